@@ -1,0 +1,62 @@
+# `make` alone lists the targets. Everything works on a clean checkout with Rust and network access.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+CARGO ?= cargo
+VLLM_URL ?= http://127.0.0.1:8000
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-10s %s\n", $$1, $$2 }'
+
+.PHONY: setup
+setup: ## Install what building needs and is missing
+	@scripts/setup.sh build
+
+.PHONY: guests
+guests: setup ## Build the policies in plugins/ to WebAssembly
+	@scripts/build-guests.sh
+
+.PHONY: build
+build: guests ## Build the release binary
+	$(CARGO) build --locked --release --package treadle
+
+.PHONY: demo
+demo: build ## Run the daemon with simulated engines and a workload
+	target/release/treadle demo
+
+.PHONY: test
+test: guests ## Check format and lints, run all tests
+	@scripts/setup.sh test
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	@scripts/run-tests.sh
+
+.PHONY: test-vllm
+test-vllm: guests ## Run the tests that need a vLLM server at VLLM_URL
+	TREADLE_TEST_VLLM_URL=$(VLLM_URL) $(CARGO) test --locked --package treadle-tests -- --ignored vllm
+
+.PHONY: bench
+bench: build ## Measure the store and the benchmarks of the daemon
+	$(CARGO) run --locked --release --package treadle-store --example append_rate
+	target/release/treadle bench
+
+.PHONY: lint
+lint: ## Check format, lints and, where cargo-deny is installed, deny.toml
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check; \
+	else echo "cargo-deny is not installed; tests/architecture.rs checks licences and sources"; fi
+
+.PHONY: docs
+docs: ## Write docs/configuration.md and the API documentation
+	UPDATE_DOCS=1 $(CARGO) test --locked --quiet --package treadle --lib config
+	$(CARGO) doc --locked --workspace --no-deps
+
+.PHONY: clean
+clean: ## Remove everything that was built; stored data stays
+	$(CARGO) clean
+	rm -rf .treadle/venv

@@ -1,0 +1,13 @@
+//! Ids and words that every crate of treadle shares.
+//!
+//! This crate knows nothing of scheduling, storage or wire formats: it only
+//! fixes what a program, a step, a worker, a world and an instant are called,
+//! so that crates which must not see one another still mean the same thing.
+
+mod id;
+mod time;
+mod word;
+
+pub use id::{AskId, ProgramId, StepId, WorkerId};
+pub use time::{Span, Timestamp};
+pub use word::{EngineKind, FinishReason, Phase, PolicyRef, Status, World};

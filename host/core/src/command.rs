@@ -1,0 +1,88 @@
+//! What to do: everything the core asks of its surroundings, in the imperative.
+
+use crate::program::Program;
+use crate::question::Question;
+use serde::{Deserialize, Serialize};
+use treadle_model::{AskId, StepId, Timestamp, WorkerId};
+
+/// Why a step is refused.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "refusal", rename_all = "snake_case")]
+pub enum Refusal {
+    /// No worker can ever hold the prompt.
+    ContextTooLong {
+        /// Tokens that the prompt is taken to have.
+        prompt_tokens: u64,
+        /// The most that any worker holds.
+        tokens_max: u64,
+    },
+    /// It waited as long as the bound allows.
+    QueueWaitExceeded {
+        /// The bound.
+        waited_ms: u64,
+        /// Workers that were healthy when it gave up.
+        healthy_workers: u32,
+    },
+    /// The waiting queue is full.
+    QueueFull {
+        /// Its bound, in steps.
+        steps_max: u64,
+    },
+    /// Too many programs are live.
+    ProgramsFull {
+        /// The bound.
+        programs_max: u64,
+    },
+    /// Engines failed it as often as the retry bound allows.
+    EngineFailed {
+        /// The last cause.
+        cause: Box<str>,
+        /// How often it was tried.
+        attempts: u32,
+    },
+    /// Its program was released while it waited.
+    ProgramReleased,
+}
+
+/// Something to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// Send the step to the worker.
+    DispatchStep {
+        /// The step.
+        step: StepId,
+        /// Where to.
+        worker: WorkerId,
+        /// The seat to pin it to, on engines that have seats.
+        slot: Option<u32>,
+    },
+    /// Answer the step with an error; it is over.
+    RefuseStep {
+        /// The step.
+        step: StepId,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// Drop the engine's request and report [`crate::Event::StepFailed`].
+    AbortStep {
+        /// The step.
+        step: StepId,
+        /// Why, for people.
+        cause: Box<str>,
+    },
+    /// Put a question to the policy bound to its world.
+    AskPolicy {
+        /// The question's id.
+        ask: AskId,
+        /// The question.
+        question: Question,
+        /// After this the core answers it itself.
+        deadline: Timestamp,
+    },
+    /// The program is over, in this last state: forget what is kept of it
+    /// outside the core.
+    ForgetProgram {
+        /// The program.
+        program: Box<Program>,
+    },
+}

@@ -1,0 +1,81 @@
+//! The core's settings. Spans are in the scheduler's own time.
+
+use serde::{Deserialize, Serialize};
+use treadle_model::Span;
+
+/// How steps find their worker.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Programs hold places within memory; others wait in one global queue.
+    #[default]
+    ProgramAware,
+    /// A program stays on the worker of its first step; nobody waits.
+    Sticky,
+    /// Each step goes to the worker with the fewest running; nobody waits.
+    LeastLoad,
+}
+
+/// The core's settings.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CoreConfig {
+    /// How steps find their worker.
+    pub mode: Mode,
+    /// Period of the thrashing check (delta-t in `ThunderAgent` §4.3.1).
+    pub tick: Span,
+    /// Share of capacity, in millionths, above which programs are paused.
+    pub high_watermark_ppm: u32,
+    /// Share of capacity, in millionths, up to which programs are restored. The
+    /// rest is room into which they grow before anyone must be paused.
+    pub low_watermark_ppm: u32,
+    /// Longest wait of a step for a place.
+    pub queue_wait_max: Span,
+    /// Wait after which a program goes first, and room is made for it once
+    /// places there have lasted their quantum.
+    pub deferral_max: Span,
+    /// Weight, in millionths, below which an acting program is paused while
+    /// others wait: what hardly counts should not be held.
+    pub pause_weight_ppm: u32,
+    /// Time that a place lasts at least before it may be taken for a deferred
+    /// program.
+    pub quantum: Span,
+    /// Longest tool call before a program is taken to be over.
+    pub program_idle_max: Span,
+    /// Live programs at once.
+    pub programs_max: u64,
+    /// Waiting steps at once.
+    pub queue_steps_max: u64,
+    /// Programs in one question to a policy.
+    pub candidates_max: usize,
+    /// Time that a policy has for its answer.
+    pub ask_deadline: Span,
+    /// How often a step is sent to an engine before it is refused.
+    pub attempts_max: u32,
+    /// Output tokens expected of a step before any was seen.
+    pub output_tokens_guess: u64,
+    /// Record a [`crate::explain::Decision`] for each decision.
+    pub explain: bool,
+}
+
+impl Default for CoreConfig {
+    fn default() -> Self {
+        Self {
+            mode: Mode::ProgramAware,
+            tick: Span::from_secs(1),
+            high_watermark_ppm: 1_000_000,
+            low_watermark_ppm: 900_000,
+            queue_wait_max: Span::from_secs(1_800),
+            deferral_max: Span::from_secs(300),
+            pause_weight_ppm: 100_000,
+            quantum: Span::from_secs(120),
+            program_idle_max: Span::from_secs(3_600),
+            programs_max: 100_000,
+            queue_steps_max: 100_000,
+            candidates_max: 64,
+            ask_deadline: Span::from_secs(5),
+            attempts_max: 3,
+            output_tokens_guess: 256,
+            explain: true,
+        }
+    }
+}

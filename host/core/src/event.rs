@@ -1,0 +1,195 @@
+//! What happened: everything the core learns, in the past tense.
+//!
+//! Events are journaled as they are handled, in this order and with the time
+//! at which they were handled; replaying them gives the same state.
+
+use crate::question::Verdict;
+use serde::{Deserialize, Serialize};
+use treadle_model::{AskId, EngineKind, FinishReason, PolicyRef, StepId, WorkerId};
+
+/// A part of a prompt that other programs may share, as a chained hash: the
+/// second segment's hash covers the first segment too.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PrefixSegment {
+    /// Chained hash of the prompt up to the end of this segment.
+    pub hash: u64,
+    /// Tokens of this segment alone.
+    pub tokens: u64,
+}
+
+/// What a worker can hold. `None` means unknown, hence unbounded.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct Capacity {
+    /// Tokens of KV cache.
+    pub tokens: Option<u64>,
+    /// Longest context of one program, in tokens.
+    pub context_tokens_max: Option<u64>,
+    /// Engines with fixed seats (llama.cpp's slots): programs placed at once.
+    pub slots: Option<u32>,
+}
+
+/// A step as it arrived.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepArrival {
+    /// The step's id, chosen by the gateway.
+    pub step: StepId,
+    /// The program's key as its client knows it.
+    pub program: Box<str>,
+    /// The RL run it belongs to.
+    pub job: Box<str>,
+    /// Prompt tokens: exact if token ids were sent, else an estimate.
+    pub prompt_tokens: u64,
+    /// True if `prompt_tokens` was counted, false if it was estimated.
+    pub exact: bool,
+    /// Size of the prompt in bytes, from which later estimates are scaled.
+    pub prompt_bytes: u64,
+    /// The client's limit on output tokens.
+    pub output_tokens_max: Option<u64>,
+    /// Leading parts of the prompt that other programs may share.
+    pub prefix: Vec<PrefixSegment>,
+    /// The program ends with this step: its request carried no identity and
+    /// continues nothing.
+    pub one_shot: bool,
+    /// The program was recognised by its prompt alone, not named by its client.
+    #[serde(default)]
+    pub unnamed: bool,
+}
+
+/// Why a step failed, as far as the scheduler must know.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepFailure {
+    /// A short cause for people.
+    pub cause: Box<str>,
+    /// True if nothing reached the client, so that it may be tried again.
+    pub retryable: bool,
+}
+
+/// Tokens of a finished step, from the engine's own account where it gave one.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct StepTokens {
+    /// Tokens of the whole prompt.
+    pub prompt: u64,
+    /// Tokens generated.
+    pub output: u64,
+    /// Prompt tokens that the engine found in its cache, if it said so.
+    pub cached: Option<u64>,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// An engine was registered.
+    WorkerAdded {
+        /// Its id, chosen by the driver.
+        worker: WorkerId,
+        /// Its base URL, as registered.
+        url: Box<str>,
+        /// Its software.
+        engine: EngineKind,
+        /// What it can hold, as far as known.
+        capacity: Capacity,
+    },
+    /// An engine told what it can hold.
+    WorkerCapacityRead {
+        /// The engine.
+        worker: WorkerId,
+        /// Its software, now known.
+        engine: EngineKind,
+        /// What it can hold.
+        capacity: Capacity,
+    },
+    /// An engine stopped answering.
+    WorkerLost {
+        /// The engine.
+        worker: WorkerId,
+        /// What was seen.
+        cause: Box<str>,
+    },
+    /// A lost engine answers again. Its cache is taken to be empty.
+    WorkerRecovered {
+        /// The engine.
+        worker: WorkerId,
+    },
+    /// An engine was taken out by its owner.
+    WorkerRemoved {
+        /// The engine.
+        worker: WorkerId,
+    },
+    /// A client sent a step.
+    StepArrived(StepArrival),
+    /// The first output token reached the gateway.
+    StepFirstToken {
+        /// The step.
+        step: StepId,
+    },
+    /// More output tokens were seen (coalesced).
+    StepProgressed {
+        /// The step.
+        step: StepId,
+        /// Output tokens so far.
+        output_tokens: u64,
+    },
+    /// The engine answered in full.
+    StepFinished {
+        /// The step.
+        step: StepId,
+        /// Its tokens.
+        tokens: StepTokens,
+        /// Why generation ended.
+        finish: FinishReason,
+    },
+    /// The engine failed the step.
+    StepFailed {
+        /// The step.
+        step: StepId,
+        /// Why, and whether it may be tried again.
+        failure: StepFailure,
+    },
+    /// The client went away or withdrew the step.
+    StepCancelled {
+        /// The step.
+        step: StepId,
+    },
+    /// The client said that the program is over.
+    ProgramReleased {
+        /// The program's key.
+        program: Box<str>,
+    },
+    /// A policy, or the built-in default in its stead, answered a question.
+    PolicyAnswered {
+        /// The question.
+        ask: AskId,
+        /// Who answered.
+        policy: PolicyRef,
+        /// The answer.
+        verdict: Verdict,
+    },
+    /// A deadline of the core passed.
+    TimerFired,
+    /// The daemon started anew on this state: no connection survived.
+    DaemonRestarted,
+}
+
+impl Event {
+    /// The event's name, as it stands in the journal.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::WorkerAdded { .. } => "worker_added",
+            Self::WorkerCapacityRead { .. } => "worker_capacity_read",
+            Self::WorkerLost { .. } => "worker_lost",
+            Self::WorkerRecovered { .. } => "worker_recovered",
+            Self::WorkerRemoved { .. } => "worker_removed",
+            Self::StepArrived(_) => "step_arrived",
+            Self::StepFirstToken { .. } => "step_first_token",
+            Self::StepProgressed { .. } => "step_progressed",
+            Self::StepFinished { .. } => "step_finished",
+            Self::StepFailed { .. } => "step_failed",
+            Self::StepCancelled { .. } => "step_cancelled",
+            Self::ProgramReleased { .. } => "program_released",
+            Self::PolicyAnswered { .. } => "policy_answered",
+            Self::TimerFired => "timer_fired",
+            Self::DaemonRestarted => "daemon_restarted",
+        }
+    }
+}

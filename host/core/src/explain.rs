@@ -1,0 +1,88 @@
+//! Why: each decision with the policy that made it, the facts it was made on
+//! and what else was on the table.
+
+use serde::{Deserialize, Serialize};
+use treadle_model::{PolicyRef, ProgramId, Span, Timestamp, WorkerId};
+
+/// What was decided.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DecisionKind {
+    /// A program got a place for the first time.
+    Place,
+    /// A paused program got a place again.
+    Restore,
+    /// A program gave up its place.
+    Pause,
+}
+
+impl DecisionKind {
+    /// The kind's name, as it stands in the journal.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Place => "place",
+            Self::Restore => "restore",
+            Self::Pause => "pause",
+        }
+    }
+}
+
+/// What made the decision necessary or possible.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Because {
+    /// A worker had room.
+    RoomOnWorker,
+    /// It had waited beyond the deferral bound and went first.
+    DeferralBound,
+    /// Demand exceeded the worker's high watermark.
+    MemoryPressure,
+    /// Its tool call has lasted so long that it hardly counts any more.
+    LongToolCall,
+    /// Room was made for a program beyond the deferral bound.
+    RoomForDeferred,
+    /// Its worker was lost or removed.
+    WorkerGone,
+    /// Plain routing: no memory was considered.
+    PlainRouting,
+}
+
+/// Another program that could have been chosen.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Alternative {
+    /// The program.
+    pub program: ProgramId,
+    /// Its score.
+    pub score: f64,
+}
+
+/// One decision and its why.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    /// When.
+    pub at: Timestamp,
+    /// What.
+    pub kind: DecisionKind,
+    /// About which program.
+    pub program: ProgramId,
+    /// The program's key.
+    pub key: Box<str>,
+    /// On which worker.
+    pub worker: WorkerId,
+    /// Who decided.
+    pub policy: PolicyRef,
+    /// What made it necessary or possible.
+    pub because: Because,
+    /// The program's demand on that worker, in tokens.
+    pub need_tokens: u64,
+    /// Tokens in use there before the decision.
+    pub used_tokens: u64,
+    /// What the worker holds, if known.
+    pub capacity_tokens: Option<u64>,
+    /// How long the program's step had waited, or its tool call had lasted.
+    pub waited: Span,
+    /// The score the policy gave it, if it was asked.
+    pub score: Option<f64>,
+    /// The best-scored programs that were not chosen, at most three.
+    pub alternatives: Vec<Alternative>,
+}

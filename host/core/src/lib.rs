@@ -1,0 +1,129 @@
+//! The scheduling state machine: synchronous, deterministic, without IO.
+//!
+//! # Contract
+//!
+//! Hand it events in order with the time at which they are handled; drain its
+//! commands after each; hand it [`Event::TimerFired`] when [`Core::next_deadline`]
+//! has passed. It answers nothing by itself: every question to a policy leaves
+//! as [`Command::AskPolicy`] and comes back as [`Event::PolicyAnswered`]. The
+//! same events at the same times give the same state, byte for byte.
+//!
+//! This crate knows nothing of clocks, threads, sockets, logs, HTTP, storage
+//! or WebAssembly, and iterates over nothing unordered.
+//!
+//! ```
+//! use treadle_core::{Capacity, Command, Core, CoreConfig, Event, StepArrival};
+//! use treadle_model::{EngineKind, StepId, Timestamp, WorkerId};
+//!
+//! let mut core = Core::new(CoreConfig::default());
+//! core.handle(Timestamp(0), &Event::WorkerAdded {
+//!     worker: WorkerId(0),
+//!     url: "http://127.0.0.1:8000".into(),
+//!     engine: EngineKind::Vllm,
+//!     capacity: Capacity { tokens: Some(100_000), ..Capacity::default() },
+//! });
+//! core.handle(Timestamp(5), &Event::StepArrived(StepArrival {
+//!     step: StepId(1),
+//!     program: "agent-1".into(),
+//!     job: "default".into(),
+//!     prompt_tokens: 900,
+//!     exact: true,
+//!     prompt_bytes: 3_600,
+//!     output_tokens_max: None,
+//!     prefix: vec![],
+//!     one_shot: false,
+//!     unnamed: false,
+//! }));
+//! // A new program waits for a place, so the policy is asked first.
+//! assert!(matches!(core.poll_command(), Some(Command::AskPolicy { .. })));
+//! ```
+
+mod command;
+mod config;
+mod event;
+pub mod explain;
+mod invariants;
+pub mod program;
+mod question;
+pub mod queue;
+mod scheduling;
+pub mod state;
+pub mod step;
+mod timers;
+mod transitions;
+mod view;
+pub mod worker;
+
+pub use command::{Command, Refusal};
+pub use config::{CoreConfig, Mode};
+pub use event::{Capacity, Event, PrefixSegment, StepArrival, StepFailure, StepTokens};
+pub use question::{ProgramColumns, Purpose, Question, Verdict};
+pub use state::State;
+pub use view::{Totals, WorkerTotals};
+
+use explain::Decision;
+use std::collections::VecDeque;
+use treadle_model::Timestamp;
+
+/// The state machine. See the crate's contract.
+#[derive(Clone, Debug)]
+pub struct Core {
+    config: CoreConfig,
+    state: State,
+    commands: VecDeque<Command>,
+    decisions: VecDeque<Decision>,
+}
+
+impl Core {
+    /// A core that knows nothing yet.
+    pub fn new(config: CoreConfig) -> Self {
+        Self::with_state(config, State::default())
+    }
+
+    /// A core that goes on from a snapshot.
+    pub fn with_state(config: CoreConfig, state: State) -> Self {
+        Self {
+            config,
+            state,
+            commands: VecDeque::new(),
+            decisions: VecDeque::new(),
+        }
+    }
+
+    /// Handles one event at `now`. Time that runs backwards is taken to stand
+    /// still.
+    pub fn handle(&mut self, now: Timestamp, event: &Event) {
+        self.state.now = self.state.now.max(now);
+        self.apply(event);
+        self.settle();
+    }
+
+    /// The next thing to do, if any.
+    pub fn poll_command(&mut self) -> Option<Command> {
+        self.commands.pop_front()
+    }
+
+    /// The next decision to record, if any.
+    pub fn poll_decision(&mut self) -> Option<Decision> {
+        self.decisions.pop_front()
+    }
+
+    /// When [`Event::TimerFired`] is due.
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        self.state.timers.next()
+    }
+
+    /// All that the core knows.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &CoreConfig {
+        &self.config
+    }
+
+    fn command(&mut self, command: Command) {
+        self.commands.push_back(command);
+    }
+}

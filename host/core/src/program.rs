@@ -1,0 +1,124 @@
+//! A program: one agent trajectory, its place, its context and its steps.
+
+use crate::event::PrefixSegment;
+use serde::{Deserialize, Serialize};
+use treadle_model::{Phase, ProgramId, Span, Status, StepId, Timestamp, WorkerId};
+
+/// Weight of a program whose tokens count in full, in millionths.
+pub const FULL_WEIGHT_PPM: u32 = 1_000_000;
+
+/// A program's place on a worker.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct Place {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Its seat, on engines that have seats.
+    pub slot: Option<u32>,
+    /// Private tokens charged to the worker for it.
+    pub charged_tokens: u64,
+    /// Since when.
+    pub since: Timestamp,
+}
+
+/// What a program is filed under in the queue.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct QueueEntry {
+    /// Arrival of its oldest waiting step.
+    pub since: Timestamp,
+    /// Private tokens that it needs.
+    pub need_tokens: u64,
+}
+
+/// One live program.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Program {
+    /// Its id.
+    pub id: ProgramId,
+    /// Its name with its client.
+    pub key: Box<str>,
+    /// The RL run it belongs to.
+    pub job: Box<str>,
+    /// Where it stands with the scheduler.
+    pub status: Status,
+    /// Where it is in its own loop.
+    pub phase: Phase,
+    /// Since when it is in that phase.
+    pub phase_since: Timestamp,
+    /// When its first step arrived.
+    pub opened_at: Timestamp,
+    /// Tokens of its history as last counted: prompt and output.
+    pub context_tokens: u64,
+    /// Tokens that its place must hold: the context and what running steps
+    /// are expected to add.
+    pub demand_tokens: u64,
+    /// Leading parts of its prompt that others may share.
+    pub prefix: Vec<PrefixSegment>,
+    /// Its place, if it has one.
+    pub place: Option<Place>,
+    /// Where it was placed last; its cache may linger there.
+    pub last_worker: Option<WorkerId>,
+    /// Share of its private tokens that counts, in millionths; full unless acting.
+    pub weight_ppm: u32,
+    /// Steps at an engine.
+    pub running: Vec<StepId>,
+    /// Steps in the queue, in order of arrival.
+    pub waiting: Vec<StepId>,
+    /// Its entry in the queue, if it waits for a place.
+    pub queued: Option<QueueEntry>,
+    /// It ends when its last step does.
+    pub closing: bool,
+    /// No client named it. It holds no memory between steps until it has come
+    /// back once: most unnamed requests never do.
+    pub unnamed: bool,
+    /// Steps finished.
+    pub steps_finished: u32,
+    /// Prompt tokens of all finished steps.
+    pub prompt_tokens_total: u64,
+    /// Output tokens of all finished steps.
+    pub output_tokens_total: u64,
+    /// Prompt tokens that engines found in their caches.
+    pub cached_tokens_total: u64,
+    /// Times it was paused.
+    pub pauses: u32,
+    /// Bytes and tokens of the last counted prompt; scales later estimates.
+    pub prompt_measure: Option<(u64, u64)>,
+    /// Its idle deadline, while one is pending.
+    pub idle_check_at: Option<Timestamp>,
+    /// Waiting for a place, summed over steps.
+    pub waited_total: Span,
+}
+
+impl Program {
+    /// Tokens of its prefix that others may share.
+    pub fn prefix_tokens(&self) -> u64 {
+        self.prefix.iter().map(|s| s.tokens).sum()
+    }
+
+    /// Demand beyond the prefix.
+    pub fn private_tokens(&self) -> u64 {
+        self.demand_tokens.saturating_sub(self.prefix_tokens())
+    }
+
+    /// Private tokens as they count against capacity at present.
+    pub fn weighted_tokens(&self) -> u64 {
+        let scaled = u128::from(self.private_tokens()) * u128::from(self.weight_ppm);
+        (scaled / u128::from(FULL_WEIGHT_PPM)) as u64
+    }
+
+    /// True if no step of it is waiting or running.
+    pub fn is_between_steps(&self) -> bool {
+        self.running.is_empty() && self.waiting.is_empty()
+    }
+
+    /// An estimate of a prompt's tokens from its size, by this program's own
+    /// last count if there is one.
+    pub fn prompt_estimate(&self, prompt_bytes: u64, fallback_tokens: u64) -> u64 {
+        match self.prompt_measure {
+            Some((bytes, tokens)) if bytes > 0 => {
+                let scaled = u128::from(prompt_bytes) * u128::from(tokens) / u128::from(bytes);
+                u64::try_from(scaled).unwrap_or(u64::MAX)
+            }
+            _ => fallback_tokens,
+        }
+    }
+}

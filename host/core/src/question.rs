@@ -1,0 +1,88 @@
+//! Questions to policies and their answers, in columns: the shape in which
+//! they cross into a sandbox without being rebuilt row by row.
+
+use serde::{Deserialize, Serialize};
+use treadle_model::{ProgramId, Span, WorkerId, World};
+
+/// Facts on the programs that a question is about; all columns have one length.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProgramColumns {
+    /// Which program each row is about.
+    pub program: Vec<ProgramId>,
+    /// Context that its place must hold, in tokens, shared prefix left out.
+    pub tokens: Vec<u64>,
+    /// 1 in a tool call, 0 with a step waiting or running.
+    pub acting: Vec<u8>,
+    /// Time in its present phase.
+    pub phase: Vec<Span>,
+    /// Time that its oldest waiting step has waited.
+    pub waited: Vec<Span>,
+    /// Steps finished so far.
+    pub steps: Vec<u32>,
+}
+
+impl ProgramColumns {
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.program.len()
+    }
+
+    /// True without rows.
+    pub fn is_empty(&self) -> bool {
+        self.program.is_empty()
+    }
+}
+
+/// What is asked of the eviction world.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "purpose", rename_all = "snake_case")]
+pub enum Purpose {
+    /// How much each acting program on the worker counts (eq. 7's f(t)).
+    Weigh {
+        /// The worker.
+        worker: WorkerId,
+    },
+    /// Whom to pause first, to free tokens on the worker (eq. 11).
+    Pause {
+        /// The worker.
+        worker: WorkerId,
+        /// Tokens to free.
+        excess_tokens: u64,
+    },
+    /// Whom to restore first (eq. 10).
+    Restore,
+}
+
+impl Purpose {
+    /// The world that answers.
+    pub const fn world(self) -> World {
+        World::Eviction
+    }
+}
+
+/// A question to a policy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Question {
+    /// What is asked.
+    pub purpose: Purpose,
+    /// The programs that it is about.
+    pub programs: ProgramColumns,
+}
+
+/// An answer, in the smallest form that the core uses.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "verdict", rename_all = "snake_case")]
+pub enum Verdict {
+    /// Programs in the order in which to pause or restore them.
+    Order {
+        /// The programs, first first.
+        programs: Vec<ProgramId>,
+        /// Their scores, kept for explanations only.
+        scores: Vec<f64>,
+    },
+    /// Weights that changed, in millionths.
+    Weights {
+        /// Program and weight.
+        weights: Vec<(ProgramId, u32)>,
+    },
+}

@@ -1,0 +1,85 @@
+//! Places and charges: the only code that changes a worker's ledger.
+
+use crate::Core;
+use crate::program::Place;
+use treadle_model::{ProgramId, Status, StepId, WorkerId};
+
+impl Core {
+    /// Gives an unplaced program a place.
+    pub(crate) fn place(&mut self, program: ProgramId, worker: WorkerId) {
+        let now = self.state.now;
+        let (Some(p), Some(w)) = (
+            self.state.programs.get_mut(&program),
+            self.state.workers.get_mut(&worker),
+        ) else {
+            return;
+        };
+        debug_assert!(p.place.is_none(), "{program} is placed already");
+        let charged_tokens = p.weighted_tokens();
+        let slot = w.take_slot();
+        w.charge_prefix(&p.prefix);
+        w.charged_tokens = w.charged_tokens.saturating_add(charged_tokens);
+        w.programs.insert(program);
+        p.place = Some(Place {
+            worker,
+            slot,
+            charged_tokens,
+            since: now,
+        });
+        p.last_worker = Some(worker);
+        p.status = Status::Active;
+    }
+
+    /// Takes a program's place away.
+    pub(crate) fn unplace(&mut self, program: ProgramId) -> Option<Place> {
+        let p = self.state.programs.get_mut(&program)?;
+        let place = p.place.take()?;
+        p.status = Status::Paused;
+        let w = self.state.workers.get_mut(&place.worker)?;
+        w.charged_tokens = w.charged_tokens.saturating_sub(place.charged_tokens);
+        w.discharge_prefix(&p.prefix);
+        w.programs.remove(&program);
+        if let Some(slot) = place.slot {
+            w.slots_taken.remove(&slot);
+        }
+        self.state.restore_wanted = true;
+        Some(place)
+    }
+
+    /// Brings a placed program's charge up to date with its demand and weight.
+    pub(crate) fn recharge(&mut self, program: ProgramId) {
+        let Some(p) = self.state.programs.get_mut(&program) else {
+            return;
+        };
+        let weighted = p.weighted_tokens();
+        let Some(place) = p.place.as_mut() else {
+            return;
+        };
+        let Some(w) = self.state.workers.get_mut(&place.worker) else {
+            return;
+        };
+        if weighted < place.charged_tokens {
+            self.state.restore_wanted = true;
+        }
+        w.charged_tokens = w
+            .charged_tokens
+            .saturating_sub(place.charged_tokens)
+            .saturating_add(weighted);
+        place.charged_tokens = weighted;
+    }
+
+    /// Recomputes what a program's place must hold, and charges it.
+    pub(crate) fn refresh_demand(&mut self, program: ProgramId) {
+        let Some(p) = self.state.programs.get_mut(&program) else {
+            return;
+        };
+        let steps = &self.state.steps;
+        let of = |id: &StepId| steps.get(id).map(crate::step::Step::demand_tokens);
+        let demand = p.running.iter().chain(&p.waiting).filter_map(of).max();
+        p.demand_tokens = demand.unwrap_or(p.context_tokens);
+        if p.queued.is_some() {
+            self.refile(program);
+        }
+        self.recharge(program);
+    }
+}

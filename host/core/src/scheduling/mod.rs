@@ -1,0 +1,7 @@
+//! How programs get places, keep them, give them up and wait for them.
+
+mod ledger;
+mod pressure;
+mod restore;
+mod routing;
+mod waiting;

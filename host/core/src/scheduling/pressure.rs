@@ -1,0 +1,214 @@
+//! Pressure: when a worker's programs need more than it holds, some are
+//! paused, in the order that the eviction policy gives (`ThunderAgent` §4.3.1).
+//!
+//! Only programs between steps are paused. A running step is never
+//! interrupted: its program can be paused the moment the step ends, where the
+//! worker is checked again.
+
+use crate::explain::{Because, DecisionKind};
+use crate::question::ProgramColumns;
+use crate::state::Ask;
+use crate::timers::Timer;
+use crate::worker::Worker;
+use crate::{Command, Core, Mode, Purpose, Question};
+use treadle_model::{AskId, Phase, PolicyRef, ProgramId, WorkerId};
+
+impl Core {
+    /// Asks whom to pause if the worker is above its high watermark.
+    pub(crate) fn relieve(&mut self, worker: WorkerId) {
+        let excess = self.excess_tokens(worker);
+        if excess > 0 && self.config.mode == Mode::ProgramAware {
+            self.ask_pause(worker, excess);
+        }
+    }
+
+    /// Asks how much acting programs count on the worker, if it matters there.
+    pub(crate) fn ask_weigh(&mut self, worker: WorkerId) {
+        let Some(w) = self.state.workers.get(&worker) else {
+            return;
+        };
+        let tight = w.used_tokens() >= w.watermark_tokens(self.config.low_watermark_ppm);
+        if !tight && self.state.queue.is_empty() {
+            return;
+        }
+        let candidates = self.pausable(w);
+        self.ask(Purpose::Weigh { worker }, candidates);
+    }
+
+    pub(crate) fn ask_pause(&mut self, worker: WorkerId, excess_tokens: u64) {
+        let Some(w) = self.state.workers.get(&worker) else {
+            return;
+        };
+        let mut candidates = self.pausable(w);
+        if self.excess_tokens(worker) == 0 {
+            // Nothing overflows: a place that is taken for fairness alone must
+            // have lasted long enough to be worth its prefill.
+            let now = self.state.now;
+            let lasted = |p: &crate::program::Program| {
+                p.place
+                    .is_some_and(|place| now.since(place.since) >= self.config.quantum)
+            };
+            candidates.retain(|id| self.state.programs.get(id).is_some_and(lasted));
+        }
+        // The core's own order, which stands if no answer comes in time.
+        candidates.sort_by_key(|id| {
+            (
+                self.state
+                    .programs
+                    .get(id)
+                    .map_or(0, crate::program::Program::private_tokens),
+                *id,
+            )
+        });
+        candidates.truncate(self.config.candidates_max.max(1) * 4);
+        self.ask(
+            Purpose::Pause {
+                worker,
+                excess_tokens,
+            },
+            candidates,
+        );
+    }
+
+    /// Puts a question, unless one of the same kind is open or it is empty.
+    pub(crate) fn ask(&mut self, purpose: Purpose, candidates: Vec<ProgramId>) {
+        let same = |ask: &Ask| same_subject(ask.purpose, purpose);
+        if candidates.is_empty() || self.state.asks.values().any(same) {
+            return;
+        }
+        let ask = AskId(self.state.next_ask);
+        self.state.next_ask += 1;
+        let deadline = self.state.now + self.config.ask_deadline;
+        let programs = self.columns(&candidates);
+        self.state.timers.arm(deadline, Timer::Ask(ask));
+        self.state.asks.insert(
+            ask,
+            Ask {
+                purpose,
+                candidates,
+                deadline,
+            },
+        );
+        self.command(Command::AskPolicy {
+            ask,
+            question: Question { purpose, programs },
+            deadline,
+        });
+    }
+
+    /// Pauses programs that hardly count any more, while others wait: one that
+    /// returns late then waits its turn instead of overflowing the worker.
+    pub(crate) fn pause_weightless(
+        &mut self,
+        worker: WorkerId,
+        weights: &[(ProgramId, u32)],
+        policy: &PolicyRef,
+    ) {
+        if self.state.queue.is_empty() {
+            return;
+        }
+        let why = (DecisionKind::Pause, Because::LongToolCall);
+        for (program, ppm) in weights {
+            if *ppm < self.config.pause_weight_ppm && self.is_pausable_on(*program, worker) {
+                self.explain(*program, worker, why, policy, &[]);
+                self.pause(*program);
+            }
+        }
+    }
+
+    fn pause(&mut self, program: ProgramId) {
+        self.unplace(program);
+        if let Some(p) = self.state.programs.get_mut(&program) {
+            p.pauses += 1;
+        }
+        self.state.counters.pauses += 1;
+    }
+
+    /// Pauses programs in the given order until the excess is gone.
+    pub(crate) fn pause_in_order(
+        &mut self,
+        worker: WorkerId,
+        excess_tokens: u64,
+        order: &[(ProgramId, f64)],
+        policy: &PolicyRef,
+    ) {
+        let mut left = excess_tokens;
+        let because = if self.excess_tokens(worker) > 0 {
+            Because::MemoryPressure
+        } else {
+            Because::RoomForDeferred
+        };
+        for (index, (program, _)) in order.iter().enumerate() {
+            if left == 0 {
+                break;
+            }
+            if !self.is_pausable_on(*program, worker) {
+                continue;
+            }
+            let before = self.used_tokens(worker);
+            self.explain(
+                *program,
+                worker,
+                (DecisionKind::Pause, because),
+                policy,
+                &order[index..],
+            );
+            self.pause(*program);
+            left = left.saturating_sub(before.saturating_sub(self.used_tokens(worker)));
+        }
+    }
+
+    /// Tokens in use above the worker's high watermark.
+    pub(crate) fn excess_tokens(&self, worker: WorkerId) -> u64 {
+        self.state.workers.get(&worker).map_or(0, |w| {
+            w.used_tokens()
+                .saturating_sub(w.watermark_tokens(self.config.high_watermark_ppm))
+        })
+    }
+
+    fn used_tokens(&self, worker: WorkerId) -> u64 {
+        self.state
+            .workers
+            .get(&worker)
+            .map_or(0, Worker::used_tokens)
+    }
+
+    fn is_pausable_on(&self, program: ProgramId, worker: WorkerId) -> bool {
+        self.state.programs.get(&program).is_some_and(|p| {
+            p.is_between_steps() && p.place.is_some_and(|place| place.worker == worker)
+        })
+    }
+
+    fn pausable(&self, worker: &Worker) -> Vec<ProgramId> {
+        let free = |id: &&ProgramId| self.is_pausable_on(**id, worker.id);
+        worker.programs.iter().filter(free).copied().collect()
+    }
+
+    fn columns(&self, candidates: &[ProgramId]) -> ProgramColumns {
+        let now = self.state.now;
+        let mut columns = ProgramColumns::default();
+        for p in candidates
+            .iter()
+            .filter_map(|id| self.state.programs.get(id))
+        {
+            columns.program.push(p.id);
+            columns.tokens.push(p.private_tokens());
+            columns.acting.push(u8::from(p.phase == Phase::Acting));
+            columns.phase.push(now.since(p.phase_since));
+            columns
+                .waited
+                .push(p.queued.map(|q| now.since(q.since)).unwrap_or_default());
+            columns.steps.push(p.steps_finished);
+        }
+        columns
+    }
+}
+
+fn same_subject(a: Purpose, b: Purpose) -> bool {
+    match (a, b) {
+        (Purpose::Weigh { worker: a }, Purpose::Weigh { worker: b })
+        | (Purpose::Pause { worker: a, .. }, Purpose::Pause { worker: b, .. }) => a == b,
+        (Purpose::Restore, Purpose::Restore) => true,
+        _ => false,
+    }
+}

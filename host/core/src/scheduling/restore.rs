@@ -1,0 +1,183 @@
+//! Restore: who gets the room that there is (`ThunderAgent` §4.3.1, §4.3.2).
+//!
+//! The policy gives the order; the core adds a bound. A program that has
+//! waited beyond `deferral_max` goes before all that have not, and if it fits
+//! nowhere, one worker admits nobody else until it does.
+
+use crate::explain::{Because, DecisionKind};
+use crate::program::Program;
+use crate::worker::Worker;
+use crate::{Core, Mode, Purpose};
+use std::collections::BTreeSet;
+use treadle_model::{PolicyRef, ProgramId, WorkerId};
+
+impl Core {
+    /// Asks whom to restore, if somebody waits and there is room for him.
+    pub(crate) fn settle_restores(&mut self) {
+        if !self.state.restore_wanted || self.state.queue.is_empty() {
+            return;
+        }
+        self.state.restore_wanted = false;
+        if self.config.mode != Mode::ProgramAware {
+            if self.state.workers.values().any(Worker::is_healthy) {
+                self.route_waiting();
+            }
+            return;
+        }
+        let least = self.state.queue.least_need_tokens().unwrap_or(u64::MAX);
+        if self.state.workers.values().any(|w| self.has_room(w, least)) {
+            let candidates = self.restore_candidates();
+            self.ask(Purpose::Restore, candidates);
+        }
+    }
+
+    /// Half of the candidates have waited longest, half need least.
+    fn restore_candidates(&self) -> Vec<ProgramId> {
+        let half = self.config.candidates_max.div_ceil(2).max(1);
+        let mut seen = BTreeSet::new();
+        let oldest = self
+            .state
+            .queue
+            .oldest()
+            .map(|(_, program)| program)
+            .take(half);
+        let smallest = self.state.queue.smallest().take(half);
+        oldest
+            .chain(smallest)
+            .filter(|program| seen.insert(*program))
+            .collect()
+    }
+
+    /// Places waiting programs in the given order as far as they fit.
+    pub(crate) fn restore_in_order(&mut self, order: &[(ProgramId, f64)], policy: &PolicyRef) {
+        self.renew_reservation();
+        let (deferred, rest): (Vec<_>, Vec<_>) = order
+            .iter()
+            .partition(|(program, _)| self.is_deferred(*program));
+        let mut deferred = deferred;
+        deferred.sort_by_key(|(program, _)| self.queue_position(*program));
+        let numbered = deferred.iter().map(|entry| (entry, Because::DeferralBound));
+        for (entry, because) in numbered.chain(rest.iter().map(|e| (e, Because::RoomOnWorker))) {
+            let (program, _) = *entry;
+            let Some(worker) = self.worker_with_room(program) else {
+                continue;
+            };
+            let first = self
+                .state
+                .programs
+                .get(&program)
+                .is_none_or(|p| p.last_worker.is_none());
+            let kind = if first {
+                DecisionKind::Place
+            } else {
+                DecisionKind::Restore
+            };
+            self.explain(program, worker, (kind, because), policy, order);
+            self.restore(program, worker, first);
+        }
+    }
+
+    fn restore(&mut self, program: ProgramId, worker: WorkerId, first: bool) {
+        if !first {
+            self.state.counters.restores += 1;
+            let last = self
+                .state
+                .programs
+                .get(&program)
+                .and_then(|p| p.last_worker);
+            self.state.counters.moves += u64::from(last != Some(worker));
+        }
+        self.place(program, worker);
+        self.dispatch_waiting(program, worker);
+    }
+
+    /// A deferred program at the head of the queue that fits nowhere reserves
+    /// the worker that lacks least for it, and room is made there.
+    pub(crate) fn renew_reservation(&mut self) {
+        let head = self.state.queue.oldest().next().map(|(_, program)| program);
+        let Some(head) = head.filter(|program| self.is_deferred(*program)) else {
+            self.state.reserved = None;
+            return;
+        };
+        if self
+            .state
+            .reserved
+            .is_some_and(|(_, holder)| holder == head)
+        {
+            return;
+        }
+        self.state.reserved = None;
+        if self.worker_with_room(head).is_none()
+            && let Some((shortfall, worker)) = self.least_shortfall(head)
+        {
+            self.state.reserved = Some((worker, head));
+            self.ask_pause(worker, shortfall);
+        }
+    }
+
+    fn least_shortfall(&self, program: ProgramId) -> Option<(u64, WorkerId)> {
+        let p = self.state.programs.get(&program)?;
+        let shortfall = |w: &Worker| {
+            let need = w.need_tokens(p.private_tokens(), &p.prefix);
+            let free = self.free_tokens(w);
+            (need.saturating_sub(free), w.id)
+        };
+        self.state
+            .workers
+            .values()
+            .filter(|w| w.is_healthy())
+            .map(shortfall)
+            .min()
+    }
+
+    fn queue_position(&self, program: ProgramId) -> (treadle_model::Timestamp, ProgramId) {
+        let entry = self.state.programs.get(&program).and_then(|p| p.queued);
+        (entry.map(|e| e.since).unwrap_or_default(), program)
+    }
+
+    fn is_deferred(&self, program: ProgramId) -> bool {
+        let entry = self.state.programs.get(&program).and_then(|p| p.queued);
+        entry.is_some_and(|e| self.state.now.since(e.since) >= self.config.deferral_max)
+    }
+
+    /// The worker that a waiting program should go to: where its cache may
+    /// linger if it fits there, else where most is free.
+    fn worker_with_room(&self, program: ProgramId) -> Option<WorkerId> {
+        let p = self
+            .state
+            .programs
+            .get(&program)
+            .filter(|p| p.queued.is_some())?;
+        let admits = |w: &&Worker| {
+            let reserved = self.state.reserved;
+            let open = reserved.is_none_or(|(worker, holder)| worker != w.id || holder == p.id);
+            open && self.admits(w, p)
+        };
+        let fitting = || self.state.workers.values().filter(admits);
+        fitting()
+            .find(|w| p.last_worker == Some(w.id))
+            .or_else(|| fitting().max_by_key(|w| (self.free_tokens(w), std::cmp::Reverse(w.id))))
+            .map(|w| w.id)
+    }
+
+    fn admits(&self, worker: &Worker, program: &Program) -> bool {
+        let need = worker.need_tokens(program.private_tokens(), &program.prefix);
+        self.has_room(worker, need)
+    }
+
+    /// True if the worker may take a program that needs this much: it stays
+    /// below its low watermark then, or it is empty.
+    fn has_room(&self, worker: &Worker, need_tokens: u64) -> bool {
+        worker.is_healthy()
+            && worker.has_free_slot()
+            && (worker.programs.is_empty() || need_tokens <= self.free_tokens(worker))
+    }
+
+    /// Tokens left below the low watermark. Between it and the high one is the
+    /// room into which programs grow before anyone must be paused.
+    fn free_tokens(&self, worker: &Worker) -> u64 {
+        worker
+            .watermark_tokens(self.config.low_watermark_ppm)
+            .saturating_sub(worker.used_tokens())
+    }
+}

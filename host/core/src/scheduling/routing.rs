@@ -1,0 +1,161 @@
+//! Routing: where an arriving step goes in each mode, and the two plain modes
+//! that treadle is compared with.
+
+use crate::explain::{Because, Decision, DecisionKind};
+use crate::worker::Worker;
+use crate::{Core, Mode};
+use treadle_model::{PolicyRef, ProgramId, Span, StepId, WorkerId};
+
+impl Core {
+    /// Sends a new step on its way: to its program's worker, or into the queue.
+    pub(crate) fn route(&mut self, step: StepId) {
+        let Some(program) = self.state.steps.get(&step).map(|s| s.program) else {
+            return;
+        };
+        match self.config.mode {
+            Mode::ProgramAware => self.route_program_aware(step, program),
+            Mode::Sticky => self.route_sticky(step, program),
+            Mode::LeastLoad => self.route_least_load(step),
+        }
+    }
+
+    fn route_program_aware(&mut self, step: StepId, program: ProgramId) {
+        match self.healthy_place(program) {
+            // A program keeps its place through its tool calls; growth is
+            // checked at once.
+            Some(worker) => {
+                self.dispatch(step, worker);
+                self.refresh_demand(program);
+                self.relieve(worker);
+            }
+            None => {
+                // A place on a lost worker is worth nothing to a new step.
+                self.unplace(program);
+                self.enqueue(step);
+            }
+        }
+    }
+
+    fn route_sticky(&mut self, step: StepId, program: ProgramId) {
+        let worker = self.healthy_place(program).or_else(|| {
+            let worker = self.least(Worker::used_tokens)?;
+            self.unplace(program);
+            self.explain_plain(program, worker);
+            self.place(program, worker);
+            Some(worker)
+        });
+        match worker {
+            Some(worker) => {
+                self.dispatch(step, worker);
+                self.refresh_demand(program);
+            }
+            None => self.enqueue(step),
+        }
+    }
+
+    fn route_least_load(&mut self, step: StepId) {
+        match self.least(|w| u64::from(w.running_steps)) {
+            Some(worker) => self.dispatch(step, worker),
+            None => self.enqueue(step),
+        }
+    }
+
+    /// In the plain modes steps wait only while every worker is lost.
+    pub(crate) fn route_waiting(&mut self) {
+        let waiting: Vec<ProgramId> = self.state.queue.oldest().map(|(_, p)| p).collect();
+        for program in waiting {
+            let steps = self
+                .state
+                .programs
+                .get(&program)
+                .map(|p| p.waiting.clone())
+                .unwrap_or_default();
+            for step in steps {
+                self.dequeue(step);
+                self.route(step);
+            }
+        }
+    }
+
+    /// The program's worker, if it has a place on one that answers.
+    pub(crate) fn healthy_place(&self, program: ProgramId) -> Option<WorkerId> {
+        let place = self.state.programs.get(&program)?.place?;
+        self.state
+            .workers
+            .get(&place.worker)?
+            .is_healthy()
+            .then_some(place.worker)
+    }
+
+    fn least(&self, load: impl Fn(&Worker) -> u64) -> Option<WorkerId> {
+        let healthy = self.state.workers.values().filter(|w| w.is_healthy());
+        healthy.min_by_key(|w| (load(w), w.id)).map(|w| w.id)
+    }
+
+    fn explain_plain(&mut self, program: ProgramId, worker: WorkerId) {
+        let decision = (DecisionKind::Place, Because::PlainRouting);
+        self.explain(
+            program,
+            worker,
+            decision,
+            &PolicyRef("plain-routing".into()),
+            &[],
+        );
+    }
+
+    /// Records a decision that is about to be carried out.
+    pub(crate) fn explain(
+        &mut self,
+        program: ProgramId,
+        worker: WorkerId,
+        (kind, because): (DecisionKind, Because),
+        policy: &PolicyRef,
+        considered: &[(ProgramId, f64)],
+    ) {
+        if !self.config.explain {
+            return;
+        }
+        let now = self.state.now;
+        let (Some(p), Some(w)) = (
+            self.state.programs.get(&program),
+            self.state.workers.get(&worker),
+        ) else {
+            return;
+        };
+        let waited = p
+            .queued
+            .map_or(now.since(p.phase_since), |q| now.since(q.since));
+        let others = considered
+            .iter()
+            .filter(|(other, _)| *other != program)
+            .take(3);
+        let decision = Decision {
+            at: now,
+            kind,
+            program,
+            key: p.key.clone(),
+            worker,
+            policy: policy.clone(),
+            because,
+            need_tokens: w.need_tokens(p.private_tokens(), &p.prefix),
+            used_tokens: w.used_tokens(),
+            capacity_tokens: w.capacity.tokens,
+            waited: if kind == DecisionKind::Place && p.queued.is_none() {
+                Span(0)
+            } else {
+                waited
+            },
+            score: considered
+                .iter()
+                .find(|(id, _)| *id == program)
+                .map(|(_, score)| *score),
+            alternatives: others
+                .map(|(program, score)| crate::explain::Alternative {
+                    program: *program,
+                    score: *score,
+                })
+                .collect(),
+        };
+        self.decisions.push_back(decision);
+    }
+}

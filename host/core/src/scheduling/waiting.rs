@@ -1,0 +1,124 @@
+//! Waiting: a step that finds no place stands in the queue, in order of its
+//! arrival, until its program is restored, it is withdrawn, or its bound is up.
+
+use crate::program::QueueEntry;
+use crate::step::StepState;
+use crate::timers::Timer;
+use crate::{Command, Core, Refusal};
+use treadle_model::{ProgramId, StepId, WorkerId};
+
+impl Core {
+    /// Puts a step into the queue and its program with it.
+    pub(crate) fn enqueue(&mut self, step: StepId) {
+        let Some(s) = self.state.steps.get_mut(&step) else {
+            return;
+        };
+        let (program, arrived_at) = (s.program, s.arrived_at);
+        s.state = StepState::Waiting;
+        let deadline = arrived_at + self.config.queue_wait_max;
+        self.state.timers.arm(deadline, Timer::StepWait(step));
+        self.state.waiting_steps += 1;
+        if let Some(p) = self.state.programs.get_mut(&program) {
+            p.waiting.push(step);
+        }
+        self.refresh_demand(program);
+        self.refile(program);
+    }
+
+    /// Takes a step out of the queue, and its program with its last step.
+    pub(crate) fn dequeue(&mut self, step: StepId) {
+        let Some(s) = self.state.steps.get(&step) else {
+            return;
+        };
+        let (program, arrived_at) = (s.program, s.arrived_at);
+        let Some(p) = self.state.programs.get_mut(&program) else {
+            return;
+        };
+        let Some(index) = p.waiting.iter().position(|w| *w == step) else {
+            return;
+        };
+        p.waiting.remove(index);
+        self.state.waiting_steps -= 1;
+        let deadline = arrived_at + self.config.queue_wait_max;
+        self.state.timers.disarm(deadline, Timer::StepWait(step));
+        self.refresh_demand(program);
+        self.refile(program);
+    }
+
+    /// Files a program in the queue under its present wait and need, or takes
+    /// it out if nothing of it waits.
+    pub(crate) fn refile(&mut self, program: ProgramId) {
+        let Some(p) = self.state.programs.get_mut(&program) else {
+            return;
+        };
+        if let Some(old) = p.queued.take() {
+            self.state.queue.remove(old.since, old.need_tokens, program);
+        }
+        let oldest = p
+            .waiting
+            .iter()
+            .filter_map(|s| self.state.steps.get(s))
+            .map(|s| s.arrived_at);
+        if let Some(since) = oldest.min() {
+            let entry = QueueEntry {
+                since,
+                need_tokens: p.private_tokens(),
+            };
+            p.queued = Some(entry);
+            self.state
+                .queue
+                .insert(entry.since, entry.need_tokens, program);
+            self.state.restore_wanted = true;
+        } else if self
+            .state
+            .reserved
+            .is_some_and(|(_, holder)| holder == program)
+        {
+            self.state.reserved = None;
+            self.state.restore_wanted = true;
+        }
+    }
+
+    /// Sends a step that is not waiting to a worker.
+    pub(crate) fn dispatch(&mut self, step: StepId, worker: WorkerId) {
+        let now = self.state.now;
+        let Some(s) = self.state.steps.get_mut(&step) else {
+            return;
+        };
+        s.state = StepState::Running { worker, since: now };
+        s.attempts += 1;
+        s.dispatched_at.get_or_insert(now);
+        let Some(p) = self.state.programs.get_mut(&s.program) else {
+            return;
+        };
+        p.running.push(step);
+        p.waited_total.0 += now.since(s.arrived_at).0;
+        let slot = p.place.and_then(|place| place.slot);
+        if let Some(w) = self.state.workers.get_mut(&worker) {
+            w.running_steps += 1;
+        }
+        self.command(Command::DispatchStep { step, worker, slot });
+    }
+
+    /// Sends every waiting step of a program that was just placed.
+    pub(crate) fn dispatch_waiting(&mut self, program: ProgramId, worker: WorkerId) {
+        let waiting = self
+            .state
+            .programs
+            .get(&program)
+            .map(|p| p.waiting.clone())
+            .unwrap_or_default();
+        for step in waiting {
+            self.dequeue(step);
+            self.dispatch(step, worker);
+        }
+        self.refresh_demand(program);
+    }
+
+    /// Answers a waiting or failed step with an error and ends it.
+    pub(crate) fn refuse(&mut self, step: StepId, refusal: Refusal) {
+        self.state.counters.steps_refused += 1;
+        self.command(Command::RefuseStep { step, refusal });
+        self.end_step(step);
+    }
+}

@@ -1,0 +1,103 @@
+//! The state: what a snapshot holds and what a replay reproduces.
+
+use crate::program::Program;
+use crate::question::Purpose;
+use crate::queue::Queue;
+use crate::step::Step;
+use crate::timers::Timers;
+use crate::worker::Worker;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use treadle_model::{AskId, ProgramId, StepId, Timestamp, WorkerId};
+
+/// A question that waits for its answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ask {
+    /// What was asked.
+    pub purpose: Purpose,
+    /// The programs asked about, in the core's own order of preference.
+    pub candidates: Vec<ProgramId>,
+    /// When the core answers itself.
+    pub deadline: Timestamp,
+}
+
+/// What a job's steps look like, learnt as they finish.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct JobStatistics {
+    /// Moving average of output tokens per step, times 16.
+    pub output_tokens_x16: u64,
+    /// Moving average of tool seconds, in microseconds.
+    pub tool_us: u64,
+    /// Steps finished.
+    pub steps_finished: u64,
+}
+
+/// Counters since the state began.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Programs opened.
+    pub programs_opened: u64,
+    /// Programs over.
+    pub programs_closed: u64,
+    /// Steps that arrived.
+    pub steps_arrived: u64,
+    /// Steps answered in full.
+    pub steps_finished: u64,
+    /// Steps refused.
+    pub steps_refused: u64,
+    /// Steps withdrawn by their clients.
+    pub steps_cancelled: u64,
+    /// Steps that engines failed for good.
+    pub steps_failed: u64,
+    /// Pauses.
+    pub pauses: u64,
+    /// Restores, first places left out.
+    pub restores: u64,
+    /// Restores to another worker than the last.
+    pub moves: u64,
+    /// Prompt tokens of finished steps.
+    pub prompt_tokens: u64,
+    /// Output tokens of finished steps.
+    pub output_tokens: u64,
+    /// Prompt tokens that engines found in their caches.
+    pub cached_tokens: u64,
+}
+
+/// All that the core knows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    /// The latest time at which an event was handled.
+    pub now: Timestamp,
+    /// Live programs.
+    pub programs: BTreeMap<ProgramId, Program>,
+    /// Live programs by key.
+    pub keys: BTreeMap<Box<str>, ProgramId>,
+    /// Steps that have not ended.
+    pub steps: BTreeMap<StepId, Step>,
+    /// Registered workers.
+    pub workers: BTreeMap<WorkerId, Worker>,
+    /// Programs that wait for a place.
+    pub queue: Queue,
+    /// Steps that wait for a place.
+    pub waiting_steps: u64,
+    /// Pending deadlines.
+    pub timers: Timers,
+    /// Questions without an answer.
+    pub asks: BTreeMap<AskId, Ask>,
+    /// The highest step id seen.
+    pub last_step: u64,
+    /// The next program's id.
+    pub next_program: u64,
+    /// The next question's id.
+    pub next_ask: u64,
+    /// The tick is armed for this time.
+    pub tick_at: Option<Timestamp>,
+    /// Something changed since the last question whom to restore.
+    pub restore_wanted: bool,
+    /// The worker that admits nobody until this deferred program fits.
+    pub reserved: Option<(WorkerId, ProgramId)>,
+    /// What jobs' steps look like.
+    pub jobs: BTreeMap<Box<str>, JobStatistics>,
+    /// Counters.
+    pub counters: Counters,
+}

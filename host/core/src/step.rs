@@ -1,0 +1,56 @@
+//! A step: one LLM call of a program, from its arrival to its end.
+
+use serde::{Deserialize, Serialize};
+use treadle_model::{ProgramId, Timestamp, WorkerId};
+
+/// Where a step is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub enum StepState {
+    /// In the queue.
+    Waiting,
+    /// At an engine.
+    Running {
+        /// The engine.
+        worker: WorkerId,
+        /// Since when.
+        since: Timestamp,
+    },
+}
+
+/// One step that has not ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// Its program.
+    pub program: ProgramId,
+    /// When it arrived.
+    pub arrived_at: Timestamp,
+    /// Where it is.
+    pub state: StepState,
+    /// Prompt tokens, counted or estimated.
+    pub prompt_tokens: u64,
+    /// Size of the prompt.
+    pub prompt_bytes: u64,
+    /// Output tokens that it is expected to end with.
+    pub output_tokens_expected: u64,
+    /// Output tokens seen.
+    pub output_tokens: u64,
+    /// When the first output token was seen.
+    pub first_token_at: Option<Timestamp>,
+    /// When it was first sent to an engine.
+    pub dispatched_at: Option<Timestamp>,
+    /// How often it was sent to an engine.
+    pub attempts: u32,
+}
+
+impl Step {
+    /// Tokens that the program's place must hold for this step.
+    pub fn demand_tokens(&self) -> u64 {
+        let output = self.output_tokens.max(self.output_tokens_expected);
+        self.prompt_tokens.saturating_add(output)
+    }
+
+    /// Tokens that it has produced so far, prompt included.
+    pub fn context_tokens(&self) -> u64 {
+        self.prompt_tokens.saturating_add(self.output_tokens)
+    }
+}

@@ -1,0 +1,61 @@
+//! What each event changes: one file per subject.
+
+mod answers;
+mod programs;
+mod steps;
+mod timeouts;
+mod workers;
+
+use crate::{Core, Event};
+
+impl Core {
+    pub(crate) fn apply(&mut self, event: &Event) {
+        match event {
+            Event::WorkerAdded {
+                worker,
+                url,
+                engine,
+                capacity,
+            } => {
+                self.worker_added(*worker, url, *engine, *capacity);
+            }
+            Event::WorkerCapacityRead {
+                worker,
+                engine,
+                capacity,
+            } => {
+                self.worker_capacity_read(*worker, *engine, *capacity);
+            }
+            Event::WorkerLost { worker, cause } => self.worker_lost(*worker, cause),
+            Event::WorkerRecovered { worker } => self.worker_recovered(*worker),
+            Event::WorkerRemoved { worker } => self.worker_removed(*worker),
+            Event::StepArrived(arrival) => self.step_arrived(arrival),
+            Event::StepFirstToken { step } => self.step_first_token(*step),
+            Event::StepProgressed {
+                step,
+                output_tokens,
+            } => {
+                self.step_progressed(*step, *output_tokens);
+            }
+            Event::StepFinished { step, tokens, .. } => self.step_finished(*step, *tokens),
+            Event::StepFailed { step, failure } => self.step_failed(*step, failure),
+            Event::StepCancelled { step } => self.step_cancelled(*step),
+            Event::ProgramReleased { program } => self.program_released(program),
+            Event::PolicyAnswered {
+                ask,
+                policy,
+                verdict,
+            } => {
+                self.policy_answered(*ask, policy, verdict);
+            }
+            Event::TimerFired => self.timer_fired(),
+            Event::DaemonRestarted => self.daemon_restarted(),
+        }
+    }
+
+    /// What every event may have made possible or necessary.
+    pub(crate) fn settle(&mut self) {
+        self.settle_restores();
+        self.settle_tick();
+    }
+}

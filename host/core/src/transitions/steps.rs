@@ -1,0 +1,225 @@
+//! Steps arrive, produce tokens and end.
+
+use crate::step::{Step, StepState};
+use crate::{Core, Mode, Refusal, StepArrival, StepFailure, StepTokens};
+use treadle_model::{Phase, ProgramId, StepId};
+
+impl Core {
+    pub(crate) fn step_arrived(&mut self, arrival: &StepArrival) {
+        self.state.counters.steps_arrived += 1;
+        self.state.last_step = self.state.last_step.max(arrival.step.0);
+        let Some(program) = self.open_program(arrival) else {
+            let programs_max = self.config.programs_max;
+            return self.refuse(arrival.step, Refusal::ProgramsFull { programs_max });
+        };
+        let step = self.new_step(program, arrival);
+        let least_tokens = if arrival.exact {
+            step.prompt_tokens
+        } else {
+            step.prompt_tokens / 2
+        };
+        let tokens_max = self
+            .state
+            .workers
+            .values()
+            .map(|w| w.context_tokens_max())
+            .max();
+        self.state.steps.insert(arrival.step, step);
+        self.begin_reasoning(program, arrival);
+        if tokens_max.is_some_and(|max| least_tokens > max) {
+            let refusal = Refusal::ContextTooLong {
+                prompt_tokens: least_tokens,
+                tokens_max: tokens_max.unwrap_or_default(),
+            };
+            return self.refuse(arrival.step, refusal);
+        }
+        self.route(arrival.step);
+        if self.state.waiting_steps > self.config.queue_steps_max {
+            let steps_max = self.config.queue_steps_max;
+            self.dequeue(arrival.step);
+            self.refuse(arrival.step, Refusal::QueueFull { steps_max });
+        }
+    }
+
+    fn new_step(&self, program: ProgramId, arrival: &StepArrival) -> Step {
+        let known = self.state.programs.get(&program);
+        let prompt_tokens = if arrival.exact {
+            arrival.prompt_tokens
+        } else {
+            known.map_or(arrival.prompt_tokens, |p| {
+                p.prompt_estimate(arrival.prompt_bytes, arrival.prompt_tokens)
+            })
+        };
+        let learnt = self
+            .state
+            .jobs
+            .get(&arrival.job)
+            .filter(|job| job.steps_finished > 0);
+        let guess = learnt.map_or(self.config.output_tokens_guess, |job| {
+            job.output_tokens_x16 / 16
+        });
+        Step {
+            program,
+            arrived_at: self.state.now,
+            state: StepState::Waiting,
+            prompt_tokens,
+            prompt_bytes: arrival.prompt_bytes,
+            output_tokens_expected: guess.min(arrival.output_tokens_max.unwrap_or(u64::MAX)),
+            output_tokens: 0,
+            first_token_at: None,
+            dispatched_at: None,
+            attempts: 0,
+        }
+    }
+
+    pub(crate) fn step_first_token(&mut self, step: StepId) {
+        let now = self.state.now;
+        if let Some(s) = self.state.steps.get_mut(&step) {
+            s.first_token_at.get_or_insert(now);
+        }
+    }
+
+    /// Tokens stream in: growth is checked as it happens.
+    pub(crate) fn step_progressed(&mut self, step: StepId, output_tokens: u64) {
+        self.step_first_token(step);
+        let Some(s) = self.state.steps.get_mut(&step) else {
+            return;
+        };
+        s.output_tokens = s.output_tokens.max(output_tokens);
+        let program = s.program;
+        if s.output_tokens > s.output_tokens_expected {
+            self.refresh_demand(program);
+            self.relieve_place(program);
+        }
+    }
+
+    pub(crate) fn step_finished(&mut self, step: StepId, tokens: StepTokens) {
+        let Some(s) = self.state.steps.get(&step) else {
+            return;
+        };
+        let (program, prompt_bytes) = (s.program, s.prompt_bytes);
+        self.state.counters.steps_finished += 1;
+        self.state.counters.prompt_tokens += tokens.prompt;
+        self.state.counters.output_tokens += tokens.output;
+        self.state.counters.cached_tokens += tokens.cached.unwrap_or(0);
+        if let Some(p) = self.state.programs.get_mut(&program) {
+            p.steps_finished += 1;
+            p.prompt_tokens_total += tokens.prompt;
+            p.output_tokens_total += tokens.output;
+            p.cached_tokens_total += tokens.cached.unwrap_or(0);
+            p.context_tokens = tokens.prompt.saturating_add(tokens.output);
+            p.prompt_measure = Some((prompt_bytes, tokens.prompt));
+            let job = self.state.jobs.entry(p.job.clone()).or_default();
+            let sample = tokens.output.saturating_mul(16);
+            job.output_tokens_x16 = match job.steps_finished {
+                0 => sample,
+                _ => job.output_tokens_x16 - job.output_tokens_x16 / 8 + sample / 8,
+            };
+            job.steps_finished += 1;
+        }
+        self.end_step(step);
+    }
+
+    /// Tried again while the bound allows and nothing reached the client.
+    pub(crate) fn step_failed(&mut self, step: StepId, failure: &StepFailure) {
+        let Some(s) = self.state.steps.get(&step) else {
+            return;
+        };
+        let (program, attempts) = (s.program, s.attempts);
+        if !failure.retryable || s.first_token_at.is_some() {
+            self.state.counters.steps_failed += 1;
+            return self.end_step(step);
+        }
+        if attempts >= self.config.attempts_max {
+            self.state.counters.steps_failed += 1;
+            let refusal = Refusal::EngineFailed {
+                cause: failure.cause.clone(),
+                attempts,
+            };
+            return self.refuse(step, refusal);
+        }
+        self.leave_engine(step);
+        self.leave_lost_worker(program);
+        self.route(step);
+    }
+
+    pub(crate) fn step_cancelled(&mut self, step: StepId) {
+        let Some(s) = self.state.steps.get(&step) else {
+            return;
+        };
+        let (program, context) = (s.program, s.context_tokens());
+        let began = s.first_token_at.is_some();
+        self.state.counters.steps_cancelled += 1;
+        if let Some(p) = self.state.programs.get_mut(&program)
+            && began
+        {
+            p.context_tokens = p.context_tokens.max(context);
+        }
+        self.end_step(step);
+    }
+
+    /// Takes a step out of whatever holds it; its program acts from now on if
+    /// that was its last.
+    pub(crate) fn end_step(&mut self, step: StepId) {
+        self.dequeue(step);
+        self.leave_engine(step);
+        let Some(ended) = self.state.steps.remove(&step) else {
+            return;
+        };
+        let program = ended.program;
+        self.leave_lost_worker(program);
+        let now = self.state.now;
+        let Some(p) = self.state.programs.get_mut(&program) else {
+            return;
+        };
+        if !p.is_between_steps() {
+            return self.refresh_demand(program);
+        }
+        if p.closing {
+            return self.close_program(program);
+        }
+        p.phase = Phase::Acting;
+        p.phase_since = now;
+        if p.unnamed && p.steps_finished < 2 {
+            p.weight_ppm = 0;
+        }
+        self.watch_idleness(program);
+        self.refresh_demand(program);
+        self.relieve_place(program);
+    }
+
+    /// Takes a running step back from its engine.
+    fn leave_engine(&mut self, step: StepId) {
+        let Some(s) = self.state.steps.get_mut(&step) else {
+            return;
+        };
+        let StepState::Running { worker, .. } = s.state else {
+            return;
+        };
+        s.state = StepState::Waiting;
+        if let Some(p) = self.state.programs.get_mut(&s.program) {
+            p.running.retain(|running| *running != step);
+        }
+        if let Some(w) = self.state.workers.get_mut(&worker) {
+            w.running_steps -= 1;
+        }
+    }
+
+    /// A place on a worker that is lost is given up with its last running step.
+    fn leave_lost_worker(&mut self, program: ProgramId) {
+        let Some(p) = self.state.programs.get(&program) else {
+            return;
+        };
+        if p.running.is_empty() && p.place.is_some() && self.healthy_place(program).is_none() {
+            self.unplace(program);
+        }
+    }
+
+    fn relieve_place(&mut self, program: ProgramId) {
+        if self.config.mode == Mode::ProgramAware
+            && let Some(worker) = self.healthy_place(program)
+        {
+            self.relieve(worker);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Engines come, tell what they hold, fall silent, come back and go.
+
+use crate::explain::{Because, DecisionKind};
+use crate::worker::{Health, Worker};
+use crate::{Capacity, Command, Core};
+use treadle_model::{EngineKind, PolicyRef, ProgramId, StepId, WorkerId};
+
+impl Core {
+    pub(crate) fn worker_added(
+        &mut self,
+        worker: WorkerId,
+        url: &str,
+        engine: EngineKind,
+        capacity: Capacity,
+    ) {
+        if self.state.workers.contains_key(&worker) {
+            return self.worker_capacity_read(worker, engine, capacity);
+        }
+        self.state
+            .workers
+            .insert(worker, Worker::new(worker, url.into(), engine, capacity));
+        self.state.restore_wanted = true;
+    }
+
+    pub(crate) fn worker_capacity_read(
+        &mut self,
+        worker: WorkerId,
+        engine: EngineKind,
+        capacity: Capacity,
+    ) {
+        let Some(w) = self.state.workers.get_mut(&worker) else {
+            return;
+        };
+        w.engine = engine;
+        if w.capacity == capacity {
+            return;
+        }
+        let fewer_slots = capacity.slots != w.capacity.slots;
+        w.capacity = capacity;
+        if fewer_slots {
+            // Seats are handed out anew; their caches are not known any more.
+            self.vacate(worker);
+        }
+        self.state.restore_wanted = true;
+        self.relieve(worker);
+    }
+
+    /// The worker's programs lose their places there: those between steps are
+    /// paused, steps that no token has left yet are taken back.
+    pub(crate) fn worker_lost(&mut self, worker: WorkerId, cause: &str) {
+        let Some(w) = self.state.workers.get_mut(&worker) else {
+            return;
+        };
+        if w.health == Health::Lost {
+            return;
+        }
+        w.health = Health::Lost;
+        if self
+            .state
+            .reserved
+            .is_some_and(|(reserved, _)| reserved == worker)
+        {
+            self.state.reserved = None;
+        }
+        self.vacate(worker);
+        for step in self.unanswered_steps(worker) {
+            self.command(Command::AbortStep {
+                step,
+                cause: cause.into(),
+            });
+        }
+        self.state.restore_wanted = true;
+    }
+
+    pub(crate) fn worker_recovered(&mut self, worker: WorkerId) {
+        let Some(w) = self.state.workers.get_mut(&worker) else {
+            return;
+        };
+        w.health = Health::Healthy;
+        self.state.restore_wanted = true;
+    }
+
+    pub(crate) fn worker_removed(&mut self, worker: WorkerId) {
+        self.worker_lost(worker, "the worker was removed");
+        let Some(w) = self.state.workers.get(&worker) else {
+            return;
+        };
+        for program in w.programs.clone() {
+            self.unplace(program);
+        }
+        self.state.workers.remove(&worker);
+    }
+
+    /// Takes their places from all programs on the worker that run nothing.
+    fn vacate(&mut self, worker: WorkerId) {
+        let Some(w) = self.state.workers.get(&worker) else {
+            return;
+        };
+        let idle: Vec<ProgramId> = w.programs.iter().copied().collect();
+        let why = (DecisionKind::Pause, Because::WorkerGone);
+        for program in idle {
+            let between = self
+                .state
+                .programs
+                .get(&program)
+                .is_some_and(|p| p.is_between_steps());
+            if between {
+                self.explain(program, worker, why, &PolicyRef("core".into()), &[]);
+                self.unplace(program);
+                self.state.counters.pauses += 1;
+            }
+        }
+    }
+
+    fn unanswered_steps(&self, worker: WorkerId) -> Vec<StepId> {
+        let here = |step: &crate::step::Step| matches!(step.state, crate::step::StepState::Running { worker: at, .. } if at == worker);
+        let unanswered =
+            |(_, s): &(&StepId, &crate::step::Step)| here(s) && s.first_token_at.is_none();
+        self.state
+            .steps
+            .iter()
+            .filter(unanswered)
+            .map(|(id, _)| *id)
+            .collect()
+    }
+}

@@ -1,0 +1,149 @@
+//! A worker and its ledger: what its KV cache holds, program by program, with
+//! shared prefixes counted once.
+
+use crate::event::{Capacity, PrefixSegment};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use treadle_model::{EngineKind, ProgramId, WorkerId};
+
+/// Whether a worker may be given programs.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Health {
+    /// It answers.
+    Healthy,
+    /// It does not.
+    Lost,
+}
+
+/// A prefix that is charged once, however many programs share it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct SharedPrefix {
+    /// Programs placed here that begin with it.
+    pub programs: u32,
+    /// Tokens charged for it.
+    pub tokens: u64,
+}
+
+/// One inference engine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Worker {
+    /// Its id.
+    pub id: WorkerId,
+    /// Its base URL, as registered.
+    pub url: Box<str>,
+    /// Its software.
+    pub engine: EngineKind,
+    /// Whether it answers.
+    pub health: Health,
+    /// What it can hold.
+    pub capacity: Capacity,
+    /// Programs placed here.
+    pub programs: BTreeSet<ProgramId>,
+    /// Steps running here.
+    pub running_steps: u32,
+    /// Private tokens charged for placed programs.
+    pub charged_tokens: u64,
+    /// Tokens charged for shared prefixes.
+    pub shared_tokens: u64,
+    /// The shared prefixes, by chained hash.
+    pub shared: BTreeMap<u64, SharedPrefix>,
+    /// Seats in use.
+    pub slots_taken: BTreeSet<u32>,
+}
+
+impl Worker {
+    /// A healthy worker that holds nothing.
+    pub fn new(id: WorkerId, url: Box<str>, engine: EngineKind, capacity: Capacity) -> Self {
+        Self {
+            id,
+            url,
+            engine,
+            health: Health::Healthy,
+            capacity,
+            programs: BTreeSet::new(),
+            running_steps: 0,
+            charged_tokens: 0,
+            shared_tokens: 0,
+            shared: BTreeMap::new(),
+            slots_taken: BTreeSet::new(),
+        }
+    }
+
+    /// True if it may be given programs and steps.
+    pub fn is_healthy(&self) -> bool {
+        self.health == Health::Healthy
+    }
+
+    /// Tokens in use by this ledger.
+    pub fn used_tokens(&self) -> u64 {
+        self.charged_tokens.saturating_add(self.shared_tokens)
+    }
+
+    /// `ppm` millionths of its capacity; unbounded if that is unknown.
+    pub fn watermark_tokens(&self, ppm: u32) -> u64 {
+        self.capacity.tokens.map_or(u64::MAX, |tokens| {
+            u64::try_from(u128::from(tokens) * u128::from(ppm) / 1_000_000).unwrap_or(u64::MAX)
+        })
+    }
+
+    /// The longest context that it can hold at all.
+    pub fn context_tokens_max(&self) -> u64 {
+        let pool = self.capacity.tokens.unwrap_or(u64::MAX);
+        pool.min(self.capacity.context_tokens_max.unwrap_or(u64::MAX))
+    }
+
+    /// Tokens that placing a program would add: its private ones and those
+    /// of its prefix that no program here shares yet.
+    pub fn need_tokens(&self, private_tokens: u64, prefix: &[PrefixSegment]) -> u64 {
+        let fresh: u64 = prefix
+            .iter()
+            .filter(|segment| !self.shared.contains_key(&segment.hash))
+            .map(|segment| segment.tokens)
+            .sum();
+        private_tokens.saturating_add(fresh)
+    }
+
+    /// True unless every seat is taken.
+    pub fn has_free_slot(&self) -> bool {
+        self.capacity
+            .slots
+            .is_none_or(|slots| (self.slots_taken.len() as u64) < u64::from(slots))
+    }
+
+    /// Takes the lowest free seat, on engines that have seats.
+    pub(crate) fn take_slot(&mut self) -> Option<u32> {
+        let slot = (0..self.capacity.slots?).find(|slot| !self.slots_taken.contains(slot))?;
+        self.slots_taken.insert(slot);
+        Some(slot)
+    }
+
+    /// Charges a prefix; shared parts are charged with their first program.
+    pub(crate) fn charge_prefix(&mut self, prefix: &[PrefixSegment]) {
+        for segment in prefix {
+            let shared = self.shared.entry(segment.hash).or_insert(SharedPrefix {
+                programs: 0,
+                tokens: segment.tokens,
+            });
+            if shared.programs == 0 {
+                self.shared_tokens = self.shared_tokens.saturating_add(shared.tokens);
+            }
+            shared.programs += 1;
+        }
+    }
+
+    /// Takes the charge for a prefix back; shared parts go with their last
+    /// program.
+    pub(crate) fn discharge_prefix(&mut self, prefix: &[PrefixSegment]) {
+        for segment in prefix {
+            let Some(shared) = self.shared.get_mut(&segment.hash) else {
+                continue;
+            };
+            shared.programs -= 1;
+            if shared.programs == 0 {
+                self.shared_tokens = self.shared_tokens.saturating_sub(shared.tokens);
+                self.shared.remove(&segment.hash);
+            }
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Random stories: whatever happens, in whatever order, the invariants hold,
+//! every step ends once, a replay gives the same bytes, and when the faults
+//! end everything finishes.
+
+mod story;
+
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use story::Story;
+use treadle_core::{Capacity, Command, Core, Event};
+use treadle_model::{EngineKind, WorkerId};
+
+#[derive(Clone, Debug)]
+enum Move {
+    Arrive {
+        program: u8,
+        tokens: u16,
+        shared: bool,
+    },
+    Finish {
+        pick: u8,
+        output: u8,
+    },
+    Progress {
+        pick: u8,
+        output: u16,
+    },
+    Fail {
+        pick: u8,
+        retryable: bool,
+    },
+    Cancel {
+        pick: u8,
+    },
+    Release {
+        program: u8,
+    },
+    Lose {
+        worker: u8,
+    },
+    Recover {
+        worker: u8,
+    },
+    Resize {
+        worker: u8,
+        tokens: u16,
+    },
+    Wait {
+        seconds: u8,
+    },
+    Restart,
+}
+
+fn moves() -> impl Strategy<Value = Vec<Move>> {
+    let one = prop_oneof![
+        8 => (0..12u8, 1..1_500u16, any::<bool>())
+            .prop_map(|(program, tokens, shared)| Move::Arrive { program, tokens, shared }),
+        6 => (any::<u8>(), any::<u8>()).prop_map(|(pick, output)| Move::Finish { pick, output }),
+        2 => (any::<u8>(), 0..900u16).prop_map(|(pick, output)| Move::Progress { pick, output }),
+        1 => (any::<u8>(), any::<bool>()).prop_map(|(pick, retryable)| Move::Fail { pick, retryable }),
+        1 => any::<u8>().prop_map(|pick| Move::Cancel { pick }),
+        1 => (0..12u8).prop_map(|program| Move::Release { program }),
+        1 => (0..2u8).prop_map(|worker| Move::Lose { worker }),
+        1 => (0..2u8).prop_map(|worker| Move::Recover { worker }),
+        1 => (0..2u8, 500..3_000u16).prop_map(|(worker, tokens)| Move::Resize { worker, tokens }),
+        3 => (0..90u8).prop_map(|seconds| Move::Wait { seconds }),
+        1 => Just(Move::Restart),
+    ];
+    proptest::collection::vec(one, 1..120)
+}
+
+/// Steps at engines, as the surroundings know them from commands alone.
+fn running(story: &Story) -> Vec<u64> {
+    story
+        .core
+        .state()
+        .steps
+        .iter()
+        .filter_map(|(id, s)| {
+            matches!(s.state, treadle_core::step::StepState::Running { .. }).then_some(id.0)
+        })
+        .collect()
+}
+
+fn play(story: &mut Story, next_step: &mut u64, one: &Move) {
+    let at_engines = running(story);
+    let pick = |p: u8| {
+        at_engines
+            .get(usize::from(p) % at_engines.len().max(1))
+            .copied()
+    };
+    match *one {
+        Move::Arrive {
+            program,
+            tokens,
+            shared,
+        } => {
+            *next_step += 1;
+            let key = format!("program-{program}");
+            if shared {
+                story.arrive_sharing(&key, *next_step, u64::from(tokens), 7, 100);
+            } else {
+                story.arrive(&key, *next_step, u64::from(tokens));
+            }
+        }
+        Move::Finish { pick: p, output } => {
+            if let Some(step) = pick(p) {
+                let prompt = story.core.state().steps[&treadle_model::StepId(step)].prompt_tokens;
+                story.finish(step, prompt, u64::from(output));
+            }
+        }
+        Move::Progress { pick: p, output } => {
+            if let Some(step) = pick(p) {
+                story.progress(step, u64::from(output));
+            }
+        }
+        Move::Fail { pick: p, retryable } => {
+            if let Some(step) = pick(p) {
+                story.fail(step, retryable);
+            }
+        }
+        Move::Cancel { pick: p } => {
+            let steps: Vec<_> = story.core.state().steps.keys().copied().collect();
+            if let Some(step) = steps.get(usize::from(p) % steps.len().max(1)) {
+                story.handle(Event::StepCancelled { step: *step });
+            }
+        }
+        Move::Release { program } => {
+            story.release(&format!("program-{program}"));
+        }
+        Move::Lose { worker } => {
+            story.lose(u32::from(worker));
+        }
+        Move::Recover { worker } => {
+            story.handle(Event::WorkerRecovered {
+                worker: WorkerId(u32::from(worker)),
+            });
+        }
+        Move::Resize { worker, tokens } => {
+            let capacity = Capacity {
+                tokens: Some(u64::from(tokens)),
+                ..Capacity::default()
+            };
+            let (worker, engine) = (WorkerId(u32::from(worker)), EngineKind::Vllm);
+            story.handle(Event::WorkerCapacityRead {
+                worker,
+                engine,
+                capacity,
+            });
+        }
+        Move::Wait { seconds } => {
+            story.wait_s(u64::from(seconds));
+        }
+        Move::Restart => {
+            story.restart();
+        }
+    }
+}
+
+/// After the faults end: workers are back, and each running step finishes.
+fn let_it_end(story: &mut Story) {
+    for worker in 0..2 {
+        story.handle(Event::WorkerRecovered {
+            worker: WorkerId(worker),
+        });
+        let capacity = Capacity {
+            tokens: Some(4_000),
+            ..Capacity::default()
+        };
+        let (worker, engine) = (WorkerId(worker), EngineKind::Vllm);
+        story.handle(Event::WorkerCapacityRead {
+            worker,
+            engine,
+            capacity,
+        });
+    }
+    for _ in 0..2_000 {
+        if story.core.state().steps.is_empty() {
+            return;
+        }
+        for step in running(story) {
+            story.finish(step, 10, 1);
+        }
+        story.wait_s(1);
+    }
+    panic!("{} steps never ended", story.core.state().steps.len());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_story_keeps_the_invariants_and_ends(script in moves()) {
+        let mut story = Story::with_workers(&[2_000, 1_200]);
+        let mut next_step = 0;
+        for one in &script {
+            play(&mut story, &mut next_step, one);
+        }
+        let_it_end(&mut story);
+        let mut refused = BTreeMap::new();
+        for command in &story.log {
+            if let Command::RefuseStep { step, .. } = command {
+                *refused.entry(*step).or_insert(0) += 1;
+            }
+        }
+        prop_assert!(refused.values().all(|times| *times == 1), "a step is refused once");
+        let c = story.core.state().counters;
+        let ended = c.steps_finished + c.steps_refused + c.steps_cancelled + c.steps_failed;
+        let failed_and_refused = story.refusals().iter()
+            .filter(|(_, r)| matches!(r, treadle_core::Refusal::EngineFailed { .. })).count() as u64;
+        prop_assert_eq!(ended - failed_and_refused, c.steps_arrived, "every step ends once");
+    }
+
+    #[test]
+    fn a_replay_gives_the_same_bytes(script in moves()) {
+        let mut story = Story::with_workers(&[2_000, 1_200]);
+        let mut next_step = 0;
+        for one in &script {
+            play(&mut story, &mut next_step, one);
+        }
+        let bytes = |core: &Core| serde_json::to_string(core.state()).unwrap();
+        let mut replayed = Core::new(story.core.config().clone());
+        let half = story.journal.len() / 2;
+        for (index, (at, event)) in story.journal.iter().enumerate() {
+            if index == half {
+                // Going on from a snapshot must make no difference.
+                let state = serde_json::from_str(&bytes(&replayed)).unwrap();
+                replayed = Core::with_state(story.core.config().clone(), state);
+            }
+            replayed.handle(*at, event);
+        }
+        prop_assert_eq!(bytes(&replayed), bytes(&story.core));
+    }
+}

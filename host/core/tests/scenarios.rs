@@ -1,0 +1,228 @@
+//! Scripted scenarios: short stories with a known end.
+
+mod story;
+
+use story::Story;
+use treadle_core::{Command, Mode, Refusal};
+
+#[test]
+fn a_new_program_is_placed_where_most_is_free() {
+    let mut s = Story::with_workers(&[1_000, 2_000]);
+    s.arrive("a", 1, 500);
+    assert_eq!(s.dispatched(), [(1, 1)]);
+}
+
+#[test]
+fn a_program_keeps_its_place_through_its_tool_call() {
+    let mut s = Story::with_workers(&[1_000]);
+    s.arrive("a", 1, 600).finish(1, 600, 0).wait_s(30);
+    s.arrive("b", 2, 600);
+    assert_eq!(s.dispatched(), [(1, 0)], "b waits: a holds its place");
+    s.arrive("a", 3, 700);
+    assert_eq!(s.dispatched(), [(1, 0), (3, 0)]);
+}
+
+#[test]
+fn waiting_programs_are_placed_when_room_appears() {
+    let mut s = Story::with_workers(&[1_000]);
+    s.arrive("a", 1, 600).arrive("b", 2, 600);
+    assert_eq!(s.dispatched(), [(1, 0)]);
+    s.finish(1, 600, 0).release("a");
+    assert_eq!(s.dispatched(), [(1, 0), (2, 0)]);
+}
+
+#[test]
+fn growth_pauses_the_shortest_acting_program() {
+    let mut s = Story::with_workers(&[1_000]);
+    s.arrive("short", 1, 200).finish(1, 200, 0);
+    s.arrive("long", 2, 500).finish(2, 500, 0);
+    s.arrive("grows", 3, 200).finish(3, 200, 0);
+    s.arrive("grows", 4, 450);
+    assert_eq!(s.status("short"), "paused");
+    assert_eq!(s.status("long"), "active");
+    assert_eq!(s.status("grows"), "active");
+}
+
+#[test]
+fn growth_while_streaming_pauses_too() {
+    let mut s = Story::with_workers(&[1_000]);
+    s.arrive("idle", 1, 400).finish(1, 400, 0);
+    s.arrive("busy", 2, 500);
+    assert_eq!(s.status("idle"), "active");
+    s.progress(2, 200);
+    assert_eq!(s.status("idle"), "paused");
+}
+
+#[test]
+fn shared_prefixes_are_counted_once() {
+    let mut s = Story::with_workers(&[1_000]);
+    for (step, key) in [(1, "a"), (2, "b"), (3, "c")] {
+        s.arrive_sharing(key, step, 500, 7, 300);
+    }
+    assert_eq!(s.dispatched().len(), 3, "300 shared once and 3 x 200");
+    s.arrive_sharing("d", 4, 500, 7, 300);
+    assert_eq!(s.dispatched().len(), 3, "a fourth does not fit");
+}
+
+#[test]
+fn a_paused_program_returns_to_another_worker() {
+    let mut s = Story::with_workers(&[1_000, 900]);
+    s.arrive("a", 1, 600).finish(1, 600, 0);
+    s.arrive("b", 2, 300).finish(2, 300, 0);
+    s.arrive("c", 3, 500).finish(3, 500, 0);
+    // On worker 0: a 600; on worker 1: b 300 and c 500. c grows: b must go.
+    s.arrive("c", 4, 800);
+    assert_eq!(s.status("b"), "paused");
+    s.arrive("b", 5, 350);
+    assert_eq!(s.dispatched().last(), Some(&(5, 0)));
+    assert_eq!(s.core.state().counters.moves, 1);
+}
+
+#[test]
+fn a_deferred_program_goes_first_and_gets_room() {
+    let mut s = Story::with_workers(&[1_000]);
+    s.arrive("holder", 1, 700).finish(1, 700, 0);
+    s.arrive("big", 2, 600);
+    for round in 0..12 {
+        s.wait_s(10);
+        s.arrive("small", 100 + round, 200)
+            .finish(100 + round, 200, 0);
+    }
+    s.wait_s(5);
+    assert!(
+        s.dispatched().contains(&(2, 0)),
+        "after 120 s room is made for big"
+    );
+    assert_eq!(s.status("holder"), "paused");
+}
+
+#[test]
+fn a_prompt_that_can_never_fit_is_refused_at_once() {
+    let mut s = Story::with_workers(&[1_000, 2_000]);
+    s.arrive("a", 1, 2_001);
+    assert!(matches!(
+        s.refusals().as_slice(),
+        [(
+            1,
+            Refusal::ContextTooLong {
+                prompt_tokens: 2_001,
+                tokens_max: 2_000
+            }
+        )]
+    ));
+    assert_eq!(s.core.state().steps.len(), 0);
+}
+
+#[test]
+fn a_wait_beyond_its_bound_is_refused_with_its_cause() {
+    let mut s = Story::with_workers(&[1_000]);
+    s.lose(0).arrive("a", 1, 10).wait_s(1_801);
+    assert!(matches!(
+        s.refusals().as_slice(),
+        [(
+            1,
+            Refusal::QueueWaitExceeded {
+                healthy_workers: 0,
+                ..
+            }
+        )]
+    ));
+}
+
+#[test]
+fn programs_of_a_lost_worker_move() {
+    let mut s = Story::with_workers(&[1_000, 1_000]);
+    s.arrive("a", 1, 300).finish(1, 300, 0);
+    let home = s.dispatched()[0].1;
+    s.lose(home).arrive("a", 2, 320);
+    assert_eq!(s.dispatched()[1], (2, 1 - home));
+}
+
+#[test]
+fn an_unanswered_step_of_a_lost_worker_is_sent_elsewhere() {
+    let mut s = Story::with_workers(&[1_000, 1_000]);
+    s.arrive("a", 1, 300);
+    let home = s.dispatched()[0].1;
+    s.lose(home);
+    assert!(s.log.iter().any(|c| matches!(c, Command::AbortStep { .. })));
+    s.fail(1, true);
+    assert_eq!(s.dispatched()[1], (1, 1 - home));
+}
+
+#[test]
+fn a_step_that_keeps_failing_is_refused() {
+    let mut s = Story::with_workers(&[1_000]);
+    s.arrive("a", 1, 300)
+        .fail(1, true)
+        .fail(1, true)
+        .fail(1, true);
+    assert!(matches!(
+        s.refusals().as_slice(),
+        [(1, Refusal::EngineFailed { attempts: 3, .. })]
+    ));
+}
+
+#[test]
+fn an_idle_program_is_closed() {
+    let mut s = Story::with_workers(&[1_000]);
+    s.arrive("a", 1, 300).finish(1, 300, 0).wait_s(3_500);
+    assert_eq!(s.status("a"), "active");
+    s.wait_s(200);
+    assert_eq!(s.status("a"), "gone");
+    assert_eq!(s.core.next_deadline(), None, "nothing is left to do");
+}
+
+#[test]
+fn a_restart_ends_steps_and_keeps_programs() {
+    let mut s = Story::with_workers(&[1_000]);
+    s.arrive("a", 1, 300)
+        .finish(1, 300, 0)
+        .arrive("a", 2, 400)
+        .arrive("b", 3, 900);
+    s.restart();
+    assert_eq!(s.core.state().steps.len(), 0);
+    assert_eq!(s.status("a"), "active");
+    assert_eq!(s.core.program("a").unwrap().steps_finished, 1);
+}
+
+#[test]
+fn a_policy_that_never_answers_delays_but_does_not_stop() {
+    let mut s = Story::with_workers(&[1_000]);
+    s.mute_policy = true;
+    s.arrive("a", 1, 300);
+    assert_eq!(s.dispatched(), []);
+    s.wait_s(6);
+    assert_eq!(s.dispatched(), [(1, 0)]);
+}
+
+#[test]
+fn sticky_never_waits_and_never_moves() {
+    let mut s = Story::with_mode(Mode::Sticky, &[1_000, 1_000]);
+    s.arrive("a", 1, 900)
+        .arrive("b", 2, 900)
+        .arrive("c", 3, 900);
+    s.finish(1, 900, 0)
+        .finish(2, 900, 0)
+        .finish(3, 900, 0)
+        .arrive("c", 4, 950);
+    assert_eq!(s.dispatched().len(), 4);
+    assert_eq!(s.dispatched()[2].1, s.dispatched()[3].1);
+}
+
+#[test]
+fn least_load_spreads_steps() {
+    let mut s = Story::with_mode(Mode::LeastLoad, &[1_000, 1_000]);
+    s.arrive("a", 1, 900)
+        .arrive("a", 2, 900)
+        .arrive("a", 3, 900);
+    assert_eq!(s.dispatched(), [(1, 0), (2, 1), (3, 0)]);
+}
+
+#[test]
+fn seats_are_handed_out_once() {
+    let mut s = Story::with_slots(&[(1_000, 2)]);
+    s.arrive("a", 1, 10).arrive("b", 2, 10).arrive("c", 3, 10);
+    assert_eq!(s.slots(), [(1, Some(0)), (2, Some(1))]);
+    s.finish(1, 10, 0).release("a");
+    assert_eq!(s.slots(), [(1, Some(0)), (2, Some(1)), (3, Some(0))]);
+}

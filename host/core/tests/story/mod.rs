@@ -1,0 +1,256 @@
+//! A story: a core, a clock that only moves when told, and a policy that
+//! answers as `ThunderAgent` §4.3.1 would. Invariants are checked after each
+//! event.
+
+use treadle_core::{
+    Capacity, Command, Core, CoreConfig, Event, Mode, PrefixSegment, Purpose, Question, Refusal,
+    StepArrival, StepFailure, StepTokens, Verdict,
+};
+use treadle_model::{EngineKind, FinishReason, PolicyRef, Span, StepId, Timestamp, WorkerId};
+
+pub(crate) struct Story {
+    pub(crate) core: Core,
+    pub(crate) now: Timestamp,
+    pub(crate) log: Vec<Command>,
+    pub(crate) journal: Vec<(Timestamp, Event)>,
+    pub(crate) mute_policy: bool,
+}
+
+#[allow(dead_code, reason = "each test file tells other stories")]
+impl Story {
+    pub(crate) fn with_workers(tokens: &[u64]) -> Self {
+        Self::with_mode(Mode::ProgramAware, tokens)
+    }
+
+    pub(crate) fn with_mode(mode: Mode, tokens: &[u64]) -> Self {
+        let mut story = Self::new(mode);
+        for (worker, tokens) in (0..).zip(tokens) {
+            story.add_worker(
+                worker,
+                Capacity {
+                    tokens: Some(*tokens),
+                    ..Capacity::default()
+                },
+            );
+        }
+        story
+    }
+
+    pub(crate) fn with_slots(workers: &[(u64, u32)]) -> Self {
+        let mut story = Self::new(Mode::ProgramAware);
+        for (worker, (tokens, slots)) in (0..).zip(workers) {
+            let capacity = Capacity {
+                tokens: Some(*tokens),
+                slots: Some(*slots),
+                ..Capacity::default()
+            };
+            story.add_worker(worker, capacity);
+        }
+        story
+    }
+
+    fn new(mode: Mode) -> Self {
+        let config = CoreConfig {
+            mode,
+            output_tokens_guess: 0,
+            ..CoreConfig::default()
+        };
+        Self {
+            core: Core::new(config),
+            now: Timestamp(0),
+            log: Vec::new(),
+            journal: Vec::new(),
+            mute_policy: false,
+        }
+    }
+
+    fn add_worker(&mut self, worker: u32, capacity: Capacity) {
+        self.handle(Event::WorkerAdded {
+            worker: WorkerId(worker),
+            url: format!("http://engine-{worker}").into(),
+            engine: EngineKind::Vllm,
+            capacity,
+        });
+    }
+
+    pub(crate) fn handle(&mut self, event: Event) -> &mut Self {
+        self.core.handle(self.now, &event);
+        self.journal.push((self.now, event));
+        self.core.assert_invariants();
+        while let Some(command) = self.core.poll_command() {
+            if let Command::AskPolicy { ask, question, .. } = &command
+                && !self.mute_policy
+            {
+                let verdict = answer(question);
+                let policy = PolicyRef("story".into());
+                let answered = Event::PolicyAnswered {
+                    ask: *ask,
+                    policy,
+                    verdict,
+                };
+                self.handle(answered);
+            }
+            self.log.push(command);
+        }
+        self
+    }
+
+    pub(crate) fn arrive(&mut self, program: &str, step: u64, prompt_tokens: u64) -> &mut Self {
+        self.arrive_with(program, step, prompt_tokens, vec![])
+    }
+
+    pub(crate) fn arrive_sharing(
+        &mut self,
+        program: &str,
+        step: u64,
+        prompt_tokens: u64,
+        hash: u64,
+        tokens: u64,
+    ) -> &mut Self {
+        self.arrive_with(
+            program,
+            step,
+            prompt_tokens,
+            vec![PrefixSegment { hash, tokens }],
+        )
+    }
+
+    fn arrive_with(
+        &mut self,
+        program: &str,
+        step: u64,
+        prompt_tokens: u64,
+        prefix: Vec<PrefixSegment>,
+    ) -> &mut Self {
+        self.handle(Event::StepArrived(StepArrival {
+            step: StepId(step),
+            program: program.into(),
+            job: "story".into(),
+            prompt_tokens,
+            exact: true,
+            prompt_bytes: prompt_tokens * 4,
+            output_tokens_max: None,
+            prefix,
+            one_shot: false,
+            unnamed: false,
+        }))
+    }
+
+    pub(crate) fn finish(&mut self, step: u64, prompt: u64, output: u64) -> &mut Self {
+        let tokens = StepTokens {
+            prompt,
+            output,
+            cached: None,
+        };
+        self.handle(Event::StepFinished {
+            step: StepId(step),
+            tokens,
+            finish: FinishReason::Stop,
+        })
+    }
+
+    pub(crate) fn progress(&mut self, step: u64, output_tokens: u64) -> &mut Self {
+        self.handle(Event::StepProgressed {
+            step: StepId(step),
+            output_tokens,
+        })
+    }
+
+    pub(crate) fn fail(&mut self, step: u64, retryable: bool) -> &mut Self {
+        let failure = StepFailure {
+            cause: "connection reset".into(),
+            retryable,
+        };
+        self.handle(Event::StepFailed {
+            step: StepId(step),
+            failure,
+        })
+    }
+
+    pub(crate) fn release(&mut self, program: &str) -> &mut Self {
+        self.handle(Event::ProgramReleased {
+            program: program.into(),
+        })
+    }
+
+    pub(crate) fn lose(&mut self, worker: u32) -> &mut Self {
+        self.handle(Event::WorkerLost {
+            worker: WorkerId(worker),
+            cause: "killed".into(),
+        })
+    }
+
+    pub(crate) fn restart(&mut self) -> &mut Self {
+        self.handle(Event::DaemonRestarted)
+    }
+
+    /// Lets time pass, firing deadlines as they come.
+    pub(crate) fn wait_s(&mut self, seconds: u64) -> &mut Self {
+        let end = self.now + Span::from_secs(seconds);
+        while let Some(at) = self.core.next_deadline().filter(|at| *at <= end) {
+            self.now = self.now.max(at);
+            self.handle(Event::TimerFired);
+        }
+        self.now = end;
+        self
+    }
+
+    pub(crate) fn status(&self, program: &str) -> &'static str {
+        self.core
+            .program(program)
+            .map_or("gone", |p| p.status.as_str())
+    }
+
+    pub(crate) fn dispatched(&self) -> Vec<(u64, u32)> {
+        let dispatch = |c: &Command| match c {
+            Command::DispatchStep { step, worker, .. } => Some((step.0, worker.0)),
+            _ => None,
+        };
+        self.log.iter().filter_map(dispatch).collect()
+    }
+
+    pub(crate) fn slots(&self) -> Vec<(u64, Option<u32>)> {
+        let dispatch = |c: &Command| match c {
+            Command::DispatchStep { step, slot, .. } => Some((step.0, *slot)),
+            _ => None,
+        };
+        self.log.iter().filter_map(dispatch).collect()
+    }
+
+    pub(crate) fn refusals(&self) -> Vec<(u64, Refusal)> {
+        let refusal = |c: &Command| match c {
+            Command::RefuseStep { step, refusal } => Some((step.0, refusal.clone())),
+            _ => None,
+        };
+        self.log.iter().filter_map(refusal).collect()
+    }
+}
+
+/// The paper's scores: acting first and shortest first when pausing, shortest
+/// first when restoring (all candidates reason then).
+pub(crate) fn answer(question: &Question) -> Verdict {
+    let rows = &question.programs;
+    let score = |row: usize| {
+        let short = 1.0 / (rows.tokens[row] as f64 + 1.0);
+        short + f64::from(rows.acting[row])
+    };
+    match question.purpose {
+        Purpose::Weigh { .. } => Verdict::Weights {
+            weights: rows
+                .program
+                .iter()
+                .map(|program| (*program, 1_000_000))
+                .collect(),
+        },
+        Purpose::Pause { .. } | Purpose::Restore => {
+            let mut ranked: Vec<_> = (0..rows.len())
+                .map(|row| (score(row), rows.program[row]))
+                .collect();
+            ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+            Verdict::Order {
+                programs: ranked.iter().map(|(_, program)| *program).collect(),
+                scores: ranked.iter().map(|(score, _)| *score).collect(),
+            }
+        }
+    }
+}

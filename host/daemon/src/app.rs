@@ -1,0 +1,26 @@
+//! What REST handlers share.
+
+use crate::driver::DriverHandle;
+use crate::engines::EngineWatch;
+use crate::gateway::GatewayState;
+use crate::policies::PolicyShelf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use treadle_store::Store;
+
+/// What REST handlers share.
+#[derive(Clone)]
+pub struct App {
+    /// The gateway's part.
+    pub gateway: Arc<GatewayState>,
+    /// The scheduler.
+    pub driver: DriverHandle,
+    /// Durable state.
+    pub store: Arc<dyn Store>,
+    /// Engines under watch.
+    pub engines: Arc<EngineWatch>,
+    /// Uploaded policies.
+    pub policies: Arc<PolicyShelf>,
+    /// The next worker's id.
+    pub next_worker: Arc<AtomicU32>,
+}

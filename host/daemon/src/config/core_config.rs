@@ -1,0 +1,34 @@
+//! The core's part of the configuration, in the core's units.
+
+use treadle_core::CoreConfig;
+use treadle_model::Span;
+
+use super::Config;
+
+impl Config {
+    /// Settings of the core; what is not configured is the core's own.
+    pub fn core(&self) -> CoreConfig {
+        let scheduler = &self.scheduler;
+        CoreConfig {
+            mode: scheduler.mode,
+            tick: Span::from_millis(scheduler.tick_ms),
+            high_watermark_ppm: millionths(scheduler.high_watermark),
+            low_watermark_ppm: millionths(scheduler.low_watermark),
+            queue_wait_max: Span::from_secs(scheduler.queue_wait_s_max),
+            deferral_max: Span::from_secs(scheduler.deferral_s_max),
+            quantum: Span::from_secs(scheduler.quantum_s),
+            pause_weight_ppm: millionths(scheduler.pause_weight),
+            program_idle_max: Span::from_secs(scheduler.program_idle_s_max),
+            programs_max: scheduler.programs_max,
+            queue_steps_max: scheduler.queue_len_max,
+            candidates_max: self.plugins.candidates_max,
+            ask_deadline: Span::from_millis(self.plugins.answer_deadline_ms),
+            attempts_max: self.engines.retry_max + 1,
+            ..CoreConfig::default()
+        }
+    }
+}
+
+fn millionths(share: f64) -> u32 {
+    (share * 1e6).round() as u32
+}

@@ -1,0 +1,121 @@
+//! `[engines]`: the inference engines to serve programs with.
+
+use serde::{Deserialize, Serialize};
+use treadle_model::EngineKind;
+
+use super::section::{Form, Setting, section};
+
+/// What an engine is, and so how it is asked for its load and its tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EngineChoice {
+    /// Found out by asking it.
+    #[default]
+    Auto,
+    /// vLLM.
+    Vllm,
+    /// SGLang.
+    Sglang,
+    /// llama.cpp's server.
+    Llamacpp,
+    /// Any other that speaks the API of OpenAI.
+    Openai,
+}
+
+impl EngineChoice {
+    pub(super) const WORDS: &'static [&'static str] =
+        &["auto", "vllm", "sglang", "llamacpp", "openai"];
+
+    /// The kind, unless it is to be found out.
+    pub fn kind(self) -> Option<EngineKind> {
+        match self {
+            Self::Auto => None,
+            Self::Vllm => Some(EngineKind::Vllm),
+            Self::Sglang => Some(EngineKind::Sglang),
+            Self::Llamacpp => Some(EngineKind::Llamacpp),
+            Self::Openai => Some(EngineKind::Openai),
+        }
+    }
+}
+
+impl Setting for EngineChoice {
+    const FORM: Form = Form::Word(Self::WORDS);
+}
+
+/// An engine: in a file either its URL alone or a table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Written")]
+pub struct Endpoint {
+    /// Where it listens, without a path: `http://10.0.0.1:8000`.
+    pub url: String,
+    /// What it is; `engines.kind` where it doesn't say.
+    pub kind: Option<EngineChoice>,
+    /// Tokens that fit in its cache; asked of the engine where it doesn't say.
+    pub capacity_tokens: Option<u64>,
+}
+
+impl Endpoint {
+    /// Names of the fields of the table.
+    pub(super) const FIELDS: &'static [&'static str] = &["url", "kind", "capacity_tokens"];
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Url(String),
+    Table {
+        url: String,
+        kind: Option<EngineChoice>,
+        capacity_tokens: Option<u64>,
+    },
+}
+
+impl From<Written> for Endpoint {
+    fn from(written: Written) -> Self {
+        match written {
+            Written::Url(url) => Self {
+                url,
+                kind: None,
+                capacity_tokens: None,
+            },
+            Written::Table {
+                url,
+                kind,
+                capacity_tokens,
+            } => Self {
+                url,
+                kind,
+                capacity_tokens,
+            },
+        }
+    }
+}
+
+impl Setting for Vec<Endpoint> {
+    const FORM: Form = Form::Endpoints;
+}
+
+section! {
+    /// The inference engines to serve programs with.
+    EnginesConfig in "engines" {
+        /// The engines: URLs, or tables with `url` and, where they differ, `kind` and `capacity_tokens` (tokens that fit in the engine's cache; the engine is asked where it is absent). In an environment variable or after `--set`, URLs with commas between them also do.
+        endpoints: Vec<Endpoint> = Vec::new(), "";
+        /// What the engines are, where an entry doesn't say; `auto` finds out by asking.
+        kind: EngineChoice = EngineChoice::Auto, "";
+        /// How often each engine is asked for its health and load.
+        probe_interval_ms: u64 = 1000, "milliseconds", 10 ..= 600_000;
+        /// How long a connection to an engine may take to open.
+        connect_timeout_ms: u64 = 5000, "milliseconds", 1 ..= 600_000;
+        /// How long an engine may take for the whole of an answer; long rollouts take hours.
+        response_timeout_s: u64 = 14_400, "seconds", 1 ..= 604_800;
+        /// How often a step is sent again when its engine fails before the first byte of an answer.
+        retry_max: u32 = 2, "times", 0 ..= 100;
+    }
+}
+
+impl EnginesConfig {
+    /// Kind of one of the endpoints, unless it is to be found out.
+    pub fn kind_of(&self, endpoint: &Endpoint) -> Option<EngineKind> {
+        endpoint.kind.unwrap_or(self.kind).kind()
+    }
+}

@@ -1,0 +1,254 @@
+//! The sources of values, laid over each other and checked one by one.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use toml::{Table, Value};
+
+use super::engines::{Endpoint, EngineChoice};
+use super::error::{ConfigError, Origin};
+use super::nearest::nearest;
+use super::section::{Form, Key};
+use super::{Config, SECTIONS};
+
+/// Largest configuration file, in bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// The values so far.
+#[derive(Debug, Default)]
+pub(super) struct Layers {
+    values: Table,
+}
+
+impl Layers {
+    /// Lays a file over what is there.
+    pub(super) fn add_file(&mut self, path: &Path) -> Result<(), ConfigError> {
+        let unreadable = |source| ConfigError::Read {
+            path: path.to_owned(),
+            source,
+        };
+        let size_bytes = std::fs::metadata(path).map_err(unreadable)?.len();
+        if size_bytes > FILE_BYTES_MAX {
+            let text = format!("it has {size_bytes} bytes, at most {FILE_BYTES_MAX} are read");
+            return Err(unreadable(std::io::Error::other(text)));
+        }
+        let text = std::fs::read_to_string(path).map_err(unreadable)?;
+        let table: Table = toml::from_str(&text).map_err(|source| ConfigError::Syntax {
+            path: path.to_owned(),
+            source: Box::new(source),
+        })?;
+        let origin = Origin::File(path.to_owned());
+        for (section, values) in table {
+            let Value::Table(values) = values else {
+                return Err(unknown(&section, origin));
+            };
+            if !SECTIONS.iter().any(|known| known.name == section) && values.is_empty() {
+                return Err(unknown(&section, origin));
+            }
+            for (name, value) in values {
+                let key = find(&format!("{section}.{name}"), &origin)?;
+                self.put(key, value, &origin)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lays the variables over what is there that look like `TREADLE_SECTION__KEY`.
+    pub(super) fn add_environment(
+        &mut self,
+        environment: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<(), ConfigError> {
+        for (variable, text) in environment {
+            let Some((section, name)) = variable
+                .strip_prefix("TREADLE_")
+                .and_then(|rest| rest.split_once("__"))
+            else {
+                continue;
+            };
+            let path = format!("{section}.{name}").to_ascii_lowercase();
+            let origin = Origin::Environment(variable);
+            let key = find(&path, &origin)?;
+            self.put(key, from_text(key.form, &text), &origin)?;
+        }
+        Ok(())
+    }
+
+    /// Lays one `section.key=value` over what is there.
+    pub(super) fn add_assignment(&mut self, assignment: &str) -> Result<(), ConfigError> {
+        let (path, text) =
+            assignment
+                .split_once('=')
+                .ok_or_else(|| ConfigError::NotAnAssignment {
+                    text: assignment.to_owned(),
+                })?;
+        let key = find(path.trim(), &Origin::Set)?;
+        self.put(key, from_text(key.form, text.trim()), &Origin::Set)
+    }
+
+    /// All values, with the defaults below them.
+    pub(super) fn done(self) -> Result<Config, ConfigError> {
+        self.values.try_into().map_err(|source: toml::de::Error| {
+            // Each value was checked on its own, so this is a form that the checks don't know.
+            super::conflict(
+                "configuration",
+                format!("doesn't fit together: {source}"),
+                "docs/configuration.md lists all keys",
+            )
+        })
+    }
+
+    fn put(&mut self, key: &Key, value: Value, origin: &Origin) -> Result<(), ConfigError> {
+        let value = checked(key, value, origin)?;
+        let section = self
+            .values
+            .entry(key.section)
+            .or_insert_with(|| Value::Table(Table::new()));
+        if let Value::Table(section) = section {
+            section.insert(key.name.to_owned(), value);
+        }
+        Ok(())
+    }
+}
+
+fn find(path: &str, origin: &Origin) -> Result<&'static Key, ConfigError> {
+    SECTIONS
+        .iter()
+        .flat_map(|section| section.keys)
+        .find(|key| {
+            path.strip_prefix(key.section)
+                .and_then(|rest| rest.strip_prefix('.'))
+                == Some(key.name)
+        })
+        .ok_or_else(|| unknown(path, origin.clone()))
+}
+
+fn unknown(path: &str, origin: Origin) -> ConfigError {
+    let mut candidates: Vec<String> = SECTIONS
+        .iter()
+        .flat_map(|section| section.keys)
+        .map(Key::path)
+        .collect();
+    if !path.contains('.') {
+        // A lone word was meant to be a section, or a key without one.
+        candidates.extend(SECTIONS.iter().map(|section| section.name.to_owned()));
+    }
+    ConfigError::UnknownKey {
+        origin,
+        key: path.to_owned(),
+        nearest: nearest(path, candidates.iter().map(String::as_str)).map(str::to_owned),
+    }
+}
+
+/// Reads what stands in a variable or an argument; what can't be read stays text, which the check
+/// of the form then refuses.
+fn from_text(form: Form, text: &str) -> Value {
+    let as_text = || Value::String(text.to_owned());
+    match form {
+        Form::Text | Form::Address | Form::Word(_) => as_text(),
+        Form::Endpoints if !text.trim_start().starts_with('[') => Value::Array(
+            text.split(',')
+                .map(str::trim)
+                .filter(|url| !url.is_empty())
+                .map(|url| Value::String(url.to_owned()))
+                .collect(),
+        ),
+        Form::Whole | Form::Fraction | Form::Flag | Form::Endpoints => {
+            toml::from_str::<Table>(&format!("value = {text}"))
+                .ok()
+                .filter(|table| table.len() == 1)
+                .and_then(|mut table| table.remove("value"))
+                .unwrap_or_else(as_text)
+        }
+    }
+}
+
+fn checked(key: &Key, value: Value, origin: &Origin) -> Result<Value, ConfigError> {
+    let wrong = |value: &Value| ConfigError::WrongForm {
+        origin: origin.clone(),
+        key: key.path(),
+        value: value.to_string(),
+        expected: key.form.expected(),
+    };
+    match (key.form, value) {
+        (Form::Text, value @ Value::String(_)) | (Form::Flag, value @ Value::Boolean(_)) => {
+            Ok(value)
+        }
+        (Form::Address, Value::String(text)) if text.parse::<SocketAddr>().is_ok() => {
+            Ok(Value::String(text))
+        }
+        (Form::Word(words), Value::String(word)) if words.contains(&word.as_str()) => {
+            Ok(Value::String(word))
+        }
+        (Form::Whole, Value::Integer(number)) => {
+            within(key, number as f64, &number.to_string(), origin)?;
+            Ok(Value::Integer(number))
+        }
+        (Form::Fraction, Value::Integer(number)) => {
+            within(key, number as f64, &number.to_string(), origin)?;
+            Ok(Value::Float(number as f64))
+        }
+        (Form::Fraction, Value::Float(number)) => {
+            within(key, number, &number.to_string(), origin)?;
+            Ok(Value::Float(number))
+        }
+        (Form::Endpoints, Value::Array(list)) => {
+            for entry in &list {
+                if let Value::Table(table) = entry {
+                    known_fields(key, table, origin)?;
+                }
+                if !is_endpoint(entry) {
+                    return Err(wrong(entry));
+                }
+            }
+            Ok(Value::Array(list))
+        }
+        (_, value) => Err(wrong(&value)),
+    }
+}
+
+fn known_fields(key: &Key, table: &Table, origin: &Origin) -> Result<(), ConfigError> {
+    for field in table.keys() {
+        if !Endpoint::FIELDS.contains(&field.as_str()) {
+            return Err(ConfigError::UnknownKey {
+                origin: origin.clone(),
+                key: format!("{}.{field}", key.path()),
+                nearest: nearest(field, Endpoint::FIELDS.iter().copied())
+                    .map(|field| format!("{}.{field}", key.path())),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn is_endpoint(entry: &Value) -> bool {
+    match entry {
+        Value::String(_) => true,
+        Value::Table(table) => {
+            table.get("url").is_some_and(Value::is_str)
+                && table.get("kind").is_none_or(|kind| {
+                    kind.as_str()
+                        .is_some_and(|word| EngineChoice::WORDS.contains(&word))
+                })
+                && table
+                    .get("capacity_tokens")
+                    .is_none_or(|tokens| tokens.as_integer().is_some_and(|tokens| tokens > 0))
+        }
+        _ => false,
+    }
+}
+
+/// Not-a-number is out of all bounds.
+fn within(key: &Key, number: f64, written: &str, origin: &Origin) -> Result<(), ConfigError> {
+    let (least, greatest) = key.bounds.unwrap_or((f64::MIN, f64::MAX));
+    if number >= least && number <= greatest {
+        return Ok(());
+    }
+    Err(ConfigError::OutOfBounds {
+        origin: origin.clone(),
+        key: key.path(),
+        value: written.to_owned(),
+        least,
+        greatest,
+        unit: key.unit,
+    })
+}

@@ -1,0 +1,13 @@
+//! `[metrics]`: what is counted for Prometheus.
+
+use super::section::section;
+
+section! {
+    /// What is counted for Prometheus.
+    MetricsConfig in "metrics" {
+        /// Whether `GET /metrics` answers.
+        enabled: bool = true, "";
+        /// How long a series stays that no longer changes, so that gone jobs and workers take no memory.
+        series_idle_s: u64 = 3600, "seconds", 60 ..= 2_592_000;
+    }
+}

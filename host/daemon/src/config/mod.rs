@@ -1,0 +1,137 @@
+//! The configuration: one struct per concern, one file each.
+//!
+//! A value comes from, in rising order, the default, the file, an environment variable
+//! `TREADLE_SECTION__KEY`, and `--set section.key=value`. What is not a key, or no value for it, is
+//! an error that says where it was written and what to write instead.
+
+mod core_config;
+mod engines;
+mod error;
+mod layers;
+mod logging;
+mod metrics;
+mod nearest;
+mod plugins;
+mod reference;
+mod scheduler;
+mod section;
+mod server;
+mod store;
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+pub use engines::{Endpoint, EngineChoice, EnginesConfig};
+pub use error::{ConfigError, Origin};
+pub use logging::{LogFormat, LoggingConfig};
+pub use metrics::MetricsConfig;
+pub use plugins::PluginsConfig;
+pub use reference::reference_markdown;
+pub use scheduler::SchedulerConfig;
+pub use server::ServerConfig;
+pub use store::StoreConfig;
+
+use layers::Layers;
+use section::Section;
+
+/// All sections, in the order of the reference.
+const SECTIONS: &[Section] = &[
+    ServerConfig::SECTION,
+    EnginesConfig::SECTION,
+    SchedulerConfig::SECTION,
+    StoreConfig::SECTION,
+    PluginsConfig::SECTION,
+    MetricsConfig::SECTION,
+    LoggingConfig::SECTION,
+];
+
+/// The whole configuration.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The port that clients talk to.
+    pub server: ServerConfig,
+    /// The inference engines to serve programs with.
+    pub engines: EnginesConfig,
+    /// Which program runs when and where.
+    pub scheduler: SchedulerConfig,
+    /// Where state lives and how long it stays.
+    pub store: StoreConfig,
+    /// What a policy may use before it is stopped.
+    pub plugins: PluginsConfig,
+    /// What is counted for Prometheus.
+    pub metrics: MetricsConfig,
+    /// What goes to standard error.
+    pub logging: LoggingConfig,
+}
+
+impl Config {
+    /// Puts the configuration together.
+    ///
+    /// `environment` is what `std::env::vars` gives: of it, names that start with `TREADLE_` and
+    /// have a double underscore in them are taken. `sets` are the arguments of `--set`.
+    ///
+    /// # Errors
+    /// The first value that is wrong, where it was written and what to write instead.
+    pub fn load(
+        file: Option<&Path>,
+        environment: impl IntoIterator<Item = (String, String)>,
+        sets: &[String],
+    ) -> Result<Self, ConfigError> {
+        let mut layers = Layers::default();
+        if let Some(path) = file {
+            layers.add_file(path)?;
+        }
+        layers.add_environment(environment)?;
+        for text in sets {
+            layers.add_assignment(text)?;
+        }
+        let config = layers.done()?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// What no single value tells.
+    fn check(&self) -> Result<(), ConfigError> {
+        let (low, high) = (self.scheduler.low_watermark, self.scheduler.high_watermark);
+        if low > high {
+            return Err(conflict(
+                "scheduler.low_watermark",
+                format!("is {low}, above scheduler.high_watermark, which is {high}"),
+                "lower it: programs would be paused as soon as they are resumed",
+            ));
+        }
+        let mut seen = std::collections::BTreeSet::new();
+        for endpoint in &self.engines.endpoints {
+            if !endpoint.url.parse::<http::Uri>().is_ok_and(|uri| {
+                matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some()
+            }) {
+                return Err(conflict(
+                    "engines.endpoints",
+                    format!("has `{}`, which is no address of an engine", endpoint.url),
+                    "write it as http://host:port",
+                ));
+            }
+            if !seen.insert(endpoint.url.trim_end_matches('/')) {
+                return Err(conflict(
+                    "engines.endpoints",
+                    format!("has {} twice", endpoint.url),
+                    "name each engine once",
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn conflict(key: &str, problem: String, remedy: &str) -> ConfigError {
+    ConfigError::Conflict {
+        key: key.to_owned(),
+        problem,
+        remedy: remedy.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

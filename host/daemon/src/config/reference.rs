@@ -1,0 +1,66 @@
+//! The reference of all keys, written from the keys themselves.
+
+use std::fmt::Write;
+
+use toml::{Table, Value};
+
+use super::section::{Form, Key, Section};
+use super::{Config, SECTIONS};
+
+const INTRODUCTION: &str = "\
+# Configuration
+
+A value comes from, in rising order:
+
+1. its default,
+2. the file that `--config` names, in TOML: `[section]`, then `key = value`,
+3. an environment variable `TREADLE_SECTION__KEY`, for example `TREADLE_SERVER__LISTEN=0.0.0.0:8300`,
+4. an argument `--set section.key=value`.
+
+What is not a key, and what is no value for a key, is an error at the start. This page is generated
+from the code by `make docs`.
+";
+
+/// `docs/configuration.md`: every key with its default, unit, bounds and meaning.
+pub fn reference_markdown() -> String {
+    let defaults = Table::try_from(Config::default()).unwrap_or_default();
+    let mut page = INTRODUCTION.to_owned();
+    for section in SECTIONS {
+        write_section(&mut page, section, defaults.get(section.name));
+    }
+    page
+}
+
+fn write_section(page: &mut String, section: &Section, defaults: Option<&Value>) {
+    page.push_str("\n## `[");
+    page.push_str(section.name);
+    page.push_str("]`\n\n");
+    page.push_str(section.about.trim());
+    page.push_str("\n\n| Key | Default | Unit | Values | Meaning |\n|---|---|---|---|---|\n");
+    for key in section.keys {
+        let default = defaults
+            .and_then(|values| values.get(key.name))
+            .map_or_else(String::new, |value| format!("`{value}`"));
+        // Writing to a string can't fail.
+        let _ = writeln!(
+            page,
+            "| `{}` | {default} | {} | {} | {} |",
+            key.name,
+            key.unit,
+            values(key),
+            key.meaning.trim(),
+        );
+    }
+}
+
+fn values(key: &Key) -> String {
+    match (key.form, key.bounds) {
+        (_, Some((least, greatest))) => format!("{least} to {greatest}"),
+        (Form::Word(words), None) => format!("`{}`", words.join("`, `")),
+        (Form::Flag, None) => "`true`, `false`".to_owned(),
+        (Form::Text, None) => "text".to_owned(),
+        (Form::Address, None) => "address:port".to_owned(),
+        (Form::Endpoints, None) => "list".to_owned(),
+        (Form::Whole | Form::Fraction, None) => "number".to_owned(),
+    }
+}

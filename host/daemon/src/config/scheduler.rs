@@ -1,0 +1,39 @@
+//! `[scheduler]`: which program runs when and where.
+
+use treadle_core::Mode;
+
+use super::section::{Form, Setting, section};
+
+impl Setting for Mode {
+    const FORM: Form = Form::Word(&["program-aware", "sticky", "least-load"]);
+}
+
+section! {
+    /// Which program runs when and where.
+    SchedulerConfig in "scheduler" {
+        /// How programs get to engines: `program-aware` pauses and resumes them so that their contexts fit, `sticky` and `least-load` are plain routing to compare with.
+        mode: Mode = Mode::ProgramAware, "";
+        /// How often the load of the engines is looked at.
+        tick_ms: u64 = 1000, "milliseconds", 1 ..= 600_000;
+        /// How much faster than the wall clock the scheduler's time runs; only for simulated engines.
+        time_scale: f64 = 1.0, "times", 0.001 ..= 10_000.0;
+        /// Share of an engine's cache above which programs on it are paused.
+        high_watermark: f64 = 1.0, "share", 0.05 ..= 2.0;
+        /// Share of an engine's cache up to which paused programs are resumed; at most `scheduler.high_watermark`.
+        low_watermark: f64 = 0.9, "share", 0.05 ..= 2.0;
+        /// How long a step may wait for a place before it is refused with 503.
+        queue_wait_s_max: u64 = 1800, "seconds", 1 ..= 604_800;
+        /// How long others may be preferred to a waiting program before it goes first.
+        deferral_s_max: u64 = 300, "seconds", 1 ..= 604_800;
+        /// How long a place lasts at least before it may be taken for a program that has been deferred too long.
+        quantum_s: u64 = 120, "seconds", 0 ..= 604_800;
+        /// Weight below which a program in a tool call is paused while others wait; the eviction policy gives the weights.
+        pause_weight: f64 = 0.1, "share", 0.0 ..= 1.0;
+        /// How long a program may stay without a step before it is taken to be over.
+        program_idle_s_max: u64 = 3600, "seconds", 1 ..= 2_592_000;
+        /// Live programs at once; a further one is refused with 429.
+        programs_max: u64 = 100_000, "programs", 1 ..= 10_000_000;
+        /// Waiting steps at once; a further one is refused with 429.
+        queue_len_max: u64 = 100_000, "steps", 1 ..= 10_000_000;
+    }
+}

@@ -1,0 +1,21 @@
+//! `[server]`: the port that clients talk to.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use super::section::section;
+
+section! {
+    /// The port that clients talk to.
+    ServerConfig in "server" {
+        /// Address and port to listen on; port 0 takes any that is free.
+        listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 8300)), "";
+        /// Largest body of a request; a larger one is refused with 413.
+        body_bytes_max: u64 = 64 << 20, "bytes", 1024 ..= 4_294_967_296_u64;
+        /// How long a client may take to send the head of a request before it is cut off.
+        header_read_timeout_s: u64 = 10, "seconds", 1 ..= 3600;
+        /// Open connections at once, waiting steps included; more are not accepted until some close.
+        connections_max: usize = 65_536, "connections", 1 ..= 1_000_000;
+        /// How long running requests may go on after a signal to stop.
+        shutdown_grace_s: u64 = 30, "seconds", 0 ..= 86_400;
+    }
+}

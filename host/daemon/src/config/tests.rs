@@ -1,0 +1,329 @@
+//! Tests of the configuration.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::*;
+
+fn file(text: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file
+}
+
+fn environment(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    let own = |&(name, text): &(&str, &str)| (name.to_owned(), text.to_owned());
+    pairs.iter().map(own).collect()
+}
+
+fn sets(list: &[&str]) -> Vec<String> {
+    list.iter().map(|&text| text.to_owned()).collect()
+}
+
+fn load(text: &str, variables: &[(&str, &str)], list: &[&str]) -> Result<Config, ConfigError> {
+    Config::load(Some(file(text).path()), environment(variables), &sets(list))
+}
+
+fn complaint(text: &str, variables: &[(&str, &str)], list: &[&str]) -> String {
+    load(text, variables, list).unwrap_err().to_string()
+}
+
+#[test]
+fn nothing_is_the_default() {
+    let config = Config::load(None, [], &[]).unwrap();
+    assert_eq!(config, Config::default());
+    assert_eq!(config.server.listen.to_string(), "127.0.0.1:8300");
+}
+
+#[test]
+fn each_layer_covers_the_one_below() {
+    let text = "[scheduler]\ntick_ms = 1\nprograms_max = 1\nqueue_len_max = 1\n";
+    let variables = [
+        ("TREADLE_SCHEDULER__PROGRAMS_MAX", "2"),
+        ("TREADLE_SCHEDULER__QUEUE_LEN_MAX", "2"),
+        ("TREADLE_CONFIG", "not a key, it has no section"),
+        ("HOME", "/"),
+    ];
+    let config = load(text, &variables, &["scheduler.queue_len_max = 3"]).unwrap();
+    let scheduler = config.scheduler;
+    assert_eq!(
+        (
+            scheduler.tick_ms,
+            scheduler.programs_max,
+            scheduler.queue_len_max
+        ),
+        (1, 2, 3)
+    );
+    assert_eq!(scheduler.queue_wait_s_max, 1800, "the default is below all");
+}
+
+#[test]
+fn every_form_is_read_from_text() {
+    let list = [
+        "server.listen=[::1]:80",
+        "scheduler.mode=least-load",
+        "scheduler.time_scale=20",
+        "server.body_bytes_max=1_048_576",
+        "metrics.enabled=false",
+        "logging.filter=info,treadle=debug",
+        "engines.endpoints=http://a:1, http://b:2/",
+    ];
+    let config = load("", &[], &list).unwrap();
+    assert_eq!(config.server.listen.to_string(), "[::1]:80");
+    assert_eq!(config.scheduler.mode, treadle_core::Mode::LeastLoad);
+    assert!((config.scheduler.time_scale - 20.0).abs() < f64::EPSILON);
+    assert_eq!(config.server.body_bytes_max, 1 << 20);
+    assert!(!config.metrics.enabled);
+    assert_eq!(config.logging.filter, "info,treadle=debug");
+    let urls: Vec<_> = config
+        .engines
+        .endpoints
+        .iter()
+        .map(|e| e.url.as_str())
+        .collect();
+    assert_eq!(urls, ["http://a:1", "http://b:2/"]);
+}
+
+#[test]
+fn engines_are_urls_or_tables() {
+    let list =
+        r#"["http://a:1", { url = "http://b:2", kind = "sglang", capacity_tokens = 400_000 }]"#;
+    let expected = [
+        Endpoint {
+            url: "http://a:1".into(),
+            kind: None,
+            capacity_tokens: None,
+        },
+        Endpoint {
+            url: "http://b:2".into(),
+            kind: Some(EngineChoice::Sglang),
+            capacity_tokens: Some(400_000),
+        },
+    ];
+    let from_file = load(&format!("[engines]\nendpoints = {list}"), &[], &[]).unwrap();
+    assert_eq!(from_file.engines.endpoints, expected);
+    let from_variable = load("", &[("TREADLE_ENGINES__ENDPOINTS", list)], &[]).unwrap();
+    assert_eq!(from_variable.engines.endpoints, expected);
+    let tables = "[[engines.endpoints]]\nurl = \"http://a:1\"\n\
+                  [[engines.endpoints]]\nurl = \"http://b:2\"\nkind = \"sglang\"\ncapacity_tokens = 400000\n";
+    assert_eq!(load(tables, &[], &[]).unwrap().engines.endpoints, expected);
+}
+
+#[test]
+fn an_unknown_key_names_the_nearest() {
+    for (text, variables, list, expected) in [
+        (
+            "[scheduler]\ntik_ms = 1",
+            &[][..],
+            &[][..],
+            "no key `scheduler.tik_ms`; did you mean `scheduler.tick_ms`?",
+        ),
+        (
+            "listen = 1",
+            &[],
+            &[],
+            "no key `listen`; did you mean `server.listen`?",
+        ),
+        (
+            "[servers]",
+            &[],
+            &[],
+            "no key `servers`; did you mean `server`?",
+        ),
+        (
+            "[engines]\nendpoints = [{ url = \"http://a\", capacity = 1 }]",
+            &[],
+            &[],
+            "no key `engines.endpoints.capacity`",
+        ),
+        (
+            "[engines]\nendpoints = [{ urk = \"http://a\" }]",
+            &[],
+            &[],
+            "did you mean `engines.endpoints.url`?",
+        ),
+        (
+            "",
+            &[("TREADLE_SERVER__LISTN", "x")],
+            &[],
+            "environment variable TREADLE_SERVER__LISTN: there is no key `server.listn`; did you mean `server.listen`?",
+        ),
+        (
+            "",
+            &[],
+            &["store.dir=x"],
+            "--set: there is no key `store.dir`",
+        ),
+        (
+            "",
+            &[],
+            &["colour=red"],
+            "no key `colour`; docs/configuration.md lists all keys",
+        ),
+    ] {
+        let complaint = complaint(text, variables, list);
+        assert!(complaint.contains(expected), "{complaint}");
+    }
+}
+
+#[test]
+fn a_value_of_the_wrong_form_names_key_and_remedy() {
+    for (set, expected) in [
+        (
+            "server.listen=localhost",
+            "`server.listen` is \"localhost\"; write an address and a port",
+        ),
+        (
+            "scheduler.mode=fast",
+            "write one of program-aware, sticky, least-load",
+        ),
+        (
+            "scheduler.tick_ms=1s",
+            "`scheduler.tick_ms` is \"1s\"; write a whole number",
+        ),
+        (
+            "scheduler.tick_ms=1.5",
+            "`scheduler.tick_ms` is 1.5; write a whole number",
+        ),
+        (
+            "metrics.enabled=yes",
+            "`metrics.enabled` is \"yes\"; write true or false",
+        ),
+        (
+            "engines.endpoints=[1]",
+            "`engines.endpoints` is 1; write a list of URLs",
+        ),
+        (
+            "engines.endpoints=[{url='http://a', kind='fast'}]",
+            "write a list of URLs",
+        ),
+        ("tick", "--set tick: write section.key=value"),
+    ] {
+        let complaint = complaint("", &[], &[set]);
+        assert!(complaint.contains(expected), "{complaint}");
+    }
+}
+
+#[test]
+fn a_value_out_of_bounds_names_key_and_remedy() {
+    for (set, expected) in [
+        (
+            "scheduler.tick_ms=0",
+            "is 0; write a value from 1 to 600000 milliseconds",
+        ),
+        (
+            "scheduler.tick_ms=-1",
+            "`scheduler.tick_ms` is -1; write a value from 1",
+        ),
+        (
+            "scheduler.time_scale=nan",
+            "write a value from 0.001 to 10000 times",
+        ),
+        (
+            "scheduler.low_watermark=1.5",
+            "is 1.5, above scheduler.high_watermark",
+        ),
+        (
+            "engines.endpoints=ftp://a",
+            "has `ftp://a`, which is no address of an engine",
+        ),
+        (
+            "engines.endpoints=http://a,http://a/",
+            "has http://a/ twice; name each engine once",
+        ),
+    ] {
+        let complaint = complaint("", &[], &[set]);
+        assert!(complaint.contains(expected), "{complaint}");
+    }
+}
+
+#[test]
+fn a_bad_file_is_named() {
+    for (text, expected) in [
+        (
+            "[server]\nlisten = 8300",
+            "`server.listen` is 8300; write an address and a port",
+        ),
+        ("server = 1", "there is no key `server`"),
+        ("[server", "is not TOML"),
+    ] {
+        let complaint = complaint(text, &[], &[]);
+        assert!(complaint.contains(expected), "{complaint}");
+    }
+    let missing = Config::load(Some(Path::new("/nowhere/treadle.toml")), [], &[]);
+    let complaint = missing.unwrap_err().to_string();
+    assert!(complaint.starts_with("can't read the configuration /nowhere/treadle.toml"));
+}
+
+#[test]
+fn every_default_is_a_value_that_could_be_written() {
+    let text = toml::to_string(&Config::default()).unwrap();
+    assert_eq!(load(&text, &[], &[]).unwrap(), Config::default());
+    let written: toml::Table = toml::from_str(&text).unwrap();
+    for section in SECTIONS {
+        let names: Vec<&str> = section.keys.iter().map(|key| key.name).collect();
+        let mut of_the_struct: Vec<&String> =
+            written[section.name].as_table().unwrap().keys().collect();
+        of_the_struct.sort();
+        let mut sorted = names.clone();
+        sorted.sort_unstable();
+        assert_eq!(of_the_struct, sorted, "{}", section.name);
+    }
+    assert_eq!(written.len(), SECTIONS.len());
+}
+
+/// Each crate has defaults of its own for its tests; a daemon without a configuration has the same.
+#[test]
+fn the_defaults_are_those_of_the_crates() {
+    let config = Config::default();
+    assert_eq!(config.core(), treadle_core::CoreConfig::default());
+    assert_eq!(
+        config.plugins.limits(),
+        treadle_policy_runtime::Limits::default()
+    );
+    assert_eq!(
+        config.plugins.breaker(),
+        treadle_policy_runtime::BreakerLimits::default()
+    );
+}
+
+#[test]
+fn the_core_gets_what_was_configured() {
+    let list = [
+        "scheduler.tick_ms=250",
+        "scheduler.low_watermark=0.9",
+        "engines.retry_max=0",
+    ];
+    let core = load("", &[], &list).unwrap().core();
+    assert_eq!(core.tick, treadle_model::Span::from_millis(250));
+    assert_eq!(core.low_watermark_ppm, 900_000);
+    assert_eq!(core.attempts_max, 1);
+}
+
+#[test]
+fn the_store_is_a_file_or_memory() {
+    let config = load("", &[], &["store.path=memory"]).unwrap();
+    assert_eq!(config.store.location(), treadle_store::Location::Memory);
+    let default = Config::default().store.location();
+    assert_eq!(
+        default,
+        treadle_store::Location::File(".treadle/treadle.db".into())
+    );
+}
+
+/// `UPDATE_DOCS=1` writes the page instead.
+#[test]
+fn the_reference_is_up_to_date() {
+    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../../docs/configuration.md"]
+        .iter()
+        .collect();
+    let page = reference_markdown();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, &page).unwrap();
+    }
+    let stored = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        stored == page,
+        "docs/configuration.md is stale; run `make docs`"
+    );
+}

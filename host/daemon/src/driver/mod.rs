@@ -1,0 +1,165 @@
+//! The driver: one thread that owns the core, hands it events in one order,
+//! carries out its commands and journals what it saw.
+//!
+//! Handlers talk to it through [`DriverHandle`]. It never waits for a disk, an
+//! engine or a client; the only thing that can hold it up is a full journal
+//! channel, which is the bound on how far it may run ahead of the disk.
+
+mod clock;
+mod journal;
+mod policies;
+mod profile;
+mod projection;
+mod run;
+
+pub use clock::Clock;
+pub use journal::{JournalBatch, JournalHandle, spawn_journal};
+pub use policies::{BoundPolicy, PolicyDesk, PolicyStatistics};
+pub use profile::Profile;
+pub use run::{DriverOptions, spawn_driver};
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::SyncSender;
+use tokio::sync::{mpsc, oneshot};
+use treadle_core::{Core, Event, Refusal, StepArrival};
+use treadle_model::{EngineKind, StepId, WorkerId};
+
+/// What a waiting handler is told about its step.
+#[derive(Clone, Debug)]
+pub enum Instruction {
+    /// Send the request there.
+    Dispatch(Dispatch),
+    /// Answer with an error; the step is over.
+    Refuse(Refusal),
+    /// Drop the engine's request and report the failure.
+    Abort(Box<str>),
+}
+
+/// Where a request goes.
+#[derive(Clone, Debug)]
+pub struct Dispatch {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Its base URL.
+    pub url: Arc<str>,
+    /// Its software.
+    pub engine: EngineKind,
+    /// The seat to pin the request to.
+    pub slot: Option<u32>,
+}
+
+/// What can be read between two events.
+pub struct View<'a> {
+    /// The core.
+    pub core: &'a Core,
+    /// Timings of live programs.
+    pub profiles: &'a profile::Profiles,
+    /// The policies.
+    pub policies: &'a PolicyDesk,
+    /// Position of the latest event.
+    pub seq: u64,
+}
+
+type Reading = Box<dyn FnOnce(&View<'_>) + Send>;
+
+pub(crate) enum Input {
+    Event {
+        event: Event,
+        committed: Option<oneshot::Sender<()>>,
+    },
+    Submit {
+        arrival: StepArrival,
+        instructions: mpsc::UnboundedSender<Instruction>,
+    },
+    Read(Reading),
+    Bind(Option<BoundPolicy>),
+    Stop(oneshot::Sender<()>),
+}
+
+/// The driver has stopped; nothing more is taken.
+#[derive(Debug, thiserror::Error)]
+#[error("the scheduler has stopped")]
+pub struct DriverStopped;
+
+/// How everything else talks to the driver.
+#[derive(Clone)]
+pub struct DriverHandle {
+    inputs: SyncSender<Input>,
+    next_step: Arc<AtomicU64>,
+}
+
+impl DriverHandle {
+    pub(crate) fn new(inputs: SyncSender<Input>, last_step: u64) -> Self {
+        Self {
+            inputs,
+            next_step: Arc::new(AtomicU64::new(last_step + 1)),
+        }
+    }
+
+    /// A fresh step id.
+    pub fn step_id(&self) -> StepId {
+        StepId(self.next_step.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Hands a step over and gives the channel on which its fate arrives.
+    pub fn submit(
+        &self,
+        arrival: StepArrival,
+    ) -> Result<mpsc::UnboundedReceiver<Instruction>, DriverStopped> {
+        let (instructions, received) = mpsc::unbounded_channel();
+        self.send(Input::Submit {
+            arrival,
+            instructions,
+        })?;
+        Ok(received)
+    }
+
+    /// Hands an event over; it is handled soon and committed later.
+    pub fn event(&self, event: Event) {
+        // After a stop nobody is left to whom the event could matter.
+        let _ = self.send(Input::Event {
+            event,
+            committed: None,
+        });
+    }
+
+    /// Hands an event over and waits until it is on disk.
+    pub async fn event_committed(&self, event: Event) -> Result<(), DriverStopped> {
+        let (committed, done) = oneshot::channel();
+        self.send(Input::Event {
+            event,
+            committed: Some(committed),
+        })?;
+        done.await.map_err(|_| DriverStopped)
+    }
+
+    /// Reads something between two events.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&View<'_>) -> T + Send + 'static,
+    ) -> Result<T, DriverStopped> {
+        let (sender, answer) = oneshot::channel();
+        self.send(Input::Read(Box::new(move |view| {
+            let _ = sender.send(read(view));
+        })))?;
+        answer.await.map_err(|_| DriverStopped)
+    }
+
+    /// Binds a policy to the eviction world from the next decision on.
+    pub fn bind(&self, policy: Option<BoundPolicy>) -> Result<(), DriverStopped> {
+        self.send(Input::Bind(policy))
+    }
+
+    /// Stops the driver once everything it has seen is on disk.
+    pub async fn stop(&self) {
+        let (stopped, done) = oneshot::channel();
+        if self.send(Input::Stop(stopped)).is_ok() {
+            let _ = done.await;
+        }
+    }
+
+    fn send(&self, input: Input) -> Result<(), DriverStopped> {
+        self.inputs.send(input).map_err(|_| DriverStopped)
+    }
+}

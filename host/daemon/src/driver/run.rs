@@ -1,0 +1,306 @@
+//! The driver's thread.
+
+use super::journal::{JournalBatch, JournalHandle};
+use super::policies::PolicyDesk;
+use super::profile::Profiles;
+use super::projection::{self, Subject};
+use super::{Clock, Dispatch, DriverHandle, Input, Instruction, View};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use treadle_core::{Command, Core, Event, StepArrival};
+use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
+
+/// Inputs that may wait for the driver; beyond it their senders are held up.
+const INPUTS_MAX: usize = 65_536;
+/// Inputs handled before what they changed is handed to the journal.
+const BATCH_INPUTS_MAX: usize = 512;
+
+/// What a driver starts from.
+pub struct DriverOptions {
+    /// The core, new or recovered.
+    pub core: Core,
+    /// Position of the latest event in the journal.
+    pub seq: u64,
+    /// The clock.
+    pub clock: Clock,
+    /// The policies.
+    pub policies: PolicyDesk,
+    /// Where events go; `None` journals nothing.
+    pub journal: Option<JournalHandle>,
+    /// Events between two snapshots.
+    pub snapshot_events: u64,
+}
+
+/// Starts the driver's thread.
+pub fn spawn_driver(options: DriverOptions) -> std::io::Result<DriverHandle> {
+    let (inputs, received) = sync_channel(INPUTS_MAX);
+    let handle = DriverHandle::new(inputs, options.core.state().last_step);
+    let driver = Driver {
+        core: options.core,
+        clock: options.clock,
+        policies: options.policies,
+        journal: options.journal,
+        seq: options.seq,
+        snapshot_seq: options.seq,
+        snapshot_events: options.snapshot_events.max(1),
+        instructions: HashMap::new(),
+        urls: HashMap::new(),
+        profiles: Profiles::default(),
+        batch: JournalBatch::default(),
+        dirty: BTreeSet::new(),
+    };
+    std::thread::Builder::new()
+        .name("treadle-driver".into())
+        .spawn(move || driver.run(&received))?;
+    Ok(handle)
+}
+
+struct Driver {
+    core: Core,
+    clock: Clock,
+    policies: PolicyDesk,
+    journal: Option<JournalHandle>,
+    seq: u64,
+    snapshot_seq: u64,
+    snapshot_events: u64,
+    instructions: HashMap<StepId, mpsc::UnboundedSender<Instruction>>,
+    urls: HashMap<WorkerId, Arc<str>>,
+    profiles: Profiles,
+    batch: JournalBatch,
+    dirty: BTreeSet<ProgramId>,
+}
+
+impl Driver {
+    fn run(mut self, inputs: &Receiver<Input>) {
+        loop {
+            let stop = match self.wait(inputs) {
+                Ok(Some(input)) => self.take(input),
+                Ok(None) => {
+                    self.handle(&Event::TimerFired);
+                    None
+                }
+                Err(_) => return self.flush(),
+            };
+            let mut stop = stop;
+            for _ in 0..BATCH_INPUTS_MAX {
+                let Ok(input) = inputs.try_recv() else { break };
+                stop = stop.or(self.take(input));
+            }
+            self.flush();
+            if let Some(stopped) = stop {
+                self.save_snapshot();
+                if let Some(journal) = &self.journal {
+                    journal.close();
+                }
+                let _ = stopped.send(());
+                return;
+            }
+        }
+    }
+
+    /// The next input, or nothing once the core's deadline has passed.
+    fn wait(&self, inputs: &Receiver<Input>) -> Result<Option<Input>, RecvTimeoutError> {
+        let Some(deadline) = self.core.next_deadline() else {
+            return inputs
+                .recv()
+                .map(Some)
+                .map_err(|_| RecvTimeoutError::Disconnected);
+        };
+        let left = self.clock.until(deadline);
+        if left == Duration::ZERO {
+            return Ok(None);
+        }
+        match inputs.recv_timeout(left) {
+            Ok(input) => Ok(Some(input)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(gone @ RecvTimeoutError::Disconnected) => Err(gone),
+        }
+    }
+
+    fn take(&mut self, input: Input) -> Option<oneshot::Sender<()>> {
+        match input {
+            Input::Event { event, committed } => {
+                self.handle(&event);
+                self.batch.committed.extend(committed);
+            }
+            Input::Submit {
+                arrival,
+                instructions,
+            } => self.submit(arrival, instructions),
+            Input::Read(read) => read(&View {
+                core: &self.core,
+                profiles: &self.profiles,
+                policies: &self.policies,
+                seq: self.seq,
+            }),
+            Input::Bind(policy) => self.policies.bind(policy),
+            Input::Stop(stopped) => return Some(stopped),
+        }
+        None
+    }
+
+    fn submit(&mut self, arrival: StepArrival, instructions: mpsc::UnboundedSender<Instruction>) {
+        self.instructions.insert(arrival.step, instructions);
+        self.handle(&Event::StepArrived(arrival));
+    }
+
+    /// Handles an event and the answers to every question that it raised.
+    fn handle(&mut self, event: &Event) {
+        let mut answers = VecDeque::new();
+        self.handle_one(event, &mut answers);
+        while let Some(answer) = answers.pop_front() {
+            self.handle_one(&answer, &mut answers);
+        }
+    }
+
+    fn handle_one(&mut self, event: &Event, answers: &mut VecDeque<Event>) {
+        let now = self.clock.now();
+        let subject = Subject::of(&self.core, event);
+        self.profiles.observe(&self.core, event, now);
+        let row = self
+            .journal
+            .is_some()
+            .then(|| projection::step_row(&self.core, event, now));
+        self.core.handle(now, event);
+        self.seq += 1;
+        let step_is_over = subject
+            .step
+            .filter(|s| !self.core.state().steps.contains_key(s));
+        self.dirty.extend(subject.program);
+        self.record(now, event, &subject, row.flatten());
+        while let Some(command) = self.core.poll_command() {
+            self.carry_out(command, now, answers);
+        }
+        if let Some(step) = step_is_over {
+            self.instructions.remove(&step);
+        }
+        while let Some(decision) = self.core.poll_decision() {
+            self.dirty.insert(decision.program);
+            if self.journal.is_some() {
+                self.batch
+                    .rows
+                    .decisions
+                    .push(projection::decision_row(self.seq, &decision));
+            }
+        }
+    }
+
+    fn record(
+        &mut self,
+        now: Timestamp,
+        event: &Event,
+        subject: &Subject,
+        step: Option<treadle_store::StepRow>,
+    ) {
+        if self.journal.is_none() {
+            return;
+        }
+        self.batch.rows.steps.extend(step);
+        self.batch
+            .rows
+            .events
+            .push(projection::event_row(self.seq, now, event, subject));
+        if let Some(worker) = subject
+            .worker
+            .and_then(|id| self.core.state().workers.get(&id))
+        {
+            self.batch
+                .rows
+                .workers
+                .push(projection::worker_row(worker, now));
+        }
+    }
+
+    fn carry_out(&mut self, command: Command, now: Timestamp, answers: &mut VecDeque<Event>) {
+        match command {
+            Command::DispatchStep { step, worker, slot } => {
+                if let Some(dispatch) = self.dispatch(worker, slot) {
+                    self.instruct(step, Instruction::Dispatch(dispatch));
+                }
+            }
+            Command::RefuseStep { step, refusal } => {
+                self.instruct(step, Instruction::Refuse(refusal));
+                self.instructions.remove(&step);
+            }
+            Command::AbortStep { step, cause } => self.instruct(step, Instruction::Abort(cause)),
+            Command::AskPolicy { ask, question, .. } => {
+                let (policy, verdict) = self.policies.answer(&question, now.0 / 1_000);
+                answers.push_back(Event::PolicyAnswered {
+                    ask,
+                    policy,
+                    verdict,
+                });
+            }
+            Command::ForgetProgram { program } => {
+                self.profiles.forget(&program.key);
+                self.dirty.remove(&program.id);
+                if self.journal.is_some() {
+                    let row = projection::program_row(&program, &self.core, now, Some("released"));
+                    self.batch.rows.programs.push(row);
+                }
+            }
+        }
+    }
+
+    fn instruct(&self, step: StepId, instruction: Instruction) {
+        // A handler that is gone has reported, or is about to report, that its
+        // client withdrew the step.
+        if let Some(handler) = self.instructions.get(&step) {
+            let _ = handler.send(instruction);
+        }
+    }
+
+    fn dispatch(&mut self, worker: WorkerId, slot: Option<u32>) -> Option<Dispatch> {
+        let w = self.core.state().workers.get(&worker)?;
+        let url = self
+            .urls
+            .entry(worker)
+            .or_insert_with(|| Arc::from(w.url.trim_end_matches('/')))
+            .clone();
+        Some(Dispatch {
+            worker,
+            url,
+            engine: w.engine,
+            slot,
+        })
+    }
+
+    /// Hands to the journal what was seen since the last time.
+    fn flush(&mut self) {
+        let Some(journal) = &self.journal else {
+            // Nothing is kept, so everything is as durable as it will be.
+            for committed in self.batch.committed.drain(..) {
+                let _ = committed.send(());
+            }
+            return self.dirty.clear();
+        };
+        let now = self.core.state().now;
+        for program in std::mem::take(&mut self.dirty) {
+            if let Some(p) = self.core.state().programs.get(&program) {
+                self.batch
+                    .rows
+                    .programs
+                    .push(projection::program_row(p, &self.core, now, None));
+            }
+        }
+        if !self.batch.is_empty() {
+            journal.append(std::mem::take(&mut self.batch));
+        }
+        if self.seq - self.snapshot_seq >= self.snapshot_events {
+            self.save_snapshot();
+        }
+    }
+
+    fn save_snapshot(&mut self) {
+        self.snapshot_seq = self.seq;
+        if let Some(journal) = &self.journal {
+            match serde_json::to_vec(self.core.state()) {
+                Ok(state) => journal.snapshot(self.seq, self.core.state().now.0, state),
+                Err(error) => tracing::error!(%error, "the state could not be written down"),
+            }
+        }
+    }
+}

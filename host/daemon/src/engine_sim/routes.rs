@@ -1,0 +1,217 @@
+//! The server's routes, and those of them that do not generate.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Json, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::answer::{answer, now_s};
+use super::driver::AbortScope;
+use super::error::ApiError;
+use super::faults::Faults;
+use super::request::{Message, parse, render};
+use super::shape::Shape;
+use super::{Shared, metrics, tokens};
+
+/// Longest request body, in bytes: the longest context as JSON token ids fits several times.
+const BODY_BYTES_MAX: usize = 8 << 20;
+/// What the server calls itself, so that nobody takes its figures for an engine's.
+const ENGINE_NAME: &str = "treadle-engine-sim (simulated)";
+
+type SharedState = State<Arc<Shared>>;
+
+pub(super) fn router(shared: Arc<Shared>) -> Router {
+    let generate = |shape| {
+        post(
+            move |State(shared): SharedState, headers: HeaderMap, body: Bytes| {
+                answer(shared, shape, headers, body)
+            },
+        )
+    };
+    Router::new()
+        .route("/v1/chat/completions", generate(Shape::Chat))
+        .route("/v1/completions", generate(Shape::Completion))
+        .route("/inference/v1/generate", generate(Shape::Tokens))
+        .route("/generate", generate(Shape::Sglang))
+        .route("/v1/models", get(list_models))
+        .route("/tokenize", post(tokenize))
+        .route("/detokenize", post(detokenize))
+        .route("/health", get(|| async { StatusCode::OK }))
+        .route("/metrics", get(show_metrics))
+        .route("/server_info", get(server_info))
+        .route("/abort_request", post(abort_request))
+        .route("/abort_requests", post(abort_requests))
+        .route("/reset_prefix_cache", post(reset_prefix_cache))
+        .route("/flush_cache", post(reset_prefix_cache))
+        .route(
+            "/sim/faults",
+            get(show_faults).put(set_faults).delete(clear_faults),
+        )
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(axum::middleware::map_response(name_engine))
+        .with_state(shared)
+}
+
+async fn name_engine(mut response: Response) -> Response {
+    response
+        .headers_mut()
+        .insert("x-engine", HeaderValue::from_static(ENGINE_NAME));
+    response
+}
+
+async fn list_models(State(shared): SharedState) -> Json<Value> {
+    let model = &shared.options.model;
+    Json(json!({
+        "object": "list",
+        "data": [{
+            "id": model,
+            "object": "model",
+            "created": now_s(),
+            "owned_by": ENGINE_NAME,
+            "root": model,
+            "parent": null,
+            "max_model_len": shared.profile.sequence_limit_tokens(),
+        }],
+    }))
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum TokenizeBody {
+    Chat { messages: Vec<Message> },
+    Text { prompt: String },
+}
+
+async fn tokenize(State(shared): SharedState, body: Bytes) -> Result<Json<Value>, ApiError> {
+    let bytes = match parse::<TokenizeBody>(&body)? {
+        TokenizeBody::Chat { messages } => render(&messages),
+        TokenizeBody::Text { prompt } => prompt.into_bytes(),
+    };
+    let ids = tokens::ids(&bytes);
+    let max_model_len = shared.profile.sequence_limit_tokens();
+    Ok(Json(json!({
+        "count": ids.len(), "max_model_len": max_model_len, "tokens": ids, "token_strs": null,
+    })))
+}
+
+#[derive(Deserialize)]
+struct DetokenizeBody {
+    tokens: Vec<u32>,
+}
+
+async fn detokenize(body: Bytes) -> Result<Json<Value>, ApiError> {
+    let body: DetokenizeBody = parse(&body)?;
+    Ok(Json(json!({ "prompt": tokens::text(&body.tokens) })))
+}
+
+async fn show_metrics(State(shared): SharedState) -> Response {
+    let page = metrics::render(&shared, &shared.snapshot().await);
+    (
+        [(
+            header::CONTENT_TYPE,
+            "text/plain; version=0.0.4; charset=utf-8",
+        )],
+        page,
+    )
+        .into_response()
+}
+
+async fn server_info(State(shared): SharedState) -> Json<Value> {
+    let profile = &shared.profile;
+    Json(json!({
+        "engine": ENGINE_NAME,
+        "simulated": true,
+        "version": env!("CARGO_PKG_VERSION"),
+        "model_path": shared.options.model,
+        "served_model_name": shared.options.model,
+        "max_total_num_tokens": profile.kv_tokens(),
+        "max_running_requests": profile.running_max,
+        "context_length": profile.sequence_limit_tokens(),
+        "page_size": profile.block_tokens,
+        "chunked_prefill_size": profile.batched_tokens_max,
+        "profile": profile.name,
+        "time_scale": shared.options.time_scale,
+        "instant": shared.options.instant,
+        "random_seed": shared.options.seed,
+    }))
+}
+
+#[derive(Deserialize)]
+struct AbortRequestBody {
+    #[serde(default)]
+    rid: Option<String>,
+    #[serde(default)]
+    abort_all: bool,
+}
+
+async fn abort_request(State(shared): SharedState, body: Bytes) -> Result<StatusCode, ApiError> {
+    let body: AbortRequestBody = parse(&body)?;
+    let scope = match body.rid {
+        _ if body.abort_all => AbortScope::All,
+        Some(rid) => AbortScope::Named(vec![rid]),
+        None => return Err(ApiError::invalid("send rid or abort_all")),
+    };
+    abort(&shared, scope);
+    Ok(StatusCode::OK)
+}
+
+#[derive(Deserialize)]
+struct AbortRequestsBody {
+    #[serde(default)]
+    request_ids: Vec<String>,
+}
+
+/// As with vLLM, an empty list aborts all, and unknown ids are no error.
+async fn abort_requests(State(shared): SharedState, body: Bytes) -> Result<StatusCode, ApiError> {
+    let body: AbortRequestsBody = parse(&body)?;
+    let all = body.request_ids.is_empty();
+    abort(
+        &shared,
+        if all {
+            AbortScope::All
+        } else {
+            AbortScope::Named(body.request_ids)
+        },
+    );
+    Ok(StatusCode::OK)
+}
+
+fn abort(shared: &Shared, scope: AbortScope) {
+    if let Some(client) = &shared.client {
+        client.abort(scope);
+    }
+}
+
+async fn reset_prefix_cache(State(shared): SharedState) -> StatusCode {
+    if let Some(client) = &shared.client {
+        client.reset_prefix_cache();
+    }
+    StatusCode::OK
+}
+
+async fn show_faults(State(shared): SharedState) -> Json<Faults> {
+    Json(shared.faults.get())
+}
+
+async fn set_faults(State(shared): SharedState, body: Bytes) -> Result<Json<Faults>, ApiError> {
+    let faults: Faults = parse(&body)?;
+    if faults
+        .error_status
+        .is_some_and(|status| !(400..600).contains(&status))
+    {
+        return Err(ApiError::invalid("error_status must be from 400 to 599"));
+    }
+    shared.faults.set(faults.clone());
+    Ok(Json(faults))
+}
+
+async fn clear_faults(State(shared): SharedState) -> StatusCode {
+    shared.faults.set(Faults::default());
+    StatusCode::NO_CONTENT
+}

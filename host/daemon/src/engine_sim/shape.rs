@@ -1,0 +1,378 @@
+//! The bytes of answers: events and bodies of each API, written by hand because a benchmark's
+//! engine must not be what it measures.
+
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::tokens::{self, TOKEN_BYTES};
+
+/// Which API a request came by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Shape {
+    /// `/v1/chat/completions`.
+    Chat,
+    /// `/v1/completions`.
+    Completion,
+    /// `/inference/v1/generate`.
+    Tokens,
+    /// `/generate`.
+    Sglang,
+}
+
+impl Shape {
+    /// The answer's id for a request's id: what vLLM makes of it, which is also the name that its
+    /// abort endpoint knows.
+    pub(super) fn response_id(self, request: &str) -> String {
+        match self {
+            Self::Chat => format!("chatcmpl-{request}"),
+            Self::Completion => format!("cmpl-{request}-0"),
+            Self::Tokens | Self::Sglang => request.to_owned(),
+        }
+    }
+}
+
+/// Why an answer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// As many tokens as were asked for.
+    Length,
+    /// The engine's own choice.
+    Stop,
+    /// Aborted.
+    Abort,
+}
+
+impl End {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Length => "length",
+            Self::Stop => "stop",
+            Self::Abort => "abort",
+        }
+    }
+}
+
+/// Writes one answer.
+pub(super) struct Encoder {
+    pub(super) shape: Shape,
+    /// As JSON, quotes included.
+    pub(super) id: String,
+    /// As JSON, quotes included.
+    pub(super) model: String,
+    /// Seconds since 1970.
+    pub(super) created_s: u64,
+    pub(super) prompt_tokens: usize,
+    /// Prompt ids for the first event or the body, if asked for.
+    pub(super) prompt_ids: Option<Vec<u32>>,
+    pub(super) return_token_ids: bool,
+    pub(super) return_logprobs: bool,
+    pub(super) include_usage: bool,
+    /// The whole text: ASCII without anything that JSON escapes.
+    pub(super) output: Bytes,
+    pub(super) cached_tokens: u32,
+    /// Tokens written so far.
+    pub(super) written_tokens: usize,
+}
+
+impl Encoder {
+    /// The event before the first token, if the API has one.
+    pub(super) fn opening(&mut self) -> Option<Bytes> {
+        if self.shape != Shape::Chat {
+            return None;
+        }
+        let mut event = self.event_head("chat.completion.chunk");
+        event.push_str(
+            r#""choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]"#,
+        );
+        self.write_prompt_ids(&mut event);
+        event.push_str("}\n\n");
+        Some(event.into())
+    }
+
+    /// The event of the next `count` tokens, and of the end if they are the last.
+    pub(super) fn tokens(&mut self, count: usize, end: Option<End>) -> Bytes {
+        let from = self.written_tokens;
+        self.written_tokens = (from + count).min(self.output.len() / TOKEN_BYTES);
+        let fresh = self
+            .output
+            .slice(from * TOKEN_BYTES..self.written_tokens * TOKEN_BYTES);
+        let text = std::str::from_utf8(&fresh).unwrap_or_default();
+        let end = end.map_or_else(|| "null".to_owned(), |end| format!("\"{}\"", end.name()));
+        let mut event = match self.shape {
+            Shape::Chat => {
+                let mut event = self.event_head("chat.completion.chunk");
+                let _ = write!(
+                    event,
+                    r#""choices":[{{"index":0,"delta":{{"content":"{text}"}},"logprobs":null,"finish_reason":{end}"#
+                );
+                event
+            }
+            Shape::Completion => {
+                let mut event = self.event_head("text_completion");
+                let _ = write!(
+                    event,
+                    r#""choices":[{{"index":0,"text":"{text}","logprobs":null,"finish_reason":{end},"stop_reason":null"#
+                );
+                event
+            }
+            Shape::Tokens => format!(
+                r#"data: {{"request_id":{},"choices":[{{"index":0,"logprobs":null,"finish_reason":{end}"#,
+                self.id
+            ),
+            Shape::Sglang => {
+                // Its streams repeat the whole text so far.
+                let end = if end == "null" {
+                    end
+                } else {
+                    self.sglang_end(&end)
+                };
+                let body = self.sglang_body(&end);
+                return format!("data: {body}\n\n").into();
+            }
+        };
+        if self.return_token_ids || self.shape == Shape::Tokens {
+            write_ids(&mut event, ",\"token_ids\":", &tokens::ids(&fresh));
+        }
+        event.push_str("}]");
+        if self.shape == Shape::Completion && from == 0 {
+            self.write_prompt_ids(&mut event);
+        }
+        event.push_str("}\n\n");
+        event.into()
+    }
+
+    /// What follows the last token: the usage, if asked for, and the end of the stream.
+    pub(super) fn closing(&self) -> Bytes {
+        let mut events = String::new();
+        if self.include_usage && self.shape != Shape::Sglang {
+            events = match self.shape {
+                Shape::Chat => self.event_head("chat.completion.chunk"),
+                Shape::Completion => self.event_head("text_completion"),
+                _ => format!(r#"data: {{"request_id":{},"#, self.id),
+            };
+            let _ = write!(events, r#""choices":[],"usage":{}}}"#, self.usage());
+            events.push_str("\n\n");
+        }
+        events.push_str("data: [DONE]\n\n");
+        events.into()
+    }
+
+    /// The body of an answer that is not streamed; all tokens written so far are in it.
+    pub(super) fn body(&self, end: End) -> Bytes {
+        let text = self.written_text();
+        let end_name = end.name();
+        let ids = tokens::ids(text.as_bytes());
+        let mut body = match self.shape {
+            Shape::Chat => {
+                let mut body = self.head("{", "chat.completion");
+                let _ = write!(
+                    body,
+                    r#""choices":[{{"index":0,"message":{{"role":"assistant","content":"{text}","tool_calls":[]}},"logprobs":null,"finish_reason":"{end_name}","stop_reason":null"#
+                );
+                body
+            }
+            Shape::Completion => {
+                let mut body = self.head("{", "text_completion");
+                let _ = write!(
+                    body,
+                    r#""choices":[{{"index":0,"text":"{text}","logprobs":null,"finish_reason":"{end_name}","stop_reason":null"#
+                );
+                body
+            }
+            Shape::Tokens => format!(
+                r#"{{"request_id":{},"choices":[{{"index":0,"logprobs":null,"finish_reason":"{end_name}","weight_versions":[{{"version":"default","start":0,"end":{}}}]"#,
+                self.id,
+                ids.len()
+            ),
+            Shape::Sglang => {
+                return self
+                    .sglang_body(&self.sglang_end(&format!("\"{end_name}\"")))
+                    .into();
+            }
+        };
+        if self.return_token_ids || self.shape == Shape::Tokens {
+            write_ids(&mut body, ",\"token_ids\":", &ids);
+        }
+        body.push_str("}]");
+        if let Some(ids) = &self.prompt_ids {
+            write_ids(&mut body, ",\"prompt_token_ids\":", ids);
+        }
+        let _ = write!(body, r#","usage":{}}}"#, self.usage());
+        body.into()
+    }
+
+    fn written_text(&self) -> &str {
+        let written = &self.output[..self.written_tokens * TOKEN_BYTES];
+        std::str::from_utf8(written).unwrap_or_default()
+    }
+
+    fn event_head(&self, object: &str) -> String {
+        self.head("data: {", object)
+    }
+
+    fn head(&self, start: &str, object: &str) -> String {
+        let Self {
+            id,
+            model,
+            created_s,
+            ..
+        } = self;
+        format!(r#"{start}"id":{id},"object":"{object}","created":{created_s},"model":{model},"#)
+    }
+
+    fn usage(&self) -> String {
+        let (prompt, written) = (self.prompt_tokens, self.written_tokens);
+        let (total, cached) = (prompt + written, self.cached_tokens);
+        format!(
+            r#"{{"prompt_tokens":{prompt},"total_tokens":{total},"completion_tokens":{written},"prompt_tokens_details":{{"cached_tokens":{cached}}}}}"#
+        )
+    }
+
+    fn write_prompt_ids(&mut self, event: &mut String) {
+        if let Some(ids) = self.prompt_ids.take() {
+            write_ids(event, ",\"prompt_token_ids\":", &ids);
+        }
+    }
+
+    fn sglang_end(&self, name: &str) -> String {
+        match name {
+            r#""length""# => format!(r#"{{"type":"length","length":{}}}"#, self.written_tokens),
+            r#""abort""# => r#"{"type":"abort","message":"aborted"}"#.to_owned(),
+            _ => r#"{"type":"stop","matched":null}"#.to_owned(),
+        }
+    }
+
+    fn sglang_body(&self, end: &str) -> String {
+        let text = self.written_text();
+        let ids = tokens::ids(text.as_bytes());
+        let mut body = format!(r#"{{"text":"{text}""#);
+        write_ids(&mut body, ",\"output_ids\":", &ids);
+        let _ = write!(
+            body,
+            r#","meta_info":{{"id":{},"finish_reason":{end},"prompt_tokens":{},"weight_version":"default","completion_tokens":{},"cached_tokens":{}"#,
+            self.id, self.prompt_tokens, self.written_tokens, self.cached_tokens
+        );
+        if self.return_logprobs {
+            body.push_str(",\"output_token_logprobs\":[");
+            for (place, id) in ids.iter().enumerate() {
+                let comma = if place == 0 { "" } else { "," };
+                let _ = write!(body, "{comma}[{:.4},{id},null]", logprob(*id));
+            }
+            body.push(']');
+        }
+        body.push_str("}}");
+        body
+    }
+}
+
+/// A made-up log-probability, the same for the same token.
+fn logprob(id: u32) -> f64 {
+    -((xxh3_64(&id.to_le_bytes()) % 20_000) as f64) / 10_000.0
+}
+
+fn write_ids(text: &mut String, key: &str, ids: &[u32]) {
+    text.push_str(key);
+    text.push('[');
+    for (place, id) in ids.iter().enumerate() {
+        let comma = if place == 0 { "" } else { "," };
+        let _ = write!(text, "{comma}{id}");
+    }
+    text.push(']');
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn encoder(shape: Shape) -> Encoder {
+        Encoder {
+            shape,
+            id: "\"x\"".to_owned(),
+            model: "\"m\"".to_owned(),
+            created_s: 5,
+            prompt_tokens: 10,
+            prompt_ids: Some(vec![1, 2]),
+            return_token_ids: true,
+            return_logprobs: true,
+            include_usage: true,
+            output: tokens::generated(1, 0, 6).into(),
+            cached_tokens: 4,
+            written_tokens: 0,
+        }
+    }
+
+    fn events(bytes: &[u8]) -> Vec<Value> {
+        let text = std::str::from_utf8(bytes).unwrap();
+        let payloads = text
+            .split_terminator("\n\n")
+            .map(|event| event.strip_prefix("data: ").unwrap());
+        payloads
+            .filter(|each| *each != "[DONE]")
+            .map(|each| serde_json::from_str(each).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn every_event_of_every_api_is_json_and_the_parts_make_the_whole() {
+        for shape in [Shape::Chat, Shape::Completion, Shape::Tokens, Shape::Sglang] {
+            let mut encoder = encoder(shape);
+            let mut stream = encoder
+                .opening()
+                .map_or_else(Vec::new, |bytes| bytes.to_vec());
+            stream.extend_from_slice(&encoder.tokens(2, None));
+            stream.extend_from_slice(&encoder.tokens(4, Some(End::Length)));
+            stream.extend_from_slice(&encoder.closing());
+            let events = events(&stream);
+            let body: Value = serde_json::from_slice(&encoder.body(End::Length)).unwrap();
+            let joined = |pointer: &str| {
+                events
+                    .iter()
+                    .filter_map(|event| event.pointer(pointer)?.as_str())
+                    .collect::<String>()
+            };
+            match shape {
+                Shape::Chat => {
+                    assert_eq!(
+                        joined("/choices/0/delta/content"),
+                        body["choices"][0]["message"]["content"]
+                    );
+                    assert_eq!(events[0]["prompt_token_ids"][1], 2);
+                }
+                Shape::Completion => {
+                    assert_eq!(joined("/choices/0/text"), body["choices"][0]["text"]);
+                }
+                Shape::Tokens => {
+                    let ids = body["choices"][0]["token_ids"].as_array().unwrap();
+                    assert_eq!(ids.len(), 6);
+                    assert_eq!(
+                        events[1]["choices"][0]["token_ids"],
+                        Value::from(ids[2..].to_vec())
+                    );
+                }
+                Shape::Sglang => {
+                    assert_eq!(events[1], body);
+                    assert_eq!(body["meta_info"]["finish_reason"]["length"], 6);
+                    assert_eq!(
+                        body["meta_info"]["output_token_logprobs"]
+                            .as_array()
+                            .unwrap()
+                            .len(),
+                        6
+                    );
+                }
+            }
+            if shape != Shape::Sglang {
+                let usage = &events.last().unwrap()["usage"];
+                assert_eq!(usage, &body["usage"]);
+                assert_eq!(usage["prompt_tokens_details"]["cached_tokens"], 4);
+                assert_eq!(usage["total_tokens"], 16);
+                let last = &events[events.len() - 2];
+                assert_eq!(last["choices"][0]["finish_reason"], "length");
+            }
+        }
+    }
+}

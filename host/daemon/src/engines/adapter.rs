@@ -1,0 +1,113 @@
+//! Reading an engine: which software it is, and what it can hold.
+
+use crate::gateway::Upstream;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Limited};
+use std::time::Duration;
+use treadle_core::Capacity;
+use treadle_model::EngineKind;
+use treadle_wire::engines::{llama_cpp, sglang, vllm};
+use treadle_wire::{EngineReading, models_of};
+
+/// Longest wait for one answer of a probe.
+const PROBE_PATIENCE: Duration = Duration::from_secs(3);
+/// Largest answer of a probe that is read.
+const PROBE_BYTES_MAX: usize = 4 << 20;
+
+/// What the owner of an engine declared of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Declared {
+    /// Its software; `None` means find out.
+    pub kind: Option<EngineKind>,
+    /// Its KV cache, in tokens; overrides what it says itself.
+    pub capacity_tokens: Option<u64>,
+}
+
+/// Asks an engine what it is and holds. An error means that it does not answer.
+pub async fn read_engine(
+    upstream: &Upstream,
+    url: &str,
+    declared: Declared,
+) -> Result<(EngineKind, Capacity), String> {
+    let (kind, reading) = match declared.kind {
+        Some(kind) => (kind, read_as(upstream, url, kind).await),
+        None => detect(upstream, url).await?,
+    };
+    let mut capacity = reading.map_or_else(Capacity::default, |reading| Capacity {
+        tokens: reading.capacity_tokens,
+        context_tokens_max: reading.context_tokens_max,
+        slots: reading.slots.and_then(|slots| u32::try_from(slots).ok()),
+    });
+    if capacity.context_tokens_max.is_none() && kind != EngineKind::Llamacpp {
+        capacity.context_tokens_max = context_of_models(upstream, url).await;
+    }
+    capacity.tokens = declared.capacity_tokens.or(capacity.tokens);
+    Ok((kind, capacity))
+}
+
+/// Finds out by the endpoint that only one software has.
+async fn detect(
+    upstream: &Upstream,
+    url: &str,
+) -> Result<(EngineKind, Option<EngineReading>), String> {
+    for kind in [EngineKind::Llamacpp, EngineKind::Sglang, EngineKind::Vllm] {
+        if let Some(reading) = read_as(upstream, url, kind).await {
+            return Ok((kind, Some(reading)));
+        }
+    }
+    fetch(upstream, url, "/health")
+        .await
+        .map(|_| (EngineKind::Openai, None))
+}
+
+async fn read_as(upstream: &Upstream, url: &str, kind: EngineKind) -> Option<EngineReading> {
+    let page = async |path: &str| {
+        let (ok, body) = fetch(upstream, url, path).await.ok()?;
+        ok.then_some(body)
+    };
+    match kind {
+        EngineKind::Llamacpp => llama_cpp::reading_of_props(&page("/props").await?),
+        EngineKind::Sglang => sglang::reading_of_server_info(&page("/server_info").await?),
+        EngineKind::Vllm => {
+            let reading =
+                vllm::reading_of_metrics(&String::from_utf8_lossy(&page("/metrics").await?));
+            reading.capacity_tokens.is_some().then_some(reading)
+        }
+        EngineKind::Openai => None,
+    }
+}
+
+async fn context_of_models(upstream: &Upstream, url: &str) -> Option<u64> {
+    let (ok, body) = fetch(upstream, url, "/v1/models").await.ok()?;
+    let models = ok.then(|| models_of(&body))?;
+    models
+        .iter()
+        .filter_map(|model| model.context_tokens_max)
+        .min()
+}
+
+/// Whether the answer was a success, and its body. Any answer at all means
+/// that somebody is there.
+pub(super) async fn fetch(
+    upstream: &Upstream,
+    url: &str,
+    path: &str,
+) -> Result<(bool, Bytes), String> {
+    let base = url.trim_end_matches('/');
+    let answer = async {
+        let response = upstream
+            .get(base, path)
+            .await
+            .map_err(|error| error.to_string())?;
+        let ok = response.status().is_success();
+        let body = Limited::new(response.into_body(), PROBE_BYTES_MAX)
+            .collect()
+            .await;
+        body.map(|body| (ok, body.to_bytes()))
+            .map_err(|error| error.to_string())
+    };
+    let patience = PROBE_PATIENCE.as_secs();
+    tokio::time::timeout(PROBE_PATIENCE, answer)
+        .await
+        .unwrap_or_else(|_| Err(format!("no answer to {path} within {patience} s")))
+}

@@ -1,0 +1,209 @@
+//! One attempt: the request goes to one engine, and either an answer comes of
+//! it or a failure that the scheduler may make good elsewhere.
+//!
+//! An attempt may be repeated until the first byte of an answer has reached
+//! the client, never after.
+
+use super::generate::Call;
+use super::guard::StepGuard;
+use super::stream::{StreamAnswer, first_frame};
+use super::upstream::{UpstreamError, end_to_end};
+use crate::driver::{Dispatch, Instruction};
+use axum::body::Body;
+use axum::http::{HeaderValue, Method, Response, StatusCode, header};
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio::sync::mpsc::UnboundedReceiver;
+use treadle_core::{Event, StepTokens};
+use treadle_model::{EngineKind, FinishReason};
+use treadle_wire::{splice_field, usage_of_body};
+
+/// What came of an attempt.
+pub(super) enum Outcome {
+    /// An answer for the client; the guard went with it or is settled.
+    Answered(Response<Body>),
+    /// Reported as failed; the scheduler's next word decides.
+    Failed(StepGuard),
+}
+
+/// Why an attempt failed, for the journal and for the client.
+type Cause = String;
+
+/// Sends the call to the engine that the scheduler chose.
+pub(super) async fn attempt(
+    call: &Call,
+    dispatch: &Dispatch,
+    instructions: &mut UnboundedReceiver<Instruction>,
+    guard: StepGuard,
+) -> Outcome {
+    let answer = tokio::select! {
+        answer = exchange(call, dispatch) => answer,
+        cause = aborted(instructions) => Err(cause),
+    };
+    match answer {
+        Ok(Answer::Whole(response, body)) => Outcome::Answered(whole(call, response, body, guard)),
+        Ok(Answer::Stream(stream)) => Outcome::Answered(stream.respond(call, guard)),
+        Err(cause) => {
+            tracing::debug!(worker = %dispatch.worker, %cause, "an attempt failed");
+            guard.attempt_failed(&cause);
+            Outcome::Failed(guard)
+        }
+    }
+}
+
+enum Answer {
+    Whole(hyper::http::response::Parts, Bytes),
+    Stream(StreamAnswer),
+}
+
+async fn exchange(call: &Call, dispatch: &Dispatch) -> Result<Answer, Cause> {
+    let response = send(call, dispatch).await?;
+    let (parts, body) = response.into_parts();
+    if is_passing(parts.status) {
+        return Err(format!("the engine answered {}", parts.status));
+    }
+    let kind = parts
+        .headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|v| v.to_str().ok());
+    let streams = kind.is_some_and(|kind| kind.starts_with("text/event-stream"));
+    if parts.status.is_success() && streams {
+        let (first, rest) = first_frame(body).await?;
+        return Ok(Answer::Stream(StreamAnswer { parts, first, rest }));
+    }
+    let body = collect(body, call.app.answer_bytes_max).await?;
+    Ok(Answer::Whole(parts, body))
+}
+
+async fn send(call: &Call, dispatch: &Dispatch) -> Result<Response<Incoming>, Cause> {
+    let body = pinned(call, dispatch);
+    let request = call.app.upstream.send(
+        Method::POST,
+        &dispatch.url,
+        &call.target,
+        &call.headers,
+        body,
+    );
+    let answer = tokio::time::timeout(call.app.response_timeout, request).await;
+    match answer {
+        Ok(Ok(response)) => Ok(response),
+        Ok(Err(error)) => {
+            let cause = error.to_string();
+            if matches!(error, UpstreamError::Connect(_)) {
+                // Said first, so that the scheduler does not choose it again.
+                let event = Event::WorkerLost {
+                    worker: dispatch.worker,
+                    cause: cause.as_str().into(),
+                };
+                call.app.driver.event(event);
+            }
+            Err(cause)
+        }
+        Err(_) => {
+            let patience = call.app.response_timeout.as_secs();
+            Err(format!("the engine sent no answer within {patience} s"))
+        }
+    }
+}
+
+/// The body as it is, but pinned to the program's seat on engines with seats.
+fn pinned(call: &Call, dispatch: &Dispatch) -> Bytes {
+    match dispatch.slot {
+        Some(slot) if dispatch.engine == EngineKind::Llamacpp => {
+            splice_field(&call.body, "id_slot", u64::from(slot))
+                .map_or_else(|| call.body.clone(), Bytes::from)
+        }
+        _ => call.body.clone(),
+    }
+}
+
+/// Statuses with which engines and their proxies say "not now".
+fn is_passing(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
+    )
+}
+
+async fn aborted(instructions: &mut UnboundedReceiver<Instruction>) -> Cause {
+    loop {
+        match instructions.recv().await {
+            Some(Instruction::Abort(cause)) => return cause.into(),
+            Some(_) => {}
+            // The scheduler stopped; the engine may still answer.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+async fn collect(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Cause> {
+    let mut first = Bytes::new();
+    let mut rest = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|e| format!("the engine broke its answer off: {e}"))?;
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        if first.len() + rest.len() + data.len() > bytes_max {
+            return Err(format!("the engine's answer exceeds {bytes_max} bytes"));
+        }
+        if first.is_empty() {
+            first = data;
+        } else {
+            rest.extend_from_slice(&data);
+        }
+    }
+    if rest.is_empty() {
+        return Ok(first);
+    }
+    let mut whole = BytesMut::with_capacity(first.len() + rest.len());
+    whole.extend_from_slice(&first);
+    whole.extend_from_slice(&rest);
+    Ok(whole.freeze())
+}
+
+fn whole(
+    call: &Call,
+    parts: hyper::http::response::Parts,
+    body: Bytes,
+    mut guard: StepGuard,
+) -> Response<Body> {
+    if parts.status.is_success() {
+        let usage = usage_of_body(call.endpoint, &body).unwrap_or_default();
+        let bytes = body.len() as u64;
+        let guess = || call.app.estimator.tokens(call.head.model.as_deref(), bytes);
+        let tokens = StepTokens {
+            prompt: usage.prompt_tokens.unwrap_or(call.prompt_tokens),
+            output: usage.output_tokens.unwrap_or_else(guess),
+            cached: usage.cached_tokens,
+        };
+        call.learn(usage.prompt_tokens);
+        guard.finished(tokens, finish_of(usage.finish));
+    } else {
+        guard.failed(&format!("the engine answered {}", parts.status));
+    }
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = parts.status;
+    *response.headers_mut() = end_to_end(&parts.headers);
+    mark(call, &mut response);
+    response
+}
+
+/// Tells the client which program its request was counted to.
+pub(super) fn mark(call: &Call, response: &mut Response<Body>) {
+    if let Ok(program) = HeaderValue::from_str(&call.program) {
+        response.headers_mut().insert("x-treadle-program", program);
+    }
+}
+
+pub(super) fn finish_of(finish: Option<treadle_wire::Finish>) -> FinishReason {
+    use treadle_wire::Finish;
+    match finish {
+        Some(Finish::Stop) => FinishReason::Stop,
+        Some(Finish::Length) => FinishReason::Length,
+        Some(Finish::ToolCalls) => FinishReason::ToolCalls,
+        Some(Finish::Abort) => FinishReason::Abort,
+        Some(Finish::Other) | None => FinishReason::Other,
+    }
+}

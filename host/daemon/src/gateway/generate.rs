@@ -1,0 +1,311 @@
+//! Generation endpoints: identify, wait for a place, forward.
+
+use super::attempt::{Outcome, attempt};
+use super::guard::StepGuard;
+use super::identity::{Identities, Identity};
+use super::requests::RequestIds;
+use super::stream::Accounting;
+use super::upstream::Upstream;
+use super::{TokenEstimator, body, error_response, refuse};
+use crate::driver::{DriverHandle, Instruction};
+use crate::metrics::Metrics;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, Request, State};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use axum::routing::post;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedReceiver;
+use treadle_core::{PrefixSegment, Refusal, StepArrival};
+use treadle_model::StepId;
+use treadle_wire::{Endpoint, ErrorBody, ErrorCode, RequestHead};
+
+/// Bodies beyond this are read where they hold no other request up.
+const PARSE_INLINE_BYTES_MAX: usize = 1 << 20;
+
+/// What every request needs.
+pub struct GatewayState {
+    /// The scheduler.
+    pub driver: DriverHandle,
+    /// The way to engines.
+    pub upstream: Upstream,
+    /// Programs that nobody names.
+    pub identities: Identities,
+    /// Tokens before they are counted.
+    pub estimator: TokenEstimator,
+    /// Requests by their clients' ids.
+    pub requests: Arc<RequestIds>,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// Largest request body, in bytes.
+    pub body_bytes_max: usize,
+    /// Largest answer that is not a stream, in bytes.
+    pub answer_bytes_max: usize,
+    /// Longest pause within a request body.
+    pub body_patience: Duration,
+    /// Longest wait for the head of an engine's answer.
+    pub response_timeout: Duration,
+}
+
+/// One request on its way.
+pub(super) struct Call {
+    pub(super) app: Arc<GatewayState>,
+    pub(super) endpoint: Endpoint,
+    /// Path and query at the engine.
+    pub(super) target: String,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+    pub(super) head: RequestHead,
+    pub(super) program: Arc<str>,
+    pub(super) prompt_tokens: u64,
+}
+
+impl Call {
+    /// Learns bytes per token from an engine's count.
+    pub(super) fn learn(&self, counted_tokens: Option<u64>) {
+        if let Some(tokens) = counted_tokens {
+            let bytes = self.head.prompt.bytes;
+            self.app
+                .estimator
+                .learn(self.head.model.as_deref(), bytes, tokens);
+        }
+    }
+
+    pub(super) fn accounting(&self) -> Accounting {
+        Accounting {
+            app: self.app.clone(),
+            model: self.head.model.clone(),
+            prompt_tokens: self.prompt_tokens,
+            prompt_bytes: self.head.prompt.bytes,
+        }
+    }
+}
+
+/// The generation routes, with and without a session in the URL.
+pub fn routes() -> Router<Arc<GatewayState>> {
+    let mut router = Router::new();
+    for endpoint in Endpoint::ALL {
+        let plain = move |State(app): State<Arc<GatewayState>>, request: Request| {
+            generate(app, endpoint, None, request)
+        };
+        let in_session = move |State(app): State<Arc<GatewayState>>,
+                               Path(session): Path<String>,
+                               request: Request| {
+            generate(app, endpoint, Some(session), request)
+        };
+        router = router.route(endpoint.path(), post(plain)).route(
+            &format!("/sessions/{{session}}{}", endpoint.path()),
+            post(in_session),
+        );
+    }
+    router
+}
+
+async fn generate(
+    app: Arc<GatewayState>,
+    endpoint: Endpoint,
+    session: Option<String>,
+    request: Request,
+) -> Response {
+    let metrics = app.metrics.clone();
+    let started = std::time::Instant::now();
+    let response = match accept(app, endpoint, session, request).await {
+        Ok((call, arrival)) => carry(call, arrival).await,
+        Err(error) => error_response(&error),
+    };
+    metrics.answered(endpoint, response.status(), started.elapsed());
+    response
+}
+
+/// Reads and understands a request; nothing is scheduled until all of it is
+/// understood.
+async fn accept(
+    app: Arc<GatewayState>,
+    endpoint: Endpoint,
+    session: Option<String>,
+    request: Request,
+) -> Result<(Call, StepArrival), ErrorBody> {
+    let (parts, payload) = request.into_parts();
+    let body = body::read(
+        &parts.headers,
+        payload,
+        app.body_bytes_max,
+        app.body_patience,
+    )
+    .await?;
+    let head = if body.len() > PARSE_INLINE_BYTES_MAX {
+        tokio::task::block_in_place(|| RequestHead::parse(endpoint, &body))?
+    } else {
+        RequestHead::parse(endpoint, &body)?
+    };
+    if endpoint == Endpoint::ChatCompletions {
+        head.require_model()?;
+    }
+    let step = app.driver.step_id();
+    let identity = app
+        .identities
+        .resolve(session.as_deref(), &parts.headers, &head, step)?;
+    let target = match parts.uri.query() {
+        Some(query) => format!("{}?{query}", endpoint.path()),
+        None => endpoint.path().to_owned(),
+    };
+    let arrival = arrival(&app, step, &identity, &head);
+    let prompt_tokens = arrival.prompt_tokens;
+    let program = identity.program;
+    let headers = parts.headers;
+    Ok((
+        Call {
+            app,
+            endpoint,
+            target,
+            headers,
+            body,
+            head,
+            program,
+            prompt_tokens,
+        },
+        arrival,
+    ))
+}
+
+fn arrival(
+    app: &GatewayState,
+    step: StepId,
+    identity: &Identity,
+    head: &RequestHead,
+) -> StepArrival {
+    let model = head.model.as_deref();
+    let estimate = |bytes| app.estimator.tokens(model, bytes);
+    let segment = |s: &treadle_wire::PrefixSegment| PrefixSegment {
+        hash: s.hash,
+        tokens: s.tokens.unwrap_or_else(|| estimate(s.bytes)),
+    };
+    StepArrival {
+        step,
+        program: identity.program.as_ref().into(),
+        job: identity.job.as_ref().into(),
+        prompt_tokens: head
+            .prompt
+            .tokens
+            .unwrap_or_else(|| estimate(head.prompt.bytes)),
+        exact: head.prompt.tokens.is_some(),
+        prompt_bytes: head.prompt.bytes,
+        output_tokens_max: head.max_output_tokens,
+        prefix: head.prefix.iter().map(segment).collect(),
+        one_shot: identity.one_shot,
+        unnamed: identity.unnamed,
+    }
+}
+
+/// From the queue to an answer.
+async fn carry(call: Call, arrival: StepArrival) -> Response {
+    let guard = StepGuard::new(call.app.driver.clone(), arrival.step);
+    let Ok(instructions) = call.app.driver.submit(arrival) else {
+        return stopped();
+    };
+    let registration = call
+        .head
+        .request_id
+        .as_deref()
+        .map(|id| call.app.requests.register(id));
+    let withdrawn = async {
+        match &registration {
+            Some(registration) => registration.withdrawn().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        response = follow(&call, instructions, guard) => response,
+        () = withdrawn => refuse(ErrorCode::ProgramReleased, "the request was aborted"),
+    }
+}
+
+/// Does what the scheduler says until there is an answer.
+async fn follow(
+    call: &Call,
+    mut instructions: UnboundedReceiver<Instruction>,
+    mut guard: StepGuard,
+) -> Response<Body> {
+    loop {
+        match instructions.recv().await {
+            Some(Instruction::Dispatch(dispatch)) => {
+                match attempt(call, &dispatch, &mut instructions, guard).await {
+                    Outcome::Answered(response) => return response,
+                    Outcome::Failed(unsettled) => guard = unsettled,
+                }
+                call.app.metrics.attempt_failed();
+            }
+            Some(Instruction::Refuse(refusal)) => {
+                guard.settle();
+                return error_response(&explain(&refusal));
+            }
+            // The attempt that it concerned has ended already.
+            Some(Instruction::Abort(_)) => {}
+            None => return stopped(),
+        }
+    }
+}
+
+fn stopped() -> Response {
+    refuse(
+        ErrorCode::Overloaded,
+        "treadle is shutting down; send the request again",
+    )
+}
+
+/// A refusal in words that name the cause and the remedy.
+fn explain(refusal: &Refusal) -> ErrorBody {
+    match refusal {
+        Refusal::ContextTooLong {
+            prompt_tokens,
+            tokens_max,
+        } => ErrorBody::new(
+            ErrorCode::ContextTooLong,
+            format!(
+                "the prompt has at least {prompt_tokens} tokens, but no worker holds more than \
+                 {tokens_max}; shorten it or add a worker with more KV memory"
+            ),
+        ),
+        Refusal::QueueWaitExceeded {
+            waited_ms,
+            healthy_workers: 0,
+        } => ErrorBody::new(
+            ErrorCode::NoHealthyWorker,
+            format!(
+                "no engine has answered for {waited_ms} ms; start one of the registered engines \
+                 or register another with POST /workers"
+            ),
+        ),
+        Refusal::QueueWaitExceeded { waited_ms, .. } => ErrorBody::new(
+            ErrorCode::QueueWaitExceeded,
+            format!(
+                "the step waited {waited_ms} ms for KV memory; release finished programs, add \
+                 workers or raise scheduler.queue_wait_s_max"
+            ),
+        ),
+        Refusal::QueueFull { steps_max } => ErrorBody::new(
+            ErrorCode::QueueFull,
+            format!(
+                "{steps_max} steps wait already; send fewer at once or raise scheduler.queue_len_max"
+            ),
+        ),
+        Refusal::ProgramsFull { programs_max } => ErrorBody::new(
+            ErrorCode::ProgramsFull,
+            format!(
+                "{programs_max} programs are live; release finished ones with \
+                 POST /programs/release or raise scheduler.programs_max"
+            ),
+        ),
+        Refusal::EngineFailed { cause, attempts } => ErrorBody::new(
+            ErrorCode::EngineUnreachable,
+            format!("engines failed the step {attempts} times, the last time thus: {cause}"),
+        ),
+        Refusal::ProgramReleased => ErrorBody::new(
+            ErrorCode::ProgramReleased,
+            "the program was released while this step waited",
+        ),
+    }
+}

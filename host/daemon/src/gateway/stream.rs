@@ -1,0 +1,199 @@
+//! Event streams: bytes go on as they come; what they say is read beside.
+//!
+//! A stream that breaks off, or that is no event stream, ends with an error
+//! event and a broken connection, never with a silent end.
+
+use super::attempt::{finish_of, mark};
+use super::generate::Call;
+use super::guard::StepGuard;
+use super::upstream::end_to_end;
+use axum::body::Body;
+use axum::http::Response;
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::{Body as HttpBody, Frame, Incoming};
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+use treadle_core::StepTokens;
+use treadle_wire::{ErrorBody, ErrorCode, SseScanner, StreamUsage};
+
+/// Output tokens after which progress is told.
+const PROGRESS_TOKENS: u64 = 64;
+/// Time after which progress is told.
+const PROGRESS_PAUSE: Duration = Duration::from_secs(1);
+
+/// An answer whose first bytes are here.
+pub(super) struct StreamAnswer {
+    pub(super) parts: hyper::http::response::Parts,
+    pub(super) first: Bytes,
+    pub(super) rest: Incoming,
+}
+
+/// Waits for the first bytes, until which the attempt may be repeated.
+pub(super) async fn first_frame(mut body: Incoming) -> Result<(Bytes, Incoming), String> {
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|e| format!("the engine broke its stream off: {e}"))?;
+        if let Ok(data) = frame.into_data()
+            && !data.is_empty()
+        {
+            return Ok((data, body));
+        }
+    }
+    Err("the engine ended its stream before the first event".into())
+}
+
+impl StreamAnswer {
+    pub(super) fn respond(self, call: &Call, guard: StepGuard) -> Response<Body> {
+        let stream = StepStream {
+            upstream: Some(self.rest),
+            pending: VecDeque::new(),
+            scanner: SseScanner::default(),
+            usage: StreamUsage::new(call.endpoint),
+            guard,
+            call: call.accounting(),
+            told: None,
+            told_tokens: 0,
+            broken: false,
+        };
+        let mut stream = stream;
+        stream.take(self.first);
+        let mut response = Response::new(Body::new(stream));
+        *response.status_mut() = self.parts.status;
+        *response.headers_mut() = end_to_end(&self.parts.headers);
+        mark(call, &mut response);
+        response
+    }
+}
+
+/// What is left to account for once the handler has returned.
+pub(super) struct Accounting {
+    pub(super) app: Arc<super::generate::GatewayState>,
+    pub(super) model: Option<String>,
+    pub(super) prompt_tokens: u64,
+    pub(super) prompt_bytes: u64,
+}
+
+struct StepStream {
+    upstream: Option<Incoming>,
+    pending: VecDeque<Bytes>,
+    scanner: SseScanner,
+    usage: StreamUsage,
+    guard: StepGuard,
+    call: Accounting,
+    told: Option<Instant>,
+    told_tokens: u64,
+    broken: bool,
+}
+
+impl StepStream {
+    /// Reads what the bytes say, then queues them for the client.
+    fn take(&mut self, data: Bytes) {
+        let usage = &mut self.usage;
+        let scanned = self.scanner.feed(&data, &mut |event| usage.observe(event));
+        if let Err(error) = scanned {
+            return self.break_off(&format!("the engine sent no valid event stream: {error}"));
+        }
+        self.pending.push_back(data);
+        self.tell();
+        if self.scanner.saw_done() {
+            self.finish();
+        }
+    }
+
+    /// Tells the scheduler of progress, by count and by time.
+    fn tell(&mut self) {
+        let seen = self.usage.output_tokens_seen();
+        if seen == 0 {
+            return;
+        }
+        let Some(told) = self.told else {
+            self.told = Some(Instant::now());
+            return self.guard.first_token();
+        };
+        if seen - self.told_tokens >= PROGRESS_TOKENS
+            || (seen > self.told_tokens && told.elapsed() >= PROGRESS_PAUSE)
+        {
+            self.told = Some(Instant::now());
+            self.told_tokens = seen;
+            self.guard.progressed(seen);
+        }
+    }
+
+    fn finish(&mut self) {
+        let usage = self.usage.usage();
+        let tokens = StepTokens {
+            prompt: usage.prompt_tokens.unwrap_or(self.call.prompt_tokens),
+            output: usage
+                .output_tokens
+                .unwrap_or_else(|| self.usage.output_tokens_seen()),
+            cached: usage.cached_tokens,
+        };
+        if let Some(counted) = usage.prompt_tokens {
+            let estimator = &self.call.app.estimator;
+            estimator.learn(self.call.model.as_deref(), self.call.prompt_bytes, counted);
+        }
+        self.guard.finished(tokens, finish_of(usage.finish));
+    }
+
+    fn end(&mut self) {
+        self.upstream = None;
+        if self.scanner.saw_done() {
+            return;
+        }
+        let complete = self.usage.usage().finish.is_some() && self.scanner.ended_cleanly();
+        if complete {
+            // Some engines end with the finish reason and no [DONE].
+            self.finish();
+        } else {
+            self.break_off("the engine ended its stream in the middle");
+        }
+    }
+
+    fn break_off(&mut self, cause: &str) {
+        self.upstream = None;
+        self.broken = true;
+        self.guard.failed(cause);
+        let error = ErrorBody::new(ErrorCode::EngineStreamBroken, cause);
+        // A blank line first: the break may lie in the middle of an event.
+        let mut event = b"\n\n".to_vec();
+        event.extend(error.to_sse_event());
+        self.pending.push_back(event.into());
+    }
+}
+
+impl HttpBody for StepStream {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        loop {
+            if let Some(data) = self.pending.pop_front() {
+                return Poll::Ready(Some(Ok(Frame::data(data))));
+            }
+            let Some(upstream) = self.upstream.as_mut() else {
+                if std::mem::replace(&mut self.broken, false) {
+                    let broken = std::io::Error::other("the engine's stream broke off");
+                    return Poll::Ready(Some(Err(broken)));
+                }
+                return Poll::Ready(None);
+            };
+            match ready!(Pin::new(upstream).poll_frame(context)) {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.take(data);
+                    }
+                }
+                Some(Err(error)) if !self.scanner.saw_done() => {
+                    self.break_off(&format!("the engine broke its stream off: {error}"));
+                }
+                Some(Err(_)) | None => self.end(),
+            }
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! The treadle daemon: gateway, driver, REST and command line.
+//!
+//! [`daemon::Daemon`] puts the parts together. The driver alone owns the core;
+//! the gateway and REST talk to it through a handle.
+
+pub mod app;
+pub mod config;
+pub mod daemon;
+pub mod driver;
+pub mod engine_sim;
+pub mod engines;
+pub mod gateway;
+pub mod metrics;
+pub mod policies;
+pub mod recovery;
+mod rest;

@@ -1,0 +1,2 @@
+//! The `treadle` binary.
+fn main() {}

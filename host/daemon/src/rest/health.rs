@@ -1,0 +1,99 @@
+//! Whether treadle and its engines are well, and its metrics.
+
+use super::{ok, stopped, wants_json};
+use crate::app::App;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Json, Response};
+use serde_json::{Map, Value, json};
+use treadle_core::{Mode, Totals};
+
+/// `GET /health`: 200 while a program can be served, 503 with the cause if no
+/// engine answers.
+pub(super) async fn show(State(app): State<App>) -> Response {
+    let read = app.driver.read(|view| {
+        let policy = view.policies.active().to_string();
+        (view.core.state().totals(), view.core.config().mode, policy)
+    });
+    let Ok((totals, mode, policy)) = read.await else {
+        return stopped();
+    };
+    let healthy = totals.workers.iter().filter(|w| w.healthy).count();
+    let (status, word, detail) = if totals.workers.is_empty() {
+        (StatusCode::OK, "ok", "no engine is registered yet")
+    } else if healthy == 0 {
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "no_healthy_worker",
+            "no registered engine answers",
+        )
+    } else {
+        (StatusCode::OK, "ok", "")
+    };
+    let body = json!({
+        "status": word,
+        "detail": detail,
+        "router_mode": if mode == Mode::ProgramAware { "tr" } else { "default" },
+        "mode": mode,
+        "scheduling_enabled": mode == Mode::ProgramAware,
+        "backends": totals.workers.iter().map(|w| &w.url).collect::<Vec<_>>(),
+        "healthy_backends": healthy,
+        "programs_count": totals.programs,
+        "reasoning_count": totals.reasoning,
+        "acting_count": totals.acting,
+        "paused_count": totals.paused,
+        "waiting_steps": totals.waiting_steps,
+        "per_backend": per_backend(&totals),
+        "profile_enabled": true,
+        "eviction_policy": policy,
+        "version": env!("CARGO_PKG_VERSION"),
+    });
+    (status, Json(body)).into_response()
+}
+
+fn per_backend(totals: &Totals) -> Value {
+    let entry = |w: &treadle_core::WorkerTotals| {
+        let counts = json!({
+            "total": w.programs, "reasoning": w.reasoning, "acting": w.acting,
+        });
+        (w.url.to_string(), counts)
+    };
+    Value::Object(totals.workers.iter().map(entry).collect::<Map<_, _>>())
+}
+
+/// `GET /metrics`: Prometheus' text, or per-backend JSON for clients that
+/// accept JSON.
+pub(super) async fn metrics(State(app): State<App>, headers: HeaderMap) -> Response {
+    let read = app.driver.read(|view| {
+        let state = view.core.state();
+        (
+            state.totals(),
+            state.counters,
+            view.policies.statistics().clone(),
+        )
+    });
+    let Ok((totals, counters, policies)) = read.await else {
+        return stopped();
+    };
+    if wants_json(&headers) {
+        return ok(metrics_json(&totals));
+    }
+    let text = app.gateway.metrics.render(&totals, &counters, &policies);
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
+}
+
+fn metrics_json(totals: &Totals) -> Value {
+    let entry = |w: &treadle_core::WorkerTotals| {
+        let backend = json!({
+            "url": w.url,
+            "healthy": w.healthy,
+            "active_program_tokens": w.used_tokens,
+            "shared_tokens": w.shared_tokens,
+            "cache_config": {"total_tokens_capacity": w.capacity_tokens},
+            "running_steps": w.running_steps,
+        });
+        (w.url.to_string(), backend)
+    };
+    let backends = totals.workers.iter().map(entry).collect::<Map<_, _>>();
+    json!({"metrics_enabled": true, "metrics_interval": null, "backends": backends})
+}

@@ -1,0 +1,120 @@
+//! Everything over HTTP that is not a generation request.
+
+mod events;
+mod health;
+mod loads;
+mod plugins;
+mod programs;
+mod workers;
+
+use crate::app::App;
+use crate::gateway::{self, forward_get, refuse};
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::{any, delete, get, post};
+use treadle_wire::ErrorCode;
+
+/// Largest body of a request that is not a generation request or an upload.
+const CONTROL_BYTES_MAX: usize = 1 << 20;
+
+/// The whole HTTP surface.
+pub(crate) fn router(app: App) -> Router {
+    let forwarded = any(forward_get);
+    let upload_bytes_max = app.policies.upload_bytes_max() + CONTROL_BYTES_MAX;
+    let control = Router::new()
+        .route("/health", get(health::show))
+        .route("/metrics", get(health::metrics))
+        .route("/programs", get(programs::list))
+        .route("/programs/release", post(programs::release))
+        .route("/finish_session", post(programs::finish_session))
+        .route("/profiles", get(programs::profiles))
+        .route("/profiles/{program}", get(programs::profile))
+        .route("/workers", get(workers::list).post(workers::add))
+        .route("/workers/{worker}", delete(workers::remove))
+        .route("/list_workers", get(workers::list_urls))
+        .route("/add_worker", post(workers::add))
+        .route("/remove_worker", post(workers::remove_by_query))
+        .route("/v1/loads", get(loads::loads))
+        .route("/get_load", get(loads::get_load))
+        .route("/abort_request", post(loads::abort_request))
+        .route("/v1/programs", get(programs::history))
+        .route(
+            "/v1/programs/{program}",
+            get(programs::show).delete(programs::delete),
+        )
+        .route("/v1/programs/{program}/steps", get(programs::steps))
+        .route("/v1/programs/{program}/decisions", get(programs::decisions))
+        .route("/v1/jobs/{job}", delete(programs::delete_job))
+        .route("/v1/events", get(events::page))
+        .route("/v1/bindings", get(plugins::bindings).put(plugins::bind))
+        .layer(DefaultBodyLimit::max(CONTROL_BYTES_MAX));
+    let uploads = Router::new()
+        .route("/v1/plugins", get(plugins::list).post(plugins::push))
+        .route("/v1/plugins/check", post(plugins::check))
+        .layer(DefaultBodyLimit::max(upload_bytes_max));
+    let engine = Router::new()
+        .route("/v1/models", forwarded.clone())
+        .route("/tokenize", forwarded.clone())
+        .route("/detokenize", forwarded.clone())
+        .route("/server_info", forwarded.clone())
+        .route("/health_generate", forwarded)
+        .with_state(app.gateway.clone());
+    let generation = gateway::routes().with_state(app.gateway.clone());
+    control
+        .merge(uploads)
+        .with_state(app)
+        .merge(engine)
+        .merge(generation)
+        .method_not_allowed_fallback(method_not_allowed)
+        .fallback(unknown_path)
+}
+
+async fn unknown_path(uri: Uri) -> Response {
+    let message = format!(
+        "there is no {}; see the README for the paths that treadle serves",
+        uri.path()
+    );
+    refuse(ErrorCode::UnknownPath, message)
+}
+
+async fn method_not_allowed(method: axum::http::Method, uri: Uri) -> Response {
+    let message = format!("{} does not take {method}", uri.path());
+    refuse(ErrorCode::MethodNotAllowed, message)
+}
+
+/// True if the client asked for JSON.
+fn wants_json(headers: &HeaderMap) -> bool {
+    let accept = headers
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok());
+    accept.is_some_and(|accept| accept.contains("application/json"))
+}
+
+/// A success with a JSON body.
+fn ok(value: serde_json::Value) -> Response {
+    (StatusCode::OK, Json(value)).into_response()
+}
+
+fn stopped() -> Response {
+    refuse(ErrorCode::Overloaded, "treadle is shutting down")
+}
+
+fn store_failed(error: &treadle_store::StoreError) -> Response {
+    tracing::error!(%error, "the store failed");
+    refuse(ErrorCode::Internal, "the store failed; the log says how")
+}
+
+/// Reads a JSON object from a body, with errors that name the remedy.
+fn object(body: &[u8]) -> Result<serde_json::Map<String, serde_json::Value>, Response> {
+    let value: serde_json::Value = serde_json::from_slice(body)
+        .map_err(|e| refuse(ErrorCode::InvalidJson, format!("the body is not JSON: {e}")))?;
+    match value {
+        serde_json::Value::Object(object) => Ok(object),
+        _ => Err(refuse(
+            ErrorCode::BodyNotObject,
+            "the body must be a JSON object",
+        )),
+    }
+}

@@ -1,0 +1,248 @@
+//! Programs: the live ones as `ThunderAgent`'s clients see them, and the
+//! history of all from the store.
+
+use super::{object, ok, refuse, stopped, store_failed};
+use crate::app::App;
+use crate::driver::View;
+use axum::extract::{Path, Query, State};
+use axum::response::Response;
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use treadle_core::Event;
+use treadle_core::program::Program;
+use treadle_store::{DecisionRow, ProgramPage, ProgramRow, SeqPage, StepPage, StepRow};
+use treadle_wire::ErrorCode;
+
+/// `GET /programs`: live programs by key.
+pub(super) async fn list(State(app): State<App>) -> Response {
+    let all = app.driver.read(|view| {
+        let programs = view.core.state().programs.values();
+        programs
+            .map(|p| (p.key.to_string(), live(view, p)))
+            .collect::<Map<_, _>>()
+    });
+    all.await
+        .map_or_else(|_| stopped(), |all| ok(Value::Object(all)))
+}
+
+fn live(view: &View<'_>, p: &Program) -> Value {
+    let worker = p
+        .place
+        .and_then(|place| view.core.state().workers.get(&place.worker));
+    json!({
+        "backend": worker.map(|w| &w.url),
+        "job": p.job,
+        "context_len": p.context_tokens,
+        "total_tokens": p.context_tokens,
+        "demand_tokens": p.demand_tokens,
+        "step_count": p.steps_finished,
+        "status": p.phase,
+        "state": p.status,
+        "pauses": p.pauses,
+        "waiting_steps": p.waiting.len(),
+        "running_steps": p.running.len(),
+        "prompt_tokens_total": p.prompt_tokens_total,
+        "output_tokens_total": p.output_tokens_total,
+        "cached_tokens_total": p.cached_tokens_total,
+        "profile": view.profiles.get(&p.key).map(crate::driver::Profile::to_json),
+    })
+}
+
+/// `GET /profiles`.
+pub(super) async fn profiles(State(app): State<App>) -> Response {
+    let all = app.driver.read(|view| {
+        let keys = view.core.state().keys.keys();
+        keys.filter_map(|key| Some((key.to_string(), view.profiles.get(key)?.to_json())))
+            .collect::<Map<_, _>>()
+    });
+    all.await
+        .map_or_else(|_| stopped(), |all| ok(Value::Object(all)))
+}
+
+/// `GET /profiles/{program}`.
+pub(super) async fn profile(State(app): State<App>, Path(program): Path<String>) -> Response {
+    let wanted = program.clone();
+    match app
+        .driver
+        .read(move |view| view.profiles.get(&wanted))
+        .await
+    {
+        Ok(Some(profile)) => ok(profile.to_json()),
+        Ok(None) => unknown(&program),
+        Err(_) => stopped(),
+    }
+}
+
+fn unknown(program: &str) -> Response {
+    let message = format!("no program `{program}` is live; GET /programs lists those that are");
+    refuse(ErrorCode::ProgramUnknown, message)
+}
+
+/// `POST /programs/release {"program_id"}`.
+pub(super) async fn release(State(app): State<App>, body: Bytes) -> Response {
+    let request = match object(&body) {
+        Ok(request) => request,
+        Err(response) => return response,
+    };
+    let program = match request.get("program_id") {
+        Some(Value::String(program)) if !program.is_empty() => program.clone(),
+        Some(Value::Number(program)) => program.to_string(),
+        _ => {
+            let message = "`program_id` is missing; send {\"program_id\": \"...\"}";
+            return refuse(ErrorCode::MissingField, message);
+        }
+    };
+    release_one(&app, program).await
+}
+
+/// Which session is over.
+#[derive(Deserialize)]
+pub(super) struct SessionQuery {
+    session_id: Option<String>,
+}
+
+/// `POST /finish_session?session_id=`.
+pub(super) async fn finish_session(
+    State(app): State<App>,
+    Query(query): Query<SessionQuery>,
+) -> Response {
+    match query.session_id {
+        Some(session) if !session.is_empty() => release_one(&app, session).await,
+        _ => refuse(
+            ErrorCode::MissingField,
+            "`session_id` is missing from the query",
+        ),
+    }
+}
+
+/// `DELETE /v1/programs/{program}`.
+pub(super) async fn delete(State(app): State<App>, Path(program): Path<String>) -> Response {
+    release_one(&app, program).await
+}
+
+async fn release_one(app: &App, program: String) -> Response {
+    let wanted = program.clone();
+    let live = app
+        .driver
+        .read(move |view| view.core.program(&wanted).is_some())
+        .await;
+    let event = Event::ProgramReleased {
+        program: program.as_str().into(),
+    };
+    if live.is_err() || app.driver.event_committed(event).await.is_err() {
+        return stopped();
+    }
+    ok(json!({"program_id": program, "released": live.unwrap_or(false)}))
+}
+
+/// `DELETE /v1/jobs/{job}`: releases all live programs of an RL run.
+pub(super) async fn delete_job(State(app): State<App>, Path(job): Path<String>) -> Response {
+    let wanted = job.clone();
+    let keys = app.driver.read(move |view| {
+        let programs = view.core.state().programs.values();
+        programs
+            .filter(|p| *p.job == *wanted)
+            .map(|p| p.key.clone())
+            .collect::<Vec<_>>()
+    });
+    let Ok(keys) = keys.await else {
+        return stopped();
+    };
+    for program in &keys {
+        app.driver.event(Event::ProgramReleased {
+            program: program.clone(),
+        });
+    }
+    ok(json!({"job": job, "released": keys.len()}))
+}
+
+/// Which part of a listing.
+#[derive(Deserialize)]
+pub(super) struct PageQuery {
+    job: Option<String>,
+    status: Option<String>,
+    after: Option<u64>,
+    limit: Option<u32>,
+}
+
+/// `GET /v1/programs`: all that the store knows, newest first.
+pub(super) async fn history(State(app): State<App>, Query(query): Query<PageQuery>) -> Response {
+    let page = ProgramPage {
+        job: query.job,
+        status: query.status,
+        after: None,
+        limit: query.limit.unwrap_or(100),
+    };
+    match app.store.programs(&page).await {
+        Ok(rows) => ok(json!({"programs": rows.iter().map(program_json).collect::<Vec<_>>()})),
+        Err(error) => store_failed(&error),
+    }
+}
+
+/// `GET /v1/programs/{program}`.
+pub(super) async fn show(State(app): State<App>, Path(program): Path<String>) -> Response {
+    match app.store.program(&program).await {
+        Ok(Some(row)) => ok(program_json(&row)),
+        Ok(None) => unknown(&program),
+        Err(error) => store_failed(&error),
+    }
+}
+
+/// `GET /v1/programs/{program}/steps`.
+pub(super) async fn steps(
+    State(app): State<App>,
+    Path(program): Path<String>,
+    Query(query): Query<PageQuery>,
+) -> Response {
+    let page = StepPage {
+        after: query.after,
+        limit: query.limit.unwrap_or(1_000),
+    };
+    match app.store.steps(&program, &page).await {
+        Ok(rows) => ok(json!({"steps": rows.iter().map(step_json).collect::<Vec<_>>()})),
+        Err(error) => store_failed(&error),
+    }
+}
+
+/// `GET /v1/programs/{program}/decisions`: why it was placed, paused, restored.
+pub(super) async fn decisions(
+    State(app): State<App>,
+    Path(program): Path<String>,
+    Query(query): Query<PageQuery>,
+) -> Response {
+    let page = SeqPage {
+        after: query.after,
+        limit: query.limit.unwrap_or(1_000),
+        ..SeqPage::default()
+    };
+    match app.store.decisions(Some(&program), &page).await {
+        Ok(rows) => ok(json!({"decisions": rows.iter().map(decision_json).collect::<Vec<_>>()})),
+        Err(error) => store_failed(&error),
+    }
+}
+
+fn program_json(row: &ProgramRow) -> Value {
+    json!({
+        "program_id": row.program, "job": row.job, "status": row.status, "phase": row.phase,
+        "worker": row.worker, "context_tokens": row.context_tokens, "steps": row.steps,
+        "tokens_total": row.tokens_total, "created_at_us": row.created_at_us,
+        "updated_at_us": row.updated_at_us, "ended": row.ended,
+    })
+}
+
+fn step_json(row: &StepRow) -> Value {
+    json!({
+        "step": row.step, "worker": row.worker, "arrived_at_us": row.arrived_at_us,
+        "dispatched_at_us": row.dispatched_at_us, "first_token_at_us": row.first_token_at_us,
+        "finished_at_us": row.finished_at_us, "prompt_tokens": row.prompt_tokens,
+        "output_tokens": row.output_tokens, "cached_tokens": row.cached_tokens,
+        "outcome": row.outcome, "waited_us": row.waited_us, "cause": row.cause,
+    })
+}
+
+fn decision_json(row: &DecisionRow) -> Value {
+    let why: Value = serde_json::from_str(&row.why).unwrap_or(Value::Null);
+    json!({"seq": row.seq, "at_us": row.at_us, "kind": row.kind, "worker": row.worker,
+        "policy": row.policy, "why": why})
+}

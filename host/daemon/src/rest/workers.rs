@@ -1,0 +1,215 @@
+//! Workers: engines come and go while treadle runs. The shapes are those of
+//! SGLang's router, whose clients wait until they see the URLs they registered.
+
+use super::{object, ok, refuse, stopped};
+use crate::app::App;
+use crate::engines::Declared;
+use axum::extract::{Path, Query, State};
+use axum::http::Uri;
+use axum::response::Response;
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::atomic::Ordering;
+use treadle_core::Event;
+use treadle_core::worker::Worker;
+use treadle_model::{EngineKind, WorkerId};
+use treadle_wire::ErrorCode;
+
+/// Workers at once.
+const WORKERS_MAX: usize = 4_096;
+
+/// A worker's URL in the query, as older clients send it.
+#[derive(Deserialize)]
+pub(super) struct UrlQuery {
+    url: Option<String>,
+    worker_url: Option<String>,
+}
+
+/// `GET /workers`.
+pub(super) async fn list(State(app): State<App>) -> Response {
+    match entries(&app).await {
+        Some(workers) => {
+            let total = workers.len();
+            ok(json!({"workers": workers, "total": total}))
+        }
+        None => stopped(),
+    }
+}
+
+/// `GET /list_workers`.
+pub(super) async fn list_urls(State(app): State<App>) -> Response {
+    match entries(&app).await {
+        Some(workers) => {
+            ok(json!({"urls": workers.iter().map(|w| w["url"].clone()).collect::<Vec<_>>()}))
+        }
+        None => stopped(),
+    }
+}
+
+async fn entries(app: &App) -> Option<Vec<Value>> {
+    let entry = |w: &Worker| {
+        json!({
+            "id": w.id.0.to_string(),
+            "url": w.url,
+            "worker_type": "regular",
+            "is_healthy": w.is_healthy(),
+            "engine": w.engine,
+            "load": w.running_steps,
+            "programs": w.programs.len(),
+            "used_tokens": w.used_tokens(),
+            "capacity_tokens": w.capacity.tokens,
+        })
+    };
+    app.driver
+        .read(move |view| {
+            view.core
+                .state()
+                .workers
+                .values()
+                .map(entry)
+                .collect::<Vec<_>>()
+        })
+        .await
+        .ok()
+}
+
+/// `POST /workers {url, worker_type?, bootstrap_port?, kind?, capacity_tokens?}`.
+pub(super) async fn add(
+    State(app): State<App>,
+    Query(query): Query<UrlQuery>,
+    body: Bytes,
+) -> Response {
+    let request = match object(if body.is_empty() { b"{}" } else { &body }) {
+        Ok(request) => request,
+        Err(response) => return response,
+    };
+    let in_body = ["url", "worker_url"]
+        .iter()
+        .find_map(|key| request.get(*key)?.as_str());
+    let Some(url) = in_body
+        .map(ToOwned::to_owned)
+        .or(query.url)
+        .or(query.worker_url)
+    else {
+        return refuse(
+            ErrorCode::MissingField,
+            "`url` is missing; send {\"url\": \"http://host:port\"}",
+        );
+    };
+    let valid = url.parse::<Uri>().is_ok_and(|uri| {
+        uri.scheme_str() == Some("http") && uri.host().is_some_and(|host| !host.is_empty())
+    });
+    if !valid {
+        let message = format!("`url` is `{url}`; it must have the form http://host:port");
+        return refuse(ErrorCode::InvalidField, message);
+    }
+    let declared = match declared(&request) {
+        Ok(declared) => declared,
+        Err(response) => return response,
+    };
+    register(&app, &url, declared).await
+}
+
+fn declared(request: &serde_json::Map<String, Value>) -> Result<Declared, Response> {
+    let kind = match request.get("kind").and_then(Value::as_str) {
+        None | Some("auto") => None,
+        Some(word) => Some(EngineKind::from_word(word).ok_or_else(|| {
+            let known: Vec<_> = EngineKind::ALL.iter().map(|kind| kind.as_str()).collect();
+            let message = format!("`kind` is `{word}`; it must be auto, {}", known.join(", "));
+            refuse(ErrorCode::InvalidField, message)
+        })?),
+    };
+    let capacity_tokens = match request.get("capacity_tokens") {
+        None | Some(Value::Null) => None,
+        Some(value) => Some(value.as_u64().filter(|tokens| *tokens > 0).ok_or_else(|| {
+            refuse(
+                ErrorCode::InvalidField,
+                "`capacity_tokens` must be a positive whole number",
+            )
+        })?),
+    };
+    Ok(Declared {
+        kind,
+        capacity_tokens,
+    })
+}
+
+async fn register(app: &App, url: &str, declared: Declared) -> Response {
+    let wanted: Box<str> = url.into();
+    let known = app.driver.read(move |view| {
+        let workers = &view.core.state().workers;
+        let known = workers.values().find(|w| w.url == wanted).map(|w| w.id);
+        (known, workers.len())
+    });
+    let (worker, added) = match known.await {
+        Ok((Some(worker), _)) => (worker, false),
+        Ok((None, count)) if count >= WORKERS_MAX => {
+            let message = format!("{WORKERS_MAX} workers are registered; remove one first");
+            return refuse(ErrorCode::QueueFull, message);
+        }
+        Ok((None, _)) => (
+            WorkerId(app.next_worker.fetch_add(1, Ordering::Relaxed)),
+            true,
+        ),
+        Err(_) => return stopped(),
+    };
+    app.engines.register(worker, url, declared).await;
+    let workers = entries(app).await.unwrap_or_default();
+    ok(json!({
+        "status": "success",
+        "added": added,
+        "worker_id": worker.0.to_string(),
+        "url": url,
+        "workers": workers,
+        "worker_urls": workers.iter().map(|w| w["url"].clone()).collect::<Vec<_>>(),
+    }))
+}
+
+/// `DELETE /workers/{id or percent-encoded URL}`.
+pub(super) async fn remove(State(app): State<App>, Path(reference): Path<String>) -> Response {
+    take_out(&app, reference).await
+}
+
+/// `POST /remove_worker?url=`.
+pub(super) async fn remove_by_query(
+    State(app): State<App>,
+    Query(query): Query<UrlQuery>,
+) -> Response {
+    match query.url.or(query.worker_url) {
+        Some(url) => take_out(&app, url).await,
+        None => refuse(ErrorCode::MissingField, "`url` is missing from the query"),
+    }
+}
+
+async fn take_out(app: &App, reference: String) -> Response {
+    let wanted = reference.clone();
+    let found = app.driver.read(move |view| {
+        let bare = wanted.trim_end_matches('/');
+        let same =
+            |w: &&Worker| w.id.0.to_string() == wanted || w.url.trim_end_matches('/') == bare;
+        view.core.state().workers.values().find(same).map(|w| w.id)
+    });
+    let worker = match found.await {
+        Ok(Some(worker)) => worker,
+        Ok(None) => {
+            let message = format!("no worker `{reference}` is registered; GET /workers lists them");
+            return refuse(ErrorCode::WorkerUnknown, message);
+        }
+        Err(_) => return stopped(),
+    };
+    app.engines.forget(worker);
+    if app
+        .driver
+        .event_committed(Event::WorkerRemoved { worker })
+        .await
+        .is_err()
+    {
+        return stopped();
+    }
+    let workers = entries(app).await.unwrap_or_default();
+    ok(
+        json!({"status": "success", "removed": true, "workers": workers,
+        "worker_urls": workers.iter().map(|w| w["url"].clone()).collect::<Vec<_>>()}),
+    )
+}

@@ -1,0 +1,125 @@
+//! Measures what a call into the sandbox costs, beside the same policy natively.
+//!
+//! `cargo run --release -p treadle-policy-runtime --example call_cost`, after
+//! `make guests`. Prints nanoseconds per call, median and 99th percentile.
+
+use std::error::Error;
+use std::time::Instant;
+
+use thunderagent_eviction::ThunderAgentEviction;
+use treadle_policy_runtime::{
+    ActingColumns, EvictionInstance, Limits, PolicyEngine, WaitingColumns,
+};
+use treadle_sdk::EvictionPolicy;
+
+const GUEST: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../target/guests/thunderagent_eviction.wasm"
+);
+const CONFIG: &str = r#"{"decay": "exponential", "half_life_s": 5}"#;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let upload =
+        std::fs::read(GUEST).map_err(|error| format!("{GUEST}: {error}; run `make guests`"))?;
+    // The deadline is not what is measured.
+    let engine = PolicyEngine::new(Limits {
+        hot_deadline_ms: 1_000,
+        ..Limits::default()
+    })?;
+    let begin = Instant::now();
+    let inspection = engine.inspect(&upload)?;
+    println!(
+        "inspected {} {} ({} bytes) in {} ms, compiled in {} ms",
+        inspection.name,
+        inspection.version,
+        upload.len(),
+        begin.elapsed().as_millis(),
+        inspection.compile_ms
+    );
+    let module = engine.compile(&inspection.component)?;
+    let mut sandboxed = module.instance(CONFIG)?;
+    let native = ThunderAgentEviction::configure(CONFIG)?;
+    let begin = Instant::now();
+    for _ in 0..1_000 {
+        module.instance(CONFIG)?;
+    }
+    println!(
+        "a fresh instance, described and configured: {} us",
+        begin.elapsed().as_micros() / 1_000
+    );
+
+    compare(&native, &mut sandboxed);
+    Ok(())
+}
+
+fn compare(native: &ThunderAgentEviction, sandboxed: &mut EvictionInstance) {
+    println!("call, rows: native p50 p99 | sandboxed p50 p99");
+    for rows in [1, 100, 1_000, 6_400] {
+        let tokens: Vec<u64> = (0..rows).map(|row| row * 7_919 % 100_000).collect();
+        let times_ms: Vec<u64> = (0..rows).map(|row| row * 104_729 % 60_000).collect();
+        let phase: Vec<u8> = (0..rows).map(|row| u8::from(row % 3 == 0)).collect();
+        let steps = vec![3; tokens.len()];
+
+        let acting = treadle_sdk::ActingColumns {
+            tokens: &tokens,
+            phase_ms: &times_ms,
+            extra: &[],
+        };
+        let columns = ActingColumns {
+            now_ms: 0,
+            tokens: &tokens,
+            phase_ms: &times_ms,
+            extra: &[],
+        };
+        report(
+            "weigh",
+            rows,
+            || native.weigh(&acting).is_ok(),
+            || sandboxed.weigh(&columns).is_ok(),
+        );
+
+        let waiting = treadle_sdk::WaitingColumns {
+            tokens: &tokens,
+            reasoning: &phase,
+            waited_ms: &times_ms,
+            steps: &steps,
+            extra: &[],
+        };
+        let columns = WaitingColumns {
+            now_ms: 0,
+            tokens: &tokens,
+            reasoning: &phase,
+            waited_ms: &times_ms,
+            steps: &steps,
+            extra: &[],
+        };
+        report(
+            "restore-order",
+            rows,
+            || native.restore_order(&waiting).is_ok(),
+            || sandboxed.restore_order(&columns).is_ok(),
+        );
+    }
+}
+
+fn report(call: &str, rows: u64, native: impl FnMut() -> bool, sandboxed: impl FnMut() -> bool) {
+    let (native_p50, native_p99) = measure(native);
+    let (p50, p99) = measure(sandboxed);
+    println!("{call}, {rows}: {native_p50} {native_p99} | {p50} {p99}");
+}
+
+/// Median and 99th percentile in nanoseconds.
+fn measure(mut call: impl FnMut() -> bool) -> (u64, u64) {
+    let mut times_ns: Vec<u64> = (0..20_000)
+        .map(|_| {
+            let begin = Instant::now();
+            assert!(call(), "the policy answers");
+            u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        })
+        .collect();
+    times_ns.sort_unstable();
+    (
+        times_ns[times_ns.len() / 2],
+        times_ns[times_ns.len() / 100 * 99],
+    )
+}

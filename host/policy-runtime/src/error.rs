@@ -1,0 +1,140 @@
+//! What can go wrong, sorted by who can do something about it.
+
+use serde::Serialize;
+use thiserror::Error;
+
+/// The engine could not be set up.
+#[derive(Debug, Error)]
+pub enum RuntimeError {
+    /// A bound in [`Limits`](crate::Limits) is too small to run anything.
+    #[error("limit {field} is {value}; give at least {min}")]
+    Limit {
+        /// The field of `Limits`.
+        field: &'static str,
+        /// What it was.
+        value: u64,
+        /// The least that is accepted.
+        min: u64,
+    },
+    /// The WebAssembly engine refused its configuration on this machine.
+    #[error("the WebAssembly engine does not start: {0}")]
+    Engine(String),
+    /// The thread that keeps the deadlines could not be started.
+    #[error("the deadline thread does not start: {0}; allow the process another thread")]
+    Ticker(#[source] std::io::Error),
+}
+
+/// A component that was inspected before could not be made to run.
+#[derive(Debug, Error)]
+pub enum LoadError {
+    /// The bytes do not compile, or are no component of the world asked for.
+    #[error("the component does not load: {0}; load only what an inspection gave")]
+    Component(String),
+    /// The configuration is larger than the limit.
+    #[error("the configuration has {found} bytes; give at most {max}")]
+    ConfigTooLarge {
+        /// Size found.
+        found: usize,
+        /// `Limits::config_bytes_max`.
+        max: usize,
+    },
+    /// The policy refused its configuration.
+    #[error("the policy refuses its configuration: {0}")]
+    Config(String),
+    /// The policy failed while it was started, described or configured.
+    #[error("the policy does not start: {0}")]
+    Fault(#[source] PolicyFault),
+}
+
+/// A call that gave no usable answer.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum PolicyFault {
+    /// It ran past its deadline and was stopped.
+    #[error("stopped at its deadline of {deadline_ms} ms")]
+    Timeout {
+        /// The deadline.
+        deadline_ms: u64,
+    },
+    /// It panicked or did something forbidden.
+    #[error("trapped: {detail}")]
+    Trap {
+        /// The panic message where the policy logged one, else the engine's words.
+        detail: String,
+    },
+    /// It asked for more memory than the limit, and could not go on without.
+    #[error("needs more than its {max} bytes of memory")]
+    Memory {
+        /// `Limits::memory_bytes_max`.
+        max: usize,
+    },
+    /// It exhausted its stack.
+    #[error("exhausted its stack")]
+    Stack,
+    /// Its answer has the wrong length, a value out of range, or cannot be read.
+    #[error("bad answer: {detail}")]
+    BadOutput {
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// It answered with an error of its own: code and message.
+    #[error("the policy answered: {0}")]
+    PolicyError(String),
+    /// The caller's columns contradict each other or exceed the limits. The policy
+    /// was not asked; not its fault.
+    #[error("bad columns: {detail}")]
+    BadInput {
+        /// Which column, and what is wrong with it.
+        detail: String,
+    },
+}
+
+impl PolicyFault {
+    /// A stable word for metrics.
+    pub fn cause(&self) -> &'static str {
+        match self {
+            Self::Timeout { .. } => "timeout",
+            Self::Trap { .. } => "trap",
+            Self::Memory { .. } => "memory",
+            Self::Stack => "stack",
+            Self::BadOutput { .. } => "bad_output",
+            Self::PolicyError(_) => "policy_error",
+            Self::BadInput { .. } => "bad_input",
+        }
+    }
+
+    /// Whether the policy is to blame, so that a breaker should count it.
+    pub fn is_policys_fault(&self) -> bool {
+        !matches!(self, Self::BadInput { .. })
+    }
+}
+
+/// Why an upload was not accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Error)]
+#[error("{code}: {what} ({place}); {remedy}")]
+pub struct UploadRefusal {
+    /// Stable, lower-case words joined by hyphens.
+    pub code: &'static str,
+    /// What is wrong.
+    pub what: String,
+    /// Where in the upload: a byte, a section, an import, a call.
+    #[serde(rename = "where")]
+    pub place: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+impl UploadRefusal {
+    pub(crate) fn new(
+        code: &'static str,
+        what: impl Into<String>,
+        place: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self {
+            code,
+            what: what.into(),
+            place: place.into(),
+            remedy: remedy.into(),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The way of an upload: from bytes of unknown origin to a component that may run.
+
+mod bytes;
+mod contract;
+mod description;
+mod packages;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde::Serialize;
+use wasmparser::Encoding;
+
+use crate::engine::Core;
+use crate::error::{LoadError, UploadRefusal};
+use crate::instance::Description;
+use crate::smoke::{self, SmokeTiming};
+use crate::worlds::eviction::EvictionModule;
+
+type Refused<T> = Result<T, UploadRefusal>;
+
+/// An upload that was accepted.
+#[derive(Debug, Clone, Serialize)]
+pub struct Inspection {
+    /// SHA-256 of the upload, in hexadecimal.
+    pub digest: String,
+    /// The world it targets.
+    pub world: String,
+    /// What the policy calls itself.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// What it does, in a sentence.
+    pub summary: String,
+    /// Tools that made it, as far as it says, such as `language Rust` or
+    /// `processed-by wit-bindgen-rust 0.61.1`.
+    pub producers: Vec<String>,
+    /// Interfaces that it imports.
+    pub imports: Vec<String>,
+    /// Interfaces that it exports.
+    pub exports: Vec<String>,
+    /// Time to compile it.
+    pub compile_ms: u64,
+    /// How long the calls of the trial run took.
+    pub smoke: Vec<SmokeTiming>,
+    /// The component, for [`PolicyEngine::load`](crate::PolicyEngine::load).
+    #[serde(skip)]
+    pub component: Vec<u8>,
+}
+
+pub(crate) fn inspect(core: &Arc<Core>, bytes: &[u8]) -> Refused<Inspection> {
+    bytes::check_size(&core.limits, bytes)?;
+    let encoding = bytes::check_valid(&core.limits, bytes)?;
+    let component = match encoding {
+        Encoding::Component => bytes.to_vec(),
+        Encoding::Module => contract::componentize(bytes)?,
+    };
+    contract::check_imports(&component)?;
+    packages::check(&component)?;
+    let (resolve, world) = contract::decode(&component)?;
+    let imports = contract::interfaces(&resolve, &resolve.worlds[world].imports);
+    let exports = contract::interfaces(&resolve, &resolve.worlds[world].exports);
+    let world = contract::find_world(&component, &exports)?;
+
+    let begin = Instant::now();
+    let module = EvictionModule::compile(core, &component).map_err(|error| load_refusal(&error))?;
+    let compile_ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let mut instance = module
+        .instance("{}")
+        .map_err(|error| load_refusal(&error))?;
+    description::check_description(instance.description())?;
+    let smoke = smoke::run(&mut instance, &core.limits)?;
+    let Description {
+        name,
+        version,
+        summary,
+    } = instance.description().clone();
+    Ok(Inspection {
+        digest: bytes::digest(bytes),
+        world: world.to_owned(),
+        name,
+        version,
+        summary,
+        producers: bytes::producers(bytes),
+        imports,
+        exports,
+        compile_ms,
+        smoke,
+        component,
+    })
+}
+
+fn load_refusal(error: &LoadError) -> UploadRefusal {
+    match error {
+        LoadError::Component(_) => UploadRefusal::new(
+            "compile-failed",
+            error.to_string(),
+            "the component's code",
+            "build it again without experimental WebAssembly features",
+        ),
+        LoadError::Config(_) | LoadError::ConfigTooLarge { .. } => UploadRefusal::new(
+            "config-refused",
+            error.to_string(),
+            "call configure with {}",
+            "give every key of the configuration a default",
+        ),
+        LoadError::Fault(fault) => {
+            smoke::refusal(fault, "starting, describe and configure".to_owned())
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Bounds on what a policy may use.
+
+use crate::error::RuntimeError;
+
+/// Bounds on what one policy instance, and one upload, may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Linear memory of an instance, all its memories together. An instance that
+    /// has come to three quarters of it is replaced after the call, because linear
+    /// memory never shrinks. Default 16 MiB.
+    pub memory_bytes_max: usize,
+    /// Stack of a call. Default 512 KiB.
+    pub stack_bytes_max: usize,
+    /// Elements of an instance's tables together. Default 20,000.
+    pub table_elements_max: usize,
+    /// Time for one decision. Kept to one tick, 1 ms. Default 2.
+    pub hot_deadline_ms: u64,
+    /// Time for starting, describing and configuring an instance. Default 500.
+    pub background_deadline_ms: u64,
+    /// Rows of a call, and so of its answer. Default 8,192.
+    pub output_rows_max: usize,
+    /// Size of a configuration. Default 64 KiB.
+    pub config_bytes_max: usize,
+    /// Size of an upload. Default 4 MiB.
+    pub upload_bytes_max: usize,
+    /// Size of one function of an upload: the time to compile grows faster than
+    /// the size. Default 128 KiB.
+    pub function_bytes_max: usize,
+    /// Log lines that an instance may write in a second, and in one burst; more are
+    /// dropped and counted. Default 20.
+    pub log_lines_per_s: u32,
+    /// Length of a log line; longer ones are cut. Default 1 KiB.
+    pub log_line_bytes_max: usize,
+    /// Log lines kept for people to look at. Default 256.
+    pub log_lines_kept_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            memory_bytes_max: 16 << 20,
+            stack_bytes_max: 512 << 10,
+            table_elements_max: 20_000,
+            hot_deadline_ms: 2,
+            background_deadline_ms: 500,
+            output_rows_max: 8_192,
+            config_bytes_max: 64 << 10,
+            upload_bytes_max: 4 << 20,
+            function_bytes_max: 128 << 10,
+            log_lines_per_s: 20,
+            log_line_bytes_max: 1 << 10,
+            log_lines_kept_max: 256,
+        }
+    }
+}
+
+impl Limits {
+    /// Checks that every bound leaves room for something.
+    pub(crate) fn check(&self) -> Result<(), RuntimeError> {
+        let least = [
+            ("memory_bytes_max", self.memory_bytes_max as u64, 1 << 16),
+            ("stack_bytes_max", self.stack_bytes_max as u64, 1 << 14),
+            ("table_elements_max", self.table_elements_max as u64, 1),
+            ("hot_deadline_ms", self.hot_deadline_ms, 1),
+            ("background_deadline_ms", self.background_deadline_ms, 1),
+            ("output_rows_max", self.output_rows_max as u64, 100),
+            ("config_bytes_max", self.config_bytes_max as u64, 2),
+            ("upload_bytes_max", self.upload_bytes_max as u64, 8),
+            ("function_bytes_max", self.function_bytes_max as u64, 1),
+            ("log_lines_per_s", u64::from(self.log_lines_per_s), 1),
+            ("log_line_bytes_max", self.log_line_bytes_max as u64, 16),
+            ("log_lines_kept_max", self.log_lines_kept_max as u64, 1),
+        ];
+        for (field, value, min) in least {
+            if value < min {
+                return Err(RuntimeError::Limit { field, value, min });
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that the guest may hand to the host in one call: a full answer, or the
+    /// longest text, and some room for what surrounds it.
+    pub(crate) fn hostcall_bytes_max(&self) -> usize {
+        (self.output_rows_max * size_of::<f64>()).max(64 << 10) + (4 << 10)
+    }
+
+    /// Memory at which an instance is replaced after the call.
+    pub(crate) fn memory_recycle_bytes(&self) -> usize {
+        self.memory_bytes_max / 4 * 3
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_acceptable_and_a_zero_is_named() {
+        assert!(Limits::default().check().is_ok());
+        let limits = Limits {
+            hot_deadline_ms: 0,
+            ..Limits::default()
+        };
+        let message = limits.check().unwrap_err().to_string();
+        assert!(message.contains("hot_deadline_ms"), "{message}");
+    }
+}

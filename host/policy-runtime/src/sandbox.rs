@@ -1,0 +1,153 @@
+//! What surrounds a running guest: its memory limiter, its clock, its log.
+
+use wasmtime::ResourceLimiter;
+
+use crate::limits::Limits;
+use crate::policy_log::{LogLevel, PolicyLog};
+
+/// Core instances, memories and tables of one component. Toolchains make a few of
+/// each; scripts' runtimes make more.
+const CORE_INSTANCES_MAX: usize = 64;
+const MEMORIES_MAX: usize = 16;
+const TABLES_MAX: usize = 32;
+
+/// The data of one store.
+pub(crate) struct Sandbox {
+    pub(crate) log: PolicyLog,
+    pub(crate) now_ms: u64,
+    memory: Memory,
+    /// The last line of level error in this call: where a guest says why it panics.
+    last_error: Option<String>,
+}
+
+struct Memory {
+    bytes: usize,
+    bytes_max: usize,
+    table_elements: usize,
+    table_elements_max: usize,
+    refused: bool,
+}
+
+impl Sandbox {
+    pub(crate) fn new(limits: &Limits, log: PolicyLog) -> Self {
+        Self {
+            log,
+            now_ms: 0,
+            memory: Memory {
+                bytes: 0,
+                bytes_max: limits.memory_bytes_max,
+                table_elements: 0,
+                table_elements_max: limits.table_elements_max,
+                refused: false,
+            },
+            last_error: None,
+        }
+    }
+
+    /// Before a call.
+    pub(crate) fn begin(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+        self.memory.refused = false;
+        self.last_error = None;
+    }
+
+    pub(crate) fn write_log(&mut self, level: LogLevel, message: &str) {
+        if level == LogLevel::Error {
+            let cut = message.floor_char_boundary(512);
+            self.last_error = Some(message[..cut].to_owned());
+        }
+        self.log.write(self.now_ms, level, message);
+    }
+
+    /// Memory in use, all memories together.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.memory.bytes
+    }
+
+    /// Whether this call was refused memory.
+    pub(crate) fn memory_was_refused(&self) -> bool {
+        self.memory.refused
+    }
+
+    pub(crate) fn take_last_error(&mut self) -> Option<String> {
+        self.last_error.take()
+    }
+
+    /// For `Store::limiter`.
+    pub(crate) fn limiter(&mut self) -> &mut dyn ResourceLimiter {
+        &mut self.memory
+    }
+}
+
+impl ResourceLimiter for Memory {
+    fn memory_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        _maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        let grown = grown(self.bytes, current, desired, self.bytes_max);
+        match grown {
+            Some(bytes) => self.bytes = bytes,
+            None => self.refused = true,
+        }
+        Ok(grown.is_some())
+    }
+
+    fn table_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        _maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        let grown = grown(
+            self.table_elements,
+            current,
+            desired,
+            self.table_elements_max,
+        );
+        match grown {
+            Some(elements) => self.table_elements = elements,
+            None => self.refused = true,
+        }
+        Ok(grown.is_some())
+    }
+
+    fn instances(&self) -> usize {
+        CORE_INSTANCES_MAX
+    }
+
+    fn memories(&self) -> usize {
+        MEMORIES_MAX
+    }
+
+    fn tables(&self) -> usize {
+        TABLES_MAX
+    }
+}
+
+/// The new sum when one of its parts grows, `None` when it would exceed `max`.
+fn grown(sum: usize, current: usize, desired: usize, max: usize) -> Option<usize> {
+    let sum = sum.checked_add(desired.checked_sub(current)?)?;
+    (sum <= max).then_some(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_memories_count_together() {
+        let limits = Limits {
+            memory_bytes_max: 100,
+            ..Limits::default()
+        };
+        let mut sandbox = Sandbox::new(&limits, PolicyLog::new(&limits));
+        let limiter = sandbox.limiter();
+        assert!(limiter.memory_growing(0, 60, None).unwrap());
+        assert!(!limiter.memory_growing(0, 60, None).unwrap());
+        assert!(limiter.memory_growing(60, 100, None).unwrap());
+        assert!(sandbox.memory_was_refused());
+        assert_eq!(sandbox.memory_bytes(), 100);
+    }
+}

@@ -1,0 +1,310 @@
+//! A cluster in virtual time: agents, the scheduling core and engine models,
+//! driven by one loop. The core and its policy are those of the daemon; only
+//! their surroundings differ.
+//!
+//! Everything happens in order of time, and at one time in a fixed order, so a
+//! run depends on its options alone.
+
+mod agents;
+mod report;
+
+pub use report::Report;
+
+use crate::engine::{Engine, EngineProfile, Output, RequestSpec};
+use crate::native::NativeEviction;
+use crate::workload::AgentRun;
+use agents::Agents;
+use treadle_core::{
+    Capacity, Command, Core, CoreConfig, Event, PrefixSegment, StepArrival, StepTokens,
+};
+use treadle_model::{EngineKind, FinishReason, PolicyRef, StepId, Timestamp, WorkerId};
+
+/// Output tokens after which progress is told, as the gateway does.
+const PROGRESS_TOKENS: u64 = 64;
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct ClusterOptions {
+    /// The scheduler's settings.
+    pub core: CoreConfig,
+    /// The eviction world's policy.
+    pub policy: NativeEviction,
+    /// Engines.
+    pub engines: u32,
+    /// What each is like.
+    pub profile: EngineProfile,
+    /// Programs live at once.
+    pub concurrency: usize,
+    /// Stop then, in microseconds; `None` runs the workload to its end.
+    pub stop_at_us: Option<u64>,
+    /// Leave out of the figures what ended before.
+    pub count_from_us: u64,
+    /// Seed of token contents.
+    pub seed: u64,
+    /// Check the core's invariants after every event (slow).
+    pub audit: bool,
+}
+
+/// Runs a workload to its end.
+///
+/// # Panics
+/// With `audit`, if an invariant does not hold.
+pub fn simulate(runs: &[AgentRun], options: &ClusterOptions) -> Report {
+    let mut cluster = Cluster::new(runs, options);
+    cluster.run();
+    cluster.report()
+}
+
+struct Running {
+    agent: usize,
+    worker: usize,
+    prompt: u32,
+    output: u32,
+    seen: u64,
+    told: u64,
+}
+
+struct Cluster<'a> {
+    options: &'a ClusterOptions,
+    core: Core,
+    engines: Vec<Engine>,
+    agents: Agents<'a>,
+    steps: std::collections::BTreeMap<StepId, Running>,
+    next_step: u64,
+    now: u64,
+    events: u64,
+    outputs: Vec<Output>,
+    latencies_us: Vec<u64>,
+    prompt_tokens: u64,
+    cached_tokens: u64,
+    refused: u64,
+}
+
+impl<'a> Cluster<'a> {
+    fn new(runs: &'a [AgentRun], options: &'a ClusterOptions) -> Self {
+        let engines = (0..options.engines)
+            .map(|_| Engine::new(options.profile.clone()))
+            .collect();
+        let block_tokens = options.profile.block_tokens;
+        let mut cluster = Self {
+            options,
+            core: Core::new(options.core.clone()),
+            engines,
+            agents: Agents::new(runs, options.concurrency, options.seed, block_tokens),
+            steps: std::collections::BTreeMap::new(),
+            next_step: 0,
+            now: 0,
+            events: 0,
+            outputs: Vec::new(),
+            latencies_us: Vec::new(),
+            prompt_tokens: 0,
+            cached_tokens: 0,
+            refused: 0,
+        };
+        for worker in 0..options.engines {
+            cluster.handle(&Event::WorkerAdded {
+                worker: WorkerId(worker),
+                url: format!("sim://engine-{worker}").into(),
+                engine: EngineKind::Vllm,
+                capacity: Capacity {
+                    tokens: Some(options.profile.kv_tokens()),
+                    context_tokens_max: Some(u64::from(options.profile.sequence_limit_tokens())),
+                    slots: None,
+                },
+            });
+        }
+        cluster
+    }
+
+    fn run(&mut self) {
+        loop {
+            let engine = self.engines.iter().filter_map(Engine::next_event_at).min();
+            let deadline = self.core.next_deadline().map(|at| at.0);
+            let agent = self.agents.next_at();
+            if agent.is_none() && self.steps.is_empty() && !self.agents.any_live() {
+                return;
+            }
+            let Some(next) = [engine, deadline, agent].into_iter().flatten().min() else {
+                return;
+            };
+            if self.options.stop_at_us.is_some_and(|stop| next > stop) {
+                return;
+            }
+            self.now = self.now.max(next);
+            self.advance_engines();
+            while let Some(agent) = self.agents.pop_due(self.now) {
+                self.send_step(agent);
+            }
+            if self.core.next_deadline().is_some_and(|at| at.0 <= self.now) {
+                self.handle(&Event::TimerFired);
+            }
+        }
+    }
+
+    fn advance_engines(&mut self) {
+        for index in 0..self.engines.len() {
+            let mut outputs = std::mem::take(&mut self.outputs);
+            self.engines[index].advance(self.now, &mut outputs);
+            for output in outputs.drain(..) {
+                self.observe(&output);
+            }
+            self.outputs = outputs;
+        }
+    }
+
+    fn observe(&mut self, output: &Output) {
+        match output {
+            Output::FirstToken { id, .. } => {
+                self.count_tokens(StepId(*id), 1);
+                self.handle(&Event::StepFirstToken { step: StepId(*id) });
+            }
+            Output::Tokens { id, count, .. } => self.count_tokens(StepId(*id), u64::from(*count)),
+            Output::Preempted { .. } => {}
+            Output::Finished(finished) => {
+                let step = StepId(finished.id);
+                let Some(running) = self.steps.remove(&step) else {
+                    return;
+                };
+                let tokens = StepTokens {
+                    prompt: u64::from(finished.prompt_tokens),
+                    output: u64::from(finished.output_tokens),
+                    cached: Some(u64::from(finished.cached_tokens)),
+                };
+                let finish = FinishReason::Length;
+                if self.now >= self.options.count_from_us {
+                    self.latencies_us
+                        .push(self.now - self.agents.sent_at(running.agent));
+                    self.prompt_tokens += tokens.prompt;
+                    self.cached_tokens += u64::from(finished.cached_tokens);
+                }
+                self.handle(&Event::StepFinished {
+                    step,
+                    tokens,
+                    finish,
+                });
+                self.step_ended(running.agent);
+            }
+        }
+    }
+
+    fn count_tokens(&mut self, step: StepId, count: u64) {
+        let Some(running) = self.steps.get_mut(&step) else {
+            return;
+        };
+        running.seen += count;
+        if running.seen - running.told >= PROGRESS_TOKENS {
+            running.told = running.seen;
+            let output_tokens = running.seen;
+            self.handle(&Event::StepProgressed {
+                step,
+                output_tokens,
+            });
+        }
+    }
+
+    fn step_ended(&mut self, agent: usize) {
+        if let Some(key) = self.agents.step_ended(agent, self.now) {
+            self.handle(&Event::ProgramReleased { program: key });
+        }
+    }
+
+    fn send_step(&mut self, agent: usize) {
+        let step = StepId(self.next_step);
+        self.next_step += 1;
+        let (run, index) = self.agents.begin_step(agent, self.now);
+        let call = run.steps[index];
+        let prefix = [
+            (1_u64, run.system_tokens),
+            (2 + u64::from(run.group), run.group_tokens),
+        ];
+        let prefix = prefix
+            .into_iter()
+            .filter(|(_, tokens)| *tokens > 0)
+            .map(|(hash, tokens)| PrefixSegment {
+                hash,
+                tokens: u64::from(tokens),
+            })
+            .collect();
+        let arrival = StepArrival {
+            step,
+            program: run.id.as_str().into(),
+            job: "simulation".into(),
+            prompt_tokens: u64::from(call.input_tokens),
+            exact: true,
+            prompt_bytes: u64::from(call.input_tokens) * 4,
+            output_tokens_max: None,
+            prefix,
+            one_shot: false,
+            unnamed: false,
+        };
+        let (prompt, output) = (call.input_tokens, call.output_tokens);
+        let running = Running {
+            agent,
+            worker: usize::MAX,
+            prompt,
+            output,
+            seen: 0,
+            told: 0,
+        };
+        self.steps.insert(step, running);
+        self.handle(&Event::StepArrived(arrival));
+    }
+
+    fn handle(&mut self, event: &Event) {
+        self.events += 1;
+        self.core.handle(Timestamp(self.now), event);
+        if self.options.audit {
+            self.core.assert_invariants();
+        }
+        while let Some(command) = self.core.poll_command() {
+            self.carry_out(command);
+        }
+        while self.core.poll_decision().is_some() {}
+    }
+
+    fn carry_out(&mut self, command: Command) {
+        match command {
+            Command::DispatchStep { step, worker, .. } => self.dispatch(step, worker),
+            Command::AskPolicy { ask, question, .. } => {
+                let verdict = self.options.policy.answer(&question);
+                let policy = PolicyRef("native".into());
+                self.handle(&Event::PolicyAnswered {
+                    ask,
+                    policy,
+                    verdict,
+                });
+            }
+            Command::RefuseStep { step, .. } => {
+                self.refused += 1;
+                if let Some(running) = self.steps.remove(&step) {
+                    self.step_ended(running.agent);
+                }
+            }
+            Command::AbortStep { .. } | Command::ForgetProgram { .. } => {}
+        }
+    }
+
+    fn dispatch(&mut self, step: StepId, worker: WorkerId) {
+        let Some(running) = self.steps.get_mut(&step) else {
+            return;
+        };
+        running.worker = worker.0 as usize;
+        let spec = RequestSpec {
+            id: step.0,
+            prompt_tokens: running.prompt,
+            output_tokens: running.output.max(1),
+            blocks: self.agents.blocks(running.agent),
+            priority: 0,
+        };
+        if self.engines[worker.0 as usize]
+            .submit(self.now, spec)
+            .is_err()
+        {
+            self.refused += 1;
+            if let Some(running) = self.steps.remove(&step) {
+                self.handle(&Event::StepCancelled { step });
+                self.step_ended(running.agent);
+            }
+        }
+    }
+}

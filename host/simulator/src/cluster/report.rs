@@ -1,0 +1,82 @@
+//! What came of a simulated run.
+
+use super::Cluster;
+use serde::Serialize;
+
+/// Figures of a simulated run. Times are virtual.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// Steps answered.
+    pub steps: u64,
+    /// Steps that were not.
+    pub refused: u64,
+    /// The time that the figures cover, in seconds.
+    pub makespan_s: f64,
+    /// Steps answered per minute.
+    pub steps_per_min: f64,
+    /// Median time from sending a step to its answer, in seconds.
+    pub step_p50_s: f64,
+    /// 95th percentile.
+    pub step_p95_s: f64,
+    /// 99th percentile.
+    pub step_p99_s: f64,
+    /// Share of prompt tokens found in caches.
+    pub hit_rate: f64,
+    /// Tokens computed other than by decoding.
+    pub prefilled_tokens: u64,
+    /// Requests that engines preempted.
+    pub preemptions: u64,
+    /// Programs paused.
+    pub pauses: u64,
+    /// Paused programs restored elsewhere.
+    pub moves: u64,
+    /// Events that the core handled.
+    pub core_events: u64,
+}
+
+impl Cluster<'_> {
+    pub(super) fn report(&self) -> Report {
+        let mut latencies = self.latencies_us.clone();
+        // Steps that have not ended count with the time that they took so far:
+        // a scheduler must not look good by never answering some.
+        let open = self
+            .steps
+            .values()
+            .map(|s| self.now - self.agents.sent_at(s.agent));
+        latencies.extend(open);
+        latencies.sort_unstable();
+        let at = |share: f64| percentile(&latencies, share) as f64 / 1e6;
+        let steps = self.latencies_us.len() as u64;
+        let makespan_s = (self.now - self.options.count_from_us.min(self.now)) as f64 / 1e6;
+        let counters = self.core.state().counters;
+        let engines = self.engines.iter().map(|engine| engine.snapshot().counters);
+        let prefilled_tokens = engines.clone().map(|c| c.prefilled_tokens).sum();
+        let preemptions = engines.map(|c| c.preemptions).sum();
+
+        Report {
+            steps,
+            refused: self.refused,
+            makespan_s,
+            steps_per_min: steps as f64 / makespan_s.max(1e-9) * 60.0,
+            step_p50_s: at(0.50),
+            step_p95_s: at(0.95),
+            step_p99_s: at(0.99),
+            hit_rate: self.cached_tokens as f64 / self.prompt_tokens.max(1) as f64,
+            prefilled_tokens,
+            preemptions,
+            pauses: counters.pauses,
+            moves: counters.moves,
+            core_events: self.events,
+        }
+    }
+}
+
+/// The value below which `share` of the sorted values lie (nearest rank).
+pub(super) fn percentile(sorted: &[u64], share: f64) -> u64 {
+    let rank = (share * sorted.len() as f64).ceil() as usize;
+    sorted
+        .get(rank.saturating_sub(1))
+        .or(sorted.last())
+        .copied()
+        .unwrap_or(0)
+}

@@ -1,0 +1,237 @@
+//! What the modelled engine can do: speeds, memory and limits, as plain integers.
+
+/// Tokens per paged-KV block in every preset.
+pub const BLOCK_TOKENS: u32 = 16;
+
+/// Speeds and limits of one modelled engine.
+///
+/// Presets are modelled figures: arithmetic from the size of the weights and the memory bandwidth
+/// of the part, not measurements of a machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineProfile {
+    /// The preset's name.
+    pub name: &'static str,
+    /// Compute-bound speed of prefill, in tokens a second.
+    pub prefill_tokens_per_s: u64,
+    /// Shortest iteration: the time to read the weights once, in microseconds.
+    pub decode_base_us: u64,
+    /// What one decoding sequence adds to an iteration, in microseconds.
+    pub decode_per_sequence_us: u64,
+    /// What reading 1,024 tokens of KV of decoding sequences adds, in nanoseconds.
+    pub decode_per_kilotoken_context_ns: u64,
+    /// Tokens that one iteration computes at most; longer prompts are cut into chunks.
+    pub batched_tokens_max: u32,
+    /// Sequences that run at once at most.
+    pub running_max: u32,
+    /// Blocks of KV memory.
+    pub kv_blocks: u32,
+    /// Tokens per block.
+    pub block_tokens: u32,
+    /// Longest prompt plus output, in tokens.
+    pub context_limit_tokens: u32,
+    /// Tokens per [`Output::Tokens`](super::Output::Tokens); the first token is always reported at
+    /// once.
+    pub stream_interval_tokens: u32,
+}
+
+impl EngineProfile {
+    /// Names that [`named`](Self::named) knows.
+    pub const NAMES: [&'static str; 4] = [
+        "glm-4.6-8xh100",
+        "qwen3-32b-h100",
+        "qwen3-8b-h100",
+        "instant",
+    ];
+
+    /// GLM-4.6 (355B parameters, 32B of them active) in FP8 on a node of eight H100: the setting of
+    /// ThunderAgent's evaluation (§5.1).
+    ///
+    /// 32B active parameters make 64 GFLOP a token; at a fifth of the node's peak with chunked
+    /// prefill of long contexts that is 15,000 tok/s. KV is 368 KiB a token, read at 8 x 3.35 TB/s,
+    /// 14 us per kilotoken. Eight times 80 GB less the weights and a reserve leave 700,000 tokens.
+    pub fn glm46_8xh100() -> Self {
+        Self {
+            name: "glm-4.6-8xh100",
+            prefill_tokens_per_s: 15_000,
+            decode_base_us: 22_000,
+            decode_per_sequence_us: 60,
+            decode_per_kilotoken_context_ns: 14_000,
+            kv_blocks: 43_750,
+            ..Self::qwen3_32b_h100()
+        }
+    }
+
+    /// A 32B dense model in bf16 on one H100-class part.
+    ///
+    /// 64 GB of weights at 3.35 TB/s and launch overhead make 25 ms; 9,000 tok/s of prefill brings
+    /// 26K tokens back in 2.9 s; 256 KiB of KV a token read at the same bandwidth is 80 us per
+    /// kilotoken. The 131,072 tokens of KV are what is left of 96 GB: set your own with
+    /// [`with_kv_tokens`](Self::with_kv_tokens).
+    pub fn qwen3_32b_h100() -> Self {
+        Self {
+            name: "qwen3-32b-h100",
+            prefill_tokens_per_s: 9_000,
+            decode_base_us: 25_000,
+            decode_per_sequence_us: 40,
+            decode_per_kilotoken_context_ns: 80_000,
+            batched_tokens_max: 8_192,
+            running_max: 256,
+            kv_blocks: 8_192,
+            block_tokens: BLOCK_TOKENS,
+            context_limit_tokens: 131_072,
+            stream_interval_tokens: 1,
+        }
+    }
+
+    /// An 8B dense model in bf16 on one H100-class part: 16 GB of weights, 144 KiB of KV a token.
+    pub fn qwen3_8b_h100() -> Self {
+        Self {
+            name: "qwen3-8b-h100",
+            prefill_tokens_per_s: 32_000,
+            decode_base_us: 7_500,
+            decode_per_sequence_us: 30,
+            decode_per_kilotoken_context_ns: 45_000,
+            kv_blocks: 22_528,
+            ..Self::qwen3_32b_h100()
+        }
+    }
+
+    /// An engine whose iterations all take one microsecond: for tests of what surrounds it.
+    pub fn instant() -> Self {
+        Self {
+            name: "instant",
+            prefill_tokens_per_s: u64::MAX,
+            decode_base_us: 0,
+            decode_per_sequence_us: 0,
+            decode_per_kilotoken_context_ns: 0,
+            ..Self::qwen3_32b_h100()
+        }
+    }
+
+    /// The preset of that name, or `None`.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "glm-4.6-8xh100" => Some(Self::glm46_8xh100()),
+            "qwen3-32b-h100" => Some(Self::qwen3_32b_h100()),
+            "qwen3-8b-h100" => Some(Self::qwen3_8b_h100()),
+            "instant" => Some(Self::instant()),
+            _ => None,
+        }
+    }
+
+    /// The same engine with room for `tokens` of KV, rounded down to whole blocks, at least one.
+    #[must_use]
+    pub fn with_kv_tokens(mut self, tokens: u64) -> Self {
+        let blocks = (tokens / u64::from(self.block_tokens)).clamp(1, u64::from(u32::MAX - 1));
+        self.kv_blocks = blocks as u32;
+        self
+    }
+
+    /// KV memory in tokens.
+    pub fn kv_tokens(&self) -> u64 {
+        u64::from(self.kv_blocks) * u64::from(self.block_tokens)
+    }
+
+    /// The longest prompt plus output that the engine accepts: its context limit, or its whole
+    /// memory where that is smaller, in tokens.
+    pub fn sequence_limit_tokens(&self) -> u32 {
+        let memory = self.kv_tokens().min(u64::from(u32::MAX)) as u32;
+        self.context_limit_tokens.min(memory)
+    }
+
+    /// Duration of one iteration in microseconds, at least one.
+    ///
+    /// A roofline: reading the weights and computing the tokens overlap, so the longer of the two
+    /// counts; reading the KV of the decoding sequences and their bookkeeping come on top.
+    pub fn iteration_us(&self, load: IterationLoad) -> u64 {
+        let tokens = load.prefill_tokens + load.decode_sequences;
+        let compute_ns = (tokens * 1_000_000_000).div_ceil(self.prefill_tokens_per_s.max(1));
+        let context_ns = load.decode_context_tokens * self.decode_per_kilotoken_context_ns / 1_024;
+        let sequences_ns = load.decode_sequences * self.decode_per_sequence_us * 1_000;
+        let total_ns = compute_ns.max(self.decode_base_us * 1_000) + context_ns + sequences_ns;
+        total_ns.div_ceil(1_000).max(1)
+    }
+
+    /// Time for a step that nothing else disturbs, in microseconds: `uncached_tokens` of prefill,
+    /// then `output_tokens` decoded in a batch of `batch` sequences that each hold
+    /// `context_tokens`.
+    pub fn ideal_step_us(
+        &self,
+        uncached_tokens: u64,
+        output_tokens: u64,
+        context_tokens: u64,
+        batch: u64,
+    ) -> u64 {
+        let budget = u64::from(self.batched_tokens_max.max(1));
+        let uncached_tokens = uncached_tokens.max(1);
+        let chunk = |prefill_tokens| {
+            let load = IterationLoad {
+                prefill_tokens,
+                ..IterationLoad::default()
+            };
+            self.iteration_us(load)
+        };
+        let rest = uncached_tokens % budget;
+        let prefill_us =
+            uncached_tokens / budget * chunk(budget) + if rest > 0 { chunk(rest) } else { 0 };
+        let decode_us = self.iteration_us(IterationLoad {
+            prefill_tokens: 0,
+            decode_sequences: batch,
+            decode_context_tokens: context_tokens * batch,
+        });
+        prefill_us + output_tokens.saturating_sub(1) * decode_us
+    }
+}
+
+/// What one iteration computes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IterationLoad {
+    /// Prompt tokens computed, all chunks together.
+    pub prefill_tokens: u64,
+    /// Sequences that decode one token each.
+    pub decode_sequences: u64,
+    /// KV tokens that those sequences read.
+    pub decode_context_tokens: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bringing_back_26k_tokens_takes_2_9_seconds() {
+        let us = EngineProfile::qwen3_32b_h100().ideal_step_us(26_000, 1, 26_000, 1);
+        assert!((2_850_000..2_950_000).contains(&us), "{us}");
+    }
+
+    #[test]
+    fn a_lone_decode_step_takes_the_time_to_read_the_weights_and_its_context() {
+        let load = IterationLoad {
+            prefill_tokens: 0,
+            decode_sequences: 1,
+            decode_context_tokens: 10_240,
+        };
+        assert_eq!(
+            EngineProfile::qwen3_32b_h100().iteration_us(load),
+            25_000 + 800 + 40
+        );
+    }
+
+    #[test]
+    fn every_listed_name_has_its_preset() {
+        for name in EngineProfile::NAMES {
+            assert_eq!(EngineProfile::named(name).map(|p| p.name), Some(name));
+        }
+        assert_eq!(EngineProfile::named("gpt-9"), None);
+    }
+
+    #[test]
+    fn instant_iterations_take_a_microsecond() {
+        let load = IterationLoad {
+            prefill_tokens: 8_192,
+            decode_sequences: 64,
+            decode_context_tokens: 1 << 20,
+        };
+        assert_eq!(EngineProfile::instant().iteration_us(load), 1);
+    }
+}

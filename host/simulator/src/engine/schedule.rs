@@ -1,0 +1,233 @@
+//! One iteration: who takes part, who gives way, and what it yields.
+
+use super::blocks::BlockPool;
+use super::request::{FinishReason, Output};
+use super::sequence::{PrefixHit, Sequence, ServiceKey};
+use super::{Engine, IterationLoad};
+
+/// Why the first waiting request did not fit, so that the next iterations need not walk its prefix
+/// again.
+#[derive(Clone, Copy)]
+pub(super) struct Blocked {
+    key: ServiceKey,
+    hit_blocks: u32,
+    free_blocks: u32,
+    budget_tokens: u32,
+    /// Evictions so far, where its chunk was cut at the budget: such a chunk takes less memory when
+    /// the prefix before it is shorter.
+    evicted_if_cut: Option<u64>,
+}
+
+impl Blocked {
+    /// It stays blocked while no block came free, the token budget did not shrink (a smaller chunk
+    /// needs less), and its prefix neither grew nor, where that matters, shrank.
+    fn still_holds(&self, sequence: &Sequence, pool: &BlockPool, budget_tokens: u32) -> bool {
+        let next_block = sequence.hash_at(self.hit_blocks);
+        self.key == sequence.key
+            && pool.free() <= self.free_blocks
+            && budget_tokens >= self.budget_tokens
+            && self
+                .evicted_if_cut
+                .is_none_or(|evicted| evicted == pool.evicted())
+            && next_block.is_none_or(|hash| pool.lookup(hash).is_none())
+    }
+}
+
+impl Engine {
+    /// Plans an iteration and returns its end, or `None` if there is nothing to compute.
+    pub(super) fn start_iteration(
+        &mut self,
+        start_us: u64,
+        outputs: &mut Vec<Output>,
+    ) -> Option<u64> {
+        let mut load = IterationLoad::default();
+        let mut budget = self.profile.batched_tokens_max.max(1);
+        let preempted = self.schedule_running(start_us, &mut budget, &mut load, outputs);
+        if !preempted {
+            self.admit_waiting(&mut budget, &mut load);
+        }
+        if load == IterationLoad::default() {
+            return None;
+        }
+        let length_us = self.profile.iteration_us(load);
+        self.counters.iterations += 1;
+        self.counters.busy_us += length_us;
+        self.counters.prefilled_tokens += load.prefill_tokens;
+        Some(start_us + length_us)
+    }
+
+    fn schedule_running(
+        &mut self,
+        start_us: u64,
+        budget: &mut u32,
+        load: &mut IterationLoad,
+        outputs: &mut Vec<Output>,
+    ) -> bool {
+        let block_tokens = self.profile.block_tokens;
+        let mut preempted = false;
+        let mut place = 0;
+        while place < self.running.len() {
+            let sequence = &mut self.running[place];
+            let tokens = (sequence.total_tokens() - sequence.computed_tokens).min(*budget);
+            if tokens == 0 {
+                place += 1;
+                continue;
+            }
+            if let Some(again) = sequence.schedule(&mut self.pool, tokens, block_tokens) {
+                add_to_load(load, sequence, tokens);
+                self.counters.recomputed_tokens += u64::from(again);
+                *budget -= tokens;
+                place += 1;
+            } else {
+                // The last in order gives way, be it this one: those before it are scheduled.
+                self.preempt_last(start_us, outputs);
+                preempted = true;
+            }
+        }
+        preempted
+    }
+
+    fn preempt_last(&mut self, at_us: u64, outputs: &mut Vec<Output>) {
+        let Some(mut victim) = self.running.pop() else {
+            return;
+        };
+        victim.release(&mut self.pool);
+        victim.preemptions += 1;
+        self.counters.preemptions += 1;
+        outputs.push(Output::Preempted {
+            id: victim.id,
+            at_us,
+        });
+        self.waiting.insert(victim.key, victim);
+    }
+
+    fn admit_waiting(&mut self, budget: &mut u32, load: &mut IterationLoad) {
+        let block_tokens = self.profile.block_tokens;
+        let seats = self.profile.running_max.max(1) as usize;
+        while *budget > 0 && self.running.len() < seats {
+            let Some(first) = self.waiting.first_entry() else {
+                return;
+            };
+            let sequence = first.get();
+            let blocked = self.blocked;
+            if blocked.is_some_and(|each| each.still_holds(sequence, &self.pool, *budget)) {
+                return;
+            }
+            let hit = sequence.find_prefix(&self.pool, block_tokens);
+            let tokens = (sequence.total_tokens() - hit.blocks * block_tokens).min(*budget);
+            if !fits(hit, tokens, block_tokens, self.pool.free()) {
+                self.blocked = Some(Blocked {
+                    key: sequence.key,
+                    hit_blocks: hit.blocks,
+                    free_blocks: self.pool.free(),
+                    budget_tokens: *budget,
+                    evicted_if_cut: (tokens == *budget).then(|| self.pool.evicted()),
+                });
+                return;
+            }
+            self.blocked = None;
+            let sequence = first.remove();
+            self.admit(sequence, hit, tokens, load);
+            *budget -= tokens;
+        }
+    }
+
+    fn admit(
+        &mut self,
+        mut sequence: Sequence,
+        hit: PrefixHit,
+        tokens: u32,
+        load: &mut IterationLoad,
+    ) {
+        let block_tokens = self.profile.block_tokens;
+        if sequence.cached_tokens.is_none() {
+            self.counters.prefix_queries_tokens += u64::from(sequence.prompt_tokens);
+            self.counters.prefix_hits_tokens += u64::from(hit.blocks * block_tokens);
+        }
+        sequence.take_prefix(&mut self.pool, hit, block_tokens);
+        let again = sequence.schedule(&mut self.pool, tokens, block_tokens);
+        debug_assert!(again.is_some(), "admission checked the memory");
+        self.counters.recomputed_tokens += u64::from(again.unwrap_or(0));
+        add_to_load(load, &sequence, tokens);
+        let place = self.running.partition_point(|each| each.key < sequence.key);
+        self.running.insert(place, sequence);
+    }
+
+    /// Ends the iteration: one token for each sequence whose tokens are all computed.
+    pub(super) fn complete_iteration(&mut self, at_us: u64, outputs: &mut Vec<Output>) {
+        self.now_us = self.now_us.max(at_us);
+        self.iteration_end_us = None;
+        let mut running = std::mem::take(&mut self.running);
+        running.retain_mut(|sequence| {
+            let took_part = std::mem::take(&mut sequence.scheduled_tokens) > 0;
+            if !took_part || sequence.computed_tokens < sequence.total_tokens() {
+                return true;
+            }
+            self.counters.generation_tokens += 1;
+            sequence.generated_tokens += 1;
+            report_token(
+                sequence,
+                at_us,
+                self.profile.stream_interval_tokens,
+                outputs,
+            );
+            if sequence.is_complete() {
+                self.finish(sequence, at_us, outputs);
+                return false;
+            }
+            true
+        });
+        self.running = running;
+    }
+
+    fn finish(&mut self, sequence: &mut Sequence, at_us: u64, outputs: &mut Vec<Output>) {
+        sequence.release(&mut self.pool);
+        self.keys.remove(&sequence.id);
+        self.counters.finished_requests += 1;
+        self.counters.prompt_tokens += u64::from(sequence.prompt_tokens);
+        outputs.push(Output::Finished(
+            sequence.finish(at_us, FinishReason::Generated),
+        ));
+    }
+}
+
+fn fits(hit: PrefixHit, tokens: u32, block_tokens: u32, free_blocks: u32) -> bool {
+    let end = (hit.blocks * block_tokens + tokens).div_ceil(block_tokens);
+    end - hit.blocks + hit.free_blocks <= free_blocks
+}
+
+fn add_to_load(load: &mut IterationLoad, sequence: &Sequence, tokens: u32) {
+    let decodes = tokens == 1
+        && sequence.generated_tokens > 0
+        && sequence.computed_tokens == sequence.total_tokens();
+    if decodes {
+        load.decode_sequences += 1;
+        load.decode_context_tokens += u64::from(sequence.computed_tokens);
+    } else {
+        load.prefill_tokens += u64::from(tokens);
+    }
+}
+
+fn report_token(
+    sequence: &mut Sequence,
+    at_us: u64,
+    interval_tokens: u32,
+    outputs: &mut Vec<Output>,
+) {
+    let id = sequence.id;
+    if sequence.first_token_at_us.is_none() {
+        sequence.first_token_at_us = Some(at_us);
+        let cached_tokens = sequence.cached_tokens.unwrap_or(0);
+        outputs.push(Output::FirstToken {
+            id,
+            at_us,
+            cached_tokens,
+        });
+        return;
+    }
+    sequence.unreported_tokens += 1;
+    if sequence.unreported_tokens >= interval_tokens || sequence.is_complete() {
+        let count = std::mem::take(&mut sequence.unreported_tokens);
+        outputs.push(Output::Tokens { id, at_us, count });
+    }
+}

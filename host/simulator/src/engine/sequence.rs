@@ -1,0 +1,165 @@
+//! One request inside the engine, and how it takes blocks.
+
+use super::blocks::{BlockIndex, BlockPool};
+use super::request::{FinishReason, Finished, RequestId, RequestSpec};
+
+/// Order of service: priority, then arrival.
+pub(super) type ServiceKey = (i32, u64);
+
+/// A request with its progress and its memory.
+#[derive(Clone)]
+pub(super) struct Sequence {
+    pub(super) id: RequestId,
+    pub(super) key: ServiceKey,
+    pub(super) prompt_tokens: u32,
+    output_tokens: u32,
+    chain: Vec<u64>,
+    pub(super) blocks: Vec<BlockIndex>,
+    /// Tokens whose KV is in `blocks`, those of the iteration under way included.
+    pub(super) computed_tokens: u32,
+    /// The most that `computed_tokens` ever was: less than that is computed again.
+    computed_peak_tokens: u32,
+    pub(super) generated_tokens: u32,
+    /// Generated tokens not yet reported.
+    pub(super) unreported_tokens: u32,
+    /// Tokens of the iteration under way; 0 if the sequence is not part of it.
+    pub(super) scheduled_tokens: u32,
+    /// Prefix hits of the first admission; `None` before it.
+    pub(super) cached_tokens: Option<u32>,
+    pub(super) preemptions: u32,
+    submitted_at_us: u64,
+    pub(super) first_token_at_us: Option<u64>,
+}
+
+/// A waiting sequence's share of the prefix cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PrefixHit {
+    /// Leading blocks found.
+    pub(super) blocks: u32,
+    /// Those of them that nobody holds: taking them makes the free list shorter.
+    pub(super) free_blocks: u32,
+}
+
+impl Sequence {
+    pub(super) fn new(spec: RequestSpec, arrival: u64, now_us: u64) -> Self {
+        Self {
+            id: spec.id,
+            key: (spec.priority, arrival),
+            prompt_tokens: spec.prompt_tokens,
+            output_tokens: spec.output_tokens,
+            chain: spec.blocks,
+            blocks: Vec::new(),
+            computed_tokens: 0,
+            computed_peak_tokens: 0,
+            generated_tokens: 0,
+            unreported_tokens: 0,
+            scheduled_tokens: 0,
+            cached_tokens: None,
+            preemptions: 0,
+            submitted_at_us: now_us,
+            first_token_at_us: None,
+        }
+    }
+
+    /// Tokens that exist: prompt and what was generated.
+    pub(super) fn total_tokens(&self) -> u32 {
+        self.prompt_tokens + self.generated_tokens
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.generated_tokens >= self.output_tokens
+    }
+
+    /// The hash of the block at that place, if the caller gave one.
+    pub(super) fn hash_at(&self, block: u32) -> Option<u64> {
+        self.chain.get(block as usize).copied()
+    }
+
+    /// The longest cached prefix, in whole blocks. The last token is always computed: its answer is
+    /// what is wanted.
+    pub(super) fn find_prefix(&self, pool: &BlockPool, block_tokens: u32) -> PrefixHit {
+        let limit = ((self.total_tokens() - 1) / block_tokens) as usize;
+        let mut hit = PrefixHit {
+            blocks: 0,
+            free_blocks: 0,
+        };
+        for hash in self.chain.iter().take(limit) {
+            let Some(index) = pool.lookup(*hash) else {
+                break;
+            };
+            hit.blocks += 1;
+            hit.free_blocks += u32::from(!pool.is_held(index));
+        }
+        hit
+    }
+
+    /// Holds the blocks of a prefix just found.
+    pub(super) fn take_prefix(&mut self, pool: &mut BlockPool, hit: PrefixHit, block_tokens: u32) {
+        debug_assert!(self.blocks.is_empty());
+        for hash in self.chain.iter().take(hit.blocks as usize) {
+            if let Some(index) = pool.lookup(*hash) {
+                pool.hold(index);
+                self.blocks.push(index);
+            }
+        }
+        self.computed_tokens = hit.blocks * block_tokens;
+        self.cached_tokens.get_or_insert(self.computed_tokens);
+    }
+
+    /// Blocks that `tokens` more tokens need beyond those held.
+    pub(super) fn blocks_wanted(&self, tokens: u32, block_tokens: u32) -> u32 {
+        let end = (self.computed_tokens + tokens).div_ceil(block_tokens);
+        end.saturating_sub(self.blocks.len() as u32)
+    }
+
+    /// Schedules `tokens` for the next iteration: takes memory and makes the blocks that it fills
+    /// findable, as the batch under way computes them before anyone reads them. Returns how many of
+    /// the tokens had been computed before, or `None`, with nothing changed, if memory is short.
+    pub(super) fn schedule(
+        &mut self,
+        pool: &mut BlockPool,
+        tokens: u32,
+        block_tokens: u32,
+    ) -> Option<u32> {
+        let wanted = self.blocks_wanted(tokens, block_tokens);
+        if wanted > pool.free() {
+            return None;
+        }
+        for _ in 0..wanted {
+            self.blocks.push(pool.allocate()?);
+        }
+        let from = self.computed_tokens;
+        let to = from + tokens;
+        for block in from / block_tokens..to / block_tokens {
+            if let Some(hash) = self.hash_at(block) {
+                pool.register(self.blocks[block as usize], hash);
+            }
+        }
+        let again = to.min(self.computed_peak_tokens).saturating_sub(from);
+        self.computed_tokens = to;
+        self.computed_peak_tokens = self.computed_peak_tokens.max(to);
+        self.scheduled_tokens = tokens;
+        Some(again)
+    }
+
+    /// Gives all memory back; what was generated stays known.
+    pub(super) fn release(&mut self, pool: &mut BlockPool) {
+        pool.release_all(&mut self.blocks);
+        self.computed_tokens = 0;
+        self.scheduled_tokens = 0;
+    }
+
+    pub(super) fn finish(&self, at_us: u64, reason: FinishReason) -> Finished {
+        Finished {
+            id: self.id,
+            submitted_at_us: self.submitted_at_us,
+            first_token_at_us: self.first_token_at_us,
+            at_us,
+            prompt_tokens: self.prompt_tokens,
+            output_tokens: self.generated_tokens,
+            cached_tokens: self.cached_tokens.unwrap_or(0),
+            preemptions: self.preemptions,
+            reason,
+        }
+    }
+}

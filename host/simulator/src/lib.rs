@@ -1,0 +1,10 @@
+//! Models that surround the core: inference engines, agent workloads, and a cluster of both in
+//! virtual time.
+//!
+//! Nothing here reads a clock or opens a socket: time is a number of microseconds that the caller
+//! advances.
+
+pub mod cluster;
+pub mod engine;
+pub mod native;
+pub mod workload;

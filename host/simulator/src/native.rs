@@ -1,0 +1,107 @@
+//! Reference policies linked natively: the built-in default of each world, as
+//! the daemon falls back to it and as the simulator asks it.
+
+use thunderagent_eviction::{Config, ThunderAgentEviction};
+use treadle_core::{ProgramColumns, Purpose, Question, Verdict};
+use treadle_sdk::{ActingColumns, ActiveColumns, EvictionPolicy, WaitingColumns};
+
+/// The eviction world's default policy.
+#[derive(Clone, Debug, Default)]
+pub struct NativeEviction {
+    policy: ThunderAgentEviction,
+}
+
+impl NativeEviction {
+    /// With a configuration other than the default.
+    pub fn with_config(config: Config) -> Self {
+        Self {
+            policy: ThunderAgentEviction { config },
+        }
+    }
+
+    /// A score for each program that the question is about.
+    pub fn scores(&self, purpose: Purpose, c: &EvictionColumns) -> Vec<f64> {
+        let scores = match purpose {
+            Purpose::Weigh { .. } => self.policy.weigh(&ActingColumns {
+                tokens: &c.tokens,
+                phase_ms: &c.phase_ms,
+                extra: &[],
+            }),
+            Purpose::Pause { .. } => self.policy.pause_order(&ActiveColumns {
+                tokens: &c.tokens,
+                acting: &c.acting,
+                phase_ms: &c.phase_ms,
+                steps: &c.steps,
+                extra: &[],
+            }),
+            Purpose::Restore => self.policy.restore_order(&WaitingColumns {
+                tokens: &c.tokens,
+                reasoning: &c.reasoning,
+                waited_ms: &c.waited_ms,
+                steps: &c.steps,
+                extra: &[],
+            }),
+        };
+        // The default refuses nothing but columns of unequal length, and these
+        // come from one table.
+        scores.unwrap_or_else(|_| vec![0.0; c.tokens.len()])
+    }
+
+    /// The whole answer.
+    pub fn answer(&self, question: &Question) -> Verdict {
+        let columns = EvictionColumns::of(&question.programs);
+        verdict(question, &self.scores(question.purpose, &columns))
+    }
+}
+
+/// A question's columns in the units of the policy contract.
+#[derive(Clone, Debug, Default)]
+pub struct EvictionColumns {
+    /// Context, in tokens.
+    pub tokens: Vec<u64>,
+    /// 1 in a tool call.
+    pub acting: Vec<u8>,
+    /// 1 with a step waiting or running.
+    pub reasoning: Vec<u8>,
+    /// Time in the present phase, in milliseconds.
+    pub phase_ms: Vec<u64>,
+    /// Time in the queue, in milliseconds.
+    pub waited_ms: Vec<u64>,
+    /// Steps finished.
+    pub steps: Vec<u32>,
+}
+
+impl EvictionColumns {
+    /// The same facts, spans in milliseconds.
+    pub fn of(programs: &ProgramColumns) -> Self {
+        Self {
+            tokens: programs.tokens.clone(),
+            acting: programs.acting.clone(),
+            reasoning: programs.acting.iter().map(|acting| 1 - acting).collect(),
+            phase_ms: programs.phase.iter().map(|span| span.millis()).collect(),
+            waited_ms: programs.waited.iter().map(|span| span.millis()).collect(),
+            steps: programs.steps.clone(),
+        }
+    }
+}
+
+/// The answer in the smallest form that the core uses: an order, or weights.
+/// On equal scores the row that comes first wins.
+pub fn verdict(question: &Question, scores: &[f64]) -> Verdict {
+    let programs = &question.programs.program;
+    if matches!(question.purpose, Purpose::Weigh { .. }) {
+        let ppm = |weight: f64| (weight.clamp(0.0, 1.0) * 1e6).round() as u32;
+        let weights = programs
+            .iter()
+            .zip(scores)
+            .map(|(p, w)| (*p, ppm(*w)))
+            .collect();
+        return Verdict::Weights { weights };
+    }
+    let mut rows: Vec<usize> = (0..programs.len().min(scores.len())).collect();
+    rows.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b)));
+    Verdict::Order {
+        programs: rows.iter().map(|row| programs[*row]).collect(),
+        scores: rows.iter().map(|row| scores[*row]).collect(),
+    }
+}

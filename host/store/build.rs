@@ -1,0 +1,4 @@
+//! Rebuilds the crate when a migration is added: the macro that embeds them only sees those it knew.
+fn main() {
+    println!("cargo:rerun-if-changed=../../migrations/sqlite");
+}

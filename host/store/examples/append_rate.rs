@@ -1,0 +1,54 @@
+//! How many events a second the store takes: `cargo run --release -p treadle-store --example
+//! append_rate [events per batch] [batches]`.
+
+use std::time::Instant;
+
+use treadle_store::{Batch, EventRow, Location, open};
+
+fn event(seq: u64) -> EventRow {
+    EventRow {
+        seq,
+        at_us: seq,
+        kind: ["step-arrived", "step-dispatched", "step-finished"][seq as usize % 3].into(),
+        job: "math".into(),
+        program: Some(format!("program-{}", seq % 1000)),
+        body: format!("{{\"prompt_tokens\":{seq},\"worker\":\"w-1\",\"request\":\"0123456789\"}}"),
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1).map(|text| text.parse::<u64>());
+    let per_batch = arguments.next().transpose()?.unwrap_or(1000);
+    let batches = arguments.next().transpose()?.unwrap_or(200);
+    let path = std::env::temp_dir().join(format!("append-rate-{}.db", std::process::id()));
+    let store = open(&Location::File(path.clone())).await?;
+    let mut seq = 0;
+    let started = Instant::now();
+    for _ in 0..batches {
+        let batch = Batch {
+            events: (seq + 1..=seq + per_batch).map(event).collect(),
+            ..Batch::default()
+        };
+        seq = store.append(&batch).await?;
+    }
+    let appended = started.elapsed().as_secs_f64();
+    let started = Instant::now();
+    let mut read = 0;
+    while read < seq {
+        let rows = store.events_after(read, 10_000).await?;
+        read = rows.last().map_or(seq, |row| row.seq);
+    }
+    let replayed = started.elapsed().as_secs_f64();
+    println!(
+        "{seq} events in batches of {per_batch}: {:.0} appended/s, {:.0} read/s",
+        seq as f64 / appended,
+        seq as f64 / replayed
+    );
+    store.close().await?;
+    for suffix in ["", "-wal", "-shm"] {
+        // The last two are gone after a clean close.
+        let _ = std::fs::remove_file(format!("{}{suffix}", path.display()));
+    }
+    Ok(())
+}

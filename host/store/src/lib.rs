@@ -1,0 +1,163 @@
+//! Durable state: the journal and the projections that are asked for by name.
+//!
+//! [`Store`] is the interface; [`sqlite`] implements it in one file (or in memory). This crate
+//! knows nothing of the core: it stores rows of words and numbers that others fill.
+//!
+//! What [`Store::append`] has acknowledged survives the death of the process and of the machine:
+//! every acknowledged batch is one transaction that has reached the disk. So the caller gathers
+//! what arrives while one batch is being written and hands it over as the next one.
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! use treadle_store::{Batch, EventRow, Location, open};
+//!
+//! let store = open(&Location::Memory).await.unwrap();
+//! let event = EventRow {
+//!     seq: store.last_seq().await.unwrap() + 1,
+//!     at_us: 17,
+//!     kind: "step-arrived".into(),
+//!     job: "math".into(),
+//!     program: Some("p-1".into()),
+//!     body: "{}".into(),
+//! };
+//! let batch = Batch { events: vec![event.clone()], ..Batch::default() };
+//! assert_eq!(store.append(&batch).await.unwrap(), 1);
+//! assert_eq!(store.events_after(0, 10).await.unwrap(), vec![event]);
+//! # });
+//! ```
+
+mod error;
+mod page;
+mod rows;
+pub mod sqlite;
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+
+pub use error::StoreError;
+pub use page::{
+    EventPage, Order, ProgramCursor, ProgramPage, Pruned, Retention, SeqPage, StepPage,
+};
+pub use rows::{
+    Batch, BindingRow, DecisionRow, EventRow, PluginHead, PluginRow, ProgramRow, Snapshot, StepRow,
+    WorkerRow,
+};
+
+/// Most rows of all kinds together in one [`Batch`].
+pub const BATCH_ROWS_MAX: usize = 200_000;
+/// Most rows that one read returns; a greater `limit` is taken as this one.
+pub const PAGE_ROWS_MAX: u32 = 10_000;
+/// Most rows of one table that one [`Store::prune`] removes, so that it never blocks writers long.
+pub const PRUNE_ROWS_MAX: u64 = 20_000;
+/// Largest component of a plugin, in bytes.
+pub const COMPONENT_BYTES_MAX: usize = 64 << 20;
+/// Largest snapshot, in bytes.
+pub const SNAPSHOT_BYTES_MAX: usize = 512 << 20;
+/// Snapshots kept; saving one more removes the oldest.
+pub const SNAPSHOTS_KEPT: u32 = 2;
+
+/// What a method of [`Store`] returns: a boxed future, so that the trait can be used as an object.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// The journal, its projections, the plugins and their bindings.
+///
+/// All sequence numbers start at 1 and have no gaps; 0 stands for "nothing yet".
+pub trait Store: Send + Sync {
+    /// Writes a batch as one transaction and returns the last sequence number of the journal.
+    ///
+    /// On an error nothing of the batch is stored.
+    ///
+    /// # Errors
+    /// [`StoreError::Gap`] if the events don't continue the journal one by one,
+    /// [`StoreError::Orphan`] if a step's program is neither stored nor in the batch,
+    /// [`StoreError::TooLarge`] past [`BATCH_ROWS_MAX`].
+    fn append<'a>(&'a self, batch: &'a Batch) -> Answer<'a, u64>;
+
+    /// Sequence number of the last event that was ever appended; 0 for an empty journal.
+    fn last_seq(&self) -> Answer<'_, u64>;
+
+    /// Up to `limit` events with a sequence number greater than `seq`, oldest first.
+    fn events_after(&self, seq: u64, limit: u32) -> Answer<'_, Vec<EventRow>>;
+
+    /// Events that match a filter.
+    fn events_page<'a>(&'a self, page: &'a EventPage) -> Answer<'a, Vec<EventRow>>;
+
+    /// Decisions in the order in which they were taken, of one program or of all.
+    fn decisions<'a>(
+        &'a self,
+        program: Option<&'a str>,
+        page: &'a SeqPage,
+    ) -> Answer<'a, Vec<DecisionRow>>;
+
+    /// One program; `None` if it is unknown or was pruned.
+    fn program<'a>(&'a self, program: &'a str) -> Answer<'a, Option<ProgramRow>>;
+
+    /// Programs, newest first.
+    fn programs<'a>(&'a self, page: &'a ProgramPage) -> Answer<'a, Vec<ProgramRow>>;
+
+    /// Steps of one program, by rising number.
+    fn steps<'a>(&'a self, program: &'a str, page: &'a StepPage) -> Answer<'a, Vec<StepRow>>;
+
+    /// All workers, by name.
+    fn workers(&self) -> Answer<'_, Vec<WorkerRow>>;
+
+    /// Stores a plugin. `true` if it is new, `false` if its digest was there already.
+    ///
+    /// # Errors
+    /// [`StoreError::Immutable`] if the digest is there with other bytes,
+    /// [`StoreError::TooLarge`] past [`COMPONENT_BYTES_MAX`].
+    fn put_plugin<'a>(&'a self, plugin: &'a PluginRow) -> Answer<'a, bool>;
+
+    /// One plugin with its component; `None` if the digest is unknown.
+    fn plugin<'a>(&'a self, digest: &'a str) -> Answer<'a, Option<PluginRow>>;
+
+    /// All plugins without their components, newest first.
+    fn plugins(&self) -> Answer<'_, Vec<PluginHead>>;
+
+    /// Sets which policy a job uses for a world, in place of what it used before.
+    fn put_binding<'a>(&'a self, binding: &'a BindingRow) -> Answer<'a, ()>;
+
+    /// All bindings, by job and world.
+    fn bindings(&self) -> Answer<'_, Vec<BindingRow>>;
+
+    /// Keeps the state of the core as it was after event `snapshot.seq`; the newest
+    /// [`SNAPSHOTS_KEPT`] stay.
+    ///
+    /// # Errors
+    /// [`StoreError::Ahead`] if the journal has not got that far,
+    /// [`StoreError::TooLarge`] past [`SNAPSHOT_BYTES_MAX`].
+    fn save_snapshot<'a>(&'a self, snapshot: &'a Snapshot) -> Answer<'a, ()>;
+
+    /// The newest snapshot; recovery replays the events after it.
+    fn latest_snapshot(&self) -> Answer<'_, Option<Snapshot>>;
+
+    /// Removes what retention no longer asks for, at most [`PRUNE_ROWS_MAX`] rows of a table; call
+    /// again while [`Pruned::more`].
+    ///
+    /// Events and decisions after the newest snapshot always stay, and without a snapshot all do:
+    /// recovery needs them. A caller that recovers in another way saves an empty snapshot.
+    fn prune<'a>(&'a self, retention: &'a Retention) -> Answer<'a, Pruned>;
+
+    /// Writes what is pending and closes; later calls fail. Dropping loses nothing either.
+    fn close(&self) -> Answer<'_, ()>;
+}
+
+/// Where a store lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// A SQLite file; it and its folder are created if absent.
+    File(PathBuf),
+    /// In memory: gone with the process.
+    Memory,
+}
+
+/// Opens the store at a location and brings its schema up to date.
+///
+/// # Errors
+/// [`StoreError::Open`] if it can't be opened, [`StoreError::Schema`] if its schema is not one that
+/// this build can bring up to date.
+pub async fn open(location: &Location) -> Result<Arc<dyn Store>, StoreError> {
+    Ok(Arc::new(sqlite::SqliteStore::open(location).await?))
+}

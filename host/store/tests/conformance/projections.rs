@@ -1,0 +1,175 @@
+//! What every store does with rows that have a name. Each check starts with an empty store.
+
+use treadle_store::{
+    Batch, ProgramCursor, ProgramPage, ProgramRow, Retention, StepPage, StepRow, Store, StoreError,
+    WorkerRow,
+};
+
+use super::rows::{self, ALL};
+
+pub(crate) async fn a_later_row_replaces_an_earlier_one(store: &dyn Store) {
+    let first = Batch {
+        programs: vec![rows::program("p", 1), rows::ended("p", 1)],
+        steps: vec![rows::step("p", 1)],
+        workers: vec![rows::worker("w")],
+        ..Batch::default()
+    };
+    store.append(&first).await.unwrap();
+    let got = store.program("p").await.unwrap();
+    assert_eq!(
+        got,
+        Some(rows::ended("p", 1)),
+        "of two in one batch the later stays"
+    );
+
+    let finished = StepRow {
+        finished_at_us: Some(99),
+        outcome: "done".into(),
+        ..rows::step("p", 1)
+    };
+    let gone = WorkerRow {
+        status: "gone".into(),
+        capacity_tokens: None,
+        ..rows::worker("w")
+    };
+    let second = Batch {
+        programs: vec![rows::program("p", 2)],
+        steps: vec![finished.clone()],
+        workers: vec![gone.clone()],
+        ..Batch::default()
+    };
+    store.append(&second).await.unwrap();
+    assert_eq!(
+        store.program("p").await.unwrap(),
+        Some(rows::program("p", 2))
+    );
+    assert_eq!(store.workers().await.unwrap(), [gone]);
+    let page = StepPage {
+        after: None,
+        limit: ALL,
+    };
+    assert_eq!(store.steps("p", &page).await.unwrap(), [finished]);
+}
+
+pub(crate) async fn programs_are_paged_newest_first(store: &dyn Store) {
+    // Twins at each time, so that the cursor needs both of its parts.
+    let programs: Vec<ProgramRow> = (0..20)
+        .map(|n| rows::program(&format!("p-{n:02}"), n / 2))
+        .collect();
+    let batch = Batch {
+        programs: programs.clone(),
+        ..Batch::default()
+    };
+    store.append(&batch).await.unwrap();
+    let mut found = Vec::new();
+    let mut page = ProgramPage {
+        job: Some("odd".into()),
+        status: Some("active".into()),
+        after: None,
+        limit: 3,
+    };
+    loop {
+        let rows = store.programs(&page).await.unwrap();
+        let Some(last) = rows.last() else { break };
+        page.after = Some(ProgramCursor {
+            created_at_us: last.created_at_us,
+            program: last.program.clone(),
+        });
+        found.extend(rows);
+    }
+    let expected: Vec<_> = programs
+        .into_iter()
+        .rev()
+        .filter(|row| row.job == "odd")
+        .collect();
+    assert_eq!(found, expected);
+    page.status = Some("paused".into());
+    page.after = None;
+    assert!(store.programs(&page).await.unwrap().is_empty());
+}
+
+pub(crate) async fn steps_are_paged_by_number(store: &dyn Store) {
+    let batch = Batch {
+        programs: vec![rows::program("p", 1), rows::program("q", 1)],
+        steps: [0, 2, 10, 1].map(|n| rows::step("p", n)).to_vec(),
+        ..Batch::default()
+    };
+    store.append(&batch).await.unwrap();
+    let numbers = async |program: &str, after, limit| -> Vec<u64> {
+        let steps = store
+            .steps(program, &StepPage { after, limit })
+            .await
+            .unwrap();
+        steps.iter().map(|step| step.step).collect()
+    };
+    assert_eq!(numbers("p", None, ALL).await, [0, 1, 2, 10]);
+    assert_eq!(numbers("p", Some(0), 2).await, [1, 2]);
+    assert!(numbers("q", None, ALL).await.is_empty());
+}
+
+pub(crate) async fn plugins_never_change(store: &dyn Store) {
+    let plugin = rows::plugin("sha256:a", 1);
+    assert!(store.put_plugin(&plugin).await.unwrap());
+    let mut again = plugin.clone();
+    again.head.uploaded_at_us = 7;
+    assert!(!store.put_plugin(&again).await.unwrap());
+    assert_eq!(
+        store.plugin("sha256:a").await.unwrap(),
+        Some(plugin.clone())
+    );
+    again.component.push(0);
+    let error = store.put_plugin(&again).await.unwrap_err();
+    assert!(matches!(error, StoreError::Immutable { .. }), "{error}");
+
+    let newer = rows::plugin("sha256:bb", 2);
+    assert!(store.put_plugin(&newer).await.unwrap());
+    assert_eq!(store.plugins().await.unwrap(), [newer.head, plugin.head]);
+    assert!(store.plugin("sha256:c").await.unwrap().is_none());
+}
+
+pub(crate) async fn bindings_replace_each_other(store: &dyn Store) {
+    for binding in [
+        rows::binding("b", "sha256:a"),
+        rows::binding("a", "built-in"),
+        rows::binding("b", "sha256:b"),
+    ] {
+        store.put_binding(&binding).await.unwrap();
+    }
+    let expected = [
+        rows::binding("a", "built-in"),
+        rows::binding("b", "sha256:b"),
+    ];
+    assert_eq!(store.bindings().await.unwrap(), expected);
+}
+
+pub(crate) async fn pruning_takes_ended_programs_with_their_steps(store: &dyn Store) {
+    let batch = Batch {
+        programs: vec![
+            rows::ended("old", 10),
+            rows::ended("new", 20),
+            rows::program("running", 1),
+        ],
+        steps: ["old", "new", "running"]
+            .map(|name| rows::step(name, 1))
+            .to_vec(),
+        ..Batch::default()
+    };
+    store.append(&batch).await.unwrap();
+    let keep = Retention {
+        keep_events: 0,
+        ended_before_us: 20,
+    };
+    assert_eq!(store.prune(&keep).await.unwrap().programs, 1);
+    assert!(store.program("old").await.unwrap().is_none());
+    for (name, steps) in [("old", 0), ("new", 1), ("running", 1)] {
+        let page = StepPage {
+            after: None,
+            limit: ALL,
+        };
+        assert_eq!(
+            store.steps(name, &page).await.unwrap().len(),
+            steps,
+            "{name}"
+        );
+    }
+}

@@ -1,0 +1,94 @@
+//! SGLang's `/server_info` and `/metrics`.
+
+use super::EngineReading;
+use super::prometheus::count;
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct ServerInfo {
+    max_total_num_tokens: Option<u64>,
+    context_length: Option<u64>,
+    #[serde(default)]
+    internal_states: Vec<InternalState>,
+}
+
+#[derive(Deserialize)]
+struct InternalState {
+    max_total_num_tokens: Option<u64>,
+}
+
+/// Reads `/server_info`; `None` where the body is something else.
+pub fn reading_of_server_info(body: &[u8]) -> Option<EngineReading> {
+    let info: ServerInfo = serde_json::from_slice(body).ok()?;
+    let inner = info.internal_states.first();
+    Some(EngineReading {
+        capacity_tokens: info
+            .max_total_num_tokens
+            .or_else(|| inner?.max_total_num_tokens),
+        context_tokens_max: info.context_length,
+        ..EngineReading::default()
+    })
+}
+
+/// Reads the metrics of one server.
+pub fn reading_of_metrics(text: &str) -> EngineReading {
+    EngineReading {
+        capacity_tokens: count(text, "sglang:max_total_num_tokens"),
+        running: count(text, "sglang:num_running_reqs"),
+        waiting: count(text, "sglang:num_queue_reqs"),
+        used_tokens: count(text, "sglang:num_used_tokens"),
+        cached_tokens_total: count(text, "sglang:cached_tokens_total"),
+        prompt_tokens_total: count(text, "sglang:prompt_tokens_total"),
+        ..EngineReading::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn server_info_is_read() {
+        let top = br#"{"max_total_num_tokens":65536,"context_length":4096,"internal_states":[{}],"x":[1]}"#;
+        let reading = reading_of_server_info(top).unwrap();
+        assert_eq!(
+            (reading.capacity_tokens, reading.context_tokens_max),
+            (Some(65_536), Some(4_096))
+        );
+        let inner =
+            br#"{"context_length":null,"internal_states":[{"max_total_num_tokens":7,"y":null}]}"#;
+        let reading = reading_of_server_info(inner).unwrap();
+        assert_eq!(
+            (reading.capacity_tokens, reading.context_tokens_max),
+            (Some(7), None)
+        );
+        assert_eq!(
+            reading_of_server_info(b"{}"),
+            Some(EngineReading::default())
+        );
+        assert_eq!(reading_of_server_info(b"Not Found"), None);
+    }
+
+    #[test]
+    fn metrics_are_read() {
+        let text = r#"
+sglang:max_total_num_tokens{model_name="m"} 65536.0
+sglang:num_used_tokens{model_name="m"} 12.0
+sglang:num_running_reqs{model_name="m"} 2.0
+sglang:num_queue_reqs{model_name="m"} 1.0
+sglang:cached_tokens_total{cache_source="device"} 3.0
+sglang:cached_tokens_total{cache_source="host"} 4.0
+sglang:prompt_tokens_total{model_name="m"} 20.0
+"#;
+        let expected = EngineReading {
+            capacity_tokens: Some(65_536),
+            running: Some(2),
+            waiting: Some(1),
+            used_tokens: Some(12),
+            cached_tokens_total: Some(7),
+            prompt_tokens_total: Some(20),
+            ..EngineReading::default()
+        };
+        assert_eq!(reading_of_metrics(text), expected);
+    }
+}

@@ -1,0 +1,64 @@
+//! vLLM's `/metrics`.
+
+use super::EngineReading;
+use super::prometheus::{Sample, count, mean, samples};
+
+/// Reads the metrics of one server; several engines behind it are added up.
+///
+/// Cache hits are counted in tokens there, against all prompt tokens that were looked up.
+pub fn reading_of_metrics(text: &str) -> EngineReading {
+    let capacity_tokens = samples(text, "vllm:cache_config_info")
+        .filter_map(|sample| capacity_of(&sample))
+        .reduce(u64::saturating_add);
+    let share = mean(text, "vllm:kv_cache_usage_perc").filter(|share| *share >= 0.0);
+    let used = |(capacity, share): (u64, f64)| (capacity as f64 * share).round() as u64;
+    EngineReading {
+        capacity_tokens,
+        running: count(text, "vllm:num_requests_running"),
+        waiting: count(text, "vllm:num_requests_waiting"),
+        used_tokens: capacity_tokens.zip(share).map(used),
+        cached_tokens_total: count(text, "vllm:prefix_cache_hits_total"),
+        prompt_tokens_total: count(text, "vllm:prefix_cache_queries_total"),
+        ..EngineReading::default()
+    }
+}
+
+/// Blocks may be shared by several kinds of layers, so the engine's own figure goes first.
+fn capacity_of(sample: &Sample<'_>) -> Option<u64> {
+    let number = |name| sample.label(name)?.parse::<u64>().ok();
+    number("kv_cache_size_tokens")
+        .or_else(|| number("num_gpu_blocks")?.checked_mul(number("block_size")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_are_read() {
+        let text = r#"
+vllm:cache_config_info{block_size="32",cache_dtype="auto",engine="0",kv_cache_size_tokens="None",num_gpu_blocks="100"} 1.0
+vllm:cache_config_info{block_size="32",engine="1",kv_cache_size_tokens="1600",num_gpu_blocks="100"} 1.0
+vllm:num_requests_running{engine="0",model_name="m"} 2.0
+vllm:num_requests_running{engine="1",model_name="m"} 3.0
+vllm:num_requests_waiting{engine="0",model_name="m"} 1.0
+vllm:num_requests_waiting_by_reason{engine="0",reason="capacity"} 1.0
+vllm:kv_cache_usage_perc{engine="0"} 0.5
+vllm:kv_cache_usage_perc{engine="1"} 0.25
+vllm:prefix_cache_queries_total{engine="0"} 1000.0
+vllm:prefix_cache_queries_created{engine="0"} 1.7e+09
+vllm:prefix_cache_hits_total{engine="0"} 640.0
+"#;
+        let expected = EngineReading {
+            capacity_tokens: Some(4_800),
+            running: Some(5),
+            waiting: Some(1),
+            used_tokens: Some(1_800),
+            cached_tokens_total: Some(640),
+            prompt_tokens_total: Some(1_000),
+            ..EngineReading::default()
+        };
+        assert_eq!(reading_of_metrics(text), expected);
+        assert_eq!(reading_of_metrics("<html>"), EngineReading::default());
+    }
+}

@@ -1,0 +1,206 @@
+//! The one error envelope of the gateway and its stable codes.
+//!
+//! The envelope is OpenAI's, `{"error":{"message","type","code","param"}}`, so that the
+//! clients of the engines understand it.
+
+use serde::Serialize;
+
+macro_rules! error_codes {
+    ($($(#[$doc:meta])* $name:ident = $text:literal, $status:literal, $kind:literal;)*) => {
+        /// Why the gateway refused or failed a request. The text of a code never changes.
+        #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+        pub enum ErrorCode {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl ErrorCode {
+            /// Every code.
+            pub const ALL: &'static [ErrorCode] = &[$(ErrorCode::$name,)*];
+
+            /// The code on the wire.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(ErrorCode::$name => $text,)* }
+            }
+
+            /// The HTTP status that goes with it.
+            pub const fn status(self) -> u16 {
+                match self { $(ErrorCode::$name => $status,)* }
+            }
+
+            /// The envelope's `type`, a class of errors that OpenAI's clients know.
+            pub const fn kind(self) -> &'static str {
+                match self { $(ErrorCode::$name => $kind,)* }
+            }
+        }
+    };
+}
+
+error_codes! {
+    /// The body is not JSON, or not UTF-8.
+    InvalidJson = "invalid_json", 400, "invalid_request_error";
+    /// The body is JSON, but a list or a scalar.
+    BodyNotObject = "body_not_object", 400, "invalid_request_error";
+    /// A field has a value of the wrong type or beyond its limit.
+    InvalidField = "invalid_field", 400, "invalid_request_error";
+    /// A field that the endpoint needs is absent.
+    MissingField = "missing_field", 400, "invalid_request_error";
+    /// The body is longer than the configured limit.
+    BodyTooLarge = "body_too_large", 413, "invalid_request_error";
+    /// No such path.
+    UnknownPath = "unknown_path", 404, "not_found_error";
+    /// The path exists, but not for this method.
+    MethodNotAllowed = "method_not_allowed", 405, "invalid_request_error";
+    /// The prompt fits into no worker's context window.
+    ContextTooLong = "context_too_long", 400, "invalid_request_error";
+    /// No worker that serves the model is healthy.
+    NoHealthyWorker = "no_healthy_worker", 503, "overloaded_error";
+    /// The request waited longer than the configured bound.
+    QueueWaitExceeded = "queue_wait_exceeded", 503, "overloaded_error";
+    /// The queue holds as many requests as it may.
+    QueueFull = "queue_full", 429, "overloaded_error";
+    /// As many programs are alive as may be.
+    ProgramsFull = "programs_full", 429, "overloaded_error";
+    /// The program was released while or before this request ran.
+    ProgramReleased = "program_released", 409, "invalid_request_error";
+    /// The engine answered with an error of its own.
+    EngineError = "engine_error", 502, "engine_error";
+    /// The engine could not be connected to.
+    EngineUnreachable = "engine_unreachable", 502, "engine_error";
+    /// The engine's stream ended in the middle.
+    EngineStreamBroken = "engine_stream_broken", 502, "engine_error";
+    /// The engine did not answer in time.
+    EngineTimeout = "engine_timeout", 504, "engine_error";
+    /// No such program.
+    ProgramUnknown = "program_unknown", 404, "not_found_error";
+    /// No such worker.
+    WorkerUnknown = "worker_unknown", 404, "not_found_error";
+    /// The uploaded plugin is not an acceptable component.
+    PluginInvalid = "plugin_invalid", 400, "invalid_request_error";
+    /// No such plugin.
+    PluginUnknown = "plugin_unknown", 404, "not_found_error";
+    /// The daemon is at one of its own limits.
+    Overloaded = "overloaded", 503, "overloaded_error";
+    /// The client did not send its request in time.
+    ClientTimeout = "client_timeout", 408, "invalid_request_error";
+    /// A fault in treadle itself.
+    Internal = "internal", 500, "internal_error";
+}
+
+/// What is wrong with a request's body.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{message}")]
+pub struct RequestError {
+    /// The class of the fault.
+    pub code: ErrorCode,
+    /// The field at fault, such as `stream` or `messages[2]`.
+    pub param: Option<String>,
+    /// What is wrong and what would be right.
+    pub message: String,
+}
+
+/// The error envelope.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ErrorBody {
+    /// The stable code.
+    pub code: ErrorCode,
+    /// What is wrong and what would be right.
+    pub message: String,
+    /// The field at fault.
+    pub param: Option<String>,
+}
+
+impl ErrorBody {
+    /// An envelope without a `param`.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        ErrorBody {
+            code,
+            message: message.into(),
+            param: None,
+        }
+    }
+
+    /// Names the field at fault.
+    pub fn with_param(mut self, param: impl Into<String>) -> Self {
+        self.param = Some(param.into());
+        self
+    }
+
+    /// The envelope as a response body.
+    pub fn to_json(&self) -> Vec<u8> {
+        let envelope = Envelope {
+            error: Inner {
+                message: &self.message,
+                kind: self.code.kind(),
+                code: self.code.as_str(),
+                param: self.param.as_deref(),
+            },
+        };
+        // Strings alone: this serialisation has no way to fail.
+        serde_json::to_vec(&envelope).unwrap_or_default()
+    }
+
+    /// The envelope as one event of a stream whose status is already sent.
+    pub fn to_sse_event(&self) -> Vec<u8> {
+        let mut event = b"data: ".to_vec();
+        event.extend_from_slice(&self.to_json());
+        event.extend_from_slice(b"\n\n");
+        event
+    }
+}
+
+impl From<RequestError> for ErrorBody {
+    fn from(error: RequestError) -> Self {
+        ErrorBody {
+            code: error.code,
+            message: error.message,
+            param: error.param,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Envelope<'a> {
+    error: Inner<'a>,
+}
+
+#[derive(Serialize)]
+struct Inner<'a> {
+    message: &'a str,
+    #[serde(rename = "type")]
+    kind: &'a str,
+    code: &'a str,
+    param: Option<&'a str>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn codes_are_distinct_and_statuses_are_errors() {
+        let texts: BTreeSet<_> = ErrorCode::ALL.iter().map(|code| code.as_str()).collect();
+        assert_eq!(texts.len(), ErrorCode::ALL.len());
+        for code in ErrorCode::ALL {
+            assert!((400..600).contains(&code.status()), "{code:?}");
+            assert_eq!(
+                code.kind() == "invalid_request_error" || code.kind() == "not_found_error",
+                code.status() < 500 && code.status() != 429,
+                "{code:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_envelope_is_openais() {
+        let body = ErrorBody::new(ErrorCode::InvalidField, "a \"quoted\"\nline").with_param("n");
+        assert_eq!(
+            String::from_utf8(body.to_json()).unwrap(),
+            r#"{"error":{"message":"a \"quoted\"\nline","type":"invalid_request_error","code":"invalid_field","param":"n"}}"#
+        );
+        let event = ErrorBody::new(ErrorCode::Internal, "x\n\ny").to_sse_event();
+        let text = String::from_utf8(event).unwrap();
+        assert!(text.starts_with("data: {\"error\":{") && text.ends_with("}}\n\n"));
+        assert_eq!(text.matches('\n').count(), 2);
+    }
+}

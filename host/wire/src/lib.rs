@@ -1,0 +1,23 @@
+//! Shapes of the protocols between RL jobs, treadle and inference engines.
+//!
+//! This crate parses and prints; it does no IO, keeps no clock and knows no HTTP library.
+//! It is on the path of every request, so bodies are read in one pass into borrowed structs
+//! and never into a tree of values.
+
+pub mod endpoint;
+pub mod engines;
+pub mod error;
+pub mod prefix_index;
+pub mod request;
+pub mod splice;
+pub mod sse;
+pub mod usage;
+
+pub use endpoint::Endpoint;
+pub use engines::{EngineReading, ModelInfo, models_of};
+pub use error::{ErrorBody, ErrorCode, RequestError};
+pub use prefix_index::PrefixIndex;
+pub use request::{PrefixSegment, PromptSize, RequestHead};
+pub use splice::splice_field;
+pub use sse::{SseError, SseScanner};
+pub use usage::{Finish, StepUsage, StreamUsage, usage_of_body};

@@ -1,0 +1,239 @@
+//! The one pass over a request's body.
+
+use super::fields::invalid;
+use super::messages::{MessagesDraft, MessagesSeed};
+use super::prompt::{Accepts, PromptDraft, PromptSeed};
+use super::value_hash::{ValueHash, mix};
+use crate::endpoint::Endpoint;
+use crate::error::{ErrorCode, RequestError};
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use std::cell::Cell;
+use std::fmt;
+
+/// Characters of a parser's complaint that are shown, at most.
+const COMPLAINT_CHARS_MAX: usize = 300;
+
+/// What the pass sets aside: prompts digested, small fields as raw text.
+#[derive(Default)]
+pub(super) struct Draft<'a> {
+    pub(super) model: Option<&'a RawValue>,
+    pub(super) stream: Option<&'a RawValue>,
+    pub(super) stream_options: Option<&'a RawValue>,
+    pub(super) max_tokens: Option<&'a RawValue>,
+    pub(super) max_completion_tokens: Option<&'a RawValue>,
+    pub(super) sampling_params: Option<&'a RawValue>,
+    pub(super) program_id: Option<&'a RawValue>,
+    pub(super) session_id: Option<&'a RawValue>,
+    pub(super) extra_body: Option<&'a RawValue>,
+    pub(super) vllm_xargs: Option<&'a RawValue>,
+    pub(super) rid: Option<&'a RawValue>,
+    pub(super) request_id: Option<&'a RawValue>,
+    pub(super) messages: Option<MessagesDraft>,
+    /// `prompt`, `token_ids`, or `input_ids`.
+    pub(super) prompt: Option<PromptDraft>,
+    /// `text`.
+    pub(super) text: Option<PromptDraft>,
+    pub(super) system: Preamble,
+    pub(super) tools: Preamble,
+}
+
+/// A part of a chat prompt that stands before its messages.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Preamble {
+    pub(super) hash: Option<u64>,
+    pub(super) bytes: u64,
+}
+
+impl Preamble {
+    /// The hash of a prompt's beginning that follows this part.
+    pub(super) fn before(self, hash: u64) -> u64 {
+        self.hash.map_or(hash, |preamble| mix(preamble, hash))
+    }
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(field_identifier, rename_all = "snake_case")]
+enum Field {
+    Model,
+    Stream,
+    StreamOptions,
+    MaxTokens,
+    MaxCompletionTokens,
+    SamplingParams,
+    ProgramId,
+    SessionId,
+    ExtraBody,
+    VllmXargs,
+    Rid,
+    RequestId,
+    Messages,
+    System,
+    Tools,
+    Prompt,
+    TokenIds,
+    InputIds,
+    Text,
+    #[serde(other)]
+    Other,
+}
+
+impl<'a> Draft<'a> {
+    /// Reads a whole body. It must be one JSON object in UTF-8.
+    pub(super) fn read(endpoint: Endpoint, body: &'a [u8]) -> Result<Self, RequestError> {
+        let text = std::str::from_utf8(body).map_err(|error| RequestError {
+            code: ErrorCode::InvalidJson,
+            param: None,
+            message: format!("the body is not UTF-8 from byte {} on", error.valid_up_to()),
+        })?;
+        check_outermost(text)?;
+        let at_field = Cell::new("");
+        let at_message = Cell::new(None);
+        let reader = Reader {
+            endpoint,
+            at_field: &at_field,
+            at_message: &at_message,
+        };
+        let mut parser = serde_json::Deserializer::from_str(text);
+        let read = parser.deserialize_map(reader);
+        read.and_then(|body| parser.end().map(|()| body))
+            .map_err(|error| fault(&error, at_field.get(), at_message.get()))
+    }
+}
+
+/// Tells a list or a scalar from what is no JSON at all.
+fn check_outermost(text: &str) -> Result<(), RequestError> {
+    let trimmed = text.trim_start_matches([' ', '\t', '\n', '\r']);
+    if trimmed.starts_with('{') {
+        return Ok(());
+    }
+    let (code, message) = if trimmed.is_empty() {
+        (
+            ErrorCode::InvalidJson,
+            "the body is empty; send a JSON object".to_owned(),
+        )
+    } else {
+        match serde_json::from_str::<IgnoredAny>(trimmed) {
+            Ok(_) => (
+                ErrorCode::BodyNotObject,
+                "the body must be a JSON object, not a list or a single value".to_owned(),
+            ),
+            Err(error) => (
+                ErrorCode::InvalidJson,
+                format!("the body is not JSON: {error}"),
+            ),
+        }
+    };
+    Err(RequestError {
+        code,
+        param: None,
+        message,
+    })
+}
+
+/// Malformed JSON, or a large field of the wrong shape.
+fn fault(error: &serde_json::Error, field: &str, message: Option<usize>) -> RequestError {
+    let complaint: String = error
+        .to_string()
+        .chars()
+        .take(COMPLAINT_CHARS_MAX)
+        .collect();
+    if !error.is_data() {
+        return RequestError {
+            code: ErrorCode::InvalidJson,
+            param: None,
+            message: format!("the body is not JSON: {complaint}"),
+        };
+    }
+    let param = match message {
+        Some(index) => format!("{field}[{index}]"),
+        None => field.to_owned(),
+    };
+    let mut fault = invalid(&param, "");
+    fault.message = format!("`{param}` has the wrong shape: {complaint}");
+    fault
+}
+
+struct Reader<'p> {
+    endpoint: Endpoint,
+    at_field: &'p Cell<&'static str>,
+    at_message: &'p Cell<Option<usize>>,
+}
+
+impl<'de> Visitor<'de> for Reader<'_> {
+    type Value = Draft<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Draft<'de>, A::Error> {
+        let mut body = Draft::default();
+        while let Some(field) = map.next_key::<Field>()? {
+            match field {
+                Field::Model => body.model = map.next_value()?,
+                Field::Stream => body.stream = map.next_value()?,
+                Field::StreamOptions => body.stream_options = map.next_value()?,
+                Field::MaxTokens => body.max_tokens = map.next_value()?,
+                Field::MaxCompletionTokens => body.max_completion_tokens = map.next_value()?,
+                Field::SamplingParams => body.sampling_params = map.next_value()?,
+                Field::ProgramId => body.program_id = map.next_value()?,
+                Field::SessionId => body.session_id = map.next_value()?,
+                Field::ExtraBody => body.extra_body = map.next_value()?,
+                Field::VllmXargs => body.vllm_xargs = map.next_value()?,
+                Field::Rid => body.rid = map.next_value()?,
+                Field::RequestId => body.request_id = map.next_value()?,
+                prompt => self.read_prompt_part(prompt, &mut body, &mut map)?,
+            }
+        }
+        Ok(body)
+    }
+}
+
+impl Reader<'_> {
+    /// Reads a field that is part of the endpoint's prompt, and skips every other.
+    fn read_prompt_part<'de, A: MapAccess<'de>>(
+        &self,
+        field: Field,
+        body: &mut Draft<'de>,
+        map: &mut A,
+    ) -> Result<(), A::Error> {
+        use Endpoint::{ChatCompletions, Completions, Messages, SglangGenerate, VllmGenerate};
+        match (self.endpoint, field) {
+            (ChatCompletions | Messages, Field::Messages) => {
+                self.at_field.set("messages");
+                let at = self.at_message;
+                body.messages = map.next_value_seed(MessagesSeed { at })?;
+            }
+            (ChatCompletions | Messages, Field::Tools) => body.tools = preamble(map)?,
+            (Messages, Field::System) => body.system = preamble(map)?,
+            (Completions, Field::Prompt) => {
+                self.at_field.set("prompt");
+                body.prompt = map.next_value_seed(PromptSeed(Accepts::TextOrIds))?;
+            }
+            (VllmGenerate, Field::TokenIds) => {
+                self.at_field.set("token_ids");
+                body.prompt = map.next_value_seed(PromptSeed(Accepts::Ids))?;
+            }
+            (SglangGenerate, Field::InputIds) => {
+                self.at_field.set("input_ids");
+                body.prompt = map.next_value_seed(PromptSeed(Accepts::Ids))?;
+            }
+            (SglangGenerate, Field::Text) => {
+                self.at_field.set("text");
+                body.text = map.next_value_seed(PromptSeed(Accepts::Text))?;
+            }
+            _ => {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn preamble<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Preamble, A::Error> {
+    let mut bytes = 0;
+    let hash = map.next_value_seed(ValueHash::of_content(&mut bytes))?;
+    Ok(Preamble { hash, bytes })
+}

@@ -1,0 +1,181 @@
+//! The small fields of a request, decoded from the raw text that the one pass set aside.
+
+use crate::error::{ErrorCode, RequestError};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use std::fmt;
+
+/// Bytes of an id, at most.
+pub const ID_BYTES_MAX: usize = 512;
+
+/// A field with a wrong value. `expected` completes the sentence "x must be ...".
+pub(super) fn invalid(param: &str, expected: &str) -> RequestError {
+    RequestError {
+        code: ErrorCode::InvalidField,
+        param: Some(param.to_owned()),
+        message: format!("`{param}` must be {expected}"),
+    }
+}
+
+/// A string.
+pub(super) fn text(raw: &RawValue, param: &str) -> Result<String, RequestError> {
+    serde_json::from_str(raw.get()).map_err(|_| invalid(param, "a string"))
+}
+
+/// `true` or `false`.
+pub(super) fn flag(raw: Option<&RawValue>, param: &str) -> Result<bool, RequestError> {
+    match raw.map(RawValue::get) {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(_) => Err(invalid(param, "true or false")),
+    }
+}
+
+/// A count. -1 is how some engines spell "no limit", so it is as absent.
+pub(super) fn count(raw: &RawValue, param: &str) -> Result<Option<u64>, RequestError> {
+    let text = raw.get();
+    if text == "-1" {
+        return Ok(None);
+    }
+    if let Ok(count) = text.parse::<u64>() {
+        return Ok(Some(count));
+    }
+    // 64.0 and 1e3 are whole numbers too. A string is no number, whatever it spells.
+    let number = serde_json::from_str::<f64>(text).ok();
+    match number {
+        Some(number) if number >= 0.0 && number.fract() == 0.0 && number < 1e15 => {
+            Ok(Some(number as u64))
+        }
+        _ => Err(invalid(param, "a whole number from 0 to 10^15")),
+    }
+}
+
+/// An id: a string, or a number taken as its own text. An empty string is as absent.
+pub(super) fn id(raw: &RawValue, param: &str) -> Result<Option<String>, RequestError> {
+    let id = match raw.get().as_bytes().first() {
+        Some(b'"') => text(raw, param)?,
+        Some(b'-' | b'0'..=b'9') => raw.get().to_owned(),
+        _ => return Err(invalid(param, "a string or a number")),
+    };
+    if id.len() > ID_BYTES_MAX {
+        let expected = format!("at most {ID_BYTES_MAX} bytes long, and is {}", id.len());
+        return Err(invalid(param, &expected));
+    }
+    Ok(Some(id).filter(|id| !id.is_empty()))
+}
+
+/// The named fields of an object, `null` as absent, the last of duplicates.
+pub(super) fn pick<'a, const N: usize>(
+    raw: &'a RawValue,
+    names: [&'static str; N],
+    param: &str,
+) -> Result<[Option<&'a RawValue>; N], RequestError> {
+    serde_json::Deserializer::from_str(raw.get())
+        .deserialize_map(Pick { names })
+        .map_err(|_| invalid(param, "an object"))
+}
+
+struct Pick<const N: usize> {
+    names: [&'static str; N],
+}
+
+impl<'de, const N: usize> Visitor<'de> for Pick<N> {
+    type Value = [Option<&'de RawValue>; N];
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut picked = [None; N];
+        while let Some(index) = map.next_key_seed(IndexOf(&self.names))? {
+            match index {
+                Some(index) => picked[index] = map.next_value()?,
+                None => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(picked)
+    }
+}
+
+/// The position of a key among the names.
+struct IndexOf<'n>(&'n [&'static str]);
+
+impl<'de> DeserializeSeed<'de> for IndexOf<'_> {
+    type Value = Option<usize>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for IndexOf<'_> {
+    type Value = Option<usize>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E: Error>(self, key: &str) -> Result<Self::Value, E> {
+        Ok(self.0.iter().position(|name| *name == key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(json: &str) -> Box<RawValue> {
+        RawValue::from_string(json.to_owned()).unwrap()
+    }
+
+    #[test]
+    fn counts_are_whole_and_not_negative() {
+        for (json, expected) in [
+            ("0", Some(0)),
+            ("64", Some(64)),
+            ("64.0", Some(64)),
+            ("-1", None),
+        ] {
+            assert_eq!(count(&raw(json), "n").unwrap(), expected, "{json}");
+        }
+        assert_eq!(count(&raw("1e3"), "n").unwrap(), Some(1000));
+        for json in ["-2", "1.5", "\"64\"", "[]", "{}", "true", "1e999", "1e300"] {
+            let error = count(&raw(json), "n").expect_err(json);
+            assert_eq!(error.param.as_deref(), Some("n"));
+        }
+    }
+
+    #[test]
+    fn ids_are_texts_or_numbers() {
+        let read = |json: &str| id(&raw(json), "p").unwrap();
+        assert_eq!(read(r#""a\u0062""#).as_deref(), Some("ab"));
+        assert_eq!(
+            read("123456789012345678901234567890").as_deref(),
+            Some("123456789012345678901234567890")
+        );
+        assert_eq!(read("-7").as_deref(), Some("-7"));
+        assert_eq!(read("\"\""), None);
+        let longest = format!("\"{}\"", "x".repeat(ID_BYTES_MAX));
+        assert_eq!(read(&longest).map(|id| id.len()), Some(ID_BYTES_MAX));
+        let longer = format!("\"{}\"", "x".repeat(ID_BYTES_MAX + 1));
+        for json in [longer.as_str(), "true", "[]", "{}"] {
+            assert_eq!(
+                id(&raw(json), "p").unwrap_err().code,
+                ErrorCode::InvalidField
+            );
+        }
+    }
+
+    #[test]
+    fn the_last_of_duplicates_is_picked() {
+        let object = raw(r#"{"a":1,"b":[{"a":2}],"\u0061":3,"c":null}"#);
+        let [a, b, c, d] = pick(&object, ["a", "b", "c", "d"], "o").unwrap();
+        assert_eq!(a.map(RawValue::get), Some("3"));
+        assert_eq!(b.map(RawValue::get), Some(r#"[{"a":2}]"#));
+        assert!(c.is_none() && d.is_none());
+        assert!(pick(&raw("[]"), ["a"], "o").is_err());
+    }
+}

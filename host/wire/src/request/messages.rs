@@ -1,0 +1,199 @@
+//! Prompts given as a list of messages.
+
+use super::trail::Chain;
+use super::value_hash::{ValueHash, mix};
+use super::{CHAIN_MESSAGES_MAX, PREFIX_MESSAGES_MAX, PrefixSegment};
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use std::cell::Cell;
+use std::fmt;
+
+/// What is known of the messages once they are read.
+#[derive(Debug)]
+pub(super) struct MessagesDraft {
+    /// Messages in the list.
+    pub(super) count: usize,
+    /// Bytes of their text.
+    pub(super) bytes: u64,
+    pub(super) prefix: Vec<PrefixSegment>,
+    pub(super) chain: Vec<u64>,
+}
+
+/// Reads `messages`; `None` for `null`. `at` tells which one was being read, for errors.
+pub(super) struct MessagesSeed<'p> {
+    pub(super) at: &'p Cell<Option<usize>>,
+}
+
+impl<'de> DeserializeSeed<'de> for MessagesSeed<'_> {
+    type Value = Option<MessagesDraft>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for MessagesSeed<'_> {
+    type Value = Option<MessagesDraft>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of messages")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_str<E: Error>(self, _: &str) -> Result<Self::Value, E> {
+        Err(E::custom("expected a list of messages, not a string"))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut draft = MessagesDraft {
+            count: 0,
+            bytes: 0,
+            prefix: Vec::new(),
+            chain: Vec::new(),
+        };
+        let mut chain = Chain::new(CHAIN_MESSAGES_MAX);
+        let mut hash = 0;
+        self.at.set(Some(0));
+        while let Some(message) = list.next_element_seed(MessageSeed)? {
+            hash = mix(hash, message.hash);
+            chain.push(hash);
+            if draft.prefix.len() < PREFIX_MESSAGES_MAX {
+                draft.prefix.push(PrefixSegment {
+                    hash,
+                    tokens: None,
+                    bytes: message.bytes,
+                });
+            }
+            draft.bytes += message.bytes;
+            draft.count += 1;
+            self.at.set(Some(draft.count));
+        }
+        self.at.set(None);
+        draft.chain = chain.into_vec();
+        Ok(Some(draft))
+    }
+}
+
+struct Message {
+    hash: u64,
+    bytes: u64,
+}
+
+/// The fields of a message that make it what it is. Reasoning counts for the size alone, as
+/// clients send it in one step and leave it out in the next.
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "snake_case")]
+enum MessageField {
+    Role,
+    Content,
+    Name,
+    ToolCalls,
+    ToolCallId,
+    Reasoning,
+    ReasoningContent,
+    #[serde(other)]
+    Other,
+}
+
+struct MessageSeed;
+
+impl<'de> DeserializeSeed<'de> for MessageSeed {
+    type Value = Message;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Message, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for MessageSeed {
+    type Value = Message;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a message, an object with role and content")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Message, A::Error> {
+        let mut bytes = 0;
+        let mut sum = 0_u64;
+        while let Some(field) = map.next_key::<MessageField>()? {
+            let (tag, seed) = match field {
+                MessageField::Role => (1, ValueHash::new(&mut bytes)),
+                MessageField::Content => (2, ValueHash::of_content(&mut bytes)),
+                MessageField::Name => (3, ValueHash::new(&mut bytes)),
+                MessageField::ToolCalls => (4, ValueHash::new(&mut bytes)),
+                MessageField::ToolCallId => (5, ValueHash::new(&mut bytes)),
+                MessageField::Reasoning | MessageField::ReasoningContent => {
+                    map.next_value_seed(ValueHash::new(&mut bytes))?;
+                    continue;
+                }
+                MessageField::Other => {
+                    map.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+            };
+            if let Some(value) = map.next_value_seed(seed)? {
+                sum = sum.wrapping_add(mix(tag, value));
+            }
+        }
+        Ok(Message { hash: sum, bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> MessagesDraft {
+        let at = Cell::new(None);
+        let mut parser = serde_json::Deserializer::from_str(json);
+        let draft = MessagesSeed { at: &at }.deserialize(&mut parser);
+        draft.unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_longer_list_goes_on_where_the_shorter_ended() {
+        let short =
+            read(r#"[{"role":"system","content":"be brief"},{"role":"user","content":"hi"}]"#);
+        let long = read(
+            r#"[ {"content":"be brief", "role":"system"},
+                 {"role":"user","content":[{"type":"text","text":"hi"}]},
+                 {"role":"assistant","content":null,"tool_calls":[{"id":"c1"}]} ]"#,
+        );
+        assert_eq!(long.chain[..2], short.chain[..]);
+        assert_eq!(short.prefix.len(), 2);
+        assert_eq!(short.prefix[0].bytes, 6 + 8);
+        assert_eq!(short.bytes, 14 + 4 + 2);
+        let other = read(
+            r#"[{"role":"system","content":"be brief"},{"role":"user","content":"hi"},
+                {"role":"assistant","tool_calls":[{"id":"c2"}]}]"#,
+        );
+        assert_eq!(other.chain[..2], long.chain[..2]);
+        assert_ne!(other.chain[2], long.chain[2]);
+    }
+
+    #[test]
+    fn role_and_content_do_not_change_places() {
+        let one = read(r#"[{"role":"user","name":"a"}]"#);
+        let other = read(r#"[{"role":"a","name":"user"}]"#);
+        assert_ne!(one.chain, other.chain);
+    }
+
+    #[test]
+    fn only_the_newest_links_stay() {
+        let list = |count: usize| {
+            let messages: Vec<String> = (0..count)
+                .map(|n| format!(r#"{{"role":"user","content":"{n}"}}"#))
+                .collect();
+            read(&format!("[{}]", messages.join(",")))
+        };
+        let long = list(CHAIN_MESSAGES_MAX + 5);
+        let shorter = list(CHAIN_MESSAGES_MAX + 3);
+        assert_eq!(long.chain.len(), CHAIN_MESSAGES_MAX);
+        assert_eq!(shorter.chain.last(), long.chain.get(CHAIN_MESSAGES_MAX - 3));
+        assert_eq!(long.prefix.len(), PREFIX_MESSAGES_MAX);
+        assert_eq!(long.prefix[..], shorter.prefix[..]);
+    }
+}

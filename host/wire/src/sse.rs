@@ -1,0 +1,259 @@
+//! Looking at a stream of server-sent events while its bytes pass unchanged.
+
+use memchr::memchr2;
+
+/// Bytes of one event, at most, unless told otherwise.
+pub const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+const FIELDS: [&[u8]; 4] = [b"data", b"event", b"id", b"retry"];
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Why a stream is none of server-sent events, or one that is not to be followed further.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum SseError {
+    /// The first line is neither a field of an event nor a comment.
+    #[error("the engine's stream is not one of server-sent events")]
+    Garbage,
+    /// One event is longer than the bound.
+    #[error("one event of the engine's stream is longer than {bytes_max} bytes")]
+    EventTooLarge {
+        /// The bound.
+        bytes_max: usize,
+    },
+}
+
+/// How far the event at hand has come.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum EventState {
+    /// Nothing but comments since the last one.
+    None,
+    /// Fields, none of them data.
+    Begun,
+    /// A line of data, perhaps an empty one.
+    WithData,
+}
+
+/// Finds the events in a stream that arrives in pieces of any size.
+///
+/// An event that lies within one piece is handed out where it lies; one that spans pieces is
+/// gathered in a buffer. After an error every further piece gives the same error.
+#[derive(Debug)]
+pub struct SseScanner {
+    bytes_max: usize,
+    /// The beginning of a line whose end has not come.
+    line: Vec<u8>,
+    /// The data of the event so far, as far as it is not in the piece at hand.
+    data: Vec<u8>,
+    event: EventState,
+    is_begun: bool,
+    /// The last byte was a carriage return, so a line feed belongs to it.
+    skip_line_feed: bool,
+    saw_done: bool,
+    failure: Option<SseError>,
+}
+
+impl Default for SseScanner {
+    fn default() -> Self {
+        SseScanner::new(EVENT_BYTES_MAX)
+    }
+}
+
+impl SseScanner {
+    /// A scanner at the beginning of a stream, with a bound on the bytes of one event.
+    pub fn new(bytes_max: usize) -> Self {
+        SseScanner {
+            bytes_max,
+            line: Vec::new(),
+            data: Vec::new(),
+            event: EventState::None,
+            is_begun: false,
+            skip_line_feed: false,
+            saw_done: false,
+            failure: None,
+        }
+    }
+
+    /// Takes the next piece and hands out the data of each event that it completes.
+    ///
+    /// # Errors
+    ///
+    /// [`SseError`]; the events before the fault have been handed out.
+    pub fn feed(&mut self, chunk: &[u8], on_event: &mut dyn FnMut(&[u8])) -> Result<(), SseError> {
+        if let Some(failure) = self.failure {
+            return Err(failure);
+        }
+        let fed = self.scan(chunk, on_event);
+        self.failure = fed.err();
+        fed
+    }
+
+    /// Whether the stream may end here: not in the middle of a line or an event.
+    pub fn ended_cleanly(&self) -> bool {
+        self.failure.is_none() && self.line.is_empty() && self.event == EventState::None
+    }
+
+    /// Whether `[DONE]` was seen, OpenAI's last event.
+    pub fn saw_done(&self) -> bool {
+        self.saw_done
+    }
+
+    fn scan(&mut self, chunk: &[u8], on_event: &mut dyn FnMut(&[u8])) -> Result<(), SseError> {
+        // The one line of data of the current event, where it lies in this piece.
+        let mut in_place: Option<&[u8]> = None;
+        let mut rest = chunk;
+        while !rest.is_empty() {
+            if self.skip_line_feed {
+                self.skip_line_feed = false;
+                if rest[0] == b'\n' {
+                    rest = &rest[1..];
+                    continue;
+                }
+            }
+            let Some(end) = memchr2(b'\n', b'\r', rest) else {
+                break;
+            };
+            let (line, tail) = (&rest[..end], &rest[end + 1..]);
+            self.skip_line_feed = rest[end] == b'\r';
+            rest = tail;
+            if self.line.is_empty() {
+                self.take_line(line, &mut in_place, on_event)?;
+            } else {
+                self.keep(line)?;
+                let whole = std::mem::take(&mut self.line);
+                self.take_split_line(&whole, &mut in_place, on_event)?;
+                self.line = whole;
+                self.line.clear();
+            }
+        }
+        if let Some(value) = in_place {
+            self.data.extend_from_slice(value);
+        }
+        if !rest.is_empty() {
+            self.keep(rest)?;
+            self.check_begin()?;
+        }
+        Ok(())
+    }
+
+    /// Adds to the line whose end has not come.
+    fn keep(&mut self, part: &[u8]) -> Result<(), SseError> {
+        self.check_size(self.line.len() + part.len())?;
+        self.line.extend_from_slice(part);
+        Ok(())
+    }
+
+    /// A line that spanned pieces: its data cannot stay in place.
+    fn take_split_line<'c>(
+        &mut self,
+        line: &[u8],
+        in_place: &mut Option<&'c [u8]>,
+        on_event: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), SseError> {
+        let mut here = None;
+        if let Some(before) = in_place.take() {
+            self.data.extend_from_slice(before);
+        }
+        self.take_line(line, &mut here, on_event)?;
+        if let Some(value) = here {
+            self.data.extend_from_slice(value);
+        }
+        Ok(())
+    }
+
+    fn take_line<'c>(
+        &mut self,
+        line: &'c [u8],
+        in_place: &mut Option<&'c [u8]>,
+        on_event: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), SseError> {
+        let line = self.without_mark(line);
+        if line.is_empty() {
+            self.end_event(in_place.take(), on_event);
+            return Ok(());
+        }
+        if !self.is_begun {
+            check_first_line(line, true)?;
+            self.is_begun = true;
+        }
+        if line[0] == b':' {
+            return Ok(());
+        }
+        self.event = self.event.max(EventState::Begun);
+        if let Some(value) = data_of(line) {
+            let before = self.data.len() + in_place.map_or(0, <[u8]>::len);
+            self.check_size(before + value.len() + 1)?;
+            if self.event == EventState::WithData {
+                self.data
+                    .extend_from_slice(in_place.take().unwrap_or_default());
+                self.data.push(b'\n');
+            }
+            self.event = EventState::WithData;
+            self.saw_done |= value == b"[DONE]";
+            *in_place = Some(value);
+        }
+        Ok(())
+    }
+
+    fn end_event(&mut self, in_place: Option<&[u8]>, on_event: &mut dyn FnMut(&[u8])) {
+        if self.event == EventState::WithData {
+            if self.data.is_empty() {
+                on_event(in_place.unwrap_or_default());
+            } else {
+                self.data.extend_from_slice(in_place.unwrap_or_default());
+                on_event(&self.data);
+            }
+        }
+        self.data.clear();
+        self.event = EventState::None;
+    }
+
+    /// The line without the mark that a stream may begin with.
+    fn without_mark<'c>(&self, line: &'c [u8]) -> &'c [u8] {
+        if self.is_begun {
+            return line;
+        }
+        line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line)
+    }
+
+    /// Tells garbage as soon as it can be told, even where no line ever ends.
+    fn check_begin(&self) -> Result<(), SseError> {
+        if self.is_begun || BYTE_ORDER_MARK.starts_with(&self.line) {
+            return Ok(());
+        }
+        check_first_line(self.without_mark(&self.line), false)
+    }
+
+    fn check_size(&self, bytes: usize) -> Result<(), SseError> {
+        if bytes > self.bytes_max {
+            return Err(SseError::EventTooLarge {
+                bytes_max: self.bytes_max,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// The value of a line of data.
+fn data_of(line: &[u8]) -> Option<&[u8]> {
+    match line.strip_prefix(b"data")? {
+        [] => Some(&[]),
+        [b':', b' ', value @ ..] | [b':', value @ ..] => Some(value),
+        _ => None,
+    }
+}
+
+fn check_first_line(line: &[u8], is_whole: bool) -> Result<(), SseError> {
+    let is_known = line.first().is_none_or(|byte| *byte == b':')
+        || FIELDS.iter().any(|field| match line.strip_prefix(*field) {
+            Some(rest) => rest.first().is_none_or(|byte| *byte == b':'),
+            None => !is_whole && field.starts_with(line),
+        });
+    if is_known {
+        Ok(())
+    } else {
+        Err(SseError::Garbage)
+    }
+}
+
+#[cfg(test)]
+mod tests;

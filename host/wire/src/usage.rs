@@ -1,0 +1,210 @@
+//! What a step cost and how it ended, read from the engine's reply.
+
+mod loose;
+mod reply;
+mod skim;
+
+use crate::endpoint::Endpoint;
+use reply::{MetaInfo, Reply, Timings, Usage, account};
+use serde_json::value::RawValue;
+use skim::{Skimmed, skim};
+use std::collections::BTreeMap;
+
+/// Outputs of one batch that are told apart, at most; further ones are not counted.
+const OUTPUTS_MAX: usize = 16_384;
+/// Bytes of an engine's error message that are kept, at most.
+const ERROR_BYTES_MAX: usize = 512;
+
+/// How an output ended. Of several outputs the worst counts, the last in this order.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Finish {
+    /// The model ended it, or a stop sequence did.
+    Stop,
+    /// Some other way.
+    Other,
+    /// With calls of tools.
+    ToolCalls,
+    /// At its limit of tokens.
+    Length,
+    /// The engine gave it up, as before a weight sync.
+    Abort,
+}
+
+impl Finish {
+    /// The meaning of an engine's word for it.
+    pub fn of(reason: &str) -> Finish {
+        match reason {
+            "stop" | "end_turn" | "stop_sequence" => Finish::Stop,
+            "length" | "max_tokens" => Finish::Length,
+            "tool_calls" | "tool_use" | "function_call" => Finish::ToolCalls,
+            "abort" => Finish::Abort,
+            _ => Finish::Other,
+        }
+    }
+}
+
+/// The cost of one step, as far as the engine tells.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct StepUsage {
+    /// Tokens of the prompt, the cached ones included.
+    pub prompt_tokens: Option<u64>,
+    /// Tokens generated, over all outputs.
+    pub output_tokens: Option<u64>,
+    /// Tokens of the prompt that the engine had in its cache.
+    pub cached_tokens: Option<u64>,
+    /// How it ended.
+    pub finish: Option<Finish>,
+}
+
+/// The usage in the body of a whole reply; `None` where the body is not JSON or tells nothing.
+///
+/// A list of replies, as SGLang gives for a batch, is added up.
+pub fn usage_of_body(endpoint: Endpoint, body: &[u8]) -> Option<StepUsage> {
+    let mut stream = StreamUsage::new(endpoint);
+    if body.trim_ascii_start().starts_with(b"[") {
+        let replies: Vec<Reply<'_>> = serde_json::from_slice(body).ok()?;
+        for (index, mut reply) in replies.into_iter().enumerate() {
+            reply.index.0 = Some(index as u64);
+            stream.take(&reply);
+        }
+    } else {
+        stream.take(&serde_json::from_slice(body).ok()?);
+    }
+    let told = StepUsage {
+        // A whole reply is not measured in events: only what it says and lists counts.
+        output_tokens: stream.reported().output_tokens.or(stream.token_ids),
+        ..stream.usage()
+    };
+    Some(told).filter(|told| *told != StepUsage::default())
+}
+
+/// Follows the usage along a stream of events.
+#[derive(Debug)]
+pub struct StreamUsage {
+    endpoint: Endpoint,
+    /// Events with output in them, counted as a token each, or the token ids they list.
+    counted: Option<u64>,
+    /// Of those, the token ids.
+    token_ids: Option<u64>,
+    usage: Usage,
+    timings: Timings,
+    /// SGLang's running account of each output.
+    metas: BTreeMap<u64, MetaInfo>,
+    finish: Option<Finish>,
+    error: Option<String>,
+}
+
+impl StreamUsage {
+    /// At the beginning of a stream.
+    pub fn new(endpoint: Endpoint) -> Self {
+        StreamUsage {
+            endpoint,
+            counted: None,
+            token_ids: None,
+            usage: Usage::default(),
+            timings: Timings::default(),
+            metas: BTreeMap::new(),
+            finish: None,
+            error: None,
+        }
+    }
+
+    /// Takes the data of the next event. What is not JSON is passed over.
+    pub fn observe(&mut self, event: &[u8]) {
+        if event == b"[DONE]" {
+            return;
+        }
+        match skim(event) {
+            Skimmed::Plain { has_output } => self.count(u64::from(has_output)),
+            Skimmed::NeedsParse => {
+                if let Ok(reply) = serde_json::from_slice::<Reply<'_>>(event) {
+                    self.take(&reply);
+                }
+            }
+        }
+    }
+
+    /// Tokens generated so far: what the engine last said, or what was counted, the larger.
+    pub fn output_tokens_seen(&self) -> u64 {
+        let reported = self.reported().output_tokens.unwrap_or(0);
+        reported.max(self.counted.unwrap_or(0))
+    }
+
+    /// The message of an error that came as an event.
+    pub fn error(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
+
+    /// The account so far. Output tokens are the engine's number, or else what was counted.
+    pub fn usage(&self) -> StepUsage {
+        let reported = self.reported();
+        StepUsage {
+            output_tokens: reported.output_tokens.or(self.counted),
+            finish: self.finish.max(reported.finish),
+            ..reported
+        }
+    }
+
+    fn reported(&self) -> StepUsage {
+        let metas: Vec<MetaInfo> = self.metas.values().copied().collect();
+        account(&self.usage, &self.timings, &metas)
+    }
+
+    fn count(&mut self, tokens: u64) {
+        *self.counted.get_or_insert(0) += tokens;
+    }
+
+    fn take(&mut self, reply: &Reply<'_>) {
+        self.take_opening(reply);
+        self.usage.update(&reply.usage.0);
+        self.timings.update(&reply.timings.0);
+        self.take_metas(reply);
+        self.finish = self.finish.max(reply.finish());
+        if let Some(ids) = reply.token_ids() {
+            *self.token_ids.get_or_insert(0) += ids;
+            self.count(ids);
+        } else {
+            self.count(u64::from(reply.has_output()));
+        }
+        if let Some(error) = reply.error {
+            self.error = Some(message_of(error));
+        }
+    }
+
+    /// The first event of Anthropic's streams. Its output tokens are a placeholder.
+    fn take_opening(&mut self, reply: &Reply<'_>) {
+        if self.endpoint == Endpoint::Messages {
+            let mut opening = reply.message.0.usage.0;
+            opening.output_tokens = loose::Count(None);
+            self.usage.update(&opening);
+        }
+    }
+
+    fn take_metas(&mut self, reply: &Reply<'_>) {
+        let first = reply.index.0.unwrap_or(0);
+        for (offset, meta) in reply.meta_info.0.iter().enumerate() {
+            let index = first.saturating_add(offset as u64);
+            if self.metas.len() < OUTPUTS_MAX || self.metas.contains_key(&index) {
+                self.metas.insert(index, *meta);
+            }
+        }
+    }
+}
+
+/// The message within an error, or all of it.
+fn message_of(error: &RawValue) -> String {
+    #[derive(serde::Deserialize)]
+    struct WithMessage {
+        message: String,
+    }
+    let whole = error.get();
+    let mut message = serde_json::from_str::<WithMessage>(whole)
+        .map(|error| error.message)
+        .or_else(|_| serde_json::from_str::<String>(whole))
+        .unwrap_or_else(|_| whole.to_owned());
+    message.truncate(message.floor_char_boundary(ERROR_BYTES_MAX));
+    message
+}
+
+#[cfg(test)]
+mod tests;

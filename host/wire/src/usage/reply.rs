@@ -1,0 +1,245 @@
+//! The parts of a reply that tell what it cost and how it ended, of any engine.
+
+use super::loose::{Count, HasText, ListLength, Many, One, Reason};
+use super::{Finish, StepUsage};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// A whole reply or one event of a stream.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Reply<'a> {
+    /// OpenAI's, and Anthropic's.
+    pub(super) usage: One<Usage>,
+    /// llama.cpp's.
+    pub(super) timings: One<Timings>,
+    /// SGLang's, one per output.
+    pub(super) meta_info: Many<MetaInfo>,
+    /// SGLang's: which output of a batch an event is about.
+    pub(super) index: Count,
+    pub(super) choices: Many<Choice>,
+    /// Anthropic's, of a whole reply.
+    pub(super) stop_reason: Reason,
+    /// Anthropic's, in the first event of a stream.
+    pub(super) message: One<Opening>,
+    /// Anthropic's, in the later ones.
+    pub(super) delta: One<Delta>,
+    #[serde(borrow)]
+    pub(super) error: Option<&'a RawValue>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Usage {
+    prompt_tokens: Count,
+    completion_tokens: Count,
+    prompt_tokens_details: One<PromptDetails>,
+    input_tokens: Count,
+    pub(super) output_tokens: Count,
+    cache_read_input_tokens: Count,
+    cache_creation_input_tokens: Count,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+struct PromptDetails {
+    cached_tokens: Count,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Timings {
+    #[serde(rename = "cache_n")]
+    cached: Count,
+    #[serde(rename = "prompt_n")]
+    evaluated: Count,
+    #[serde(rename = "predicted_n")]
+    predicted: Count,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct MetaInfo {
+    prompt_tokens: Count,
+    completion_tokens: Count,
+    cached_tokens: Count,
+    finish_reason: Reason,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Choice {
+    finish_reason: Reason,
+    token_ids: ListLength,
+    text: HasText,
+    delta: One<Delta>,
+}
+
+/// What an event adds to the output.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Delta {
+    content: HasText,
+    reasoning_content: HasText,
+    reasoning: HasText,
+    tool_calls: ListLength,
+    text: HasText,
+    thinking: HasText,
+    partial_json: HasText,
+    stop_reason: Reason,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Opening {
+    pub(super) usage: One<Usage>,
+}
+
+impl Usage {
+    /// Takes over what a later event says.
+    pub(super) fn update(&mut self, later: &Usage) {
+        let take = |mine: &mut Count, theirs: Count| {
+            if theirs.0.is_some() {
+                *mine = theirs;
+            }
+        };
+        take(&mut self.prompt_tokens, later.prompt_tokens);
+        take(&mut self.completion_tokens, later.completion_tokens);
+        take(
+            &mut self.prompt_tokens_details.0.cached_tokens,
+            later.prompt_tokens_details.0.cached_tokens,
+        );
+        take(&mut self.input_tokens, later.input_tokens);
+        take(&mut self.output_tokens, later.output_tokens);
+        take(
+            &mut self.cache_read_input_tokens,
+            later.cache_read_input_tokens,
+        );
+        take(
+            &mut self.cache_creation_input_tokens,
+            later.cache_creation_input_tokens,
+        );
+    }
+
+    /// Anthropic counts the cached part of a prompt apart from the rest.
+    fn step(&self) -> StepUsage {
+        let cached = self.prompt_tokens_details.0.cached_tokens.0;
+        let read = self.cache_read_input_tokens.0;
+        let created = self.cache_creation_input_tokens.0;
+        let whole_input = self
+            .input_tokens
+            .0
+            .map(|input| sum([input, read.unwrap_or(0), created.unwrap_or(0)]));
+        StepUsage {
+            prompt_tokens: self.prompt_tokens.0.or(whole_input),
+            output_tokens: self.completion_tokens.0.or(self.output_tokens.0),
+            cached_tokens: cached.or(read),
+            finish: None,
+        }
+    }
+}
+
+impl Timings {
+    /// Takes over what a later event says.
+    pub(super) fn update(&mut self, later: &Timings) {
+        self.cached.0 = later.cached.0.or(self.cached.0);
+        self.evaluated.0 = later.evaluated.0.or(self.evaluated.0);
+        self.predicted.0 = later.predicted.0.or(self.predicted.0);
+    }
+
+    fn step(&self) -> StepUsage {
+        let cached = self.cached.0;
+        StepUsage {
+            prompt_tokens: self
+                .evaluated
+                .0
+                .map(|evaluated| sum([evaluated, cached.unwrap_or(0)])),
+            output_tokens: self.predicted.0,
+            cached_tokens: cached,
+            finish: None,
+        }
+    }
+}
+
+impl MetaInfo {
+    fn step(&self) -> StepUsage {
+        StepUsage {
+            prompt_tokens: self.prompt_tokens.0,
+            output_tokens: self.completion_tokens.0,
+            cached_tokens: self.cached_tokens.0,
+            finish: self.finish_reason.0,
+        }
+    }
+}
+
+impl Delta {
+    /// Whether it holds any output.
+    pub(super) fn has_output(&self) -> bool {
+        let texts = [
+            self.content,
+            self.reasoning_content,
+            self.reasoning,
+            self.text,
+            self.thinking,
+            self.partial_json,
+        ];
+        texts.iter().any(|text| text.0) || self.tool_calls.0.is_some_and(|calls| calls > 0)
+    }
+}
+
+impl Reply<'_> {
+    /// Token ids of the outputs, where they are given.
+    pub(super) fn token_ids(&self) -> Option<u64> {
+        let lengths = self.choices.0.iter().map(|choice| choice.token_ids.0);
+        add_up(lengths)
+    }
+
+    /// Whether it holds any output as text.
+    pub(super) fn has_output(&self) -> bool {
+        let of_choice = |choice: &Choice| choice.text.0 || choice.delta.0.has_output();
+        self.delta.0.has_output() || self.choices.0.iter().any(of_choice)
+    }
+
+    /// How it ended, outside of `meta_info`.
+    pub(super) fn finish(&self) -> Option<Finish> {
+        let of_choices = self
+            .choices
+            .0
+            .iter()
+            .filter_map(|choice| choice.finish_reason.0);
+        of_choices
+            .chain(self.stop_reason.0)
+            .chain(self.delta.0.stop_reason.0)
+            .max()
+    }
+}
+
+/// One account of several sources: what the first does not say is taken from the next.
+pub(super) fn account(usage: &Usage, timings: &Timings, metas: &[MetaInfo]) -> StepUsage {
+    let metas: Vec<StepUsage> = metas.iter().map(MetaInfo::step).collect();
+    let metas = StepUsage {
+        prompt_tokens: add_up(metas.iter().map(|meta| meta.prompt_tokens)),
+        output_tokens: add_up(metas.iter().map(|meta| meta.output_tokens)),
+        cached_tokens: add_up(metas.iter().map(|meta| meta.cached_tokens)),
+        finish: metas.iter().filter_map(|meta| meta.finish).max(),
+    };
+    [usage.step(), timings.step(), metas]
+        .into_iter()
+        .reduce(|first, next| StepUsage {
+            prompt_tokens: first.prompt_tokens.or(next.prompt_tokens),
+            output_tokens: first.output_tokens.or(next.output_tokens),
+            cached_tokens: first.cached_tokens.or(next.cached_tokens),
+            finish: first.finish.or(next.finish),
+        })
+        .unwrap_or_default()
+}
+
+/// The sum of what is known; `None` where nothing is.
+pub(super) fn add_up(counts: impl Iterator<Item = Option<u64>>) -> Option<u64> {
+    counts.flatten().reduce(u64::saturating_add)
+}
+
+/// Counts come from outside: a sum of absurd ones must not overflow.
+fn sum<const N: usize>(counts: [u64; N]) -> u64 {
+    counts.into_iter().fold(0, u64::saturating_add)
+}

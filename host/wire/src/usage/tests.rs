@@ -1,0 +1,273 @@
+//! Replies as the engines send them.
+
+use super::*;
+use Endpoint::{ChatCompletions, Completions, Messages, SglangGenerate, VllmGenerate};
+use proptest::prelude::*;
+
+/// Prompt, output, cached.
+type Counts = (Option<u64>, Option<u64>, Option<u64>);
+
+fn counts(usage: StepUsage) -> Counts {
+    (
+        usage.prompt_tokens,
+        usage.output_tokens,
+        usage.cached_tokens,
+    )
+}
+
+fn body(endpoint: Endpoint, body: &str) -> (Counts, Option<Finish>) {
+    let usage = usage_of_body(endpoint, body.as_bytes()).unwrap();
+    (counts(usage), usage.finish)
+}
+
+fn stream(endpoint: Endpoint, events: &[&str]) -> StreamUsage {
+    let mut stream = StreamUsage::new(endpoint);
+    for event in events {
+        stream.observe(event.as_bytes());
+    }
+    stream
+}
+
+#[test]
+fn whole_replies_are_read() {
+    let openai = r#"{"choices":[{"index":0,"message":{"content":"hi"},"finish_reason":"stop"},
+        {"finish_reason":"length"}],"usage":{"prompt_tokens":10,"completion_tokens":4,
+        "total_tokens":14,"prompt_tokens_details":{"cached_tokens":8}}}"#;
+    let expected = ((Some(10), Some(4), Some(8)), Some(Finish::Length));
+    assert_eq!(body(ChatCompletions, openai), expected);
+
+    let no_details = r#"{"choices":[{"finish_reason":"tool_calls"}],
+        "usage":{"prompt_tokens":10,"completion_tokens":4.0,"prompt_tokens_details":null}}"#;
+    let expected = ((Some(10), Some(4), None), Some(Finish::ToolCalls));
+    assert_eq!(body(ChatCompletions, no_details), expected);
+
+    let llama = r#"{"choices":[{"finish_reason":"stop"}],
+        "timings":{"cache_n":6,"prompt_n":4,"predicted_n":3,"prompt_ms":1.5}}"#;
+    let expected = ((Some(10), Some(3), Some(6)), Some(Finish::Stop));
+    assert_eq!(body(Completions, llama), expected);
+
+    let anthropic = r#"{"type":"message","content":[{"type":"text","text":"hi"}],
+        "stop_reason":"max_tokens","usage":{"input_tokens":3,"cache_read_input_tokens":7,
+        "cache_creation_input_tokens":null,"output_tokens":5}}"#;
+    let expected = ((Some(10), Some(5), Some(7)), Some(Finish::Length));
+    assert_eq!(body(Messages, anthropic), expected);
+}
+
+#[test]
+fn engine_native_replies_are_read() {
+    let sglang = r#"{"text":"hi","output_ids":[1,2],"meta_info":{"id":"x","prompt_tokens":10,
+        "completion_tokens":2,"cached_tokens":8,"finish_reason":{"type":"abort","message":"m"}}}"#;
+    let expected = ((Some(10), Some(2), Some(8)), Some(Finish::Abort));
+    assert_eq!(body(SglangGenerate, sglang), expected);
+
+    let batch = format!("[{sglang},{sglang}]");
+    let expected = ((Some(20), Some(4), Some(16)), Some(Finish::Abort));
+    assert_eq!(body(SglangGenerate, &batch), expected);
+
+    let metas =
+        r#"{"meta_info":[{"completion_tokens":2,"finish_reason":null},{"completion_tokens":3}]}"#;
+    assert_eq!(body(SglangGenerate, metas), ((None, Some(5), None), None));
+
+    let vllm = r#"{"choices":[{"token_ids":[1,2,3],"finish_reason":"stop"},{"token_ids":[4]}]}"#;
+    assert_eq!(
+        body(VllmGenerate, vllm),
+        ((None, Some(4), None), Some(Finish::Stop))
+    );
+}
+
+#[test]
+fn a_reply_that_tells_nothing_gives_nothing() {
+    let replies = [
+        "",
+        "{}",
+        "[]",
+        "[1]",
+        "nope",
+        r#"{"usage":null,"choices":[]}"#,
+        r#"{"error":{"message":"m"}}"#,
+        r#"{"usage":[1],"timings":"x","choices":{"finish_reason":5},"meta_info":7}"#,
+        r#"{"usage":{"prompt_tokens":-1,"completion_tokens":"4"}}"#,
+        r#"{"choices":[{"message":{"content":"hi"},"text":"hi"}]}"#,
+    ];
+    for reply in replies {
+        assert_eq!(
+            usage_of_body(ChatCompletions, reply.as_bytes()),
+            None,
+            "{reply}"
+        );
+    }
+    assert_eq!(
+        usage_of_body(ChatCompletions, b"{\"a\":\"\xff\", \"usage\":"),
+        None
+    );
+    let absurd = format!(
+        r#"{{"timings":{{"cache_n":{0},"prompt_n":{0}}}}}"#,
+        u64::MAX
+    );
+    assert_eq!(body(Completions, &absurd).0.0, Some(u64::MAX));
+}
+
+#[test]
+fn an_openai_stream_is_followed() {
+    let mut seen = stream(
+        ChatCompletions,
+        &[
+            r#"{"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}],"usage":null}"#,
+            r#"{"choices":[{"index":0,"delta":{"content":"a \"usage\": {} b"},"finish_reason":null}]}"#,
+            r#"{"choices": [{"delta": {"reasoning_content": "hm"}}]}"#,
+            r#"{"choices":[{"delta":{"tool_calls":[{"function":{"arguments":"{"}}]}}]}"#,
+            r#"{"choices":[{"delta":{"tool_calls":[ ],"content":null}}]}"#,
+            "[DONE]",
+            "not json \"at all",
+        ],
+    );
+    assert_eq!(seen.output_tokens_seen(), 3);
+    let expected = StepUsage {
+        output_tokens: Some(3),
+        ..StepUsage::default()
+    };
+    assert_eq!(seen.usage(), expected);
+    seen.observe(br#"{"choices":[{"delta":{},"finish_reason":"tool_calls"}]}"#);
+    seen.observe(br#"{"choices":[],"usage": {"prompt_tokens":9,"completion_tokens":5}}"#);
+    assert_eq!(counts(seen.usage()), (Some(9), Some(5), None));
+    assert_eq!(seen.usage().finish, Some(Finish::ToolCalls));
+    assert_eq!((seen.output_tokens_seen(), seen.error()), (5, None));
+}
+
+#[test]
+fn other_streams_are_followed() {
+    let llama = stream(
+        Completions,
+        &[
+            r#"{"choices":[{"text":"a","finish_reason":null}]}"#,
+            r#"{"choices":[{"text":"","finish_reason":"length"}],"timings":{"cache_n":0,"prompt_n":7,"predicted_n":2}}"#,
+        ],
+    );
+    assert_eq!(counts(llama.usage()), (Some(7), Some(2), Some(0)));
+    assert_eq!(llama.usage().finish, Some(Finish::Length));
+
+    let vllm = stream(
+        VllmGenerate,
+        &[
+            r#"{"choices":[{"token_ids":[1,2],"finish_reason":null}]}"#,
+            r#"{"choices":[{"token_ids":[3],"finish_reason":"abort"}]}"#,
+        ],
+    );
+    assert_eq!(counts(vllm.usage()), (None, Some(3), None));
+    assert_eq!(vllm.usage().finish, Some(Finish::Abort));
+
+    let sglang = stream(
+        SglangGenerate,
+        &[
+            r#"{"index":0,"text":"a","meta_info":{"prompt_tokens":4,"completion_tokens":1,"cached_tokens":2,"finish_reason":null}}"#,
+            r#"{"index":1,"text":"a","meta_info":{"prompt_tokens":5,"completion_tokens":1,"cached_tokens":0,"finish_reason":null}}"#,
+            r#"{"index":0,"text":"ab","meta_info":{"prompt_tokens":4,"completion_tokens":2,"cached_tokens":2,"finish_reason":{"type":"stop"}}}"#,
+        ],
+    );
+    assert_eq!(counts(sglang.usage()), (Some(9), Some(3), Some(2)));
+    assert_eq!(sglang.output_tokens_seen(), 3);
+}
+
+#[test]
+fn an_anthropic_stream_is_followed() {
+    let mut seen = stream(
+        Messages,
+        &[
+            r#"{"type":"message_start","message":{"content":[],"stop_reason":null,"usage":{"input_tokens":3,"cache_read_input_tokens":4,"output_tokens":1}}}"#,
+            r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#,
+            r#"{"type":"ping"}"#,
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"hm"}}"#,
+            r#"{"type":"content_block_delta","index":1,"delta":{"type":"text_delta","text":"hi"}}"#,
+            r#"{"type":"content_block_delta","index":2,"delta":{"type":"input_json_delta","partial_json":""}}"#,
+        ],
+    );
+    assert_eq!(counts(seen.usage()), (Some(7), Some(2), Some(4)));
+    seen.observe(br#"{"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"output_tokens":6}}"#);
+    assert_eq!(counts(seen.usage()), (Some(7), Some(6), Some(4)));
+    assert_eq!(seen.usage().finish, Some(Finish::ToolCalls));
+}
+
+#[test]
+fn an_error_event_is_kept() {
+    let error = |event: &str| stream(ChatCompletions, &[event]).error().map(str::to_owned);
+    assert_eq!(
+        error(r#"{"error":{"message":"out of memory","code":500}}"#).as_deref(),
+        Some("out of memory")
+    );
+    assert_eq!(
+        error(r#"{"type":"error","error":"plain"}"#).as_deref(),
+        Some("plain")
+    );
+    assert_eq!(
+        error(r#"{"error":{"code":5}}"#).as_deref(),
+        Some(r#"{"code":5}"#)
+    );
+    assert_eq!(error(r#"{"error":null}"#), None);
+    assert_eq!(
+        error(r#"{"choices":[{"delta":{"content":"\"error\":{}"}}]}"#),
+        None
+    );
+    let long = format!(r#"{{"error":"{}"}}"#, "é".repeat(1_000));
+    assert_eq!(error(&long).map(|error| error.len()), Some(ERROR_BYTES_MAX));
+}
+
+fn event() -> impl Strategy<Value = serde_json::Value> {
+    let text = prop_oneof![
+        Just(serde_json::Value::Null),
+        "[a-z\u{e9}\"\\\\:{}\n ]{0,10}".prop_map(Into::into),
+        Just("\"usage\":{\"prompt_tokens\":1}".into()),
+        Just("content".into()),
+    ];
+    let calls = prop_oneof![
+        Just(serde_json::json!(null)),
+        Just(serde_json::json!([])),
+        Just(serde_json::json!([{"function": {"arguments": "{\"text\":1}"}}])),
+    ];
+    let finish = prop_oneof![Just(None), Just(Some("stop")), Just(Some("length"))];
+    let usage = prop_oneof![
+        3 => Just(serde_json::json!(null)),
+        1 => (0_u64..9, 0_u64..9).prop_map(
+            |(prompt, output)| serde_json::json!({"prompt_tokens": prompt, "completion_tokens": output})),
+    ];
+    let ids =
+        prop_oneof![3 => Just(None), 1 => proptest::collection::vec(0_u64..9, 0..4).prop_map(Some)];
+    (text.clone(), text.clone(), text, calls, finish, usage, ids).prop_map(
+        |(content, reasoning, text, calls, finish, usage, ids)| {
+            serde_json::json!({
+                "object": "text", "usage": usage, "choices": [{
+                    "delta": {"content": content, "reasoning_content": reasoning, "tool_calls": calls},
+                    "logprobs": {"content": [{"token": "a", "bytes": [1]}]},
+                    "text": text, "finish_reason": finish, "token_ids": ids,
+                }],
+            })
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn a_look_gives_what_parsing_gives(
+        events in proptest::collection::vec(event(), 0..8), pretty: bool,
+    ) {
+        let mut looked = StreamUsage::new(ChatCompletions);
+        let mut parsed = StreamUsage::new(ChatCompletions);
+        for event in events {
+            let text = if pretty { serde_json::to_string_pretty(&event) } else { serde_json::to_string(&event) };
+            let text = text.unwrap();
+            looked.observe(text.as_bytes());
+            parsed.take(&serde_json::from_str(&text).unwrap());
+            prop_assert_eq!(looked.usage(), parsed.usage(), "{}", text);
+            prop_assert_eq!(looked.output_tokens_seen(), parsed.output_tokens_seen());
+        }
+    }
+
+    #[test]
+    fn no_event_makes_it_panic(
+        parts in proptest::collection::vec(
+            prop_oneof![Just("\""), Just("\\"), Just("usage"), Just(":"), Just("{"), Just("content"), Just("é")], 0..20),
+    ) {
+        let mut stream = StreamUsage::new(Messages);
+        stream.observe(parts.concat().as_bytes());
+        prop_assert!(stream.output_tokens_seen() <= 1);
+    }
+}

@@ -1,0 +1,64 @@
+//! The simplest eviction policy: acting programs count in full, the one that has
+//! been acting longest is paused first, and restoring is first come, first served.
+//! A baseline to compare with, and an example of a whole plugin.
+
+use serde::Deserialize;
+use treadle_sdk::{ActingColumns, ActiveColumns, EvictionPolicy, PolicyError, WaitingColumns};
+
+/// The policy and its configuration.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LruEviction {
+    extra: Vec<String>,
+}
+
+impl EvictionPolicy for LruEviction {
+    fn configure(json: &str) -> Result<Self, PolicyError> {
+        serde_json::from_str(json).map_err(|error| PolicyError::invalid_config(error.to_string()))
+    }
+
+    fn weigh(&self, programs: &ActingColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+        programs.check(self.extra.len())?;
+        Ok(vec![1.0; programs.len()])
+    }
+
+    fn pause_order(&self, programs: &ActiveColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+        programs.check(self.extra.len())?;
+        let rows = programs.acting.iter().zip(programs.phase_ms);
+        // Reasoning programs are below zero, so that all acting ones go first.
+        Ok(rows
+            .map(|(&acting, &ms)| ms as f64 - if acting == 0 { f64::powi(2.0, 65) } else { 0.0 })
+            .collect())
+    }
+
+    fn restore_order(&self, programs: &WaitingColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+        programs.check(self.extra.len())?;
+        Ok(programs.waited_ms.iter().map(|&ms| ms as f64).collect())
+    }
+}
+
+treadle_sdk::eviction_policy!(LruEviction);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_acting_goes_first_and_reasoning_last() {
+        let programs = ActiveColumns {
+            tokens: &[10, 10, 10],
+            acting: &[0, 1, 1],
+            phase_ms: &[9_000, 5, 7],
+            steps: &[1, 1, 1],
+            extra: &[],
+        };
+        let scores = LruEviction::default().pause_order(&programs).unwrap();
+        assert!(scores[2] > scores[1] && scores[1] > scores[0], "{scores:?}");
+    }
+
+    #[test]
+    fn an_unknown_key_is_named() {
+        let error = LruEviction::configure(r#"{"colour": 1}"#).unwrap_err();
+        assert!(error.message.contains("colour"), "{error}");
+    }
+}

@@ -1,0 +1,70 @@
+//! ThunderAgent's program-aware pausing and restoring (§4.3 and Appendix E).
+//!
+//! A worker thrashes when the tokens of its programs exceed its KV cache. Tokens of
+//! acting programs count with a weight that may decay with the time in the tool
+//! call (eq. 7); under pressure acting programs are paused first, the shorter
+//! context first (eq. 11); waiting programs come back reasoning first, the shorter
+//! context first (eq. 10), or by one of two rules that do not starve long ones.
+//!
+//! The crate is built twice: as a component, and natively as the built-in default.
+
+mod config;
+mod decay;
+mod order;
+
+pub use config::{Config, Decay, Restore};
+
+use treadle_sdk::{ActingColumns, ActiveColumns, EvictionPolicy, PolicyError, WaitingColumns};
+
+/// The policy. It keeps nothing between calls but its configuration.
+#[derive(Debug, Clone, Default)]
+pub struct ThunderAgentEviction {
+    /// What to do; see [`Config`].
+    pub config: Config,
+}
+
+impl EvictionPolicy for ThunderAgentEviction {
+    fn configure(json: &str) -> Result<Self, PolicyError> {
+        Ok(Self {
+            config: Config::parse(json)?,
+        })
+    }
+
+    fn weigh(&self, programs: &ActingColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+        programs.check(self.config.extra.len())?;
+        Ok(decay::weights(&self.config, programs.phase_ms))
+    }
+
+    fn pause_order(&self, programs: &ActiveColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+        programs.check(self.config.extra.len())?;
+        let rows = programs.acting.iter().zip(programs.tokens);
+        Ok(rows
+            .map(|(&acting, &tokens)| order::shortest(acting != 0, tokens))
+            .collect())
+    }
+
+    fn restore_order(&self, programs: &WaitingColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+        programs.check(self.config.extra.len())?;
+        let rows = programs
+            .reasoning
+            .iter()
+            .zip(programs.waited_ms)
+            .zip(programs.tokens)
+            .map(|((&reasoning, &waited_ms), &tokens)| (reasoning != 0, waited_ms, tokens));
+        Ok(match self.config.restore {
+            Restore::Shortest => rows
+                .map(|(reasoning, _, tokens)| order::shortest(reasoning, tokens))
+                .collect(),
+            Restore::Waiting => rows
+                .map(|(reasoning, waited_ms, tokens)| order::waiting(reasoning, waited_ms, tokens))
+                .collect(),
+            Restore::Ageing { ageing_ms } => rows
+                .map(|(reasoning, waited_ms, tokens)| {
+                    order::ageing(ageing_ms, reasoning, waited_ms, tokens)
+                })
+                .collect(),
+        })
+    }
+}
+
+treadle_sdk::eviction_policy!(ThunderAgentEviction);

@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# Installs what is missing and says what it installs; quick when nothing is missing.
+#
+#   scripts/setup.sh build   what building needs: Rust, a C compiler for SQLite, the wasm target
+#   scripts/setup.sh test    the same, and a Python environment in .treadle/venv with llama.cpp for
+#                            the tests against a real engine
+#
+# Everything comes from package registries: rustup's, Debian's, PyPI. TREADLE_SKIP_ENGINE_TESTS=1
+# leaves the Python environment out, and with it the tests against a real engine.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+readonly VENV=.treadle/venv
+readonly STAMP="$VENV/installed.txt"
+readonly PYTHON_PACKAGES=(xllamacpp==2026.10.11549 gguf numpy tokenizers safetensors)
+readonly WASM_TARGET=wasm32-unknown-unknown
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+
+fail() {
+  say "$*"
+  exit 1
+}
+
+# Installs Debian packages, as root or through sudo without a password.
+install_debian() {
+  command -v apt-get >/dev/null || return 1
+  local as_root=()
+  if ((EUID != 0)); then
+    sudo -n true 2>/dev/null || return 1
+    as_root=(sudo -n)
+  fi
+  say "installing with apt-get: $*"
+  "${as_root[@]}" apt-get update -q >&2 </dev/null || return 1
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -qy --no-install-recommends "$@" >&2 </dev/null
+}
+
+need_rust() {
+  command -v cargo >/dev/null ||
+    fail "cargo is missing; install Rust from https://rustup.rs and run this again"
+  local component
+  for component in fmt clippy; do
+    cargo "$component" --version >/dev/null 2>&1 && continue
+    # rustup calls it rustfmt, cargo calls it fmt.
+    local package="${component/fmt/rustfmt}"
+    command -v rustup >/dev/null || fail "cargo $component is missing; install $package"
+    say "installing $package with rustup"
+    rustup component add "$package" >&2
+  done
+}
+
+need_compiler() {
+  command -v cc >/dev/null && return 0
+  install_debian gcc libc6-dev || fail "a C compiler is missing; SQLite is built from source: install gcc"
+}
+
+has_wasm_target() {
+  local libraries
+  libraries="$(rustc --print target-libdir --target "$WASM_TARGET" 2>/dev/null)" || return 1
+  compgen -G "$libraries/libstd-*.rlib" >/dev/null
+}
+
+need_wasm_target() {
+  has_wasm_target && return 0
+  if command -v rustup >/dev/null; then
+    say "installing the target $WASM_TARGET with rustup"
+    rustup target add "$WASM_TARGET" >&2 && return 0
+  fi
+  # Where the target can't be had, the guests are built by Debian's compiler.
+  local package missing=()
+  for package in rustc-web cargo-web rust-web-src lld; do
+    dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package")
+  done
+  ((${#missing[@]} == 0)) && return 0
+  install_debian "${missing[@]}" ||
+    fail "the target $WASM_TARGET is missing; run 'rustup target add $WASM_TARGET'," \
+      "or on Debian install ${missing[*]}"
+}
+
+need_python_environment() {
+  if [[ -n "${TREADLE_SKIP_ENGINE_TESTS:-}" ]]; then
+    say "TREADLE_SKIP_ENGINE_TESTS is set: no Python environment, no tests against a real engine"
+    return 0
+  fi
+  local wanted
+  wanted="$(printf '%s\n' "${PYTHON_PACKAGES[@]}")"
+  [[ -f "$STAMP" && "$(<"$STAMP")" == "$wanted" && -x "$VENV/bin/python" ]] && return 0
+  command -v python3 >/dev/null || install_debian python3 python3-venv ||
+    fail "python3 is missing; install it, or set TREADLE_SKIP_ENGINE_TESTS=1"
+  say "making $VENV with ${PYTHON_PACKAGES[*]}"
+  rm -rf "$VENV"
+  mkdir -p "$(dirname "$VENV")"
+  if ! python3 -m venv "$VENV" >&2; then
+    # Debian ships venv apart.
+    install_debian python3-venv || fail "python3 has no venv; install python3-venv"
+    python3 -m venv --clear "$VENV" >&2
+  fi
+  "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
+    "${PYTHON_PACKAGES[@]}" >&2 </dev/null ||
+    fail "pip can't install them; check the way to PyPI, or set TREADLE_SKIP_ENGINE_TESTS=1"
+  # Last, so that an environment that was cut short is made again.
+  printf '%s\n' "$wanted" >"$STAMP"
+}
+
+main() {
+  case "${1:-build}" in
+    build) ;;
+    test) ;;
+    *) fail "'$1' is not known; give build or test" ;;
+  esac
+  need_rust
+  need_compiler
+  need_wasm_target
+  if [[ "${1:-build}" == test ]]; then need_python_environment; fi
+}
+
+main "$@"

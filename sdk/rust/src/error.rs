@@ -1,0 +1,40 @@
+//! Why a policy could not answer.
+
+use thiserror::Error;
+
+/// An error of a policy: a stable code for programs, a sentence for people.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{code}: {message}")]
+pub struct PolicyError {
+    /// Lower-case words joined by hyphens.
+    pub code: String,
+    /// What is wrong and what to do about it.
+    pub message: String,
+}
+
+impl PolicyError {
+    /// An error with a code of the policy's own.
+    pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            code: code.into(),
+            message: message.into(),
+        }
+    }
+
+    /// `invalid-config`: the configuration is not acceptable; name the key and the
+    /// remedy.
+    pub fn invalid_config(message: impl Into<String>) -> Self {
+        Self::new("invalid-config", message)
+    }
+
+    /// `invalid-input`: the columns of a call contradict each other or the
+    /// configuration.
+    pub fn invalid_input(message: impl Into<String>) -> Self {
+        Self::new("invalid-input", message)
+    }
+
+    /// `failed`: anything else.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self::new("failed", message)
+    }
+}

@@ -1,0 +1,22 @@
+//! Checks that the repository has the shape that `STYLE.md` and `ARCHITECTURE.md` describe. Each
+//! check lists all that offends.
+
+#[path = "architecture/code.rs"]
+mod code;
+#[path = "architecture/dependencies.rs"]
+mod dependencies;
+#[path = "architecture/files.rs"]
+mod files;
+#[path = "architecture/licences.rs"]
+mod licences;
+#[path = "architecture/tree.rs"]
+mod tree;
+
+/// Fails with a list unless it is empty.
+fn none(rule: &str, offenders: &[String]) {
+    assert!(
+        offenders.is_empty(),
+        "{rule}:\n  {}\n",
+        offenders.join("\n  ")
+    );
+}
