@@ -44,6 +44,15 @@ fn assert_ledgers(state: &State) {
         assert_eq!(sharers, counted, "{id}: sharers of prefixes");
         let shared: u64 = w.shared.values().map(|shared| shared.tokens).sum();
         assert_eq!(shared, w.shared_tokens, "{id}: shared tokens");
+        let idle: Vec<_> = placed
+            .iter()
+            .filter(|p| p.is_between_steps())
+            .map(|p| p.id)
+            .collect();
+        assert!(
+            idle.iter().eq(w.idle.iter()),
+            "{id}: programs between steps"
+        );
         let slots = placed
             .iter()
             .filter(|p| p.place.is_some_and(|x| x.slot.is_some()))

@@ -2,11 +2,13 @@
 
 use crate::{Core, State};
 use serde::{Deserialize, Serialize};
-use treadle_model::{Phase, Status};
+use treadle_model::{Phase, Status, WorkerId};
 
 /// What a worker holds and does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkerTotals {
+    /// Its id.
+    pub id: WorkerId,
     /// Its base URL.
     pub url: Box<str>,
     /// True if it answers.
@@ -90,6 +92,7 @@ impl State {
             .filter(|p| p.phase == Phase::Reasoning)
             .count() as u64;
         WorkerTotals {
+            id: w.id,
             url: w.url.clone(),
             healthy: w.is_healthy(),
             capacity_tokens: w.capacity.tokens,

@@ -40,6 +40,8 @@ pub struct Worker {
     pub capacity: Capacity,
     /// Programs placed here.
     pub programs: BTreeSet<ProgramId>,
+    /// Those of them that are between steps, and so can be paused.
+    pub idle: BTreeSet<ProgramId>,
     /// Steps running here.
     pub running_steps: u32,
     /// Private tokens charged for placed programs.
@@ -62,6 +64,7 @@ impl Worker {
             health: Health::Healthy,
             capacity,
             programs: BTreeSet::new(),
+            idle: BTreeSet::new(),
             running_steps: 0,
             charged_tokens: 0,
             shared_tokens: 0,

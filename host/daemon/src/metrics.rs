@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use treadle_core::Totals;
 use treadle_core::state::Counters;
-use treadle_wire::Endpoint;
+use treadle_model::WorkerId;
+use treadle_wire::{Endpoint, EngineReading};
 
 use crate::driver::PolicyStatistics;
 
@@ -57,11 +58,13 @@ impl Metrics {
         totals: &Totals,
         counters: &Counters,
         policy: &PolicyStatistics,
+        engine: &dyn Fn(WorkerId) -> Option<EngineReading>,
     ) -> String {
         let mut text = Text::default();
         self.render_requests(&mut text);
         render_state(&mut text, totals);
         render_workers(&mut text, totals);
+        render_engines(&mut text, totals, engine);
         render_counters(&mut text, counters, policy);
         text.0
     }
@@ -203,6 +206,62 @@ fn render_workers(text: &mut Text, totals: &Totals) {
         for worker in &totals.workers {
             if let Some(value) = value(worker) {
                 text.row(name, &format!("worker=\"{}\"", escape(&worker.url)), value);
+            }
+        }
+    }
+}
+
+/// What engines say of themselves, as last read.
+fn render_engines(
+    text: &mut Text,
+    totals: &Totals,
+    engine: &dyn Fn(WorkerId) -> Option<EngineReading>,
+) {
+    type Column = (
+        &'static str,
+        &'static str,
+        &'static str,
+        fn(&EngineReading) -> Option<u64>,
+    );
+    let columns: [Column; 5] = [
+        (
+            "treadle_engine_running",
+            "gauge",
+            "Requests it runs.",
+            |e| e.running,
+        ),
+        (
+            "treadle_engine_waiting",
+            "gauge",
+            "Requests waiting in it.",
+            |e| e.waiting,
+        ),
+        (
+            "treadle_engine_used_tokens",
+            "gauge",
+            "KV cache that it has in use.",
+            |e| e.used_tokens,
+        ),
+        (
+            "treadle_engine_prompt_tokens_total",
+            "counter",
+            "Prompt tokens it looked up.",
+            |e| e.prompt_tokens_total,
+        ),
+        (
+            "treadle_engine_cached_tokens_total",
+            "counter",
+            "Those it had in its cache.",
+            |e| e.cached_tokens_total,
+        ),
+    ];
+    let read = |w: &treadle_core::WorkerTotals| Some((w.url.clone(), engine(w.id)?));
+    let readings: Vec<_> = totals.workers.iter().filter_map(read).collect();
+    for (name, kind, help, value) in columns {
+        text.head(name, kind, help);
+        for (url, reading) in &readings {
+            if let Some(value) = value(reading) {
+                text.row(name, &format!("worker=\"{}\"", escape(url)), value);
             }
         }
     }

@@ -3,10 +3,10 @@
 //! | key | meaning | default |
 //! |---|---|---|
 //! | `profile` | `"treadle"` or `"paper"`: what the other keys start from | `"treadle"` |
-//! | `decay` | `"none"`, `"exponential"` or `"geometric"` | `"none"` |
-//! | `half_life_s` | exponential only: time in which the weight halves | – |
+//! | `decay` | `"none"`, `"exponential"` or `"geometric"` | `"exponential"` |
+//! | `half_life_s` | exponential only: time in which the weight halves | 1 |
 //! | `base`, `tick_ms` | geometric only: the weight is divided by `base` each tick | – |
-//! | `hold_s` | time into a tool call before the decay starts | 0 |
+//! | `hold_s` | time into a tool call before the decay starts | 30 |
 //! | `restore` | `"waiting"`, `"shortest"` or `"ageing"` | `"waiting"` |
 //! | `ageing_s` | ageing only: waiting longer than this goes first | – |
 //! | `extra` | names of the extra columns; they are not used | none |
@@ -75,14 +75,14 @@ impl Default for Config {
     /// treadle's: a place lasts through tool calls of usual length, then goes
     /// quickly; the longest waiting comes back first.
     ///
-    /// Tool times have a heavy tail: one that has lasted 20 s is likely to last
+    /// Tool times have a heavy tail: one that has lasted 30 s is likely to last
     /// minutes, and then bringing the program back is cheaper than its memory.
     fn default() -> Self {
         Self {
             decay: Decay::Exponential {
                 half_life_ms: 1_000.0,
             },
-            hold_ms: 20_000,
+            hold_ms: 30_000,
             restore: Restore::Waiting,
             extra: Vec::new(),
         }
@@ -111,8 +111,9 @@ impl Config {
                 base: 2.0,
                 tick_ms: 1000,
             },
+            hold_ms: 0,
             restore: Restore::Shortest,
-            ..Self::default()
+            extra: Vec::new(),
         }
     }
 
@@ -163,7 +164,11 @@ impl Raw {
         match kind {
             "none" => Ok(Decay::None),
             "exponential" => {
-                let half_life_s = needed("half_life_s", self.half_life_s, kind)?;
+                let start_s = match start {
+                    Decay::Exponential { half_life_ms } => Some(half_life_ms / 1000.0),
+                    _ => None,
+                };
+                let half_life_s = needed("half_life_s", self.half_life_s.or(start_s), kind)?;
                 Ok(Decay::Exponential {
                     half_life_ms: milliseconds("half_life_s", half_life_s, 0.001)?,
                 })
@@ -274,7 +279,10 @@ mod tests {
             (r#"{"colour":1}"#, "colour"),
             (r#"{"profile":"x"}"#, "profile"),
             (r#"{"decay":"linear"}"#, "decay"),
-            (r#"{"decay":"exponential"}"#, "half_life_s"),
+            (
+                r#"{"profile":"paper","decay":"exponential"}"#,
+                "half_life_s",
+            ),
             (r#"{"decay":"exponential","half_life_s":0}"#, "half_life_s"),
             (
                 r#"{"decay":"exponential","half_life_s":1,"base":2}"#,

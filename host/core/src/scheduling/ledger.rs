@@ -28,6 +28,25 @@ impl Core {
         });
         p.last_worker = Some(worker);
         p.status = Status::Active;
+        self.refresh_idle(program);
+    }
+
+    /// Keeps the worker's list of programs between steps true.
+    pub(crate) fn refresh_idle(&mut self, program: ProgramId) {
+        let Some(p) = self.state.programs.get(&program) else {
+            return;
+        };
+        let Some(w) = p
+            .place
+            .and_then(|place| self.state.workers.get_mut(&place.worker))
+        else {
+            return;
+        };
+        if p.is_between_steps() {
+            w.idle.insert(program);
+        } else {
+            w.idle.remove(&program);
+        }
     }
 
     /// Takes a program's place away.
@@ -39,6 +58,7 @@ impl Core {
         w.charged_tokens = w.charged_tokens.saturating_sub(place.charged_tokens);
         w.discharge_prefix(&p.prefix);
         w.programs.remove(&program);
+        w.idle.remove(&program);
         if let Some(slot) = place.slot {
             w.slots_taken.remove(&slot);
         }

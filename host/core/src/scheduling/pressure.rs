@@ -31,7 +31,7 @@ impl Core {
         if !tight && self.state.queue.is_empty() {
             return;
         }
-        let candidates = self.pausable(w);
+        let candidates = w.idle.iter().copied().collect();
         self.ask(Purpose::Weigh { worker }, candidates);
     }
 
@@ -39,7 +39,7 @@ impl Core {
         let Some(w) = self.state.workers.get(&worker) else {
             return;
         };
-        let mut candidates = self.pausable(w);
+        let mut candidates: Vec<ProgramId> = w.idle.iter().copied().collect();
         if self.excess_tokens(worker) == 0 {
             // Nothing overflows: a place that is taken for fairness alone must
             // have lasted long enough to be worth its prefill.
@@ -177,11 +177,6 @@ impl Core {
         self.state.programs.get(&program).is_some_and(|p| {
             p.is_between_steps() && p.place.is_some_and(|place| place.worker == worker)
         })
-    }
-
-    fn pausable(&self, worker: &Worker) -> Vec<ProgramId> {
-        let free = |id: &&ProgramId| self.is_pausable_on(**id, worker.id);
-        worker.programs.iter().filter(free).copied().collect()
     }
 
     fn columns(&self, candidates: &[ProgramId]) -> ProgramColumns {

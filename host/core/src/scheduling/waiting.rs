@@ -97,6 +97,8 @@ impl Core {
         if let Some(w) = self.state.workers.get_mut(&worker) {
             w.running_steps += 1;
         }
+        let program = s.program;
+        self.refresh_idle(program);
         self.command(Command::DispatchStep { step, worker, slot });
     }
 

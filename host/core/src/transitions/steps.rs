@@ -140,6 +140,7 @@ impl Core {
         }
         self.leave_engine(step);
         self.leave_lost_worker(program);
+        self.refresh_idle(program);
         self.route(step);
     }
 
@@ -168,6 +169,7 @@ impl Core {
         };
         let program = ended.program;
         self.leave_lost_worker(program);
+        self.refresh_idle(program);
         let now = self.state.now;
         let Some(p) = self.state.programs.get_mut(&program) else {
             return;

@@ -96,19 +96,12 @@ impl Core {
         let Some(w) = self.state.workers.get(&worker) else {
             return;
         };
-        let idle: Vec<ProgramId> = w.programs.iter().copied().collect();
+        let idle: Vec<ProgramId> = w.idle.iter().copied().collect();
         let why = (DecisionKind::Pause, Because::WorkerGone);
         for program in idle {
-            let between = self
-                .state
-                .programs
-                .get(&program)
-                .is_some_and(|p| p.is_between_steps());
-            if between {
-                self.explain(program, worker, why, &PolicyRef("core".into()), &[]);
-                self.unplace(program);
-                self.state.counters.pauses += 1;
-            }
+            self.explain(program, worker, why, &PolicyRef("core".into()), &[]);
+            self.unplace(program);
+            self.state.counters.pauses += 1;
         }
     }
 

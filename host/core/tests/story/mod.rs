@@ -53,6 +53,9 @@ impl Story {
         let config = CoreConfig {
             mode,
             output_tokens_guess: 0,
+            low_watermark_ppm: 1_000_000,
+            deferral_max: Span::from_secs(120),
+            quantum: Span::from_secs(60),
             ..CoreConfig::default()
         };
         Self {

@@ -77,6 +77,29 @@ async fn read_as(upstream: &Upstream, url: &str, kind: EngineKind) -> Option<Eng
     }
 }
 
+/// Asks an engine how loaded it is and what its cache has saved.
+pub(super) async fn read_load(
+    upstream: &Upstream,
+    url: &str,
+    kind: EngineKind,
+) -> Option<EngineReading> {
+    let text = async |path: &str| {
+        let (ok, body) = fetch(upstream, url, path).await.ok()?;
+        ok.then(|| String::from_utf8_lossy(&body).into_owned())
+    };
+    match kind {
+        EngineKind::Llamacpp => {
+            let counted =
+                llama_cpp::reading_of_metrics(&text("/metrics").await.unwrap_or_default());
+            let slots = llama_cpp::reading_of_slots(text("/slots").await?.as_bytes())?;
+            Some(counted.or(slots))
+        }
+        EngineKind::Sglang => Some(sglang::reading_of_metrics(&text("/metrics").await?)),
+        EngineKind::Vllm => Some(vllm::reading_of_metrics(&text("/metrics").await?)),
+        EngineKind::Openai => None,
+    }
+}
+
 async fn context_of_models(upstream: &Upstream, url: &str) -> Option<u64> {
     let (ok, body) = fetch(upstream, url, "/v1/models").await.ok()?;
     let models = ok.then(|| models_of(&body))?;

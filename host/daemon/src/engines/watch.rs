@@ -1,7 +1,7 @@
 //! Watching engines: one task each looks whether it answers and what it holds,
 //! and tells the scheduler what changed.
 
-use super::adapter::{Declared, fetch, read_engine};
+use super::adapter::{Declared, fetch, read_engine, read_load};
 use crate::driver::DriverHandle;
 use crate::gateway::Upstream;
 use std::collections::HashMap;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use treadle_core::{Capacity, Event};
 use treadle_model::{EngineKind, WorkerId};
+use treadle_wire::EngineReading;
 
 /// Looks in a row without an answer after which an engine is taken as lost.
 const MISSES_MAX: u32 = 3;
@@ -27,7 +28,11 @@ pub struct EngineWatch {
     upstream: Upstream,
     options: WatchOptions,
     tasks: Mutex<HashMap<WorkerId, AbortHandle>>,
+    loads: Loads,
 }
+
+/// What engines last said of their load.
+type Loads = Arc<Mutex<HashMap<WorkerId, EngineReading>>>;
 
 impl EngineWatch {
     /// Watches nobody yet.
@@ -37,6 +42,7 @@ impl EngineWatch {
             upstream,
             options,
             tasks: Mutex::default(),
+            loads: Loads::default(),
         })
     }
 
@@ -75,6 +81,11 @@ impl EngineWatch {
         self.watch(worker, url, declared, (engine, capacity), answers);
     }
 
+    /// What an engine last said of its load.
+    pub fn load(&self, worker: WorkerId) -> Option<EngineReading> {
+        self.loads.lock().ok()?.get(&worker).cloned()
+    }
+
     /// Watches an engine no longer.
     pub fn forget(&self, worker: WorkerId) {
         let task = self
@@ -84,6 +95,9 @@ impl EngineWatch {
             .and_then(|mut tasks| tasks.remove(&worker));
         if let Some(task) = task {
             task.abort();
+        }
+        if let Ok(mut loads) = self.loads.lock() {
+            loads.remove(&worker);
         }
     }
 
@@ -104,6 +118,7 @@ impl EngineWatch {
             known,
             healthy,
             misses: 0,
+            loads: self.loads.clone(),
         };
         let task = tokio::spawn(look.forever(self.options.interval)).abort_handle();
         if let Ok(mut tasks) = self.tasks.lock()
@@ -131,6 +146,7 @@ struct Look {
     known: (EngineKind, Capacity),
     healthy: bool,
     misses: u32,
+    loads: Loads,
 }
 
 impl Look {
@@ -161,7 +177,7 @@ impl Look {
     async fn answered(&mut self) {
         self.misses = 0;
         if self.healthy {
-            return;
+            return self.read_load().await;
         }
         // It may be another process by now, with another cache.
         if let Ok((engine, capacity)) = read_engine(&self.upstream, &self.url, self.declared).await
@@ -179,6 +195,13 @@ impl Look {
             self.driver.event(Event::WorkerRecovered {
                 worker: self.worker,
             });
+        }
+    }
+
+    async fn read_load(&self) {
+        let load = read_load(&self.upstream, &self.url, self.known.0).await;
+        if let (Some(load), Ok(mut loads)) = (load, self.loads.lock()) {
+            loads.insert(self.worker, load);
         }
     }
 

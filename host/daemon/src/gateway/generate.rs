@@ -91,11 +91,10 @@ pub fn routes() -> Router<Arc<GatewayState>> {
         let plain = move |State(app): State<Arc<GatewayState>>, request: Request| {
             generate(app, endpoint, None, request)
         };
-        let in_session = move |State(app): State<Arc<GatewayState>>,
-                               Path(session): Path<String>,
-                               request: Request| {
-            generate(app, endpoint, Some(session), request)
-        };
+        let in_session =
+            move |State(app): State<Arc<GatewayState>>,
+                  Path(session): Path<String>,
+                  request: Request| { generate(app, endpoint, Some(session), request) };
         router = router.route(endpoint.path(), post(plain)).route(
             &format!("/sessions/{{session}}{}", endpoint.path()),
             post(in_session),

@@ -78,7 +78,12 @@ pub(super) async fn metrics(State(app): State<App>, headers: HeaderMap) -> Respo
     if wants_json(&headers) {
         return ok(metrics_json(&totals));
     }
-    let text = app.gateway.metrics.render(&totals, &counters, &policies);
+    let text = app
+        .gateway
+        .metrics
+        .render(&totals, &counters, &policies, &|worker| {
+            app.engines.load(worker)
+        });
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
 }
 

@@ -61,17 +61,31 @@ async fn entries(app: &App) -> Option<Vec<Value>> {
             "capacity_tokens": w.capacity.tokens,
         })
     };
-    app.driver
-        .read(move |view| {
-            view.core
-                .state()
-                .workers
-                .values()
-                .map(entry)
-                .collect::<Vec<_>>()
-        })
-        .await
-        .ok()
+    let read = app.driver.read(move |view| {
+        let workers = view.core.state().workers.values();
+        workers.map(|w| (w.id, entry(w))).collect::<Vec<_>>()
+    });
+    let workers = read.await.ok()?;
+    Some(
+        workers
+            .into_iter()
+            .map(|(id, entry)| with_load(app, id, entry))
+            .collect(),
+    )
+}
+
+/// Adds what the engine itself said, beside treadle's own ledger.
+fn with_load(app: &App, worker: WorkerId, mut entry: Value) -> Value {
+    if let Some(load) = app.engines.load(worker) {
+        entry["engine_load"] = json!({
+            "running": load.running,
+            "waiting": load.waiting,
+            "used_tokens": load.used_tokens,
+            "prompt_tokens_total": load.prompt_tokens_total,
+            "cached_tokens_total": load.cached_tokens_total,
+        });
+    }
+    entry
 }
 
 /// `POST /workers {url, worker_type?, bootstrap_port?, kind?, capacity_tokens?}`.
