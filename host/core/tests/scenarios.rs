@@ -173,6 +173,16 @@ fn an_idle_program_is_closed() {
 }
 
 #[test]
+fn an_unnamed_request_holds_no_memory_and_is_soon_forgotten() {
+    let mut s = Story::with_workers(&[1_000]);
+    s.arrive_unnamed("auto-1", 1, 900).finish(1, 900, 0);
+    s.arrive("named", 2, 900);
+    assert_eq!(s.dispatched(), [(1, 0), (2, 0)]);
+    s.wait_s(130);
+    assert_eq!(s.status("auto-1"), "gone");
+}
+
+#[test]
 fn a_restart_ends_steps_and_keeps_programs() {
     let mut s = Story::with_workers(&[1_000]);
     s.arrive("a", 1, 300)

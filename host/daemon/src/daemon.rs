@@ -157,7 +157,7 @@ async fn assemble(
         metrics: Arc::new(Metrics::default()),
         body_bytes_max: usize::try_from(config.server.body_bytes_max).unwrap_or(usize::MAX),
         answer_bytes_max: ANSWER_BYTES_MAX,
-        body_patience: Duration::from_secs(config.server.header_read_timeout_s),
+        body_patience: Duration::from_secs(config.server.body_read_timeout_s),
         response_timeout: Duration::from_secs(config.engines.response_timeout_s),
     });
     let interval = Duration::from_millis(config.engines.probe_interval_ms);

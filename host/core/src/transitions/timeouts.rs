@@ -2,7 +2,7 @@
 
 use crate::timers::Timer;
 use crate::{Core, Mode, Refusal};
-use treadle_model::{Phase, ProgramId, StepId, WorkerId};
+use treadle_model::{Phase, ProgramId, Span, StepId, WorkerId};
 
 impl Core {
     pub(crate) fn timer_fired(&mut self) {
@@ -69,18 +69,31 @@ impl Core {
     /// Arms the program's idle deadline, unless one is pending: whoever fires
     /// early looks at the phase again.
     pub(crate) fn watch_idleness(&mut self, program: ProgramId) {
+        let bound = self.idle_max(program);
         let Some(p) = self.state.programs.get_mut(&program) else {
             return;
         };
         if p.idle_check_at.is_none() {
-            let at = p.phase_since + self.config.program_idle_max;
+            let at = p.phase_since + bound;
             p.idle_check_at = Some(at);
             self.state.timers.arm(at, Timer::ProgramIdle(program));
         }
     }
 
+    /// Most requests that nobody names never continue, so their programs are
+    /// kept for a shorter time until they have.
+    fn idle_max(&self, program: ProgramId) -> Span {
+        let known = self.state.programs.get(&program);
+        if known.is_some_and(|p| p.unnamed && p.steps_finished < 2) {
+            self.config.unnamed_idle_max
+        } else {
+            self.config.program_idle_max
+        }
+    }
+
     fn look_for_idleness(&mut self, program: ProgramId) {
         let now = self.state.now;
+        let bound = self.idle_max(program);
         let Some(p) = self.state.programs.get_mut(&program) else {
             return;
         };
@@ -88,7 +101,7 @@ impl Core {
         if p.phase == Phase::Reasoning || !p.is_between_steps() {
             return;
         }
-        if now.since(p.phase_since) >= self.config.program_idle_max {
+        if now.since(p.phase_since) >= bound {
             self.close_program(program);
         } else {
             self.watch_idleness(program);

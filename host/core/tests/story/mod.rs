@@ -102,6 +102,12 @@ impl Story {
         self.arrive_with(program, step, prompt_tokens, vec![])
     }
 
+    pub(crate) fn arrive_unnamed(&mut self, program: &str, step: u64, tokens: u64) -> &mut Self {
+        let mut arrival = arrival(program, step, tokens, vec![]);
+        arrival.unnamed = true;
+        self.handle(Event::StepArrived(arrival))
+    }
+
     pub(crate) fn arrive_sharing(
         &mut self,
         program: &str,
@@ -125,18 +131,12 @@ impl Story {
         prompt_tokens: u64,
         prefix: Vec<PrefixSegment>,
     ) -> &mut Self {
-        self.handle(Event::StepArrived(StepArrival {
-            step: StepId(step),
-            program: program.into(),
-            job: "story".into(),
+        self.handle(Event::StepArrived(arrival(
+            program,
+            step,
             prompt_tokens,
-            exact: true,
-            prompt_bytes: prompt_tokens * 4,
-            output_tokens_max: None,
             prefix,
-            one_shot: false,
-            unnamed: false,
-        }))
+        )))
     }
 
     pub(crate) fn finish(&mut self, step: u64, prompt: u64, output: u64) -> &mut Self {
@@ -255,5 +255,25 @@ pub(crate) fn answer(question: &Question) -> Verdict {
                 scores: ranked.iter().map(|(score, _)| *score).collect(),
             }
         }
+    }
+}
+
+fn arrival(
+    program: &str,
+    step: u64,
+    prompt_tokens: u64,
+    prefix: Vec<PrefixSegment>,
+) -> StepArrival {
+    StepArrival {
+        step: StepId(step),
+        program: program.into(),
+        job: "story".into(),
+        prompt_tokens,
+        exact: true,
+        prompt_bytes: prompt_tokens * 4,
+        output_tokens_max: None,
+        prefix,
+        one_shot: false,
+        unnamed: false,
     }
 }

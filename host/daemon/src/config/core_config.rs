@@ -19,6 +19,7 @@ impl Config {
             quantum: Span::from_secs(scheduler.quantum_s),
             pause_weight_ppm: millionths(scheduler.pause_weight),
             program_idle_max: Span::from_secs(scheduler.program_idle_s_max),
+            unnamed_idle_max: Span::from_secs(scheduler.unnamed_idle_s_max),
             programs_max: scheduler.programs_max,
             queue_steps_max: scheduler.queue_len_max,
             candidates_max: self.plugins.candidates_max,

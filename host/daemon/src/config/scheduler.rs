@@ -31,6 +31,8 @@ section! {
         pause_weight: f64 = 0.1, "share", 0.0 ..= 1.0;
         /// How long a program may stay without a step before it is taken to be over.
         program_idle_s_max: u64 = 3600, "seconds", 1 ..= 2_592_000;
+        /// The same for a program that no client named and that has sent one step only.
+        unnamed_idle_s_max: u64 = 120, "seconds", 1 ..= 2_592_000;
         /// Live programs at once; a further one is refused with 429.
         programs_max: u64 = 100_000, "programs", 1 ..= 10_000_000;
         /// Waiting steps at once; a further one is refused with 429.

@@ -3,10 +3,11 @@
 use super::attempt::{Outcome, attempt};
 use super::guard::StepGuard;
 use super::identity::{Identities, Identity};
-use super::requests::RequestIds;
+use super::refusal::{aborted, refused, stopped};
+use super::requests::{Registration, RequestIds};
 use super::stream::Accounting;
 use super::upstream::Upstream;
-use super::{TokenEstimator, body, error_response, refuse};
+use super::{TokenEstimator, body, error_response};
 use crate::driver::{DriverHandle, Instruction};
 use crate::metrics::Metrics;
 use axum::Router;
@@ -19,9 +20,9 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
-use treadle_core::{PrefixSegment, Refusal, StepArrival};
-use treadle_model::StepId;
-use treadle_wire::{Endpoint, ErrorBody, ErrorCode, RequestHead};
+use treadle_core::{PrefixSegment, StepArrival};
+use treadle_model::{EngineKind, StepId};
+use treadle_wire::{Endpoint, ErrorBody, RequestHead};
 
 /// Bodies beyond this are read where they hold no other request up.
 const PARSE_INLINE_BYTES_MAX: usize = 1 << 20;
@@ -201,25 +202,16 @@ fn arrival(
 
 /// From the queue to an answer.
 async fn carry(call: Call, arrival: StepArrival) -> Response {
-    let guard = StepGuard::new(call.app.driver.clone(), arrival.step);
+    let step = arrival.step;
+    let guard = StepGuard::new(call.app.driver.clone(), step);
     let Ok(instructions) = call.app.driver.submit(arrival) else {
         return stopped();
     };
-    let registration = call
-        .head
-        .request_id
-        .as_deref()
-        .map(|id| call.app.requests.register(id));
-    let withdrawn = async {
-        match &registration {
-            Some(registration) => registration.withdrawn().await,
-            None => std::future::pending().await,
-        }
+    let registration = match call.head.request_id.as_deref() {
+        Some(id) => call.app.requests.register(id),
+        None => call.app.requests.register(&step.to_string()),
     };
-    tokio::select! {
-        response = follow(&call, instructions, guard) => response,
-        () = withdrawn => refuse(ErrorCode::ProgramReleased, "the request was aborted"),
-    }
+    follow(&call, instructions, guard, &registration).await
 }
 
 /// Does what the scheduler says until there is an answer.
@@ -227,11 +219,23 @@ async fn follow(
     call: &Call,
     mut instructions: UnboundedReceiver<Instruction>,
     mut guard: StepGuard,
+    registration: &Registration,
 ) -> Response<Body> {
     loop {
-        match instructions.recv().await {
+        let instruction = tokio::select! {
+            instruction = instructions.recv() => instruction,
+            () = registration.withdrawn() => return aborted(call),
+        };
+        match instruction {
             Some(Instruction::Dispatch(dispatch)) => {
-                match attempt(call, &dispatch, &mut instructions, guard).await {
+                // SGLang is told to abort itself and answers with what it has;
+                // any other engine learns by the connection's end.
+                let answers_aborts = dispatch.engine == EngineKind::Sglang;
+                let outcome = tokio::select! {
+                    outcome = attempt(call, &dispatch, &mut instructions, guard) => outcome,
+                    () = registration.withdrawn(), if !answers_aborts => return aborted(call),
+                };
+                match outcome {
                     Outcome::Answered(response) => return response,
                     Outcome::Failed(unsettled) => guard = unsettled,
                 }
@@ -239,72 +243,11 @@ async fn follow(
             }
             Some(Instruction::Refuse(refusal)) => {
                 guard.settle();
-                return error_response(&explain(&refusal));
+                return refused(&refusal);
             }
             // The attempt that it concerned has ended already.
             Some(Instruction::Abort(_)) => {}
             None => return stopped(),
         }
-    }
-}
-
-fn stopped() -> Response {
-    refuse(
-        ErrorCode::Overloaded,
-        "treadle is shutting down; send the request again",
-    )
-}
-
-/// A refusal in words that name the cause and the remedy.
-fn explain(refusal: &Refusal) -> ErrorBody {
-    match refusal {
-        Refusal::ContextTooLong {
-            prompt_tokens,
-            tokens_max,
-        } => ErrorBody::new(
-            ErrorCode::ContextTooLong,
-            format!(
-                "the prompt has at least {prompt_tokens} tokens, but no worker holds more than \
-                 {tokens_max}; shorten it or add a worker with more KV memory"
-            ),
-        ),
-        Refusal::QueueWaitExceeded {
-            waited_ms,
-            healthy_workers: 0,
-        } => ErrorBody::new(
-            ErrorCode::NoHealthyWorker,
-            format!(
-                "no engine has answered for {waited_ms} ms; start one of the registered engines \
-                 or register another with POST /workers"
-            ),
-        ),
-        Refusal::QueueWaitExceeded { waited_ms, .. } => ErrorBody::new(
-            ErrorCode::QueueWaitExceeded,
-            format!(
-                "the step waited {waited_ms} ms for KV memory; release finished programs, add \
-                 workers or raise scheduler.queue_wait_s_max"
-            ),
-        ),
-        Refusal::QueueFull { steps_max } => ErrorBody::new(
-            ErrorCode::QueueFull,
-            format!(
-                "{steps_max} steps wait already; send fewer at once or raise scheduler.queue_len_max"
-            ),
-        ),
-        Refusal::ProgramsFull { programs_max } => ErrorBody::new(
-            ErrorCode::ProgramsFull,
-            format!(
-                "{programs_max} programs are live; release finished ones with \
-                 POST /programs/release or raise scheduler.programs_max"
-            ),
-        ),
-        Refusal::EngineFailed { cause, attempts } => ErrorBody::new(
-            ErrorCode::EngineUnreachable,
-            format!("engines failed the step {attempts} times, the last time thus: {cause}"),
-        ),
-        Refusal::ProgramReleased => ErrorBody::new(
-            ErrorCode::ProgramReleased,
-            "the program was released while this step waited",
-        ),
     }
 }

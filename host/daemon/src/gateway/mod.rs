@@ -11,6 +11,7 @@ mod forward;
 mod generate;
 mod guard;
 mod identity;
+mod refusal;
 mod requests;
 mod serve;
 mod stream;
