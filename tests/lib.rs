@@ -1,1 +1,14 @@
-//! x
+//! What end-to-end tests stand on: a daemon with engines around it, a client, engines that
+//! misbehave by hand, and the checks that every test ends with.
+
+pub mod support {
+    //! The parts.
+
+    pub mod client;
+    pub mod llama_server;
+    pub mod metrics;
+    pub mod process;
+    pub mod raw_client;
+    pub mod raw_engine;
+    pub mod stand;
+}

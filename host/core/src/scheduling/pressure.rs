@@ -6,6 +6,7 @@
 //! worker is checked again.
 
 use crate::explain::{Because, DecisionKind};
+use crate::program::Program;
 use crate::question::ProgramColumns;
 use crate::state::Ask;
 use crate::timers::Timer;
@@ -39,28 +40,27 @@ impl Core {
         let Some(w) = self.state.workers.get(&worker) else {
             return;
         };
-        let mut candidates: Vec<ProgramId> = w.idle.iter().copied().collect();
-        if self.excess_tokens(worker) == 0 {
-            // Nothing overflows: a place that is taken for fairness alone must
-            // have lasted long enough to be worth its prefill.
-            let now = self.state.now;
-            let lasted = |p: &crate::program::Program| {
-                p.place
-                    .is_some_and(|place| now.since(place.since) >= self.config.quantum)
-            };
-            candidates.retain(|id| self.state.programs.get(id).is_some_and(lasted));
+        // Where nothing overflows a place is taken for fairness alone; it must
+        // have lasted long enough to be worth its prefill.
+        let now = self.state.now;
+        let overflows = self.excess_tokens(worker) > 0;
+        let lasted = |p: &&Program| {
+            let since = p.place.map(|place| place.since).unwrap_or_default();
+            overflows || now.since(since) >= self.config.quantum
+        };
+        let idle = w.idle.iter().filter_map(|id| self.state.programs.get(id));
+        let mut shortest: Vec<(u64, ProgramId)> = idle
+            .filter(lasted)
+            .map(|p| (p.private_tokens(), p.id))
+            .collect();
+        let most = self.config.candidates_max.max(1) * 4;
+        if shortest.len() > most {
+            shortest.select_nth_unstable(most);
+            shortest.truncate(most);
         }
         // The core's own order, which stands if no answer comes in time.
-        candidates.sort_by_key(|id| {
-            (
-                self.state
-                    .programs
-                    .get(id)
-                    .map_or(0, crate::program::Program::private_tokens),
-                *id,
-            )
-        });
-        candidates.truncate(self.config.candidates_max.max(1) * 4);
+        shortest.sort_unstable();
+        let candidates = shortest.into_iter().map(|(_, program)| program).collect();
         self.ask(
             Purpose::Pause {
                 worker,
