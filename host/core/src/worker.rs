@@ -36,6 +36,8 @@ pub struct Worker {
     pub engine: EngineKind,
     /// Whether it answers.
     pub health: Health,
+    /// Its owner took it out; it goes once its last running step has ended.
+    pub leaving: bool,
     /// What it can hold.
     pub capacity: Capacity,
     /// Programs placed here.
@@ -62,6 +64,7 @@ impl Worker {
             url,
             engine,
             health: Health::Healthy,
+            leaving: false,
             capacity,
             programs: BTreeSet::new(),
             idle: BTreeSet::new(),

@@ -38,6 +38,9 @@ enum Move {
     Lose {
         worker: u8,
     },
+    Remove {
+        worker: u8,
+    },
     Recover {
         worker: u8,
     },
@@ -61,12 +64,20 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         1 => any::<u8>().prop_map(|pick| Move::Cancel { pick }),
         1 => (0..12u8).prop_map(|program| Move::Release { program }),
         1 => (0..2u8).prop_map(|worker| Move::Lose { worker }),
-        1 => (0..2u8).prop_map(|worker| Move::Recover { worker }),
+        1 => (0..2u8).prop_map(|worker| Move::Remove { worker }),
+        2 => (0..2u8).prop_map(|worker| Move::Recover { worker }),
         1 => (0..2u8, 500..3_000u16).prop_map(|(worker, tokens)| Move::Resize { worker, tokens }),
         3 => (0..90u8).prop_map(|seconds| Move::Wait { seconds }),
         1 => Just(Move::Restart),
     ];
     proptest::collection::vec(one, 1..120)
+}
+
+fn tokens_of(tokens: u64) -> Capacity {
+    Capacity {
+        tokens: Some(tokens),
+        ..Capacity::default()
+    }
 }
 
 /// Steps at engines, as the surroundings know them from commands alone.
@@ -131,7 +142,12 @@ fn play(story: &mut Story, next_step: &mut u64, one: &Move) {
         Move::Lose { worker } => {
             story.lose(u32::from(worker));
         }
+        Move::Remove { worker } => {
+            let worker = WorkerId(u32::from(worker));
+            story.handle(Event::WorkerRemoved { worker });
+        }
         Move::Recover { worker } => {
+            story.add_worker(u32::from(worker), tokens_of(1_500));
             story.handle(Event::WorkerRecovered {
                 worker: WorkerId(u32::from(worker)),
             });
@@ -160,13 +176,11 @@ fn play(story: &mut Story, next_step: &mut u64, one: &Move) {
 /// After the faults end: workers are back, and each running step finishes.
 fn let_it_end(story: &mut Story) {
     for worker in 0..2 {
+        story.add_worker(worker, tokens_of(4_000));
         story.handle(Event::WorkerRecovered {
             worker: WorkerId(worker),
         });
-        let capacity = Capacity {
-            tokens: Some(4_000),
-            ..Capacity::default()
-        };
+        let capacity = tokens_of(4_000);
         let (worker, engine) = (WorkerId(worker), EngineKind::Vllm);
         story.handle(Event::WorkerCapacityRead {
             worker,

@@ -55,6 +55,7 @@ impl Core {
 
     /// What every event may have made possible or necessary.
     pub(crate) fn settle(&mut self) {
+        self.settle_workers();
         self.settle_restores();
         self.settle_tick();
     }

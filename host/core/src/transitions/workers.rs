@@ -13,7 +13,8 @@ impl Core {
         engine: EngineKind,
         capacity: Capacity,
     ) {
-        if self.state.workers.contains_key(&worker) {
+        if let Some(known) = self.state.workers.get_mut(&worker) {
+            known.leaving = false;
             return self.worker_capacity_read(worker, engine, capacity);
         }
         self.state
@@ -82,13 +83,17 @@ impl Core {
 
     pub(crate) fn worker_removed(&mut self, worker: WorkerId) {
         self.worker_lost(worker, "the worker was removed");
-        let Some(w) = self.state.workers.get(&worker) else {
-            return;
-        };
-        for program in w.programs.clone() {
-            self.unplace(program);
+        if let Some(w) = self.state.workers.get_mut(&worker) {
+            w.leaving = true;
         }
-        self.state.workers.remove(&worker);
+    }
+
+    /// Removed workers go once nothing runs on them any more.
+    pub(crate) fn settle_workers(&mut self) {
+        let gone = |w: &Worker| w.leaving && w.running_steps == 0 && w.programs.is_empty();
+        if self.state.workers.values().any(gone) {
+            self.state.workers.retain(|_, w| !gone(w));
+        }
     }
 
     /// Takes their places from all programs on the worker that run nothing.

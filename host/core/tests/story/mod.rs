@@ -67,7 +67,7 @@ impl Story {
         }
     }
 
-    fn add_worker(&mut self, worker: u32, capacity: Capacity) {
+    pub(crate) fn add_worker(&mut self, worker: u32, capacity: Capacity) {
         self.handle(Event::WorkerAdded {
             worker: WorkerId(worker),
             url: format!("http://engine-{worker}").into(),

@@ -11,8 +11,8 @@ section! {
         listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 8300)), "";
         /// Largest body of a request; a larger one is refused with 413.
         body_bytes_max: u64 = 64 << 20, "bytes", 1024 ..= 4_294_967_296_u64;
-        /// How long a client may take to send the head of a request before it is cut off.
-        header_read_timeout_s: u64 = 10, "seconds", 1 ..= 3600;
+        /// How long a client may take to send the head of a request, and how long a connection may stay without one, before it is closed.
+        header_read_timeout_s: u64 = 120, "seconds", 1 ..= 3600;
         /// How long a client may pause while it sends a request's body before it is refused with 408.
         body_read_timeout_s: u64 = 60, "seconds", 1 ..= 3600;
         /// Open connections at once, waiting steps included; more are not accepted until some close.

@@ -73,10 +73,13 @@ impl Upstream {
         let uri: Uri = address
             .parse()
             .map_err(|e| UpstreamError::Address(format!("{address}: {e}")))?;
+        let mut kept = end_to_end(headers);
+        // Answers are read as they pass, which compressed ones could not be.
+        kept.remove(header::ACCEPT_ENCODING);
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
         *request.uri_mut() = uri;
-        *request.headers_mut() = end_to_end(headers);
+        *request.headers_mut() = kept;
         self.client
             .request(request)
             .await

@@ -63,7 +63,10 @@ async fn entries(app: &App) -> Option<Vec<Value>> {
     };
     let read = app.driver.read(move |view| {
         let workers = view.core.state().workers.values();
-        workers.map(|w| (w.id, entry(w))).collect::<Vec<_>>()
+        workers
+            .filter(|w| !w.leaving)
+            .map(|w| (w.id, entry(w)))
+            .collect::<Vec<_>>()
     });
     let workers = read.await.ok()?;
     Some(
@@ -153,7 +156,8 @@ async fn register(app: &App, url: &str, declared: Declared) -> Response {
     let wanted: Box<str> = url.into();
     let known = app.driver.read(move |view| {
         let workers = &view.core.state().workers;
-        let known = workers.values().find(|w| w.url == wanted).map(|w| w.id);
+        let same = |w: &&Worker| w.url == wanted && !w.leaving;
+        let known = workers.values().find(same).map(|w| w.id);
         (known, workers.len())
     });
     let (worker, added) = match known.await {
@@ -200,8 +204,9 @@ async fn take_out(app: &App, reference: String) -> Response {
     let wanted = reference.clone();
     let found = app.driver.read(move |view| {
         let bare = wanted.trim_end_matches('/');
-        let same =
-            |w: &&Worker| w.id.0.to_string() == wanted || w.url.trim_end_matches('/') == bare;
+        let same = |w: &&Worker| {
+            !w.leaving && (w.id.0.to_string() == wanted || w.url.trim_end_matches('/') == bare)
+        };
         view.core.state().workers.values().find(same).map(|w| w.id)
     });
     let worker = match found.await {
