@@ -7,6 +7,7 @@ pub mod support {
     pub mod client;
     pub mod llama_server;
     pub mod metrics;
+    pub mod policy;
     pub mod process;
     pub mod raw_client;
     pub mod raw_engine;

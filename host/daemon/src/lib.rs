@@ -4,8 +4,11 @@
 //! the gateway and REST talk to it through a handle.
 
 pub mod app;
+pub mod bench;
+pub mod cli;
 pub mod config;
 pub mod daemon;
+pub mod demo;
 pub mod driver;
 pub mod engine_sim;
 pub mod engines;

@@ -1,2 +1,5 @@
 //! The `treadle` binary.
-fn main() {}
+
+fn main() -> std::process::ExitCode {
+    treadle::cli::main()
+}

@@ -16,6 +16,11 @@ pub const NATIVE: &str = "native";
 /// Bindings hold for all jobs until jobs have bindings of their own.
 const ALL_JOBS: &str = "*";
 
+/// The embedded policy as it was built, for those who measure it.
+pub fn default_eviction_module() -> &'static [u8] {
+    DEFAULT_EVICTION
+}
+
 /// Why a policy was not stored or bound.
 #[derive(Debug, thiserror::Error)]
 pub enum ShelfError {

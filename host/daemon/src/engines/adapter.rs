@@ -2,6 +2,7 @@
 
 use crate::gateway::Upstream;
 use bytes::Bytes;
+use http::StatusCode;
 use http_body_util::{BodyExt, Limited};
 use std::time::Duration;
 use treadle_core::Capacity;
@@ -30,7 +31,13 @@ pub async fn read_engine(
     declared: Declared,
 ) -> Result<(EngineKind, Capacity), String> {
     let (kind, reading) = match declared.kind {
-        Some(kind) => (kind, read_as(upstream, url, kind).await),
+        Some(kind) => {
+            let reading = read_as(upstream, url, kind).await;
+            if reading.is_none() {
+                check_health(upstream, url).await?;
+            }
+            (kind, reading)
+        }
         None => detect(upstream, url).await?,
     };
     let mut capacity = reading.map_or_else(Capacity::default, |reading| Capacity {
@@ -55,15 +62,24 @@ async fn detect(
             return Ok((kind, Some(reading)));
         }
     }
-    fetch(upstream, url, "/health")
-        .await
-        .map(|_| (EngineKind::Openai, None))
+    check_health(upstream, url).await?;
+    Ok((EngineKind::Openai, None))
+}
+
+/// Whether an engine can be given work. One that says 5xx loads its model or
+/// has died inside; one without such a page is there, at least.
+pub(super) async fn check_health(upstream: &Upstream, url: &str) -> Result<(), String> {
+    let (status, _) = fetch(upstream, url, "/health").await?;
+    if status.is_server_error() {
+        return Err(format!("it answers /health with {status}"));
+    }
+    Ok(())
 }
 
 async fn read_as(upstream: &Upstream, url: &str, kind: EngineKind) -> Option<EngineReading> {
     let page = async |path: &str| {
-        let (ok, body) = fetch(upstream, url, path).await.ok()?;
-        ok.then_some(body)
+        let (status, body) = fetch(upstream, url, path).await.ok()?;
+        status.is_success().then_some(body)
     };
     match kind {
         EngineKind::Llamacpp => llama_cpp::reading_of_props(&page("/props").await?),
@@ -84,8 +100,10 @@ pub(super) async fn read_load(
     kind: EngineKind,
 ) -> Option<EngineReading> {
     let text = async |path: &str| {
-        let (ok, body) = fetch(upstream, url, path).await.ok()?;
-        ok.then(|| String::from_utf8_lossy(&body).into_owned())
+        let (status, body) = fetch(upstream, url, path).await.ok()?;
+        status
+            .is_success()
+            .then(|| String::from_utf8_lossy(&body).into_owned())
     };
     match kind {
         EngineKind::Llamacpp => {
@@ -101,32 +119,27 @@ pub(super) async fn read_load(
 }
 
 async fn context_of_models(upstream: &Upstream, url: &str) -> Option<u64> {
-    let (ok, body) = fetch(upstream, url, "/v1/models").await.ok()?;
-    let models = ok.then(|| models_of(&body))?;
+    let (status, body) = fetch(upstream, url, "/v1/models").await.ok()?;
+    let models = status.is_success().then(|| models_of(&body))?;
     models
         .iter()
         .filter_map(|model| model.context_tokens_max)
         .min()
 }
 
-/// Whether the answer was a success, and its body. Any answer at all means
-/// that somebody is there.
-pub(super) async fn fetch(
-    upstream: &Upstream,
-    url: &str,
-    path: &str,
-) -> Result<(bool, Bytes), String> {
+/// An answer's status and body, whatever they are.
+async fn fetch(upstream: &Upstream, url: &str, path: &str) -> Result<(StatusCode, Bytes), String> {
     let base = url.trim_end_matches('/');
     let answer = async {
         let response = upstream
             .get(base, path)
             .await
             .map_err(|error| error.to_string())?;
-        let ok = response.status().is_success();
+        let status = response.status();
         let body = Limited::new(response.into_body(), PROBE_BYTES_MAX)
             .collect()
             .await;
-        body.map(|body| (ok, body.to_bytes()))
+        body.map(|body| (status, body.to_bytes()))
             .map_err(|error| error.to_string())
     };
     let patience = PROBE_PATIENCE.as_secs();

@@ -1,7 +1,7 @@
 //! Watching engines: one task each looks whether it answers and what it holds,
 //! and tells the scheduler what changed.
 
-use super::adapter::{Declared, fetch, read_engine, read_load};
+use super::adapter::{Declared, check_health, read_engine, read_load};
 use crate::driver::DriverHandle;
 use crate::gateway::Upstream;
 use std::collections::HashMap;
@@ -83,7 +83,7 @@ impl EngineWatch {
 
     /// What an engine last said of its load.
     pub fn load(&self, worker: WorkerId) -> Option<EngineReading> {
-        self.loads.lock().ok()?.get(&worker).cloned()
+        self.loads.lock().ok()?.get(&worker).copied()
     }
 
     /// Watches an engine no longer.
@@ -155,8 +155,8 @@ impl Look {
             tokio::time::sleep(interval).await;
             // The gateway may have found it dead between two looks.
             self.healthy = self.is_held_healthy().await;
-            match fetch(&self.upstream, &self.url, "/health").await {
-                Ok(_) => self.answered().await,
+            match check_health(&self.upstream, &self.url).await {
+                Ok(()) => self.answered().await,
                 Err(cause) => self.missed(cause),
             }
         }
@@ -169,7 +169,7 @@ impl Look {
                 .state()
                 .workers
                 .get(&worker)
-                .is_some_and(|w| w.is_healthy())
+                .is_some_and(treadle_core::worker::Worker::is_healthy)
         });
         held.await.unwrap_or(false)
     }

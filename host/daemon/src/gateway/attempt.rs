@@ -14,7 +14,9 @@ use axum::http::{HeaderValue, Method, Response, StatusCode, header};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::Instant;
 use treadle_core::{Event, StepTokens};
 use treadle_model::{EngineKind, FinishReason};
 use treadle_wire::{splice_field, usage_of_body};
@@ -38,7 +40,7 @@ pub(super) async fn attempt(
     guard: StepGuard,
 ) -> Outcome {
     let answer = tokio::select! {
-        answer = exchange(call, dispatch) => answer,
+        answer = exchange_within(call, dispatch) => answer,
         cause = aborted(instructions) => Err(cause),
     };
     match answer {
@@ -57,7 +59,22 @@ enum Answer {
     Stream(StreamAnswer),
 }
 
-async fn exchange(call: &Call, dispatch: &Dispatch) -> Result<Answer, Cause> {
+/// The bound holds for the whole of an answer; of a stream for the rest too.
+async fn exchange_within(call: &Call, dispatch: &Dispatch) -> Result<Answer, Cause> {
+    let patience = call.app.response_timeout;
+    let deadline = Instant::now() + patience;
+    tokio::time::timeout_at(deadline, exchange(call, dispatch, deadline))
+        .await
+        .unwrap_or_else(|_| Err(too_slow(patience)))
+}
+
+/// What an engine that takes too long is reported with.
+pub(super) fn too_slow(patience: Duration) -> Cause {
+    let patience_s = patience.as_secs();
+    format!("the engine sent no whole answer within {patience_s} s")
+}
+
+async fn exchange(call: &Call, dispatch: &Dispatch, deadline: Instant) -> Result<Answer, Cause> {
     let response = send(call, dispatch).await?;
     let (parts, body) = response.into_parts();
     if is_passing(parts.status) {
@@ -70,7 +87,12 @@ async fn exchange(call: &Call, dispatch: &Dispatch) -> Result<Answer, Cause> {
     let streams = kind.is_some_and(|kind| kind.starts_with("text/event-stream"));
     if parts.status.is_success() && streams {
         let (first, rest) = first_frame(body).await?;
-        return Ok(Answer::Stream(StreamAnswer { parts, first, rest }));
+        return Ok(Answer::Stream(StreamAnswer {
+            parts,
+            first,
+            rest,
+            deadline,
+        }));
     }
     let body = collect(body, call.app.answer_bytes_max).await?;
     Ok(Answer::Whole(parts, body))
@@ -85,10 +107,9 @@ async fn send(call: &Call, dispatch: &Dispatch) -> Result<Response<Incoming>, Ca
         &call.headers,
         body,
     );
-    let answer = tokio::time::timeout(call.app.response_timeout, request).await;
-    match answer {
-        Ok(Ok(response)) => Ok(response),
-        Ok(Err(error)) => {
+    match request.await {
+        Ok(response) => Ok(response),
+        Err(error) => {
             let cause = error.to_string();
             if matches!(error, UpstreamError::Connect(_)) {
                 // Said first, so that the scheduler does not choose it again.
@@ -99,10 +120,6 @@ async fn send(call: &Call, dispatch: &Dispatch) -> Result<Response<Incoming>, Ca
                 call.app.driver.event(event);
             }
             Err(cause)
-        }
-        Err(_) => {
-            let patience = call.app.response_timeout.as_secs();
-            Err(format!("the engine sent no answer within {patience} s"))
         }
     }
 }

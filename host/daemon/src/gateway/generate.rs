@@ -7,6 +7,7 @@ use super::refusal::{aborted, refused, stopped};
 use super::requests::{Registration, RequestIds};
 use super::stream::Accounting;
 use super::upstream::Upstream;
+use super::withdraw::withdrawable;
 use super::{TokenEstimator, body, error_response};
 use crate::driver::{DriverHandle, Instruction};
 use crate::metrics::Metrics;
@@ -211,7 +212,7 @@ async fn carry(call: Call, arrival: StepArrival) -> Response {
         Some(id) => call.app.requests.register(id),
         None => call.app.requests.register(&step.to_string()),
     };
-    follow(&call, instructions, guard, &registration).await
+    follow(&call, instructions, guard, Arc::new(registration)).await
 }
 
 /// Does what the scheduler says until there is an answer.
@@ -219,7 +220,7 @@ async fn follow(
     call: &Call,
     mut instructions: UnboundedReceiver<Instruction>,
     mut guard: StepGuard,
-    registration: &Registration,
+    registration: Arc<Registration>,
 ) -> Response<Body> {
     loop {
         let instruction = tokio::select! {
@@ -236,7 +237,8 @@ async fn follow(
                     () = registration.withdrawn(), if !answers_aborts => return aborted(call),
                 };
                 match outcome {
-                    Outcome::Answered(response) => return response,
+                    Outcome::Answered(response) if answers_aborts => return response,
+                    Outcome::Answered(response) => return withdrawable(response, registration),
                     Outcome::Failed(unsettled) => guard = unsettled,
                 }
                 call.app.metrics.attempt_failed();

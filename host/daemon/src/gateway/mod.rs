@@ -16,6 +16,7 @@ mod requests;
 mod serve;
 mod stream;
 mod upstream;
+mod withdraw;
 
 pub use estimate::TokenEstimator;
 pub use forward::forward_get;

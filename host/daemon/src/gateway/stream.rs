@@ -3,7 +3,7 @@
 //! A stream that breaks off, or that is no event stream, ends with an error
 //! event and a broken connection, never with a silent end.
 
-use super::attempt::{finish_of, mark};
+use super::attempt::{finish_of, mark, too_slow};
 use super::generate::Call;
 use super::guard::StepGuard;
 use super::upstream::end_to_end;
@@ -17,6 +17,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
+use tokio::time::Sleep;
 use treadle_core::StepTokens;
 use treadle_wire::{ErrorBody, ErrorCode, SseScanner, StreamUsage};
 
@@ -30,6 +31,8 @@ pub(super) struct StreamAnswer {
     pub(super) parts: hyper::http::response::Parts,
     pub(super) first: Bytes,
     pub(super) rest: Incoming,
+    /// When the last of it must be here.
+    pub(super) deadline: tokio::time::Instant,
 }
 
 /// Waits for the first bytes, until which the attempt may be repeated.
@@ -49,6 +52,7 @@ impl StreamAnswer {
     pub(super) fn respond(self, call: &Call, guard: StepGuard) -> Response<Body> {
         let stream = StepStream {
             upstream: Some(self.rest),
+            overdue: Box::pin(tokio::time::sleep_until(self.deadline)),
             pending: VecDeque::new(),
             scanner: SseScanner::default(),
             usage: StreamUsage::new(call.endpoint),
@@ -56,7 +60,7 @@ impl StreamAnswer {
             call: call.accounting(),
             told: None,
             told_tokens: 0,
-            broken: false,
+            end: End::Orderly,
         };
         let mut stream = stream;
         stream.take(self.first);
@@ -76,8 +80,20 @@ pub(super) struct Accounting {
     pub(super) prompt_bytes: u64,
 }
 
+/// How the stream ends once its last bytes are handed over.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum End {
+    /// As the engine's did.
+    Orderly,
+    /// With a broken connection, as soon as what came before is on its way.
+    BrokenAfterFlush,
+    /// With a broken connection.
+    Broken,
+}
+
 struct StepStream {
     upstream: Option<Incoming>,
+    overdue: Pin<Box<Sleep>>,
     pending: VecDeque<Bytes>,
     scanner: SseScanner,
     usage: StreamUsage,
@@ -85,7 +101,7 @@ struct StepStream {
     call: Accounting,
     told: Option<Instant>,
     told_tokens: u64,
-    broken: bool,
+    end: End,
 }
 
 impl StepStream {
@@ -154,13 +170,36 @@ impl StepStream {
 
     fn break_off(&mut self, cause: &str) {
         self.upstream = None;
-        self.broken = true;
+        self.end = End::BrokenAfterFlush;
         self.guard.failed(cause);
         let error = ErrorBody::new(ErrorCode::EngineStreamBroken, cause);
         // A blank line first: the break may lie in the middle of an event.
         let mut event = b"\n\n".to_vec();
         event.extend(error.to_sse_event());
         self.pending.push_back(event.into());
+    }
+}
+
+impl StepStream {
+    fn poll_end(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        match self.end {
+            End::Orderly => Poll::Ready(None),
+            End::BrokenAfterFlush => {
+                // An error drops what the server has not written yet; it
+                // writes when it is made to wait.
+                self.end = End::Broken;
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+            End::Broken => {
+                self.end = End::Orderly;
+                let broken = std::io::Error::other("the engine's stream broke off");
+                Poll::Ready(Some(Err(broken)))
+            }
+        }
     }
 }
 
@@ -177,13 +216,15 @@ impl HttpBody for StepStream {
                 return Poll::Ready(Some(Ok(Frame::data(data))));
             }
             let Some(upstream) = self.upstream.as_mut() else {
-                if std::mem::replace(&mut self.broken, false) {
-                    let broken = std::io::Error::other("the engine's stream broke off");
-                    return Poll::Ready(Some(Err(broken)));
-                }
-                return Poll::Ready(None);
+                return self.poll_end(context);
             };
-            match ready!(Pin::new(upstream).poll_frame(context)) {
+            let Poll::Ready(frame) = Pin::new(upstream).poll_frame(context) else {
+                ready!(self.overdue.as_mut().poll(context));
+                let cause = too_slow(self.call.app.response_timeout);
+                self.break_off(&cause);
+                continue;
+            };
+            match frame {
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
                         self.take(data);

@@ -1,0 +1,48 @@
+//! Why a benchmark gave no figures.
+
+/// Why a benchmark gave no figures.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// A process of the benchmark did not come up.
+    #[error("{what} did not start: {cause}; run `{command}` by hand to see more of what is wrong")]
+    Process {
+        /// Which.
+        what: &'static str,
+        /// What was seen.
+        cause: String,
+        /// Its command line.
+        command: String,
+    },
+    /// The system does not tell what a process has used.
+    #[error("{path} cannot be read: {cause}; the gateway can be measured on Linux only")]
+    Usage {
+        /// The file.
+        path: String,
+        /// What happened.
+        cause: String,
+    },
+    /// Requests failed, so that figures would mean nothing.
+    #[error(
+        "{case}: {count} requests failed, the first with {first}; figures of such a run would mean nothing"
+    )]
+    Requests {
+        /// In which case.
+        case: String,
+        /// How many.
+        count: u64,
+        /// What the first one ended with.
+        first: String,
+    },
+    /// The embedded policy does not load.
+    #[error("the embedded policy does not load: {0}; build it with `make guests`")]
+    Policy(String),
+    /// The workload makes no sense.
+    #[error("{0}")]
+    Workload(#[from] treadle_simulator::workload::WorkloadError),
+    /// The measurement ended early.
+    #[error("the measurement ended early: {0}")]
+    Ended(String),
+    /// The output is closed.
+    #[error("the figures could not be written: {0}")]
+    Output(#[from] std::io::Error),
+}

@@ -1,0 +1,100 @@
+//! `treadle bench`: what the gateway and the core cost, as figures that other
+//! machines and versions can be compared by.
+//!
+//! Engines are simulated and answer at once, so that what is measured is
+//! treadle. Targets are what the project aims at; references are figures of
+//! other routers from their own runs, not from this one.
+
+mod core;
+mod error;
+pub(crate) mod figures;
+mod gateway;
+pub(crate) mod latencies;
+mod machine;
+pub(crate) mod table;
+
+use clap::{Args, Subcommand};
+
+pub use error::BenchError;
+use figures::{Report, print};
+
+/// Measure what the gateway and the core cost.
+#[derive(Args, Clone, Debug)]
+pub struct BenchArgs {
+    /// What to measure; everything unless said.
+    #[command(subcommand)]
+    part: Option<Part>,
+    /// Print one JSON object.
+    #[arg(long, global = true)]
+    json: bool,
+    /// Fewer and shorter cases: to see that it works, not for figures.
+    #[arg(long, global = true)]
+    quick: bool,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum Part {
+    /// CPU time, added latency and memory of the gateway, in processes of their
+    /// own on this machine (Linux alone).
+    Gateway(gateway::GatewayArgs),
+    /// Events a second that the core handles on one thread, and the time that
+    /// policies take for their answers.
+    Core(core::CoreArgs),
+}
+
+impl BenchArgs {
+    /// Measures and prints the figures.
+    pub async fn run(self) -> Result<(), BenchError> {
+        let report = match self.part {
+            Some(Part::Gateway(args)) => args.run(self.quick).await?,
+            Some(Part::Core(args)) => args.run(self.quick).await?,
+            None => {
+                let mut report = Report::new("all");
+                let gateway = gateway::GatewayArgs::default();
+                report.absorb(gateway.run(self.quick).await?);
+                report.absorb(core::CoreArgs::default().run(self.quick).await?);
+                report
+            }
+        };
+        let text = if self.json {
+            report.to_json().to_string()
+        } else {
+            report.to_text()
+        };
+        Ok(print(&text)?)
+    }
+}
+
+/// Says on standard error what is going on.
+fn tell(progress: &str) {
+    use std::io::Write;
+    // Whoever closed it does not want to know.
+    let _ = writeln!(std::io::stderr(), "{progress}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: BenchArgs,
+    }
+
+    #[test]
+    fn flags_stand_before_and_after_the_part() {
+        for line in [
+            "x",
+            "x --json",
+            "x gateway --json --seconds-per-case 2",
+            "x --quick core --programs 100 --seconds 1",
+        ] {
+            let parsed = Line::try_parse_from(line.split(' '));
+            assert!(parsed.is_ok(), "{line}: {:?}", parsed.err());
+        }
+        assert!(Line::try_parse_from(["x", "gateway", "--seconds-per-case", "0"]).is_err());
+        assert!(Line::try_parse_from(["x", "wheels"]).is_err());
+    }
+}

@@ -1,0 +1,185 @@
+//! The client of a running daemon: one request at a time, JSON both ways.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use clap::Args;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Limited};
+use serde_json::Value;
+
+use super::environment;
+use super::error::CliError;
+use crate::gateway::Upstream;
+
+/// Where a daemon listens unless it is told otherwise.
+const DEFAULT_URL: &str = "http://127.0.0.1:8300";
+/// For a connection to come about.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// For a whole answer; an upload is compiled and tried out before it is one.
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(2);
+/// Largest answer.
+const ANSWER_BYTES_MAX: usize = 256 << 20;
+
+/// Which daemon to ask, and how to show what it says.
+#[derive(Args, Clone, Debug)]
+pub(super) struct Remote {
+    /// Base URL of the daemon.
+    #[arg(long, env = environment::URL, default_value = DEFAULT_URL, value_parser = base_url, global = true, value_name = "URL")]
+    pub(super) url: String,
+    /// Print JSON.
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+}
+
+impl Remote {
+    /// The client for it.
+    pub(super) fn client(&self) -> Client {
+        Client {
+            upstream: Upstream::new(CONNECT_TIMEOUT),
+            url: self.url.clone(),
+        }
+    }
+}
+
+/// Checks a base URL and takes the slash at its end away.
+fn base_url(text: &str) -> Result<String, String> {
+    let is_base = |uri: &Uri| uri.scheme_str() == Some("http") && uri.query().is_none();
+    match text.parse::<Uri>() {
+        Ok(uri) if is_base(&uri) => Ok(text.trim_end_matches('/').to_owned()),
+        _ => Err("write it as http://host:port".to_owned()),
+    }
+}
+
+/// A text as a part of a path or query.
+pub(super) fn escaped(text: &str) -> String {
+    let escape = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+            char::from(byte).to_string()
+        }
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(escape).collect()
+}
+
+/// A client of one daemon.
+pub(super) struct Client {
+    upstream: Upstream,
+    url: String,
+}
+
+impl Client {
+    /// Asks for something.
+    pub(super) async fn get(&self, path: &str) -> Result<Value, CliError> {
+        successful(self.send(Method::GET, path, Bytes::new()).await?)
+    }
+
+    /// Sends a command.
+    pub(super) async fn command(
+        &self,
+        method: Method,
+        path: &str,
+        body: &Value,
+    ) -> Result<Value, CliError> {
+        successful(self.send(method, path, body.to_string().into()).await?)
+    }
+
+    /// Sends a file.
+    pub(super) async fn upload(&self, path: &str, bytes: Bytes) -> Result<Value, CliError> {
+        successful(self.send(Method::POST, path, bytes).await?)
+    }
+
+    /// One request, whatever the status of its answer.
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<(StatusCode, Value), CliError> {
+        let mut headers = HeaderMap::new();
+        let json = HeaderValue::from_static("application/json");
+        headers.insert(header::ACCEPT, json);
+        let answer = tokio::time::timeout(ANSWER_TIMEOUT, self.read(method, path, &headers, body));
+        answer.await.unwrap_or_else(|_| {
+            Err(CliError::Slow {
+                url: self.url.clone(),
+                seconds: ANSWER_TIMEOUT.as_secs(),
+            })
+        })
+    }
+
+    async fn read(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Result<(StatusCode, Value), CliError> {
+        let sent = self.upstream.send(method, &self.url, path, headers, body);
+        let answer = sent.await.map_err(|error| self.unreachable(&error))?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect();
+        let body = body
+            .await
+            .map_err(|error| self.unreachable(&*error))?
+            .to_bytes();
+        let value = serde_json::from_slice(&body).map_err(|_| CliError::Foreign {
+            url: self.url.clone(),
+            what: format!("status {} and no JSON", status.as_u16()),
+        })?;
+        Ok((status, value))
+    }
+
+    fn unreachable(&self, error: &dyn std::error::Error) -> CliError {
+        let text = error.to_string();
+        // What comes first tells which layers the error went through.
+        let cause = text.rsplit(": ").next().unwrap_or(&text);
+        CliError::Unreachable {
+            url: self.url.clone(),
+            cause: cause.to_owned(),
+        }
+    }
+}
+
+/// The body of a success, or what the daemon says is wrong.
+fn successful((status, body): (StatusCode, Value)) -> Result<Value, CliError> {
+    if status.is_success() {
+        return Ok(body);
+    }
+    let text = |at: &str| body.pointer(at).and_then(Value::as_str);
+    let status = status.as_u16();
+    Err(CliError::Refused {
+        code: text("/error/code").map_or_else(|| status.to_string(), str::to_owned),
+        message: text("/error/message").map_or_else(|| body.to_string(), str::to_owned),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_base_url_has_a_scheme_and_no_slash_at_its_end() {
+        assert_eq!(base_url("http://a:1/").as_deref(), Ok("http://a:1"));
+        for bad in ["a:1", "https://a:1", "http://a:1?x", "", "http://"] {
+            assert!(base_url(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn names_survive_the_way_through_a_path() {
+        assert_eq!(escaped("task/7 ü?"), "task%2F7%20%C3%BC%3F");
+        assert_eq!(escaped("a-b_c.d~9"), "a-b_c.d~9");
+    }
+
+    #[test]
+    fn refusals_keep_their_code_and_their_words() {
+        let body = json!({"error": {"code": "program_unknown", "message": "no program"}});
+        let error = successful((StatusCode::NOT_FOUND, body)).expect_err("a refusal");
+        assert_eq!(error.to_string(), "no program [program_unknown]");
+        let error = successful((StatusCode::BAD_GATEWAY, json!({}))).expect_err("a refusal");
+        assert_eq!(error.to_string(), "{} [502]");
+    }
+}

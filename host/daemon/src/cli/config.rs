@@ -1,0 +1,48 @@
+//! `treadle config`: what the configuration is, and what it can be.
+
+use clap::{Args, Subcommand};
+
+use super::error::CliError;
+use super::output::{say, say_json};
+use super::settings::Settings;
+use crate::config::reference_markdown;
+
+/// Arguments of `treadle config`.
+#[derive(Args, Clone, Debug)]
+pub(super) struct ConfigArgs {
+    #[command(subcommand)]
+    command: ConfigCommand,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum ConfigCommand {
+    /// Print the configuration that holds, as TOML.
+    Show {
+        #[command(flatten)]
+        settings: Settings,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the reference of all keys, as Markdown.
+    Docs,
+}
+
+impl ConfigArgs {
+    /// Prints it.
+    pub(super) fn run(self) -> Result<(), CliError> {
+        let (settings, json) = match self.command {
+            ConfigCommand::Docs => return say(&reference_markdown()),
+            ConfigCommand::Show { settings, json } => (settings, json),
+        };
+        let config = settings.load(Vec::new())?;
+        let unwritable = |error: &dyn std::fmt::Display| {
+            CliError::Failed(format!("the configuration can't be written: {error}"))
+        };
+        if json {
+            say_json(&serde_json::to_value(&config).map_err(|error| unwritable(&error))?)
+        } else {
+            say(&toml::to_string(&config).map_err(|error| unwritable(&error))?)
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The command line `treadle`.
+//!
+//! One file per command. A command that fails prints one line, what is wrong
+//! and the remedy, and ends with exit code 1, or 2 if it was called wrongly.
+
+mod client;
+mod config;
+mod environment;
+mod error;
+mod events;
+mod logs;
+mod output;
+mod plugin;
+mod plugin_check;
+mod programs;
+mod progress;
+mod replay;
+mod serve;
+mod settings;
+mod status;
+mod up;
+mod workers;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::bench::BenchArgs;
+use crate::config::LoggingConfig;
+use crate::demo::DemoArgs;
+use crate::engine_sim::EngineSimArgs;
+use error::CliError;
+
+/// A control plane between RL jobs and LLM inference engines.
+#[derive(Parser, Clone, Debug)]
+#[command(name = "treadle", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum Command {
+    /// Serve programs with inference engines.
+    Serve(serve::ServeArgs),
+    /// Serve programs with simulated engines, to try things out.
+    Up(up::UpArgs),
+    /// Compare plain routing, sticky routing and treadle on simulated engines.
+    Demo(Box<DemoArgs>),
+    /// Serve a simulated inference engine over HTTP.
+    EngineSim(EngineSimArgs),
+    /// Show whether a daemon and its engines are well.
+    Status(status::StatusArgs),
+    /// Show programs, their steps, and the decisions about them.
+    Programs(programs::ProgramsArgs),
+    /// List, add and remove engines.
+    Workers(workers::WorkersArgs),
+    /// Show the journal.
+    Events(events::EventsArgs),
+    /// Check, upload and bind policies.
+    Plugin(plugin::PluginArgs),
+    /// Show the configuration, or the reference of its keys.
+    Config(config::ConfigArgs),
+    /// Replay the journal of a store file and print a checksum of the state.
+    Replay(replay::ReplayArgs),
+    /// Measure what the gateway and the core cost.
+    Bench(BenchArgs),
+    /// Print a completion script for a shell.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+}
+
+/// The command line, for those who describe it.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Reads the arguments of the process and does what they say.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(cause) => {
+            let what = "no threads can be started";
+            return ended(Err(CliError::System { what, cause }));
+        }
+    };
+    let result = runtime.block_on(cli.command.run());
+    // What still runs in the background has nobody left to report to.
+    runtime.shutdown_background();
+    ended(result)
+}
+
+fn ended(result: Result<(), CliError>) -> ExitCode {
+    let Err(error) = result else {
+        return ExitCode::SUCCESS;
+    };
+    if !error.is_silent() {
+        // Nothing can be told to somebody who has closed this one as well.
+        let _ = writeln!(std::io::stderr(), "error: {error}");
+    }
+    error.exit_code()
+}
+
+impl Command {
+    async fn run(self) -> Result<(), CliError> {
+        match self {
+            Self::Serve(args) => args.run().await,
+            Self::Up(args) => args.run().await,
+            Self::Demo(args) => Ok(args.run().await?),
+            Self::EngineSim(args) => {
+                logs::start(&LoggingConfig::default())?;
+                Ok(args.run().await?)
+            }
+            Self::Status(args) => args.run().await,
+            Self::Programs(args) => args.run().await,
+            Self::Workers(args) => args.run().await,
+            Self::Events(args) => args.run().await,
+            Self::Plugin(args) => args.run().await,
+            Self::Config(args) => args.run(),
+            Self::Replay(args) => args.run().await,
+            Self::Bench(args) => Ok(args.run().await?),
+            Self::Completions { shell } => completions(shell),
+        }
+    }
+}
+
+fn completions(shell: Shell) -> Result<(), CliError> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command(), "treadle", &mut script);
+    output::say(&String::from_utf8_lossy(&script))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_makes_sense() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn flags_may_stand_before_and_after_a_subcommand() {
+        for line in [
+            "treadle programs --json release p",
+            "treadle programs release p --url http://a:1 --json",
+            "treadle programs p --steps -n 5",
+            "treadle programs -- release",
+            "treadle workers",
+            "treadle workers add http://e:1 --kind vllm --capacity-tokens 10",
+            "treadle events tail --follow --program p --after 5 -n 3",
+            "treadle plugin bind lru --config-json {}",
+            "treadle plugin check file --offline --json",
+            "treadle serve --engine http://a:1,http://b:1 --engine http://c:1 --set server.listen=[::]:1",
+            "treadle up --engines 3 --listen 127.0.0.1:0 --kv-tokens 5000 --time-scale 20",
+            "treadle replay --store x --until 5 --from-start",
+            "treadle bench --quick --json",
+            "treadle demo --simulate --json",
+        ] {
+            let parsed = Cli::try_parse_from(line.split(' '));
+            assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for line in [
+            "treadle",
+            "treadle programs --steps",
+            "treadle programs p --steps --decisions",
+            "treadle programs p --all",
+            "treadle up --engines 0",
+            "treadle status --url localhost:8300",
+            "treadle plugin bind p --config-json []",
+            "treadle workers add http://e:1 --kind tgi",
+            "treadle events",
+        ] {
+            assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
+        }
+    }
+}

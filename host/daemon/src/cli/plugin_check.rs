@@ -1,0 +1,263 @@
+//! `treadle plugin check`: every check of an upload, here and by a daemon.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use clap::Args;
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+use treadle_policy_runtime::{Inspection, PolicyEngine, UploadRefusal};
+
+use super::client::Client;
+use super::error::CliError;
+use super::output::{Column, fields, plain, say, say_json};
+use super::plugin::read;
+use super::progress;
+use super::settings::Settings;
+
+/// A check: its name, and the codes of the refusals that it ends in.
+type Check = (&'static str, &'static [&'static str]);
+
+/// The checks in their order.
+const CHECKS: &[Check] = &[
+    ("size", &["empty", "too-large"]),
+    (
+        "WebAssembly",
+        &[
+            "not-wasm",
+            "truncated",
+            "invalid-wasm",
+            "function-too-large",
+        ],
+    ),
+    ("component", &["no-wit", "not-a-component", "no-code"]),
+    ("imports", &["forbidden-import"]),
+    ("packages", &["mixed-versions", "foreign-package"]),
+    ("world", &["world-mismatch", "wrong-world"]),
+    ("compilation", &["compile-failed"]),
+    ("start", &["config-refused"]),
+    ("description", &["bad-description"]),
+    (
+        "trial run",
+        &[
+            "too-slow",
+            "smoke-timeout",
+            "smoke-trap",
+            "smoke-memory",
+            "smoke-stack",
+            "smoke-bad-output",
+            "smoke-policy-error",
+            "smoke-bad-input",
+        ],
+    ),
+];
+const REFUSAL: &[Column] = &[
+    ("  code", "/code"),
+    ("  what", "/what"),
+    ("  where", "/where"),
+    ("  remedy", "/remedy"),
+];
+
+/// Arguments of `treadle plugin check`.
+#[derive(Args, Clone, Debug)]
+pub(super) struct CheckArgs {
+    /// The WebAssembly component, or a core module with embedded WIT.
+    file: PathBuf,
+    /// Check here alone; otherwise a daemon that answers is asked too, because
+    /// its limits and its machine count for `push`.
+    #[arg(long)]
+    offline: bool,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// What a daemon said.
+enum Remark {
+    NotAsked,
+    Unreachable(String),
+    Accepts,
+    Refuses(String),
+}
+
+impl CheckArgs {
+    /// Prints each check's result; fails if one refuses.
+    pub(super) async fn run(self, client: &Client, json: bool) -> Result<(), CliError> {
+        let bytes = read(&self.file)?;
+        let engine = PolicyEngine::new(self.settings.load(Vec::new())?.plugins.limits())?;
+        let spinner = progress::spinner(format!("checking {}", self.file.display()));
+        let upload = bytes.clone();
+        let inspected = tokio::task::spawn_blocking(move || engine.inspect(&upload)).await;
+        let inspected = inspected
+            .map_err(|error| CliError::Failed(format!("the checks ended early: {error}")))?;
+        let remark = if self.offline {
+            Remark::NotAsked
+        } else {
+            ask(client, bytes).await?
+        };
+        spinner.finish_and_clear();
+        if json {
+            say_json(&report_json(&inspected, &remark))?;
+        } else {
+            say(&report(&inspected, &remark))?;
+        }
+        match (&inspected, &remark) {
+            (Err(refusal), _) => Err(self.refused(&refusal.remedy)),
+            (_, Remark::Refuses(_)) => Err(self.refused("the daemon has other limits than these")),
+            _ => Ok(()),
+        }
+    }
+
+    fn refused(&self, remedy: &str) -> CliError {
+        CliError::Failed(format!("{} is refused; {remedy}", self.file.display()))
+    }
+}
+
+/// A daemon that does not answer is no fault of the policy.
+async fn ask(client: &Client, bytes: Bytes) -> Result<Remark, CliError> {
+    let answer = client.send(Method::POST, "/v1/plugins/check", bytes).await;
+    match answer {
+        Ok((StatusCode::OK, _)) => Ok(Remark::Accepts),
+        Ok((_, body)) => Ok(Remark::Refuses(plain(&body["error"]["message"]))),
+        Err(CliError::Unreachable { url, cause }) => {
+            Ok(Remark::Unreachable(format!("{url}: {cause}")))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Index of the check that a refusal comes from.
+fn check_of(refusal: &UploadRefusal) -> Option<usize> {
+    // A policy that fails before it was ever asked fails at its start.
+    let is_start = refusal.code.starts_with("smoke-") && refusal.place.starts_with("starting");
+    CHECKS.iter().position(|(name, codes)| {
+        if is_start {
+            *name == "start"
+        } else {
+            codes.contains(&refusal.code)
+        }
+    })
+}
+
+/// Name and result of each check: passed, refused, or not reached.
+fn results(
+    inspected: &Result<Inspection, UploadRefusal>,
+) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let failed = match inspected {
+        Ok(_) => CHECKS.len(),
+        Err(refusal) => check_of(refusal).unwrap_or(0),
+    };
+    let names = CHECKS.iter().enumerate();
+    names.map(move |(index, (name, _))| match index.cmp(&failed) {
+        std::cmp::Ordering::Less => (*name, "passed"),
+        std::cmp::Ordering::Equal => (*name, "refused"),
+        std::cmp::Ordering::Greater => (*name, "not reached"),
+    })
+}
+
+fn report(inspected: &Result<Inspection, UploadRefusal>, remark: &Remark) -> String {
+    let mut text = String::new();
+    // Writing to a string can't fail.
+    for (name, result) in results(inspected) {
+        let _ = write!(text, "{name:<12}  {result}");
+        match (result, inspected) {
+            ("passed", Ok(inspection)) => text.push_str(&detail(name, inspection)),
+            ("refused", Err(refusal)) => {
+                let refusal = serde_json::to_value(refusal).unwrap_or_default();
+                text.push('\n');
+                text.push_str(fields(REFUSAL, &refusal).trim_end());
+            }
+            _ => {}
+        }
+        text.push('\n');
+    }
+    let said = match remark {
+        Remark::NotAsked => return text,
+        Remark::Unreachable(why) => {
+            format!("not asked, for none answers at {why}; --offline leaves it out")
+        }
+        Remark::Accepts => "accepts it too".to_owned(),
+        Remark::Refuses(message) => format!("refuses it: {message}"),
+    };
+    let _ = writeln!(text, "{:<12}  {said}", "daemon");
+    text
+}
+
+/// What is worth knowing about a check that passed.
+fn detail(check: &str, inspection: &Inspection) -> String {
+    let detail = match check {
+        "WebAssembly" => format!("sha256 {}", inspection.digest),
+        "imports" => inspection.imports.join(", "),
+        "world" => inspection.world.clone(),
+        "compilation" => format!("{} ms", inspection.compile_ms),
+        "description" => format!("{}@{}", inspection.name, inspection.version),
+        "trial run" => {
+            let slowest = inspection.smoke.iter().max_by_key(|timing| timing.best_ns);
+            slowest.map_or_else(String::new, |timing| {
+                let us = timing.best_ns as f64 / 1e3;
+                format!(
+                    "slowest: {} of {} rows in {us:.1} us",
+                    timing.call, timing.rows
+                )
+            })
+        }
+        _ => String::new(),
+    };
+    if detail.is_empty() {
+        detail
+    } else {
+        format!("  {detail}")
+    }
+}
+
+fn report_json(inspected: &Result<Inspection, UploadRefusal>, remark: &Remark) -> Value {
+    let checks: Vec<Value> = results(inspected)
+        .map(|(check, result)| json!({"check": check, "result": result}))
+        .collect();
+    let daemon = match remark {
+        Remark::NotAsked => Value::Null,
+        Remark::Unreachable(why) => json!({"result": "unreachable", "message": why}),
+        Remark::Accepts => json!({"result": "accepted"}),
+        Remark::Refuses(message) => json!({"result": "refused", "message": message}),
+    };
+    json!({
+        "accepted": inspected.is_ok() && !matches!(remark, Remark::Refuses(_)),
+        "checks": checks,
+        "inspection": inspected.as_ref().ok(),
+        "refusal": inspected.as_ref().err(),
+        "daemon": daemon,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(code: &'static str, place: &str) -> UploadRefusal {
+        UploadRefusal {
+            code,
+            what: "what".into(),
+            place: place.into(),
+            remedy: "remedy".into(),
+        }
+    }
+
+    #[test]
+    fn a_refusal_stands_at_its_check() {
+        let inspected = Err(refusal("forbidden-import", "import wasi:io"));
+        let results: Vec<_> = results(&inspected).collect();
+        assert_eq!(results[2], ("component", "passed"));
+        assert_eq!(results[3], ("imports", "refused"));
+        assert_eq!(results[4], ("packages", "not reached"));
+        let text = report(&inspected, &Remark::NotAsked);
+        assert!(text.contains("  where   import wasi:io\n"), "{text}");
+        assert!(text.contains("  remedy  remedy\n"), "{text}");
+    }
+
+    #[test]
+    fn the_same_fault_is_told_apart_by_when_it_came() {
+        let at = |place| check_of(&refusal("smoke-trap", place)).map(|index| CHECKS[index].0);
+        assert_eq!(at("starting, describe and configure"), Some("start"));
+        assert_eq!(at("call weigh with 100 generated rows"), Some("trial run"));
+    }
+}

@@ -1,0 +1,193 @@
+//! `treadle programs`: the agent programs and what became of them.
+
+use clap::{Args, Subcommand};
+use http::Method;
+use serde_json::{Value, json};
+
+use super::client::{Client, Remote, escaped};
+use super::error::CliError;
+use super::output::{Column, fields, say, say_json, say_table};
+
+const LIVE: &[Column] = &[
+    ("PROGRAM", "/program_id"),
+    ("JOB", "/job"),
+    ("STATUS", "/state"),
+    ("PHASE", "/status"),
+    ("STEPS", "/step_count"),
+    ("CONTEXT TOKENS", "/context_len"),
+    ("PAUSES", "/pauses"),
+    ("WORKER", "/backend"),
+];
+const STORED: &[Column] = &[
+    ("PROGRAM", "/program_id"),
+    ("JOB", "/job"),
+    ("STATUS", "/status"),
+    ("PHASE", "/phase"),
+    ("STEPS", "/steps"),
+    ("CONTEXT TOKENS", "/context_tokens"),
+    ("WORKER", "/worker"),
+    ("UPDATED (UTC)", "/updated_at_us"),
+];
+const ONE: &[Column] = &[
+    ("program", "/program_id"),
+    ("job", "/job"),
+    ("status", "/status"),
+    ("phase", "/phase"),
+    ("worker", "/worker"),
+    ("steps", "/steps"),
+    ("context tokens", "/context_tokens"),
+    ("tokens in all", "/tokens_total"),
+    ("created (UTC)", "/created_at_us"),
+    ("updated (UTC)", "/updated_at_us"),
+    ("ended", "/ended"),
+];
+const STEPS: &[Column] = &[
+    ("STEP", "/step"),
+    ("OUTCOME", "/outcome"),
+    ("WORKER", "/worker"),
+    ("ARRIVED (UTC)", "/arrived_at_us"),
+    ("WAITED S", "/waited_us"),
+    ("PROMPT", "/prompt_tokens"),
+    ("CACHED", "/cached_tokens"),
+    ("OUTPUT", "/output_tokens"),
+    ("CAUSE", "/cause"),
+];
+const DECISIONS: &[Column] = &[
+    ("EVENT", "/seq"),
+    ("TIME (UTC)", "/at_us"),
+    ("DECISION", "/kind"),
+    ("BECAUSE", "/why/because"),
+    ("WORKER", "/worker"),
+    ("NEEDS", "/why/need_tokens"),
+    ("USED", "/why/used_tokens"),
+    ("CAPACITY", "/why/capacity_tokens"),
+    ("SCORE", "/why/score"),
+    ("POLICY", "/policy"),
+];
+
+/// Arguments of `treadle programs`.
+#[derive(Args, Clone, Debug)]
+pub(super) struct ProgramsArgs {
+    #[command(flatten)]
+    remote: Remote,
+    #[command(subcommand)]
+    command: Option<ProgramsCommand>,
+    /// A program to look at; without it, all live ones.
+    key: Option<String>,
+    /// The program's steps.
+    #[arg(long, requires = "key")]
+    steps: bool,
+    /// Why the program was placed, paused and resumed; with --json, what else
+    /// could have been chosen.
+    #[arg(long, requires = "key", conflicts_with = "steps")]
+    decisions: bool,
+    /// Those that have ended too, newest first.
+    #[arg(long, conflicts_with = "key")]
+    all: bool,
+    /// Rows at most.
+    #[arg(short = 'n', long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    limit: u32,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum ProgramsCommand {
+    /// Say that a program is over, so that its place is free.
+    Release {
+        /// The program.
+        key: String,
+    },
+}
+
+impl ProgramsArgs {
+    /// Asks the daemon and shows what it says.
+    pub(super) async fn run(self) -> Result<(), CliError> {
+        let (client, json) = (self.remote.client(), self.remote.json);
+        match (self.command, self.key) {
+            (Some(ProgramsCommand::Release { key }), None) => release(&client, &key, json).await,
+            (Some(_), Some(key)) => Err(CliError::Usage(format!(
+                "`{key}` stands before `release`; write `treadle programs release KEY`"
+            ))),
+            (None, None) if self.all => {
+                let path = format!("/v1/programs?limit={}", self.limit);
+                let listing = Listing("programs", STORED, "no program was ever seen");
+                listing.show(&client, &path, json).await
+            }
+            (None, None) => live(&client, self.limit, json).await,
+            (None, Some(key)) => {
+                let path = format!("/v1/programs/{}", escaped(&key));
+                // An unknown program has no steps and no decisions either.
+                let program = client.get(&path).await?;
+                let limit = self.limit;
+                if self.steps {
+                    let path = format!("{path}/steps?limit={limit}");
+                    let listing = Listing("steps", STEPS, "the program has no step yet");
+                    listing.show(&client, &path, json).await
+                } else if self.decisions {
+                    let path = format!("{path}/decisions?limit={limit}");
+                    let empty = "no decision about the program is kept";
+                    let listing = Listing("decisions", DECISIONS, empty);
+                    listing.show(&client, &path, json).await
+                } else if json {
+                    say_json(&program)
+                } else {
+                    say(&fields(ONE, &program))
+                }
+            }
+        }
+    }
+}
+
+/// A list within an answer: its field, its columns, and what an empty one means.
+struct Listing(&'static str, &'static [Column], &'static str);
+
+impl Listing {
+    async fn show(&self, client: &Client, path: &str, json: bool) -> Result<(), CliError> {
+        let answer = client.get(path).await?;
+        if json {
+            return say_json(&answer);
+        }
+        let rows = answer[self.0].as_array().cloned().unwrap_or_default();
+        say_table(self.1, &rows, self.2)
+    }
+}
+
+async fn live(client: &Client, limit: u32, json: bool) -> Result<(), CliError> {
+    let answer = client.get("/programs").await?;
+    if json {
+        return say_json(&answer);
+    }
+    let Value::Object(programs) = answer else {
+        return say_table(LIVE, &[], "no program is live");
+    };
+    let (total, limit) = (programs.len(), limit as usize);
+    let rows: Vec<Value> = programs
+        .into_iter()
+        .take(limit)
+        .map(|(key, mut program)| {
+            program["program_id"] = Value::String(key);
+            program
+        })
+        .collect();
+    say_table(LIVE, &rows, "no program is live")?;
+    if total > limit {
+        say(&format!("{} more; --limit shows more", total - limit))?;
+    }
+    Ok(())
+}
+
+async fn release(client: &Client, key: &str, json: bool) -> Result<(), CliError> {
+    let body = json!({"program_id": key});
+    let answer = client
+        .command(Method::POST, "/programs/release", &body)
+        .await?;
+    if answer["released"] != Value::Bool(true) {
+        return Err(CliError::Failed(format!(
+            "no program `{key}` is live; `treadle programs` lists those that are"
+        )));
+    }
+    if json {
+        say_json(&answer)
+    } else {
+        say(&format!("released {key}"))
+    }
+}

@@ -1,0 +1,124 @@
+//! `treadle replay`: the journal of a store file folded again.
+//!
+//! Two replays of one journal end in the same state, bit for bit; the checksum
+//! shows it.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::json;
+use treadle_core::State;
+use treadle_store::Location;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::error::CliError;
+use super::output::{Column, fields, say, say_json};
+use super::progress;
+use super::settings::Settings;
+use crate::recovery::{Extent, Recovered, replay};
+
+const REPORT: &[Column] = &[
+    ("events replayed", "/events_replayed"),
+    ("after event", "/after_seq"),
+    ("up to event", "/until_seq"),
+    ("live programs", "/programs"),
+    ("workers", "/workers"),
+    ("checksum (xxh3-128)", "/checksum"),
+];
+
+/// Arguments of `treadle replay`.
+#[derive(Args, Clone, Debug)]
+pub(super) struct ReplayArgs {
+    #[command(flatten)]
+    settings: Settings,
+    /// The store file; `store.path` unless given.
+    #[arg(long, value_name = "PATH")]
+    store: Option<PathBuf>,
+    /// Last event to replay; the end of the journal unless given.
+    #[arg(long, value_name = "SEQ")]
+    until: Option<u64>,
+    /// Begin with the first event instead of the latest snapshot.
+    #[arg(long)]
+    from_start: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl ReplayArgs {
+    /// Replays and prints what it came to.
+    pub(super) async fn run(self) -> Result<(), CliError> {
+        let config = self.settings.load(Vec::new())?;
+        let path = match (&self.store, config.store.location()) {
+            (Some(path), _) => path.clone(),
+            (None, Location::File(path)) => path,
+            (None, Location::Memory) => {
+                let text =
+                    "`store.path` is `memory`, which nothing stays in; name a file with --store";
+                return Err(CliError::Usage(text.into()));
+            }
+        };
+        // Opening a store creates it.
+        std::fs::metadata(&path).map_err(|cause| CliError::File {
+            path: path.clone(),
+            cause,
+        })?;
+        let store = treadle_store::open(&Location::File(path)).await?;
+        let last = store.last_seq().await?;
+        let until = self.until.unwrap_or(last);
+        if until > last {
+            return Err(CliError::Usage(format!(
+                "--until is {until}, but the journal ends at event {last}; give at most that"
+            )));
+        }
+        let extent = Extent {
+            until: Some(until),
+            from_start: self.from_start,
+        };
+        let bar = progress::bar(until, "replaying");
+        let mut progress = |seq| bar.set_position(seq);
+        let replayed = replay(&*store, config.core(), extent, &mut progress).await;
+        bar.finish_and_clear();
+        store.close().await?;
+        self.show(&replayed?)
+    }
+
+    fn show(&self, replayed: &Recovered) -> Result<(), CliError> {
+        let state = replayed.core.state();
+        let report = json!({
+            "events_replayed": replayed.seq - replayed.snapshot_seq,
+            "after_seq": replayed.snapshot_seq,
+            "until_seq": replayed.seq,
+            "programs": state.programs.len(),
+            "workers": state.workers.len(),
+            "checksum": checksum(state)?,
+        });
+        if self.json {
+            say_json(&report)
+        } else {
+            say(&fields(REPORT, &report))
+        }
+    }
+}
+
+/// Checksum of a state as a snapshot would hold it.
+fn checksum(state: &State) -> Result<String, CliError> {
+    let mut hash = Hash(Xxh3::new());
+    serde_json::to_writer(&mut hash, state)
+        .map_err(|error| CliError::Failed(format!("the state can't be written: {error}")))?;
+    Ok(format!("{:032x}", hash.0.digest128()))
+}
+
+/// A hash to write to: states can be larger than one wants to hold twice.
+struct Hash(Xxh3);
+
+impl std::io::Write for Hash {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

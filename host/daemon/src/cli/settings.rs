@@ -1,0 +1,27 @@
+//! The flags that name a configuration.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::environment;
+use crate::config::{Config, ConfigError};
+
+/// Where values of the configuration come from, beside the environment.
+#[derive(Args, Clone, Debug, Default)]
+pub(super) struct Settings {
+    /// Configuration file (TOML); `treadle config docs` lists its keys.
+    #[arg(long, env = environment::CONFIG, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// A value of the configuration; can be given several times.
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
+    sets: Vec<String>,
+}
+
+impl Settings {
+    /// The configuration; `flags` are assignments that go before all others.
+    pub(super) fn load(&self, flags: Vec<String>) -> Result<Config, ConfigError> {
+        let sets: Vec<String> = self.sets.iter().cloned().chain(flags).collect();
+        Config::load(self.config.as_deref(), environment::all(), &sets)
+    }
+}

@@ -1,0 +1,81 @@
+//! What came of the workload under one scheduler.
+
+use super::tally::Measured;
+use treadle_core::Mode;
+
+/// The schedulers in the order in which they run.
+pub(super) const ARMS: [Arm; 3] = [
+    Arm {
+        mode: Mode::LeastLoad,
+        name: "least-load",
+        key: "least_load",
+    },
+    Arm {
+        mode: Mode::Sticky,
+        name: "sticky",
+        key: "sticky",
+    },
+    Arm {
+        mode: Mode::ProgramAware,
+        name: "treadle",
+        key: "treadle",
+    },
+];
+
+/// One scheduler.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Arm {
+    pub(super) mode: Mode,
+    /// For people.
+    pub(super) name: &'static str,
+    /// In names of figures.
+    pub(super) key: &'static str,
+}
+
+/// What came of the workload under one scheduler. Times are scaled.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Outcome {
+    pub(super) arm: Arm,
+    pub(super) steps_per_min: f64,
+    pub(super) step_p50_s: f64,
+    pub(super) step_p95_s: f64,
+    pub(super) step_p99_s: f64,
+    /// Share of prompt tokens found in caches.
+    pub(super) hit_rate: f64,
+    pub(super) failures: u64,
+    pub(super) first_failure: Option<String>,
+    /// Since the beginning, warm-up included.
+    pub(super) pauses: u64,
+    /// The same, where it is counted.
+    pub(super) restores: Option<u64>,
+    /// Restores on another engine.
+    pub(super) moves: u64,
+    /// 99th percentile of how much the agents overslept, in real milliseconds;
+    /// in virtual time nobody does.
+    pub(super) lag_p99_ms: Option<f64>,
+}
+
+impl Outcome {
+    /// From what agents saw over HTTP in a window of so many minutes.
+    pub(super) fn over_http(
+        arm: Arm,
+        mut seen: Measured,
+        minutes: f64,
+        counters: treadle_core::state::Counters,
+    ) -> Self {
+        Self {
+            arm,
+            steps_per_min: seen.steps as f64 / minutes,
+            step_p50_s: seen.latencies.percentile(0.50).as_secs_f64(),
+            step_p95_s: seen.latencies.percentile(0.95).as_secs_f64(),
+            step_p99_s: seen.latencies.percentile(0.99).as_secs_f64(),
+            hit_rate: seen.prompt.cached as f64 / seen.prompt.all.max(1) as f64,
+            failures: seen.failures,
+            first_failure: seen.first_failure,
+            pauses: counters.pauses,
+            restores: Some(counters.restores),
+            moves: counters.moves,
+            lag_p99_ms: Some(seen.lag.percentile_ms(0.99)),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The demo in small.
+
+use super::outcome::Outcome;
+use super::*;
+use clap::Parser;
+use serde_json::Value;
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    args: DemoArgs,
+}
+
+fn plan(line: &str) -> Result<Plan, DemoError> {
+    Plan::new(&Line::try_parse_from(line.split(' ')).unwrap().args)
+}
+
+fn json(plan: &Plan, outcomes: &[Outcome]) -> Value {
+    summary::report(plan, outcomes).to_json()
+}
+
+#[test]
+fn options_without_sense_are_refused_by_name() {
+    for (line, name) in [
+        ("x --minutes 0", "--minutes"),
+        ("x --warmup-minutes=-1", "--warmup-minutes"),
+        ("x --kv-fraction NaN", "--kv-fraction"),
+        ("x --time-scale=-3", "--time-scale"),
+        ("x --trace /nowhere/at/all", "--trace"),
+    ] {
+        let error = plan(line).err().unwrap().to_string();
+        assert!(error.contains(name), "{error}");
+    }
+    assert!(Line::try_parse_from(["x", "--simulate", "--stream"]).is_err());
+}
+
+#[tokio::test]
+async fn virtual_time_gives_all_figures_and_the_same_ones_each_time() {
+    let plan = plan("x --simulate --programs 16 --minutes 3 --warmup-minutes 1").unwrap();
+    let progress = Progress::new(&plan);
+    let outcomes = virtual_time::measure_all(&plan, &progress).await.unwrap();
+    let again = virtual_time::measure_all(&plan, &progress).await.unwrap();
+    assert_eq!(outcomes, again);
+    let json = json(&plan, &outcomes);
+    for name in [
+        "steps_per_min",
+        "step_p50_s",
+        "step_p95_s",
+        "step_p99_s",
+        "hit_rate",
+    ] {
+        for arm in ["least_load", "sticky", "treadle"] {
+            let figure = &json["figures"][format!("{name}.{arm}")];
+            assert!(figure["value"].as_f64() > Some(0.0), "{name}.{arm}: {json}");
+        }
+    }
+    assert_eq!(json["settings"]["engines_simulated"], true);
+    assert!(json["figures"]["speedup_over_sticky"]["target"].is_null());
+    let text = summary::text(&plan, &outcomes);
+    assert!(
+        text.contains("SIMULATED") && text.contains("times the steps of sticky"),
+        "{text}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_http_every_scheduler_answers_without_failures() {
+    let line = "x --programs 6 --minutes 1.5 --warmup-minutes 0.5 --time-scale 150 --stream";
+    let plan = plan(line).unwrap();
+    let progress = Progress::new(&plan);
+    let mut outcomes = Vec::new();
+    for arm in ARMS {
+        outcomes.push(arm::measure(&plan, arm, &progress).await.unwrap());
+    }
+    for outcome in &outcomes {
+        assert!(outcome.steps_per_min > 5.0, "{outcome:?}");
+        assert!(
+            outcome.hit_rate > 0.0 && outcome.step_p99_s >= outcome.step_p50_s,
+            "{outcome:?}"
+        );
+        assert_eq!((outcome.failures, &outcome.first_failure), (0, &None));
+    }
+    let json = json(&plan, &outcomes);
+    assert_eq!(json["figures"]["failures.treadle"]["value"], 0.0);
+    assert!(json["figures"]["p99_over_sticky"]["value"].is_number());
+}

@@ -1,0 +1,63 @@
+//! The same comparison in virtual time: agents, core and engine models in one
+//! loop, without HTTP. The same plan gives the same figures on any machine.
+
+use super::DemoError;
+use super::outcome::{ARMS, Arm, Outcome};
+use super::plan::Plan;
+use super::progress::Progress;
+use treadle_core::CoreConfig;
+use treadle_simulator::cluster::{ClusterOptions, simulate};
+use treadle_simulator::native::NativeEviction;
+
+/// Runs the workload under every scheduler, all at once.
+pub(super) async fn measure_all(
+    plan: &Plan,
+    progress: &Progress,
+) -> Result<Vec<Outcome>, DemoError> {
+    let tasks = ARMS.map(|arm| {
+        let plan = plan.clone();
+        tokio::task::spawn_blocking(move || measure(&plan, arm))
+    });
+    let mut outcomes = Vec::with_capacity(ARMS.len());
+    for task in tasks {
+        let outcome = task
+            .await
+            .map_err(|error| DemoError::Ended(error.to_string()))?;
+        progress.ended(&outcome);
+        outcomes.push(outcome);
+    }
+    Ok(outcomes)
+}
+
+fn measure(plan: &Plan, arm: Arm) -> Outcome {
+    let options = ClusterOptions {
+        core: CoreConfig {
+            mode: arm.mode,
+            explain: false,
+            ..CoreConfig::default()
+        },
+        policy: NativeEviction::default(),
+        engines: plan.engines,
+        profile: plan.profile.clone(),
+        concurrency: plan.programs,
+        stop_at_us: Some(plan.window.to_us),
+        count_from_us: plan.window.from_us,
+        seed: plan.seed,
+        audit: false,
+    };
+    let report = simulate(&plan.runs, &options);
+    Outcome {
+        arm,
+        steps_per_min: report.steps_per_min,
+        step_p50_s: report.step_p50_s,
+        step_p95_s: report.step_p95_s,
+        step_p99_s: report.step_p99_s,
+        hit_rate: report.hit_rate,
+        failures: report.refused,
+        first_failure: None,
+        pauses: report.pauses,
+        restores: None,
+        moves: report.moves,
+        lag_p99_ms: None,
+    }
+}

@@ -1,0 +1,82 @@
+//! Streams that can be withdrawn by their request's id while they run.
+
+use super::requests::Registration;
+use axum::Error;
+use axum::body::Body;
+use axum::http::{Response, header};
+use bytes::Bytes;
+use hyper::body::{Body as HttpBody, Frame};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use treadle_wire::{ErrorBody, ErrorCode};
+
+/// Makes an event stream end with an error and a broken connection once its
+/// request is withdrawn; other answers are whole already.
+pub(super) fn withdrawable(
+    response: Response<Body>,
+    registration: Arc<Registration>,
+) -> Response<Body> {
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    if !kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream")) {
+        return response;
+    }
+    let withdrawn = Box::pin(async move { registration.withdrawn().await });
+    response.map(|body| {
+        Body::new(Withdrawable {
+            withdrawn,
+            part: Part::Stream(body),
+        })
+    })
+}
+
+/// What comes next.
+enum Part {
+    /// The stream.
+    Stream(Body),
+    /// A pause in which the server writes what it has.
+    Flush,
+    /// The break.
+    Break,
+    /// Nothing.
+    Nothing,
+}
+
+struct Withdrawable {
+    withdrawn: Pin<Box<dyn Future<Output = ()> + Send>>,
+    part: Part,
+}
+
+impl HttpBody for Withdrawable {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let this = &mut *self;
+        match &mut this.part {
+            Part::Stream(body) => {
+                if this.withdrawn.as_mut().poll(context).is_pending() {
+                    return Pin::new(body).poll_frame(context);
+                }
+                // The body goes, and with it the engine's request.
+                this.part = Part::Flush;
+                let error = ErrorBody::new(ErrorCode::ProgramReleased, "the request was aborted");
+                let event = [b"\n\n".to_vec(), error.to_sse_event()].concat();
+                Poll::Ready(Some(Ok(Frame::data(event.into()))))
+            }
+            Part::Flush => {
+                this.part = Part::Break;
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Part::Break => {
+                this.part = Part::Nothing;
+                Poll::Ready(Some(Err(Error::new("the request was aborted"))))
+            }
+            Part::Nothing => Poll::Ready(None),
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Clients of other routers, with nothing changed but the URL.
+
+mod identity;
+mod passthrough;
+mod routers;

@@ -1,0 +1,139 @@
+//! Bytes in are bytes out, in both directions and at once.
+
+use std::time::Duration;
+
+use http::Method;
+use treadle_tests::support::raw_engine::{CHAT_ANSWER, RawEngine};
+use treadle_tests::support::stand::{CHAT, Stand, chat, plain_endpoint, streamed};
+
+/// A daemon in front of one engine that the test plays itself.
+async fn in_front_of(engine: &RawEngine) -> Stand {
+    let url = engine.url().to_owned();
+    Stand::tuned(0, 0, |config| {
+        config.engines.endpoints = vec![plain_endpoint(url, 100_000)];
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_arrives_as_it_was_sent() {
+    let mut engine = RawEngine::start().await;
+    let stand = in_front_of(&engine).await;
+    let body = "{ \"messages\" : [{\"role\":\"user\",\"content\":\"\\u00e9 \u{1f600}\"}],\n\
+        \"model\":\"m\", \"unknown\": {\"b\":1, \"a\":[1.0, 1e3, null]}, \"temperature\":0.70,\
+        \"program_id\":\"p\", \"logit_bias\": {\"5\": -100}}  ";
+    let client = stand.client.clone();
+    let asking = tokio::spawn(async move {
+        let headers = [
+            ("content-type", "application/json; charset=utf-8"),
+            ("authorization", "Bearer secret"),
+            ("x-request-id", "r-1"),
+        ];
+        let path = format!("{CHAT}?api-version=2&empty=&e=%20x");
+        client.send(Method::POST, &path, &headers, body).await
+    });
+    let request = engine.request().await;
+    assert_eq!(
+        request.line,
+        format!("POST {CHAT}?api-version=2&empty=&e=%20x HTTP/1.1")
+    );
+    assert_eq!(String::from_utf8_lossy(&request.body), body);
+    for header in [
+        "content-type: application/json; charset=utf-8",
+        "authorization: Bearer secret",
+        "x-request-id: r-1",
+    ] {
+        assert!(
+            request.headers.iter().any(|line| line == header),
+            "{:?}",
+            request.headers
+        );
+    }
+    request.answer_chat().await;
+    let answer = asking.await.expect("an answer");
+    assert_eq!(answer.body, CHAT_ANSWER);
+    assert_eq!(answer.headers["x-treadle-program"], "p");
+    stand.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_reaches_the_client_before_the_engine_sends_the_next() {
+    let mut engine = RawEngine::start().await;
+    let stand = in_front_of(&engine).await;
+    let client = stand.client.clone();
+    let asking = tokio::spawn(async move {
+        let body = streamed(chat("p", "x", 5));
+        client.stream(CHAT, &body).await
+    });
+    let mut request = engine.request().await;
+    request.begin_events().await;
+    let pieces: [&[u8]; 7] = [
+        b": a comment\n\n",
+        b"event: odd\r\nid: 7\r\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\r\n\r\n",
+        b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"b\"}}]}\n\ndata: {\"cho",
+        b"ices\":[{\"index\":0,\"delta\":{\"content\":\"\xc3\xa9\"},\"finish_reason\":\"stop\"}]}\n",
+        b"\n",
+        b"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":11,\"completion_tokens\":3}}\n\n",
+        b"data: [DONE]\n\n",
+    ];
+    request.chunk(pieces[0]).await;
+    let mut events = asking.await.expect("the head of an answer");
+    let mut seen = Vec::new();
+    for (number, piece) in pieces.iter().enumerate() {
+        if number > 0 {
+            request.chunk(piece).await;
+        }
+        let expected: usize = pieces[..=number].iter().map(|p| p.len()).sum();
+        while seen.len() < expected {
+            let data = tokio::time::timeout(Duration::from_secs(5), events.piece()).await;
+            let data = data.unwrap_or_else(|_| panic!("piece {number} is held back"));
+            seen.extend_from_slice(&data.expect("no end").expect("no break"));
+        }
+        assert_eq!(seen, pieces[..=number].concat());
+    }
+    request.end().await;
+    assert!(events.piece().await.is_none(), "an end in order");
+    let finished = |m: &treadle_tests::support::metrics::Metrics| {
+        m.count("treadle_prompt_tokens_total") == 11 && m.count("treadle_output_tokens_total") == 3
+    };
+    stand.client.until("counted", finished).await;
+    stand.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_in_many_pieces_is_whole() {
+    let mut engine = RawEngine::start().await;
+    let stand = in_front_of(&engine).await;
+    let client = stand.client.clone();
+    let asking = tokio::spawn(async move { client.post(CHAT, &chat("p", "x", 5)).await });
+    let mut request = engine.request().await;
+    let head = "HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nX-Odd: kept\r\n\
+        Keep-Alive: timeout=5\r\nTransfer-Encoding: chunked\r\n\r\n";
+    request.write(head).await;
+    for piece in CHAT_ANSWER.as_bytes().chunks(7) {
+        request.chunk(piece).await;
+    }
+    request.end().await;
+    let answer = asking.await.expect("an answer");
+    assert_eq!(answer.status, 201);
+    assert_eq!(answer.body, CHAT_ANSWER);
+    assert_eq!(answer.headers["x-odd"], "kept");
+    assert!(!answer.headers.contains_key("keep-alive"));
+    let programs = stand.client.get("/programs").await.ok();
+    assert_eq!(programs["p"]["context_len"], 6);
+    stand.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_need_no_place_are_forwarded_too() {
+    let stand = Stand::start(1, 100_000).await;
+    let models = stand.client.get("/v1/models").await.ok();
+    assert_eq!(models["data"][0]["id"], "treadle-sim");
+    let body = serde_json::json!({"prompt": "abcdefgh"});
+    let tokens = stand.client.post("/tokenize", &body).await.ok();
+    assert_eq!(tokens["count"], 2);
+    let body = serde_json::json!({"tokens": tokens["tokens"]});
+    let text = stand.client.post("/detokenize", &body).await.ok();
+    assert_eq!(text["prompt"], "abcdefgh");
+    stand.finish().await;
+}

@@ -1,0 +1,3 @@
+//! Policies as plugins, world by world.
+
+mod eviction;

@@ -1,0 +1,276 @@
+//! Policies are uploaded, checked, bound and swapped while programs run; bad ones are refused or
+//! stand aside.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use http::Method;
+use serde_json::{Value, json};
+use treadle_tests::support::client::{Answer, Client};
+use treadle_tests::support::metrics::Metrics;
+use treadle_tests::support::policy::{failing, lru_eviction};
+use treadle_tests::support::stand::{COMPLETIONS, MODEL, Stand};
+
+async fn upload(client: &Client, path: &str, bytes: Vec<u8>) -> Answer {
+    let headers = [("content-type", "application/wasm")];
+    client.send(Method::POST, path, &headers, bytes).await
+}
+
+async fn bind(client: &Client, policy: &str) -> Value {
+    let body = json!({"world": "eviction", "policy": policy}).to_string();
+    client
+        .send(Method::PUT, "/v1/bindings", &[], body)
+        .await
+        .ok()
+}
+
+fn multipart(bytes: &[u8]) -> Vec<u8> {
+    let head = "--edge\r\ncontent-disposition: form-data; name=\"note\"\r\n\r\nhello\r\n--edge\r\n\
+        content-disposition: form-data; name=\"file\"; filename=\"p.wasm\"\r\n\
+        content-type: application/wasm\r\n\r\n";
+    [head.as_bytes(), bytes, b"\r\n--edge--\r\n"].concat()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_is_checked_stored_once_and_listed() {
+    let stand = Stand::start(1, 100_000).await;
+    let client = &stand.client;
+    let before = client.get("/v1/plugins").await.ok();
+    let checked = upload(client, "/v1/plugins/check", lru_eviction())
+        .await
+        .ok();
+    assert_eq!(
+        (&checked["name"], &checked["world"]),
+        (&json!("lru-eviction"), &json!("eviction"))
+    );
+    assert_eq!(
+        client.get("/v1/plugins").await.ok(),
+        before,
+        "a check stores nothing"
+    );
+
+    let first = upload(client, "/v1/plugins", lru_eviction()).await;
+    assert_eq!(first.status, 201);
+    assert_eq!(first.json()["new"], true);
+    let headers = [("content-type", "multipart/form-data; boundary=edge")];
+    let form = multipart(&lru_eviction());
+    let again = client
+        .send(Method::POST, "/v1/plugins", &headers, form)
+        .await;
+    assert_eq!(again.status, 200);
+    assert_eq!(again.json()["new"], false);
+    assert_eq!(again.json()["digest"], first.json()["digest"]);
+    let listed = client.get("/v1/plugins").await.ok();
+    let names: Vec<_> = listed["plugins"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|p| &p["name"])
+        .collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+    assert!(names.contains(&&json!("lru-eviction")));
+    stand.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_upload_is_refused_with_what_where_and_remedy() {
+    let stand = Stand::start(1, 100_000).await;
+    let half = lru_eviction()[..40_000].to_vec();
+    for (bytes, code) in [
+        (b"PK\x03\x04 an archive".to_vec(), "not-wasm"),
+        (Vec::new(), "empty"),
+        (half, "truncated"),
+        (b"\0asm\x01\0\0\0".to_vec(), "no-wit"),
+    ] {
+        for path in ["/v1/plugins", "/v1/plugins/check"] {
+            let answer = upload(&stand.client, path, bytes.clone()).await;
+            answer.refused(400, "plugin_invalid");
+            let refusal = &answer.json()["error"]["refusal"];
+            assert_eq!(refusal["code"], code);
+            for field in ["what", "where", "remedy"] {
+                assert!(
+                    refusal[field].as_str().is_some_and(|text| !text.is_empty()),
+                    "{refusal}"
+                );
+            }
+        }
+    }
+    let body = json!({"world": "eviction", "policy": "nobody"}).to_string();
+    let answer = stand
+        .client
+        .send(Method::PUT, "/v1/bindings", &[], body)
+        .await;
+    answer.refused(404, "plugin_unknown");
+    let body = json!({"world": "eviction"}).to_string();
+    let answer = stand
+        .client
+        .send(Method::PUT, "/v1/bindings", &[], body)
+        .await;
+    answer.refused(400, "missing_field");
+    let body = json!({"world": "reward", "policy": "native"}).to_string();
+    let answer = stand
+        .client
+        .send(Method::PUT, "/v1/bindings", &[], body)
+        .await;
+    answer.refused(400, "plugin_invalid");
+    stand.finish().await;
+}
+
+/// Turns that last a tenth of a second, so that all programs get theirs.
+fn hurried(config: &mut treadle::config::Config) {
+    config.scheduler.time_scale = 10.0;
+    config.scheduler.deferral_s_max = 1;
+    config.scheduler.quantum_s = 0;
+}
+
+/// Programs that crowd the engines until told to stop; each gives its steps.
+fn crowd(
+    stand: &Stand,
+    programs: u32,
+    stop: &std::sync::Arc<std::sync::atomic::AtomicBool>,
+) -> Vec<tokio::task::JoinHandle<u64>> {
+    let one = |program: u32| {
+        let (client, stop) = (stand.client.clone(), stop.clone());
+        tokio::spawn(async move {
+            let mut steps = 0;
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) || steps == 0 {
+                let tokens: Vec<u32> = (0..600 + steps as u32 % 20 * 20)
+                    .map(|t| t + (program << 16))
+                    .collect();
+                let body = json!({
+                    "model": MODEL, "prompt": tokens, "max_tokens": 20,
+                    "program_id": format!("p{program}"),
+                });
+                client.post(COMPLETIONS, &body).await.ok();
+                steps += 1;
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            steps
+        })
+    };
+    (0..programs).map(one).collect()
+}
+
+async fn stop(crowd: Vec<tokio::task::JoinHandle<u64>>, stop: &std::sync::atomic::AtomicBool) {
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    for program in crowd {
+        assert!(program.await.expect("no request fails") > 0);
+    }
+}
+
+async fn deciding_policies(client: &Client, programs: u32) -> BTreeSet<String> {
+    let mut policies = BTreeSet::new();
+    for program in 0..programs {
+        let path = format!("/v1/programs/p{program}/decisions");
+        let page = client.get(&path).await.ok();
+        let decisions = page["decisions"].as_array().expect("a list");
+        let names = decisions
+            .iter()
+            .filter_map(|d| Some(d["policy"].as_str()?.to_owned()));
+        policies.extend(names);
+    }
+    policies
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn policies_are_swapped_under_a_hundred_programs() {
+    let stand = Stand::tuned(2, 16_384, hurried).await;
+    upload(&stand.client, "/v1/plugins", lru_eviction())
+        .await
+        .ok();
+    let end = std::sync::Arc::default();
+    let crowd = crowd(&stand, 100, &end);
+    for swap in 0..20 {
+        let policy = ["lru-eviction", "thunderagent-eviction"][swap % 2];
+        let bound = bind(&stand.client, policy).await;
+        assert!(
+            bound["policy"]
+                .as_str()
+                .is_some_and(|name| name.starts_with(policy)),
+            "{bound}"
+        );
+        let active = stand.client.get("/v1/bindings").await.ok();
+        assert_eq!(active["bindings"][0]["policy"], bound["policy"]);
+        let restores = stand.client.metrics().await.count("treadle_restores_total");
+        let decided = |m: &Metrics| m.count("treadle_restores_total") > restores;
+        stand.client.until("decided", decided).await;
+    }
+    stop(crowd, &end).await;
+    let metrics = stand.client.metrics().await;
+    assert_eq!(metrics.count("treadle_steps_failed_total"), 0);
+    assert!(metrics.count("treadle_policy_swaps_total") >= 20);
+    assert!(metrics.count("treadle_policy_answers_total") > 20);
+    let policies = deciding_policies(&stand.client, 100).await;
+    for name in ["lru-eviction@", "thunderagent-eviction@"] {
+        assert!(
+            policies.iter().any(|policy| policy.starts_with(name)),
+            "{policies:?}"
+        );
+    }
+    stand.finish().await;
+}
+
+/// Binds a policy that fails, lets programs work, and checks that the default answers until the
+/// binding is rolled back to the one before.
+async fn falls_back_and_is_rolled_back(instructions: &str) {
+    let stand = Stand::tuned(2, 8_192, |config| {
+        config.plugins.backoff_ms = 20;
+        config.plugins.backoff_ms_max = 40;
+        config.plugins.opens_max = 3;
+        hurried(config);
+    })
+    .await;
+    let before = stand.client.get("/v1/bindings").await.ok();
+    let uploaded = upload(&stand.client, "/v1/plugins", failing(instructions))
+        .await
+        .ok();
+    assert_eq!(uploaded["name"], "fixture");
+    let faults = stand
+        .client
+        .metrics()
+        .await
+        .count("treadle_policy_faults_total");
+    bind(&stand.client, "fixture").await;
+    let end = std::sync::Arc::default();
+    let crowd = crowd(&stand, 30, &end);
+    let rolled_back = |m: &Metrics| m.count("treadle_policy_rollbacks_total") == 1;
+    let metrics = stand.client.until("rolled back", rolled_back).await;
+    assert!(metrics.count("treadle_policy_faults_total") >= faults + 3);
+    assert!(metrics.count("treadle_policy_fallbacks_total") >= 3);
+    let after = stand.client.get("/v1/bindings").await.ok();
+    assert_eq!(
+        after["bindings"][0]["policy"],
+        before["bindings"][0]["policy"]
+    );
+    assert!(after["bindings"][0]["statistics"]["latest_fault"].is_string());
+    let restores = metrics.count("treadle_restores_total");
+    let goes_on = |m: &Metrics| m.count("treadle_restores_total") > restores;
+    stand.client.until("going on", goes_on).await;
+    stop(crowd, &end).await;
+    let policies = deciding_policies(&stand.client, 30).await;
+    assert!(
+        policies.iter().any(|policy| policy.ends_with("+native")),
+        "{policies:?}"
+    );
+    assert!(
+        !policies.iter().any(|policy| policy.starts_with("fixture")),
+        "{policies:?}"
+    );
+    stand.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trapping_policy_is_rolled_back() {
+    falls_back_and_is_rolled_back("(unreachable)").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_spinning_policy_is_rolled_back() {
+    falls_back_and_is_rolled_back("(loop $forever (br $forever))").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_that_answers_nonsense_is_rolled_back() {
+    let nonsense = "(return (call $answer (i32.const 1) (f64.const nan)))";
+    falls_back_and_is_rolled_back(nonsense).await;
+}

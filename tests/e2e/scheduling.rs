@@ -1,0 +1,266 @@
+//! Scheduling under pressure: programs give memory up and get it back, nobody fails, every
+//! decision has its why, and the ledger is what the engines count.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use treadle_tests::support::client::Client;
+use treadle_tests::support::metrics::Metrics;
+use treadle_tests::support::stand::{CHAT, COMPLETIONS, MODEL, Stand, streamed};
+
+const PROGRAMS: usize = 12;
+const STEPS: usize = 5;
+
+/// What a program was told by the engines, summed over its steps.
+#[derive(Default)]
+struct Told {
+    prompt: u64,
+    output: u64,
+    cached: u64,
+}
+
+impl Told {
+    fn add(&mut self, usage: &Value) {
+        self.prompt += usage["prompt_tokens"].as_u64().expect("prompt tokens");
+        self.output += usage["completion_tokens"].as_u64().expect("output tokens");
+        let cached = &usage["prompt_tokens_details"]["cached_tokens"];
+        self.cached += cached.as_u64().expect("cached tokens");
+    }
+}
+
+/// An agent: its context grows with each step, and a tool runs between two.
+async fn agent(client: Client, program: String, context_tokens: u32) -> Told {
+    let seed = program.bytes().map(u32::from).sum::<u32>() << 16;
+    let mut prompt: Vec<u32> = (seed..seed + context_tokens).collect();
+    let mut told = Told::default();
+    for step in 0..STEPS {
+        let body = json!({
+            "model": MODEL, "prompt": prompt, "max_tokens": 60,
+            "program_id": program, "return_token_ids": true,
+        });
+        if step % 2 == 0 {
+            let answer = client.post(COMPLETIONS, &body).await.ok();
+            told.add(&answer["usage"]);
+        } else {
+            let ended = client
+                .stream(COMPLETIONS, &streamed(body))
+                .await
+                .finish()
+                .await;
+            assert!(ended.is_done() && !ended.broken, "{:?}", ended.payloads());
+            told.add(&ended.usage().expect("usage"));
+        }
+        let result = seed + 100_000 + step as u32 * 1_000;
+        prompt.extend(result..result + 400);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let release = json!({"program_id": program});
+    client.post("/programs/release", &release).await.ok();
+    told
+}
+
+/// Two engines on which half of the agents fit, with turns of a tenth of a second.
+async fn narrow() -> Stand {
+    Stand::tuned(2, 8_192, |config| {
+        config.scheduler.time_scale = 10.0;
+        config.scheduler.deferral_s_max = 1;
+        config.scheduler.quantum_s = 0;
+    })
+    .await
+}
+
+/// Lets a dozen agents work where half of them fit.
+async fn crowded() -> (Stand, Told) {
+    let stand = narrow().await;
+    let agents: Vec<_> = (0..PROGRAMS)
+        .map(|p| tokio::spawn(agent(stand.client.clone(), format!("agent-{p}"), 2_000)))
+        .collect();
+    let mut sum = Told::default();
+    for agent in agents {
+        let told = agent.await.expect("nobody fails");
+        sum.prompt += told.prompt;
+        sum.output += told.output;
+        sum.cached += told.cached;
+    }
+    (stand, sum)
+}
+
+/// Decisions about a program, once the journal has as many as its present state needs.
+async fn decisions(client: &Client, program: &str) -> Vec<Value> {
+    let path = format!("/v1/programs/{program}/decisions");
+    let page = client.get(&path).await.ok();
+    page["decisions"].as_array().expect("a list").clone()
+}
+
+/// The figure of an engine's own counter.
+async fn engines_own(stand: &Stand, name: &str) -> u64 {
+    let mut sum = 0;
+    for engine in &stand.engines {
+        sum += Client::new(engine.url()).metrics().await.count(name);
+    }
+    sum
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_are_paused_and_restored_elsewhere_and_nobody_fails() {
+    let (stand, told) = crowded().await;
+    let metrics = stand.client.metrics().await;
+    for name in [
+        "treadle_pauses_total",
+        "treadle_restores_total",
+        "treadle_moves_total",
+    ] {
+        assert!(metrics.count(name) > 0, "{name}");
+    }
+    for name in ["treadle_steps_failed_total", "treadle_steps_refused_total"] {
+        assert_eq!(metrics.count(name), 0, "{name}");
+    }
+    let steps = (PROGRAMS * STEPS) as u64;
+    assert_eq!(metrics.count("treadle_steps_finished_total"), steps);
+    ledger_is_the_engines(&stand, &metrics, &told).await;
+    every_decision_has_a_why(&stand).await;
+    stand.finish().await;
+}
+
+async fn ledger_is_the_engines(stand: &Stand, metrics: &Metrics, told: &Told) {
+    assert_eq!(metrics.count("treadle_prompt_tokens_total"), told.prompt);
+    assert_eq!(metrics.count("treadle_output_tokens_total"), told.output);
+    assert_eq!(metrics.count("treadle_cached_tokens_total"), told.cached);
+    assert_eq!(
+        engines_own(stand, "vllm:prompt_tokens_total").await,
+        told.prompt
+    );
+    assert_eq!(
+        engines_own(stand, "vllm:generation_tokens_total").await,
+        told.output
+    );
+    let (mut prompt, mut output) = (0, 0);
+    for program in 0..PROGRAMS {
+        let path = format!("/v1/programs/agent-{program}/steps");
+        let page = stand.client.get(&path).await.ok();
+        for step in page["steps"].as_array().expect("a list") {
+            prompt += step["prompt_tokens"].as_u64().expect("tokens");
+            output += step["output_tokens"].as_u64().expect("tokens");
+        }
+    }
+    assert_eq!((prompt, output), (told.prompt, told.output));
+}
+
+async fn every_decision_has_a_why(stand: &Stand) {
+    let mut kinds = std::collections::BTreeSet::new();
+    for program in 0..PROGRAMS {
+        let key = format!("agent-{program}");
+        let decisions = decisions(&stand.client, &key).await;
+        assert_eq!(decisions[0]["kind"], "place", "{key}");
+        let mut placed = false;
+        for decision in &decisions {
+            let why = &decision["why"];
+            let kind = decision["kind"].as_str().expect("a kind").to_owned();
+            // Places are given and taken in turn.
+            assert_eq!(kind == "pause", placed, "{key}: {decisions:#?}");
+            placed = !placed;
+            assert_eq!(why["key"], *key);
+            assert!(why["because"].is_string(), "{decision}");
+            assert!(why["capacity_tokens"] == 8_192, "{decision}");
+            assert!(
+                why["need_tokens"].as_u64().is_some_and(|tokens| tokens > 0),
+                "{decision}"
+            );
+            assert!(
+                decision["policy"]
+                    .as_str()
+                    .is_some_and(|policy| !policy.is_empty())
+            );
+            kinds.insert(kind);
+        }
+    }
+    assert_eq!(
+        kinds.into_iter().collect::<Vec<_>>(),
+        ["pause", "place", "restore"]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_worker_is_given_more_than_it_holds() {
+    let stand = narrow().await;
+    let agents: Vec<_> = (0..PROGRAMS)
+        .map(|p| tokio::spawn(agent(stand.client.clone(), format!("agent-{p}"), 2_000)))
+        .collect();
+    let mut looks = 0;
+    while !agents.iter().all(tokio::task::JoinHandle::is_finished) {
+        let page = stand.client.get("/workers").await.ok();
+        for worker in page["workers"].as_array().expect("a list") {
+            let count = |field: &str| worker[field].as_u64().expect("a count");
+            // Running steps are never interrupted: their growth is the one excess there can be.
+            let all_run = count("programs") == count("load");
+            assert!(count("used_tokens") <= 8_192 || all_run, "{worker}");
+            looks += 1;
+        }
+        tokio::time::sleep(Duration::from_millis(3)).await;
+    }
+    assert!(looks > 20);
+    for agent in agents {
+        agent.await.expect("nobody fails");
+    }
+    stand.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shared_beginning_is_counted_once() {
+    let stand = Stand::start(1, 100_000).await;
+    let system = "You are a careful engineer. ".repeat(100);
+    for program in 0..10 {
+        let body = json!({
+            "model": MODEL, "program_id": format!("p{program}"), "max_tokens": 10,
+            "messages": [
+                {"role": "system", "content": system},
+                {"role": "user", "content": format!("task number {program}")},
+            ],
+        });
+        stand.client.post(CHAT, &body).await.ok();
+    }
+    let metrics = stand.client.metrics().await;
+    let shared = metrics.count("treadle_worker_shared_tokens");
+    let used = metrics.count("treadle_worker_used_tokens");
+    let system_tokens = system.len() as u64 / 4;
+    assert!(
+        (system_tokens..system_tokens * 3 / 2).contains(&shared),
+        "{shared} shared"
+    );
+    // Ten times the beginning would be 7,000.
+    assert!(used < system_tokens * 2, "{used} in use");
+    let programs = stand.client.get("/programs").await.ok();
+    assert!(
+        programs["p3"]["context_len"]
+            .as_u64()
+            .is_some_and(|tokens| tokens > system_tokens)
+    );
+    stand.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plain_routing_places_without_looking_at_memory() {
+    for mode in ["sticky", "least-load"] {
+        let stand = Stand::tuned(2, 8_192, |config| {
+            config.scheduler.mode = serde_json::from_value(json!(mode)).expect("a mode");
+        })
+        .await;
+        let agents: Vec<_> = (0..4)
+            .map(|p| tokio::spawn(agent(stand.client.clone(), format!("agent-{p}"), 500)))
+            .collect();
+        for agent in agents {
+            agent.await.expect("nobody fails");
+        }
+        let metrics = stand.client.metrics().await;
+        assert_eq!(metrics.count("treadle_pauses_total"), 0);
+        assert_eq!(
+            metrics.count("treadle_steps_finished_total"),
+            4 * STEPS as u64
+        );
+        assert_eq!(
+            stand.client.get("/health").await.ok()["router_mode"],
+            "default"
+        );
+        stand.finish().await;
+    }
+}

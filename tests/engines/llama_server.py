@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+"""Runs llama.cpp's HTTP server until standard input ends, so that it never outlives a test.
+
+    llama_server.py MODEL SLOTS TOKENS_PER_SLOT
+
+Listens on a free port of 127.0.0.1 and prints its URL once it serves. Needs xllamacpp.
+"""
+import os
+import socket
+import sys
+
+import xllamacpp
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def main():
+    model, slots, tokens_per_slot = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    params = xllamacpp.CommonParams()
+    params.model.path = model
+    params.hostnames = ["127.0.0.1"]
+    params.port = free_port()
+    params.n_parallel = slots
+    params.n_ctx = slots * tokens_per_slot
+    params.cpuparams.n_threads = 1
+    params.cpuparams_batch.n_threads = 1
+    params.n_gpu_layers = 0
+    params.offline = True
+    params.warmup = False
+    params.endpoint_metrics = True
+    params.endpoint_slots = True
+    params.endpoint_props = True
+    # Caches stay in their slots: what is gone there is computed again.
+    params.cache_ram_mib = 0
+    server = xllamacpp.Server(params)
+    print(f"http://127.0.0.1:{params.port}", flush=True)
+    sys.stdin.read()
+    del server
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

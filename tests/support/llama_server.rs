@@ -1,0 +1,109 @@
+//! A real engine: llama.cpp's server with a tiny model, run by the recipes in `tests/engines/`.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use super::client::{Client, PATIENCE};
+use super::policy::root;
+
+/// Leaves these tests out.
+const SKIP_VARIABLE: &str = "TREADLE_SKIP_ENGINE_TESTS";
+/// Another Python with the packages.
+const PYTHON_VARIABLE: &str = "TREADLE_TEST_PYTHON";
+
+/// The Python that has the engine; `None` if these tests are to be left out.
+pub fn python() -> Option<PathBuf> {
+    if std::env::var_os(SKIP_VARIABLE).is_some_and(|value| !value.is_empty()) {
+        eprintln!("SKIPPED: {SKIP_VARIABLE} is set, so nothing was tested against a real engine");
+        return None;
+    }
+    let python = std::env::var_os(PYTHON_VARIABLE)
+        .map_or_else(|| root().join(".treadle/venv/bin/python"), PathBuf::from);
+    assert!(
+        python.exists(),
+        "{} is missing: run `scripts/setup.sh test`, name another Python in {PYTHON_VARIABLE}, \
+         or set {SKIP_VARIABLE}=1 to leave the tests against a real engine out",
+        python.display()
+    );
+    Some(python)
+}
+
+/// Writes the tiny model into a folder.
+pub fn tiny_model(python: &Path, folder: &Path) -> PathBuf {
+    let file = folder.join("tiny.gguf");
+    let status = Command::new(python)
+        .arg(root().join("tests/engines/tiny_model.py"))
+        .arg(&file)
+        .status();
+    assert!(
+        status.expect("Python runs").success(),
+        "no model was written"
+    );
+    file
+}
+
+/// A server. Dropping it stops it.
+pub struct LlamaServer {
+    child: Child,
+    url: String,
+    /// A client of the server itself.
+    pub client: Client,
+}
+
+impl LlamaServer {
+    /// Starts a server with so many slots, and so many tokens of context in each.
+    pub async fn start(python: &Path, model: &Path, slots: u32, slot_tokens: u32) -> Self {
+        let mut child = Command::new(python)
+            .arg(root().join("tests/engines/llama_server.py"))
+            .arg(model)
+            .args([slots.to_string(), slot_tokens.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("Python runs");
+        let output = child.stdout.take().expect("its output");
+        let url = tokio::task::spawn_blocking(move || {
+            let mut line = String::new();
+            // Other lines are the server's own.
+            for read in BufReader::new(output).lines().map_while(Result::ok) {
+                if read.starts_with("http://") {
+                    line = read;
+                    break;
+                }
+            }
+            line
+        });
+        let url = tokio::time::timeout(PATIENCE, url).await;
+        let url = url.expect("the server starts in time").expect("no panic");
+        assert!(!url.is_empty(), "llama.cpp's server did not start");
+        Self {
+            child,
+            client: Client::new(url.clone()),
+            url,
+        }
+    }
+
+    /// Its base URL.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Slots in which a request runs.
+    pub async fn busy_slots(&self) -> usize {
+        let slots = self.client.get("/slots").await.ok();
+        let slots = slots.as_array().expect("a list");
+        slots
+            .iter()
+            .filter(|slot| slot["is_processing"] == true)
+            .count()
+    }
+}
+
+impl Drop for LlamaServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

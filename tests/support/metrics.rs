@@ -1,0 +1,44 @@
+//! Figures from `GET /metrics`.
+
+use std::collections::BTreeMap;
+
+/// One reading of Prometheus' text format.
+#[derive(Debug)]
+pub struct Metrics(BTreeMap<String, f64>);
+
+impl Metrics {
+    /// Reads the text; lines without a figure are left out.
+    pub fn parse(text: &str) -> Self {
+        let rows = text.lines().filter(|line| !line.starts_with('#'));
+        let pairs = rows.filter_map(|line| {
+            let (key, figure) = line.rsplit_once(' ')?;
+            Some((key.to_owned(), figure.parse().ok()?))
+        });
+        Self(pairs.collect())
+    }
+
+    /// A figure by its name, and summed over its labels.
+    pub fn value(&self, name: &str) -> f64 {
+        let with_labels = format!("{name}{{");
+        let mut rows = self
+            .0
+            .iter()
+            .filter(|(key, _)| *key == name || key.starts_with(&with_labels))
+            .peekable();
+        assert!(rows.peek().is_some(), "there is no metric {name}");
+        rows.map(|(_, figure)| figure).sum()
+    }
+
+    /// A figure as a whole number.
+    pub fn count(&self, name: &str) -> u64 {
+        self.value(name) as u64
+    }
+
+    /// True if a metric of this name is shown at all.
+    pub fn has(&self, name: &str) -> bool {
+        let with_labels = format!("{name}{{");
+        self.0
+            .keys()
+            .any(|key| key == name || key.starts_with(&with_labels))
+    }
+}

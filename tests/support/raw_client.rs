@@ -1,0 +1,58 @@
+//! A client that writes bytes as they are, for requests that no library sends.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// A connection.
+pub struct RawClient(TcpStream);
+
+impl RawClient {
+    /// Connects to a base URL.
+    pub async fn connect(url: &str) -> Self {
+        let address = url.trim_start_matches("http://");
+        Self(TcpStream::connect(address).await.expect("a connection"))
+    }
+
+    /// Writes.
+    pub async fn write(&mut self, bytes: impl AsRef<[u8]>) -> std::io::Result<()> {
+        self.0.write_all(bytes.as_ref()).await
+    }
+
+    /// What the server sends until it closes the connection, which it must within this time.
+    pub async fn until_closed(&mut self, within: Duration) -> String {
+        let mut answer = Vec::new();
+        let reading = async {
+            let mut piece = [0; 4096];
+            // A reset is a close too.
+            while let Ok(count @ 1..) = self.0.read(&mut piece).await {
+                answer.extend_from_slice(&piece[..count]);
+            }
+        };
+        let closed = tokio::time::timeout(within, reading).await.is_ok();
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        assert!(closed, "still open after {within:?}; so far: {answer}");
+        answer
+    }
+
+    /// What the server sends until a text has come.
+    pub async fn until_text(&mut self, text: &str, within: Duration) -> String {
+        let mut answer = Vec::new();
+        let reading = async {
+            let mut piece = [0; 4096];
+            loop {
+                let count = self.0.read(&mut piece).await.unwrap_or(0);
+                answer.extend_from_slice(&piece[..count]);
+                let seen = String::from_utf8_lossy(&answer).into_owned();
+                if seen.contains(text) || count == 0 {
+                    return seen;
+                }
+            }
+        };
+        let seen = tokio::time::timeout(within, reading).await;
+        let seen = seen.unwrap_or_else(|_| panic!("`{text}` did not come within {within:?}"));
+        assert!(seen.contains(text), "closed before `{text}`: {seen}");
+        seen
+    }
+}

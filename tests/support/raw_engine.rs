@@ -1,0 +1,182 @@
+//! An engine written by hand: it keeps each generation request as it came and hands the
+//! connection to the test, which answers byte by byte.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::JoinHandle;
+
+use super::client::PATIENCE;
+
+/// The engine. It is well as long as it exists: probes are answered by itself.
+pub struct RawEngine {
+    url: String,
+    requests: UnboundedReceiver<RawRequest>,
+    server: JoinHandle<()>,
+    is_well: Arc<AtomicBool>,
+}
+
+/// A generation request, and the connection that waits for its answer.
+pub struct RawRequest {
+    /// Method, path and query, version.
+    pub line: String,
+    /// Header lines.
+    pub headers: Vec<String>,
+    /// The body.
+    pub body: Vec<u8>,
+    stream: TcpStream,
+}
+
+impl RawEngine {
+    /// Starts to listen.
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let (sender, requests) = unbounded_channel();
+        let is_well = Arc::new(AtomicBool::new(true));
+        let well = is_well.clone();
+        let server = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (sender, well) = (sender.clone(), well.clone());
+                tokio::spawn(async move {
+                    let mut stream = Some(stream);
+                    while let Some(request) = read_request(stream.take()).await {
+                        if request.line.starts_with("POST") {
+                            let _ = sender.send(request);
+                            return;
+                        }
+                        stream = request.answer_probe(well.load(Relaxed)).await;
+                    }
+                });
+            }
+        });
+        Self {
+            url,
+            requests,
+            server,
+            is_well,
+        }
+    }
+
+    /// Says whether it is well from now on; while it is not, probes are answered with 503.
+    pub fn set_well(&self, is_well: bool) {
+        self.is_well.store(is_well, Relaxed);
+    }
+
+    /// Its base URL.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The next generation request.
+    pub async fn request(&mut self) -> RawRequest {
+        let request = tokio::time::timeout(PATIENCE, self.requests.recv()).await;
+        request.expect("a request in time").expect("a request")
+    }
+}
+
+impl Drop for RawEngine {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+async fn read_request(stream: Option<TcpStream>) -> Option<RawRequest> {
+    let mut stream = stream?;
+    let mut bytes = Vec::new();
+    let mut piece = vec![0; 16_384];
+    let head_end = loop {
+        if let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+            break at;
+        }
+        match stream.read(&mut piece).await {
+            Ok(count) if count > 0 => bytes.extend_from_slice(&piece[..count]),
+            _ => return None,
+        }
+    };
+    let head = String::from_utf8_lossy(&bytes[..head_end]).into_owned();
+    let mut lines = head.split("\r\n").map(str::to_owned);
+    let line = lines.next()?;
+    let headers: Vec<String> = lines.collect();
+    let length = headers.iter().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length")
+            .then(|| value.trim().parse().ok())?
+    });
+    let mut body = bytes.split_off(head_end + 4);
+    while body.len() < length.unwrap_or(0) {
+        match stream.read(&mut piece).await {
+            Ok(count) if count > 0 => body.extend_from_slice(&piece[..count]),
+            _ => return None,
+        }
+    }
+    Some(RawRequest {
+        line,
+        headers,
+        body,
+        stream,
+    })
+}
+
+impl RawRequest {
+    async fn answer_probe(mut self, is_well: bool) -> Option<TcpStream> {
+        let status = if is_well { "200 OK" } else { "503 Loading" };
+        let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\n{{}}");
+        self.stream.write_all(answer.as_bytes()).await.ok()?;
+        Some(self.stream)
+    }
+
+    /// Writes bytes of the answer.
+    pub async fn write(&mut self, bytes: impl AsRef<[u8]>) {
+        let written = self.stream.write_all(bytes.as_ref()).await;
+        written.expect("the gateway still reads");
+    }
+
+    /// Answers in one piece.
+    pub async fn answer(mut self, status: &str, kind: &str, body: &str) {
+        let length = body.len();
+        let head = format!(
+            "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n"
+        );
+        self.write(format!("{head}{body}")).await;
+    }
+
+    /// Answers a chat with one word.
+    pub async fn answer_chat(self) {
+        self.answer("200 OK", "application/json", CHAT_ANSWER).await;
+    }
+
+    /// Begins an event stream of unknown length.
+    pub async fn begin_events(&mut self) {
+        self.write("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+            .await;
+    }
+
+    /// Sends bytes as one chunk of the stream.
+    pub async fn chunk(&mut self, bytes: &[u8]) {
+        let mut chunk = format!("{:x}\r\n", bytes.len()).into_bytes();
+        chunk.extend_from_slice(bytes);
+        chunk.extend_from_slice(b"\r\n");
+        self.write(chunk).await;
+    }
+
+    /// Ends the stream in order.
+    pub async fn end(mut self) {
+        self.write("0\r\n\r\n").await;
+    }
+
+    /// Waits until the gateway gives the request up.
+    pub async fn until_given_up(mut self, within: Duration) {
+        let mut rest = Vec::new();
+        let closed = tokio::time::timeout(within, self.stream.read_to_end(&mut rest)).await;
+        assert!(closed.is_ok(), "the gateway still waits after {within:?}");
+    }
+}
+
+/// An answer to a chat: 5 tokens of prompt, 1 of output.
+pub const CHAT_ANSWER: &str = r#"{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"yes"},"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":1,"total_tokens":6}}"#;
