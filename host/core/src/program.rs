@@ -57,6 +57,8 @@ pub struct Program {
     pub place: Option<Place>,
     /// Where it was placed last; its cache may linger there.
     pub last_worker: Option<WorkerId>,
+    /// The worker that failed its step, to be passed over while others answer.
+    pub avoid: Option<WorkerId>,
     /// Share of its private tokens that counts, in millionths; full unless acting.
     pub weight_ppm: u32,
     /// Steps at an engine.

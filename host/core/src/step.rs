@@ -17,6 +17,16 @@ pub enum StepState {
     },
 }
 
+impl StepState {
+    /// The engine that it is at.
+    pub fn worker(self) -> Option<WorkerId> {
+        match self {
+            Self::Waiting => None,
+            Self::Running { worker, .. } => Some(worker),
+        }
+    }
+}
+
 /// One step that has not ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {

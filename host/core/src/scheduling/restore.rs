@@ -59,6 +59,9 @@ impl Core {
         let numbered = deferred.iter().map(|entry| (entry, Because::DeferralBound));
         for (entry, because) in numbered.chain(rest.iter().map(|e| (e, Because::RoomOnWorker))) {
             let (program, _) = *entry;
+            if !self.may_fit(program) {
+                continue;
+            }
             let Some(worker) = self.worker_with_room(program) else {
                 continue;
             };
@@ -151,13 +154,34 @@ impl Core {
         let admits = |w: &&Worker| {
             let reserved = self.state.reserved;
             let open = reserved.is_none_or(|(worker, holder)| worker != w.id || holder == p.id);
-            open && self.admits(w, p)
+            let passed_over = p.avoid == Some(w.id) && self.others_are_healthy(w.id);
+            open && !passed_over && self.admits(w, p)
         };
         let fitting = || self.state.workers.values().filter(admits);
         fitting()
             .find(|w| p.last_worker == Some(w.id))
             .or_else(|| fitting().max_by_key(|w| (self.free_tokens(w), std::cmp::Reverse(w.id))))
             .map(|w| w.id)
+    }
+
+    fn others_are_healthy(&self, worker: WorkerId) -> bool {
+        self.state
+            .workers
+            .values()
+            .any(|w| w.is_healthy() && w.id != worker)
+    }
+
+    /// A quick look that spares most candidates the search: false only if no
+    /// worker has room for the private tokens alone.
+    fn may_fit(&self, program: ProgramId) -> bool {
+        let Some(p) = self.state.programs.get(&program) else {
+            return false;
+        };
+        let private_tokens = p.private_tokens();
+        self.state
+            .workers
+            .values()
+            .any(|w| self.has_room(w, private_tokens))
     }
 
     fn admits(&self, worker: &Worker, program: &Program) -> bool {

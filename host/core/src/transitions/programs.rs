@@ -40,6 +40,7 @@ impl Core {
             prefix: arrival.prefix.clone(),
             place: None,
             last_worker: None,
+            avoid: None,
             weight_ppm: FULL_WEIGHT_PPM,
             running: Vec::new(),
             waiting: Vec::new(),

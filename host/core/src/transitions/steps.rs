@@ -2,7 +2,7 @@
 
 use crate::step::{Step, StepState};
 use crate::{Core, Mode, Refusal, StepArrival, StepFailure, StepTokens};
-use treadle_model::{Phase, ProgramId, StepId};
+use treadle_model::{Phase, ProgramId, StepId, WorkerId};
 
 impl Core {
     pub(crate) fn step_arrived(&mut self, arrival: &StepArrival) {
@@ -138,8 +138,10 @@ impl Core {
             };
             return self.refuse(step, refusal);
         }
+        let failed_at = s.state.worker();
         self.leave_engine(step);
         self.leave_lost_worker(program);
+        self.leave_failed_worker(program, failed_at);
         self.refresh_idle(program);
         self.route(step);
     }
@@ -182,8 +184,10 @@ impl Core {
         }
         p.phase = Phase::Acting;
         p.phase_since = now;
-        if p.unnamed && p.steps_finished < 2 {
-            p.weight_ppm = 0;
+        p.avoid = None;
+        let gives_up_place = p.unnamed && p.steps_finished < 2;
+        if gives_up_place {
+            self.unplace(program);
         }
         self.watch_idleness(program);
         self.refresh_demand(program);
@@ -213,6 +217,23 @@ impl Core {
             return;
         };
         if p.running.is_empty() && p.place.is_some() && self.healthy_place(program).is_none() {
+            self.unplace(program);
+        }
+    }
+
+    /// A worker that failed a step is passed over for the next attempt, if
+    /// there is another one.
+    fn leave_failed_worker(&mut self, program: ProgramId, failed_at: Option<WorkerId>) {
+        let another = self
+            .state
+            .workers
+            .values()
+            .any(|w| w.is_healthy() && Some(w.id) != failed_at);
+        let Some(p) = self.state.programs.get_mut(&program) else {
+            return;
+        };
+        if another && p.running.is_empty() {
+            p.avoid = failed_at;
             self.unplace(program);
         }
     }
