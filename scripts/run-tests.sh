@@ -23,6 +23,8 @@ documented() {
 }
 
 main() {
+  # Some end-to-end tests drive the built binary, which no test of another package rebuilds.
+  cargo build --locked --package treadle
   if ensure_nextest; then
     cargo nextest run --locked --workspace --no-fail-fast
   else

@@ -136,6 +136,13 @@ fn play(story: &mut Story, next_step: &mut u64, one: &Move) {
                 story.handle(Event::StepCancelled { step: *step });
             }
         }
+        _ => disturb(story, one),
+    }
+}
+
+/// The moves of clients' farewells, engines, operators and time.
+fn disturb(story: &mut Story, one: &Move) {
+    match *one {
         Move::Release { program } => {
             story.release(&format!("program-{program}"));
         }
@@ -170,6 +177,11 @@ fn play(story: &mut Story, next_step: &mut u64, one: &Move) {
         Move::Restart => {
             story.restart();
         }
+        Move::Arrive { .. }
+        | Move::Finish { .. }
+        | Move::Progress { .. }
+        | Move::Fail { .. }
+        | Move::Cancel { .. } => unreachable!("played above"),
     }
 }
 

@@ -27,7 +27,7 @@ use treadle_store::{Retention, Store};
 /// Unnamed programs that the gateway recognises.
 const UNNAMED_PROGRAMS_MAX: usize = 100_000;
 /// Pause between two removals of old rows.
-const PRUNE_PAUSE: Duration = Duration::from_secs(60);
+const PRUNE_PAUSE: Duration = Duration::from_mins(1);
 /// Largest answer of an engine that is not a stream.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 

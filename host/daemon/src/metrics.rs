@@ -267,18 +267,21 @@ fn render_engines(
     }
 }
 
+/// Name, help text and value of a counter.
+type CounterRow = (&'static str, &'static str, u64);
+
 fn render_counters(text: &mut Text, c: &Counters, policy: &PolicyStatistics) {
-    let rows: [(&str, &str, u64); 18] = [
-        (
-            "treadle_programs_opened_total",
-            "Programs opened.",
-            c.programs_opened,
-        ),
-        (
-            "treadle_programs_closed_total",
-            "Programs over.",
-            c.programs_closed,
-        ),
+    let steps = step_counters(c).into_iter();
+    for (name, help, value) in steps
+        .chain(program_counters(c))
+        .chain(policy_counters(policy))
+    {
+        text.counter(name, help, value);
+    }
+}
+
+fn step_counters(c: &Counters) -> [CounterRow; 8] {
+    [
         (
             "treadle_steps_arrived_total",
             "Steps that arrived.",
@@ -304,17 +307,6 @@ fn render_counters(text: &mut Text, c: &Counters, policy: &PolicyStatistics) {
             "Steps that engines failed for good.",
             c.steps_failed,
         ),
-        ("treadle_pauses_total", "Programs paused.", c.pauses),
-        (
-            "treadle_restores_total",
-            "Paused programs restored.",
-            c.restores,
-        ),
-        (
-            "treadle_moves_total",
-            "Restores to another worker.",
-            c.moves,
-        ),
         (
             "treadle_prompt_tokens_total",
             "Prompt tokens of finished steps.",
@@ -330,35 +322,59 @@ fn render_counters(text: &mut Text, c: &Counters, policy: &PolicyStatistics) {
             "Prompt tokens found in caches.",
             c.cached_tokens,
         ),
+    ]
+}
+
+fn program_counters(c: &Counters) -> [CounterRow; 5] {
+    [
+        (
+            "treadle_programs_opened_total",
+            "Programs opened.",
+            c.programs_opened,
+        ),
+        (
+            "treadle_programs_closed_total",
+            "Programs over.",
+            c.programs_closed,
+        ),
+        ("treadle_pauses_total", "Programs paused.", c.pauses),
+        (
+            "treadle_restores_total",
+            "Paused programs restored.",
+            c.restores,
+        ),
+        (
+            "treadle_moves_total",
+            "Restores to another worker.",
+            c.moves,
+        ),
+    ]
+}
+
+fn policy_counters(p: &PolicyStatistics) -> [CounterRow; 5] {
+    [
         (
             "treadle_policy_answers_total",
             "Questions the bound policy answered.",
-            policy.answered,
+            p.answered,
         ),
         (
             "treadle_policy_fallbacks_total",
             "Questions the default answered.",
-            policy.fallbacks,
+            p.fallbacks,
         ),
         (
             "treadle_policy_faults_total",
             "Faults of bound policies.",
-            policy.faults,
+            p.faults,
         ),
-        (
-            "treadle_policy_swaps_total",
-            "Bindings changed.",
-            policy.swaps,
-        ),
+        ("treadle_policy_swaps_total", "Bindings changed.", p.swaps),
         (
             "treadle_policy_rollbacks_total",
             "Bindings given up after faults.",
-            policy.rollbacks,
+            p.rollbacks,
         ),
-    ];
-    for (name, help, value) in rows {
-        text.counter(name, help, value);
-    }
+    ]
 }
 
 /// Resident memory of this process, where the system tells.

@@ -20,20 +20,16 @@ impl Core {
     }
 
     fn route_program_aware(&mut self, step: StepId, program: ProgramId) {
-        match self.healthy_place(program) {
-            // A program keeps its place through its tool calls; growth is
-            // checked at once.
-            Some(worker) => {
-                self.dispatch(step, worker);
-                self.refresh_demand(program);
-                self.relieve(worker);
-            }
-            None => {
-                // A place on a lost worker is worth nothing to a new step.
-                self.unplace(program);
-                self.enqueue(step);
-            }
-        }
+        let Some(worker) = self.healthy_place(program) else {
+            // A place on a lost worker is worth nothing to a new step.
+            self.unplace(program);
+            return self.enqueue(step);
+        };
+        // A program keeps its place through its tool calls; growth is checked
+        // at once.
+        self.dispatch(step, worker);
+        self.refresh_demand(program);
+        self.relieve(worker);
     }
 
     fn route_sticky(&mut self, step: StepId, program: ProgramId) {

@@ -35,7 +35,7 @@ impl Core {
             }
             // An answer of the wrong shape is no answer.
             (Purpose::Weigh { .. }, Verdict::Order { .. }) | (_, Verdict::Weights { .. }) => {
-                self.answer_self(open.purpose, &open.candidates)
+                self.answer_self(open.purpose, &open.candidates);
             }
         }
     }

@@ -22,7 +22,7 @@ impl Core {
             .state
             .workers
             .values()
-            .map(|w| w.context_tokens_max())
+            .map(super::super::worker::Worker::context_tokens_max)
             .max();
         self.state.steps.insert(arrival.step, step);
         self.begin_reasoning(program, arrival);

@@ -63,6 +63,10 @@ pub struct View<'a> {
 
 type Reading = Box<dyn FnOnce(&View<'_>) + Send>;
 
+#[allow(
+    clippy::large_enum_variant,
+    reason = "moved once through a channel; a box would cost every event an allocation"
+)]
 pub(crate) enum Input {
     Event {
         event: Event,

@@ -44,7 +44,7 @@ pub(super) async fn attempt(
         cause = aborted(instructions) => Err(cause),
     };
     match answer {
-        Ok(Answer::Whole(response, body)) => Outcome::Answered(whole(call, response, body, guard)),
+        Ok(Answer::Whole(response, body)) => Outcome::Answered(whole(call, &response, body, guard)),
         Ok(Answer::Stream(stream)) => Outcome::Answered(stream.respond(call, guard)),
         Err(cause) => {
             tracing::debug!(worker = %dispatch.worker, %cause, "an attempt failed");
@@ -182,7 +182,7 @@ async fn collect(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Cause> {
 
 fn whole(
     call: &Call,
-    parts: hyper::http::response::Parts,
+    parts: &hyper::http::response::Parts,
     body: Bytes,
     mut guard: StepGuard,
 ) -> Response<Body> {
