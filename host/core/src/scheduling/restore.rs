@@ -56,10 +56,11 @@ impl Core {
             .partition(|(program, _)| self.is_deferred(*program));
         let mut deferred = deferred;
         deferred.sort_by_key(|(program, _)| self.queue_position(*program));
+        let mut room = self.most_room();
         let numbered = deferred.iter().map(|entry| (entry, Because::DeferralBound));
         for (entry, because) in numbered.chain(rest.iter().map(|e| (e, Because::RoomOnWorker))) {
             let (program, _) = *entry;
-            if !self.may_fit(program) {
+            if self.private_tokens(program) > room {
                 continue;
             }
             let Some(worker) = self.worker_with_room(program) else {
@@ -77,6 +78,7 @@ impl Core {
             };
             self.explain(program, worker, (kind, because), policy, order);
             self.restore(program, worker, first);
+            room = self.most_room();
         }
     }
 
@@ -171,17 +173,25 @@ impl Core {
             .any(|w| w.is_healthy() && w.id != worker)
     }
 
-    /// A quick look that spares most candidates the search: false only if no
-    /// worker has room for the private tokens alone.
-    fn may_fit(&self, program: ProgramId) -> bool {
-        let Some(p) = self.state.programs.get(&program) else {
-            return false;
+    /// The most private tokens that any worker has room for. Most candidates
+    /// need more, and are spared the search for a worker.
+    fn most_room(&self) -> u64 {
+        let open = self.state.workers.values().filter(|w| self.has_room(w, 0));
+        let room = |w: &Worker| {
+            if w.programs.is_empty() {
+                u64::MAX
+            } else {
+                self.free_tokens(w)
+            }
         };
-        let private_tokens = p.private_tokens();
+        open.map(room).max().unwrap_or(0)
+    }
+
+    fn private_tokens(&self, program: ProgramId) -> u64 {
         self.state
-            .workers
-            .values()
-            .any(|w| self.has_room(w, private_tokens))
+            .programs
+            .get(&program)
+            .map_or(u64::MAX, Program::private_tokens)
     }
 
     fn admits(&self, worker: &Worker, program: &Program) -> bool {
