@@ -7,6 +7,9 @@ use http_body_util::BodyExt;
 use std::time::Duration;
 use treadle_wire::{ErrorBody, ErrorCode};
 
+/// How much of a refused body is taken in before its connection closes.
+const LINGER_BYTES_MAX: usize = 16 << 20;
+
 /// Reads the whole body. A client that sends nothing for `patience` is given
 /// up, as is one that announces or sends more than `bytes_max`.
 pub(super) async fn read(
@@ -19,6 +22,7 @@ pub(super) async fn read(
         .get(header::CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     if announced.is_some_and(|length| length > bytes_max) {
+        tokio::spawn(linger(body, patience));
         return Err(too_large(bytes_max));
     }
     let mut first: Option<Bytes> = None;
@@ -43,6 +47,7 @@ pub(super) async fn read(
         };
         let so_far = first.as_ref().map_or(0, Bytes::len) + rest.len();
         if so_far + data.len() > bytes_max {
+            tokio::spawn(linger(body, patience));
             return Err(too_large(bytes_max));
         }
         if first.is_none() {
@@ -68,6 +73,24 @@ pub(super) async fn read(
     whole.extend_from_slice(&first);
     whole.extend_from_slice(&rest);
     Ok(whole.freeze())
+}
+
+/// Takes in the rest of a refused body and drops it. A connection that is closed
+/// while its client still sends is reset, and the reset overtakes the answer that
+/// says why.
+async fn linger(mut body: Body, patience: Duration) {
+    let rest = async {
+        let mut left = LINGER_BYTES_MAX;
+        while let Some(Ok(frame)) = body.frame().await {
+            let length = frame.data_ref().map_or(0, Bytes::len);
+            let Some(less) = left.checked_sub(length) else {
+                break;
+            };
+            left = less;
+        }
+    };
+    // Slow or long: either way the connection closes.
+    let _ = tokio::time::timeout(patience, rest).await;
 }
 
 fn too_large(bytes_max: usize) -> ErrorBody {
