@@ -25,7 +25,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("wasm-", &["treadle-policy-runtime"]),
     ("wasmparser", &["treadle-policy-runtime"]),
     ("wasmtime", &["treadle-policy-runtime"]),
-    ("wit-bindgen", &["treadle-sdk"]),
+    ("wit-bindgen", &["treadle-plugin"]),
     ("wit-component", &["treadle-policy-runtime"]),
     ("wit-parser", &["treadle-policy-runtime"]),
 ];
@@ -47,14 +47,14 @@ fn members() -> Vec<Value> {
 fn may_see(package: &Value, seen: &Value) -> Option<bool> {
     let (name, seen_name) = (text(package, "name"), text(seen, "name"));
     let is_word = seen_name == "treadle-model";
-    let is_policy = is_in(seen, "plugins") || seen_name == "treadle-sdk";
+    let is_policy = is_in(seen, "plugins") || seen_name == "treadle-plugin";
     match name {
-        "treadle-model" | "treadle-sdk" => Some(false),
+        "treadle-model" | "treadle-plugin" => Some(false),
         "treadle-simulator" => Some(is_word || is_policy || seen_name == "treadle-core"),
         "treadle" => Some(seen_name != "treadle-tests"),
         "treadle-tests" => Some(true),
         _ if MODEL_ONLY.contains(&name) => Some(is_word),
-        _ if is_in(package, "plugins") => Some(seen_name == "treadle-sdk"),
+        _ if is_in(package, "plugins") => Some(seen_name == "treadle-plugin"),
         _ => None,
     }
 }

@@ -10,7 +10,7 @@ use thunderagent_eviction::ThunderAgentEviction;
 use treadle_policy_runtime::{
     ActingColumns, EvictionInstance, Limits, PolicyEngine, WaitingColumns,
 };
-use treadle_sdk::EvictionPolicy;
+use treadle_plugin::EvictionPolicy;
 
 const GUEST: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -60,7 +60,7 @@ fn compare(native: &ThunderAgentEviction, sandboxed: &mut EvictionInstance) {
         let phase: Vec<u8> = (0..rows).map(|row| u8::from(row % 3 == 0)).collect();
         let steps = vec![3; tokens.len()];
 
-        let acting = treadle_sdk::ActingColumns {
+        let acting = treadle_plugin::ActingColumns {
             tokens: &tokens,
             phase_ms: &times_ms,
             extra: &[],
@@ -78,7 +78,7 @@ fn compare(native: &ThunderAgentEviction, sandboxed: &mut EvictionInstance) {
             || sandboxed.weigh(&columns).is_ok(),
         );
 
-        let waiting = treadle_sdk::WaitingColumns {
+        let waiting = treadle_plugin::WaitingColumns {
             tokens: &tokens,
             reasoning: &phase,
             waited_ms: &times_ms,

@@ -3,7 +3,7 @@
 
 use thunderagent_eviction::{Config, ThunderAgentEviction};
 use treadle_core::{ProgramColumns, Purpose, Question, Verdict};
-use treadle_sdk::{ActingColumns, ActiveColumns, EvictionPolicy, WaitingColumns};
+use treadle_plugin::{ActingColumns, ActiveColumns, EvictionPolicy, WaitingColumns};
 
 /// The eviction world's default policy.
 #[derive(Clone, Debug, Default)]

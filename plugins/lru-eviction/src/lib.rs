@@ -3,7 +3,7 @@
 //! A baseline to compare with, and an example of a whole plugin.
 
 use serde::Deserialize;
-use treadle_sdk::{ActingColumns, ActiveColumns, EvictionPolicy, PolicyError, WaitingColumns};
+use treadle_plugin::{ActingColumns, ActiveColumns, EvictionPolicy, PolicyError, WaitingColumns};
 
 /// The policy and its configuration.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -37,7 +37,7 @@ impl EvictionPolicy for LruEviction {
     }
 }
 
-treadle_sdk::eviction_policy!(LruEviction);
+treadle_plugin::eviction_policy!(LruEviction);
 
 #[cfg(test)]
 mod tests {

@@ -15,7 +15,7 @@
 //! shortest first.
 
 use serde::Deserialize;
-use treadle_sdk::PolicyError;
+use treadle_plugin::PolicyError;
 
 /// Longest time that can be configured, 30 days.
 const SECONDS_MAX: f64 = 2_592_000.0;

@@ -14,7 +14,7 @@ mod order;
 
 pub use config::{Config, Decay, Restore};
 
-use treadle_sdk::{ActingColumns, ActiveColumns, EvictionPolicy, PolicyError, WaitingColumns};
+use treadle_plugin::{ActingColumns, ActiveColumns, EvictionPolicy, PolicyError, WaitingColumns};
 
 /// The policy. It keeps nothing between calls but its configuration.
 #[derive(Debug, Clone, Default)]
@@ -67,4 +67,4 @@ impl EvictionPolicy for ThunderAgentEviction {
     }
 }
 
-treadle_sdk::eviction_policy!(ThunderAgentEviction);
+treadle_plugin::eviction_policy!(ThunderAgentEviction);

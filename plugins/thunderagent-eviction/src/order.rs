@@ -57,7 +57,7 @@ mod tests {
     use std::cmp::{Ordering, Reverse};
 
     use proptest::prelude::*;
-    use treadle_sdk::{ActiveColumns, EvictionPolicy, WaitingColumns};
+    use treadle_plugin::{ActiveColumns, EvictionPolicy, WaitingColumns};
 
     use super::*;
     use crate::{Config, Restore, ThunderAgentEviction};

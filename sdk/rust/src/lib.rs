@@ -7,7 +7,7 @@
 //! policies are tested as ordinary Rust.
 //!
 //! ```
-//! use treadle_sdk::{ActingColumns, ActiveColumns, EvictionPolicy, PolicyError, WaitingColumns};
+//! use treadle_plugin::{ActingColumns, ActiveColumns, EvictionPolicy, PolicyError, WaitingColumns};
 //!
 //! struct LargestFirst;
 //!
@@ -26,7 +26,7 @@
 //!     }
 //! }
 //!
-//! treadle_sdk::eviction_policy!(LargestFirst);
+//! treadle_plugin::eviction_policy!(LargestFirst);
 //! ```
 
 mod error;

@@ -9,6 +9,8 @@ use treadle_wire::{ErrorBody, ErrorCode};
 
 /// How much of a refused body is taken in before its connection closes.
 const LINGER_BYTES_MAX: usize = 16 << 20;
+/// For how long it is taken in.
+const LINGER_MAX: Duration = Duration::from_secs(2);
 
 /// Reads the whole body. A client that sends nothing for `patience` is given
 /// up, as is one that announces or sends more than `bytes_max`.
@@ -22,7 +24,7 @@ pub(super) async fn read(
         .get(header::CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     if announced.is_some_and(|length| length > bytes_max) {
-        tokio::spawn(linger(body, patience));
+        tokio::spawn(linger(body));
         return Err(too_large(bytes_max));
     }
     let mut first: Option<Bytes> = None;
@@ -47,7 +49,7 @@ pub(super) async fn read(
         };
         let so_far = first.as_ref().map_or(0, Bytes::len) + rest.len();
         if so_far + data.len() > bytes_max {
-            tokio::spawn(linger(body, patience));
+            tokio::spawn(linger(body));
             return Err(too_large(bytes_max));
         }
         if first.is_none() {
@@ -78,7 +80,7 @@ pub(super) async fn read(
 /// Takes in the rest of a refused body and drops it. A connection that is closed
 /// while its client still sends is reset, and the reset overtakes the answer that
 /// says why.
-async fn linger(mut body: Body, patience: Duration) {
+async fn linger(mut body: Body) {
     let rest = async {
         let mut left = LINGER_BYTES_MAX;
         while let Some(Ok(frame)) = body.frame().await {
@@ -90,7 +92,7 @@ async fn linger(mut body: Body, patience: Duration) {
         }
     };
     // Slow or long: either way the connection closes.
-    let _ = tokio::time::timeout(patience, rest).await;
+    let _ = tokio::time::timeout(LINGER_MAX, rest).await;
 }
 
 fn too_large(bytes_max: usize) -> ErrorBody {

@@ -38,7 +38,7 @@ pub(crate) fn componentize(module: &[u8]) -> Refused<Vec<u8>> {
             "no-wit",
             "the module does not say which world it targets",
             "custom section component-type",
-            "build it with treadle-sdk, or embed the WIT: wasm-tools component embed wit --world eviction",
+            "build it with treadle-plugin, or embed the WIT: wasm-tools component embed wit --world eviction",
         ));
     }
     ComponentEncoder::default()
@@ -116,7 +116,7 @@ pub(crate) fn decode(component: &[u8]) -> Refused<(Resolve, WorldId)> {
             "not-a-component",
             format!("{error:#}"),
             "the component's imports and exports",
-            "build it with treadle-sdk or another tool that works from the WIT",
+            "build it with treadle-plugin or another tool that works from the WIT",
         )),
     }
 }

@@ -9,7 +9,7 @@ use thunderagent_eviction::ThunderAgentEviction;
 use treadle_policy_runtime::{
     ActingColumns, ActiveColumns, EvictionModule, LoadError, WaitingColumns,
 };
-use treadle_sdk::EvictionPolicy;
+use treadle_plugin::EvictionPolicy;
 
 use crate::fixture::engine;
 
@@ -85,7 +85,7 @@ fn compare(
         .flat_map(|column| rows.iter().map(move |row| row.4[column]))
         .collect();
 
-    let expected = native.weigh(&treadle_sdk::ActingColumns {
+    let expected = native.weigh(&treadle_plugin::ActingColumns {
         tokens: &tokens,
         phase_ms: &times_ms,
         extra: &extra,
@@ -98,7 +98,7 @@ fn compare(
     });
     prop_assert_eq!(bits(&expected.unwrap()), bits(&found.unwrap()));
 
-    let expected = native.pause_order(&treadle_sdk::ActiveColumns {
+    let expected = native.pause_order(&treadle_plugin::ActiveColumns {
         tokens: &tokens,
         acting: &phase,
         phase_ms: &times_ms,
@@ -115,7 +115,7 @@ fn compare(
     });
     prop_assert_eq!(bits(&expected.unwrap()), bits(&found.unwrap()));
 
-    let expected = native.restore_order(&treadle_sdk::WaitingColumns {
+    let expected = native.restore_order(&treadle_plugin::WaitingColumns {
         tokens: &tokens,
         reasoning: &phase,
         waited_ms: &times_ms,

@@ -19,7 +19,7 @@ pub mod raw {
         world: "eviction",
         pub_export_macro: true,
         export_macro_name: "export_eviction",
-        default_bindings_module: "treadle_sdk::guest::eviction::raw",
+        default_bindings_module: "treadle_plugin::guest::eviction::raw",
     });
 }
 
