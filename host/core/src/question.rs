@@ -2,7 +2,7 @@
 //! they cross into a sandbox without being rebuilt row by row.
 
 use serde::{Deserialize, Serialize};
-use treadle_model::{ProgramId, Span, WorkerId, World};
+use treadle_model::{PolicyRef, ProgramId, Span, WorkerId, World};
 
 /// Facts on the programs that a question is about; all columns have one length.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -79,10 +79,42 @@ pub enum Verdict {
         programs: Vec<ProgramId>,
         /// Their scores, kept for explanations only.
         scores: Vec<f64>,
+        /// Where a placement policy wants each of them; empty if none was asked.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        workers: Vec<WorkerId>,
     },
     /// Weights that changed, in millionths.
     Weights {
         /// Program and weight.
         weights: Vec<(ProgramId, u32)>,
     },
+}
+
+/// Who had a say in an answer beside the policy that it names: the versions
+/// between which a canary shares out the programs, and the placement policy.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Voices {
+    /// Versions that judged some of the rows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub judges: Vec<PolicyRef>,
+    /// For each row of the verdict who judged it: 0 for the policy that the
+    /// answer names, n for the nth of `judges`. Empty if all rows are 0.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub judged_by: Vec<u8>,
+    /// Who wished for the workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placed_by: Option<PolicyRef>,
+}
+
+impl Voices {
+    /// True if nobody else had a say.
+    pub fn is_empty(&self) -> bool {
+        self.judges.is_empty() && self.placed_by.is_none()
+    }
+
+    pub(crate) fn judge_of(&self, row: usize) -> usize {
+        self.judged_by
+            .get(row)
+            .map_or(0, |judge| usize::from(*judge))
+    }
 }
