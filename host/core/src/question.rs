@@ -81,7 +81,7 @@ pub enum Verdict {
         scores: Vec<f64>,
         /// Where a placement policy wants each of them; empty if none was asked.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        workers: Vec<WorkerId>,
+        workers: Vec<Option<WorkerId>>,
     },
     /// Weights that changed, in millionths.
     Weights {
@@ -101,20 +101,27 @@ pub struct Voices {
     /// answer names, n for the nth of `judges`. Empty if all rows are 0.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub judged_by: Vec<u8>,
-    /// Who wished for the workers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub placed_by: Option<PolicyRef>,
+    /// Placement policies that wished for workers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub placers: Vec<PolicyRef>,
+    /// For each row of the verdict which of `placers` wished. Empty if the first
+    /// did for all rows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub placed_by: Vec<u8>,
 }
 
 impl Voices {
     /// True if nobody else had a say.
     pub fn is_empty(&self) -> bool {
-        self.judges.is_empty() && self.placed_by.is_none()
+        self.judges.is_empty() && self.placers.is_empty()
     }
 
     pub(crate) fn judge_of(&self, row: usize) -> usize {
-        self.judged_by
-            .get(row)
-            .map_or(0, |judge| usize::from(*judge))
+        self.judged_by.get(row).copied().map_or(0, usize::from)
+    }
+
+    pub(crate) fn placer_of(&self, row: usize) -> Option<&PolicyRef> {
+        let placer = self.placed_by.get(row).copied().unwrap_or(0);
+        self.placers.get(usize::from(placer))
     }
 }

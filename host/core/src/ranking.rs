@@ -10,8 +10,10 @@ use treadle_model::{PolicyRef, ProgramId, WorkerId};
 pub(crate) struct Ranked {
     pub(crate) program: ProgramId,
     pub(crate) score: f64,
-    /// Where the placement policy wants it.
+    /// Where a placement policy wants it.
     pub(crate) wished: Option<WorkerId>,
+    /// Its row in the answer.
+    row: usize,
     /// Who gave the score, as an index into the ranking's judges.
     judge: usize,
 }
@@ -20,10 +22,9 @@ pub(crate) struct Ranked {
 #[derive(Clone, Debug)]
 pub(crate) struct Ranking {
     pub(crate) entries: Vec<Ranked>,
-    /// Who placed them, if a placement policy was asked.
-    pub(crate) placed_by: Option<PolicyRef>,
     /// The policy that the answer names, then the others that had a say.
     judges: Vec<PolicyRef>,
+    voices: Voices,
 }
 
 impl Ranking {
@@ -50,13 +51,14 @@ impl Ranking {
             .map(|(row, program)| Ranked {
                 program: *program,
                 score: scores.get(row).copied().unwrap_or(0.0),
-                wished: workers.get(row).copied(),
+                wished: workers.get(row).copied().flatten(),
+                row,
                 judge: voices.judge_of(row),
             });
         Self {
             entries: entries.collect(),
-            placed_by: voices.placed_by.clone(),
             judges: judges(policy, voices),
+            voices: voices.clone(),
         }
     }
 
@@ -71,12 +73,13 @@ impl Ranking {
             program: *program,
             score: f64::from(*ppm) / 1e6,
             wished: None,
+            row,
             judge: voices.judge_of(row),
         });
         Self {
             entries: entries.collect(),
-            placed_by: None,
             judges: judges(policy, voices),
+            voices: Voices::default(),
         }
     }
 
@@ -86,18 +89,24 @@ impl Ranking {
             program: *program,
             score: 0.0,
             wished: None,
+            row: 0,
             judge: 0,
         });
         Self {
             entries: entries.collect(),
-            placed_by: None,
             judges: vec![policy.clone()],
+            voices: Voices::default(),
         }
     }
 
     /// Who judged this candidate.
     pub(crate) fn judge(&self, entry: &Ranked) -> &PolicyRef {
         self.judges.get(entry.judge).unwrap_or(&self.judges[0])
+    }
+
+    /// Who wished for this candidate's worker.
+    pub(crate) fn placer(&self, entry: &Ranked) -> Option<&PolicyRef> {
+        entry.wished.and_then(|_| self.voices.placer_of(entry.row))
     }
 }
 

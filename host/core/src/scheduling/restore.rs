@@ -84,7 +84,7 @@ impl Core {
                 .by(ranking.judge(entry))
                 .among(&ranking.entries);
             if entry.wished == Some(worker) {
-                why.placed_by = ranking.placed_by.as_ref();
+                why.placed_by = ranking.placer(entry);
             }
             self.explain(program, worker, &why);
             self.restore(program, worker, first);

@@ -1,0 +1,72 @@
+//! A policy with a seat at the desk, and the breaker that decides whether it is
+//! asked.
+
+use treadle_model::PolicyRef;
+use treadle_policy_runtime::{Breaker, BreakerLimits, BreakerState, PolicyInstance};
+
+/// An uploaded policy, ready to be asked.
+pub struct BoundPolicy {
+    /// Its name, version and digest.
+    pub policy: PolicyRef,
+    /// Its running instance.
+    pub instance: PolicyInstance,
+}
+
+/// A policy that is asked unless its breaker is open.
+pub struct Seat {
+    /// Its name, version and digest.
+    pub policy: PolicyRef,
+    /// Its running instance.
+    pub instance: PolicyInstance,
+    breaker: Breaker,
+}
+
+impl Seat {
+    /// A policy that has not failed yet.
+    pub fn new(bound: BoundPolicy, limits: BreakerLimits) -> Self {
+        Self {
+            policy: bound.policy,
+            instance: bound.instance,
+            breaker: Breaker::new(limits),
+        }
+    }
+
+    /// Whether it is asked now.
+    pub fn may_be_asked(&self, now_ms: u64) -> bool {
+        !matches!(self.breaker.state(now_ms), BreakerState::Open { .. })
+    }
+
+    /// It answered.
+    pub fn record_success(&mut self, now_ms: u64) {
+        self.breaker.record_success(now_ms);
+    }
+
+    /// It failed. True if it has failed so often that it must go.
+    pub fn record_fault(&mut self, now_ms: u64) -> bool {
+        self.breaker.record_fault(now_ms);
+        self.breaker.should_roll_back(now_ms)
+    }
+
+    /// Gives it another chance from the beginning.
+    pub fn forgive(&mut self, limits: BreakerLimits) {
+        self.breaker = Breaker::new(limits);
+    }
+
+    /// Takes over what a predecessor has learnt, if both keep anything. A
+    /// predecessor that can't tell, or a successor that can't read it, begins
+    /// without; a policy must do that after a restart anyway.
+    pub fn inherit(&mut self, predecessor: &mut Self) {
+        self.instance.set_state(predecessor.instance.state().clone());
+        let handed_over = match predecessor.instance.snapshot() {
+            Ok(snapshot) if snapshot.is_empty() => return,
+            Ok(snapshot) => self.instance.restore(&snapshot),
+            Err(fault) => Err(fault),
+        };
+        if let Err(fault) = handed_over {
+            tracing::warn!(
+                from = %predecessor.policy, to = %self.policy, %fault,
+                "what the policy had learnt was not handed over"
+            );
+        }
+    }
+}
