@@ -9,7 +9,7 @@ use crate::gateway::{
     GatewayState, Identities, RequestIds, ServeLimits, TokenEstimator, Upstream, serve,
 };
 use crate::metrics::Metrics;
-use crate::policies::PolicyShelf;
+use crate::policies::{PolicyShelf, Signing};
 use crate::recovery;
 use crate::rest;
 use std::net::SocketAddr;
@@ -131,7 +131,7 @@ async fn start_driver(config: &Config, store: &Arc<dyn Store>) -> Result<DriverH
         core: recovered.core,
         seq: recovered.seq,
         clock,
-        policies: PolicyDesk::new(config.plugins.breaker()),
+        policies: PolicyDesk::new(config.plugins.desk()),
         journal: Some(journal),
         snapshot_events: config.store.snapshot_events,
     })
@@ -163,7 +163,13 @@ async fn assemble(
     let interval = Duration::from_millis(config.engines.probe_interval_ms);
     let engines = EngineWatch::new(driver.clone(), upstream, WatchOptions { interval });
     let engine = PolicyEngine::new(config.plugins.limits())?;
-    let policies = Arc::new(PolicyShelf::new(engine, store.clone(), driver.clone()));
+    let policies = Arc::new(PolicyShelf::new(
+        engine,
+        store.clone(),
+        driver.clone(),
+        config.plugins.desk(),
+        Signing::default(),
+    ));
     let last = driver
         .read(|view| view.core.state().workers.keys().last().copied())
         .await;

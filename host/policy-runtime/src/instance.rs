@@ -53,6 +53,7 @@ pub(crate) trait Lifecycle: Send {
     fn memory_bytes(&self) -> usize;
     fn log_lines(&self) -> Vec<LogLine>;
     fn state(&self) -> Option<&BindingState>;
+    fn set_state(&mut self, state: BindingState);
     fn fuel_used(&self) -> Option<u64>;
     fn snapshot(&mut self, context: &CallContext) -> Result<Vec<u8>, PolicyFault>;
     fn restore(&mut self, context: &CallContext, snapshot: &[u8]) -> Result<(), PolicyFault>;
@@ -275,6 +276,13 @@ impl<B: Bindings> Lifecycle for Instance<B> {
 
     fn state(&self) -> Option<&BindingState> {
         self.belongings().map(|kept| &kept.state)
+    }
+
+    fn set_state(&mut self, state: BindingState) {
+        let of_live = self.live.as_mut().map(|l| &mut l.store.data_mut().belongings);
+        if let Some(belongings) = of_live.or(self.belongings.as_mut()) {
+            belongings.state = state;
+        }
     }
 
     fn fuel_used(&self) -> Option<u64> {

@@ -246,6 +246,11 @@ impl PolicyInstance {
         self.alike().state().unwrap_or(&EMPTY)
     }
 
+    /// Gives the policy what another version of it has stored.
+    pub fn set_state(&mut self, state: BindingState) {
+        self.alike_mut().set_state(state);
+    }
+
     /// Fuel used so far by all calls and starts; `None` unless the engine is
     /// deterministic.
     pub fn fuel_used(&self) -> Option<u64> {

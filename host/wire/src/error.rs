@@ -78,6 +78,8 @@ error_codes! {
     PluginInvalid = "plugin_invalid", 400, "invalid_request_error";
     /// No such plugin.
     PluginUnknown = "plugin_unknown", 404, "not_found_error";
+    /// The binding does not allow this change.
+    BindingConflict = "binding_conflict", 409, "invalid_request_error";
     /// The daemon is at one of its own limits.
     Overloaded = "overloaded", 503, "overloaded_error";
     /// The client did not send its request in time.

@@ -3,26 +3,37 @@
 use treadle_policy_runtime::{BreakerLimits, Limits};
 
 use super::section::section;
+use crate::driver::{DeskLimits, TrialLimits};
 
 section! {
     /// What a policy may use before it is stopped.
     PluginsConfig in "plugins" {
         /// Largest upload; a larger one is refused.
-        upload_bytes_max: usize = 4 << 20, "bytes", 8 ..= 67_108_864;
+        upload_bytes_max: usize = 32 << 20, "bytes", 8 ..= 67_108_864;
         /// Largest function of an upload; the time to compile one grows faster than its size.
         function_bytes_max: usize = 128 << 10, "bytes", 1 ..= 67_108_864;
         /// Largest configuration of a policy.
         config_bytes_max: usize = 64 << 10, "bytes", 2 ..= 16_777_216;
         /// Memory of an instance; an allocation past it fails inside the policy.
-        memory_bytes_max: usize = 16 << 20, "bytes", 65_536 ..= 4_294_967_296_u64;
+        memory_bytes_max: usize = 64 << 20, "bytes", 65_536 ..= 4_294_967_296_u64;
         /// Stack of a call; a deeper one is a fault.
         stack_bytes_max: usize = 512 << 10, "bytes", 16_384 ..= 16_777_216;
         /// Elements of an instance's tables together.
-        table_elements_max: usize = 20_000, "elements", 1 ..= 10_000_000;
+        table_elements_max: usize = 100_000, "elements", 1 ..= 10_000_000;
         /// Time for one decision that is waited for; a longer one is a fault.
         hot_deadline_ms: u64 = 2, "milliseconds", 1 ..= 10_000;
-        /// Time for starting, describing and configuring an instance.
-        background_deadline_ms: u64 = 500, "milliseconds", 1 ..= 60_000;
+        /// Time for any other call: starting, configuring, saving, and the worlds that scheduling does not wait for.
+        background_deadline_ms: u64 = 2000, "milliseconds", 1 ..= 60_000;
+        /// Keys and values that a binding's policy may store together.
+        state_bytes_max: usize = 1 << 20, "bytes", 0 ..= 16_777_216;
+        /// Keys that it may store.
+        state_keys_max: usize = 1024, "keys", 0 ..= 65_536;
+        /// What it may hand over to its successor.
+        snapshot_bytes_max: usize = 4 << 20, "bytes", 0 ..= 16_777_216;
+        /// Steps that both shares must have finished before a canary is judged by its regret.
+        canary_steps_min: u64 = 100, "steps", 2 ..= 1_000_000;
+        /// How much longer a canary's steps may take than those of the bound policy before it is ended, in percent.
+        canary_regret_max_percent: u64 = 25, "percent", 0 ..= 100_000;
         /// How long a question may stay unanswered, waiting for its turn included, before the built-in policy decides.
         answer_deadline_ms: u64 = 5000, "milliseconds", 1 ..= 600_000;
         /// Programs in one question; the others keep the order that they had.
@@ -62,10 +73,25 @@ impl PluginsConfig {
             output_rows_max: self.output_rows_max,
             config_bytes_max: self.config_bytes_max,
             upload_bytes_max: self.upload_bytes_max,
+            state_bytes_max: self.state_bytes_max,
+            state_keys_max: self.state_keys_max,
+            snapshot_bytes_max: self.snapshot_bytes_max,
             function_bytes_max: self.function_bytes_max,
             log_lines_per_s: self.log_lines_per_s,
             log_line_bytes_max: self.log_line_bytes_max,
             log_lines_kept_max: self.log_lines_kept_max,
+            ..Limits::default()
+        }
+    }
+
+    /// When a policy is given up.
+    pub fn desk(&self) -> DeskLimits {
+        DeskLimits {
+            breaker: self.breaker(),
+            trial: TrialLimits {
+                steps_min: self.canary_steps_min,
+                regret_max: self.canary_regret_max_percent as f64 / 100.0,
+            },
         }
     }
 

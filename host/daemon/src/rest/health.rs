@@ -5,14 +5,16 @@ use crate::app::App;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
+use crate::driver::Scope;
 use serde_json::{Map, Value, json};
 use treadle_core::{Mode, Totals};
+use treadle_model::World;
 
 /// `GET /health`: 200 while a program can be served, 503 with the cause if no
 /// engine answers.
 pub(super) async fn show(State(app): State<App>) -> Response {
     let read = app.driver.read(|view| {
-        let policy = view.policies.active().to_string();
+        let policy = view.policies.active(World::Eviction, &Scope::Everyone).to_string();
         (view.core.state().totals(), view.core.config().mode, policy)
     });
     let Ok((totals, mode, policy)) = read.await else {

@@ -5,6 +5,7 @@
     reason = "an early answer is a whole response; it is returned once, not propagated"
 )]
 
+mod bindings;
 mod events;
 mod health;
 mod loads;
@@ -53,7 +54,15 @@ pub(crate) fn router(app: App) -> Router {
         .route("/v1/programs/{program}/decisions", get(programs::decisions))
         .route("/v1/jobs/{job}", delete(programs::delete_job))
         .route("/v1/events", get(events::page))
-        .route("/v1/bindings", get(plugins::bindings).put(plugins::bind))
+        .route(
+            "/v1/bindings",
+            get(bindings::list)
+                .put(bindings::bind)
+                .delete(bindings::withdraw),
+        )
+        .route("/v1/bindings/rollback", post(bindings::roll_back))
+        .route("/v1/plugins/{plugin}", get(plugins::show))
+        .route("/v1/plugins/{plugin}/logs", get(plugins::logs))
         .layer(DefaultBodyLimit::max(CONTROL_BYTES_MAX));
     let uploads = Router::new()
         .route("/v1/plugins", get(plugins::list).post(plugins::push))

@@ -154,6 +154,13 @@ impl WorldBindings {
         }
     }
 
+    /// All bindings, to be asked.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (Scope, &mut Binding)> {
+        let jobs = self.by_job.iter_mut();
+        std::iter::once((Scope::Everyone, &mut self.everyone))
+            .chain(jobs.map(|(job, binding)| (Scope::Job(job.clone()), binding)))
+    }
+
     /// All bindings, everyone's first.
     pub fn iter(&self) -> impl Iterator<Item = (Scope, &Binding)> {
         let jobs = self.by_job.iter();

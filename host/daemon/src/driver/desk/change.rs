@@ -37,11 +37,13 @@ impl Role {
         }
     }
 
+    /// All roles.
+    pub const ALL: [Self; 4] = [Self::Active, Self::Canary, Self::Shadow, Self::Previous];
+
     /// From its name, if it is one that can be asked for.
     pub fn from_word(word: &str) -> Option<Self> {
-        [Self::Active, Self::Canary, Self::Shadow]
-            .into_iter()
-            .find(|role| role.as_str() == word)
+        let mut roles = Self::ALL.into_iter().filter(|role| *role != Self::Previous);
+        roles.find(|role| role.as_str() == word)
     }
 }
 
@@ -109,6 +111,19 @@ pub struct Notice {
     pub reason: String,
 }
 
+/// What the active policy of a binding has stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KeptState {
+    /// Of which world.
+    pub world: World,
+    /// Of which binding.
+    pub scope: Scope,
+    /// Its keys and values, in the runtime's form.
+    pub entries: Vec<u8>,
+    /// What it has learnt, in its own form.
+    pub snapshot: Vec<u8>,
+}
+
 /// What stands in one binding.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BindingView {
@@ -146,13 +161,15 @@ impl PolicyDesk {
         world: World,
         scope: &Scope,
         change: Change,
+        now_ms: u64,
     ) -> Result<Changed, ChangeError> {
         let started = Instant::now();
         let before = self.active(world, scope);
         match change {
-            Change::Activate(policy) => self.activate(world, scope, policy),
+            Change::Activate(policy) => self.activate(world, scope, policy, now_ms),
             Change::StartCanary(policy, share_ppm) => {
-                self.start_canary(world, scope, policy, share_ppm);
+                let seat = Seat::new(policy, self.limits.breaker.clone());
+                self.start_canary(world, scope, seat, share_ppm, now_ms);
             }
             Change::StartShadow(policy) => {
                 let seat = Seat::new(policy, self.limits.breaker.clone());
@@ -203,6 +220,28 @@ impl PolicyDesk {
             .collect()
     }
 
+    /// What the active policies have stored and learnt, if anything.
+    pub fn states(&mut self, now_ms: u64) -> Vec<KeptState> {
+        let mut kept = Vec::new();
+        for world in World::ALL {
+            for (scope, binding) in self.bindings.world_mut(*world).iter_mut() {
+                let Some(seat) = &mut binding.active else {
+                    continue;
+                };
+                let (state, snapshot) = seat.kept(now_ms);
+                if !state.is_empty() || !snapshot.is_empty() {
+                    kept.push(KeptState {
+                        world: *world,
+                        scope,
+                        entries: state.to_bytes(),
+                        snapshot,
+                    });
+                }
+            }
+        }
+        kept
+    }
+
     /// A step of a program ended after so long; canaries are judged by it.
     pub fn observe_step(&mut self, core: &Core, program: ProgramId, step_ms: f64) {
         for world in World::ALL {
@@ -232,12 +271,18 @@ impl PolicyDesk {
         }
     }
 
-    fn activate(&mut self, world: World, scope: &Scope, policy: Option<BoundPolicy>) {
+    fn activate(
+        &mut self,
+        world: World,
+        scope: &Scope,
+        policy: Option<BoundPolicy>,
+        now_ms: u64,
+    ) {
         let limits = self.limits.breaker.clone();
         let binding = self.bindings.world_mut(world).entry(scope);
         let mut seat = policy.map(|policy| Seat::new(policy, limits));
         if let (Some(seat), Some(old)) = (&mut seat, &mut binding.active) {
-            seat.inherit(old);
+            seat.inherit(old, now_ms);
         }
         let replaced = std::mem::replace(&mut binding.previous, binding.active.take());
         binding.active = seat;
@@ -249,12 +294,17 @@ impl PolicyDesk {
         self.statistics.swaps += 1;
     }
 
-    fn start_canary(&mut self, world: World, scope: &Scope, policy: BoundPolicy, share_ppm: u32) {
-        let limits = self.limits.breaker.clone();
+    fn start_canary(
+        &mut self,
+        world: World,
+        scope: &Scope,
+        mut seat: Seat,
+        share_ppm: u32,
+        now_ms: u64,
+    ) {
         let binding = self.bindings.world_mut(world).entry(scope);
-        let mut seat = Seat::new(policy, limits);
         if let Some(active) = &mut binding.active {
-            seat.inherit(active);
+            seat.inherit(active, now_ms);
         }
         let canary = Canary {
             seat,

@@ -134,5 +134,14 @@ const SHADOW_DEADLINE_MS: u64 = 100;
 #[derive(Default)]
 pub struct Native {
     eviction: ThunderAgentEviction,
-    priority: default_priority::DefaultPriority,
+    priority: FirstCome,
+}
+
+#[derive(Default)]
+struct FirstCome;
+
+impl FirstCome {
+    fn score(&self, q: &QueueColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+        Ok(q.waited_ms.iter().map(|ms| *ms as f64).collect())
+    }
 }

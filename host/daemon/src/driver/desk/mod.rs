@@ -19,7 +19,7 @@ mod wishes;
 
 pub use bindings::{EVERYONE, Scope};
 pub use change::{
-    BindingView, CanaryView, Change, ChangeError, Changed, Notice, NoticeKind, Role,
+    BindingView, CanaryView, Change, ChangeError, Changed, KeptState, Notice, NoticeKind, Role,
 };
 pub use rows::Forecast;
 pub use seat::BoundPolicy;
@@ -39,7 +39,7 @@ use std::time::Instant;
 use tokio::sync::mpsc::UnboundedSender;
 use treadle_core::{Core, Purpose, Question, Verdict, Voices};
 use treadle_model::{PolicyRef, ProgramId, World};
-use treadle_policy_runtime::{BreakerLimits, PolicyFault};
+use treadle_policy_runtime::{BreakerLimits, PolicyFault, PolicyInstance};
 
 /// When a policy is given up.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -200,6 +200,25 @@ impl PolicyDesk {
         (policy, scores)
     }
 
+    /// Asks the policy that is bound for a job. Nothing if the built-in default
+    /// has to answer.
+    pub fn ask_bound<T>(
+        &mut self,
+        world: World,
+        job: &str,
+        rows: usize,
+        now_ms: u64,
+        ask: impl FnOnce(&mut PolicyInstance) -> Result<T, PolicyFault>,
+    ) -> Option<(PolicyRef, T)> {
+        let (scope, _) = self.bindings.world(world).of_job(job);
+        let judge = Judge {
+            world,
+            scope,
+            canary: false,
+        };
+        self.ask_seat(&judge, now_ms, rows, |seat| ask(&mut seat.instance))
+    }
+
     /// Asks the policy in a judge's seat. Nothing if nobody sits there, it may
     /// not be asked now, or it gave no answer; all of it is counted.
     fn ask_seat<T>(
@@ -233,7 +252,7 @@ impl PolicyDesk {
         };
         version.fallbacks += 1;
         self.statistics.fallbacks += 1;
-        if fault == PolicyFault::NotSupported {
+        if !fault.is_policys_fault() {
             version.not_supported += 1;
             return None;
         }

@@ -2,7 +2,7 @@
 
 use treadle_core::{Core, ProgramColumns};
 use treadle_model::{ProgramId, WorkerId};
-use treadle_plugin::placement::NOWHERE;
+use treadle_plugin::NOWHERE;
 
 /// What a prediction policy said about a program.
 #[derive(Clone, Copy, Debug, PartialEq)]

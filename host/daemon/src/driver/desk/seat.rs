@@ -2,7 +2,10 @@
 //! asked.
 
 use treadle_model::PolicyRef;
-use treadle_policy_runtime::{Breaker, BreakerLimits, BreakerState, PolicyInstance};
+use treadle_policy_runtime::{BindingState, Breaker, BreakerLimits, BreakerState, CallContext, PolicyInstance};
+
+/// Time for telling, and for reading, what a policy has learnt: decisions wait.
+const HAND_OVER_DEADLINE_MS: u64 = 2;
 
 /// An uploaded policy, ready to be asked.
 pub struct BoundPolicy {
@@ -52,14 +55,31 @@ impl Seat {
         self.breaker = Breaker::new(limits);
     }
 
+    /// What it has stored, and what it has learnt.
+    pub fn kept(&mut self, now_ms: u64) -> (BindingState, Vec<u8>) {
+        let context = CallContext {
+            deadline_ms: Some(HAND_OVER_DEADLINE_MS),
+            ..CallContext::at(now_ms)
+        };
+        let snapshot = self.instance.snapshot(&context).unwrap_or_else(|fault| {
+            tracing::warn!(policy = %self.policy, %fault, "what the policy has learnt was not saved");
+            Vec::new()
+        });
+        (self.instance.state().clone(), snapshot)
+    }
+
     /// Takes over what a predecessor has learnt, if both keep anything. A
     /// predecessor that can't tell, or a successor that can't read it, begins
     /// without; a policy must do that after a restart anyway.
-    pub fn inherit(&mut self, predecessor: &mut Self) {
+    pub fn inherit(&mut self, predecessor: &mut Self, now_ms: u64) {
         self.instance.set_state(predecessor.instance.state().clone());
-        let handed_over = match predecessor.instance.snapshot() {
+        let context = CallContext {
+            deadline_ms: Some(HAND_OVER_DEADLINE_MS),
+            ..CallContext::at(now_ms)
+        };
+        let handed_over = match predecessor.instance.snapshot(&context) {
             Ok(snapshot) if snapshot.is_empty() => return,
-            Ok(snapshot) => self.instance.restore(&snapshot),
+            Ok(snapshot) => self.instance.restore(&context, &snapshot),
             Err(fault) => Err(fault),
         };
         if let Err(fault) = handed_over {

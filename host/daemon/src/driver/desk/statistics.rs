@@ -78,7 +78,7 @@ impl VersionStatistics {
 
     /// A call went wrong.
     pub fn record_fault(&mut self, fault: &PolicyFault) {
-        *self.faults.entry(kind_of(fault)).or_default() += 1;
+        *self.faults.entry(fault.cause()).or_default() += 1;
         self.latest_fault = Some(fault.to_string());
     }
 
@@ -91,21 +91,6 @@ impl VersionStatistics {
     pub fn fallback_share(&self) -> f64 {
         let questions = self.calls.max(self.fallbacks).max(1);
         self.fallbacks as f64 / questions as f64
-    }
-}
-
-/// A fault's kind, as metrics name it.
-pub fn kind_of(fault: &PolicyFault) -> &'static str {
-    match fault {
-        PolicyFault::Timeout { .. } => "timeout",
-        PolicyFault::Fuel { .. } => "fuel",
-        PolicyFault::Stack => "stack",
-        PolicyFault::Memory { .. } => "memory",
-        PolicyFault::Trap { .. } => "trap",
-        PolicyFault::BadOutput { .. } => "bad_output",
-        PolicyFault::BadInput { .. } => "bad_input",
-        PolicyFault::PolicyError(_) => "policy_error",
-        PolicyFault::NotSupported => "not_supported",
     }
 }
 

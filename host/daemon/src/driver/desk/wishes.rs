@@ -10,6 +10,9 @@ use treadle_model::{PolicyRef, ProgramId, WorkerId, World};
 use treadle_plugin::{AssignColumns, WorkerColumns};
 use treadle_policy_runtime::CallContext;
 
+/// Placement policies that share one question.
+const PLACERS_MAX: usize = 255;
+
 impl PolicyDesk {
     /// Adds to an order where each program should go, if a placement policy is
     /// bound for it. Without a wish the core chooses by cache and room.
@@ -64,7 +67,7 @@ impl PolicyDesk {
         }
     }
 
-    /// Who places which rows. At most 255 policies share a question.
+    /// Who places which rows.
     fn placers(&self, core: &Core, programs: &[ProgramId]) -> Vec<(Judge, Vec<usize>)> {
         let world = self.bindings.world(World::Placement);
         let mut placers: Vec<(Judge, Vec<usize>)> = Vec::new();
@@ -79,9 +82,10 @@ impl PolicyDesk {
                 scope,
                 canary: binding.is_canary(*program),
             };
-            match placers.iter_mut().find(|(known, _)| *known == judge) {
-                Some((_, rows)) => rows.push(row),
-                None if placers.len() < 255 => placers.push((judge, vec![row])),
+            let known = placers.iter().position(|(known, _)| *known == judge);
+            match known {
+                Some(index) => placers[index].1.push(row),
+                None if placers.len() < PLACERS_MAX => placers.push((judge, vec![row])),
                 None => {}
             }
         }
