@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use wasmtime::{Config, Engine, OptLevel};
 
+use crate::compiler::Compiler;
 use crate::error::{LoadError, RuntimeError, UploadRefusal};
-use crate::inspect::{self, Inspection};
+use crate::inspect::{self, Candidate, Inspection};
 use crate::limits::Limits;
 use crate::ticker::Ticker;
 use crate::worlds::eviction::{EvictionInstance, EvictionModule};
@@ -14,6 +15,7 @@ use crate::worlds::eviction::{EvictionInstance, EvictionModule};
 pub(crate) struct Core {
     pub(crate) engine: Engine,
     pub(crate) limits: Limits,
+    pub(crate) compiler: Compiler,
     pub(crate) ticker: Ticker,
 }
 
@@ -25,12 +27,21 @@ pub struct PolicyEngine {
 }
 
 impl PolicyEngine {
-    /// An engine with these bounds for every policy.
+    /// An engine with these bounds for every policy, which compiles in this process.
+    ///
+    /// # Errors
+    /// As [`with_compiler`](Self::with_compiler).
+    pub fn new(limits: Limits) -> Result<Self, RuntimeError> {
+        Self::with_compiler(limits, Compiler::in_process())
+    }
+
+    /// An engine with these bounds for every policy, which has them compiled by
+    /// `compiler`.
     ///
     /// # Errors
     /// A bound too small to run anything, or a machine on which the engine or its
     /// thread does not start.
-    pub fn new(limits: Limits) -> Result<Self, RuntimeError> {
+    pub fn with_compiler(limits: Limits, compiler: Compiler) -> Result<Self, RuntimeError> {
         limits.check()?;
         let engine = Engine::new(&config(&limits))
             .map_err(|error| RuntimeError::Engine(format!("{error:#}")))?;
@@ -39,6 +50,7 @@ impl PolicyEngine {
             core: Arc::new(Core {
                 engine,
                 limits,
+                compiler,
                 ticker,
             }),
         })
@@ -47,6 +59,15 @@ impl PolicyEngine {
     /// The bounds of this engine.
     pub fn limits(&self) -> &Limits {
         &self.core.limits
+    }
+
+    /// Checks what an upload is, without compiling or running anything of it: size,
+    /// validity, imports, world. The first part of [`inspect`](Self::inspect).
+    ///
+    /// # Errors
+    /// A refusal that says what is wrong, where, and what to do.
+    pub fn examine(&self, bytes: &[u8]) -> Result<Candidate, UploadRefusal> {
+        inspect::examine(&self.core.limits, bytes)
     }
 
     /// Takes an upload, a core module with embedded WIT or a component, through
@@ -81,7 +102,7 @@ impl PolicyEngine {
     }
 }
 
-fn config(limits: &Limits) -> Config {
+pub(crate) fn config(limits: &Limits) -> Config {
     let mut config = Config::new();
     config
         .concurrency_support(false)

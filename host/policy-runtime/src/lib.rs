@@ -12,7 +12,9 @@
 //! This crate knows nothing of programs, workers and jobs, nor when to ask which
 //! policy; no type of the WebAssembly engine leaves it.
 
+mod artifacts;
 mod breaker;
+mod compiler;
 mod engine;
 mod error;
 mod inspect;
@@ -20,17 +22,23 @@ mod instance;
 mod limits;
 mod policy_log;
 mod sandbox;
+mod signature;
 mod smoke;
 mod ticker;
 mod worlds;
 
+pub use artifacts::{ArtifactStore, ArtifactStoreError};
 pub use breaker::{Breaker, BreakerLimits, BreakerState};
+pub use compiler::{CompileFault, Compiler, CompilerCommand, CompilerLimits, compiler_main};
 pub use engine::PolicyEngine;
 pub use error::{LoadError, PolicyFault, RuntimeError, UploadRefusal};
-pub use inspect::Inspection;
+pub use inspect::{Candidate, Inspection, embed_contract};
 pub use instance::Description;
 pub use limits::Limits;
 pub use policy_log::{LogLevel, LogLine};
+pub use signature::{
+    KeyError, SecretKey, SignaturePolicy, SignedBy, TrustedKeys, generate_key, sign, upload_digest,
+};
 pub use smoke::SmokeTiming;
 pub use worlds::eviction::{
     ActingColumns, ActiveColumns, EvictionInstance, EvictionModule, WaitingColumns,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use wasmtime::Store;
-use wasmtime::component::{Component, HasSelf, InstancePre, Linker};
+use wasmtime::component::{HasSelf, InstancePre, Linker};
 
 use crate::engine::Core;
 use crate::error::{LoadError, PolicyFault};
@@ -132,8 +132,11 @@ pub struct EvictionModule {
 
 impl EvictionModule {
     pub(crate) fn compile(core: &Arc<Core>, component_bytes: &[u8]) -> Result<Self, LoadError> {
+        let stack_bytes_max = core.limits.stack_bytes_max;
+        let component = core
+            .compiler
+            .component(&core.engine, stack_bytes_max, component_bytes)?;
         let load = || {
-            let component = Component::from_binary(&core.engine, component_bytes)?;
             let mut linker = Linker::new(&core.engine);
             raw::Eviction::add_to_linker::<_, HasSelf<_>>(&mut linker, |sandbox| sandbox)?;
             raw::Eviction::prepare(linker.instantiate_pre(&component)?)
