@@ -3,7 +3,9 @@
 //! A baseline to compare with, and an example of a whole plugin.
 
 use serde::Deserialize;
-use treadle_plugin::{ActingColumns, ActiveColumns, EvictionPolicy, PolicyError, WaitingColumns};
+use treadle_plugin::{
+    ActingColumns, ActiveColumns, EvictionPolicy, Policy, PolicyError, WaitingColumns,
+};
 
 /// The policy and its configuration.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -12,17 +14,19 @@ pub struct LruEviction {
     extra: Vec<String>,
 }
 
-impl EvictionPolicy for LruEviction {
+impl Policy for LruEviction {
     fn configure(json: &str) -> Result<Self, PolicyError> {
         serde_json::from_str(json).map_err(|error| PolicyError::invalid_config(error.to_string()))
     }
+}
 
-    fn weigh(&self, programs: &ActingColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+impl EvictionPolicy for LruEviction {
+    fn weigh(&mut self, programs: &ActingColumns<'_>) -> Result<Vec<f64>, PolicyError> {
         programs.check(self.extra.len())?;
         Ok(vec![1.0; programs.len()])
     }
 
-    fn pause_order(&self, programs: &ActiveColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+    fn pause_order(&mut self, programs: &ActiveColumns<'_>) -> Result<Vec<f64>, PolicyError> {
         programs.check(self.extra.len())?;
         let rows = programs.acting.iter().zip(programs.phase_ms);
         // Reasoning programs are below zero, so that all acting ones go first.
@@ -31,7 +35,7 @@ impl EvictionPolicy for LruEviction {
             .collect())
     }
 
-    fn restore_order(&self, programs: &WaitingColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+    fn restore_order(&mut self, programs: &WaitingColumns<'_>) -> Result<Vec<f64>, PolicyError> {
         programs.check(self.extra.len())?;
         Ok(programs.waited_ms.iter().map(|&ms| ms as f64).collect())
     }

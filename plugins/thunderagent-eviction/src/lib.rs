@@ -14,7 +14,9 @@ mod order;
 
 pub use config::{Config, Decay, Restore};
 
-use treadle_plugin::{ActingColumns, ActiveColumns, EvictionPolicy, PolicyError, WaitingColumns};
+use treadle_plugin::{
+    ActingColumns, ActiveColumns, EvictionPolicy, Policy, PolicyError, WaitingColumns,
+};
 
 /// The policy. It keeps nothing between calls but its configuration.
 #[derive(Debug, Clone, Default)]
@@ -23,19 +25,21 @@ pub struct ThunderAgentEviction {
     pub config: Config,
 }
 
-impl EvictionPolicy for ThunderAgentEviction {
+impl Policy for ThunderAgentEviction {
     fn configure(json: &str) -> Result<Self, PolicyError> {
         Ok(Self {
             config: Config::parse(json)?,
         })
     }
+}
 
-    fn weigh(&self, programs: &ActingColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+impl EvictionPolicy for ThunderAgentEviction {
+    fn weigh(&mut self, programs: &ActingColumns<'_>) -> Result<Vec<f64>, PolicyError> {
         programs.check(self.config.extra.len())?;
         Ok(decay::weights(&self.config, programs.phase_ms))
     }
 
-    fn pause_order(&self, programs: &ActiveColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+    fn pause_order(&mut self, programs: &ActiveColumns<'_>) -> Result<Vec<f64>, PolicyError> {
         programs.check(self.config.extra.len())?;
         let rows = programs.acting.iter().zip(programs.tokens);
         Ok(rows
@@ -43,7 +47,7 @@ impl EvictionPolicy for ThunderAgentEviction {
             .collect())
     }
 
-    fn restore_order(&self, programs: &WaitingColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+    fn restore_order(&mut self, programs: &WaitingColumns<'_>) -> Result<Vec<f64>, PolicyError> {
         programs.check(self.config.extra.len())?;
         let rows = programs
             .reasoning
