@@ -1,4 +1,4 @@
-//! Components that take long to compile.
+//! Code that takes long to compile, and code that only looks so.
 //!
 //! A function with many values that all live through many branches is small, valid and
 //! quick to run; the time of a register allocator grows with the product.
@@ -7,35 +7,28 @@ use std::fmt::Write as _;
 
 use crate::text;
 
-/// How large a compilation bomb is.
-#[derive(Debug, Clone, Copy)]
-pub struct Bomb {
-    /// Functions.
-    pub functions: usize,
-    /// Values that live through a whole function.
-    pub values: usize,
-    /// Branches of a function.
-    pub branches: usize,
+/// Values that live through the whole function.
+const VALUES: usize = 2_000;
+/// Branches of the function.
+const BRANCHES: usize = 20_000;
+
+/// A priority policy with a function that takes minutes to compile, and gigabytes,
+/// where nothing stops it.
+pub(crate) fn bomb() -> Vec<u8> {
+    let function = function(VALUES, BRANCHES);
+    text::build("priority", "compile-bomb", &[("MORE", &function)])
 }
 
-/// A priority policy that also has functions which take long to compile.
-pub fn bomb(size: Bomb) -> Vec<u8> {
-    let mut functions = String::new();
-    for index in 0..size.functions {
-        function(&mut functions, index, size);
-    }
-    text::build("priority", "compile-bomb", &[("MORE", &functions)])
+/// A priority policy with a function of many bytes that compiles quickly, as the
+/// interpreters in policies of scripting languages have them.
+pub(crate) fn large_function() -> Vec<u8> {
+    let function = format!("(func {})", "(drop (i32.const 1))".repeat(50_000));
+    text::build("priority", "large-function", &[("MORE", &function)])
 }
 
-fn function(text: &mut String, index: usize, size: Bomb) {
-    let Bomb {
-        values, branches, ..
-    } = size;
+fn function(values: usize, branches: usize) -> String {
+    let mut text = "(func (param i32) (result i64)\n".to_owned();
     // Writing to a string cannot fail.
-    let _ = writeln!(
-        text,
-        "(func (export \"bomb{index}\") (param i32) (result i64)"
-    );
     for value in 0..values {
         let _ = writeln!(text, "(local $v{value} i64)");
     }
@@ -54,18 +47,10 @@ fn function(text: &mut String, index: usize, size: Bomb) {
                (local.set $v{to} (i64.add (local.get $v{to}) (local.get $v{from})))))"
         );
     }
-    let _ = writeln!(text, "(i64.const 0)");
+    text.push_str("(i64.const 0)\n");
     for value in 0..values {
         let _ = writeln!(text, "(i64.xor (local.get $v{value}))");
     }
     text.push_str(")\n");
-}
-
-/// Takes minutes where nothing stops it.
-pub(crate) fn large() -> Vec<u8> {
-    bomb(Bomb {
-        functions: 1,
-        values: 2_000,
-        branches: 20_000,
-    })
+    text
 }

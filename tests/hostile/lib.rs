@@ -18,7 +18,6 @@ pub mod mutation;
 mod policies;
 mod text;
 
-pub use bomb::{Bomb, bomb};
 pub use policies::POLICIES;
 
 /// The configuration that makes an accepted policy misbehave in some calls.

@@ -41,6 +41,12 @@ const fn upload(
 /// All hostile policies, and one that is not.
 pub const POLICIES: &[HostilePolicy] = &[
     calls("tame", Answered, &[]),
+    policy(
+        "large-function",
+        "priority",
+        Answered,
+        Bytes(bomb::large_function),
+    ),
     // It takes time.
     calls(
         "endless-loop",
@@ -119,10 +125,9 @@ pub const POLICIES: &[HostilePolicy] = &[
         &[(
             "BEHAVIOUR",
             // Under a new key each time; what the host answers is ignored.
-            "(i32.store (i32.const 700) (global.get $calls))
-             (i32.store8 (i32.const 700) (i32.add (i32.const 65)
+            "(i32.store8 (i32.const 700) (i32.add (i32.const 48)
                (i32.and (global.get $calls) (i32.const 63))))
-             (i32.store8 (i32.const 701) (i32.add (i32.const 65)
+             (i32.store8 (i32.const 701) (i32.add (i32.const 48)
                (i32.shr_u (global.get $calls) (i32.const 6))))
              (global.set $calls (i32.add (global.get $calls) (i32.const 1)))
              (call $state_set (i32.const 700) (i32.const 2) (i32.const 8192)
@@ -221,7 +226,7 @@ pub const POLICIES: &[HostilePolicy] = &[
     ),
     calls(
         "megabyte-log-line",
-        Fault(&["bad_output", "trap"]),
+        Answered,
         &[(
             "BEHAVIOUR",
             "(call $log (i32.const 4) (i32.const 8192) (i32.const 1048576))",
@@ -328,7 +333,7 @@ pub const POLICIES: &[HostilePolicy] = &[
     upload(
         "compile-bomb",
         &["compile-timeout", "compile-memory"],
-        Bytes(bomb::large),
+        Bytes(bomb::bomb),
     ),
     upload("no-bytes", &["empty"], Bytes(Vec::new)),
     upload(
@@ -339,7 +344,7 @@ pub const POLICIES: &[HostilePolicy] = &[
     upload(
         "garbage-after-the-head",
         &["invalid-wasm"],
-        Bytes(|| b"\0asm\x01\0\0\0garbage".to_vec()),
+        Bytes(|| b"\0asm\x01\0\0\0\x63\x01\0".to_vec()),
     ),
     upload("truncated", &["truncated"], Bytes(truncated)),
     upload("body-cut-short", &["invalid-wasm"], Bytes(body_cut_short)),

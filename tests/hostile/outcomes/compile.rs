@@ -2,15 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use treadle_hostile::{Bomb, bomb, build};
+use treadle_hostile::build;
 use treadle_policy_runtime::{
-    ArtifactStore, Compiler, CompilerLimits, Limits, PolicyEngine, UploadRefusal,
+    ArtifactStore, Compiler, CompilerCommand, CompilerLimits, InstanceOptions, Limits,
+    PolicyEngine, UploadRefusal,
 };
 
 use crate::process::{children, compiler, memory_peak_bytes};
 
 fn engine(compiler: Compiler) -> PolicyEngine {
-    PolicyEngine::with_compiler(Limits::default(), compiler).unwrap()
+    PolicyEngine::new(Limits::default())
+        .unwrap()
+        .with_compiler(compiler)
 }
 
 fn refusal(limits: CompilerLimits, upload: &[u8]) -> UploadRefusal {
@@ -63,15 +66,18 @@ fn a_bomb_is_stopped_by_its_memory() {
 
 #[test]
 fn large_functions_that_compile_are_accepted() {
-    // 160 KiB in one function, as scripts' runtimes have.
-    let size = Bomb {
-        functions: 1,
-        values: 8,
-        branches: 10_000,
-    };
-    let upload = bomb(size);
+    let upload = build("large-function");
     let inspected = engine(compiler(CompilerLimits::default())).inspect(&upload);
     assert!(inspected.is_ok(), "{:?}", inspected.err());
+}
+
+#[test]
+fn a_deterministic_engine_has_its_own_code() {
+    let compiler = compiler(CompilerLimits::default());
+    let engine = PolicyEngine::deterministic(Limits::default(), 1_000_000)
+        .unwrap()
+        .with_compiler(compiler);
+    assert!(engine.inspect(&build("tame")).is_ok());
 }
 
 #[test]
@@ -107,14 +113,18 @@ fn a_policy_is_compiled_once_for_all_that_come_after() {
         wall_s_max: 1,
         ..CompilerLimits::default()
     };
-    let command = treadle_policy_runtime::CompilerCommand {
+    let command = CompilerCommand {
         program: "/nonexistent".into(),
         args: Vec::new(),
     };
     let cannot = Compiler::in_children(command, gone).unwrap();
     let again = engine(cannot.with_artifacts(artifacts()));
     assert!(again.inspect(&tame).is_ok());
-    assert!(again.load(&inspection.component, "{}").is_ok());
+    assert!(
+        again
+            .load(&inspection.component, &InstanceOptions::default())
+            .is_ok()
+    );
     assert_eq!(
         again.inspect(&build("trap")).unwrap_err().code,
         "compile-unavailable"

@@ -24,7 +24,7 @@ const ENDING: &str = "cwasm";
 /// Ending of a file that is being written.
 const UNFINISHED: &str = "part";
 /// An unfinished file of this age was left by a process that is gone.
-const UNFINISHED_AGE_MAX: Duration = Duration::from_secs(3_600);
+const UNFINISHED_AGE_MAX: Duration = Duration::from_hours(1);
 
 /// The folder for compiled policies cannot be used.
 #[derive(Debug, Error)]

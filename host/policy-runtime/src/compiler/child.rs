@@ -9,8 +9,6 @@ use wasmtime::Engine;
 use super::order::{LINE_BYTES_MAX, Order};
 use super::{CompileFault, compile};
 use crate::artifacts::{Artifact, ArtifactKey};
-use crate::engine;
-use crate::limits::Limits;
 
 /// Exit code where the order, not the component, is at fault.
 pub(crate) const EXIT_UNAVAILABLE: u8 = 3;
@@ -79,11 +77,7 @@ fn limit(order: &Order) -> rustix::io::Result<()> {
 }
 
 pub(super) fn obey(order: &Order, component: &[u8]) -> Result<Artifact, (u8, String)> {
-    let limits = Limits {
-        stack_bytes_max: order.stack_bytes_max,
-        ..Limits::default()
-    };
-    let engine = Engine::new(&engine::config(&limits))
+    let engine = Engine::new(&order.settings.config())
         .map_err(|error| (EXIT_UNAVAILABLE, format!("{error:#}")))?;
     let key = ArtifactKey::of(&engine, component);
     if key.engine_hex() != order.engine {

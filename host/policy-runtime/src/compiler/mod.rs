@@ -21,6 +21,7 @@ pub use child::compiler_main;
 pub use fault::CompileFault;
 
 use crate::artifacts::{Artifact, ArtifactKey, ArtifactStore, trusted};
+use crate::engine::Settings;
 use crate::error::RuntimeError;
 use order::Order;
 use slots::Slots;
@@ -151,7 +152,7 @@ impl Compiler {
     pub(crate) fn component(
         &self,
         engine: &Engine,
-        stack_bytes_max: usize,
+        settings: Settings,
         bytes: &[u8],
     ) -> Result<Component, CompileFault> {
         let key = ArtifactKey::of(engine, bytes);
@@ -169,7 +170,7 @@ impl Compiler {
                 if let Some(component) = self.kept(engine, &key) {
                     return Ok(component);
                 }
-                let order = Order::new(limits, stack_bytes_max, &key);
+                let order = Order::new(limits, settings, &key);
                 let sealed = supervisor::run(&children.command, limits, &order, bytes)?;
                 Artifact::parse(sealed, &key).map_err(|damage| CompileFault::Unavailable {
                     detail: format!("the child's answer is unusable: {damage}"),

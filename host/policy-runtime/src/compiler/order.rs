@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::CompilerLimits;
 use crate::artifacts::ArtifactKey;
+use crate::engine::Settings;
 
 /// Longest line that is read.
 pub(crate) const LINE_BYTES_MAX: u64 = 4_096;
@@ -14,19 +15,18 @@ pub(crate) const LINE_BYTES_MAX: u64 = 4_096;
 pub(crate) struct Order {
     pub(crate) cpu_s_max: u64,
     pub(crate) memory_bytes_max: u64,
-    /// Of the engine that will run the code.
-    pub(crate) stack_bytes_max: usize,
-    /// That engine's settings, so that a child of another build is found out before
+    pub(crate) settings: Settings,
+    /// All settings of the engine that will run the code, so that a child of another build is found out before
     /// it has worked in vain.
     pub(crate) engine: String,
 }
 
 impl Order {
-    pub(crate) fn new(limits: &CompilerLimits, stack_bytes_max: usize, key: &ArtifactKey) -> Self {
+    pub(crate) fn new(limits: &CompilerLimits, settings: Settings, key: &ArtifactKey) -> Self {
         Self {
             cpu_s_max: limits.cpu_s_max,
             memory_bytes_max: limits.memory_bytes_max,
-            stack_bytes_max,
+            settings,
             engine: key.engine_hex(),
         }
     }

@@ -6,8 +6,10 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 pub(crate) struct Slots {
     taken: Mutex<Taken>,
     freed: Condvar,
-    slots_max: usize,
-    waiting_max: usize,
+    /// Slots that may be taken.
+    most: usize,
+    /// Callers that may wait for one.
+    most_waiting: usize,
 }
 
 #[derive(Default)]
@@ -20,12 +22,12 @@ struct Taken {
 pub(crate) struct Slot<'s>(&'s Slots);
 
 impl Slots {
-    pub(crate) fn new(slots_max: usize, waiting_max: usize) -> Self {
+    pub(crate) fn new(most: usize, most_waiting: usize) -> Self {
         Self {
             taken: Mutex::default(),
             freed: Condvar::new(),
-            slots_max,
-            waiting_max,
+            most,
+            most_waiting,
         }
     }
 
@@ -33,12 +35,12 @@ impl Slots {
     /// whoever holds a slot has a time limit.
     pub(crate) fn take(&self) -> Option<Slot<'_>> {
         let mut taken = self.lock();
-        if taken.slots >= self.slots_max {
-            if taken.waiting >= self.waiting_max {
+        if taken.slots >= self.most {
+            if taken.waiting >= self.most_waiting {
                 return None;
             }
             taken.waiting += 1;
-            let has_none = |taken: &mut Taken| taken.slots >= self.slots_max;
+            let has_none = |taken: &mut Taken| taken.slots >= self.most;
             taken = self
                 .freed
                 .wait_while(taken, has_none)

@@ -5,7 +5,7 @@ use wasmparser::{Encoding, Parser, Validator, WasmFeatures};
 
 use super::Refused;
 use crate::error::UploadRefusal;
-use crate::instance::cut;
+use crate::guarded::cut;
 use crate::limits::Limits;
 
 const PRODUCERS_MAX: usize = 32;

@@ -6,19 +6,18 @@ mod description;
 mod embed;
 mod packages;
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use serde::Serialize;
 use wasmparser::Encoding;
 
-use crate::engine::Core;
+use crate::engine::PolicyEngine;
 use crate::error::{LoadError, UploadRefusal};
 use crate::instance::Description;
 use crate::limits::Limits;
+use crate::module::InstanceOptions;
 use crate::signature::upload_digest;
 use crate::smoke::{self, SmokeTiming};
-use crate::worlds::eviction::EvictionModule;
 
 pub use embed::embed_contract;
 
@@ -93,17 +92,18 @@ pub(crate) fn examine(limits: &Limits, bytes: &[u8]) -> Refused<Candidate> {
     })
 }
 
-pub(crate) fn inspect(core: &Arc<Core>, bytes: &[u8]) -> Refused<Inspection> {
-    let candidate = examine(&core.limits, bytes)?;
+pub(crate) fn inspect(engine: &PolicyEngine, bytes: &[u8]) -> Refused<Inspection> {
+    let candidate = examine(engine.limits(), bytes)?;
     let begin = Instant::now();
-    let module = EvictionModule::compile(core, &candidate.component)
+    let module = engine
+        .compile(&candidate.component)
         .map_err(|error| load_refusal(&error))?;
     let compile_ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
     let mut instance = module
-        .instance("{}")
+        .instance(&InstanceOptions::default())
         .map_err(|error| load_refusal(&error))?;
     description::check_description(instance.description())?;
-    let smoke = smoke::run(&mut instance, &core.limits)?;
+    let smoke = smoke::run(&mut instance, engine.limits())?;
     let Description {
         name,
         version,
@@ -133,7 +133,9 @@ fn load_refusal(error: &LoadError) -> UploadRefusal {
             "the component's code",
             "build it again without experimental WebAssembly features",
         ),
-        LoadError::Config(_) | LoadError::ConfigTooLarge { .. } => UploadRefusal::new(
+        LoadError::Config(_)
+        | LoadError::ConfigTooLarge { .. }
+        | LoadError::SnapshotTooLarge { .. } => UploadRefusal::new(
             "config-refused",
             error.to_string(),
             "call configure with {}",

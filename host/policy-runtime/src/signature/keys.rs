@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{KeyError, PUBLIC_BYTES, SIGNATURE_BYTES, TEXT_BYTES_MAX, message};
 use crate::error::UploadRefusal;
-use crate::instance::cut;
+use crate::guarded::cut;
 
 const PLACE: &str = "the signature beside the upload";
 

@@ -3,6 +3,12 @@
 use std::ffi::OsString;
 
 use super::*;
+use crate::engine::Settings;
+
+const SETTINGS: Settings = Settings {
+    stack_bytes_max: 1 << 16,
+    is_deterministic: true,
+};
 
 fn limits() -> CompilerLimits {
     CompilerLimits {
@@ -21,7 +27,7 @@ fn child(script: &str, limits: &CompilerLimits, component: &[u8]) -> Result<Vec<
     let order = Order {
         cpu_s_max: 1,
         memory_bytes_max: 1,
-        stack_bytes_max: 1,
+        settings: SETTINGS,
         engine: String::new(),
     };
     run(&command, limits, &order, component)
@@ -37,7 +43,7 @@ fn the_child_gets_the_order_and_the_component() {
     let (line, component) = answer.split_at(answer.len() - b"component".len());
     assert_eq!(component, b"component");
     let order: Order = serde_json::from_slice(line).unwrap();
-    assert_eq!(order.stack_bytes_max, 1);
+    assert_eq!(order.settings, SETTINGS);
 }
 
 #[test]
@@ -131,7 +137,7 @@ fn a_program_that_is_not_there_is_named() {
     let order = Order {
         cpu_s_max: 1,
         memory_bytes_max: 1,
-        stack_bytes_max: 1,
+        settings: SETTINGS,
         engine: String::new(),
     };
     let fault = run(&command, &limits(), &order, b"").unwrap_err();
