@@ -64,12 +64,6 @@ pub struct PolicyModule {
 }
 
 impl PolicyModule {
-    pub(crate) fn compile(core: &Arc<Core>, component_bytes: &[u8]) -> Result<Self, LoadError> {
-        let component = Component::from_binary(&core.engine, component_bytes)
-            .map_err(|error| LoadError::Component(format!("{error:#}")))?;
-        Self::of(core, &component)
-    }
-
     /// From code that was compiled for this engine.
     pub(crate) fn of(core: &Arc<Core>, component: &Component) -> Result<Self, LoadError> {
         let ty = component.component_type();

@@ -10,8 +10,6 @@ section! {
     PluginsConfig in "plugins" {
         /// Largest upload; a larger one is refused.
         upload_bytes_max: usize = 32 << 20, "bytes", 8 ..= 67_108_864;
-        /// Largest function of an upload; the time to compile one grows faster than its size.
-        function_bytes_max: usize = 128 << 10, "bytes", 1 ..= 67_108_864;
         /// Largest configuration of a policy.
         config_bytes_max: usize = 64 << 10, "bytes", 2 ..= 16_777_216;
         /// Memory of an instance; an allocation past it fails inside the policy.
@@ -76,7 +74,6 @@ impl PluginsConfig {
             state_bytes_max: self.state_bytes_max,
             state_keys_max: self.state_keys_max,
             snapshot_bytes_max: self.snapshot_bytes_max,
-            function_bytes_max: self.function_bytes_max,
             log_lines_per_s: self.log_lines_per_s,
             log_line_bytes_max: self.log_line_bytes_max,
             log_lines_kept_max: self.log_lines_kept_max,

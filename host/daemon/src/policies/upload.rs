@@ -5,7 +5,7 @@ use treadle_policy_runtime::{Inspection, SignaturePolicy, TrustedKeys};
 use treadle_store::{PluginHead, PluginRow};
 
 /// Whose signatures count, and whether uploads need one.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Signing {
     /// Whether an unsigned upload is taken.
     pub policy: SignaturePolicy,

@@ -126,11 +126,8 @@ pub(super) async fn logs(
 }
 
 async fn upload(request: Request) -> Result<Upload, Response> {
-    let text = |name: &str| {
-        let value = request.headers().get(name)?;
-        value.to_str().ok().map(str::to_owned)
-    };
-    let (kind, signature) = (text(header::CONTENT_TYPE.as_str()), text(SIGNATURE));
+    let kind = header_text(request.headers(), header::CONTENT_TYPE.as_str());
+    let signature = header_text(request.headers(), SIGNATURE);
     let broken = |error: &dyn std::fmt::Display| {
         refuse(
             ErrorCode::PluginInvalid,
@@ -167,6 +164,11 @@ async fn upload(request: Request) -> Result<Upload, Response> {
         ErrorCode::MissingField,
         "the form has no file; name its field `file`",
     ))
+}
+
+fn header_text(headers: &HeaderMap, name: &str) -> Option<String> {
+    let value = headers.get(name)?;
+    value.to_str().ok().map(str::to_owned)
 }
 
 pub(super) fn failed(error: &ShelfError) -> Response {

@@ -13,7 +13,7 @@ use super::packages;
 use crate::error::UploadRefusal;
 use crate::worlds::{Contract, IMPORTS, PACKAGE, WORLDS};
 
-static CONTRACT: LazyLock<Contract> = LazyLock::new(Contract::parse);
+pub(super) static CONTRACT: LazyLock<Contract> = LazyLock::new(Contract::parse);
 
 /// A core module with embedded WIT becomes a component.
 pub(crate) fn componentize(module: &[u8]) -> Refused<Vec<u8>> {

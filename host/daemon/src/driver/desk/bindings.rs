@@ -47,45 +47,45 @@ impl From<Scope> for String {
 }
 
 /// A policy on trial for a share of the programs.
-pub struct Canary {
+pub(super) struct Canary {
     /// The policy.
-    pub seat: Seat,
+    pub(super) seat: Seat,
     /// Its share of programs, in millionths.
-    pub share_ppm: u32,
+    pub(super) share_ppm: u32,
     /// How its programs fare.
-    pub trial: Trial,
+    pub(super) trial: Trial,
 }
 
 /// One world's policies for one scope.
 #[derive(Default)]
-pub struct Binding {
+pub(super) struct Binding {
     /// Who answers; the built-in default if nobody is seated.
-    pub active: Option<Seat>,
+    pub(super) active: Option<Seat>,
     /// Who answered before; for rolling back.
-    pub previous: Option<Seat>,
+    pub(super) previous: Option<Seat>,
     /// True if `previous` was meant: rolling back to the built-in default.
-    pub has_previous: bool,
+    pub(super) has_previous: bool,
     /// On trial for a share of the programs.
-    pub canary: Option<Canary>,
+    pub(super) canary: Option<Canary>,
     /// Whether the shadow desk holds a policy for this binding.
-    pub has_shadow: bool,
+    pub(super) has_shadow: bool,
 }
 
 impl Binding {
     /// True if a policy other than the built-in default answers for someone.
-    pub fn is_bound(&self) -> bool {
+    pub(super) fn is_bound(&self) -> bool {
         self.active.is_some() || self.canary.is_some()
     }
 
     /// True if the canary decides for this program. A program stays with its
     /// version as long as the share does not shrink.
-    pub fn is_canary(&self, program: ProgramId) -> bool {
+    pub(super) fn is_canary(&self, program: ProgramId) -> bool {
         let share = self.canary.as_ref().map_or(0, |c| c.share_ppm);
         share > 0 && spread(program.0) % 1_000_000 < u64::from(share)
     }
 
     /// The policy that judges.
-    pub fn seat_mut(&mut self, canary: bool) -> Option<&mut Seat> {
+    pub(super) fn seat_mut(&mut self, canary: bool) -> Option<&mut Seat> {
         if canary {
             return self.canary.as_mut().map(|c| &mut c.seat);
         }
@@ -100,21 +100,21 @@ fn spread(program: u64) -> u64 {
 
 /// One world's bindings.
 #[derive(Default)]
-pub struct WorldBindings {
+pub(super) struct WorldBindings {
     /// For jobs without their own.
-    pub everyone: Binding,
+    pub(super) everyone: Binding,
     by_job: BTreeMap<Arc<str>, Binding>,
 }
 
 impl WorldBindings {
     /// True if one policy answers whatever the program.
-    pub fn is_one_for_all(&self) -> bool {
+    pub(super) fn is_one_for_all(&self) -> bool {
         self.by_job.is_empty() && self.everyone.canary.is_none()
     }
 
     /// The binding that holds for a job: its own, that of its tenant (the part
     /// before `/`), or everyone's.
-    pub fn of_job(&self, job: &str) -> (Scope, &Binding) {
+    pub(super) fn of_job(&self, job: &str) -> (Scope, &Binding) {
         if self.by_job.is_empty() {
             return (Scope::Everyone, &self.everyone);
         }
@@ -129,7 +129,7 @@ impl WorldBindings {
     }
 
     /// A scope's own binding.
-    pub fn get_mut(&mut self, scope: &Scope) -> Option<&mut Binding> {
+    pub(super) fn get_mut(&mut self, scope: &Scope) -> Option<&mut Binding> {
         match scope {
             Scope::Everyone => Some(&mut self.everyone),
             Scope::Job(job) => self.by_job.get_mut(job),
@@ -137,7 +137,7 @@ impl WorldBindings {
     }
 
     /// A scope's own binding, made if it has none.
-    pub fn entry(&mut self, scope: &Scope) -> &mut Binding {
+    pub(super) fn entry(&mut self, scope: &Scope) -> &mut Binding {
         match scope {
             Scope::Everyone => &mut self.everyone,
             Scope::Job(job) => self.by_job.entry(job.clone()).or_default(),
@@ -145,7 +145,7 @@ impl WorldBindings {
     }
 
     /// Takes away a job's binding if nothing is left in it.
-    pub fn tidy(&mut self, scope: &Scope) {
+    pub(super) fn tidy(&mut self, scope: &Scope) {
         let Scope::Job(job) = scope else { return };
         let is_empty =
             |b: &Binding| !b.is_bound() && !b.has_shadow && !b.has_previous;
@@ -155,14 +155,14 @@ impl WorldBindings {
     }
 
     /// All bindings, to be asked.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (Scope, &mut Binding)> {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (Scope, &mut Binding)> {
         let jobs = self.by_job.iter_mut();
         std::iter::once((Scope::Everyone, &mut self.everyone))
             .chain(jobs.map(|(job, binding)| (Scope::Job(job.clone()), binding)))
     }
 
     /// All bindings, everyone's first.
-    pub fn iter(&self) -> impl Iterator<Item = (Scope, &Binding)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Scope, &Binding)> {
         let jobs = self.by_job.iter();
         std::iter::once((Scope::Everyone, &self.everyone))
             .chain(jobs.map(|(job, binding)| (Scope::Job(job.clone()), binding)))
@@ -171,18 +171,18 @@ impl WorldBindings {
 
 /// The bindings of all worlds.
 #[derive(Default)]
-pub struct Bindings {
+pub(super) struct Bindings {
     worlds: [WorldBindings; World::ALL.len()],
 }
 
 impl Bindings {
     /// One world's.
-    pub fn world(&self, world: World) -> &WorldBindings {
+    pub(super) fn world(&self, world: World) -> &WorldBindings {
         &self.worlds[world as usize]
     }
 
     /// One world's.
-    pub fn world_mut(&mut self, world: World) -> &mut WorldBindings {
+    pub(super) fn world_mut(&mut self, world: World) -> &mut WorldBindings {
         &mut self.worlds[world as usize]
     }
 }

@@ -14,20 +14,20 @@ use treadle_policy_runtime::{CallContext, PolicyFault};
 
 /// A question for scores of some programs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Inquiry {
+pub(super) struct Inquiry {
     /// Which world is asked.
-    pub world: World,
+    pub(super) world: World,
     /// What is asked.
-    pub purpose: Purpose,
+    pub(super) purpose: Purpose,
     /// The programs.
-    pub rows: Rows,
+    pub(super) rows: Rows,
     /// What priority policies are told beside.
-    pub facts: QueueFacts,
+    pub(super) facts: QueueFacts,
 }
 
 impl Inquiry {
     /// The function that is called, as the contract names it.
-    pub fn name(&self) -> &'static str {
+    pub(super) fn name(&self) -> &'static str {
         match (self.world, self.purpose) {
             (World::Priority, _) => "score",
             (_, Purpose::Weigh { .. }) => "weigh",
@@ -37,12 +37,12 @@ impl Inquiry {
     }
 
     /// True if weights are asked for, false if an order is.
-    pub fn is_weighing(&self) -> bool {
+    pub(super) fn is_weighing(&self) -> bool {
         matches!(self.purpose, Purpose::Weigh { .. })
     }
 
     /// Asks a sandboxed policy. `deadline_ms` replaces the world's own.
-    pub fn put_to(
+    pub(super) fn put_to(
         &self,
         seat: &mut Seat,
         now_ms: u64,
@@ -69,12 +69,12 @@ impl Inquiry {
     }
 
     /// Asks a shadow, which has time.
-    pub fn put_to_shadow(&self, seat: &mut Seat, now_ms: u64) -> Result<Vec<f64>, PolicyFault> {
+    pub(super) fn put_to_shadow(&self, seat: &mut Seat, now_ms: u64) -> Result<Vec<f64>, PolicyFault> {
         self.put_to(seat, now_ms, Some(SHADOW_DEADLINE_MS))
     }
 
     /// Asks the built-in defaults.
-    pub fn put_to_native(&self, native: &mut Native) -> Vec<f64> {
+    pub(super) fn put_to_native(&self, native: &mut Native) -> Vec<f64> {
         let scores = match (self.world, self.purpose) {
             (World::Priority, _) => native.priority.score(&self.queue()),
             (_, Purpose::Weigh { .. }) => native.eviction.weigh(&self.acting()),
@@ -132,7 +132,7 @@ const SHADOW_DEADLINE_MS: u64 = 100;
 
 /// The built-in defaults of the worlds that are asked in place.
 #[derive(Default)]
-pub struct Native {
+pub(super) struct Native {
     eviction: ThunderAgentEviction,
     priority: FirstCome,
 }

@@ -7,15 +7,15 @@
 //! policy gave it.
 
 /// Rows of a question that one policy judged, with its scores in their order.
-pub struct Share {
+pub(super) struct Share {
     /// Rows of the question.
-    pub rows: Vec<usize>,
+    pub(super) rows: Vec<usize>,
     /// The scores of these rows.
-    pub scores: Vec<f64>,
+    pub(super) scores: Vec<f64>,
 }
 
 /// A score for each of `rows` rows; those that nobody judged come last.
-pub fn by_relative_rank(rows: usize, shares: &[Share]) -> Vec<f64> {
+pub(super) fn by_relative_rank(rows: usize, shares: &[Share]) -> Vec<f64> {
     let mut merged = vec![0.0; rows];
     for share in shares {
         let mut order: Vec<usize> = (0..share.rows.len().min(share.scores.len())).collect();
@@ -33,7 +33,7 @@ pub fn by_relative_rank(rows: usize, shares: &[Share]) -> Vec<f64> {
 }
 
 /// The values of all shares put back into the rows they belong to.
-pub fn by_row(rows: usize, shares: &[Share]) -> Vec<f64> {
+pub(super) fn by_row(rows: usize, shares: &[Share]) -> Vec<f64> {
     let mut merged = vec![0.0; rows];
     for share in shares {
         for (row, score) in share.rows.iter().zip(&share.scores) {

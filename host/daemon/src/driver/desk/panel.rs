@@ -10,20 +10,20 @@ const JUDGES_MAX: usize = 255;
 
 /// One of the policies that share a question.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Judge {
+pub(super) struct Judge {
     /// Of which world.
-    pub world: World,
+    pub(super) world: World,
     /// Of which binding.
-    pub scope: Scope,
+    pub(super) scope: Scope,
     /// The binding's canary rather than its active policy.
-    pub canary: bool,
+    pub(super) canary: bool,
 }
 
 /// The judges of one question.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Panel {
+pub(super) struct Panel {
     /// At least one.
-    pub judges: Vec<Judge>,
+    pub(super) judges: Vec<Judge>,
     /// The judge of each row; empty if the first judges all.
     judge_of: Vec<u8>,
 }
@@ -32,7 +32,7 @@ impl Panel {
     /// Who judges these programs. The order of the waiting queue is for the
     /// priority policy of a program's job if it has one, else, like all other
     /// questions, for its eviction policy.
-    pub fn of(bindings: &Bindings, core: &Core, purpose: Purpose, programs: &[ProgramId]) -> Self {
+    pub(super) fn of(bindings: &Bindings, core: &Core, purpose: Purpose, programs: &[ProgramId]) -> Self {
         let worlds: &[World] = match purpose {
             Purpose::Restore => &[World::Priority, World::Eviction],
             Purpose::Weigh { .. } | Purpose::Pause { .. } => &[World::Eviction],
@@ -84,12 +84,12 @@ impl Panel {
     }
 
     /// The judge of each row, empty if the first judges all.
-    pub fn judge_of(&self) -> &[u8] {
+    pub(super) fn judge_of(&self) -> &[u8] {
         &self.judge_of
     }
 
     /// The rows of one judge, of `rows` in all.
-    pub fn rows_of(&self, judge: usize, rows: usize) -> Vec<usize> {
+    pub(super) fn rows_of(&self, judge: usize, rows: usize) -> Vec<usize> {
         if self.judge_of.is_empty() {
             return (0..rows).collect();
         }

@@ -20,26 +20,26 @@ const UNKNOWN: f64 = -1.0;
 
 /// Facts on programs, one row each; all columns have the same length.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Rows {
+pub(super) struct Rows {
     /// Which program each row is about.
-    pub program: Vec<ProgramId>,
+    pub(super) program: Vec<ProgramId>,
     /// Context, in tokens.
-    pub tokens: Vec<u64>,
+    pub(super) tokens: Vec<u64>,
     /// 1 in a tool call.
-    pub acting: Vec<u8>,
+    pub(super) acting: Vec<u8>,
     /// 1 with a step waiting or running.
-    pub reasoning: Vec<u8>,
+    pub(super) reasoning: Vec<u8>,
     /// Time in the present phase.
-    pub phase_ms: Vec<u64>,
+    pub(super) phase_ms: Vec<u64>,
     /// Time in the queue.
-    pub waited_ms: Vec<u64>,
+    pub(super) waited_ms: Vec<u64>,
     /// Steps finished.
-    pub steps: Vec<u32>,
+    pub(super) steps: Vec<u32>,
 }
 
 impl Rows {
     /// The same facts, spans in milliseconds.
-    pub fn of(programs: &ProgramColumns) -> Self {
+    pub(super) fn of(programs: &ProgramColumns) -> Self {
         Self {
             program: programs.program.clone(),
             tokens: programs.tokens.clone(),
@@ -52,12 +52,12 @@ impl Rows {
     }
 
     /// Number of rows.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.program.len()
     }
 
     /// These rows alone, in this order.
-    pub fn only(&self, rows: &[usize]) -> Self {
+    pub(super) fn only(&self, rows: &[usize]) -> Self {
         fn of<T: Copy>(column: &[T], rows: &[usize]) -> Vec<T> {
             rows.iter().map(|row| column[*row]).collect()
         }
@@ -75,22 +75,22 @@ impl Rows {
 
 /// What only priority and placement policies are told.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct QueueFacts {
+pub(super) struct QueueFacts {
     /// Tokens generated so far.
-    pub output_tokens: Vec<u64>,
+    pub(super) output_tokens: Vec<u64>,
     /// Predicted tokens to come, -1 where unknown.
-    pub remaining_tokens: Vec<f64>,
+    pub(super) remaining_tokens: Vec<f64>,
     /// Predicted seconds in tools, -1 where unknown.
-    pub remaining_tool_s: Vec<f64>,
+    pub(super) remaining_tool_s: Vec<f64>,
     /// Programs with the same prompt have the same number.
-    pub group: Vec<u64>,
+    pub(super) group: Vec<u64>,
     /// Row of the worker that held it last.
-    pub last_worker: Vec<u32>,
+    pub(super) last_worker: Vec<u32>,
 }
 
 impl QueueFacts {
     /// Facts on these programs. `workers` gives rows their meaning.
-    pub fn of(
+    pub(super) fn of(
         core: &Core,
         programs: &[ProgramId],
         workers: &WorkerRows,
@@ -123,20 +123,20 @@ impl QueueFacts {
 
 /// Healthy workers, one row each, in order of their ids.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct WorkerRows {
+pub(super) struct WorkerRows {
     /// Which worker each row is about.
-    pub worker: Vec<WorkerId>,
+    pub(super) worker: Vec<WorkerId>,
     /// What it holds, 0 where unknown.
-    pub capacity_tokens: Vec<u64>,
+    pub(super) capacity_tokens: Vec<u64>,
     /// Tokens in use by the ledger.
-    pub used_tokens: Vec<u64>,
+    pub(super) used_tokens: Vec<u64>,
     /// Steps running.
-    pub running: Vec<u32>,
+    pub(super) running: Vec<u32>,
 }
 
 impl WorkerRows {
     /// The workers that may be given programs.
-    pub fn of(core: &Core) -> Self {
+    pub(super) fn of(core: &Core) -> Self {
         let mut rows = Self::default();
         for worker in core.state().workers.values().filter(|w| w.is_healthy()) {
             rows.worker.push(worker.id);

@@ -16,17 +16,17 @@ pub struct BoundPolicy {
 }
 
 /// A policy that is asked unless its breaker is open.
-pub struct Seat {
+pub(super) struct Seat {
     /// Its name, version and digest.
-    pub policy: PolicyRef,
+    pub(super) policy: PolicyRef,
     /// Its running instance.
-    pub instance: PolicyInstance,
+    pub(super) instance: PolicyInstance,
     breaker: Breaker,
 }
 
 impl Seat {
     /// A policy that has not failed yet.
-    pub fn new(bound: BoundPolicy, limits: BreakerLimits) -> Self {
+    pub(super) fn new(bound: BoundPolicy, limits: BreakerLimits) -> Self {
         Self {
             policy: bound.policy,
             instance: bound.instance,
@@ -35,28 +35,28 @@ impl Seat {
     }
 
     /// Whether it is asked now.
-    pub fn may_be_asked(&self, now_ms: u64) -> bool {
+    pub(super) fn may_be_asked(&self, now_ms: u64) -> bool {
         !matches!(self.breaker.state(now_ms), BreakerState::Open { .. })
     }
 
     /// It answered.
-    pub fn record_success(&mut self, now_ms: u64) {
+    pub(super) fn record_success(&mut self, now_ms: u64) {
         self.breaker.record_success(now_ms);
     }
 
     /// It failed. True if it has failed so often that it must go.
-    pub fn record_fault(&mut self, now_ms: u64) -> bool {
+    pub(super) fn record_fault(&mut self, now_ms: u64) -> bool {
         self.breaker.record_fault(now_ms);
         self.breaker.should_roll_back(now_ms)
     }
 
     /// Gives it another chance from the beginning.
-    pub fn forgive(&mut self, limits: BreakerLimits) {
+    pub(super) fn forgive(&mut self, limits: BreakerLimits) {
         self.breaker = Breaker::new(limits);
     }
 
     /// What it has stored, and what it has learnt.
-    pub fn kept(&mut self, now_ms: u64) -> (BindingState, Vec<u8>) {
+    pub(super) fn kept(&mut self, now_ms: u64) -> (BindingState, Vec<u8>) {
         let context = CallContext {
             deadline_ms: Some(HAND_OVER_DEADLINE_MS),
             ..CallContext::at(now_ms)
@@ -71,7 +71,7 @@ impl Seat {
     /// Takes over what a predecessor has learnt, if both keep anything. A
     /// predecessor that can't tell, or a successor that can't read it, begins
     /// without; a policy must do that after a restart anyway.
-    pub fn inherit(&mut self, predecessor: &mut Self, now_ms: u64) {
+    pub(super) fn inherit(&mut self, predecessor: &mut Self, now_ms: u64) {
         self.instance.set_state(predecessor.instance.state().clone());
         let context = CallContext {
             deadline_ms: Some(HAND_OVER_DEADLINE_MS),

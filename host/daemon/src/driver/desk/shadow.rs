@@ -89,14 +89,14 @@ enum Errand {
 }
 
 /// The thread of the shadows.
-pub struct Shadows {
+pub(super) struct Shadows {
     errands: SyncSender<Errand>,
     reports: Reports,
 }
 
 impl Shadows {
     /// Starts the thread; it ends when this is dropped.
-    pub fn start() -> Self {
+    pub(super) fn start() -> Self {
         let (errands, received) = sync_channel(QUESTIONS_MAX);
         let reports = Reports::default();
         let theirs = Arc::clone(&reports);
@@ -109,7 +109,7 @@ impl Shadows {
     }
 
     /// Seats a shadow in place of the one that was there.
-    pub fn seat(&self, world: World, scope: Scope, seat: Seat) {
+    pub(super) fn seat(&self, world: World, scope: Scope, seat: Seat) {
         let report = ShadowReport {
             policy: Some(seat.policy.clone()),
             ..ShadowReport::default()
@@ -120,14 +120,14 @@ impl Shadows {
     }
 
     /// Takes a shadow away.
-    pub fn leave(&self, world: World, scope: Scope) {
+    pub(super) fn leave(&self, world: World, scope: Scope) {
         let place = (world, scope);
         lock(&self.reports).remove(&place);
         let _ = self.errands.send(Errand::Leave(place));
     }
 
     /// Shows a shadow a question and what the bound policy answered.
-    pub fn show(&self, world: World, scope: Scope, inquiry: Inquiry, bound: &[f64], now_ms: u64) {
+    pub(super) fn show(&self, world: World, scope: Scope, inquiry: Inquiry, bound: &[f64], now_ms: u64) {
         let place = (world, scope);
         let errand = Errand::Ask {
             place: place.clone(),
@@ -143,12 +143,12 @@ impl Shadows {
     }
 
     /// Frees a policy that is no longer needed.
-    pub fn dispose(&self, seat: Seat) {
+    pub(super) fn dispose(&self, seat: Seat) {
         let _ = self.errands.try_send(Errand::Dispose(Box::new(seat)));
     }
 
     /// What a shadow has shown.
-    pub fn report(&self, world: World, scope: &Scope) -> Option<ShadowReport> {
+    pub(super) fn report(&self, world: World, scope: &Scope) -> Option<ShadowReport> {
         lock(&self.reports).get(&(world, scope.clone())).cloned()
     }
 }

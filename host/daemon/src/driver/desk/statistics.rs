@@ -96,14 +96,14 @@ impl VersionStatistics {
 
 /// Statistics of all versions that were asked lately.
 #[derive(Clone, Debug, Default)]
-pub struct Versions {
+pub(super) struct Versions {
     by_version: BTreeMap<(World, PolicyRef), (u64, VersionStatistics)>,
     asked: u64,
 }
 
 impl Versions {
     /// The statistics of a version.
-    pub fn of(&mut self, world: World, policy: &PolicyRef) -> &mut VersionStatistics {
+    pub(super) fn of(&mut self, world: World, policy: &PolicyRef) -> &mut VersionStatistics {
         self.asked += 1;
         let key = (world, policy.clone());
         if self.by_version.len() >= VERSIONS_MAX && !self.by_version.contains_key(&key) {
@@ -118,7 +118,7 @@ impl Versions {
     }
 
     /// All of them, by world and version.
-    pub fn iter(&self) -> impl Iterator<Item = (World, &PolicyRef, &VersionStatistics)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (World, &PolicyRef, &VersionStatistics)> {
         let entries = self.by_version.iter();
         entries.map(|((world, policy), (_, statistics))| (*world, policy, statistics))
     }
