@@ -139,6 +139,9 @@ pub trait Store: Send + Sync {
     /// Notes when tokens, by their ids, were last used.
     fn touch_tokens<'a>(&'a self, uses: &'a [(String, u64)]) -> Answer<'a, ()>;
 
+    /// Removes tokens that were revoked or ended by themselves before this time; says how many.
+    fn prune_tokens(&self, ended_before_us: u64) -> Answer<'_, u64>;
+
     /// Makes a plugin a tenant's. `true` if it was not before.
     fn claim_plugin<'a>(&'a self, tenant: &'a str, digest: &'a str, at_us: u64)
     -> Answer<'a, bool>;

@@ -2,6 +2,8 @@
 
 use super::{object, ok, refuse, stopped};
 use crate::app::App;
+use crate::auth::{Caller, Change};
+use crate::gateway::error_response;
 use crate::policies::ShelfError;
 use axum::extract::{FromRequest, Multipart, Request, State};
 use axum::http::{StatusCode, header};
@@ -13,13 +15,21 @@ use treadle_wire::ErrorCode;
 
 /// `POST /v1/plugins`: the component as the raw body, or as the first file of
 /// a multipart form.
-pub(super) async fn push(State(app): State<App>, request: Request) -> Response {
+pub(super) async fn push(State(app): State<App>, caller: Caller, request: Request) -> Response {
     let bytes = match upload(request).await {
         Ok(bytes) => bytes,
         Err(response) => return response,
     };
+    // Nothing that comes today is signed.
+    if let Err(response) = check_room(&app, &caller, &bytes, false).await {
+        return response;
+    }
     match app.policies.push(bytes).await {
-        Ok((head, new)) => {
+        Ok((head, _)) => {
+            let new = match own(&app, &caller, &head).await {
+                Ok(new) => new,
+                Err(response) => return response,
+            };
             let status = if new {
                 StatusCode::CREATED
             } else {
@@ -31,6 +41,51 @@ pub(super) async fn push(State(app): State<App>, request: Request) -> Response {
         }
         Err(error) => failed(&error),
     }
+}
+
+/// Checks that the caller's tenant may store another plugin.
+async fn check_room(
+    app: &App,
+    caller: &Caller,
+    bytes: &[u8],
+    signed: bool,
+) -> Result<(), Response> {
+    let owned = owned(app, caller).await?;
+    let stored: u64 = owned.iter().map(|head| head.size_bytes).sum();
+    caller
+        .principal
+        .check_plugin(owned.len() as u64, stored, bytes.len() as u64, signed)
+        .map_err(|error| error_response(&error))
+}
+
+/// Makes a stored plugin the caller's tenant's; whether it was not before.
+async fn own(app: &App, caller: &Caller, head: &PluginHead) -> Result<bool, Response> {
+    let name = caller.principal.tenant.tenant.name();
+    let claim = app
+        .store
+        .claim_plugin(name, &head.digest, crate::auth::now_us());
+    let new = claim.await.map_err(|error| super::store_failed(&error))?;
+    if new {
+        let change = Change {
+            action: "plugin.uploaded",
+            target: &head.digest,
+            before: Value::Null,
+            after: head_json(head),
+        };
+        let recorded = app.auth.audit.record(caller, change).await;
+        recorded.map_err(|_| super::not_audited())?;
+    }
+    Ok(new)
+}
+
+/// Plugins that the caller's tenant uploaded, newest first.
+async fn owned(app: &App, caller: &Caller) -> Result<Vec<PluginHead>, Response> {
+    let mut heads = app.policies.list().await.map_err(|error| failed(&error))?;
+    let name = caller.principal.tenant.tenant.name();
+    let digests = app.store.claimed_plugins(name).await;
+    let digests = digests.map_err(|error| super::store_failed(&error))?;
+    heads.retain(|head| digests.binary_search(&head.digest).is_ok());
+    Ok(heads)
 }
 
 /// `POST /v1/plugins/check`: every check of an upload, nothing stored.
@@ -45,11 +100,11 @@ pub(super) async fn check(State(app): State<App>, request: Request) -> Response 
     }
 }
 
-/// `GET /v1/plugins`.
-pub(super) async fn list(State(app): State<App>) -> Response {
-    match app.policies.list().await {
+/// `GET /v1/plugins`: those of the caller's tenant.
+pub(super) async fn list(State(app): State<App>, caller: Caller) -> Response {
+    match owned(&app, &caller).await {
         Ok(heads) => ok(json!({"plugins": heads.iter().map(head_json).collect::<Vec<_>>()})),
-        Err(error) => failed(&error),
+        Err(response) => response,
     }
 }
 
@@ -70,8 +125,14 @@ pub(super) async fn bindings(State(app): State<App>) -> Response {
 }
 
 /// `PUT /v1/bindings {"world", "policy", "config"?}`: from the next decision on
-/// the policy answers. `policy` is a name, name@version, digest or `native`.
-pub(super) async fn bind(State(app): State<App>, body: Bytes) -> Response {
+/// the policy answers. `policy` is a name, name@version, digest or `native`. It answers for the jobs
+/// of all tenants, so it takes an admin of the whole daemon once there are several.
+pub(super) async fn bind(State(app): State<App>, caller: Caller, body: Bytes) -> Response {
+    if !caller.principal.root && !app.auth.has_one_tenant() {
+        let message =
+            "a binding holds for the jobs of all tenants; it takes a token of the whole daemon";
+        return refuse(ErrorCode::Forbidden, message);
+    }
     let request = match object(&body) {
         Ok(request) => request,
         Err(response) => return response,
@@ -89,12 +150,25 @@ pub(super) async fn bind(State(app): State<App>, body: Bytes) -> Response {
             return refuse(ErrorCode::InvalidField, "`config` must be a JSON object");
         }
     };
+    let before = app.driver.read(|view| view.policies.active().to_string());
+    let before = before.await.ok();
     match app
         .policies
         .bind(word("world").unwrap_or("eviction"), policy, &config)
         .await
     {
-        Ok(bound) => ok(json!({"world": "eviction", "policy": bound})),
+        Ok(bound) => {
+            let change = Change {
+                action: "binding.changed",
+                target: "eviction",
+                before: json!({"policy": before}),
+                after: json!({"policy": bound, "config": config}),
+            };
+            if app.auth.audit.record(&caller, change).await.is_err() {
+                return super::not_audited();
+            }
+            ok(json!({"world": "eviction", "policy": bound}))
+        }
         Err(error) => failed(&error),
     }
 }

@@ -254,6 +254,10 @@ impl Store for SqliteStore {
         Box::pin(tokens::touch(&self.writer, uses))
     }
 
+    fn prune_tokens(&self, ended_before_us: u64) -> Answer<'_, u64> {
+        Box::pin(tokens::prune(&self.writer, ended_before_us))
+    }
+
     fn claim_plugin<'a>(
         &'a self,
         tenant: &'a str,

@@ -30,6 +30,8 @@ const ALL: &str = "SELECT token, tenant, name, scope, hash, previous_hash, previ
 
 const TOUCH: &str = "UPDATE api_tokens SET last_used_at_us = ? WHERE token = ?";
 
+const PRUNE: &str = "DELETE FROM api_tokens WHERE revoked_at_us < ?1 OR expires_at_us < ?1";
+
 /// Adds or replaces a token.
 pub(super) async fn put(writer: &SqlitePool, token: &TokenRow) -> Result<(), StoreError> {
     let mut connection = writer.acquire().await?;
@@ -68,6 +70,15 @@ pub(super) async fn touch(writer: &SqlitePool, uses: &[(String, u64)]) -> Result
             .await?;
     }
     Ok(transaction.commit().await?)
+}
+
+/// Removes tokens that have not been good since some time.
+pub(super) async fn prune(writer: &SqlitePool, ended_before_us: u64) -> Result<u64, StoreError> {
+    let done = sqlx::query(PRUNE)
+        .bind(i64::try_from(ended_before_us).unwrap_or(i64::MAX))
+        .execute(writer)
+        .await?;
+    Ok(done.rows_affected())
 }
 
 fn read(row: &SqliteRow) -> Result<TokenRow, StoreError> {

@@ -58,7 +58,10 @@ pub(crate) async fn tenants_and_tokens_replace_each_other(store: &dyn Store) {
         last_used_at_us: Some(7),
         ..token("t2", 2)
     };
-    assert_eq!(store.tokens().await.unwrap(), [touched, rotated]);
+    assert_eq!(store.tokens().await.unwrap(), [touched.clone(), rotated]);
+    assert_eq!(store.prune_tokens(50).await.unwrap(), 0);
+    assert_eq!(store.prune_tokens(51).await.unwrap(), 1);
+    assert_eq!(store.tokens().await.unwrap(), [touched]);
 }
 
 pub(crate) async fn plugins_belong_to_whoever_uploaded_them(store: &dyn Store) {
