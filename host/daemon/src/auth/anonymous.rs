@@ -48,7 +48,7 @@ impl Anonymous {
         if host.is_some_and(|host| !is_local(host)) {
             return Some("its Host is a public name");
         }
-        let origin = text(header::ORIGIN).map(|origin| origin.parse::<Uri>());
+        let origin = text(header::ORIGIN).map(str::parse::<Uri>);
         let is_foreign = origin.is_some_and(|origin| {
             !origin.is_ok_and(|origin| origin.host().is_some_and(|host| is_loopback(bare(host))))
         });

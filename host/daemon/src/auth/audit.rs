@@ -60,14 +60,14 @@ impl Audit {
     /// [`NotAudited`] if it did not get there.
     pub async fn record(&self, caller: &Caller, change: Change<'_>) -> Result<(), NotAudited> {
         let (written, done) = oneshot::channel();
-        let row = row(caller, change);
+        let row = row(caller, &change);
         self.send(row, Some(written)).await?;
         done.await.map_err(|_| NotAudited)
     }
 
     /// Writes a change down soon. For changes that the journal has too.
     pub async fn note(&self, caller: &Caller, change: Change<'_>) {
-        if self.send(row(caller, change), None).await.is_err() {
+        if self.send(row(caller, &change), None).await.is_err() {
             tracing::error!("a change was made after the audit log was closed");
         }
     }
@@ -93,7 +93,7 @@ impl Audit {
     }
 }
 
-fn row(caller: &Caller, change: Change<'_>) -> AuditRow {
+fn row(caller: &Caller, change: &Change<'_>) -> AuditRow {
     AuditRow {
         id: 0,
         at_us: now_us(),

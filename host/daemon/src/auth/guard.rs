@@ -163,10 +163,9 @@ fn permit(auth: &Auth, route: &Route, principal: &Principal) -> Result<(), Error
     let has = |scope: Scope| principal.scope.is_some_and(|own| own >= scope);
     let (allowed, wanted) = match route.needs {
         Needs::Nothing => return Ok(()),
-        Needs::Scope(scope) => (has(scope), scope.as_str()),
         // Whoever has no token gets there only where the configuration makes everybody an admin.
         Needs::Token(scope) if is_anonymous => (has(Scope::Admin), scope.as_str()),
-        Needs::Token(scope) => (has(scope), scope.as_str()),
+        Needs::Scope(scope) | Needs::Token(scope) => (has(scope), scope.as_str()),
         Needs::Root => (principal.root, "admin of the whole daemon"),
     };
     if allowed {

@@ -60,10 +60,10 @@ pub async fn serve(
             }
         };
         let _ = stream.set_nodelay(true);
-        let routes = TowerToHyperService::new(router.clone());
+        let inner = TowerToHyperService::new(router.clone());
         let service = service_fn(move |mut request: hyper::Request<Incoming>| {
             request.extensions_mut().insert(ClientAddress(peer));
-            routes.call(request)
+            inner.call(request)
         });
         let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
         tokio::spawn(async move {

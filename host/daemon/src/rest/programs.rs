@@ -61,11 +61,11 @@ pub(super) async fn profiles(State(app): State<App>, caller: Caller) -> Response
     let principal = caller.principal;
     let all = app.driver.read(move |view| {
         let keys = view.core.state().keys.keys();
-        let own = |key: &Box<str>| {
+        let own = |key: &str| {
             let profile = view.profiles.get(key)?.to_json();
             Some((principal.outside(key)?.to_owned(), profile))
         };
-        keys.filter_map(own).collect::<Map<_, _>>()
+        keys.filter_map(|key| own(key)).collect::<Map<_, _>>()
     });
     all.await
         .map_or_else(|_| stopped(), |all| ok(Value::Object(all)))

@@ -176,7 +176,8 @@ async fn register(app: &App, caller: &Caller, url: &str, declared: Declared) -> 
     };
     app.engines.register(worker, url, declared).await;
     let workers = entries(app).await.unwrap_or_default();
-    let entry = workers.iter().find(|w| w["id"] == worker.0.to_string());
+    let id = worker.0.to_string();
+    let entry = workers.iter().find(|w| w["id"] == *id);
     let change = Change {
         action: if added {
             "worker.added"
