@@ -94,6 +94,11 @@ impl Stand {
         tune(&mut config);
         let daemon = Daemon::start(&config).await.expect("the daemon starts");
         let client = Client::new(daemon.url());
+        // Whoever started the daemon may do everything.
+        let client = match &daemon.first_token {
+            Some(first) => client.with_token(&first.secret),
+            None => client,
+        };
         Self {
             daemon,
             engines,

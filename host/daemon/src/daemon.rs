@@ -2,6 +2,7 @@
 //! the reverse in which they go down.
 
 use crate::app::App;
+use crate::auth::{Auth, FirstToken};
 use crate::config::{self, Config};
 use crate::driver::{Clock, DriverHandle, DriverOptions, PolicyDesk, spawn_driver, spawn_journal};
 use crate::engines::{Declared, EngineWatch, WatchOptions};
@@ -51,6 +52,9 @@ pub enum StartError {
     /// The plugin runtime does not start.
     #[error("{0}")]
     Runtime(#[from] treadle_policy_runtime::RuntimeError),
+    /// Nobody can be let in.
+    #[error("{0}")]
+    Auth(#[from] crate::auth::AuthError),
     /// The bound policy does not load.
     #[error("the eviction policy could not be bound: {0}")]
     Policy(#[from] crate::policies::ShelfError),
@@ -65,6 +69,8 @@ pub struct Daemon {
     pub addr: SocketAddr,
     /// What handlers share, for those who run in the same process.
     pub app: App,
+    /// The secret of an admin, if one was made because there was none.
+    pub first_token: Option<FirstToken>,
     stop: Option<oneshot::Sender<()>>,
     served: JoinHandle<()>,
     upkeep: JoinHandle<()>,
@@ -80,8 +86,9 @@ impl Daemon {
             .map_err(|error| StartError::Listen { addr, error })?;
         let addr = listener.local_addr().unwrap_or(addr);
         let store = treadle_store::open(&config.store.location()).await?;
+        let (auth, first_token) = Auth::open(config, store.clone()).await?;
         let driver = start_driver(config, &store).await?;
-        let app = assemble(config, driver, store).await?;
+        let app = assemble(config, driver, store, auth).await?;
         let policy = app.policies.restore().await?;
         tracing::info!(%policy, "the eviction policy is bound");
         register_engines(config, &app).await;
@@ -95,10 +102,11 @@ impl Daemon {
         let served = tokio::spawn(serve(listener, router, limits, async {
             let _ = stopped.await;
         }));
-        let upkeep = tokio::spawn(prune_forever(config.clone(), app.store.clone()));
+        let upkeep = tokio::spawn(prune_forever(config.clone(), app.clone()));
         Ok(Self {
             addr,
             app,
+            first_token,
             stop: Some(stop),
             served,
             upkeep,
@@ -118,6 +126,7 @@ impl Daemon {
         let _ = (&mut self.served).await;
         self.upkeep.abort();
         self.app.driver.stop().await;
+        self.app.auth.close().await;
         let _ = self.app.store.close().await;
     }
 }
@@ -146,6 +155,7 @@ async fn assemble(
     config: &Config,
     driver: DriverHandle,
     store: Arc<dyn Store>,
+    auth: Arc<Auth>,
 ) -> Result<App, StartError> {
     let upstream = Upstream::new(Duration::from_millis(config.engines.connect_timeout_ms));
     let gateway = Arc::new(GatewayState {
@@ -177,6 +187,7 @@ async fn assemble(
     let next_worker = Arc::new(AtomicU32::new(next_worker));
     Ok(App {
         gateway,
+        auth,
         driver,
         store,
         engines,
@@ -219,10 +230,11 @@ fn declared(config: &Config, endpoint: &config::Endpoint) -> Declared {
     }
 }
 
-async fn prune_forever(config: Config, store: Arc<dyn Store>) {
+async fn prune_forever(config: Config, app: App) {
     let pause = PRUNE_PAUSE;
     loop {
         tokio::time::sleep(pause).await;
+        app.auth.tidy().await;
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let kept_us = config.store.keep_ended_s.saturating_mul(1_000_000);
         let retention = Retention {
@@ -230,7 +242,7 @@ async fn prune_forever(config: Config, store: Arc<dyn Store>) {
             ended_before_us: (now.unwrap_or_default().as_micros() as u64).saturating_sub(kept_us),
         };
         loop {
-            match store.prune(&retention).await {
+            match app.store.prune(&retention).await {
                 Ok(pruned) if pruned.more => {}
                 Ok(_) => break,
                 Err(error) => {

@@ -4,6 +4,7 @@
 //! the gateway and REST talk to it through a handle.
 
 pub mod app;
+pub mod auth;
 pub mod bench;
 pub mod cli;
 pub mod config;

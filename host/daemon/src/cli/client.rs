@@ -10,6 +10,8 @@ use serde_json::Value;
 
 use super::environment;
 use super::error::CliError;
+use super::local_token;
+use crate::auth::credentials::TENANT_HEADER;
 use crate::gateway::Upstream;
 
 /// Where a daemon listens unless it is told otherwise.
@@ -27,6 +29,12 @@ pub(super) struct Remote {
     /// Base URL of the daemon.
     #[arg(long, env = environment::URL, default_value = DEFAULT_URL, value_parser = base_url, global = true, value_name = "URL")]
     pub(super) url: String,
+    /// Token to send; without one, that of the daemon whose store is here.
+    #[arg(long, env = environment::TOKEN, hide_env_values = true, global = true, value_name = "TOKEN")]
+    token: Option<String>,
+    /// Tenant to act in; for tokens of the whole daemon.
+    #[arg(long, global = true, value_name = "NAME")]
+    tenant: Option<String>,
     /// Print JSON.
     #[arg(long, global = true)]
     pub(super) json: bool,
@@ -35,9 +43,15 @@ pub(super) struct Remote {
 impl Remote {
     /// The client for it.
     pub(super) fn client(&self) -> Client {
+        let token = match &self.token {
+            Some(token) => Some(Token::Given(token.clone())),
+            None => local_token::find(&self.url).map(Token::Found),
+        };
         Client {
             upstream: Upstream::new(CONNECT_TIMEOUT),
             url: self.url.clone(),
+            token,
+            tenant: self.tenant.clone(),
         }
     }
 }
@@ -66,6 +80,17 @@ pub(super) fn escaped(text: &str) -> String {
 pub(super) struct Client {
     upstream: Upstream,
     url: String,
+    token: Option<Token>,
+    tenant: Option<String>,
+}
+
+/// Where a token is from.
+#[derive(Clone, Debug)]
+enum Token {
+    /// Somebody said it.
+    Given(String),
+    /// It lies where a daemon's first one would; it may be that of another.
+    Found(String),
 }
 
 impl Client {
@@ -96,16 +121,45 @@ impl Client {
         path: &str,
         body: Bytes,
     ) -> Result<(StatusCode, Value), CliError> {
-        let mut headers = HeaderMap::new();
-        let json = HeaderValue::from_static("application/json");
-        headers.insert(header::ACCEPT, json);
-        let answer = tokio::time::timeout(ANSWER_TIMEOUT, self.read(method, path, &headers, body));
+        let ask = async {
+            let headers = self.headers(true)?;
+            let answer = self.read(method.clone(), path, &headers, body.clone());
+            let (status, value) = answer.await?;
+            let is_found = matches!(self.token, Some(Token::Found(_)));
+            if is_found && status == StatusCode::UNAUTHORIZED {
+                let headers = self.headers(false)?;
+                return self.read(method, path, &headers, body).await;
+            }
+            Ok((status, value))
+        };
+        let answer = tokio::time::timeout(ANSWER_TIMEOUT, ask);
         answer.await.unwrap_or_else(|_| {
             Err(CliError::Slow {
                 url: self.url.clone(),
                 seconds: ANSWER_TIMEOUT.as_secs(),
             })
         })
+    }
+
+    fn headers(&self, with_token: bool) -> Result<HeaderMap, CliError> {
+        let mut headers = HeaderMap::new();
+        let json = HeaderValue::from_static("application/json");
+        headers.insert(header::ACCEPT, json);
+        let value = |text: &str, what: &str| {
+            HeaderValue::from_str(text).map_err(|_| {
+                CliError::Usage(format!("the {what} holds other than ASCII characters"))
+            })
+        };
+        if let Some(Token::Given(token) | Token::Found(token)) =
+            self.token.as_ref().filter(|_| with_token)
+        {
+            let bearer = value(&format!("Bearer {token}"), "token")?;
+            headers.insert(header::AUTHORIZATION, bearer);
+        }
+        if let Some(tenant) = &self.tenant {
+            headers.insert(TENANT_HEADER, value(tenant, "tenant")?);
+        }
+        Ok(headers)
     }
 
     async fn read(

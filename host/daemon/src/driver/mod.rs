@@ -23,6 +23,7 @@ pub use desk::{
 pub use profile::Profile;
 pub use run::{DriverOptions, spawn_driver};
 
+use crate::auth::Tenant;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
@@ -37,6 +38,11 @@ pub enum Instruction {
     Dispatch(Dispatch),
     /// Answer with an error; the step is over.
     Refuse(Refusal),
+    /// Answer that the client's tenant has as many live programs as it may.
+    RefuseLive {
+        /// How many it may have.
+        programs_max: u64,
+    },
     /// Drop the engine's request and report the failure.
     Abort(Box<str>),
 }
@@ -52,6 +58,15 @@ pub struct Dispatch {
     pub engine: EngineKind,
     /// The seat to pin the request to.
     pub slot: Option<u32>,
+}
+
+/// How many programs of a tenant may be live.
+#[derive(Clone, Debug)]
+pub struct LiveLimit {
+    /// Whose.
+    pub tenant: Tenant,
+    /// How many.
+    pub programs_max: u64,
 }
 
 /// What can be read between two events.
@@ -79,6 +94,7 @@ pub(crate) enum Input {
     },
     Submit {
         arrival: StepArrival,
+        live: Option<LiveLimit>,
         instructions: mpsc::UnboundedSender<Instruction>,
     },
     Read(Reading),
@@ -117,14 +133,17 @@ impl DriverHandle {
         StepId(self.next_step.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Hands a step over and gives the channel on which its fate arrives.
+    /// Hands a step over and gives the channel on which its fate arrives. A new program beyond
+    /// `live` never reaches the core.
     pub fn submit(
         &self,
         arrival: StepArrival,
+        live: Option<LiveLimit>,
     ) -> Result<mpsc::UnboundedReceiver<Instruction>, DriverStopped> {
         let (instructions, received) = mpsc::unbounded_channel();
         self.send(Input::Submit {
             arrival,
+            live,
             instructions,
         })?;
         Ok(received)

@@ -4,8 +4,9 @@ use super::journal::{JournalBatch, JournalHandle};
 use super::desk::PolicyDesk;
 use super::profile::Profiles;
 use super::projection::{self, Subject};
-use super::{Clock, Dispatch, DriverHandle, Input, Instruction, View};
+use super::{Clock, Dispatch, DriverHandle, Input, Instruction, LiveLimit, View};
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
@@ -128,8 +129,14 @@ impl Driver {
             }
             Input::Submit {
                 arrival,
+                live,
                 instructions,
-            } => self.submit(arrival, instructions),
+            } => match live.filter(|live| self.is_beyond(&arrival, live)) {
+                Some(LiveLimit { programs_max, .. }) => {
+                    let _ = instructions.send(Instruction::RefuseLive { programs_max });
+                }
+                None => self.submit(arrival, instructions),
+            },
             Input::Read(read) => read(&View {
                 core: &self.core,
                 profiles: &self.profiles,
@@ -152,6 +159,22 @@ impl Driver {
             Input::Stop(stopped) => return Some(stopped),
         }
         None
+    }
+
+    /// Whether a step would open a program beyond a limit.
+    fn is_beyond(&self, arrival: &StepArrival, live: &LiveLimit) -> bool {
+        let keys = &self.core.state().keys;
+        if keys.contains_key(&arrival.program) {
+            return false;
+        }
+        let max = usize::try_from(live.programs_max).unwrap_or(usize::MAX);
+        let prefix = live.tenant.prefix();
+        let own = |key: &&str| live.tenant.outside(key).is_some();
+        let keys = keys.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+        let alike = keys.map(|(key, _)| &**key);
+        // Names of one tenant stand together, save those of the default one.
+        let alike = alike.take_while(|key| prefix.is_empty() || own(key));
+        alike.filter(own).take(max).count() >= max
     }
 
     fn submit(&mut self, arrival: StepArrival, instructions: mpsc::UnboundedSender<Instruction>) {

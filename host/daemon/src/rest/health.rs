@@ -2,6 +2,7 @@
 
 use super::{ok, stopped, wants_json};
 use crate::app::App;
+use crate::auth::Caller;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
@@ -11,8 +12,8 @@ use treadle_core::{Mode, Totals};
 use treadle_model::World;
 
 /// `GET /health`: 200 while a program can be served, 503 with the cause if no
-/// engine answers.
-pub(super) async fn show(State(app): State<App>) -> Response {
+/// engine answers. Whoever may not look at anything learns no more than that.
+pub(super) async fn show(State(app): State<App>, caller: Caller) -> Response {
     let read = app.driver.read(|view| {
         let policy = view.policies.active(World::Eviction, &Scope::Everyone).to_string();
         (view.core.state().totals(), view.core.config().mode, policy)
@@ -32,6 +33,10 @@ pub(super) async fn show(State(app): State<App>) -> Response {
     } else {
         (StatusCode::OK, "ok", "")
     };
+    if caller.principal.scope.is_none() {
+        let body = json!({"status": word, "detail": detail, "version": env!("CARGO_PKG_VERSION")});
+        return (status, Json(body)).into_response();
+    }
     let body = json!({
         "status": word,
         "detail": detail,

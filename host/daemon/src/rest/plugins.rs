@@ -2,6 +2,8 @@
 
 use super::{ok, refuse, stopped};
 use crate::app::App;
+use crate::auth::{Caller, Change};
+use crate::gateway::error_response;
 use crate::policies::{ShelfError, Upload};
 use axum::extract::{FromRequest, Multipart, Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -22,13 +24,22 @@ const LOG_PAUSE: Duration = Duration::from_millis(250);
 
 /// `POST /v1/plugins`: the component as the raw body, or as the first file of
 /// a multipart form.
-pub(super) async fn push(State(app): State<App>, request: Request) -> Response {
-    let upload = match upload(request).await {
+pub(super) async fn push(State(app): State<App>, caller: Caller, request: Request) -> Response {
+    let mut upload = match upload(request).await {
         Ok(upload) => upload,
         Err(response) => return response,
     };
+    let signed = upload.signature.is_some();
+    if let Err(response) = check_room(&app, &caller, &upload.bytes, signed).await {
+        return response;
+    }
+    upload.signed_only = !caller.principal.takes_unsigned();
     match app.policies.push(upload).await {
-        Ok((head, new)) => {
+        Ok((head, _)) => {
+            let new = match own(&app, &caller, &head).await {
+                Ok(new) => new,
+                Err(response) => return response,
+            };
             let status = if new {
                 StatusCode::CREATED
             } else {
@@ -40,6 +51,79 @@ pub(super) async fn push(State(app): State<App>, request: Request) -> Response {
         }
         Err(error) => failed(&error),
     }
+}
+
+/// Checks that the caller's tenant may store another plugin.
+async fn check_room(
+    app: &App,
+    caller: &Caller,
+    bytes: &[u8],
+    signed: bool,
+) -> Result<(), Response> {
+    let owned = owned(app, caller).await?;
+    let stored: u64 = owned.iter().map(|head| head.size_bytes).sum();
+    caller
+        .principal
+        .check_plugin(owned.len() as u64, stored, bytes.len() as u64, signed)
+        .map_err(|error| error_response(&error))
+}
+
+/// Makes a stored plugin the caller's tenant's; whether it was not before.
+async fn own(app: &App, caller: &Caller, head: &PluginHead) -> Result<bool, Response> {
+    let name = caller.principal.tenant.tenant.name();
+    let claim = app
+        .store
+        .claim_plugin(name, &head.digest, crate::auth::now_us());
+    let new = claim.await.map_err(|error| super::store_failed(&error))?;
+    if new {
+        let change = Change {
+            action: "plugin.uploaded",
+            target: &head.digest,
+            before: Value::Null,
+            after: head_json(head),
+        };
+        let recorded = app.auth.audit.record(caller, change).await;
+        recorded.map_err(|_| super::not_audited())?;
+    }
+    Ok(new)
+}
+
+/// One of the plugins that the caller may see.
+async fn find(app: &App, caller: &Caller, plugin: &str) -> Result<PluginHead, Response> {
+    let visible = visible(app, caller).await?;
+    let found = app.policies.resolve(plugin, |head| visible.sees(head)).await;
+    found.map_err(|error| failed(&error))
+}
+
+/// Which plugins a caller may see: those of his tenant, or all.
+pub(super) struct Visible {
+    all: bool,
+    digests: Vec<String>,
+}
+
+impl Visible {
+    pub(super) fn sees(&self, head: &PluginHead) -> bool {
+        self.all || self.digests.binary_search(&head.digest).is_ok()
+    }
+}
+
+pub(super) async fn visible(app: &App, caller: &Caller) -> Result<Visible, Response> {
+    let name = caller.principal.tenant.tenant.name();
+    let digests = app.store.claimed_plugins(name).await;
+    Ok(Visible {
+        all: caller.principal.root || app.auth.has_one_tenant(),
+        digests: digests.map_err(|error| super::store_failed(&error))?,
+    })
+}
+
+/// Plugins that the caller's tenant uploaded, newest first.
+async fn owned(app: &App, caller: &Caller) -> Result<Vec<PluginHead>, Response> {
+    let mut heads = app.policies.list().await.map_err(|error| failed(&error))?;
+    let name = caller.principal.tenant.tenant.name();
+    let digests = app.store.claimed_plugins(name).await;
+    let digests = digests.map_err(|error| super::store_failed(&error))?;
+    heads.retain(|head| digests.binary_search(&head.digest).is_ok());
+    Ok(heads)
 }
 
 /// `POST /v1/plugins/check`: every check of an upload, nothing stored.
@@ -54,20 +138,24 @@ pub(super) async fn check(State(app): State<App>, request: Request) -> Response 
     }
 }
 
-/// `GET /v1/plugins`.
-pub(super) async fn list(State(app): State<App>) -> Response {
-    match app.policies.list().await {
+/// `GET /v1/plugins`: those of the caller's tenant.
+pub(super) async fn list(State(app): State<App>, caller: Caller) -> Response {
+    match owned(&app, &caller).await {
         Ok(heads) => ok(json!({"plugins": heads.iter().map(head_json).collect::<Vec<_>>()})),
-        Err(error) => failed(&error),
+        Err(response) => response,
     }
 }
 
 /// `GET /v1/plugins/{plugin}`: one upload, and what became of the questions that
 /// it was asked.
-pub(super) async fn show(State(app): State<App>, Path(plugin): Path<String>) -> Response {
-    let head = match app.policies.resolve(&plugin, |_| true).await {
+pub(super) async fn show(
+    State(app): State<App>,
+    caller: Caller,
+    Path(plugin): Path<String>,
+) -> Response {
+    let head = match find(&app, &caller, &plugin).await {
         Ok(head) => head,
-        Err(error) => return failed(&error),
+        Err(response) => return response,
     };
     match app.policies.statistics_of(&head).await {
         Ok(statistics) => {
@@ -89,13 +177,14 @@ pub(super) struct LogQuery {
 /// page, or for clients that accept `text/event-stream` as a stream of events.
 pub(super) async fn logs(
     State(app): State<App>,
+    caller: Caller,
     Path(plugin): Path<String>,
     Query(query): Query<LogQuery>,
     headers: HeaderMap,
 ) -> Response {
-    let head = match app.policies.resolve(&plugin, |_| true).await {
+    let head = match find(&app, &caller, &plugin).await {
         Ok(head) => head,
-        Err(error) => return failed(&error),
+        Err(response) => return response,
     };
     let after = query.after.unwrap_or(0);
     let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok());

@@ -65,8 +65,8 @@ pub(crate) async fn programs_are_paged_newest_first(store: &dyn Store) {
     let mut page = ProgramPage {
         job: Some("odd".into()),
         status: Some("active".into()),
-        after: None,
         limit: 3,
+        ..ProgramPage::default()
     };
     loop {
         let rows = store.programs(&page).await.unwrap();

@@ -3,6 +3,7 @@
 
 use super::seat::Seat;
 use super::trial::Trial;
+use crate::auth::tenant::MARK;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ pub const EVERYONE: &str = "*";
 pub enum Scope {
     /// All jobs without a binding of their own.
     Everyone,
-    /// One job, or with `tenant/*` all jobs of a tenant.
+    /// One job, or all jobs of a tenant.
     Job(Arc<str>),
 }
 
@@ -93,6 +94,13 @@ impl Binding {
     }
 }
 
+/// What the names of the job's tenant begin with; nothing for the default tenant.
+fn tenant_prefix(job: &str) -> Option<&str> {
+    let rest = job.strip_prefix(MARK)?;
+    let end = rest.find(MARK)?;
+    job.get(..end + 2 * MARK.len_utf8())
+}
+
 /// A program's number, mixed so that any share of it is a fair sample.
 fn spread(program: u64) -> u64 {
     treadle_plugin::random::SplitMix64::new(program).next_u64()
@@ -112,16 +120,17 @@ impl WorldBindings {
         self.by_job.is_empty() && self.everyone.canary.is_none()
     }
 
-    /// The binding that holds for a job: its own, that of its tenant (the part
-    /// before `/`), or everyone's.
+    /// The binding that holds for a job: its own, that of all jobs of its tenant,
+    /// or everyone's.
     pub(super) fn of_job(&self, job: &str) -> (Scope, &Binding) {
         if self.by_job.is_empty() {
             return (Scope::Everyone, &self.everyone);
         }
         let own = self.by_job.get_key_value(job);
         let found = own.or_else(|| {
-            let (tenant, _) = job.split_once('/')?;
-            self.by_job.get_key_value(format!("{tenant}/*").as_str())
+            let tenant = tenant_prefix(job)?;
+            let all = format!("{tenant}{EVERYONE}");
+            self.by_job.get_key_value(all.as_str())
         });
         found.map_or((Scope::Everyone, &self.everyone), |(job, binding)| {
             (Scope::Job(job.clone()), binding)
