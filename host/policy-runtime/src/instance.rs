@@ -283,7 +283,10 @@ impl<B: Bindings> Lifecycle for Instance<B> {
     }
 
     fn set_state(&mut self, state: BindingState) {
-        let of_live = self.live.as_mut().map(|l| &mut l.store.data_mut().belongings);
+        let of_live = self
+            .live
+            .as_mut()
+            .map(|l| &mut l.store.data_mut().belongings);
         if let Some(belongings) = of_live.or(self.belongings.as_mut()) {
             belongings.state = state;
         }

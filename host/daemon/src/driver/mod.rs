@@ -13,13 +13,13 @@ mod projection;
 mod run;
 
 pub use clock::Clock;
-pub use journal::{JournalBatch, JournalHandle, spawn_journal};
 pub use desk::{
     Answer, BindingView, BoundPolicy, CanaryView, Change, ChangeError, Changed, Comparison,
     DeskLimits, EVERYONE, Forecast, KeptState, LATENCY_BOUNDS_US, Notice, NoticeKind, PolicyDesk,
     PolicyStatistics, Role, Scope, ShadowReport, Spread, Trial, TrialLimits, VersionStatistics,
     native_policy,
 };
+pub use journal::{JournalBatch, JournalHandle, spawn_journal};
 pub use profile::Profile;
 pub use run::{DriverOptions, spawn_driver};
 

@@ -1,7 +1,7 @@
 //! The driver's thread.
 
-use super::journal::{JournalBatch, JournalHandle};
 use super::desk::PolicyDesk;
+use super::journal::{JournalBatch, JournalHandle};
 use super::profile::Profiles;
 use super::projection::{self, Subject};
 use super::{Clock, Dispatch, DriverHandle, Input, Instruction, LiveLimit, View};

@@ -8,22 +8,27 @@
 
 mod background;
 mod bind;
+mod engine;
 mod error;
 mod logs;
 mod roles;
 mod totals;
+mod upkeep;
 mod upload;
 
 pub use bind::BindRequest;
+pub use engine::{COMPILE_SUBCOMMAND, EngineError, engine, signing};
 pub use error::ShelfError;
 pub use logs::{LogBook, LoggedLine};
+pub use upkeep::keep_up;
 pub use upload::{Signing, Upload};
 
-use crate::driver::{DeskLimits, DriverHandle, PolicyDesk};
+use crate::driver::{DeskLimits, DriverHandle, Notice, PolicyDesk};
 use background::BackgroundDesk;
 use roles::RoleBook;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::sync::mpsc::UnboundedSender;
 use treadle_model::World;
 use treadle_policy_runtime::PolicyEngine;
 use treadle_store::Store;
@@ -71,6 +76,11 @@ impl PolicyShelf {
             logs: LogBook::default(),
             roles: tokio::sync::Mutex::default(),
         }
+    }
+
+    /// Where the desk of the shelf tells of bindings that it changed by itself.
+    pub fn tell(&self, notices: UnboundedSender<Notice>) {
+        self.background.set_up(|desk| desk.tell(notices));
     }
 
     /// Largest upload, in bytes.

@@ -195,7 +195,10 @@ mod tests {
     fn what_is_stored_is_read_back() {
         let mut roles = Roles::default();
         roles.give(Role::Active, held("a"));
-        roles.give(Role::Canary, Held::new("b".into(), "{\"k\":1}".into(), 250_000));
+        roles.give(
+            Role::Canary,
+            Held::new("b".into(), "{\"k\":1}".into(), 250_000),
+        );
         let book = RoleBook::of(rows(World::Priority, "run", &roles));
         assert_eq!(book.roles(World::Priority, "run"), roles);
         assert_eq!(book.iter().count(), 1);

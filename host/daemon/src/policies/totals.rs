@@ -24,9 +24,7 @@ impl PolicyShelf {
     }
 
     /// Version by version.
-    pub async fn versions(
-        &self,
-    ) -> Result<Vec<(World, PolicyRef, VersionStatistics)>, ShelfError> {
+    pub async fn versions(&self) -> Result<Vec<(World, PolicyRef, VersionStatistics)>, ShelfError> {
         let all = |desk: &PolicyDesk| {
             let versions = desk.versions();
             versions
@@ -45,7 +43,9 @@ impl PolicyShelf {
     ) -> Result<Option<VersionStatistics>, ShelfError> {
         let policy = policy_ref(head);
         let versions = self.versions().await?;
-        let mut found = versions.into_iter().filter(|(_, known, _)| *known == policy);
+        let mut found = versions
+            .into_iter()
+            .filter(|(_, known, _)| *known == policy);
         Ok(found.next().map(|(_, _, statistics)| statistics))
     }
 }

@@ -25,7 +25,9 @@ pub(super) async fn list(State(app): State<App>, caller: Caller) -> Response {
         (Err(error), _) | (_, Err(error)) => return failed(&error),
     };
     let alone = is_alone(&app, &caller);
-    let shown = bindings.iter().filter_map(|view| shown(&caller, view, alone));
+    let shown = bindings
+        .iter()
+        .filter_map(|view| shown(&caller, view, alone));
     let mut body = json!({"bindings": shown.collect::<Vec<_>>()});
     if alone {
         body["statistics"] = json!(statistics);

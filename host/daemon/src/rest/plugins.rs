@@ -13,8 +13,8 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use treadle_store::PluginHead;
 use std::time::Duration;
+use treadle_store::PluginHead;
 use treadle_wire::ErrorCode;
 
 /// Carries the signature of a raw upload.
@@ -91,7 +91,10 @@ async fn own(app: &App, caller: &Caller, head: &PluginHead) -> Result<bool, Resp
 /// One of the plugins that the caller may see.
 async fn find(app: &App, caller: &Caller, plugin: &str) -> Result<PluginHead, Response> {
     let visible = visible(app, caller).await?;
-    let found = app.policies.resolve(plugin, |head| visible.sees(head)).await;
+    let found = app
+        .policies
+        .resolve(plugin, |head| visible.sees(head))
+        .await;
     found.map_err(|error| failed(&error))
 }
 

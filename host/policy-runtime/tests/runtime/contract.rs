@@ -133,7 +133,7 @@ fn an_upload_of_an_older_version_fits_a_world_that_imports_more() {
     assert!(grown(more).is_ok());
     let field = |text: &str| text.replace("summary: string,", "summary: string, more: u32,");
     let error = grown(field).unwrap_err();
-    assert!(format!("{error:#}").contains("describe"), "{error:#}");
+    assert!(format!("{error:#}").contains("description"), "{error:#}");
 }
 
 mod grown {

@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use treadle_policy_runtime::{ActingColumns, LogLevel, PolicyFault};
+use treadle_policy_runtime::{ActingColumns, Limits, LogLevel, PolicyEngine, PolicyFault};
 
-use crate::fixture::{CONTEXT, HOT_DEADLINE_MS, TRIGGER_ROWS, engine, load, policy, weigh};
+use crate::fixture::{CONTEXT, HOT_DEADLINE_MS, TRIGGER_ROWS, engine, limits, load, policy, weigh};
 
 const TIMEOUT: PolicyFault = PolicyFault::Timeout {
     deadline_ms: HOT_DEADLINE_MS,
@@ -125,7 +125,7 @@ fn answers_are_checked() {
         ),
         (
             "(return (call $list (i32.const 0) (i32.const 100000)))",
-            "too much data",
+            "100000 values for 7 rows",
         ),
         (
             "(return (call $list (i32.const 2097144) (i32.const 7)))",
@@ -137,6 +137,23 @@ fn answers_are_checked() {
         };
         assert!(detail.contains(told), "{peculiarity}: {detail}");
     }
+}
+
+#[test]
+fn no_answer_is_read_that_exceeds_every_limit() {
+    let engine = PolicyEngine::new(Limits {
+        output_rows_max: 100,
+        snapshot_bytes_max: 1,
+        state_bytes_max: 1,
+        ..limits()
+    })
+    .unwrap();
+    let long = policy("(return (call $list (i32.const 0) (i32.const 100000)))");
+    let Err(PolicyFault::BadOutput { detail }) = weigh(&mut load(&engine, &long), TRIGGER_ROWS)
+    else {
+        panic!("accepted")
+    };
+    assert!(detail.contains("too much data"), "{detail}");
 }
 
 #[test]

@@ -252,9 +252,7 @@ impl Mill {
             }
             Command::AskPolicy { ask, question, .. } => {
                 self.questions.show(&question);
-                let answer = self
-                    .desk
-                    .answer(&self.core, &question, self.now / 1_000);
+                let answer = self.desk.answer(&self.core, &question, self.now / 1_000);
                 self.handle(&Event::PolicyAnswered {
                     ask,
                     policy: answer.policy,

@@ -156,8 +156,7 @@ impl WorldBindings {
     /// Takes away a job's binding if nothing is left in it.
     pub(super) fn tidy(&mut self, scope: &Scope) {
         let Scope::Job(job) = scope else { return };
-        let is_empty =
-            |b: &Binding| !b.is_bound() && !b.has_shadow && !b.has_previous;
+        let is_empty = |b: &Binding| !b.is_bound() && !b.has_shadow && !b.has_previous;
         if self.by_job.get(job).is_some_and(is_empty) {
             self.by_job.remove(job);
         }

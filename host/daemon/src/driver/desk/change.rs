@@ -2,11 +2,11 @@
 
 use super::PolicyDesk;
 use super::bindings::{Canary, Scope};
+use super::native_policy;
 use super::panel::Judge;
 use super::seat::{BoundPolicy, Seat};
 use super::shadow::ShadowReport;
 use super::trial::Trial;
-use super::native_policy;
 use serde::Serialize;
 use std::time::Instant;
 use treadle_core::Core;
@@ -245,7 +245,12 @@ impl PolicyDesk {
     /// A step of a program ended after so long; canaries are judged by it.
     pub fn observe_step(&mut self, core: &Core, program: ProgramId, step_ms: f64) {
         for world in World::ALL {
-            if self.bindings.world(*world).iter().all(|(_, b)| b.canary.is_none()) {
+            if self
+                .bindings
+                .world(*world)
+                .iter()
+                .all(|(_, b)| b.canary.is_none())
+            {
                 continue;
             }
             let job = core.state().programs.get(&program).map_or("", |p| &*p.job);
@@ -257,11 +262,14 @@ impl PolicyDesk {
             };
             canary.trial.add(of_canary, step_ms);
             if canary.trial.has_failed(&self.limits.trial) {
-                let (trial, judge) = (canary.trial.clone(), Judge {
-                    world: *world,
-                    scope,
-                    canary: true,
-                });
+                let (trial, judge) = (
+                    canary.trial.clone(),
+                    Judge {
+                        world: *world,
+                        scope,
+                        canary: true,
+                    },
+                );
                 let reason = format!(
                     "its steps took {:.0} ms, those of the bound policy {:.0} ms",
                     trial.canary.mean, trial.incumbent.mean
@@ -271,13 +279,7 @@ impl PolicyDesk {
         }
     }
 
-    fn activate(
-        &mut self,
-        world: World,
-        scope: &Scope,
-        policy: Option<BoundPolicy>,
-        now_ms: u64,
-    ) {
+    fn activate(&mut self, world: World, scope: &Scope, policy: Option<BoundPolicy>, now_ms: u64) {
         let limits = self.limits.breaker.clone();
         let binding = self.bindings.world_mut(world).entry(scope);
         let mut seat = policy.map(|policy| Seat::new(policy, limits));
@@ -318,7 +320,11 @@ impl PolicyDesk {
 
     fn withdraw(&mut self, world: World, scope: &Scope, role: Role) -> Result<(), ChangeError> {
         let vacant = ChangeError::Vacant(role);
-        let binding = self.bindings.world_mut(world).get_mut(scope).ok_or(vacant)?;
+        let binding = self
+            .bindings
+            .world_mut(world)
+            .get_mut(scope)
+            .ok_or(vacant)?;
         let seat = match role {
             Role::Active => {
                 let seat = binding.active.take().ok_or(vacant)?;

@@ -7,8 +7,7 @@ use thunderagent_eviction::ThunderAgentEviction;
 use treadle_core::Purpose;
 use treadle_model::World;
 use treadle_plugin::{
-    ActingColumns, ActiveColumns, EvictionPolicy, PolicyError, PriorityPolicy, QueueColumns,
-    WaitingColumns,
+    ActingColumns, ActiveColumns, EvictionPolicy, PolicyError, QueueColumns, WaitingColumns,
 };
 use treadle_policy_runtime::{CallContext, PolicyFault};
 
@@ -69,7 +68,11 @@ impl Inquiry {
     }
 
     /// Asks a shadow, which has time.
-    pub(super) fn put_to_shadow(&self, seat: &mut Seat, now_ms: u64) -> Result<Vec<f64>, PolicyFault> {
+    pub(super) fn put_to_shadow(
+        &self,
+        seat: &mut Seat,
+        now_ms: u64,
+    ) -> Result<Vec<f64>, PolicyFault> {
         self.put_to(seat, now_ms, Some(SHADOW_DEADLINE_MS))
     }
 

@@ -79,8 +79,14 @@ mod tests {
     #[test]
     fn values_go_back_to_their_rows() {
         let shares = [
-            Share { rows: vec![0, 2], scores: vec![0.5, 0.7] },
-            Share { rows: vec![1], scores: vec![0.1] },
+            Share {
+                rows: vec![0, 2],
+                scores: vec![0.5, 0.7],
+            },
+            Share {
+                rows: vec![1],
+                scores: vec![0.1],
+            },
         ];
         assert_eq!(by_row(3, &shares), [0.5, 0.1, 0.7]);
     }

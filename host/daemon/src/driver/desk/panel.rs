@@ -32,7 +32,12 @@ impl Panel {
     /// Who judges these programs. The order of the waiting queue is for the
     /// priority policy of a program's job if it has one, else, like all other
     /// questions, for its eviction policy.
-    pub(super) fn of(bindings: &Bindings, core: &Core, purpose: Purpose, programs: &[ProgramId]) -> Self {
+    pub(super) fn of(
+        bindings: &Bindings,
+        core: &Core,
+        purpose: Purpose,
+        programs: &[ProgramId],
+    ) -> Self {
         let worlds: &[World] = match purpose {
             Purpose::Restore => &[World::Priority, World::Eviction],
             Purpose::Weigh { .. } | Purpose::Pause { .. } => &[World::Eviction],

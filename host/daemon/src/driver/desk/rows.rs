@@ -111,7 +111,9 @@ impl QueueFacts {
                 .push(expected.map_or(UNKNOWN, |f| f.remaining_tool_s));
             let prompt = program.and_then(|p| p.prefix.last());
             // A program without a known prompt is a group of its own.
-            facts.group.push(prompt.map_or(id.0, |segment| segment.hash));
+            facts
+                .group
+                .push(prompt.map_or(id.0, |segment| segment.hash));
             let last = program.and_then(|p| p.last_worker);
             facts
                 .last_worker

@@ -2,7 +2,9 @@
 //! asked.
 
 use treadle_model::PolicyRef;
-use treadle_policy_runtime::{BindingState, Breaker, BreakerLimits, BreakerState, CallContext, PolicyInstance};
+use treadle_policy_runtime::{
+    BindingState, Breaker, BreakerLimits, BreakerState, CallContext, PolicyInstance,
+};
 
 /// Time for telling, and for reading, what a policy has learnt: decisions wait.
 const HAND_OVER_DEADLINE_MS: u64 = 2;
@@ -72,7 +74,8 @@ impl Seat {
     /// predecessor that can't tell, or a successor that can't read it, begins
     /// without; a policy must do that after a restart anyway.
     pub(super) fn inherit(&mut self, predecessor: &mut Self, now_ms: u64) {
-        self.instance.set_state(predecessor.instance.state().clone());
+        self.instance
+            .set_state(predecessor.instance.state().clone());
         let context = CallContext {
             deadline_ms: Some(HAND_OVER_DEADLINE_MS),
             ..CallContext::at(now_ms)

@@ -127,7 +127,14 @@ impl Shadows {
     }
 
     /// Shows a shadow a question and what the bound policy answered.
-    pub(super) fn show(&self, world: World, scope: Scope, inquiry: Inquiry, bound: &[f64], now_ms: u64) {
+    pub(super) fn show(
+        &self,
+        world: World,
+        scope: Scope,
+        inquiry: Inquiry,
+        bound: &[f64],
+        now_ms: u64,
+    ) {
         let place = (world, scope);
         let errand = Errand::Ask {
             place: place.clone(),

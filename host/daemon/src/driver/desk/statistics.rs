@@ -10,9 +10,8 @@ use treadle_policy_runtime::PolicyFault;
 const VERSIONS_MAX: usize = 256;
 
 /// Upper bounds of the latency buckets, in microseconds; the last has none.
-pub const LATENCY_BOUNDS_US: [u64; 12] = [
-    1, 2, 5, 10, 20, 50, 100, 250, 1_000, 2_500, 10_000, 100_000,
-];
+pub const LATENCY_BOUNDS_US: [u64; 12] =
+    [1, 2, 5, 10, 20, 50, 100, 250, 1_000, 2_500, 10_000, 100_000];
 
 /// What happened to questions so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -134,7 +133,10 @@ mod tests {
         for us in [0, 1, 2, 3, 250, 251, 1_000_000] {
             version.record_call(10, Duration::from_micros(us));
         }
-        assert_eq!(version.latency_counts, [2, 1, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 1]);
+        assert_eq!(
+            version.latency_counts,
+            [2, 1, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 1]
+        );
         assert_eq!((version.calls, version.rows), (7, 70));
         assert_eq!(version.slowest_us, 1_000_000);
     }
@@ -149,7 +151,11 @@ mod tests {
         versions.of(World::Eviction, &name(0));
         versions.of(World::Priority, &name(0));
         assert_eq!(versions.iter().count(), VERSIONS_MAX);
-        let kept = |n: usize| versions.iter().any(|(w, p, _)| w == World::Eviction && *p == name(n));
+        let kept = |n: usize| {
+            versions
+                .iter()
+                .any(|(w, p, _)| w == World::Eviction && *p == name(n))
+        };
         assert!(kept(0) && !kept(1) && kept(2));
     }
 }
