@@ -19,7 +19,6 @@ const UNSAFE_PLACES: &[&str] = &[
     "host/policy-runtime/src/artifacts/trusted.rs",
     "host/transfer/",
     "sdk/rust/src/guest/",
-    "sdk/rust/src/eviction.rs",
 ];
 
 fn rust() -> Vec<Source> {

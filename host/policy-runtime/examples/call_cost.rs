@@ -7,9 +7,10 @@ use std::error::Error;
 use std::time::Instant;
 
 use thunderagent_eviction::ThunderAgentEviction;
-use treadle_plugin::EvictionPolicy;
+use treadle_plugin::{EvictionPolicy, Policy};
 use treadle_policy_runtime::{
-    ActingColumns, EvictionInstance, Limits, PolicyEngine, WaitingColumns,
+    ActingColumns, CallContext, EvictionInstance, InstanceOptions, Limits, PolicyEngine,
+    WaitingColumns,
 };
 
 const GUEST: &str = concat!(
@@ -37,22 +38,26 @@ fn main() -> Result<(), Box<dyn Error>> {
         inspection.compile_ms
     );
     let module = engine.compile(&inspection.component)?;
-    let mut sandboxed = module.instance(CONFIG)?;
-    let native = ThunderAgentEviction::configure(CONFIG)?;
+    let options = InstanceOptions::configured(CONFIG);
+    let mut sandboxed = module.instance(&options)?;
+    let mut native = ThunderAgentEviction::configure(CONFIG)?;
     let begin = Instant::now();
     for _ in 0..1_000 {
-        module.instance(CONFIG)?;
+        module.instance(&options)?;
     }
     println!(
         "a fresh instance, described and configured: {} us",
         begin.elapsed().as_micros() / 1_000
     );
 
-    compare(&native, &mut sandboxed);
+    let eviction = sandboxed
+        .as_eviction_mut()
+        .ok_or("the guest is of another world")?;
+    compare(&mut native, eviction);
     Ok(())
 }
 
-fn compare(native: &ThunderAgentEviction, sandboxed: &mut EvictionInstance) {
+fn compare(native: &mut ThunderAgentEviction, sandboxed: &mut EvictionInstance) {
     println!("call, rows: native p50 p99 | sandboxed p50 p99");
     for rows in [1, 100, 1_000, 6_400] {
         let tokens: Vec<u64> = (0..rows).map(|row| row * 7_919 % 100_000).collect();
@@ -60,13 +65,8 @@ fn compare(native: &ThunderAgentEviction, sandboxed: &mut EvictionInstance) {
         let phase: Vec<u8> = (0..rows).map(|row| u8::from(row % 3 == 0)).collect();
         let steps = vec![3; tokens.len()];
 
-        let acting = treadle_plugin::ActingColumns {
-            tokens: &tokens,
-            phase_ms: &times_ms,
-            extra: &[],
-        };
-        let columns = ActingColumns {
-            now_ms: 0,
+        let context = CallContext::at(0);
+        let acting = ActingColumns {
             tokens: &tokens,
             phase_ms: &times_ms,
             extra: &[],
@@ -75,18 +75,9 @@ fn compare(native: &ThunderAgentEviction, sandboxed: &mut EvictionInstance) {
             "weigh",
             rows,
             || native.weigh(&acting).is_ok(),
-            || sandboxed.weigh(&columns).is_ok(),
+            || sandboxed.weigh(&context, &acting).is_ok(),
         );
-
-        let waiting = treadle_plugin::WaitingColumns {
-            tokens: &tokens,
-            reasoning: &phase,
-            waited_ms: &times_ms,
-            steps: &steps,
-            extra: &[],
-        };
-        let columns = WaitingColumns {
-            now_ms: 0,
+        let waiting = WaitingColumns {
             tokens: &tokens,
             reasoning: &phase,
             waited_ms: &times_ms,
@@ -97,7 +88,7 @@ fn compare(native: &ThunderAgentEviction, sandboxed: &mut EvictionInstance) {
             "restore-order",
             rows,
             || native.restore_order(&waiting).is_ok(),
-            || sandboxed.restore_order(&columns).is_ok(),
+            || sandboxed.restore_order(&context, &waiting).is_ok(),
         );
     }
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::TestRunner;
-use treadle_policy_runtime::{Limits, LoadError, PolicyEngine, UploadRefusal};
+use treadle_policy_runtime::{InstanceOptions, Limits, LoadError, PolicyEngine, UploadRefusal};
 
 use crate::fixture::{engine, policy, policy_of};
 
@@ -33,7 +33,7 @@ fn a_module_with_wit_is_accepted_and_told_about() {
             .exports
             .contains(&"treadle:policy/plugin@1.0.0".to_owned())
     );
-    assert_eq!(inspection.smoke.len(), 9);
+    assert_eq!(inspection.smoke.len(), 12);
     assert!(serde_json::to_value(&inspection).unwrap()["smoke"][0]["best_ns"].is_u64());
 }
 
@@ -180,12 +180,12 @@ fn the_trial_run_finds_bad_answers() {
 #[test]
 fn loading_what_was_never_inspected_is_an_error() {
     assert!(matches!(
-        engine().load(b"\0asm", "{}"),
+        engine().load(b"\0asm", &InstanceOptions::default()),
         Err(LoadError::Component(_))
     ));
     // A component, but of no world.
     assert!(matches!(
-        engine().load(&wat("(component)"), "{}"),
+        engine().load(&wat("(component)"), &InstanceOptions::default()),
         Err(LoadError::Component(_))
     ));
 }
