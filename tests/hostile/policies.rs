@@ -465,9 +465,10 @@ fn contracts() -> Vec<u8> {
 }
 
 fn names() -> Vec<u8> {
-    let exports: String = (0..20_000)
+    let exports: Vec<String> = (0..20_000)
         .map(|index| format!("(export \"f{index}\" (func))"))
         .collect();
+    let exports = exports.concat();
     let text = format!("(component (import \"treadle:policy/host@1.0.0\" (instance {exports})))");
     wat::parse_str(text).expect("the text is valid")
 }
