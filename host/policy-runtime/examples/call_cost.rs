@@ -7,10 +7,10 @@ use std::error::Error;
 use std::time::Instant;
 
 use thunderagent_eviction::ThunderAgentEviction;
+use treadle_plugin::EvictionPolicy;
 use treadle_policy_runtime::{
     ActingColumns, EvictionInstance, Limits, PolicyEngine, WaitingColumns,
 };
-use treadle_plugin::EvictionPolicy;
 
 const GUEST: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),

@@ -8,7 +8,7 @@ use wasmparser::{Encoding, Parser, Payload, Validator, WasmFeatures};
 
 use super::Refused;
 use crate::error::UploadRefusal;
-use crate::instance::cut;
+use crate::guarded::cut;
 use crate::limits::Limits;
 
 const PRODUCERS_MAX: usize = 32;

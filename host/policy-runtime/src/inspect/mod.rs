@@ -14,8 +14,8 @@ use wasmparser::Encoding;
 use crate::engine::Core;
 use crate::error::{LoadError, UploadRefusal};
 use crate::instance::Description;
+use crate::module::{InstanceOptions, PolicyModule};
 use crate::smoke::{self, SmokeTiming};
-use crate::worlds::eviction::EvictionModule;
 
 type Refused<T> = Result<T, UploadRefusal>;
 
@@ -63,10 +63,10 @@ pub(crate) fn inspect(core: &Arc<Core>, bytes: &[u8]) -> Refused<Inspection> {
     let world = contract::find_world(&component, &exports)?;
 
     let begin = Instant::now();
-    let module = EvictionModule::compile(core, &component).map_err(|error| load_refusal(&error))?;
+    let module = PolicyModule::compile(core, &component).map_err(|error| load_refusal(&error))?;
     let compile_ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
     let mut instance = module
-        .instance("{}")
+        .instance(&InstanceOptions::default())
         .map_err(|error| load_refusal(&error))?;
     description::check_description(instance.description())?;
     let smoke = smoke::run(&mut instance, &core.limits)?;
@@ -98,7 +98,9 @@ fn load_refusal(error: &LoadError) -> UploadRefusal {
             "the component's code",
             "build it again without experimental WebAssembly features",
         ),
-        LoadError::Config(_) | LoadError::ConfigTooLarge { .. } => UploadRefusal::new(
+        LoadError::Config(_)
+        | LoadError::ConfigTooLarge { .. }
+        | LoadError::SnapshotTooLarge { .. } => UploadRefusal::new(
             "config-refused",
             error.to_string(),
             "call configure with {}",

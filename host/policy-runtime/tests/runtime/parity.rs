@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use thunderagent_eviction::ThunderAgentEviction;
+use treadle_plugin::EvictionPolicy;
 use treadle_policy_runtime::{
     ActingColumns, ActiveColumns, EvictionModule, LoadError, WaitingColumns,
 };
-use treadle_plugin::EvictionPolicy;
 
 use crate::fixture::engine;
 
