@@ -22,6 +22,8 @@
 //!         Ok(programs.tokens.iter().map(|&tokens| -(tokens as f64)).collect())
 //!     }
 //! }
+//!
+//! treadle_plugin::priority_policy!(ShortestFirst);
 //! ```
 
 mod allocation;
@@ -29,7 +31,6 @@ mod columns;
 mod error;
 mod eviction;
 #[doc(hidden)]
-#[cfg(target_family = "wasm")]
 pub mod guest;
 pub mod host;
 mod placement;
