@@ -14,6 +14,7 @@ const EMBEDDED: &[&str] = &[
     "sdk/rust/Cargo.toml",
     "sdk/rust/src",
     "sdk/rust/template",
+    "sdk/rust/wit",
     "sdk/typescript/package-lock.json",
     "sdk/typescript/package.json",
     "sdk/typescript/src",

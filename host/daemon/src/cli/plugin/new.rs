@@ -111,7 +111,7 @@ fn next_commands(folder: &Path, language: Language) -> [String; 3] {
     [
         prepare,
         "treadle plugin build".to_owned(),
-        "treadle plugin test --inputs inputs.jsonl".to_owned(),
+        "treadle plugin test".to_owned(),
     ]
 }
 
@@ -145,7 +145,10 @@ fn project_files(name: &str, language: Language, world: World) -> Vec<(String, S
     };
     copy("wit", "wit");
     match language {
-        Language::Rust => copy("sdk/rust/src", "treadle-plugin/sdk/src"),
+        Language::Rust => {
+            copy("sdk/rust/src", "treadle-plugin/src");
+            copy("sdk/rust/wit", "treadle-plugin/wit");
+        }
         Language::Python => copy("sdk/python/treadle_plugin", "treadle_plugin"),
         Language::Typescript => copy("sdk/typescript/src", "treadle-plugin"),
     }
@@ -154,7 +157,7 @@ fn project_files(name: &str, language: Language, world: World) -> Vec<(String, S
     match language {
         Language::Rust => {
             let sdk = text("sdk/rust/Cargo.toml").to_owned();
-            put("treadle-plugin/sdk/Cargo.toml", sdk);
+            put("treadle-plugin/Cargo.toml", sdk);
             put("Cargo.toml", rust_workspace::manifest(name, world));
         }
         Language::Python => {

@@ -21,13 +21,13 @@ pub(super) fn manifest(name: &str, world: &str) -> String {
     for library in LIBRARIES {
         libraries.insert((*library).to_owned(), taken(&["workspace", "dependencies", library]));
     }
-    let sdk = Table::from_iter([("path".to_owned(), Value::from("treadle-plugin/sdk"))]);
+    let sdk = Table::from_iter([("path".to_owned(), Value::from("treadle-plugin"))]);
     libraries.insert("treadle-plugin".to_owned(), sdk.into());
     // The SDK takes the lints of its workspace; a policy's author chooses for herself.
     let lints = Table::from_iter([("rust".to_owned(), Value::Table(Table::new()))]);
     let workspace = Table::from_iter([
         ("resolver".to_owned(), "3".into()),
-        ("members".to_owned(), Value::Array(vec!["treadle-plugin/sdk".into()])),
+        ("members".to_owned(), Value::Array(vec!["treadle-plugin".into()])),
         ("package".to_owned(), taken(&["workspace", "package"])),
         ("dependencies".to_owned(), libraries.into()),
         ("lints".to_owned(), lints.into()),

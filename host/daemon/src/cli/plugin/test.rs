@@ -81,7 +81,7 @@ impl TestArgs {
         let failed = outcomes.iter().filter(|outcome| outcome.complaint.is_some());
         match (failed.count(), outcomes.len()) {
             (_, 0) => Err(CliError::Usage(format!("{} is empty; record inputs", inputs.display()))),
-            (0, count) if json => Ok(drop(count)),
+            (0, _) if json => Ok(()),
             (0, count) => say(&format!("{count} calls, all as expected")),
             (failed, count) => Err(CliError::Failed(format!(
                 "{failed} of {count} calls are not as expected; mend the policy or the inputs"

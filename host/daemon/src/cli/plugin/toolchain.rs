@@ -100,7 +100,7 @@ fn wasm_of(messages: &str) -> Option<PathBuf> {
 }
 
 fn build_python(project: &Project, output: &Path) -> Result<(), CliError> {
-    let tool = tool(&project.folder, &[".venv/bin"], "componentize-py");
+    let tool = tool(&project.path("tools", ".venv").join("bin"), "componentize-py");
     let mut componentize = Command::new(tool);
     componentize
         .args(["--quiet", "--wit-path"])
@@ -124,8 +124,8 @@ fn build_typescript(project: &Project, output: &Path) -> Result<(), CliError> {
         "run `cd {} && npm ci` (Node 18 or later; on Debian `apt-get install nodejs npm`)",
         project.folder.display()
     );
-    let tools = project.path("tools", ".");
-    let bin = |name: &str| tool(&tools, &["node_modules/.bin"], name);
+    let tools = project.path("tools", "node_modules").join(".bin");
+    let bin = |name: &str| tool(&tools, name);
     let mut check = Command::new(bin("tsc"));
     check.args(["--noEmit", "--project"]).arg(&project.folder);
     run(&mut check, "tsc", &remedy)?;
@@ -155,14 +155,10 @@ fn joined(option: &str, path: &Path) -> std::ffi::OsString {
     argument
 }
 
-/// A tool in one of the folders of a project, else the one on the path.
-fn tool(project: &Path, folders: &[&str], name: &str) -> PathBuf {
-    let places = folders.iter().map(|folder| project.join(folder).join(name));
-    let found = places.into_iter().find(|place| place.is_file());
-    // A program with a folder in its name is sought from the working directory.
-    found
-        .and_then(|place| std::path::absolute(place).ok())
-        .unwrap_or_else(|| name.into())
+/// A tool in a folder, else the one on the path.
+fn tool(folder: &Path, name: &str) -> PathBuf {
+    let place = folder.join(name);
+    if place.is_file() { place } else { name.into() }
 }
 
 /// Runs a tool and gives its standard output; what it says of errors is shown.
