@@ -143,7 +143,10 @@ impl RollbackArgs {
             return say_json(&bound);
         }
         let (world, job) = (self.place.world, self.place.job_text());
-        say(&format!("{} decides on {world}{job} again", plain(&bound["policy"])))
+        say(&format!(
+            "{} decides on {world}{job} again",
+            plain(&bound["policy"])
+        ))
     }
 }
 

@@ -87,7 +87,10 @@ impl Columns<'_> {
     /// Fails if there are columns that nobody asked for.
     fn all_taken(&self) -> Result<(), NoAnswer> {
         let known = self.known.borrow();
-        let unknown = self.given.keys().find(|name| !known.contains(&name.as_str()));
+        let unknown = self
+            .given
+            .keys()
+            .find(|name| !known.contains(&name.as_str()));
         unknown.map_or(Ok(()), |name| {
             let known = known.join(", ");
             Err(NoAnswer::BadLine(format!(
@@ -186,9 +189,11 @@ fn priority(
         "score" => Ok(json!(answer!(policy.score(context, given: QueueColumns {
             tokens, output_tokens, steps, waited_ms, remaining_tokens, remaining_tool_s, extra,
         })))),
-        "preempt" => Ok(json!(answer!(policy.preempt(context, given: PreemptColumns {
-            running_score, running_ms, waiting_score,
-        })))),
+        "preempt" => Ok(json!(
+            answer!(policy.preempt(context, given: PreemptColumns {
+                running_score, running_ms, waiting_score,
+            }))
+        )),
         _ => unknown(function, "score and preempt"),
     }
 }
@@ -214,9 +219,11 @@ fn placement(
         "route" => Ok(json!(answer!(policy.route(context, given: RouteColumns {
             tokens = given.take("tokens")?, cached_tokens, workers = all, extra,
         })))),
-        "migrate" => Ok(json!(answer!(policy.migrate(context, given: MigrateColumns {
-            at_worker, tokens, remaining_tokens, acting, workers = all, extra,
-        })))),
+        "migrate" => Ok(json!(
+            answer!(policy.migrate(context, given: MigrateColumns {
+                at_worker, tokens, remaining_tokens, acting, workers = all, extra,
+            }))
+        )),
         _ => unknown(function, "assign, route and migrate"),
     }
 }
@@ -231,16 +238,16 @@ fn allocation(
         "grant" => Ok(json!(answer!(policy.grant(context, given: GrantColumns {
             pool, units_min, units_max, waited_ms, expected_ms, free_units, extra,
         })))),
-        "parallelism" => {
-            Ok(json!(answer!(policy.parallelism(context, given: ParallelismColumns {
+        "parallelism" => Ok(json!(
+            answer!(policy.parallelism(context, given: ParallelismColumns {
                 gpus = given.take("gpus")?, degree, token_us, capacity_tokens, expected_tokens,
-            }))))
-        }
-        "redundancy" => {
-            Ok(json!(answer!(policy.redundancy(context, given: RedundancyColumns {
+            }))
+        )),
+        "redundancy" => Ok(json!(
+            answer!(policy.redundancy(context, given: RedundancyColumns {
                 wanted, finished, running, failed, running_ms, extra,
-            }))))
-        }
+            }))
+        )),
         _ => unknown(function, "grant, parallelism and redundancy"),
     }
 }
@@ -255,21 +262,21 @@ fn eviction(
         "weigh" => Ok(json!(answer!(policy.weigh(context, given: ActingColumns {
             tokens, phase_ms, extra,
         })))),
-        "pause-order" => {
-            Ok(json!(answer!(policy.pause_order(context, given: ActiveColumns {
+        "pause-order" => Ok(json!(
+            answer!(policy.pause_order(context, given: ActiveColumns {
                 tokens, acting, phase_ms, steps, extra,
-            }))))
-        }
-        "restore-order" => {
-            Ok(json!(answer!(policy.restore_order(context, given: WaitingColumns {
+            }))
+        )),
+        "restore-order" => Ok(json!(
+            answer!(policy.restore_order(context, given: WaitingColumns {
                 tokens, reasoning, waited_ms, steps, extra,
-            }))))
-        }
-        "drop-order" => {
-            Ok(json!(answer!(policy.drop_order(context, given: ServiceColumns {
+            }))
+        )),
+        "drop-order" => Ok(json!(
+            answer!(policy.drop_order(context, given: ServiceColumns {
                 bytes, idle_ms, load_ms, uses, extra,
-            }))))
-        }
+            }))
+        )),
         _ => unknown(function, "weigh, pause-order, restore-order and drop-order"),
     }
 }
@@ -289,9 +296,11 @@ fn reward(
                 "totals": scores.totals, "part_names": scores.part_names, "parts": scores.parts,
             }))
         }
-        "select" => Ok(json!(answer!(policy.select(context, given: CandidateColumns {
-            group, reward, staleness, output_tokens, wanted = given.take("wanted")?, extra,
-        })))),
+        "select" => Ok(json!(
+            answer!(policy.select(context, given: CandidateColumns {
+                group, reward, staleness, output_tokens, wanted = given.take("wanted")?, extra,
+            }))
+        )),
         _ => unknown(function, "score and select"),
     }
 }
@@ -322,7 +331,14 @@ mod tests {
         };
         assert!(said(columns.take::<Vec<u64>>("steps").map(drop)).contains("steps is missing"));
         assert!(said(columns.all_taken()).contains("colour is not known"));
-        assert!(said(columns.take::<Vec<u8>>("colour").and(columns.take("tokens"))).contains("tokens"));
+        assert!(
+            said(
+                columns
+                    .take::<Vec<u8>>("colour")
+                    .and(columns.take("tokens"))
+            )
+            .contains("tokens")
+        );
     }
 
     #[test]

@@ -133,7 +133,11 @@ fn project_files(name: &str, language: Language, world: World) -> Vec<(String, S
             None => put(path.to_owned(), filled(text)),
             Some(policy) if policy.split('.').next() == Some(world) => {
                 let ending = Path::new(policy).extension().unwrap_or_default();
-                let place = if language == Language::Rust { "src/lib" } else { "policy" };
+                let place = if language == Language::Rust {
+                    "src/lib"
+                } else {
+                    "policy"
+                };
                 put(format!("{place}.{}", ending.display()), filled(text));
             }
             Some(_) => {}
@@ -153,7 +157,10 @@ fn project_files(name: &str, language: Language, world: World) -> Vec<(String, S
         Language::Typescript => copy("sdk/typescript/src", "treadle-plugin"),
     }
     let mut put = |path: &str, text: String| files.push((path.to_owned(), text));
-    put("inputs.jsonl", text(&format!("sdk/inputs/{world}.jsonl")).to_owned());
+    put(
+        "inputs.jsonl",
+        text(&format!("sdk/inputs/{world}.jsonl")).to_owned(),
+    );
     match language {
         Language::Rust => {
             let sdk = text("sdk/rust/Cargo.toml").to_owned();
@@ -161,7 +168,10 @@ fn project_files(name: &str, language: Language, world: World) -> Vec<(String, S
             put("Cargo.toml", rust_workspace::manifest(name, world));
         }
         Language::Python => {
-            put("requirements.txt", text("sdk/python/requirements.txt").to_owned());
+            put(
+                "requirements.txt",
+                text("sdk/python/requirements.txt").to_owned(),
+            );
         }
         Language::Typescript => {
             put("package.json", package(name, world));
@@ -232,7 +242,18 @@ mod tests {
         for good in ["a", "shortest-first-priority", "a1-b2"] {
             assert_eq!(policy_name(good).as_deref(), Ok(good));
         }
-        for bad in ["", "A", "a_b", "-a", "a-", "a--b", "1a", "a/b", "..", &"a".repeat(65)] {
+        for bad in [
+            "",
+            "A",
+            "a_b",
+            "-a",
+            "a-",
+            "a--b",
+            "1a",
+            "a/b",
+            "..",
+            &"a".repeat(65),
+        ] {
             assert!(policy_name(bad).is_err(), "{bad}");
         }
     }

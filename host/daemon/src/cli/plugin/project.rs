@@ -124,8 +124,11 @@ mod tests {
         let error = Project::open(folder.path()).unwrap_err().to_string();
         assert!(error.contains("treadle plugin new"), "{error}");
         let manifest = folder.path().join("pyproject.toml");
-        std::fs::write(&manifest, "[project]\nname = \"a\"\n[tool.treadle]\nworld = \"reward\"\n")
-            .unwrap();
+        std::fs::write(
+            &manifest,
+            "[project]\nname = \"a\"\n[tool.treadle]\nworld = \"reward\"\n",
+        )
+        .unwrap();
         let project = Project::open(folder.path()).unwrap();
         assert_eq!(project.language, Language::Python);
         assert_eq!(project.setting("world").unwrap(), "reward");

@@ -78,9 +78,14 @@ impl TestArgs {
         if json {
             say_json(&report(&outcomes))?;
         }
-        let failed = outcomes.iter().filter(|outcome| outcome.complaint.is_some());
+        let failed = outcomes
+            .iter()
+            .filter(|outcome| outcome.complaint.is_some());
         match (failed.count(), outcomes.len()) {
-            (_, 0) => Err(CliError::Usage(format!("{} is empty; record inputs", inputs.display()))),
+            (_, 0) => Err(CliError::Usage(format!(
+                "{} is empty; record inputs",
+                inputs.display()
+            ))),
             (0, _) if json => Ok(()),
             (0, count) => say(&format!("{count} calls, all as expected")),
             (failed, count) => Err(CliError::Failed(format!(
@@ -92,9 +97,7 @@ impl TestArgs {
     fn inputs(&self) -> Result<PathBuf, CliError> {
         match &self.inputs {
             Some(inputs) => Ok(inputs.clone()),
-            None if self.file.is_dir() => {
-                Ok(Project::open(&self.file)?.folder.join(INPUTS_FILE))
-            }
+            None if self.file.is_dir() => Ok(Project::open(&self.file)?.folder.join(INPUTS_FILE)),
             None => Err(CliError::Usage(
                 "a component has no inputs of its own; name some with --inputs FILE".to_owned(),
             )),
@@ -108,7 +111,9 @@ impl TestArgs {
         let spinner = progress::spinner(format!("compiling {}", file.display()));
         let refused = |error: &dyn std::fmt::Display| {
             let file = file.display();
-            CliError::Failed(format!("{file}: {error}; `treadle plugin check {file}` says more"))
+            CliError::Failed(format!(
+                "{file}: {error}; `treadle plugin check {file}` says more"
+            ))
         };
         // A core module becomes a component on the way through the checks. What is one
         // already is compiled once only, because an interpreter takes its time.
@@ -140,7 +145,9 @@ impl TestArgs {
             Ok(answer) => (answer, None),
             Err(NoAnswer::Fault(fault)) => (error_of(&fault), Some(fault)),
             Err(NoAnswer::BadLine(what)) => {
-                return Err(CliError::Usage(format!("line {line} of the inputs: {what}")));
+                return Err(CliError::Usage(format!(
+                    "line {line} of the inputs: {what}"
+                )));
             }
         };
         let complaint = match (&call.expect, fault) {
@@ -214,7 +221,8 @@ fn alike(expect: &Value, answer: &Value) -> bool {
             a.get("error") == b.get("error")
         }
         (Value::Object(a), Value::Object(b)) => {
-            let is_in = |(key, value): (&String, &Value)| b.get(key).is_some_and(|b| alike(value, b));
+            let is_in =
+                |(key, value): (&String, &Value)| b.get(key).is_some_and(|b| alike(value, b));
             a.len() == b.len() && a.iter().all(is_in)
         }
         _ => expect == answer,
@@ -223,7 +231,11 @@ fn alike(expect: &Value, answer: &Value) -> bool {
 
 fn shown(outcome: &Outcome) -> String {
     let (line, function, us) = (outcome.line, &outcome.function, outcome.took_us);
-    let mark = if outcome.complaint.is_some() { "wrong" } else { "ok" };
+    let mark = if outcome.complaint.is_some() {
+        "wrong"
+    } else {
+        "ok"
+    };
     let answer = shortened(&plain(&outcome.answer), ANSWER_CHARS_MAX);
     let mut text = format!("{line:>4}  {mark:<5}  {function:<14}  {us:>9.1} us  {answer}");
     if let Some(complaint) = &outcome.complaint {
@@ -254,7 +266,10 @@ mod tests {
     fn answers_are_compared_with_a_tolerance_and_errors_by_their_code() {
         let same = [
             (json!([1, 0.1]), json!([1.0, 0.1 + 1e-17])),
-            (json!({"error": "failed"}), json!({"error": "failed", "message": "why"})),
+            (
+                json!({"error": "failed"}),
+                json!({"error": "failed", "message": "why"}),
+            ),
             (json!({"totals": [1]}), json!({"totals": [1.0]})),
             (Value::Null, Value::Null),
         ];
@@ -276,7 +291,13 @@ mod tests {
     #[test]
     fn an_error_keeps_its_code() {
         let fault = PolicyFault::PolicyError("odd: three: four".to_owned());
-        assert_eq!(error_of(&fault), json!({"error": "odd", "message": "three: four"}));
-        assert_eq!(error_of(&PolicyFault::NotSupported), json!({"error": "not-supported"}));
+        assert_eq!(
+            error_of(&fault),
+            json!({"error": "odd", "message": "three: four"})
+        );
+        assert_eq!(
+            error_of(&PolicyFault::NotSupported),
+            json!({"error": "not-supported"})
+        );
     }
 }

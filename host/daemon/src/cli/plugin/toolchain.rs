@@ -25,7 +25,15 @@ pub(super) fn build(project: &Project, output: &Path) -> Result<(), CliError> {
 fn build_rust(project: &Project, output: &Path) -> Result<(), CliError> {
     let mut cargo = Command::new("cargo");
     cargo
-        .args(["build", "--quiet", "--profile", "guest", "--lib", "--target", RUST_TARGET])
+        .args([
+            "build",
+            "--quiet",
+            "--profile",
+            "guest",
+            "--lib",
+            "--target",
+            RUST_TARGET,
+        ])
         .args(["--message-format", "json-render-diagnostics"])
         .current_dir(&project.folder);
     if !has_target(&project.folder) {
@@ -39,10 +47,9 @@ fn build_rust(project: &Project, output: &Path) -> Result<(), CliError> {
             project.folder.join("Cargo.toml").display()
         ))
     })?;
-    std::fs::copy(&built, output).map(drop).map_err(|cause| CliError::File {
-        path: built,
-        cause,
-    })
+    std::fs::copy(&built, output)
+        .map(drop)
+        .map_err(|cause| CliError::File { path: built, cause })
 }
 
 /// Whether the compiler in use has the standard library of the target.
@@ -64,9 +71,11 @@ fn use_debians_compiler(cargo: &mut Command) -> Result<(), CliError> {
     let is_there = ["/usr/bin/rustc", "/usr/bin/cargo", "/usr/bin/wasm-ld"]
         .iter()
         .all(|program| Path::new(program).exists());
-    let mut sources = std::fs::read_dir("/usr/src").into_iter().flatten().flatten();
-    let has_source =
-        sources.any(|entry| entry.file_name().to_string_lossy().starts_with("rustc-"));
+    let mut sources = std::fs::read_dir("/usr/src")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let has_source = sources.any(|entry| entry.file_name().to_string_lossy().starts_with("rustc-"));
     if !is_there || !has_source {
         return Err(CliError::Failed(format!(
             "the target {RUST_TARGET} is missing; run `rustup target add {RUST_TARGET}`, or on Debian `apt-get install rustc-web cargo-web rust-web-src lld`"
@@ -100,7 +109,10 @@ fn wasm_of(messages: &str) -> Option<PathBuf> {
 }
 
 fn build_python(project: &Project, output: &Path) -> Result<(), CliError> {
-    let tool = tool(&project.path("tools", ".venv").join("bin"), "componentize-py");
+    let tool = tool(
+        &project.path("tools", ".venv").join("bin"),
+        "componentize-py",
+    );
     let mut componentize = Command::new(tool);
     componentize
         .args(["--quiet", "--wit-path"])
@@ -174,9 +186,16 @@ fn run(command: &mut Command, name: &str, remedy: &str) -> Result<String, CliErr
     }
     let (said, complained) = (text(&output.stdout), text(&output.stderr));
     // Cargo's standard output is for programs.
-    let shown = if complained.is_empty() { said } else { complained };
+    let shown = if complained.is_empty() {
+        said
+    } else {
+        complained
+    };
     let program = Path::new(command.get_program()).file_name();
-    let program = program.unwrap_or_else(|| OsStr::new(name)).to_string_lossy().into_owned();
+    let program = program
+        .unwrap_or_else(|| OsStr::new(name))
+        .to_string_lossy()
+        .into_owned();
     Err(CliError::Failed(format!(
         "{program} fails; mend what it names:\n{shown}"
     )))
