@@ -4,7 +4,7 @@ use crate::driver::{BoundPolicy, DriverHandle};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use treadle_model::{PolicyRef, World};
-use treadle_policy_runtime::{Inspection, LoadError, PolicyEngine, UploadRefusal};
+use treadle_policy_runtime::{Inspection, InstanceOptions, LoadError, PolicyEngine, UploadRefusal};
 use treadle_store::{BindingRow, PluginHead, PluginRow, Store, StoreError};
 
 /// The eviction policy that is bound unless another is: the reference plugin,
@@ -153,9 +153,13 @@ impl PolicyShelf {
         }
         let row = self.store.plugin(digest).await?;
         let row = row.ok_or_else(|| ShelfError::Unknown(digest.into()))?;
-        let (engine, config) = (self.engine.clone(), config.to_owned());
+        if row.head.world != World::Eviction.as_str() {
+            return Err(ShelfError::World(row.head.world));
+        }
+        let engine = self.engine.clone();
+        let options = InstanceOptions::configured(config);
         let component = row.component;
-        let loaded = tokio::task::spawn_blocking(move || engine.load(&component, &config)).await;
+        let loaded = tokio::task::spawn_blocking(move || engine.load(&component, &options)).await;
         let instance = loaded.map_err(|_| ShelfError::Unknown("loading ended early".into()))??;
         let head = row.head;
         let short = head.digest.get(..12).unwrap_or(&head.digest);

@@ -1,7 +1,8 @@
 //! Measures what a call into the sandbox costs, beside the same policy natively.
 //!
 //! `cargo run --release -p treadle-policy-runtime --example call_cost`, after
-//! `make guests`. Prints nanoseconds per call, median and 99th percentile.
+//! `make guests`. Prints nanoseconds per call, median and 99th percentile. Arguments
+//! are the numbers of rows to measure; default 1, 100, 1000 and 6400.
 
 use std::error::Error;
 use std::time::Instant;
@@ -53,13 +54,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     let eviction = sandboxed
         .as_eviction_mut()
         .ok_or("the guest is of another world")?;
-    compare(&mut native, eviction);
+    let mut rows = Vec::new();
+    for argument in std::env::args().skip(1) {
+        rows.push(argument.parse()?);
+    }
+    if rows.is_empty() {
+        rows = vec![1, 100, 1_000, 6_400];
+    }
+    compare(&mut native, eviction, &rows);
     Ok(())
 }
 
-fn compare(native: &mut ThunderAgentEviction, sandboxed: &mut EvictionInstance) {
+fn compare(native: &mut ThunderAgentEviction, sandboxed: &mut EvictionInstance, rows: &[u64]) {
     println!("call, rows: native p50 p99 | sandboxed p50 p99");
-    for rows in [1, 100, 1_000, 6_400] {
+    for &rows in rows {
         let tokens: Vec<u64> = (0..rows).map(|row| row * 7_919 % 100_000).collect();
         let times_ms: Vec<u64> = (0..rows).map(|row| row * 104_729 % 60_000).collect();
         let phase: Vec<u8> = (0..rows).map(|row| u8::from(row % 3 == 0)).collect();

@@ -90,6 +90,7 @@ impl Limits {
             ("hot_deadline_ms", self.hot_deadline_ms, 1),
             ("background_deadline_ms", self.background_deadline_ms, 1),
             ("output_rows_max", self.output_rows_max as u64, 100),
+            ("text_bytes_max", self.text_bytes_max as u64, 1_024),
             ("config_bytes_max", self.config_bytes_max as u64, 2),
             ("upload_bytes_max", self.upload_bytes_max as u64, 8),
             ("log_lines_per_s", u64::from(self.log_lines_per_s), 1),

@@ -5,8 +5,8 @@ use std::time::Instant;
 use treadle_core::{Purpose, Question, Verdict};
 use treadle_model::PolicyRef;
 use treadle_policy_runtime::{
-    ActingColumns, ActiveColumns, Breaker, BreakerLimits, BreakerState, EvictionInstance,
-    PolicyFault, WaitingColumns,
+    ActingColumns, ActiveColumns, Breaker, BreakerLimits, BreakerState, CallContext, PolicyFault,
+    PolicyInstance, WaitingColumns,
 };
 use treadle_simulator::native::{EvictionColumns, NativeEviction, verdict};
 
@@ -15,7 +15,7 @@ pub struct BoundPolicy {
     /// Its name, version and digest.
     pub policy: PolicyRef,
     /// Its running instance.
-    pub instance: EvictionInstance,
+    pub instance: PolicyInstance,
 }
 
 /// What happened to questions so far.
@@ -116,6 +116,8 @@ impl PolicyDesk {
                     self.statistics.answered += 1;
                     return (bound.policy.clone(), scores);
                 }
+                // It leaves this question to the default.
+                Err(PolicyFault::NotSupported) => {}
                 Err(fault) => self.record_fault(&fault, now_ms),
             }
         }
@@ -150,34 +152,42 @@ impl Default for PolicyDesk {
 }
 
 fn ask(
-    instance: &mut EvictionInstance,
+    policy: &mut PolicyInstance,
     purpose: Purpose,
     c: &EvictionColumns,
     now_ms: u64,
 ) -> Result<Vec<f64>, PolicyFault> {
+    let policy = policy.as_eviction_mut().ok_or(PolicyFault::NotSupported)?;
+    let context = CallContext::at(now_ms);
     let (tokens, phase_ms, steps, extra) = (&c.tokens, &c.phase_ms, &c.steps, &[]);
     match purpose {
-        Purpose::Weigh { .. } => instance.weigh(&ActingColumns {
-            now_ms,
-            tokens,
-            phase_ms,
-            extra,
-        }),
-        Purpose::Pause { .. } => instance.pause_order(&ActiveColumns {
-            now_ms,
-            tokens,
-            acting: &c.acting,
-            phase_ms,
-            steps,
-            extra,
-        }),
-        Purpose::Restore => instance.restore_order(&WaitingColumns {
-            now_ms,
-            tokens,
-            reasoning: &c.reasoning,
-            waited_ms: &c.waited_ms,
-            steps,
-            extra,
-        }),
+        Purpose::Weigh { .. } => policy.weigh(
+            &context,
+            &ActingColumns {
+                tokens,
+                phase_ms,
+                extra,
+            },
+        ),
+        Purpose::Pause { .. } => policy.pause_order(
+            &context,
+            &ActiveColumns {
+                tokens,
+                acting: &c.acting,
+                phase_ms,
+                steps,
+                extra,
+            },
+        ),
+        Purpose::Restore => policy.restore_order(
+            &context,
+            &WaitingColumns {
+                tokens,
+                reasoning: &c.reasoning,
+                waited_ms: &c.waited_ms,
+                steps,
+                extra,
+            },
+        ),
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use treadle_core::{Purpose, Question};
 use treadle_model::PolicyRef;
-use treadle_policy_runtime::{BreakerLimits, Limits, PolicyEngine};
+use treadle_policy_runtime::{BreakerLimits, InstanceOptions, Limits, PolicyEngine};
 
 /// Questions of one purpose that are kept.
 const KEPT_MAX: usize = 500;
@@ -71,7 +71,7 @@ pub(super) fn desk(kind: &str) -> Result<PolicyDesk, BenchError> {
         let engine = engine.map_err(|error| BenchError::Policy(error.to_string()))?;
         let inspected = engine.inspect(default_eviction_module());
         let inspected = inspected.map_err(|refusal| BenchError::Policy(refusal.to_string()))?;
-        let instance = engine.load(&inspected.component, "{}");
+        let instance = engine.load(&inspected.component, &InstanceOptions::default());
         desk.bind(Some(BoundPolicy {
             policy: PolicyRef("embedded".into()),
             instance: instance.map_err(|error| BenchError::Policy(error.to_string()))?,
