@@ -67,6 +67,7 @@ const TABLE: &[(Method, &str, Needs)] = &[
     (Method::GET, "/v1/bindings", VIEW),
     (Method::PUT, "/v1/bindings", PLUGINS),
     (Method::DELETE, "/v1/bindings", PLUGINS),
+    (Method::POST, "/v1/ask", RUN),
     (Method::POST, "/v1/bindings/rollback", PLUGINS),
     (Method::GET, "/v1/plugins", VIEW),
     (Method::GET, "/v1/plugins/{plugin}", VIEW),

@@ -3,7 +3,6 @@
 mod bind;
 mod build;
 mod files;
-mod inputs;
 mod language;
 mod logs;
 mod new;
