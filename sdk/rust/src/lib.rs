@@ -5,6 +5,8 @@
 //!
 //! The rest of this page is the crate's `README.md`.
 #![doc = include_str!("../README.md")]
+// The README shows what a test of a policy looks like.
+#![allow(clippy::test_attr_in_doctest)]
 
 mod allocation;
 mod columns;
