@@ -6,6 +6,8 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 
 CARGO ?= cargo
+FUZZ_S ?= 60
+FUZZ_SEED ?= 1
 VLLM_URL ?= http://127.0.0.1:8000
 
 .PHONY: help
@@ -39,6 +41,10 @@ test: guests ## Check format and lints, run all tests
 .PHONY: test-vllm
 test-vllm: guests ## Run the tests that need a vLLM server at VLLM_URL
 	TREADLE_TEST_VLLM_URL=$(VLLM_URL) $(CARGO) test --locked --package treadle-tests -- --ignored vllm
+
+.PHONY: fuzz
+fuzz: ## Damage uploads for FUZZ_S seconds and look for a panic; FUZZ_SEED chooses which
+	$(CARGO) run --locked --quiet --package treadle-hostile -- fuzz $(FUZZ_S) $(FUZZ_SEED)
 
 .PHONY: bench
 bench: build ## Measure the store and the benchmarks of the daemon

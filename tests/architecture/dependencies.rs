@@ -54,6 +54,7 @@ fn may_see(package: &Value, seen: &Value) -> Option<bool> {
         "treadle-policy-runtime" => Some(is_word || seen_name == "treadle-plugin"),
         "treadle" => Some(seen_name != "treadle-tests"),
         "treadle-tests" => Some(true),
+        "treadle-hostile" => Some(seen_name == "treadle-policy-runtime"),
         _ if MODEL_ONLY.contains(&name) => Some(is_word),
         _ if is_in(package, "plugins") => Some(seen_name == "treadle-plugin"),
         _ => None,

@@ -20,6 +20,8 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub struct Client {
     base: String,
+    /// What every request carries, unless it says otherwise.
+    token: Option<String>,
     pool: Pool<HttpConnector, Full<Bytes>>,
 }
 
@@ -67,7 +69,24 @@ impl Client {
     pub fn new(base: impl Into<String>) -> Self {
         Self {
             base: base.into(),
+            token: None,
             pool: Pool::builder(TokioExecutor::new()).build_http(),
+        }
+    }
+
+    /// The same client with a token in each request.
+    pub fn with_token(&self, token: impl Into<String>) -> Self {
+        Self {
+            token: Some(token.into()),
+            ..self.clone()
+        }
+    }
+
+    /// The same client without a token.
+    pub fn without_token(&self) -> Self {
+        Self {
+            token: None,
+            ..self.clone()
         }
     }
 
@@ -84,6 +103,10 @@ impl Client {
             .uri(format!("{}{path}", self.base));
         for (name, value) in headers {
             request = request.header(*name, *value);
+        }
+        let says_otherwise = headers.iter().any(|(name, _)| *name == "authorization");
+        if let Some(token) = self.token.as_ref().filter(|_| !says_otherwise) {
+            request = request.header("authorization", format!("Bearer {token}"));
         }
         let request = request.body(Full::new(body.into())).expect("a request");
         tokio::time::timeout(PATIENCE, self.pool.request(request))

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use treadle::auth::first_token;
 use treadle::config::Config;
 use treadle::daemon::Daemon;
 
@@ -42,7 +43,11 @@ impl DaemonProcess {
             child,
             client: Client::new("http://127.0.0.1:1"),
         };
-        process.client = Client::new(process.url(&url_file).await);
+        let client = Client::new(process.url(&url_file).await);
+        process.client = match first_token::file_of(&config.store).map(std::fs::read_to_string) {
+            Some(Ok(token)) => client.with_token(token.trim()),
+            _ => client,
+        };
         process
     }
 

@@ -1,5 +1,6 @@
 //! What REST handlers share.
 
+use crate::auth::Auth;
 use crate::driver::DriverHandle;
 use crate::engines::EngineWatch;
 use crate::gateway::GatewayState;
@@ -13,6 +14,8 @@ use treadle_store::Store;
 pub struct App {
     /// The gateway's part.
     pub gateway: Arc<GatewayState>,
+    /// Who may do what.
+    pub auth: Arc<Auth>,
     /// The scheduler.
     pub driver: DriverHandle,
     /// Durable state.

@@ -2,14 +2,17 @@
 //! the reverse in which they go down.
 
 use crate::app::App;
+use crate::auth::{Auth, FirstToken};
 use crate::config::{self, Config};
-use crate::driver::{Clock, DriverHandle, DriverOptions, PolicyDesk, spawn_driver, spawn_journal};
+use crate::driver::{
+    Clock, DriverHandle, DriverOptions, Notice, PolicyDesk, spawn_driver, spawn_journal,
+};
 use crate::engines::{Declared, EngineWatch, WatchOptions};
 use crate::gateway::{
     GatewayState, Identities, RequestIds, ServeLimits, TokenEstimator, Upstream, serve,
 };
 use crate::metrics::Metrics;
-use crate::policies::PolicyShelf;
+use crate::policies::{self, PolicyShelf, keep_up};
 use crate::recovery;
 use crate::rest;
 use std::net::SocketAddr;
@@ -17,11 +20,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use treadle_core::Event;
 use treadle_model::WorkerId;
-use treadle_policy_runtime::PolicyEngine;
 use treadle_store::{Retention, Store};
 
 /// Unnamed programs that the gateway recognises.
@@ -50,7 +53,10 @@ pub enum StartError {
     Recovery(#[from] recovery::RecoveryError),
     /// The plugin runtime does not start.
     #[error("{0}")]
-    Runtime(#[from] treadle_policy_runtime::RuntimeError),
+    Runtime(#[from] policies::EngineError),
+    /// Nobody can be let in.
+    #[error("{0}")]
+    Auth(#[from] crate::auth::AuthError),
     /// The bound policy does not load.
     #[error("the eviction policy could not be bound: {0}")]
     Policy(#[from] crate::policies::ShelfError),
@@ -65,6 +71,8 @@ pub struct Daemon {
     pub addr: SocketAddr,
     /// What handlers share, for those who run in the same process.
     pub app: App,
+    /// The secret of an admin, if one was made because there was none.
+    pub first_token: Option<FirstToken>,
     stop: Option<oneshot::Sender<()>>,
     served: JoinHandle<()>,
     upkeep: JoinHandle<()>,
@@ -80,8 +88,11 @@ impl Daemon {
             .map_err(|error| StartError::Listen { addr, error })?;
         let addr = listener.local_addr().unwrap_or(addr);
         let store = treadle_store::open(&config.store.location()).await?;
-        let driver = start_driver(config, &store).await?;
-        let app = assemble(config, driver, store).await?;
+        let (auth, first_token) = Auth::open(config, store.clone()).await?;
+        let (notices, noticed) = unbounded_channel();
+        let driver = start_driver(config, &store, notices.clone()).await?;
+        let app = assemble(config, driver, store, auth).await?;
+        app.policies.tell(notices);
         let policy = app.policies.restore().await?;
         tracing::info!(%policy, "the eviction policy is bound");
         register_engines(config, &app).await;
@@ -95,10 +106,13 @@ impl Daemon {
         let served = tokio::spawn(serve(listener, router, limits, async {
             let _ = stopped.await;
         }));
-        let upkeep = tokio::spawn(prune_forever(config.clone(), app.store.clone()));
+        let policies = keep_up(app.policies.clone(), app.auth.clone(), noticed);
+        let pruning = prune_forever(config.clone(), app.clone());
+        let upkeep = tokio::spawn(async { tokio::join!(pruning, policies).1 });
         Ok(Self {
             addr,
             app,
+            first_token,
             stop: Some(stop),
             served,
             upkeep,
@@ -117,21 +131,31 @@ impl Daemon {
         }
         let _ = (&mut self.served).await;
         self.upkeep.abort();
+        if let Err(error) = self.app.policies.save_states().await {
+            tracing::warn!(%error, "what policies have stored could not be saved");
+        }
         self.app.driver.stop().await;
+        self.app.auth.close().await;
         let _ = self.app.store.close().await;
     }
 }
 
-async fn start_driver(config: &Config, store: &Arc<dyn Store>) -> Result<DriverHandle, StartError> {
+async fn start_driver(
+    config: &Config,
+    store: &Arc<dyn Store>,
+    notices: UnboundedSender<Notice>,
+) -> Result<DriverHandle, StartError> {
     let recovered = recovery::recover(&**store, config.core()).await?;
     let clock = Clock::start(recovered.core.state().now, config.scheduler.time_scale);
     let journal = spawn_journal(store.clone());
     let restarted = recovered.seq > 0;
+    let mut policies = PolicyDesk::new(config.plugins.desk());
+    policies.tell(notices);
     let driver = spawn_driver(DriverOptions {
         core: recovered.core,
         seq: recovered.seq,
         clock,
-        policies: PolicyDesk::new(config.plugins.breaker()),
+        policies,
         journal: Some(journal),
         snapshot_events: config.store.snapshot_events,
     })
@@ -146,6 +170,7 @@ async fn assemble(
     config: &Config,
     driver: DriverHandle,
     store: Arc<dyn Store>,
+    auth: Arc<Auth>,
 ) -> Result<App, StartError> {
     let upstream = Upstream::new(Duration::from_millis(config.engines.connect_timeout_ms));
     let gateway = Arc::new(GatewayState {
@@ -162,8 +187,13 @@ async fn assemble(
     });
     let interval = Duration::from_millis(config.engines.probe_interval_ms);
     let engines = EngineWatch::new(driver.clone(), upstream, WatchOptions { interval });
-    let engine = PolicyEngine::new(config.plugins.limits())?;
-    let policies = Arc::new(PolicyShelf::new(engine, store.clone(), driver.clone()));
+    let policies = Arc::new(PolicyShelf::new(
+        policies::engine(config)?,
+        store.clone(),
+        driver.clone(),
+        config.plugins.desk(),
+        policies::signing(config)?,
+    ));
     let last = driver
         .read(|view| view.core.state().workers.keys().last().copied())
         .await;
@@ -171,6 +201,7 @@ async fn assemble(
     let next_worker = Arc::new(AtomicU32::new(next_worker));
     Ok(App {
         gateway,
+        auth,
         driver,
         store,
         engines,
@@ -213,10 +244,11 @@ fn declared(config: &Config, endpoint: &config::Endpoint) -> Declared {
     }
 }
 
-async fn prune_forever(config: Config, store: Arc<dyn Store>) {
+async fn prune_forever(config: Config, app: App) {
     let pause = PRUNE_PAUSE;
     loop {
         tokio::time::sleep(pause).await;
+        app.auth.tidy().await;
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let kept_us = config.store.keep_ended_s.saturating_mul(1_000_000);
         let retention = Retention {
@@ -224,7 +256,7 @@ async fn prune_forever(config: Config, store: Arc<dyn Store>) {
             ended_before_us: (now.unwrap_or_default().as_micros() as u64).saturating_sub(kept_us),
         };
         loop {
-            match store.prune(&retention).await {
+            match app.store.prune(&retention).await {
                 Ok(pruned) if pruned.more => {}
                 Ok(_) => break,
                 Err(error) => {

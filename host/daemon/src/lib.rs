@@ -4,6 +4,7 @@
 //! the gateway and REST talk to it through a handle.
 
 pub mod app;
+pub mod auth;
 pub mod bench;
 pub mod cli;
 pub mod config;
@@ -15,5 +16,6 @@ pub mod engines;
 pub mod gateway;
 pub mod metrics;
 pub mod policies;
+mod policy_metrics;
 pub mod recovery;
 mod rest;

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use wasmtime::component::Linker;
 use wasmtime::{Config, Engine, OptLevel};
 
 use crate::call::Urgency;
+use crate::compiler::Compiler;
 use crate::error::{LoadError, RuntimeError, UploadRefusal};
-use crate::inspect::{self, Inspection};
+use crate::inspect::{self, Candidate, Inspection};
 use crate::limits::Limits;
 use crate::module::{InstanceOptions, PolicyInstance, PolicyModule};
 use crate::sandbox::Sandbox;
@@ -19,6 +21,15 @@ use crate::worlds::host;
 const BACKGROUND_FUEL: u64 = 100;
 /// Fuel that starts the smallest policy.
 const FUEL_MIN: u64 = 10_000;
+
+/// The settings that code is compiled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Settings {
+    pub(crate) stack_bytes_max: usize,
+    /// Fuel ends a call and not the clock, and NaN has one pattern.
+    pub(crate) is_deterministic: bool,
+}
 
 /// What instances share.
 pub(crate) struct Core {
@@ -44,6 +55,13 @@ impl Core {
         }
     }
 
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
+            stack_bytes_max: self.limits.stack_bytes_max,
+            is_deterministic: matches!(self.budget, Budget::Fuel { .. }),
+        }
+    }
+
     pub(crate) fn fuel(&self, urgency: Urgency) -> u64 {
         let per_call = self.fuel_per_call().unwrap_or(0);
         match urgency {
@@ -58,18 +76,17 @@ impl Core {
 #[derive(Clone)]
 pub struct PolicyEngine {
     core: Arc<Core>,
+    compiler: Compiler,
 }
 
 impl PolicyEngine {
-    /// An engine with these bounds for every policy.
+    /// An engine with these bounds for every policy, which compiles in this process.
     ///
     /// # Errors
     /// A bound too small to run anything, or a machine on which the engine or its
     /// thread does not start.
     pub fn new(limits: Limits) -> Result<Self, RuntimeError> {
-        let mut config = config(&limits);
-        config.epoch_interruption(true);
-        Self::with(limits, &config, |engine| {
+        Self::with(limits, false, |engine| {
             let ticker = Ticker::start(engine.clone()).map_err(RuntimeError::Ticker)?;
             Ok(Budget::Time(ticker))
         })
@@ -91,11 +108,7 @@ impl PolicyEngine {
                 min: FUEL_MIN,
             });
         }
-        let mut config = config(&limits);
-        config
-            .consume_fuel(true)
-            .cranelift_nan_canonicalization(true);
-        Self::with(limits, &config, |_| {
+        Self::with(limits, true, |_| {
             Ok(Budget::Fuel {
                 per_call: fuel_per_call,
             })
@@ -104,12 +117,16 @@ impl PolicyEngine {
 
     fn with(
         limits: Limits,
-        config: &Config,
+        is_deterministic: bool,
         budget: impl FnOnce(&Engine) -> Result<Budget, RuntimeError>,
     ) -> Result<Self, RuntimeError> {
         limits.check()?;
         let broken = |error: wasmtime::Error| RuntimeError::Engine(format!("{error:#}"));
-        let engine = Engine::new(config).map_err(broken)?;
+        let settings = Settings {
+            stack_bytes_max: limits.stack_bytes_max,
+            is_deterministic,
+        };
+        let engine = Engine::new(&settings.config()).map_err(broken)?;
         let linker = host::linker(&engine).map_err(broken)?;
         Ok(Self {
             core: Arc::new(Core {
@@ -118,12 +135,28 @@ impl PolicyEngine {
                 linker,
                 limits: Arc::new(limits),
             }),
+            compiler: Compiler::in_process(),
         })
+    }
+
+    /// Has policies compiled elsewhere.
+    pub fn with_compiler(mut self, compiler: Compiler) -> Self {
+        self.compiler = compiler;
+        self
     }
 
     /// The bounds of this engine.
     pub fn limits(&self) -> &Limits {
         &self.core.limits
+    }
+
+    /// Checks what an upload is, without compiling or running anything of it: size,
+    /// validity, imports, world. The first part of [`inspect`](Self::inspect).
+    ///
+    /// # Errors
+    /// A refusal that says what is wrong, where, and what to do.
+    pub fn examine(&self, bytes: &[u8]) -> Result<Candidate, UploadRefusal> {
+        inspect::examine(&self.core.limits, bytes)
     }
 
     /// Takes an upload, a core module with embedded WIT or a component, through
@@ -132,16 +165,20 @@ impl PolicyEngine {
     /// # Errors
     /// A refusal that says what is wrong, where, and what to do.
     pub fn inspect(&self, bytes: &[u8]) -> Result<Inspection, UploadRefusal> {
-        inspect::inspect(&self.core, bytes)
+        inspect::inspect(self, bytes)
     }
 
     /// Compiles a component that [`inspect`](Self::inspect) gave, once for any number of
     /// instances.
     ///
     /// # Errors
-    /// [`LoadError::Component`].
+    /// [`LoadError::Compile`] and [`LoadError::Component`].
     pub fn compile(&self, component_bytes: &[u8]) -> Result<PolicyModule, LoadError> {
-        PolicyModule::compile(&self.core, component_bytes)
+        let settings = self.core.settings();
+        let component = self
+            .compiler
+            .component(&self.core.engine, settings, component_bytes)?;
+        PolicyModule::of(&self.core, &component)
     }
 
     /// Compiles a component and starts one instance of it.
@@ -158,13 +195,18 @@ impl PolicyEngine {
     }
 }
 
-fn config(limits: &Limits) -> Config {
-    let mut config = Config::new();
-    config
-        .concurrency_support(false)
-        .cranelift_opt_level(OptLevel::Speed)
-        .relaxed_simd_deterministic(true)
-        .wasm_memory64(false)
-        .max_wasm_stack(limits.stack_bytes_max);
-    config
+impl Settings {
+    pub(crate) fn config(self) -> Config {
+        let mut config = Config::new();
+        config
+            .concurrency_support(false)
+            .cranelift_opt_level(OptLevel::Speed)
+            .relaxed_simd_deterministic(true)
+            .wasm_memory64(false)
+            .max_wasm_stack(self.stack_bytes_max)
+            .epoch_interruption(!self.is_deterministic)
+            .consume_fuel(self.is_deterministic)
+            .cranelift_nan_canonicalization(self.is_deterministic);
+        config
+    }
 }

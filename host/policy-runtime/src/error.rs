@@ -3,6 +3,8 @@
 use serde::Serialize;
 use thiserror::Error;
 
+use crate::compiler::CompileFault;
+
 /// The engine could not be set up.
 #[derive(Debug, Error)]
 pub enum RuntimeError {
@@ -30,6 +32,9 @@ pub enum LoadError {
     /// The bytes do not compile, or are no component of a world.
     #[error("the component does not load: {0}; load only what an inspection gave")]
     Component(String),
+    /// The component could not be compiled.
+    #[error("the component does not compile: {0}; inspect the policy again")]
+    Compile(#[from] CompileFault),
     /// The configuration is larger than the limit.
     #[error("the configuration has {found} bytes; give at most {max}")]
     ConfigTooLarge {

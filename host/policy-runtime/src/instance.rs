@@ -53,7 +53,9 @@ pub(crate) trait Lifecycle: Send {
     fn memory_bytes(&self) -> usize;
     fn log_lines(&self) -> Vec<LogLine>;
     fn state(&self) -> Option<&BindingState>;
+    fn set_state(&mut self, state: BindingState);
     fn fuel_used(&self) -> Option<u64>;
+    fn warm(&mut self, context: &CallContext) -> Result<(), PolicyFault>;
     fn snapshot(&mut self, context: &CallContext) -> Result<Vec<u8>, PolicyFault>;
     fn restore(&mut self, context: &CallContext, snapshot: &[u8]) -> Result<(), PolicyFault>;
 }
@@ -114,12 +116,9 @@ impl<B: Bindings> Instance<B> {
         ask: impl FnOnce(&B, &mut Store<Sandbox>) -> Answer<T>,
         check: impl FnOnce(&T) -> Check,
     ) -> Result<T, PolicyFault> {
-        let live = match self.live.take() {
-            Some(live) => self.live.insert(live),
-            None => {
-                let live = self.revive(context)?;
-                self.live.insert(live)
-            }
+        self.warm(context)?;
+        let Some(live) = &mut self.live else {
+            return Err(nothing_to_start_from());
         };
         let answer = guarded(&self.core, &mut live.store, context, urgency, |store| {
             ask(&live.bindings, store)
@@ -212,11 +211,8 @@ impl<B: Bindings> Instance<B> {
     /// A running, configured instance that knows nothing yet.
     fn begin(&mut self, context: &CallContext) -> Result<Live<B>, PolicyFault> {
         let core = Arc::clone(&self.core);
-        // One of the two is always there.
         let Some(belongings) = self.belongings.take() else {
-            return Err(PolicyFault::Trap {
-                detail: "nothing to start from; bind the policy again".to_owned(),
-            });
+            return Err(nothing_to_start_from());
         };
         let config_json = Arc::clone(&belongings.config_json);
         let mut store = Store::new(&core.engine, Sandbox::new(&core.limits, belongings));
@@ -243,6 +239,13 @@ impl<B: Bindings> Instance<B> {
                 Err(fault)
             }
         }
+    }
+}
+
+/// Never seen: an instance has a store, or what a store is made from.
+fn nothing_to_start_from() -> PolicyFault {
+    PolicyFault::Trap {
+        detail: "nothing to start from; bind the policy again".to_owned(),
     }
 }
 
@@ -277,9 +280,27 @@ impl<B: Bindings> Lifecycle for Instance<B> {
         self.belongings().map(|kept| &kept.state)
     }
 
+    fn set_state(&mut self, state: BindingState) {
+        let of_live = self
+            .live
+            .as_mut()
+            .map(|l| &mut l.store.data_mut().belongings);
+        if let Some(belongings) = of_live.or(self.belongings.as_mut()) {
+            belongings.state = state;
+        }
+    }
+
     fn fuel_used(&self) -> Option<u64> {
         self.core.fuel_per_call()?;
         self.belongings().map(|kept| kept.fuel_used)
+    }
+
+    fn warm(&mut self, context: &CallContext) -> Result<(), PolicyFault> {
+        if self.live.is_none() {
+            let live = self.revive(context)?;
+            self.live = Some(live);
+        }
+        Ok(())
     }
 
     fn snapshot(&mut self, context: &CallContext) -> Result<Vec<u8>, PolicyFault> {
@@ -287,7 +308,7 @@ impl<B: Bindings> Lifecycle for Instance<B> {
         let snapshot = self.ask(
             context,
             Urgency::Background,
-            |bindings, store| bindings.snapshot(store),
+            B::snapshot,
             |snapshot: &Vec<u8>| match snapshot.len() {
                 found if found > max => Err(format!("snapshot: {found} bytes, at most {max}")),
                 _ => Ok(()),

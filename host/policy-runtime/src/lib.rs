@@ -18,8 +18,10 @@
 //! policy; no type of the WebAssembly engine leaves it.
 
 mod answers;
+mod artifacts;
 mod breaker;
 mod call;
+mod compiler;
 mod engine;
 mod error;
 mod guarded;
@@ -30,21 +32,27 @@ mod log_sink;
 mod module;
 mod policy_log;
 mod sandbox;
+mod signature;
 mod smoke;
 mod state;
 mod ticker;
 mod worlds;
 
+pub use artifacts::{ArtifactStore, ArtifactStoreError};
 pub use breaker::{Breaker, BreakerLimits, BreakerState};
 pub use call::CallContext;
+pub use compiler::{CompileFault, Compiler, CompilerCommand, CompilerLimits, compiler_main};
 pub use engine::PolicyEngine;
 pub use error::{LoadError, PolicyFault, RuntimeError, UploadRefusal};
-pub use inspect::Inspection;
+pub use inspect::{Candidate, Inspection, embed_contract};
 pub use instance::Description;
 pub use limits::Limits;
 pub use log_sink::{LogSink, LogTail};
 pub use module::{InstanceOptions, PolicyInstance, PolicyModule};
 pub use policy_log::{LogLevel, LogLine};
+pub use signature::{
+    KeyError, SecretKey, SignaturePolicy, SignedBy, TrustedKeys, generate_key, sign, upload_digest,
+};
 pub use smoke::SmokeTiming;
 pub use state::{BindingState, StateError};
 pub use worlds::allocation::{

@@ -45,9 +45,6 @@ pub struct Limits {
     pub config_bytes_max: usize,
     /// Size of an upload. Default 32 MiB: a Python policy carries its interpreter.
     pub upload_bytes_max: usize,
-    /// Size of one function of an upload: the time to compile grows faster than
-    /// the size. Default 128 KiB.
-    pub function_bytes_max: usize,
     /// Log lines that an instance may write in a second, and in one burst; more are
     /// dropped and counted. Default 20.
     pub log_lines_per_s: u32,
@@ -76,7 +73,6 @@ impl Default for Limits {
             state_key_bytes_max: 256,
             config_bytes_max: 64 << 10,
             upload_bytes_max: 32 << 20,
-            function_bytes_max: 128 << 10,
             log_lines_per_s: 20,
             log_line_bytes_max: 1 << 10,
             log_lines_kept_max: 256,
@@ -94,9 +90,9 @@ impl Limits {
             ("hot_deadline_ms", self.hot_deadline_ms, 1),
             ("background_deadline_ms", self.background_deadline_ms, 1),
             ("output_rows_max", self.output_rows_max as u64, 100),
+            ("text_bytes_max", self.text_bytes_max as u64, 1_024),
             ("config_bytes_max", self.config_bytes_max as u64, 2),
             ("upload_bytes_max", self.upload_bytes_max as u64, 8),
-            ("function_bytes_max", self.function_bytes_max as u64, 1),
             ("log_lines_per_s", u64::from(self.log_lines_per_s), 1),
             ("log_line_bytes_max", self.log_line_bytes_max as u64, 16),
             ("log_lines_kept_max", self.log_lines_kept_max as u64, 1),

@@ -64,12 +64,6 @@ pub struct PolicyModule {
 }
 
 impl PolicyModule {
-    pub(crate) fn compile(core: &Arc<Core>, component_bytes: &[u8]) -> Result<Self, LoadError> {
-        let component = Component::from_binary(&core.engine, component_bytes)
-            .map_err(|error| LoadError::Component(format!("{error:#}")))?;
-        Self::of(core, &component)
-    }
-
     /// From code that was compiled for this engine.
     pub(crate) fn of(core: &Arc<Core>, component: &Component) -> Result<Self, LoadError> {
         let ty = component.component_type();
@@ -246,10 +240,24 @@ impl PolicyInstance {
         self.alike().state().unwrap_or(&EMPTY)
     }
 
+    /// Gives the policy what another version of it has stored.
+    pub fn set_state(&mut self, state: BindingState) {
+        self.alike_mut().set_state(state);
+    }
+
     /// Fuel used so far by all calls and starts; `None` unless the engine is
     /// deterministic.
     pub fn fuel_used(&self) -> Option<u64> {
         self.alike().fuel_used()
+    }
+
+    /// Starts the replacement of an instance that is gone, so that the next call need
+    /// not wait for it. Does nothing while the instance runs.
+    ///
+    /// # Errors
+    /// A fault of the start; the next call tries again.
+    pub fn warm(&mut self, context: &CallContext) -> Result<(), PolicyFault> {
+        self.alike_mut().warm(context)
     }
 
     /// What the policy has learnt, empty when it keeps nothing. A replacement of this

@@ -242,12 +242,11 @@ mod tests {
             let mut state = BindingState::default();
             let mut model = BTreeMap::new();
             for (key, value) in steps {
-                match value {
-                    Some(value) => {
-                        state.set(&key, value.clone(), &Limits::default()).unwrap();
-                        model.insert(key, value);
-                    }
-                    None => prop_assert_eq!(state.delete(&key), model.remove(&key).is_some()),
+                if let Some(value) = value {
+                    state.set(&key, value.clone(), &Limits::default()).unwrap();
+                    model.insert(key, value);
+                } else {
+                    prop_assert_eq!(state.delete(&key), model.remove(&key).is_some());
                 }
             }
             let bytes: usize = model.iter().map(|(key, value)| key.len() + value.len()).sum();

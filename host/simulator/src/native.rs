@@ -105,5 +105,6 @@ pub fn verdict(question: &Question, scores: &[f64]) -> Verdict {
     Verdict::Order {
         programs: rows.iter().map(|row| programs[*row]).collect(),
         scores: rows.iter().map(|row| scores[*row]).collect(),
+        workers: Vec::new(),
     }
 }

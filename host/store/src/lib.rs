@@ -26,6 +26,7 @@
 //! # });
 //! ```
 
+mod access;
 mod error;
 mod page;
 mod rows;
@@ -36,13 +37,14 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
+pub use access::{AuditPage, AuditRow, Names, TenantRow, TokenRow};
 pub use error::StoreError;
 pub use page::{
     EventPage, Order, ProgramCursor, ProgramPage, Pruned, Retention, SeqPage, StepPage,
 };
 pub use rows::{
-    Batch, BindingRow, DecisionRow, EventRow, PluginHead, PluginRow, ProgramRow, Snapshot, StepRow,
-    WorkerRow,
+    Batch, BindingRow, DecisionRow, EventRow, PluginHead, PluginRow, PolicyStateRow, ProgramRow,
+    Snapshot, StepRow, WorkerRow,
 };
 
 /// Most rows of all kinds together in one [`Batch`].
@@ -53,6 +55,8 @@ pub const PAGE_ROWS_MAX: u32 = 10_000;
 pub const PRUNE_ROWS_MAX: u64 = 20_000;
 /// Largest component of a plugin, in bytes.
 pub const COMPONENT_BYTES_MAX: usize = 64 << 20;
+/// Most that the policy of a binding may have stored, in bytes.
+pub const POLICY_STATE_BYTES_MAX: usize = 64 << 20;
 /// Largest snapshot, in bytes.
 pub const SNAPSHOT_BYTES_MAX: usize = 512 << 20;
 /// Snapshots kept; saving one more removes the oldest.
@@ -116,11 +120,58 @@ pub trait Store: Send + Sync {
     /// All plugins without their components, newest first.
     fn plugins(&self) -> Answer<'_, Vec<PluginHead>>;
 
-    /// Sets which policy a job uses for a world, in place of what it used before.
-    fn put_binding<'a>(&'a self, binding: &'a BindingRow) -> Answer<'a, ()>;
+    /// Sets which policies a job uses for a world, one row a role, in place of all that it used
+    /// before. Without any row, what its policy had stored goes too.
+    fn put_bindings<'a>(
+        &'a self,
+        job: &'a str,
+        world: &'a str,
+        roles: &'a [BindingRow],
+    ) -> Answer<'a, ()>;
 
-    /// All bindings, by job and world.
+    /// All bindings, by job, world and role.
     fn bindings(&self) -> Answer<'_, Vec<BindingRow>>;
+
+    /// Adds or replaces what the policy of a binding has stored.
+    fn put_policy_state<'a>(&'a self, state: &'a PolicyStateRow) -> Answer<'a, ()>;
+
+    /// What the policies of all bindings have stored, by job and world.
+    fn policy_states(&self) -> Answer<'_, Vec<PolicyStateRow>>;
+
+    /// Adds or replaces a tenant.
+    fn put_tenant<'a>(&'a self, tenant: &'a TenantRow) -> Answer<'a, ()>;
+
+    /// All tenants, by name.
+    fn tenants(&self) -> Answer<'_, Vec<TenantRow>>;
+
+    /// Adds or replaces an API token.
+    fn put_token<'a>(&'a self, token: &'a TokenRow) -> Answer<'a, ()>;
+
+    /// All API tokens, those that are no longer good too, newest first.
+    fn tokens(&self) -> Answer<'_, Vec<TokenRow>>;
+
+    /// Notes when tokens, by their ids, were last used.
+    fn touch_tokens<'a>(&'a self, uses: &'a [(String, u64)]) -> Answer<'a, ()>;
+
+    /// Removes tokens that were revoked or ended by themselves before this time; says how many.
+    fn prune_tokens(&self, ended_before_us: u64) -> Answer<'_, u64>;
+
+    /// Makes a plugin a tenant's. `true` if it was not before.
+    fn claim_plugin<'a>(&'a self, tenant: &'a str, digest: &'a str, at_us: u64)
+    -> Answer<'a, bool>;
+
+    /// Digests of a tenant's plugins.
+    fn claimed_plugins<'a>(&'a self, tenant: &'a str) -> Answer<'a, Vec<String>>;
+
+    /// Adds rows to the audit log in one transaction; `id` is chosen by the store.
+    fn add_audit<'a>(&'a self, rows: &'a [AuditRow]) -> Answer<'a, ()>;
+
+    /// Rows of the audit log that match, newest first.
+    fn audit<'a>(&'a self, page: &'a AuditPage) -> Answer<'a, Vec<AuditRow>>;
+
+    /// Removes the oldest rows of the audit log beyond the newest `keep`, at most
+    /// [`PRUNE_ROWS_MAX`]; says how many went.
+    fn prune_audit(&self, keep: u64) -> Answer<'_, u64>;
 
     /// Keeps the state of the core as it was after event `snapshot.seq`; the newest
     /// [`SNAPSHOTS_KEPT`] stay.

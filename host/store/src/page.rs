@@ -1,5 +1,7 @@
 //! Which part of a table to read, and how much of it to keep.
 
+use crate::Names;
+
 /// Which end of a table comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
@@ -30,6 +32,10 @@ pub struct EventPage {
     pub program: Option<String>,
     /// Only those of this kind.
     pub kind: Option<String>,
+    /// Only those of programs with these names, and of no program.
+    pub names: Names,
+    /// Of those of no program only these kinds; all of them where absent.
+    pub shared_kinds: Option<&'static [&'static str]>,
     /// Which stretch of them.
     pub range: SeqPage,
 }
@@ -50,6 +56,8 @@ pub struct ProgramPage {
     pub job: Option<String>,
     /// Only those of this status.
     pub status: Option<String>,
+    /// Only those with these names.
+    pub names: Names,
     /// Only those that come after this one, which is to say older ones.
     pub after: Option<ProgramCursor>,
     /// Most rows; at most [`crate::PAGE_ROWS_MAX`].

@@ -78,6 +78,28 @@ error_codes! {
     PluginInvalid = "plugin_invalid", 400, "invalid_request_error";
     /// No such plugin.
     PluginUnknown = "plugin_unknown", 404, "not_found_error";
+    /// The binding does not allow this change.
+    BindingConflict = "binding_conflict", 409, "invalid_request_error";
+    /// The request carries no token, and the path needs one.
+    TokenMissing = "token_missing", 401, "invalid_request_error";
+    /// The token is malformed, unknown or revoked.
+    TokenInvalid = "token_invalid", 401, "invalid_request_error";
+    /// The token was good until some time ago.
+    TokenExpired = "token_expired", 401, "invalid_request_error";
+    /// The token may not do this.
+    Forbidden = "forbidden", 403, "invalid_request_error";
+    /// The tenant may not have more, or not of this kind.
+    TenantLimit = "tenant_limit", 403, "invalid_request_error";
+    /// No such tenant.
+    TenantUnknown = "tenant_unknown", 404, "not_found_error";
+    /// A tenant of this name is there already.
+    TenantExists = "tenant_exists", 409, "invalid_request_error";
+    /// No such token.
+    TokenUnknown = "token_unknown", 404, "not_found_error";
+    /// The tenant sends more requests in a second than it may.
+    RateLimited = "rate_limited", 429, "rate_limit_error";
+    /// The tenant has as many live programs as it may.
+    TenantProgramsFull = "tenant_programs_full", 429, "overloaded_error";
     /// The daemon is at one of its own limits.
     Overloaded = "overloaded", 503, "overloaded_error";
     /// The client did not send its request in time.

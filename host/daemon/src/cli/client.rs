@@ -12,6 +12,8 @@ use treadle_wire::SseScanner;
 
 use super::environment;
 use super::error::CliError;
+use super::local_token;
+use crate::auth::credentials::TENANT_HEADER;
 use crate::gateway::Upstream;
 
 /// Where a daemon listens unless it is told otherwise.
@@ -33,6 +35,12 @@ pub(super) struct Remote {
     /// Base URL of the daemon.
     #[arg(long, env = environment::URL, default_value = DEFAULT_URL, value_parser = base_url, global = true, value_name = "URL")]
     pub(super) url: String,
+    /// Token to send; without one, that of the daemon whose store is here.
+    #[arg(long, env = environment::TOKEN, hide_env_values = true, global = true, value_name = "TOKEN")]
+    token: Option<String>,
+    /// Tenant to act in; for tokens of the whole daemon.
+    #[arg(long, global = true, value_name = "NAME")]
+    tenant: Option<String>,
     /// Print JSON.
     #[arg(long, global = true)]
     pub(super) json: bool,
@@ -41,9 +49,15 @@ pub(super) struct Remote {
 impl Remote {
     /// The client for it.
     pub(super) fn client(&self) -> Client {
+        let token = match &self.token {
+            Some(token) => Some(Token::Given(token.clone())),
+            None => local_token::find(&self.url).map(Token::Found),
+        };
         Client {
             upstream: Upstream::new(CONNECT_TIMEOUT),
             url: self.url.clone(),
+            token,
+            tenant: self.tenant.clone(),
         }
     }
 }
@@ -72,6 +86,17 @@ pub(super) fn escaped(text: &str) -> String {
 pub(super) struct Client {
     upstream: Upstream,
     url: String,
+    token: Option<Token>,
+    tenant: Option<String>,
+}
+
+/// Where a token is from.
+#[derive(Clone, Debug)]
+enum Token {
+    /// Somebody said it.
+    Given(String),
+    /// It lies where a daemon's first one would; it may be that of another.
+    Found(String),
 }
 
 impl Client {
@@ -112,6 +137,7 @@ impl Client {
         let mut headers = HeaderMap::new();
         let events = HeaderValue::from_static("text/event-stream");
         headers.insert(header::ACCEPT, events);
+        let headers = self.headers(true, &headers)?;
         let sent = self
             .upstream
             .send(Method::GET, &self.url, path, &headers, Bytes::new());
@@ -156,17 +182,48 @@ impl Client {
         method: Method,
         path: &str,
         body: Bytes,
-        mut headers: HeaderMap,
+        beside: HeaderMap,
     ) -> Result<(StatusCode, Value), CliError> {
-        let json = HeaderValue::from_static("application/json");
-        headers.insert(header::ACCEPT, json);
-        let answer = tokio::time::timeout(ANSWER_TIMEOUT, self.read(method, path, &headers, body));
+        let ask = async {
+            let headers = self.headers(true, &beside)?;
+            let answer = self.read(method.clone(), path, &headers, body.clone());
+            let (status, value) = answer.await?;
+            let is_found = matches!(self.token, Some(Token::Found(_)));
+            if is_found && status == StatusCode::UNAUTHORIZED {
+                let headers = self.headers(false, &beside)?;
+                return self.read(method, path, &headers, body).await;
+            }
+            Ok((status, value))
+        };
+        let answer = tokio::time::timeout(ANSWER_TIMEOUT, ask);
         answer.await.unwrap_or_else(|_| {
             Err(CliError::Slow {
                 url: self.url.clone(),
                 seconds: ANSWER_TIMEOUT.as_secs(),
             })
         })
+    }
+
+    /// Those of every request, with `beside`, which go before them.
+    fn headers(&self, with_token: bool, beside: &HeaderMap) -> Result<HeaderMap, CliError> {
+        let mut headers = beside.clone();
+        let json = HeaderValue::from_static("application/json");
+        headers.entry(header::ACCEPT).or_insert(json);
+        let value = |text: &str, what: &str| {
+            HeaderValue::from_str(text).map_err(|_| {
+                CliError::Usage(format!("the {what} holds other than ASCII characters"))
+            })
+        };
+        if let Some(Token::Given(token) | Token::Found(token)) =
+            self.token.as_ref().filter(|_| with_token)
+        {
+            let bearer = value(&format!("Bearer {token}"), "token")?;
+            headers.insert(header::AUTHORIZATION, bearer);
+        }
+        if let Some(tenant) = &self.tenant {
+            headers.insert(TENANT_HEADER, value(tenant, "tenant")?);
+        }
+        Ok(headers)
     }
 
     async fn read(

@@ -5,6 +5,8 @@
 
 /// Where the commands that ask a daemon find it.
 pub(super) const URL: &str = "TREADLE_URL";
+/// The token to send, in place of `--token`.
+pub(super) const TOKEN: &str = "TREADLE_TOKEN";
 /// The configuration file, in place of `--config`.
 pub(super) const CONFIG: &str = "TREADLE_CONFIG";
 /// If set and not empty, no colours (<https://no-color.org>).

@@ -3,11 +3,13 @@
 //! One file per command. A command that fails prints one line, what is wrong
 //! and the remedy, and ends with exit code 1, or 2 if it was called wrongly.
 
+mod audit;
 mod client;
 mod config;
 mod environment;
 mod error;
 mod events;
+mod local_token;
 mod logs;
 mod output;
 mod plugin;
@@ -18,14 +20,18 @@ mod replay;
 mod serve;
 mod settings;
 mod status;
+mod tenants;
+mod tokens;
 mod up;
 mod workers;
 
 use std::io::Write;
 use std::process::ExitCode;
 
+use crate::policies::COMPILE_SUBCOMMAND;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use treadle_policy_runtime::compiler_main;
 
 use crate::bench::BenchArgs;
 use crate::config::LoggingConfig;
@@ -61,6 +67,12 @@ enum Command {
     Events(events::EventsArgs),
     /// Check, upload and bind policies.
     Plugin(plugin::PluginArgs),
+    /// Make, rotate and revoke tokens.
+    Tokens(tokens::TokensArgs),
+    /// List tenants, make them, change their limits.
+    Tenants(tenants::TenantsArgs),
+    /// Show who changed what.
+    Audit(audit::AuditArgs),
     /// Show the configuration, or the reference of its keys.
     Config(config::ConfigArgs),
     /// Replay the journal of a store file and print a checksum of the state.
@@ -81,6 +93,14 @@ pub fn command() -> clap::Command {
 
 /// Reads the arguments of the process and does what they say.
 pub fn main() -> ExitCode {
+    // A child of a daemon that compiles one upload limits itself and nothing
+    // else, so it must not have other threads.
+    if std::env::args()
+        .nth(1)
+        .is_some_and(|arg| arg == COMPILE_SUBCOMMAND)
+    {
+        return compiler_main(std::io::stdin().lock(), std::io::stdout().lock());
+    }
     let cli = Cli::parse();
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
@@ -121,6 +141,9 @@ impl Command {
             Self::Workers(args) => args.run().await,
             Self::Events(args) => args.run().await,
             Self::Plugin(args) => args.run().await,
+            Self::Tokens(args) => args.run().await,
+            Self::Tenants(args) => args.run().await,
+            Self::Audit(args) => args.run().await,
             Self::Config(args) => args.run(),
             Self::Replay(args) => args.run().await,
             Self::Bench(args) => Ok(args.run().await?),
@@ -156,6 +179,13 @@ mod tests {
             "treadle events tail --follow --program p --after 5 -n 3",
             "treadle plugin bind lru --config-json {}",
             "treadle plugin check file --offline --json",
+            "treadle tokens",
+            "treadle tokens create ci --scope job --expires-in 30d --tenant acme --token tr_x",
+            "treadle tokens create boss --scope admin --whole-daemon",
+            "treadle tokens rotate 1f --json",
+            "treadle tenants create acme --limit live_programs=5 --limit plugins=none",
+            "treadle tenants set acme --limit unsigned_plugins=false",
+            "treadle audit --action token.created -n 5 --before 7",
             "treadle serve --engine http://a:1,http://b:1 --engine http://c:1 --set server.listen=[::]:1",
             "treadle up --engines 3 --listen 127.0.0.1:0 --kv-tokens 5000 --time-scale 20",
             "treadle replay --store x --until 5 --from-start",
@@ -179,6 +209,10 @@ mod tests {
             "treadle plugin bind p --config-json []",
             "treadle workers add http://e:1 --kind tgi",
             "treadle events",
+            "treadle tokens create ci",
+            "treadle tokens create ci --scope root",
+            "treadle tokens create ci --scope job --expires-in 5x",
+            "treadle tenants set acme --limit plugins",
         ] {
             assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
         }

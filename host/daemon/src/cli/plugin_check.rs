@@ -22,20 +22,25 @@ type Check = (&'static str, &'static [&'static str]);
 /// The checks in their order.
 const CHECKS: &[Check] = &[
     ("size", &["empty", "too-large"]),
-    (
-        "WebAssembly",
-        &[
-            "not-wasm",
-            "truncated",
-            "invalid-wasm",
-            "function-too-large",
-        ],
-    ),
+    ("WebAssembly", &["not-wasm", "truncated", "invalid-wasm"]),
     ("component", &["no-wit", "not-a-component", "no-code"]),
     ("imports", &["forbidden-import"]),
-    ("packages", &["mixed-versions", "foreign-package"]),
+    (
+        "packages",
+        &["mixed-versions", "foreign-package", "contract-too-large"],
+    ),
     ("world", &["world-mismatch", "wrong-world"]),
-    ("compilation", &["compile-failed"]),
+    (
+        "compilation",
+        &[
+            "compile-failed",
+            "compile-timeout",
+            "compile-memory",
+            "compile-too-large",
+            "compile-busy",
+            "compile-unavailable",
+        ],
+    ),
     ("start", &["config-refused"]),
     ("description", &["bad-description"]),
     (

@@ -1,5 +1,6 @@
 //! `treadle serve`: the daemon in the foreground.
 
+use std::io::Write;
 use std::net::SocketAddr;
 
 use clap::Args;
@@ -40,10 +41,33 @@ impl ServeArgs {
         logs::start(&config.logging)?;
         let mut signals = Signals::listen()?;
         let daemon = Daemon::start(&config).await?;
+        tell_first_token(&daemon);
         announce(&daemon, self.json).await?;
         signals.next().await;
         stop(daemon, &mut signals).await
     }
+}
+
+/// Tells the secret of an admin that was made just now, to whoever started the daemon and to
+/// nobody else: it is in no log and in no answer.
+pub(super) fn tell_first_token(daemon: &Daemon) {
+    let Some(first) = &daemon.first_token else {
+        return;
+    };
+    let place = match &first.file {
+        Some(file) => format!("it is in {} too, where `treadle` finds it", file.display()),
+        None => format!(
+            "set {} to it to manage this daemon",
+            super::environment::TOKEN
+        ),
+    };
+    // Without a standard error there is nobody to tell.
+    let mut out = std::io::stderr().lock();
+    let _ = writeln!(
+        out,
+        "the admin's token, shown once: {}\n{place}",
+        first.secret
+    );
 }
 
 /// `--listen` as an assignment.

@@ -14,7 +14,7 @@ use treadle_simulator::engine::EngineProfile;
 use super::error::CliError;
 use super::logs;
 use super::output::say;
-use super::serve::{Signals, listen_flag, stop};
+use super::serve::{Signals, listen_flag, stop, tell_first_token};
 use super::settings::Settings;
 use crate::config::{Config, Endpoint, StoreConfig};
 use crate::daemon::Daemon;
@@ -64,6 +64,7 @@ impl UpArgs {
         let engines = self.start_engines(config.scheduler.time_scale).await?;
         config.engines.endpoints = engines.iter().map(|e| endpoint(e.url())).collect();
         let daemon = Daemon::start(&config).await?;
+        tell_first_token(&daemon);
         self.announce(&daemon, &config)?;
         signals.next().await;
         forget_engines(&daemon, &config).await;

@@ -4,6 +4,7 @@
 //! `TREADLE_SECTION__KEY`, and `--set section.key=value`. What is not a key, or no value for it, is
 //! an error that says where it was written and what to write instead.
 
+mod auth;
 mod core_config;
 mod engines;
 mod error;
@@ -22,6 +23,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+pub use auth::{AnonymousScope, AuthConfig, OidcConfig};
 pub use engines::{Endpoint, EngineChoice, EnginesConfig};
 pub use error::{ConfigError, Origin};
 pub use logging::{LogFormat, LoggingConfig};
@@ -42,6 +44,8 @@ const SECTIONS: &[Section] = &[
     SchedulerConfig::SECTION,
     StoreConfig::SECTION,
     PluginsConfig::SECTION,
+    AuthConfig::SECTION,
+    OidcConfig::SECTION,
     MetricsConfig::SECTION,
     LoggingConfig::SECTION,
 ];
@@ -60,6 +64,10 @@ pub struct Config {
     pub store: StoreConfig,
     /// What a policy may use before it is stopped.
     pub plugins: PluginsConfig,
+    /// Who may do what.
+    pub auth: AuthConfig,
+    /// The identity provider whose tokens are taken beside treadle's own.
+    pub oidc: OidcConfig,
     /// What is counted for Prometheus.
     pub metrics: MetricsConfig,
     /// What goes to standard error.
@@ -102,6 +110,7 @@ impl Config {
                 "lower it: programs would be paused as soon as they are resumed",
             ));
         }
+        self.oidc.check()?;
         let mut seen = std::collections::BTreeSet::new();
         for endpoint in &self.engines.endpoints {
             if !endpoint.url.parse::<http::Uri>().is_ok_and(|uri| {

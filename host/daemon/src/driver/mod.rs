@@ -6,24 +6,30 @@
 //! channel, which is the bound on how far it may run ahead of the disk.
 
 mod clock;
+mod desk;
 mod journal;
-mod policies;
 mod profile;
 mod projection;
 mod run;
 
 pub use clock::Clock;
+pub use desk::{
+    Answer, BindingView, BoundPolicy, CanaryView, Change, ChangeError, Changed, Comparison,
+    DeskLimits, EVERYONE, Forecast, KeptState, LATENCY_BOUNDS_US, Notice, NoticeKind, PolicyDesk,
+    PolicyStatistics, Role, Scope, ShadowReport, Spread, Trial, TrialLimits, VersionStatistics,
+    native_policy,
+};
 pub use journal::{JournalBatch, JournalHandle, spawn_journal};
-pub use policies::{BoundPolicy, PolicyDesk, PolicyStatistics};
 pub use profile::Profile;
 pub use run::{DriverOptions, spawn_driver};
 
+use crate::auth::Tenant;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use tokio::sync::{mpsc, oneshot};
 use treadle_core::{Core, Event, Refusal, StepArrival};
-use treadle_model::{EngineKind, StepId, WorkerId};
+use treadle_model::{EngineKind, StepId, WorkerId, World};
 
 /// What a waiting handler is told about its step.
 #[derive(Clone, Debug)]
@@ -32,6 +38,11 @@ pub enum Instruction {
     Dispatch(Dispatch),
     /// Answer with an error; the step is over.
     Refuse(Refusal),
+    /// Answer that the client's tenant has as many live programs as it may.
+    RefuseLive {
+        /// How many it may have.
+        programs_max: u64,
+    },
     /// Drop the engine's request and report the failure.
     Abort(Box<str>),
 }
@@ -47,6 +58,15 @@ pub struct Dispatch {
     pub engine: EngineKind,
     /// The seat to pin the request to.
     pub slot: Option<u32>,
+}
+
+/// How many programs of a tenant may be live.
+#[derive(Clone, Debug)]
+pub struct LiveLimit {
+    /// Whose.
+    pub tenant: Tenant,
+    /// How many.
+    pub programs_max: u64,
 }
 
 /// What can be read between two events.
@@ -74,10 +94,17 @@ pub(crate) enum Input {
     },
     Submit {
         arrival: StepArrival,
+        live: Option<LiveLimit>,
         instructions: mpsc::UnboundedSender<Instruction>,
     },
     Read(Reading),
-    Bind(Option<BoundPolicy>),
+    States(oneshot::Sender<Vec<KeptState>>),
+    Change {
+        world: World,
+        scope: Scope,
+        change: Change,
+        done: oneshot::Sender<Result<Changed, ChangeError>>,
+    },
     Stop(oneshot::Sender<()>),
 }
 
@@ -106,14 +133,17 @@ impl DriverHandle {
         StepId(self.next_step.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Hands a step over and gives the channel on which its fate arrives.
+    /// Hands a step over and gives the channel on which its fate arrives. A new program beyond
+    /// `live` never reaches the core.
     pub fn submit(
         &self,
         arrival: StepArrival,
+        live: Option<LiveLimit>,
     ) -> Result<mpsc::UnboundedReceiver<Instruction>, DriverStopped> {
         let (instructions, received) = mpsc::unbounded_channel();
         self.send(Input::Submit {
             arrival,
+            live,
             instructions,
         })?;
         Ok(received)
@@ -150,9 +180,28 @@ impl DriverHandle {
         answer.await.map_err(|_| DriverStopped)
     }
 
-    /// Binds a policy to the eviction world from the next decision on.
-    pub fn bind(&self, policy: Option<BoundPolicy>) -> Result<(), DriverStopped> {
-        self.send(Input::Bind(policy))
+    /// Changes a binding between two decisions.
+    pub async fn change(
+        &self,
+        world: World,
+        scope: Scope,
+        change: Change,
+    ) -> Result<Result<Changed, ChangeError>, DriverStopped> {
+        let (done, changed) = oneshot::channel();
+        self.send(Input::Change {
+            world,
+            scope,
+            change,
+            done,
+        })?;
+        changed.await.map_err(|_| DriverStopped)
+    }
+
+    /// What the active policies have stored and learnt.
+    pub async fn states(&self) -> Result<Vec<KeptState>, DriverStopped> {
+        let (sender, states) = oneshot::channel();
+        self.send(Input::States(sender))?;
+        states.await.map_err(|_| DriverStopped)
     }
 
     /// Stops the driver once everything it has seen is on disk.

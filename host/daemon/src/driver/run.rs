@@ -1,11 +1,12 @@
 //! The driver's thread.
 
+use super::desk::PolicyDesk;
 use super::journal::{JournalBatch, JournalHandle};
-use super::policies::PolicyDesk;
 use super::profile::Profiles;
 use super::projection::{self, Subject};
-use super::{Clock, Dispatch, DriverHandle, Input, Instruction, View};
+use super::{Clock, Dispatch, DriverHandle, Input, Instruction, LiveLimit, View};
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
@@ -128,18 +129,52 @@ impl Driver {
             }
             Input::Submit {
                 arrival,
+                live,
                 instructions,
-            } => self.submit(arrival, instructions),
+            } => match live.filter(|live| self.is_beyond(&arrival, live)) {
+                Some(LiveLimit { programs_max, .. }) => {
+                    let _ = instructions.send(Instruction::RefuseLive { programs_max });
+                }
+                None => self.submit(arrival, instructions),
+            },
             Input::Read(read) => read(&View {
                 core: &self.core,
                 profiles: &self.profiles,
                 policies: &self.policies,
                 seq: self.seq,
             }),
-            Input::Bind(policy) => self.policies.bind(policy),
+            Input::Change {
+                world,
+                scope,
+                change,
+                done,
+            } => {
+                let now_ms = self.clock.now().0 / 1_000;
+                let _ = done.send(self.policies.change(world, &scope, change, now_ms));
+            }
+            Input::States(sender) => {
+                let now_ms = self.clock.now().0 / 1_000;
+                let _ = sender.send(self.policies.states(now_ms));
+            }
             Input::Stop(stopped) => return Some(stopped),
         }
         None
+    }
+
+    /// Whether a step would open a program beyond a limit.
+    fn is_beyond(&self, arrival: &StepArrival, live: &LiveLimit) -> bool {
+        let keys = &self.core.state().keys;
+        if keys.contains_key(&arrival.program) {
+            return false;
+        }
+        let max = usize::try_from(live.programs_max).unwrap_or(usize::MAX);
+        let prefix = live.tenant.prefix();
+        let own = |key: &&str| live.tenant.outside(key).is_some();
+        let keys = keys.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+        let alike = keys.map(|(key, _)| &**key);
+        // Names of one tenant stand together, save those of the default one.
+        let alike = alike.take_while(|key| prefix.is_empty() || own(key));
+        alike.filter(own).take(max).count() >= max
     }
 
     fn submit(&mut self, arrival: StepArrival, instructions: mpsc::UnboundedSender<Instruction>) {
@@ -160,6 +195,7 @@ impl Driver {
         let now = self.clock.now();
         let subject = Subject::of(&self.core, event);
         self.profiles.observe(&self.core, event, now);
+        self.observe_step(event, now);
         let row = self
             .journal
             .is_some()
@@ -185,6 +221,17 @@ impl Driver {
                     .decisions
                     .push(projection::decision_row(self.seq, &decision));
             }
+        }
+    }
+
+    /// Tells the policies how long a step took that is about to end.
+    fn observe_step(&mut self, event: &Event, now: Timestamp) {
+        if let Event::StepFinished { step, .. } = event
+            && let Some(step) = self.core.state().steps.get(step)
+        {
+            let step_ms = now.since(step.arrived_at).millis() as f64;
+            self.policies
+                .observe_step(&self.core, step.program, step_ms);
         }
     }
 
@@ -227,15 +274,17 @@ impl Driver {
             }
             Command::AbortStep { step, cause } => self.instruct(step, Instruction::Abort(cause)),
             Command::AskPolicy { ask, question, .. } => {
-                let (policy, verdict) = self.policies.answer(&question, now.0 / 1_000);
+                let answer = self.policies.answer(&self.core, &question, now.0 / 1_000);
                 answers.push_back(Event::PolicyAnswered {
                     ask,
-                    policy,
-                    verdict,
+                    policy: answer.policy,
+                    verdict: answer.verdict,
+                    voices: answer.voices,
                 });
             }
             Command::ForgetProgram { program } => {
                 self.profiles.forget(&program.key);
+                self.policies.forget(program.id);
                 self.dirty.remove(&program.id);
                 if self.journal.is_some() {
                     let row = projection::program_row(&program, &self.core, now, Some("released"));

@@ -209,7 +209,8 @@ fn whole(
 
 /// Tells the client which program its request was counted to.
 pub(super) fn mark(call: &Call, response: &mut Response<Body>) {
-    if let Ok(program) = HeaderValue::from_str(&call.program) {
+    let program = call.principal.outside(&call.program);
+    if let Some(Ok(program)) = program.map(HeaderValue::from_str) {
         response.headers_mut().insert("x-treadle-program", program);
     }
 }

@@ -18,10 +18,14 @@ pub async fn forward_get(State(app): State<Arc<GatewayState>>, request: Request)
         .path_and_query()
         .map_or("/", |p| p.as_str())
         .to_owned();
+    let principal = match super::principal_of(&parts) {
+        Ok(principal) => principal,
+        Err(error) => return error_response(&error),
+    };
     let body = match body::read(
         &parts.headers,
         payload,
-        app.body_bytes_max,
+        principal.body_bytes_max(app.body_bytes_max),
         app.body_patience,
     )
     .await

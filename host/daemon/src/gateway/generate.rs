@@ -3,13 +3,14 @@
 use super::attempt::{Outcome, attempt};
 use super::guard::StepGuard;
 use super::identity::{Identities, Identity};
-use super::refusal::{aborted, refused, stopped};
+use super::refusal::{aborted, live_programs_full, refused, stopped};
 use super::requests::{Registration, RequestIds};
 use super::stream::Accounting;
 use super::upstream::Upstream;
 use super::withdraw::withdrawable;
 use super::{TokenEstimator, body, error_response};
-use crate::driver::{DriverHandle, Instruction};
+use crate::auth::Principal;
+use crate::driver::{DriverHandle, Instruction, LiveLimit};
 use crate::metrics::Metrics;
 use axum::Router;
 use axum::body::Body;
@@ -61,7 +62,9 @@ pub(super) struct Call {
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
     pub(super) head: RequestHead,
+    /// As the core knows it.
     pub(super) program: Arc<str>,
+    pub(super) principal: Arc<Principal>,
     pub(super) prompt_tokens: u64,
 }
 
@@ -130,10 +133,11 @@ async fn accept(
     request: Request,
 ) -> Result<(Call, StepArrival), ErrorBody> {
     let (parts, payload) = request.into_parts();
+    let principal = super::principal_of(&parts)?;
     let body = body::read(
         &parts.headers,
         payload,
-        app.body_bytes_max,
+        principal.body_bytes_max(app.body_bytes_max),
         app.body_patience,
     )
     .await?;
@@ -146,9 +150,10 @@ async fn accept(
         head.require_model()?;
     }
     let step = app.driver.step_id();
-    let identity = app
-        .identities
-        .resolve(session.as_deref(), &parts.headers, &head, step)?;
+    let tenant = &principal.tenant.tenant;
+    let identity =
+        app.identities
+            .resolve(tenant, session.as_deref(), &parts.headers, &head, step)?;
     let target = match parts.uri.query() {
         Some(query) => format!("{}?{query}", endpoint.path()),
         None => endpoint.path().to_owned(),
@@ -166,6 +171,7 @@ async fn accept(
             body,
             head,
             program,
+            principal,
             prompt_tokens,
         },
         arrival,
@@ -205,13 +211,19 @@ fn arrival(
 async fn carry(call: Call, arrival: StepArrival) -> Response {
     let step = arrival.step;
     let guard = StepGuard::new(call.app.driver.clone(), step);
-    let Ok(instructions) = call.app.driver.submit(arrival) else {
+    let tenant = &call.principal.tenant;
+    let live = tenant.limits.live_programs.map(|programs_max| LiveLimit {
+        tenant: tenant.tenant.clone(),
+        programs_max,
+    });
+    let Ok(instructions) = call.app.driver.submit(arrival, live) else {
         return stopped();
     };
-    let registration = match call.head.request_id.as_deref() {
-        Some(id) => call.app.requests.register(id),
-        None => call.app.requests.register(&step.to_string()),
+    let id = match call.head.request_id.as_deref() {
+        Some(id) => call.principal.inside(id),
+        None => call.principal.inside(&step.to_string()),
     };
+    let registration = call.app.requests.register(&id);
     follow(&call, instructions, guard, Arc::new(registration)).await
 }
 
@@ -225,7 +237,7 @@ async fn follow(
     loop {
         let instruction = tokio::select! {
             instruction = instructions.recv() => instruction,
-            () = registration.withdrawn() => return aborted(call),
+            () = registration.withdrawn(false) => return aborted(call),
         };
         match instruction {
             Some(Instruction::Dispatch(dispatch)) => {
@@ -234,11 +246,12 @@ async fn follow(
                 let answers_aborts = dispatch.engine == EngineKind::Sglang;
                 let outcome = tokio::select! {
                     outcome = attempt(call, &dispatch, &mut instructions, guard) => outcome,
-                    () = registration.withdrawn(), if !answers_aborts => return aborted(call),
+                    () = registration.withdrawn(answers_aborts) => return aborted(call),
                 };
                 match outcome {
-                    Outcome::Answered(response) if answers_aborts => return response,
-                    Outcome::Answered(response) => return withdrawable(response, registration),
+                    Outcome::Answered(response) => {
+                        return withdrawable(response, registration, answers_aborts);
+                    }
                     Outcome::Failed(unsettled) => guard = unsettled,
                 }
                 call.app.metrics.attempt_failed();
@@ -246,6 +259,10 @@ async fn follow(
             Some(Instruction::Refuse(refusal)) => {
                 guard.settle();
                 return refused(&refusal);
+            }
+            Some(Instruction::RefuseLive { programs_max }) => {
+                guard.settle();
+                return live_programs_full(call, programs_max);
             }
             // The attempt that it concerned has ended already.
             Some(Instruction::Abort(_)) => {}

@@ -1,9 +1,13 @@
 //! Whose step it is: by URL, by header, by body, else by what it continues.
 
+use crate::auth::Tenant;
+use crate::auth::tenant::is_client_name;
 use axum::http::HeaderMap;
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex};
 use treadle_model::StepId;
 use treadle_wire::{ErrorBody, ErrorCode, PrefixIndex, RequestHead};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Headers that carry a program's key, first come first served.
 const KEY_HEADERS: [&str; 3] = ["x-session-id", "x-smg-routing-key", "x-program-id"];
@@ -15,7 +19,9 @@ const KEY_BYTES_MAX: usize = 512;
 /// Who a step belongs to.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Identity {
+    /// As the core knows it, its tenant in front.
     pub(super) program: Arc<str>,
+    /// As the core knows it.
     pub(super) job: Arc<str>,
     /// Recognised by its prompt, not named.
     pub(super) unnamed: bool,
@@ -39,12 +45,14 @@ impl Identities {
 
     pub(super) fn resolve(
         &self,
+        tenant: &Tenant,
         session: Option<&str>,
         headers: &HeaderMap,
         head: &RequestHead,
         step: StepId,
     ) -> Result<Identity, ErrorBody> {
-        let job = header(headers, JOB_HEADER)?.map_or_else(|| Arc::from("default"), Arc::from);
+        let job = header(headers, JOB_HEADER)?.unwrap_or("default");
+        let job: Arc<str> = tenant.inside(job).into();
         let by_header = || {
             KEY_HEADERS
                 .iter()
@@ -58,7 +66,7 @@ impl Identities {
                 .or_else(|| head.program.clone()),
         };
         if let Some(key) = named {
-            let program = checked(&key)?.into();
+            let program = tenant.inside(checked(&key)?).into();
             return Ok(Identity {
                 program,
                 job,
@@ -66,12 +74,18 @@ impl Identities {
                 one_shot: false,
             });
         }
-        Ok(self.recognise(head, job, step))
+        Ok(self.recognise(tenant, head, job, step))
     }
 
-    fn recognise(&self, head: &RequestHead, job: Arc<str>, step: StepId) -> Identity {
+    fn recognise(
+        &self,
+        tenant: &Tenant,
+        head: &RequestHead,
+        job: Arc<str>,
+        step: StepId,
+    ) -> Identity {
         if head.chain.is_empty() {
-            let program = format!("single-{}", step.0).into();
+            let program = tenant.inside(&format!("single-{}", step.0)).into();
             return Identity {
                 program,
                 job,
@@ -79,11 +93,12 @@ impl Identities {
                 one_shot: true,
             };
         }
-        let fresh = || Arc::from(format!("auto-{}", step.0));
+        let fresh = || Arc::from(tenant.inside(&format!("auto-{}", step.0)));
+        let chain = salted(tenant, &head.chain);
         let program = match self.index.lock() {
             Ok(mut index) => {
-                let program = index.longest_match(&head.chain).unwrap_or_else(fresh);
-                index.insert(&head.chain, program.clone());
+                let program = index.longest_match(&chain).unwrap_or_else(fresh);
+                index.insert(&chain, program.clone());
                 program
             }
             Err(_) => fresh(),
@@ -95,6 +110,15 @@ impl Identities {
             one_shot: false,
         }
     }
+}
+
+/// Equal prompts of two tenants are two programs.
+fn salted<'c>(tenant: &Tenant, chain: &'c [u64]) -> Cow<'c, [u64]> {
+    if tenant.prefix().is_empty() {
+        return Cow::Borrowed(chain);
+    }
+    let salt = xxh3_64(tenant.prefix().as_bytes());
+    chain.iter().map(|link| link ^ salt).collect()
 }
 
 fn header<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, ErrorBody> {
@@ -109,8 +133,12 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Err
 }
 
 fn checked(key: &str) -> Result<&str, ErrorBody> {
-    if key.len() <= KEY_BYTES_MAX && !key.is_empty() {
+    if key.len() <= KEY_BYTES_MAX && !key.is_empty() && is_client_name(key) {
         return Ok(key);
+    }
+    if key.len() <= KEY_BYTES_MAX && !key.is_empty() {
+        let message = "a program's key holds the character U+001F, which stands for tenants";
+        return Err(ErrorBody::new(ErrorCode::InvalidField, message).with_param("program_id"));
     }
     let message = format!(
         "a program's key has {} bytes; send one of 1 to {KEY_BYTES_MAX}",
@@ -137,7 +165,7 @@ mod tests {
             map.insert(*name, value.parse().unwrap());
         }
         identities
-            .resolve(session, &map, &head, StepId(step))
+            .resolve(&Tenant::new("default"), session, &map, &head, StepId(step))
             .unwrap()
     }
 
@@ -175,8 +203,45 @@ mod tests {
         .unwrap();
         let long = "k".repeat(600);
         let error = ids
-            .resolve(Some(&long), &HeaderMap::new(), &head, StepId(1))
+            .resolve(
+                &Tenant::new("default"),
+                Some(&long),
+                &HeaderMap::new(),
+                &head,
+                StepId(1),
+            )
             .unwrap_err();
         assert_eq!(error.code, ErrorCode::InvalidField);
+    }
+
+    #[test]
+    fn tenants_share_no_program() {
+        let ids = Identities::new(10);
+        let [ours, theirs] = ["default", "acme"].map(Tenant::new);
+        let prompt = |turns: usize| {
+            let messages: Vec<String> = (0..turns)
+                .map(|turn| format!(r#"{{"role":"user","content":"{turn}"}}"#))
+                .collect();
+            let body = format!(r#"{{"messages":[{}]}}"#, messages.join(","));
+            RequestHead::parse(Endpoint::ChatCompletions, body.as_bytes()).unwrap()
+        };
+        let of = |tenant: &Tenant, turns: usize, step: u64| {
+            let headers = HeaderMap::new();
+            let identity = ids.resolve(tenant, None, &headers, &prompt(turns), StepId(step));
+            identity.unwrap().program
+        };
+        assert_eq!(&*of(&ours, 1, 1), "auto-1");
+        let first = of(&theirs, 2, 2);
+        assert_eq!(theirs.outside(&first), Some("auto-2"));
+        assert_eq!(&*of(&ours, 3, 3), "auto-1");
+        assert_eq!(of(&theirs, 4, 4), first);
+        let stolen = ids.resolve(
+            &ours,
+            Some(&first),
+            &HeaderMap::new(),
+            &prompt(1),
+            StepId(5),
+        );
+        assert_eq!(stolen.unwrap_err().code, ErrorCode::InvalidField);
     }
 }

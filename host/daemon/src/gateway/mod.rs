@@ -26,10 +26,25 @@ pub use requests::RequestIds;
 pub use serve::{ServeLimits, serve};
 pub use upstream::Upstream;
 
+use crate::auth::Principal;
 use axum::body::Body;
+use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
+use std::sync::Arc;
 use treadle_wire::{ErrorBody, ErrorCode};
+
+/// Who sent a request, as the guard found out.
+fn principal_of(parts: &Parts) -> Result<Arc<Principal>, ErrorBody> {
+    parts
+        .extensions
+        .get::<Arc<Principal>>()
+        .cloned()
+        .ok_or_else(|| {
+            let message = "the request was not checked; please report this";
+            ErrorBody::new(ErrorCode::Internal, message)
+        })
+}
 
 /// An error as clients see it: a stable code, and a message with a remedy.
 pub fn error_response(error: &ErrorBody) -> Response {

@@ -74,6 +74,16 @@ fn explain(refusal: &Refusal) -> ErrorBody {
     }
 }
 
+/// The tenant has as many live programs as it may.
+pub(super) fn live_programs_full(call: &Call, programs_max: u64) -> Response {
+    let name = call.principal.tenant.tenant.name();
+    let message = format!(
+        "the tenant `{name}` has {programs_max} live programs; release finished ones with \
+         POST /programs/release, or have `live_programs` of the tenant raised"
+    );
+    refuse(ErrorCode::TenantProgramsFull, message)
+}
+
 /// A step that was aborted before an engine had it. SGLang's clients expect an
 /// empty answer with the reason, as the engine itself would give it.
 pub(super) fn aborted(call: &Call) -> Response {

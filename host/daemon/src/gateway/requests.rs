@@ -1,57 +1,75 @@
 //! Requests by the ids that clients gave them, so that they can be withdrawn.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 
 /// Requests in flight that carry an id of their client's.
 #[derive(Default)]
 pub struct RequestIds {
-    in_flight: Mutex<HashMap<Box<str>, Vec<Arc<Notify>>>>,
+    in_flight: Mutex<HashMap<Box<str>, Vec<Arc<Withdrawal>>>>,
+}
+
+/// How a request learns that it is withdrawn.
+#[derive(Default)]
+struct Withdrawal {
+    word: Notify,
+    /// No engine is told, so that the connection to it has to break.
+    cut: AtomicBool,
 }
 
 /// Keeps a request withdrawable while it lives.
 pub(super) struct Registration {
     requests: Arc<RequestIds>,
     id: Box<str>,
-    withdrawn: Arc<Notify>,
+    withdrawal: Arc<Withdrawal>,
 }
 
 impl RequestIds {
     pub(super) fn register(self: &Arc<Self>, id: &str) -> Registration {
-        let withdrawn = Arc::new(Notify::new());
+        let withdrawal = Arc::new(Withdrawal::default());
         if let Ok(mut in_flight) = self.in_flight.lock() {
             in_flight
                 .entry(id.into())
                 .or_default()
-                .push(withdrawn.clone());
+                .push(withdrawal.clone());
         }
         Registration {
             requests: self.clone(),
             id: id.into(),
-            withdrawn,
+            withdrawal,
         }
     }
 
-    /// Withdraws the requests with this id, or all; says how many there were.
-    pub fn withdraw(&self, id: Option<&str>) -> usize {
+    /// Withdraws the requests that are chosen; says how many there were. Where no engine is told,
+    /// their connections are `cut`.
+    pub fn withdraw(&self, chosen: impl Fn(&str) -> bool, cut: bool) -> usize {
         let Ok(in_flight) = self.in_flight.lock() else {
             return 0;
         };
-        let chosen =
-            |key: &str| id.is_none_or(|id| key == id || key.starts_with(&format!("{id}_")));
         let notified = in_flight
             .iter()
             .filter(|(key, _)| chosen(key))
             .flat_map(|(_, all)| all);
-        notified.map(|withdrawn| withdrawn.notify_one()).count()
+        let tell = |withdrawal: &Arc<Withdrawal>| {
+            withdrawal.cut.fetch_or(cut, Ordering::Relaxed);
+            withdrawal.word.notify_one();
+        };
+        notified.map(tell).count()
     }
 }
 
 impl Registration {
-    /// Completes once the request is withdrawn.
-    pub(super) async fn withdrawn(&self) {
-        self.withdrawn.notified().await;
+    /// Completes once the request is withdrawn. Where the engine is told, it ends the request
+    /// itself, unless the connection is to be cut.
+    pub(super) async fn withdrawn(&self, engine_is_told: bool) {
+        loop {
+            self.withdrawal.word.notified().await;
+            if !engine_is_told || self.withdrawal.cut.load(Ordering::Relaxed) {
+                return;
+            }
+        }
     }
 }
 
@@ -61,7 +79,7 @@ impl Drop for Registration {
             return;
         };
         if let Some(all) = in_flight.get_mut(&self.id) {
-            all.retain(|other| !Arc::ptr_eq(other, &self.withdrawn));
+            all.retain(|other| !Arc::ptr_eq(other, &self.withdrawal));
             if all.is_empty() {
                 in_flight.remove(&self.id);
             }

@@ -1,8 +1,11 @@
 //! Accepting connections: no delay, a bound on how many, patience with
 //! headers, and an end that lets requests in flight finish.
 
+use crate::auth::ClientAddress;
 use axum::Router;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
@@ -48,8 +51,8 @@ pub async fn serve(
             accepted = accepted => accepted,
             () = &mut stop => break,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -57,7 +60,11 @@ pub async fn serve(
             }
         };
         let _ = stream.set_nodelay(true);
-        let service = TowerToHyperService::new(router.clone());
+        let inner = TowerToHyperService::new(router.clone());
+        let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+            request.extensions_mut().insert(ClientAddress(peer));
+            inner.call(request)
+        });
         let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
         tokio::spawn(async move {
             // Clients that vanish are an everyday matter; their steps report it.

@@ -2,11 +2,24 @@
 
 use super::{ok, store_failed};
 use crate::app::App;
+use crate::auth::Caller;
 use axum::extract::{Query, State};
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use treadle_store::{EventPage, EventRow, Order, SeqPage};
+
+/// Kinds of events that are about no program and that every tenant may see: workers serve all of
+/// them. Answers of policies are about programs of several tenants at once.
+const SHARED_KINDS: &[&str] = &[
+    "worker_added",
+    "worker_capacity_read",
+    "worker_lost",
+    "worker_recovered",
+    "worker_removed",
+    "timer_fired",
+    "daemon_restarted",
+];
 
 /// Which events.
 #[derive(Deserialize)]
@@ -22,7 +35,13 @@ pub(super) struct EventQuery {
 
 /// `GET /v1/events?after=SEQ&limit=N`: committed events in order. Reading on
 /// from the last `seq` sees every event once.
-pub(super) async fn page(State(app): State<App>, Query(query): Query<EventQuery>) -> Response {
+pub(super) async fn page(
+    State(app): State<App>,
+    caller: Caller,
+    Query(query): Query<EventQuery>,
+) -> Response {
+    let principal = &caller.principal;
+    let tenant = &principal.tenant.tenant;
     let order = if query.latest {
         Order::NewestFirst
     } else {
@@ -35,14 +54,17 @@ pub(super) async fn page(State(app): State<App>, Query(query): Query<EventQuery>
         ..SeqPage::default()
     };
     let page = EventPage {
-        program: query.program,
+        program: query.program.map(|key| tenant.inside(&key).into_owned()),
         kind: query.kind,
+        names: tenant.names(),
+        shared_kinds: (!principal.root).then_some(SHARED_KINDS),
         range,
     };
     match app.store.events_page(&page).await {
         Ok(mut rows) => {
             rows.sort_by_key(|row| row.seq);
-            ok(json!({"events": rows.iter().map(event_json).collect::<Vec<_>>()}))
+            let shown = |row| tenant.cleaned(event_json(row));
+            ok(json!({"events": rows.iter().map(shown).collect::<Vec<_>>()}))
         }
         Err(error) => store_failed(&error),
     }

@@ -2,6 +2,7 @@
 
 use super::{object, ok, stopped};
 use crate::app::App;
+use crate::auth::{Caller, Change};
 use axum::extract::State;
 use axum::http::{HeaderMap, Method};
 use axum::response::Response;
@@ -52,6 +53,7 @@ fn entries(totals: &Totals) -> Vec<Value> {
 /// engines, which may run requests of theirs that treadle never saw.
 pub(super) async fn abort_request(
     State(app): State<App>,
+    caller: Caller,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
@@ -67,11 +69,21 @@ pub(super) async fn abort_request(
         .get("rid")
         .and_then(Value::as_str)
         .filter(|rid| !rid.is_empty());
-    let withdrawn = match (all, rid) {
-        (true, _) => app.gateway.requests.withdraw(None),
-        (false, Some(rid)) => app.gateway.requests.withdraw(Some(rid)),
-        (false, None) => 0,
+    // Engines know no tenants: what is told to them aborts requests of others too.
+    let engines_may_be_told = caller.principal.root || app.auth.has_one_tenant();
+    let withdrawn = withdraw(&app, &caller, all, rid, !engines_may_be_told);
+    let change = Change {
+        action: "requests.aborted",
+        target: rid.unwrap_or("*"),
+        before: json!({"withdrawn": withdrawn}),
+        after: Value::Null,
     };
+    if withdrawn > 0 {
+        app.auth.audit.note(&caller, change).await;
+    }
+    if !engines_may_be_told {
+        return ok(json!({"status": "ok", "aborted_here": withdrawn, "engines_told": 0}));
+    }
     let urls = app.driver.read(|view| {
         let workers = view.core.state().workers.values();
         workers
@@ -93,4 +105,22 @@ pub(super) async fn abort_request(
         }
     }
     ok(json!({"status": "ok", "aborted_here": withdrawn, "engines_told": urls.len()}))
+}
+
+/// Withdraws the caller's requests, all or those with one id; says how many there were.
+fn withdraw(app: &App, caller: &Caller, all: bool, rid: Option<&str>, cut: bool) -> usize {
+    let principal = &caller.principal;
+    let requests = &app.gateway.requests;
+    match (all, rid) {
+        (true, _) if principal.whole => requests.withdraw(|_| true, cut),
+        (true, _) => requests.withdraw(|key| principal.outside(key).is_some(), cut),
+        (false, Some(rid)) => {
+            let chosen = |key: &str| {
+                let rest = principal.outside(key).and_then(|key| key.strip_prefix(rid));
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+            };
+            requests.withdraw(chosen, cut)
+        }
+        (false, None) => 0,
+    }
 }

@@ -5,18 +5,24 @@
     reason = "an early answer is a whole response; it is returned once, not propagated"
 )]
 
+mod audit;
+mod bindings;
 mod events;
 mod health;
 mod loads;
 mod plugins;
 mod programs;
+mod tenants;
+mod tokens;
 mod workers;
 
 use crate::app::App;
+use crate::auth;
 use crate::gateway::{self, forward_get, refuse};
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{any, delete, get, post};
 use treadle_wire::ErrorCode;
@@ -53,7 +59,25 @@ pub(crate) fn router(app: App) -> Router {
         .route("/v1/programs/{program}/decisions", get(programs::decisions))
         .route("/v1/jobs/{job}", delete(programs::delete_job))
         .route("/v1/events", get(events::page))
-        .route("/v1/bindings", get(plugins::bindings).put(plugins::bind))
+        .route(
+            "/v1/bindings",
+            get(bindings::list)
+                .put(bindings::bind)
+                .delete(bindings::withdraw),
+        )
+        .route("/v1/bindings/rollback", post(bindings::roll_back))
+        .route("/v1/plugins/{plugin}", get(plugins::show))
+        .route("/v1/plugins/{plugin}/logs", get(plugins::logs))
+        .route("/v1/whoami", get(tenants::whoami))
+        .route("/v1/tenants", get(tenants::list).post(tenants::create))
+        .route(
+            "/v1/tenants/{tenant}",
+            get(tenants::show).put(tenants::change),
+        )
+        .route("/v1/tokens", get(tokens::list).post(tokens::create))
+        .route("/v1/tokens/{token}", delete(tokens::revoke))
+        .route("/v1/tokens/{token}/rotate", post(tokens::rotate))
+        .route("/v1/audit", get(audit::page))
         .layer(DefaultBodyLimit::max(CONTROL_BYTES_MAX));
     let uploads = Router::new()
         .route("/v1/plugins", get(plugins::list).post(plugins::push))
@@ -67,6 +91,7 @@ pub(crate) fn router(app: App) -> Router {
         .route("/health_generate", forwarded)
         .with_state(app.gateway.clone());
     let generation = gateway::routes().with_state(app.gateway.clone());
+    let guard = from_fn_with_state(app.auth.clone(), auth::guard);
     control
         .merge(uploads)
         .with_state(app)
@@ -74,6 +99,7 @@ pub(crate) fn router(app: App) -> Router {
         .merge(generation)
         .method_not_allowed_fallback(method_not_allowed)
         .fallback(unknown_path)
+        .layer(guard)
 }
 
 async fn unknown_path(uri: Uri) -> Response {
@@ -84,7 +110,12 @@ async fn unknown_path(uri: Uri) -> Response {
     refuse(ErrorCode::UnknownPath, message)
 }
 
-async fn method_not_allowed(method: axum::http::Method, uri: Uri) -> Response {
+async fn method_not_allowed(method: Method, uri: Uri) -> Response {
+    wrong_method(&method, &uri)
+}
+
+/// The path is there, but not for this method.
+pub(crate) fn wrong_method(method: &Method, uri: &Uri) -> Response {
     let message = format!("{} does not take {method}", uri.path());
     refuse(ErrorCode::MethodNotAllowed, message)
 }
@@ -109,6 +140,12 @@ fn stopped() -> Response {
 fn store_failed(error: &treadle_store::StoreError) -> Response {
     tracing::error!(%error, "the store failed");
     refuse(ErrorCode::Internal, "the store failed; the log says how")
+}
+
+/// The change was made, but is not on record.
+fn not_audited() -> Response {
+    let message = auth::audit::NotAudited.to_string();
+    refuse(ErrorCode::Internal, message)
 }
 
 /// Reads a JSON object from a body, with errors that name the remedy.

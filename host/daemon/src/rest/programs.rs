@@ -3,6 +3,8 @@
 
 use super::{object, ok, refuse, stopped, store_failed};
 use crate::app::App;
+use crate::auth::tenant::is_client_name;
+use crate::auth::{Caller, Change, Tenant};
 use crate::driver::View;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
@@ -15,12 +17,17 @@ use treadle_store::{DecisionRow, ProgramPage, ProgramRow, SeqPage, StepPage, Ste
 use treadle_wire::ErrorCode;
 
 /// `GET /programs`: live programs by key.
-pub(super) async fn list(State(app): State<App>) -> Response {
-    let all = app.driver.read(|view| {
+pub(super) async fn list(State(app): State<App>, caller: Caller) -> Response {
+    let principal = caller.principal;
+    let all = app.driver.read(move |view| {
         let programs = view.core.state().programs.values();
-        programs
-            .map(|p| (p.key.to_string(), live(view, p)))
-            .collect::<Map<_, _>>()
+        let own = |p: &Program| {
+            let key = principal.outside(&p.key)?.to_owned();
+            let mut shown = live(view, p);
+            shown["job"] = principal.outside(&p.job).into();
+            Some((key, shown))
+        };
+        programs.filter_map(own).collect::<Map<_, _>>()
     });
     all.await
         .map_or_else(|_| stopped(), |all| ok(Value::Object(all)))
@@ -50,19 +57,30 @@ fn live(view: &View<'_>, p: &Program) -> Value {
 }
 
 /// `GET /profiles`.
-pub(super) async fn profiles(State(app): State<App>) -> Response {
-    let all = app.driver.read(|view| {
+pub(super) async fn profiles(State(app): State<App>, caller: Caller) -> Response {
+    let principal = caller.principal;
+    let all = app.driver.read(move |view| {
         let keys = view.core.state().keys.keys();
-        keys.filter_map(|key| Some((key.to_string(), view.profiles.get(key)?.to_json())))
-            .collect::<Map<_, _>>()
+        let own = |key: &str| {
+            let profile = view.profiles.get(key)?.to_json();
+            Some((principal.outside(key)?.to_owned(), profile))
+        };
+        keys.filter_map(|key| own(key)).collect::<Map<_, _>>()
     });
     all.await
         .map_or_else(|_| stopped(), |all| ok(Value::Object(all)))
 }
 
 /// `GET /profiles/{program}`.
-pub(super) async fn profile(State(app): State<App>, Path(program): Path<String>) -> Response {
-    let wanted = program.clone();
+pub(super) async fn profile(
+    State(app): State<App>,
+    caller: Caller,
+    Path(program): Path<String>,
+) -> Response {
+    if !is_client_name(&program) {
+        return unknown(&program);
+    }
+    let wanted = caller.principal.inside(&program);
     match app
         .driver
         .read(move |view| view.profiles.get(&wanted))
@@ -80,7 +98,7 @@ fn unknown(program: &str) -> Response {
 }
 
 /// `POST /programs/release {"program_id"}`.
-pub(super) async fn release(State(app): State<App>, body: Bytes) -> Response {
+pub(super) async fn release(State(app): State<App>, caller: Caller, body: Bytes) -> Response {
     let request = match object(&body) {
         Ok(request) => request,
         Err(response) => return response,
@@ -93,7 +111,7 @@ pub(super) async fn release(State(app): State<App>, body: Bytes) -> Response {
             return refuse(ErrorCode::MissingField, message);
         }
     };
-    release_one(&app, program).await
+    release_one(&app, &caller, program).await
 }
 
 /// Which session is over.
@@ -105,10 +123,11 @@ pub(super) struct SessionQuery {
 /// `POST /finish_session?session_id=`.
 pub(super) async fn finish_session(
     State(app): State<App>,
+    caller: Caller,
     Query(query): Query<SessionQuery>,
 ) -> Response {
     match query.session_id {
-        Some(session) if !session.is_empty() => release_one(&app, session).await,
+        Some(session) if !session.is_empty() => release_one(&app, &caller, session).await,
         _ => refuse(
             ErrorCode::MissingField,
             "`session_id` is missing from the query",
@@ -117,28 +136,59 @@ pub(super) async fn finish_session(
 }
 
 /// `DELETE /v1/programs/{program}`.
-pub(super) async fn delete(State(app): State<App>, Path(program): Path<String>) -> Response {
-    release_one(&app, program).await
+pub(super) async fn delete(
+    State(app): State<App>,
+    caller: Caller,
+    Path(program): Path<String>,
+) -> Response {
+    release_one(&app, &caller, program).await
 }
 
-async fn release_one(app: &App, program: String) -> Response {
-    let wanted = program.clone();
+async fn release_one(app: &App, caller: &Caller, program: String) -> Response {
+    if !is_client_name(&program) {
+        return ok(json!({"program_id": program, "released": false}));
+    }
+    let key = caller.principal.inside(&program);
+    let wanted = key.clone();
     let live = app
         .driver
-        .read(move |view| view.core.program(&wanted).is_some())
+        .read(move |view| view.core.program(&wanted).map(|p| p.steps_finished))
         .await;
     let event = Event::ProgramReleased {
-        program: program.as_str().into(),
+        program: key.as_str().into(),
     };
-    if live.is_err() || app.driver.event_committed(event).await.is_err() {
+    let Ok(live) = live else {
+        return stopped();
+    };
+    if app.driver.event_committed(event).await.is_err() {
         return stopped();
     }
-    ok(json!({"program_id": program, "released": live.unwrap_or(false)}))
+    if let Some(steps) = live {
+        note_release(app, caller, &program, json!({"steps": steps})).await;
+    }
+    ok(json!({"program_id": program, "released": live.is_some()}))
+}
+
+async fn note_release(app: &App, caller: &Caller, target: &str, before: Value) {
+    let change = Change {
+        action: "program.released",
+        target,
+        before,
+        after: Value::Null,
+    };
+    app.auth.audit.note(caller, change).await;
 }
 
 /// `DELETE /v1/jobs/{job}`: releases all live programs of an RL run.
-pub(super) async fn delete_job(State(app): State<App>, Path(job): Path<String>) -> Response {
-    let wanted = job.clone();
+pub(super) async fn delete_job(
+    State(app): State<App>,
+    caller: Caller,
+    Path(job): Path<String>,
+) -> Response {
+    if !is_client_name(&job) {
+        return ok(json!({"job": job, "released": 0}));
+    }
+    let wanted = caller.principal.inside(&job);
     let keys = app.driver.read(move |view| {
         let programs = view.core.state().programs.values();
         programs
@@ -154,6 +204,13 @@ pub(super) async fn delete_job(State(app): State<App>, Path(job): Path<String>) 
             program: program.clone(),
         });
     }
+    let change = Change {
+        action: "job.released",
+        target: &job,
+        before: json!({"live_programs": keys.len()}),
+        after: Value::Null,
+    };
+    app.auth.audit.note(&caller, change).await;
     ok(json!({"job": job, "released": keys.len()}))
 }
 
@@ -167,24 +224,37 @@ pub(super) struct PageQuery {
 }
 
 /// `GET /v1/programs`: all that the store knows, newest first.
-pub(super) async fn history(State(app): State<App>, Query(query): Query<PageQuery>) -> Response {
+pub(super) async fn history(
+    State(app): State<App>,
+    caller: Caller,
+    Query(query): Query<PageQuery>,
+) -> Response {
+    let tenant = &caller.principal.tenant.tenant;
     let page = ProgramPage {
-        job: query.job,
+        job: query.job.map(|job| tenant.inside(&job).into_owned()),
         status: query.status,
+        names: tenant.names(),
         after: None,
         limit: query.limit.unwrap_or(100),
     };
+    let shown = |row| program_json(tenant, row);
     match app.store.programs(&page).await {
-        Ok(rows) => ok(json!({"programs": rows.iter().map(program_json).collect::<Vec<_>>()})),
+        Ok(rows) => ok(json!({"programs": rows.iter().filter_map(shown).collect::<Vec<_>>()})),
         Err(error) => store_failed(&error),
     }
 }
 
 /// `GET /v1/programs/{program}`.
-pub(super) async fn show(State(app): State<App>, Path(program): Path<String>) -> Response {
-    match app.store.program(&program).await {
-        Ok(Some(row)) => ok(program_json(&row)),
-        Ok(None) => unknown(&program),
+pub(super) async fn show(
+    State(app): State<App>,
+    caller: Caller,
+    Path(program): Path<String>,
+) -> Response {
+    let tenant = &caller.principal.tenant.tenant;
+    match app.store.program(&tenant.inside(&program)).await {
+        Ok(row) => row
+            .and_then(|row| program_json(tenant, &row))
+            .map_or_else(|| unknown(&program), ok),
         Err(error) => store_failed(&error),
     }
 }
@@ -192,6 +262,7 @@ pub(super) async fn show(State(app): State<App>, Path(program): Path<String>) ->
 /// `GET /v1/programs/{program}/steps`.
 pub(super) async fn steps(
     State(app): State<App>,
+    caller: Caller,
     Path(program): Path<String>,
     Query(query): Query<PageQuery>,
 ) -> Response {
@@ -199,7 +270,11 @@ pub(super) async fn steps(
         after: query.after,
         limit: query.limit.unwrap_or(1_000),
     };
-    match app.store.steps(&program, &page).await {
+    if !is_client_name(&program) {
+        return ok(json!({"steps": []}));
+    }
+    let key = caller.principal.inside(&program);
+    match app.store.steps(&key, &page).await {
         Ok(rows) => ok(json!({"steps": rows.iter().map(step_json).collect::<Vec<_>>()})),
         Err(error) => store_failed(&error),
     }
@@ -208,6 +283,7 @@ pub(super) async fn steps(
 /// `GET /v1/programs/{program}/decisions`: why it was placed, paused, restored.
 pub(super) async fn decisions(
     State(app): State<App>,
+    caller: Caller,
     Path(program): Path<String>,
     Query(query): Query<PageQuery>,
 ) -> Response {
@@ -216,19 +292,38 @@ pub(super) async fn decisions(
         limit: query.limit.unwrap_or(1_000),
         ..SeqPage::default()
     };
-    match app.store.decisions(Some(&program), &page).await {
-        Ok(rows) => ok(json!({"decisions": rows.iter().map(decision_json).collect::<Vec<_>>()})),
+    if !is_client_name(&program) {
+        return ok(json!({"decisions": []}));
+    }
+    let principal = &caller.principal;
+    // What else could have been chosen may be programs of others.
+    let alone = principal.root || app.auth.has_one_tenant();
+    let shown = |row| {
+        let mut decision = decision_json(row);
+        if let Some(others) = decision.pointer_mut("/why/alternatives").filter(|_| !alone) {
+            *others = json!([]);
+        }
+        principal.tenant.tenant.cleaned(decision)
+    };
+    match app
+        .store
+        .decisions(Some(&principal.inside(&program)), &page)
+        .await
+    {
+        Ok(rows) => ok(json!({"decisions": rows.iter().map(shown).collect::<Vec<_>>()})),
         Err(error) => store_failed(&error),
     }
 }
 
-fn program_json(row: &ProgramRow) -> Value {
-    json!({
-        "program_id": row.program, "job": row.job, "status": row.status, "phase": row.phase,
+/// A program as its tenant sees it; `None` for another's.
+fn program_json(tenant: &Tenant, row: &ProgramRow) -> Option<Value> {
+    Some(json!({
+        "program_id": tenant.outside(&row.program)?, "job": tenant.outside(&row.job),
+        "status": row.status, "phase": row.phase,
         "worker": row.worker, "context_tokens": row.context_tokens, "steps": row.steps,
         "tokens_total": row.tokens_total, "created_at_us": row.created_at_us,
         "updated_at_us": row.updated_at_us, "ended": row.ended,
-    })
+    }))
 }
 
 fn step_json(row: &StepRow) -> Value {

@@ -1,8 +1,9 @@
 //! Workers: engines come and go while treadle runs. The shapes are those of
 //! SGLang's router, whose clients wait until they see the URLs they registered.
 
-use super::{object, ok, refuse, stopped};
+use super::{not_audited, object, ok, refuse, stopped};
 use crate::app::App;
+use crate::auth::{Caller, Change};
 use crate::engines::Declared;
 use axum::extract::{Path, Query, State};
 use axum::http::Uri;
@@ -94,6 +95,7 @@ fn with_load(app: &App, worker: WorkerId, mut entry: Value) -> Value {
 /// `POST /workers {url, worker_type?, bootstrap_port?, kind?, capacity_tokens?}`.
 pub(super) async fn add(
     State(app): State<App>,
+    caller: Caller,
     Query(query): Query<UrlQuery>,
     body: Bytes,
 ) -> Response {
@@ -125,7 +127,7 @@ pub(super) async fn add(
         Ok(declared) => declared,
         Err(response) => return response,
     };
-    register(&app, &url, declared).await
+    register(&app, &caller, &url, declared).await
 }
 
 fn declared(request: &serde_json::Map<String, Value>) -> Result<Declared, Response> {
@@ -152,7 +154,7 @@ fn declared(request: &serde_json::Map<String, Value>) -> Result<Declared, Respon
     })
 }
 
-async fn register(app: &App, url: &str, declared: Declared) -> Response {
+async fn register(app: &App, caller: &Caller, url: &str, declared: Declared) -> Response {
     let wanted: Box<str> = url.into();
     let known = app.driver.read(move |view| {
         let workers = &view.core.state().workers;
@@ -174,6 +176,21 @@ async fn register(app: &App, url: &str, declared: Declared) -> Response {
     };
     app.engines.register(worker, url, declared).await;
     let workers = entries(app).await.unwrap_or_default();
+    let id = worker.0.to_string();
+    let entry = workers.iter().find(|w| w["id"] == *id);
+    let change = Change {
+        action: if added {
+            "worker.added"
+        } else {
+            "worker.registered_again"
+        },
+        target: url,
+        before: Value::Null,
+        after: entry.cloned().unwrap_or_default(),
+    };
+    if app.auth.audit.record(caller, change).await.is_err() {
+        return not_audited();
+    }
     ok(json!({
         "status": "success",
         "added": added,
@@ -185,32 +202,38 @@ async fn register(app: &App, url: &str, declared: Declared) -> Response {
 }
 
 /// `DELETE /workers/{id or percent-encoded URL}`.
-pub(super) async fn remove(State(app): State<App>, Path(reference): Path<String>) -> Response {
-    take_out(&app, reference).await
+pub(super) async fn remove(
+    State(app): State<App>,
+    caller: Caller,
+    Path(reference): Path<String>,
+) -> Response {
+    take_out(&app, &caller, reference).await
 }
 
 /// `POST /remove_worker?url=`.
 pub(super) async fn remove_by_query(
     State(app): State<App>,
+    caller: Caller,
     Query(query): Query<UrlQuery>,
 ) -> Response {
     match query.url.or(query.worker_url) {
-        Some(url) => take_out(&app, url).await,
+        Some(url) => take_out(&app, &caller, url).await,
         None => refuse(ErrorCode::MissingField, "`url` is missing from the query"),
     }
 }
 
-async fn take_out(app: &App, reference: String) -> Response {
+async fn take_out(app: &App, caller: &Caller, reference: String) -> Response {
     let wanted = reference.clone();
     let found = app.driver.read(move |view| {
         let bare = wanted.trim_end_matches('/');
         let same = |w: &&Worker| {
             !w.leaving && (w.id.0.to_string() == wanted || w.url.trim_end_matches('/') == bare)
         };
-        view.core.state().workers.values().find(same).map(|w| w.id)
+        let worker = view.core.state().workers.values().find(same);
+        worker.map(|w| (w.id, w.url.to_string(), w.programs.len()))
     });
-    let worker = match found.await {
-        Ok(Some(worker)) => worker,
+    let (worker, url, programs) = match found.await {
+        Ok(Some(found)) => found,
         Ok(None) => {
             let message = format!("no worker `{reference}` is registered; GET /workers lists them");
             return refuse(ErrorCode::WorkerUnknown, message);
@@ -225,6 +248,15 @@ async fn take_out(app: &App, reference: String) -> Response {
         .is_err()
     {
         return stopped();
+    }
+    let change = Change {
+        action: "worker.removed",
+        target: &url,
+        before: json!({"id": worker.0.to_string(), "url": url, "programs": programs}),
+        after: Value::Null,
+    };
+    if app.auth.audit.record(caller, change).await.is_err() {
+        return not_audited();
     }
     let workers = entries(app).await.unwrap_or_default();
     ok(

@@ -1,8 +1,10 @@
 //! What the tests of the command line stand on: daemons with simulated engines,
 //! and the built binary.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,6 +18,9 @@ use treadle::config::Config;
 use treadle::daemon::Daemon;
 use treadle::engine_sim::{EngineSim, EngineSimHandle, EngineSimOptions};
 use treadle::gateway::Upstream;
+
+/// Tokens of admins of the daemons that tests have started, by their URLs.
+static TOKENS: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 
 /// For anything that a test waits for.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -38,6 +43,10 @@ impl Cluster {
         ];
         let config = Config::load(None, [], &sets).expect("a good configuration");
         let daemon = Daemon::start(&config).await.expect("the daemon starts");
+        let first = daemon.first_token.as_ref().expect("a new store");
+        let mut tokens = TOKENS.lock().expect("nobody panicked");
+        tokens.insert(daemon.url(), first.secret.clone());
+        drop(tokens);
         Self { daemon, engines }
     }
 
@@ -76,6 +85,9 @@ pub(crate) fn binary(url: &str, line: &str) -> Command {
         .env_clear()
         .env("TREADLE_URL", url)
         .kill_on_drop(true);
+    if let Some(token) = TOKENS.lock().expect("nobody panicked").get(url) {
+        command.env("TREADLE_TOKEN", token);
+    }
     command
 }
 

@@ -113,8 +113,9 @@ mod tests {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../wit");
         let mut files: Vec<_> = std::fs::read_dir(folder)
             .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .filter(|name| name.ends_with(".wit"))
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|ending| ending == "wit"))
+            .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
             .collect();
         files.sort();
         let mut embedded = SOURCES.map(|(name, _)| name.to_owned());

@@ -5,7 +5,8 @@ use sqlx::{QueryBuilder, Sqlite};
 
 use super::cells::Cells;
 use super::insert::{self, Table, Values};
-use crate::{DecisionRow, EventPage, EventRow, Order, PAGE_ROWS_MAX, SeqPage, StoreError};
+use super::names;
+use crate::{DecisionRow, EventPage, EventRow, Names, Order, PAGE_ROWS_MAX, SeqPage, StoreError};
 
 const EVENTS: Table = Table {
     name: "events",
@@ -103,9 +104,29 @@ pub(super) async fn events(
         QueryBuilder::new("SELECT seq, at_us, kind, job, program, body FROM events WHERE true");
     equal(&mut query, "program", page.program.as_deref());
     equal(&mut query, "kind", page.kind.as_deref());
+    visible(&mut query, page);
     stretch(&mut query, &page.range, "");
     let rows = query.build().fetch_all(pool).await?;
     rows.iter().map(read_event).collect()
+}
+
+/// Events of programs with some names, and those of no program.
+fn visible(query: &mut QueryBuilder<Sqlite>, page: &EventPage) {
+    if page.names == Names::Any && page.shared_kinds.is_none() {
+        return;
+    }
+    query.push(" AND ((program IS NOT NULL");
+    names::push(query, "program", &page.names);
+    query.push(") OR (program IS NULL");
+    if let Some(kinds) = page.shared_kinds {
+        query.push(" AND kind IN (");
+        let mut list = query.separated(", ");
+        for kind in kinds {
+            list.push_bind(*kind);
+        }
+        query.push(")");
+    }
+    query.push("))");
 }
 
 fn read_event(row: &SqliteRow) -> Result<EventRow, StoreError> {

@@ -3,15 +3,19 @@
 //! One connection writes and a few read. The file is in WAL mode, so that readers see the last
 //! committed state and wait for nobody, and every commit is synced to the disk.
 
+mod audit;
 mod bindings;
 mod cells;
 mod insert;
 mod journal;
+mod names;
 mod plugins;
 mod programs;
 mod retention;
 mod snapshots;
 mod steps;
+mod tenants;
+mod tokens;
 mod workers;
 
 use std::path::Path;
@@ -25,9 +29,10 @@ use sqlx::sqlite::{
 };
 
 use crate::{
-    Answer, BATCH_ROWS_MAX, Batch, BindingRow, DecisionRow, EventPage, EventRow, Location, Order,
-    PluginHead, PluginRow, ProgramPage, ProgramRow, Pruned, Retention, SeqPage, Snapshot, StepPage,
-    StepRow, Store, StoreError, WorkerRow,
+    Answer, AuditPage, AuditRow, BATCH_ROWS_MAX, Batch, BindingRow, DecisionRow, EventPage,
+    EventRow, Location, Order, PluginHead, PluginRow, PolicyStateRow, ProgramPage, ProgramRow,
+    Pruned, Retention, SeqPage, Snapshot, StepPage, StepRow, Store, StoreError, TenantRow,
+    TokenRow, WorkerRow,
 };
 
 /// Connections that read.
@@ -222,12 +227,74 @@ impl Store for SqliteStore {
         Box::pin(plugins::all(&self.readers))
     }
 
-    fn put_binding<'a>(&'a self, binding: &'a BindingRow) -> Answer<'a, ()> {
-        Box::pin(bindings::put(&self.writer, binding))
+    fn put_bindings<'a>(
+        &'a self,
+        job: &'a str,
+        world: &'a str,
+        roles: &'a [BindingRow],
+    ) -> Answer<'a, ()> {
+        Box::pin(bindings::put(&self.writer, job, world, roles))
     }
 
     fn bindings(&self) -> Answer<'_, Vec<BindingRow>> {
         Box::pin(bindings::all(&self.readers))
+    }
+
+    fn put_policy_state<'a>(&'a self, state: &'a PolicyStateRow) -> Answer<'a, ()> {
+        Box::pin(bindings::put_state(&self.writer, state))
+    }
+
+    fn policy_states(&self) -> Answer<'_, Vec<PolicyStateRow>> {
+        Box::pin(bindings::states(&self.readers))
+    }
+
+    fn put_tenant<'a>(&'a self, tenant: &'a TenantRow) -> Answer<'a, ()> {
+        Box::pin(tenants::put(&self.writer, tenant))
+    }
+
+    fn tenants(&self) -> Answer<'_, Vec<TenantRow>> {
+        Box::pin(tenants::all(&self.readers))
+    }
+
+    fn put_token<'a>(&'a self, token: &'a TokenRow) -> Answer<'a, ()> {
+        Box::pin(tokens::put(&self.writer, token))
+    }
+
+    fn tokens(&self) -> Answer<'_, Vec<TokenRow>> {
+        Box::pin(tokens::all(&self.readers))
+    }
+
+    fn touch_tokens<'a>(&'a self, uses: &'a [(String, u64)]) -> Answer<'a, ()> {
+        Box::pin(tokens::touch(&self.writer, uses))
+    }
+
+    fn prune_tokens(&self, ended_before_us: u64) -> Answer<'_, u64> {
+        Box::pin(tokens::prune(&self.writer, ended_before_us))
+    }
+
+    fn claim_plugin<'a>(
+        &'a self,
+        tenant: &'a str,
+        digest: &'a str,
+        at_us: u64,
+    ) -> Answer<'a, bool> {
+        Box::pin(tenants::claim_plugin(&self.writer, tenant, digest, at_us))
+    }
+
+    fn claimed_plugins<'a>(&'a self, tenant: &'a str) -> Answer<'a, Vec<String>> {
+        Box::pin(tenants::claimed_plugins(&self.readers, tenant))
+    }
+
+    fn add_audit<'a>(&'a self, rows: &'a [AuditRow]) -> Answer<'a, ()> {
+        Box::pin(audit::add(&self.writer, rows))
+    }
+
+    fn audit<'a>(&'a self, page: &'a AuditPage) -> Answer<'a, Vec<AuditRow>> {
+        Box::pin(audit::page(&self.readers, page))
+    }
+
+    fn prune_audit(&self, keep: u64) -> Answer<'_, u64> {
+        Box::pin(audit::prune(&self.writer, keep))
     }
 
     fn save_snapshot<'a>(&'a self, snapshot: &'a Snapshot) -> Answer<'a, ()> {

@@ -6,6 +6,7 @@ use sqlx::sqlite::{SqliteConnection, SqlitePool, SqliteRow};
 use super::TENANT;
 use super::cells::Cells;
 use super::insert::{self, Table, Values};
+use super::names;
 use crate::{PAGE_ROWS_MAX, ProgramPage, ProgramRow, StoreError};
 
 const PROGRAMS: Table = Table {
@@ -81,6 +82,7 @@ pub(super) async fn page(
         query.push(" AND status = ");
         query.push_bind(status.as_str());
     }
+    names::push(&mut query, "program", &page.names);
     if let Some(cursor) = &page.after {
         query.push(" AND (created_at_us, program) < (");
         query.push_bind(i64::try_from(cursor.created_at_us).unwrap_or(i64::MAX));

@@ -71,6 +71,7 @@ pub(crate) async fn events_are_found_by_program_kind_and_range(store: &dyn Store
         program: program.map(Into::into),
         kind: kind.map(Into::into),
         range,
+        ..EventPage::default()
     };
     let pages = [
         by(None, None, range(None, None, Order::OldestFirst, 7)),

@@ -1,5 +1,6 @@
 //! One suite for every implementation of `Store`, in each of its surroundings.
 
+mod access;
 mod durability;
 mod journal;
 mod projections;
@@ -33,6 +34,11 @@ macro_rules! on_every_store {
 }
 
 on_every_store!(
+    access:
+        tenants_and_tokens_replace_each_other,
+        plugins_belong_to_whoever_uploaded_them,
+        the_audit_log_is_read_newest_first_and_stays_as_it_is,
+        names_of_others_are_left_out;
     journal:
         the_journal_counts_from_one_without_gaps,
         a_refused_batch_leaves_nothing,
@@ -49,6 +55,7 @@ on_every_store!(
         steps_are_paged_by_number,
         plugins_never_change,
         bindings_replace_each_other,
+        what_a_policy_stored_goes_with_its_binding,
         pruning_takes_ended_programs_with_their_steps;
 );
 

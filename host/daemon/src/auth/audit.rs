@@ -1,0 +1,146 @@
+//! The audit log: every change by hand, who made it and what it was.
+//!
+//! One task writes what has gathered as one transaction, so a burst of changes costs few commits.
+
+use super::now_us;
+use super::principal::Caller;
+use serde_json::Value;
+use std::sync::{Arc, Mutex};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use treadle_store::{AuditRow, Store};
+
+/// Changes that may wait to be written; beyond it whoever makes one waits.
+const WAITING_MAX: usize = 4_096;
+/// Changes in one transaction.
+const BATCH_MAX: usize = 256;
+
+/// A change: what, to what, and how that was before and after.
+#[derive(Clone, Debug)]
+pub struct Change<'a> {
+    /// What was done: a noun and a verb in the past, such as `token.created`.
+    pub action: &'static str,
+    /// What it was done to, as the caller names it.
+    pub target: &'a str,
+    /// How that was before; null if it was not there.
+    pub before: Value,
+    /// How it is now; null if it is gone.
+    pub after: Value,
+}
+
+/// The change was made, but could not be written down.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the change was made, but the audit log could not be written; the log says why")]
+pub struct NotAudited;
+
+/// The audit log.
+pub struct Audit {
+    entries: Mutex<Option<mpsc::Sender<Entry>>>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Entry {
+    row: AuditRow,
+    written: Option<oneshot::Sender<()>>,
+}
+
+impl Audit {
+    /// Starts the writer.
+    pub(super) fn start(store: Arc<dyn Store>) -> Self {
+        let (entries, received) = mpsc::channel(WAITING_MAX);
+        Self {
+            entries: Mutex::new(Some(entries)),
+            writer: Mutex::new(Some(tokio::spawn(write(store, received)))),
+        }
+    }
+
+    /// Writes a change down in the caller's tenant and waits until it is on disk.
+    ///
+    /// # Errors
+    /// [`NotAudited`] if it did not get there.
+    pub async fn record(&self, caller: &Caller, change: Change<'_>) -> Result<(), NotAudited> {
+        let (written, done) = oneshot::channel();
+        let row = row(caller, &change);
+        self.send(row, Some(written)).await?;
+        done.await.map_err(|_| NotAudited)
+    }
+
+    /// Writes a change down soon. For changes that the journal has too.
+    pub async fn note(&self, caller: &Caller, change: Change<'_>) {
+        if self.send(row(caller, &change), None).await.is_err() {
+            tracing::error!("a change was made after the audit log was closed");
+        }
+    }
+
+    /// Writes down what the daemon changed by itself, for the default tenant.
+    pub async fn note_own(&self, action: &'static str, target: &str, before: Value, after: Value) {
+        let row = AuditRow {
+            id: 0,
+            at_us: now_us(),
+            tenant: super::tenant::DEFAULT_TENANT.to_owned(),
+            who: "treadle".to_owned(),
+            action: action.to_owned(),
+            target: target.to_owned(),
+            before: before.to_string(),
+            after: after.to_string(),
+            request_id: String::new(),
+            address: None,
+        };
+        if self.send(row, None).await.is_err() {
+            tracing::error!("a change was made after the audit log was closed");
+        }
+    }
+
+    async fn send(
+        &self,
+        row: AuditRow,
+        written: Option<oneshot::Sender<()>>,
+    ) -> Result<(), NotAudited> {
+        let entries = self.entries.lock().ok().and_then(|held| held.clone());
+        let entries = entries.ok_or(NotAudited)?;
+        let sent = entries.send(Entry { row, written }).await;
+        sent.map_err(|_| NotAudited)
+    }
+
+    /// Writes what is left and takes nothing more.
+    pub async fn close(&self) {
+        drop(self.entries.lock().ok().and_then(|mut held| held.take()));
+        let writer = self.writer.lock().ok().and_then(|mut held| held.take());
+        if let Some(writer) = writer {
+            let _ = writer.await;
+        }
+    }
+}
+
+fn row(caller: &Caller, change: &Change<'_>) -> AuditRow {
+    AuditRow {
+        id: 0,
+        at_us: now_us(),
+        tenant: caller.principal.tenant.tenant.name().to_owned(),
+        who: caller.principal.who.to_string(),
+        action: change.action.to_owned(),
+        target: change.target.to_owned(),
+        before: change.before.to_string(),
+        after: change.after.to_string(),
+        request_id: caller.request_id.clone(),
+        address: caller.address.map(|address| address.to_string()),
+    }
+}
+
+async fn write(store: Arc<dyn Store>, mut received: mpsc::Receiver<Entry>) {
+    let mut entries = Vec::with_capacity(BATCH_MAX);
+    while received.recv_many(&mut entries, BATCH_MAX).await > 0 {
+        let (rows, waiting): (Vec<_>, Vec<_>) = entries
+            .drain(..)
+            .map(|entry| (entry.row, entry.written))
+            .unzip();
+        if let Err(error) = store.add_audit(&rows).await {
+            // Whoever waits learns by the dropped channel.
+            tracing::error!(%error, changes = rows.len(), "the audit log could not be written");
+            continue;
+        }
+        for written in waiting.into_iter().flatten() {
+            let _ = written.send(());
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! What a token may do, as one of four words.
+
+use serde::{Deserialize, Serialize};
+
+/// What a token may do; each word includes the ones before it.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// Look at everything of its tenant.
+    Viewer,
+    /// Run programs.
+    Job,
+    /// Change engines, plugins and bindings.
+    Operator,
+    /// Make tokens, change the tenant's settings, read the audit log.
+    Admin,
+}
+
+impl Scope {
+    /// All of them, rising.
+    pub const ALL: [Self; 4] = [Self::Viewer, Self::Job, Self::Operator, Self::Admin];
+
+    /// The word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::Job => "job",
+            Self::Operator => "operator",
+            Self::Admin => "admin",
+        }
+    }
+
+    /// The scope of a word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|scope| scope.as_str() == word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scopes_rise_and_keep_their_words() {
+        assert!(Scope::ALL.is_sorted());
+        for scope in Scope::ALL {
+            assert_eq!(Scope::from_word(scope.as_str()), Some(scope));
+        }
+        assert_eq!(Scope::from_word("root"), None);
+    }
+}

@@ -1,0 +1,68 @@
+//! Secrets of tokens: made here, shown once, and known by their hashes from then on.
+//!
+//! A secret is looked up by its SHA-256, so how long a look-up takes says nothing about the secrets
+//! that there are.
+
+use ring::digest::{SHA256, digest};
+use ring::rand::{SecureRandom, SystemRandom};
+use std::fmt::Write;
+
+/// What every secret begins with.
+pub const SECRET_START: &str = "tr_";
+/// Random bytes in a secret.
+const SECRET_BYTES: usize = 32;
+/// Random bytes in the id of a token.
+const ID_BYTES: usize = 8;
+
+/// The operating system gives no random numbers.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the operating system gives no random numbers; no token can be made")]
+pub struct NoRandomness;
+
+/// SHA-256 of a secret.
+pub type Hash = [u8; 32];
+
+/// A new secret: `tr_` and 64 hexadecimal digits.
+pub fn new_secret() -> Result<String, NoRandomness> {
+    Ok(format!("{SECRET_START}{}", random_hex::<SECRET_BYTES>()?))
+}
+
+/// A new id of a token.
+pub fn new_id() -> Result<String, NoRandomness> {
+    random_hex::<ID_BYTES>()
+}
+
+fn random_hex<const N: usize>() -> Result<String, NoRandomness> {
+    let mut bytes = [0; N];
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| NoRandomness)?;
+    let mut text = String::with_capacity(2 * N);
+    for byte in bytes {
+        // Writing to a string can't fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    Ok(text)
+}
+
+/// The hash of a secret.
+pub fn hash(secret: &str) -> Hash {
+    let mut hash = [0; 32];
+    hash.copy_from_slice(digest(&SHA256, secret.as_bytes()).as_ref());
+    hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_differ_and_have_their_form() {
+        let (one, two) = (new_secret().unwrap(), new_secret().unwrap());
+        assert_ne!(one, two);
+        assert_eq!(one.len(), 67);
+        assert!(one.starts_with("tr_"));
+        assert_ne!(hash(&one), hash(&two));
+        assert_eq!(hash("abc")[..4], [0xba, 0x78, 0x16, 0xbf]);
+    }
+}

@@ -1,0 +1,145 @@
+//! Tenants, and how their names keep out of each other's way.
+//!
+//! The core knows programs and jobs by name and knows no tenants. So what a tenant's client calls
+//! `p` is `MARK acme MARK p` from the gateway's edge inwards, and `p` again on the way out. Names of
+//! the default tenant have no mark and are the same on both sides; no client may send the mark, so
+//! no name of one tenant is ever a name of another.
+
+use serde_json::Value;
+use std::borrow::Cow;
+use treadle_store::Names;
+
+/// Stands before and behind the tenant in names inside the daemon; clients may not send it.
+pub const MARK: char = '\u{1f}';
+/// The tenant that is always there.
+pub const DEFAULT_TENANT: &str = "default";
+/// Longest name of a tenant, in bytes.
+const NAME_BYTES_MAX: usize = 63;
+
+/// A tenant's name, and what its names begin with inside the daemon.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Tenant {
+    name: Box<str>,
+    prefix: Box<str>,
+}
+
+impl Tenant {
+    /// The tenant of this name.
+    pub fn new(name: &str) -> Self {
+        let prefix = if name == DEFAULT_TENANT {
+            String::new()
+        } else {
+            format!("{MARK}{name}{MARK}")
+        };
+        Self {
+            name: name.into(),
+            prefix: prefix.into(),
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether a tenant can have this name: lower-case letters, digits and dashes.
+    pub fn is_name(name: &str) -> bool {
+        let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        let bytes = name.as_bytes();
+        bytes.first().is_some_and(|first| is_plain(*first))
+            && bytes.len() <= NAME_BYTES_MAX
+            && bytes.iter().all(|byte| is_plain(*byte) || *byte == b'-')
+    }
+
+    /// What its names begin with inside the daemon; nothing for the default tenant.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// A client's name for a program or a job as the core knows it.
+    pub fn inside<'n>(&self, name: &'n str) -> Cow<'n, str> {
+        if self.prefix.is_empty() {
+            Cow::Borrowed(name)
+        } else {
+            Cow::Owned(format!("{}{name}", self.prefix))
+        }
+    }
+
+    /// A name that the core knows as the client knows it; `None` if it is another tenant's.
+    pub fn outside<'n>(&self, inside: &'n str) -> Option<&'n str> {
+        if self.prefix.is_empty() {
+            (!inside.starts_with(MARK)).then_some(inside)
+        } else {
+            inside.strip_prefix(&*self.prefix)
+        }
+    }
+
+    /// Which names of the store are its own.
+    pub fn names(&self) -> Names {
+        if self.prefix.is_empty() {
+            Names::Without(MARK.to_string())
+        } else {
+            Names::With(self.prefix.to_string())
+        }
+    }
+
+    /// Takes its prefix off every name in some JSON.
+    pub fn cleaned(&self, value: Value) -> Value {
+        match value {
+            Value::String(text) => {
+                Value::String(self.outside(&text).map_or(text.clone(), str::to_owned))
+            }
+            Value::Array(list) => list.into_iter().map(|item| self.cleaned(item)).collect(),
+            Value::Object(map) => Value::Object(
+                map.into_iter()
+                    .map(|(key, item)| (key, self.cleaned(item)))
+                    .collect(),
+            ),
+            other => other,
+        }
+    }
+}
+
+/// Whether a client may use this text as a name.
+pub fn is_client_name(name: &str) -> bool {
+    !name.contains(MARK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn names_come_back_and_those_of_others_do_not() {
+        let names = ["default", "a", "a-b"].map(Tenant::new);
+        for tenant in &names {
+            let inside = tenant.inside("task/7 ü");
+            assert_eq!(tenant.outside(&inside), Some("task/7 ü"));
+            for other in names.iter().filter(|other| *other != tenant) {
+                assert_eq!(other.outside(&inside), None, "{inside:?}");
+            }
+        }
+        assert_eq!(names[0].inside("p"), "p");
+        assert!(!is_client_name(&names[1].inside("p")));
+    }
+
+    #[test]
+    fn names_of_tenants_are_plain() {
+        for good in ["a", "acme", "team-7", "0"] {
+            assert!(Tenant::is_name(good), "{good}");
+        }
+        for bad in ["", "-a", "A", "a_b", "a/b", "*", "ü", &"a".repeat(64)] {
+            assert!(!Tenant::is_name(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn json_is_cleaned_to_its_leaves() {
+        let tenant = Tenant::new("acme");
+        let inside = tenant.inside("p").into_owned();
+        let event = json!({"program": inside, "list": [{"key": inside}, 5, "free"]});
+        let expected = json!({"program": "p", "list": [{"key": "p"}, 5, "free"]});
+        assert_eq!(tenant.cleaned(event), expected);
+    }
+}

@@ -1,0 +1,70 @@
+//! `treadle audit`: who changed what.
+
+use clap::Args;
+
+use super::client::{Remote, escaped};
+use super::error::CliError;
+use super::output::{Column, say, say_json, say_table};
+
+const CHANGES: &[Column] = &[
+    ("ID", "/id"),
+    ("TIME (UTC)", "/at_us"),
+    ("TENANT", "/tenant"),
+    ("WHO", "/who"),
+    ("ACTION", "/action"),
+    ("TARGET", "/target"),
+    ("BEFORE", "/before"),
+    ("AFTER", "/after"),
+    ("ADDRESS", "/address"),
+];
+
+/// Arguments of `treadle audit`.
+#[derive(Args, Clone, Debug)]
+pub(super) struct AuditArgs {
+    #[command(flatten)]
+    remote: Remote,
+    /// Only this action, such as token.created.
+    #[arg(long)]
+    action: Option<String>,
+    /// Only changes to this.
+    #[arg(long)]
+    target: Option<String>,
+    /// Only changes by this one, written as the log has it.
+    #[arg(long)]
+    who: Option<String>,
+    /// Only changes older than the one with this id.
+    #[arg(long, value_name = "ID")]
+    before: Option<u64>,
+    /// Changes at most.
+    #[arg(short = 'n', long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    limit: u32,
+}
+
+impl AuditArgs {
+    /// Asks the daemon and shows what it says.
+    pub(super) async fn run(self) -> Result<(), CliError> {
+        let texts = [
+            ("action", self.action),
+            ("target", self.target),
+            ("who", self.who),
+            ("before", self.before.map(|id| id.to_string())),
+        ];
+        let given = texts
+            .into_iter()
+            .filter_map(|(name, text)| Some((name, text?)));
+        let filters: String = given
+            .flat_map(|(name, text)| ["&", name, "=", &escaped(&text)].map(str::to_owned))
+            .collect();
+        let path = format!("/v1/audit?limit={}{filters}", self.limit);
+        let answer = self.remote.client().get(&path).await?;
+        if self.remote.json {
+            return say_json(&answer);
+        }
+        let rows = answer["changes"].as_array().map_or(&[][..], Vec::as_slice);
+        say_table(CHANGES, rows, "nothing was changed by hand")?;
+        if let Some(next) = answer["next"].as_u64() {
+            say(&format!("older ones: --before {next}"))?;
+        }
+        Ok(())
+    }
+}

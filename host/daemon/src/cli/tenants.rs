@@ -1,0 +1,99 @@
+//! `treadle tenants`: who shares the daemon, and what each may use.
+
+use clap::{Args, Subcommand};
+use http::Method;
+use serde_json::{Map, Value, json};
+
+use super::client::{Remote, escaped};
+use super::error::CliError;
+use super::output::{Column, say, say_json, say_table};
+
+const TENANTS: &[Column] = &[
+    ("TENANT", "/tenant"),
+    ("CREATED (UTC)", "/created_at_us"),
+    ("PLUGINS", "/limits/plugins"),
+    ("PLUGIN BYTES", "/limits/plugin_bytes"),
+    ("BODY BYTES", "/limits/body_bytes"),
+    ("REQUESTS/S", "/limits/requests_per_s"),
+    ("LIVE PROGRAMS", "/limits/live_programs"),
+    ("UNSIGNED PLUGINS", "/limits/unsigned_plugins"),
+];
+
+/// Arguments of `treadle tenants`.
+#[derive(Args, Clone, Debug)]
+pub(super) struct TenantsArgs {
+    #[command(flatten)]
+    remote: Remote,
+    #[command(subcommand)]
+    command: Option<TenantsCommand>,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum TenantsCommand {
+    /// List the tenants.
+    List,
+    /// Make a tenant.
+    Create(TenantArgs),
+    /// Change what a tenant may use.
+    Set(TenantArgs),
+}
+
+#[derive(Args, Clone, Debug)]
+struct TenantArgs {
+    /// The tenant.
+    name: String,
+    /// A limit, `none` for no limit: plugins, plugin_bytes, body_bytes, requests_per_s,
+    /// live_programs, unsigned_plugins; can be given several times.
+    #[arg(long = "limit", value_parser = limit, value_name = "LIMIT=VALUE")]
+    limits: Vec<(String, Value)>,
+}
+
+/// `limit=value` with the value as JSON.
+fn limit(text: &str) -> Result<(String, Value), String> {
+    let (name, value) = text.split_once('=').ok_or("write it as limit=value")?;
+    let value = match value.trim() {
+        "none" => Value::Null,
+        text => serde_json::from_str(text)
+            .map_err(|_| "the value is a number, true, false or none".to_owned())?,
+    };
+    Ok((name.trim().to_owned(), value))
+}
+
+impl TenantsArgs {
+    /// Asks the daemon and shows what it says.
+    pub(super) async fn run(self) -> Result<(), CliError> {
+        let (client, json) = (self.remote.client(), self.remote.json);
+        let (answer, told) = match self.command.unwrap_or(TenantsCommand::List) {
+            TenantsCommand::List => (client.get("/v1/tenants").await?, None),
+            TenantsCommand::Create(tenant) => {
+                let told = format!(
+                    "made {0}; a token for it: treadle tokens create NAME --scope job --tenant {0}",
+                    tenant.name
+                );
+                let body = json!({"tenant": tenant.name, "limits": tenant.limits()});
+                let answer = client.command(Method::POST, "/v1/tenants", &body).await?;
+                (answer, Some(told))
+            }
+            TenantsCommand::Set(tenant) => {
+                let path = format!("/v1/tenants/{}", escaped(&tenant.name));
+                let body = json!({"limits": tenant.limits()});
+                let answer = client.command(Method::PUT, &path, &body).await?;
+                (answer, Some(format!("changed {}", tenant.name)))
+            }
+        };
+        match told {
+            _ if json => say_json(&answer),
+            Some(told) => say(&told),
+            None => {
+                let rows = answer["tenants"].as_array().map_or(&[][..], Vec::as_slice);
+                say_table(TENANTS, rows, "there is no tenant")
+            }
+        }
+    }
+}
+
+impl TenantArgs {
+    fn limits(&self) -> Map<String, Value> {
+        self.limits.iter().cloned().collect()
+    }
+}

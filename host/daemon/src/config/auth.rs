@@ -1,0 +1,88 @@
+//! `[auth]` and `[oidc]`: who may do what.
+
+use serde::{Deserialize, Serialize};
+
+use super::section::{Form, Setting, section};
+use super::{ConfigError, conflict};
+
+/// What callers without a token may do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AnonymousScope {
+    /// `operator` on a loopback address, `none` elsewhere.
+    #[default]
+    Auto,
+    /// Nothing.
+    None,
+    /// Look.
+    Viewer,
+    /// Run programs too.
+    Job,
+    /// Change engines too.
+    Operator,
+    /// Everything.
+    Admin,
+}
+
+impl AnonymousScope {
+    const WORDS: &'static [&'static str] = &["auto", "none", "viewer", "job", "operator", "admin"];
+}
+
+impl Setting for AnonymousScope {
+    const FORM: Form = Form::Word(Self::WORDS);
+}
+
+section! {
+    /// Who may do what; `docs/security.md` has the whole of it.
+    AuthConfig in "auth" {
+        /// What callers without a token may do, in the tenant `default`: `viewer` look, `job` run programs, `operator` change engines, `admin` everything. Plugins, bindings, tokens, tenants and the audit log take a token unless it is `admin`. `auto` is `operator` while `server.listen` is a loopback address, and `none` otherwise.
+        anonymous_scope: AnonymousScope = AnonymousScope::Auto, "";
+        /// How long the secret before a rotation stays good.
+        rotation_grace_s: u64 = 3600, "seconds", 0 ..= 2_592_000;
+        /// Newest changes that stay in the audit log.
+        audit_rows_max: u64 = 1_000_000, "changes", 1000 ..= 1_000_000_000;
+    }
+}
+
+section! {
+    /// The identity provider whose JSON Web Tokens are taken beside treadle's own.
+    OidcConfig in "oidc" {
+        /// What tokens must name as their issuer (`iss`); none are taken while it is empty.
+        issuer: String = String::new(), "";
+        /// What tokens must name among their audience (`aud`).
+        audience: String = "treadle".to_owned(), "";
+        /// Where the provider's keys are (JWKS): a file, or an address with `http://`. For an address with `https://`, have something fetch it into a file.
+        jwks: String = String::new(), "";
+        /// Least time between two readings of the keys; they are read when a token names a key that is not known.
+        jwks_pause_s: u64 = 10, "seconds", 0 ..= 86_400;
+        /// Claim that names the tenant; `*` with the scope `admin` is the whole daemon.
+        tenant_claim: String = "treadle_tenant".to_owned(), "";
+        /// Claim that names the scope, in a text or a list, with or without `treadle:` before it.
+        scope_claim: String = "treadle_scope".to_owned(), "";
+        /// Claim that names the caller in the audit log.
+        name_claim: String = "sub".to_owned(), "";
+    }
+}
+
+impl OidcConfig {
+    /// What no single value tells.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        if self.issuer.is_empty() {
+            return Ok(());
+        }
+        if self.audience.is_empty() {
+            let problem = "is empty, so tokens for others would be taken".to_owned();
+            return Err(conflict(
+                "oidc.audience",
+                problem,
+                "name who tokens are for",
+            ));
+        }
+        if self.jwks.is_empty() || self.jwks.starts_with("https://") {
+            let problem = format!("is `{}`, from which no keys can be read", self.jwks);
+            let remedy = "name a file, or an address with http://";
+            return Err(conflict("oidc.jwks", problem, remedy));
+        }
+        Ok(())
+    }
+}

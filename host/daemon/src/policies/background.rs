@@ -1,0 +1,65 @@
+//! The desk of the worlds that scheduling does not wait for: prediction,
+//! allocation, reward.
+
+use super::lock;
+use crate::driver::{Change, ChangeError, Changed, KeptState, PolicyDesk, Scope};
+use std::sync::Mutex;
+use std::time::Instant;
+use treadle_model::{PolicyRef, World};
+use treadle_policy_runtime::{PolicyFault, PolicyInstance};
+
+/// A desk that is shared among requests; one question is answered at a time.
+pub(super) struct BackgroundDesk {
+    desk: Mutex<PolicyDesk>,
+    /// The desk's clock counts from here.
+    began: Instant,
+}
+
+impl BackgroundDesk {
+    pub(super) fn new(desk: PolicyDesk) -> Self {
+        Self {
+            desk: Mutex::new(desk),
+            began: Instant::now(),
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+
+    pub(super) fn change(
+        &self,
+        world: World,
+        scope: &Scope,
+        change: Change,
+    ) -> Result<Changed, ChangeError> {
+        let now_ms = self.now_ms();
+        lock(&self.desk).change(world, scope, change, now_ms)
+    }
+
+    pub(super) fn read<T>(&self, read: impl FnOnce(&PolicyDesk) -> T) -> T {
+        read(&lock(&self.desk))
+    }
+
+    pub(super) fn set_up(&self, set: impl FnOnce(&mut PolicyDesk)) {
+        set(&mut lock(&self.desk));
+    }
+
+    pub(super) fn states(&self) -> Vec<KeptState> {
+        let now_ms = self.now_ms();
+        lock(&self.desk).states(now_ms)
+    }
+
+    /// Asks the policy that is bound for a job. Nothing if the built-in default
+    /// has to answer.
+    pub(super) fn ask<T>(
+        &self,
+        world: World,
+        job: &str,
+        rows: usize,
+        ask: impl FnOnce(&mut PolicyInstance, u64) -> Result<T, PolicyFault>,
+    ) -> Option<(PolicyRef, T)> {
+        let now_ms = self.now_ms();
+        lock(&self.desk).ask_bound(world, job, rows, now_ms, |instance| ask(instance, now_ms))
+    }
+}
