@@ -1,5 +1,6 @@
 //! The shelf of policies: uploads, and which of them is bound.
 
+use crate::auth::directory::WHOLE_DAEMON;
 use crate::driver::{BoundPolicy, DriverHandle};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -77,6 +78,10 @@ impl PolicyShelf {
     /// Binds what was bound before the restart, or the reference plugin.
     pub async fn restore(&self) -> Result<PolicyRef, ShelfError> {
         let reference = self.push(DEFAULT_EVICTION.to_vec()).await?.0;
+        // What the daemon brings along is everybody's.
+        self.store
+            .claim_plugin(WHOLE_DAEMON, &reference.digest, unix_us())
+            .await?;
         let bound = self.store.bindings().await?;
         let eviction = bound
             .into_iter()
