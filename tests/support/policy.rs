@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 /// A policy by hand, in WebAssembly's text form; the runtime's own tests are written with it.
 const BY_HAND: &str = include_str!("../../host/policy-runtime/tests/runtime/policy.wat");
-/// How both of its orders answer.
+/// How each of its orders answers.
 const ORDER: &str = "(param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)\n";
 
 /// The repository's root.
@@ -12,11 +12,16 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The built example.
-pub fn lru_eviction() -> Vec<u8> {
-    let path = root().join("target/guests/lru_eviction.wasm");
+/// A built plugin from `plugins/`.
+pub fn guest(name: &str) -> Vec<u8> {
+    let path = root().join(format!("target/guests/{}.wasm", name.replace('-', "_")));
     std::fs::read(&path)
         .unwrap_or_else(|error| panic!("{}: {error}; run `make guests`", path.display()))
+}
+
+/// The built example.
+pub fn lru_eviction() -> Vec<u8> {
+    guest("lru-eviction")
 }
 
 /// A policy that runs `instructions` in each call of an order, but not in the trial run of its
@@ -25,7 +30,7 @@ pub fn failing(instructions: &str) -> Vec<u8> {
     let fault = format!(
         "{ORDER}    (if (i64.gt_u (call $now_ms) (i64.const 1000000)) (then {instructions}))\n"
     );
-    assert_eq!(BY_HAND.matches(ORDER).count(), 2, "the fixture has changed");
+    assert_eq!(BY_HAND.matches(ORDER).count(), 3, "the fixture has changed");
     let text = BY_HAND.replace(ORDER, &fault);
     let mut module = wat::parse_str(text).expect("the fixture is valid");
     // What world it is for is told by a section that bindings add to every guest.

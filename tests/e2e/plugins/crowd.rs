@@ -10,37 +10,49 @@ use serde_json::{Value, json};
 use treadle_tests::support::client::{Answer, Client};
 use treadle_tests::support::stand::{COMPLETIONS, MODEL, Stand};
 
-async fn upload(client: &Client, path: &str, bytes: Vec<u8>) -> Answer {
+pub(super) async fn upload(client: &Client, path: &str, bytes: Vec<u8>) -> Answer {
     let headers = [("content-type", "application/wasm")];
     client.send(Method::POST, path, &headers, bytes).await
 }
 
-async fn bind(client: &Client, policy: &str) -> Value {
-    let body = json!({"world": "eviction", "policy": policy}).to_string();
-    client
-        .send(Method::PUT, "/v1/bindings", &[], body)
+pub(super) async fn bind(client: &Client, policy: &str) -> Value {
+    put_binding(client, &json!({"world": "eviction", "policy": policy}))
         .await
         .ok()
 }
 
+/// Changes a binding.
+pub(super) async fn put_binding(client: &Client, binding: &Value) -> Answer {
+    client
+        .send(Method::PUT, "/v1/bindings", &[], binding.to_string())
+        .await
+}
+
+/// The binding of a world that holds for everyone.
+pub(super) fn everyones<'b>(bindings: &'b Value, world: &str) -> &'b Value {
+    let all = bindings["bindings"].as_array().expect("a list");
+    let is_it = |b: &&Value| b["world"] == world && b["job"] == "*";
+    all.iter().find(is_it).expect("each world has one")
+}
+
 /// Turns that last a tenth of a second, so that all programs get theirs.
-fn hurried(config: &mut treadle::config::Config) {
+pub(super) fn hurried(config: &mut treadle::config::Config) {
     config.scheduler.time_scale = 10.0;
     config.scheduler.deferral_s_max = 1;
     config.scheduler.quantum_s = 0;
 }
 
 /// Programs that crowd the engines until told to stop; each gives its steps.
-fn crowd(
+pub(super) fn crowd(
     stand: &Stand,
     programs: u32,
-    stop: &std::sync::Arc<std::sync::atomic::AtomicBool>,
+    stop: &Arc<AtomicBool>,
 ) -> Vec<tokio::task::JoinHandle<u64>> {
     let one = |program: u32| {
         let (client, stop) = (stand.client.clone(), stop.clone());
         tokio::spawn(async move {
             let mut steps = 0;
-            while !stop.load(std::sync::atomic::Ordering::Relaxed) || steps == 0 {
+            while !stop.load(Ordering::Relaxed) || steps == 0 {
                 let tokens: Vec<u32> = (0..600 + steps as u32 % 20 * 20)
                     .map(|t| t + (program << 16))
                     .collect();
@@ -58,15 +70,16 @@ fn crowd(
     (0..programs).map(one).collect()
 }
 
-async fn stop(crowd: Vec<tokio::task::JoinHandle<u64>>, stop: &std::sync::atomic::AtomicBool) {
-    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+pub(super) async fn stop(crowd: Vec<tokio::task::JoinHandle<u64>>, stop: &AtomicBool) {
+    stop.store(true, Ordering::Relaxed);
     for program in crowd {
         assert!(program.await.expect("no request fails") > 0);
     }
 }
 
-async fn deciding_policies(client: &Client, programs: u32) -> BTreeSet<String> {
-    let mut policies = BTreeSet::new();
+/// The versions that decided about each program.
+pub(super) async fn deciders(client: &Client, programs: u32) -> Vec<BTreeSet<String>> {
+    let mut all = Vec::new();
     for program in 0..programs {
         let path = format!("/v1/programs/p{program}/decisions");
         let page = client.get(&path).await.ok();
@@ -74,8 +87,12 @@ async fn deciding_policies(client: &Client, programs: u32) -> BTreeSet<String> {
         let names = decisions
             .iter()
             .filter_map(|d| Some(d["policy"].as_str()?.to_owned()));
-        policies.extend(names);
+        all.push(names.collect());
     }
-    policies
+    all
 }
 
+/// All versions that decided about any of the programs.
+pub(super) async fn deciding_policies(client: &Client, programs: u32) -> BTreeSet<String> {
+    deciders(client, programs).await.into_iter().flatten().collect()
+}

@@ -1,15 +1,13 @@
 //! Policies are uploaded, checked, bound and swapped while programs run; bad ones are refused or
 //! stand aside.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
-
 use http::Method;
 use serde_json::{Value, json};
-use treadle_tests::support::client::{Answer, Client};
 use treadle_tests::support::metrics::Metrics;
 use treadle_tests::support::policy::{failing, lru_eviction};
-use treadle_tests::support::stand::{COMPLETIONS, MODEL, Stand};
+use treadle_tests::support::stand::Stand;
+
+use super::crowd::{bind, crowd, deciding_policies, everyones, hurried, stop, upload};
 
 fn multipart(bytes: &[u8]) -> Vec<u8> {
     let head = "--edge\r\ncontent-disposition: form-data; name=\"note\"\r\n\r\nhello\r\n--edge\r\n\

@@ -9,7 +9,7 @@ use crate::driver::{
     BindingView, BoundPolicy, Change, Changed, EVERYONE, Notice, NoticeKind, Role, Scope,
 };
 use treadle_model::{PolicyRef, World};
-use treadle_policy_runtime::{BindingState, InstanceOptions};
+use treadle_policy_runtime::{BindingState, InstanceOptions, LoadError};
 use treadle_store::{PluginHead, PolicyStateRow};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -225,8 +225,15 @@ impl PolicyShelf {
             log_sink: Some(self.logs.sink(&row.head)),
         };
         let (engine, component) = (self.engine.clone(), row.component);
-        let loaded = tokio::task::spawn_blocking(move || engine.load(&component, &options)).await;
-        let instance = loaded.map_err(|_| ShelfError::EndedEarly("loading the policy"))??;
+        let known = self.modules.get(&held.digest);
+        let loaded = tokio::task::spawn_blocking(move || {
+            let module = known.map_or_else(|| engine.compile(&component), Ok)?;
+            let instance = module.instance(&options)?;
+            Ok::<_, LoadError>((module, instance))
+        });
+        let loaded = loaded.await;
+        let (module, instance) = loaded.map_err(|_| ShelfError::EndedEarly("loading the policy"))??;
+        self.modules.keep(&held.digest, module);
         Ok(Some(BoundPolicy {
             policy: policy_ref(&row.head),
             instance,

@@ -13,6 +13,7 @@ pub(crate) mod calls;
 mod engine;
 mod error;
 mod logs;
+mod modules;
 mod native;
 mod roles;
 mod totals;
@@ -29,6 +30,7 @@ pub use upload::{Signing, Upload};
 
 use crate::driver::{DeskLimits, DriverHandle, Notice, PolicyDesk};
 use background::BackgroundDesk;
+use modules::Modules;
 use roles::RoleBook;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -57,6 +59,7 @@ pub struct PolicyShelf {
     background: BackgroundDesk,
     signing: Signing,
     logs: LogBook,
+    modules: Modules,
     /// Bindings as they are stored. Held while one is changed, so that changes
     /// happen one after another.
     roles: tokio::sync::Mutex<RoleBook>,
@@ -80,6 +83,7 @@ impl PolicyShelf {
             background: BackgroundDesk::new(PolicyDesk::new(limits), native),
             signing,
             logs: LogBook::default(),
+            modules: Modules::default(),
             roles: tokio::sync::Mutex::default(),
         })
     }

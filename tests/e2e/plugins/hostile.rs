@@ -1,0 +1,93 @@
+//! Hostile policies, bound while programs work: the gateway goes on serving.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use treadle_tests::support::client::Client;
+use treadle_tests::support::hostile::{ARMED_ALWAYS, Outcome, POLICIES, build};
+use treadle_tests::support::policy::root;
+use treadle_tests::support::stand::Stand;
+
+use super::crowd::{crowd, everyones, hurried, put_binding, stop, upload};
+
+/// What the daemon may grow by through all of it.
+const GROWTH_BYTES_MAX: u64 = 512 << 20;
+
+fn resident_bytes() -> u64 {
+    treadle::metrics::resident_bytes().expect("the system tells")
+}
+
+/// How long the slowest of a hundred looks at the daemon's health takes.
+async fn health_p99_ms(client: &Client) -> f64 {
+    let mut times = Vec::new();
+    for _ in 0..100 {
+        let started = Instant::now();
+        client.get("/health").await.ok();
+        times.push(started.elapsed());
+    }
+    times.sort();
+    times[98].as_secs_f64() * 1e3
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_gateway_serves_through_the_whole_corpus() {
+    let stand = Stand::tuned(2, 8_192, |config| {
+        hurried(config);
+        config.plugins.backoff_ms = 10;
+        config.plugins.backoff_ms_max = 20;
+        // A compilation that takes minutes is for a child, and is cut short.
+        config.plugins.compiler = root()
+            .join("target/debug/treadle")
+            .to_string_lossy()
+            .into_owned();
+        config.plugins.compile_wall_s_max = 4;
+    })
+    .await;
+    let client = &stand.client;
+    let end = Arc::default();
+    let crowd = crowd(&stand, 30, &end);
+    let before = resident_bytes();
+    let quiet_ms = health_p99_ms(client).await;
+    let (mut refused, mut bound) = (0, 0);
+    let mut slowest_ms = 0.0_f64;
+    for policy in POLICIES {
+        let answer = upload(client, "/v1/plugins", build(policy.name)).await;
+        if let Outcome::Refused(_) = policy.comes_of_it {
+            answer.refused(400, "plugin_invalid");
+            let refusal = &answer.json()["error"]["refusal"];
+            assert!(refusal["remedy"].is_string(), "{}: {refusal}", policy.name);
+            refused += 1;
+            continue;
+        }
+        assert!(answer.status.is_success(), "{}: {}", policy.name, answer.json());
+        let armed: serde_json::Value = serde_json::from_str(ARMED_ALWAYS).expect("JSON");
+        let digest = answer.json()["digest"].clone();
+        let binding = json!({"world": policy.world, "policy": digest, "config": armed});
+        put_binding(client, &binding).await.ok();
+        let steps = client.metrics().await.count("treadle_steps_finished_total");
+        let went_on = |m: &treadle_tests::support::metrics::Metrics| {
+            m.count("treadle_steps_finished_total") > steps + 30
+        };
+        client.until("going on", went_on).await;
+        slowest_ms = slowest_ms.max(health_p99_ms(client).await);
+        bound += 1;
+    }
+    assert!(refused >= 5 && bound >= 10, "{refused} refused, {bound} bound");
+    println!("health p99: {quiet_ms:.2} ms quiet, {slowest_ms:.2} ms at worst");
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < GROWTH_BYTES_MAX, "grew by {grown} bytes");
+    put_binding(client, &json!({"world": "priority", "policy": "native"}))
+        .await
+        .ok();
+    stop(crowd, &end).await;
+    let metrics = client.metrics().await;
+    assert_eq!(metrics.count("treadle_steps_failed_total"), 0);
+    assert!(metrics.count("treadle_policy_faults_total") > 0);
+    let bindings = client.get("/v1/bindings").await.ok();
+    let active = everyones(&bindings, "priority")["policy"].as_str().unwrap();
+    assert!(active.ends_with("+native"), "{active}");
+    tokio::time::timeout(Duration::from_secs(30), stand.finish())
+        .await
+        .expect("it stops");
+}

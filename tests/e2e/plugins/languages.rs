@@ -1,0 +1,48 @@
+//! Policies in Python and TypeScript decide real rollouts.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use treadle_tests::support::metrics::Metrics;
+use treadle_tests::support::policy::guest;
+use treadle_tests::support::stand::Stand;
+
+use super::crowd::{crowd, deciding_policies, hurried, put_binding, stop, upload};
+
+async fn decides_a_rollout(policy: &str) {
+    let stand = Stand::tuned(2, 8_192, |config| {
+        hurried(config);
+        // Interpreters take their time, and the machine may be busy.
+        config.plugins.hot_deadline_ms = 200;
+    })
+    .await;
+    let client = &stand.client;
+    let uploaded = upload(client, "/v1/plugins", guest(policy)).await.ok();
+    assert_eq!(uploaded["name"], policy);
+    assert_eq!(uploaded["world"], "priority");
+    let binding = json!({"world": "priority", "policy": policy});
+    put_binding(client, &binding).await.ok();
+    let end = Arc::default();
+    let crowd = crowd(&stand, 30, &end);
+    let decided = |m: &Metrics| m.count("treadle_restores_total") > 40;
+    client.until("restoring", decided).await;
+    stop(crowd, &end).await;
+    let metrics = client.metrics().await;
+    assert_eq!(metrics.count("treadle_steps_failed_total"), 0);
+    let policies = deciding_policies(client, 30).await;
+    assert!(
+        policies.iter().any(|name| name.starts_with(&format!("{policy}@"))),
+        "{policies:?}"
+    );
+    stand.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_python_policy_decides_a_rollout() {
+    decides_a_rollout("longest-waiting-priority").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_typescript_policy_decides_a_rollout() {
+    decides_a_rollout("shortest-remaining-priority").await;
+}

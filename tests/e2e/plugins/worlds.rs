@@ -1,0 +1,109 @@
+//! The worlds that scheduling does not wait for, asked over REST: by the built-in default, by a bound
+//! policy, and by the default again where a policy fails.
+
+use serde_json::{Value, json};
+use treadle_tests::support::policy::guest;
+use treadle_tests::support::stand::Stand;
+
+use super::crowd::{put_binding, upload};
+
+fn rewards() -> Value {
+    json!({
+        "world": "reward", "function": "score",
+        "columns": {
+            "answer": ["42", " The answer is 42. ", "41"], "reference": ["42", "42", "42"],
+            "output_tokens": [10, 20, 30], "steps": [1, 2, 3],
+        },
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rewards_come_from_the_default_until_a_policy_is_bound() {
+    let stand = Stand::start(1, 100_000).await;
+    let client = &stand.client;
+    let by_default = client.post("/v1/ask", &rewards()).await.ok();
+    assert_eq!(
+        by_default["policy"].as_str().map(|p| p.ends_with("+native")),
+        Some(true)
+    );
+    assert_eq!(by_default["answer"]["totals"][0], 1.0);
+    assert_eq!(by_default["answer"]["totals"][2], 0.0);
+    upload(client, "/v1/plugins", guest("exact-match-reward"))
+        .await
+        .ok();
+    let binding = json!({"world": "reward", "policy": "exact-match-reward"});
+    put_binding(client, &binding).await.ok();
+    let bound = client.post("/v1/ask", &rewards()).await.ok();
+    assert!(bound["policy"].as_str().unwrap().starts_with("exact-match-reward@"));
+    assert_eq!(bound["answer"]["totals"], json!([1.0, 0.0, 0.0]));
+    stand.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn allocation_and_prediction_answer_in_the_shape_of_the_contract() {
+    let stand = Stand::start(1, 100_000).await;
+    let client = &stand.client;
+    for policy in ["static-allocation", "default-prediction"] {
+        upload(client, "/v1/plugins", guest(policy)).await.ok();
+        let world = policy.split('-').next_back().unwrap();
+        put_binding(client, &json!({"world": world, "policy": policy}))
+            .await
+            .ok();
+    }
+    let grants = json!({
+        "world": "allocation", "function": "grant",
+        "columns": {
+            "pool": [0, 0, 1], "units_min": [1, 2, 1], "units_max": [4, 4, 1],
+            "waited_ms": [5, 10, 0], "expected_ms": [100.0, -1.0, 50.0], "free_units": [3, 1],
+        },
+    });
+    let granted = client.post("/v1/ask", &grants).await.ok();
+    assert!(granted["policy"].as_str().unwrap().starts_with("static-allocation@"));
+    let units: Vec<u64> = granted["answer"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|unit| unit.as_u64().unwrap())
+        .collect();
+    assert!(units[0] + units[1] <= 3 && units[2] <= 1, "{units:?}");
+    let live = json!({"group": [1], "tokens": [900], "output_tokens": [300], "steps": [2], "tool_ms": [1000]});
+    let mut finished = live.clone();
+    finished["remaining_tokens"] = json!([500]);
+    finished["remaining_tool_ms"] = json!([2000]);
+    let learn = json!({"world": "prediction", "function": "learn", "columns": finished});
+    for _ in 0..20 {
+        client.post("/v1/ask", &learn).await.ok();
+    }
+    let predict = json!({"world": "prediction", "function": "predict", "columns": live});
+    let predicted = client.post("/v1/ask", &predict).await.ok();
+    let tokens = predicted["answer"]["remaining_tokens"][0].as_f64().unwrap();
+    assert!((tokens - 500.0).abs() < 50.0, "{predicted}");
+    stand.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_question_is_refused_by_name() {
+    let stand = Stand::start(1, 100_000).await;
+    let client = &stand.client;
+    let mut question = rewards();
+    question["columns"]["colour"] = json!([1, 2, 3]);
+    let message = client
+        .post("/v1/ask", &question)
+        .await
+        .refused(400, "invalid_field");
+    assert!(message.contains("colour"), "{message}");
+    let mut question = rewards();
+    question["function"] = json!("guess");
+    let message = client
+        .post("/v1/ask", &question)
+        .await
+        .refused(400, "invalid_field");
+    assert!(message.contains("score and select"), "{message}");
+    let in_place = json!({"world": "eviction", "function": "weigh", "columns": {}});
+    let message = client
+        .post("/v1/ask", &in_place)
+        .await
+        .refused(400, "invalid_field");
+    assert!(message.contains("scheduler"), "{message}");
+    stand.finish().await;
+}
