@@ -6,6 +6,8 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 
 CARGO ?= cargo
+FUZZ_S ?= 60
+FUZZ_SEED ?= 1
 VLLM_URL ?= http://127.0.0.1:8000
 
 .PHONY: help
@@ -17,8 +19,8 @@ setup: ## Install what building needs and is missing
 	@scripts/setup.sh build
 
 .PHONY: guests
-guests: setup ## Build the policies in plugins/ to WebAssembly
-	@scripts/build-guests.sh
+guests: setup ## Build the policies in Rust to WebAssembly
+	@scripts/build-guests.sh rust
 
 .PHONY: build
 build: guests ## Build the release binary
@@ -31,6 +33,7 @@ demo: build ## Run the daemon with simulated engines and a workload
 .PHONY: test
 test: guests ## Check format and lints, run all tests
 	@scripts/setup.sh test
+	@scripts/build-guests.sh all
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	@scripts/run-tests.sh
@@ -38,6 +41,10 @@ test: guests ## Check format and lints, run all tests
 .PHONY: test-vllm
 test-vllm: guests ## Run the tests that need a vLLM server at VLLM_URL
 	TREADLE_TEST_VLLM_URL=$(VLLM_URL) $(CARGO) test --locked --package treadle-tests -- --ignored vllm
+
+.PHONY: fuzz
+fuzz: ## Damage uploads for FUZZ_S seconds and look for a panic; FUZZ_SEED chooses which
+	$(CARGO) run --locked --quiet --package treadle-hostile -- fuzz $(FUZZ_S) $(FUZZ_SEED)
 
 .PHONY: bench
 bench: build ## Measure the store and the benchmarks of the daemon
@@ -59,4 +66,4 @@ docs: ## Write docs/configuration.md and the API documentation
 .PHONY: clean
 clean: ## Remove everything that was built; stored data stays
 	$(CARGO) clean
-	rm -rf .treadle/venv
+	rm -rf .treadle/venv sdk/typescript/node_modules

@@ -5,6 +5,7 @@ pub mod support {
     //! The parts.
 
     pub mod client;
+    pub mod hostile;
     pub mod llama_server;
     pub mod metrics;
     pub mod policy;

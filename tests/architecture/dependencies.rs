@@ -10,7 +10,6 @@ const MODEL_ONLY: &[&str] = &[
     "treadle-agent",
     "treadle-broker",
     "treadle-core",
-    "treadle-policy-runtime",
     "treadle-store",
     "treadle-transfer",
     "treadle-wire",
@@ -51,8 +50,11 @@ fn may_see(package: &Value, seen: &Value) -> Option<bool> {
     match name {
         "treadle-model" | "treadle-plugin" => Some(false),
         "treadle-simulator" => Some(is_word || is_policy || seen_name == "treadle-core"),
+        // The columns of the worlds are those that policies see.
+        "treadle-policy-runtime" => Some(is_word || seen_name == "treadle-plugin"),
         "treadle" => Some(seen_name != "treadle-tests"),
         "treadle-tests" => Some(true),
+        "treadle-hostile" => Some(seen_name == "treadle-policy-runtime"),
         _ if MODEL_ONLY.contains(&name) => Some(is_word),
         _ if is_in(package, "plugins") => Some(seen_name == "treadle-plugin"),
         _ => None,

@@ -3,7 +3,7 @@
 //! Events are journaled as they are handled, in this order and with the time
 //! at which they were handled; replaying them gives the same state.
 
-use crate::question::Verdict;
+use crate::question::{Verdict, Voices};
 use serde::{Deserialize, Serialize};
 use treadle_model::{AskId, EngineKind, FinishReason, PolicyRef, StepId, WorkerId};
 
@@ -164,6 +164,9 @@ pub enum Event {
         policy: PolicyRef,
         /// The answer.
         verdict: Verdict,
+        /// Who else had a say in it.
+        #[serde(default, skip_serializing_if = "Voices::is_empty")]
+        voices: Voices,
     },
     /// A deadline of the core passed.
     TimerFired,

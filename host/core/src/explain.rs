@@ -71,6 +71,9 @@ pub struct Decision {
     pub worker: WorkerId,
     /// Who decided.
     pub policy: PolicyRef,
+    /// Who chose the worker, if a placement policy did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placed_by: Option<PolicyRef>,
     /// What made it necessary or possible.
     pub because: Because,
     /// The program's demand on that worker, in tokens.

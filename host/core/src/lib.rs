@@ -46,6 +46,7 @@ mod invariants;
 pub mod program;
 mod question;
 pub mod queue;
+mod ranking;
 mod scheduling;
 pub mod state;
 pub mod step;
@@ -57,7 +58,7 @@ pub mod worker;
 pub use command::{Command, Refusal};
 pub use config::{CoreConfig, Mode};
 pub use event::{Capacity, Event, PrefixSegment, StepArrival, StepFailure, StepTokens};
-pub use question::{ProgramColumns, Purpose, Question, Verdict};
+pub use question::{ProgramColumns, Purpose, Question, Verdict, Voices};
 pub use state::State;
 pub use view::{Totals, WorkerTotals};
 

@@ -2,7 +2,7 @@
 //! they cross into a sandbox without being rebuilt row by row.
 
 use serde::{Deserialize, Serialize};
-use treadle_model::{ProgramId, Span, WorkerId, World};
+use treadle_model::{PolicyRef, ProgramId, Span, WorkerId, World};
 
 /// Facts on the programs that a question is about; all columns have one length.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -79,10 +79,49 @@ pub enum Verdict {
         programs: Vec<ProgramId>,
         /// Their scores, kept for explanations only.
         scores: Vec<f64>,
+        /// Where a placement policy wants each of them; empty if none was asked.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        workers: Vec<Option<WorkerId>>,
     },
     /// Weights that changed, in millionths.
     Weights {
         /// Program and weight.
         weights: Vec<(ProgramId, u32)>,
     },
+}
+
+/// Who had a say in an answer beside the policy that it names: the versions
+/// between which a canary shares out the programs, and the placement policy.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Voices {
+    /// Versions that judged some of the rows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub judges: Vec<PolicyRef>,
+    /// For each row of the verdict who judged it: 0 for the policy that the
+    /// answer names, n for the nth of `judges`. Empty if all rows are 0.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub judged_by: Vec<u8>,
+    /// Placement policies that wished for workers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub placers: Vec<PolicyRef>,
+    /// For each row of the verdict which of `placers` wished. Empty if the first
+    /// did for all rows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub placed_by: Vec<u8>,
+}
+
+impl Voices {
+    /// True if nobody else had a say.
+    pub fn is_empty(&self) -> bool {
+        self.judges.is_empty() && self.placers.is_empty()
+    }
+
+    pub(crate) fn judge_of(&self, row: usize) -> usize {
+        self.judged_by.get(row).copied().map_or(0, usize::from)
+    }
+
+    pub(crate) fn placer_of(&self, row: usize) -> Option<&PolicyRef> {
+        let placer = self.placed_by.get(row).copied().unwrap_or(0);
+        self.placers.get(usize::from(placer))
+    }
 }

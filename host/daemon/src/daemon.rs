@@ -4,13 +4,15 @@
 use crate::app::App;
 use crate::auth::{Auth, FirstToken};
 use crate::config::{self, Config};
-use crate::driver::{Clock, DriverHandle, DriverOptions, PolicyDesk, spawn_driver, spawn_journal};
+use crate::driver::{
+    Clock, DriverHandle, DriverOptions, Notice, PolicyDesk, spawn_driver, spawn_journal,
+};
 use crate::engines::{Declared, EngineWatch, WatchOptions};
 use crate::gateway::{
     GatewayState, Identities, RequestIds, ServeLimits, TokenEstimator, Upstream, serve,
 };
 use crate::metrics::Metrics;
-use crate::policies::PolicyShelf;
+use crate::policies::{self, PolicyShelf, keep_up};
 use crate::recovery;
 use crate::rest;
 use std::net::SocketAddr;
@@ -18,11 +20,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use treadle_core::Event;
 use treadle_model::WorkerId;
-use treadle_policy_runtime::PolicyEngine;
 use treadle_store::{Retention, Store};
 
 /// Unnamed programs that the gateway recognises.
@@ -51,7 +53,7 @@ pub enum StartError {
     Recovery(#[from] recovery::RecoveryError),
     /// The plugin runtime does not start.
     #[error("{0}")]
-    Runtime(#[from] treadle_policy_runtime::RuntimeError),
+    Runtime(#[from] policies::EngineError),
     /// Nobody can be let in.
     #[error("{0}")]
     Auth(#[from] crate::auth::AuthError),
@@ -87,8 +89,10 @@ impl Daemon {
         let addr = listener.local_addr().unwrap_or(addr);
         let store = treadle_store::open(&config.store.location()).await?;
         let (auth, first_token) = Auth::open(config, store.clone()).await?;
-        let driver = start_driver(config, &store).await?;
+        let (notices, noticed) = unbounded_channel();
+        let driver = start_driver(config, &store, notices.clone()).await?;
         let app = assemble(config, driver, store, auth).await?;
+        app.policies.tell(notices);
         let policy = app.policies.restore().await?;
         tracing::info!(%policy, "the eviction policy is bound");
         register_engines(config, &app).await;
@@ -102,7 +106,9 @@ impl Daemon {
         let served = tokio::spawn(serve(listener, router, limits, async {
             let _ = stopped.await;
         }));
-        let upkeep = tokio::spawn(prune_forever(config.clone(), app.clone()));
+        let policies = keep_up(app.policies.clone(), app.auth.clone(), noticed);
+        let pruning = prune_forever(config.clone(), app.clone());
+        let upkeep = tokio::spawn(async { tokio::join!(pruning, policies).1 });
         Ok(Self {
             addr,
             app,
@@ -125,22 +131,31 @@ impl Daemon {
         }
         let _ = (&mut self.served).await;
         self.upkeep.abort();
+        if let Err(error) = self.app.policies.save_states().await {
+            tracing::warn!(%error, "what policies have stored could not be saved");
+        }
         self.app.driver.stop().await;
         self.app.auth.close().await;
         let _ = self.app.store.close().await;
     }
 }
 
-async fn start_driver(config: &Config, store: &Arc<dyn Store>) -> Result<DriverHandle, StartError> {
+async fn start_driver(
+    config: &Config,
+    store: &Arc<dyn Store>,
+    notices: UnboundedSender<Notice>,
+) -> Result<DriverHandle, StartError> {
     let recovered = recovery::recover(&**store, config.core()).await?;
     let clock = Clock::start(recovered.core.state().now, config.scheduler.time_scale);
     let journal = spawn_journal(store.clone());
     let restarted = recovered.seq > 0;
+    let mut policies = PolicyDesk::new(config.plugins.desk());
+    policies.tell(notices);
     let driver = spawn_driver(DriverOptions {
         core: recovered.core,
         seq: recovered.seq,
         clock,
-        policies: PolicyDesk::new(config.plugins.breaker()),
+        policies,
         journal: Some(journal),
         snapshot_events: config.store.snapshot_events,
     })
@@ -172,8 +187,13 @@ async fn assemble(
     });
     let interval = Duration::from_millis(config.engines.probe_interval_ms);
     let engines = EngineWatch::new(driver.clone(), upstream, WatchOptions { interval });
-    let engine = PolicyEngine::new(config.plugins.limits())?;
-    let policies = Arc::new(PolicyShelf::new(engine, store.clone(), driver.clone()));
+    let policies = Arc::new(PolicyShelf::new(
+        policies::engine(config)?,
+        store.clone(),
+        driver.clone(),
+        config.plugins.desk(),
+        policies::signing(config)?,
+    )?);
     let last = driver
         .read(|view| view.core.state().workers.keys().last().copied())
         .await;

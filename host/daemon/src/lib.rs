@@ -16,5 +16,6 @@ pub mod engines;
 pub mod gateway;
 pub mod metrics;
 pub mod policies;
+mod policy_metrics;
 pub mod recovery;
 mod rest;

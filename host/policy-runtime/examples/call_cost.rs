@@ -1,16 +1,18 @@
 //! Measures what a call into the sandbox costs, beside the same policy natively.
 //!
 //! `cargo run --release -p treadle-policy-runtime --example call_cost`, after
-//! `make guests`. Prints nanoseconds per call, median and 99th percentile.
+//! `make guests`. Prints nanoseconds per call, median and 99th percentile. Arguments
+//! are the numbers of rows to measure; default 1, 100, 1000 and 6400.
 
 use std::error::Error;
 use std::time::Instant;
 
 use thunderagent_eviction::ThunderAgentEviction;
+use treadle_plugin::{EvictionPolicy, Policy};
 use treadle_policy_runtime::{
-    ActingColumns, EvictionInstance, Limits, PolicyEngine, WaitingColumns,
+    ActingColumns, CallContext, EvictionInstance, InstanceOptions, Limits, PolicyEngine,
+    WaitingColumns,
 };
-use treadle_plugin::EvictionPolicy;
 
 const GUEST: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -37,36 +39,42 @@ fn main() -> Result<(), Box<dyn Error>> {
         inspection.compile_ms
     );
     let module = engine.compile(&inspection.component)?;
-    let mut sandboxed = module.instance(CONFIG)?;
-    let native = ThunderAgentEviction::configure(CONFIG)?;
+    let options = InstanceOptions::configured(CONFIG);
+    let mut sandboxed = module.instance(&options)?;
+    let mut native = ThunderAgentEviction::configure(CONFIG)?;
     let begin = Instant::now();
     for _ in 0..1_000 {
-        module.instance(CONFIG)?;
+        module.instance(&options)?;
     }
     println!(
         "a fresh instance, described and configured: {} us",
         begin.elapsed().as_micros() / 1_000
     );
 
-    compare(&native, &mut sandboxed);
+    let eviction = sandboxed
+        .as_eviction_mut()
+        .ok_or("the guest is of another world")?;
+    let mut rows = Vec::new();
+    for argument in std::env::args().skip(1) {
+        rows.push(argument.parse()?);
+    }
+    if rows.is_empty() {
+        rows = vec![1, 100, 1_000, 6_400];
+    }
+    compare(&mut native, eviction, &rows);
     Ok(())
 }
 
-fn compare(native: &ThunderAgentEviction, sandboxed: &mut EvictionInstance) {
+fn compare(native: &mut ThunderAgentEviction, sandboxed: &mut EvictionInstance, rows: &[u64]) {
     println!("call, rows: native p50 p99 | sandboxed p50 p99");
-    for rows in [1, 100, 1_000, 6_400] {
+    for &rows in rows {
         let tokens: Vec<u64> = (0..rows).map(|row| row * 7_919 % 100_000).collect();
         let times_ms: Vec<u64> = (0..rows).map(|row| row * 104_729 % 60_000).collect();
         let phase: Vec<u8> = (0..rows).map(|row| u8::from(row % 3 == 0)).collect();
         let steps = vec![3; tokens.len()];
 
-        let acting = treadle_plugin::ActingColumns {
-            tokens: &tokens,
-            phase_ms: &times_ms,
-            extra: &[],
-        };
-        let columns = ActingColumns {
-            now_ms: 0,
+        let context = CallContext::at(0);
+        let acting = ActingColumns {
             tokens: &tokens,
             phase_ms: &times_ms,
             extra: &[],
@@ -75,18 +83,9 @@ fn compare(native: &ThunderAgentEviction, sandboxed: &mut EvictionInstance) {
             "weigh",
             rows,
             || native.weigh(&acting).is_ok(),
-            || sandboxed.weigh(&columns).is_ok(),
+            || sandboxed.weigh(&context, &acting).is_ok(),
         );
-
-        let waiting = treadle_plugin::WaitingColumns {
-            tokens: &tokens,
-            reasoning: &phase,
-            waited_ms: &times_ms,
-            steps: &steps,
-            extra: &[],
-        };
-        let columns = WaitingColumns {
-            now_ms: 0,
+        let waiting = WaitingColumns {
             tokens: &tokens,
             reasoning: &phase,
             waited_ms: &times_ms,
@@ -97,7 +96,7 @@ fn compare(native: &ThunderAgentEviction, sandboxed: &mut EvictionInstance) {
             "restore-order",
             rows,
             || native.restore_order(&waiting).is_ok(),
-            || sandboxed.restore_order(&columns).is_ok(),
+            || sandboxed.restore_order(&context, &waiting).is_ok(),
         );
     }
 }

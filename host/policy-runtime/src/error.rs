@@ -3,6 +3,8 @@
 use serde::Serialize;
 use thiserror::Error;
 
+use crate::compiler::CompileFault;
+
 /// The engine could not be set up.
 #[derive(Debug, Error)]
 pub enum RuntimeError {
@@ -27,15 +29,26 @@ pub enum RuntimeError {
 /// A component that was inspected before could not be made to run.
 #[derive(Debug, Error)]
 pub enum LoadError {
-    /// The bytes do not compile, or are no component of the world asked for.
+    /// The bytes do not compile, or are no component of a world.
     #[error("the component does not load: {0}; load only what an inspection gave")]
     Component(String),
+    /// The component could not be compiled.
+    #[error("the component does not compile: {0}; inspect the policy again")]
+    Compile(#[from] CompileFault),
     /// The configuration is larger than the limit.
     #[error("the configuration has {found} bytes; give at most {max}")]
     ConfigTooLarge {
         /// Size found.
         found: usize,
         /// `Limits::config_bytes_max`.
+        max: usize,
+    },
+    /// The snapshot to begin with is larger than the limit.
+    #[error("the snapshot has {found} bytes; give at most {max}")]
+    SnapshotTooLarge {
+        /// Size found.
+        found: usize,
+        /// `Limits::snapshot_bytes_max`.
         max: usize,
     },
     /// The policy refused its configuration.
@@ -54,6 +67,12 @@ pub enum PolicyFault {
     Timeout {
         /// The deadline.
         deadline_ms: u64,
+    },
+    /// It used up its fuel and was stopped; only on a deterministic engine.
+    #[error("stopped after its {fuel} units of fuel")]
+    Fuel {
+        /// What it was given for the call.
+        fuel: u64,
     },
     /// It panicked or did something forbidden.
     #[error("trapped: {detail}")]
@@ -79,6 +98,9 @@ pub enum PolicyFault {
     /// It answered with an error of its own: code and message.
     #[error("the policy answered: {0}")]
     PolicyError(String),
+    /// It leaves this question to the host's built-in default. Not its fault.
+    #[error("the policy leaves this question to the built-in default")]
+    NotSupported,
     /// The caller's columns contradict each other or exceed the limits. The policy
     /// was not asked; not its fault.
     #[error("bad columns: {detail}")]
@@ -93,18 +115,20 @@ impl PolicyFault {
     pub fn cause(&self) -> &'static str {
         match self {
             Self::Timeout { .. } => "timeout",
+            Self::Fuel { .. } => "fuel",
             Self::Trap { .. } => "trap",
             Self::Memory { .. } => "memory",
             Self::Stack => "stack",
             Self::BadOutput { .. } => "bad_output",
             Self::PolicyError(_) => "policy_error",
+            Self::NotSupported => "not_supported",
             Self::BadInput { .. } => "bad_input",
         }
     }
 
     /// Whether the policy is to blame, so that a breaker should count it.
     pub fn is_policys_fault(&self) -> bool {
-        !matches!(self, Self::BadInput { .. })
+        !matches!(self, Self::NotSupported | Self::BadInput { .. })
     }
 }
 

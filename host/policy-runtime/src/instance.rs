@@ -3,17 +3,20 @@
 
 use std::sync::Arc;
 
+use wasmtime::Store;
 use wasmtime::component::InstancePre;
-use wasmtime::{Store, Trap};
 
+use crate::call::{CallContext, Urgency};
 use crate::engine::Core;
 use crate::error::PolicyFault;
-use crate::policy_log::{LogLine, PolicyLog};
-use crate::sandbox::Sandbox;
-use crate::ticker::TICK_MS;
+use crate::guarded::guarded;
+use crate::policy_log::{LogLevel, LogLine};
+use crate::sandbox::{Belongings, Sandbox};
+use crate::state::BindingState;
+use crate::worlds::host::Failure;
 
 /// What a policy says about itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Description {
     /// Lower-case words joined by hyphens.
     pub name: String,
@@ -23,25 +26,38 @@ pub struct Description {
     pub summary: String,
 }
 
-/// An error that the policy answered with.
-pub(crate) struct Failure {
-    pub(crate) code: String,
-    pub(crate) message: String,
-}
-
 /// What a guest's function gives: outside an engine error, inside an answer or the
 /// policy's own error.
 pub(crate) type Answer<T> = wasmtime::Result<Result<T, Failure>>;
 
+/// What is wrong with an answer, and where.
+pub(crate) type Check = Result<(), String>;
+
 /// The generated bindings of a world, as far as all worlds are alike.
-pub(crate) trait Bindings: Sized {
+pub(crate) trait Bindings: Sized + Send {
     /// The bindings before instantiation: names checked, code compiled.
-    type Pre: Clone;
+    type Pre: Clone + Send + Sync;
 
     fn prepare(component: InstancePre<Sandbox>) -> wasmtime::Result<Self::Pre>;
     fn instantiate(pre: &Self::Pre, store: &mut Store<Sandbox>) -> wasmtime::Result<Self>;
     fn describe(&self, store: &mut Store<Sandbox>) -> wasmtime::Result<Description>;
     fn configure(&self, store: &mut Store<Sandbox>, json: &str) -> Answer<()>;
+    fn snapshot(&self, store: &mut Store<Sandbox>) -> Answer<Vec<u8>>;
+    fn restore(&self, store: &mut Store<Sandbox>, snapshot: &[u8]) -> Answer<()>;
+}
+
+/// What can be asked of an instance of any world.
+pub(crate) trait Lifecycle: Send {
+    fn description(&self) -> &Description;
+    fn restarts(&self) -> u64;
+    fn memory_bytes(&self) -> usize;
+    fn log_lines(&self) -> Vec<LogLine>;
+    fn state(&self) -> Option<&BindingState>;
+    fn set_state(&mut self, state: BindingState);
+    fn fuel_used(&self) -> Option<u64>;
+    fn warm(&mut self, context: &CallContext) -> Result<(), PolicyFault>;
+    fn snapshot(&mut self, context: &CallContext) -> Result<Vec<u8>, PolicyFault>;
+    fn restore(&mut self, context: &CallContext, snapshot: &[u8]) -> Result<(), PolicyFault>;
 }
 
 struct Live<B> {
@@ -55,108 +71,160 @@ struct Live<B> {
 pub(crate) struct Instance<B: Bindings> {
     core: Arc<Core>,
     pre: B::Pre,
-    config_json: String,
+    description: Description,
     live: Option<Live<B>>,
-    /// Here while nothing lives, else in the store, so that it outlives restarts.
-    log: Option<PolicyLog>,
+    /// Here while nothing lives, else in the store, so that they outlive restarts.
+    belongings: Option<Belongings>,
+    /// The last snapshot taken or taken over; a replacement begins with it.
+    snapshot: Vec<u8>,
     restarts: u64,
 }
 
 impl<B: Bindings> Instance<B> {
-    /// Not started yet; the first call starts it.
-    pub(crate) fn new(core: Arc<Core>, pre: B::Pre, config_json: String) -> Self {
-        let log = PolicyLog::new(&core.limits);
-        Self {
+    /// Starts an instance and asks what it is.
+    pub(crate) fn start(
+        core: Arc<Core>,
+        pre: B::Pre,
+        belongings: Belongings,
+        snapshot: Vec<u8>,
+    ) -> Result<Self, PolicyFault> {
+        let mut instance = Self {
             core,
             pre,
-            config_json,
+            description: Description::default(),
             live: None,
-            log: Some(log),
+            belongings: Some(belongings),
+            snapshot,
             restarts: 0,
-        }
-    }
-
-    /// Starts it where it is not running, and asks what it is.
-    pub(crate) fn start(&mut self) -> Result<Description, PolicyFault> {
-        let deadline_ms = self.core.limits.background_deadline_ms;
-        let description = self.call(0, deadline_ms, |bindings, store| {
-            bindings.describe(store).map(Ok)
-        })?;
-        if let Some(live) = &mut self.live {
-            live.store.data_mut().log.set_policy(&description.name);
-        }
-        Ok(description)
-    }
-
-    /// Runs `ask` under a deadline, starting the instance where it is not running.
-    /// After a fault of the engine's the instance is dropped.
-    pub(crate) fn call<T>(
-        &mut self,
-        now_ms: u64,
-        deadline_ms: u64,
-        ask: impl FnOnce(&B, &mut Store<Sandbox>) -> Answer<T>,
-    ) -> Result<T, PolicyFault> {
-        let Live {
-            mut store,
-            bindings,
-            start_bytes,
-        } = match self.live.take() {
-            Some(live) => live,
-            None => self.revive(now_ms)?,
         };
-        let answer = guarded(&self.core, &mut store, now_ms, deadline_ms, |store| {
-            ask(&bindings, store)
+        let context = CallContext::default();
+        let describe = |bindings: &B, store: &mut Store<Sandbox>| bindings.describe(store).map(Ok);
+        instance.description = instance.ask(&context, Urgency::Background, describe, |_| Ok(()))?;
+        if let Some(live) = &mut instance.live {
+            let log = &mut live.store.data_mut().belongings.log;
+            log.set_policy(&instance.description.name);
+        }
+        Ok(instance)
+    }
+
+    /// Runs `ask` under a deadline, starting the instance where it is not running,
+    /// and checks the answer. After a fault the instance is dropped.
+    pub(crate) fn ask<T>(
+        &mut self,
+        context: &CallContext,
+        urgency: Urgency,
+        ask: impl FnOnce(&B, &mut Store<Sandbox>) -> Answer<T>,
+        check: impl FnOnce(&T) -> Check,
+    ) -> Result<T, PolicyFault> {
+        self.warm(context)?;
+        let Some(live) = &mut self.live else {
+            return Err(nothing_to_start_from());
+        };
+        let answer = guarded(&self.core, &mut live.store, context, urgency, |store| {
+            ask(&live.bindings, store)
+        })
+        .and_then(|answer| match check(&answer) {
+            Ok(()) => Ok(answer),
+            Err(detail) => Err(PolicyFault::BadOutput { detail }),
         });
-        let bytes = store.data().memory_bytes();
-        let outgrown = bytes > start_bytes && bytes >= self.core.limits.memory_recycle_bytes();
-        let is_sound = matches!(answer, Ok(_) | Err(PolicyFault::PolicyError(_)));
-        self.live = Some(Live {
-            store,
-            bindings,
-            start_bytes,
-        });
-        if outgrown || !is_sound {
+        let bytes = live.store.data().memory_bytes();
+        let outgrown = bytes > live.start_bytes && bytes >= self.core.limits.memory_recycle_bytes();
+        if outgrown || answer.as_ref().is_err_and(ends_the_instance) {
             self.discard();
         }
         answer
     }
 
-    /// Drops what runs; the next call starts anew.
-    pub(crate) fn discard(&mut self) {
-        if let Some(live) = self.live.take() {
-            self.log = Some(live.store.into_data().log);
-            self.restarts += 1;
+    /// Checks the caller's columns: `entries` are their lengths, the rows first;
+    /// `check` is given the number of extra columns.
+    pub(crate) fn admit(
+        &self,
+        entries: &[usize],
+        extra: usize,
+        check: impl FnOnce(usize) -> Result<(), treadle_plugin::PolicyError>,
+    ) -> Result<(), PolicyFault> {
+        let limits = &self.core.limits;
+        let bad = |detail| Err(PolicyFault::BadInput { detail });
+        let max = limits.output_rows_max;
+        if let Some(found) = entries.iter().find(|&&entries| entries > max) {
+            return bad(format!("{found} rows; ask for at most {max} at once"));
         }
+        let rows = entries.first().copied().unwrap_or(0);
+        let extra_columns = extra.checked_div(rows).unwrap_or(0);
+        let max = limits.extra_columns_max;
+        if extra_columns > max {
+            return bad(format!("{extra_columns} extra columns; give at most {max}"));
+        }
+        check(extra_columns).map_err(|error| PolicyFault::BadInput {
+            detail: error.message,
+        })
     }
 
     pub(crate) fn core(&self) -> &Core {
         &self.core
     }
 
-    pub(crate) fn restarts(&self) -> u64 {
-        self.restarts
+    pub(crate) fn into_state(mut self) -> BindingState {
+        self.discard();
+        self.belongings.map(|kept| kept.state).unwrap_or_default()
     }
 
-    pub(crate) fn log_lines(&self) -> Vec<LogLine> {
-        let of_live = self.live.as_ref().map(|live| &live.store.data().log);
-        let log = of_live.or(self.log.as_ref());
-        log.map(|log| log.lines().cloned().collect())
-            .unwrap_or_default()
+    /// Drops what runs; the next call starts anew.
+    fn discard(&mut self) {
+        if let Some(live) = self.live.take() {
+            self.belongings = Some(live.store.into_data().belongings);
+            self.restarts += 1;
+        }
     }
 
-    fn revive(&mut self, now_ms: u64) -> Result<Live<B>, PolicyFault> {
-        let limits = &self.core.limits;
-        let log = self.log.take().unwrap_or_else(|| PolicyLog::new(limits));
-        let mut store = Store::new(&self.core.engine, Sandbox::new(limits, log));
+    fn belongings(&self) -> Option<&Belongings> {
+        let of_live = self.live.as_ref().map(|live| &live.store.data().belongings);
+        of_live.or(self.belongings.as_ref())
+    }
+
+    /// A running instance, with the last snapshot where it takes that.
+    fn revive(&mut self, context: &CallContext) -> Result<Live<B>, PolicyFault> {
+        let mut live = self.begin(context)?;
+        if self.snapshot.is_empty() {
+            return Ok(live);
+        }
+        let restored = guarded(
+            &self.core,
+            &mut live.store,
+            context,
+            Urgency::Background,
+            |store| live.bindings.restore(store, &self.snapshot),
+        );
+        let Err(fault) = restored else {
+            return Ok(live);
+        };
+        self.snapshot = Vec::new();
+        let message = format!("begins without the snapshot of its predecessor: {fault}");
+        live.store.data_mut().write_log(LogLevel::Warn, &message);
+        if !ends_the_instance(&fault) {
+            return Ok(live);
+        }
+        self.belongings = Some(live.store.into_data().belongings);
+        self.begin(context)
+    }
+
+    /// A running, configured instance that knows nothing yet.
+    fn begin(&mut self, context: &CallContext) -> Result<Live<B>, PolicyFault> {
+        let core = Arc::clone(&self.core);
+        let Some(belongings) = self.belongings.take() else {
+            return Err(nothing_to_start_from());
+        };
+        let config_json = Arc::clone(&belongings.config_json);
+        let mut store = Store::new(&core.engine, Sandbox::new(&core.limits, belongings));
         store.limiter(Sandbox::limiter);
-        store.set_hostcall_fuel(limits.hostcall_bytes_max());
-        let deadline_ms = limits.background_deadline_ms;
-        let started = guarded(&self.core, &mut store, now_ms, deadline_ms, |store| {
+        store.set_hostcall_fuel(core.limits.hostcall_bytes_max());
+        let urgency = Urgency::Background;
+        let started = guarded(&core, &mut store, context, urgency, |store| {
             B::instantiate(&self.pre, store).map(Ok)
         })
         .and_then(|bindings| {
-            guarded(&self.core, &mut store, now_ms, deadline_ms, |store| {
-                bindings.configure(store, &self.config_json)
+            guarded(&core, &mut store, context, urgency, |store| {
+                bindings.configure(store, &config_json)
             })
             .map(|()| bindings)
         });
@@ -167,65 +235,103 @@ impl<B: Bindings> Instance<B> {
                 bindings,
             }),
             Err(fault) => {
-                self.log = Some(store.into_data().log);
+                self.belongings = Some(store.into_data().belongings);
                 Err(fault)
             }
         }
     }
 }
 
-/// Runs guest code: the deadline is set before, the outcome classified after.
-fn guarded<T>(
-    core: &Core,
-    store: &mut Store<Sandbox>,
-    now_ms: u64,
-    deadline_ms: u64,
-    run: impl FnOnce(&mut Store<Sandbox>) -> Answer<T>,
-) -> Result<T, PolicyFault> {
-    store.data_mut().begin(now_ms);
-    // One more, because the tick under way is partly over.
-    store.set_epoch_deadline(deadline_ms / TICK_MS + 1);
-    let running = core.ticker.run();
-    let answer = run(store);
-    drop(running);
-    match answer {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(failure)) => Err(PolicyFault::PolicyError(format!(
-            "{}: {}",
-            cut(failure.code, 64),
-            cut(failure.message, 1024)
-        ))),
-        Err(error) => Err(classify(&error, store.data_mut(), deadline_ms, core)),
+/// Never seen: an instance has a store, or what a store is made from.
+fn nothing_to_start_from() -> PolicyFault {
+    PolicyFault::Trap {
+        detail: "nothing to start from; bind the policy again".to_owned(),
     }
 }
 
-fn classify(
-    error: &wasmtime::Error,
-    sandbox: &mut Sandbox,
-    deadline_ms: u64,
-    core: &Core,
-) -> PolicyFault {
-    let trap = error.downcast_ref::<Trap>();
-    match trap {
-        Some(Trap::Interrupt) => PolicyFault::Timeout { deadline_ms },
-        Some(Trap::StackOverflow) => PolicyFault::Stack,
-        _ if sandbox.memory_was_refused() => PolicyFault::Memory {
-            max: core.limits.memory_bytes_max,
-        },
-        Some(trap) => PolicyFault::Trap {
-            detail: sandbox
-                .take_last_error()
-                .unwrap_or_else(|| trap.to_string()),
-        },
-        // No trap: the engine could not read what the guest handed over.
-        None => PolicyFault::BadOutput {
-            detail: cut(error.root_cause().to_string(), 512),
-        },
-    }
+/// Whether the store is dead, or its guest not to be trusted, after this fault.
+fn ends_the_instance(fault: &PolicyFault) -> bool {
+    !matches!(
+        fault,
+        PolicyFault::PolicyError(_) | PolicyFault::NotSupported | PolicyFault::BadInput { .. }
+    )
 }
 
-/// At most `bytes_max` bytes of a guest's text.
-pub(crate) fn cut(mut text: String, bytes_max: usize) -> String {
-    text.truncate(text.floor_char_boundary(bytes_max));
-    text
+impl<B: Bindings> Lifecycle for Instance<B> {
+    fn description(&self) -> &Description {
+        &self.description
+    }
+
+    fn restarts(&self) -> u64 {
+        self.restarts
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let live = self.live.as_ref();
+        live.map_or(0, |live| live.store.data().memory_bytes())
+    }
+
+    fn log_lines(&self) -> Vec<LogLine> {
+        let lines = self.belongings().map(|kept| kept.log.lines());
+        lines.into_iter().flatten().cloned().collect()
+    }
+
+    fn state(&self) -> Option<&BindingState> {
+        self.belongings().map(|kept| &kept.state)
+    }
+
+    fn set_state(&mut self, state: BindingState) {
+        let of_live = self
+            .live
+            .as_mut()
+            .map(|l| &mut l.store.data_mut().belongings);
+        if let Some(belongings) = of_live.or(self.belongings.as_mut()) {
+            belongings.state = state;
+        }
+    }
+
+    fn fuel_used(&self) -> Option<u64> {
+        self.core.fuel_per_call()?;
+        self.belongings().map(|kept| kept.fuel_used)
+    }
+
+    fn warm(&mut self, context: &CallContext) -> Result<(), PolicyFault> {
+        if self.live.is_none() {
+            let live = self.revive(context)?;
+            self.live = Some(live);
+        }
+        Ok(())
+    }
+
+    fn snapshot(&mut self, context: &CallContext) -> Result<Vec<u8>, PolicyFault> {
+        let max = self.core.limits.snapshot_bytes_max;
+        let snapshot = self.ask(
+            context,
+            Urgency::Background,
+            B::snapshot,
+            |snapshot: &Vec<u8>| match snapshot.len() {
+                found if found > max => Err(format!("snapshot: {found} bytes, at most {max}")),
+                _ => Ok(()),
+            },
+        )?;
+        self.snapshot.clone_from(&snapshot);
+        Ok(snapshot)
+    }
+
+    fn restore(&mut self, context: &CallContext, snapshot: &[u8]) -> Result<(), PolicyFault> {
+        let (found, max) = (snapshot.len(), self.core.limits.snapshot_bytes_max);
+        if found == 0 || found > max {
+            return Err(PolicyFault::BadInput {
+                detail: format!("snapshot: {found} bytes; give at least 1 and at most {max}"),
+            });
+        }
+        self.ask(
+            context,
+            Urgency::Background,
+            |bindings, store| bindings.restore(store, snapshot),
+            |()| Ok(()),
+        )?;
+        self.snapshot = snapshot.to_vec();
+        Ok(())
+    }
 }

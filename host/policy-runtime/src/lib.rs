@@ -2,36 +2,68 @@
 //!
 //! [`PolicyEngine::inspect`] takes an upload through every check and gives a
 //! component that may run, or an [`UploadRefusal`] that says what to do.
-//! [`PolicyEngine::load`] makes an instance of it. An instance belongs to one
-//! thread at a time and is called synchronously; each call has a deadline, bounded
-//! memory and stack, and its answer is checked. A call that goes wrong gives a
-//! [`PolicyFault`]; the caller then decides by its built-in default, and the
-//! instance replaces itself before its next call. [`Breaker`] says when to stop
-//! asking a policy at all.
+//! [`PolicyEngine::compile`] makes a [`PolicyModule`] of it, whatever its world, and
+//! that a [`PolicyInstance`], which is asked through the handle of its world, such as
+//! [`EvictionInstance`]. An instance belongs to one thread at a time and is called
+//! synchronously; each call has a deadline, bounded memory and stack, and its answer
+//! is checked. A call that goes wrong gives a [`PolicyFault`]; the caller then
+//! decides by its built-in default, and the instance replaces itself before its next
+//! call. What a policy stores, [`BindingState`], outlives its instances. [`Breaker`]
+//! says when to stop asking a policy at all.
+//!
+//! [`PolicyEngine::deterministic`] counts instructions instead of time, so that the
+//! same calls give the same bits.
 //!
 //! This crate knows nothing of programs, workers and jobs, nor when to ask which
 //! policy; no type of the WebAssembly engine leaves it.
 
+mod answers;
+mod artifacts;
 mod breaker;
+mod call;
+mod compiler;
 mod engine;
 mod error;
+mod guarded;
 mod inspect;
 mod instance;
 mod limits;
+mod log_sink;
+mod module;
 mod policy_log;
 mod sandbox;
+mod signature;
 mod smoke;
+mod state;
 mod ticker;
 mod worlds;
 
+pub use artifacts::{ArtifactStore, ArtifactStoreError};
 pub use breaker::{Breaker, BreakerLimits, BreakerState};
+pub use call::CallContext;
+pub use compiler::{CompileFault, Compiler, CompilerCommand, CompilerLimits, compiler_main};
 pub use engine::PolicyEngine;
 pub use error::{LoadError, PolicyFault, RuntimeError, UploadRefusal};
-pub use inspect::Inspection;
+pub use inspect::{Candidate, Inspection, embed_contract};
 pub use instance::Description;
 pub use limits::Limits;
+pub use log_sink::{LogSink, LogTail};
+pub use module::{InstanceOptions, PolicyInstance, PolicyModule};
 pub use policy_log::{LogLevel, LogLine};
-pub use smoke::SmokeTiming;
-pub use worlds::eviction::{
-    ActingColumns, ActiveColumns, EvictionInstance, EvictionModule, WaitingColumns,
+pub use signature::{
+    KeyError, SecretKey, SignaturePolicy, SignedBy, TrustedKeys, generate_key, sign, upload_digest,
 };
+pub use smoke::SmokeTiming;
+pub use state::{BindingState, StateError};
+pub use worlds::allocation::{
+    AllocationInstance, GrantColumns, ParallelismColumns, RedundancyColumns,
+};
+pub use worlds::eviction::{
+    ActingColumns, ActiveColumns, EvictionInstance, ServiceColumns, WaitingColumns,
+};
+pub use worlds::placement::{
+    AssignColumns, MigrateColumns, NOWHERE, PlacementInstance, RouteColumns, WorkerColumns,
+};
+pub use worlds::prediction::{Estimates, FinishedColumns, LiveColumns, PredictionInstance};
+pub use worlds::priority::{PreemptColumns, PriorityInstance, QueueColumns};
+pub use worlds::reward::{AnswerColumns, CandidateColumns, RewardInstance, Scores};

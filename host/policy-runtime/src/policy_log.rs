@@ -7,6 +7,7 @@ use std::time::Instant;
 use serde::Serialize;
 
 use crate::limits::Limits;
+use crate::log_sink::LogSink;
 
 /// How much a line matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -47,10 +48,11 @@ pub(crate) struct PolicyLog {
     tokens: f64,
     refilled: Instant,
     dropped: u64,
+    sink: Option<LogSink>,
 }
 
 impl PolicyLog {
-    pub(crate) fn new(limits: &Limits) -> Self {
+    pub(crate) fn new(limits: &Limits, sink: Option<LogSink>) -> Self {
         Self {
             policy: String::new(),
             lines: VecDeque::new(),
@@ -60,6 +62,7 @@ impl PolicyLog {
             tokens: f64::from(limits.log_lines_per_s),
             refilled: Instant::now(),
             dropped: 0,
+            sink,
         }
     }
 
@@ -83,12 +86,16 @@ impl PolicyLog {
         if self.lines.len() == self.lines_kept_max {
             self.lines.pop_front();
         }
-        self.lines.push_back(LogLine {
+        let line = LogLine {
             now_ms,
             level,
             message: message.to_owned(),
             dropped_before: dropped,
-        });
+        };
+        if let Some(sink) = &self.sink {
+            sink.offer(&line);
+        }
+        self.lines.push_back(line);
     }
 
     fn take_token(&mut self, now: Instant) -> bool {
@@ -132,12 +139,13 @@ mod tests {
     use super::*;
 
     fn log(lines_per_s: u32) -> PolicyLog {
-        PolicyLog::new(&Limits {
+        let limits = Limits {
             log_lines_per_s: lines_per_s,
             log_line_bytes_max: 16,
             log_lines_kept_max: 2,
             ..Limits::default()
-        })
+        };
+        PolicyLog::new(&limits, None)
     }
 
     #[test]

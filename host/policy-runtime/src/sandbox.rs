@@ -1,9 +1,15 @@
-//! What surrounds a running guest: its memory limiter, its clock, its log.
+//! What surrounds a running guest: its memory limiter, its clock, its random stream,
+//! its log and its state.
 
+use std::sync::Arc;
+
+use treadle_plugin::random::SplitMix64;
 use wasmtime::ResourceLimiter;
 
+use crate::call::CallContext;
 use crate::limits::Limits;
 use crate::policy_log::{LogLevel, PolicyLog};
+use crate::state::BindingState;
 
 /// Core instances, memories and tables of one component. Toolchains make a few of
 /// each; scripts' runtimes make more.
@@ -11,10 +17,22 @@ const CORE_INSTANCES_MAX: usize = 64;
 const MEMORIES_MAX: usize = 16;
 const TABLES_MAX: usize = 32;
 
+/// What a binding has, whichever instance runs: it goes from store to store.
+pub(crate) struct Belongings {
+    pub(crate) log: PolicyLog,
+    pub(crate) state: BindingState,
+    pub(crate) config_json: Arc<str>,
+    pub(crate) seed: u64,
+    /// Fuel used so far, on a deterministic engine.
+    pub(crate) fuel_used: u64,
+}
+
 /// The data of one store.
 pub(crate) struct Sandbox {
-    pub(crate) log: PolicyLog,
+    pub(crate) belongings: Belongings,
+    pub(crate) limits: Arc<Limits>,
     pub(crate) now_ms: u64,
+    pub(crate) random: SplitMix64,
     memory: Memory,
     /// The last line of level error in this call: where a guest says why it panics.
     last_error: Option<String>,
@@ -29,10 +47,12 @@ struct Memory {
 }
 
 impl Sandbox {
-    pub(crate) fn new(limits: &Limits, log: PolicyLog) -> Self {
+    pub(crate) fn new(limits: &Arc<Limits>, belongings: Belongings) -> Self {
         Self {
-            log,
+            belongings,
+            limits: Arc::clone(limits),
             now_ms: 0,
+            random: SplitMix64::new(0),
             memory: Memory {
                 bytes: 0,
                 bytes_max: limits.memory_bytes_max,
@@ -45,8 +65,9 @@ impl Sandbox {
     }
 
     /// Before a call.
-    pub(crate) fn begin(&mut self, now_ms: u64) {
-        self.now_ms = now_ms;
+    pub(crate) fn begin(&mut self, context: &CallContext) {
+        self.now_ms = context.now_ms;
+        self.random = stream(self.belongings.seed, context.seed);
         self.memory.refused = false;
         self.last_error = None;
     }
@@ -56,7 +77,7 @@ impl Sandbox {
             let cut = message.floor_char_boundary(512);
             self.last_error = Some(message[..cut].to_owned());
         }
-        self.log.write(self.now_ms, level, message);
+        self.belongings.log.write(self.now_ms, level, message);
     }
 
     /// Memory in use, all memories together.
@@ -126,6 +147,13 @@ impl ResourceLimiter for Memory {
     }
 }
 
+/// The random stream of one call. The binding's seed is mixed first, so that nearby
+/// seeds of bindings and calls do not meet in one stream.
+fn stream(binding_seed: u64, call_seed: u64) -> SplitMix64 {
+    let mixed = SplitMix64::new(binding_seed).next_u64();
+    SplitMix64::new(mixed ^ call_seed)
+}
+
 /// The new sum when one of its parts grows, `None` when it would exceed `max`.
 fn grown(sum: usize, current: usize, desired: usize, max: usize) -> Option<usize> {
     let sum = sum.checked_add(desired.checked_sub(current)?)?;
@@ -136,13 +164,39 @@ fn grown(sum: usize, current: usize, desired: usize, max: usize) -> Option<usize
 mod tests {
     use super::*;
 
+    fn sandbox(limits: Limits) -> Sandbox {
+        let belongings = Belongings {
+            log: PolicyLog::new(&limits, None),
+            state: BindingState::default(),
+            config_json: "{}".into(),
+            seed: 7,
+            fuel_used: 0,
+        };
+        Sandbox::new(&Arc::new(limits), belongings)
+    }
+
+    #[test]
+    fn a_call_draws_the_same_numbers_again_and_another_call_others() {
+        let mut sandbox = sandbox(Limits::default());
+        let mut draw = |seed| {
+            sandbox.begin(&CallContext {
+                seed,
+                ..CallContext::default()
+            });
+            [0; 3].map(|_: u64| sandbox.random.next_u64())
+        };
+        let first = draw(1);
+        assert_ne!(draw(2), first);
+        assert_eq!(draw(1), first);
+        assert_ne!(stream(8, 1), stream(7, 1));
+    }
+
     #[test]
     fn all_memories_count_together() {
-        let limits = Limits {
+        let mut sandbox = sandbox(Limits {
             memory_bytes_max: 100,
             ..Limits::default()
-        };
-        let mut sandbox = Sandbox::new(&limits, PolicyLog::new(&limits));
+        });
         let limiter = sandbox.limiter();
         assert!(limiter.memory_growing(0, 60, None).unwrap());
         assert!(!limiter.memory_growing(0, 60, None).unwrap());

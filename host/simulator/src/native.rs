@@ -21,20 +21,22 @@ impl NativeEviction {
 
     /// A score for each program that the question is about.
     pub fn scores(&self, purpose: Purpose, c: &EvictionColumns) -> Vec<f64> {
+        // The policy keeps nothing but its configuration, so that a copy answers the same.
+        let mut policy = self.policy.clone();
         let scores = match purpose {
-            Purpose::Weigh { .. } => self.policy.weigh(&ActingColumns {
+            Purpose::Weigh { .. } => policy.weigh(&ActingColumns {
                 tokens: &c.tokens,
                 phase_ms: &c.phase_ms,
                 extra: &[],
             }),
-            Purpose::Pause { .. } => self.policy.pause_order(&ActiveColumns {
+            Purpose::Pause { .. } => policy.pause_order(&ActiveColumns {
                 tokens: &c.tokens,
                 acting: &c.acting,
                 phase_ms: &c.phase_ms,
                 steps: &c.steps,
                 extra: &[],
             }),
-            Purpose::Restore => self.policy.restore_order(&WaitingColumns {
+            Purpose::Restore => policy.restore_order(&WaitingColumns {
                 tokens: &c.tokens,
                 reasoning: &c.reasoning,
                 waited_ms: &c.waited_ms,
@@ -103,5 +105,6 @@ pub fn verdict(question: &Question, scores: &[f64]) -> Verdict {
     Verdict::Order {
         programs: rows.iter().map(|row| programs[*row]).collect(),
         scores: rows.iter().map(|row| scores[*row]).collect(),
+        workers: Vec::new(),
     }
 }

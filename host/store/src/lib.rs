@@ -43,8 +43,8 @@ pub use page::{
     EventPage, Order, ProgramCursor, ProgramPage, Pruned, Retention, SeqPage, StepPage,
 };
 pub use rows::{
-    Batch, BindingRow, DecisionRow, EventRow, PluginHead, PluginRow, ProgramRow, Snapshot, StepRow,
-    WorkerRow,
+    Batch, BindingRow, DecisionRow, EventRow, PluginHead, PluginRow, PolicyStateRow, ProgramRow,
+    Snapshot, StepRow, WorkerRow,
 };
 
 /// Most rows of all kinds together in one [`Batch`].
@@ -55,6 +55,8 @@ pub const PAGE_ROWS_MAX: u32 = 10_000;
 pub const PRUNE_ROWS_MAX: u64 = 20_000;
 /// Largest component of a plugin, in bytes.
 pub const COMPONENT_BYTES_MAX: usize = 64 << 20;
+/// Most that the policy of a binding may have stored, in bytes.
+pub const POLICY_STATE_BYTES_MAX: usize = 64 << 20;
 /// Largest snapshot, in bytes.
 pub const SNAPSHOT_BYTES_MAX: usize = 512 << 20;
 /// Snapshots kept; saving one more removes the oldest.
@@ -118,11 +120,23 @@ pub trait Store: Send + Sync {
     /// All plugins without their components, newest first.
     fn plugins(&self) -> Answer<'_, Vec<PluginHead>>;
 
-    /// Sets which policy a job uses for a world, in place of what it used before.
-    fn put_binding<'a>(&'a self, binding: &'a BindingRow) -> Answer<'a, ()>;
+    /// Sets which policies a job uses for a world, one row a role, in place of all that it used
+    /// before. Without any row, what its policy had stored goes too.
+    fn put_bindings<'a>(
+        &'a self,
+        job: &'a str,
+        world: &'a str,
+        roles: &'a [BindingRow],
+    ) -> Answer<'a, ()>;
 
-    /// All bindings, by job and world.
+    /// All bindings, by job, world and role.
     fn bindings(&self) -> Answer<'_, Vec<BindingRow>>;
+
+    /// Adds or replaces what the policy of a binding has stored.
+    fn put_policy_state<'a>(&'a self, state: &'a PolicyStateRow) -> Answer<'a, ()>;
+
+    /// What the policies of all bindings have stored, by job and world.
+    fn policy_states(&self) -> Answer<'_, Vec<PolicyStateRow>>;
 
     /// Adds or replaces a tenant.
     fn put_tenant<'a>(&'a self, tenant: &'a TenantRow) -> Answer<'a, ()>;

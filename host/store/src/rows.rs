@@ -135,6 +135,8 @@ pub struct PluginHead {
     pub size_bytes: u64,
     /// When it came.
     pub uploaded_at_us: u64,
+    /// Whose signature it bore.
+    pub signed_by: Option<String>,
 }
 
 /// A plugin.
@@ -153,12 +155,31 @@ pub struct BindingRow {
     pub job: String,
     /// The world.
     pub world: String,
+    /// What the policy does there: `active`, `previous`, `canary`, `shadow`.
+    pub role: String,
     /// Digest of the plugin, or the name of a policy that is built in.
     pub digest: String,
     /// Configuration of the policy, as JSON.
     pub config: String,
+    /// A canary's share of the programs, in millionths.
+    pub share_ppm: u32,
     /// Since when.
     pub since_us: u64,
+}
+
+/// What the policy of a binding has stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyStateRow {
+    /// The job.
+    pub job: String,
+    /// The world.
+    pub world: String,
+    /// Its keys and values, in the plugin runtime's form.
+    pub entries: Vec<u8>,
+    /// What it has learnt, in the policy's own form.
+    pub snapshot: Vec<u8>,
+    /// When it was saved.
+    pub saved_at_us: u64,
 }
 
 /// The state of the core after an event.

@@ -78,6 +78,8 @@ error_codes! {
     PluginInvalid = "plugin_invalid", 400, "invalid_request_error";
     /// No such plugin.
     PluginUnknown = "plugin_unknown", 404, "not_found_error";
+    /// The binding does not allow this change.
+    BindingConflict = "binding_conflict", 409, "invalid_request_error";
     /// The request carries no token, and the path needs one.
     TokenMissing = "token_missing", 401, "invalid_request_error";
     /// The token is malformed, unknown or revoked.

@@ -97,7 +97,7 @@ mod tests {
     }
 
     fn restore(restore: Restore, rows: &[Row]) -> Vec<f64> {
-        let policy = ThunderAgentEviction {
+        let mut policy = ThunderAgentEviction {
             config: Config {
                 restore,
                 ..Config::default()

@@ -13,6 +13,9 @@ pub struct PolicyError {
 }
 
 impl PolicyError {
+    /// The code of [`not_supported`](Self::not_supported).
+    pub const NOT_SUPPORTED: &str = "not-supported";
+
     /// An error with a code of the policy's own.
     pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
@@ -36,5 +39,19 @@ impl PolicyError {
     /// `failed`: anything else.
     pub fn failed(message: impl Into<String>) -> Self {
         Self::new("failed", message)
+    }
+
+    /// `not-supported`: the policy leaves this decision to the host, which then
+    /// decides by its built-in default and counts no fault.
+    pub fn not_supported() -> Self {
+        Self::new(
+            Self::NOT_SUPPORTED,
+            "this policy leaves the decision to the host; nothing needs to be done",
+        )
+    }
+
+    /// Whether the policy leaves the decision to the host.
+    pub fn is_not_supported(&self) -> bool {
+        self.code == Self::NOT_SUPPORTED
     }
 }

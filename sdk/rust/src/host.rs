@@ -1,8 +1,9 @@
-//! What treadle offers to a policy: a log and the time of the decision.
+//! What treadle offers to a policy: a log, the time of the decision, a random stream,
+//! the configuration and a store of values. There is nothing else.
 //!
-//! In a guest these are the imports of `treadle:policy/host`. In a native build the
-//! log goes to standard error and the time is what [`set_now_ms`] set last in the
-//! same thread, 0 at first.
+//! In a guest these are the imports of `treadle:policy/host`. In a native build they
+//! are twins of the same behaviour that belong to the thread and are set with
+//! [`set_now_ms`], [`set_seed`], [`set_config`] and [`clear_state`].
 
 /// How much a line of the log matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,33 +20,13 @@ pub enum Level {
     Error,
 }
 
+#[cfg(not(target_family = "wasm"))]
+mod native;
+
 #[cfg(target_family = "wasm")]
-pub use crate::guest::{log, now_ms};
+pub use crate::guest::host::{config, log, now_ms, random_u64, state_delete, state_get, state_set};
 #[cfg(not(target_family = "wasm"))]
-pub use native::{log, now_ms, set_now_ms};
-
-#[cfg(not(target_family = "wasm"))]
-mod native {
-    use std::cell::Cell;
-
-    use super::Level;
-
-    thread_local! {
-        static NOW_MS: Cell<u64> = const { Cell::new(0) };
-    }
-
-    /// Writes a line to the policy's log.
-    pub fn log(level: Level, message: &str) {
-        eprintln!("policy {level:?}: {message}");
-    }
-
-    /// The time of the decision in milliseconds since the job's clock began.
-    pub fn now_ms() -> u64 {
-        NOW_MS.get()
-    }
-
-    /// Sets the time that [`now_ms`] gives in this thread. Native builds only.
-    pub fn set_now_ms(now_ms: u64) {
-        NOW_MS.set(now_ms);
-    }
-}
+pub use native::{
+    STATE_BYTES_MAX, STATE_KEYS_MAX, clear_state, config, log, now_ms, random_u64, set_config,
+    set_now_ms, set_seed, state_delete, state_get, state_set,
+};

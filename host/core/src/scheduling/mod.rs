@@ -5,3 +5,4 @@ mod pressure;
 mod restore;
 mod routing;
 mod waiting;
+pub(crate) mod why;

@@ -8,11 +8,13 @@
 use crate::explain::{Because, DecisionKind};
 use crate::program::Program;
 use crate::question::ProgramColumns;
+use crate::ranking::Ranking;
+use crate::scheduling::why::Why;
 use crate::state::Ask;
 use crate::timers::Timer;
 use crate::worker::Worker;
 use crate::{Command, Core, Mode, Purpose, Question};
-use treadle_model::{AskId, Phase, PolicyRef, ProgramId, WorkerId};
+use treadle_model::{AskId, Phase, ProgramId, WorkerId};
 
 impl Core {
     /// Asks whom to pause if the worker is above its high watermark.
@@ -98,20 +100,16 @@ impl Core {
 
     /// Pauses programs that hardly count any more, while others wait: one that
     /// returns late then waits its turn instead of overflowing the worker.
-    pub(crate) fn pause_weightless(
-        &mut self,
-        worker: WorkerId,
-        weights: &[(ProgramId, u32)],
-        policy: &PolicyRef,
-    ) {
+    pub(crate) fn pause_weightless(&mut self, worker: WorkerId, weights: &Ranking) {
         if self.state.queue.is_empty() {
             return;
         }
-        let why = (DecisionKind::Pause, Because::LongToolCall);
-        for (program, ppm) in weights {
-            if *ppm < self.config.pause_weight_ppm && self.is_pausable_on(*program, worker) {
-                self.explain(*program, worker, why, policy, &[]);
-                self.pause(*program);
+        let least = f64::from(self.config.pause_weight_ppm) / 1e6;
+        for entry in &weights.entries {
+            if entry.score < least && self.is_pausable_on(entry.program, worker) {
+                let why = Why::new(DecisionKind::Pause, Because::LongToolCall);
+                self.explain(entry.program, worker, &why.by(weights.judge(entry)));
+                self.pause(entry.program);
             }
         }
     }
@@ -129,8 +127,7 @@ impl Core {
         &mut self,
         worker: WorkerId,
         excess_tokens: u64,
-        order: &[(ProgramId, f64)],
-        policy: &PolicyRef,
+        ranking: &Ranking,
     ) {
         let mut left = excess_tokens;
         let because = if self.excess_tokens(worker) > 0 {
@@ -138,22 +135,17 @@ impl Core {
         } else {
             Because::RoomForDeferred
         };
-        for (index, (program, _)) in order.iter().enumerate() {
+        for (index, entry) in ranking.entries.iter().enumerate() {
             if left == 0 {
                 break;
             }
-            if !self.is_pausable_on(*program, worker) {
+            if !self.is_pausable_on(entry.program, worker) {
                 continue;
             }
             let before = self.used_tokens(worker);
-            self.explain(
-                *program,
-                worker,
-                (DecisionKind::Pause, because),
-                policy,
-                &order[index..],
-            );
-            self.pause(*program);
+            let why = Why::new(DecisionKind::Pause, because).by(ranking.judge(entry));
+            self.explain(entry.program, worker, &why.among(&ranking.entries[index..]));
+            self.pause(entry.program);
             left = left.saturating_sub(before.saturating_sub(self.used_tokens(worker)));
         }
     }

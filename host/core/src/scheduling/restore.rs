@@ -6,10 +6,12 @@
 
 use crate::explain::{Because, DecisionKind};
 use crate::program::Program;
+use crate::ranking::{Ranked, Ranking};
+use crate::scheduling::why::Why;
 use crate::worker::Worker;
 use crate::{Core, Mode, Purpose};
 use std::collections::BTreeSet;
-use treadle_model::{PolicyRef, ProgramId, WorkerId};
+use treadle_model::{ProgramId, WorkerId};
 
 impl Core {
     /// Asks whom to restore, if somebody waits and there is room for him.
@@ -49,21 +51,23 @@ impl Core {
     }
 
     /// Places waiting programs in the given order as far as they fit.
-    pub(crate) fn restore_in_order(&mut self, order: &[(ProgramId, f64)], policy: &PolicyRef) {
+    pub(crate) fn restore_in_order(&mut self, ranking: &Ranking) {
         self.renew_reservation();
-        let (deferred, rest): (Vec<_>, Vec<_>) = order
+        let (deferred, rest): (Vec<&Ranked>, Vec<_>) = ranking
+            .entries
             .iter()
-            .partition(|(program, _)| self.is_deferred(*program));
+            .partition(|entry| self.is_deferred(entry.program));
         let mut deferred = deferred;
-        deferred.sort_by_key(|(program, _)| self.queue_position(*program));
+        deferred.sort_by_key(|entry| self.queue_position(entry.program));
         let mut room = self.most_room();
-        let numbered = deferred.iter().map(|entry| (entry, Because::DeferralBound));
-        for (entry, because) in numbered.chain(rest.iter().map(|e| (e, Because::RoomOnWorker))) {
-            let (program, _) = *entry;
+        let deferred = deferred.into_iter().map(|e| (e, Because::DeferralBound));
+        for (entry, because) in deferred.chain(rest.into_iter().map(|e| (e, Because::RoomOnWorker)))
+        {
+            let program = entry.program;
             if self.private_tokens(program) > room {
                 continue;
             }
-            let Some(worker) = self.worker_with_room(program) else {
+            let Some(worker) = self.worker_with_room(program, entry.wished) else {
                 continue;
             };
             let first = self
@@ -76,7 +80,13 @@ impl Core {
             } else {
                 DecisionKind::Restore
             };
-            self.explain(program, worker, (kind, because), policy, order);
+            let mut why = Why::new(kind, because)
+                .by(ranking.judge(entry))
+                .among(&ranking.entries);
+            if entry.wished == Some(worker) {
+                why.placed_by = ranking.placer(entry);
+            }
+            self.explain(program, worker, &why);
             self.restore(program, worker, first);
             room = self.most_room();
         }
@@ -112,7 +122,7 @@ impl Core {
             return;
         }
         self.state.reserved = None;
-        if self.worker_with_room(head).is_none()
+        if self.worker_with_room(head, None).is_none()
             && let Some((shortfall, worker)) = self.least_shortfall(head)
         {
             self.state.reserved = Some((worker, head));
@@ -145,9 +155,10 @@ impl Core {
         entry.is_some_and(|e| self.state.now.since(e.since) >= self.config.deferral_max)
     }
 
-    /// The worker that a waiting program should go to: where its cache may
-    /// linger if it fits there, else where most is free.
-    fn worker_with_room(&self, program: ProgramId) -> Option<WorkerId> {
+    /// The worker that a waiting program should go to, among those that it fits
+    /// on: the one that was wished for it, else where its cache may linger, else
+    /// where most is free.
+    fn worker_with_room(&self, program: ProgramId, wished: Option<WorkerId>) -> Option<WorkerId> {
         let p = self
             .state
             .programs
@@ -160,8 +171,9 @@ impl Core {
             open && !passed_over && self.admits(w, p)
         };
         let fitting = || self.state.workers.values().filter(admits);
-        fitting()
-            .find(|w| p.last_worker == Some(w.id))
+        let named = |id: Option<WorkerId>| fitting().find(|w| id == Some(w.id));
+        named(wished)
+            .or_else(|| named(p.last_worker))
             .or_else(|| fitting().max_by_key(|w| (self.free_tokens(w), std::cmp::Reverse(w.id))))
             .map(|w| w.id)
     }

@@ -1,10 +1,11 @@
 //! Routing: where an arriving step goes in each mode, and the two plain modes
 //! that treadle is compared with.
 
-use crate::explain::{Because, Decision, DecisionKind};
+use crate::explain::{Because, DecisionKind};
+use crate::scheduling::why::Why;
 use crate::worker::Worker;
 use crate::{Core, Mode};
-use treadle_model::{PolicyRef, ProgramId, Span, StepId, WorkerId};
+use treadle_model::{PolicyRef, ProgramId, StepId, WorkerId};
 
 impl Core {
     /// Sends a new step on its way: to its program's worker, or into the queue.
@@ -89,69 +90,8 @@ impl Core {
     }
 
     fn explain_plain(&mut self, program: ProgramId, worker: WorkerId) {
-        let decision = (DecisionKind::Place, Because::PlainRouting);
-        self.explain(
-            program,
-            worker,
-            decision,
-            &PolicyRef("plain-routing".into()),
-            &[],
-        );
-    }
-
-    /// Records a decision that is about to be carried out.
-    pub(crate) fn explain(
-        &mut self,
-        program: ProgramId,
-        worker: WorkerId,
-        (kind, because): (DecisionKind, Because),
-        policy: &PolicyRef,
-        considered: &[(ProgramId, f64)],
-    ) {
-        if !self.config.explain {
-            return;
-        }
-        let now = self.state.now;
-        let (Some(p), Some(w)) = (
-            self.state.programs.get(&program),
-            self.state.workers.get(&worker),
-        ) else {
-            return;
-        };
-        let waited = p
-            .queued
-            .map_or(now.since(p.phase_since), |q| now.since(q.since));
-        let others = considered
-            .iter()
-            .filter(|(other, _)| *other != program)
-            .take(3);
-        let decision = Decision {
-            at: now,
-            kind,
-            program,
-            key: p.key.clone(),
-            worker,
-            policy: policy.clone(),
-            because,
-            need_tokens: w.need_tokens(p.private_tokens(), &p.prefix),
-            used_tokens: w.used_tokens(),
-            capacity_tokens: w.capacity.tokens,
-            waited: if kind == DecisionKind::Place && p.queued.is_none() {
-                Span(0)
-            } else {
-                waited
-            },
-            score: considered
-                .iter()
-                .find(|(id, _)| *id == program)
-                .map(|(_, score)| *score),
-            alternatives: others
-                .map(|(program, score)| crate::explain::Alternative {
-                    program: *program,
-                    score: *score,
-                })
-                .collect(),
-        };
-        self.decisions.push_back(decision);
+        let policy = PolicyRef("plain-routing".into());
+        let why = Why::new(DecisionKind::Place, Because::PlainRouting).by(&policy);
+        self.explain(program, worker, &why);
     }
 }

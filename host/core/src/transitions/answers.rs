@@ -1,11 +1,19 @@
 //! Answers of policies, and the core's own where none came.
 
+use crate::question::Voices;
+use crate::ranking::Ranking;
 use crate::timers::Timer;
 use crate::{Core, Purpose, Verdict};
 use treadle_model::{AskId, PolicyRef, ProgramId};
 
 impl Core {
-    pub(crate) fn policy_answered(&mut self, ask: AskId, policy: &PolicyRef, verdict: &Verdict) {
+    pub(crate) fn policy_answered(
+        &mut self,
+        ask: AskId,
+        policy: &PolicyRef,
+        verdict: &Verdict,
+        voices: &Voices,
+    ) {
         // An answer that comes after the deadline finds its question gone.
         let Some(open) = self.state.asks.remove(&ask) else {
             return;
@@ -16,22 +24,12 @@ impl Core {
                 for (program, ppm) in weights {
                     self.weigh(*program, *ppm);
                 }
-                self.pause_weightless(worker, weights, policy);
+                self.pause_weightless(worker, &Ranking::of_weights(weights, policy, voices));
                 self.relieve(worker);
             }
-            (
-                Purpose::Pause {
-                    worker,
-                    excess_tokens,
-                },
-                Verdict::Order { programs, scores },
-            ) => {
-                let order = known_only(&open.candidates, programs, scores);
-                self.pause_in_order(worker, excess_tokens, &order, policy);
-            }
-            (Purpose::Restore, Verdict::Order { programs, scores }) => {
-                let order = known_only(&open.candidates, programs, scores);
-                self.restore_in_order(&order, policy);
+            (Purpose::Pause { .. } | Purpose::Restore, Verdict::Order { .. }) => {
+                let ranking = Ranking::of_order(&open.candidates, verdict, policy, voices);
+                self.carry_out(open.purpose, &ranking);
             }
             // An answer of the wrong shape is no answer.
             (Purpose::Weigh { .. }, Verdict::Order { .. }) | (_, Verdict::Weights { .. }) => {
@@ -49,17 +47,18 @@ impl Core {
     }
 
     fn answer_self(&mut self, purpose: Purpose, candidates: &[ProgramId]) {
-        let policy = PolicyRef("core".into());
-        let order: Vec<_> = candidates.iter().map(|program| (*program, 0.0)).collect();
+        let ranking = Ranking::unranked(candidates, &PolicyRef("core".into()));
+        self.carry_out(purpose, &ranking);
+    }
+
+    fn carry_out(&mut self, purpose: Purpose, ranking: &Ranking) {
         match purpose {
             Purpose::Weigh { .. } => {}
             Purpose::Pause {
                 worker,
                 excess_tokens,
-            } => {
-                self.pause_in_order(worker, excess_tokens, &order, &policy);
-            }
-            Purpose::Restore => self.restore_in_order(&order, &policy),
+            } => self.pause_in_order(worker, excess_tokens, ranking),
+            Purpose::Restore => self.restore_in_order(ranking),
         }
     }
 
@@ -74,17 +73,4 @@ impl Core {
             self.recharge(program);
         }
     }
-}
-
-/// The answer's order without programs that were not asked about or are named
-/// twice.
-fn known_only(
-    candidates: &[ProgramId],
-    programs: &[ProgramId],
-    scores: &[f64],
-) -> Vec<(ProgramId, f64)> {
-    let mut open: std::collections::BTreeSet<_> = candidates.iter().copied().collect();
-    let padded = scores.iter().copied().chain(std::iter::repeat(0.0));
-    let ranked = programs.iter().copied().zip(padded);
-    ranked.filter(|(program, _)| open.remove(program)).collect()
 }

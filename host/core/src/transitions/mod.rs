@@ -45,9 +45,8 @@ impl Core {
                 ask,
                 policy,
                 verdict,
-            } => {
-                self.policy_answered(*ask, policy, verdict);
-            }
+                voices,
+            } => self.policy_answered(*ask, policy, verdict, voices),
             Event::TimerFired => self.timer_fired(),
             Event::DaemonRestarted => self.daemon_restarted(),
         }

@@ -1,9 +1,10 @@
 //! Engines come, tell what they hold, fall silent, come back and go.
 
 use crate::explain::{Because, DecisionKind};
+use crate::scheduling::why::Why;
 use crate::worker::{Health, Worker};
 use crate::{Capacity, Command, Core};
-use treadle_model::{EngineKind, PolicyRef, ProgramId, StepId, WorkerId};
+use treadle_model::{EngineKind, ProgramId, StepId, WorkerId};
 
 impl Core {
     pub(crate) fn worker_added(
@@ -102,9 +103,9 @@ impl Core {
             return;
         };
         let idle: Vec<ProgramId> = w.idle.iter().copied().collect();
-        let why = (DecisionKind::Pause, Because::WorkerGone);
+        let why = Why::new(DecisionKind::Pause, Because::WorkerGone);
         for program in idle {
-            self.explain(program, worker, why, &PolicyRef("core".into()), &[]);
+            self.explain(program, worker, &why);
             self.unplace(program);
             self.state.counters.pauses += 1;
         }

@@ -4,7 +4,7 @@
 
 use treadle_core::{
     Capacity, Command, Core, CoreConfig, Event, Mode, PrefixSegment, Purpose, Question, Refusal,
-    StepArrival, StepFailure, StepTokens, Verdict,
+    StepArrival, StepFailure, StepTokens, Verdict, Voices,
 };
 use treadle_model::{EngineKind, FinishReason, PolicyRef, Span, StepId, Timestamp, WorkerId};
 
@@ -90,6 +90,7 @@ impl Story {
                     ask: *ask,
                     policy,
                     verdict,
+                    voices: Voices::default(),
                 };
                 self.handle(answered);
             }
@@ -253,6 +254,7 @@ pub(crate) fn answer(question: &Question) -> Verdict {
             Verdict::Order {
                 programs: ranked.iter().map(|(_, program)| *program).collect(),
                 scores: ranked.iter().map(|(score, _)| *score).collect(),
+                workers: Vec::new(),
             }
         }
     }

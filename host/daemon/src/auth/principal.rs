@@ -60,6 +60,11 @@ impl Principal {
         self.tenant.tenant.inside(name).into_owned()
     }
 
+    /// Whether uploads of his tenant need no signature.
+    pub fn takes_unsigned(&self) -> bool {
+        self.tenant.limits.unsigned_plugins
+    }
+
     /// A name that the core knows as this client knows it; `None` if it is another tenant's.
     pub fn outside<'n>(&self, inside: &'n str) -> Option<&'n str> {
         self.tenant.tenant.outside(inside)

@@ -28,8 +28,10 @@ mod workers;
 use std::io::Write;
 use std::process::ExitCode;
 
+use crate::policies::COMPILE_SUBCOMMAND;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use treadle_policy_runtime::compiler_main;
 
 use crate::bench::BenchArgs;
 use crate::config::LoggingConfig;
@@ -91,6 +93,14 @@ pub fn command() -> clap::Command {
 
 /// Reads the arguments of the process and does what they say.
 pub fn main() -> ExitCode {
+    // A child of a daemon that compiles one upload limits itself and nothing
+    // else, so it must not have other threads.
+    if std::env::args()
+        .nth(1)
+        .is_some_and(|arg| arg == COMPILE_SUBCOMMAND)
+    {
+        return compiler_main(std::io::stdin().lock(), std::io::stdout().lock());
+    }
     let cli = Cli::parse();
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,

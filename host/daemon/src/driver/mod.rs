@@ -6,15 +6,20 @@
 //! channel, which is the bound on how far it may run ahead of the disk.
 
 mod clock;
+mod desk;
 mod journal;
-mod policies;
 mod profile;
 mod projection;
 mod run;
 
 pub use clock::Clock;
+pub use desk::{
+    Answer, BindingView, BoundPolicy, CanaryView, Change, ChangeError, Changed, Comparison,
+    DeskLimits, EVERYONE, Forecast, KeptState, LATENCY_BOUNDS_US, Notice, NoticeKind, PolicyDesk,
+    PolicyStatistics, Role, Scope, ShadowReport, Spread, Trial, TrialLimits, VersionStatistics,
+    native_policy,
+};
 pub use journal::{JournalBatch, JournalHandle, spawn_journal};
-pub use policies::{BoundPolicy, PolicyDesk, PolicyStatistics};
 pub use profile::Profile;
 pub use run::{DriverOptions, spawn_driver};
 
@@ -24,7 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use tokio::sync::{mpsc, oneshot};
 use treadle_core::{Core, Event, Refusal, StepArrival};
-use treadle_model::{EngineKind, StepId, WorkerId};
+use treadle_model::{EngineKind, StepId, WorkerId, World};
 
 /// What a waiting handler is told about its step.
 #[derive(Clone, Debug)]
@@ -93,7 +98,13 @@ pub(crate) enum Input {
         instructions: mpsc::UnboundedSender<Instruction>,
     },
     Read(Reading),
-    Bind(Option<BoundPolicy>),
+    States(oneshot::Sender<Vec<KeptState>>),
+    Change {
+        world: World,
+        scope: Scope,
+        change: Change,
+        done: oneshot::Sender<Result<Changed, ChangeError>>,
+    },
     Stop(oneshot::Sender<()>),
 }
 
@@ -169,9 +180,28 @@ impl DriverHandle {
         answer.await.map_err(|_| DriverStopped)
     }
 
-    /// Binds a policy to the eviction world from the next decision on.
-    pub fn bind(&self, policy: Option<BoundPolicy>) -> Result<(), DriverStopped> {
-        self.send(Input::Bind(policy))
+    /// Changes a binding between two decisions.
+    pub async fn change(
+        &self,
+        world: World,
+        scope: Scope,
+        change: Change,
+    ) -> Result<Result<Changed, ChangeError>, DriverStopped> {
+        let (done, changed) = oneshot::channel();
+        self.send(Input::Change {
+            world,
+            scope,
+            change,
+            done,
+        })?;
+        changed.await.map_err(|_| DriverStopped)
+    }
+
+    /// What the active policies have stored and learnt.
+    pub async fn states(&self) -> Result<Vec<KeptState>, DriverStopped> {
+        let (sender, states) = oneshot::channel();
+        self.send(Input::States(sender))?;
+        states.await.map_err(|_| DriverStopped)
     }
 
     /// Stops the driver once everything it has seen is on disk.

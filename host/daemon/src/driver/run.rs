@@ -1,7 +1,7 @@
 //! The driver's thread.
 
+use super::desk::PolicyDesk;
 use super::journal::{JournalBatch, JournalHandle};
-use super::policies::PolicyDesk;
 use super::profile::Profiles;
 use super::projection::{self, Subject};
 use super::{Clock, Dispatch, DriverHandle, Input, Instruction, LiveLimit, View};
@@ -143,7 +143,19 @@ impl Driver {
                 policies: &self.policies,
                 seq: self.seq,
             }),
-            Input::Bind(policy) => self.policies.bind(policy),
+            Input::Change {
+                world,
+                scope,
+                change,
+                done,
+            } => {
+                let now_ms = self.clock.now().0 / 1_000;
+                let _ = done.send(self.policies.change(world, &scope, change, now_ms));
+            }
+            Input::States(sender) => {
+                let now_ms = self.clock.now().0 / 1_000;
+                let _ = sender.send(self.policies.states(now_ms));
+            }
             Input::Stop(stopped) => return Some(stopped),
         }
         None
@@ -183,6 +195,7 @@ impl Driver {
         let now = self.clock.now();
         let subject = Subject::of(&self.core, event);
         self.profiles.observe(&self.core, event, now);
+        self.observe_step(event, now);
         let row = self
             .journal
             .is_some()
@@ -208,6 +221,17 @@ impl Driver {
                     .decisions
                     .push(projection::decision_row(self.seq, &decision));
             }
+        }
+    }
+
+    /// Tells the policies how long a step took that is about to end.
+    fn observe_step(&mut self, event: &Event, now: Timestamp) {
+        if let Event::StepFinished { step, .. } = event
+            && let Some(step) = self.core.state().steps.get(step)
+        {
+            let step_ms = now.since(step.arrived_at).millis() as f64;
+            self.policies
+                .observe_step(&self.core, step.program, step_ms);
         }
     }
 
@@ -250,15 +274,17 @@ impl Driver {
             }
             Command::AbortStep { step, cause } => self.instruct(step, Instruction::Abort(cause)),
             Command::AskPolicy { ask, question, .. } => {
-                let (policy, verdict) = self.policies.answer(&question, now.0 / 1_000);
+                let answer = self.policies.answer(&self.core, &question, now.0 / 1_000);
                 answers.push_back(Event::PolicyAnswered {
                     ask,
-                    policy,
-                    verdict,
+                    policy: answer.policy,
+                    verdict: answer.verdict,
+                    voices: answer.voices,
                 });
             }
             Command::ForgetProgram { program } => {
                 self.profiles.forget(&program.key);
+                self.policies.forget(program.id);
                 self.dirty.remove(&program.id);
                 if self.journal.is_some() {
                     let row = projection::program_row(&program, &self.core, now, Some("released"));

@@ -3,17 +3,22 @@
 use super::{ok, stopped, wants_json};
 use crate::app::App;
 use crate::auth::Caller;
+use crate::driver::Scope;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use serde_json::{Map, Value, json};
 use treadle_core::{Mode, Totals};
+use treadle_model::World;
 
 /// `GET /health`: 200 while a program can be served, 503 with the cause if no
 /// engine answers. Whoever may not look at anything learns no more than that.
 pub(super) async fn show(State(app): State<App>, caller: Caller) -> Response {
     let read = app.driver.read(|view| {
-        let policy = view.policies.active().to_string();
+        let policy = view
+            .policies
+            .active(World::Eviction, &Scope::Everyone)
+            .to_string();
         (view.core.state().totals(), view.core.config().mode, policy)
     });
     let Ok((totals, mode, policy)) = read.await else {
@@ -68,27 +73,32 @@ fn per_backend(totals: &Totals) -> Value {
 
 /// `GET /metrics`: Prometheus' text, or per-backend JSON for clients that
 /// accept JSON.
-pub(super) async fn metrics(State(app): State<App>, headers: HeaderMap) -> Response {
+pub(super) async fn metrics(
+    State(app): State<App>,
+    caller: Caller,
+    headers: HeaderMap,
+) -> Response {
     let read = app.driver.read(|view| {
         let state = view.core.state();
-        (
-            state.totals(),
-            state.counters,
-            view.policies.statistics().clone(),
-        )
+        (state.totals(), state.counters)
     });
-    let Ok((totals, counters, policies)) = read.await else {
+    let policies = (app.policies.totals().await, app.policies.versions().await);
+    let (Ok((totals, counters)), (Ok(policies), Ok(versions))) = (read.await, policies) else {
         return stopped();
     };
     if wants_json(&headers) {
         return ok(metrics_json(&totals));
     }
-    let text = app
+    let mut text = app
         .gateway
         .metrics
         .render(&totals, &counters, &policies, &|worker| {
             app.engines.load(worker)
         });
+    // Names of policies are their tenants' affair.
+    if caller.principal.root || app.auth.has_one_tenant() {
+        text.push_str(&crate::policy_metrics::render(&versions));
+    }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
 }
 

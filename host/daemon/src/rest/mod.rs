@@ -5,7 +5,9 @@
     reason = "an early answer is a whole response; it is returned once, not propagated"
 )]
 
+mod ask;
 mod audit;
+mod bindings;
 mod events;
 mod health;
 mod loads;
@@ -58,7 +60,16 @@ pub(crate) fn router(app: App) -> Router {
         .route("/v1/programs/{program}/decisions", get(programs::decisions))
         .route("/v1/jobs/{job}", delete(programs::delete_job))
         .route("/v1/events", get(events::page))
-        .route("/v1/bindings", get(plugins::bindings).put(plugins::bind))
+        .route(
+            "/v1/bindings",
+            get(bindings::list)
+                .put(bindings::bind)
+                .delete(bindings::withdraw),
+        )
+        .route("/v1/bindings/rollback", post(bindings::roll_back))
+        .route("/v1/ask", post(ask::ask))
+        .route("/v1/plugins/{plugin}", get(plugins::show))
+        .route("/v1/plugins/{plugin}/logs", get(plugins::logs))
         .route("/v1/whoami", get(tenants::whoami))
         .route("/v1/tenants", get(tenants::list).post(tenants::create))
         .route(

@@ -1,31 +1,41 @@
-//! Policies: upload, check, list, bind.
+//! Policies: upload, check, list, logs.
 
-use super::{object, ok, refuse, stopped};
+use super::{ok, refuse, stopped};
 use crate::app::App;
 use crate::auth::directory::WHOLE_DAEMON;
 use crate::auth::{Caller, Change};
 use crate::gateway::error_response;
-use crate::policies::ShelfError;
-use axum::extract::{FromRequest, Multipart, Request, State};
-use axum::http::{StatusCode, header};
+use crate::policies::{ShelfError, Upload};
+use axum::extract::{FromRequest, Multipart, Path, Query, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Json, Response};
 use bytes::Bytes;
+use futures_util::StreamExt;
+use serde::Deserialize;
 use serde_json::{Value, json};
+use std::time::Duration;
 use treadle_store::PluginHead;
 use treadle_wire::ErrorCode;
+
+/// Carries the signature of a raw upload.
+const SIGNATURE: &str = "x-treadle-signature";
+/// How often a followed log is looked at.
+const LOG_PAUSE: Duration = Duration::from_millis(250);
 
 /// `POST /v1/plugins`: the component as the raw body, or as the first file of
 /// a multipart form.
 pub(super) async fn push(State(app): State<App>, caller: Caller, request: Request) -> Response {
-    let bytes = match upload(request).await {
-        Ok(bytes) => bytes,
+    let mut upload = match upload(request).await {
+        Ok(upload) => upload,
         Err(response) => return response,
     };
-    // Nothing that comes today is signed.
-    if let Err(response) = check_room(&app, &caller, &bytes, false).await {
+    let signed = upload.signature.is_some();
+    if let Err(response) = check_room(&app, &caller, &upload.bytes, signed).await {
         return response;
     }
-    match app.policies.push(bytes).await {
+    upload.signed_only = !caller.principal.takes_unsigned();
+    match app.policies.push(upload).await {
         Ok((head, _)) => {
             let new = match own(&app, &caller, &head).await {
                 Ok(new) => new,
@@ -79,25 +89,68 @@ async fn own(app: &App, caller: &Caller, head: &PluginHead) -> Result<bool, Resp
     Ok(new)
 }
 
-/// Plugins that an owner has, newest first; `*` has those that the daemon brings along.
-async fn owned(app: &App, owners: &[&str]) -> Result<Vec<PluginHead>, Response> {
-    let mut heads = app.policies.list().await.map_err(|error| failed(&error))?;
+/// One of the plugins that the caller may look into. What a policy that the daemon brings along
+/// says is about the programs of all tenants.
+async fn find(app: &App, caller: &Caller, plugin: &str) -> Result<PluginHead, Response> {
+    let visible = visible_of(app, caller, &[caller.principal.tenant.tenant.name()]).await?;
+    let found = app
+        .policies
+        .resolve(plugin, |head| visible.sees(head))
+        .await;
+    found.map_err(|error| failed(&error))
+}
+
+/// Which plugins a caller may see: those of his tenant, or all.
+pub(super) struct Visible {
+    all: bool,
+    digests: Vec<String>,
+}
+
+impl Visible {
+    pub(super) fn sees(&self, head: &PluginHead) -> bool {
+        self.all || self.digests.binary_search(&head.digest).is_ok()
+    }
+}
+
+/// Plugins that the caller may bind: his tenant's and those that the daemon brings along.
+pub(super) async fn visible(app: &App, caller: &Caller) -> Result<Visible, Response> {
+    let own = caller.principal.tenant.tenant.name();
+    visible_of(app, caller, &[own, WHOLE_DAEMON]).await
+}
+
+async fn visible_of(app: &App, caller: &Caller, owners: &[&str]) -> Result<Visible, Response> {
+    Ok(Visible {
+        all: caller.principal.root || app.auth.has_one_tenant(),
+        digests: digests_of(app, owners).await?,
+    })
+}
+
+/// Digests that some owners have, in order; `*` owns what the daemon brings along.
+async fn digests_of(app: &App, owners: &[&str]) -> Result<Vec<String>, Response> {
     let mut digests = Vec::new();
     for owner in owners {
         let own = app.store.claimed_plugins(owner).await;
         digests.extend(own.map_err(|error| super::store_failed(&error))?);
     }
-    heads.retain(|head| digests.contains(&head.digest));
+    digests.sort_unstable();
+    Ok(digests)
+}
+
+/// Plugins of some owners, newest first.
+async fn owned(app: &App, owners: &[&str]) -> Result<Vec<PluginHead>, Response> {
+    let mut heads = app.policies.list().await.map_err(|error| failed(&error))?;
+    let digests = digests_of(app, owners).await?;
+    heads.retain(|head| digests.binary_search(&head.digest).is_ok());
     Ok(heads)
 }
 
 /// `POST /v1/plugins/check`: every check of an upload, nothing stored.
 pub(super) async fn check(State(app): State<App>, request: Request) -> Response {
-    let bytes = match upload(request).await {
-        Ok(bytes) => bytes,
+    let upload = match upload(request).await {
+        Ok(upload) => upload,
         Err(response) => return response,
     };
-    match app.policies.inspect(bytes).await {
+    match app.policies.inspect(upload.bytes).await {
         Ok(inspection) => ok(serde_json::to_value(&inspection).unwrap_or_default()),
         Err(error) => failed(&error),
     }
@@ -112,95 +165,108 @@ pub(super) async fn list(State(app): State<App>, caller: Caller) -> Response {
     }
 }
 
-/// `GET /v1/bindings`: what answers each world at present.
-pub(super) async fn bindings(State(app): State<App>) -> Response {
-    let active = app.driver.read(|view| {
-        (
-            view.policies.active().to_string(),
-            view.policies.statistics().clone(),
-        )
-    });
-    match active.await {
-        Ok((policy, statistics)) => ok(json!({"bindings": [
-            {"world": "eviction", "policy": policy, "statistics": statistics},
-        ]})),
-        Err(_) => stopped(),
-    }
-}
-
-/// `PUT /v1/bindings {"world", "policy", "config"?}`: from the next decision on
-/// the policy answers. `policy` is a name, name@version, digest or `native`. It answers for the jobs
-/// of all tenants, so it takes an admin of the whole daemon once there are several.
-pub(super) async fn bind(State(app): State<App>, caller: Caller, body: Bytes) -> Response {
-    if !caller.principal.root && !app.auth.has_one_tenant() {
-        let message =
-            "a binding holds for the jobs of all tenants; it takes a token of the whole daemon";
-        return refuse(ErrorCode::Forbidden, message);
-    }
-    let request = match object(&body) {
-        Ok(request) => request,
+/// `GET /v1/plugins/{plugin}`: one upload, and what became of the questions that
+/// it was asked.
+pub(super) async fn show(
+    State(app): State<App>,
+    caller: Caller,
+    Path(plugin): Path<String>,
+) -> Response {
+    let head = match find(&app, &caller, &plugin).await {
+        Ok(head) => head,
         Err(response) => return response,
     };
-    let word = |field: &str| request.get(field).and_then(Value::as_str);
-    let Some(policy) = word("policy") else {
-        let message =
-            "`policy` is missing; send a plugin's name, name@version, digest, or `native`";
-        return refuse(ErrorCode::MissingField, message);
-    };
-    let config = match request.get("config") {
-        None | Some(Value::Null) => "{}".to_owned(),
-        Some(config @ Value::Object(_)) => config.to_string(),
-        Some(_) => {
-            return refuse(ErrorCode::InvalidField, "`config` must be a JSON object");
-        }
-    };
-    let before = app.driver.read(|view| view.policies.active().to_string());
-    let before = before.await.ok();
-    match app
-        .policies
-        .bind(word("world").unwrap_or("eviction"), policy, &config)
-        .await
-    {
-        Ok(bound) => {
-            let change = Change {
-                action: "binding.changed",
-                target: "eviction",
-                before: json!({"policy": before}),
-                after: json!({"policy": bound, "config": config}),
-            };
-            if app.auth.audit.record(&caller, change).await.is_err() {
-                return super::not_audited();
-            }
-            ok(json!({"world": "eviction", "policy": bound}))
+    match app.policies.statistics_of(&head).await {
+        Ok(statistics) => {
+            let mut body = head_json(&head);
+            body["statistics"] = json!(statistics);
+            ok(body)
         }
         Err(error) => failed(&error),
     }
 }
 
-async fn upload(request: Request) -> Result<Vec<u8>, Response> {
-    let kind = request
-        .headers()
-        .get(header::CONTENT_TYPE)
-        .and_then(|v| v.to_str().ok());
+/// Where to go on in a log.
+#[derive(Deserialize)]
+pub(super) struct LogQuery {
+    after: Option<u64>,
+}
+
+/// `GET /v1/plugins/{plugin}/logs?after=`: what the policy wrote to its log, as a
+/// page, or for clients that accept `text/event-stream` as a stream of events.
+pub(super) async fn logs(
+    State(app): State<App>,
+    caller: Caller,
+    Path(plugin): Path<String>,
+    Query(query): Query<LogQuery>,
+    headers: HeaderMap,
+) -> Response {
+    let head = match find(&app, &caller, &plugin).await {
+        Ok(head) => head,
+        Err(response) => return response,
+    };
+    let after = query.after.unwrap_or(0);
+    let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok());
+    if !accept.is_some_and(|accept| accept.contains("text/event-stream")) {
+        let (lines, dropped) = app.policies.logs().after(&head.digest, after);
+        return ok(json!({"digest": head.digest, "lines": lines, "dropped": dropped}));
+    }
+    let policies = app.policies.clone();
+    let seen = futures_util::stream::unfold((after, true), move |(after, first)| {
+        let (policies, digest) = (policies.clone(), head.digest.clone());
+        async move {
+            if !first {
+                tokio::time::sleep(LOG_PAUSE).await;
+            }
+            let (lines, _) = policies.logs().after(&digest, after);
+            let last = lines.last().map_or(after, |line| line.number);
+            let events = lines.into_iter().map(|line| {
+                let event = Event::default().id(line.number.to_string());
+                event.json_data(line)
+            });
+            let events = futures_util::stream::iter(events.collect::<Vec<_>>());
+            Some((events, (last, false)))
+        }
+    });
+    Sse::new(seen.flatten())
+        .keep_alive(KeepAlive::default())
+        .into_response()
+}
+
+async fn upload(request: Request) -> Result<Upload, Response> {
+    let kind = header_text(request.headers(), header::CONTENT_TYPE.as_str());
+    let signature = header_text(request.headers(), SIGNATURE);
     let broken = |error: &dyn std::fmt::Display| {
         refuse(
             ErrorCode::PluginInvalid,
             format!("the upload could not be read: {error}"),
         )
     };
+    let mut upload = Upload {
+        signature,
+        ..Upload::default()
+    };
     if !kind.is_some_and(|kind| kind.starts_with("multipart/form-data")) {
-        let body = Bytes::from_request(request, &())
-            .await
-            .map_err(|e| broken(&e))?;
-        return Ok(body.into());
+        let body = Bytes::from_request(request, &()).await;
+        upload.bytes = body.map_err(|e| broken(&e))?.into();
+        return Ok(upload);
     }
     let mut form = Multipart::from_request(request, &())
         .await
         .map_err(|e| broken(&e))?;
+    let mut found = false;
     while let Some(field) = form.next_field().await.map_err(|e| broken(&e))? {
-        if field.file_name().is_some() || matches!(field.name(), Some("file" | "plugin")) {
-            return Ok(field.bytes().await.map_err(|e| broken(&e))?.into());
+        if field.name() == Some("signature") {
+            upload.signature = Some(field.text().await.map_err(|e| broken(&e))?);
+        } else if !found
+            && (field.file_name().is_some() || matches!(field.name(), Some("file" | "plugin")))
+        {
+            upload.bytes = field.bytes().await.map_err(|e| broken(&e))?.into();
+            found = true;
         }
+    }
+    if found {
+        return Ok(upload);
     }
     Err(refuse(
         ErrorCode::MissingField,
@@ -208,7 +274,12 @@ async fn upload(request: Request) -> Result<Vec<u8>, Response> {
     ))
 }
 
-fn failed(error: &ShelfError) -> Response {
+fn header_text(headers: &HeaderMap, name: &str) -> Option<String> {
+    let value = headers.get(name)?;
+    value.to_str().ok().map(str::to_owned)
+}
+
+pub(super) fn failed(error: &ShelfError) -> Response {
     match error {
         ShelfError::Refused(refusal) => {
             let body = json!({"error": {
@@ -221,9 +292,12 @@ fn failed(error: &ShelfError) -> Response {
             (StatusCode::BAD_REQUEST, Json(body)).into_response()
         }
         ShelfError::Unknown(_) => refuse(ErrorCode::PluginUnknown, error.to_string()),
-        ShelfError::Load(_) | ShelfError::Ambiguous { .. } | ShelfError::World(_) => {
-            refuse(ErrorCode::PluginInvalid, error.to_string())
-        }
+        ShelfError::Load(_)
+        | ShelfError::Ambiguous { .. }
+        | ShelfError::World { .. }
+        | ShelfError::NativeRole => refuse(ErrorCode::PluginInvalid, error.to_string()),
+        ShelfError::Change(_) => refuse(ErrorCode::BindingConflict, error.to_string()),
+        ShelfError::EndedEarly(_) => refuse(ErrorCode::Internal, error.to_string()),
         ShelfError::Stopped(_) => stopped(),
         ShelfError::Store(error) => super::store_failed(error),
     }
@@ -233,6 +307,6 @@ fn head_json(head: &PluginHead) -> Value {
     json!({
         "digest": head.digest, "world": head.world, "name": head.name, "version": head.version,
         "summary": head.summary, "size_bytes": head.size_bytes,
-        "uploaded_at_us": head.uploaded_at_us,
+        "uploaded_at_us": head.uploaded_at_us, "signed_by": head.signed_by,
     })
 }

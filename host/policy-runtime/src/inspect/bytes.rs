@@ -1,14 +1,11 @@
 //! Checks of an upload as bytes: size, validity, what it says about its making.
 
-use std::fmt::Write as _;
-
-use sha2::{Digest, Sha256};
 use wasm_metadata::Producers;
-use wasmparser::{Encoding, Parser, Payload, Validator, WasmFeatures};
+use wasmparser::{Encoding, Parser, Validator, WasmFeatures};
 
 use super::Refused;
 use crate::error::UploadRefusal;
-use crate::instance::cut;
+use crate::guarded::cut;
 use crate::limits::Limits;
 
 const PRODUCERS_MAX: usize = 32;
@@ -46,37 +43,20 @@ pub(crate) fn check_size(limits: &Limits, bytes: &[u8]) -> Refused<()> {
     Ok(())
 }
 
-/// Validates everything and looks for functions that would take long to compile.
-pub(crate) fn check_valid(limits: &Limits, bytes: &[u8]) -> Refused<Encoding> {
+/// Validates everything, and tells whether it is a module or a component.
+pub(crate) fn check_valid(bytes: &[u8]) -> Refused<Encoding> {
     let mut features = WasmFeatures::default();
     features.remove(WasmFeatures::THREADS | WasmFeatures::MEMORY64);
     Validator::new_with_features(features)
         .validate_all(bytes)
         .map_err(|error| invalid(&error))?;
-    let mut encoding = None;
-    for payload in Parser::new(0).parse_all(bytes) {
-        match payload.map_err(|error| invalid(&error))? {
-            Payload::Version { encoding: of, .. } => encoding = encoding.or(Some(of)),
-            Payload::CodeSectionEntry(body) => {
-                let range = body.range();
-                let size = range.end - range.start;
-                if size > limits.function_bytes_max as _ {
-                    return Err(UploadRefusal::new(
-                        "function-too-large",
-                        format!(
-                            "a function has {size} bytes, at most {} are accepted",
-                            limits.function_bytes_max
-                        ),
-                        format!("byte {}", range.start),
-                        "split the function, or build with less inlining",
-                    ));
-                }
-            }
-            _ => {}
-        }
-    }
-    // Validation has seen a version, so there is one.
-    Ok(encoding.unwrap_or(Encoding::Module))
+    // Validation has seen the head.
+    let is_component = Parser::is_component(bytes);
+    Ok(if is_component {
+        Encoding::Component
+    } else {
+        Encoding::Module
+    })
 }
 
 pub(crate) fn invalid(error: &wasmparser::BinaryReaderError) -> UploadRefusal {
@@ -95,16 +75,6 @@ pub(crate) fn invalid(error: &wasmparser::BinaryReaderError) -> UploadRefusal {
         format!("byte {}", error.offset()),
         remedy,
     )
-}
-
-/// SHA-256 in hexadecimal.
-pub(crate) fn digest(bytes: &[u8]) -> String {
-    let mut hex = String::with_capacity(64);
-    for byte in Sha256::digest(bytes) {
-        // Writing to a string cannot fail.
-        let _ = write!(hex, "{byte:02x}");
-    }
-    hex
 }
 
 /// The tools named in the upload. Only told, never relied on, so damage is ignored.
@@ -126,14 +96,6 @@ pub(crate) fn producers(bytes: &[u8]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_digest_is_sha256_in_hexadecimal() {
-        assert_eq!(
-            digest(b"abc"),
-            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-        );
-    }
 
     #[test]
     fn producers_are_told_by_field() {

@@ -43,23 +43,9 @@ pub(crate) fn check_description(said: &Description) -> Refused<()> {
     Ok(())
 }
 
-/// Three numbers, perhaps with a pre-release or build mark.
+/// A semantic version that a file name can hold.
 fn is_version(version: &str) -> bool {
-    let (core, mark) = match version.find(['-', '+']) {
-        Some(at) => (&version[..at], Some(&version[at + 1..])),
-        None => (version, None),
-    };
-    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    let is_mark = |mark: &str| {
-        !mark.is_empty()
-            && mark
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b".-+".contains(&byte))
-    };
-    version.len() <= 64
-        && core.split('.').count() == 3
-        && core.split('.').all(is_number)
-        && mark.is_none_or(is_mark)
+    version.len() <= 64 && semver::Version::parse(version).is_ok()
 }
 
 #[cfg(test)]
@@ -71,7 +57,19 @@ mod tests {
         for good in ["1.2.3", "0.1.0-alpha.1", "1.0.0+build-7"] {
             assert!(is_version(good), "{good}");
         }
-        for bad in ["", "1", "1.2", "1.2.x", "1.2.3-", "1..3", "1.2.3\n"] {
+        let long = format!("1.2.3-{}", "a".repeat(64));
+        for bad in [
+            long.as_str(),
+            "",
+            "1",
+            "1.2",
+            "1.2.x",
+            "1.2.3-",
+            "1..3",
+            "1.2.3\n",
+            "01.2.3",
+            "v1.2.3",
+        ] {
             assert!(!is_version(bad), "{bad}");
         }
     }

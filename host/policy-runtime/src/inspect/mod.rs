@@ -3,19 +3,23 @@
 mod bytes;
 mod contract;
 mod description;
+mod embed;
 mod packages;
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use serde::Serialize;
 use wasmparser::Encoding;
 
-use crate::engine::Core;
+use crate::engine::PolicyEngine;
 use crate::error::{LoadError, UploadRefusal};
 use crate::instance::Description;
+use crate::limits::Limits;
+use crate::module::InstanceOptions;
+use crate::signature::upload_digest;
 use crate::smoke::{self, SmokeTiming};
-use crate::worlds::eviction::EvictionModule;
+
+pub use embed::embed_contract;
 
 type Refused<T> = Result<T, UploadRefusal>;
 
@@ -48,10 +52,27 @@ pub struct Inspection {
     pub component: Vec<u8>,
 }
 
-pub(crate) fn inspect(core: &Arc<Core>, bytes: &[u8]) -> Refused<Inspection> {
-    bytes::check_size(&core.limits, bytes)?;
-    let encoding = bytes::check_valid(&core.limits, bytes)?;
-    let component = match encoding {
+/// An upload that is what it should be, as far as can be told without running it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Candidate {
+    /// SHA-256 of the upload, in hexadecimal.
+    pub digest: String,
+    /// The world it targets.
+    pub world: String,
+    /// Tools that made it, as far as it says.
+    pub producers: Vec<String>,
+    /// Interfaces that it imports.
+    pub imports: Vec<String>,
+    /// Interfaces that it exports.
+    pub exports: Vec<String>,
+    /// The upload as a component.
+    #[serde(skip)]
+    pub component: Vec<u8>,
+}
+
+pub(crate) fn examine(limits: &Limits, bytes: &[u8]) -> Refused<Candidate> {
+    bytes::check_size(limits, bytes)?;
+    let component = match bytes::check_valid(bytes)? {
         Encoding::Component => bytes.to_vec(),
         Encoding::Module => contract::componentize(bytes)?,
     };
@@ -61,44 +82,60 @@ pub(crate) fn inspect(core: &Arc<Core>, bytes: &[u8]) -> Refused<Inspection> {
     let imports = contract::interfaces(&resolve, &resolve.worlds[world].imports);
     let exports = contract::interfaces(&resolve, &resolve.worlds[world].exports);
     let world = contract::find_world(&component, &exports)?;
+    Ok(Candidate {
+        digest: upload_digest(bytes),
+        world: world.to_owned(),
+        producers: bytes::producers(bytes),
+        imports,
+        exports,
+        component,
+    })
+}
 
+pub(crate) fn inspect(engine: &PolicyEngine, bytes: &[u8]) -> Refused<Inspection> {
+    let candidate = examine(engine.limits(), bytes)?;
     let begin = Instant::now();
-    let module = EvictionModule::compile(core, &component).map_err(|error| load_refusal(&error))?;
+    let module = engine
+        .compile(&candidate.component)
+        .map_err(|error| load_refusal(&error))?;
     let compile_ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
     let mut instance = module
-        .instance("{}")
+        .instance(&InstanceOptions::default())
         .map_err(|error| load_refusal(&error))?;
     description::check_description(instance.description())?;
-    let smoke = smoke::run(&mut instance, &core.limits)?;
+    let smoke = smoke::run(&mut instance, engine.limits())?;
     let Description {
         name,
         version,
         summary,
     } = instance.description().clone();
     Ok(Inspection {
-        digest: bytes::digest(bytes),
-        world: world.to_owned(),
+        digest: candidate.digest,
+        world: candidate.world,
         name,
         version,
         summary,
-        producers: bytes::producers(bytes),
-        imports,
-        exports,
+        producers: candidate.producers,
+        imports: candidate.imports,
+        exports: candidate.exports,
         compile_ms,
         smoke,
-        component,
+        component: candidate.component,
     })
 }
 
 fn load_refusal(error: &LoadError) -> UploadRefusal {
     match error {
+        LoadError::Compile(fault) => fault.refusal(),
         LoadError::Component(_) => UploadRefusal::new(
             "compile-failed",
             error.to_string(),
             "the component's code",
             "build it again without experimental WebAssembly features",
         ),
-        LoadError::Config(_) | LoadError::ConfigTooLarge { .. } => UploadRefusal::new(
+        LoadError::Config(_)
+        | LoadError::ConfigTooLarge { .. }
+        | LoadError::SnapshotTooLarge { .. } => UploadRefusal::new(
             "config-refused",
             error.to_string(),
             "call configure with {}",

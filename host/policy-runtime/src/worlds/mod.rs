@@ -1,24 +1,61 @@
 //! The worlds that policies can target, from the WIT package in `wit/`.
 
+pub(crate) mod allocation;
+mod bindings;
 pub(crate) mod eviction;
+pub(crate) mod host;
+pub(crate) mod placement;
+pub(crate) mod prediction;
+pub(crate) mod priority;
+pub(crate) mod reward;
 
+use treadle_model::World;
 use wit_parser::{Resolve, SourceMap, WorldId};
 
 /// The package that all worlds belong to.
 pub(crate) const PACKAGE: &str = "treadle:policy";
 
 /// Names of the worlds, each with a file here.
-pub(crate) const WORLDS: [&str; 1] = ["eviction"];
+pub(crate) const WORLDS: [&str; 6] = [
+    "prediction",
+    "priority",
+    "placement",
+    "allocation",
+    "eviction",
+    "reward",
+];
 
 /// Interfaces that a policy may import.
 pub(crate) const IMPORTS: [&str; 2] = ["treadle:policy/host", "treadle:policy/types"];
 
-const SOURCES: [(&str, &str); 4] = [
+const SOURCES: [(&str, &str); 9] = [
     ("types.wit", include_str!("../../../../wit/types.wit")),
     ("host.wit", include_str!("../../../../wit/host.wit")),
     ("plugin.wit", include_str!("../../../../wit/plugin.wit")),
+    (
+        "prediction.wit",
+        include_str!("../../../../wit/prediction.wit"),
+    ),
+    ("priority.wit", include_str!("../../../../wit/priority.wit")),
+    (
+        "placement.wit",
+        include_str!("../../../../wit/placement.wit"),
+    ),
+    (
+        "allocation.wit",
+        include_str!("../../../../wit/allocation.wit"),
+    ),
     ("eviction.wit", include_str!("../../../../wit/eviction.wit")),
+    ("reward.wit", include_str!("../../../../wit/reward.wit")),
 ];
+
+/// The world whose own interface this is, if it is one: `eviction` for
+/// `treadle:policy/eviction-policy@1.0.0`.
+pub(crate) fn world_of(interface: &str) -> Option<World> {
+    let name = interface.strip_prefix(PACKAGE)?.strip_prefix('/')?;
+    let name = name.split('@').next()?.strip_suffix("-policy")?;
+    World::from_word(name)
+}
 
 /// The parsed package.
 pub(crate) struct Contract {
@@ -64,11 +101,21 @@ mod tests {
     }
 
     #[test]
+    fn worlds_are_the_models_words_in_their_order() {
+        assert!(World::ALL.iter().map(|world| world.as_str()).eq(WORLDS));
+        let interface = "treadle:policy/reward-policy@1.7.0";
+        assert_eq!(world_of(interface), Some(World::Reward));
+        assert_eq!(world_of("treadle:policy/plugin@1.0.0"), None);
+    }
+
+    #[test]
     fn every_wit_file_is_embedded() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../wit");
         let mut files: Vec<_> = std::fs::read_dir(folder)
             .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|ending| ending == "wit"))
+            .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
             .collect();
         files.sort();
         let mut embedded = SOURCES.map(|(name, _)| name.to_owned());

@@ -3,9 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use treadle_policy_runtime::{ActingColumns, LogLevel, PolicyFault};
+use treadle_policy_runtime::{
+    ActingColumns, CallContext, Limits, LogLevel, PolicyEngine, PolicyFault,
+};
 
-use crate::fixture::{HOT_DEADLINE_MS, TRIGGER_ROWS, engine, load, policy, weigh};
+use crate::fixture::{
+    CONTEXT, HOT_DEADLINE_MS, TRIGGER_ROWS, engine, limits, load, policy, weigh, weigh_in,
+};
 
 const TIMEOUT: PolicyFault = PolicyFault::Timeout {
     deadline_ms: HOT_DEADLINE_MS,
@@ -61,6 +65,28 @@ fn a_deadline_holds_after_the_ticker_has_gone_to_sleep() {
 }
 
 #[test]
+fn the_caller_may_give_another_deadline() {
+    let mut instance = load(&engine(), &policy("(loop $forever (br $forever))"));
+    let context = CallContext {
+        deadline_ms: Some(7),
+        ..CONTEXT
+    };
+    let fault = weigh_in(&mut instance, TRIGGER_ROWS, &context).unwrap_err();
+    assert_eq!(fault, PolicyFault::Timeout { deadline_ms: 7 });
+}
+
+#[test]
+fn a_replacement_can_be_started_before_it_is_needed() {
+    let mut instance = load(&engine(), &policy("(unreachable)"));
+    assert!(weigh(&mut instance, TRIGGER_ROWS).is_err());
+    assert_eq!(instance.memory_bytes(), 0);
+    assert_eq!(instance.warm(&CONTEXT), Ok(()));
+    assert_eq!(instance.memory_bytes(), 32 << 16);
+    assert_eq!(weigh(&mut instance, 1), Ok(vec![1.0]));
+    assert_eq!(instance.restarts(), 1);
+}
+
+#[test]
 fn a_trap_is_told() {
     let PolicyFault::Trap { detail } = fault("(unreachable)") else {
         panic!("no trap")
@@ -81,19 +107,19 @@ fn a_memory_bomb_meets_the_limit() {
         "(loop $more (br_if $more (i32.ne (memory.grow (i32.const 16)) (i32.const -1))))
          (unreachable)",
     );
-    assert_eq!(told, PolicyFault::Memory { max: 16 << 20 });
+    assert_eq!(told, PolicyFault::Memory { max: 64 << 20 });
 }
 
 #[test]
 fn a_guest_that_has_grown_large_is_replaced() {
     let engine = engine();
-    let mut instance = load(&engine, &policy("(drop (memory.grow (i32.const 200)))"));
+    let mut instance = load(&engine, &policy("(drop (memory.grow (i32.const 800)))"));
     assert_eq!(
         weigh(&mut instance, TRIGGER_ROWS),
         Ok(vec![1.0; TRIGGER_ROWS])
     );
     assert_eq!(instance.restarts(), 1);
-    // 32 pages and twice 200 more would exceed the limit of 256.
+    // 32 pages and twice 800 more would exceed the limit of 1,024.
     assert_eq!(
         weigh(&mut instance, TRIGGER_ROWS),
         Ok(vec![1.0; TRIGGER_ROWS])
@@ -125,7 +151,7 @@ fn answers_are_checked() {
         ),
         (
             "(return (call $list (i32.const 0) (i32.const 100000)))",
-            "too much data",
+            "100000 values for 7 rows",
         ),
         (
             "(return (call $list (i32.const 2097144) (i32.const 7)))",
@@ -137,6 +163,23 @@ fn answers_are_checked() {
         };
         assert!(detail.contains(told), "{peculiarity}: {detail}");
     }
+}
+
+#[test]
+fn no_answer_is_read_that_exceeds_every_limit() {
+    let engine = PolicyEngine::new(Limits {
+        output_rows_max: 100,
+        snapshot_bytes_max: 1,
+        state_bytes_max: 1,
+        ..limits()
+    })
+    .unwrap();
+    let long = policy("(return (call $list (i32.const 0) (i32.const 100000)))");
+    let Err(PolicyFault::BadOutput { detail }) = weigh(&mut load(&engine, &long), TRIGGER_ROWS)
+    else {
+        panic!("accepted")
+    };
+    assert!(detail.contains("too much data"), "{detail}");
 }
 
 #[test]
@@ -192,13 +235,13 @@ fn a_flood_of_log_lines_is_cut_and_survives_a_restart() {
 fn contradicting_columns_are_not_the_policys_fault() {
     let engine = engine();
     let mut instance = load(&engine, &policy(""));
-    let fault = instance
-        .weigh(&ActingColumns {
-            tokens: &[1, 2],
-            phase_ms: &[1],
-            ..ActingColumns::default()
-        })
-        .unwrap_err();
+    let programs = ActingColumns {
+        tokens: &[1, 2],
+        phase_ms: &[1],
+        ..ActingColumns::default()
+    };
+    let eviction = instance.as_eviction_mut().unwrap();
+    let fault = eviction.weigh(&CONTEXT, &programs).unwrap_err();
     assert!(matches!(&fault, PolicyFault::BadInput { detail } if detail.contains("phase_ms")));
     assert!(!fault.is_policys_fault());
     let rows = engine.limits().output_rows_max + 1;
@@ -212,6 +255,6 @@ fn contradicting_columns_are_not_the_policys_fault() {
 #[test]
 fn instances_move_between_threads() {
     fn is_send<T: Send>() {}
-    is_send::<treadle_policy_runtime::EvictionInstance>();
-    is_send::<treadle_policy_runtime::EvictionModule>();
+    is_send::<treadle_policy_runtime::PolicyInstance>();
+    is_send::<treadle_policy_runtime::PolicyModule>();
 }

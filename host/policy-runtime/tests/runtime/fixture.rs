@@ -1,22 +1,46 @@
 //! Small policies written in WebAssembly's text form, each with one peculiarity.
 
-use treadle_policy_runtime::{ActingColumns, EvictionInstance, Limits, PolicyEngine};
+use treadle_policy_runtime::{
+    ActingColumns, CallContext, InstanceOptions, Limits, PolicyEngine, PolicyFault, PolicyInstance,
+};
 use wit_component::{StringEncoding, embed_component_metadata};
-use wit_parser::{Resolve, SourceMap};
+use wit_parser::{PackageId, Resolve, SourceMap};
 
-const WIT: [&str; 4] = [
-    include_str!("../../../../wit/types.wit"),
-    include_str!("../../../../wit/host.wit"),
-    include_str!("../../../../wit/plugin.wit"),
-    include_str!("../../../../wit/eviction.wit"),
+/// The package, file by file.
+pub(crate) const WIT: [(&str, &str); 9] = [
+    ("types.wit", include_str!("../../../../wit/types.wit")),
+    ("host.wit", include_str!("../../../../wit/host.wit")),
+    ("plugin.wit", include_str!("../../../../wit/plugin.wit")),
+    (
+        "prediction.wit",
+        include_str!("../../../../wit/prediction.wit"),
+    ),
+    ("priority.wit", include_str!("../../../../wit/priority.wit")),
+    (
+        "placement.wit",
+        include_str!("../../../../wit/placement.wit"),
+    ),
+    (
+        "allocation.wit",
+        include_str!("../../../../wit/allocation.wit"),
+    ),
+    ("eviction.wit", include_str!("../../../../wit/eviction.wit")),
+    ("reward.wit", include_str!("../../../../wit/reward.wit")),
 ];
 
 /// The number of rows at which the peculiarity shows.
 pub(crate) const TRIGGER_ROWS: usize = 7;
 
-/// A policy that answers 1 for every row. With [`TRIGGER_ROWS`] rows `weigh` runs
-/// `peculiarity` first, instructions that may end with `(return (...))`; local 1 is
-/// the number of rows.
+/// The surroundings of every call here.
+pub(crate) const CONTEXT: CallContext = CallContext {
+    now_ms: 2_500,
+    seed: 3,
+    deadline_ms: None,
+};
+
+/// A policy of the world `eviction` that answers 1 for every row. With
+/// [`TRIGGER_ROWS`] rows `weigh` runs `peculiarity` first, instructions that may end
+/// with `(return (...))`; local 1 is the number of rows.
 pub(crate) fn policy(peculiarity: &str) -> Vec<u8> {
     policy_of(peculiarity, str::to_owned)
 }
@@ -24,10 +48,15 @@ pub(crate) fn policy(peculiarity: &str) -> Vec<u8> {
 /// As [`policy`], with the WIT edited.
 pub(crate) fn policy_of(peculiarity: &str, edit: impl Fn(&str) -> String) -> Vec<u8> {
     let wat = include_str!("policy.wat").replace("(;PECULIARITY;)", peculiarity);
-    let mut module = wat::parse_str(wat).expect("the fixture is valid");
+    let (resolve, package) = resolve(edit);
+    embed(&wat, &resolve, package, "eviction")
+}
+
+/// The package, edited and parsed.
+pub(crate) fn resolve(edit: impl Fn(&str) -> String) -> (Resolve, PackageId) {
     let mut sources = SourceMap::new();
-    for (index, wit) in WIT.iter().enumerate() {
-        sources.push_str(&format!("{index}.wit"), edit(wit));
+    for (name, wit) in WIT {
+        sources.push_str(name, edit(wit));
     }
     let group = sources
         .parse()
@@ -35,8 +64,14 @@ pub(crate) fn policy_of(peculiarity: &str, edit: impl Fn(&str) -> String) -> Vec
         .expect("WIT parses");
     let mut resolve = Resolve::default();
     let package = resolve.push_group(group).expect("WIT resolves");
-    let world = resolve.packages[package].worlds["eviction"];
-    embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8, false)
+    (resolve, package)
+}
+
+/// A module that says which world it targets.
+pub(crate) fn embed(wat: &str, resolve: &Resolve, package: PackageId, world: &str) -> Vec<u8> {
+    let mut module = wat::parse_str(wat).expect("the fixture is valid");
+    let world = resolve.packages[package].worlds[world];
+    embed_component_metadata(&mut module, resolve, world, StringEncoding::UTF8, false)
         .expect("WIT embeds");
     module
 }
@@ -44,30 +79,47 @@ pub(crate) fn policy_of(peculiarity: &str, edit: impl Fn(&str) -> String) -> Vec
 /// Longer than the default, so that a crowded machine stops no call that is fine.
 pub(crate) const HOT_DEADLINE_MS: u64 = 50;
 
-pub(crate) fn engine() -> PolicyEngine {
-    PolicyEngine::new(Limits {
+pub(crate) fn limits() -> Limits {
+    Limits {
         hot_deadline_ms: HOT_DEADLINE_MS,
         ..Limits::default()
-    })
-    .expect("the engine starts")
+    }
+}
+
+pub(crate) fn engine() -> PolicyEngine {
+    PolicyEngine::new(limits()).expect("the engine starts")
 }
 
 /// Takes it through the inspection first, as production does.
-pub(crate) fn load(engine: &PolicyEngine, upload: &[u8]) -> EvictionInstance {
+pub(crate) fn load(engine: &PolicyEngine, upload: &[u8]) -> PolicyInstance {
+    load_with(engine, upload, &InstanceOptions::default())
+}
+
+pub(crate) fn load_with(
+    engine: &PolicyEngine,
+    upload: &[u8],
+    options: &InstanceOptions,
+) -> PolicyInstance {
     let inspection = engine.inspect(upload).expect("accepted");
-    engine.load(&inspection.component, "{}").expect("loads")
+    engine.load(&inspection.component, options).expect("loads")
 }
 
 /// Asks for weights of so many programs.
-pub(crate) fn weigh(
-    instance: &mut EvictionInstance,
+pub(crate) fn weigh(policy: &mut PolicyInstance, rows: usize) -> Result<Vec<f64>, PolicyFault> {
+    weigh_in(policy, rows, &CONTEXT)
+}
+
+pub(crate) fn weigh_in(
+    policy: &mut PolicyInstance,
     rows: usize,
-) -> Result<Vec<f64>, treadle_policy_runtime::PolicyFault> {
+    context: &CallContext,
+) -> Result<Vec<f64>, PolicyFault> {
     let zeros = vec![0; rows];
-    instance.weigh(&ActingColumns {
-        now_ms: 2_500,
+    let programs = ActingColumns {
         tokens: &zeros,
         phase_ms: &zeros,
         extra: &[],
-    })
+    };
+    let policy = policy.as_eviction_mut().expect("of the world eviction");
+    policy.weigh(context, &programs)
 }

@@ -1,7 +1,13 @@
-//! The runtime from outside: faults, uploads, and the same scores with and without
-//! the sandbox.
+//! The runtime from outside: faults, uploads, what the host offers, every world, and
+//! the same scores with and without the sandbox.
 
+mod contract;
+mod deterministic;
 mod faults;
 mod fixture;
+mod offered;
 mod parity;
+mod scripted;
+mod snapshots;
 mod upload;
+mod worlds;

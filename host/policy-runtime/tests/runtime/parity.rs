@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use thunderagent_eviction::ThunderAgentEviction;
+use treadle_plugin::{EvictionPolicy, Policy};
 use treadle_policy_runtime::{
-    ActingColumns, ActiveColumns, EvictionModule, LoadError, WaitingColumns,
+    ActingColumns, ActiveColumns, EvictionInstance, InstanceOptions, LoadError, PolicyEngine,
+    PolicyModule, WaitingColumns,
 };
-use treadle_plugin::EvictionPolicy;
 
-use crate::fixture::engine;
+use crate::fixture::{CONTEXT, engine, limits};
 
 const CONFIGS: [&str; 6] = [
     "{}",
@@ -30,8 +31,7 @@ fn guest(name: &str) -> Vec<u8> {
         .unwrap_or_else(|error| panic!("{}: {error}; run `make guests`", path.display()))
 }
 
-fn module(name: &str) -> EvictionModule {
-    let engine = engine();
+fn module(engine: &PolicyEngine, name: &str) -> PolicyModule {
     let inspection = engine.inspect(&guest(name)).expect("accepted");
     assert_eq!(
         inspection.name,
@@ -57,87 +57,130 @@ fn rows() -> impl Strategy<Value = Vec<Row>> {
 
 #[test]
 fn thunderagent_gives_the_same_bits_in_the_sandbox() {
-    let module = module("thunderagent_eviction.wasm");
+    let engine = engine();
+    let module = module(&engine, "thunderagent_eviction.wasm");
     for config in CONFIGS {
         let native = ThunderAgentEviction::configure(config).unwrap();
-        let sandboxed = RefCell::new(module.instance(config).unwrap());
         let extra_columns = native.config.extra.len();
+        let native = RefCell::new(native);
+        let options = InstanceOptions::configured(config);
+        let sandboxed = RefCell::new(module.instance(&options).unwrap());
         let strategy = rows();
         let mut runner = TestRunner::new(ProptestConfig::with_cases(64));
         let outcome = runner.run(&strategy, |rows| {
-            compare(&native, &mut sandboxed.borrow_mut(), &rows, extra_columns)
+            let mut sandboxed = sandboxed.borrow_mut();
+            let sandboxed = sandboxed.as_eviction_mut().unwrap();
+            compare(
+                &mut native.borrow_mut(),
+                sandboxed,
+                &Columns::of(&rows, extra_columns),
+            )
         });
         outcome.unwrap_or_else(|error| panic!("{config}: {error}"));
     }
 }
 
+/// What `Row`s are in columns.
+struct Columns {
+    tokens: Vec<u64>,
+    phase: Vec<u8>,
+    times_ms: Vec<u64>,
+    steps: Vec<u32>,
+    extra: Vec<f32>,
+}
+
+impl Columns {
+    fn of(rows: &[Row], extra_columns: usize) -> Self {
+        Self {
+            tokens: rows.iter().map(|row| row.0).collect(),
+            phase: rows.iter().map(|row| row.1).collect(),
+            times_ms: rows.iter().map(|row| row.2).collect(),
+            steps: rows.iter().map(|row| row.3).collect(),
+            extra: (0..extra_columns)
+                .flat_map(|column| rows.iter().map(move |row| row.4[column]))
+                .collect(),
+        }
+    }
+
+    fn acting(&self) -> ActingColumns<'_> {
+        ActingColumns {
+            tokens: &self.tokens,
+            phase_ms: &self.times_ms,
+            extra: &self.extra,
+        }
+    }
+
+    fn active(&self) -> ActiveColumns<'_> {
+        ActiveColumns {
+            tokens: &self.tokens,
+            acting: &self.phase,
+            phase_ms: &self.times_ms,
+            steps: &self.steps,
+            extra: &self.extra,
+        }
+    }
+
+    fn waiting(&self) -> WaitingColumns<'_> {
+        WaitingColumns {
+            tokens: &self.tokens,
+            reasoning: &self.phase,
+            waited_ms: &self.times_ms,
+            steps: &self.steps,
+            extra: &self.extra,
+        }
+    }
+}
+
 fn compare(
-    native: &ThunderAgentEviction,
-    sandboxed: &mut treadle_policy_runtime::EvictionInstance,
-    rows: &[Row],
-    extra_columns: usize,
+    native: &mut ThunderAgentEviction,
+    sandboxed: &mut EvictionInstance,
+    columns: &Columns,
 ) -> Result<(), TestCaseError> {
-    let tokens: Vec<_> = rows.iter().map(|row| row.0).collect();
-    let phase: Vec<_> = rows.iter().map(|row| row.1).collect();
-    let times_ms: Vec<_> = rows.iter().map(|row| row.2).collect();
-    let steps: Vec<_> = rows.iter().map(|row| row.3).collect();
-    let extra: Vec<_> = (0..extra_columns)
-        .flat_map(|column| rows.iter().map(move |row| row.4[column]))
-        .collect();
-
-    let expected = native.weigh(&treadle_plugin::ActingColumns {
-        tokens: &tokens,
-        phase_ms: &times_ms,
-        extra: &extra,
-    });
-    let found = sandboxed.weigh(&ActingColumns {
-        now_ms: 0,
-        tokens: &tokens,
-        phase_ms: &times_ms,
-        extra: &extra,
-    });
+    let expected = native.weigh(&columns.acting());
+    let found = sandboxed.weigh(&CONTEXT, &columns.acting());
     prop_assert_eq!(bits(&expected.unwrap()), bits(&found.unwrap()));
-
-    let expected = native.pause_order(&treadle_plugin::ActiveColumns {
-        tokens: &tokens,
-        acting: &phase,
-        phase_ms: &times_ms,
-        steps: &steps,
-        extra: &extra,
-    });
-    let found = sandboxed.pause_order(&ActiveColumns {
-        now_ms: 0,
-        tokens: &tokens,
-        acting: &phase,
-        phase_ms: &times_ms,
-        steps: &steps,
-        extra: &extra,
-    });
+    let expected = native.pause_order(&columns.active());
+    let found = sandboxed.pause_order(&CONTEXT, &columns.active());
     prop_assert_eq!(bits(&expected.unwrap()), bits(&found.unwrap()));
-
-    let expected = native.restore_order(&treadle_plugin::WaitingColumns {
-        tokens: &tokens,
-        reasoning: &phase,
-        waited_ms: &times_ms,
-        steps: &steps,
-        extra: &extra,
-    });
-    let found = sandboxed.restore_order(&WaitingColumns {
-        now_ms: 0,
-        tokens: &tokens,
-        reasoning: &phase,
-        waited_ms: &times_ms,
-        steps: &steps,
-        extra: &extra,
-    });
+    let expected = native.restore_order(&columns.waiting());
+    let found = sandboxed.restore_order(&CONTEXT, &columns.waiting());
     prop_assert_eq!(bits(&expected.unwrap()), bits(&found.unwrap()));
     Ok(())
 }
 
 #[test]
+fn two_deterministic_engines_give_the_same_bits_for_the_same_fuel() {
+    let columns = Columns::of(
+        &(0..500_u32)
+            .map(|row| {
+                let spread = u64::from(row).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+                (spread, (row % 2) as u8, spread / 3, row, [0.0; 2])
+            })
+            .collect::<Vec<_>>(),
+        0,
+    );
+    let run = || {
+        let engine = PolicyEngine::deterministic(limits(), 10_000_000).unwrap();
+        let module = module(&engine, "thunderagent_eviction.wasm");
+        let options = InstanceOptions::configured(CONFIGS[2]);
+        let mut policy = module.instance(&options).unwrap();
+        let started = policy.fuel_used().unwrap();
+        let eviction = policy.as_eviction_mut().unwrap();
+        let mut answers = bits(&eviction.weigh(&CONTEXT, &columns.acting()).unwrap());
+        let order = eviction.pause_order(&CONTEXT, &columns.active());
+        answers.extend(bits(&order.unwrap()));
+        (answers, started, policy.fuel_used().unwrap())
+    };
+    let (answers, started, used) = run();
+    assert!(started > 0 && used > started);
+    assert_eq!(run(), (answers, started, used));
+}
+
+#[test]
 fn a_refused_configuration_names_the_key() {
-    let module = module("thunderagent_eviction.wasm");
-    let Err(LoadError::Config(message)) = module.instance(r#"{"half_live_s": 3}"#) else {
+    let module = module(&engine(), "thunderagent_eviction.wasm");
+    let options = InstanceOptions::configured(r#"{"half_live_s": 3}"#);
+    let Err(LoadError::Config(message)) = module.instance(&options) else {
         panic!("accepted")
     };
     assert!(message.contains("half_live_s"), "{message}");
@@ -145,15 +188,16 @@ fn a_refused_configuration_names_the_key() {
 
 #[test]
 fn the_second_plugin_runs_too() {
-    let mut instance = module("lru_eviction.wasm").instance("{}").unwrap();
-    let scores = instance
-        .restore_order(&WaitingColumns {
-            tokens: &[1, 1],
-            reasoning: &[1, 1],
-            waited_ms: &[10, 20],
-            steps: &[0, 0],
-            ..WaitingColumns::default()
-        })
-        .unwrap();
+    let module = module(&engine(), "lru_eviction.wasm");
+    let mut policy = module.instance(&InstanceOptions::default()).unwrap();
+    let programs = WaitingColumns {
+        tokens: &[1, 1],
+        reasoning: &[1, 1],
+        waited_ms: &[10, 20],
+        steps: &[0, 0],
+        ..WaitingColumns::default()
+    };
+    let eviction = policy.as_eviction_mut().unwrap();
+    let scores = eviction.restore_order(&CONTEXT, &programs).unwrap();
     assert!(scores[1] > scores[0]);
 }

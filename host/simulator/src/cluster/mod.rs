@@ -272,6 +272,7 @@ impl<'a> Cluster<'a> {
                     ask,
                     policy,
                     verdict,
+                    voices: treadle_core::Voices::default(),
                 });
             }
             Command::RefuseStep { step, .. } => {

@@ -30,8 +30,9 @@ use sqlx::sqlite::{
 
 use crate::{
     Answer, AuditPage, AuditRow, BATCH_ROWS_MAX, Batch, BindingRow, DecisionRow, EventPage,
-    EventRow, Location, Order, PluginHead, PluginRow, ProgramPage, ProgramRow, Pruned, Retention,
-    SeqPage, Snapshot, StepPage, StepRow, Store, StoreError, TenantRow, TokenRow, WorkerRow,
+    EventRow, Location, Order, PluginHead, PluginRow, PolicyStateRow, ProgramPage, ProgramRow,
+    Pruned, Retention, SeqPage, Snapshot, StepPage, StepRow, Store, StoreError, TenantRow,
+    TokenRow, WorkerRow,
 };
 
 /// Connections that read.
@@ -226,12 +227,25 @@ impl Store for SqliteStore {
         Box::pin(plugins::all(&self.readers))
     }
 
-    fn put_binding<'a>(&'a self, binding: &'a BindingRow) -> Answer<'a, ()> {
-        Box::pin(bindings::put(&self.writer, binding))
+    fn put_bindings<'a>(
+        &'a self,
+        job: &'a str,
+        world: &'a str,
+        roles: &'a [BindingRow],
+    ) -> Answer<'a, ()> {
+        Box::pin(bindings::put(&self.writer, job, world, roles))
     }
 
     fn bindings(&self) -> Answer<'_, Vec<BindingRow>> {
         Box::pin(bindings::all(&self.readers))
+    }
+
+    fn put_policy_state<'a>(&'a self, state: &'a PolicyStateRow) -> Answer<'a, ()> {
+        Box::pin(bindings::put_state(&self.writer, state))
+    }
+
+    fn policy_states(&self) -> Answer<'_, Vec<PolicyStateRow>> {
+        Box::pin(bindings::states(&self.readers))
     }
 
     fn put_tenant<'a>(&'a self, tenant: &'a TenantRow) -> Answer<'a, ()> {

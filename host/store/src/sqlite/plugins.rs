@@ -8,14 +8,15 @@ use super::{TENANT, within};
 use crate::{COMPONENT_BYTES_MAX, PAGE_ROWS_MAX, PluginHead, PluginRow, StoreError};
 
 const PUT: &str = "INSERT INTO plugins (tenant, digest, world, name, version, summary, \
-     size_bytes, uploaded_at_us, component) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) \
+     size_bytes, uploaded_at_us, signed_by, component) \
+     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) \
      ON CONFLICT (tenant, digest) DO NOTHING";
 
 const GET: &str = "SELECT digest, world, name, version, summary, size_bytes, uploaded_at_us, \
-     component FROM plugins WHERE tenant = ? AND digest = ?";
+     signed_by, component FROM plugins WHERE tenant = ? AND digest = ?";
 
-const ALL: &str = "SELECT digest, world, name, version, summary, size_bytes, uploaded_at_us \
-     FROM plugins WHERE tenant = ? ORDER BY uploaded_at_us DESC, digest LIMIT ?";
+const ALL: &str = "SELECT digest, world, name, version, summary, size_bytes, uploaded_at_us, \
+     signed_by FROM plugins WHERE tenant = ? ORDER BY uploaded_at_us DESC, digest LIMIT ?";
 
 /// Adds a plugin unless its digest is there; whether it was added.
 pub(super) async fn put(writer: &SqlitePool, plugin: &PluginRow) -> Result<bool, StoreError> {
@@ -34,6 +35,7 @@ pub(super) async fn put(writer: &SqlitePool, plugin: &PluginRow) -> Result<bool,
     values.value(head.summary.as_str())?;
     values.number("size_bytes", head.size_bytes)?;
     values.number("uploaded_at_us", head.uploaded_at_us)?;
+    values.value(head.signed_by.as_deref())?;
     values.value(plugin.component.as_slice())?;
     let done = sqlx::query_with(PUT, values.done()).execute(writer).await?;
     if done.rows_affected() == 1 {
@@ -97,5 +99,6 @@ fn read(row: &SqliteRow) -> Result<PluginHead, StoreError> {
         summary: cells.value("summary")?,
         size_bytes: cells.number("size_bytes")?,
         uploaded_at_us: cells.number("uploaded_at_us")?,
+        signed_by: cells.value("signed_by")?,
     })
 }

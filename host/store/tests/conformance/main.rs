@@ -55,6 +55,7 @@ on_every_store!(
         steps_are_paged_by_number,
         plugins_never_change,
         bindings_replace_each_other,
+        what_a_policy_stored_goes_with_its_binding,
         pruning_takes_ended_programs_with_their_steps;
 );
 

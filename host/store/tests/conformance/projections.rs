@@ -1,8 +1,8 @@
 //! What every store does with rows that have a name. Each check starts with an empty store.
 
 use treadle_store::{
-    Batch, ProgramCursor, ProgramPage, ProgramRow, Retention, StepPage, StepRow, Store, StoreError,
-    WorkerRow,
+    Batch, BindingRow, POLICY_STATE_BYTES_MAX, PolicyStateRow, ProgramCursor, ProgramPage,
+    ProgramRow, Retention, StepPage, StepRow, Store, StoreError, WorkerRow,
 };
 
 use super::rows::{self, ALL};
@@ -128,18 +128,50 @@ pub(crate) async fn plugins_never_change(store: &dyn Store) {
 }
 
 pub(crate) async fn bindings_replace_each_other(store: &dyn Store) {
-    for binding in [
-        rows::binding("b", "sha256:a"),
-        rows::binding("a", "built-in"),
-        rows::binding("b", "sha256:b"),
+    let canary = BindingRow {
+        role: "canary".into(),
+        share_ppm: 100_000,
+        ..rows::binding("b", "sha256:c")
+    };
+    for (job, roles) in [
+        ("b", vec![rows::binding("b", "sha256:a"), canary.clone()]),
+        ("a", vec![rows::binding("a", "built-in")]),
+        ("b", vec![rows::binding("b", "sha256:b")]),
     ] {
-        store.put_binding(&binding).await.unwrap();
+        store.put_bindings(job, "eviction", &roles).await.unwrap();
     }
     let expected = [
         rows::binding("a", "built-in"),
         rows::binding("b", "sha256:b"),
     ];
     assert_eq!(store.bindings().await.unwrap(), expected);
+    let both = [rows::binding("a", "built-in"), canary];
+    let renamed = both.clone().map(|row| BindingRow {
+        job: "a".into(),
+        ..row
+    });
+    store.put_bindings("a", "eviction", &renamed).await.unwrap();
+    assert_eq!(store.bindings().await.unwrap()[..2], renamed);
+}
+
+pub(crate) async fn what_a_policy_stored_goes_with_its_binding(store: &dyn Store) {
+    let state = |job: &str, entries: &[u8]| PolicyStateRow {
+        job: job.into(),
+        world: "eviction".into(),
+        entries: entries.to_vec(),
+        snapshot: vec![7; 3],
+        saved_at_us: 5,
+    };
+    for (job, entries) in [("a", b"old"), ("b", b"abc"), ("a", b"new")] {
+        store.put_policy_state(&state(job, entries)).await.unwrap();
+    }
+    let expected = [state("a", b"new"), state("b", b"abc")];
+    assert_eq!(store.policy_states().await.unwrap(), expected);
+    store.put_bindings("a", "eviction", &[]).await.unwrap();
+    assert_eq!(store.policy_states().await.unwrap(), expected[1..]);
+    let huge = state("c", &vec![0; POLICY_STATE_BYTES_MAX]);
+    let refused = store.put_policy_state(&huge).await.unwrap_err();
+    assert!(refused.to_string().contains("in bytes"), "{refused}");
 }
 
 pub(crate) async fn pruning_takes_ended_programs_with_their_steps(store: &dyn Store) {

@@ -35,7 +35,7 @@ pub(crate) async fn fill(store: &dyn Store) {
         .await
         .unwrap();
     store
-        .put_binding(&rows::binding("a", "sha256:a"))
+        .put_bindings("a", "eviction", &[rows::binding("a", "sha256:a")])
         .await
         .unwrap();
     store.save_snapshot(&snapshot(200)).await.unwrap();

@@ -134,6 +134,7 @@ pub(crate) fn plugin(digest: &str, uploaded_at_us: u64) -> PluginRow {
             summary: "Evicts the shortest context first".into(),
             size_bytes: component.len() as u64,
             uploaded_at_us,
+            signed_by: Some("a team".into()),
         },
         component,
     }
@@ -143,8 +144,10 @@ pub(crate) fn binding(job: &str, digest: &str) -> BindingRow {
     BindingRow {
         job: job.into(),
         world: "eviction".into(),
+        role: "active".into(),
         digest: digest.into(),
         config: "{}".into(),
+        share_ppm: 0,
         since_us: 9,
     }
 }

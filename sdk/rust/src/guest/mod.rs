@@ -1,67 +1,64 @@
 //! The guest's side of the component boundary. Reached through the macros of the
 //! worlds; not for direct use.
+//!
+//! Each world has a `Guest<P>` that implements the exports for any policy `P`, so that
+//! the macros have nothing to do but to name the policy. The macros are there in every
+//! build, the rest in guests only.
 
+mod export;
+
+#[cfg(target_family = "wasm")]
+pub mod allocation;
+#[cfg(target_family = "wasm")]
 pub mod eviction;
+#[cfg(target_family = "wasm")]
+pub mod host;
+#[cfg(target_family = "wasm")]
+pub mod placement;
+#[cfg(target_family = "wasm")]
+pub mod plugin;
+#[cfg(target_family = "wasm")]
+pub mod prediction;
+#[cfg(target_family = "wasm")]
+pub mod priority;
+#[cfg(target_family = "wasm")]
+pub mod reward;
+#[cfg(target_family = "wasm")]
+mod slot;
 
-use std::cell::{OnceCell, RefCell};
+#[cfg(target_family = "wasm")]
+pub use slot::{Exported, Slot};
 
-use crate::{PolicyError, host::Level};
-
-use eviction::raw::treadle::policy::host;
-use eviction::raw::treadle::policy::types::LogLevel;
-
-/// Writes a line to the policy's log.
-pub fn log(level: Level, message: &str) {
-    let level = match level {
-        Level::Trace => LogLevel::Trace,
-        Level::Debug => LogLevel::Debug,
-        Level::Info => LogLevel::Info,
-        Level::Warn => LogLevel::Warn,
-        Level::Error => LogLevel::Error,
+/// Generates the bindings of one part of a world, as the module `raw`.
+#[cfg(target_family = "wasm")]
+macro_rules! bindings {
+    ($part:literal, $module:literal, { $($with:tt)* }) => {
+        /// The generated bindings.
+        pub mod raw {
+            #![allow(
+                unsafe_code,
+                missing_docs,
+                unreachable_pub,
+                unused_imports,
+                clippy::all,
+                clippy::pedantic
+            )]
+            wit_bindgen::generate!({
+                path: "wit",
+                world: $part,
+                pub_export_macro: true,
+                default_bindings_module: $module,
+                with: { $($with)* },
+            });
+        }
     };
-    host::log(level, message);
-}
-
-/// The time of the decision in milliseconds since the job's clock began.
-pub fn now_ms() -> u64 {
-    host::now_ms()
-}
-
-/// Holds the configured policy of an instance.
-pub struct Slot<P> {
-    policy: RefCell<Option<P>>,
-    panics_logged: OnceCell<()>,
-}
-
-impl<P> Slot<P> {
-    /// Nothing configured yet.
-    #[allow(clippy::new_without_default)]
-    pub const fn new() -> Self {
-        Self {
-            policy: RefCell::new(None),
-            panics_logged: OnceCell::new(),
-        }
-    }
-
-    /// Replaces the policy. The first call also sends panics to the log, because a
-    /// guest has no standard error.
-    pub fn set(&self, policy: P) {
-        self.panics_logged.get_or_init(|| {
-            std::panic::set_hook(Box::new(|panic| log(Level::Error, &panic.to_string())));
+    // All parts share the types of the part `plugin`.
+    ($part:literal, $module:literal) => {
+        $crate::guest::bindings!($part, $module, {
+            "treadle:policy/types@1.0.0": crate::guest::plugin::raw::treadle::policy::types,
         });
-        self.policy.replace(Some(policy));
-    }
-
-    /// Asks the policy.
-    ///
-    /// # Errors
-    /// `failed` when `configure` has not succeeded before, else what `ask` gives.
-    pub fn ask<T>(&self, ask: impl FnOnce(&P) -> Result<T, PolicyError>) -> Result<T, PolicyError> {
-        match self.policy.borrow().as_ref() {
-            Some(policy) => ask(policy),
-            None => Err(PolicyError::failed(
-                "asked before a successful configure; call plugin.configure first",
-            )),
-        }
-    }
+    };
 }
+
+#[cfg(target_family = "wasm")]
+pub(crate) use bindings;

@@ -3,13 +3,13 @@
 
 use crate::bench::BenchError;
 use crate::bench::latencies::Latencies;
-use crate::driver::{BoundPolicy, PolicyDesk};
+use crate::driver::{BoundPolicy, Change, DeskLimits, PolicyDesk, Scope};
 use crate::policies::default_eviction_module;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use treadle_core::{Purpose, Question};
-use treadle_model::PolicyRef;
-use treadle_policy_runtime::{BreakerLimits, Limits, PolicyEngine};
+use treadle_core::{Core, CoreConfig, Purpose, Question};
+use treadle_model::{PolicyRef, World};
+use treadle_policy_runtime::{BreakerLimits, InstanceOptions, Limits, PolicyEngine};
 
 /// Questions of one purpose that are kept.
 const KEPT_MAX: usize = 500;
@@ -62,20 +62,26 @@ impl Questions {
 pub(super) fn desk(kind: &str) -> Result<PolicyDesk, BenchError> {
     // Faults are counted, but none makes the desk ask another policy: it is this
     // one that is measured.
-    let mut desk = PolicyDesk::new(BreakerLimits {
-        faults_max: usize::MAX,
-        ..BreakerLimits::default()
+    let mut desk = PolicyDesk::new(DeskLimits {
+        breaker: BreakerLimits {
+            faults_max: usize::MAX,
+            ..BreakerLimits::default()
+        },
+        ..DeskLimits::default()
     });
     if kind == "wasm" {
         let engine = PolicyEngine::new(Limits::default());
         let engine = engine.map_err(|error| BenchError::Policy(error.to_string()))?;
         let inspected = engine.inspect(default_eviction_module());
         let inspected = inspected.map_err(|refusal| BenchError::Policy(refusal.to_string()))?;
-        let instance = engine.load(&inspected.component, "{}");
-        desk.bind(Some(BoundPolicy {
+        let instance = engine.load(&inspected.component, &InstanceOptions::default());
+        let bound = BoundPolicy {
             policy: PolicyRef("embedded".into()),
             instance: instance.map_err(|error| BenchError::Policy(error.to_string()))?,
-        }));
+        };
+        let change = Change::Activate(Some(bound));
+        desk.change(World::Eviction, &Scope::Everyone, change, 0)
+            .map_err(|error| BenchError::Policy(error.to_string()))?;
     }
     Ok(desk)
 }
@@ -85,14 +91,16 @@ pub(super) fn measure(desk: &mut PolicyDesk, questions: &Questions, time: Durati
     let mut times = Latencies::default();
     let began = Instant::now();
     let mut rows = 0;
+    // One policy for everyone: the core is not looked into.
+    let core = Core::new(CoreConfig::default());
     while began.elapsed() < time && times.len() < ANSWERS_MAX {
         let before = times.len();
         for question in questions.all() {
             let asked = Instant::now();
             let now_ms = began.elapsed().as_millis() as u64;
-            let (_, verdict) = desk.answer(question, now_ms);
+            let answer = desk.answer(&core, question, now_ms);
             times.push(asked.elapsed());
-            rows += rows_of(&verdict);
+            rows += rows_of(&answer.verdict);
         }
         if times.len() == before {
             break;
@@ -145,12 +153,13 @@ mod tests {
     fn the_embedded_plugin_answers_as_the_native_default_does() {
         let (mut native, mut wasm) = (desk("native").unwrap(), desk("wasm").unwrap());
         let question = question(64);
-        let (_, expected) = native.answer(&question, 1);
-        let (policy, verdict) = wasm.answer(&question, 1);
+        let core = Core::new(CoreConfig::default());
+        let expected = native.answer(&core, &question, 1);
+        let answer = wasm.answer(&core, &question, 1);
         // A machine under load may miss the deadline, and then the default answers.
         if wasm.statistics().faults == 0 {
-            assert_eq!(policy.to_string(), "embedded");
+            assert_eq!(answer.policy.to_string(), "embedded");
         }
-        assert_eq!(verdict, expected);
+        assert_eq!(answer.verdict, expected.verdict);
     }
 }

@@ -252,11 +252,12 @@ impl Mill {
             }
             Command::AskPolicy { ask, question, .. } => {
                 self.questions.show(&question);
-                let (policy, verdict) = self.desk.answer(&question, self.now / 1_000);
+                let answer = self.desk.answer(&self.core, &question, self.now / 1_000);
                 self.handle(&Event::PolicyAnswered {
                     ask,
-                    policy,
-                    verdict,
+                    policy: answer.policy,
+                    verdict: answer.verdict,
+                    voices: answer.voices,
                 });
             }
             Command::RefuseStep { step, .. } => {

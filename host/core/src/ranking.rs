@@ -1,0 +1,116 @@
+//! An answer as the core uses it: candidates in order, each with the version
+//! that judged it and the worker that was wished for it.
+
+use crate::question::{Verdict, Voices};
+use std::collections::BTreeSet;
+use treadle_model::{PolicyRef, ProgramId, WorkerId};
+
+/// One candidate.
+#[derive(Clone, Debug)]
+pub(crate) struct Ranked {
+    pub(crate) program: ProgramId,
+    pub(crate) score: f64,
+    /// Where a placement policy wants it.
+    pub(crate) wished: Option<WorkerId>,
+    /// Its row in the answer.
+    row: usize,
+    /// Who gave the score, as an index into the ranking's judges.
+    judge: usize,
+}
+
+/// Candidates, best first.
+#[derive(Clone, Debug)]
+pub(crate) struct Ranking {
+    pub(crate) entries: Vec<Ranked>,
+    /// The policy that the answer names, then the others that had a say.
+    judges: Vec<PolicyRef>,
+    voices: Voices,
+}
+
+impl Ranking {
+    /// The answer's order without programs that were not asked about or are
+    /// named twice.
+    pub(crate) fn of_order(
+        candidates: &[ProgramId],
+        verdict: &Verdict,
+        policy: &PolicyRef,
+        voices: &Voices,
+    ) -> Self {
+        let Verdict::Order {
+            programs,
+            scores,
+            workers,
+        } = verdict
+        else {
+            return Self::unranked(candidates, policy);
+        };
+        let mut open: BTreeSet<_> = candidates.iter().copied().collect();
+        let rows = programs.iter().enumerate();
+        let entries = rows
+            .filter(|(_, program)| open.remove(program))
+            .map(|(row, program)| Ranked {
+                program: *program,
+                score: scores.get(row).copied().unwrap_or(0.0),
+                wished: workers.get(row).copied().flatten(),
+                row,
+                judge: voices.judge_of(row),
+            });
+        Self {
+            entries: entries.collect(),
+            judges: judges(policy, voices),
+            voices: voices.clone(),
+        }
+    }
+
+    /// Programs with their weights, in the order in which they were asked about.
+    pub(crate) fn of_weights(
+        weights: &[(ProgramId, u32)],
+        policy: &PolicyRef,
+        voices: &Voices,
+    ) -> Self {
+        let rows = weights.iter().enumerate();
+        let entries = rows.map(|(row, (program, ppm))| Ranked {
+            program: *program,
+            score: f64::from(*ppm) / 1e6,
+            wished: None,
+            row,
+            judge: voices.judge_of(row),
+        });
+        Self {
+            entries: entries.collect(),
+            judges: judges(policy, voices),
+            voices: Voices::default(),
+        }
+    }
+
+    /// The candidates as they were listed.
+    pub(crate) fn unranked(candidates: &[ProgramId], policy: &PolicyRef) -> Self {
+        let entries = candidates.iter().map(|program| Ranked {
+            program: *program,
+            score: 0.0,
+            wished: None,
+            row: 0,
+            judge: 0,
+        });
+        Self {
+            entries: entries.collect(),
+            judges: vec![policy.clone()],
+            voices: Voices::default(),
+        }
+    }
+
+    /// Who judged this candidate.
+    pub(crate) fn judge(&self, entry: &Ranked) -> &PolicyRef {
+        self.judges.get(entry.judge).unwrap_or(&self.judges[0])
+    }
+
+    /// Who wished for this candidate's worker.
+    pub(crate) fn placer(&self, entry: &Ranked) -> Option<&PolicyRef> {
+        entry.wished.and_then(|_| self.voices.placer_of(entry.row))
+    }
+}
+
+fn judges(policy: &PolicyRef, voices: &Voices) -> Vec<PolicyRef> {
+    let others = voices.judges.iter().cloned();
+    std::iter::once(policy.clone()).chain(others).collect()
+}

@@ -1,0 +1,329 @@
+//! The desk: policies as the driver asks them, in place, with a built-in default
+//! behind every answer that a sandboxed policy fails to give.
+//!
+//! A question is shared out among those whose bindings hold for its programs
+//! ([`panel`]), each judges its rows ([`inquiry`]), and their answers are put
+//! together ([`merge`]). Everything that changes a binding is in [`change`].
+
+mod bindings;
+mod change;
+mod inquiry;
+mod merge;
+mod panel;
+mod rows;
+mod seat;
+mod shadow;
+mod statistics;
+mod trial;
+mod wishes;
+
+pub use bindings::{EVERYONE, Scope};
+pub use change::{
+    BindingView, CanaryView, Change, ChangeError, Changed, KeptState, Notice, NoticeKind, Role,
+};
+pub use rows::Forecast;
+pub use seat::BoundPolicy;
+pub use shadow::{Comparison, ShadowReport};
+pub use statistics::{LATENCY_BOUNDS_US, PolicyStatistics, VersionStatistics};
+pub use trial::{Spread, Trial, TrialLimits};
+
+use bindings::Bindings;
+use inquiry::{Inquiry, Native};
+use merge::Share;
+use panel::{Judge, Panel};
+use rows::{QueueFacts, Rows, WorkerRows};
+use shadow::Shadows;
+use statistics::Versions;
+use std::collections::HashMap;
+use std::time::Instant;
+use tokio::sync::mpsc::UnboundedSender;
+use treadle_core::{Core, Purpose, Question, Verdict, Voices};
+use treadle_model::{PolicyRef, ProgramId, World};
+use treadle_policy_runtime::{BreakerLimits, PolicyFault, PolicyInstance};
+
+/// When a policy is given up.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DeskLimits {
+    /// For its faults.
+    pub breaker: BreakerLimits,
+    /// For its regret, while it is a canary.
+    pub trial: TrialLimits,
+}
+
+/// An answer to a question of the core.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// Who answered.
+    pub policy: PolicyRef,
+    /// What.
+    pub verdict: Verdict,
+    /// Who else had a say.
+    pub voices: Voices,
+}
+
+/// The bindings of the worlds that are asked in place, and what became of the
+/// questions.
+pub struct PolicyDesk {
+    bindings: Bindings,
+    native: Native,
+    limits: DeskLimits,
+    statistics: PolicyStatistics,
+    versions: Versions,
+    shadows: Shadows,
+    forecasts: HashMap<ProgramId, Forecast>,
+    notices: Option<UnboundedSender<Notice>>,
+}
+
+impl PolicyDesk {
+    /// A desk at which only the built-in defaults sit.
+    pub fn new(limits: DeskLimits) -> Self {
+        Self {
+            bindings: Bindings::default(),
+            native: Native::default(),
+            limits,
+            statistics: PolicyStatistics::default(),
+            versions: Versions::default(),
+            shadows: Shadows::start(),
+            forecasts: HashMap::new(),
+            notices: None,
+        }
+    }
+
+    /// Where the desk tells of bindings that it changed by itself.
+    pub fn tell(&mut self, notices: UnboundedSender<Notice>) {
+        self.notices = Some(notices);
+    }
+
+    /// What happened so far, all policies together.
+    pub fn statistics(&self) -> &PolicyStatistics {
+        &self.statistics
+    }
+
+    /// What happened so far, version by version.
+    pub fn versions(&self) -> impl Iterator<Item = (World, &PolicyRef, &VersionStatistics)> {
+        self.versions.iter()
+    }
+
+    /// Learns what is expected of a program.
+    pub fn expect(&mut self, program: ProgramId, forecast: Forecast) {
+        self.forecasts.insert(program, forecast);
+    }
+
+    /// Forgets a program that is over.
+    pub fn forget(&mut self, program: ProgramId) {
+        self.forecasts.remove(&program);
+    }
+
+    /// Answers a question at `now_ms` of the scheduler's clock.
+    pub fn answer(&mut self, core: &Core, question: &Question, now_ms: u64) -> Answer {
+        let started = Instant::now();
+        let rows = Rows::of(&question.programs);
+        let panel = Panel::of(&self.bindings, core, question.purpose, &rows.program);
+        let (policies, scores) = self.judge_all(core, question.purpose, &panel, &rows, now_ms);
+        let mut answer = put_together(question, &panel, policies, &scores);
+        if question.purpose == Purpose::Restore {
+            self.add_wishes(core, &mut answer, &rows, now_ms);
+        }
+        let took_us = started.elapsed().as_micros() as u64;
+        self.statistics.asked_us += took_us;
+        self.statistics.slowest_us = self.statistics.slowest_us.max(took_us);
+        answer
+    }
+
+    /// The judges' names in the panel's order, and one score per row.
+    fn judge_all(
+        &mut self,
+        core: &Core,
+        purpose: Purpose,
+        panel: &Panel,
+        rows: &Rows,
+        now_ms: u64,
+    ) -> (Vec<PolicyRef>, Vec<f64>) {
+        if let [judge] = panel.judges.as_slice() {
+            let inquiry = self.inquiry(core, judge.world, purpose, rows.clone());
+            let (policy, scores) = self.judge(judge, inquiry, now_ms);
+            return (vec![policy], scores);
+        }
+        let (mut policies, mut shares) = (Vec::new(), Vec::new());
+        for (index, judge) in panel.judges.iter().enumerate() {
+            let of_judge = panel.rows_of(index, rows.len());
+            let inquiry = self.inquiry(core, judge.world, purpose, rows.only(&of_judge));
+            let (policy, scores) = self.judge(judge, inquiry, now_ms);
+            policies.push(policy);
+            shares.push(Share {
+                rows: of_judge,
+                scores,
+            });
+        }
+        // Weights are shares of memory and mean the same whoever gives them.
+        let merged = match purpose {
+            Purpose::Weigh { .. } => merge::by_row(rows.len(), &shares),
+            Purpose::Pause { .. } | Purpose::Restore => {
+                merge::by_relative_rank(rows.len(), &shares)
+            }
+        };
+        (policies, merged)
+    }
+
+    fn inquiry(&self, core: &Core, world: World, purpose: Purpose, rows: Rows) -> Inquiry {
+        let facts = if world == World::Priority {
+            let forecast = |program| self.forecasts.get(&program).copied();
+            QueueFacts::of(core, &rows.program, &WorkerRows::default(), forecast)
+        } else {
+            QueueFacts::default()
+        };
+        Inquiry {
+            world,
+            purpose,
+            rows,
+            facts,
+        }
+    }
+
+    /// One judge's name and scores, or those of the built-in default in its stead.
+    fn judge(&mut self, judge: &Judge, inquiry: Inquiry, now_ms: u64) -> (PolicyRef, Vec<f64>) {
+        let asked = self.ask_seat(judge, now_ms, inquiry.rows.len(), |instance| {
+            inquiry.put_to(instance, now_ms, None)
+        });
+        let (policy, scores) = asked.unwrap_or_else(|| {
+            (
+                native_policy(judge.world),
+                inquiry.put_to_native(&mut self.native),
+            )
+        });
+        let world = self.bindings.world_mut(judge.world);
+        let has_shadow = world.get_mut(&judge.scope).is_some_and(|b| b.has_shadow);
+        if has_shadow && !judge.canary {
+            self.shadows
+                .show(judge.world, judge.scope.clone(), inquiry, &scores, now_ms);
+        }
+        (policy, scores)
+    }
+
+    /// Asks the policy that is bound for a job. Nothing if the built-in default
+    /// has to answer.
+    pub fn ask_bound<T>(
+        &mut self,
+        world: World,
+        job: &str,
+        rows: usize,
+        now_ms: u64,
+        ask: impl FnOnce(&mut PolicyInstance) -> Result<T, PolicyFault>,
+    ) -> Option<(PolicyRef, T)> {
+        let (scope, _) = self.bindings.world(world).of_job(job);
+        let judge = Judge {
+            world,
+            scope,
+            canary: false,
+        };
+        self.ask_seat(&judge, now_ms, rows, ask)
+    }
+
+    /// Asks the policy in a judge's seat. Nothing if nobody sits there, it may
+    /// not be asked now, or it gave no answer; all of it is counted.
+    fn ask_seat<T>(
+        &mut self,
+        judge: &Judge,
+        now_ms: u64,
+        rows: usize,
+        ask: impl FnOnce(&mut PolicyInstance) -> Result<T, PolicyFault>,
+    ) -> Option<(PolicyRef, T)> {
+        let binding = self.bindings.world_mut(judge.world).get_mut(&judge.scope)?;
+        let seat = binding.seat_mut(judge.canary)?;
+        let policy = seat.policy.clone();
+        let version = self.versions.of(judge.world, &policy);
+        let Some(instance) = seat.to_ask(now_ms) else {
+            version.fallbacks += 1;
+            self.statistics.fallbacks += 1;
+            return None;
+        };
+        let started = Instant::now();
+        let answer = ask(instance);
+        version.record_call(rows, started.elapsed());
+        version.memory_bytes = instance.memory_bytes();
+        version.restarts = instance.restarts();
+        seat.look_after(&self.shadows);
+        let fault = match answer {
+            Ok(answer) => {
+                seat.record_success(now_ms);
+                self.statistics.answered += 1;
+                return Some((policy, answer));
+            }
+            Err(fault) => fault,
+        };
+        version.fallbacks += 1;
+        self.statistics.fallbacks += 1;
+        if !fault.is_policys_fault() {
+            version.not_supported += 1;
+            return None;
+        }
+        version.record_fault(&fault);
+        let must_go = seat.record_fault(now_ms);
+        self.statistics.faults += 1;
+        self.statistics.latest_fault = Some(fault.to_string());
+        tracing::warn!(%policy, %fault, "the policy failed; the built-in default answers");
+        if must_go {
+            self.give_up(judge, &format!("repeated faults, the latest: {fault}"));
+        }
+        None
+    }
+}
+
+impl Default for PolicyDesk {
+    fn default() -> Self {
+        Self::new(DeskLimits::default())
+    }
+}
+
+/// The name of a world's built-in default.
+pub fn native_policy(world: World) -> PolicyRef {
+    let name = match world {
+        World::Eviction => "thunderagent-eviction",
+        World::Prediction => "default-prediction",
+        World::Priority => "default-priority",
+        World::Placement => "default-placement",
+        World::Allocation => "default-allocation",
+        World::Reward => "default-reward",
+    };
+    PolicyRef(format!("{name}@{}+native", env!("CARGO_PKG_VERSION")))
+}
+
+/// The answer in the smallest form that the core uses. On equal scores the row
+/// that comes first wins.
+fn put_together(
+    question: &Question,
+    panel: &Panel,
+    mut policies: Vec<PolicyRef>,
+    scores: &[f64],
+) -> Answer {
+    let programs = &question.programs.program;
+    let mut order: Vec<usize> = (0..programs.len().min(scores.len())).collect();
+    let is_weighing = matches!(question.purpose, Purpose::Weigh { .. });
+    if !is_weighing {
+        order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b)));
+    }
+    let verdict = if is_weighing {
+        let ppm = |weight: f64| (weight.clamp(0.0, 1.0) * 1e6).round() as u32;
+        let weights = order.iter().map(|row| (programs[*row], ppm(scores[*row])));
+        Verdict::Weights {
+            weights: weights.collect(),
+        }
+    } else {
+        Verdict::Order {
+            programs: order.iter().map(|row| programs[*row]).collect(),
+            scores: order.iter().map(|row| scores[*row]).collect(),
+            workers: Vec::new(),
+        }
+    };
+    let judge_of = panel.judge_of();
+    let judged_by = order.iter().filter_map(|row| judge_of.get(*row).copied());
+    Answer {
+        policy: policies.remove(0),
+        verdict,
+        voices: Voices {
+            judges: policies,
+            judged_by: judged_by.collect(),
+            ..Voices::default()
+        },
+    }
+}

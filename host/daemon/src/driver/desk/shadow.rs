@@ -1,0 +1,296 @@
+//! Shadows: policies that are asked the same questions as the bound ones, off
+//! the path of decisions. Their answers are recorded and compared, never obeyed.
+//!
+//! One thread holds all shadows. Questions reach it through a bounded channel;
+//! one that finds it full is skipped and counted. The same thread disposes of
+//! policies that were replaced, so that freeing their memory holds nobody up.
+
+use super::bindings::Scope;
+use super::inquiry::Inquiry;
+use super::seat::Seat;
+use serde::Serialize;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use treadle_model::{PolicyRef, ProgramId, World};
+use treadle_policy_runtime::{CallContext, PolicyInstance};
+
+/// Questions that may wait for shadows.
+const QUESTIONS_MAX: usize = 256;
+/// Comparisons kept to look at, per shadow.
+const COMPARISONS_MAX: usize = 64;
+/// Rows of a question that are compared pair by pair.
+const COMPARED_ROWS_MAX: usize = 256;
+
+/// One question that a shadow answered too.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// When it was asked, on the scheduler's clock.
+    pub at_ms: u64,
+    /// What was asked.
+    pub question: &'static str,
+    /// Its rows.
+    pub rows: usize,
+    /// Share of pairs of programs that both put into the same order, from 0 to
+    /// 1; for weights, 1 less the mean difference.
+    pub agreement: f64,
+    /// The program that the bound policy put first.
+    pub bound_first: Option<ProgramId>,
+    /// The program that the shadow put first.
+    pub shadow_first: Option<ProgramId>,
+}
+
+/// What a shadow has shown so far.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ShadowReport {
+    /// The policy.
+    pub policy: Option<PolicyRef>,
+    /// Questions that it answered.
+    pub answered: u64,
+    /// Questions that it failed to answer.
+    pub faults: u64,
+    /// Its latest fault.
+    pub latest_fault: Option<String>,
+    /// Questions that found the shadows busy.
+    pub skipped: u64,
+    /// Answers with the same first program as the bound policy's.
+    pub same_first: u64,
+    /// Mean agreement of all answers.
+    pub agreement: f64,
+    /// The latest comparisons, newest last.
+    pub recent: VecDeque<Comparison>,
+}
+
+impl ShadowReport {
+    fn record(&mut self, comparison: Comparison) {
+        self.answered += 1;
+        self.same_first += u64::from(comparison.bound_first == comparison.shadow_first);
+        self.agreement += (comparison.agreement - self.agreement) / self.answered as f64;
+        if self.recent.len() == COMPARISONS_MAX {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(comparison);
+    }
+}
+
+/// Which shadow: its world and scope.
+type Place = (World, Scope);
+type Reports = Arc<Mutex<BTreeMap<Place, ShadowReport>>>;
+
+enum Errand {
+    Seat(Place, Box<Seat>),
+    Leave(Place),
+    Ask {
+        place: Place,
+        inquiry: Box<Inquiry>,
+        bound: Vec<f64>,
+        now_ms: u64,
+    },
+    Dispose(Box<Seat>),
+    Warm(Box<PolicyInstance>, SyncSender<Box<PolicyInstance>>),
+}
+
+/// The thread of the shadows.
+pub(super) struct Shadows {
+    errands: SyncSender<Errand>,
+    reports: Reports,
+}
+
+impl Shadows {
+    /// Starts the thread; it ends when this is dropped.
+    pub(super) fn start() -> Self {
+        let (errands, received) = sync_channel(QUESTIONS_MAX);
+        let reports = Reports::default();
+        let theirs = Arc::clone(&reports);
+        let thread = std::thread::Builder::new().name("treadle-shadow".into());
+        if let Err(error) = thread.spawn(move || run(&received, &theirs)) {
+            // Without the thread the channel is closed, and shadows report nothing.
+            tracing::error!(%error, "the thread of the shadows could not be started");
+        }
+        Self { errands, reports }
+    }
+
+    /// Seats a shadow in place of the one that was there.
+    pub(super) fn seat(&self, world: World, scope: Scope, seat: Seat) {
+        let report = ShadowReport {
+            policy: Some(seat.policy.clone()),
+            ..ShadowReport::default()
+        };
+        let place = (world, scope);
+        lock(&self.reports).insert(place.clone(), report);
+        let _ = self.errands.send(Errand::Seat(place, Box::new(seat)));
+    }
+
+    /// Takes a shadow away.
+    pub(super) fn leave(&self, world: World, scope: Scope) {
+        let place = (world, scope);
+        lock(&self.reports).remove(&place);
+        let _ = self.errands.send(Errand::Leave(place));
+    }
+
+    /// Shows a shadow a question and what the bound policy answered.
+    pub(super) fn show(
+        &self,
+        world: World,
+        scope: Scope,
+        inquiry: Inquiry,
+        bound: &[f64],
+        now_ms: u64,
+    ) {
+        let place = (world, scope);
+        let errand = Errand::Ask {
+            place: place.clone(),
+            inquiry: Box::new(inquiry),
+            bound: bound.to_vec(),
+            now_ms,
+        };
+        if self.errands.try_send(errand).is_err()
+            && let Some(report) = lock(&self.reports).get_mut(&place)
+        {
+            report.skipped += 1;
+        }
+    }
+
+    /// Starts an instance anew that was dropped after a fault; it comes back
+    /// through the channel.
+    pub(super) fn warm(&self, instance: Box<PolicyInstance>) -> Receiver<Box<PolicyInstance>> {
+        let (sender, back) = sync_channel(1);
+        // With a full channel the instance is lost, and its policy is asked no
+        // more: hundreds of starts are waiting then.
+        if self
+            .errands
+            .try_send(Errand::Warm(instance, sender))
+            .is_err()
+        {
+            tracing::error!("a policy could not be started anew: the shadows are busy");
+        }
+        back
+    }
+
+    /// Frees a policy that is no longer needed.
+    pub(super) fn dispose(&self, seat: Seat) {
+        let _ = self.errands.try_send(Errand::Dispose(Box::new(seat)));
+    }
+
+    /// What a shadow has shown.
+    pub(super) fn report(&self, world: World, scope: &Scope) -> Option<ShadowReport> {
+        lock(&self.reports).get(&(world, scope.clone())).cloned()
+    }
+}
+
+fn lock(reports: &Reports) -> std::sync::MutexGuard<'_, BTreeMap<Place, ShadowReport>> {
+    reports.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn run(errands: &Receiver<Errand>, reports: &Reports) {
+    let mut seats: BTreeMap<Place, Box<Seat>> = BTreeMap::new();
+    while let Ok(errand) = errands.recv() {
+        match errand {
+            Errand::Seat(place, seat) => {
+                seats.insert(place, seat);
+            }
+            Errand::Leave(place) => {
+                seats.remove(&place);
+            }
+            Errand::Dispose(seat) => drop(seat),
+            Errand::Warm(mut instance, back) => {
+                if let Err(fault) = instance.warm(&CallContext::default()) {
+                    tracing::warn!(%fault, "a policy does not start anew");
+                }
+                let _ = back.send(instance);
+            }
+            Errand::Ask {
+                place,
+                inquiry,
+                bound,
+                now_ms,
+            } => {
+                let Some(seat) = seats.get_mut(&place) else {
+                    continue;
+                };
+                // A shadow's instance never leaves this thread.
+                let Some(instance) = seat.instance() else {
+                    continue;
+                };
+                let answer = inquiry.put_to_shadow(instance, now_ms);
+                if let Some(report) = lock(reports).get_mut(&place) {
+                    match answer {
+                        Ok(scores) => report.record(compare(&inquiry, &bound, &scores, now_ms)),
+                        Err(fault) => {
+                            report.faults += 1;
+                            report.latest_fault = Some(fault.to_string());
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn compare(inquiry: &Inquiry, bound: &[f64], shadow: &[f64], now_ms: u64) -> Comparison {
+    let first = |scores: &[f64]| {
+        let rows = 0..scores.len();
+        // On equal scores the row that comes first wins.
+        let best = rows.max_by(|a, b| scores[*a].total_cmp(&scores[*b]).then(b.cmp(a)));
+        best.map(|row| inquiry.rows.program[row])
+    };
+    let agreement = if inquiry.is_weighing() {
+        1.0 - mean_difference(bound, shadow)
+    } else {
+        concordance(bound, shadow)
+    };
+    Comparison {
+        at_ms: now_ms,
+        question: inquiry.name(),
+        rows: bound.len(),
+        agreement,
+        bound_first: first(bound),
+        shadow_first: first(shadow),
+    }
+}
+
+fn mean_difference(a: &[f64], b: &[f64]) -> f64 {
+    let pairs = a.len().min(b.len());
+    if pairs == 0 {
+        return 0.0;
+    }
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).sum::<f64>() / pairs as f64
+}
+
+/// Share of pairs of rows that are in the same order in both, ties included; 1
+/// where there is no pair.
+fn concordance(a: &[f64], b: &[f64]) -> f64 {
+    let rows = a.len().min(b.len()).min(COMPARED_ROWS_MAX);
+    let (mut same, mut pairs) = (0_u64, 0_u64);
+    for i in 0..rows {
+        for j in i + 1..rows {
+            pairs += 1;
+            same += u64::from(a[i].total_cmp(&a[j]) == b[i].total_cmp(&b[j]));
+        }
+    }
+    if pairs == 0 {
+        1.0
+    } else {
+        same as f64 / pairs as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn concordance_is_one_for_the_same_order_and_nought_for_the_reverse() {
+        let up = [1.0, 2.0, 3.0];
+        assert!((concordance(&up, &[10.0, 20.0, 30.0]) - 1.0).abs() < 1e-12);
+        assert!(concordance(&up, &[3.0, 2.0, 1.0]).abs() < 1e-12);
+        assert!((concordance(&up, &[2.0, 1.0, 3.0]) - 2.0 / 3.0).abs() < 1e-12);
+        assert!((concordance(&[1.0], &[5.0]) - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn weights_agree_by_their_distance() {
+        assert!((mean_difference(&[1.0, 0.0], &[0.5, 0.5]) - 0.5).abs() < 1e-12);
+        assert!(mean_difference(&[], &[]).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,161 @@
+//! What happened to questions, in all and per version of a policy.
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use treadle_model::{PolicyRef, World};
+use treadle_policy_runtime::PolicyFault;
+
+/// Versions kept; the one that was asked longest ago goes first.
+const VERSIONS_MAX: usize = 256;
+
+/// Upper bounds of the latency buckets, in microseconds; the last has none.
+pub const LATENCY_BOUNDS_US: [u64; 12] =
+    [1, 2, 5, 10, 20, 50, 100, 250, 1_000, 2_500, 10_000, 100_000];
+
+/// What happened to questions so far.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PolicyStatistics {
+    /// Questions answered by bound policies.
+    pub answered: u64,
+    /// Questions that a built-in default had to answer.
+    pub fallbacks: u64,
+    /// Faults of bound policies.
+    pub faults: u64,
+    /// The latest fault, for people.
+    pub latest_fault: Option<String>,
+    /// Time spent on answers, in microseconds.
+    pub asked_us: u64,
+    /// The slowest answer, in microseconds.
+    pub slowest_us: u64,
+    /// Times that another policy was bound.
+    pub swaps: u64,
+    /// Times that a binding was given up after repeated faults or for its regret.
+    pub rollbacks: u64,
+    /// The longest that a change of bindings held decisions up, in microseconds.
+    pub slowest_swap_us: u64,
+}
+
+/// What happened to the questions that one version was asked.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct VersionStatistics {
+    /// Questions that it was asked.
+    pub calls: u64,
+    /// Rows of these questions.
+    pub rows: u64,
+    /// Questions that a built-in default had to answer in its stead.
+    pub fallbacks: u64,
+    /// Questions that it left to the built-in default.
+    pub not_supported: u64,
+    /// Faults by kind.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// Its latest fault.
+    pub latest_fault: Option<String>,
+    /// Time that it computed, in microseconds.
+    pub compute_us: u64,
+    /// Its slowest answer, in microseconds.
+    pub slowest_us: u64,
+    /// Answers by latency, one entry per bound and one for those beyond.
+    pub latency_counts: [u64; LATENCY_BOUNDS_US.len() + 1],
+    /// Linear memory after its latest answer.
+    pub memory_bytes: usize,
+    /// Times that it had to be started again.
+    pub restarts: u64,
+}
+
+impl VersionStatistics {
+    /// A call ended after so long.
+    pub fn record_call(&mut self, rows: usize, took: Duration) {
+        let us = took.as_micros() as u64;
+        self.calls += 1;
+        self.rows += rows as u64;
+        self.compute_us += us;
+        self.slowest_us = self.slowest_us.max(us);
+        let bucket = LATENCY_BOUNDS_US.partition_point(|bound| *bound < us);
+        self.latency_counts[bucket] += 1;
+    }
+
+    /// A call went wrong.
+    pub fn record_fault(&mut self, fault: &PolicyFault) {
+        *self.faults.entry(fault.cause()).or_default() += 1;
+        self.latest_fault = Some(fault.to_string());
+    }
+
+    /// Faults of all kinds.
+    pub fn faults_total(&self) -> u64 {
+        self.faults.values().sum()
+    }
+
+    /// Share of its questions that a built-in default answered.
+    pub fn fallback_share(&self) -> f64 {
+        let questions = self.calls.max(self.fallbacks).max(1);
+        self.fallbacks as f64 / questions as f64
+    }
+}
+
+/// Statistics of all versions that were asked lately.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Versions {
+    by_version: BTreeMap<(World, PolicyRef), (u64, VersionStatistics)>,
+    asked: u64,
+}
+
+impl Versions {
+    /// The statistics of a version.
+    pub(super) fn of(&mut self, world: World, policy: &PolicyRef) -> &mut VersionStatistics {
+        self.asked += 1;
+        let key = (world, policy.clone());
+        if self.by_version.len() >= VERSIONS_MAX && !self.by_version.contains_key(&key) {
+            let stale = self.by_version.iter().min_by_key(|(_, (asked, _))| *asked);
+            if let Some(stale) = stale.map(|(key, _)| key.clone()) {
+                self.by_version.remove(&stale);
+            }
+        }
+        let entry = self.by_version.entry(key).or_default();
+        entry.0 = self.asked;
+        &mut entry.1
+    }
+
+    /// All of them, by world and version.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (World, &PolicyRef, &VersionStatistics)> {
+        let entries = self.by_version.iter();
+        entries.map(|((world, policy), (_, statistics))| (*world, policy, statistics))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latencies_fall_into_the_bucket_whose_bound_they_do_not_exceed() {
+        let mut version = VersionStatistics::default();
+        for us in [0, 1, 2, 3, 250, 251, 1_000_000] {
+            version.record_call(10, Duration::from_micros(us));
+        }
+        assert_eq!(
+            version.latency_counts,
+            [2, 1, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 1]
+        );
+        assert_eq!((version.calls, version.rows), (7, 70));
+        assert_eq!(version.slowest_us, 1_000_000);
+    }
+
+    #[test]
+    fn the_version_asked_longest_ago_is_forgotten_first() {
+        let mut versions = Versions::default();
+        let name = |n: usize| PolicyRef(format!("p@{n}"));
+        for n in 0..VERSIONS_MAX {
+            versions.of(World::Eviction, &name(n));
+        }
+        versions.of(World::Eviction, &name(0));
+        versions.of(World::Priority, &name(0));
+        assert_eq!(versions.iter().count(), VERSIONS_MAX);
+        let kept = |n: usize| {
+            versions
+                .iter()
+                .any(|(w, p, _)| w == World::Eviction && *p == name(n))
+        };
+        assert!(kept(0) && !kept(1) && kept(2));
+    }
+}

@@ -1,0 +1,153 @@
+//! A canary's trial: whether the programs that it decides for fare worse than
+//! those of the incumbent.
+//!
+//! What counts is the time from a step's arrival to its end. Programs are shared
+//! out by hash, so both shares see the same kind of work, and a difference of
+//! means beyond chance is the canary's doing: its regret.
+
+use serde::Serialize;
+
+/// When a canary is given up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TrialLimits {
+    /// Steps that both shares must have finished. Default 100.
+    pub steps_min: u64,
+    /// Regret that is borne: how much longer the canary's steps may take, as a
+    /// share of the incumbent's. Default 0.25.
+    pub regret_max: f64,
+}
+
+impl Default for TrialLimits {
+    fn default() -> Self {
+        Self {
+            steps_min: 100,
+            regret_max: 0.25,
+        }
+    }
+}
+
+/// Standard errors by which the means must differ beyond the regret that is borne.
+const STANDARD_ERRORS: f64 = 3.0;
+
+/// Mean and spread of a stream of numbers, by Welford's method.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Spread {
+    /// How many.
+    pub count: u64,
+    /// Their mean.
+    pub mean: f64,
+    #[serde(skip)]
+    squares: f64,
+}
+
+impl Spread {
+    /// Takes in one more.
+    pub fn add(&mut self, value: f64) {
+        self.count += 1;
+        let from_old = value - self.mean;
+        self.mean += from_old / self.count as f64;
+        self.squares += from_old * (value - self.mean);
+    }
+
+    /// Variance of the mean.
+    fn error_squared(&self) -> f64 {
+        if self.count < 2 {
+            return f64::INFINITY;
+        }
+        self.squares / (self.count - 1) as f64 / self.count as f64
+    }
+}
+
+/// How the two shares have fared so far, in milliseconds per step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Trial {
+    /// Steps of the incumbent's programs.
+    pub incumbent: Spread,
+    /// Steps of the canary's programs.
+    pub canary: Spread,
+}
+
+impl Trial {
+    /// A step of one of the shares has ended.
+    pub fn add(&mut self, of_canary: bool, step_ms: f64) {
+        let spread = if of_canary {
+            &mut self.canary
+        } else {
+            &mut self.incumbent
+        };
+        spread.add(step_ms);
+    }
+
+    /// How much longer the canary's steps take, as a share of the incumbent's;
+    /// 0 before there is anything to compare.
+    pub fn regret(&self) -> f64 {
+        if self.incumbent.mean <= 0.0 || self.canary.count == 0 {
+            return 0.0;
+        }
+        self.canary.mean / self.incumbent.mean - 1.0
+    }
+
+    /// True if the canary's regret is beyond what is borne and beyond chance.
+    pub fn has_failed(&self, limits: &TrialLimits) -> bool {
+        let least = self.incumbent.count.min(self.canary.count);
+        if least < limits.steps_min.max(2) {
+            return false;
+        }
+        let borne = self.incumbent.mean * (1.0 + limits.regret_max);
+        let error = (self.incumbent.error_squared() + self.canary.error_squared()).sqrt();
+        self.canary.mean > borne + STANDARD_ERRORS * error
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trial(steps: u64, canary_ms: f64) -> Trial {
+        let mut trial = Trial::default();
+        for step in 0..steps {
+            let noise = (step * 7_919 % 100) as f64;
+            trial.add(false, 1_000.0 + noise);
+            trial.add(true, canary_ms + noise);
+        }
+        trial
+    }
+
+    #[test]
+    fn regret_beyond_what_is_borne_fails() {
+        let limits = TrialLimits::default();
+        assert!(trial(200, 1_500.0).has_failed(&limits));
+        assert!(!trial(200, 1_200.0).has_failed(&limits));
+        assert!(!trial(200, 800.0).has_failed(&limits));
+    }
+
+    #[test]
+    fn few_steps_prove_nothing() {
+        let limits = TrialLimits::default();
+        assert!(!trial(99, 90_000.0).has_failed(&limits));
+    }
+
+    #[test]
+    fn what_chance_explains_is_no_regret() {
+        let mut trial = Trial::default();
+        for step in 0..200_u64 {
+            // Rare huge steps: the canary happens to have got one more of them.
+            let huge = |every: u64| if step % every == 0 { 1e6 } else { 1.0 };
+            trial.add(false, huge(100));
+            trial.add(true, huge(67));
+        }
+        assert!(trial.regret() > 0.25);
+        assert!(!trial.has_failed(&TrialLimits::default()));
+    }
+
+    #[test]
+    fn mean_and_spread_agree_with_the_definition() {
+        let values = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0];
+        let mut spread = Spread::default();
+        values.iter().for_each(|v| spread.add(*v));
+        let mean = values.iter().sum::<f64>() / 8.0;
+        let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 7.0;
+        assert!((spread.mean - mean).abs() < 1e-12);
+        assert!((spread.error_squared() - variance / 8.0).abs() < 1e-12);
+    }
+}

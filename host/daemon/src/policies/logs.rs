@@ -1,0 +1,87 @@
+//! What policies write to their logs, gathered per upload for people to follow.
+
+use super::lock;
+use serde::Serialize;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Mutex;
+use treadle_policy_runtime::{LogLine, LogSink, LogTail};
+use treadle_store::PluginHead;
+
+/// Lines kept per upload.
+const LINES_MAX: usize = 512;
+/// Lines on their way from a policy to the book.
+const UNREAD_MAX: usize = 256;
+/// Uploads whose lines are kept; the one that was bound longest ago goes first.
+const UPLOADS_MAX: usize = 256;
+
+/// A line and its place in the log of its upload.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LoggedLine {
+    /// Counts the lines of the upload, from 1.
+    pub number: u64,
+    /// The line.
+    #[serde(flatten)]
+    pub line: LogLine,
+}
+
+struct Log {
+    sink: LogSink,
+    tail: LogTail,
+    lines: VecDeque<LoggedLine>,
+    last: u64,
+    bound: u64,
+}
+
+/// The logs of all uploads that were bound.
+#[derive(Default)]
+pub struct LogBook {
+    logs: Mutex<(u64, BTreeMap<String, Log>)>,
+}
+
+impl LogBook {
+    /// Where instances of an upload send their lines.
+    pub(super) fn sink(&self, head: &PluginHead) -> LogSink {
+        let mut guard = lock(&self.logs);
+        let (bound, logs) = &mut *guard;
+        *bound += 1;
+        if logs.len() >= UPLOADS_MAX && !logs.contains_key(&head.digest) {
+            let oldest = logs.iter().min_by_key(|(_, log)| log.bound);
+            if let Some(oldest) = oldest.map(|(digest, _)| digest.clone()) {
+                logs.remove(&oldest);
+            }
+        }
+        let log = logs.entry(head.digest.clone()).or_insert_with(|| {
+            let (sink, tail) = LogSink::bounded(UNREAD_MAX);
+            Log {
+                sink,
+                tail,
+                lines: VecDeque::new(),
+                last: 0,
+                bound: 0,
+            }
+        });
+        log.bound = *bound;
+        log.sink.clone()
+    }
+
+    /// Lines of an upload after the one with this number, and how many were
+    /// dropped because nobody read in time.
+    pub fn after(&self, digest: &str, number: u64) -> (Vec<LoggedLine>, u64) {
+        let mut guard = lock(&self.logs);
+        let Some(log) = guard.1.get_mut(digest) else {
+            return (Vec::new(), 0);
+        };
+        for line in log.tail.drain() {
+            log.last += 1;
+            if log.lines.len() == LINES_MAX {
+                log.lines.pop_front();
+            }
+            log.lines.push_back(LoggedLine {
+                number: log.last,
+                line,
+            });
+        }
+        let lines = log.lines.iter().filter(|line| line.number > number);
+        (lines.cloned().collect(), log.tail.dropped())
+    }
+}

@@ -1,0 +1,117 @@
+//! The shelf of policies: uploads, which of them are bound, and what became of
+//! them.
+//!
+//! Worlds that scheduling waits for are asked by the driver, at its own desk;
+//! the others are asked here ([`background`]). Either way a change of bindings is
+//! loaded first, then stored, then carried out between two decisions: one that
+//! fails on the way changes nothing.
+
+mod ask;
+mod background;
+mod bind;
+pub(crate) mod calls;
+mod engine;
+mod error;
+mod logs;
+mod native;
+mod roles;
+mod totals;
+mod upkeep;
+mod upload;
+
+pub use ask::{AskError, Asked};
+pub use bind::BindRequest;
+pub use engine::{COMPILE_SUBCOMMAND, EngineError, engine, signing};
+pub use error::ShelfError;
+pub use logs::{LogBook, LoggedLine};
+pub use upkeep::keep_up;
+pub use upload::{Signing, Upload};
+
+use crate::driver::{DeskLimits, DriverHandle, Notice, PolicyDesk};
+use background::BackgroundDesk;
+use roles::RoleBook;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::sync::mpsc::UnboundedSender;
+use treadle_model::World;
+use treadle_policy_runtime::PolicyEngine;
+use treadle_store::Store;
+
+/// The eviction policy that is bound unless another is: the reference plugin,
+/// built from `plugins/thunderagent-eviction`.
+const DEFAULT_EVICTION: &[u8] =
+    include_bytes!(concat!(env!("OUT_DIR"), "/thunderagent_eviction.wasm"));
+/// The name under which a world's built-in default can be bound.
+pub const NATIVE: &str = "native";
+
+/// The embedded policy as it was built, for those who measure it.
+pub fn default_eviction_module() -> &'static [u8] {
+    DEFAULT_EVICTION
+}
+
+/// Uploaded policies and their bindings.
+pub struct PolicyShelf {
+    engine: PolicyEngine,
+    store: Arc<dyn Store>,
+    driver: DriverHandle,
+    background: BackgroundDesk,
+    signing: Signing,
+    logs: LogBook,
+    /// Bindings as they are stored. Held while one is changed, so that changes
+    /// happen one after another.
+    roles: tokio::sync::Mutex<RoleBook>,
+}
+
+impl PolicyShelf {
+    /// A shelf over a store.
+    pub fn new(
+        engine: PolicyEngine,
+        store: Arc<dyn Store>,
+        driver: DriverHandle,
+        limits: DeskLimits,
+        signing: Signing,
+    ) -> Result<Self, EngineError> {
+        let native =
+            native::Native::new().map_err(|error| EngineError::Native(error.to_string()))?;
+        Ok(Self {
+            engine,
+            store,
+            driver,
+            background: BackgroundDesk::new(PolicyDesk::new(limits), native),
+            signing,
+            logs: LogBook::default(),
+            roles: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// Where the desk of the shelf tells of bindings that it changed by itself.
+    pub fn tell(&self, notices: UnboundedSender<Notice>) {
+        self.background.set_up(|desk| desk.tell(notices));
+    }
+
+    /// Largest upload, in bytes.
+    pub fn upload_bytes_max(&self) -> usize {
+        self.engine.limits().upload_bytes_max
+    }
+
+    /// What policies wrote to their logs.
+    pub fn logs(&self) -> &LogBook {
+        &self.logs
+    }
+}
+
+/// True if scheduling waits for this world's answers.
+fn is_asked_in_place(world: World) -> bool {
+    matches!(world, World::Priority | World::Placement | World::Eviction)
+}
+
+fn unix_us() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_micros() as u64
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,120 @@
+//! Taking uploads in, listing them, and finding one by what people call it.
+
+use super::{NATIVE, PolicyShelf, ShelfError, unix_us};
+use treadle_policy_runtime::{Inspection, SignaturePolicy, TrustedKeys};
+use treadle_store::{PluginHead, PluginRow};
+
+/// Whose signatures count, and whether uploads need one.
+#[derive(Default)]
+pub struct Signing {
+    /// Whether an unsigned upload is taken.
+    pub policy: SignaturePolicy,
+    /// Keys whose signatures count.
+    pub keys: TrustedKeys,
+}
+
+/// An upload as it came.
+#[derive(Debug, Default)]
+pub struct Upload {
+    /// A component, or a core module with embedded WIT.
+    pub bytes: Vec<u8>,
+    /// An ed25519 signature of its digest.
+    pub signature: Option<String>,
+    /// True if the uploader's tenant takes signed uploads alone.
+    pub signed_only: bool,
+}
+
+impl PolicyShelf {
+    /// Checks and stores an upload. The second value is false if it was there.
+    pub async fn push(&self, upload: Upload) -> Result<(PluginHead, bool), ShelfError> {
+        let digest = treadle_policy_runtime::upload_digest(&upload.bytes);
+        let policy = if upload.signed_only {
+            SignaturePolicy::SignedOnly
+        } else {
+            self.signing.policy
+        };
+        let signed_by = policy
+            .check(&self.signing.keys, &digest, upload.signature.as_deref())
+            .map_err(ShelfError::Refused)?;
+        let signed_by = signed_by.map(|signer| signer.name);
+        self.keep(upload.bytes, signed_by).await
+    }
+
+    /// Checks and stores what needs no signature.
+    pub(super) async fn push_unsigned(
+        &self,
+        bytes: Vec<u8>,
+    ) -> Result<(PluginHead, bool), ShelfError> {
+        self.keep(bytes, None).await
+    }
+
+    async fn keep(
+        &self,
+        bytes: Vec<u8>,
+        signed_by: Option<String>,
+    ) -> Result<(PluginHead, bool), ShelfError> {
+        let inspection = self.inspect(bytes).await?;
+        let head = PluginHead {
+            digest: inspection.digest.clone(),
+            world: inspection.world.clone(),
+            name: inspection.name.clone(),
+            version: inspection.version.clone(),
+            summary: inspection.summary.clone(),
+            size_bytes: inspection.component.len() as u64,
+            uploaded_at_us: unix_us(),
+            signed_by,
+        };
+        let row = PluginRow {
+            head: head.clone(),
+            component: inspection.component,
+        };
+        let new = self.store.put_plugin(&row).await?;
+        Ok((head, new))
+    }
+
+    /// Takes an upload through every check without storing it.
+    pub async fn inspect(&self, bytes: Vec<u8>) -> Result<Inspection, ShelfError> {
+        let engine = self.engine.clone();
+        // Compiling takes a while; it must not hold requests up.
+        let inspected = tokio::task::spawn_blocking(move || engine.inspect(&bytes)).await;
+        inspected
+            .map_err(|_| ShelfError::EndedEarly("the inspection"))?
+            .map_err(ShelfError::Refused)
+    }
+
+    /// Stored policies, newest first.
+    pub async fn list(&self) -> Result<Vec<PluginHead>, ShelfError> {
+        Ok(self.store.plugins().await?)
+    }
+
+    /// A digest, the beginning of one, a name, or a name with its version; among
+    /// those that `is_visible`.
+    pub async fn resolve(
+        &self,
+        policy: &str,
+        is_visible: impl Fn(&PluginHead) -> bool,
+    ) -> Result<PluginHead, ShelfError> {
+        let (name, version) = policy
+            .split_once('@')
+            .map_or((policy, None), |(n, v)| (n, Some(v)));
+        let matches = |head: &&PluginHead| {
+            let by_digest = policy.len() >= 8 && head.digest.starts_with(policy);
+            by_digest || (head.name == name && version.is_none_or(|v| head.version == v))
+        };
+        let heads = self.store.plugins().await?;
+        let visible = heads.into_iter().filter(|head| is_visible(head));
+        let mut found: Vec<_> = visible.filter(|head| matches(&head)).collect();
+        match found.len() {
+            0 => Err(ShelfError::Unknown(policy.into())),
+            1 => Ok(found.remove(0)),
+            count => Err(ShelfError::Ambiguous {
+                name: policy.into(),
+                count,
+            }),
+        }
+    }
+
+    pub(super) fn is_native(policy: &str) -> bool {
+        policy == NATIVE
+    }
+}

@@ -1,0 +1,41 @@
+//! What the parent tells the child before the component: one line of JSON.
+
+use serde::{Deserialize, Serialize};
+
+use super::CompilerLimits;
+use crate::artifacts::ArtifactKey;
+use crate::engine::Settings;
+
+/// Longest line that is read.
+pub(crate) const LINE_BYTES_MAX: u64 = 4_096;
+
+/// How to compile, and within which limits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Order {
+    pub(crate) cpu_s_max: u64,
+    pub(crate) memory_bytes_max: u64,
+    pub(crate) settings: Settings,
+    /// All settings of the engine that will run the code, so that a child of another build is found out before
+    /// it has worked in vain.
+    pub(crate) engine: String,
+}
+
+impl Order {
+    pub(crate) fn new(limits: &CompilerLimits, settings: Settings, key: &ArtifactKey) -> Self {
+        Self {
+            cpu_s_max: limits.cpu_s_max,
+            memory_bytes_max: limits.memory_bytes_max,
+            settings,
+            engine: key.engine_hex(),
+        }
+    }
+
+    /// With the end of the line.
+    pub(crate) fn line(&self) -> String {
+        // A struct of numbers and a text always becomes JSON.
+        let mut line = serde_json::to_string(self).unwrap_or_default();
+        line.push('\n');
+        line
+    }
+}

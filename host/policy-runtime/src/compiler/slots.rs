@@ -1,0 +1,99 @@
+//! How many compile at once, and how many may wait for that.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// A bounded number of slots with a bounded queue before them.
+pub(crate) struct Slots {
+    taken: Mutex<Taken>,
+    freed: Condvar,
+    /// Slots that may be taken.
+    most: usize,
+    /// Callers that may wait for one.
+    most_waiting: usize,
+}
+
+#[derive(Default)]
+struct Taken {
+    slots: usize,
+    waiting: usize,
+}
+
+/// Gives its slot back when dropped.
+pub(crate) struct Slot<'s>(&'s Slots);
+
+impl Slots {
+    pub(crate) fn new(most: usize, most_waiting: usize) -> Self {
+        Self {
+            taken: Mutex::default(),
+            freed: Condvar::new(),
+            most,
+            most_waiting,
+        }
+    }
+
+    /// Waits for a slot; `None` where too many wait already. Waiting ends, because
+    /// whoever holds a slot has a time limit.
+    pub(crate) fn take(&self) -> Option<Slot<'_>> {
+        let mut taken = self.lock();
+        if taken.slots >= self.most {
+            if taken.waiting >= self.most_waiting {
+                return None;
+            }
+            taken.waiting += 1;
+            let has_none = |taken: &mut Taken| taken.slots >= self.most;
+            taken = self
+                .freed
+                .wait_while(taken, has_none)
+                .unwrap_or_else(PoisonError::into_inner);
+            taken.waiting -= 1;
+        }
+        taken.slots += 1;
+        Some(Slot(self))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        self.0.lock().slots -= 1;
+        self.0.freed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn no_more_than_the_slots_run_and_all_get_one() {
+        let slots = Slots::new(2, 10);
+        let (running, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let _slot = slots.take().expect("there is room to wait");
+                    let now = running.fetch_add(1, Ordering::SeqCst) + 1;
+                    most.fetch_max(now, Ordering::SeqCst);
+                    std::thread::yield_now();
+                    running.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+        });
+        assert!(most.into_inner() <= 2);
+        assert_eq!(slots.lock().slots, 0);
+    }
+
+    #[test]
+    fn beyond_the_queue_there_is_a_refusal() {
+        let slots = Slots::new(1, 0);
+        let slot = slots.take();
+        assert!(slot.is_some() && slots.take().is_none());
+        drop(slot);
+        assert!(slots.take().is_some());
+    }
+}

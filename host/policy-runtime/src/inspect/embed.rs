@@ -1,0 +1,41 @@
+//! Giving a module by hand the contract that toolchains embed.
+
+use wit_component::{StringEncoding, embed_component_metadata};
+
+use super::contract::CONTRACT;
+use crate::error::UploadRefusal;
+use crate::worlds::WORLDS;
+
+/// Adds the WIT of a world to a core module, as bindings do, so that a module written
+/// by hand can be uploaded.
+///
+/// # Errors
+/// There is no such world, or the bytes are no module.
+pub fn embed_contract(module: &[u8], world: &str) -> Result<Vec<u8>, UploadRefusal> {
+    let known = CONTRACT.worlds.iter().find(|(name, _)| *name == world);
+    let Some(&(_, id)) = known else {
+        return Err(UploadRefusal::new(
+            "wrong-world",
+            format!("there is no world {world}"),
+            "the name of the world",
+            format!("name one of {}", WORLDS.join(", ")),
+        ));
+    };
+    let mut embedded = module.to_vec();
+    embed_component_metadata(
+        &mut embedded,
+        &CONTRACT.resolve,
+        id,
+        StringEncoding::UTF8,
+        false,
+    )
+    .map_err(|error| {
+        UploadRefusal::new(
+            "not-wasm",
+            format!("{error:#}"),
+            "the module",
+            "give a core module in its binary form",
+        )
+    })?;
+    Ok(embedded)
+}

@@ -1,0 +1,222 @@
+//! The calls of the trial run: every function of every world.
+
+use super::Trial;
+use super::rows::Rows;
+use crate::call::Urgency::{Background, Hot};
+use crate::error::UploadRefusal;
+use crate::module::PolicyInstance;
+use crate::worlds::allocation::{
+    AllocationInstance, GrantColumns, ParallelismColumns, RedundancyColumns,
+};
+use crate::worlds::eviction::{
+    ActingColumns, ActiveColumns, EvictionInstance, ServiceColumns, WaitingColumns,
+};
+use crate::worlds::placement::{
+    AssignColumns, MigrateColumns, PlacementInstance, RouteColumns, WorkerColumns,
+};
+use crate::worlds::prediction::{FinishedColumns, LiveColumns, PredictionInstance};
+use crate::worlds::priority::{PreemptColumns, PriorityInstance, QueueColumns};
+use crate::worlds::reward::{AnswerColumns, CandidateColumns, RewardInstance};
+
+/// Three workers: unknown, small, large.
+const WORKERS: WorkerColumns<'_> = WorkerColumns {
+    capacity_tokens: &[0, 100_000, 1_000_000],
+    used_tokens: &[0, 90_000, 500_000],
+    running: &[0, 7, 30],
+};
+const FREE_UNITS: &[u32] = &[0, 5, 200];
+
+type Tried = Result<(), UploadRefusal>;
+
+pub(super) fn all(trial: &mut Trial<'_>, policy: &mut PolicyInstance, rows: &Rows) -> Tried {
+    match policy {
+        PolicyInstance::Prediction(policy) => prediction(trial, policy, rows),
+        PolicyInstance::Priority(policy) => priority(trial, policy, rows),
+        PolicyInstance::Placement(policy) => placement(trial, policy, rows),
+        PolicyInstance::Allocation(policy) => allocation(trial, policy, rows),
+        PolicyInstance::Eviction(policy) => eviction(trial, policy, rows),
+        PolicyInstance::Reward(policy) => reward(trial, policy, rows),
+    }
+}
+
+fn prediction(trial: &mut Trial<'_>, policy: &mut PredictionInstance, rows: &Rows) -> Tried {
+    let live = LiveColumns {
+        group: &rows.groups,
+        tokens: &rows.tokens,
+        output_tokens: &rows.output_tokens,
+        steps: &rows.steps,
+        tool_ms: &rows.times_ms,
+        extra: &[],
+    };
+    trial.time("predict", Background, |context| {
+        policy.predict(context, &live)
+    })?;
+    let finished = FinishedColumns {
+        group: &rows.groups,
+        tokens: &rows.tokens,
+        output_tokens: &rows.output_tokens,
+        steps: &rows.steps,
+        tool_ms: &rows.times_ms,
+        remaining_tokens: &rows.output_tokens,
+        remaining_tool_ms: &rows.times_ms,
+        extra: &[],
+    };
+    trial.time("learn", Background, |context| {
+        policy.learn(context, &finished)
+    })?;
+    // What it says after it has learnt must be sound too.
+    trial.time("predict after learn", Background, |context| {
+        policy.predict(context, &live)
+    })
+}
+
+fn priority(trial: &mut Trial<'_>, policy: &mut PriorityInstance, rows: &Rows) -> Tried {
+    let queue = QueueColumns {
+        tokens: &rows.tokens,
+        output_tokens: &rows.output_tokens,
+        steps: &rows.steps,
+        waited_ms: &rows.times_ms,
+        remaining_tokens: &rows.predicted,
+        remaining_tool_s: &rows.predicted,
+        extra: &[],
+    };
+    trial.time("score", Hot, |context| policy.score(context, &queue))?;
+    let preempt = PreemptColumns {
+        running_score: &rows.rewards,
+        running_ms: &rows.times_ms,
+        waiting_score: &rows.predicted[..rows.predicted.len() / 2],
+    };
+    trial.time("preempt", Hot, |context| policy.preempt(context, &preempt))
+}
+
+fn placement(trial: &mut Trial<'_>, policy: &mut PlacementInstance, rows: &Rows) -> Tried {
+    let assign = AssignColumns {
+        group: &rows.groups,
+        tokens: &rows.tokens,
+        remaining_tokens: &rows.predicted,
+        last_worker: &rows.thirds,
+        workers: WORKERS,
+        extra: &[],
+    };
+    trial.time("assign", Hot, |context| policy.assign(context, &assign))?;
+    // As many workers as there are rows.
+    let route = RouteColumns {
+        tokens: 10_000,
+        cached_tokens: &rows.output_tokens,
+        workers: WorkerColumns {
+            capacity_tokens: &rows.tokens,
+            used_tokens: &rows.output_tokens,
+            running: &rows.steps,
+        },
+        extra: &[],
+    };
+    trial.time("route", Hot, |context| policy.route(context, &route))?;
+    let migrate = MigrateColumns {
+        at_worker: &rows.thirds,
+        tokens: &rows.tokens,
+        remaining_tokens: &rows.predicted,
+        acting: &rows.phases,
+        workers: WORKERS,
+        extra: &[],
+    };
+    trial.time("migrate", Background, |context| {
+        policy.migrate(context, &migrate)
+    })
+}
+
+fn allocation(trial: &mut Trial<'_>, policy: &mut AllocationInstance, rows: &Rows) -> Tried {
+    let grant = GrantColumns {
+        pool: &rows.thirds,
+        units_min: &rows.units_min,
+        units_max: &rows.units_max,
+        waited_ms: &rows.times_ms,
+        expected_ms: &rows.predicted,
+        free_units: FREE_UNITS,
+        extra: &[],
+    };
+    trial.time("grant", Background, |context| policy.grant(context, &grant))?;
+    let parallelism = ParallelismColumns {
+        gpus: 16,
+        degree: &[1, 2, 4, 8],
+        token_us: &[20_000.0, 12_000.0, 8_000.0, 6_000.0],
+        capacity_tokens: &[100_000, 300_000, 700_000, 1_500_000],
+        expected_tokens: &rows.tokens,
+    };
+    trial.time("parallelism", Background, |context| {
+        policy.parallelism(context, &parallelism)
+    })?;
+    let redundancy = RedundancyColumns {
+        wanted: &rows.units_max,
+        finished: &rows.units_min,
+        running: &rows.thirds,
+        failed: &rows.thirds,
+        running_ms: &rows.times_ms,
+        extra: &[],
+    };
+    trial.time("redundancy", Background, |context| {
+        policy.redundancy(context, &redundancy)
+    })
+}
+
+fn eviction(trial: &mut Trial<'_>, policy: &mut EvictionInstance, rows: &Rows) -> Tried {
+    let acting = ActingColumns {
+        tokens: &rows.tokens,
+        phase_ms: &rows.times_ms,
+        extra: &[],
+    };
+    trial.time("weigh", Hot, |context| policy.weigh(context, &acting))?;
+    let active = ActiveColumns {
+        tokens: &rows.tokens,
+        acting: &rows.phases,
+        phase_ms: &rows.times_ms,
+        steps: &rows.steps,
+        extra: &[],
+    };
+    trial.time("pause-order", Hot, |context| {
+        policy.pause_order(context, &active)
+    })?;
+    let waiting = WaitingColumns {
+        tokens: &rows.tokens,
+        reasoning: &rows.phases,
+        waited_ms: &rows.times_ms,
+        steps: &rows.steps,
+        extra: &[],
+    };
+    trial.time("restore-order", Hot, |context| {
+        policy.restore_order(context, &waiting)
+    })?;
+    let services = ServiceColumns {
+        bytes: &rows.tokens,
+        idle_ms: &rows.times_ms,
+        load_ms: &rows.output_tokens,
+        uses: &rows.steps,
+        extra: &[],
+    };
+    trial.time("drop-order", Hot, |context| {
+        policy.drop_order(context, &services)
+    })
+}
+
+fn reward(trial: &mut Trial<'_>, policy: &mut RewardInstance, rows: &Rows) -> Tried {
+    let answers = AnswerColumns {
+        answer: &rows.answers,
+        reference: &rows.references,
+        output_tokens: &rows.output_tokens,
+        steps: &rows.steps,
+        extra: &[],
+    };
+    trial.time("score", Background, |context| {
+        policy.score(context, &answers)
+    })?;
+    let candidates = CandidateColumns {
+        group: &rows.groups,
+        reward: &rows.rewards,
+        staleness: &rows.thirds,
+        output_tokens: &rows.output_tokens,
+        wanted: (rows.groups.len() / 2) as u32,
+        extra: &[],
+    };
+    trial.time("select", Background, |context| {
+        policy.select(context, &candidates)
+    })
+}

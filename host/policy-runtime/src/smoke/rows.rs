@@ -1,0 +1,78 @@
+//! Generated columns for the trial run: programs, workers and texts as a busy cluster
+//! has them.
+
+use treadle_plugin::random::SplitMix64;
+
+/// One row each; every column has as many entries.
+pub(super) struct Rows {
+    pub(super) tokens: Vec<u64>,
+    pub(super) output_tokens: Vec<u64>,
+    pub(super) times_ms: Vec<u64>,
+    pub(super) groups: Vec<u64>,
+    pub(super) steps: Vec<u32>,
+    pub(super) phases: Vec<u8>,
+    /// Predicted amounts, -1 where nothing was predicted.
+    pub(super) predicted: Vec<f64>,
+    pub(super) rewards: Vec<f64>,
+    /// Rows of three pools or workers.
+    pub(super) thirds: Vec<u32>,
+    pub(super) units_min: Vec<u32>,
+    pub(super) units_max: Vec<u32>,
+    pub(super) answers: Vec<String>,
+    pub(super) references: Vec<String>,
+}
+
+impl Rows {
+    /// A fixed sequence, so that an upload is judged the same way every time: contexts
+    /// from nothing to long, all phases, times from none to hours.
+    pub(super) fn generate(rows: usize) -> Self {
+        let mut stream = SplitMix64::new(1);
+        let mut draw = |bound: u64| (stream.next_u64() >> 33) % bound;
+        let mut column = |bound: u64| -> Vec<u64> { (0..rows).map(|_| draw(bound)).collect() };
+        let small = |column: Vec<u64>| column.into_iter().map(|value| value as u32).collect();
+        let mut tokens = column(200_000);
+        if let Some(first) = tokens.first_mut() {
+            *first = 0;
+        }
+        let magnitudes = column(8);
+        let times = column(10_000_000);
+        let predicted = column(50_000);
+        let units_min: Vec<u32> = small(column(8));
+        let units_max = units_min.iter().map(|min| min * 2 + 1).collect();
+        let texts = column(1_000);
+        Self {
+            output_tokens: tokens.iter().map(|tokens| tokens / 3).collect(),
+            tokens,
+            times_ms: magnitudes
+                .into_iter()
+                .zip(times)
+                .map(|(magnitude, time)| time % 10_u64.pow(magnitude as u32))
+                .collect(),
+            groups: column(10),
+            steps: small(column(100)),
+            phases: column(2).into_iter().map(|phase| phase as u8).collect(),
+            predicted: predicted
+                .iter()
+                .map(|&amount| if amount % 4 == 0 { -1.0 } else { amount as f64 })
+                .collect(),
+            rewards: column(3)
+                .iter()
+                .map(|&reward| reward as f64 / 2.0)
+                .collect(),
+            thirds: small(column(3)),
+            units_min,
+            units_max,
+            answers: texts
+                .iter()
+                .map(|text| format!("so it is {text}"))
+                .collect(),
+            references: texts
+                .iter()
+                .map(|text| match text % 3 {
+                    0 => String::new(),
+                    _ => (text / 2 * 2).to_string(),
+                })
+                .collect(),
+        }
+    }
+}

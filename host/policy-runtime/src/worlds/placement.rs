@@ -1,0 +1,144 @@
+//! The world `placement`: which worker a program goes to. Workers are rows of the worker
+//! columns of the same call.
+
+use wasmtime::Store;
+use wasmtime::component::InstancePre;
+
+use super::bindings::world;
+use crate::answers;
+use crate::call::{CallContext, Urgency};
+use crate::error::PolicyFault;
+use crate::instance::{Answer, Description};
+use crate::sandbox::Sandbox;
+
+pub use treadle_plugin::{AssignColumns, MigrateColumns, NOWHERE, RouteColumns, WorkerColumns};
+
+world! {
+    /// A running policy of the world `placement`.
+    PlacementInstance: "placement", Placement, PlacementPre
+}
+
+impl PlacementInstance {
+    /// A worker for each program that is about to get a place.
+    ///
+    /// # Errors
+    /// A fault; the next call starts from a fresh instance where needed.
+    pub fn assign(
+        &mut self,
+        context: &CallContext,
+        programs: &AssignColumns<'_>,
+    ) -> Result<Vec<u32>, PolicyFault> {
+        check_workers("last_worker", programs.last_worker, &programs.workers, true)?;
+        self.0.admit(
+            &[programs.len(), programs.workers.len()],
+            programs.extra.len(),
+            |extra| programs.check(extra),
+        )?;
+        self.0.ask(
+            context,
+            Urgency::Hot,
+            |guest, store| {
+                guest.treadle_policy_placement_policy().call_assign(
+                    store,
+                    programs.group,
+                    programs.tokens,
+                    programs.remaining_tokens,
+                    programs.last_worker,
+                    programs.workers.capacity_tokens,
+                    programs.workers.used_tokens,
+                    programs.workers.running,
+                    programs.extra,
+                )
+            },
+            |workers| answers::rows_of("workers", workers, programs.len(), programs.workers.len()),
+        )
+    }
+
+    /// For each worker its score for one step; the highest that has room takes it.
+    ///
+    /// # Errors
+    /// A fault; the next call starts from a fresh instance where needed.
+    pub fn route(
+        &mut self,
+        context: &CallContext,
+        workers: &RouteColumns<'_>,
+    ) -> Result<Vec<f64>, PolicyFault> {
+        self.0
+            .admit(&[workers.len()], workers.extra.len(), |extra| {
+                workers.check(extra)
+            })?;
+        self.0.ask(
+            context,
+            Urgency::Hot,
+            |guest, store| {
+                guest.treadle_policy_placement_policy().call_route(
+                    store,
+                    workers.tokens,
+                    workers.cached_tokens,
+                    workers.workers.capacity_tokens,
+                    workers.workers.used_tokens,
+                    workers.workers.running,
+                    workers.extra,
+                )
+            },
+            |scores| answers::finite("scores", scores, workers.len()),
+        )
+    }
+
+    /// The worker on which each placed program should be; its own for staying.
+    ///
+    /// # Errors
+    /// A fault; the next call starts from a fresh instance where needed.
+    pub fn migrate(
+        &mut self,
+        context: &CallContext,
+        programs: &MigrateColumns<'_>,
+    ) -> Result<Vec<u32>, PolicyFault> {
+        check_workers("at_worker", programs.at_worker, &programs.workers, false)?;
+        self.0.admit(
+            &[programs.len(), programs.workers.len()],
+            programs.extra.len(),
+            |extra| programs.check(extra),
+        )?;
+        self.0.ask(
+            context,
+            Urgency::Background,
+            |guest, store| {
+                guest.treadle_policy_placement_policy().call_migrate(
+                    store,
+                    programs.at_worker,
+                    programs.tokens,
+                    programs.remaining_tokens,
+                    programs.acting,
+                    programs.workers.capacity_tokens,
+                    programs.workers.used_tokens,
+                    programs.workers.running,
+                    programs.extra,
+                )
+            },
+            |workers| answers::rows_of("workers", workers, programs.len(), programs.workers.len()),
+        )
+    }
+}
+
+/// The caller's rows of workers: there is one to choose, and all that are named exist.
+fn check_workers(
+    column: &str,
+    rows: &[u32],
+    workers: &WorkerColumns<'_>,
+    or_nowhere: bool,
+) -> Result<(), PolicyFault> {
+    let known = |&row: &u32| (row as usize) < workers.len() || (or_nowhere && row == NOWHERE);
+    let detail = if workers.is_empty() && !rows.is_empty() {
+        "no worker to choose from; ask when there is one".to_owned()
+    } else if let Some(at) = rows.iter().position(|row| !known(row)) {
+        format!(
+            "column {column} names worker {} of {} in row {at}",
+            rows[at],
+            workers.len()
+        )
+    } else {
+        return Ok(());
+    };
+    Err(PolicyFault::BadInput { detail })
+}

@@ -1,0 +1,77 @@
+//! The world `priority`: who goes first among the programs that wait for a place,
+//! and whether a running step gives way.
+
+use crate::columns::columns;
+use crate::{Policy, PolicyError};
+
+columns! {
+    /// Waiting programs, one row each.
+    QueueColumns
+    rows {
+        /// Context length in tokens.
+        tokens: u64,
+        /// Tokens generated so far, all steps together.
+        output_tokens: u64,
+        /// LLM calls finished so far.
+        steps: u32,
+        /// Time in the queue, in milliseconds.
+        waited_ms: u64,
+        /// Predicted tokens still to be generated, -1 where nothing was predicted.
+        remaining_tokens: f64,
+        /// Predicted seconds still to be spent in tools, -1 where nothing was
+        /// predicted.
+        remaining_tool_s: f64,
+    }
+}
+
+/// Running steps, one row each, and beside them what waits. Carries no extra columns.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PreemptColumns<'a> {
+    /// What `score` gave for the program of each running step.
+    pub running_score: &'a [f64],
+    /// How long each step has run, in milliseconds.
+    pub running_ms: &'a [u64],
+    /// What `score` gave for each waiting program; its length is the number of
+    /// programs that wait.
+    pub waiting_score: &'a [f64],
+}
+
+impl PreemptColumns<'_> {
+    /// Number of running steps.
+    pub fn len(&self) -> usize {
+        self.running_score.len()
+    }
+
+    /// Whether no step runs.
+    pub fn is_empty(&self) -> bool {
+        self.running_score.is_empty()
+    }
+
+    /// Checks that the columns of running steps are of one length.
+    ///
+    /// # Errors
+    /// [`PolicyError::invalid_input`], naming the column.
+    pub fn check(&self) -> Result<(), PolicyError> {
+        crate::columns::check_length("running_ms", self.running_ms.len(), self.len())
+    }
+}
+
+/// A policy of the world `priority`.
+pub trait PriorityPolicy: Policy {
+    /// A finite score for each waiting program. The highest goes first; on equal
+    /// scores the host takes the one that has waited longest.
+    ///
+    /// # Errors
+    /// Any [`PolicyError`]; the host then decides by its built-in default.
+    fn score(&mut self, programs: &QueueColumns<'_>) -> Result<Vec<f64>, PolicyError>;
+
+    /// For each running step, 1 if it is to give way to a waiting one, else 0; at
+    /// most as many as are waiting. The default leaves it to the host.
+    ///
+    /// # Errors
+    /// Any [`PolicyError`]; the host then decides by its built-in default.
+    fn preempt(&mut self, steps: &PreemptColumns<'_>) -> Result<Vec<u8>, PolicyError> {
+        let _ = steps;
+        Err(PolicyError::not_supported())
+    }
+}

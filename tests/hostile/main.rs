@@ -1,0 +1,89 @@
+//! What has to be a process of its own: the compiler's child, and a fuzzer.
+//!
+//! ```text
+//! hostile compile                   compiles what standard input holds
+//! hostile fuzz SECONDS [SEED]       damages uploads and looks for a panic
+//! ```
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use treadle_hostile::mutation::{Draws, mutate};
+use treadle_hostile::{POLICIES, build};
+use treadle_policy_runtime::{Limits, PolicyEngine, compiler_main};
+
+const USAGE: &str = "usage: hostile compile | hostile fuzz SECONDS [SEED]";
+/// One in so many damaged uploads that are still in order is compiled and run too.
+const INSPECTED_ONE_IN: u64 = 8;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let number = |text: &str| text.parse::<u64>().ok();
+    match args.as_slice() {
+        ["compile"] => compiler_main(std::io::stdin().lock(), std::io::stdout().lock()),
+        ["fuzz", seconds] => number(seconds).map_or_else(usage, |seconds| fuzz(seconds, 1)),
+        ["fuzz", seconds, seed] => match (number(seconds), number(seed)) {
+            (Some(seconds), Some(seed)) => fuzz(seconds, seed),
+            _ => usage(),
+        },
+        _ => usage(),
+    }
+}
+
+fn usage() -> ExitCode {
+    eprintln!("{USAGE}");
+    ExitCode::from(2)
+}
+
+/// A panic ends it, with the seed and the number of the upload on standard error.
+fn fuzz(seconds: u64, seed: u64) -> ExitCode {
+    let limits = Limits {
+        background_deadline_ms: 20,
+        ..Limits::default()
+    };
+    let engine = match PolicyEngine::new(limits) {
+        Ok(engine) => engine,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let corpus = corpus(&engine);
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let mut draws = Draws::new(seed);
+    let (mut tried, mut in_order, mut accepted) = (0_u64, 0_u64, 0_u64);
+    while Instant::now() < until {
+        tried += 1;
+        let upload = mutate(&corpus, &mut draws);
+        let is_inspected = in_order.is_multiple_of(INSPECTED_ONE_IN);
+        let looked_at = catch_unwind(AssertUnwindSafe(|| {
+            let is_in_order = engine.examine(&upload).is_ok();
+            let is_accepted = is_in_order && is_inspected && engine.inspect(&upload).is_ok();
+            (is_in_order, is_accepted)
+        }));
+        let Ok((is_in_order, is_accepted)) = looked_at else {
+            eprintln!("upload {tried} of seed {seed} makes it panic");
+            return ExitCode::FAILURE;
+        };
+        in_order += u64::from(is_in_order);
+        accepted += u64::from(is_accepted);
+    }
+    println!("{tried} damaged uploads, {in_order} in order all the same, {accepted} accepted");
+    ExitCode::SUCCESS
+}
+
+/// Hostile and good policies, as modules and as components.
+fn corpus(engine: &PolicyEngine) -> Vec<Vec<u8>> {
+    let mut corpus: Vec<Vec<u8>> = POLICIES
+        .iter()
+        .filter(|policy| policy.name != "compile-bomb")
+        .map(|policy| build(policy.name))
+        .filter(|upload| !upload.is_empty())
+        .collect();
+    for module in corpus.clone() {
+        corpus.extend(engine.examine(&module).map(|found| found.component));
+    }
+    corpus
+}

@@ -1,0 +1,9 @@
+//! What comes of each hostile policy: the refusal or the fault is the one that was
+//! expected, memory stays within its bound, and the next good call is answered.
+
+mod calls;
+mod compile;
+mod documentation;
+mod mutations;
+mod process;
+mod uploads;
