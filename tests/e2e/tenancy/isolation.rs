@@ -194,8 +194,17 @@ async fn plugins_tokens_and_audit_are_ones_own() {
     assert_eq!(upload(&beta).await, true, "new to this tenant");
     assert_eq!(upload(&beta).await, false);
     let bind = json!({"world": "eviction", "policy": "lru-eviction"}).to_string();
-    let bound = acme.send(Method::PUT, "/v1/bindings", &[], bind).await;
-    bound.refused(403, "forbidden");
+    let bound = acme.send(Method::PUT, "/v1/bindings", &[], bind).await.ok();
+    assert_eq!(bound["job"], "*", "all jobs of this tenant: {bound}");
+    let bindings = async |client: &Client| {
+        let page = client.get("/v1/bindings").await;
+        String::from_utf8_lossy(&page.body).into_owned()
+    };
+    assert!(bindings(&acme).await.contains("lru-eviction"));
+    for other in [&beta, &stand.client.without_token()] {
+        let seen = bindings(other).await;
+        assert!(!seen.contains("lru-eviction"), "{seen}");
+    }
 
     let own = acme.get("/v1/tokens").await.ok();
     assert_eq!(names(&own, "tokens", "tenant"), ["acme"]);
@@ -228,8 +237,9 @@ async fn plugins_tokens_and_audit_are_ones_own() {
     changed.refused(404, "tenant_unknown");
 
     let changes = acme.get("/v1/audit").await.ok();
-    assert_eq!(names(&changes, "changes", "action"), ["plugin.uploaded"]);
-    assert_eq!(names(&changes, "changes", "tenant"), ["acme"]);
+    let actions = names(&changes, "changes", "action");
+    assert_eq!(actions, ["binding.changed", "plugin.uploaded"]);
+    assert_eq!(names(&changes, "changes", "tenant"), ["acme", "acme"]);
     let all = stand.client.get("/v1/audit").await.ok();
     let actions = names(&all, "changes", "action");
     for action in ["tenant.created", "token.created", "plugin.uploaded"] {

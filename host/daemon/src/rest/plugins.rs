@@ -89,9 +89,10 @@ async fn own(app: &App, caller: &Caller, head: &PluginHead) -> Result<bool, Resp
     Ok(new)
 }
 
-/// One of the plugins that the caller may see.
+/// One of the plugins that the caller may look into. What a policy that the daemon brings along
+/// says is about the programs of all tenants.
 async fn find(app: &App, caller: &Caller, plugin: &str) -> Result<PluginHead, Response> {
-    let visible = visible(app, caller).await?;
+    let visible = visible_of(app, caller, &[caller.principal.tenant.tenant.name()]).await?;
     let found = app
         .policies
         .resolve(plugin, |head| visible.sees(head))
@@ -107,28 +108,39 @@ pub(super) struct Visible {
 
 impl Visible {
     pub(super) fn sees(&self, head: &PluginHead) -> bool {
-        self.all || self.digests.contains(&head.digest)
+        self.all || self.digests.binary_search(&head.digest).is_ok()
     }
 }
 
+/// Plugins that the caller may bind: his tenant's and those that the daemon brings along.
 pub(super) async fn visible(app: &App, caller: &Caller) -> Result<Visible, Response> {
     let own = caller.principal.tenant.tenant.name();
-    let heads = owned(app, &[own, WHOLE_DAEMON]).await?;
+    visible_of(app, caller, &[own, WHOLE_DAEMON]).await
+}
+
+async fn visible_of(app: &App, caller: &Caller, owners: &[&str]) -> Result<Visible, Response> {
     Ok(Visible {
         all: caller.principal.root || app.auth.has_one_tenant(),
-        digests: heads.into_iter().map(|head| head.digest).collect(),
+        digests: digests_of(app, owners).await?,
     })
 }
 
-/// Plugins that an owner has, newest first; `*` has those that the daemon brings along.
-async fn owned(app: &App, owners: &[&str]) -> Result<Vec<PluginHead>, Response> {
-    let mut heads = app.policies.list().await.map_err(|error| failed(&error))?;
+/// Digests that some owners have, in order; `*` owns what the daemon brings along.
+async fn digests_of(app: &App, owners: &[&str]) -> Result<Vec<String>, Response> {
     let mut digests = Vec::new();
     for owner in owners {
         let own = app.store.claimed_plugins(owner).await;
         digests.extend(own.map_err(|error| super::store_failed(&error))?);
     }
-    heads.retain(|head| digests.contains(&head.digest));
+    digests.sort_unstable();
+    Ok(digests)
+}
+
+/// Plugins of some owners, newest first.
+async fn owned(app: &App, owners: &[&str]) -> Result<Vec<PluginHead>, Response> {
+    let mut heads = app.policies.list().await.map_err(|error| failed(&error))?;
+    let digests = digests_of(app, owners).await?;
+    heads.retain(|head| digests.binary_search(&head.digest).is_ok());
     Ok(heads)
 }
 
