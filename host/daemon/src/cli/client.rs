@@ -27,7 +27,7 @@ const ANSWER_BYTES_MAX: usize = 256 << 20;
 /// Largest event of a stream.
 const EVENT_BYTES_MAX: usize = 1 << 20;
 /// Carries the signature of an upload.
-const SIGNATURE: HeaderName = HeaderName::from_static("treadle-signature");
+const SIGNATURE: HeaderName = HeaderName::from_static("x-treadle-signature");
 
 /// Which daemon to ask, and how to show what it says.
 #[derive(Args, Clone, Debug)]

@@ -38,13 +38,11 @@ const PLUGINS: &[Column] = &[
 const BINDINGS: &[Column] = &[
     ("WORLD", "/world"),
     ("JOB", "/job"),
-    ("ROLE", "/role"),
-    ("SHARE", "/share"),
     ("BOUND POLICY", "/policy"),
-    ("ANSWERED", "/statistics/answered"),
-    ("FALLBACKS", "/statistics/fallbacks"),
-    ("FAULTS", "/statistics/faults"),
-    ("LATEST FAULT", "/statistics/latest_fault"),
+    ("BEFORE", "/previous"),
+    ("CANARY", "/canary/policy"),
+    ("SHARE", "/canary/share"),
+    ("SHADOW", "/shadow/policy"),
 ];
 const NONE: &str = "no plugin is stored; `treadle plugin push FILE` stores one";
 /// Digits of a digest that tell plugins apart for people.

@@ -42,7 +42,7 @@ pub(super) struct BindArgs {
     /// Only ask it and compare: nothing comes of its answers.
     #[arg(long, conflicts_with = "canary")]
     shadow: bool,
-    /// Let it decide for this share of the programs, above 0 and at most 1.
+    /// Let it decide for this share of the programs, above 0 and below 1.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     canary: Option<f64>,
 }
@@ -78,8 +78,8 @@ fn json_object(text: &str) -> Result<Value, String> {
 
 fn share(text: &str) -> Result<f64, String> {
     match text.parse() {
-        Ok(share) if share > 0.0 && share <= 1.0 => Ok(share),
-        _ => Err("give a share above 0 and at most 1, such as 0.1".to_owned()),
+        Ok(share) if share > 0.0 && share < 1.0 => Ok(share),
+        _ => Err("give a share above 0 and below 1, such as 0.1".to_owned()),
     }
 }
 
@@ -199,9 +199,9 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_above_zero_and_at_most_one() {
+    fn a_share_is_above_zero_and_below_one() {
         assert_eq!(share("0.1"), Ok(0.1));
-        for bad in ["0", "-1", "1.1", "NaN", "10%"] {
+        for bad in ["0", "-1", "1", "NaN", "10%"] {
             assert!(share(bad).is_err(), "{bad}");
         }
     }
