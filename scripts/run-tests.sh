@@ -14,25 +14,14 @@ ensure_nextest() {
   return 1
 }
 
-# Crates with a library that is no plugin have documentation to test.
-documented() {
-  local source
-  for source in host/*/src/lib.rs host/core/model/src/lib.rs sdk/rust/src/lib.rs; do
-    awk -F '"' '/^name = / { print $2; exit }' "$(dirname "$source")/../Cargo.toml"
-  done
-}
-
 main() {
-  # Some end-to-end tests drive the built binary, which no test of another package rebuilds.
-  cargo build --locked --package treadle
+  # Some end-to-end tests drive the built binary; the tests of the command line make cargo build it.
   if ensure_nextest; then
     cargo nextest run --locked --workspace --no-fail-fast
   else
     cargo test --locked --workspace --all-targets --no-fail-fast
   fi
-  local packages=() name
-  while read -r name; do packages+=(--package "$name"); done < <(documented)
-  cargo test --locked --quiet --doc "${packages[@]}"
+  cargo test --locked --quiet --workspace --doc
 }
 
 main "$@"

@@ -1,10 +1,10 @@
 //! Prometheus metrics of policies, version by version.
 
+use crate::auth::tenant::MARK;
 use crate::driver::{LATENCY_BOUNDS_US, VersionStatistics};
+use crate::policies::VersionRow as Row;
 use std::fmt::Write;
-use treadle_model::{PolicyRef, World};
 
-type Row = (World, PolicyRef, VersionStatistics);
 type Reading = fn(&VersionStatistics) -> f64;
 
 /// Name, kind, help text, value.
@@ -61,9 +61,9 @@ pub(crate) fn render(versions: &[Row]) -> String {
     }
     for (name, kind, help, reading) in FAMILIES {
         head(&mut text, name, kind, help);
-        for (world, policy, statistics) in versions {
-            let labels = labels(*world, policy);
-            let _ = writeln!(text, "{name}{{{labels}}} {}", reading(statistics));
+        for row in versions {
+            let labels = labels(row);
+            let _ = writeln!(text, "{name}{{{labels}}} {}", reading(&row.statistics));
         }
     }
     faults(&mut text, versions);
@@ -74,9 +74,9 @@ pub(crate) fn render(versions: &[Row]) -> String {
 fn faults(text: &mut String, versions: &[Row]) {
     let name = "treadle_policy_version_faults_total";
     head(text, name, "counter", "Faults of a version, by cause.");
-    for (world, policy, statistics) in versions {
-        let labels = labels(*world, policy);
-        for (cause, count) in &statistics.faults {
+    for row in versions {
+        let labels = labels(row);
+        for (cause, count) in &row.statistics.faults {
             let _ = writeln!(text, "{name}{{{labels},cause=\"{cause}\"}} {count}");
         }
     }
@@ -85,16 +85,16 @@ fn faults(text: &mut String, versions: &[Row]) {
 fn latencies(text: &mut String, versions: &[Row]) {
     let name = "treadle_policy_version_seconds";
     head(text, name, "histogram", "Time for an answer.");
-    for (world, policy, statistics) in versions {
-        let labels = labels(*world, policy);
+    for row in versions {
+        let labels = labels(row);
         let mut sum = 0;
-        for (bound, count) in LATENCY_BOUNDS_US.iter().zip(statistics.latency_counts) {
+        for (bound, count) in LATENCY_BOUNDS_US.iter().zip(row.statistics.latency_counts) {
             sum += count;
             let le = *bound as f64 / 1e6;
             let _ = writeln!(text, "{name}_bucket{{{labels},le=\"{le}\"}} {sum}");
         }
-        let calls = statistics.calls;
-        let seconds = statistics.compute_us as f64 / 1e6;
+        let calls = row.statistics.calls;
+        let seconds = row.statistics.compute_us as f64 / 1e6;
         let _ = writeln!(text, "{name}_bucket{{{labels},le=\"+Inf\"}} {calls}");
         let _ = writeln!(text, "{name}_sum{{{labels}}} {seconds}");
         let _ = writeln!(text, "{name}_count{{{labels}}} {calls}");
@@ -107,14 +107,20 @@ fn head(text: &mut String, name: &str, kind: &str, help: &str) {
 
 /// Names of policies are words, digits and a few signs; uploads with others are
 /// refused.
-fn labels(world: World, policy: &PolicyRef) -> String {
-    format!("world=\"{world}\",policy=\"{policy}\"")
+fn labels(row: &Row) -> String {
+    let (world, policy) = (row.world, &row.policy);
+    let tenant = row.tenant.trim_matches(MARK);
+    if tenant.is_empty() {
+        return format!("world=\"{world}\",policy=\"{policy}\"");
+    }
+    format!("world=\"{world}\",policy=\"{policy}\",tenant=\"{tenant}\"")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::time::Duration;
+    use treadle_model::{PolicyRef, World};
 
     #[test]
     fn every_version_has_its_rows_and_buckets_add_up() {
@@ -122,7 +128,13 @@ mod tests {
         statistics.record_call(10, Duration::from_micros(3));
         statistics.record_call(10, Duration::from_millis(200));
         let policy = PolicyRef("fcfs-priority@1.0.0+0123456789ab".into());
-        let text = render(&[(World::Priority, policy, statistics)]);
+        let row = Row {
+            world: World::Priority,
+            policy,
+            tenant: "".into(),
+            statistics,
+        };
+        let text = render(std::slice::from_ref(&row));
         let labels = "world=\"priority\",policy=\"fcfs-priority@1.0.0+0123456789ab\"";
         let name = "treadle_policy_version";
         for row in [

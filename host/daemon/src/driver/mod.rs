@@ -16,7 +16,7 @@ pub use clock::Clock;
 pub use desk::{
     Answer, BindingView, BoundPolicy, CanaryView, Change, ChangeError, Changed, Comparison,
     DeskLimits, EVERYONE, Forecast, KeptState, LATENCY_BOUNDS_US, Notice, NoticeKind, PolicyDesk,
-    PolicyStatistics, Role, Scope, ShadowReport, Spread, Trial, TrialLimits, VersionStatistics,
+    PolicyStatistics, Role, Scope, ShadowReport, Spread, Trial, TrialLimits, VersionEntry, VersionStatistics,
     native_policy,
 };
 pub use journal::{JournalBatch, JournalHandle, spawn_journal};

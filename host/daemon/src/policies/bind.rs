@@ -222,7 +222,7 @@ impl PolicyShelf {
             seed: xxh3_64(format!("{world}/{job}").as_bytes()),
             state: state.unwrap_or_default(),
             snapshot: kept.map(|k| k.snapshot.clone()).unwrap_or_default(),
-            log_sink: Some(self.logs.sink(&row.head)),
+            log_sink: Some(self.logs.sink(&row.head, Scope::of(job).tenant_prefix())),
         };
         let (engine, component) = (self.engine.clone(), row.component);
         let known = self.modules.get(&held.digest);

@@ -39,18 +39,19 @@ pub struct LogBook {
 }
 
 impl LogBook {
-    /// Where instances of an upload send their lines.
-    pub(super) fn sink(&self, head: &PluginHead) -> LogSink {
+    /// Where instances of an upload in the bindings of a tenant send their lines.
+    pub(super) fn sink(&self, head: &PluginHead, tenant_prefix: &str) -> LogSink {
+        let key = key(&head.digest, tenant_prefix);
         let mut guard = lock(&self.logs);
         let (bound, logs) = &mut *guard;
         *bound += 1;
-        if logs.len() >= UPLOADS_MAX && !logs.contains_key(&head.digest) {
+        if logs.len() >= UPLOADS_MAX && !logs.contains_key(&key) {
             let oldest = logs.iter().min_by_key(|(_, log)| log.bound);
             if let Some(oldest) = oldest.map(|(digest, _)| digest.clone()) {
                 logs.remove(&oldest);
             }
         }
-        let log = logs.entry(head.digest.clone()).or_insert_with(|| {
+        let log = logs.entry(key).or_insert_with(|| {
             let (sink, tail) = LogSink::bounded(UNREAD_MAX);
             Log {
                 sink,
@@ -64,11 +65,16 @@ impl LogBook {
         log.sink.clone()
     }
 
-    /// Lines of an upload after the one with this number, and how many were
+    /// Lines of an upload in the bindings of a tenant after the one with this number, and how many were
     /// dropped because nobody read in time.
-    pub fn after(&self, digest: &str, number: u64) -> (Vec<LoggedLine>, u64) {
+    pub fn after(
+        &self,
+        digest: &str,
+        tenant_prefix: &str,
+        number: u64,
+    ) -> (Vec<LoggedLine>, u64) {
         let mut guard = lock(&self.logs);
-        let Some(log) = guard.1.get_mut(digest) else {
+        let Some(log) = guard.1.get_mut(&key(digest, tenant_prefix)) else {
             return (Vec::new(), 0);
         };
         for line in log.tail.drain() {
@@ -84,4 +90,9 @@ impl LogBook {
         let lines = log.lines.iter().filter(|line| line.number > number);
         (lines.cloned().collect(), log.tail.dropped())
     }
+}
+
+/// Tenants that upload the same bytes have logs of their own.
+fn key(digest: &str, tenant_prefix: &str) -> String {
+    format!("{tenant_prefix}{digest}")
 }

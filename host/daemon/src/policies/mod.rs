@@ -25,6 +25,7 @@ pub use bind::BindRequest;
 pub use engine::{COMPILE_SUBCOMMAND, EngineError, engine, signing};
 pub use error::ShelfError;
 pub use logs::{LogBook, LoggedLine};
+pub use totals::VersionRow;
 pub use upkeep::keep_up;
 pub use upload::{Signing, Upload};
 

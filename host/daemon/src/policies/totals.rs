@@ -3,9 +3,22 @@
 use super::PolicyShelf;
 use super::ShelfError;
 use super::bind::policy_ref;
-use crate::driver::{PolicyDesk, PolicyStatistics, VersionStatistics};
+use crate::driver::{PolicyDesk, PolicyStatistics, VersionEntry, VersionStatistics};
 use treadle_model::{PolicyRef, World};
 use treadle_store::PluginHead;
+
+/// One version's statistics.
+#[derive(Clone, Debug)]
+pub struct VersionRow {
+    /// The world that it answers for.
+    pub world: World,
+    /// The version.
+    pub policy: PolicyRef,
+    /// What the names of the tenant begin with in whose bindings it is asked.
+    pub tenant: Box<str>,
+    /// What became of its questions.
+    pub statistics: VersionStatistics,
+}
 
 impl PolicyShelf {
     /// All policies together. Times are those of the policies that scheduling
@@ -24,28 +37,32 @@ impl PolicyShelf {
     }
 
     /// Version by version.
-    pub async fn versions(&self) -> Result<Vec<(World, PolicyRef, VersionStatistics)>, ShelfError> {
+    pub async fn versions(&self) -> Result<Vec<VersionRow>, ShelfError> {
         let all = |desk: &PolicyDesk| {
             let versions = desk.versions();
-            versions
-                .map(|(world, policy, statistics)| (world, policy.clone(), statistics.clone()))
-                .collect::<Vec<_>>()
+            let row = |entry: VersionEntry<'_>| VersionRow {
+                world: entry.world,
+                policy: entry.policy.clone(),
+                tenant: entry.tenant.into(),
+                statistics: entry.statistics.clone(),
+            };
+            versions.map(row).collect::<Vec<_>>()
         };
         let mut versions = self.driver.read(move |view| all(view.policies)).await?;
         versions.extend(self.background.read(all));
         Ok(versions)
     }
 
-    /// One upload's, if it was asked lately.
+    /// One upload's in the bindings of a tenant, if it was asked there lately.
     pub async fn statistics_of(
         &self,
         head: &PluginHead,
+        tenant_prefix: &str,
     ) -> Result<Option<VersionStatistics>, ShelfError> {
         let policy = policy_ref(head);
         let versions = self.versions().await?;
-        let mut found = versions
-            .into_iter()
-            .filter(|(_, known, _)| *known == policy);
-        Ok(found.next().map(|(_, _, statistics)| statistics))
+        let is_it = |row: &VersionRow| row.policy == policy && &*row.tenant == tenant_prefix;
+        let mut found = versions.into_iter().filter(is_it);
+        Ok(found.next().map(|row| row.statistics))
     }
 }

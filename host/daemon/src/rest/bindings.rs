@@ -36,15 +36,16 @@ pub(super) async fn list(State(app): State<App>, caller: Caller) -> Response {
 }
 
 fn shown(caller: &Caller, view: &BindingView, alone: bool) -> Option<Value> {
+    if view.job == Scope::Everyone {
+        let name = json!({"world": view.world, "job": EVERYONE, "policy": view.policy});
+        return Some(if alone { json!(view) } else { name });
+    }
     let mut shown = json!(view);
     match caller.principal.outside(view.job.as_str()) {
         Some(job) => shown["job"] = job.into(),
         // Those who see all tenants see the name as it is inside.
         None if alone => {}
         None => return None,
-    }
-    if view.job == Scope::Everyone && !alone {
-        return Some(json!({"world": view.world, "job": EVERYONE, "policy": view.policy}));
     }
     Some(shown)
 }

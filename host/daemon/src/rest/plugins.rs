@@ -14,6 +14,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 use treadle_store::PluginHead;
 use treadle_wire::ErrorCode;
@@ -176,7 +177,7 @@ pub(super) async fn show(
         Ok(head) => head,
         Err(response) => return response,
     };
-    match app.policies.statistics_of(&head).await {
+    match app.policies.statistics_of(&head, tenant_prefix(&caller)).await {
         Ok(statistics) => {
             let mut body = head_json(&head);
             body["statistics"] = json!(statistics);
@@ -208,17 +209,19 @@ pub(super) async fn logs(
     let after = query.after.unwrap_or(0);
     let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok());
     if !accept.is_some_and(|accept| accept.contains("text/event-stream")) {
-        let (lines, dropped) = app.policies.logs().after(&head.digest, after);
+        let (lines, dropped) = app.policies.logs().after(&head.digest, tenant_prefix(&caller), after);
         return ok(json!({"digest": head.digest, "lines": lines, "dropped": dropped}));
     }
     let policies = app.policies.clone();
+    let tenant: Arc<str> = tenant_prefix(&caller).into();
     let seen = futures_util::stream::unfold((after, true), move |(after, first)| {
-        let (policies, digest) = (policies.clone(), head.digest.clone());
+        let (policies, tenant) = (policies.clone(), tenant.clone());
+        let digest = head.digest.clone();
         async move {
             if !first {
                 tokio::time::sleep(LOG_PAUSE).await;
             }
-            let (lines, _) = policies.logs().after(&digest, after);
+            let (lines, _) = policies.logs().after(&digest, &tenant, after);
             let last = lines.last().map_or(after, |line| line.number);
             let events = lines.into_iter().map(|line| {
                 let event = Event::default().id(line.number.to_string());
@@ -231,6 +234,10 @@ pub(super) async fn logs(
     Sse::new(seen.flatten())
         .keep_alive(KeepAlive::default())
         .into_response()
+}
+
+fn tenant_prefix(caller: &Caller) -> &str {
+    caller.principal.tenant.tenant.prefix()
 }
 
 async fn upload(request: Request) -> Result<Upload, Response> {

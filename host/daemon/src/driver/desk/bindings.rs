@@ -32,6 +32,12 @@ impl Scope {
         }
     }
 
+    /// What the names of its tenant begin with; nothing for the default tenant
+    /// and for everyone.
+    pub fn tenant_prefix(&self) -> &str {
+        tenant_prefix(self.as_str()).unwrap_or_default()
+    }
+
     /// The job's name or `*`.
     pub fn as_str(&self) -> &str {
         match self {

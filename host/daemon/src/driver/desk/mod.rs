@@ -24,7 +24,7 @@ pub use change::{
 pub use rows::Forecast;
 pub use seat::BoundPolicy;
 pub use shadow::{Comparison, ShadowReport};
-pub use statistics::{LATENCY_BOUNDS_US, PolicyStatistics, VersionStatistics};
+pub use statistics::{LATENCY_BOUNDS_US, PolicyStatistics, VersionEntry, VersionStatistics};
 pub use trial::{Spread, Trial, TrialLimits};
 
 use bindings::Bindings;
@@ -100,7 +100,7 @@ impl PolicyDesk {
     }
 
     /// What happened so far, version by version.
-    pub fn versions(&self) -> impl Iterator<Item = (World, &PolicyRef, &VersionStatistics)> {
+    pub fn versions(&self) -> impl Iterator<Item = VersionEntry<'_>> {
         self.versions.iter()
     }
 
@@ -231,7 +231,8 @@ impl PolicyDesk {
         let binding = self.bindings.world_mut(judge.world).get_mut(&judge.scope)?;
         let seat = binding.seat_mut(judge.canary)?;
         let policy = seat.policy.clone();
-        let version = self.versions.of(judge.world, &policy);
+        let tenant = judge.scope.tenant_prefix();
+        let version = self.versions.of(judge.world, &policy, tenant);
         let Some(instance) = seat.to_ask(now_ms) else {
             version.fallbacks += 1;
             self.statistics.fallbacks += 1;

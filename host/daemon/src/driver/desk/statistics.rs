@@ -93,18 +93,37 @@ impl VersionStatistics {
     }
 }
 
+/// One version's statistics.
+#[derive(Clone, Copy, Debug)]
+pub struct VersionEntry<'s> {
+    /// The world that it answers for.
+    pub world: World,
+    /// The version.
+    pub policy: &'s PolicyRef,
+    /// What the names of the tenant begin with in whose bindings it is asked;
+    /// nothing for those of the default tenant and of everyone.
+    pub tenant: &'s str,
+    /// What became of its questions.
+    pub statistics: &'s VersionStatistics,
+}
+
 /// Statistics of all versions that were asked lately.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Versions {
-    by_version: BTreeMap<(World, PolicyRef), (u64, VersionStatistics)>,
+    by_version: BTreeMap<(World, PolicyRef, Box<str>), (u64, VersionStatistics)>,
     asked: u64,
 }
 
 impl Versions {
-    /// The statistics of a version.
-    pub(super) fn of(&mut self, world: World, policy: &PolicyRef) -> &mut VersionStatistics {
+    /// The statistics of a version in the bindings of a tenant.
+    pub(super) fn of(
+        &mut self,
+        world: World,
+        policy: &PolicyRef,
+        tenant: &str,
+    ) -> &mut VersionStatistics {
         self.asked += 1;
-        let key = (world, policy.clone());
+        let key = (world, policy.clone(), tenant.into());
         if self.by_version.len() >= VERSIONS_MAX && !self.by_version.contains_key(&key) {
             let stale = self.by_version.iter().min_by_key(|(_, (asked, _))| *asked);
             if let Some(stale) = stale.map(|(key, _)| key.clone()) {
@@ -116,10 +135,15 @@ impl Versions {
         &mut entry.1
     }
 
-    /// All of them, by world and version.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (World, &PolicyRef, &VersionStatistics)> {
+    /// All of them, by world, version and tenant.
+    pub(super) fn iter(&self) -> impl Iterator<Item = VersionEntry<'_>> {
         let entries = self.by_version.iter();
-        entries.map(|((world, policy), (_, statistics))| (*world, policy, statistics))
+        entries.map(|((world, policy, tenant), (_, statistics))| VersionEntry {
+            world: *world,
+            policy,
+            tenant,
+            statistics,
+        })
     }
 }
 
@@ -146,15 +170,14 @@ mod tests {
         let mut versions = Versions::default();
         let name = |n: usize| PolicyRef(format!("p@{n}"));
         for n in 0..VERSIONS_MAX {
-            versions.of(World::Eviction, &name(n));
+            versions.of(World::Eviction, &name(n), "");
         }
-        versions.of(World::Eviction, &name(0));
-        versions.of(World::Priority, &name(0));
+        versions.of(World::Eviction, &name(0), "");
+        versions.of(World::Priority, &name(0), "");
         assert_eq!(versions.iter().count(), VERSIONS_MAX);
         let kept = |n: usize| {
-            versions
-                .iter()
-                .any(|(w, p, _)| w == World::Eviction && *p == name(n))
+            let mut all = versions.iter();
+            all.any(|v| v.world == World::Eviction && *v.policy == name(n))
         };
         assert!(kept(0) && !kept(1) && kept(2));
     }
