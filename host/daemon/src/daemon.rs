@@ -5,19 +5,20 @@ use crate::app::App;
 use crate::auth::{Auth, FirstToken};
 use crate::config::{self, Config};
 use crate::driver::{
-    Clock, DriverHandle, DriverOptions, Notice, PolicyDesk, spawn_driver, spawn_journal,
+    Clock, DriverHandle, DriverOptions, ForecastFeed, Notice, PolicyDesk, spawn_driver,
+    spawn_journal,
 };
 use crate::engines::{Declared, EngineWatch, WatchOptions};
 use crate::gateway::{
     GatewayState, Identities, RequestIds, ServeLimits, TokenEstimator, Upstream, serve,
 };
 use crate::metrics::Metrics;
-use crate::policies::{self, PolicyShelf, keep_up};
+use crate::policies::{self, PolicyShelf, forecast, keep_up};
 use crate::recovery;
 use crate::rest;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -89,9 +90,10 @@ impl Daemon {
         let addr = listener.local_addr().unwrap_or(addr);
         let store = treadle_store::open(&config.store.location()).await?;
         let (auth, first_token) = Auth::open(config, store.clone()).await?;
-        let (notices, noticed) = unbounded_channel();
-        let driver = start_driver(config, &store, notices.clone()).await?;
-        let app = assemble(config, driver, store, auth).await?;
+        let (notices, told) = unbounded_channel();
+        let (feed, seen, wanted) = ForecastFeed::new();
+        let driver = start_driver(config, &store, notices.clone(), feed).await?;
+        let app = assemble(config, driver, store, auth, wanted).await?;
         app.policies.tell(notices);
         let policy = app.policies.restore().await?;
         tracing::info!(%policy, "the eviction policy is bound");
@@ -106,9 +108,10 @@ impl Daemon {
         let served = tokio::spawn(serve(listener, router, limits, async {
             let _ = stopped.await;
         }));
-        let policies = keep_up(app.policies.clone(), app.auth.clone(), noticed);
+        let policies = keep_up(app.policies.clone(), app.auth.clone(), told);
         let pruning = prune_forever(config.clone(), app.clone());
-        let upkeep = tokio::spawn(async { tokio::join!(pruning, policies).1 });
+        let forecasts = forecast(app.policies.clone(), app.driver.clone(), seen);
+        let upkeep = tokio::spawn(async { tokio::join!(pruning, policies, forecasts).1 });
         Ok(Self {
             addr,
             app,
@@ -144,6 +147,7 @@ async fn start_driver(
     config: &Config,
     store: &Arc<dyn Store>,
     notices: UnboundedSender<Notice>,
+    forecasts: ForecastFeed,
 ) -> Result<DriverHandle, StartError> {
     let recovered = recovery::recover(&**store, config.core()).await?;
     let clock = Clock::start(recovered.core.state().now, config.scheduler.time_scale);
@@ -158,6 +162,7 @@ async fn start_driver(
         policies,
         journal: Some(journal),
         snapshot_events: config.store.snapshot_events,
+        forecasts: Some(forecasts),
     })
     .map_err(StartError::Thread)?;
     if restarted {
@@ -171,6 +176,7 @@ async fn assemble(
     driver: DriverHandle,
     store: Arc<dyn Store>,
     auth: Arc<Auth>,
+    forecasts_wanted: Arc<AtomicBool>,
 ) -> Result<App, StartError> {
     let upstream = Upstream::new(Duration::from_millis(config.engines.connect_timeout_ms));
     let gateway = Arc::new(GatewayState {
@@ -193,6 +199,7 @@ async fn assemble(
         driver.clone(),
         config.plugins.desk(),
         policies::signing(config)?,
+        forecasts_wanted,
     )?);
     let last = driver
         .read(|view| view.core.state().workers.keys().last().copied())

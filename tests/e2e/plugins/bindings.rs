@@ -13,7 +13,8 @@ use treadle_tests::support::policy::guest;
 use treadle_tests::support::stand::{COMPLETIONS, MODEL, Stand};
 
 use super::crowd::{
-    bind, crowd, deciders, deciding_policies, everyones, hurried, put_binding, stop, upload,
+    bind, crowd, deciders, deciding_policies, everyones, hurried, paced_crowd, put_binding, stop,
+    upload,
 };
 
 /// A stand with a crowd that has to wait, and these policies stored.
@@ -50,11 +51,16 @@ async fn a_bound_priority_policy_orders_the_queue_and_is_named_as_why() {
     stop(crowd, &end).await;
     let policies = deciding_policies(&stand.client, 40).await;
     assert!(
-        policies.iter().any(|name| name.starts_with("fcfs-priority@0")),
+        policies
+            .iter()
+            .any(|name| name.starts_with("fcfs-priority@0")),
         "{policies:?}"
     );
     let plugin = stand.client.get("/v1/plugins/fcfs-priority").await.ok();
-    assert!(plugin["statistics"]["calls"].as_u64().unwrap() > 0, "{plugin}");
+    assert!(
+        plugin["statistics"]["calls"].as_u64().unwrap() > 0,
+        "{plugin}"
+    );
     assert_eq!(plugin["statistics"]["faults"], json!({}));
     let text = stand.client.get("/metrics").await;
     let text = String::from_utf8(text.body.to_vec()).unwrap();
@@ -65,9 +71,12 @@ async fn a_bound_priority_policy_orders_the_queue_and_is_named_as_why() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_placement_policy_chooses_workers_and_is_named_beside_the_decision() {
     let stand = stand_with(&["least-load-placement"]).await;
-    put_binding(&stand.client, &role("placement", "least-load-placement", "active"))
-        .await
-        .ok();
+    put_binding(
+        &stand.client,
+        &role("placement", "least-load-placement", "active"),
+    )
+    .await
+    .ok();
     let end = Arc::default();
     let crowd = crowd(&stand, 20, &end);
     let decided = |m: &Metrics| m.count("treadle_restores_total") > 20;
@@ -117,7 +126,10 @@ async fn a_canary_decides_for_its_share_and_no_program_has_two_versions() {
         of_active += u32::from(active);
         of_canary += u32::from(canary);
     }
-    assert!(of_canary >= 10 && of_active >= 10, "{of_canary} and {of_active}");
+    assert!(
+        of_canary >= 10 && of_active >= 10,
+        "{of_canary} and {of_active}"
+    );
 
     let rolled_back = client
         .post("/v1/bindings/rollback", &json!({"world": "priority"}))
@@ -146,13 +158,21 @@ async fn a_shadow_is_asked_and_compared_and_decides_nothing() {
     };
     stop(crowd, &end).await;
     let shadow = &view["shadow"];
-    assert!(shadow["policy"].as_str().unwrap().starts_with("lru-eviction@"));
+    assert!(
+        shadow["policy"]
+            .as_str()
+            .unwrap()
+            .starts_with("lru-eviction@")
+    );
     assert_eq!(shadow["faults"], 0);
     let agreement = shadow["agreement"].as_f64().unwrap();
     assert!((0.0..=1.0).contains(&agreement), "{agreement}");
     assert!(!shadow["recent"].as_array().unwrap().is_empty());
     let policies = deciding_policies(client, 30).await;
-    assert!(!policies.iter().any(|name| name.starts_with("lru")), "{policies:?}");
+    assert!(
+        !policies.iter().any(|name| name.starts_with("lru")),
+        "{policies:?}"
+    );
     let path = "/v1/bindings?world=eviction&role=shadow";
     client.delete(path).await.ok();
     client.delete(path).await.refused(409, "binding_conflict");
@@ -191,14 +211,19 @@ async fn jobs_have_policies_of_their_own() {
         other.await.expect("no request fails");
     }
     let of_others = deciding_policies(client, 20).await;
-    assert!(!of_others.iter().any(|name| name.starts_with("fcfs")), "{of_others:?}");
+    assert!(
+        !of_others.iter().any(|name| name.starts_with("fcfs")),
+        "{of_others:?}"
+    );
     let mut of_job = 0;
     for program in 0..20 {
         let path = format!("/v1/programs/q{program}/decisions");
         let page = client.get(&path).await.ok();
         let decisions = page["decisions"].as_array().expect("a list").clone();
         let own = decisions.iter().filter_map(|d| d["policy"].as_str());
-        of_job += own.filter(|name| name.starts_with("fcfs-priority@")).count();
+        of_job += own
+            .filter(|name| name.starts_with("fcfs-priority@"))
+            .count();
     }
     assert!(of_job > 0, "the job's own policy decided nothing");
     // Of the wrong world, and nothing to go back to.
@@ -215,11 +240,25 @@ async fn jobs_have_policies_of_their_own() {
 async fn changes_are_in_the_audit_log() {
     let stand = stand_with(&["lru-eviction"]).await;
     bind(&stand.client, "lru-eviction").await;
-    let log = stand.client.get("/v1/audit?action=binding.changed").await.ok();
+    let log = stand
+        .client
+        .get("/v1/audit?action=binding.changed")
+        .await
+        .ok();
     let change = &log["changes"][0];
     assert_eq!(change["target"], "eviction/*/active");
-    assert!(change["before"]["policy"].as_str().unwrap().starts_with("thunderagent"));
-    assert!(change["after"]["policy"].as_str().unwrap().starts_with("lru-eviction@"));
+    assert!(
+        change["before"]["policy"]
+            .as_str()
+            .unwrap()
+            .starts_with("thunderagent")
+    );
+    assert!(
+        change["after"]["policy"]
+            .as_str()
+            .unwrap()
+            .starts_with("lru-eviction@")
+    );
     stand.finish().await;
 }
 
@@ -231,7 +270,8 @@ async fn a_thousand_swaps_under_a_thousand_programs_lose_nothing() {
         .await
         .ok();
     let end = Arc::default();
-    let crowd = crowd(&stand, 1_000, &end);
+    // With time in tools, so that the machine has time for the swaps.
+    let crowd = paced_crowd(&stand, 1_000, Duration::from_secs(1), &end);
     let decided = |m: &Metrics| m.count("treadle_restores_total") > 0;
     stand.client.until("restoring", decided).await;
     for swap in 0..1_000 {
@@ -249,7 +289,11 @@ async fn a_thousand_swaps_under_a_thousand_programs_lose_nothing() {
         statistics["slowest_swap_us"]
     );
     // Every answer in the journal names one version.
-    let events = stand.client.get("/v1/events?kind=policy_answered&limit=1000").await.ok();
+    let events = stand
+        .client
+        .get("/v1/events?kind=policy_answered&limit=1000")
+        .await
+        .ok();
     for event in events["events"].as_array().expect("a list") {
         assert_eq!(event["event"]["voices"], Value::Null, "{event}");
     }

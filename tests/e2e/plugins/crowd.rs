@@ -42,10 +42,23 @@ pub(super) fn hurried(config: &mut treadle::config::Config) {
     config.scheduler.quantum_s = 0;
 }
 
+/// Time in tools between two steps.
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// Programs that crowd the engines until told to stop; each gives its steps.
 pub(super) fn crowd(
     stand: &Stand,
     programs: u32,
+    stop: &Arc<AtomicBool>,
+) -> Vec<tokio::task::JoinHandle<u64>> {
+    paced_crowd(stand, programs, PAUSE, stop)
+}
+
+/// The same with so much time in tools between two steps.
+pub(super) fn paced_crowd(
+    stand: &Stand,
+    programs: u32,
+    pause: Duration,
     stop: &Arc<AtomicBool>,
 ) -> Vec<tokio::task::JoinHandle<u64>> {
     let one = |program: u32| {
@@ -62,7 +75,7 @@ pub(super) fn crowd(
                 });
                 client.post(COMPLETIONS, &body).await.ok();
                 steps += 1;
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                tokio::time::sleep(pause).await;
             }
             steps
         })
@@ -94,5 +107,9 @@ pub(super) async fn deciders(client: &Client, programs: u32) -> Vec<BTreeSet<Str
 
 /// All versions that decided about any of the programs.
 pub(super) async fn deciding_policies(client: &Client, programs: u32) -> BTreeSet<String> {
-    deciders(client, programs).await.into_iter().flatten().collect()
+    deciders(client, programs)
+        .await
+        .into_iter()
+        .flatten()
+        .collect()
 }

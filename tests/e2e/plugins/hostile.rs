@@ -60,7 +60,12 @@ async fn the_gateway_serves_through_the_whole_corpus() {
             refused += 1;
             continue;
         }
-        assert!(answer.status.is_success(), "{}: {}", policy.name, answer.json());
+        assert!(
+            answer.status.is_success(),
+            "{}: {}",
+            policy.name,
+            answer.json()
+        );
         let armed: serde_json::Value = serde_json::from_str(ARMED_ALWAYS).expect("JSON");
         let digest = answer.json()["digest"].clone();
         let binding = json!({"world": policy.world, "policy": digest, "config": armed});
@@ -73,7 +78,10 @@ async fn the_gateway_serves_through_the_whole_corpus() {
         slowest_ms = slowest_ms.max(health_p99_ms(client).await);
         bound += 1;
     }
-    assert!(refused >= 5 && bound >= 10, "{refused} refused, {bound} bound");
+    assert!(
+        refused >= 5 && bound >= 10,
+        "{refused} refused, {bound} bound"
+    );
     println!("health p99: {quiet_ms:.2} ms quiet, {slowest_ms:.2} ms at worst");
     let grown = resident_bytes().saturating_sub(before);
     assert!(grown < GROWTH_BYTES_MAX, "grew by {grown} bytes");

@@ -31,7 +31,9 @@ async fn decides_a_rollout(policy: &str) {
     assert_eq!(metrics.count("treadle_steps_failed_total"), 0);
     let policies = deciding_policies(client, 30).await;
     assert!(
-        policies.iter().any(|name| name.starts_with(&format!("{policy}@"))),
+        policies
+            .iter()
+            .any(|name| name.starts_with(&format!("{policy}@"))),
         "{policies:?}"
     );
     stand.finish().await;

@@ -1,11 +1,13 @@
 //! The worlds that scheduling does not wait for, asked over REST: by the built-in default, by a bound
 //! policy, and by the default again where a policy fails.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use treadle_tests::support::policy::guest;
 use treadle_tests::support::stand::Stand;
 
-use super::crowd::{put_binding, upload};
+use super::crowd::{crowd, put_binding, stop, upload};
 
 fn rewards() -> Value {
     json!({
@@ -23,7 +25,9 @@ async fn rewards_come_from_the_default_until_a_policy_is_bound() {
     let client = &stand.client;
     let by_default = client.post("/v1/ask", &rewards()).await.ok();
     assert_eq!(
-        by_default["policy"].as_str().map(|p| p.ends_with("+native")),
+        by_default["policy"]
+            .as_str()
+            .map(|p| p.ends_with("+native")),
         Some(true)
     );
     assert_eq!(by_default["answer"]["totals"][0], 1.0);
@@ -34,7 +38,12 @@ async fn rewards_come_from_the_default_until_a_policy_is_bound() {
     let binding = json!({"world": "reward", "policy": "exact-match-reward"});
     put_binding(client, &binding).await.ok();
     let bound = client.post("/v1/ask", &rewards()).await.ok();
-    assert!(bound["policy"].as_str().unwrap().starts_with("exact-match-reward@"));
+    assert!(
+        bound["policy"]
+            .as_str()
+            .unwrap()
+            .starts_with("exact-match-reward@")
+    );
     assert_eq!(bound["answer"]["totals"], json!([1.0, 0.0, 0.0]));
     stand.finish().await;
 }
@@ -58,7 +67,12 @@ async fn allocation_and_prediction_answer_in_the_shape_of_the_contract() {
         },
     });
     let granted = client.post("/v1/ask", &grants).await.ok();
-    assert!(granted["policy"].as_str().unwrap().starts_with("static-allocation@"));
+    assert!(
+        granted["policy"]
+            .as_str()
+            .unwrap()
+            .starts_with("static-allocation@")
+    );
     let units: Vec<u64> = granted["answer"]
         .as_array()
         .unwrap()
@@ -105,5 +119,38 @@ async fn a_wrong_question_is_refused_by_name() {
         .await
         .refused(400, "invalid_field");
     assert!(message.contains("scheduler"), "{message}");
+    stand.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_are_predicted_while_they_act() {
+    let stand = Stand::start(1, 1_000_000).await;
+    let client = &stand.client;
+    upload(client, "/v1/plugins", guest("default-prediction"))
+        .await
+        .ok();
+    let binding = json!({"world": "prediction", "policy": "default-prediction"});
+    put_binding(client, &binding).await.ok();
+    let end = std::sync::Arc::default();
+    let crowd = crowd(&stand, 10, &end);
+    let rows = loop {
+        let plugin = client.get("/v1/plugins/default-prediction").await.ok();
+        let rows = plugin["statistics"]["rows"].as_u64();
+        if rows > Some(20) {
+            break rows;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    stop(crowd, &end).await;
+    // Programs that are over teach what came after each of their steps.
+    treadle_tests::support::stand::release_all(client).await;
+    loop {
+        let plugin = client.get("/v1/plugins/default-prediction").await.ok();
+        assert_eq!(plugin["statistics"]["faults"], json!({}));
+        if plugin["statistics"]["rows"].as_u64() > rows {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     stand.finish().await;
 }

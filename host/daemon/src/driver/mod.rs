@@ -7,6 +7,7 @@
 
 mod clock;
 mod desk;
+mod forecasts;
 mod journal;
 mod profile;
 mod projection;
@@ -16,9 +17,10 @@ pub use clock::Clock;
 pub use desk::{
     Answer, BindingView, BoundPolicy, CanaryView, Change, ChangeError, Changed, Comparison,
     DeskLimits, EVERYONE, Forecast, KeptState, LATENCY_BOUNDS_US, Notice, NoticeKind, PolicyDesk,
-    PolicyStatistics, Role, Scope, ShadowReport, Spread, Trial, TrialLimits, VersionEntry, VersionStatistics,
-    native_policy,
+    PolicyStatistics, Role, Scope, ShadowReport, Spread, Trial, TrialLimits, VersionEntry,
+    VersionStatistics, native_policy,
 };
+pub use forecasts::{ForecastFeed, Sighting};
 pub use journal::{JournalBatch, JournalHandle, spawn_journal};
 pub use profile::Profile;
 pub use run::{DriverOptions, spawn_driver};
@@ -29,7 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use tokio::sync::{mpsc, oneshot};
 use treadle_core::{Core, Event, Refusal, StepArrival};
-use treadle_model::{EngineKind, StepId, WorkerId, World};
+use treadle_model::{EngineKind, ProgramId, StepId, WorkerId, World};
 
 /// What a waiting handler is told about its step.
 #[derive(Clone, Debug)]
@@ -99,6 +101,7 @@ pub(crate) enum Input {
     },
     Read(Reading),
     States(oneshot::Sender<Vec<KeptState>>),
+    Forecasts(Vec<(ProgramId, Forecast)>),
     Change {
         world: World,
         scope: Scope,
@@ -195,6 +198,11 @@ impl DriverHandle {
             done,
         })?;
         changed.await.map_err(|_| DriverStopped)
+    }
+
+    /// Hands over what is expected of programs.
+    pub fn expect(&self, forecasts: Vec<(ProgramId, Forecast)>) -> Result<(), DriverStopped> {
+        self.send(Input::Forecasts(forecasts))
     }
 
     /// What the active policies have stored and learnt.

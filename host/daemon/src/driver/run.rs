@@ -1,6 +1,7 @@
 //! The driver's thread.
 
 use super::desk::PolicyDesk;
+use super::forecasts::{ForecastFeed, ended_step};
 use super::journal::{JournalBatch, JournalHandle};
 use super::profile::Profiles;
 use super::projection::{self, Subject};
@@ -33,6 +34,8 @@ pub struct DriverOptions {
     pub journal: Option<JournalHandle>,
     /// Events between two snapshots.
     pub snapshot_events: u64,
+    /// Where to tell of programs whose future is to be predicted.
+    pub forecasts: Option<ForecastFeed>,
 }
 
 /// Starts the driver's thread.
@@ -47,6 +50,7 @@ pub fn spawn_driver(options: DriverOptions) -> std::io::Result<DriverHandle> {
         seq: options.seq,
         snapshot_seq: options.seq,
         snapshot_events: options.snapshot_events.max(1),
+        forecasts: options.forecasts,
         instructions: HashMap::new(),
         urls: HashMap::new(),
         profiles: Profiles::default(),
@@ -67,6 +71,7 @@ struct Driver {
     seq: u64,
     snapshot_seq: u64,
     snapshot_events: u64,
+    forecasts: Option<ForecastFeed>,
     instructions: HashMap<StepId, mpsc::UnboundedSender<Instruction>>,
     urls: HashMap<WorkerId, Arc<str>>,
     profiles: Profiles,
@@ -152,6 +157,14 @@ impl Driver {
                 let now_ms = self.clock.now().0 / 1_000;
                 let _ = done.send(self.policies.change(world, &scope, change, now_ms));
             }
+            Input::Forecasts(forecasts) => {
+                for (program, forecast) in forecasts {
+                    // It may be over by now.
+                    if self.core.state().programs.contains_key(&program) {
+                        self.policies.expect(program, forecast);
+                    }
+                }
+            }
             Input::States(sender) => {
                 let now_ms = self.clock.now().0 / 1_000;
                 let _ = sender.send(self.policies.states(now_ms));
@@ -200,8 +213,13 @@ impl Driver {
             .journal
             .is_some()
             .then(|| projection::step_row(&self.core, event, now));
+        let ended = ended_step(event).and_then(|step| self.core.state().steps.get(&step));
+        let ended = ended.map(|step| step.program);
         self.core.handle(now, event);
         self.seq += 1;
+        if let (Some(program), Some(feed)) = (ended, &self.forecasts) {
+            feed.step_ended(&self.core, &self.profiles, program);
+        }
         let step_is_over = subject
             .step
             .filter(|s| !self.core.state().steps.contains_key(s));
@@ -283,6 +301,9 @@ impl Driver {
                 });
             }
             Command::ForgetProgram { program } => {
+                if let Some(feed) = &self.forecasts {
+                    feed.program_ended(&program, &self.profiles);
+                }
                 self.profiles.forget(&program.key);
                 self.policies.forget(program.id);
                 self.dirty.remove(&program.id);

@@ -49,9 +49,9 @@ impl PolicyShelf {
         let Some(world) = world else {
             return Err(AskError::InPlace(call.world));
         };
-        let shelf = self.clone();
+        let this = self.clone();
         // A policy has seconds for its answer.
-        let asked = tokio::task::spawn_blocking(move || shelf.ask_now(world, &job, &call));
+        let asked = tokio::task::spawn_blocking(move || this.ask_now(world, &job, &call));
         asked.await.map_err(|_| AskError::EndedEarly)?
     }
 

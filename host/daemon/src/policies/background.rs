@@ -3,13 +3,16 @@
 
 use super::calls::{self, NoAnswer, RecordedCall};
 use super::lock;
-use super::native::Native;
+use super::native::{Native, Prediction};
 use crate::driver::{Change, ChangeError, Changed, KeptState, PolicyDesk, Scope};
 use serde_json::Value;
 use std::sync::Mutex;
 use std::time::Instant;
 use treadle_model::{PolicyRef, World};
-use treadle_policy_runtime::{CallContext, PolicyFault, PolicyInstance};
+use treadle_plugin::Estimates;
+use treadle_policy_runtime::{
+    CallContext, FinishedColumns, LiveColumns, PolicyFault, PolicyInstance,
+};
 
 /// A desk that is shared among requests; one question is answered at a time.
 pub(super) struct BackgroundDesk {
@@ -59,6 +62,38 @@ impl BackgroundDesk {
     pub(super) fn ask_native(&self, call: &RecordedCall) -> Result<Value, NoAnswer> {
         let context = CallContext::at(self.now_ms());
         calls::ask_native(&mut lock(&self.native), &context, call)
+    }
+
+    /// What is expected of programs: by the policy that is bound for the job, or by
+    /// the built-in default.
+    pub(super) fn predict(&self, job: &str, columns: &LiveColumns<'_>) -> Option<Estimates> {
+        let bound = self.ask(World::Prediction, job, columns.len(), |instance, now_ms| {
+            let instance = instance.as_prediction_mut();
+            instance
+                .ok_or(PolicyFault::NotSupported)?
+                .predict(&CallContext::at(now_ms), columns)
+        });
+        if let Some((_, estimates)) = bound {
+            return Some(estimates);
+        }
+        let context = CallContext::at(self.now_ms());
+        let native = &mut lock(&self.native).prediction;
+        Prediction::predict(native, &context, columns).ok()
+    }
+
+    /// Tells the policy that is bound for the job what became of programs, and the
+    /// built-in default too, which may have to stand in.
+    pub(super) fn learn(&self, job: &str, columns: &FinishedColumns<'_>) {
+        let _ = self.ask(World::Prediction, job, columns.len(), |instance, now_ms| {
+            let instance = instance.as_prediction_mut();
+            instance
+                .ok_or(PolicyFault::NotSupported)?
+                .learn(&CallContext::at(now_ms), columns)
+        });
+        let context = CallContext::at(self.now_ms());
+        let native = &mut lock(&self.native).prediction;
+        // The default refuses nothing but columns of unequal length.
+        let _ = Prediction::learn(native, &context, columns);
     }
 
     /// Asks the policy that is bound for a job. Nothing if the built-in default

@@ -8,6 +8,7 @@ use crate::auth::directory::WHOLE_DAEMON;
 use crate::driver::{
     BindingView, BoundPolicy, Change, Changed, EVERYONE, Notice, NoticeKind, Role, Scope,
 };
+use std::sync::atomic::Ordering;
 use treadle_model::{PolicyRef, World};
 use treadle_policy_runtime::{BindingState, InstanceOptions, LoadError};
 use treadle_store::{PluginHead, PolicyStateRow};
@@ -57,6 +58,7 @@ impl PolicyShelf {
                 .find(|s| s.job == job && s.world == world.as_str());
             self.restore_roles(world, job, roles, state).await?;
         }
+        self.want_forecasts(&stored);
         *self.roles.lock().await = stored;
         self.active(World::Eviction, EVERYONE).await
     }
@@ -166,7 +168,20 @@ impl PolicyShelf {
             .put_bindings(job, world.as_str(), &stored)
             .await?;
         book.set(world, job, roles);
+        self.want_forecasts(book);
         self.carry_out(world, job, change).await
+    }
+
+    /// Predictions are made while somebody predicts or decides by them.
+    fn want_forecasts(&self, book: &RoleBook) {
+        let uses = |world| {
+            matches!(
+                world,
+                World::Prediction | World::Priority | World::Placement
+            )
+        };
+        let wanted = book.iter().any(|(world, _, _)| uses(world));
+        self.forecasts_wanted.store(wanted, Ordering::Relaxed);
     }
 
     async fn carry_out(
@@ -232,7 +247,8 @@ impl PolicyShelf {
             Ok::<_, LoadError>((module, instance))
         });
         let loaded = loaded.await;
-        let (module, instance) = loaded.map_err(|_| ShelfError::EndedEarly("loading the policy"))??;
+        let (module, instance) =
+            loaded.map_err(|_| ShelfError::EndedEarly("loading the policy"))??;
         self.modules.keep(&held.digest, module);
         Ok(Some(BoundPolicy {
             policy: policy_ref(&row.head),

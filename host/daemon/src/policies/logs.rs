@@ -67,12 +67,7 @@ impl LogBook {
 
     /// Lines of an upload in the bindings of a tenant after the one with this number, and how many were
     /// dropped because nobody read in time.
-    pub fn after(
-        &self,
-        digest: &str,
-        tenant_prefix: &str,
-        number: u64,
-    ) -> (Vec<LoggedLine>, u64) {
+    pub fn after(&self, digest: &str, tenant_prefix: &str, number: u64) -> (Vec<LoggedLine>, u64) {
         let mut guard = lock(&self.logs);
         let Some(log) = guard.1.get_mut(&key(digest, tenant_prefix)) else {
             return (Vec::new(), 0);

@@ -12,6 +12,7 @@ mod bind;
 pub(crate) mod calls;
 mod engine;
 mod error;
+mod forecaster;
 mod logs;
 mod modules;
 mod native;
@@ -24,6 +25,7 @@ pub use ask::{AskError, Asked};
 pub use bind::BindRequest;
 pub use engine::{COMPILE_SUBCOMMAND, EngineError, engine, signing};
 pub use error::ShelfError;
+pub use forecaster::forecast;
 pub use logs::{LogBook, LoggedLine};
 pub use totals::VersionRow;
 pub use upkeep::keep_up;
@@ -33,6 +35,7 @@ use crate::driver::{DeskLimits, DriverHandle, Notice, PolicyDesk};
 use background::BackgroundDesk;
 use modules::Modules;
 use roles::RoleBook;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::UnboundedSender;
@@ -61,6 +64,8 @@ pub struct PolicyShelf {
     signing: Signing,
     logs: LogBook,
     modules: Modules,
+    /// Turned on while anybody makes use of predictions.
+    forecasts_wanted: Arc<AtomicBool>,
     /// Bindings as they are stored. Held while one is changed, so that changes
     /// happen one after another.
     roles: tokio::sync::Mutex<RoleBook>,
@@ -74,6 +79,7 @@ impl PolicyShelf {
         driver: DriverHandle,
         limits: DeskLimits,
         signing: Signing,
+        forecasts_wanted: Arc<AtomicBool>,
     ) -> Result<Self, EngineError> {
         let native =
             native::Native::new().map_err(|error| EngineError::Native(error.to_string()))?;
@@ -85,6 +91,7 @@ impl PolicyShelf {
             signing,
             logs: LogBook::default(),
             modules: Modules::default(),
+            forecasts_wanted,
             roles: tokio::sync::Mutex::default(),
         })
     }

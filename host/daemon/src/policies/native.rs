@@ -32,8 +32,8 @@ impl Native {
     }
 }
 
-fn fault(error: PolicyError) -> PolicyFault {
-    if error == PolicyError::not_supported() {
+fn fault(error: &PolicyError) -> PolicyFault {
+    if error.is_not_supported() {
         return PolicyFault::NotSupported;
     }
     PolicyFault::PolicyError(error.to_string())
@@ -69,7 +69,7 @@ macro_rules! answered {
                 _: &CallContext,
                 columns: &$columns<'_>,
             ) -> Result<$answer, PolicyFault> {
-                $policy::$function(self, columns).map_err(fault)
+                $policy::$function(self, columns).map_err(|error| fault(&error))
             })*
         }
     };

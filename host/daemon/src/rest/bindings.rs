@@ -208,9 +208,9 @@ fn target(
     caller: &Caller,
     body: &Map<String, Value>,
 ) -> Result<(World, String), Response> {
-    let word = |field: &str| body.get(field).and_then(Value::as_str);
-    let world = world_of(word("world").unwrap_or(World::Eviction.as_str()))?;
-    Ok((world, job_of(app, caller, word("job"))?))
+    let text = |field: &str| body.get(field).and_then(Value::as_str);
+    let world = world_of(text("world").unwrap_or(World::Eviction.as_str()))?;
+    Ok((world, job_of(app, caller, text("job"))?))
 }
 
 fn world_of(word: &str) -> Result<World, Response> {

@@ -177,7 +177,11 @@ pub(super) async fn show(
         Ok(head) => head,
         Err(response) => return response,
     };
-    match app.policies.statistics_of(&head, tenant_prefix(&caller)).await {
+    match app
+        .policies
+        .statistics_of(&head, tenant_prefix(&caller))
+        .await
+    {
         Ok(statistics) => {
             let mut body = head_json(&head);
             body["statistics"] = json!(statistics);
@@ -209,7 +213,10 @@ pub(super) async fn logs(
     let after = query.after.unwrap_or(0);
     let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok());
     if !accept.is_some_and(|accept| accept.contains("text/event-stream")) {
-        let (lines, dropped) = app.policies.logs().after(&head.digest, tenant_prefix(&caller), after);
+        let (lines, dropped) =
+            app.policies
+                .logs()
+                .after(&head.digest, tenant_prefix(&caller), after);
         return ok(json!({"digest": head.digest, "lines": lines, "dropped": dropped}));
     }
     let policies = app.policies.clone();

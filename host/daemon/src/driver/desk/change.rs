@@ -330,7 +330,7 @@ impl PolicyDesk {
         let seat = match role {
             Role::Active => {
                 let seat = binding.active.take().ok_or(vacant)?;
-                let old = std::mem::replace(&mut binding.previous, Some(seat));
+                let old = binding.previous.replace(seat);
                 binding.has_previous = true;
                 self.statistics.swaps += 1;
                 old

@@ -14,6 +14,8 @@ mod rows;
 mod seat;
 mod shadow;
 mod statistics;
+#[cfg(test)]
+mod tests;
 mod trial;
 mod wishes;
 
@@ -233,7 +235,7 @@ impl PolicyDesk {
         let policy = seat.policy.clone();
         let tenant = judge.scope.tenant_prefix();
         let version = self.versions.of(judge.world, &policy, tenant);
-        let Some(instance) = seat.to_ask(now_ms) else {
+        let Some(instance) = seat.askable(now_ms) else {
             version.fallbacks += 1;
             self.statistics.fallbacks += 1;
             return None;

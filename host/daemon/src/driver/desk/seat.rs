@@ -48,7 +48,7 @@ impl Seat {
     }
 
     /// The instance, if it is to be asked now.
-    pub(super) fn to_ask(&mut self, now_ms: u64) -> Option<&mut PolicyInstance> {
+    pub(super) fn askable(&mut self, now_ms: u64) -> Option<&mut PolicyInstance> {
         if matches!(self.breaker.state(now_ms), BreakerState::Open { .. }) {
             return None;
         }

@@ -144,7 +144,9 @@ mod tests {
     fn mean_and_spread_agree_with_the_definition() {
         let values = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0];
         let mut spread = Spread::default();
-        values.iter().for_each(|v| spread.add(*v));
+        for value in values {
+            spread.add(value);
+        }
         let mean = values.iter().sum::<f64>() / 8.0;
         let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 7.0;
         assert!((spread.mean - mean).abs() < 1e-12);

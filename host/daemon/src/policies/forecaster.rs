@@ -1,0 +1,208 @@
+//! Predictions: programs as they were seen go to the prediction policy in batches,
+//! what it expects goes to the driver, and what then came goes back to the policy.
+
+use super::PolicyShelf;
+use crate::driver::{DriverHandle, Forecast, Sighting};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use tokio::sync::mpsc::Receiver;
+use treadle_model::ProgramId;
+use treadle_plugin::Estimates;
+use treadle_policy_runtime::{FinishedColumns, LiveColumns};
+
+/// Sightings taken into one round.
+const ROUND_MAX: usize = 1_024;
+/// Sightings of one program that are kept to learn from.
+const KEPT_MAX: usize = 32;
+/// Programs whose sightings are kept; those beyond teach nothing.
+const PROGRAMS_MAX: usize = 100_000;
+
+/// Predicts for ever.
+pub async fn forecast(shelf: Arc<PolicyShelf>, driver: DriverHandle, mut seen: Receiver<Sighting>) {
+    let mut kept: HashMap<ProgramId, Vec<Sighting>> = HashMap::new();
+    let mut round = Vec::with_capacity(ROUND_MAX);
+    while seen.recv_many(&mut round, ROUND_MAX).await > 0 {
+        let (over, live): (Vec<_>, Vec<_>) = round.drain(..).partition(|s| s.is_over);
+        let live = by_job(live);
+        let finished = finished(&mut kept, over);
+        remember(&mut kept, &live);
+        let shelf = shelf.clone();
+        // A policy has seconds for its answer.
+        let asked = tokio::task::spawn_blocking(move || {
+            for (job, rows) in &finished {
+                shelf.learn(job, rows);
+            }
+            let jobs = live.iter();
+            jobs.flat_map(|(job, rows)| shelf.predict(job, rows))
+                .collect::<Vec<_>>()
+        });
+        let Ok(forecasts) = asked.await else { continue };
+        if driver.expect(forecasts).is_err() {
+            return;
+        }
+    }
+}
+
+fn by_job(sightings: Vec<Sighting>) -> BTreeMap<Box<str>, Vec<Sighting>> {
+    let mut jobs: BTreeMap<Box<str>, Vec<Sighting>> = BTreeMap::new();
+    for sighting in sightings {
+        jobs.entry(sighting.job.clone()).or_default().push(sighting);
+    }
+    jobs
+}
+
+fn remember(
+    kept: &mut HashMap<ProgramId, Vec<Sighting>>,
+    live: &BTreeMap<Box<str>, Vec<Sighting>>,
+) {
+    for sighting in live.values().flatten() {
+        if kept.len() >= PROGRAMS_MAX && !kept.contains_key(&sighting.program) {
+            continue;
+        }
+        let of_program = kept.entry(sighting.program).or_default();
+        if of_program.len() < KEPT_MAX {
+            of_program.push(sighting.clone());
+        }
+    }
+}
+
+/// A program as it was seen, and what then came.
+struct Lesson {
+    seen: Sighting,
+    remaining_tokens: u64,
+    remaining_tool_ms: u64,
+}
+
+fn finished(
+    kept: &mut HashMap<ProgramId, Vec<Sighting>>,
+    over: Vec<Sighting>,
+) -> BTreeMap<Box<str>, Vec<Lesson>> {
+    let mut lessons: BTreeMap<Box<str>, Vec<Lesson>> = BTreeMap::new();
+    for end in over {
+        let seen = kept.remove(&end.program).unwrap_or_default();
+        let of_job = lessons.entry(end.job.clone()).or_default();
+        of_job.extend(seen.into_iter().map(|seen| Lesson {
+            remaining_tokens: end.output_tokens.saturating_sub(seen.output_tokens),
+            remaining_tool_ms: end.tool_ms.saturating_sub(seen.tool_ms),
+            seen,
+        }));
+    }
+    lessons
+}
+
+/// Sightings as the columns of the contract.
+#[derive(Default)]
+struct SeenColumns {
+    group: Vec<u64>,
+    tokens: Vec<u64>,
+    output_tokens: Vec<u64>,
+    steps: Vec<u32>,
+    tool_ms: Vec<u64>,
+}
+
+impl SeenColumns {
+    fn of<'s>(sightings: impl Iterator<Item = &'s Sighting>) -> Self {
+        let mut columns = Self::default();
+        for seen in sightings {
+            columns.group.push(seen.group);
+            columns.tokens.push(seen.tokens);
+            columns.output_tokens.push(seen.output_tokens);
+            columns.steps.push(seen.steps);
+            columns.tool_ms.push(seen.tool_ms);
+        }
+        columns
+    }
+}
+
+impl PolicyShelf {
+    fn predict(&self, job: &str, rows: &[Sighting]) -> Vec<(ProgramId, Forecast)> {
+        let seen = SeenColumns::of(rows.iter());
+        let columns = LiveColumns {
+            group: &seen.group,
+            tokens: &seen.tokens,
+            output_tokens: &seen.output_tokens,
+            steps: &seen.steps,
+            tool_ms: &seen.tool_ms,
+            extra: &[],
+        };
+        let Some(estimates) = self.background.predict(job, &columns) else {
+            return Vec::new();
+        };
+        let Estimates {
+            remaining_tokens,
+            remaining_tokens_p90,
+            remaining_tool_s,
+        } = estimates;
+        let forecast = |(row, seen): (usize, &Sighting)| {
+            let forecast = Forecast {
+                remaining_tokens: *remaining_tokens.get(row)?,
+                remaining_tokens_p90: *remaining_tokens_p90.get(row)?,
+                remaining_tool_s: *remaining_tool_s.get(row)?,
+            };
+            Some((seen.program, forecast))
+        };
+        rows.iter().enumerate().filter_map(forecast).collect()
+    }
+
+    fn learn(&self, job: &str, lessons: &[Lesson]) {
+        let seen = SeenColumns::of(lessons.iter().map(|lesson| &lesson.seen));
+        let tokens: Vec<u64> = lessons.iter().map(|l| l.remaining_tokens).collect();
+        let tool_ms: Vec<u64> = lessons.iter().map(|l| l.remaining_tool_ms).collect();
+        self.background.learn(
+            job,
+            &FinishedColumns {
+                group: &seen.group,
+                tokens: &seen.tokens,
+                output_tokens: &seen.output_tokens,
+                steps: &seen.steps,
+                tool_ms: &seen.tool_ms,
+                remaining_tokens: &tokens,
+                remaining_tool_ms: &tool_ms,
+                extra: &[],
+            },
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(program: u64, steps: u32, output_tokens: u64, is_over: bool) -> Sighting {
+        Sighting {
+            program: ProgramId(program),
+            job: "run".into(),
+            group: 1,
+            tokens: 0,
+            output_tokens,
+            steps,
+            tool_ms: output_tokens * 10,
+            is_over,
+        }
+    }
+
+    #[test]
+    fn a_finished_program_teaches_what_came_after_each_step() {
+        let mut kept = HashMap::new();
+        let live = vec![seen(1, 1, 100, false), seen(2, 1, 50, false)];
+        remember(&mut kept, &by_job(live));
+        remember(&mut kept, &by_job(vec![seen(1, 2, 250, false)]));
+        let lessons = finished(&mut kept, vec![seen(1, 2, 250, true)]);
+        let lessons = &lessons["run"];
+        let learnt: Vec<_> = lessons
+            .iter()
+            .map(|l| (l.seen.steps, l.remaining_tokens, l.remaining_tool_ms))
+            .collect();
+        assert_eq!(learnt, [(1, 150, 1_500), (2, 0, 0)]);
+        assert_eq!(kept.len(), 1);
+    }
+
+    #[test]
+    fn what_is_kept_of_a_program_is_bounded() {
+        let mut kept = HashMap::new();
+        for step in 0..100 {
+            remember(&mut kept, &by_job(vec![seen(1, step, 0, false)]));
+        }
+        assert_eq!(kept[&ProgramId(1)].len(), KEPT_MAX);
+    }
+}
