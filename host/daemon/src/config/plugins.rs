@@ -117,6 +117,7 @@ impl PluginsConfig {
                 steps_min: self.canary_steps_min,
                 regret_max: self.canary_regret_max_percent as f64 / 100.0,
             },
+            restarts_in_place: false,
         }
     }
 

@@ -29,6 +29,14 @@ pub enum DemoError {
     /// The generator's parameters make no sense.
     #[error("{0}")]
     Workload(#[from] treadle_simulator::workload::WorkloadError),
+    /// A policy can't decide.
+    #[error("--policy {}: {cause}", path.display())]
+    Policy {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        cause: String,
+    },
     /// There is nothing to run.
     #[error("the workload has no runs; give a trace with at least one that fits the engines")]
     NoRuns,

@@ -19,6 +19,7 @@ mod error;
 mod exchange;
 mod outcome;
 mod plan;
+mod policies;
 mod progress;
 mod roster;
 mod summary;
@@ -79,6 +80,11 @@ pub struct DemoArgs {
     /// Virtual time, without HTTP: seconds instead of minutes.
     #[arg(long, conflicts_with_all = ["time_scale", "stream"])]
     simulate: bool,
+    /// Let treadle decide by this policy, a component or core module; each sits for
+    /// its own world. In virtual time only: there it gets fuel instead of time, so
+    /// that the run can be repeated.
+    #[arg(long, value_name = "FILE", requires = "simulate")]
+    policy: Vec<PathBuf>,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,

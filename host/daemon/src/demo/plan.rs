@@ -4,7 +4,7 @@
 use super::{DemoArgs, DemoError};
 use std::fs::File;
 use std::io::BufReader;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use treadle_simulator::engine::EngineProfile;
 use treadle_simulator::workload::{
@@ -50,6 +50,8 @@ pub(super) struct Plan {
     pub(super) stream: bool,
     /// Virtual time, without HTTP.
     pub(super) simulated_clock: bool,
+    /// Policies by which treadle decides; the built-in ones where there are none.
+    pub(super) policies: Vec<PathBuf>,
 }
 
 impl Plan {
@@ -115,6 +117,7 @@ impl Plan {
             time_scale,
             stream: args.stream,
             simulated_clock: args.simulate,
+            policies: args.policy.clone(),
         })
     }
 }

@@ -84,3 +84,27 @@ async fn over_http_every_scheduler_answers_without_failures() {
     assert_eq!(json["figures"]["failures.treadle"]["value"], 0.0);
     assert!(json["figures"]["p99_over_sticky"]["value"].is_number());
 }
+
+#[tokio::test]
+async fn a_sandboxed_policy_decides_in_virtual_time_and_the_run_repeats() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), crate::policies::default_eviction_module()).unwrap();
+    let path = file.path().display();
+    let line = format!("x --simulate --programs 16 --minutes 3 --policy {path}");
+    let plan = plan(&line).unwrap();
+    let progress = Progress::new(&plan);
+    let outcomes = virtual_time::measure_all(&plan, &progress).await.unwrap();
+    let again = virtual_time::measure_all(&plan, &progress).await.unwrap();
+    assert_eq!(outcomes, again);
+    assert!(outcomes.iter().any(|outcome| outcome.pauses > 0));
+    assert!(Line::try_parse_from(["x", "--policy", "file"]).is_err());
+}
+
+#[tokio::test]
+async fn a_policy_that_is_none_is_refused_by_its_path() {
+    let plan = plan("x --simulate --programs 4 --policy Cargo.toml").unwrap();
+    let progress = Progress::new(&plan);
+    let refused = virtual_time::measure_all(&plan, &progress).await;
+    let message = refused.unwrap_err().to_string();
+    assert!(message.contains("Cargo.toml"), "{message}");
+}

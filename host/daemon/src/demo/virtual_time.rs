@@ -4,9 +4,10 @@
 use super::DemoError;
 use super::outcome::{ARMS, Arm, Outcome};
 use super::plan::Plan;
+use super::policies;
 use super::progress::Progress;
 use treadle_core::CoreConfig;
-use treadle_simulator::cluster::{ClusterOptions, simulate};
+use treadle_simulator::cluster::{ClusterOptions, simulate, simulate_with};
 use treadle_simulator::native::NativeEviction;
 
 /// Runs the workload under every scheduler, all at once.
@@ -22,14 +23,14 @@ pub(super) async fn measure_all(
     for task in tasks {
         let outcome = task
             .await
-            .map_err(|error| DemoError::Ended(error.to_string()))?;
+            .map_err(|error| DemoError::Ended(error.to_string()))??;
         progress.ended(&outcome);
         outcomes.push(outcome);
     }
     Ok(outcomes)
 }
 
-fn measure(plan: &Plan, arm: Arm) -> Outcome {
+fn measure(plan: &Plan, arm: Arm) -> Result<Outcome, DemoError> {
     let options = ClusterOptions {
         core: CoreConfig {
             mode: arm.mode,
@@ -45,8 +46,14 @@ fn measure(plan: &Plan, arm: Arm) -> Outcome {
         seed: plan.seed,
         audit: false,
     };
-    let report = simulate(&plan.runs, &options);
-    Outcome {
+    // The plain schedulers ask nobody.
+    let report = if plan.policies.is_empty() {
+        simulate(&plan.runs, &options)
+    } else {
+        let mut desk = policies::desk(&plan.policies)?;
+        simulate_with(&plan.runs, &options, &mut desk)
+    };
+    Ok(Outcome {
         arm,
         steps_per_min: report.steps_per_min,
         step_p50_s: report.step_p50_s,
@@ -59,5 +66,5 @@ fn measure(plan: &Plan, arm: Arm) -> Outcome {
         restores: None,
         moves: report.moves,
         lag_p99_ms: None,
-    }
+    })
 }

@@ -130,14 +130,14 @@ async fn answer(
         action: "binding.changed",
         target: &format!("{world}/{job}/{}", role.as_str()),
         before: json!({"policy": changed.before}),
-        after: json!({"policy": changed.after, "details": details}),
+        after: json!({"policy": changed.after, "subject": changed.subject, "details": details}),
     };
     if app.auth.audit.record(caller, change).await.is_err() {
         return super::not_audited();
     }
     ok(json!({
-        "world": world, "job": job, "role": role, "policy": changed.after,
-        "before": changed.before, "held_up_us": changed.held_up_us,
+        "world": world, "job": job, "role": role, "policy": changed.subject,
+        "active": changed.after, "before": changed.before, "held_up_us": changed.held_up_us,
     }))
 }
 

@@ -15,7 +15,8 @@ use crate::native::NativeEviction;
 use crate::workload::AgentRun;
 use agents::Agents;
 use treadle_core::{
-    Capacity, Command, Core, CoreConfig, Event, PrefixSegment, StepArrival, StepTokens,
+    Capacity, Command, Core, CoreConfig, Event, PrefixSegment, Question, StepArrival, StepTokens,
+    Verdict, Voices,
 };
 use treadle_model::{EngineKind, FinishReason, PolicyRef, StepId, Timestamp, WorkerId};
 
@@ -45,12 +46,52 @@ pub struct ClusterOptions {
     pub audit: bool,
 }
 
-/// Runs a workload to its end.
+/// An answer to a question of the core.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answered {
+    /// Who answered.
+    pub policy: PolicyRef,
+    /// What.
+    pub verdict: Verdict,
+    /// Who else had a say.
+    pub voices: Voices,
+}
+
+/// Whoever answers the core's questions. The same questions in the same order must
+/// get the same answers, or the run cannot be repeated.
+pub trait Answers {
+    /// Answers a question at `now_ms` of virtual time.
+    fn answer(&mut self, core: &Core, question: &Question, now_ms: u64) -> Answered;
+}
+
+impl Answers for NativeEviction {
+    fn answer(&mut self, _: &Core, question: &Question, _: u64) -> Answered {
+        Answered {
+            policy: PolicyRef("native".into()),
+            verdict: NativeEviction::answer(self, question),
+            voices: Voices::default(),
+        }
+    }
+}
+
+/// Runs a workload to its end under the policy of the options.
 ///
 /// # Panics
 /// With `audit`, if an invariant does not hold.
 pub fn simulate(runs: &[AgentRun], options: &ClusterOptions) -> Report {
-    let mut cluster = Cluster::new(runs, options);
+    simulate_with(runs, options, &mut options.policy.clone())
+}
+
+/// Runs a workload to its end, all questions answered by `answers`.
+///
+/// # Panics
+/// With `audit`, if an invariant does not hold.
+pub fn simulate_with(
+    runs: &[AgentRun],
+    options: &ClusterOptions,
+    answers: &mut dyn Answers,
+) -> Report {
+    let mut cluster = Cluster::new(runs, options, answers);
     cluster.run();
     cluster.report()
 }
@@ -66,6 +107,7 @@ struct Running {
 
 struct Cluster<'a> {
     options: &'a ClusterOptions,
+    answers: &'a mut dyn Answers,
     core: Core,
     engines: Vec<Engine>,
     agents: Agents<'a>,
@@ -81,13 +123,18 @@ struct Cluster<'a> {
 }
 
 impl<'a> Cluster<'a> {
-    fn new(runs: &'a [AgentRun], options: &'a ClusterOptions) -> Self {
+    fn new(
+        runs: &'a [AgentRun],
+        options: &'a ClusterOptions,
+        answers: &'a mut dyn Answers,
+    ) -> Self {
         let engines = (0..options.engines)
             .map(|_| Engine::new(options.profile.clone()))
             .collect();
         let block_tokens = options.profile.block_tokens;
         let mut cluster = Self {
             options,
+            answers,
             core: Core::new(options.core.clone()),
             engines,
             agents: Agents::new(runs, options.concurrency, options.seed, block_tokens),
@@ -266,13 +313,12 @@ impl<'a> Cluster<'a> {
         match command {
             Command::DispatchStep { step, worker, .. } => self.dispatch(step, worker),
             Command::AskPolicy { ask, question, .. } => {
-                let verdict = self.options.policy.answer(&question);
-                let policy = PolicyRef("native".into());
+                let answer = self.answers.answer(&self.core, &question, self.now / 1_000);
                 self.handle(&Event::PolicyAnswered {
                     ask,
-                    policy,
-                    verdict,
-                    voices: treadle_core::Voices::default(),
+                    policy: answer.policy,
+                    verdict: answer.verdict,
+                    voices: answer.voices,
                 });
             }
             Command::RefuseStep { step, .. } => {

@@ -62,6 +62,17 @@ pub enum Change {
     RollBack,
 }
 
+impl Change {
+    /// Who gets a role.
+    fn subject(&self) -> Option<PolicyRef> {
+        match self {
+            Self::Activate(policy) => policy.as_ref().map(|bound| bound.policy.clone()),
+            Self::StartCanary(bound, _) | Self::StartShadow(bound) => Some(bound.policy.clone()),
+            Self::Withdraw(_) | Self::RollBack => None,
+        }
+    }
+}
+
 /// Why a binding can't be changed so.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ChangeError {
@@ -80,6 +91,8 @@ pub struct Changed {
     pub before: PolicyRef,
     /// Who answers now.
     pub after: PolicyRef,
+    /// Who got a role; who answers now where nobody did.
+    pub subject: PolicyRef,
     /// For how long decisions were held up, in microseconds.
     pub held_up_us: u64,
 }
@@ -165,6 +178,7 @@ impl PolicyDesk {
     ) -> Result<Changed, ChangeError> {
         let started = Instant::now();
         let before = self.active(world, scope);
+        let subject = change.subject();
         match change {
             Change::Activate(policy) => self.activate(world, scope, policy, now_ms),
             Change::StartCanary(policy, share_ppm) => {
@@ -182,9 +196,11 @@ impl PolicyDesk {
         self.bindings.world_mut(world).tidy(scope);
         let held_up_us = started.elapsed().as_micros() as u64;
         self.statistics.slowest_swap_us = self.statistics.slowest_swap_us.max(held_up_us);
+        let after = self.active(world, scope);
         Ok(Changed {
             before,
-            after: self.active(world, scope),
+            subject: subject.unwrap_or_else(|| after.clone()),
+            after,
             held_up_us,
         })
     }

@@ -50,6 +50,9 @@ pub struct DeskLimits {
     pub breaker: BreakerLimits,
     /// For its regret, while it is a canary.
     pub trial: TrialLimits,
+    /// Lets a policy that failed be started anew by the next question, instead of
+    /// by another thread at some time: for runs that are repeated.
+    pub restarts_in_place: bool,
 }
 
 /// An answer to a question of the core.
@@ -245,7 +248,9 @@ impl PolicyDesk {
         version.record_call(rows, started.elapsed());
         version.memory_bytes = instance.memory_bytes();
         version.restarts = instance.restarts();
-        seat.look_after(&self.shadows);
+        if !self.limits.restarts_in_place {
+            seat.look_after(&self.shadows);
+        }
         let fault = match answer {
             Ok(answer) => {
                 seat.record_success(now_ms);
@@ -284,7 +289,8 @@ pub fn native_policy(world: World) -> PolicyRef {
         World::Eviction => "thunderagent-eviction",
         World::Prediction => "default-prediction",
         World::Priority => "default-priority",
-        World::Placement => "default-placement",
+        // Without a wish the core chooses by cache and room.
+        World::Placement => "core-placement",
         World::Allocation => "default-allocation",
         World::Reward => "default-reward",
     };
