@@ -3,9 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use treadle_policy_runtime::{ActingColumns, Limits, LogLevel, PolicyEngine, PolicyFault};
+use treadle_policy_runtime::{
+    ActingColumns, CallContext, Limits, LogLevel, PolicyEngine, PolicyFault,
+};
 
-use crate::fixture::{CONTEXT, HOT_DEADLINE_MS, TRIGGER_ROWS, engine, limits, load, policy, weigh};
+use crate::fixture::{
+    CONTEXT, HOT_DEADLINE_MS, TRIGGER_ROWS, engine, limits, load, policy, weigh, weigh_in,
+};
 
 const TIMEOUT: PolicyFault = PolicyFault::Timeout {
     deadline_ms: HOT_DEADLINE_MS,
@@ -58,6 +62,17 @@ fn a_deadline_holds_after_the_ticker_has_gone_to_sleep() {
     std::thread::sleep(Duration::from_millis(120));
     let fault = weigh(&mut instance, TRIGGER_ROWS).unwrap_err();
     assert_eq!(fault, TIMEOUT);
+}
+
+#[test]
+fn the_caller_may_give_another_deadline() {
+    let mut instance = load(&engine(), &policy("(loop $forever (br $forever))"));
+    let context = CallContext {
+        deadline_ms: Some(7),
+        ..CONTEXT
+    };
+    let fault = weigh_in(&mut instance, TRIGGER_ROWS, &context).unwrap_err();
+    assert_eq!(fault, PolicyFault::Timeout { deadline_ms: 7 });
 }
 
 #[test]

@@ -57,7 +57,10 @@ fn the_configuration_can_be_read() {
           (f64.div (f64.convert_i32_u (i32.load (i32.const 604))) (f64.const 100))))";
     let options = InstanceOptions::configured(r#"{"k": 1}"#);
     let mut policy = load_with(&engine(), &policy(size), &options);
-    assert_eq!(weigh(&mut policy, TRIGGER_ROWS).unwrap()[0], 0.08);
+    assert_eq!(
+        weigh(&mut policy, TRIGGER_ROWS),
+        Ok(vec![0.08; TRIGGER_ROWS])
+    );
 }
 
 #[test]
@@ -65,12 +68,15 @@ fn state_outlives_restarts_and_goes_over_to_the_successor() {
     let engine = engine();
     let mut first = load_with(&engine, &policy(COUNT), &InstanceOptions::default());
     for count in 0..4 {
-        let found = weigh(&mut first, TRIGGER_ROWS).unwrap()[0];
-        assert_eq!(found, f64::from(count) / 100.0);
+        let found = weigh(&mut first, TRIGGER_ROWS);
+        assert_eq!(found, Ok(vec![f64::from(count) / 100.0; TRIGGER_ROWS]));
     }
     let trapped = weigh(&mut first, TRIGGER_ROWS);
     assert!(matches!(trapped, Err(PolicyFault::Trap { .. })));
-    assert_eq!(weigh(&mut first, TRIGGER_ROWS).unwrap()[0], 0.05);
+    assert_eq!(
+        weigh(&mut first, TRIGGER_ROWS),
+        Ok(vec![0.05; TRIGGER_ROWS])
+    );
     assert_eq!(first.restarts(), 1);
 
     let state = first.into_state();
@@ -81,7 +87,10 @@ fn state_outlives_restarts_and_goes_over_to_the_successor() {
         ..InstanceOptions::default()
     };
     let mut second = load_with(&engine, &policy(COUNT), &options);
-    assert_eq!(weigh(&mut second, TRIGGER_ROWS).unwrap()[0], 0.06);
+    assert_eq!(
+        weigh(&mut second, TRIGGER_ROWS),
+        Ok(vec![0.06; TRIGGER_ROWS])
+    );
     assert_eq!(second.state().bytes(), 10);
 }
 
@@ -112,7 +121,10 @@ fn a_value_can_be_deleted_once() {
         (return (call $answer (local.get 1)
           (f64.div (f64.convert_i32_u (local.get $i)) (f64.const 100))))";
     let mut policy = load_with(&engine(), &policy(delete), &InstanceOptions::default());
-    assert_eq!(weigh(&mut policy, TRIGGER_ROWS).unwrap()[0], 0.10);
+    assert_eq!(
+        weigh(&mut policy, TRIGGER_ROWS),
+        Ok(vec![0.10; TRIGGER_ROWS])
+    );
     assert!(policy.state().is_empty());
 }
 
