@@ -353,6 +353,12 @@ pub const POLICIES: &[HostilePolicy] = &[
         &["no-wit"],
         Bytes(|| text::module("priority", "no-contract", &[])),
     ),
+    upload(
+        "contract-again-and-again",
+        &["contract-too-large"],
+        Bytes(contracts),
+    ),
+    upload("names-without-end", &["contract-too-large"], Bytes(names)),
     upload("no-exports", &["not-a-component"], Bytes(no_exports)),
     upload("no-world", &["wrong-world"], Plain("(component)")),
     upload(
@@ -445,4 +451,24 @@ fn no_exports() -> Vec<u8> {
 fn contract_of_another_world() -> Vec<u8> {
     let module = text::module("priority", "contract-of-another-world", &[]);
     embed_contract(&module, "placement").expect("the contract embeds")
+}
+
+/// The sections of a contract, some hundred times.
+fn contracts() -> Vec<u8> {
+    let head = b"\0asm\x01\0\0\0".len();
+    let mut module = no_exports();
+    let sections = module[head..].to_vec();
+    for _ in 0..200 {
+        module.extend_from_slice(&sections);
+    }
+    module
+}
+
+fn names() -> Vec<u8> {
+    let exports: Vec<String> = (0..20_000)
+        .map(|index| format!("(export \"f{index}\" (func))"))
+        .collect();
+    let exports = exports.concat();
+    let text = format!("(component (import \"treadle:policy/host@1.0.0\" (instance {exports})))");
+    wat::parse_str(text).expect("the text is valid")
 }

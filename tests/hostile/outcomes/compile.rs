@@ -56,7 +56,7 @@ fn a_bomb_is_stopped_by_its_time_on_a_processor() {
 #[test]
 fn a_bomb_is_stopped_by_its_memory() {
     let limits = CompilerLimits {
-        memory_bytes_max: 160 << 20,
+        memory_bytes_max: 112 << 20,
         ..CompilerLimits::default()
     };
     let refusal = refusal(limits, &build("compile-bomb"));
@@ -83,7 +83,7 @@ fn a_deterministic_engine_has_its_own_code() {
 #[test]
 fn others_are_refused_at_once_while_the_queue_is_full() {
     let limits = CompilerLimits {
-        wall_s_max: 2,
+        wall_s_max: 3,
         waiting_max: 0,
         ..CompilerLimits::default()
     };

@@ -3,6 +3,7 @@
 
 mod calls;
 mod compile;
+mod documentation;
 mod mutations;
 mod process;
 mod uploads;

@@ -25,7 +25,10 @@ const CHECKS: &[Check] = &[
     ("WebAssembly", &["not-wasm", "truncated", "invalid-wasm"]),
     ("component", &["no-wit", "not-a-component", "no-code"]),
     ("imports", &["forbidden-import"]),
-    ("packages", &["mixed-versions", "foreign-package"]),
+    (
+        "packages",
+        &["mixed-versions", "foreign-package", "contract-too-large"],
+    ),
     ("world", &["world-mismatch", "wrong-world"]),
     (
         "compilation",

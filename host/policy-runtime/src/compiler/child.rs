@@ -14,8 +14,8 @@ use crate::artifacts::{Artifact, ArtifactKey};
 pub(crate) const EXIT_UNAVAILABLE: u8 = 3;
 /// Exit code where the component does not compile.
 pub(crate) const EXIT_FAILED: u8 = 4;
-/// As nice as it gets: compiling can wait.
-const NICENESS: i32 = 19;
+/// Compiling can wait: on a busy machine it gets about a tenth of a processor.
+const NICENESS: i32 = 10;
 /// Standard input, output and error; no further file is opened.
 const FILES_MAX: u64 = 3;
 

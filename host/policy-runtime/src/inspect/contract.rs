@@ -15,9 +15,12 @@ use crate::worlds::{Contract, IMPORTS, PACKAGE, WORLDS};
 
 pub(super) static CONTRACT: LazyLock<Contract> = LazyLock::new(Contract::parse);
 
+/// Sections with WIT that a module may have; each library with bindings adds one.
+const CONTRACTS_MAX: usize = 16;
+
 /// A core module with embedded WIT becomes a component.
 pub(crate) fn componentize(module: &[u8]) -> Refused<Vec<u8>> {
-    let mut has_wit = false;
+    let mut contracts = 0;
     for payload in Parser::new(0).parse_all(module) {
         match payload.map_err(|error| invalid(&error))? {
             Payload::ImportSection(section) => {
@@ -27,13 +30,17 @@ pub(crate) fn componentize(module: &[u8]) -> Refused<Vec<u8>> {
                 }
             }
             Payload::CustomSection(section) if section.name().starts_with("component-type") => {
-                has_wit = true;
+                contracts += 1;
+                if contracts > CONTRACTS_MAX {
+                    let what = format!("embeds its WIT more than {CONTRACTS_MAX} times");
+                    return Err(packages::too_large(what));
+                }
                 packages::check(section.data())?;
             }
             _ => {}
         }
     }
-    if !has_wit {
+    if contracts == 0 {
         return Err(UploadRefusal::new(
             "no-wit",
             "the module does not say which world it targets",

@@ -14,6 +14,10 @@ use super::bytes::invalid;
 use crate::error::UploadRefusal;
 use crate::worlds::PACKAGE;
 
+/// Imports, exports and types with a name, all together. The contract has about a
+/// hundred.
+const NAMES_MAX: usize = 10_000;
+
 /// Checks a valid component, or the encoded WIT in a module's custom section.
 pub(crate) fn check(component: &[u8]) -> Refused<()> {
     let mut seen = Seen::default();
@@ -48,6 +52,7 @@ pub(crate) fn check(component: &[u8]) -> Refused<()> {
 #[derive(Default)]
 struct Seen {
     version: Option<String>,
+    names: usize,
 }
 
 impl Seen {
@@ -74,6 +79,10 @@ impl Seen {
     }
 
     fn name(&mut self, name: &ComponentExternName<'_>) -> Refused<()> {
+        self.names += 1;
+        if self.names > NAMES_MAX {
+            return Err(too_large(format!("names more than {NAMES_MAX} things")));
+        }
         if let Some(interface) = name.implements {
             self.interface(interface, name.version_suffix)?;
             return self.interface(name.name, None);
@@ -105,6 +114,16 @@ impl Seen {
             "build against one version of the WIT",
         ))
     }
+}
+
+/// The decoder takes seconds for what no contract is like.
+pub(crate) fn too_large(what: String) -> UploadRefusal {
+    UploadRefusal::new(
+        "contract-too-large",
+        what,
+        "the imports, exports and types of the component",
+        format!("build against the WIT of {PACKAGE} alone"),
+    )
 }
 
 fn foreign(name: &str) -> UploadRefusal {

@@ -130,10 +130,19 @@ fn the_digest_is_sha256_in_hexadecimal() {
     );
 }
 
+/// As OpenSSL signs the text that the documentation gives, so that signatures made
+/// elsewhere stay good.
 #[test]
-fn the_signed_text_is_what_the_documentation_says() {
-    // So that signatures made elsewhere stay good.
-    assert_eq!(message("00ff"), "treadle-policy-sha256:00ff");
+fn openssl_signs_alike() {
+    let public = "8a88e3dd7409f195fd52db2d3cba5d72ca6709bf1d94121bf3748801b40f6f5c";
+    let signature = concat!(
+        "7a6905974ca4a6266babd7ed93131e639714789c574d4c541ad4e4d61e40e667",
+        "13c1370b2b356dcc832be8f1f069ae83d7fc9cbaa4bb339d446c5c62a4c99d08",
+    );
+    let digest = upload_digest(b"abc");
+    assert_eq!(sign(&digest, &secret(1)), format!("{public}{signature}"));
+    let keys = TrustedKeys::new([("ci", public)]).unwrap();
+    assert_eq!(keys.verify(&digest, signature).unwrap().name, "ci");
 }
 
 proptest! {

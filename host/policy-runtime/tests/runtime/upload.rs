@@ -181,7 +181,7 @@ fn the_trial_run_finds_bad_answers() {
 fn loading_what_was_never_inspected_is_an_error() {
     assert!(matches!(
         engine().load(b"\0asm", &InstanceOptions::default()),
-        Err(LoadError::Component(_))
+        Err(LoadError::Compile(_))
     ));
     // A component, but of no world.
     assert!(matches!(
