@@ -1,10 +1,12 @@
 //! The simplest eviction policy: acting programs count in full, the one that has
-//! been acting longest is paused first, and restoring is first come, first served.
-//! A baseline to compare with, and an example of a whole plugin.
+//! been acting longest is paused first, restoring is first come, first served, and
+//! the service that was used longest ago is dropped first. A baseline to compare with,
+//! and an example of a whole plugin.
 
 use serde::Deserialize;
 use treadle_plugin::{
-    ActingColumns, ActiveColumns, EvictionPolicy, Policy, PolicyError, WaitingColumns,
+    ActingColumns, ActiveColumns, EvictionPolicy, Policy, PolicyError, ServiceColumns,
+    WaitingColumns,
 };
 
 /// The policy and its configuration.
@@ -39,12 +41,19 @@ impl EvictionPolicy for LruEviction {
         programs.check(self.extra.len())?;
         Ok(programs.waited_ms.iter().map(|&ms| ms as f64).collect())
     }
+
+    fn drop_order(&mut self, services: &ServiceColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+        services.check(self.extra.len())?;
+        Ok(services.idle_ms.iter().map(|&ms| ms as f64).collect())
+    }
 }
 
 treadle_plugin::eviction_policy!(LruEviction);
 
 #[cfg(test)]
 mod tests {
+    use treadle_plugin::harness::Harness;
+
     use super::*;
 
     #[test]
@@ -61,8 +70,20 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_is_named() {
-        let error = LruEviction::configure(r#"{"colour": 1}"#).unwrap_err();
-        assert!(error.message.contains("colour"), "{error}");
+    fn the_service_used_longest_ago_goes_first() {
+        let services = ServiceColumns {
+            bytes: &[1, 1],
+            idle_ms: &[5, 9],
+            load_ms: &[1, 1],
+            uses: &[7, 7],
+            extra: &[],
+        };
+        let scores = LruEviction::default().drop_order(&services).unwrap();
+        assert!(scores[1] > scores[0], "{scores:?}");
+    }
+
+    #[test]
+    fn every_answer_is_valid() {
+        Harness::new("{}").by_row().eviction::<LruEviction>();
     }
 }

@@ -5,17 +5,21 @@
 //! call (eq. 7); under pressure acting programs are paused first, the shorter
 //! context first (eq. 11); waiting programs come back reasoning first, the shorter
 //! context first (eq. 10), or by one of two rules that do not starve long ones.
+//! Services, of which the paper knows none, are dropped by what it costs to have them
+//! back.
 //!
 //! The crate is built twice: as a component, and natively as the built-in default.
 
 mod config;
 mod decay;
 mod order;
+mod services;
 
 pub use config::{Config, Decay, Restore};
 
 use treadle_plugin::{
-    ActingColumns, ActiveColumns, EvictionPolicy, Policy, PolicyError, WaitingColumns,
+    ActingColumns, ActiveColumns, EvictionPolicy, Policy, PolicyError, ServiceColumns,
+    WaitingColumns,
 };
 
 /// The policy. It keeps nothing between calls but its configuration.
@@ -69,6 +73,31 @@ impl EvictionPolicy for ThunderAgentEviction {
                 .collect(),
         })
     }
+
+    fn drop_order(&mut self, columns: &ServiceColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+        columns.check(self.config.extra.len())?;
+        Ok(services::cheapest_first(columns))
+    }
 }
 
 treadle_plugin::eviction_policy!(ThunderAgentEviction);
+
+#[cfg(test)]
+mod tests {
+    use treadle_plugin::harness::Harness;
+
+    use super::*;
+
+    #[test]
+    fn every_answer_is_valid() {
+        for config in [
+            "{}",
+            r#"{"profile": "paper"}"#,
+            r#"{"decay": "none", "restore": "ageing", "ageing_s": 60}"#,
+        ] {
+            Harness::new(config)
+                .by_row()
+                .eviction::<ThunderAgentEviction>();
+        }
+    }
+}

@@ -32,6 +32,8 @@ mod error;
 mod eviction;
 #[doc(hidden)]
 pub mod guest;
+#[cfg(not(target_family = "wasm"))]
+pub mod harness;
 pub mod host;
 mod placement;
 mod policy;

@@ -1,0 +1,118 @@
+//! A worker for each program that is about to get a place, one program after the
+//! other, each place taken into account for those that follow.
+
+use std::collections::BTreeMap;
+
+use treadle_plugin::{AssignColumns, PolicyError};
+
+use crate::config::Config;
+use crate::load::{Load, need};
+
+pub(crate) fn assign(
+    config: &Config,
+    programs: &AssignColumns<'_>,
+) -> Result<Vec<u32>, PolicyError> {
+    let mut load = Load::of(&programs.workers);
+    // How many programs of a group this answer has given to a worker.
+    let mut given: BTreeMap<(u64, usize), u32> = BTreeMap::new();
+    let mut places = Vec::with_capacity(programs.len());
+    for row in 0..programs.len() {
+        let group = programs.group[row];
+        let context = programs.tokens[row] as f64;
+        let worker = last_place(config, &load, programs.last_worker[row], context)
+            .or_else(|| {
+                (0..load.workers()).min_by(|&left, &right| {
+                    let cost = |worker| {
+                        let of_group = given.get(&(group, worker)).copied().unwrap_or(0);
+                        load.share(worker) + config.spread * f64::from(of_group)
+                    };
+                    let full = |worker| !load.fits(worker, context);
+                    full(left)
+                        .cmp(&full(right))
+                        .then(cost(left).total_cmp(&cost(right)))
+                })
+            })
+            .ok_or_else(|| {
+                PolicyError::invalid_input("there are no workers; ask when there is one")
+            })?;
+        load.add(
+            worker,
+            need(programs.tokens[row], programs.remaining_tokens[row]),
+        );
+        *given.entry((group, worker)).or_default() += 1;
+        places.push(worker as u32);
+    }
+    Ok(places)
+}
+
+/// The worker that may still hold the program's cache, if it has room and is not
+/// clearly more loaded than the mean.
+fn last_place(config: &Config, load: &Load, last: u32, context: f64) -> Option<usize> {
+    let worker = Some(last as usize).filter(|worker| *worker < load.workers())?;
+    let bound = load.mean() + config.load_slack;
+    let taken = load.fits(worker, context) && load.share(worker) <= bound;
+    taken.then_some(worker)
+}
+
+#[cfg(test)]
+mod tests {
+    use treadle_plugin::harness::{Assign, Workers};
+    use treadle_plugin::{NOWHERE, PlacementPolicy};
+
+    use crate::DefaultPlacement;
+
+    fn workers(used_tokens: &[u64]) -> Workers {
+        Workers {
+            capacity_tokens: vec![100_000; used_tokens.len()],
+            used_tokens: used_tokens.to_vec(),
+            running: vec![0; used_tokens.len()],
+        }
+    }
+
+    fn programs(group: &[u64], tokens: u64, last_worker: u32) -> Assign {
+        Assign {
+            group: group.to_vec(),
+            tokens: vec![tokens; group.len()],
+            remaining_tokens: vec![-1.0; group.len()],
+            last_worker: vec![last_worker; group.len()],
+            extra: Vec::new(),
+        }
+    }
+
+    fn places(programs: &Assign, workers: &Workers) -> Vec<u32> {
+        let mut policy = DefaultPlacement::default();
+        policy.assign(&programs.columns_with(workers)).unwrap()
+    }
+
+    #[test]
+    fn a_program_goes_back_to_its_cache_within_the_load_bound() {
+        let back = programs(&[1], 1_000, 1);
+        assert_eq!(places(&back, &workers(&[10_000, 40_000])), [1]);
+        assert_eq!(places(&back, &workers(&[10_000, 80_000])), [0]);
+        assert_eq!(places(&back, &workers(&[99_500, 99_500, 90_000])), [2]);
+    }
+
+    #[test]
+    fn a_group_is_spread_out() {
+        let group = programs(&[7; 8], 100, NOWHERE);
+        let mut places = places(&group, &workers(&[0, 1_000, 2_000, 3_000]));
+        places.sort_unstable();
+        assert_eq!(places, [0, 0, 1, 1, 2, 2, 3, 3]);
+    }
+
+    #[test]
+    fn predicted_tokens_keep_long_programs_apart() {
+        let mut long = programs(&[1, 2, 3], 100, NOWHERE);
+        long.remaining_tokens = vec![50_000.0, -1.0, -1.0];
+        assert_eq!(places(&long, &workers(&[0, 0])), [0, 1, 1]);
+    }
+
+    #[test]
+    fn no_workers_are_told() {
+        let programs = programs(&[1], 1, NOWHERE);
+        let error = DefaultPlacement::default()
+            .assign(&programs.columns())
+            .unwrap_err();
+        assert_eq!(error.code, "invalid-input");
+    }
+}

@@ -1,0 +1,118 @@
+//! The default placement: where a program's cache is, unless that worker has clearly
+//! more to do than the others; else the least loaded worker, with the programs of a
+//! group spread out.
+//!
+//! A worker's load is the share of its KV cache that is used. Predicted tokens count
+//! as used, so that long programs don't meet on one worker.
+//!
+//! | key | meaning | default |
+//! |---|---|---|
+//! | `load_slack` | how far above the mean load a worker still takes programs back | 0.2 |
+//! | `spread` | load that each further program of the same group counts for | 0.05 |
+//! | `affinity` | load that a wholly cached context outweighs in `route` | 0.5 |
+//! | `migrate_slack` | how far above the mean load a worker gives acting programs away | 0.3 |
+//! | `moves_max` | most programs that one answer moves | 8 |
+//! | `extra` | names of the extra columns; they are not used | none |
+
+mod assign;
+mod config;
+mod load;
+mod migrate;
+
+pub use config::Config;
+
+use treadle_plugin::{
+    AssignColumns, MigrateColumns, PlacementPolicy, Policy, PolicyError, RouteColumns,
+};
+
+use load::Load;
+
+/// The policy. It keeps nothing between calls but its configuration.
+#[derive(Debug, Clone, Default)]
+pub struct DefaultPlacement {
+    /// What to do.
+    pub config: Config,
+}
+
+impl Policy for DefaultPlacement {
+    fn configure(json: &str) -> Result<Self, PolicyError> {
+        Ok(Self {
+            config: Config::parse(json)?,
+        })
+    }
+}
+
+impl PlacementPolicy for DefaultPlacement {
+    fn assign(&mut self, programs: &AssignColumns<'_>) -> Result<Vec<u32>, PolicyError> {
+        programs.check(self.config.extra.len())?;
+        assign::assign(&self.config, programs)
+    }
+
+    fn route(&mut self, step: &RouteColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+        step.check(self.config.extra.len())?;
+        let load = Load::of(&step.workers);
+        let context = step.tokens.max(1) as f64;
+        let cached = step.cached_tokens.iter().enumerate();
+        Ok(cached
+            .map(|(worker, &cached)| {
+                let share = (cached as f64 / context).min(1.0);
+                let room = load.fits(worker, step.tokens.saturating_sub(cached) as f64);
+                let affinity = if room {
+                    self.config.affinity * share
+                } else {
+                    0.0
+                };
+                affinity - load.share(worker)
+            })
+            .collect())
+    }
+
+    fn migrate(&mut self, programs: &MigrateColumns<'_>) -> Result<Vec<u32>, PolicyError> {
+        programs.check(self.config.extra.len())?;
+        Ok(migrate::migrate(&self.config, programs))
+    }
+}
+
+treadle_plugin::placement_policy!(DefaultPlacement);
+
+#[cfg(test)]
+mod tests {
+    use treadle_plugin::harness::Harness;
+
+    use super::*;
+
+    #[test]
+    fn every_answer_is_valid() {
+        for config in [
+            "{}",
+            r#"{"load_slack": 0, "spread": 0, "migrate_slack": 0}"#,
+        ] {
+            Harness::new(config)
+                .by_row()
+                .placement::<DefaultPlacement>();
+        }
+    }
+
+    #[test]
+    fn a_route_follows_the_cache_until_the_load_outweighs_it() {
+        let scores = |used: [u64; 2]| {
+            let mut policy = DefaultPlacement::default();
+            let workers = treadle_plugin::WorkerColumns {
+                capacity_tokens: &[100_000, 100_000],
+                used_tokens: &used,
+                running: &[1, 1],
+            };
+            policy
+                .route(&RouteColumns {
+                    cached_tokens: &[0, 8_000],
+                    tokens: 8_000,
+                    workers,
+                    extra: &[],
+                })
+                .unwrap()
+        };
+        let [balanced, loaded] = [scores([10_000, 40_000]), scores([10_000, 90_000])];
+        assert!(balanced[1] > balanced[0], "{balanced:?}");
+        assert!(loaded[0] > loaded[1], "{loaded:?}");
+    }
+}

@@ -1,0 +1,70 @@
+//! How loaded workers are, and what placing programs would change.
+
+use treadle_plugin::WorkerColumns;
+
+/// Predictions beyond this many tokens count as this many.
+const REMAINING_TOKENS_MAX: f64 = 1e6;
+
+/// Used and whole KV cache of each worker, in tokens.
+pub(crate) struct Load {
+    used: Vec<f64>,
+    capacity: Vec<f64>,
+}
+
+impl Load {
+    /// A worker of unknown capacity counts as one of the largest known.
+    pub(crate) fn of(workers: &WorkerColumns<'_>) -> Self {
+        let largest = workers.capacity_tokens.iter().copied().max().unwrap_or(0);
+        let known = |&tokens: &u64| if tokens == 0 { largest } else { tokens };
+        Self {
+            used: workers
+                .used_tokens
+                .iter()
+                .map(|&used| used as f64)
+                .collect(),
+            capacity: workers
+                .capacity_tokens
+                .iter()
+                .map(|tokens| known(tokens).max(1) as f64)
+                .collect(),
+        }
+    }
+
+    pub(crate) fn workers(&self) -> usize {
+        self.used.len()
+    }
+
+    /// Share of a worker's KV cache that is used.
+    pub(crate) fn share(&self, worker: usize) -> f64 {
+        self.used[worker] / self.capacity[worker]
+    }
+
+    /// The same with so many tokens more.
+    pub(crate) fn share_with(&self, worker: usize, tokens: f64) -> f64 {
+        (self.used[worker] + tokens) / self.capacity[worker]
+    }
+
+    /// Whether so many tokens more have room.
+    pub(crate) fn fits(&self, worker: usize, tokens: f64) -> bool {
+        self.used[worker] + tokens <= self.capacity[worker]
+    }
+
+    /// Share of all KV cache that is used.
+    pub(crate) fn mean(&self) -> f64 {
+        self.used.iter().sum::<f64>() / self.capacity.iter().sum::<f64>()
+    }
+
+    pub(crate) fn add(&mut self, worker: usize, tokens: f64) {
+        self.used[worker] += tokens;
+    }
+
+    pub(crate) fn remove(&mut self, worker: usize, tokens: f64) {
+        self.used[worker] = (self.used[worker] - tokens).max(0.0);
+    }
+}
+
+/// What a program's place will hold: its context and what is predicted to come.
+pub(crate) fn need(tokens: u64, remaining_tokens: f64) -> f64 {
+    // Also 0 where nothing was predicted.
+    tokens as f64 + remaining_tokens.clamp(0.0, REMAINING_TOKENS_MAX)
+}

@@ -1,0 +1,92 @@
+//! Moves of programs from workers that are clearly more loaded than the mean. Only
+//! acting programs move: while a tool runs, nobody waits for the move.
+
+use treadle_plugin::MigrateColumns;
+
+use crate::config::Config;
+use crate::load::{Load, need};
+
+pub(crate) fn migrate(config: &Config, programs: &MigrateColumns<'_>) -> Vec<u32> {
+    let mut load = Load::of(&programs.workers);
+    let mut places = programs.at_worker.to_vec();
+    if load.workers() == 0 {
+        return places;
+    }
+    let bound = load.mean() + config.migrate_slack;
+    let mut moves = 0;
+    for row in shortest_context_first(programs) {
+        if moves == config.moves_max {
+            break;
+        }
+        let from = programs.at_worker[row] as usize;
+        if from >= load.workers() || load.share(from) <= bound {
+            continue;
+        }
+        let (context, whole) = (
+            programs.tokens[row] as f64,
+            need(programs.tokens[row], programs.remaining_tokens[row]),
+        );
+        let to = (0..load.workers())
+            .min_by(|&left, &right| load.share(left).total_cmp(&load.share(right)));
+        let better =
+            |to: &usize| load.fits(*to, context) && load.share_with(*to, whole) < load.share(from);
+        if let Some(to) = to.filter(better) {
+            load.remove(from, context);
+            load.add(to, whole);
+            places[row] = to as u32;
+            moves += 1;
+        }
+    }
+    places
+}
+
+/// Acting programs; a short context is moved or computed again at least cost.
+fn shortest_context_first(programs: &MigrateColumns<'_>) -> Vec<usize> {
+    let mut rows: Vec<usize> = (0..programs.len())
+        .filter(|&row| programs.acting[row] == 1)
+        .collect();
+    rows.sort_by_key(|&row| programs.tokens[row]);
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use treadle_plugin::harness::{Migrate, Workers};
+    use treadle_plugin::random::SplitMix64;
+
+    use super::*;
+
+    #[test]
+    fn acting_programs_leave_an_overloaded_worker_and_no_others() {
+        let workers = Workers {
+            capacity_tokens: vec![100_000, 100_000],
+            used_tokens: vec![95_000, 5_000],
+            running: vec![3, 0],
+        };
+        let programs = Migrate {
+            at_worker: vec![0, 0, 0, 1],
+            tokens: vec![30_000, 20_000, 45_000, 5_000],
+            remaining_tokens: vec![-1.0; 4],
+            acting: vec![1, 1, 0, 1],
+            extra: Vec::new(),
+        };
+        let places = migrate(&Config::default(), &programs.columns_with(&workers));
+        // The shorter one goes; then the load is within the bound.
+        assert_eq!(places, [0, 1, 0, 1]);
+    }
+
+    #[test]
+    fn moves_are_bounded_and_of_acting_programs() {
+        let mut random = SplitMix64::new(5);
+        for _ in 0..200 {
+            let workers = Workers::draw(&mut random, 4);
+            let programs = Migrate::draw_with(&mut random, 60, 0, &workers);
+            let places = migrate(&Config::default(), &programs.columns_with(&workers));
+            let moved: Vec<usize> = (0..60)
+                .filter(|&row| places[row] != programs.at_worker[row])
+                .collect();
+            assert!(moved.len() <= 8);
+            assert!(moved.iter().all(|&row| programs.acting[row] == 1));
+        }
+    }
+}

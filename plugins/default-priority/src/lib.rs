@@ -1,0 +1,134 @@
+//! The default order of the waiting queue.
+//!
+//! A batch of rollouts ends with its last program, so the program with the most work
+//! left goes first (longest processing time first). Every second in the queue counts
+//! as `ageing` seconds of work, and no more than `remaining_s_max` of predicted work
+//! counts, so that nobody waits for ever behind long programs or a wild prediction.
+//! Programs without a prediction count as `unknown_s`: where nothing is predicted, the
+//! order is first come, first served.
+//!
+//! | key | meaning | default |
+//! |---|---|---|
+//! | `token_ms` | time that one generated token takes, in milliseconds | 20 |
+//! | `ageing` | seconds of work that a second in the queue counts for | 1 |
+//! | `unknown_s` | work of a program without a prediction, in seconds | 60 |
+//! | `remaining_s_max` | most predicted work that counts, in seconds | 600 |
+//! | `preempt_margin_s` | how much a waiting program must be ahead, in seconds, for a running step to give way | never |
+//! | `preempt_run_ms_max` | steps that have run longer keep running | 2000 |
+//! | `extra` | names of the extra columns; they are not used | none |
+
+mod config;
+mod preempt;
+
+pub use config::Config;
+
+use treadle_plugin::{Policy, PolicyError, PreemptColumns, PriorityPolicy, QueueColumns};
+
+/// The policy. It keeps nothing between calls but its configuration.
+#[derive(Debug, Clone, Default)]
+pub struct DefaultPriority {
+    /// What to do.
+    pub config: Config,
+}
+
+impl DefaultPriority {
+    /// Predicted work left, in seconds.
+    fn remaining_s(&self, tokens: f64, tool_s: f64) -> f64 {
+        // Also where a prediction is not a number.
+        if !(tokens >= 0.0 || tool_s >= 0.0) {
+            return self.config.unknown_s;
+        }
+        let generating_s = tokens.max(0.0) * self.config.token_ms / 1_000.0;
+        (generating_s + tool_s.max(0.0)).min(self.config.remaining_s_max)
+    }
+}
+
+impl Policy for DefaultPriority {
+    fn configure(json: &str) -> Result<Self, PolicyError> {
+        Ok(Self {
+            config: Config::parse(json)?,
+        })
+    }
+}
+
+impl PriorityPolicy for DefaultPriority {
+    fn score(&mut self, programs: &QueueColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+        programs.check(self.config.extra.len())?;
+        let predicted = programs
+            .remaining_tokens
+            .iter()
+            .zip(programs.remaining_tool_s);
+        let rows = predicted.zip(programs.waited_ms);
+        Ok(rows
+            .map(|((&tokens, &tool_s), &waited_ms)| {
+                self.remaining_s(tokens, tool_s) + self.config.ageing * waited_ms as f64 / 1_000.0
+            })
+            .collect())
+    }
+
+    fn preempt(&mut self, steps: &PreemptColumns<'_>) -> Result<Vec<u8>, PolicyError> {
+        steps.check()?;
+        match self.config.preempt_margin_s {
+            None => Err(PolicyError::not_supported()),
+            Some(margin_s) => Ok(preempt::give_way(
+                steps,
+                margin_s,
+                self.config.preempt_run_ms_max,
+            )),
+        }
+    }
+}
+
+treadle_plugin::priority_policy!(DefaultPriority);
+
+#[cfg(test)]
+mod tests {
+    use treadle_plugin::harness::{Harness, Queue};
+    use treadle_plugin::random::SplitMix64;
+
+    use super::*;
+
+    fn scores(remaining_tokens: &[f64], waited_ms: &[u64]) -> Vec<f64> {
+        let rows = waited_ms.len();
+        DefaultPriority::default()
+            .score(&QueueColumns {
+                tokens: &vec![0; rows],
+                output_tokens: &vec![0; rows],
+                steps: &vec![0; rows],
+                waited_ms,
+                remaining_tokens,
+                remaining_tool_s: &vec![-1.0; rows],
+                extra: &[],
+            })
+            .unwrap()
+    }
+
+    #[test]
+    fn every_answer_is_valid() {
+        for config in ["{}", r#"{"preempt_margin_s": 0.5, "ageing": 0}"#] {
+            Harness::new(config).by_row().priority::<DefaultPriority>();
+        }
+    }
+
+    #[test]
+    fn the_most_work_left_goes_first() {
+        let scores = scores(&[500.0, 9_000.0, 0.0], &[0, 0, 0]);
+        assert!(scores[1] > scores[0] && scores[0] > scores[2], "{scores:?}");
+    }
+
+    #[test]
+    fn nobody_waits_for_ever_behind_long_programs() {
+        let scores = scores(&[0.0, 1e300], &[601_000, 0]);
+        assert!(scores[0] > scores[1], "{scores:?}");
+    }
+
+    #[test]
+    fn without_predictions_the_order_is_that_of_arrival() {
+        let mut queue = Queue::draw(&mut SplitMix64::new(2), 300, 0);
+        queue.waited_ms = (0..300).map(|row| row * 7).collect();
+        queue.remaining_tokens.fill(-1.0);
+        queue.remaining_tool_s.fill(-1.0);
+        let scores = DefaultPriority::default().score(&queue.columns()).unwrap();
+        assert!(scores.is_sorted_by(|left, right| left < right));
+    }
+}

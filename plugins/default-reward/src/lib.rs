@@ -1,0 +1,114 @@
+//! The default reward.
+//!
+//! An answer earns 1 if it says the same as its reference: as text, without regard to
+//! case, blanks and punctuation around it, or as a number. Of a long answer the part
+//! counts that is marked as the final one (`\boxed{..}`, `####`, "answer is"). The
+//! parts `text` and `number` say which of the two it was; `length`, there with
+//! `length_penalty`, is what a long way to the answer costs.
+//!
+//! Selection takes programs from groups whose rewards differ, since a group of equal
+//! rewards teaches nothing; group by group in turn, the better and the worse half of a
+//! group in turn, the freshest first.
+//!
+//! | key | meaning | default |
+//! |---|---|---|
+//! | `tolerance` | difference of numbers that counts as none, as a share of the reference | 1e-6 |
+//! | `length_penalty` | what is taken off for each thousand generated tokens | 0 |
+//! | `staleness_max` | programs more weight versions old are not selected | none |
+//! | `extra` | names of the extra columns; they are not used | none |
+
+mod answer;
+mod config;
+mod select;
+
+pub use config::Config;
+
+use treadle_plugin::{AnswerColumns, CandidateColumns, Policy, PolicyError, RewardPolicy, Scores};
+
+use answer::Compared;
+
+/// The policy. It keeps nothing between calls but its configuration.
+#[derive(Debug, Clone, Default)]
+pub struct DefaultReward {
+    /// What to do.
+    pub config: Config,
+}
+
+impl Policy for DefaultReward {
+    fn configure(json: &str) -> Result<Self, PolicyError> {
+        Ok(Self {
+            config: Config::parse(json)?,
+        })
+    }
+}
+
+impl RewardPolicy for DefaultReward {
+    fn score(&mut self, programs: &AnswerColumns<'_>) -> Result<Scores, PolicyError> {
+        programs.check(self.config.extra.len())?;
+        let rows = programs.answer.iter().zip(programs.reference);
+        let compared: Vec<Compared> = rows
+            .map(|(answer, reference)| answer::compare(answer, reference, self.config.tolerance))
+            .collect();
+        let as_number = |holds: bool| f64::from(u8::from(holds));
+        let mut parts: Vec<f64> = compared.iter().map(|row| as_number(row.text)).collect();
+        parts.extend(compared.iter().map(|row| as_number(row.number)));
+        let mut part_names = vec!["text".to_owned(), "number".to_owned()];
+        let mut totals: Vec<f64> = compared
+            .iter()
+            .map(|row| as_number(row.text || row.number))
+            .collect();
+        if self.config.length_penalty > 0.0 {
+            part_names.push("length".to_owned());
+            for (total, &tokens) in totals.iter_mut().zip(programs.output_tokens) {
+                let cost = self.config.length_penalty * tokens as f64 / 1_000.0;
+                *total -= cost;
+                parts.push(-cost);
+            }
+        }
+        Ok(Scores {
+            totals,
+            part_names,
+            parts,
+        })
+    }
+
+    fn select(&mut self, programs: &CandidateColumns<'_>) -> Result<Vec<u32>, PolicyError> {
+        programs.check(self.config.extra.len())?;
+        Ok(select::select(self.config.staleness_max, programs))
+    }
+}
+
+treadle_plugin::reward_policy!(DefaultReward);
+
+#[cfg(test)]
+mod tests {
+    use treadle_plugin::harness::Harness;
+
+    use super::*;
+
+    #[test]
+    fn every_answer_is_valid() {
+        for config in ["{}", r#"{"length_penalty": 0.1, "staleness_max": 3}"#] {
+            Harness::new(config).by_row().reward::<DefaultReward>();
+        }
+    }
+
+    #[test]
+    fn parts_tell_why_and_length_costs() {
+        let answer = ["Yes.", "so the answer is 42"].map(str::to_owned);
+        let reference = ["yes", "42.0"].map(str::to_owned);
+        let mut policy = DefaultReward::configure(r#"{"length_penalty": 0.125}"#).unwrap();
+        let scores = policy
+            .score(&AnswerColumns {
+                answer: &answer,
+                reference: &reference,
+                output_tokens: &[0, 2_000],
+                steps: &[1, 1],
+                extra: &[],
+            })
+            .unwrap();
+        assert_eq!(scores.totals, [1.0, 0.75]);
+        assert_eq!(scores.part_names, ["text", "number", "length"]);
+        assert_eq!(scores.parts, [1.0, 0.0, 0.0, 1.0, 0.0, -0.25]);
+    }
+}

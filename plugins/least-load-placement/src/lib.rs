@@ -1,0 +1,127 @@
+//! Always the least loaded worker: the one of whose KV cache the smallest share is
+//! used, then the one that runs the fewest steps. Looks at no cache and moves nobody.
+//! A baseline to compare with.
+
+use serde::Deserialize;
+use treadle_plugin::{
+    AssignColumns, PlacementPolicy, Policy, PolicyError, RouteColumns, WorkerColumns,
+};
+
+/// What a running step counts for in a route, as a share of a worker: so little that
+/// it breaks ties and no more.
+const STEP_LOAD: f64 = 1e-9;
+
+/// The policy and its configuration.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LeastLoadPlacement {
+    extra: Vec<String>,
+}
+
+impl Policy for LeastLoadPlacement {
+    fn configure(json: &str) -> Result<Self, PolicyError> {
+        serde_json::from_str(json).map_err(|error| PolicyError::invalid_config(error.to_string()))
+    }
+}
+
+/// What each worker holds, in tokens; where it is not known, what the largest known
+/// one holds.
+fn capacities(workers: &WorkerColumns<'_>) -> Vec<f64> {
+    let largest = workers.capacity_tokens.iter().copied().max().unwrap_or(0);
+    let known = |&tokens: &u64| if tokens == 0 { largest } else { tokens };
+    let capacities = workers.capacity_tokens.iter().map(known);
+    capacities.map(|tokens| tokens.max(1) as f64).collect()
+}
+
+impl PlacementPolicy for LeastLoadPlacement {
+    fn assign(&mut self, programs: &AssignColumns<'_>) -> Result<Vec<u32>, PolicyError> {
+        programs.check(self.extra.len())?;
+        let workers = programs.workers;
+        let capacities = capacities(&workers);
+        let mut used: Vec<f64> = workers
+            .used_tokens
+            .iter()
+            .map(|&used| used as f64)
+            .collect();
+        let mut running = workers.running.to_vec();
+        let mut places = Vec::with_capacity(programs.len());
+        for &tokens in programs.tokens {
+            let load = |worker: &usize| used[*worker] / capacities[*worker];
+            let least = (0..workers.len()).min_by(|left, right| {
+                load(left)
+                    .total_cmp(&load(right))
+                    .then(running[*left].cmp(&running[*right]))
+            });
+            let worker = least.ok_or_else(|| {
+                PolicyError::invalid_input("there are no workers; ask when there is one")
+            })?;
+            used[worker] += tokens as f64;
+            running[worker] = running[worker].saturating_add(1);
+            places.push(worker as u32);
+        }
+        Ok(places)
+    }
+
+    fn route(&mut self, workers: &RouteColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+        workers.check(self.extra.len())?;
+        let capacities = capacities(&workers.workers);
+        let rows = workers.workers.used_tokens.iter().zip(&capacities);
+        let loads = rows.map(|(&used, capacity)| used as f64 / capacity);
+        let rows = loads.zip(workers.workers.running);
+        Ok(rows
+            .map(|(load, &running)| -(load + f64::from(running) * STEP_LOAD))
+            .collect())
+    }
+}
+
+treadle_plugin::placement_policy!(LeastLoadPlacement);
+
+#[cfg(test)]
+mod tests {
+    use treadle_plugin::harness::{Assign, Harness, Workers};
+    use treadle_plugin::random::SplitMix64;
+
+    use super::*;
+
+    #[test]
+    fn every_answer_is_valid() {
+        Harness::new("{}")
+            .by_row()
+            .placement::<LeastLoadPlacement>();
+    }
+
+    #[test]
+    fn equal_programs_are_shared_out_evenly() {
+        let workers = Workers {
+            capacity_tokens: vec![100_000; 4],
+            used_tokens: vec![0; 4],
+            running: vec![0; 4],
+        };
+        let mut programs = Assign::draw(&mut SplitMix64::new(3), 40, 0);
+        programs.tokens.fill(500);
+        let places = LeastLoadPlacement::default()
+            .assign(&programs.columns_with(&workers))
+            .unwrap();
+        for worker in 0..4 {
+            assert_eq!(places.iter().filter(|place| **place == worker).count(), 10);
+        }
+    }
+
+    #[test]
+    fn load_is_a_share_of_what_a_worker_holds() {
+        let workers = Workers {
+            capacity_tokens: vec![1_000, 100_000],
+            used_tokens: vec![500, 600],
+            running: vec![0, 9],
+        };
+        let programs = Assign {
+            group: vec![1],
+            tokens: vec![10],
+            remaining_tokens: vec![-1.0],
+            last_worker: vec![0],
+            extra: Vec::new(),
+        };
+        let places = LeastLoadPlacement::default().assign(&programs.columns_with(&workers));
+        assert_eq!(places, Ok(vec![1]));
+    }
+}

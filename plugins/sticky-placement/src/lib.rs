@@ -1,0 +1,102 @@
+//! Sticks to a worker: a program goes back to where it was, a new one to the worker
+//! that its group's number chooses, and nobody moves. So programs with the same prompt
+//! share its cache, whatever the load. A baseline to compare with.
+
+use serde::Deserialize;
+use treadle_plugin::random::SplitMix64;
+use treadle_plugin::{
+    AssignColumns, MigrateColumns, PlacementPolicy, Policy, PolicyError, RouteColumns,
+};
+
+/// The policy and its configuration.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StickyPlacement {
+    extra: Vec<String>,
+}
+
+impl Policy for StickyPlacement {
+    fn configure(json: &str) -> Result<Self, PolicyError> {
+        serde_json::from_str(json).map_err(|error| PolicyError::invalid_config(error.to_string()))
+    }
+}
+
+/// The worker with the highest hash of group and worker: when a worker comes or goes
+/// at the end of the table, no group moves but those that it takes or had.
+fn chosen(group: u64, workers: usize) -> Option<u32> {
+    let mixed = |worker: &u32| {
+        SplitMix64::new(SplitMix64::new(group).next_u64() ^ u64::from(*worker)).next_u64()
+    };
+    (0..workers as u32).max_by_key(mixed)
+}
+
+impl PlacementPolicy for StickyPlacement {
+    fn assign(&mut self, programs: &AssignColumns<'_>) -> Result<Vec<u32>, PolicyError> {
+        programs.check(self.extra.len())?;
+        let workers = programs.workers.len();
+        let rows = programs.last_worker.iter().zip(programs.group);
+        rows.map(|(&last, &group)| {
+            if (last as usize) < workers {
+                return Ok(last);
+            }
+            chosen(group, workers).ok_or_else(|| {
+                PolicyError::invalid_input("there are no workers; ask when there is one")
+            })
+        })
+        .collect()
+    }
+
+    fn route(&mut self, workers: &RouteColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+        workers.check(self.extra.len())?;
+        let cached = workers.cached_tokens.iter();
+        Ok(cached.map(|&tokens| tokens as f64).collect())
+    }
+
+    fn migrate(&mut self, programs: &MigrateColumns<'_>) -> Result<Vec<u32>, PolicyError> {
+        programs.check(self.extra.len())?;
+        Ok(programs.at_worker.to_vec())
+    }
+}
+
+treadle_plugin::placement_policy!(StickyPlacement);
+
+#[cfg(test)]
+mod tests {
+    use treadle_plugin::NOWHERE;
+    use treadle_plugin::harness::{Assign, Harness, Workers};
+
+    use super::*;
+
+    #[test]
+    fn every_answer_is_valid() {
+        Harness::new("{}").by_row().placement::<StickyPlacement>();
+    }
+
+    #[test]
+    fn who_was_somewhere_goes_back_and_groups_stay_together() {
+        let workers = Workers::draw(&mut SplitMix64::new(4), 5);
+        let programs = Assign {
+            group: vec![7, 7, 7],
+            tokens: vec![1; 3],
+            remaining_tokens: vec![-1.0; 3],
+            last_worker: vec![NOWHERE, 3, NOWHERE],
+            extra: Vec::new(),
+        };
+        let places = StickyPlacement::default()
+            .assign(&programs.columns_with(&workers))
+            .unwrap();
+        assert_eq!(places[1], 3);
+        assert_eq!(places[0], places[2]);
+    }
+
+    #[test]
+    fn a_new_worker_takes_its_share_and_moves_no_one_else() {
+        let mut taken = 0;
+        for group in 0..1_000 {
+            let (before, after) = (chosen(group, 4).unwrap(), chosen(group, 5).unwrap());
+            assert!(after == before || after == 4, "{group}: {before} {after}");
+            taken += u32::from(after == 4);
+        }
+        assert!((150..250).contains(&taken), "{taken}");
+    }
+}

@@ -1,0 +1,218 @@
+//! Tests of a policy that need nothing but its type: they put generated columns to
+//! it, from usual ones to the extremes, and check that every answer is one that the
+//! host accepts. Native builds only.
+//!
+//! ```
+//! # use treadle_plugin::{Policy, PolicyError, PriorityPolicy, QueueColumns};
+//! # struct ShortestFirst;
+//! # impl Policy for ShortestFirst {
+//! #     fn configure(json: &str) -> Result<Self, PolicyError> {
+//! #         if json.contains("no_such_key") {
+//! #             return Err(PolicyError::invalid_config("no_such_key is not known"));
+//! #         }
+//! #         Ok(Self)
+//! #     }
+//! # }
+//! # impl PriorityPolicy for ShortestFirst {
+//! #     fn score(&mut self, programs: &QueueColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+//! #         Ok(programs.tokens.iter().map(|&tokens| -(tokens as f64)).collect())
+//! #     }
+//! # }
+//! use treadle_plugin::harness::Harness;
+//!
+//! Harness::new("{}").by_row().priority::<ShortestFirst>();
+//! ```
+//!
+//! The tables in here are public, for tests of a policy's own properties.
+
+mod checks;
+pub mod draw;
+mod tables;
+mod worlds;
+
+pub use tables::{
+    Acting, Active, Answers, Assign, Candidates, Finished, Grant, Live, Migrate, Parallelism,
+    Preempt, Queue, Redundancy, Route, Service, Waiting, Workers,
+};
+
+use crate::random::SplitMix64;
+use crate::{Policy, PolicyError, host};
+
+use checks::Check;
+
+/// Row counts of the first cases; those after have any number up to `ROWS_MAX`.
+const FIRST_ROWS: [usize; 3] = [0, 1, 2];
+const ROWS_MAX: u64 = 48;
+const EXTRA_COLUMNS: usize = 2;
+const CASES: u64 = 200;
+
+/// Runs a policy of any world on generated columns. Each check panics, and so fails
+/// the test, with the configuration, the number of the case and what is wrong.
+#[derive(Debug, Clone, Copy)]
+pub struct Harness<'c> {
+    config: &'c str,
+    by_row: bool,
+    cases: u64,
+}
+
+impl<'c> Harness<'c> {
+    /// Checks with this configuration, which must not have the key `extra`: the
+    /// harness adds it in half of the cases.
+    pub fn new(config: &'c str) -> Self {
+        Self {
+            config,
+            by_row: false,
+            cases: CASES,
+        }
+    }
+
+    /// Demands too that the answer for a row is the same wherever the row stands.
+    /// Holds for scores and estimates; assignments, grants and the like depend on
+    /// the order of the rows, so it does not apply to them.
+    #[must_use]
+    pub fn by_row(mut self) -> Self {
+        self.by_row = true;
+        self
+    }
+
+    /// Another number of cases than 200.
+    #[must_use]
+    pub fn cases(mut self, cases: u64) -> Self {
+        self.cases = cases;
+        self
+    }
+
+    /// What holds for policies of every world: an unknown key is refused by name, the
+    /// defaults and the given configuration are accepted, a snapshot can be taken
+    /// over, and a spoilt one does no harm.
+    fn policy<P: Policy>(&self) {
+        let Err(refusal) = P::configure(r#"{"no_such_key": 1}"#) else {
+            panic!("an unknown key is accepted; refuse it by name");
+        };
+        assert!(
+            refusal.message.contains("no_such_key"),
+            "the refusal of an unknown key does not name it: {refusal}"
+        );
+        self.configured::<P>("{}");
+        self.configured::<P>(self.config);
+    }
+
+    #[allow(clippy::unused_self)]
+    fn configured<P: Policy>(&self, config: &str) -> P {
+        host::set_config(config);
+        P::configure(config).unwrap_or_else(|error| panic!("{config} is refused: {error}"))
+    }
+
+    /// Puts each case to a new policy.
+    fn run<P: Policy>(&self, mut check: impl FnMut(&mut Case<P>) -> Check) {
+        self.policy::<P>();
+        for number in 0..self.cases {
+            let mut case = self.case::<P>(number);
+            if let Err(wrong) = check(&mut case) {
+                panic!("case {number} with {}: {wrong}", case.config);
+            }
+        }
+    }
+
+    fn case<P: Policy>(&self, number: u64) -> Case<P> {
+        let mut random = SplitMix64::new(number);
+        let rows = match FIRST_ROWS.get(number as usize) {
+            Some(&rows) => rows,
+            None => draw::below(&mut random, ROWS_MAX) as usize,
+        };
+        let extra_columns = if number % 2 == 1 { EXTRA_COLUMNS } else { 0 };
+        let config = with_extra(self.config, extra_columns);
+        host::clear_state();
+        host::set_now_ms(draw::amount(&mut random));
+        host::set_seed(number);
+        Case {
+            policy: self.configured(&config),
+            twin: self.by_row.then(|| self.configured(&config)),
+            order: draw::order(&mut random, rows),
+            random,
+            rows,
+            extra_columns,
+            config,
+        }
+    }
+}
+
+/// One case: a policy, its twin if answers must not depend on the order of rows, and
+/// what the columns are drawn from.
+struct Case<P> {
+    policy: P,
+    twin: Option<P>,
+    order: Vec<usize>,
+    random: SplitMix64,
+    rows: usize,
+    extra_columns: usize,
+    config: String,
+}
+
+impl<P: Policy> Case<P> {
+    /// Asks the policy, and its twin with the rows in another order: the same rows
+    /// must be given the same values.
+    fn ask<T, V: Copy>(
+        &mut self,
+        what: &str,
+        table: &T,
+        permuted: &T,
+        ask: impl Fn(&mut P, &T) -> Result<Vec<V>, PolicyError>,
+        same: impl Fn(V, V) -> bool,
+    ) -> Result<Option<Vec<V>>, String> {
+        let Some(answer) = answered(what, ask(&mut self.policy, table))? else {
+            return Ok(None);
+        };
+        if let Some(twin) = &mut self.twin {
+            let moved = answered(what, ask(twin, permuted))?.unwrap_or_default();
+            checks::length(what, moved.len(), answer.len())?;
+            let differs = |place: &usize| !same(moved[*place], answer[self.order[*place]]);
+            if let Some(place) = (0..moved.len()).find(differs) {
+                return Err(format!(
+                    "{what}: the answer for row {} depends on where the row stands",
+                    self.order[place]
+                ));
+            }
+        }
+        Ok(Some(answer))
+    }
+
+    /// Takes the policy's snapshot over into a new policy; then gives a spoilt one.
+    fn snapshot(&mut self) -> Check {
+        let snapshot = self.policy.snapshot().map_err(|error| error.to_string())?;
+        let Some(half) = snapshot.len().checked_div(2).filter(|half| *half > 0) else {
+            return Ok(());
+        };
+        let mut successor = P::configure(&self.config).map_err(|error| error.to_string())?;
+        // It may be refused or not, but must neither panic nor spoil the policy.
+        let _ = successor.restore(&snapshot[..half]);
+        let _ = successor.restore(&[0xff; 64]);
+        successor
+            .restore(&snapshot)
+            .map_err(|error| format!("its own snapshot is refused: {error}"))?;
+        self.policy = successor;
+        Ok(())
+    }
+}
+
+/// An answer; `None` where the policy leaves the decision to the host.
+fn answered<T>(what: &str, answer: Result<T, PolicyError>) -> Result<Option<T>, String> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if error.is_not_supported() => Ok(None),
+        Err(error) => Err(format!("{what}: {error}")),
+    }
+}
+
+/// A configuration with the names of so many extra columns.
+fn with_extra(config: &str, columns: usize) -> String {
+    let names: Vec<String> = (0..columns)
+        .map(|column| format!("\"x{column}\""))
+        .collect();
+    let rest = config.trim_start().trim_start_matches('{').trim_start();
+    match columns {
+        0 => config.to_owned(),
+        _ if rest == "}" => format!("{{\"extra\": [{}]}}", names.join(", ")),
+        _ => format!("{{\"extra\": [{}], {rest}", names.join(", ")),
+    }
+}

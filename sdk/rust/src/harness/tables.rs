@@ -1,0 +1,405 @@
+//! Tables that own their columns, drawn at random, for the tests of policies.
+
+use super::draw;
+use crate::random::SplitMix64;
+use crate::{
+    ActingColumns, ActiveColumns, AnswerColumns, AssignColumns, CandidateColumns, FinishedColumns,
+    GrantColumns, LiveColumns, MigrateColumns, ParallelismColumns, PreemptColumns, QueueColumns,
+    RedundancyColumns, RouteColumns, ServiceColumns, WaitingColumns, WorkerColumns,
+};
+
+macro_rules! tables {
+    ($($(#[$meta:meta])* $table:ident => $columns:ident {
+        $($column:ident: $entry:ty = $draw:path,)*
+    })*) => {$(
+        $(#[$meta])*
+        #[derive(Debug, Clone, Default)]
+        pub struct $table {
+            $(
+                #[doc = concat!("The column `", stringify!($column), "`.")]
+                pub $column: Vec<$entry>,
+            )*
+            /// Extra columns, one after the other.
+            pub extra: Vec<f32>,
+        }
+
+        impl $table {
+            /// A table of so many rows and extra columns.
+            pub fn draw(random: &mut SplitMix64, rows: usize, extra_columns: usize) -> Self {
+                Self {
+                    $($column: (0..rows).map(|_| $draw(random)).collect(),)*
+                    extra: (0..rows * extra_columns).map(|_| draw::extra(random)).collect(),
+                }
+            }
+
+            /// The same rows in another order; `order` names each row once.
+            #[must_use]
+            pub fn permuted(&self, order: &[usize]) -> Self {
+                let rows = order.len().max(1);
+                Self {
+                    $($column: order.iter().map(|&row| self.$column[row].clone()).collect(),)*
+                    extra: self
+                        .extra
+                        .chunks(rows)
+                        .flat_map(|column| order.iter().map(|&row| column[row]))
+                        .collect(),
+                }
+            }
+
+            /// What a policy is given; what stands beside the rows is empty.
+            pub fn columns(&self) -> $columns<'_> {
+                // Some have nothing but rows.
+                #[allow(clippy::needless_update)]
+                $columns {
+                    $($column: &self.$column,)*
+                    extra: &self.extra,
+                    ..$columns::default()
+                }
+            }
+        }
+    )*};
+}
+
+tables! {
+    /// Live programs.
+    Live => LiveColumns {
+        group: u64 = draw::group,
+        tokens: u64 = draw::amount,
+        output_tokens: u64 = draw::amount,
+        steps: u32 = draw::count,
+        tool_ms: u64 = draw::amount,
+    }
+
+    /// Finished programs, to learn from.
+    Finished => FinishedColumns {
+        group: u64 = draw::group,
+        tokens: u64 = draw::amount,
+        output_tokens: u64 = draw::amount,
+        steps: u32 = draw::count,
+        tool_ms: u64 = draw::amount,
+        remaining_tokens: u64 = draw::amount,
+        remaining_tool_ms: u64 = draw::amount,
+    }
+
+    /// Waiting programs, to be ordered by priority.
+    Queue => QueueColumns {
+        tokens: u64 = draw::amount,
+        output_tokens: u64 = draw::amount,
+        steps: u32 = draw::count,
+        waited_ms: u64 = draw::amount,
+        remaining_tokens: f64 = draw::predicted,
+        remaining_tool_s: f64 = draw::predicted,
+    }
+
+    /// Programs that are about to get a place. The workers come with
+    /// [`Assign::columns_with`].
+    Assign => AssignColumns {
+        group: u64 = draw::group,
+        tokens: u64 = draw::amount,
+        remaining_tokens: f64 = draw::predicted,
+        last_worker: u32 = draw::count,
+    }
+
+    /// Placed programs. The workers come with [`Migrate::columns_with`].
+    Migrate => MigrateColumns {
+        at_worker: u32 = draw::count,
+        tokens: u64 = draw::amount,
+        remaining_tokens: f64 = draw::predicted,
+        acting: u8 = draw::flag,
+    }
+
+    /// Queued actions. The pools come with [`Grant::draw_with`].
+    Grant => GrantColumns {
+        pool: u32 = draw::count,
+        units_min: u32 = draw::count,
+        units_max: u32 = draw::count,
+        waited_ms: u64 = draw::amount,
+        expected_ms: f64 = draw::predicted,
+    }
+
+    /// Prompts whose rollouts run.
+    Redundancy => RedundancyColumns {
+        wanted: u32 = draw::count,
+        finished: u32 = draw::count,
+        running: u32 = draw::count,
+        failed: u32 = draw::count,
+        running_ms: u64 = draw::amount,
+    }
+
+    /// Acting programs.
+    Acting => ActingColumns {
+        tokens: u64 = draw::amount,
+        phase_ms: u64 = draw::amount,
+    }
+
+    /// Active programs.
+    Active => ActiveColumns {
+        tokens: u64 = draw::amount,
+        acting: u8 = draw::flag,
+        phase_ms: u64 = draw::amount,
+        steps: u32 = draw::count,
+    }
+
+    /// Waiting programs, to be restored.
+    Waiting => WaitingColumns {
+        tokens: u64 = draw::amount,
+        reasoning: u8 = draw::flag,
+        waited_ms: u64 = draw::amount,
+        steps: u32 = draw::count,
+    }
+
+    /// Services.
+    Service => ServiceColumns {
+        bytes: u64 = draw::amount,
+        idle_ms: u64 = draw::amount,
+        load_ms: u64 = draw::amount,
+        uses: u32 = draw::count,
+    }
+
+    /// Finished programs, to be judged.
+    Answers => AnswerColumns {
+        answer: String = draw::text,
+        reference: String = draw::text,
+        output_tokens: u64 = draw::amount,
+        steps: u32 = draw::count,
+    }
+
+    /// Finished programs, to be selected from.
+    Candidates => CandidateColumns {
+        group: u64 = draw::group,
+        reward: f64 = draw::finite,
+        staleness: u32 = draw::count,
+        output_tokens: u64 = draw::amount,
+    }
+}
+
+/// Workers.
+#[derive(Debug, Clone, Default)]
+pub struct Workers {
+    /// KV cache in tokens, 0 where it is not known.
+    pub capacity_tokens: Vec<u64>,
+    /// Tokens that each is charged for.
+    pub used_tokens: Vec<u64>,
+    /// Steps that each runs.
+    pub running: Vec<u32>,
+}
+
+impl Workers {
+    /// So many workers.
+    pub fn draw(random: &mut SplitMix64, workers: usize) -> Self {
+        Self {
+            capacity_tokens: (0..workers).map(|_| draw::amount(random)).collect(),
+            used_tokens: (0..workers).map(|_| draw::amount(random)).collect(),
+            running: (0..workers).map(|_| draw::count(random)).collect(),
+        }
+    }
+
+    /// The same workers in another order.
+    #[must_use]
+    pub fn permuted(&self, order: &[usize]) -> Self {
+        Self {
+            capacity_tokens: order.iter().map(|&row| self.capacity_tokens[row]).collect(),
+            used_tokens: order.iter().map(|&row| self.used_tokens[row]).collect(),
+            running: order.iter().map(|&row| self.running[row]).collect(),
+        }
+    }
+
+    /// What a policy is given.
+    pub fn columns(&self) -> WorkerColumns<'_> {
+        WorkerColumns {
+            capacity_tokens: &self.capacity_tokens,
+            used_tokens: &self.used_tokens,
+            running: &self.running,
+        }
+    }
+}
+
+impl Assign {
+    /// Programs that were on these workers before, or nowhere.
+    pub fn draw_with(
+        random: &mut SplitMix64,
+        rows: usize,
+        extra_columns: usize,
+        workers: &Workers,
+    ) -> Self {
+        let mut table = Self::draw(random, rows, extra_columns);
+        for worker in &mut table.last_worker {
+            *worker = draw::worker_or_nowhere(random, workers.running.len());
+        }
+        table
+    }
+
+    /// What a policy is given.
+    pub fn columns_with<'a>(&'a self, workers: &'a Workers) -> AssignColumns<'a> {
+        AssignColumns {
+            workers: workers.columns(),
+            ..self.columns()
+        }
+    }
+}
+
+impl Migrate {
+    /// Programs on these workers, of which there is at least one.
+    pub fn draw_with(
+        random: &mut SplitMix64,
+        rows: usize,
+        extra_columns: usize,
+        workers: &Workers,
+    ) -> Self {
+        let mut table = Self::draw(random, rows, extra_columns);
+        for worker in &mut table.at_worker {
+            *worker = draw::below(random, workers.running.len() as u64) as u32;
+        }
+        table
+    }
+
+    /// What a policy is given.
+    pub fn columns_with<'a>(&'a self, workers: &'a Workers) -> MigrateColumns<'a> {
+        MigrateColumns {
+            workers: workers.columns(),
+            ..self.columns()
+        }
+    }
+}
+
+impl Grant {
+    /// Actions that draw from so many pools, at least one, with `units_min` at most
+    /// `units_max`.
+    pub fn draw_with(
+        random: &mut SplitMix64,
+        rows: usize,
+        extra_columns: usize,
+        pools: usize,
+    ) -> Self {
+        let mut table = Self::draw(random, rows, extra_columns);
+        for row in 0..rows {
+            table.pool[row] = draw::below(random, pools as u64) as u32;
+            table.units_max[row] = table.units_max[row].max(table.units_min[row]);
+        }
+        table
+    }
+}
+
+/// One step and the workers that could take it.
+#[derive(Debug, Clone, Default)]
+pub struct Route {
+    /// Context length of the step's program.
+    pub tokens: u64,
+    /// How much of it each worker is believed to hold.
+    pub cached_tokens: Vec<u64>,
+    /// The workers.
+    pub workers: Workers,
+    /// Extra columns, one after the other.
+    pub extra: Vec<f32>,
+}
+
+impl Route {
+    /// A step and so many workers, of which none holds more than the step has.
+    pub fn draw(random: &mut SplitMix64, workers: usize, extra_columns: usize) -> Self {
+        let tokens = draw::amount(random);
+        let extra = 0..workers * extra_columns;
+        Self {
+            tokens,
+            cached_tokens: (0..workers)
+                .map(|_| draw::amount(random).min(tokens))
+                .collect(),
+            workers: Workers::draw(random, workers),
+            extra: extra.map(|_| draw::extra(random)).collect(),
+        }
+    }
+
+    /// The same workers in another order.
+    #[must_use]
+    pub fn permuted(&self, order: &[usize]) -> Self {
+        let extra = self.extra.chunks(order.len().max(1));
+        Self {
+            tokens: self.tokens,
+            cached_tokens: order.iter().map(|&row| self.cached_tokens[row]).collect(),
+            workers: self.workers.permuted(order),
+            extra: extra
+                .flat_map(|column| order.iter().map(|&row| column[row]))
+                .collect(),
+        }
+    }
+
+    /// What a policy is given.
+    pub fn columns(&self) -> RouteColumns<'_> {
+        RouteColumns {
+            cached_tokens: &self.cached_tokens,
+            tokens: self.tokens,
+            workers: self.workers.columns(),
+            extra: &self.extra,
+        }
+    }
+}
+
+/// Running steps, and the scores of what waits.
+#[derive(Debug, Clone, Default)]
+pub struct Preempt {
+    /// Scores of the programs of running steps.
+    pub running_score: Vec<f64>,
+    /// How long each step has run.
+    pub running_ms: Vec<u64>,
+    /// Scores of waiting programs.
+    pub waiting_score: Vec<f64>,
+}
+
+impl Preempt {
+    /// So many running steps and waiting programs.
+    pub fn draw(random: &mut SplitMix64, running: usize, waiting: usize) -> Self {
+        Self {
+            running_score: (0..running).map(|_| draw::finite(random)).collect(),
+            running_ms: (0..running).map(|_| draw::amount(random)).collect(),
+            waiting_score: (0..waiting).map(|_| draw::finite(random)).collect(),
+        }
+    }
+
+    /// What a policy is given.
+    pub fn columns(&self) -> PreemptColumns<'_> {
+        PreemptColumns {
+            running_score: &self.running_score,
+            running_ms: &self.running_ms,
+            waiting_score: &self.waiting_score,
+        }
+    }
+}
+
+/// Devices, degrees of tensor parallelism, and what is to run.
+#[derive(Debug, Clone, Default)]
+pub struct Parallelism {
+    /// Devices to share out.
+    pub gpus: u32,
+    /// Degrees, ascending.
+    pub degree: Vec<u32>,
+    /// Time per output token of one program alone.
+    pub token_us: Vec<f64>,
+    /// KV cache of one worker of that degree.
+    pub capacity_tokens: Vec<u64>,
+    /// Expected length of each program.
+    pub expected_tokens: Vec<u64>,
+}
+
+impl Parallelism {
+    /// So many degrees, at most 8: the powers of two; and so many programs.
+    pub fn draw(random: &mut SplitMix64, degrees: usize, programs: usize) -> Self {
+        let degrees = degrees.min(8);
+        Self {
+            gpus: draw::below(random, 65) as u32,
+            degree: (0..degrees).map(|power| 1 << power).collect(),
+            token_us: (0..degrees).map(|_| draw::token_us(random)).collect(),
+            capacity_tokens: (0..degrees).map(|_| draw::amount(random)).collect(),
+            expected_tokens: (0..programs).map(|_| draw::amount(random)).collect(),
+        }
+    }
+
+    /// What a policy is given.
+    pub fn columns(&self) -> ParallelismColumns<'_> {
+        ParallelismColumns {
+            gpus: self.gpus,
+            degree: &self.degree,
+            token_us: &self.token_us,
+            capacity_tokens: &self.capacity_tokens,
+            expected_tokens: &self.expected_tokens,
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! One check for each world.
+
+use super::checks::{self, Check};
+use super::tables::{
+    Acting, Active, Answers, Assign, Candidates, Finished, Grant, Live, Migrate, Parallelism,
+    Preempt, Queue, Redundancy, Route, Service, Waiting, Workers,
+};
+use super::{Case, Harness, answered, draw};
+use crate::{
+    AllocationPolicy, CandidateColumns, Estimates, EvictionPolicy, GrantColumns, PlacementPolicy,
+    PredictionPolicy, PriorityPolicy, RewardPolicy, Scores,
+};
+
+/// Most workers, pools and degrees of a case.
+const WORKERS_MAX: u64 = 12;
+
+fn same_bits(left: f64, right: f64) -> bool {
+    left.to_bits() == right.to_bits()
+}
+
+impl<P: crate::Policy> Case<P> {
+    /// A table, and its rows in another order.
+    fn tables<T>(
+        &mut self,
+        draw: impl FnOnce(&mut crate::random::SplitMix64, usize, usize) -> T,
+        permuted: impl FnOnce(&T, &[usize]) -> T,
+    ) -> (T, T) {
+        let table = draw(&mut self.random, self.rows, self.extra_columns);
+        let moved = permuted(&table, &self.order);
+        (table, moved)
+    }
+}
+
+impl Harness<'_> {
+    /// Checks a policy of the world `prediction`: estimates before and after it has
+    /// learnt, and from its snapshot.
+    pub fn prediction<P: PredictionPolicy>(&self) {
+        self.run::<P>(|case| {
+            predict(case)?;
+            for _ in 0..3 {
+                let random = &mut case.random;
+                let rows = draw::below(random, 64) as usize;
+                let finished = Finished::draw(random, rows, case.extra_columns);
+                for policy in std::iter::once(&mut case.policy).chain(&mut case.twin) {
+                    answered("learn", policy.learn(&finished.columns()))?;
+                }
+            }
+            predict(case)?;
+            case.snapshot()?;
+            predict(case)
+        });
+    }
+
+    /// Checks a policy of the world `priority`.
+    pub fn priority<P: PriorityPolicy>(&self) {
+        self.run::<P>(|case| {
+            let (table, moved) = case.tables(Queue::draw, Queue::permuted);
+            let ask = |policy: &mut P, table: &Queue| policy.score(&table.columns());
+            let scores = case.ask("score", &table, &moved, ask, same_bits)?;
+            checks::finite("score", &scores.ok_or(UNANSWERED)?, case.rows)?;
+            let waiting = draw::below(&mut case.random, 9) as usize;
+            let steps = Preempt::draw(&mut case.random, case.rows, waiting);
+            if let Some(ways) = answered("preempt", case.policy.preempt(&steps.columns()))? {
+                checks::preempt(&ways, &steps.columns())?;
+            }
+            case.snapshot()
+        });
+    }
+
+    /// Checks a policy of the world `placement`.
+    pub fn placement<P: PlacementPolicy>(&self) {
+        self.run::<P>(|case| {
+            let (rows, extra) = (case.rows, case.extra_columns);
+            let count = 1 + draw::below(&mut case.random, WORKERS_MAX) as usize;
+            let workers = Workers::draw(&mut case.random, count);
+            let programs = Assign::draw_with(&mut case.random, rows, extra, &workers);
+            let answer = case.policy.assign(&programs.columns_with(&workers));
+            let chosen = answered("assign", answer)?.ok_or(UNANSWERED)?;
+            checks::workers("assign", &chosen, rows, count)?;
+
+            let (table, moved) = case.tables(Route::draw, Route::permuted);
+            let ask = |policy: &mut P, table: &Route| policy.route(&table.columns());
+            if let Some(scores) = case.ask("route", &table, &moved, ask, same_bits)? {
+                checks::finite("route", &scores, rows)?;
+            }
+
+            let placed = Migrate::draw_with(&mut case.random, rows, extra, &workers);
+            let answer = case.policy.migrate(&placed.columns_with(&workers));
+            if let Some(chosen) = answered("migrate", answer)? {
+                checks::workers("migrate", &chosen, rows, count)?;
+            }
+            case.snapshot()
+        });
+    }
+
+    /// Checks a policy of the world `allocation`.
+    pub fn allocation<P: AllocationPolicy>(&self) {
+        self.run::<P>(|case| {
+            grant(case)?;
+            let degrees = draw::below(&mut case.random, 9) as usize;
+            let degrees = Parallelism::draw(&mut case.random, degrees, case.rows);
+            let answer = case.policy.parallelism(&degrees.columns());
+            if let Some(counts) = answered("parallelism", answer)? {
+                checks::parallelism(&counts, &degrees.columns())?;
+            }
+            let (table, moved) = case.tables(Redundancy::draw, Redundancy::permuted);
+            let ask = |policy: &mut P, table: &Redundancy| policy.redundancy(&table.columns());
+            let same = |left, right| left == right;
+            if let Some(rollouts) = case.ask("redundancy", &table, &moved, ask, same)? {
+                checks::redundancy(&rollouts, case.rows)?;
+            }
+            case.snapshot()
+        });
+    }
+
+    /// Checks a policy of the world `eviction`.
+    pub fn eviction<P: EvictionPolicy>(&self) {
+        self.run::<P>(|case| {
+            weigh(case)?;
+            let (table, moved) = case.tables(Active::draw, Active::permuted);
+            let ask = |policy: &mut P, table: &Active| policy.pause_order(&table.columns());
+            let scores = case.ask("pause_order", &table, &moved, ask, same_bits)?;
+            checks::finite("pause_order", &scores.ok_or(UNANSWERED)?, case.rows)?;
+
+            let (table, moved) = case.tables(Waiting::draw, Waiting::permuted);
+            let ask = |policy: &mut P, table: &Waiting| policy.restore_order(&table.columns());
+            let scores = case.ask("restore_order", &table, &moved, ask, same_bits)?;
+            checks::finite("restore_order", &scores.ok_or(UNANSWERED)?, case.rows)?;
+
+            let (table, moved) = case.tables(Service::draw, Service::permuted);
+            let ask = |policy: &mut P, table: &Service| policy.drop_order(&table.columns());
+            if let Some(scores) = case.ask("drop_order", &table, &moved, ask, same_bits)? {
+                checks::finite("drop_order", &scores, case.rows)?;
+            }
+            case.snapshot()
+        });
+    }
+
+    /// Checks a policy of the world `reward`.
+    pub fn reward<P: RewardPolicy>(&self) {
+        self.run::<P>(|case| {
+            reward(case)?;
+            let candidates = Candidates::draw(&mut case.random, case.rows, case.extra_columns);
+            let wanted = draw::count(&mut case.random);
+            let columns = CandidateColumns {
+                wanted,
+                ..candidates.columns()
+            };
+            if let Some(chosen) = answered("select", case.policy.select(&columns))? {
+                checks::selection(&chosen, &columns)?;
+            }
+            case.snapshot()
+        });
+    }
+}
+
+const UNANSWERED: &str = "the policy leaves the one decision that its world is about to the host";
+
+fn predict<P: PredictionPolicy>(case: &mut Case<P>) -> Check {
+    let (table, moved) = case.tables(Live::draw, Live::permuted);
+    let mut whole = Estimates::default();
+    for part in 0..3 {
+        let ask = |policy: &mut P, table: &Live| {
+            let given = policy.predict(&table.columns())?;
+            Ok(match part {
+                0 => given.remaining_tokens,
+                1 => given.remaining_tokens_p90,
+                _ => given.remaining_tool_s,
+            })
+        };
+        let answer = case.ask("predict", &table, &moved, ask, same_bits)?;
+        let answer = answer.ok_or(UNANSWERED)?;
+        match part {
+            0 => whole.remaining_tokens = answer,
+            1 => whole.remaining_tokens_p90 = answer,
+            _ => whole.remaining_tool_s = answer,
+        }
+    }
+    checks::estimates(&whole, case.rows)
+}
+
+fn weigh<P: EvictionPolicy>(case: &mut Case<P>) -> Check {
+    let (table, moved) = case.tables(Acting::draw, Acting::permuted);
+    let ask = |policy: &mut P, table: &Acting| policy.weigh(&table.columns());
+    let weights = case.ask("weigh", &table, &moved, ask, same_bits)?;
+    checks::shares(&weights.ok_or(UNANSWERED)?, case.rows)?;
+
+    // One program at several times.
+    let mut phase_ms = table.phase_ms;
+    phase_ms.sort_unstable();
+    let one = Acting {
+        tokens: vec![draw::amount(&mut case.random); case.rows],
+        phase_ms,
+        extra: vec![0.0; case.rows * case.extra_columns],
+    };
+    let weights = answered("weigh", case.policy.weigh(&one.columns()))?;
+    checks::never_growing(&weights.unwrap_or_default())
+}
+
+fn grant<P: AllocationPolicy>(case: &mut Case<P>) -> Check {
+    let pools = 1 + draw::below(&mut case.random, WORKERS_MAX) as usize;
+    let random = &mut case.random;
+    let free_units: Vec<u32> = (0..pools).map(|_| draw::count(random)).collect();
+    let table = Grant::draw_with(random, case.rows, case.extra_columns, pools);
+    let columns = GrantColumns {
+        free_units: &free_units,
+        ..table.columns()
+    };
+    let units = answered("grant", case.policy.grant(&columns))?;
+    checks::grants(&units.ok_or(UNANSWERED)?, &columns)
+}
+
+fn reward<P: RewardPolicy>(case: &mut Case<P>) -> Check {
+    let (table, moved) = case.tables(Answers::draw, Answers::permuted);
+    let ask = |policy: &mut P, table: &Answers| {
+        let Scores { totals, .. } = policy.score(&table.columns())?;
+        Ok(totals)
+    };
+    let totals = case.ask("score", &table, &moved, ask, same_bits)?;
+    checks::finite("score", &totals.ok_or(UNANSWERED)?, case.rows)?;
+    let scores = answered("score", case.policy.score(&table.columns()))?;
+    checks::rewards(&scores.unwrap_or_default(), case.rows)
+}
