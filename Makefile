@@ -19,8 +19,8 @@ setup: ## Install what building needs and is missing
 	@scripts/setup.sh build
 
 .PHONY: guests
-guests: setup ## Build the policies in plugins/ to WebAssembly
-	@scripts/build-guests.sh
+guests: setup ## Build the policies in Rust to WebAssembly
+	@scripts/build-guests.sh rust
 
 .PHONY: build
 build: guests ## Build the release binary
@@ -33,6 +33,7 @@ demo: build ## Run the daemon with simulated engines and a workload
 .PHONY: test
 test: guests ## Check format and lints, run all tests
 	@scripts/setup.sh test
+	@scripts/build-guests.sh all
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	@scripts/run-tests.sh
@@ -65,4 +66,4 @@ docs: ## Write docs/configuration.md and the API documentation
 .PHONY: clean
 clean: ## Remove everything that was built; stored data stays
 	$(CARGO) clean
-	rm -rf .treadle/venv
+	rm -rf .treadle/venv sdk/typescript/node_modules

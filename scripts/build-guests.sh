@@ -1,6 +1,10 @@
 #!/usr/bin/env bash
-# Builds every crate in plugins/ to target/guests/<name>.wasm: core modules with
-# their WIT embedded, as treadle takes them. Quick when nothing changed.
+# Builds the policies in plugins/ to target/guests/<name>.wasm, as treadle takes them.
+# Quick when nothing changed.
+#
+#   scripts/build-guests.sh rust  those in Rust, which building treadle needs
+#   scripts/build-guests.sh all   those in Python and TypeScript too (the default);
+#                                 `scripts/setup.sh test` installs what they need
 #
 # TREADLE_GUEST_TOOLCHAIN chooses what builds them:
 #   rustup  the target wasm32-unknown-unknown of the rustup toolchain in use
@@ -14,6 +18,9 @@ readonly BUILD_DIR=target/guest-build
 readonly GUEST_DIR=target/guests
 readonly TOOLCHAIN="${TREADLE_GUEST_TOOLCHAIN:-auto}"
 readonly DEBIAN_PACKAGES=(rustc-web cargo-web rust-web-src lld)
+readonly STAMP_DIR=target/guest-build/stamps
+readonly COMPONENTIZE_PY=.treadle/venv/bin/componentize-py
+readonly NODE_BIN=sdk/typescript/node_modules/.bin
 
 say() { printf 'build-guests: %s\n' "$*" >&2; }
 
@@ -97,7 +104,7 @@ build() {
   esac
 }
 
-main() {
+build_rust() {
   local toolchain names name from to
   toolchain="$(choose)"
   mapfile -t names < <(plugins)
@@ -118,4 +125,79 @@ main() {
   done
 }
 
-main
+# One line for all that a script's component is made from.
+sources_digest() {
+  local folder=$1 sdk=$2
+  find "$folder" "$sdk" wit -type f \
+    -not -path '*/node_modules/*' -not -path '*/__pycache__/*' -not -path '*/dist/*' \
+    -not -path '*/template/*' -print0 |
+    sort -z | xargs -0 sha256sum | sha256sum
+}
+
+# A value from the manifest of a plugin, such as `world = "priority"` or `"world": "priority"`.
+setting() {
+  sed -nE "s/^ *\"?$2\"? *[:=] *\"([^\"]*)\".*/\\1/p" "$1" | head -n 1
+}
+
+build_python() {
+  local folder=$1 to=$2 manifest="$1/pyproject.toml"
+  [[ -x "$COMPONENTIZE_PY" ]] ||
+    fail "$COMPONENTIZE_PY is missing, which $folder needs; run scripts/setup.sh test"
+  PYTHONDONTWRITEBYTECODE=1 "$COMPONENTIZE_PY" --quiet --wit-path wit \
+    --world "$(setting "$manifest" world)" componentize --stub-wasi \
+    --python-path "$folder" --python-path sdk/python --output "$to" \
+    "$(setting "$manifest" module)"
+}
+
+build_typescript() {
+  local folder=$1 to=$2 manifest="$1/package.json" script="$2.mjs"
+  [[ -x "$NODE_BIN/componentize-qjs" ]] ||
+    fail "$NODE_BIN/componentize-qjs is missing, which $folder needs; run scripts/setup.sh test"
+  "$NODE_BIN/tsc" --noEmit --project "$folder"
+  "$NODE_BIN/esbuild" "$folder/$(setting "$manifest" main)" --bundle --format=esm \
+    --target=es2022 '--external:treadle:*' --log-level=warning "--outfile=$script"
+  "$NODE_BIN/componentize-qjs" --wit wit --js "$script" --world "$(setting "$manifest" world)" \
+    --stub-wasi --sync --output "$to" >/dev/null
+  rm -f "$script"
+}
+
+# Builds a plugin in a scripting language, if what it is made from has changed.
+build_script() {
+  local language=$1 folder=$2 name to stamp digest
+  name="$(basename "$folder")"
+  to="$GUEST_DIR/${name//-/_}.wasm"
+  stamp="$STAMP_DIR/$name"
+  digest="$(sources_digest "$folder" "sdk/$language")"
+  [[ -f "$to" && -f "$stamp" && "$(<"$stamp")" == "$digest" ]] && return 0
+  mkdir -p "$GUEST_DIR" "$STAMP_DIR"
+  "build_$language" "$folder" "$to.new"
+  mv "$to.new" "$to"
+  say "$to ($(wc -c <"$to") bytes, $language)"
+  # Last, so that a build that was cut short is done again.
+  printf '%s\n' "$digest" >"$stamp"
+}
+
+build_scripts() {
+  local folder
+  for folder in plugins/*/; do
+    folder="${folder%/}"
+    if [[ -f "$folder/pyproject.toml" ]]; then
+      build_script python "$folder"
+    elif [[ -f "$folder/package.json" ]]; then
+      build_script typescript "$folder"
+    fi
+  done
+}
+
+main() {
+  case "${1:-all}" in
+    rust) build_rust ;;
+    all)
+      build_rust
+      build_scripts
+      ;;
+    *) fail "'$1' is not known; give rust or all" ;;
+  esac
+}
+
+main "$@"

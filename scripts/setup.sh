@@ -2,17 +2,18 @@
 # Installs what is missing and says what it installs; quick when nothing is missing.
 #
 #   scripts/setup.sh build   what building needs: Rust, a C compiler for SQLite, the wasm target
-#   scripts/setup.sh test    the same, and a Python environment in .treadle/venv with llama.cpp for
-#                            the tests against a real engine
+#   scripts/setup.sh test    the same, a Python environment in .treadle/venv with what makes components
+#                            of Python and with llama.cpp for the tests against a real engine, and
+#                            the Node packages of sdk/typescript
 #
-# Everything comes from package registries: rustup's, Debian's, PyPI. TREADLE_SKIP_ENGINE_TESTS=1
-# leaves the Python environment out, and with it the tests against a real engine.
+# Everything comes from package registries: rustup's, Debian's, PyPI, npm. TREADLE_SKIP_ENGINE_TESTS=1
+# leaves llama.cpp out, and with it the tests against a real engine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly VENV=.treadle/venv
 readonly STAMP="$VENV/installed.txt"
-readonly PYTHON_PACKAGES=(xllamacpp==2026.10.11549 gguf numpy tokenizers safetensors)
+readonly ENGINE_PACKAGES=(xllamacpp==2026.10.11549 gguf numpy tokenizers safetensors)
 readonly WASM_TARGET=wasm32-unknown-unknown
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -79,16 +80,18 @@ need_wasm_target() {
 }
 
 need_python_environment() {
+  local wanted packages
+  mapfile -t packages < <(grep -v '^#' sdk/python/requirements.txt)
   if [[ -n "${TREADLE_SKIP_ENGINE_TESTS:-}" ]]; then
-    say "TREADLE_SKIP_ENGINE_TESTS is set: no Python environment, no tests against a real engine"
-    return 0
+    say "TREADLE_SKIP_ENGINE_TESTS is set: no tests against a real engine"
+  else
+    packages+=("${ENGINE_PACKAGES[@]}")
   fi
-  local wanted
-  wanted="$(printf '%s\n' "${PYTHON_PACKAGES[@]}")"
+  wanted="$(printf '%s\n' "${packages[@]}")"
   [[ -f "$STAMP" && "$(<"$STAMP")" == "$wanted" && -x "$VENV/bin/python" ]] && return 0
   command -v python3 >/dev/null || install_debian python3 python3-venv ||
-    fail "python3 is missing; install it, or set TREADLE_SKIP_ENGINE_TESTS=1"
-  say "making $VENV with ${PYTHON_PACKAGES[*]}"
+    fail "python3 is missing, which the policies in Python need; install it with venv and pip"
+  say "making $VENV with ${packages[*]}"
   rm -rf "$VENV"
   mkdir -p "$(dirname "$VENV")"
   if ! python3 -m venv "$VENV" >&2; then
@@ -97,10 +100,25 @@ need_python_environment() {
     python3 -m venv --clear "$VENV" >&2
   fi
   "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
-    "${PYTHON_PACKAGES[@]}" >&2 </dev/null ||
-    fail "pip can't install them; check the way to PyPI, or set TREADLE_SKIP_ENGINE_TESTS=1"
+    "${packages[@]}" >&2 </dev/null ||
+    fail "pip can't install ${packages[*]}; check the way to PyPI"
   # Last, so that an environment that was cut short is made again.
   printf '%s\n' "$wanted" >"$STAMP"
+}
+
+need_node_packages() {
+  local lock=sdk/typescript/package-lock.json installed=sdk/typescript/node_modules/.installed.json
+  cmp -s "$lock" "$installed" && return 0
+  # npm needs node, and Debian ships them apart.
+  if ! command -v node >/dev/null || ! command -v npm >/dev/null; then
+    install_debian nodejs npm ||
+      fail "node and npm are missing, which the policies in TypeScript need; install Node 18 or later"
+  fi
+  say "installing the Node packages of sdk/typescript"
+  npm --prefix sdk/typescript ci --no-audit --no-fund --silent >&2 </dev/null ||
+    fail "npm can't install the packages of sdk/typescript; check the way to the npm registry"
+  # Last, so that an installation that was cut short is done again.
+  cp "$lock" "$installed"
 }
 
 main() {
@@ -112,7 +130,10 @@ main() {
   need_rust
   need_compiler
   need_wasm_target
-  if [[ "${1:-build}" == test ]]; then need_python_environment; fi
+  if [[ "${1:-build}" == test ]]; then
+    need_python_environment
+    need_node_packages
+  fi
 }
 
 main "$@"

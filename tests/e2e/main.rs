@@ -7,4 +7,5 @@ mod llamacpp;
 mod plugins;
 mod restart;
 mod scheduling;
+mod tenancy;
 mod vllm;

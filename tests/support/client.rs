@@ -104,7 +104,8 @@ impl Client {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        if let Some(token) = &self.token {
+        let says_otherwise = headers.iter().any(|(name, _)| *name == "authorization");
+        if let Some(token) = self.token.as_ref().filter(|_| !says_otherwise) {
             request = request.header("authorization", format!("Bearer {token}"));
         }
         let request = request.body(Full::new(body.into())).expect("a request");

@@ -137,6 +137,16 @@ impl Stand {
         self.stop().await;
     }
 
+    /// The same where other tenants have programs too: each client releases its own.
+    pub async fn finish_all(self, clients: &[&Client]) {
+        settled(&self.client).await;
+        for client in clients {
+            release_own(client).await;
+        }
+        release_all(&self.client).await;
+        self.stop().await;
+    }
+
     /// Stops everything without a check.
     pub async fn stop(self) {
         self.daemon.stop().await;
@@ -157,14 +167,18 @@ pub async fn settled(client: &Client) {
     client.until("without steps", quiet).await;
 }
 
-/// Releases all programs and checks that they held nothing else.
-pub async fn release_all(client: &Client) {
+async fn release_own(client: &Client) {
     let programs = client.get("/programs").await.ok();
     for program in programs.as_object().expect("an object").keys() {
         let release = json!({"program_id": program});
         let released = client.post("/programs/release", &release).await.ok();
         assert_eq!(released["released"], true, "{program}");
     }
+}
+
+/// Releases all programs and checks that they held nothing else.
+pub async fn release_all(client: &Client) {
+    release_own(client).await;
     let metrics = client.metrics().await;
     assert_eq!(metrics.count("treadle_programs"), 0);
     for name in [

@@ -55,6 +55,7 @@ pub(crate) trait Lifecycle: Send {
     fn state(&self) -> Option<&BindingState>;
     fn set_state(&mut self, state: BindingState);
     fn fuel_used(&self) -> Option<u64>;
+    fn warm(&mut self, context: &CallContext) -> Result<(), PolicyFault>;
     fn snapshot(&mut self, context: &CallContext) -> Result<Vec<u8>, PolicyFault>;
     fn restore(&mut self, context: &CallContext, snapshot: &[u8]) -> Result<(), PolicyFault>;
 }
@@ -115,10 +116,7 @@ impl<B: Bindings> Instance<B> {
         ask: impl FnOnce(&B, &mut Store<Sandbox>) -> Answer<T>,
         check: impl FnOnce(&T) -> Check,
     ) -> Result<T, PolicyFault> {
-        if self.live.is_none() {
-            let live = self.revive(context)?;
-            self.live = Some(live);
-        }
+        self.warm(context)?;
         let Some(live) = &mut self.live else {
             return Err(nothing_to_start_from());
         };
@@ -295,6 +293,14 @@ impl<B: Bindings> Lifecycle for Instance<B> {
     fn fuel_used(&self) -> Option<u64> {
         self.core.fuel_per_call()?;
         self.belongings().map(|kept| kept.fuel_used)
+    }
+
+    fn warm(&mut self, context: &CallContext) -> Result<(), PolicyFault> {
+        if self.live.is_none() {
+            let live = self.revive(context)?;
+            self.live = Some(live);
+        }
+        Ok(())
     }
 
     fn snapshot(&mut self, context: &CallContext) -> Result<Vec<u8>, PolicyFault> {

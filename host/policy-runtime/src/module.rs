@@ -251,6 +251,15 @@ impl PolicyInstance {
         self.alike().fuel_used()
     }
 
+    /// Starts the replacement of an instance that is gone, so that the next call need
+    /// not wait for it. Does nothing while the instance runs.
+    ///
+    /// # Errors
+    /// A fault of the start; the next call tries again.
+    pub fn warm(&mut self, context: &CallContext) -> Result<(), PolicyFault> {
+        self.alike_mut().warm(context)
+    }
+
     /// What the policy has learnt, empty when it keeps nothing. A replacement of this
     /// instance begins with the last snapshot that was taken or restored.
     ///

@@ -286,7 +286,11 @@ mod tests {
 
     #[test]
     fn uses_are_noted_by_the_minute_and_survive_a_change() {
-        let rows = || vec![row("t", "default", 1)];
+        let lasting = || TokenRow {
+            expires_at_us: None,
+            ..row("t", "default", 1)
+        };
+        let rows = || vec![lasting()];
         let first = Directory::new(Vec::new(), rows(), None, None);
         let use_at = |directory: &Directory, now| {
             let _ = directory.principal(&[1; 32], now);

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clap::Args;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
 use serde_json::Value;
+use treadle_wire::SseScanner;
 
 use super::environment;
 use super::error::CliError;
@@ -22,6 +24,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(2);
 /// Largest answer.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
+/// Largest event of a stream.
+const EVENT_BYTES_MAX: usize = 1 << 20;
+/// Carries the signature of an upload.
+const SIGNATURE: HeaderName = HeaderName::from_static("treadle-signature");
 
 /// Which daemon to ask, and how to show what it says.
 #[derive(Args, Clone, Debug)]
@@ -109,9 +115,56 @@ impl Client {
         successful(self.send(method, path, body.to_string().into()).await?)
     }
 
-    /// Sends a file.
-    pub(super) async fn upload(&self, path: &str, bytes: Bytes) -> Result<Value, CliError> {
-        successful(self.send(Method::POST, path, bytes).await?)
+    /// Sends a file, and beside it what vouches for it, if there is something.
+    pub(super) async fn upload(
+        &self,
+        path: &str,
+        bytes: Bytes,
+        signature: Option<HeaderValue>,
+    ) -> Result<Value, CliError> {
+        let mut headers = HeaderMap::new();
+        headers.extend(signature.map(|text| (SIGNATURE, text)));
+        successful(self.send_with(Method::POST, path, bytes, headers).await?)
+    }
+
+    /// Hands over the data of events as a daemon sends them, until it ends the stream
+    /// or `on_data` fails.
+    pub(super) async fn follow(
+        &self,
+        path: &str,
+        on_data: &mut (dyn FnMut(&str) -> Result<(), CliError> + Send),
+    ) -> Result<(), CliError> {
+        let mut headers = HeaderMap::new();
+        let events = HeaderValue::from_static("text/event-stream");
+        headers.insert(header::ACCEPT, events);
+        let headers = self.headers(true, &headers)?;
+        let sent = self
+            .upstream
+            .send(Method::GET, &self.url, path, &headers, Bytes::new());
+        let answer = sent.await.map_err(|error| self.unreachable(&error))?;
+        if !answer.status().is_success() {
+            return successful(self.whole(answer).await?).map(drop);
+        }
+        let mut body = answer.into_body();
+        let mut scanner = SseScanner::new(EVENT_BYTES_MAX);
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| self.unreachable(&error))?;
+            let Some(chunk) = frame.data_ref() else {
+                continue;
+            };
+            let mut told = Ok(());
+            let scanned = scanner.feed(chunk, &mut |data| {
+                if told.is_ok() {
+                    told = on_data(&String::from_utf8_lossy(data));
+                }
+            });
+            told?;
+            scanned.map_err(|error| CliError::Foreign {
+                url: self.url.clone(),
+                what: error.to_string(),
+            })?;
+        }
+        Ok(())
     }
 
     /// One request, whatever the status of its answer.
@@ -121,13 +174,23 @@ impl Client {
         path: &str,
         body: Bytes,
     ) -> Result<(StatusCode, Value), CliError> {
+        self.send_with(method, path, body, HeaderMap::new()).await
+    }
+
+    async fn send_with(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        beside: HeaderMap,
+    ) -> Result<(StatusCode, Value), CliError> {
         let ask = async {
-            let headers = self.headers(true)?;
+            let headers = self.headers(true, &beside)?;
             let answer = self.read(method.clone(), path, &headers, body.clone());
             let (status, value) = answer.await?;
             let is_found = matches!(self.token, Some(Token::Found(_)));
             if is_found && status == StatusCode::UNAUTHORIZED {
-                let headers = self.headers(false)?;
+                let headers = self.headers(false, &beside)?;
                 return self.read(method, path, &headers, body).await;
             }
             Ok((status, value))
@@ -141,10 +204,11 @@ impl Client {
         })
     }
 
-    fn headers(&self, with_token: bool) -> Result<HeaderMap, CliError> {
-        let mut headers = HeaderMap::new();
+    /// Those of every request, with `beside`, which go before them.
+    fn headers(&self, with_token: bool, beside: &HeaderMap) -> Result<HeaderMap, CliError> {
+        let mut headers = beside.clone();
         let json = HeaderValue::from_static("application/json");
-        headers.insert(header::ACCEPT, json);
+        headers.entry(header::ACCEPT).or_insert(json);
         let value = |text: &str, what: &str| {
             HeaderValue::from_str(text).map_err(|_| {
                 CliError::Usage(format!("the {what} holds other than ASCII characters"))
@@ -170,7 +234,12 @@ impl Client {
         body: Bytes,
     ) -> Result<(StatusCode, Value), CliError> {
         let sent = self.upstream.send(method, &self.url, path, headers, body);
-        let answer = sent.await.map_err(|error| self.unreachable(&error))?;
+        self.whole(sent.await.map_err(|error| self.unreachable(&error))?)
+            .await
+    }
+
+    /// Status and body of an answer.
+    async fn whole(&self, answer: Response<Incoming>) -> Result<(StatusCode, Value), CliError> {
         let status = answer.status();
         let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect();
         let body = body

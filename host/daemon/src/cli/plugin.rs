@@ -1,17 +1,31 @@
-//! `treadle plugin`: policies, from a file to the decisions of a daemon.
+//! `treadle plugin`: policies, from an idea to the decisions of a daemon.
 
-use std::path::PathBuf;
+mod bind;
+mod build;
+mod files;
+mod inputs;
+mod language;
+mod logs;
+mod new;
+mod project;
+mod rust_workspace;
+mod test;
+mod toolchain;
+
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use clap::{Args, Subcommand};
-use http::Method;
-use serde_json::{Value, json};
+use http::HeaderValue;
+use serde_json::json;
 
 use super::client::{Client, Remote};
 use super::error::CliError;
 use super::output::{Column, plain, say, say_json, say_table};
 use super::plugin_check::CheckArgs;
 use super::progress;
+
+pub(super) use project::component;
 
 const PLUGINS: &[Column] = &[
     ("NAME", "/name"),
@@ -24,6 +38,9 @@ const PLUGINS: &[Column] = &[
 ];
 const BINDINGS: &[Column] = &[
     ("WORLD", "/world"),
+    ("JOB", "/job"),
+    ("ROLE", "/role"),
+    ("SHARE", "/share"),
     ("BOUND POLICY", "/policy"),
     ("ANSWERED", "/statistics/answered"),
     ("FALLBACKS", "/statistics/fallbacks"),
@@ -45,38 +62,36 @@ pub(super) struct PluginArgs {
 
 #[derive(Subcommand, Clone, Debug)]
 enum PluginCommand {
-    /// Check a policy and store it.
-    Push {
-        /// The WebAssembly component, or a core module with embedded WIT.
-        file: PathBuf,
-    },
-    /// List the stored policies and what is bound.
-    List,
-    /// Let a stored policy decide from now on.
-    Bind(BindArgs),
+    /// Begin a project with a policy that works.
+    New(new::NewArgs),
+    /// Make a WebAssembly component of a project.
+    Build(build::BuildArgs),
     /// Take a policy through every check without storing it.
     Check(CheckArgs),
+    /// Run a policy here on recorded inputs.
+    Test(test::TestArgs),
+    /// Check a policy and store it.
+    Push(PushArgs),
+    /// List the stored policies and what is bound.
+    List,
+    /// Let a stored policy decide from now on, for all or for some, or beside others.
+    Bind(bind::BindArgs),
+    /// Go back to the policy that was bound before.
+    Rollback(bind::RollbackArgs),
+    /// End a binding.
+    Unbind(bind::UnbindArgs),
+    /// Show what a policy writes to its log.
+    Logs(logs::LogsArgs),
 }
 
 #[derive(Args, Clone, Debug)]
-struct BindArgs {
-    /// Name, name@version, digest, or `native` for the built-in default.
-    policy: String,
-    /// What it decides.
-    #[arg(long, default_value = "eviction")]
-    world: String,
-    /// Its configuration, a JSON object.
-    #[arg(long, value_name = "JSON", value_parser = json_object)]
-    config_json: Option<Value>,
-}
-
-fn json_object(text: &str) -> Result<Value, String> {
-    let remedy = "write a JSON object, such as '{\"lambda\": 0.5}'";
-    match serde_json::from_str(text) {
-        Ok(object @ Value::Object(_)) => Ok(object),
-        Ok(_) => Err(remedy.to_owned()),
-        Err(error) => Err(format!("{error}; {remedy}")),
-    }
+struct PushArgs {
+    /// The WebAssembly component, a core module with embedded WIT, or the folder of a
+    /// project that is built.
+    file: PathBuf,
+    /// A file with the signature of the component, in hexadecimal or base64.
+    #[arg(long, value_name = "FILE")]
+    signature: Option<PathBuf>,
 }
 
 impl PluginArgs {
@@ -84,33 +99,54 @@ impl PluginArgs {
     pub(super) async fn run(self) -> Result<(), CliError> {
         let (client, json) = (self.remote.client(), self.remote.json);
         match self.command {
-            PluginCommand::Push { file } => push(&client, &file, json).await,
+            PluginCommand::New(new) => new.run(json),
+            PluginCommand::Build(build) => build.run(json),
+            PluginCommand::Check(check) => check.run(&client, json).await,
+            PluginCommand::Test(test) => test.run(json),
+            PluginCommand::Push(push) => push.run(&client, json).await,
             PluginCommand::List => list(&client, json).await,
             PluginCommand::Bind(bind) => bind.run(&client, json).await,
-            PluginCommand::Check(check) => check.run(&client, json).await,
+            PluginCommand::Rollback(rollback) => rollback.run(&client, json).await,
+            PluginCommand::Unbind(unbind) => unbind.run(&client, json).await,
+            PluginCommand::Logs(logs) => logs.run(&client, json).await,
         }
     }
 }
 
-async fn push(client: &Client, file: &PathBuf, json: bool) -> Result<(), CliError> {
-    let bytes = read(file)?;
-    let spinner = progress::spinner(format!("checking {}", file.display()));
-    let pushed = client.upload("/v1/plugins", bytes).await;
-    spinner.finish_and_clear();
-    let plugin = pushed?;
-    if json {
-        return say_json(&plugin);
+impl PushArgs {
+    async fn run(self, client: &Client, json: bool) -> Result<(), CliError> {
+        let file = component(&self.file)?;
+        let bytes = read(&file)?;
+        let signature = self.signature.as_deref().map(signature).transpose()?;
+        let spinner = progress::spinner(format!("checking {}", file.display()));
+        let pushed = client.upload("/v1/plugins", bytes, signature).await;
+        spinner.finish_and_clear();
+        let plugin = pushed?;
+        if json {
+            return say_json(&plugin);
+        }
+        let (name, version) = (plain(&plugin["name"]), plain(&plugin["version"]));
+        let stored = if plugin["new"] == true {
+            "stored"
+        } else {
+            "was stored already"
+        };
+        say(&format!(
+            "{name}@{version} {stored}, digest {}\n`treadle plugin bind {name}@{version} --world {}` lets it decide",
+            plain(&plugin["digest"]),
+            plain(&plugin["world"])
+        ))
     }
-    let (name, version) = (plain(&plugin["name"]), plain(&plugin["version"]));
-    let stored = if plugin["new"] == true {
-        "stored"
-    } else {
-        "was stored already"
-    };
-    say(&format!(
-        "{name}@{version} {stored}, digest {}\n`treadle plugin bind {name}@{version}` lets it decide",
-        plain(&plugin["digest"])
-    ))
+}
+
+/// What a file of a signature says, for a header.
+fn signature(path: &Path) -> Result<HeaderValue, CliError> {
+    HeaderValue::from_maybe_shared(read(path)?.trim_ascii().to_vec()).map_err(|_| {
+        CliError::Usage(format!(
+            "{} is no signature; give one line of hexadecimal or base64",
+            path.display()
+        ))
+    })
 }
 
 async fn list(client: &Client, json: bool) -> Result<(), CliError> {
@@ -131,29 +167,12 @@ async fn list(client: &Client, json: bool) -> Result<(), CliError> {
     say_table(BINDINGS, &bound, "no policy is bound")
 }
 
-impl BindArgs {
-    async fn run(self, client: &Client, json: bool) -> Result<(), CliError> {
-        let body = json!({
-            "world": self.world, "policy": self.policy, "config": self.config_json,
-        });
-        let spinner = progress::spinner(format!("binding {}", self.policy));
-        let bound = client.command(Method::PUT, "/v1/bindings", &body).await;
-        spinner.finish_and_clear();
-        let bound = bound?;
-        if json {
-            return say_json(&bound);
-        }
-        let (world, policy) = (plain(&bound["world"]), plain(&bound["policy"]));
-        say(&format!("{policy} decides on {world} from now on"))
-    }
-}
-
 /// A file as a whole.
-pub(super) fn read(path: &PathBuf) -> Result<Bytes, CliError> {
+pub(super) fn read(path: &Path) -> Result<Bytes, CliError> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(bytes.into()),
         Err(cause) => Err(CliError::File {
-            path: path.clone(),
+            path: path.to_owned(),
             cause,
         }),
     }
@@ -164,10 +183,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_configuration_is_an_object() {
-        assert_eq!(json_object("{\"a\":1}"), Ok(json!({"a": 1})));
-        for bad in ["[]", "1", "{a:1}", ""] {
-            assert!(json_object(bad).is_err(), "{bad}");
-        }
+    fn a_signature_is_one_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("policy.sig");
+        std::fs::write(&path, "c2lnbmVk\n").unwrap();
+        assert_eq!(signature(&path).unwrap(), "c2lnbmVk");
+        std::fs::write(&path, "two\nlines").unwrap();
+        let error = signature(&path).unwrap_err().to_string();
+        assert!(error.contains("is no signature"), "{error}");
     }
 }

@@ -12,7 +12,7 @@ use treadle_policy_runtime::{Inspection, PolicyEngine, UploadRefusal};
 use super::client::Client;
 use super::error::CliError;
 use super::output::{Column, fields, plain, say, say_json};
-use super::plugin::read;
+use super::plugin::{component, read};
 use super::progress;
 use super::settings::Settings;
 
@@ -67,7 +67,8 @@ const REFUSAL: &[Column] = &[
 /// Arguments of `treadle plugin check`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct CheckArgs {
-    /// The WebAssembly component, or a core module with embedded WIT.
+    /// The WebAssembly component, a core module with embedded WIT, or the folder of a
+    /// project that is built.
     file: PathBuf,
     /// Check here alone; otherwise a daemon that answers is asked too, because
     /// its limits and its machine count for `push`.
@@ -87,7 +88,8 @@ enum Remark {
 
 impl CheckArgs {
     /// Prints each check's result; fails if one refuses.
-    pub(super) async fn run(self, client: &Client, json: bool) -> Result<(), CliError> {
+    pub(super) async fn run(mut self, client: &Client, json: bool) -> Result<(), CliError> {
+        self.file = component(&self.file)?;
         let bytes = read(&self.file)?;
         let engine = PolicyEngine::new(self.settings.load(Vec::new())?.plugins.limits())?;
         let spinner = progress::spinner(format!("checking {}", self.file.display()));

@@ -76,6 +76,17 @@ fn the_caller_may_give_another_deadline() {
 }
 
 #[test]
+fn a_replacement_can_be_started_before_it_is_needed() {
+    let mut instance = load(&engine(), &policy("(unreachable)"));
+    assert!(weigh(&mut instance, TRIGGER_ROWS).is_err());
+    assert_eq!(instance.memory_bytes(), 0);
+    assert_eq!(instance.warm(&CONTEXT), Ok(()));
+    assert_eq!(instance.memory_bytes(), 32 << 16);
+    assert_eq!(weigh(&mut instance, 1), Ok(vec![1.0]));
+    assert_eq!(instance.restarts(), 1);
+}
+
+#[test]
 fn a_trap_is_told() {
     let PolicyFault::Trap { detail } = fault("(unreachable)") else {
         panic!("no trap")

@@ -228,7 +228,9 @@ impl PolicyDesk {
                 let Some(seat) = &mut binding.active else {
                     continue;
                 };
-                let (state, snapshot) = seat.kept(now_ms);
+                let Some((state, snapshot)) = seat.kept(now_ms) else {
+                    continue;
+                };
                 if !state.is_empty() || !snapshot.is_empty() {
                     kept.push(KeptState {
                         world: *world,

@@ -2,14 +2,14 @@
 //! build: a sandboxed instance or the built-in default.
 
 use super::rows::{QueueFacts, Rows};
-use super::seat::Seat;
+use default_priority::DefaultPriority;
 use thunderagent_eviction::ThunderAgentEviction;
 use treadle_core::Purpose;
 use treadle_model::World;
 use treadle_plugin::{
-    ActingColumns, ActiveColumns, EvictionPolicy, PolicyError, QueueColumns, WaitingColumns,
+    ActingColumns, ActiveColumns, EvictionPolicy, PolicyError, PriorityPolicy, QueueColumns, WaitingColumns,
 };
-use treadle_policy_runtime::{CallContext, PolicyFault};
+use treadle_policy_runtime::{CallContext, PolicyFault, PolicyInstance};
 
 /// A question for scores of some programs.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,7 +43,7 @@ impl Inquiry {
     /// Asks a sandboxed policy. `deadline_ms` replaces the world's own.
     pub(super) fn put_to(
         &self,
-        seat: &mut Seat,
+        instance: &mut PolicyInstance,
         now_ms: u64,
         deadline_ms: Option<u64>,
     ) -> Result<Vec<f64>, PolicyFault> {
@@ -53,12 +53,12 @@ impl Inquiry {
             deadline_ms,
         };
         if self.world == World::Priority {
-            let instance = seat.instance.as_priority_mut();
+            let instance = instance.as_priority_mut();
             return instance
                 .ok_or(PolicyFault::NotSupported)?
                 .score(&context, &self.queue());
         }
-        let instance = seat.instance.as_eviction_mut();
+        let instance = instance.as_eviction_mut();
         let instance = instance.ok_or(PolicyFault::NotSupported)?;
         match self.purpose {
             Purpose::Weigh { .. } => instance.weigh(&context, &self.acting()),
@@ -137,14 +137,5 @@ const SHADOW_DEADLINE_MS: u64 = 100;
 #[derive(Default)]
 pub(super) struct Native {
     eviction: ThunderAgentEviction,
-    priority: FirstCome,
-}
-
-#[derive(Default)]
-struct FirstCome;
-
-impl FirstCome {
-    fn score(&self, q: &QueueColumns<'_>) -> Result<Vec<f64>, PolicyError> {
-        Ok(q.waited_ms.iter().map(|ms| *ms as f64).collect())
-    }
+    priority: DefaultPriority,
 }

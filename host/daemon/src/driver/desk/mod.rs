@@ -182,8 +182,8 @@ impl PolicyDesk {
 
     /// One judge's name and scores, or those of the built-in default in its stead.
     fn judge(&mut self, judge: &Judge, inquiry: Inquiry, now_ms: u64) -> (PolicyRef, Vec<f64>) {
-        let asked = self.ask_seat(judge, now_ms, inquiry.rows.len(), |seat| {
-            inquiry.put_to(seat, now_ms, None)
+        let asked = self.ask_seat(judge, now_ms, inquiry.rows.len(), |instance| {
+            inquiry.put_to(instance, now_ms, None)
         });
         let (policy, scores) = asked.unwrap_or_else(|| {
             (
@@ -216,7 +216,7 @@ impl PolicyDesk {
             scope,
             canary: false,
         };
-        self.ask_seat(&judge, now_ms, rows, |seat| ask(&mut seat.instance))
+        self.ask_seat(&judge, now_ms, rows, ask)
     }
 
     /// Asks the policy in a judge's seat. Nothing if nobody sits there, it may
@@ -226,22 +226,23 @@ impl PolicyDesk {
         judge: &Judge,
         now_ms: u64,
         rows: usize,
-        ask: impl FnOnce(&mut seat::Seat) -> Result<T, PolicyFault>,
+        ask: impl FnOnce(&mut PolicyInstance) -> Result<T, PolicyFault>,
     ) -> Option<(PolicyRef, T)> {
         let binding = self.bindings.world_mut(judge.world).get_mut(&judge.scope)?;
         let seat = binding.seat_mut(judge.canary)?;
         let policy = seat.policy.clone();
         let version = self.versions.of(judge.world, &policy);
-        if !seat.may_be_asked(now_ms) {
+        let Some(instance) = seat.to_ask(now_ms) else {
             version.fallbacks += 1;
             self.statistics.fallbacks += 1;
             return None;
-        }
+        };
         let started = Instant::now();
-        let answer = ask(seat);
+        let answer = ask(instance);
         version.record_call(rows, started.elapsed());
-        version.memory_bytes = seat.instance.memory_bytes();
-        version.restarts = seat.instance.restarts();
+        version.memory_bytes = instance.memory_bytes();
+        version.restarts = instance.restarts();
+        seat.look_after(&self.shadows);
         let fault = match answer {
             Ok(answer) => {
                 seat.record_success(now_ms);

@@ -1,6 +1,8 @@
 //! A policy with a seat at the desk, and the breaker that decides whether it is
 //! asked.
 
+use super::shadow::Shadows;
+use std::sync::mpsc::{Receiver, TryRecvError};
 use treadle_model::PolicyRef;
 use treadle_policy_runtime::{
     BindingState, Breaker, BreakerLimits, BreakerState, CallContext, PolicyInstance,
@@ -21,9 +23,18 @@ pub struct BoundPolicy {
 pub(super) struct Seat {
     /// Its name, version and digest.
     pub(super) policy: PolicyRef,
-    /// Its running instance.
-    pub(super) instance: PolicyInstance,
+    place: Place,
     breaker: Breaker,
+}
+
+/// Where the instance is.
+enum Place {
+    /// Here.
+    Here(Box<PolicyInstance>),
+    /// With the thread that starts it anew; decisions don't wait for that.
+    Away(Receiver<Box<PolicyInstance>>),
+    /// The thread has ended; nobody is asked any more.
+    Gone,
 }
 
 impl Seat {
@@ -31,14 +42,46 @@ impl Seat {
     pub(super) fn new(bound: BoundPolicy, limits: BreakerLimits) -> Self {
         Self {
             policy: bound.policy,
-            instance: bound.instance,
+            place: Place::Here(Box::new(bound.instance)),
             breaker: Breaker::new(limits),
         }
     }
 
-    /// Whether it is asked now.
-    pub(super) fn may_be_asked(&self, now_ms: u64) -> bool {
-        !matches!(self.breaker.state(now_ms), BreakerState::Open { .. })
+    /// The instance, if it is to be asked now.
+    pub(super) fn to_ask(&mut self, now_ms: u64) -> Option<&mut PolicyInstance> {
+        if matches!(self.breaker.state(now_ms), BreakerState::Open { .. }) {
+            return None;
+        }
+        self.instance()
+    }
+
+    /// The instance, unless it is being started anew.
+    pub(super) fn instance(&mut self) -> Option<&mut PolicyInstance> {
+        if let Place::Away(back) = &self.place {
+            match back.try_recv() {
+                Ok(instance) => self.place = Place::Here(instance),
+                Err(TryRecvError::Empty) => return None,
+                Err(TryRecvError::Disconnected) => self.place = Place::Gone,
+            }
+        }
+        match &mut self.place {
+            Place::Here(instance) => Some(instance),
+            Place::Away(_) | Place::Gone => None,
+        }
+    }
+
+    /// After a call: an instance that was dropped, for a fault or its memory, is
+    /// started anew elsewhere.
+    pub(super) fn look_after(&mut self, shadows: &Shadows) {
+        let Place::Here(instance) = &self.place else {
+            return;
+        };
+        if instance.memory_bytes() > 0 {
+            return;
+        }
+        if let Place::Here(instance) = std::mem::replace(&mut self.place, Place::Gone) {
+            self.place = Place::Away(shadows.warm(instance));
+        }
     }
 
     /// It answered.
@@ -57,39 +100,43 @@ impl Seat {
         self.breaker = Breaker::new(limits);
     }
 
-    /// What it has stored, and what it has learnt.
-    pub(super) fn kept(&mut self, now_ms: u64) -> (BindingState, Vec<u8>) {
-        let context = CallContext {
-            deadline_ms: Some(HAND_OVER_DEADLINE_MS),
-            ..CallContext::at(now_ms)
-        };
-        let snapshot = self.instance.snapshot(&context).unwrap_or_else(|fault| {
-            tracing::warn!(policy = %self.policy, %fault, "what the policy has learnt was not saved");
+    /// What it has stored, and what it has learnt; nothing while it is started
+    /// anew.
+    pub(super) fn kept(&mut self, now_ms: u64) -> Option<(BindingState, Vec<u8>)> {
+        let context = hand_over(now_ms);
+        let policy = self.policy.clone();
+        let instance = self.instance()?;
+        let snapshot = instance.snapshot(&context).unwrap_or_else(|fault| {
+            tracing::warn!(%policy, %fault, "what the policy has learnt was not saved");
             Vec::new()
         });
-        (self.instance.state().clone(), snapshot)
+        Some((instance.state().clone(), snapshot))
     }
 
     /// Takes over what a predecessor has learnt, if both keep anything. A
     /// predecessor that can't tell, or a successor that can't read it, begins
     /// without; a policy must do that after a restart anyway.
     pub(super) fn inherit(&mut self, predecessor: &mut Self, now_ms: u64) {
-        self.instance
-            .set_state(predecessor.instance.state().clone());
-        let context = CallContext {
-            deadline_ms: Some(HAND_OVER_DEADLINE_MS),
-            ..CallContext::at(now_ms)
+        let Some((state, snapshot)) = predecessor.kept(now_ms) else {
+            return;
         };
-        let handed_over = match predecessor.instance.snapshot(&context) {
-            Ok(snapshot) if snapshot.is_empty() => return,
-            Ok(snapshot) => self.instance.restore(&context, &snapshot),
-            Err(fault) => Err(fault),
+        let (from, to) = (predecessor.policy.clone(), self.policy.clone());
+        let Some(instance) = self.instance() else {
+            return;
         };
-        if let Err(fault) = handed_over {
-            tracing::warn!(
-                from = %predecessor.policy, to = %self.policy, %fault,
-                "what the policy had learnt was not handed over"
-            );
+        instance.set_state(state);
+        if snapshot.is_empty() {
+            return;
         }
+        if let Err(fault) = instance.restore(&hand_over(now_ms), &snapshot) {
+            tracing::warn!(%from, %to, %fault, "what the policy had learnt was not handed over");
+        }
+    }
+}
+
+fn hand_over(now_ms: u64) -> CallContext {
+    CallContext {
+        deadline_ms: Some(HAND_OVER_DEADLINE_MS),
+        ..CallContext::at(now_ms)
     }
 }

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use treadle_model::{PolicyRef, ProgramId, World};
+use treadle_policy_runtime::{CallContext, PolicyInstance};
 
 /// Questions that may wait for shadows.
 const QUESTIONS_MAX: usize = 256;
@@ -86,6 +87,7 @@ enum Errand {
         now_ms: u64,
     },
     Dispose(Box<Seat>),
+    Warm(Box<PolicyInstance>, SyncSender<Box<PolicyInstance>>),
 }
 
 /// The thread of the shadows.
@@ -149,6 +151,18 @@ impl Shadows {
         }
     }
 
+    /// Starts an instance anew that was dropped after a fault; it comes back
+    /// through the channel.
+    pub(super) fn warm(&self, instance: Box<PolicyInstance>) -> Receiver<Box<PolicyInstance>> {
+        let (sender, back) = sync_channel(1);
+        // With a full channel the instance is lost, and its policy is asked no
+        // more: hundreds of starts are waiting then.
+        if self.errands.try_send(Errand::Warm(instance, sender)).is_err() {
+            tracing::error!("a policy could not be started anew: the shadows are busy");
+        }
+        back
+    }
+
     /// Frees a policy that is no longer needed.
     pub(super) fn dispose(&self, seat: Seat) {
         let _ = self.errands.try_send(Errand::Dispose(Box::new(seat)));
@@ -175,6 +189,12 @@ fn run(errands: &Receiver<Errand>, reports: &Reports) {
                 seats.remove(&place);
             }
             Errand::Dispose(seat) => drop(seat),
+            Errand::Warm(mut instance, back) => {
+                if let Err(fault) = instance.warm(&CallContext::default()) {
+                    tracing::warn!(%fault, "a policy does not start anew");
+                }
+                let _ = back.send(instance);
+            }
             Errand::Ask {
                 place,
                 inquiry,
@@ -184,7 +204,11 @@ fn run(errands: &Receiver<Errand>, reports: &Reports) {
                 let Some(seat) = seats.get_mut(&place) else {
                     continue;
                 };
-                let answer = inquiry.put_to_shadow(seat, now_ms);
+                // A shadow's instance never leaves this thread.
+                let Some(instance) = seat.instance() else {
+                    continue;
+                };
+                let answer = inquiry.put_to_shadow(instance, now_ms);
                 if let Some(report) = lock(reports).get_mut(&place) {
                     match answer {
                         Ok(scores) => report.record(compare(&inquiry, &bound, &scores, now_ms)),

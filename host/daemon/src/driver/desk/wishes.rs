@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use treadle_core::{Core, Verdict};
 use treadle_model::{PolicyRef, ProgramId, WorkerId, World};
 use treadle_plugin::{AssignColumns, WorkerColumns};
-use treadle_policy_runtime::CallContext;
+use treadle_policy_runtime::{CallContext, PolicyFault};
 
 /// Placement policies that share one question.
 const PLACERS_MAX: usize = 255;
@@ -120,10 +120,11 @@ impl PolicyDesk {
             seed: now_ms,
             deadline_ms: None,
         };
-        let (policy, rows) = self.ask_seat(judge, now_ms, programs.len(), |seat| {
-            let instance = seat.instance.as_placement_mut();
-            let unsupported = treadle_policy_runtime::PolicyFault::NotSupported;
-            instance.ok_or(unsupported)?.assign(&context, &columns)
+        let (policy, rows) = self.ask_seat(judge, now_ms, programs.len(), |instance| {
+            let instance = instance.as_placement_mut();
+            instance
+                .ok_or(PolicyFault::NotSupported)?
+                .assign(&context, &columns)
         })?;
         let worker = |row: u32| workers.worker.get(row as usize).copied();
         Some((policy, rows.into_iter().map(worker).collect()))

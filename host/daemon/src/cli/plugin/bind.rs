@@ -1,0 +1,223 @@
+//! `treadle plugin bind`, `rollback` and `unbind`: which policy decides what.
+
+use clap::Args;
+use http::Method;
+use serde_json::{Value, json};
+use treadle_model::World;
+
+use super::new::world;
+use crate::cli::client::{Client, escaped};
+use crate::cli::error::CliError;
+use crate::cli::output::{plain, say, say_json};
+use crate::cli::progress;
+
+/// What is bound.
+#[derive(Args, Clone, Debug)]
+struct Place {
+    /// What is decided.
+    #[arg(long, default_value = "eviction", value_parser = world)]
+    world: World,
+    /// For which job alone; for all that have no policy of their own unless given.
+    #[arg(long)]
+    job: Option<String>,
+}
+
+impl Place {
+    fn job_text(&self) -> String {
+        let job = self.job.as_ref();
+        job.map_or_else(String::new, |job| format!(" for the job {job}"))
+    }
+}
+
+/// Arguments of `treadle plugin bind`.
+#[derive(Args, Clone, Debug)]
+pub(super) struct BindArgs {
+    /// Name, name@version, digest, or `native` for the built-in default.
+    policy: String,
+    #[command(flatten)]
+    place: Place,
+    /// Its configuration, a JSON object.
+    #[arg(long, value_name = "JSON", value_parser = json_object)]
+    config_json: Option<Value>,
+    /// Only ask it and compare: nothing comes of its answers.
+    #[arg(long, conflicts_with = "canary")]
+    shadow: bool,
+    /// Let it decide for this share of the programs, above 0 and at most 1.
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    canary: Option<f64>,
+}
+
+/// Arguments of `treadle plugin rollback`.
+#[derive(Args, Clone, Debug)]
+pub(super) struct RollbackArgs {
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Arguments of `treadle plugin unbind`.
+#[derive(Args, Clone, Debug)]
+pub(super) struct UnbindArgs {
+    #[command(flatten)]
+    place: Place,
+    /// End what is only asked.
+    #[arg(long, conflicts_with = "canary")]
+    shadow: bool,
+    /// End what decides for a share.
+    #[arg(long)]
+    canary: bool,
+}
+
+fn json_object(text: &str) -> Result<Value, String> {
+    let remedy = "write a JSON object, such as '{\"lambda\": 0.5}'";
+    match serde_json::from_str(text) {
+        Ok(object @ Value::Object(_)) => Ok(object),
+        Ok(_) => Err(remedy.to_owned()),
+        Err(error) => Err(format!("{error}; {remedy}")),
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if share > 0.0 && share <= 1.0 => Ok(share),
+        _ => Err("give a share above 0 and at most 1, such as 0.1".to_owned()),
+    }
+}
+
+impl BindArgs {
+    /// Binds and says what holds now.
+    pub(super) async fn run(self, client: &Client, json: bool) -> Result<(), CliError> {
+        let body = self.body();
+        let spinner = progress::spinner(format!("binding {}", self.policy));
+        let bound = client.command(Method::PUT, "/v1/bindings", &body).await;
+        spinner.finish_and_clear();
+        let bound = bound?;
+        if json {
+            return say_json(&bound);
+        }
+        let (policy, world) = (plain(&bound["policy"]), self.place.world);
+        let job = self.place.job_text();
+        say(&match (self.shadow, self.canary) {
+            (true, _) => format!("{policy} is asked about {world}{job}, and nothing comes of it"),
+            (_, Some(share)) => {
+                let percent = share * 100.0;
+                format!("{policy} decides on {world}{job} for {percent}% of the programs")
+            }
+            _ => format!("{policy} decides on {world}{job} from now on"),
+        })
+    }
+
+    fn body(&self) -> Value {
+        let role = match (self.shadow, self.canary) {
+            (true, _) => "shadow",
+            (_, Some(_)) => "canary",
+            _ => "active",
+        };
+        let mut body = json!({
+            "world": self.place.world.as_str(), "policy": self.policy, "role": role,
+        });
+        let given = [
+            ("config", self.config_json.clone()),
+            ("job", self.place.job.clone().map(Value::from)),
+            ("share", self.canary.map(Value::from)),
+        ];
+        for (key, value) in given {
+            if let Some(value) = value {
+                body[key] = value;
+            }
+        }
+        body
+    }
+}
+
+impl RollbackArgs {
+    /// Rolls back and says what holds now.
+    pub(super) async fn run(self, client: &Client, json: bool) -> Result<(), CliError> {
+        let mut body = json!({"world": self.place.world.as_str()});
+        if let Some(job) = &self.place.job {
+            body["job"] = job.as_str().into();
+        }
+        let bound = client
+            .command(Method::POST, "/v1/bindings/rollback", &body)
+            .await?;
+        if json {
+            return say_json(&bound);
+        }
+        let (world, job) = (self.place.world, self.place.job_text());
+        say(&format!(
+            "{} decides on {world}{job} again",
+            plain(&bound["policy"])
+        ))
+    }
+}
+
+impl UnbindArgs {
+    /// Ends a binding and says which.
+    pub(super) async fn run(self, client: &Client, json: bool) -> Result<(), CliError> {
+        let role = match (self.shadow, self.canary) {
+            (true, _) => "shadow",
+            (_, true) => "canary",
+            _ => "active",
+        };
+        let world = self.place.world;
+        let mut path = format!("/v1/bindings?world={world}&role={role}");
+        if let Some(job) = &self.place.job {
+            path.push_str("&job=");
+            path.push_str(&escaped(job));
+        }
+        let ended = client.command(Method::DELETE, &path, &Value::Null).await?;
+        if json {
+            return say_json(&ended);
+        }
+        let job = self.place.job_text();
+        say(&format!("the {role} binding of {world}{job} has ended"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        bind: BindArgs,
+    }
+
+    fn body(arguments: &str) -> Value {
+        let line = std::iter::once("bind").chain(arguments.split(' '));
+        Line::try_parse_from(line).unwrap().bind.body()
+    }
+
+    #[test]
+    fn a_configuration_is_an_object() {
+        assert_eq!(json_object("{\"a\":1}"), Ok(json!({"a": 1})));
+        for bad in ["[]", "1", "{a:1}", ""] {
+            assert!(json_object(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_share_is_above_zero_and_at_most_one() {
+        assert_eq!(share("0.1"), Ok(0.1));
+        for bad in ["0", "-1", "1.1", "NaN", "10%"] {
+            assert!(share(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_request_says_no_more_than_was_given() {
+        assert_eq!(
+            body("a --world reward"),
+            json!({"world": "reward", "policy": "a", "role": "active"})
+        );
+        assert_eq!(
+            body("a@1.0.0 --world priority --job j --canary 0.25"),
+            json!({
+                "world": "priority", "policy": "a@1.0.0", "role": "canary", "job": "j", "share": 0.25,
+            })
+        );
+        assert_eq!(body("a --shadow")["role"], "shadow");
+    }
+}

@@ -1,0 +1,62 @@
+//! `treadle plugin build`: from a project to a component.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::Args;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use super::project::Project;
+use super::toolchain;
+use crate::cli::error::CliError;
+use crate::cli::output::{say, say_json};
+use crate::cli::plugin::read;
+use crate::cli::progress;
+
+/// Arguments of `treadle plugin build`.
+#[derive(Args, Clone, Debug)]
+pub(super) struct BuildArgs {
+    /// The project's folder.
+    #[arg(default_value = ".")]
+    folder: PathBuf,
+}
+
+impl BuildArgs {
+    /// Builds and says what came of it.
+    pub(super) fn run(self, json: bool) -> Result<(), CliError> {
+        let project = Project::open(&self.folder)?;
+        let output = project.output();
+        if let Some(folder) = output.parent() {
+            std::fs::create_dir_all(folder).map_err(|cause| CliError::File {
+                path: folder.to_owned(),
+                cause,
+            })?;
+        }
+        let spinner = progress::spinner(format!("building {}", project.name));
+        let began = Instant::now();
+        let built = toolchain::build(&project, &output);
+        let build_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        spinner.finish_and_clear();
+        built?;
+        let (size_bytes, digest) = measure(&output)?;
+        if json {
+            return say_json(&json!({
+                "path": output, "language": project.language, "name": project.name,
+                "size_bytes": size_bytes, "digest": digest, "build_ms": build_ms,
+            }));
+        }
+        say(&format!(
+            "{}, {size_bytes} bytes, in {:.1} s\nsha256 {digest}",
+            output.display(),
+            build_ms as f64 / 1e3
+        ))
+    }
+}
+
+fn measure(path: &Path) -> Result<(usize, String), CliError> {
+    let bytes = read(path)?;
+    let digest = Sha256::digest(&bytes);
+    let digest = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok((bytes.len(), digest))
+}

@@ -1,0 +1,275 @@
+//! `treadle plugin new`: a project with a policy that works.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::{Value, json};
+use treadle_model::World;
+
+use super::files::{below, text};
+use super::language::Language;
+use super::rust_workspace;
+use crate::cli::error::CliError;
+use crate::cli::output::{say, say_json};
+
+/// Longest name of a policy.
+const NAME_CHARS_MAX: usize = 64;
+
+/// Arguments of `treadle plugin new`.
+#[derive(Args, Clone, Debug)]
+pub(super) struct NewArgs {
+    /// What the policy is called: lower-case words joined by hyphens.
+    #[arg(value_parser = policy_name)]
+    name: String,
+    /// What it is written in.
+    #[arg(long, value_name = "LANGUAGE")]
+    lang: Language,
+    /// What it decides: prediction, priority, placement, allocation, eviction or reward.
+    #[arg(long, value_parser = world)]
+    world: World,
+    /// Where the project goes; a folder with the policy's name unless given.
+    #[arg(long, value_name = "DIR")]
+    path: Option<PathBuf>,
+}
+
+/// Reads the name of a world.
+pub(super) fn world(text: &str) -> Result<World, String> {
+    World::from_word(text).ok_or_else(|| {
+        let words: Vec<_> = World::ALL.iter().map(|world| world.as_str()).collect();
+        let words = words.join(", ");
+        format!("give one of {words}")
+    })
+}
+
+fn policy_name(text: &str) -> Result<String, String> {
+    let is_word = |word: &str| {
+        let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        !word.is_empty() && word.chars().all(is_plain)
+    };
+    let begins = text.starts_with(|c: char| c.is_ascii_lowercase());
+    if begins && text.len() <= NAME_CHARS_MAX && text.split('-').all(is_word) {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "write lower-case words joined by hyphens, at most {NAME_CHARS_MAX} characters, such as shortest-first-priority"
+    ))
+}
+
+impl NewArgs {
+    /// Writes the project and says what comes next.
+    pub(super) fn run(self, json: bool) -> Result<(), CliError> {
+        let folder = self.path.clone().unwrap_or_else(|| (&self.name).into());
+        let is_taken = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some());
+        if is_taken || folder.is_file() {
+            return Err(CliError::Usage(format!(
+                "{} is there already; choose another name or --path",
+                folder.display()
+            )));
+        }
+        let files = project_files(&self.name, self.lang, self.world);
+        for (path, text) in &files {
+            write(&folder.join(path), text)?;
+        }
+        let next = next_commands(&folder, self.lang);
+        if json {
+            return say_json(&json!({
+                "path": folder, "language": self.lang, "world": self.world.as_str(),
+                "files": files.iter().map(|(path, _)| path).collect::<Vec<_>>(), "next": next,
+            }));
+        }
+        say(&format!(
+            "{} holds a policy of the world {} in {}; next:\n  {}",
+            folder.display(),
+            self.world.as_str(),
+            self.lang,
+            next.join("\n  ")
+        ))
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), CliError> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(path, text));
+    written.map_err(|cause| {
+        CliError::Failed(format!(
+            "can't write {}: {cause}; choose another place with --path",
+            path.display()
+        ))
+    })
+}
+
+/// The three commands after `new`.
+fn next_commands(folder: &Path, language: Language) -> [String; 3] {
+    let place = folder.display();
+    let prepare = match language {
+        Language::Rust => format!("cd {place} && rustup target add wasm32-unknown-unknown"),
+        Language::Python => format!(
+            "cd {place} && python3 -m venv .venv && .venv/bin/pip install -r requirements.txt"
+        ),
+        Language::Typescript => format!("cd {place} && npm ci"),
+    };
+    [
+        prepare,
+        "treadle plugin build".to_owned(),
+        "treadle plugin test".to_owned(),
+    ]
+}
+
+/// Paths in a project, and what the files hold.
+fn project_files(name: &str, language: Language, world: World) -> Vec<(String, String)> {
+    let world = world.as_str();
+    let filled = |text: &str| text.replace("@name@", name).replace("@world@", world);
+    let mut files = Vec::new();
+    let mut put = |path: String, text: String| files.push((path, text));
+    let word = match language {
+        Language::Rust => "rust",
+        Language::Python => "python",
+        Language::Typescript => "typescript",
+    };
+    for (path, text) in below(&format!("sdk/{word}/template")) {
+        // A template's own name is one that no tool takes for a project's.
+        let path = path.strip_suffix(".in").unwrap_or(path);
+        match path.strip_prefix("policies/") {
+            None => put(path.to_owned(), filled(text)),
+            Some(policy) if policy.split('.').next() == Some(world) => {
+                let ending = Path::new(policy).extension().unwrap_or_default();
+                let place = if language == Language::Rust {
+                    "src/lib"
+                } else {
+                    "policy"
+                };
+                put(format!("{place}.{}", ending.display()), filled(text));
+            }
+            Some(_) => {}
+        }
+    }
+    let mut copy = |from: &str, to: &str| {
+        let copies = below(from).map(|(path, text)| (format!("{to}/{path}"), text.to_owned()));
+        files.extend(copies);
+    };
+    copy("wit", "wit");
+    match language {
+        Language::Rust => {
+            copy("sdk/rust/src", "treadle-plugin/src");
+            copy("sdk/rust/wit", "treadle-plugin/wit");
+        }
+        Language::Python => copy("sdk/python/treadle_plugin", "treadle_plugin"),
+        Language::Typescript => copy("sdk/typescript/src", "treadle-plugin"),
+    }
+    let mut put = |path: &str, text: String| files.push((path.to_owned(), text));
+    put(
+        "inputs.jsonl",
+        text(&format!("sdk/inputs/{world}.jsonl")).to_owned(),
+    );
+    match language {
+        Language::Rust => {
+            let sdk = text("sdk/rust/Cargo.toml").to_owned();
+            put("treadle-plugin/Cargo.toml", sdk);
+            put("Cargo.toml", rust_workspace::manifest(name, world));
+        }
+        Language::Python => {
+            put(
+                "requirements.txt",
+                text("sdk/python/requirements.txt").to_owned(),
+            );
+        }
+        Language::Typescript => {
+            put("package.json", package(name, world));
+            put("package-lock.json", lock(name));
+        }
+    }
+    files
+}
+
+/// `package.json`: the SDK's with other names, so that the tools are the same.
+fn package(name: &str, world: &str) -> String {
+    let mut package: Value =
+        serde_json::from_str(text("sdk/typescript/package.json")).unwrap_or_default();
+    package["name"] = name.into();
+    package["version"] = "0.1.0".into();
+    package["description"] = format!("A treadle policy of the world {world}").into();
+    package["treadle"] = json!({"world": world, "main": "policy.ts", "wit": "wit"});
+    format!("{package:#}\n")
+}
+
+/// `package-lock.json`: the SDK's with other names.
+fn lock(name: &str) -> String {
+    let mut lock: Value =
+        serde_json::from_str(text("sdk/typescript/package-lock.json")).unwrap_or_default();
+    for at in ["", "/packages/"] {
+        if let Some(root) = lock.pointer_mut(at) {
+            root["name"] = name.into();
+            root["version"] = "0.1.0".into();
+        }
+    }
+    format!("{lock:#}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_project_has_a_policy_a_manifest_inputs_and_the_contract() {
+        for language in Language::ALL {
+            for &world in World::ALL {
+                let files = project_files("a-policy", language, world);
+                let text = |path: &str| {
+                    let file = files.iter().find(|(name, _)| name == path);
+                    let text = file.map(|(_, text)| text.clone()).unwrap_or_default();
+                    assert!(!text.is_empty(), "{language} {}: {path}", world.as_str());
+                    text
+                };
+                assert!(text(language.manifest()).contains("a-policy"));
+                text("wit/types.wit");
+                assert!(text("inputs.jsonl").contains(world.as_str()));
+                text("README.md");
+                text(".gitignore");
+                let policy = match language {
+                    Language::Rust => "src/lib.rs",
+                    Language::Python => "policy.py",
+                    Language::Typescript => "policy.ts",
+                };
+                assert!(text(policy).contains(world.as_str()));
+                let unfilled = files.iter().find(|(_, text)| text.contains("@name@"));
+                assert_eq!(unfilled, None);
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_words_joined_by_hyphens() {
+        for good in ["a", "shortest-first-priority", "a1-b2"] {
+            assert_eq!(policy_name(good).as_deref(), Ok(good));
+        }
+        for bad in [
+            "",
+            "A",
+            "a_b",
+            "-a",
+            "a-",
+            "a--b",
+            "1a",
+            "a/b",
+            "..",
+            &"a".repeat(65),
+        ] {
+            assert!(policy_name(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_occupied_folder_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("mine"), "").unwrap();
+        let new = NewArgs {
+            name: "a".to_owned(),
+            lang: Language::Rust,
+            world: World::Reward,
+            path: Some(folder.path().to_owned()),
+        };
+        let error = new.run(false).unwrap_err().to_string();
+        assert!(error.contains("there already"), "{error}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,38 @@
+"""Places programs on workers; `treadle plugin build` makes a component of this module."""
+
+from dataclasses import dataclass
+
+from treadle_plugin import PolicyError, placement
+
+
+@dataclass
+class Config:
+    """Keys of the configuration."""
+
+    stay: bool = True
+    """Whether a program goes back to its last worker where it has room."""
+
+
+class MostRoom(placement.Policy):
+    """A program goes back to its last worker, else to the one with the most room."""
+
+    name = "@name@"
+    version = "0.1.0"
+    Config = Config
+
+    def assign(self, programs: placement.AssignColumns) -> list[int]:
+        capacity = programs.worker_capacity_tokens
+        room = [total - used for total, used in zip(capacity, programs.worker_used_tokens)]
+        if not room:
+            raise PolicyError.failed("there is no worker; nothing can be placed")
+        chosen = []
+        for tokens, last in zip(programs.tokens, programs.last_worker):
+            worker = room.index(max(room))
+            if self.config.stay and last < len(room) and room[last] >= tokens:
+                worker = last
+            room[worker] -= tokens
+            chosen.append(worker)
+        return chosen
+
+
+Plugin, PlacementPolicy = placement.export(MostRoom)

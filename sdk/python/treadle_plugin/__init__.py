@@ -1,0 +1,23 @@
+"""Write treadle policies in Python.
+
+Each world has a module with a base class `Policy`, the columns that its methods are
+given, and `export`, which makes a policy what a component exports:
+
+    from treadle_plugin import priority
+
+    class LongestWaiting(priority.Policy):
+        '''The longest waiting goes first.'''
+
+        name = "longest-waiting-priority"
+
+        def score(self, programs):
+            return [float(waited) for waited in programs.waited_ms]
+
+    Plugin, PriorityPolicy = priority.export(LongestWaiting)
+
+Import one world's module alone; a component has one world.
+"""
+
+from .errors import PolicyError
+
+__all__ = ["PolicyError"]

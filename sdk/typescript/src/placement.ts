@@ -1,0 +1,127 @@
+/** The world `placement`: which worker a program goes to. */
+
+import { type Definition, type Extra, type Plugin, type Self, Slot, supported } from "./policy";
+
+/** Stands for no worker in `lastWorker`. */
+export const NOWHERE = 4294967295;
+
+/** Programs that are about to get a place, one row each. */
+export interface AssignColumns {
+  /** An opaque number, the same for programs with the same prompt; rounded to 53 bits. */
+  readonly group: readonly number[];
+  /** Context that the place must hold. */
+  readonly tokens: readonly number[];
+  /** Predicted tokens still to be generated, -1 where nothing was predicted. */
+  readonly remainingTokens: readonly number[];
+  /** Where it was placed last, `NOWHERE` for nowhere. */
+  readonly lastWorker: readonly number[];
+  /** The workers to choose from. */
+  readonly workers: WorkerColumns;
+  /** Further columns by their names. */
+  readonly extra: Extra;
+}
+
+/** Workers that could take one step, one row each. */
+export interface RouteColumns {
+  /** Context length of the step's program. */
+  readonly tokens: number;
+  /** How much of it each worker is believed to hold. */
+  readonly cachedTokens: readonly number[];
+  /** The workers to choose from. */
+  readonly workers: WorkerColumns;
+  /** Further columns by their names. */
+  readonly extra: Extra;
+}
+
+/** Placed programs, one row each. */
+export interface MigrateColumns {
+  /** Where it is. */
+  readonly atWorker: readonly number[];
+  /** Context length. */
+  readonly tokens: readonly number[];
+  /** Predicted tokens still to be generated, -1 where nothing was predicted. */
+  readonly remainingTokens: readonly number[];
+  /** 1 while acting, when a move is hidden, 0 while reasoning. */
+  readonly acting: Uint8Array;
+  /** The workers to choose from. */
+  readonly workers: WorkerColumns;
+  /** Further columns by their names. */
+  readonly extra: Extra;
+}
+
+/** Workers, one row each. */
+export interface WorkerColumns {
+  /** KV cache, in tokens; 0 where it is not known. */
+  readonly capacityTokens: readonly number[];
+  /** Tokens that each is charged for. */
+  readonly usedTokens: readonly number[];
+  /** Steps that each runs. */
+  readonly running: readonly number[];
+}
+
+/** A policy of the world `placement`. */
+export interface PlacementPolicy<C, S> extends Definition<C, S> {
+  /** A worker for each program, by its row in the worker columns. */
+  assign(columns: AssignColumns, self: Self<C, S>): readonly number[];
+  /** A finite score for each worker; the highest that has room takes the step. */
+  route?(columns: RouteColumns, self: Self<C, S>): readonly number[];
+  /** The worker on which each program should be; its own for staying. */
+  migrate?(columns: MigrateColumns, self: Self<C, S>): readonly number[];
+}
+
+/** The interface `placement-policy` of the contract. */
+export interface PlacementExports {
+  assign(
+    group: readonly number[],
+    tokens: readonly number[],
+    remainingTokens: readonly number[],
+    lastWorker: readonly number[],
+    workerCapacityTokens: readonly number[],
+    workerUsedTokens: readonly number[],
+    workerRunning: readonly number[],
+    extra: readonly number[],
+  ): number[];
+  route(
+    tokens: number,
+    cachedTokens: readonly number[],
+    workerCapacityTokens: readonly number[],
+    workerUsedTokens: readonly number[],
+    workerRunning: readonly number[],
+    extra: readonly number[],
+  ): number[];
+  migrate(
+    atWorker: readonly number[],
+    tokens: readonly number[],
+    remainingTokens: readonly number[],
+    acting: Uint8Array,
+    workerCapacityTokens: readonly number[],
+    workerUsedTokens: readonly number[],
+    workerRunning: readonly number[],
+    extra: readonly number[],
+  ): number[];
+}
+
+/** What a component of the world `placement` exports. */
+export function definePlacement<C extends object, S = undefined>(
+  policy: PlacementPolicy<C, S>,
+): { plugin: Plugin; placementPolicy: PlacementExports } {
+  const slot = new Slot(policy);
+  const placementPolicy: PlacementExports = {
+    assign: (group, tokens, remainingTokens, lastWorker, workerCapacityTokens, workerUsedTokens, workerRunning, flat) =>
+      slot.ask((self) => {
+        const extra = slot.extra(flat, group.length);
+        return Array.from(policy.assign({ group, tokens, remainingTokens, lastWorker, workers: { capacityTokens: workerCapacityTokens, usedTokens: workerUsedTokens, running: workerRunning }, extra }, self));
+      }),
+    route: (tokens, cachedTokens, workerCapacityTokens, workerUsedTokens, workerRunning, flat) =>
+      slot.ask((self) => {
+        const extra = slot.extra(flat, cachedTokens.length);
+        return Array.from(supported(policy.route).call(policy, { tokens, cachedTokens, workers: { capacityTokens: workerCapacityTokens, usedTokens: workerUsedTokens, running: workerRunning }, extra }, self));
+      }),
+    migrate: (atWorker, tokens, remainingTokens, acting, workerCapacityTokens, workerUsedTokens, workerRunning, flat) =>
+      slot.ask((self) => {
+        const extra = slot.extra(flat, atWorker.length);
+        return Array.from(supported(policy.migrate).call(policy, { atWorker, tokens, remainingTokens, acting, workers: { capacityTokens: workerCapacityTokens, usedTokens: workerUsedTokens, running: workerRunning }, extra }, self));
+      }),
+  };
+  return { plugin: slot.plugin(), placementPolicy };
+}

@@ -1,0 +1,26 @@
+//! Who may do what, and that nothing crosses from one tenant to another.
+
+mod isolation;
+mod limits;
+mod provider;
+mod routes;
+mod tokens;
+
+use serde_json::json;
+use treadle_tests::support::client::Client;
+use treadle_tests::support::stand::Stand;
+
+/// A client with a new token of a tenant; `*` is the whole daemon.
+async fn client_of(stand: &Stand, tenant: &str, scope: &str) -> Client {
+    let body = json!({"name": format!("{tenant} {scope}"), "scope": scope, "tenant": tenant});
+    let token = stand.client.post("/v1/tokens", &body).await.ok();
+    let secret = token["secret"].as_str().expect("a secret");
+    stand.client.with_token(secret)
+}
+
+/// Makes a tenant with some limits.
+async fn make_tenant(stand: &Stand, name: &str, limits: serde_json::Value) {
+    let body = json!({"tenant": name, "limits": limits});
+    let made = stand.client.post("/v1/tenants", &body).await;
+    assert_eq!(made.status, 201, "{:?}", made.body);
+}

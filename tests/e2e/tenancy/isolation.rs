@@ -1,0 +1,279 @@
+//! Two tenants that use the same names see each their own.
+
+use std::time::{Duration, Instant};
+
+use http::Method;
+use serde_json::{Value, json};
+use treadle_tests::support::client::{Client, PATIENCE};
+use treadle_tests::support::policy::lru_eviction;
+use treadle_tests::support::raw_engine::RawEngine;
+use treadle_tests::support::stand::{CHAT, Stand, chat, plain_endpoint, streamed};
+
+use super::{client_of, make_tenant};
+
+const JOB: &str = "x-treadle-job";
+
+/// One step of a program in a job.
+async fn step(client: &Client, job: &str, program: &str, text: &str) {
+    let headers = [("content-type", "application/json"), (JOB, job)];
+    let body = chat(program, text, 4).to_string();
+    let answer = client.send(Method::POST, CHAT, &headers, body).await;
+    answer.ok();
+    assert_eq!(answer.headers["x-treadle-program"], program);
+}
+
+async fn until_stored(client: &Client, program: &str) {
+    let began = Instant::now();
+    let path = format!("/v1/programs/{program}/steps");
+    while client.get(&path).await.ok()["steps"] == json!([]) {
+        assert!(began.elapsed() < PATIENCE, "{program} is not stored");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn names(page: &Value, list: &str, field: &str) -> Vec<String> {
+    let rows = page[list].as_array().expect("a list").iter();
+    rows.map(|row| row[field].as_str().expect("a name").to_owned())
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_of_one_name_are_two() {
+    let stand = Stand::start(2, 100_000).await;
+    let nobody = stand.client.without_token();
+    make_tenant(&stand, "acme", json!({})).await;
+    make_tenant(&stand, "acme2", json!({})).await;
+    let acme = client_of(&stand, "acme", "admin").await;
+    let beta = client_of(&stand, "acme2", "admin").await;
+    for (client, own) in [
+        (&acme, "only-acme"),
+        (&beta, "only-beta"),
+        (&nobody, "only-default"),
+    ] {
+        step(client, "run", "same", "hello").await;
+        step(client, "run", own, "hello").await;
+        until_stored(client, "same").await;
+        until_stored(client, own).await;
+    }
+    step(&acme, "secret-job", "same-too", "hello").await;
+    until_stored(&acme, "same-too").await;
+    for (client, own) in [(&beta, "only-beta"), (&nobody, "only-default")] {
+        let live = client.get("/programs").await.ok();
+        let live: Vec<_> = live.as_object().expect("an object").keys().collect();
+        assert_eq!(live, [own, "same"]);
+        let profiles = client.get("/profiles").await.ok();
+        assert_eq!(profiles.as_object().expect("an object").len(), 2);
+        let stored = client.get("/v1/programs").await.ok();
+        let mut stored = names(&stored, "programs", "program_id");
+        stored.sort();
+        assert_eq!(stored, [own, "same"]);
+        let steps = client.get("/v1/programs/same/steps").await.ok();
+        assert_eq!(steps["steps"].as_array().map(Vec::len), Some(1));
+        let of_job = client.get("/v1/programs?job=run").await.ok();
+        assert_eq!(of_job["programs"].as_array().map(Vec::len), Some(2));
+        nothing_of_acme(client).await;
+    }
+    // A release of one frees nothing of the other.
+    let released = beta.delete("/v1/jobs/run").await.ok();
+    assert_eq!(released["released"], 2);
+    let live = acme.get("/programs").await.ok();
+    assert_eq!(live.as_object().map(serde_json::Map::len), Some(3));
+    for client in [&acme, &nobody] {
+        assert_eq!(
+            client.delete("/v1/programs/same").await.ok()["released"],
+            true
+        );
+        assert_eq!(
+            client.delete("/v1/programs/same").await.ok()["released"],
+            false
+        );
+    }
+    stand.stop().await;
+}
+
+/// Looks everywhere for what the tenant `acme` alone knows.
+async fn nothing_of_acme(client: &Client) {
+    for path in [
+        "/health",
+        "/metrics",
+        "/programs",
+        "/profiles",
+        "/workers",
+        "/list_workers",
+        "/v1/loads",
+        "/get_load",
+        "/v1/programs?limit=1000",
+        "/v1/programs/same",
+        "/v1/programs/same/steps",
+        "/v1/programs/same/decisions",
+        "/v1/events?limit=10000",
+        "/v1/events?program=same",
+        "/v1/plugins",
+        "/v1/bindings",
+        "/v1/whoami",
+    ] {
+        let page = client.get(path).await;
+        let text = String::from_utf8_lossy(&page.body);
+        assert!(page.status.is_success(), "{path}: {text}");
+        for secret in [
+            "only-acme",
+            "secret-job",
+            "same-too",
+            "acme\\u001f",
+            "\u{1f}",
+        ] {
+            assert!(!text.contains(secret), "{secret} in {path}: {text}");
+        }
+    }
+    for key in ["only-acme", "%1Facme%1Fonly-acme"] {
+        let path = format!("/v1/programs/{key}");
+        client.get(&path).await.refused(404, "program_unknown");
+        let path = format!("/profiles/{key}");
+        client.get(&path).await.refused(404, "program_unknown");
+        for list in ["steps", "decisions"] {
+            let page = client.get(&format!("/v1/programs/{key}/{list}")).await.ok();
+            assert_eq!(page[list], json!([]), "{key}");
+        }
+        let gone = client.delete(&format!("/v1/programs/{key}")).await.ok();
+        assert_eq!(gone["released"], false, "{key}");
+        let page = client.get(&format!("/v1/events?program={key}")).await.ok();
+        let about = page["events"].as_array().expect("a list").iter();
+        assert_eq!(about.filter(|event| !event["program"].is_null()).count(), 0);
+    }
+    let forged = chat("\u{1f}acme\u{1f}only-acme", "hello", 4);
+    client
+        .post(CHAT, &forged)
+        .await
+        .refused(400, "invalid_field");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prompt_continues_no_program_of_another_tenant() {
+    let stand = Stand::start(1, 100_000).await;
+    make_tenant(&stand, "acme", json!({})).await;
+    let acme = client_of(&stand, "acme", "job").await;
+    let beta = stand.client.without_token();
+    let ask = async |client: &Client, turns: usize| {
+        let messages: Vec<Value> = (0..turns)
+            .map(|turn| json!({"role": "user", "content": format!("turn {turn}")}))
+            .collect();
+        let body = json!({"model": "treadle-sim", "messages": messages, "max_tokens": 4});
+        let answer = client.post(CHAT, &body).await;
+        answer.ok();
+        answer.headers["x-treadle-program"].clone()
+    };
+    let first = ask(&acme, 1).await;
+    let other = ask(&beta, 2).await;
+    assert_ne!(first, other);
+    assert_eq!(ask(&acme, 3).await, first);
+    assert_eq!(ask(&beta, 4).await, other);
+    stand.finish_all(&[&acme]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plugins_tokens_and_audit_are_ones_own() {
+    let stand = Stand::start(1, 100_000).await;
+    make_tenant(&stand, "acme", json!({})).await;
+    make_tenant(&stand, "beta", json!({})).await;
+    let acme = client_of(&stand, "acme", "admin").await;
+    let beta = client_of(&stand, "beta", "admin").await;
+    let plugins = async |client: &Client| {
+        let page = client.get("/v1/plugins").await.ok();
+        names(&page, "plugins", "name")
+    };
+    let upload = async |client: &Client| {
+        let answer = client.send(Method::POST, "/v1/plugins", &[], lru_eviction());
+        answer.await.ok()["new"].clone()
+    };
+    assert_eq!(upload(&acme).await, true);
+    assert_eq!(plugins(&acme).await, ["lru-eviction"]);
+    assert!(plugins(&beta).await.is_empty());
+    assert_eq!(upload(&beta).await, true, "new to this tenant");
+    assert_eq!(upload(&beta).await, false);
+    let bind = json!({"world": "eviction", "policy": "lru-eviction"}).to_string();
+    let bound = acme.send(Method::PUT, "/v1/bindings", &[], bind).await;
+    bound.refused(403, "forbidden");
+
+    let own = acme.get("/v1/tokens").await.ok();
+    assert_eq!(names(&own, "tokens", "tenant"), ["acme"]);
+    let id = own["tokens"][0]["id"].as_str().expect("an id");
+    for path in [format!("/v1/tokens/{id}"), "/v1/tokens/nobody".to_owned()] {
+        beta.delete(&path).await.refused(404, "token_unknown");
+        let rotated = beta.post(&format!("{path}/rotate"), &json!({})).await;
+        rotated.refused(404, "token_unknown");
+    }
+    let stolen = json!({"name": "n", "scope": "viewer", "tenant": "acme"});
+    beta.post("/v1/tokens", &stolen)
+        .await
+        .refused(403, "forbidden");
+    let whole = json!({"name": "n", "scope": "admin", "tenant": "*"});
+    beta.post("/v1/tokens", &whole)
+        .await
+        .refused(403, "forbidden");
+
+    assert_eq!(
+        names(&acme.get("/v1/tenants").await.ok(), "tenants", "tenant"),
+        ["acme"]
+    );
+    beta.get("/v1/tenants/acme")
+        .await
+        .refused(404, "tenant_unknown");
+    let change = json!({"limits": {"plugins": 1}}).to_string();
+    let changed = beta
+        .send(Method::PUT, "/v1/tenants/acme", &[], change)
+        .await;
+    changed.refused(404, "tenant_unknown");
+
+    let changes = acme.get("/v1/audit").await.ok();
+    assert_eq!(names(&changes, "changes", "action"), ["plugin.uploaded"]);
+    assert_eq!(names(&changes, "changes", "tenant"), ["acme"]);
+    let all = stand.client.get("/v1/audit").await.ok();
+    let actions = names(&all, "changes", "action");
+    for action in ["tenant.created", "token.created", "plugin.uploaded"] {
+        assert!(actions.iter().any(|known| known == action), "{actions:?}");
+    }
+    stand.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_abort_of_everything_is_one_of_ones_own() {
+    let mut engine = RawEngine::start().await;
+    let url = engine.url().to_owned();
+    let stand = Stand::tuned(0, 0, |config| {
+        config.engines.endpoints = vec![plain_endpoint(url, 100_000)];
+    })
+    .await;
+    make_tenant(&stand, "acme", json!({})).await;
+    let acme = client_of(&stand, "acme", "job").await;
+    let beta = stand.client.without_token();
+    let begin = |client: &Client| {
+        let client = client.clone();
+        let body = streamed(chat("same", "x", 5));
+        tokio::spawn(async move { client.stream(CHAT, &body).await })
+    };
+    let ours = begin(&acme);
+    let mut at_engine = engine.request().await;
+    at_engine.begin_events().await;
+    at_engine.chunk(b"data: {\"choices\":[]}\n\n").await;
+    let mut ours = ours.await.expect("no panic");
+    ours.piece().await.expect("an event").expect("whole");
+    let theirs = begin(&beta);
+    let waiting = engine.request().await;
+
+    let aborted = beta
+        .post("/abort_request", &json!({"abort_all": true}))
+        .await
+        .ok();
+    assert_eq!(aborted["aborted_here"], 1, "{aborted}");
+    assert_eq!(aborted["engines_told"], 0, "{aborted}");
+    waiting.until_given_up(PATIENCE).await;
+    theirs.abort();
+    at_engine.chunk(b"data: [DONE]\n\n").await;
+    at_engine.end().await;
+    let ended = ours.finish().await;
+    assert!(
+        ended.is_done() && !ended.broken,
+        "the other tenant's goes on"
+    );
+    stand.finish_all(&[&acme]).await;
+}

@@ -1,0 +1,146 @@
+//! Every route of the router, asked by everybody who may not have it.
+
+use http::Method;
+use serde_json::json;
+use treadle::auth::Scope;
+use treadle::auth::permissions::{Needs, Route, routes};
+use treadle::config::AnonymousScope;
+use treadle_tests::support::client::{Answer, Client};
+use treadle_tests::support::stand::Stand;
+
+use super::{client_of, make_tenant};
+
+/// Asks for a route with something in the place of each parameter.
+async fn ask(client: &Client, route: &Route, parameter: &str) -> Answer {
+    let mut path = route.path.clone();
+    while let (Some(start), Some(end)) = (path.find('{'), path.find('}')) {
+        path.replace_range(start..=end, parameter);
+    }
+    let method = route.method.clone().unwrap_or(Method::POST);
+    client.send(method, &path, &[], "{}").await
+}
+
+/// The scope below the one that a route needs, if there is one.
+fn too_weak(needs: Needs) -> Option<Scope> {
+    let (Needs::Scope(needed) | Needs::Token(needed)) = needs else {
+        return (needs == Needs::Root).then_some(Scope::Admin);
+    };
+    Scope::ALL.into_iter().rfind(|scope| *scope < needed)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_gets_in_without_a_token_that_is_good_and_strong_enough() {
+    let stand = Stand::tuned(1, 100_000, |config| {
+        config.auth.anonymous_scope = AnonymousScope::None;
+    })
+    .await;
+    make_tenant(&stand, "acme", json!({})).await;
+    let mut by_scope = Vec::new();
+    for scope in Scope::ALL {
+        by_scope.push((scope, client_of(&stand, "acme", scope.as_str()).await));
+    }
+    let nobody = stand.client.without_token();
+    let stranger = nobody.with_token(format!("tr_{}", "0".repeat(64)));
+    let malformed = nobody.with_token("tr_x");
+    for route in routes() {
+        for bad in [&stranger, &malformed] {
+            ask(bad, &route, "p").await.refused(401, "token_invalid");
+        }
+        if route.needs == Needs::Nothing {
+            assert!(ask(&nobody, &route, "p").await.status.is_success());
+            continue;
+        }
+        let answer = ask(&nobody, &route, "p").await;
+        let message = answer.refused(401, "token_missing");
+        assert!(message.contains(&route.path), "{message}");
+        assert_eq!(answer.headers["www-authenticate"], "Bearer");
+        let Some(weak) = too_weak(route.needs) else {
+            continue;
+        };
+        let (_, client) = by_scope.iter().find(|(s, _)| *s == weak).expect("a client");
+        ask(client, &route, "p").await.refused(403, "forbidden");
+    }
+    stand.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_strong_enough_gets_in() {
+    let stand = Stand::start(1, 100_000).await;
+    make_tenant(&stand, "acme", json!({})).await;
+    for route in routes() {
+        let (Needs::Scope(scope) | Needs::Token(scope)) = route.needs else {
+            continue;
+        };
+        let client = client_of(&stand, "acme", scope.as_str()).await;
+        let answer = ask(&client, &route, "nothing-of-this-name").await;
+        let status = answer.status.as_u16();
+        assert!(![401, 405].contains(&status), "{route:?}: {status}");
+        if status == 403 {
+            // A binding of all tenants is the one thing that depends on more than the route.
+            assert_eq!(route.path, "/v1/bindings", "{:?}", answer.body);
+        }
+    }
+    stand.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_local_caller_needs_a_token_to_manage_and_for_nothing_else() {
+    let stand = Stand::start(1, 100_000).await;
+    let nobody = stand.client.without_token();
+    for route in routes() {
+        let answer = ask(&nobody, &route, "p").await;
+        match route.needs {
+            Needs::Token(_) | Needs::Root => {
+                answer.refused(401, "token_missing");
+            }
+            Needs::Nothing | Needs::Scope(_) => {
+                let refused = [401, 403].contains(&answer.status.as_u16());
+                assert!(!refused, "{route:?}: {:?}", answer.body);
+            }
+        }
+    }
+    let page = [("origin", "https://example.com")];
+    let answer = nobody.send(Method::POST, "/workers", &page, "{}").await;
+    answer.refused(401, "token_missing");
+    let rebound = [("host", "rebound.example.com")];
+    let answer = nobody.send(Method::GET, "/programs", &rebound, "").await;
+    answer.refused(401, "token_missing");
+    stand.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_daemon_is_open_to_all() {
+    let stand = Stand::tuned(1, 100_000, |config| {
+        config.auth.anonymous_scope = AnonymousScope::Admin;
+    })
+    .await;
+    let nobody = stand.client.without_token();
+    for route in routes() {
+        let status = ask(&nobody, &route, "p").await.status.as_u16();
+        assert!(![401, 403].contains(&status), "{route:?}: {status}");
+    }
+    stand.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_whole_daemons_admin_chooses_a_tenant() {
+    let stand = Stand::start(1, 100_000).await;
+    make_tenant(&stand, "acme", json!({})).await;
+    make_tenant(&stand, "beta", json!({})).await;
+    let acme = client_of(&stand, "acme", "admin").await;
+    let who = async |client: &Client, tenant: &str| {
+        let headers = [("x-treadle-tenant", tenant)];
+        client.send(Method::GET, "/v1/whoami", &headers, "").await
+    };
+    assert_eq!(who(&stand.client, "beta").await.ok()["tenant"], "beta");
+    who(&stand.client, "gamma")
+        .await
+        .refused(404, "tenant_unknown");
+    assert_eq!(who(&acme, "acme").await.ok()["tenant"], "acme");
+    for other in ["beta", "default", "*"] {
+        who(&acme, other).await.refused(403, "forbidden");
+    }
+    let nobody = stand.client.without_token();
+    who(&nobody, "acme").await.refused(403, "forbidden");
+    stand.finish().await;
+}
