@@ -193,7 +193,7 @@ async fn assemble(
         driver.clone(),
         config.plugins.desk(),
         policies::signing(config)?,
-    ));
+    )?);
     let last = driver
         .read(|view| view.core.state().workers.keys().last().copied())
         .await;

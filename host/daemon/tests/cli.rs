@@ -3,6 +3,8 @@
 
 #[path = "cli/cluster.rs"]
 mod cluster;
+#[path = "cli/plugins.rs"]
+mod plugins;
 
 use std::path::Path;
 use std::process::Stdio;

@@ -22,10 +22,9 @@ impl Groups {
     pub(crate) fn touch(&mut self, group: u64, groups_max: usize) -> &mut Stages {
         self.clock += 1;
         let clock = self.clock;
-        let (touched, stages) = self.known.entry(group).or_default();
+        let (touched, _) = self.known.entry(group).or_default();
         self.by_age.remove(touched);
         *touched = clock;
-        let _ = stages;
         self.by_age.insert(clock, group);
         while self.known.len() > groups_max.max(1) {
             let Some((_, oldest)) = self.by_age.pop_first() else {

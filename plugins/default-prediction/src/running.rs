@@ -60,12 +60,12 @@ impl Running {
         self.tool_ms = towards(self.tool_ms, tool_ms, self.count);
         // A step up for a row above, a ninth of it down for one below: at rest where
         // one row in ten is above.
-        let step = self.tokens.max(1.0) / self.count.sqrt();
-        if tokens > self.tokens_p90 {
-            self.tokens_p90 = (self.tokens_p90 + 0.9 * step).min(tokens);
+        let step = self.tokens_p90.max(1.0) / self.count.sqrt();
+        self.tokens_p90 = if tokens > self.tokens_p90 {
+            (self.tokens_p90 + 0.9 * step).min(tokens)
         } else {
-            self.tokens_p90 = (self.tokens_p90 - 0.1 * step).max(tokens.min(self.tokens_p90));
-        }
+            (self.tokens_p90 - 0.1 * step).max(tokens)
+        };
     }
 
     /// These figures with others in the place of `weight` rows.
@@ -131,7 +131,7 @@ mod tests {
             (7_300.0..8_900.0).contains(&running.tokens_p90),
             "{running:?}"
         );
-        assert_eq!([running.tool_ms], [5.0]);
+        assert!((running.tool_ms - 5.0).abs() < 1e-9);
     }
 
     #[test]
@@ -148,8 +148,9 @@ mod tests {
     fn few_rows_are_filled_up() {
         let mut running = Running::default();
         let others = Running::guess(1_000.0, 0.0);
-        assert_eq!([running.filled_with(&others, 4.0).tokens], [1_000.0]);
+        assert_eq!(running.filled_with(&others, 4.0), others);
         running.add(0.0, 0.0, 1e6);
-        assert_eq!([running.filled_with(&others, 4.0).tokens], [800.0]);
+        let tokens = running.filled_with(&others, 4.0).tokens;
+        assert!((tokens - 800.0).abs() < 1e-9, "{tokens}");
     }
 }

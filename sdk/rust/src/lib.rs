@@ -1,30 +1,12 @@
 //! What a policy author needs to write a treadle policy in Rust.
 //!
-//! Implement [`Policy`] and the trait of a world, name the type in the macro of that
-//! world, and build for `wasm32-unknown-unknown`; `scripts/build-guests.sh` does so
-//! for all crates in `plugins/`. Name, version and summary of the policy are those of
-//! its `Cargo.toml`. The same crate builds natively, where the macro adds nothing, so
-//! policies are tested as ordinary Rust.
+//! The columns and traits in here are shared by guests, by policies that are linked
+//! natively, and by the host. The crate knows nothing of the host.
 //!
-//! ```
-//! use treadle_plugin::{Policy, PolicyError, PriorityPolicy, QueueColumns};
-//!
-//! struct ShortestFirst;
-//!
-//! impl Policy for ShortestFirst {
-//!     fn configure(_json: &str) -> Result<Self, PolicyError> {
-//!         Ok(Self)
-//!     }
-//! }
-//!
-//! impl PriorityPolicy for ShortestFirst {
-//!     fn score(&mut self, programs: &QueueColumns<'_>) -> Result<Vec<f64>, PolicyError> {
-//!         Ok(programs.tokens.iter().map(|&tokens| -(tokens as f64)).collect())
-//!     }
-//! }
-//!
-//! treadle_plugin::priority_policy!(ShortestFirst);
-//! ```
+//! The rest of this page is the crate's `README.md`.
+#![doc = include_str!("../README.md")]
+// The README shows what a test of a policy looks like.
+#![allow(clippy::test_attr_in_doctest)]
 
 mod allocation;
 mod columns;

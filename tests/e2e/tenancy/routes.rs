@@ -74,7 +74,9 @@ async fn who_is_strong_enough_gets_in() {
         let client = client_of(&stand, "acme", scope.as_str()).await;
         let answer = ask(&client, &route, "nothing-of-this-name").await;
         let status = answer.status.as_u16();
-        assert!(![401, 405].contains(&status), "{route:?}: {status}");
+        assert_ne!(status, 401, "{route:?}");
+        // An engine may say so of its own.
+        assert!(status != 405 || route.relayed, "{route:?}");
         if status == 403 {
             // A binding of all tenants is the one thing that depends on more than the route.
             assert_eq!(route.path, "/v1/bindings", "{:?}", answer.body);

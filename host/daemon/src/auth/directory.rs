@@ -321,4 +321,26 @@ mod tests {
         assert!(!Arc::ptr_eq(&first.tenants["a"], &third.tenants["a"]));
         assert!(third.tenants.contains_key(DEFAULT_TENANT));
     }
+
+    #[test]
+    #[ignore = "a measurement: cargo test --release -- --ignored --nocapture a_request_costs"]
+    fn a_request_costs_less_than_a_microsecond() {
+        let secret = crate::auth::secret::new_secret().unwrap();
+        let token = TokenRow {
+            hash: crate::auth::secret::hash(&secret).to_vec(),
+            expires_at_us: None,
+            ..row("t", "default", 1)
+        };
+        let directory = Directory::new(Vec::new(), vec![token], None, None);
+        let rate = Rate::new(Some(u32::MAX));
+        let rounds = 1_000_000_u32;
+        let began = std::time::Instant::now();
+        for _ in 0..rounds {
+            let hash = crate::auth::secret::hash(std::hint::black_box(&secret));
+            let known = directory.principal(&hash, crate::auth::now_us());
+            assert!(known.is_ok());
+            let _ = std::hint::black_box(rate.take());
+        }
+        println!("{:?} for one request", began.elapsed() / rounds);
+    }
 }

@@ -67,6 +67,7 @@ const TABLE: &[(Method, &str, Needs)] = &[
     (Method::GET, "/v1/bindings", VIEW),
     (Method::PUT, "/v1/bindings", PLUGINS),
     (Method::DELETE, "/v1/bindings", PLUGINS),
+    (Method::POST, "/v1/ask", RUN),
     (Method::POST, "/v1/bindings/rollback", PLUGINS),
     (Method::GET, "/v1/plugins", VIEW),
     (Method::GET, "/v1/plugins/{plugin}", VIEW),
@@ -85,13 +86,15 @@ const TABLE: &[(Method, &str, Needs)] = &[
     (Method::GET, "/v1/audit", ADMIN),
 ];
 
-/// Paths that go to an engine as they are.
-const FORWARDED: [(&str, Needs); 5] = [
-    ("/v1/models", VIEW),
-    ("/tokenize", RUN),
-    ("/detokenize", RUN),
-    ("/server_info", VIEW),
-    ("/health_generate", RUN),
+/// Paths that go to an engine as they are, whatever the method; the first line that fits holds.
+const FORWARDED: [(Option<Method>, &str, Needs); 7] = [
+    (Some(Method::GET), "/v1/models", VIEW),
+    (None, "/v1/models", RUN),
+    (None, "/tokenize", RUN),
+    (None, "/detokenize", RUN),
+    (Some(Method::GET), "/server_info", VIEW),
+    (None, "/server_info", RUN),
+    (None, "/health_generate", RUN),
 ];
 
 /// Every route of the daemon.
@@ -102,8 +105,8 @@ pub fn routes() -> Vec<Route> {
         needs: *needs,
         relayed: false,
     });
-    let forwarded = FORWARDED.iter().map(|(path, needs)| Route {
-        method: None,
+    let forwarded = FORWARDED.iter().map(|(method, path, needs)| Route {
+        method: method.clone(),
         path: (*path).to_owned(),
         needs: *needs,
         relayed: true,

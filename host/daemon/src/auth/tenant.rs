@@ -100,6 +100,13 @@ impl Tenant {
     }
 }
 
+/// The name under which all jobs of a job's tenant are bound, as the core knows names: `*` with the
+/// tenant in front. `None` for the default tenant, whose `*` is everybody.
+pub fn all_jobs_of(job: &str) -> Option<String> {
+    let (tenant, _) = job.strip_prefix(MARK)?.split_once(MARK)?;
+    Some(format!("{MARK}{tenant}{MARK}*"))
+}
+
 /// Whether a client may use this text as a name.
 pub fn is_client_name(name: &str) -> bool {
     !name.contains(MARK)
@@ -122,6 +129,14 @@ mod tests {
         }
         assert_eq!(names[0].inside("p"), "p");
         assert!(!is_client_name(&names[1].inside("p")));
+    }
+
+    #[test]
+    fn all_jobs_of_a_tenant_have_one_name() {
+        let tenant = Tenant::new("acme");
+        let all = tenant.inside("*").into_owned();
+        assert_eq!(all_jobs_of(&tenant.inside("team/math")), Some(all));
+        assert_eq!(all_jobs_of("team/math"), None);
     }
 
     #[test]

@@ -153,13 +153,13 @@ impl Client {
                 continue;
             };
             let mut told = Ok(());
-            let scanned = scanner.feed(chunk, &mut |data| {
+            let fed = scanner.feed(chunk, &mut |data| {
                 if told.is_ok() {
                     told = on_data(&String::from_utf8_lossy(data));
                 }
             });
             told?;
-            scanned.map_err(|error| CliError::Foreign {
+            fed.map_err(|error| CliError::Foreign {
                 url: self.url.clone(),
                 what: error.to_string(),
             })?;

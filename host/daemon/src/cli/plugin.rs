@@ -3,7 +3,6 @@
 mod bind;
 mod build;
 mod files;
-mod inputs;
 mod language;
 mod logs;
 mod new;
@@ -141,7 +140,7 @@ impl PushArgs {
 
 /// What a file of a signature says, for a header.
 fn signature(path: &Path) -> Result<HeaderValue, CliError> {
-    HeaderValue::from_maybe_shared(read(path)?.trim_ascii().to_vec()).map_err(|_| {
+    HeaderValue::from_bytes(read(path)?.trim_ascii()).map_err(|_| {
         CliError::Usage(format!(
             "{} is no signature; give one line of hexadecimal or base64",
             path.display()

@@ -1,24 +1,29 @@
 //! The desk of the worlds that scheduling does not wait for: prediction,
 //! allocation, reward.
 
+use super::calls::{self, NoAnswer, RecordedCall};
 use super::lock;
+use super::native::Native;
 use crate::driver::{Change, ChangeError, Changed, KeptState, PolicyDesk, Scope};
+use serde_json::Value;
 use std::sync::Mutex;
 use std::time::Instant;
 use treadle_model::{PolicyRef, World};
-use treadle_policy_runtime::{PolicyFault, PolicyInstance};
+use treadle_policy_runtime::{CallContext, PolicyFault, PolicyInstance};
 
 /// A desk that is shared among requests; one question is answered at a time.
 pub(super) struct BackgroundDesk {
     desk: Mutex<PolicyDesk>,
+    native: Mutex<Native>,
     /// The desk's clock counts from here.
     began: Instant,
 }
 
 impl BackgroundDesk {
-    pub(super) fn new(desk: PolicyDesk) -> Self {
+    pub(super) fn new(desk: PolicyDesk, native: Native) -> Self {
         Self {
             desk: Mutex::new(desk),
+            native: Mutex::new(native),
             began: Instant::now(),
         }
     }
@@ -48,6 +53,12 @@ impl BackgroundDesk {
     pub(super) fn states(&self) -> Vec<KeptState> {
         let now_ms = self.now_ms();
         lock(&self.desk).states(now_ms)
+    }
+
+    /// Asks the built-in default.
+    pub(super) fn ask_native(&self, call: &RecordedCall) -> Result<Value, NoAnswer> {
+        let context = CallContext::at(self.now_ms());
+        calls::ask_native(&mut lock(&self.native), &context, call)
     }
 
     /// Asks the policy that is bound for a job. Nothing if the built-in default

@@ -4,6 +4,7 @@ use super::roles::{Held, RoleBook, Roles, rows};
 use super::{
     DEFAULT_EVICTION, NATIVE, PolicyShelf, ShelfError, Upload, is_asked_in_place, unix_us,
 };
+use crate::auth::directory::WHOLE_DAEMON;
 use crate::driver::{
     BindingView, BoundPolicy, Change, Changed, EVERYONE, Notice, NoticeKind, Role, Scope,
 };
@@ -38,6 +39,10 @@ impl PolicyShelf {
             ..Upload::default()
         };
         let reference = self.push_trusted(upload).await?;
+        // What the daemon brings along is everybody's.
+        self.store
+            .claim_plugin(WHOLE_DAEMON, &reference.digest, unix_us())
+            .await?;
         let mut stored = RoleBook::of(self.store.bindings().await?);
         let mut eviction = stored.roles(World::Eviction, EVERYONE);
         if eviction.get(Role::Active).is_none() && eviction.get(Role::Previous).is_none() {

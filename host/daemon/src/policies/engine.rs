@@ -25,6 +25,9 @@ pub enum EngineError {
     /// A key is none.
     #[error("plugins.trusted_keys: {0}")]
     Key(#[from] KeyError),
+    /// A built-in default refuses its own default configuration.
+    #[error("a built-in policy does not start: {0}")]
+    Native(String),
     /// An entry of the keys has no name.
     #[error("plugins.trusted_keys: `{0}` has no name; write name=key")]
     Nameless(String),

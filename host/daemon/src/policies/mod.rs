@@ -6,16 +6,20 @@
 //! loaded first, then stored, then carried out between two decisions: one that
 //! fails on the way changes nothing.
 
+mod ask;
 mod background;
 mod bind;
+pub(crate) mod calls;
 mod engine;
 mod error;
 mod logs;
+mod native;
 mod roles;
 mod totals;
 mod upkeep;
 mod upload;
 
+pub use ask::{AskError, Asked};
 pub use bind::BindRequest;
 pub use engine::{COMPILE_SUBCOMMAND, EngineError, engine, signing};
 pub use error::ShelfError;
@@ -66,16 +70,18 @@ impl PolicyShelf {
         driver: DriverHandle,
         limits: DeskLimits,
         signing: Signing,
-    ) -> Self {
-        Self {
+    ) -> Result<Self, EngineError> {
+        let native =
+            native::Native::new().map_err(|error| EngineError::Native(error.to_string()))?;
+        Ok(Self {
             engine,
             store,
             driver,
-            background: BackgroundDesk::new(PolicyDesk::new(limits)),
+            background: BackgroundDesk::new(PolicyDesk::new(limits), native),
             signing,
             logs: LogBook::default(),
             roles: tokio::sync::Mutex::default(),
-        }
+        })
     }
 
     /// Where the desk of the shelf tells of bindings that it changed by itself.

@@ -5,6 +5,7 @@
     reason = "an early answer is a whole response; it is returned once, not propagated"
 )]
 
+mod ask;
 mod audit;
 mod bindings;
 mod events;
@@ -66,6 +67,7 @@ pub(crate) fn router(app: App) -> Router {
                 .delete(bindings::withdraw),
         )
         .route("/v1/bindings/rollback", post(bindings::roll_back))
+        .route("/v1/ask", post(ask::ask))
         .route("/v1/plugins/{plugin}", get(plugins::show))
         .route("/v1/plugins/{plugin}/logs", get(plugins::logs))
         .route("/v1/whoami", get(tenants::whoami))

@@ -2,6 +2,7 @@
 
 use super::{ok, refuse, stopped};
 use crate::app::App;
+use crate::auth::directory::WHOLE_DAEMON;
 use crate::auth::{Caller, Change};
 use crate::gateway::error_response;
 use crate::policies::{ShelfError, Upload};
@@ -60,7 +61,7 @@ async fn check_room(
     bytes: &[u8],
     signed: bool,
 ) -> Result<(), Response> {
-    let owned = owned(app, caller).await?;
+    let owned = owned(app, &[caller.principal.tenant.tenant.name()]).await?;
     let stored: u64 = owned.iter().map(|head| head.size_bytes).sum();
     caller
         .principal
@@ -106,26 +107,28 @@ pub(super) struct Visible {
 
 impl Visible {
     pub(super) fn sees(&self, head: &PluginHead) -> bool {
-        self.all || self.digests.binary_search(&head.digest).is_ok()
+        self.all || self.digests.contains(&head.digest)
     }
 }
 
 pub(super) async fn visible(app: &App, caller: &Caller) -> Result<Visible, Response> {
-    let name = caller.principal.tenant.tenant.name();
-    let digests = app.store.claimed_plugins(name).await;
+    let own = caller.principal.tenant.tenant.name();
+    let heads = owned(app, &[own, WHOLE_DAEMON]).await?;
     Ok(Visible {
         all: caller.principal.root || app.auth.has_one_tenant(),
-        digests: digests.map_err(|error| super::store_failed(&error))?,
+        digests: heads.into_iter().map(|head| head.digest).collect(),
     })
 }
 
-/// Plugins that the caller's tenant uploaded, newest first.
-async fn owned(app: &App, caller: &Caller) -> Result<Vec<PluginHead>, Response> {
+/// Plugins that an owner has, newest first; `*` has those that the daemon brings along.
+async fn owned(app: &App, owners: &[&str]) -> Result<Vec<PluginHead>, Response> {
     let mut heads = app.policies.list().await.map_err(|error| failed(&error))?;
-    let name = caller.principal.tenant.tenant.name();
-    let digests = app.store.claimed_plugins(name).await;
-    let digests = digests.map_err(|error| super::store_failed(&error))?;
-    heads.retain(|head| digests.binary_search(&head.digest).is_ok());
+    let mut digests = Vec::new();
+    for owner in owners {
+        let own = app.store.claimed_plugins(owner).await;
+        digests.extend(own.map_err(|error| super::store_failed(&error))?);
+    }
+    heads.retain(|head| digests.contains(&head.digest));
     Ok(heads)
 }
 
@@ -141,9 +144,10 @@ pub(super) async fn check(State(app): State<App>, request: Request) -> Response 
     }
 }
 
-/// `GET /v1/plugins`: those of the caller's tenant.
+/// `GET /v1/plugins`: those of the caller's tenant and those that the daemon brings along.
 pub(super) async fn list(State(app): State<App>, caller: Caller) -> Response {
-    match owned(&app, &caller).await {
+    let own = caller.principal.tenant.tenant.name();
+    match owned(&app, &[own, WHOLE_DAEMON]).await {
         Ok(heads) => ok(json!({"plugins": heads.iter().map(head_json).collect::<Vec<_>>()})),
         Err(response) => response,
     }

@@ -221,3 +221,6 @@ fn reward<P: RewardPolicy>(case: &mut Case<P>) -> Check {
     let scores = answered("score", case.policy.score(&table.columns()))?;
     checks::rewards(&scores.unwrap_or_default(), case.rows)
 }
+
+#[cfg(test)]
+mod tests;

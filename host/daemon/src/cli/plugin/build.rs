@@ -1,5 +1,6 @@
 //! `treadle plugin build`: from a project to a component.
 
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -56,7 +57,10 @@ impl BuildArgs {
 
 fn measure(path: &Path) -> Result<(usize, String), CliError> {
     let bytes = read(path)?;
-    let digest = Sha256::digest(&bytes);
-    let digest = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut digest = String::new();
+    for byte in Sha256::digest(&bytes) {
+        // Writing to a string can't fail.
+        let _ = write!(digest, "{byte:02x}");
+    }
     Ok((bytes.len(), digest))
 }

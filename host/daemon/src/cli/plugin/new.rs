@@ -117,32 +117,7 @@ fn next_commands(folder: &Path, language: Language) -> [String; 3] {
 
 /// Paths in a project, and what the files hold.
 fn project_files(name: &str, language: Language, world: World) -> Vec<(String, String)> {
-    let world = world.as_str();
-    let filled = |text: &str| text.replace("@name@", name).replace("@world@", world);
-    let mut files = Vec::new();
-    let mut put = |path: String, text: String| files.push((path, text));
-    let word = match language {
-        Language::Rust => "rust",
-        Language::Python => "python",
-        Language::Typescript => "typescript",
-    };
-    for (path, text) in below(&format!("sdk/{word}/template")) {
-        // A template's own name is one that no tool takes for a project's.
-        let path = path.strip_suffix(".in").unwrap_or(path);
-        match path.strip_prefix("policies/") {
-            None => put(path.to_owned(), filled(text)),
-            Some(policy) if policy.split('.').next() == Some(world) => {
-                let ending = Path::new(policy).extension().unwrap_or_default();
-                let place = if language == Language::Rust {
-                    "src/lib"
-                } else {
-                    "policy"
-                };
-                put(format!("{place}.{}", ending.display()), filled(text));
-            }
-            Some(_) => {}
-        }
-    }
+    let mut files = template_files(name, language, world);
     let mut copy = |from: &str, to: &str| {
         let copies = below(from).map(|(path, text)| (format!("{to}/{path}"), text.to_owned()));
         files.extend(copies);
@@ -157,26 +132,49 @@ fn project_files(name: &str, language: Language, world: World) -> Vec<(String, S
         Language::Typescript => copy("sdk/typescript/src", "treadle-plugin"),
     }
     let mut put = |path: &str, text: String| files.push((path.to_owned(), text));
-    put(
-        "inputs.jsonl",
-        text(&format!("sdk/inputs/{world}.jsonl")).to_owned(),
-    );
+    let inputs = text(&format!("sdk/inputs/{world}.jsonl"));
+    put("inputs.jsonl", inputs.to_owned());
     match language {
         Language::Rust => {
-            let sdk = text("sdk/rust/Cargo.toml").to_owned();
-            put("treadle-plugin/Cargo.toml", sdk);
-            put("Cargo.toml", rust_workspace::manifest(name, world));
+            let sdk = text("sdk/rust/Cargo.toml");
+            put("treadle-plugin/Cargo.toml", sdk.to_owned());
+            let manifest = rust_workspace::manifest(name, world.as_str());
+            put("Cargo.toml", manifest);
         }
         Language::Python => {
-            put(
-                "requirements.txt",
-                text("sdk/python/requirements.txt").to_owned(),
-            );
+            let requirements = text("sdk/python/requirements.txt");
+            put("requirements.txt", requirements.to_owned());
         }
         Language::Typescript => {
-            put("package.json", package(name, world));
+            put("package.json", package(name, world.as_str()));
             put("package-lock.json", lock(name));
         }
+    }
+    files
+}
+
+/// The files of a language's template, with the policy of the world.
+fn template_files(name: &str, language: Language, world: World) -> Vec<(String, String)> {
+    let (folder, policy) = match language {
+        Language::Rust => ("sdk/rust/template", "src/lib"),
+        Language::Python => ("sdk/python/template", "policy"),
+        Language::Typescript => ("sdk/typescript/template", "policy"),
+    };
+    let mut files = Vec::new();
+    for (path, text) in below(folder) {
+        // A template's own name is one that no tool takes for a project's.
+        let path = path.strip_suffix(".in").unwrap_or(path);
+        let place = match path.strip_prefix("policies/") {
+            None => path.to_owned(),
+            Some(file) => match file.split_once('.') {
+                Some((of_world, ending)) if of_world == world.as_str() => {
+                    format!("{policy}.{ending}")
+                }
+                _ => continue,
+            },
+        };
+        let filled = text.replace("@name@", name);
+        files.push((place, filled.replace("@world@", world.as_str())));
     }
     files
 }

@@ -10,13 +10,13 @@ use treadle_policy_runtime::{
     CallContext, InstanceOptions, PolicyEngine, PolicyFault, PolicyInstance, PolicyModule,
 };
 
-use super::inputs::{NoAnswer, RecordedCall, ask};
 use super::project::{Project, component};
 use crate::cli::error::CliError;
 use crate::cli::output::{plain, say, say_json, shortened};
 use crate::cli::plugin::read;
 use crate::cli::progress;
 use crate::cli::settings::Settings;
+use crate::policies::calls::{NoAnswer, RecordedCall, ask};
 
 /// Inputs of a project, unless others are named.
 const INPUTS_FILE: &str = "inputs.jsonl";

@@ -99,13 +99,14 @@ fn use_debians_compiler(cargo: &mut Command) -> Result<(), CliError> {
 
 /// The module that the last of cargo's messages about one names.
 fn wasm_of(messages: &str) -> Option<PathBuf> {
-    let files = messages.lines().filter_map(|line| {
+    let is_wasm = |file: &&str| Path::new(file).extension() == Some(OsStr::new("wasm"));
+    let mut modules = messages.lines().filter_map(|line| {
         let message: Value = serde_json::from_str(line).ok()?;
-        let files = message["filenames"].as_array()?.clone();
-        let wasm = |file: &Value| Some(file.as_str()?.to_owned()).filter(|f| f.ends_with(".wasm"));
-        files.iter().find_map(wasm)
+        let files = message["filenames"].as_array()?;
+        let mut files = files.iter().filter_map(Value::as_str);
+        files.find(is_wasm).map(PathBuf::from)
     });
-    files.last().map(PathBuf::from)
+    modules.next_back()
 }
 
 fn build_python(project: &Project, output: &Path) -> Result<(), CliError> {

@@ -7,7 +7,8 @@ use thunderagent_eviction::ThunderAgentEviction;
 use treadle_core::Purpose;
 use treadle_model::World;
 use treadle_plugin::{
-    ActingColumns, ActiveColumns, EvictionPolicy, PolicyError, PriorityPolicy, QueueColumns, WaitingColumns,
+    ActingColumns, ActiveColumns, EvictionPolicy, PolicyError, PriorityPolicy, QueueColumns,
+    WaitingColumns,
 };
 use treadle_policy_runtime::{CallContext, PolicyFault, PolicyInstance};
 
@@ -70,10 +71,10 @@ impl Inquiry {
     /// Asks a shadow, which has time.
     pub(super) fn put_to_shadow(
         &self,
-        seat: &mut Seat,
+        instance: &mut PolicyInstance,
         now_ms: u64,
     ) -> Result<Vec<f64>, PolicyFault> {
-        self.put_to(seat, now_ms, Some(SHADOW_DEADLINE_MS))
+        self.put_to(instance, now_ms, Some(SHADOW_DEADLINE_MS))
     }
 
     /// Asks the built-in defaults.

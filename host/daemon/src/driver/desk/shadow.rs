@@ -157,7 +157,11 @@ impl Shadows {
         let (sender, back) = sync_channel(1);
         // With a full channel the instance is lost, and its policy is asked no
         // more: hundreds of starts are waiting then.
-        if self.errands.try_send(Errand::Warm(instance, sender)).is_err() {
+        if self
+            .errands
+            .try_send(Errand::Warm(instance, sender))
+            .is_err()
+        {
             tracing::error!("a policy could not be started anew: the shadows are busy");
         }
         back

@@ -1,4 +1,4 @@
-//! Recorded inputs: calls of a policy as lines of JSON, and how they are put to it.
+//! Calls of a policy as JSON, recorded or sent, and how they are put to it.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -7,35 +7,37 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use treadle_policy_runtime::{
-    ActingColumns, ActiveColumns, AllocationInstance, AnswerColumns, AssignColumns, CallContext,
-    CandidateColumns, EvictionInstance, FinishedColumns, GrantColumns, LiveColumns, MigrateColumns,
-    ParallelismColumns, PlacementInstance, PolicyFault, PolicyInstance, PredictionInstance,
-    PreemptColumns, PriorityInstance, QueueColumns, RedundancyColumns, RewardInstance,
-    RouteColumns, ServiceColumns, WaitingColumns, WorkerColumns,
+    ActingColumns, ActiveColumns, AnswerColumns, AssignColumns, CallContext, CandidateColumns,
+    EvictionInstance, FinishedColumns, GrantColumns, LiveColumns, MigrateColumns,
+    ParallelismColumns, PlacementInstance, PolicyFault, PolicyInstance, PreemptColumns,
+    PriorityInstance, QueueColumns, RedundancyColumns, RouteColumns, ServiceColumns,
+    WaitingColumns, WorkerColumns,
 };
+
+use super::native::{Allocation, Native, Prediction, Reward};
 
 /// One call of a policy.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RecordedCall {
+pub(crate) struct RecordedCall {
     /// The world that the policy must have.
-    pub(super) world: String,
+    pub(crate) world: String,
     /// Name of the function in the contract, such as `pause-order`.
-    pub(super) function: String,
+    pub(crate) function: String,
     /// The binding's configuration.
     #[serde(default = "empty_object")]
-    pub(super) config: Value,
+    pub(crate) config: Value,
     /// The time of the decision, in milliseconds.
     #[serde(default)]
-    pub(super) now_ms: u64,
+    pub(crate) now_ms: u64,
     /// Picks the random stream.
     #[serde(default)]
-    pub(super) seed: u64,
+    pub(crate) seed: u64,
     /// The columns by their names in the contract, with underscores.
-    pub(super) columns: BTreeMap<String, Value>,
+    pub(crate) columns: BTreeMap<String, Value>,
     /// The answer that is right; `{"error": CODE}` where the policy has to refuse.
     #[serde(default)]
-    pub(super) expect: Option<Value>,
+    pub(crate) expect: Option<Value>,
 }
 
 fn empty_object() -> Value {
@@ -44,7 +46,7 @@ fn empty_object() -> Value {
 
 /// Why a call has no answer.
 #[derive(Debug)]
-pub(super) enum NoAnswer {
+pub(crate) enum NoAnswer {
     /// The line makes no sense for the contract.
     BadLine(String),
     /// The policy failed.
@@ -65,7 +67,14 @@ struct Columns<'c> {
     known: RefCell<Vec<&'static str>>,
 }
 
-impl Columns<'_> {
+impl<'c> Columns<'c> {
+    fn of(call: &'c RecordedCall) -> Self {
+        Self {
+            given: &call.columns,
+            known: RefCell::default(),
+        }
+    }
+
     /// A column, or a value that stands beside the columns.
     fn take<T: DeserializeOwned>(&self, name: &'static str) -> Result<T, NoAnswer> {
         self.known.borrow_mut().push(name);
@@ -101,7 +110,7 @@ impl Columns<'_> {
 }
 
 /// Puts a call to a policy and gives the answer as JSON.
-pub(super) fn ask(
+pub(crate) fn ask(
     instance: &mut PolicyInstance,
     context: &CallContext,
     call: &RecordedCall,
@@ -113,10 +122,7 @@ pub(super) fn ask(
             "it is of the world {given}, and the policy of {world}"
         )));
     }
-    let columns = Columns {
-        given: &call.columns,
-        known: RefCell::default(),
-    };
+    let columns = Columns::of(call);
     let function = call.function.as_str();
     match instance {
         PolicyInstance::Prediction(policy) => prediction(policy, context, function, &columns),
@@ -125,6 +131,24 @@ pub(super) fn ask(
         PolicyInstance::Allocation(policy) => allocation(policy, context, function, &columns),
         PolicyInstance::Eviction(policy) => eviction(policy, context, function, &columns),
         PolicyInstance::Reward(policy) => reward(policy, context, function, &columns),
+    }
+}
+
+/// Puts a call to the built-in default of its world, if scheduling does not wait
+/// for that world.
+pub(crate) fn ask_native(
+    native: &mut Native,
+    context: &CallContext,
+    call: &RecordedCall,
+) -> Answered {
+    let (columns, function) = (Columns::of(call), call.function.as_str());
+    match call.world.as_str() {
+        "prediction" => prediction(&mut native.prediction, context, function, &columns),
+        "allocation" => allocation(&mut native.allocation, context, function, &columns),
+        "reward" => reward(&mut native.reward, context, function, &columns),
+        world => Err(NoAnswer::BadLine(format!(
+            "the world {world} is asked by the scheduler alone; ask prediction, allocation or reward"
+        ))),
     }
 }
 
@@ -152,7 +176,7 @@ macro_rules! answer {
 }
 
 fn prediction(
-    policy: &mut PredictionInstance,
+    policy: &mut impl Prediction,
     context: &CallContext,
     function: &str,
     given: &Columns<'_>,
@@ -229,7 +253,7 @@ fn placement(
 }
 
 fn allocation(
-    policy: &mut AllocationInstance,
+    policy: &mut impl Allocation,
     context: &CallContext,
     function: &str,
     given: &Columns<'_>,
@@ -282,7 +306,7 @@ fn eviction(
 }
 
 fn reward(
-    policy: &mut RewardInstance,
+    policy: &mut impl Reward,
     context: &CallContext,
     function: &str,
     given: &Columns<'_>,
@@ -343,10 +367,13 @@ mod tests {
 
     #[test]
     fn every_sample_line_is_read() {
-        for (path, text) in super::super::files::below("sdk/inputs") {
-            for line in text.lines() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../sdk/inputs");
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let world = path.file_stem().and_then(|stem| stem.to_str());
+            for line in std::fs::read_to_string(&path).unwrap().lines() {
                 let call: RecordedCall = serde_json::from_str(line).unwrap();
-                assert_eq!(path.split('.').next(), Some(call.world.as_str()));
+                assert_eq!(world, Some(call.world.as_str()));
             }
         }
     }

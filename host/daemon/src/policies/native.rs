@@ -1,0 +1,101 @@
+//! The worlds that scheduling does not wait for, answered by either build of a
+//! policy: a sandboxed instance, or the reference policy that is linked natively
+//! as the built-in default.
+
+use default_allocation::DefaultAllocation;
+use default_prediction::DefaultPrediction;
+use default_reward::DefaultReward;
+use treadle_plugin::{
+    AllocationPolicy, Estimates, Policy, PolicyError, PredictionPolicy, RewardPolicy, Scores,
+};
+use treadle_policy_runtime::{
+    AllocationInstance, AnswerColumns, CallContext, CandidateColumns, FinishedColumns,
+    GrantColumns, LiveColumns, ParallelismColumns, PolicyFault, PredictionInstance,
+    RedundancyColumns, RewardInstance,
+};
+
+/// The built-in defaults.
+pub(crate) struct Native {
+    pub(super) prediction: DefaultPrediction,
+    pub(super) allocation: DefaultAllocation,
+    pub(super) reward: DefaultReward,
+}
+
+impl Native {
+    /// With their default configurations.
+    pub(super) fn new() -> Result<Self, PolicyError> {
+        Ok(Self {
+            prediction: DefaultPrediction::configure("{}")?,
+            allocation: DefaultAllocation::configure("{}")?,
+            reward: DefaultReward::configure("{}")?,
+        })
+    }
+}
+
+fn fault(error: PolicyError) -> PolicyFault {
+    if error == PolicyError::not_supported() {
+        return PolicyFault::NotSupported;
+    }
+    PolicyFault::PolicyError(error.to_string())
+}
+
+/// A trait of one world, answered by an instance and by its default.
+macro_rules! answered {
+    ($(#[$doc:meta])* $name:ident: $instance:ty, $native:ty as $policy:ident {
+        $($function:ident($columns:ident) -> $answer:ty;)*
+    }) => {
+        $(#[$doc])*
+        pub(super) trait $name {
+            $(fn $function(
+                &mut self,
+                context: &CallContext,
+                columns: &$columns<'_>,
+            ) -> Result<$answer, PolicyFault>;)*
+        }
+
+        impl $name for $instance {
+            $(fn $function(
+                &mut self,
+                context: &CallContext,
+                columns: &$columns<'_>,
+            ) -> Result<$answer, PolicyFault> {
+                <$instance>::$function(self, context, columns)
+            })*
+        }
+
+        impl $name for $native {
+            $(fn $function(
+                &mut self,
+                _: &CallContext,
+                columns: &$columns<'_>,
+            ) -> Result<$answer, PolicyFault> {
+                $policy::$function(self, columns).map_err(fault)
+            })*
+        }
+    };
+}
+
+answered! {
+    /// The world `prediction`.
+    Prediction: PredictionInstance, DefaultPrediction as PredictionPolicy {
+        predict(LiveColumns) -> Estimates;
+        learn(FinishedColumns) -> ();
+    }
+}
+
+answered! {
+    /// The world `allocation`.
+    Allocation: AllocationInstance, DefaultAllocation as AllocationPolicy {
+        grant(GrantColumns) -> Vec<u32>;
+        parallelism(ParallelismColumns) -> Vec<u32>;
+        redundancy(RedundancyColumns) -> Vec<u32>;
+    }
+}
+
+answered! {
+    /// The world `reward`.
+    Reward: RewardInstance, DefaultReward as RewardPolicy {
+        score(AnswerColumns) -> Scores;
+        select(CandidateColumns) -> Vec<u32>;
+    }
+}
