@@ -47,7 +47,9 @@ pub enum BenchError {
         cause: String,
     },
     /// A policy can't be measured.
-    #[error("{policy}: {cause}; build the policies and the program from one checkout, with `make build`")]
+    #[error(
+        "{policy}: {cause}; build the policies and the program from one checkout, with `make build`"
+    )]
     Contest {
         /// Which.
         policy: String,

@@ -80,7 +80,10 @@ macro_rules! contest {
         let found = found.map_err(|fault| differs($world, &fault.to_string()))?;
         let expected = native.$call(&for_native.columns());
         if expected.as_ref() != Ok(&found) {
-            return Err(differs($world, "its answer is not that of the native build"));
+            return Err(differs(
+                $world,
+                "its answer is not that of the native build",
+            ));
         }
         Ok(Contest {
             native: Box::new(move || {
@@ -117,7 +120,14 @@ pub(super) fn contest(
         World::Placement => {
             let native: DefaultPlacement = configured(world)?;
             let programs = || Placed::draw(rows);
-            contest!(world, native, instance, as_placement_mut, assign, programs())
+            contest!(
+                world,
+                native,
+                instance,
+                as_placement_mut,
+                assign,
+                programs()
+            )
         }
         World::Allocation => {
             let native: DefaultAllocation = configured(world)?;
@@ -127,7 +137,14 @@ pub(super) fn contest(
         World::Eviction => {
             let native: ThunderAgentEviction = configured(world)?;
             let active = || Draw::new().active(rows);
-            contest!(world, native, instance, as_eviction_mut, pause_order, active())
+            contest!(
+                world,
+                native,
+                instance,
+                as_eviction_mut,
+                pause_order,
+                active()
+            )
         }
         World::Reward => {
             let native: DefaultReward = configured(world)?;
@@ -170,7 +187,10 @@ fn prediction(mut instance: PolicyInstance, rows: usize) -> Result<Contest, Benc
 }
 
 /// Programs that get a place, and the workers.
-struct Placed(treadle_plugin::harness::Assign, treadle_plugin::harness::Workers);
+struct Placed(
+    treadle_plugin::harness::Assign,
+    treadle_plugin::harness::Workers,
+);
 
 impl Placed {
     fn draw(rows: usize) -> Self {

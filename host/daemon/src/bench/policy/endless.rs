@@ -106,10 +106,7 @@ fn module() -> Vec<u8> {
     memory_export.extend([2, 0]);
     let exports = exports.chain([memory_export]);
     let bodies = FUNCTIONS.map(|(.., body)| sized(&body.bytes()));
-    let data = [
-        data(DESCRIPTION_AT, &DESCRIPTION),
-        data(TEXTS_AT, TEXTS),
-    ];
+    let data = [data(DESCRIPTION_AT, &DESCRIPTION), data(TEXTS_AT, TEXTS)];
     let mut module = b"\0asm\x01\0\0\0".to_vec();
     module.extend(section(1, types));
     module.extend(section(3, (0..functions).map(|index| vec![index])));

@@ -163,8 +163,15 @@ impl PolicyArgs {
             } else {
                 figure
             });
-            for (name, ns) in [("call_us", times.sandboxed_ns), ("native_us", times.native_ns)] {
-                report.push(Figure::new(format!("{name}.{world}.n{rows}"), ns / 1e3, "us"));
+            for (name, ns) in [
+                ("call_us", times.sandboxed_ns),
+                ("native_us", times.native_ns),
+            ] {
+                report.push(Figure::new(
+                    format!("{name}.{world}.n{rows}"),
+                    ns / 1e3,
+                    "us",
+                ));
             }
             if rows == TARGET_ROWS {
                 let singles = singles(&mut contest, self.case());

@@ -109,7 +109,10 @@ fn decide(published: &Receiver<Published>) -> (u64, u64) {
             Ok(new) => {
                 bound = Some(new.bound.policy.clone());
                 let change = Change::Activate(Some(new.bound));
-                if desk.change(World::Eviction, &Scope::Everyone, change, 0).is_err() {
+                if desk
+                    .change(World::Eviction, &Scope::Everyone, change, 0)
+                    .is_err()
+                {
                     by_others += 1;
                 }
                 waiting = Some(new.decided);

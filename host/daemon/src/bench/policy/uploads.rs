@@ -52,14 +52,27 @@ async fn activate(daemon: &Daemon, bytes: Bytes) -> Result<Duration, String> {
     let (url, mut headers_of_bytes) = (daemon.url(), headers.clone());
     let binary = HeaderValue::from_static("application/octet-stream");
     headers_of_bytes.insert(header::CONTENT_TYPE, binary);
-    let uploaded = send(&upstream, (Method::POST, "/v1/plugins"), &url, &headers_of_bytes, bytes);
+    let uploaded = send(
+        &upstream,
+        (Method::POST, "/v1/plugins"),
+        &url,
+        &headers_of_bytes,
+        bytes,
+    );
     let uploaded = uploaded.await?;
     let binding = json!({
         "world": World::Priority.as_str(),
         "policy": uploaded["digest"],
     });
     let binding = binding.to_string().into();
-    send(&upstream, (Method::PUT, "/v1/bindings"), &url, &headers, binding).await?;
+    send(
+        &upstream,
+        (Method::PUT, "/v1/bindings"),
+        &url,
+        &headers,
+        binding,
+    )
+    .await?;
     Ok(started.elapsed())
 }
 
@@ -89,7 +102,9 @@ mod tests {
     #[tokio::test]
     async fn an_upload_becomes_active_and_a_missing_one_is_told() {
         let guests = GuestFolder::of_checkout();
-        let took_s = upload_to_active_s(&guests, "default-priority").await.unwrap();
+        let took_s = upload_to_active_s(&guests, "default-priority")
+            .await
+            .unwrap();
         assert!(took_s > 0.0);
         assert!(upload_to_active_s(&guests, "no-such-policy").await.is_err());
     }
