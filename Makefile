@@ -49,6 +49,7 @@ fuzz: ## Damage uploads for FUZZ_S seconds and look for a panic; FUZZ_SEED choos
 .PHONY: bench
 bench: build ## Measure the store and the benchmarks of the daemon
 	$(CARGO) run --locked --release --package treadle-store --example append_rate
+	-@scripts/build-bench-extism.sh
 	target/release/treadle bench
 
 .PHONY: lint

@@ -20,6 +20,8 @@ readonly TOOLCHAIN="${TREADLE_GUEST_TOOLCHAIN:-auto}"
 readonly DEBIAN_PACKAGES=(rustc-web cargo-web rust-web-src lld)
 readonly STAMP_DIR=target/guest-build/stamps
 readonly COMPONENTIZE_PY=.treadle/venv/bin/componentize-py
+# Every host of the guests has vectors; loops over columns are several times as fast with them.
+readonly GUEST_RUSTFLAGS="-C target-feature=+simd128"
 readonly NODE_BIN=sdk/typescript/node_modules/.bin
 
 say() { printf 'build-guests: %s\n' "$*" >&2; }
@@ -93,11 +95,15 @@ build() {
   for name in "$@"; do packages+=(-p "$name"); done
   local options=(build --quiet --profile guest --target "$TARGET" --lib "${packages[@]}")
   case "$toolchain" in
-    rustup) cargo "${options[@]}" --target-dir "$BUILD_DIR" ;;
+    rustup)
+      CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS="$GUEST_RUSTFLAGS" \
+        cargo "${options[@]}" --target-dir "$BUILD_DIR"
+      ;;
     # Debian ships no standard library for the target, so it is built from source;
     # --locked because its cargo may be newer and would rewrite the lock file.
     debian)
-      RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=wasm-ld \
+      CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS="$GUEST_RUSTFLAGS" \
+        RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=wasm-ld \
         /usr/bin/cargo "${options[@]}" --target-dir "$BUILD_DIR-debian" \
         --locked -Z build-std=std,panic_abort
       ;;

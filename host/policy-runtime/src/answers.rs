@@ -22,6 +22,15 @@ pub(crate) fn each<T: Copy + Display>(
     acceptable: impl Fn(usize, T) -> bool,
 ) -> Check {
     length(name, values.len(), rows)?;
+    // All of them first, without a way out of the loop, which takes several values at
+    // once; which one is wrong matters only when one is.
+    let all = values
+        .iter()
+        .enumerate()
+        .fold(true, |all, (row, &value)| all & acceptable(row, value));
+    if all {
+        return Ok(());
+    }
     let wrong = |(row, &value): (usize, &T)| !acceptable(row, value);
     match values.iter().enumerate().position(wrong) {
         None => Ok(()),

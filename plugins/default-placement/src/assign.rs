@@ -13,25 +13,13 @@ pub(crate) fn assign(
     programs: &AssignColumns<'_>,
 ) -> Result<Vec<u32>, PolicyError> {
     let mut load = Load::of(&programs.workers);
-    // How many programs of a group this answer has given to a worker.
-    let mut given: BTreeMap<(u64, usize), u32> = BTreeMap::new();
+    let mut given = Given::to(load.workers());
     let mut places = Vec::with_capacity(programs.len());
     for row in 0..programs.len() {
-        let group = programs.group[row];
+        let given = given.of(programs.group[row]);
         let context = programs.tokens[row] as f64;
         let worker = last_place(config, &load, programs.last_worker[row], context)
-            .or_else(|| {
-                (0..load.workers()).min_by(|&left, &right| {
-                    let cost = |worker| {
-                        let of_group = given.get(&(group, worker)).copied().unwrap_or(0);
-                        load.share(worker) + config.spread * f64::from(of_group)
-                    };
-                    let full = |worker| !load.fits(worker, context);
-                    full(left)
-                        .cmp(&full(right))
-                        .then(cost(left).total_cmp(&cost(right)))
-                })
-            })
+            .or_else(|| cheapest(config, &load, given, context))
             .ok_or_else(|| {
                 PolicyError::invalid_input("there are no workers; ask when there is one")
             })?;
@@ -39,10 +27,64 @@ pub(crate) fn assign(
             worker,
             need(programs.tokens[row], programs.remaining_tokens[row]),
         );
-        *given.entry((group, worker)).or_default() += 1;
+        given[worker] += 1;
         places.push(worker as u32);
     }
     Ok(places)
+}
+
+/// How many programs of a group this answer has given to each worker.
+struct Given {
+    /// Of the group that was asked for last; groups mostly come together.
+    present: Vec<u32>,
+    group: Option<u64>,
+    /// Of the others: workers that got some, and how many.
+    others: BTreeMap<u64, Vec<(usize, u32)>>,
+}
+
+impl Given {
+    fn to(workers: usize) -> Self {
+        Self {
+            present: vec![0; workers],
+            group: None,
+            others: BTreeMap::new(),
+        }
+    }
+
+    fn of(&mut self, group: u64) -> &mut [u32] {
+        if self.group != Some(group) {
+            if let Some(before) = self.group.replace(group) {
+                let counts = self.present.iter().copied().enumerate();
+                let some = counts.filter(|(_, count)| *count > 0).collect();
+                self.others.insert(before, some);
+                self.present.fill(0);
+            }
+            for (worker, count) in self.others.remove(&group).unwrap_or_default() {
+                self.present[worker] = count;
+            }
+        }
+        &mut self.present
+    }
+}
+
+/// The worker with room, if there is one, where the program costs least.
+fn cheapest(config: &Config, load: &Load, given: &[u32], context: f64) -> Option<usize> {
+    let mut best: Option<(bool, f64, usize)> = None;
+    for (worker, &of_group) in given.iter().enumerate() {
+        let full = !load.fits(worker, context);
+        let cost = load.share(worker) + config.spread * f64::from(of_group);
+        let better = best.is_none_or(|(was_full, least, _)| {
+            if full == was_full {
+                cost < least
+            } else {
+                was_full
+            }
+        });
+        if better {
+            best = Some((full, cost, worker));
+        }
+    }
+    best.map(|(_, _, worker)| worker)
 }
 
 /// The worker that may still hold the program's cache, if it has room and is not

@@ -49,17 +49,22 @@ impl DefaultPrediction {
         }
     }
 
-    fn estimate(&self, group: u64, steps: u32) -> Running {
+    /// Figures of the whole job, filled in with what is configured.
+    fn job(&self) -> Stages {
         let guess = Running::guess(
             self.config.remaining_tokens,
             self.config.remaining_tool_s * 1_000.0,
         );
-        let stage = stage(steps);
-        let job = self.job[stage].filled_with(&guess, 1.0);
-        match self.groups.get(group) {
-            Some(of_group) => of_group[stage].filled_with(&job, self.config.job_weight),
-            None => job,
-        }
+        self.job.map(|stage| stage.filled_with(&guess, 1.0))
+    }
+
+    /// Figures of a group, filled in with those of the job.
+    fn group(&self, group: u64, job: &Stages) -> Stages {
+        let Some(of_group) = self.groups.get(group) else {
+            return *job;
+        };
+        let weight = self.config.job_weight;
+        std::array::from_fn(|stage| of_group[stage].filled_with(&job[stage], weight))
     }
 }
 
@@ -81,13 +86,28 @@ impl Policy for DefaultPrediction {
 impl PredictionPolicy for DefaultPrediction {
     fn predict(&mut self, programs: &LiveColumns<'_>) -> Result<Estimates, PolicyError> {
         programs.check(self.config.extra.len())?;
-        let mut estimates = Estimates::default();
+        let column = || Vec::with_capacity(programs.len());
+        let mut estimates = Estimates {
+            remaining_tokens: column(),
+            remaining_tokens_p90: column(),
+            remaining_tool_s: column(),
+        };
+        let job = self.job();
+        // Programs of a group mostly come together.
+        let mut present = (None, job);
         for (&group, &steps) in programs.group.iter().zip(programs.steps) {
-            let expected = self.estimate(group, steps);
+            if present.0 != Some(group) {
+                present = (Some(group), self.group(group, &job));
+            }
+            let expected = &present.1[stage(steps)];
             estimates.remaining_tokens.push(expected.tokens);
-            estimates
-                .remaining_tokens_p90
-                .push(expected.tokens_p90.max(expected.tokens));
+            // Not `max`, which in WebAssembly is a call of a function.
+            let p90 = if expected.tokens_p90 > expected.tokens {
+                expected.tokens_p90
+            } else {
+                expected.tokens
+            };
+            estimates.remaining_tokens_p90.push(p90);
             estimates.remaining_tool_s.push(expected.tool_ms / 1_000.0);
         }
         Ok(estimates)

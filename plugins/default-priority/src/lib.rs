@@ -34,13 +34,27 @@ pub struct DefaultPriority {
 impl DefaultPriority {
     /// Predicted work left, in seconds.
     fn remaining_s(&self, tokens: f64, tool_s: f64) -> f64 {
-        // Also where a prediction is not a number.
-        if !(tokens >= 0.0 || tool_s >= 0.0) {
-            return self.config.unknown_s;
+        let generating_s = at_least_0(tokens) * self.config.token_ms / 1_000.0;
+        let remaining_s = generating_s + at_least_0(tool_s);
+        // Not `min` and `max`, which in WebAssembly are calls of functions, and not
+        // `||`: without a branch several rows are computed at once.
+        let counted_s = if remaining_s < self.config.remaining_s_max {
+            remaining_s
+        } else {
+            self.config.remaining_s_max
+        };
+        // False also where a prediction is not a number.
+        if (tokens >= 0.0) | (tool_s >= 0.0) {
+            counted_s
+        } else {
+            self.config.unknown_s
         }
-        let generating_s = tokens.max(0.0) * self.config.token_ms / 1_000.0;
-        (generating_s + tool_s.max(0.0)).min(self.config.remaining_s_max)
     }
+}
+
+/// The value, or 0 where it is negative or not a number.
+fn at_least_0(value: f64) -> f64 {
+    if value > 0.0 { value } else { 0.0 }
 }
 
 impl Policy for DefaultPriority {

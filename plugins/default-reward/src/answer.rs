@@ -24,8 +24,9 @@ pub(crate) fn compare(answer: &str, reference: &str, tolerance: f64) -> Compared
         };
     }
     let whole = normal(answer);
-    let last = normal(marked(&whole));
-    let number = match (number(&last), number(&normal(marked(&wanted)))) {
+    // What is normal stays so in its parts, but for what then wraps them.
+    let last = unwrapped(marked(&whole));
+    let number = match (number(last), number(unwrapped(marked(&wanted)))) {
         (Some(found), Some(wanted)) => (found - wanted).abs() <= tolerance * wanted.abs(),
         _ => false,
     };
@@ -37,10 +38,28 @@ pub(crate) fn compare(answer: &str, reference: &str, tolerance: f64) -> Compared
 
 /// In lower case, blanks as one space, without what wraps it.
 fn normal(text: &str) -> String {
-    let words: Vec<String> = text.split_whitespace().map(str::to_lowercase).collect();
-    let joined = words.join(" ");
-    let wraps = |c: char| c.is_whitespace() || WRAPPING.contains(&c);
-    joined.trim_matches(wraps).to_owned()
+    let mut joined = String::with_capacity(text.len());
+    for word in text.split_whitespace() {
+        if !joined.is_empty() {
+            joined.push(' ');
+        }
+        let start = joined.len();
+        if word.is_ascii() {
+            joined.push_str(word);
+            joined[start..].make_ascii_lowercase();
+        } else {
+            joined.push_str(&word.to_lowercase());
+        }
+    }
+    match unwrapped(&joined) {
+        whole if whole.len() == joined.len() => joined,
+        part => part.to_owned(),
+    }
+}
+
+/// Without what wraps it.
+fn unwrapped(text: &str) -> &str {
+    text.trim_matches(|c: char| c.is_whitespace() || WRAPPING.contains(&c))
 }
 
 /// The part of a normal text that is marked as the final answer, else all of it.
@@ -97,7 +116,10 @@ fn decimal(text: &str) -> Option<f64> {
     if !digits || !text.bytes().all(known) {
         return None;
     }
-    text.replace(',', "").parse().ok()
+    if text.contains(',') {
+        return text.replace(',', "").parse().ok();
+    }
+    text.parse().ok()
 }
 
 #[cfg(test)]

@@ -18,7 +18,10 @@ const WHOLE: f64 = (1_u64 << 53) as f64;
 
 /// The favoured phase first, then the shorter context (eq. 10 and 11).
 pub(crate) fn shortest(favoured: bool, tokens: u64) -> f64 {
-    let shortness = -(tokens.min(TOKENS_ALONE_MAX) as f64);
+    // Compared as doubles, which guests do several at a time; those beyond the bound
+    // may be rounded, those within are not.
+    let (context, longest) = (tokens as f64, TOKENS_ALONE_MAX as f64);
+    let shortness = if context < longest { -context } else { -longest };
     if favoured {
         HALF + shortness
     } else {

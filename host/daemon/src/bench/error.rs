@@ -36,6 +36,26 @@ pub enum BenchError {
     /// The embedded policy does not load.
     #[error("the embedded policy does not load: {0}; build it with `make guests`")]
     Policy(String),
+    /// A built policy is not there.
+    #[error(
+        "{path} cannot be read: {cause}; run `make guests` in a checkout and start from its root, or name the folder with --guests"
+    )]
+    Guest {
+        /// The file.
+        path: String,
+        /// What happened.
+        cause: String,
+    },
+    /// A policy can't be measured.
+    #[error(
+        "{policy}: {cause}; build the policies and the program from one checkout, with `make build`"
+    )]
+    Contest {
+        /// Which.
+        policy: String,
+        /// What happened.
+        cause: String,
+    },
     /// The workload makes no sense.
     #[error("{0}")]
     Workload(#[from] treadle_simulator::workload::WorkloadError),

@@ -46,6 +46,7 @@ pub(crate) struct Figure {
     unit: &'static str,
     target: Option<Target>,
     reference: Option<&'static str>,
+    absence: Option<String>,
 }
 
 impl Figure {
@@ -57,6 +58,19 @@ impl Figure {
             unit,
             target: None,
             reference: None,
+            absence: None,
+        }
+    }
+
+    /// A figure that could not be measured, and why.
+    pub(crate) fn absent(
+        name: impl Into<String>,
+        unit: &'static str,
+        reason: impl Into<String>,
+    ) -> Self {
+        Self {
+            absence: Some(reason.into()),
+            ..Self::new(name, f64::NAN, unit)
         }
     }
 
@@ -73,18 +87,25 @@ impl Figure {
     }
 
     fn to_json(&self) -> Value {
-        json!({
+        let met = self.target.map(|target| target.is_met(self.value));
+        let mut json = json!({
             "value": significant(self.value),
             "unit": self.unit,
             "target": self.target.map(Target::bound),
-            "target_met": self.target.map(|target| target.is_met(self.value)),
+            "target_met": met.filter(|_| self.absence.is_none()),
             "reference": self.reference,
-        })
+        });
+        if let Some(reason) = &self.absence {
+            json["reason"] = json!(reason);
+        }
+        json
     }
 
     fn row(&self) -> Vec<String> {
         let target = self.target.map(|target| {
-            let mark = if target.is_met(self.value) {
+            let mark = if self.absence.is_some() {
+                "not measured"
+            } else if target.is_met(self.value) {
                 "met"
             } else {
                 "MISSED"
@@ -132,8 +153,11 @@ impl Report {
         self.settings.insert(name.to_owned(), value.into());
     }
 
-    /// Adds a figure.
+    /// Adds a figure; why one is absent is noted too.
     pub(crate) fn push(&mut self, figure: Figure) {
+        if let Some(reason) = &figure.absence {
+            self.notes.push(format!("{}: {reason}.", figure.name));
+        }
         self.figures.push(figure);
     }
 
@@ -219,6 +243,19 @@ mod tests {
             (&json!("x"), &json!(64))
         );
         assert!(json["machine"]["cores"].as_u64() > Some(0));
+    }
+
+    #[test]
+    fn what_was_not_measured_is_neither_met_nor_missed_and_says_why() {
+        let mut report = report();
+        let target = Target::AtMost(1.0);
+        report.push(Figure::absent("gone", "s", "it is not there").target(target));
+        let gone = &report.to_json()["figures"]["gone"];
+        assert!(gone["value"].is_null() && gone["target_met"].is_null());
+        assert_eq!(gone["reason"], "it is not there");
+        let text = report.to_text();
+        assert!(text.contains("<= 1.00 not measured"), "{text}");
+        assert!(text.ends_with("gone: it is not there.\n"), "{text}");
     }
 
     #[test]

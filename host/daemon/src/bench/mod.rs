@@ -1,4 +1,4 @@
-//! `treadle bench`: what the gateway and the core cost, as figures that other
+//! `treadle bench`: what the gateway, the core and policies cost, as figures that other
 //! machines and versions can be compared by.
 //!
 //! Engines are simulated and answer at once, so that what is measured is
@@ -8,9 +8,11 @@
 mod core;
 mod error;
 pub(crate) mod figures;
+mod folder;
 mod gateway;
 pub(crate) mod latencies;
 mod machine;
+mod policy;
 pub(crate) mod table;
 
 use clap::{Args, Subcommand};
@@ -18,7 +20,7 @@ use clap::{Args, Subcommand};
 pub use error::BenchError;
 use figures::{Report, print};
 
-/// Measure what the gateway and the core cost.
+/// Measure what the gateway, the core and policies cost.
 #[derive(Args, Clone, Debug)]
 pub struct BenchArgs {
     /// What to measure; everything unless said.
@@ -40,6 +42,10 @@ enum Part {
     /// Events a second that the core handles on one thread, and the time that
     /// policies take for their answers.
     Core(core::CoreArgs),
+    /// What the sandbox costs: calls of policies in it beside the same policies
+    /// linked natively, and how fast policies are stopped, swapped and taken in.
+    /// Needs the built policies of a checkout (`make guests`).
+    Policy(policy::PolicyArgs),
 }
 
 impl BenchArgs {
@@ -48,11 +54,13 @@ impl BenchArgs {
         let report = match self.part {
             Some(Part::Gateway(args)) => args.run(self.quick).await?,
             Some(Part::Core(args)) => args.run(self.quick).await?,
+            Some(Part::Policy(args)) => args.run(self.quick).await?,
             None => {
                 let mut report = Report::new("all");
                 let gateway = gateway::GatewayArgs::default();
                 report.absorb(gateway.run(self.quick).await?);
                 report.absorb(core::CoreArgs::default().run(self.quick).await?);
+                report.absorb(policy::PolicyArgs::default().run(self.quick).await?);
                 report
             }
         };
@@ -90,6 +98,7 @@ mod tests {
             "x --json",
             "x gateway --json --seconds-per-case 2",
             "x --quick core --programs 100 --seconds 1",
+            "x policy --guests elsewhere --json",
         ] {
             let parsed = Line::try_parse_from(line.split(' '));
             assert!(parsed.is_ok(), "{line}: {:?}", parsed.err());

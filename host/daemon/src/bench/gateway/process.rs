@@ -2,10 +2,9 @@
 //! so that what one uses is told apart from the other.
 
 use crate::bench::BenchError;
+use crate::bench::folder::TemporaryFolder;
 use crate::bench::machine::field;
-use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
@@ -26,28 +25,7 @@ pub(super) struct Server {
     /// Kept open: a process that writes into a closed pipe fails.
     _output: BufReader<ChildStdout>,
     /// Goes with the process.
-    journal_folder: Option<JournalFolder>,
-}
-
-/// A folder for a journal that nobody wants to keep.
-struct JournalFolder(PathBuf);
-
-impl JournalFolder {
-    fn new() -> std::io::Result<Self> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("treadle-bench-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path)?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for JournalFolder {
-    fn drop(&mut self) {
-        // What is left behind in the folder for temporary files harms nobody.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+    journal_folder: Option<TemporaryFolder>,
 }
 
 impl Server {
@@ -68,12 +46,12 @@ impl Server {
 
     /// A gateway in front of it, with its defaults except for the journal's place.
     pub(super) async fn gateway(engine: &str) -> Result<Self, BenchError> {
-        let folder = JournalFolder::new().map_err(|error| BenchError::Process {
+        let folder = TemporaryFolder::new().map_err(|error| BenchError::Process {
             what: "the gateway",
             cause: format!("no folder for its journal: {error}"),
             command: "treadle serve".to_owned(),
         })?;
-        let store = format!("store.path={}", folder.0.join("journal.db").display());
+        let store = format!("store.path={}", folder.path().join("journal.db").display());
         let args = [
             "serve",
             "--json",

@@ -1,0 +1,177 @@
+//! Rows as a busy cluster has them: contexts of up to 200,000 tokens, groups of
+//! eight, most programs with a prediction. The same ones in every run.
+
+use treadle_plugin::NOWHERE;
+use treadle_plugin::harness::{
+    Active, Answers, Assign, Finished, Grant, Live, Queue, Workers, draw,
+};
+use treadle_plugin::random::SplitMix64;
+
+/// Workers that programs are placed on.
+const WORKERS: usize = 8;
+/// Pools that actions draw from.
+const POOLS: u64 = 4;
+/// Programs of one group.
+const GROUP: u64 = 8;
+
+/// Draws rows.
+pub(super) struct Draw(SplitMix64);
+
+impl Draw {
+    pub(super) fn new() -> Self {
+        Self(SplitMix64::new(1))
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        draw::below(&mut self.0, bound)
+    }
+
+    fn column(&mut self, rows: usize, bound: u64) -> Vec<u64> {
+        (0..rows).map(|_| self.below(bound)).collect()
+    }
+
+    fn counts(&mut self, rows: usize, bound: u64) -> Vec<u32> {
+        (0..rows).map(|_| self.below(bound) as u32).collect()
+    }
+
+    /// One in eight is not known.
+    fn predicted(&mut self, rows: usize, bound: u64) -> Vec<f64> {
+        let mut entry = || match self.below(8) {
+            0 => -1.0,
+            _ => self.below(bound) as f64,
+        };
+        (0..rows).map(|_| entry()).collect()
+    }
+
+    fn groups(rows: usize) -> Vec<u64> {
+        (0..rows as u64).map(|row| row / GROUP).collect()
+    }
+
+    /// Live programs, for predictions.
+    pub(super) fn live(&mut self, rows: usize) -> Live {
+        Live {
+            group: Self::groups(rows),
+            tokens: self.column(rows, 200_000),
+            output_tokens: self.column(rows, 40_000),
+            steps: self.counts(rows, 50),
+            tool_ms: self.column(rows, 600_000),
+            extra: Vec::new(),
+        }
+    }
+
+    /// What is learnt before anything is predicted.
+    pub(super) fn finished(&mut self, rows: usize) -> Finished {
+        Finished {
+            group: Self::groups(rows),
+            tokens: self.column(rows, 200_000),
+            output_tokens: self.column(rows, 40_000),
+            steps: self.counts(rows, 50),
+            tool_ms: self.column(rows, 600_000),
+            remaining_tokens: self.column(rows, 20_000),
+            remaining_tool_ms: self.column(rows, 60_000),
+            extra: Vec::new(),
+        }
+    }
+
+    /// Waiting programs.
+    pub(super) fn queue(&mut self, rows: usize) -> Queue {
+        Queue {
+            tokens: self.column(rows, 200_000),
+            output_tokens: self.column(rows, 40_000),
+            steps: self.counts(rows, 50),
+            waited_ms: self.column(rows, 120_000),
+            remaining_tokens: self.predicted(rows, 20_000),
+            remaining_tool_s: self.predicted(rows, 600),
+            extra: Vec::new(),
+        }
+    }
+
+    /// Programs that get a place, half of them on the worker that they had.
+    pub(super) fn assign(&mut self, rows: usize) -> Assign {
+        let mut last = || match self.below(2) {
+            0 => NOWHERE,
+            _ => self.below(WORKERS as u64) as u32,
+        };
+        Assign {
+            last_worker: (0..rows).map(|_| last()).collect(),
+            group: Self::groups(rows),
+            tokens: self.column(rows, 200_000),
+            remaining_tokens: self.predicted(rows, 20_000),
+            extra: Vec::new(),
+        }
+    }
+
+    /// The workers for them, with room for all.
+    pub(super) fn workers(&mut self, rows: usize) -> Workers {
+        let capacity = 1_000_000 + rows as u64 * 30_000;
+        Workers {
+            capacity_tokens: vec![capacity; WORKERS],
+            used_tokens: self.column(WORKERS, capacity / 2),
+            running: self.counts(WORKERS, 256),
+        }
+    }
+
+    /// Queued actions.
+    pub(super) fn grant(&mut self, rows: usize) -> Grant {
+        let units_min: Vec<u32> = (0..rows).map(|_| 1 + self.below(4) as u32).collect();
+        Grant {
+            pool: self.counts(rows, POOLS),
+            units_max: units_min.iter().map(|least| least * 4).collect(),
+            units_min,
+            waited_ms: self.column(rows, 20_000),
+            expected_ms: self.predicted(rows, 60_000),
+            extra: Vec::new(),
+        }
+    }
+
+    /// Units that are free for them: enough for most.
+    pub(super) fn free_units(rows: usize) -> Vec<u32> {
+        vec![8 + rows as u32 / 2; POOLS as usize]
+    }
+
+    /// Programs that hold a place.
+    pub(super) fn active(&mut self, rows: usize) -> Active {
+        Active {
+            tokens: self.column(rows, 200_000),
+            acting: (0..rows).map(|_| draw::flag(&mut self.0)).collect(),
+            phase_ms: self.column(rows, 60_000),
+            steps: self.counts(rows, 50),
+            extra: Vec::new(),
+        }
+    }
+
+    /// Finished programs and their references: half of the answers are right.
+    pub(super) fn answers(&mut self, rows: usize) -> Answers {
+        let reference: Vec<u64> = self.column(rows, 1_000);
+        let answer = |reference: &u64, miss: u64| format!("The answer is {}.", reference + miss);
+        Answers {
+            answer: reference
+                .iter()
+                .map(|reference| answer(reference, self.below(2)))
+                .collect(),
+            reference: reference.iter().map(u64::to_string).collect(),
+            output_tokens: self.column(rows, 40_000),
+            steps: self.counts(rows, 50),
+            extra: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_draw_gives_the_same_rows_and_all_of_them() {
+        let queue = Draw::new().queue(100);
+        assert_eq!(queue.tokens, Draw::new().queue(100).tokens);
+        assert!(queue.columns().check(0).is_ok());
+        let unknown = queue.remaining_tokens.iter().filter(|t| **t < 0.0).count();
+        assert!((1..50).contains(&unknown), "{unknown}");
+        let mut draw = Draw::new();
+        let workers = draw.workers(100);
+        let assign = draw.assign(100);
+        assert!(assign.columns_with(&workers).check(0).is_ok());
+        assert!(assign.last_worker.contains(&NOWHERE));
+    }
+}
