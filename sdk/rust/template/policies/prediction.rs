@@ -28,7 +28,7 @@ impl Default for Config {
 #[derive(Debug, Clone, Copy, Default, Deserialize, Serialize)]
 struct Learnt {
     rows: u64,
-    sum_tokens: u64,
+    sum_tokens: f64,
 }
 
 /// Every program has left what programs had left so far, on average.
@@ -69,7 +69,7 @@ impl PredictionPolicy for RunningMean {
         programs.check(self.config.extra.len())?;
         let mean = match self.learnt.rows {
             0 => self.config.prior_tokens,
-            rows => self.learnt.sum_tokens as f64 / rows as f64,
+            rows => self.learnt.sum_tokens / rows as f64,
         };
         Ok(Estimates {
             remaining_tokens: vec![mean; programs.len()],
@@ -81,7 +81,8 @@ impl PredictionPolicy for RunningMean {
     fn learn(&mut self, programs: &FinishedColumns<'_>) -> Result<(), PolicyError> {
         programs.check(self.config.extra.len())?;
         self.learnt.rows += programs.len() as u64;
-        self.learnt.sum_tokens += programs.remaining_tokens.iter().sum::<u64>();
+        let tokens = programs.remaining_tokens.iter();
+        self.learnt.sum_tokens += tokens.map(|&tokens| tokens as f64).sum::<f64>();
         Ok(())
     }
 }

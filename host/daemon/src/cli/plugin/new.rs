@@ -138,6 +138,9 @@ fn project_files(name: &str, language: Language, world: World) -> Vec<(String, S
         Language::Rust => {
             let sdk = text("sdk/rust/Cargo.toml");
             put("treadle-plugin/Cargo.toml", sdk.to_owned());
+            // Its front page.
+            let guide = text("sdk/rust/README.md");
+            put("treadle-plugin/README.md", guide.to_owned());
             let manifest = rust_workspace::manifest(name, world.as_str());
             put("Cargo.toml", manifest);
         }
