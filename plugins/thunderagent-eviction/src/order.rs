@@ -21,7 +21,11 @@ pub(crate) fn shortest(favoured: bool, tokens: u64) -> f64 {
     // Compared as doubles, which guests do several at a time; those beyond the bound
     // may be rounded, those within are not.
     let (context, longest) = (tokens as f64, TOKENS_ALONE_MAX as f64);
-    let shortness = if context < longest { -context } else { -longest };
+    let shortness = if context < longest {
+        -context
+    } else {
+        -longest
+    };
     if favoured {
         HALF + shortness
     } else {

@@ -26,7 +26,9 @@ pub(super) fn desk(files: &[PathBuf]) -> Result<PolicyDesk, DemoError> {
         let bytes = std::fs::read(path).map_err(|error| refused(path, &error))?;
         let engine = PolicyEngine::deterministic(Limits::default(), FUEL_PER_CALL);
         let engine = engine.map_err(|error| refused(path, &error))?;
-        let inspected = engine.inspect(&bytes).map_err(|error| refused(path, &error))?;
+        let inspected = engine
+            .inspect(&bytes)
+            .map_err(|error| refused(path, &error))?;
         let instance = engine.load(&inspected.component, &InstanceOptions::default());
         let instance = instance.map_err(|error| refused(path, &error))?;
         let world = instance.world();

@@ -32,7 +32,10 @@ impl AllocationPolicy for LongestWaiting {
         // On equal times the first row goes first, because sorting is stable.
         rows.sort_by_key(|&row| Reverse(actions.waited_ms[row]));
         for row in rows {
-            let (left, units) = (&mut free[actions.pool[row] as usize], actions.units_min[row]);
+            let (left, units) = (
+                &mut free[actions.pool[row] as usize],
+                actions.units_min[row],
+            );
             if *left >= units {
                 *left -= units;
                 granted[row] = units;

@@ -41,7 +41,9 @@ impl EvictionPolicy for LongestActing {
         programs.check(self.extra.len())?;
         let grace = self.grace_ms as f64;
         let phases = programs.phase_ms.iter();
-        Ok(phases.map(|&phase| grace / (phase as f64).max(grace)).collect())
+        Ok(phases
+            .map(|&phase| grace / (phase as f64).max(grace))
+            .collect())
     }
 
     fn pause_order(&mut self, programs: &ActiveColumns<'_>) -> Result<Vec<f64>, PolicyError> {

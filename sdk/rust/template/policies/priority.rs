@@ -40,7 +40,11 @@ impl PriorityPolicy for ShortestRemaining {
         let score = |row: usize| {
             // Where nothing was predicted, the context tells how long a program is.
             let left = programs.remaining_tokens[row];
-            let length = if left >= 0.0 { left } else { programs.tokens[row] as f64 };
+            let length = if left >= 0.0 {
+                left
+            } else {
+                programs.tokens[row] as f64
+            };
             (programs.waited_ms[row] as f64 * self.age_weight - length) / 1000.0
         };
         Ok((0..programs.len()).map(score).collect())
