@@ -33,6 +33,10 @@ pub struct DefaultPriority {
 
 impl DefaultPriority {
     /// Predicted work left, in seconds.
+    #[allow(
+        clippy::needless_bitwise_bool,
+        reason = "without a branch several rows are computed at once"
+    )]
     fn remaining_s(&self, tokens: f64, tool_s: f64) -> f64 {
         let generating_s = at_least_0(tokens) * self.config.token_ms / 1_000.0;
         let remaining_s = generating_s + at_least_0(tool_s);

@@ -59,9 +59,10 @@ pub(super) fn swaps(guests: &GuestFolder, count: usize) -> Result<Swaps, BenchEr
     for version in 0..count {
         let module = &modules[version % modules.len()];
         let started = Instant::now();
-        match swap(module, version, &publish)? {
-            true => times.push(started.elapsed()),
-            false => lost += 1,
+        if swap(module, version, &publish)? {
+            times.push(started.elapsed());
+        } else {
+            lost += 1;
         }
     }
     drop(publish);
@@ -88,7 +89,7 @@ fn swap(
         instance: instance.map_err(|error| failed(&error))?,
     };
     let (decided, first) = channel();
-    let ended = |_| BenchError::Ended("the deciding thread".to_owned());
+    let ended = |()| BenchError::Ended("the deciding thread".to_owned());
     let sent = publish.send(Published { bound, decided });
     sent.map_err(|_| ended(()))?;
     first.recv().map_err(|_| ended(()))
