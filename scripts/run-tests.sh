@@ -16,8 +16,10 @@ ensure_nextest() {
 
 main() {
   # Some end-to-end tests drive the built binary; the tests of the command line make cargo build it.
+  local profile=default
+  [[ -z "${CI:-}" ]] || profile=ci
   if ensure_nextest; then
-    cargo nextest run --locked --workspace --no-fail-fast
+    cargo nextest run --locked --workspace --no-fail-fast --profile "$profile"
   else
     cargo test --locked --workspace --all-targets --no-fail-fast
   fi

@@ -88,6 +88,10 @@ async fn allocation_and_prediction_answer_in_the_shape_of_the_contract() {
     for _ in 0..20 {
         client.post("/v1/ask", &learn).await.ok();
     }
+    // What one version has learnt goes over to the next.
+    let config = json!({"extra": []});
+    let binding = json!({"world": "prediction", "policy": "default-prediction", "config": config});
+    put_binding(client, &binding).await.ok();
     let predict = json!({"world": "prediction", "function": "predict", "columns": live});
     let predicted = client.post("/v1/ask", &predict).await.ok();
     let tokens = predicted["answer"]["remaining_tokens"][0].as_f64().unwrap();
