@@ -23,6 +23,7 @@ pub struct Client {
     /// What every request carries, unless it says otherwise.
     token: Option<String>,
     pool: Pool<HttpConnector, Full<Bytes>>,
+    patience: Duration,
 }
 
 /// A whole answer.
@@ -71,6 +72,7 @@ impl Client {
             base: base.into(),
             token: None,
             pool: Pool::builder(TokioExecutor::new()).build_http(),
+            patience: PATIENCE,
         }
     }
 
@@ -86,6 +88,14 @@ impl Client {
     pub fn without_token(&self) -> Self {
         Self {
             token: None,
+            ..self.clone()
+        }
+    }
+
+    /// The same client with so much patience for each answer.
+    pub fn patient(&self, patience: Duration) -> Self {
+        Self {
+            patience,
             ..self.clone()
         }
     }
@@ -109,7 +119,7 @@ impl Client {
             request = request.header("authorization", format!("Bearer {token}"));
         }
         let request = request.body(Full::new(body.into())).expect("a request");
-        tokio::time::timeout(PATIENCE, self.pool.request(request))
+        tokio::time::timeout(self.patience, self.pool.request(request))
             .await
             .expect("an answer in time")
     }
@@ -124,7 +134,7 @@ impl Client {
     ) -> Answer {
         let response = self.open(method, path, headers, body).await;
         let (parts, body) = response.expect("an answer").into_parts();
-        let body = tokio::time::timeout(PATIENCE, body.collect()).await;
+        let body = tokio::time::timeout(self.patience, body.collect()).await;
         Answer {
             status: parts.status,
             headers: parts.headers,

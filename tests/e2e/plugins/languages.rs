@@ -1,6 +1,7 @@
 //! Policies in Python and TypeScript decide real rollouts.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
 use treadle_tests::support::metrics::Metrics;
@@ -9,14 +10,25 @@ use treadle_tests::support::stand::Stand;
 
 use super::crowd::{crowd, deciding_policies, hurried, put_binding, stop, upload};
 
+/// What it may take to compile an interpreter with a compiler that is not optimised, while other tests
+/// run.
+const COMPILING: Duration = Duration::from_mins(4);
+
 async fn decides_a_rollout(policy: &str) {
+    let folder = tempfile::tempdir().expect("a folder");
     let stand = Stand::tuned(2, 8_192, |config| {
         hurried(config);
+        // With a folder for what was compiled, the second time is quick.
+        config.store.path = folder
+            .path()
+            .join("store.db")
+            .to_string_lossy()
+            .into_owned();
         // Interpreters take their time, and the machine may be busy.
         config.plugins.hot_deadline_ms = 200;
     })
     .await;
-    let client = &stand.client;
+    let client = &stand.client.patient(COMPILING);
     let uploaded = upload(client, "/v1/plugins", guest(policy)).await.ok();
     assert_eq!(uploaded["name"], policy);
     assert_eq!(uploaded["world"], "priority");

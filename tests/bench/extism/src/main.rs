@@ -15,7 +15,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let guest = std::env::current_exe()?.with_file_name("extism_scores_guest.wasm");
-    let manifest = Manifest::new([Wasm::file(guest)]).with_timeout(DEADLINE);
+    let manifest = Manifest::new([Wasm::data(std::fs::read(guest)?)]).with_timeout(DEADLINE);
     let mut plugin = PluginBuilder::new(manifest).with_wasi(false).build()?;
     let (mut from, mut to) = (std::io::stdin().lock(), std::io::stdout().lock());
     let mut line = String::new();
