@@ -102,13 +102,17 @@ pub(crate) enum Input {
     Read(Reading),
     States(oneshot::Sender<Vec<KeptState>>),
     Forecasts(Vec<(ProgramId, Forecast)>),
-    Change {
-        world: World,
-        scope: Scope,
-        change: Change,
-        done: oneshot::Sender<Result<Changed, ChangeError>>,
-    },
+    /// Boxed: room for every input that may wait is set aside at the start.
+    Change(Box<ChangeInput>),
     Stop(oneshot::Sender<()>),
+}
+
+/// A change of a binding, and where to tell what came of it.
+pub(crate) struct ChangeInput {
+    world: World,
+    scope: Scope,
+    change: Change,
+    done: oneshot::Sender<Result<Changed, ChangeError>>,
 }
 
 /// The driver has stopped; nothing more is taken.
@@ -191,12 +195,13 @@ impl DriverHandle {
         change: Change,
     ) -> Result<Result<Changed, ChangeError>, DriverStopped> {
         let (done, changed) = oneshot::channel();
-        self.send(Input::Change {
+        let input = ChangeInput {
             world,
             scope,
             change,
             done,
-        })?;
+        };
+        self.send(Input::Change(Box::new(input)))?;
         changed.await.map_err(|_| DriverStopped)
     }
 
@@ -222,5 +227,16 @@ impl DriverHandle {
 
     fn send(&self, input: Input) -> Result<(), DriverStopped> {
         self.inputs.send(input).map_err(|_| DriverStopped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Room for every input that may wait is set aside at the start: 64 Ki times this.
+    #[test]
+    fn an_input_is_small() {
+        assert!(size_of::<Input>() <= 256, "{}", size_of::<Input>());
     }
 }

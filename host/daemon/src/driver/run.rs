@@ -5,7 +5,7 @@ use super::forecasts::{ForecastFeed, ended_step};
 use super::journal::{JournalBatch, JournalHandle};
 use super::profile::Profiles;
 use super::projection::{self, Subject};
-use super::{Clock, Dispatch, DriverHandle, Input, Instruction, LiveLimit, View};
+use super::{ChangeInput, Clock, Dispatch, DriverHandle, Input, Instruction, LiveLimit, View};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -148,12 +148,13 @@ impl Driver {
                 policies: &self.policies,
                 seq: self.seq,
             }),
-            Input::Change {
-                world,
-                scope,
-                change,
-                done,
-            } => {
+            Input::Change(input) => {
+                let ChangeInput {
+                    world,
+                    scope,
+                    change,
+                    done,
+                } = *input;
                 let now_ms = self.clock.now().0 / 1_000;
                 let _ = done.send(self.policies.change(world, &scope, change, now_ms));
             }
