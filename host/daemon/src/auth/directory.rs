@@ -323,8 +323,8 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "a measurement: cargo test --release -- --ignored --nocapture a_request_costs"]
-    fn a_request_costs_less_than_a_microsecond() {
+    #[ignore = "a measurement: cargo test --release -- --ignored --nocapture what_a_request_costs"]
+    fn what_a_request_costs() {
         let secret = crate::auth::secret::new_secret().unwrap();
         let token = TokenRow {
             hash: crate::auth::secret::hash(&secret).to_vec(),

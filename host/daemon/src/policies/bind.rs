@@ -214,6 +214,7 @@ impl PolicyShelf {
             .put_bindings(job, world.as_str(), &stored)
             .await?;
         book.set(world, job, roles);
+        self.want_forecasts(&book);
         Ok(())
     }
 

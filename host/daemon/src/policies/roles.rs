@@ -55,7 +55,11 @@ impl Roles {
     }
 
     pub(super) fn withdraw(&mut self, role: Role) -> Result<(), ChangeError> {
-        let gone = self.held.remove(&role).ok_or(ChangeError::Vacant(role))?;
+        let held = self.held.get(&role);
+        // The built-in default can't be taken out of its role.
+        let held = held.filter(|held| held.digest != super::NATIVE).cloned();
+        let gone = held.ok_or(ChangeError::Vacant(role))?;
+        self.held.remove(&role);
         if role == Role::Active {
             self.held.insert(Role::Previous, gone);
         }
@@ -189,6 +193,17 @@ mod tests {
             roles.withdraw(Role::Canary),
             Err(ChangeError::Vacant(Role::Canary))
         );
+    }
+
+    #[test]
+    fn the_built_in_default_is_not_withdrawn() {
+        let mut roles = Roles::default();
+        roles.give(Role::Active, held("a"));
+        roles.give(Role::Active, held(super::super::NATIVE));
+        let before = roles.clone();
+        let refused = roles.withdraw(Role::Active);
+        assert_eq!(refused, Err(ChangeError::Vacant(Role::Active)));
+        assert_eq!(roles, before);
     }
 
     #[test]

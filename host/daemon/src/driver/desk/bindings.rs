@@ -3,7 +3,7 @@
 
 use super::seat::Seat;
 use super::trial::Trial;
-use crate::auth::tenant::MARK;
+use crate::auth::tenant::{MARK, all_jobs_of};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -134,8 +134,7 @@ impl WorldBindings {
         }
         let own = self.by_job.get_key_value(job);
         let found = own.or_else(|| {
-            let tenant = tenant_prefix(job)?;
-            let all = format!("{tenant}{EVERYONE}");
+            let all = all_jobs_of(job)?;
             self.by_job.get_key_value(all.as_str())
         });
         found.map_or((Scope::Everyone, &self.everyone), |(job, binding)| {

@@ -1,8 +1,8 @@
 //! Shadows: policies that are asked the same questions as the bound ones, off
 //! the path of decisions. Their answers are recorded and compared, never obeyed.
 //!
-//! One thread holds all shadows. Questions reach it through a bounded channel;
-//! one that finds it full is skipped and counted. The same thread disposes of
+//! One thread holds all shadows. Few questions may wait for it; one more is
+//! skipped and counted. The same thread disposes of
 //! policies that were replaced, so that freeing their memory holds nobody up.
 
 use super::bindings::Scope;
@@ -10,13 +10,16 @@ use super::inquiry::Inquiry;
 use super::seat::Seat;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use treadle_model::{PolicyRef, ProgramId, World};
 use treadle_policy_runtime::{CallContext, PolicyInstance};
 
-/// Questions that may wait for shadows.
-const QUESTIONS_MAX: usize = 256;
+/// Questions that may wait for shadows. Nothing else that waits is bounded here:
+/// there is one errand for each change of a binding and each policy that failed,
+/// and the driver must neither wait for the thread nor lose one.
+const QUESTIONS_MAX: usize = 32;
 /// Comparisons kept to look at, per shadow.
 const COMPARISONS_MAX: usize = 64;
 /// Rows of a question that are compared pair by pair.
@@ -92,22 +95,30 @@ enum Errand {
 
 /// The thread of the shadows.
 pub(super) struct Shadows {
-    errands: SyncSender<Errand>,
+    errands: Sender<Errand>,
+    /// Questions that wait.
+    waiting: Arc<AtomicUsize>,
     reports: Reports,
 }
 
 impl Shadows {
     /// Starts the thread; it ends when this is dropped.
     pub(super) fn start() -> Self {
-        let (errands, received) = sync_channel(QUESTIONS_MAX);
+        let (errands, received) = channel();
         let reports = Reports::default();
         let theirs = Arc::clone(&reports);
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let taken = Arc::clone(&waiting);
         let thread = std::thread::Builder::new().name("treadle-shadow".into());
-        if let Err(error) = thread.spawn(move || run(&received, &theirs)) {
+        if let Err(error) = thread.spawn(move || run(&received, &taken, &theirs)) {
             // Without the thread the channel is closed, and shadows report nothing.
             tracing::error!(%error, "the thread of the shadows could not be started");
         }
-        Self { errands, reports }
+        Self {
+            errands,
+            waiting,
+            reports,
+        }
     }
 
     /// Seats a shadow in place of the one that was there.
@@ -138,38 +149,32 @@ impl Shadows {
         now_ms: u64,
     ) {
         let place = (world, scope);
-        let errand = Errand::Ask {
-            place: place.clone(),
+        if self.waiting.load(Ordering::Relaxed) >= QUESTIONS_MAX {
+            if let Some(report) = lock(&self.reports).get_mut(&place) {
+                report.skipped += 1;
+            }
+            return;
+        }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let _ = self.errands.send(Errand::Ask {
+            place,
             inquiry: Box::new(inquiry),
             bound: bound.to_vec(),
             now_ms,
-        };
-        if self.errands.try_send(errand).is_err()
-            && let Some(report) = lock(&self.reports).get_mut(&place)
-        {
-            report.skipped += 1;
-        }
+        });
     }
 
     /// Starts an instance anew that was dropped after a fault; it comes back
     /// through the channel.
     pub(super) fn warm(&self, instance: Box<PolicyInstance>) -> Receiver<Box<PolicyInstance>> {
         let (sender, back) = sync_channel(1);
-        // With a full channel the instance is lost, and its policy is asked no
-        // more: hundreds of starts are waiting then.
-        if self
-            .errands
-            .try_send(Errand::Warm(instance, sender))
-            .is_err()
-        {
-            tracing::error!("a policy could not be started anew: the shadows are busy");
-        }
+        let _ = self.errands.send(Errand::Warm(instance, sender));
         back
     }
 
     /// Frees a policy that is no longer needed.
     pub(super) fn dispose(&self, seat: Seat) {
-        let _ = self.errands.try_send(Errand::Dispose(Box::new(seat)));
+        let _ = self.errands.send(Errand::Dispose(Box::new(seat)));
     }
 
     /// What a shadow has shown.
@@ -182,7 +187,7 @@ fn lock(reports: &Reports) -> std::sync::MutexGuard<'_, BTreeMap<Place, ShadowRe
     reports.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn run(errands: &Receiver<Errand>, reports: &Reports) {
+fn run(errands: &Receiver<Errand>, waiting: &AtomicUsize, reports: &Reports) {
     let mut seats: BTreeMap<Place, Box<Seat>> = BTreeMap::new();
     while let Ok(errand) = errands.recv() {
         match errand {
@@ -205,6 +210,7 @@ fn run(errands: &Receiver<Errand>, reports: &Reports) {
                 bound,
                 now_ms,
             } => {
+                waiting.fetch_sub(1, Ordering::Relaxed);
                 let Some(seat) = seats.get_mut(&place) else {
                     continue;
                 };
