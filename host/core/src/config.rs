@@ -18,6 +18,7 @@ pub enum Mode {
 
 /// The core's settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct CoreConfig {
     /// How steps find their worker.
     pub mode: Mode,

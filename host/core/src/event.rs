@@ -3,9 +3,10 @@
 //! Events are journaled as they are handled, in this order and with the time
 //! at which they were handled; replaying them gives the same state.
 
+use crate::config::CoreConfig;
 use crate::question::{Verdict, Voices};
 use serde::{Deserialize, Serialize};
-use treadle_model::{AskId, EngineKind, FinishReason, PolicyRef, StepId, WorkerId};
+use treadle_model::{AskId, EngineKind, FinishReason, GatewayId, PolicyRef, StepId, WorkerId};
 
 /// A part of a prompt that other programs may share, as a chained hash: the
 /// second segment's hash covers the first segment too.
@@ -73,6 +74,15 @@ pub struct StepTokens {
     pub output: u64,
     /// Prompt tokens that the engine found in its cache, if it said so.
     pub cached: Option<u64>,
+}
+
+/// Where an event came from, if from a gateway in another process.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct Origin {
+    /// The gateway.
+    pub gateway: GatewayId,
+    /// Its number among the gateway's events, from 1 and without gaps.
+    pub number: u64,
 }
 
 /// Something that happened.
@@ -151,6 +161,37 @@ pub enum Event {
         /// The step.
         step: StepId,
     },
+    /// A gateway that came back to another scheduler has this step at an
+    /// engine, of which the scheduler knew nothing.
+    StepAdopted {
+        /// The step.
+        step: StepId,
+        /// Where it runs.
+        worker: WorkerId,
+    },
+    /// A gateway is gone, and with it the connections of its steps.
+    GatewayLost {
+        /// The gateway.
+        gateway: GatewayId,
+    },
+    /// A tool runner began an action of a program.
+    ActionStarted {
+        /// The program's key.
+        program: Box<str>,
+        /// The action's id, unique within the program.
+        action: Box<str>,
+        /// The tool.
+        tool: Box<str>,
+    },
+    /// It ended.
+    ActionFinished {
+        /// The program's key.
+        program: Box<str>,
+        /// The action's id.
+        action: Box<str>,
+        /// False if it failed.
+        ok: bool,
+    },
     /// The client said that the program is over.
     ProgramReleased {
         /// The program's key.
@@ -170,7 +211,13 @@ pub enum Event {
     },
     /// A deadline of the core passed.
     TimerFired,
-    /// The daemon started anew on this state: no connection survived.
+    /// The daemon was given other settings than before.
+    Configured {
+        /// The settings.
+        config: Box<CoreConfig>,
+    },
+    /// The daemon started anew on this state: none of its own connections
+    /// survived. Those of other gateways did.
     DaemonRestarted,
 }
 
@@ -189,9 +236,14 @@ impl Event {
             Self::StepFinished { .. } => "step_finished",
             Self::StepFailed { .. } => "step_failed",
             Self::StepCancelled { .. } => "step_cancelled",
+            Self::StepAdopted { .. } => "step_adopted",
+            Self::GatewayLost { .. } => "gateway_lost",
+            Self::ActionStarted { .. } => "action_started",
+            Self::ActionFinished { .. } => "action_finished",
             Self::ProgramReleased { .. } => "program_released",
             Self::PolicyAnswered { .. } => "policy_answered",
             Self::TimerFired => "timer_fired",
+            Self::Configured { .. } => "configured",
             Self::DaemonRestarted => "daemon_restarted",
         }
     }

@@ -45,6 +45,9 @@ pub enum Because {
     WorkerGone,
     /// Plain routing: no memory was considered.
     PlainRouting,
+    /// An earlier scheduler had placed it there, and died before that was on
+    /// record.
+    Adopted,
 }
 
 /// Another program that could have been chosen.

@@ -114,7 +114,7 @@ fn assert_steps(state: &State, core: &Core) {
                     p.waiting.contains(id),
                     "{id}: known to its program as waiting"
                 );
-                let deadline = s.arrived_at + core.config.queue_wait_max;
+                let deadline = s.waits_since + core.config.queue_wait_max;
                 assert!(
                     state.timers.contains(deadline, Timer::StepWait(*id)),
                     "{id}: bounded"

@@ -38,11 +38,13 @@
 //! assert!(matches!(core.poll_command(), Some(Command::AskPolicy { .. })));
 //! ```
 
+pub mod action;
 mod command;
 mod config;
 mod event;
 pub mod explain;
 mod invariants;
+pub mod link;
 pub mod program;
 mod question;
 pub mod queue;
@@ -57,7 +59,7 @@ pub mod worker;
 
 pub use command::{Command, Refusal};
 pub use config::{CoreConfig, Mode};
-pub use event::{Capacity, Event, PrefixSegment, StepArrival, StepFailure, StepTokens};
+pub use event::{Capacity, Event, Origin, PrefixSegment, StepArrival, StepFailure, StepTokens};
 pub use question::{ProgramColumns, Purpose, Question, Verdict, Voices};
 pub use state::State;
 pub use view::{Totals, WorkerTotals};
@@ -81,10 +83,11 @@ impl Core {
         Self::with_state(config, State::default())
     }
 
-    /// A core that goes on from a snapshot.
+    /// A core that goes on from a snapshot. Settings that the snapshot holds
+    /// come before those that are given.
     pub fn with_state(config: CoreConfig, state: State) -> Self {
         Self {
-            config,
+            config: state.config.clone().unwrap_or(config),
             state,
             commands: VecDeque::new(),
             decisions: VecDeque::new(),
@@ -96,7 +99,26 @@ impl Core {
     pub fn handle(&mut self, now: Timestamp, event: &Event) {
         self.state.now = self.state.now.max(now);
         self.apply(event);
+        self.settle_adopted(event);
         self.settle();
+    }
+
+    /// Handles an event that a gateway in another process has numbered. A
+    /// gateway sends again what it has not been told to be on record, so what
+    /// was handled before changes nothing; `false` says that it was.
+    pub fn handle_relayed(&mut self, now: Timestamp, origin: Origin, event: &Event) -> bool {
+        if self.has_handled(origin) {
+            return false;
+        }
+        self.state.gateways.insert(origin.gateway, origin.number);
+        self.handle(now, event);
+        true
+    }
+
+    /// Whether an event of a gateway was handled before.
+    pub fn has_handled(&self, origin: Origin) -> bool {
+        let handled = self.state.gateways.get(&origin.gateway);
+        handled.is_some_and(|last| *last >= origin.number)
     }
 
     /// The next thing to do, if any.

@@ -1,7 +1,9 @@
 //! A program: one agent trajectory, its place, its context and its steps.
 
+use crate::action::Action;
 use crate::event::PrefixSegment;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use treadle_model::{Phase, ProgramId, Span, Status, StepId, Timestamp, WorkerId};
 
 /// Weight of a program whose tokens count in full, in millionths.
@@ -23,7 +25,7 @@ pub struct Place {
 /// What a program is filed under in the queue.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct QueueEntry {
-    /// Arrival of its oldest waiting step.
+    /// Since when its longest waiting step waits, time at engines left out.
     pub since: Timestamp,
     /// Private tokens that it needs.
     pub need_tokens: u64,
@@ -88,6 +90,9 @@ pub struct Program {
     pub idle_check_at: Option<Timestamp>,
     /// Waiting for a place, summed over steps.
     pub waited_total: Span,
+    /// Actions under way, by their ids.
+    #[serde(default)]
+    pub actions: BTreeMap<Box<str>, Action>,
 }
 
 impl Program {

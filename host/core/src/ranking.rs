@@ -99,6 +99,22 @@ impl Ranking {
         }
     }
 
+    /// Adds candidates that the answer left out, in the core's own order and
+    /// as the core's own choice.
+    pub(crate) fn add_left_out(&mut self, left_out: &[ProgramId]) {
+        let named: BTreeSet<_> = self.entries.iter().map(|entry| entry.program).collect();
+        let judge = self.judges.len();
+        self.judges.push(PolicyRef("core".into()));
+        let added = left_out.iter().filter(|program| !named.contains(program));
+        self.entries.extend(added.map(|program| Ranked {
+            program: *program,
+            score: 0.0,
+            wished: None,
+            row: usize::MAX,
+            judge,
+        }));
+    }
+
     /// Who judged this candidate.
     pub(crate) fn judge(&self, entry: &Ranked) -> &PolicyRef {
         self.judges.get(entry.judge).unwrap_or(&self.judges[0])

@@ -1,5 +1,7 @@
 //! The state: what a snapshot holds and what a replay reproduces.
 
+use crate::action::Tools;
+use crate::config::CoreConfig;
 use crate::program::Program;
 use crate::question::Purpose;
 use crate::queue::Queue;
@@ -8,7 +10,7 @@ use crate::timers::Timers;
 use crate::worker::Worker;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use treadle_model::{AskId, ProgramId, StepId, Timestamp, WorkerId};
+use treadle_model::{AskId, GatewayId, ProgramId, StepId, Timestamp, WorkerId};
 
 /// A question that waits for its answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -84,8 +86,12 @@ pub struct State {
     pub timers: Timers,
     /// Questions without an answer.
     pub asks: BTreeMap<AskId, Ask>,
-    /// The highest step id seen.
+    /// The highest step id of the scheduler's own gateway.
     pub last_step: u64,
+    /// Gateways in other processes, with the number of the last event that
+    /// each has relayed.
+    #[serde(default)]
+    pub gateways: BTreeMap<GatewayId, u64>,
     /// The next program's id.
     pub next_program: u64,
     /// The next question's id.
@@ -94,10 +100,19 @@ pub struct State {
     pub tick_at: Option<Timestamp>,
     /// Something changed since the last question whom to restore.
     pub restore_wanted: bool,
+    /// Programs with an adopted step, of which more waits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub adopted: Vec<ProgramId>,
     /// The worker that admits nobody until this deferred program fits.
     pub reserved: Option<(WorkerId, ProgramId)>,
     /// What jobs' steps look like.
     pub jobs: BTreeMap<Box<str>, JobStatistics>,
+    /// The settings, if an event told them: a replay needs no others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<CoreConfig>,
+    /// What jobs' tools take.
+    #[serde(default)]
+    pub tools: Tools,
     /// Counters.
     pub counters: Counters,
 }

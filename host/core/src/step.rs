@@ -34,10 +34,18 @@ pub struct Step {
     pub program: ProgramId,
     /// When it arrived.
     pub arrived_at: Timestamp,
+    /// Since when it would have waited, had it never been at an engine: what
+    /// it spent there is not waiting.
+    #[serde(default)]
+    pub waits_since: Timestamp,
     /// Where it is.
     pub state: StepState,
     /// Prompt tokens, counted or estimated.
     pub prompt_tokens: u64,
+    /// What the prompt takes at least: all of it if it was counted, half of
+    /// what was estimated.
+    #[serde(default)]
+    pub prompt_tokens_least: u64,
     /// Size of the prompt.
     pub prompt_bytes: u64,
     /// Output tokens that it is expected to end with.

@@ -88,9 +88,16 @@ impl Worker {
 
     /// `ppm` millionths of its capacity; unbounded if that is unknown.
     pub fn watermark_tokens(&self, ppm: u32) -> u64 {
-        self.capacity.tokens.map_or(u64::MAX, |tokens| {
-            u64::try_from(u128::from(tokens) * u128::from(ppm) / 1_000_000).unwrap_or(u64::MAX)
-        })
+        let Some(tokens) = self.capacity.tokens else {
+            return u64::MAX;
+        };
+        // This is asked for each worker whenever somebody waits; 128 bits are slow to divide.
+        match tokens.checked_mul(u64::from(ppm)) {
+            Some(product) => product / 1_000_000,
+            None => {
+                u64::try_from(u128::from(tokens) * u128::from(ppm) / 1_000_000).unwrap_or(u64::MAX)
+            }
+        }
     }
 
     /// The longest context that it can hold at all.
@@ -110,11 +117,20 @@ impl Worker {
         private_tokens.saturating_add(fresh)
     }
 
-    /// True unless every seat is taken.
+    /// True unless every seat is taken. A program that was placed before the
+    /// seats were known sits on one of them, though it is not known on which.
     pub fn has_free_slot(&self) -> bool {
         self.capacity
             .slots
-            .is_none_or(|slots| (self.slots_taken.len() as u64) < u64::from(slots))
+            .is_none_or(|slots| (self.programs.len() as u64) < u64::from(slots))
+    }
+
+    /// True if a place has a seat that the worker still has, or none are
+    /// counted here.
+    pub(crate) fn is_seated(&self, slot: Option<u32>) -> bool {
+        self.capacity
+            .slots
+            .is_none_or(|slots| slot.is_some_and(|slot| slot < slots))
     }
 
     /// Takes the lowest free seat, on engines that have seats.

@@ -3,7 +3,8 @@
 mod story;
 
 use story::Story;
-use treadle_core::{Command, Mode, Refusal};
+use treadle_core::{Command, Event, Mode, Refusal};
+use treadle_model::{ProgramId, WorkerId};
 
 #[test]
 fn a_new_program_is_placed_where_most_is_free() {
@@ -235,4 +236,169 @@ fn seats_are_handed_out_once() {
     assert_eq!(s.slots(), [(1, Some(0)), (2, Some(1))]);
     s.finish(1, 10, 0).release("a");
     assert_eq!(s.slots(), [(1, Some(0)), (2, Some(1)), (3, Some(0))]);
+}
+
+#[test]
+fn a_worker_gets_no_context_that_it_does_not_take() {
+    let mut s = Story::with_workers(&[1_000, 2_000]);
+    s.arrive("big", 1, 1_900).arrive("long", 2, 1_500);
+    assert_eq!(s.dispatched(), [(1, 1)], "worker 0 is empty, but too small");
+    s.finish(1, 1_900, 0).release("big");
+    assert_eq!(s.dispatched(), [(1, 1), (2, 1)]);
+}
+
+#[test]
+fn a_program_that_outgrows_its_worker_moves_to_a_larger_one() {
+    let mut s = Story::with_workers(&[1_000, 2_000]);
+    s.arrive("big", 1, 1_500);
+    s.arrive("grows", 2, 900)
+        .finish(2, 900, 50)
+        .finish(1, 1_500, 0);
+    s.release("big").arrive("grows", 3, 1_100);
+    assert_eq!(s.dispatched(), [(1, 1), (2, 0), (3, 1)]);
+}
+
+#[test]
+fn who_waits_for_a_worker_that_shrank_or_went_is_told_so() {
+    let mut s = Story::with_workers(&[1_000, 2_000]);
+    s.arrive("holder", 1, 1_900)
+        .arrive("a", 2, 1_500)
+        .arrive("b", 3, 1_200);
+    s.resize(1, 1_300);
+    assert!(matches!(
+        s.refusals().as_slice(),
+        [(
+            2,
+            Refusal::ContextTooLong {
+                tokens_max: 1_300,
+                ..
+            }
+        )]
+    ));
+    s.handle(Event::WorkerRemoved {
+        worker: WorkerId(1),
+    });
+    s.fail(1, false);
+    assert_eq!(s.refusals().len(), 2, "no other worker takes b");
+}
+
+#[test]
+fn a_step_that_is_handed_over_twice_is_one_step() {
+    let mut s = Story::with_workers(&[1_000]);
+    s.arrive("a", 1, 300).arrive("a", 1, 300);
+    assert_eq!(s.dispatched(), [(1, 0)]);
+    s.arrive("b", 2, 900).arrive("b", 2, 900);
+    s.finish(1, 300, 0).release("a");
+    assert_eq!(s.dispatched(), [(1, 0), (2, 0)]);
+    assert_eq!(s.core.state().counters.steps_arrived, 2);
+}
+
+#[test]
+fn time_at_an_engine_is_not_waiting() {
+    let mut s = Story::with_workers(&[1_000]);
+    s.arrive("a", 1, 300).wait_s(1_700).lose(0).fail(1, true);
+    s.wait_s(1_790);
+    assert_eq!(s.refusals(), [], "it ran for 1700 s and waited for 1790 s");
+    s.wait_s(20);
+    assert!(matches!(
+        s.refusals().as_slice(),
+        [(
+            1,
+            Refusal::QueueWaitExceeded {
+                waited_ms: 1_800_000,
+                ..
+            }
+        )]
+    ));
+}
+
+#[test]
+fn a_step_that_is_taken_back_goes_on_waiting_where_it_left_off() {
+    let mut s = Story::with_workers(&[1_000]);
+    s.arrive("holder", 1, 900).arrive("a", 2, 800).wait_s(100);
+    s.finish(1, 900, 0).release("holder");
+    s.wait_s(50).lose(0).fail(2, true).wait_s(1_690);
+    assert_eq!(s.refusals(), []);
+    s.wait_s(20);
+    assert_eq!(s.refusals().len(), 1, "100 s before and 1700 s after");
+}
+
+#[test]
+fn seats_that_become_known_late_are_not_given_to_more_programs_than_there_are() {
+    let mut s = Story::with_workers(&[10_000]);
+    s.arrive("a", 1, 10).arrive("b", 2, 10);
+    s.recount_seats(0, 10_000, 2).arrive("c", 3, 10);
+    assert_eq!(s.slots(), [(1, None), (2, None)], "a and b sit somewhere");
+    s.finish(1, 10, 0);
+    assert_eq!(
+        s.status("a"),
+        "paused",
+        "it comes back to a seat of its own"
+    );
+    s.arrive("a", 4, 20);
+    assert_eq!(s.slots()[2..], [(3, Some(0))]);
+    s.finish(2, 10, 0);
+    assert_eq!(s.slots()[3..], [(4, Some(1))]);
+}
+
+#[test]
+fn a_seat_that_is_gone_is_left_when_its_step_ends() {
+    let mut s = Story::with_slots(&[(10_000, 2)]);
+    s.arrive("a", 1, 10).arrive("b", 2, 10);
+    s.recount_seats(0, 10_000, 1);
+    s.finish(2, 10, 0).finish(1, 10, 0);
+    assert_eq!((s.status("a"), s.status("b")), ("active", "paused"));
+}
+
+#[test]
+fn a_full_queue_refuses_nobody_who_has_a_place() {
+    let mut s = Story::with_workers(&[1_000, 1_000]);
+    s.reconfigure(|config| config.queue_steps_max = 1);
+    s.arrive("a", 1, 800).arrive("b", 2, 800).finish(1, 800, 0);
+    s.arrive("c", 3, 800).lose(1).fail(2, true);
+    assert_eq!(s.core.state().waiting_steps, 2, "one was taken back");
+    s.arrive("a", 4, 850);
+    assert_eq!(s.refusals(), []);
+    assert_eq!(s.dispatched().last(), Some(&(4, 0)));
+}
+
+#[test]
+fn a_policy_cannot_leave_out_who_is_deferred() {
+    let mut s = Story::with_workers(&[1_000]);
+    s.hidden = Some(ProgramId(1));
+    s.arrive("holder", 1, 900).arrive("hidden", 2, 500);
+    s.finish(1, 900, 0).release("holder").wait_s(119);
+    assert_eq!(s.dispatched(), [(1, 0)]);
+    s.wait_s(3);
+    assert_eq!(s.dispatched(), [(1, 0), (2, 0)]);
+}
+
+#[test]
+fn a_policy_cannot_keep_memory_above_the_watermark() {
+    let mut s = Story::with_workers(&[1_000]);
+    s.arrive("hidden", 1, 500).finish(1, 500, 0);
+    s.hidden = Some(ProgramId(0));
+    s.arrive("grows", 2, 400).progress(2, 300);
+    assert_eq!(s.status("hidden"), "paused");
+}
+
+#[test]
+fn a_deferred_program_gets_a_seat_where_memory_is_free() {
+    let mut s = Story::with_slots(&[(10_000, 1)]);
+    s.arrive("holder", 1, 100).finish(1, 100, 0);
+    s.arrive("waits", 2, 100).wait_s(125);
+    assert_eq!(s.dispatched(), [(1, 0), (2, 0)]);
+    assert_eq!(s.status("holder"), "paused");
+}
+
+#[test]
+fn questions_die_with_the_daemon_that_asked_them() {
+    let mut s = Story::with_workers(&[1_000]);
+    s.mute_policy = true;
+    s.arrive("a", 1, 300);
+    assert_eq!(s.core.state().asks.len(), 1);
+    s.restart();
+    s.mute_policy = false;
+    s.arrive("a", 2, 300);
+    assert_eq!(s.dispatched(), [(2, 0)], "it is asked anew, at once");
 }

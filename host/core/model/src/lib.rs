@@ -8,6 +8,6 @@ mod id;
 mod time;
 mod word;
 
-pub use id::{AskId, ProgramId, StepId, WorkerId};
+pub use id::{AskId, GATEWAYS_MAX, GatewayId, ProgramId, StepId, WorkerId};
 pub use time::{Span, Timestamp};
 pub use word::{EngineKind, FinishReason, Phase, PolicyRef, Status, World};

@@ -132,15 +132,18 @@ impl Core {
 
     fn least_shortfall(&self, program: ProgramId) -> Option<(u64, WorkerId)> {
         let p = self.state.programs.get(&program)?;
+        let least = self.prompt_tokens_least(p);
         let shortfall = |w: &Worker| {
             let need = w.need_tokens(p.private_tokens(), &p.prefix);
-            let free = self.free_tokens(w);
-            (need.saturating_sub(free), w.id)
+            let lacks = need.saturating_sub(self.free_tokens(w));
+            // Where a seat is lacking, one program must go however much is free.
+            let lacks_seat = u64::from(!w.has_free_slot());
+            (lacks.max(lacks_seat), w.id)
         };
         self.state
             .workers
             .values()
-            .filter(|w| w.is_healthy())
+            .filter(|w| self.may_take(w, p, least))
             .map(shortfall)
             .min()
     }
@@ -150,7 +153,7 @@ impl Core {
         (entry.map(|e| e.since).unwrap_or_default(), program)
     }
 
-    fn is_deferred(&self, program: ProgramId) -> bool {
+    pub(crate) fn is_deferred(&self, program: ProgramId) -> bool {
         let entry = self.state.programs.get(&program).and_then(|p| p.queued);
         entry.is_some_and(|e| self.state.now.since(e.since) >= self.config.deferral_max)
     }
@@ -163,26 +166,36 @@ impl Core {
             .state
             .programs
             .get(&program)
-            .filter(|p| p.queued.is_some())?;
+            .filter(|p| p.queued.is_some() && p.place.is_none())?;
+        let (private, least) = (p.private_tokens(), self.prompt_tokens_least(p));
         let admits = |w: &&Worker| {
             let reserved = self.state.reserved;
             let open = reserved.is_none_or(|(worker, holder)| worker != w.id || holder == p.id);
-            let passed_over = p.avoid == Some(w.id) && self.others_are_healthy(w.id);
-            open && !passed_over && self.admits(w, p)
+            // Most workers lack room for the private tokens alone, which is quick to see.
+            open && self.has_room(w, private)
+                && self.may_take(w, p, least)
+                && self.has_room(w, w.need_tokens(private, &p.prefix))
         };
-        let fitting = || self.state.workers.values().filter(admits);
-        let named = |id: Option<WorkerId>| fitting().find(|w| id == Some(w.id));
-        named(wished)
-            .or_else(|| named(p.last_worker))
-            .or_else(|| fitting().max_by_key(|w| (self.free_tokens(w), std::cmp::Reverse(w.id))))
-            .map(|w| w.id)
+        let workers = &self.state.workers;
+        let named = |id: Option<WorkerId>| workers.get(&id?).filter(admits);
+        let emptiest = || {
+            let fitting = workers.values().filter(admits);
+            fitting.max_by_key(|w| (self.free_tokens(w), std::cmp::Reverse(w.id)))
+        };
+        let worker = named(wished).or_else(|| named(p.last_worker));
+        worker.or_else(emptiest).map(|w| w.id)
     }
 
-    fn others_are_healthy(&self, worker: WorkerId) -> bool {
-        self.state
-            .workers
-            .values()
-            .any(|w| w.is_healthy() && w.id != worker)
+    /// True if the worker could take the program, were there room: it takes
+    /// its prompts, which have `least` tokens at least, and has not just failed
+    /// it while another one could.
+    fn may_take(&self, worker: &Worker, program: &Program, least: u64) -> bool {
+        let could = |w: &Worker| w.is_healthy() && least <= w.context_tokens_max();
+        let another = || {
+            let mut others = self.state.workers.values().filter(|w| w.id != worker.id);
+            others.any(could)
+        };
+        could(worker) && !(program.avoid == Some(worker.id) && another())
     }
 
     /// The most private tokens that any worker has room for. Most candidates
@@ -204,11 +217,6 @@ impl Core {
             .programs
             .get(&program)
             .map_or(u64::MAX, Program::private_tokens)
-    }
-
-    fn admits(&self, worker: &Worker, program: &Program) -> bool {
-        let need = worker.need_tokens(program.private_tokens(), &program.prefix);
-        self.has_room(worker, need)
     }
 
     /// True if the worker may take a program that needs this much: it stays

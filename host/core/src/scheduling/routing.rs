@@ -21,8 +21,10 @@ impl Core {
     }
 
     fn route_program_aware(&mut self, step: StepId, program: ProgramId) {
-        let Some(worker) = self.healthy_place(program) else {
-            // A place on a lost worker is worth nothing to a new step.
+        let stays = |worker: &WorkerId| self.holds_context(*worker, step, program);
+        let Some(worker) = self.healthy_place(program).filter(stays) else {
+            // A place on a lost worker is worth nothing to a new step, nor is
+            // one on a worker that takes no context so long.
             self.unplace(program);
             return self.enqueue(step);
         };

@@ -13,9 +13,9 @@ impl Core {
         let Some(s) = self.state.steps.get_mut(&step) else {
             return;
         };
-        let (program, arrived_at) = (s.program, s.arrived_at);
+        let (program, waits_since) = (s.program, s.waits_since);
         s.state = StepState::Waiting;
-        let deadline = arrived_at + self.config.queue_wait_max;
+        let deadline = waits_since + self.config.queue_wait_max;
         self.state.timers.arm(deadline, Timer::StepWait(step));
         self.state.waiting_steps += 1;
         if let Some(p) = self.state.programs.get_mut(&program) {
@@ -30,7 +30,7 @@ impl Core {
         let Some(s) = self.state.steps.get(&step) else {
             return;
         };
-        let (program, arrived_at) = (s.program, s.arrived_at);
+        let (program, waits_since) = (s.program, s.waits_since);
         let Some(p) = self.state.programs.get_mut(&program) else {
             return;
         };
@@ -39,7 +39,7 @@ impl Core {
         };
         p.waiting.remove(index);
         self.state.waiting_steps -= 1;
-        let deadline = arrived_at + self.config.queue_wait_max;
+        let deadline = waits_since + self.config.queue_wait_max;
         self.state.timers.disarm(deadline, Timer::StepWait(step));
         self.refresh_demand(program);
         self.refile(program);
@@ -58,7 +58,7 @@ impl Core {
             .waiting
             .iter()
             .filter_map(|s| self.state.steps.get(s))
-            .map(|s| s.arrived_at);
+            .map(|s| s.waits_since);
         if let Some(since) = oldest.min() {
             let entry = QueueEntry {
                 since,
@@ -81,25 +81,32 @@ impl Core {
 
     /// Sends a step that is not waiting to a worker.
     pub(crate) fn dispatch(&mut self, step: StepId, worker: WorkerId) {
-        let now = self.state.now;
-        let Some(s) = self.state.steps.get_mut(&step) else {
+        let Some(program) = self.run_at(step, worker) else {
             return;
         };
+        let place = self.state.programs.get(&program).and_then(|p| p.place);
+        let slot = place.and_then(|place| place.slot);
+        self.command(Command::DispatchStep { step, worker, slot });
+    }
+
+    /// Notes that a step runs at a worker, without a word to anybody; gives
+    /// its program.
+    pub(crate) fn run_at(&mut self, step: StepId, worker: WorkerId) -> Option<ProgramId> {
+        let now = self.state.now;
+        let s = self.state.steps.get_mut(&step)?;
         s.state = StepState::Running { worker, since: now };
         s.attempts += 1;
         s.dispatched_at.get_or_insert(now);
-        let Some(p) = self.state.programs.get_mut(&s.program) else {
-            return;
-        };
-        p.running.push(step);
-        p.waited_total.0 += now.since(s.arrived_at).0;
-        let slot = p.place.and_then(|place| place.slot);
+        let program = s.program;
+        if let Some(p) = self.state.programs.get_mut(&program) {
+            p.running.push(step);
+            p.waited_total.0 += now.since(s.waits_since).0;
+        }
         if let Some(w) = self.state.workers.get_mut(&worker) {
             w.running_steps += 1;
         }
-        let program = s.program;
         self.refresh_idle(program);
-        self.command(Command::DispatchStep { step, worker, slot });
+        Some(program)
     }
 
     /// Sends every waiting step of a program that was just placed.

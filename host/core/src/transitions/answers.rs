@@ -2,6 +2,7 @@
 
 use crate::question::Voices;
 use crate::ranking::Ranking;
+use crate::state::Ask;
 use crate::timers::Timer;
 use crate::{Core, Purpose, Verdict};
 use treadle_model::{AskId, PolicyRef, ProgramId};
@@ -28,13 +29,26 @@ impl Core {
                 self.relieve(worker);
             }
             (Purpose::Pause { .. } | Purpose::Restore, Verdict::Order { .. }) => {
-                let ranking = Ranking::of_order(&open.candidates, verdict, policy, voices);
+                let mut ranking = Ranking::of_order(&open.candidates, verdict, policy, voices);
+                if ranking.entries.len() < open.candidates.len() {
+                    ranking.add_left_out(&self.not_to_be_left_out(&open));
+                }
                 self.carry_out(open.purpose, &ranking);
             }
             // An answer of the wrong shape is no answer.
             (Purpose::Weigh { .. }, Verdict::Order { .. }) | (_, Verdict::Weights { .. }) => {
                 self.answer_self(open.purpose, &open.candidates);
             }
+        }
+    }
+
+    /// Whom an answer may not leave out: where memory must be freed everybody
+    /// can be paused, and who is deferred is restored in any case.
+    fn not_to_be_left_out(&self, open: &Ask) -> Vec<ProgramId> {
+        let all = open.candidates.iter().copied();
+        match open.purpose {
+            Purpose::Restore => all.filter(|program| self.is_deferred(*program)).collect(),
+            Purpose::Pause { .. } | Purpose::Weigh { .. } => all.collect(),
         }
     }
 

@@ -1,6 +1,9 @@
 //! What each event changes: one file per subject.
 
+mod actions;
 mod answers;
+mod configured;
+mod gateways;
 mod programs;
 mod steps;
 mod timeouts;
@@ -40,6 +43,18 @@ impl Core {
             Event::StepFinished { step, tokens, .. } => self.step_finished(*step, *tokens),
             Event::StepFailed { step, failure } => self.step_failed(*step, failure),
             Event::StepCancelled { step } => self.step_cancelled(*step),
+            Event::StepAdopted { step, worker } => self.step_adopted(*step, *worker),
+            Event::GatewayLost { gateway } => self.gateway_lost(*gateway),
+            Event::ActionStarted {
+                program,
+                action,
+                tool,
+            } => self.action_started(program, action, tool),
+            Event::ActionFinished {
+                program,
+                action,
+                ok,
+            } => self.action_finished(program, action, *ok),
             Event::ProgramReleased { program } => self.program_released(program),
             Event::PolicyAnswered {
                 ask,
@@ -48,6 +63,7 @@ impl Core {
                 voices,
             } => self.policy_answered(*ask, policy, verdict, voices),
             Event::TimerFired => self.timer_fired(),
+            Event::Configured { config } => self.configured(config),
             Event::DaemonRestarted => self.daemon_restarted(),
         }
     }

@@ -4,6 +4,7 @@
 use crate::program::{FULL_WEIGHT_PPM, Program};
 use crate::timers::Timer;
 use crate::{Command, Core, Refusal, StepArrival};
+use std::collections::BTreeMap;
 use treadle_model::{Phase, ProgramId, Span, Status};
 
 impl Core {
@@ -55,6 +56,7 @@ impl Core {
             prompt_measure: None,
             idle_check_at: None,
             waited_total: Span(0),
+            actions: BTreeMap::new(),
         }
     }
 
@@ -116,14 +118,5 @@ impl Core {
         self.command(Command::ForgetProgram {
             program: Box::new(p),
         });
-    }
-
-    /// No connection survived the restart: every step is over, programs and
-    /// their places go on.
-    pub(crate) fn daemon_restarted(&mut self) {
-        let steps: Vec<_> = self.state.steps.keys().copied().collect();
-        for step in steps {
-            self.step_cancelled(step);
-        }
     }
 }

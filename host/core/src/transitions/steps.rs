@@ -2,40 +2,34 @@
 
 use crate::step::{Step, StepState};
 use crate::{Core, Mode, Refusal, StepArrival, StepFailure, StepTokens};
-use treadle_model::{Phase, ProgramId, StepId, WorkerId};
+use treadle_model::{GatewayId, Phase, ProgramId, StepId, WorkerId};
 
 impl Core {
     pub(crate) fn step_arrived(&mut self, arrival: &StepArrival) {
+        if self.state.steps.contains_key(&arrival.step) {
+            // Told once more by somebody who was not sure.
+            return;
+        }
         self.state.counters.steps_arrived += 1;
-        self.state.last_step = self.state.last_step.max(arrival.step.0);
+        if arrival.step.gateway() == GatewayId::LOCAL {
+            self.state.last_step = self.state.last_step.max(arrival.step.0);
+        }
         let Some(program) = self.open_program(arrival) else {
             let programs_max = self.config.programs_max;
             return self.refuse(arrival.step, Refusal::ProgramsFull { programs_max });
         };
         let step = self.new_step(program, arrival);
-        let least_tokens = if arrival.exact {
-            step.prompt_tokens
-        } else {
-            step.prompt_tokens / 2
-        };
-        let tokens_max = self
-            .state
-            .workers
-            .values()
-            .map(super::super::worker::Worker::context_tokens_max)
-            .max();
         self.state.steps.insert(arrival.step, step);
         self.begin_reasoning(program, arrival);
-        if tokens_max.is_some_and(|max| least_tokens > max) {
-            let refusal = Refusal::ContextTooLong {
-                prompt_tokens: least_tokens,
-                tokens_max: tokens_max.unwrap_or_default(),
-            };
-            return self.refuse(arrival.step, refusal);
+        if self.refuse_if_too_long(arrival.step) {
+            return;
         }
         self.route(arrival.step);
-        if self.state.waiting_steps > self.config.queue_steps_max {
-            let steps_max = self.config.queue_steps_max;
+        // Steps that were taken back may fill the queue beyond its bound; that
+        // is no reason to refuse one that is on its way already.
+        let state = self.state.steps.get(&arrival.step).map(|s| s.state);
+        let steps_max = self.config.queue_steps_max;
+        if state == Some(StepState::Waiting) && self.state.waiting_steps > steps_max {
             self.dequeue(arrival.step);
             self.refuse(arrival.step, Refusal::QueueFull { steps_max });
         }
@@ -61,8 +55,14 @@ impl Core {
         Step {
             program,
             arrived_at: self.state.now,
+            waits_since: self.state.now,
             state: StepState::Waiting,
             prompt_tokens,
+            prompt_tokens_least: if arrival.exact {
+                prompt_tokens
+            } else {
+                prompt_tokens / 2
+            },
             prompt_bytes: arrival.prompt_bytes,
             output_tokens_expected: guess.min(arrival.output_tokens_max.unwrap_or(u64::MAX)),
             output_tokens: 0,
@@ -125,6 +125,10 @@ impl Core {
         let Some(s) = self.state.steps.get(&step) else {
             return;
         };
+        if failure.retryable && s.state == StepState::Waiting {
+            // It was taken back already.
+            return;
+        }
         let (program, attempts) = (s.program, s.attempts);
         if !failure.retryable || s.first_token_at.is_some() {
             self.state.counters.steps_failed += 1;
@@ -139,11 +143,14 @@ impl Core {
             return self.refuse(step, refusal);
         }
         let failed_at = s.state.worker();
+        self.resume_waiting(step);
         self.leave_engine(step);
         self.leave_lost_worker(program);
         self.leave_failed_worker(program, failed_at);
         self.refresh_idle(program);
-        self.route(step);
+        if !self.refuse_if_too_long(step) {
+            self.route(step);
+        }
     }
 
     pub(crate) fn step_cancelled(&mut self, step: StepId) {
@@ -189,13 +196,32 @@ impl Core {
         if gives_up_place {
             self.unplace(program);
         }
+        self.leave_missing_seat(program);
         self.watch_idleness(program);
         self.refresh_demand(program);
         self.relieve_place(program);
     }
 
+    /// A step that is taken back goes on waiting where it left off: neither
+    /// has it used up its patience at the engine, nor does it begin anew.
+    pub(crate) fn resume_waiting(&mut self, step: StepId) {
+        let now = self.state.now;
+        let Some(s) = self.state.steps.get_mut(&step) else {
+            return;
+        };
+        let StepState::Running { since, .. } = s.state else {
+            return;
+        };
+        let waited = since.since(s.waits_since);
+        s.waits_since = s.waits_since + now.since(since);
+        if let Some(p) = self.state.programs.get_mut(&s.program) {
+            // Counted again, with what is to come, when it is sent again.
+            p.waited_total.0 = p.waited_total.0.saturating_sub(waited.0);
+        }
+    }
+
     /// Takes a running step back from its engine.
-    fn leave_engine(&mut self, step: StepId) {
+    pub(crate) fn leave_engine(&mut self, step: StepId) {
         let Some(s) = self.state.steps.get_mut(&step) else {
             return;
         };

@@ -52,7 +52,7 @@ impl Core {
         let Some(s) = self.state.steps.get(&step) else {
             return;
         };
-        let waited_ms = self.state.now.since(s.arrived_at).millis();
+        let waited_ms = self.state.now.since(s.waits_since).millis();
         let healthy = self
             .state
             .workers

@@ -3,7 +3,7 @@
 use crate::explain::{Because, DecisionKind};
 use crate::scheduling::why::Why;
 use crate::worker::{Health, Worker};
-use crate::{Capacity, Command, Core};
+use crate::{Capacity, Command, Core, Mode};
 use treadle_model::{EngineKind, ProgramId, StepId, WorkerId};
 
 impl Core {
@@ -22,6 +22,7 @@ impl Core {
             .workers
             .insert(worker, Worker::new(worker, url.into(), engine, capacity));
         self.state.restore_wanted = true;
+        self.refuse_waiting_too_long();
     }
 
     pub(crate) fn worker_capacity_read(
@@ -45,6 +46,7 @@ impl Core {
         }
         self.state.restore_wanted = true;
         self.relieve(worker);
+        self.refuse_waiting_too_long();
     }
 
     /// The worker's programs lose their places there: those between steps are
@@ -94,6 +96,7 @@ impl Core {
         let gone = |w: &Worker| w.leaving && w.running_steps == 0 && w.programs.is_empty();
         if self.state.workers.values().any(gone) {
             self.state.workers.retain(|_, w| !gone(w));
+            self.refuse_waiting_too_long();
         }
     }
 
@@ -103,12 +106,29 @@ impl Core {
             return;
         };
         let idle: Vec<ProgramId> = w.idle.iter().copied().collect();
-        let why = Why::new(DecisionKind::Pause, Because::WorkerGone);
         for program in idle {
-            self.explain(program, worker, &why);
-            self.unplace(program);
-            self.state.counters.pauses += 1;
+            self.vacate_place(program, worker);
         }
+    }
+
+    /// A program that ran when its worker's seats were counted anew gives its
+    /// place up as soon as it can, unless its seat is still one of them.
+    pub(crate) fn leave_missing_seat(&mut self, program: ProgramId) {
+        let place = self.state.programs.get(&program).and_then(|p| p.place);
+        let Some(place) = place.filter(|_| self.config.mode == Mode::ProgramAware) else {
+            return;
+        };
+        let worker = self.state.workers.get(&place.worker);
+        if worker.is_some_and(|w| !w.is_seated(place.slot)) {
+            self.vacate_place(program, place.worker);
+        }
+    }
+
+    fn vacate_place(&mut self, program: ProgramId, worker: WorkerId) {
+        let why = Why::new(DecisionKind::Pause, Because::WorkerGone);
+        self.explain(program, worker, &why);
+        self.unplace(program);
+        self.state.counters.pauses += 1;
     }
 
     fn unanswered_steps(&self, worker: WorkerId) -> Vec<StepId> {

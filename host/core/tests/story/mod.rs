@@ -6,7 +6,9 @@ use treadle_core::{
     Capacity, Command, Core, CoreConfig, Event, Mode, PrefixSegment, Purpose, Question, Refusal,
     StepArrival, StepFailure, StepTokens, Verdict, Voices,
 };
-use treadle_model::{EngineKind, FinishReason, PolicyRef, Span, StepId, Timestamp, WorkerId};
+use treadle_model::{
+    EngineKind, FinishReason, PolicyRef, ProgramId, Span, StepId, Timestamp, WorkerId,
+};
 
 pub(crate) struct Story {
     pub(crate) core: Core,
@@ -14,6 +16,8 @@ pub(crate) struct Story {
     pub(crate) log: Vec<Command>,
     pub(crate) journal: Vec<(Timestamp, Event)>,
     pub(crate) mute_policy: bool,
+    /// The policy never names this program.
+    pub(crate) hidden: Option<ProgramId>,
 }
 
 #[allow(dead_code, reason = "each test file tells other stories")]
@@ -64,7 +68,15 @@ impl Story {
             log: Vec::new(),
             journal: Vec::new(),
             mute_policy: false,
+            hidden: None,
         }
+    }
+
+    /// Changes the settings before anything else happens.
+    pub(crate) fn reconfigure(&mut self, change: impl FnOnce(&mut CoreConfig)) {
+        let mut config = self.core.config().clone();
+        change(&mut config);
+        self.core = Core::with_state(config, self.core.state().clone());
     }
 
     pub(crate) fn add_worker(&mut self, worker: u32, capacity: Capacity) {
@@ -84,7 +96,10 @@ impl Story {
             if let Command::AskPolicy { ask, question, .. } = &command
                 && !self.mute_policy
             {
-                let verdict = answer(question);
+                let mut verdict = answer(question);
+                if let Verdict::Order { programs, .. } = &mut verdict {
+                    programs.retain(|program| Some(*program) != self.hidden);
+                }
                 let policy = PolicyRef("story".into());
                 let answered = Event::PolicyAnswered {
                     ask: *ask,
@@ -181,6 +196,29 @@ impl Story {
         self.handle(Event::WorkerLost {
             worker: WorkerId(worker),
             cause: "killed".into(),
+        })
+    }
+
+    pub(crate) fn resize(&mut self, worker: u32, tokens: u64) -> &mut Self {
+        self.handle(Event::WorkerCapacityRead {
+            worker: WorkerId(worker),
+            engine: EngineKind::Vllm,
+            capacity: Capacity {
+                tokens: Some(tokens),
+                ..Capacity::default()
+            },
+        })
+    }
+
+    pub(crate) fn recount_seats(&mut self, worker: u32, tokens: u64, slots: u32) -> &mut Self {
+        self.handle(Event::WorkerCapacityRead {
+            worker: WorkerId(worker),
+            engine: EngineKind::Llamacpp,
+            capacity: Capacity {
+                tokens: Some(tokens),
+                slots: Some(slots),
+                ..Capacity::default()
+            },
         })
     }
 

@@ -1,0 +1,69 @@
+//! What a scheduler and a gateway in another process must tell each other
+//! when they meet, so that both go on with the same steps.
+//!
+//! Either may have missed what the other did last: a scheduler that takes over
+//! knows what is on record, a gateway knows what it does. First the gateway
+//! relays again what was not on record; then [`reconcile`] compares.
+
+use crate::event::Event;
+use crate::state::State;
+use crate::step::StepState;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use treadle_model::{GatewayId, StepId, WorkerId};
+
+/// A step that a gateway has in hand.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct OpenStep {
+    /// The step.
+    pub step: StepId,
+    /// The engine that it is at; `None` while it waits for a word.
+    pub at: Option<WorkerId>,
+}
+
+/// What makes both sides agree.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Reconciliation {
+    /// For the core to handle, in this order.
+    pub events: Vec<Event>,
+    /// Words that were lost on their way: the step is to go to the worker.
+    pub dispatch: Vec<(StepId, WorkerId)>,
+    /// The step's engine is unknown: its attempt ends, it waits.
+    pub abort: Vec<StepId>,
+    /// Steps of which the scheduler knows nothing any more.
+    pub over: Vec<StepId>,
+}
+
+/// Compares what is known of a gateway's steps with what it has in hand.
+pub fn reconcile(state: &State, gateway: GatewayId, open: &[OpenStep]) -> Reconciliation {
+    let mut plan = Reconciliation::default();
+    let open: BTreeMap<StepId, Option<WorkerId>> =
+        open.iter().map(|open| (open.step, open.at)).collect();
+    let is_lost = |worker| state.workers.get(&worker).is_some_and(|w| !w.is_healthy());
+    let first = StepId::of(gateway, 0);
+    let next = StepId::of(GatewayId(gateway.0 + 1), 0);
+    for (step, known) in state.steps.range(first..next) {
+        match (open.get(step), known.state) {
+            (None, _) => plan.events.push(Event::StepCancelled { step: *step }),
+            (Some(None), StepState::Running { worker, .. }) => plan.dispatch.push((*step, worker)),
+            (Some(Some(at)), held) if held.worker() != Some(*at) => {
+                if state.workers.contains_key(at) {
+                    plan.events.push(Event::StepAdopted {
+                        step: *step,
+                        worker: *at,
+                    });
+                } else {
+                    plan.abort.push(*step);
+                }
+            }
+            // The word to drop it may have been lost; an answer that has begun goes on.
+            (Some(Some(at)), _) if known.first_token_at.is_none() && is_lost(*at) => {
+                plan.abort.push(*step);
+            }
+            (Some(_), _) => {}
+        }
+    }
+    let unknown = |step: &&StepId| !state.steps.contains_key(step);
+    plan.over = open.keys().filter(unknown).copied().collect();
+    plan
+}

@@ -1,0 +1,38 @@
+//! Actions begin and end, as tool runners tell.
+
+use crate::Core;
+use crate::action::{self, ACTIONS_MAX, Action};
+
+impl Core {
+    /// An action of a program that is not live is nobody's.
+    pub(crate) fn action_started(&mut self, program: &str, action: &str, tool: &str) {
+        let now = self.state.now;
+        let Some(id) = self.state.keys.get(program) else {
+            return;
+        };
+        let Some(p) = self.state.programs.get_mut(id) else {
+            return;
+        };
+        if p.actions.len() < ACTIONS_MAX && !p.actions.contains_key(action) {
+            let started = Action {
+                tool: tool.into(),
+                since: now,
+            };
+            p.actions.insert(action.into(), started);
+        }
+    }
+
+    /// The end counts once, however often it is told.
+    pub(crate) fn action_finished(&mut self, program: &str, action: &str, ok: bool) {
+        let now = self.state.now;
+        let Some(id) = self.state.keys.get(program) else {
+            return;
+        };
+        let Some(p) = self.state.programs.get_mut(id) else {
+            return;
+        };
+        if let Some(ended) = p.actions.remove(action) {
+            action::learn(&mut self.state.tools, &p.job, &ended, now, ok);
+        }
+    }
+}

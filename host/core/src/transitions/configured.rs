@@ -1,0 +1,33 @@
+//! Settings change between two runs of the daemon.
+
+use crate::step::StepState;
+use crate::timers::Timer;
+use crate::{Core, CoreConfig};
+use treadle_model::Timestamp;
+
+impl Core {
+    /// What waits is bound by the new settings from now on.
+    pub(crate) fn configured(&mut self, config: &CoreConfig) {
+        let (old, new) = (self.config.queue_wait_max, config.queue_wait_max);
+        if old != new {
+            let waiting: Vec<(_, Timestamp)> = self
+                .state
+                .steps
+                .iter()
+                .filter(|(_, s)| s.state == StepState::Waiting)
+                .map(|(step, s)| (*step, s.waits_since))
+                .collect();
+            for (step, waits_since) in waiting {
+                self.state
+                    .timers
+                    .disarm(waits_since + old, Timer::StepWait(step));
+                self.state
+                    .timers
+                    .arm(waits_since + new, Timer::StepWait(step));
+            }
+        }
+        self.config = config.clone();
+        self.state.config = Some(config.clone());
+        self.state.restore_wanted = true;
+    }
+}

@@ -1,0 +1,106 @@
+//! Gateways in other processes: their steps outlive a scheduler, and end with
+//! them.
+
+use crate::explain::{Because, DecisionKind};
+use crate::scheduling::why::Why;
+use crate::timers::Timer;
+use crate::{Core, Event, Mode};
+use treadle_model::{GatewayId, ProgramId, StepId, WorkerId};
+
+/// Gateways whose last numbers are remembered; the oldest go first.
+const GATEWAYS_KEPT: usize = 4_096;
+
+impl Core {
+    /// None of the daemon's own connections survived the restart: their steps
+    /// are over, programs and their places go on. Questions died with whom they
+    /// were put to, and are put again where they still matter.
+    pub(crate) fn daemon_restarted(&mut self) {
+        for (ask, open) in std::mem::take(&mut self.state.asks) {
+            self.state.timers.disarm(open.deadline, Timer::Ask(ask));
+        }
+        self.end_steps_of(GatewayId::LOCAL);
+        self.state.restore_wanted = true;
+    }
+
+    /// Its process is gone, so its steps are over.
+    pub(crate) fn gateway_lost(&mut self, gateway: GatewayId) {
+        self.end_steps_of(gateway);
+        // It may come back, and relay again what was handled before: its number stays.
+        while self.state.gateways.len() > GATEWAYS_KEPT {
+            self.state.gateways.pop_first();
+        }
+    }
+
+    /// Steps of one gateway stand together.
+    fn end_steps_of(&mut self, gateway: GatewayId) {
+        let first = StepId::of(gateway, 0);
+        let next = StepId::of(GatewayId(gateway.0 + 1), 0);
+        let steps: Vec<_> = self
+            .state
+            .steps
+            .range(first..next)
+            .map(|(id, _)| *id)
+            .collect();
+        for step in steps {
+            self.step_cancelled(step);
+        }
+    }
+
+    /// An earlier scheduler sent the step there, and died before that was on
+    /// record. It is charged there whatever the room; pressure is relieved as
+    /// at any other time.
+    pub(crate) fn step_adopted(&mut self, step: StepId, worker: WorkerId) {
+        let Some(s) = self.state.steps.get(&step) else {
+            return;
+        };
+        let (program, at) = (s.program, s.state.worker());
+        if at == Some(worker) || !self.state.workers.contains_key(&worker) {
+            return;
+        }
+        self.dequeue(step);
+        self.resume_waiting(step);
+        self.leave_engine(step);
+        self.move_adopted(program, worker);
+        self.run_at(step, worker);
+        self.refresh_demand(program);
+        self.state.adopted.push(program);
+        if self.config.mode == Mode::ProgramAware {
+            self.relieve(worker);
+        }
+    }
+
+    /// What else waits of an adopted step's program has a place now. It is
+    /// sent there once nothing more is adopted: until then a gateway may have
+    /// it in hand too.
+    pub(crate) fn settle_adopted(&mut self, event: &Event) {
+        if self.state.adopted.is_empty() || matches!(event, Event::StepAdopted { .. }) {
+            return;
+        }
+        for program in std::mem::take(&mut self.state.adopted) {
+            if let Some(place) = self.healthy_place(program) {
+                self.dispatch_waiting(program, place);
+            }
+        }
+    }
+
+    /// The program's place is where its step runs, unless other steps of it
+    /// hold it elsewhere.
+    fn move_adopted(&mut self, program: ProgramId, worker: WorkerId) {
+        let Some(p) = self.state.programs.get(&program) else {
+            return;
+        };
+        let is_there = p.place.is_some_and(|place| place.worker == worker);
+        let answers = self
+            .state
+            .workers
+            .get(&worker)
+            .is_some_and(crate::worker::Worker::is_healthy);
+        if is_there || !answers || !p.running.is_empty() || self.config.mode == Mode::LeastLoad {
+            return;
+        }
+        self.unplace(program);
+        let why = Why::new(DecisionKind::Place, Because::Adopted);
+        self.explain(program, worker, &why);
+        self.place(program, worker);
+    }
+}
