@@ -1,9 +1,9 @@
 //! How many events a second the store takes: `cargo run --release -p treadle-store --example
-//! append_rate [events per batch] [batches]`.
+//! append_rate [events per batch] [batches] [postgres://...]`, in a file or in a schema of its own.
 
 use std::time::Instant;
 
-use treadle_store::{Batch, EventRow, Location, open};
+use treadle_store::{Batch, EventRow, Location, PostgresLocation, open};
 
 fn event(seq: u64) -> EventRow {
     EventRow {
@@ -18,11 +18,20 @@ fn event(seq: u64) -> EventRow {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut arguments = std::env::args().skip(1).map(|text| text.parse::<u64>());
-    let per_batch = arguments.next().transpose()?.unwrap_or(1000);
-    let batches = arguments.next().transpose()?.unwrap_or(200);
+    let mut arguments = std::env::args().skip(1);
+    let mut number = || arguments.next().map(|text| text.parse::<u64>()).transpose();
+    let per_batch = number()?.unwrap_or(1000);
+    let batches = number()?.unwrap_or(200);
     let path = std::env::temp_dir().join(format!("append-rate-{}.db", std::process::id()));
-    let store = open(&Location::File(path.clone())).await?;
+    let location = arguments
+        .next()
+        .map_or(Location::File(path.clone()), |url| {
+            Location::Postgres(PostgresLocation {
+                schema: format!("append_rate_{}", std::process::id()),
+                ..PostgresLocation::new(url)
+            })
+        });
+    let store = open(&location).await?;
     let mut seq = 0;
     let started = Instant::now();
     for _ in 0..batches {

@@ -25,14 +25,14 @@ pub enum StoreError {
         source: std::io::Error,
     },
     /// The schema is not one that this build can bring up to date.
-    #[error(
-        "the schema of the store at {location} doesn't fit this build: {source}; use the build that wrote it or a newer one, or another `store.path`"
-    )]
+    #[error("the schema of the store at {location} doesn't fit this build: {source}; {remedy}")]
     Schema {
         /// Path, or `memory`.
         location: String,
         /// Which migration did not fit.
         source: sqlx::migrate::MigrateError,
+        /// What to do.
+        remedy: &'static str,
     },
     /// The events of a batch don't continue the journal one by one.
     #[error(
@@ -44,12 +44,12 @@ pub enum StoreError {
         /// The one that came instead of the next.
         got: u64,
     },
-    /// A snapshot of a state that the journal has not reached.
+    /// A snapshot or a sink at an event that the journal has not reached.
     #[error(
-        "snapshot of event {seq}, but the journal ends at event {last_seq}; append the events first"
+        "event {seq} is not in the journal, which ends at event {last_seq}; append the events first"
     )]
     Ahead {
-        /// What the snapshot claims.
+        /// What is claimed.
         seq: u64,
         /// Where the journal ends.
         last_seq: u64,
@@ -99,9 +99,115 @@ pub enum StoreError {
         /// What is wrong with it.
         reason: String,
     },
+    /// Migrations are pending, and the options forbid to apply them.
+    #[error(
+        "the schema of the store at {location} lacks {missing}; run `treadle migrate`, or let the daemon do it by `store.migrate = true`"
+    )]
+    Pending {
+        /// Where the store is.
+        location: String,
+        /// The migrations, by name.
+        missing: String,
+    },
+    /// Another one leads, or led since this handle did.
+    #[error(
+        "this daemon writes under epoch {held}, but epoch {current} leads; another daemon took over: let it, and campaign to lead again"
+    )]
+    Fenced {
+        /// Epoch of this handle; 0 if it does not lead.
+        held: u64,
+        /// Epoch of the last one that led.
+        current: u64,
+    },
+    /// A candidate without a name.
+    #[error("a candidate needs a name; set `cluster.name`")]
+    Nameless,
+    /// The lock file beside a SQLite file can't be used.
+    #[error("can't lock {path}: {source}; check the permissions of its folder")]
+    Lock {
+        /// The lock file.
+        path: String,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// A large body could not be written, read or compressed.
+    #[error(
+        "the body at {place} failed: {source}; check the free space and permissions, and that the store is opened with the place of its bodies"
+    )]
+    Bodies {
+        /// File, or step.
+        place: String,
+        /// What went wrong.
+        source: std::io::Error,
+    },
+    /// A setting of the connection to PostgreSQL that can't be used.
+    #[error("the store's {setting} can't be used: {reason}; correct `store.{setting}`")]
+    Setting {
+        /// Which one.
+        setting: &'static str,
+        /// Why not.
+        reason: String,
+    },
+    /// PostgreSQL can't be reached or refuses.
+    #[error("PostgreSQL at {location} failed: {source}; {remedy}")]
+    Postgres {
+        /// Where it is, without the password.
+        location: String,
+        /// What it said.
+        source: sqlx::Error,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// PostgreSQL gave no answer in time.
+    #[error(
+        "PostgreSQL at {location} gave no answer to {what} within {after_s} s; check its load, its locks (pg_stat_activity) and the network"
+    )]
+    TimedOut {
+        /// Where it is, without the password.
+        location: String,
+        /// What was asked.
+        what: &'static str,
+        /// How long it was waited.
+        after_s: u64,
+    },
     /// Anything else that the database reports: a full disk, a lock held too long, a closed store.
     #[error(
         "the store failed: {0}; check the free space and that no other process holds the store"
     )]
     Database(#[from] sqlx::Error),
+}
+
+impl StoreError {
+    /// A schema that does not fit, with what to do about it.
+    pub(crate) fn schema(location: &str, source: sqlx::migrate::MigrateError) -> Self {
+        use sqlx::migrate::MigrateError;
+        let remedy = match &source {
+            MigrateError::Dirty(_) => {
+                "this migration was left half done: restore the backup from before it, or finish it by hand and set `success` of its row in `_sqlx_migrations` to true"
+            }
+            MigrateError::VersionMissing(_) => {
+                "a newer build wrote it: use that build or a newer one, or another `store.path` or `store.schema`"
+            }
+            MigrateError::VersionMismatch(_) => {
+                "another build wrote it: use the build that wrote it, or another `store.path` or `store.schema`"
+            }
+            _ => {
+                "the migration was undone as a whole: do away with what it names, then run `treadle migrate` again"
+            }
+        };
+        Self::Schema {
+            location: location.to_owned(),
+            source,
+            remedy,
+        }
+    }
+
+    /// Whether the same call may succeed later without anybody changing it: the database is away,
+    /// busy or full.
+    pub fn passes(&self) -> bool {
+        matches!(
+            self,
+            Self::Postgres { .. } | Self::TimedOut { .. } | Self::Database(_)
+        )
+    }
 }

@@ -1,7 +1,8 @@
 //! Durable state: the journal and the projections that are asked for by name.
 //!
-//! [`Store`] is the interface; [`sqlite`] implements it in one file (or in memory). This crate
-//! knows nothing of the core: it stores rows of words and numbers that others fill.
+//! [`Store`] is the interface. It is implemented once, over statements that two databases share:
+//! SQLite, in one file or in memory, and PostgreSQL, in a schema of its own. This crate knows
+//! nothing of the core: it stores rows of words and numbers that others fill.
 //!
 //! What [`Store::append`] has acknowledged survives the death of the process and of the machine:
 //! every acknowledged batch is one transaction that has reached the disk. So the caller gathers
@@ -27,18 +28,31 @@
 //! ```
 
 mod access;
+mod bodies;
+mod cluster;
 mod error;
+mod examine;
+mod options;
 mod page;
+mod postgres;
 mod rows;
-pub mod sqlite;
+mod schema;
+mod sql;
+mod sqlite;
+mod standing;
 
 use std::future::Future;
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use tokio::sync::watch;
+
 pub use access::{AuditPage, AuditRow, Names, TenantRow, TokenRow};
+pub use bodies::{BodiesAt, S3Location};
+pub use cluster::{BodyRow, CommandRow, SinkRow};
 pub use error::StoreError;
+pub use examine::{Finding, Grade};
+pub use options::{Location, Options, PostgresLocation};
 pub use page::{
     EventPage, Order, ProgramCursor, ProgramPage, Pruned, Retention, SeqPage, StepPage,
 };
@@ -46,6 +60,8 @@ pub use rows::{
     Batch, BindingRow, DecisionRow, EventRow, PluginHead, PluginRow, PolicyStateRow, ProgramRow,
     Snapshot, StepRow, WorkerRow,
 };
+pub use schema::{About, MigrationRow, SchemaStatus};
+pub use standing::{Candidate, LEASE, LeaderRow, SIGN_INTERVAL, Standing};
 
 /// Most rows of all kinds together in one [`Batch`].
 pub const BATCH_ROWS_MAX: usize = 200_000;
@@ -61,6 +77,21 @@ pub const POLICY_STATE_BYTES_MAX: usize = 64 << 20;
 pub const SNAPSHOT_BYTES_MAX: usize = 512 << 20;
 /// Snapshots kept; saving one more removes the oldest.
 pub const SNAPSHOTS_KEPT: u32 = 2;
+/// Most sinks of a store.
+pub const SINKS_MAX: usize = 64;
+/// Largest number of a gateway.
+pub const GATEWAYS_MAX: u32 = (1 << 20) - 1;
+/// Largest body of a step, in bytes, before it is compressed.
+pub const BODY_BYTES_MAX: usize = 64 << 20;
+/// Most bodies that one [`Store::prune_bodies`] removes.
+pub const PRUNE_BODIES_MAX: u64 = 1_000;
+/// Schema of a PostgreSQL database, if no other is named.
+pub const DEFAULT_SCHEMA: &str = "treadle";
+/// Connections to PostgreSQL, if no other number is named.
+pub const DEFAULT_CONNECTIONS_MAX: u32 = 10;
+/// Fewest connections to PostgreSQL that a handle can do with: two that write, one that reads, one
+/// that holds the lock of whoever leads.
+pub const CONNECTIONS_MIN: u32 = 4;
 
 /// What a method of [`Store`] returns: a boxed future, so that the trait can be used as an object.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -68,10 +99,16 @@ pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Se
 /// The journal, its projections, the plugins and their bindings.
 ///
 /// All sequence numbers start at 1 and have no gaps; 0 stands for "nothing yet".
+///
+/// Where several daemons share a store, one leads ([`Store::campaign`]). Writes of any other handle
+/// fail with [`StoreError::Fenced`], those of [`Store::gateway_id`] and, from handles that never
+/// led, of [`Store::put_bodies`], [`Store::touch_tokens`] and [`Store::add_audit`] excepted. A store that nobody ever led can be written by all.
 pub trait Store: Send + Sync {
     /// Writes a batch as one transaction and returns the last sequence number of the journal.
     ///
-    /// On an error nothing of the batch is stored.
+    /// On an error that names a reason nothing of the batch is stored. If the connection broke while
+    /// the batch was being committed it may be stored: the same batch again, on the same handle,
+    /// finds out and succeeds without storing it twice.
     ///
     /// # Errors
     /// [`StoreError::Gap`] if the events don't continue the journal one by one,
@@ -188,20 +225,76 @@ pub trait Store: Send + Sync {
     /// again while [`Pruned::more`].
     ///
     /// Events and decisions after the newest snapshot always stay, and without a snapshot all do:
-    /// recovery needs them. A caller that recovers in another way saves an empty snapshot.
+    /// recovery needs them. So do those that a sink has not passed, within a bound. A caller that recovers in another way saves an empty snapshot.
     fn prune<'a>(&'a self, retention: &'a Retention) -> Answer<'a, Pruned>;
 
-    /// Writes what is pending and closes; later calls fail. Dropping loses nothing either.
-    fn close(&self) -> Answer<'_, ()>;
-}
+    /// The last event that a sink has; 0 for nothing yet.
+    fn sink_cursor<'a>(&'a self, sink: &'a str) -> Answer<'a, u64>;
 
-/// Where a store lives.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Location {
-    /// A SQLite file; it and its folder are created if absent.
-    File(PathBuf),
-    /// In memory: gone with the process.
-    Memory,
+    /// Notes that a sink has all events up to this one. Never goes back.
+    ///
+    /// # Errors
+    /// [`StoreError::Ahead`] if the journal has not got that far, [`StoreError::TooLarge`] past
+    /// [`SINKS_MAX`].
+    fn advance_sink<'a>(&'a self, sink: &'a str, seq: u64) -> Answer<'a, ()>;
+
+    /// All sinks, by name.
+    fn sinks(&self) -> Answer<'_, Vec<SinkRow>>;
+
+    /// Forgets a sink, so that no event stays for it. `true` if it was known.
+    fn drop_sink<'a>(&'a self, sink: &'a str) -> Answer<'a, bool>;
+
+    /// Notes that a command came. `true` if it is new; if it is not, nothing changes.
+    fn note_command<'a>(&'a self, command: &'a CommandRow) -> Answer<'a, bool>;
+
+    /// One command; `None` if it is unknown or was pruned.
+    fn command<'a>(&'a self, id: &'a str) -> Answer<'a, Option<CommandRow>>;
+
+    /// Sets what came of a command. `true` if it is known.
+    fn settle_command<'a>(&'a self, id: &'a str, outcome: &'a str) -> Answer<'a, bool>;
+
+    /// Removes commands that came before this time, at most [`PRUNE_ROWS_MAX`]; says how many went.
+    fn prune_commands(&self, before_us: u64) -> Answer<'_, u64>;
+
+    /// The number of a gateway: 1 or more, the same whenever this name asks.
+    ///
+    /// # Errors
+    /// [`StoreError::TooLarge`] past [`GATEWAYS_MAX`].
+    fn gateway_id<'a>(&'a self, name: &'a str) -> Answer<'a, u32>;
+
+    /// Adds or replaces bodies of steps, compressed.
+    ///
+    /// # Errors
+    /// [`StoreError::TooLarge`] past [`BODY_BYTES_MAX`].
+    fn put_bodies<'a>(&'a self, bodies: &'a [BodyRow]) -> Answer<'a, ()>;
+
+    /// All bodies of a step, by kind.
+    fn bodies<'a>(&'a self, program: &'a str, step: u64) -> Answer<'a, Vec<BodyRow>>;
+
+    /// Removes bodies that came before this time, at most [`PRUNE_BODIES_MAX`]; says how many went.
+    fn prune_bodies(&self, before_us: u64) -> Answer<'_, u64>;
+
+    /// Tries to lead. `Some(epoch)` if this handle leads now, `None` if another one does.
+    ///
+    /// Each reign has an epoch of its own, greater than all before. A leader that gives no sign of
+    /// life for [`LEASE`] is overthrown by the next candidate. A leader whose database restarts
+    /// goes on, unless another one was faster.
+    fn campaign<'a>(&'a self, candidate: &'a Candidate) -> Answer<'a, Option<u64>>;
+
+    /// Who leads, or led last; `None` if nobody ever did or the last one resigned.
+    fn leader(&self) -> Answer<'_, Option<LeaderRow>>;
+
+    /// Leads no longer, so that the next candidate need not wait.
+    fn resign(&self) -> Answer<'_, ()>;
+
+    /// How this handle stands, and a notice of each change.
+    fn standing(&self) -> watch::Receiver<Standing>;
+
+    /// What this store is.
+    fn about(&self) -> Answer<'_, About>;
+
+    /// Resigns, writes what is pending and closes; later calls fail. Dropping loses nothing either.
+    fn close(&self) -> Answer<'_, ()>;
 }
 
 /// Opens the store at a location and brings its schema up to date.
@@ -210,5 +303,69 @@ pub enum Location {
 /// [`StoreError::Open`] if it can't be opened, [`StoreError::Schema`] if its schema is not one that
 /// this build can bring up to date.
 pub async fn open(location: &Location) -> Result<Arc<dyn Store>, StoreError> {
-    Ok(Arc::new(sqlite::SqliteStore::open(location).await?))
+    open_with(location, &Options::default()).await
+}
+
+/// Opens the store at a location.
+///
+/// # Errors
+/// As [`open`]; [`StoreError::Pending`] if migrations are pending and the options forbid them.
+pub async fn open_with(
+    location: &Location,
+    options: &Options,
+) -> Result<Arc<dyn Store>, StoreError> {
+    let shelf = bodies::Shelf::open(&options.bodies)?;
+    Ok(match location {
+        Location::File(path) => {
+            let engine = sqlite::SqliteEngine::open_file(path, options.migrate).await?;
+            Arc::new(sql::SqlStore::new(engine, shelf))
+        }
+        Location::Memory => {
+            let engine = sqlite::SqliteEngine::open_memory().await?;
+            Arc::new(sql::SqlStore::new(engine, shelf))
+        }
+        Location::Postgres(location) => {
+            let engine = postgres::PostgresEngine::open(location, options.migrate).await?;
+            Arc::new(sql::SqlStore::new(engine, shelf))
+        }
+    })
+}
+
+/// Which migrations the store at a location has and lacks. Changes nothing and creates nothing.
+///
+/// # Errors
+/// What keeps it from being read.
+pub async fn schema_status(location: &Location) -> Result<SchemaStatus, StoreError> {
+    match location {
+        Location::File(path) => sqlite::status_of_file(path).await,
+        Location::Memory => Ok(SchemaStatus::default()),
+        Location::Postgres(location) => postgres::status_of(location).await,
+    }
+}
+
+/// Applies the migrations that the store at a location lacks; how it is afterwards.
+///
+/// # Errors
+/// As [`open`].
+pub async fn migrate(location: &Location) -> Result<SchemaStatus, StoreError> {
+    match location {
+        Location::File(path) => sqlite::migrate_file(path).await,
+        Location::Memory => Ok(SchemaStatus::default()),
+        Location::Postgres(location) => postgres::migrate(location).await,
+    }
+}
+
+/// Checks the store at a location: what can be reached, may be done, fits and has room. Changes
+/// nothing and creates nothing.
+pub async fn examine(location: &Location) -> Vec<Finding> {
+    match location {
+        Location::File(path) => sqlite::examine(path).await,
+        Location::Memory => vec![Finding::of(
+            "durability",
+            Grade::Warn,
+            "the store is in memory and ends with the process",
+            "set `store.path` or `store.url` to keep anything",
+        )],
+        Location::Postgres(location) => postgres::examine(location).await,
+    }
 }

@@ -74,12 +74,15 @@ pub struct StepPage {
 }
 
 /// What to keep.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// The newest so many events stay, with the decisions that they led to.
+    /// The newest so many events stay, with the decisions that they led to. A store that keeps
+    /// events in partitions and removes them as a whole may keep up to a partition more.
     pub keep_events: u64,
     /// Programs that have ended and have not changed since this time go, with their steps.
     pub ended_before_us: u64,
+    /// Events that a sink has not passed stay too, up to so many of the newest.
+    pub sink_lag_events_max: u64,
 }
 
 /// What was removed.

@@ -4,7 +4,7 @@
 //! text that the store keeps byte for byte.
 
 /// Something that happened, as the core saw it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EventRow {
     /// Position in the journal: 1 for the first event, one more for each further.
     pub seq: u64,
@@ -21,7 +21,7 @@ pub struct EventRow {
 }
 
 /// A program as it was last seen.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ProgramRow {
     /// Its id.
     pub program: String,
@@ -48,7 +48,7 @@ pub struct ProgramRow {
 }
 
 /// One call of a program to an engine.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StepRow {
     /// Its number; together with the program its key.
     pub step: u64,
@@ -79,7 +79,7 @@ pub struct StepRow {
 }
 
 /// An inference engine as it was last seen.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WorkerRow {
     /// Its name.
     pub worker: String,
@@ -100,7 +100,7 @@ pub struct WorkerRow {
 }
 
 /// A decision and its reasons.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DecisionRow {
     /// Event that led to it.
     pub seq: u64,
@@ -197,7 +197,7 @@ pub struct Snapshot {
 ///
 /// `programs`, `steps` and `workers` replace the row with the same key, and of two with the same
 /// key in one batch the later one stays. `events` and `decisions` are only ever added.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Batch {
     /// Events that continue the journal.
     pub events: Vec<EventRow>,

@@ -1,69 +1,60 @@
-//! [`Store`] in one SQLite file, or in memory.
+//! SQLite: one file, or memory.
 //!
 //! One connection writes and a few read. The file is in WAL mode, so that readers see the last
 //! committed state and wait for nobody, and every commit is synced to the disk.
 
-mod audit;
-mod bindings;
-mod cells;
-mod insert;
-mod journal;
-mod names;
-mod plugins;
-mod programs;
-mod retention;
-mod snapshots;
-mod steps;
-mod tenants;
-mod tokens;
-mod workers;
+mod examine;
+mod leader;
+mod schema;
+mod work;
 
 use std::path::Path;
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sqlx::ConnectOptions;
-use sqlx::migrate::Migrator;
 use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteRow,
+    SqliteSynchronous,
 };
 
-use crate::{
-    Answer, AuditPage, AuditRow, BATCH_ROWS_MAX, Batch, BindingRow, DecisionRow, EventPage,
-    EventRow, Location, Order, PluginHead, PluginRow, PolicyStateRow, ProgramPage, ProgramRow,
-    Pruned, Retention, SeqPage, Snapshot, StepPage, StepRow, Store, StoreError, TenantRow,
-    TokenRow, WorkerRow,
-};
+use crate::sql::{Dropped, Engine, Mark, Record, Statement, Work};
+use crate::standing::Reign;
+use crate::{About, Candidate, StoreError};
+
+pub(crate) use examine::examine;
+use leader::Lock;
+pub(crate) use schema::{migrate_file, status_of_file};
+use work::{SqliteWork, bound, failed};
 
 /// Connections that read.
 const READERS: u32 = 4;
 /// How long to wait for another process that holds the file, before it is an error.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Who owns a row, until rows of several tenants come.
-const TENANT: &str = "default";
 
-static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
+const REIGN: &str = "UPDATE leader SET epoch = epoch + 1, name = $1, url = $2, since_us = $3, \
+     backend_pid = $4 RETURNING epoch";
 
-/// A store in one SQLite file, or in memory.
+const SEEN: &str = "UPDATE leader_seen SET seen_us = $1";
+
+const LEAVE: &str = "UPDATE leader SET name = '', url = '' WHERE epoch = $1";
+
+const SIZE: &str = "SELECT sqlite_version() AS version, \
+     (SELECT page_count FROM pragma_page_count()) * (SELECT page_size FROM pragma_page_size()) \
+     AS size_bytes, (SELECT max(version) FROM _sqlx_migrations) AS schema_version";
+
+/// A database in one file, or in memory.
 #[derive(Debug)]
-pub struct SqliteStore {
+pub(crate) struct SqliteEngine {
+    location: String,
     writer: SqlitePool,
     readers: SqlitePool,
+    lock: Lock,
 }
 
-impl SqliteStore {
-    /// Opens the store and brings its schema up to date.
-    ///
-    /// # Errors
-    /// See [`crate::open`].
-    pub async fn open(location: &Location) -> Result<Self, StoreError> {
-        match location {
-            Location::File(path) => Self::open_file(path).await,
-            Location::Memory => Self::open_memory().await,
-        }
-    }
-
-    async fn open_file(path: &Path) -> Result<Self, StoreError> {
+impl SqliteEngine {
+    /// Opens a file, and its folder, and brings its schema up to date where that is allowed.
+    pub(crate) async fn open_file(path: &Path, migrate: bool) -> Result<Self, StoreError> {
         let location = path.display().to_string();
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(|source| StoreError::Folder {
@@ -71,27 +62,28 @@ impl SqliteStore {
                 source,
             })?;
         }
-        let options = SqliteConnectOptions::new()
-            .filename(path)
-            .create_if_missing(true)
-            .journal_mode(SqliteJournalMode::Wal)
-            .synchronous(SqliteSynchronous::Full)
-            .busy_timeout(BUSY_TIMEOUT)
-            .foreign_keys(true)
-            .disable_statement_logging();
+        let options = options(path);
         let writer = single(options.clone(), &location).await?;
-        migrate(&writer, &location).await?;
+        schema::bring(&writer, &location, migrate).await?;
         let readers = SqlitePoolOptions::new()
             .max_connections(READERS)
             .test_before_acquire(false)
             .connect_with(options.pragma("query_only", "ON"))
             .await
-            .map_err(|source| StoreError::Open { location, source })?;
-        Ok(Self { writer, readers })
+            .map_err(|source| StoreError::Open {
+                location: location.clone(),
+                source,
+            })?;
+        Ok(Self {
+            location,
+            writer,
+            readers,
+            lock: Lock::beside(path),
+        })
     }
 
     /// One connection for all: a second one would see another, empty database.
-    async fn open_memory() -> Result<Self, StoreError> {
+    pub(crate) async fn open_memory() -> Result<Self, StoreError> {
         let location = "memory".to_owned();
         let options = SqliteConnectOptions::from_str("sqlite::memory:")
             .map_err(|source| StoreError::Open {
@@ -101,26 +93,43 @@ impl SqliteStore {
             .foreign_keys(true)
             .disable_statement_logging();
         let writer = single(options, &location).await?;
-        migrate(&writer, &location).await?;
+        schema::bring(&writer, &location, true).await?;
         let readers = writer.clone();
-        Ok(Self { writer, readers })
+        Ok(Self {
+            location,
+            writer,
+            readers,
+            lock: Lock::default(),
+        })
     }
 
-    async fn write(&self, batch: &Batch) -> Result<u64, StoreError> {
-        within("the batch, in rows,", batch.len(), BATCH_ROWS_MAX)?;
-        if batch.is_empty() {
-            return journal::last_seq(&self.readers).await;
-        }
-        // Immediate: the journal's head is read under the lock that the write needs anyway.
-        let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
-        let last_seq = journal::add_events(&mut transaction, &batch.events).await?;
-        journal::add_decisions(&mut transaction, &batch.decisions).await?;
-        programs::put(&mut transaction, &batch.programs).await?;
-        workers::put(&mut transaction, &batch.workers).await?;
-        steps::put(&mut transaction, &batch.steps).await?;
-        transaction.commit().await?;
-        Ok(last_seq)
+    async fn reign(&self, candidate: &Candidate) -> Result<u64, StoreError> {
+        let now_us = self.now_us().await?;
+        let mut work = self.begin().await?;
+        let reign = Statement::new(REIGN)
+            .text(&candidate.name)
+            .text(&candidate.url)
+            .number(now_us)
+            .number(std::process::id().into());
+        let rows = work.fetch(reign).await?;
+        let epoch = rows.first().map(|row| row.signed("epoch")).transpose()?;
+        work.execute(Statement::new(SEEN).number(now_us)).await?;
+        work.commit().await?;
+        let epoch = epoch.flatten().and_then(|epoch| u64::try_from(epoch).ok());
+        Ok(epoch.ok_or(sqlx::Error::RowNotFound)?)
     }
+}
+
+/// How a file is opened to write.
+fn options(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(path)
+        .create_if_missing(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        .busy_timeout(BUSY_TIMEOUT)
+        .foreign_keys(true)
+        .disable_statement_logging()
 }
 
 async fn single(options: SqliteConnectOptions, location: &str) -> Result<SqlitePool, StoreError> {
@@ -138,182 +147,105 @@ async fn single(options: SqliteConnectOptions, location: &str) -> Result<SqliteP
         })
 }
 
-async fn migrate(writer: &SqlitePool, location: &str) -> Result<(), StoreError> {
-    MIGRATIONS
-        .run(writer)
-        .await
-        .map_err(|source| StoreError::Schema {
-            location: location.to_owned(),
-            source,
+impl Engine for SqliteEngine {
+    type Row = SqliteRow;
+    type Work = SqliteWork;
+
+    // A writer holds the whole file.
+    const HEAD: &'static str = "SELECT h.id, h.last_seq, l.epoch, NULL AS mark \
+         FROM journal_head h CROSS JOIN leader l";
+    const EPOCH: &'static str = "SELECT epoch FROM leader";
+
+    async fn begin(&self) -> Result<SqliteWork, StoreError> {
+        // Immediate: what is read first is read under the lock that the write needs anyway.
+        let begun = self.writer.begin_with("BEGIN IMMEDIATE").await;
+        Ok(SqliteWork(begun.map_err(failed)?))
+    }
+
+    async fn read(&self, statement: Statement) -> Result<Vec<SqliteRow>, StoreError> {
+        let (sql, arguments) = bound(statement)?;
+        let query = sqlx::query_with(sql, arguments);
+        query.fetch_all(&self.readers).await.map_err(failed)
+    }
+
+    /// Marks are never given: a commit is a call within the process and always answers.
+    async fn committed(&self, _: &mut SqliteWork, _: &Mark) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    async fn make_room(&self, _: &mut SqliteWork, _: u64, _: u64) -> Result<u64, StoreError> {
+        Ok(u64::MAX)
+    }
+
+    fn keep_room(&self, _: u64) {}
+
+    async fn drop_whole(
+        &self,
+        _: &mut SqliteWork,
+        cut: u64,
+        _: u64,
+    ) -> Result<Dropped, StoreError> {
+        Ok(Dropped {
+            rest: cut,
+            ..Dropped::default()
         })
-}
-
-fn within(what: &'static str, got: usize, max: usize) -> Result<(), StoreError> {
-    if got > max {
-        return Err(StoreError::TooLarge { what, got, max });
-    }
-    Ok(())
-}
-
-impl Store for SqliteStore {
-    fn append<'a>(&'a self, batch: &'a Batch) -> Answer<'a, u64> {
-        Box::pin(async move {
-            self.write(batch).await.map_err(|error| match error {
-                // Steps have the only foreign key.
-                StoreError::Database(sqlx::Error::Database(inner))
-                    if inner.is_foreign_key_violation() =>
-                {
-                    StoreError::Orphan
-                }
-                other => other,
-            })
-        })
     }
 
-    fn last_seq(&self) -> Answer<'_, u64> {
-        Box::pin(journal::last_seq(&self.readers))
+    async fn campaign(
+        &self,
+        candidate: &Candidate,
+        reign: &Reign,
+    ) -> Result<Option<u64>, StoreError> {
+        if let Some(epoch) = reign.leading() {
+            return Ok(Some(epoch));
+        }
+        if !self.lock.take()? {
+            return Ok(None);
+        }
+        match self.reign(candidate).await {
+            Ok(epoch) => {
+                reign.begin(epoch);
+                Ok(Some(epoch))
+            }
+            Err(error) => {
+                self.lock.release();
+                Err(error)
+            }
+        }
     }
 
-    fn events_after(&self, seq: u64, limit: u32) -> Answer<'_, Vec<EventRow>> {
-        let page = EventPage {
-            range: SeqPage {
-                after: Some(seq),
-                before: None,
-                order: Order::OldestFirst,
-                limit,
-            },
-            ..EventPage::default()
+    async fn resign(&self, reign: &Reign) -> Result<(), StoreError> {
+        let Some(epoch) = reign.leading() else {
+            return Ok(());
         };
-        Box::pin(async move { journal::events(&self.readers, &page).await })
+        let mut work = self.begin().await?;
+        work.execute(Statement::new(LEAVE).number(epoch)).await?;
+        work.commit().await?;
+        reign.end();
+        self.lock.release();
+        Ok(())
     }
 
-    fn events_page<'a>(&'a self, page: &'a EventPage) -> Answer<'a, Vec<EventRow>> {
-        Box::pin(journal::events(&self.readers, page))
+    async fn now_us(&self) -> Result<u64, StoreError> {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        Ok(since.map_or(0, |since| since.as_micros() as u64))
     }
 
-    fn decisions<'a>(
-        &'a self,
-        program: Option<&'a str>,
-        page: &'a SeqPage,
-    ) -> Answer<'a, Vec<DecisionRow>> {
-        Box::pin(journal::decisions(&self.readers, program, page))
-    }
-
-    fn program<'a>(&'a self, program: &'a str) -> Answer<'a, Option<ProgramRow>> {
-        Box::pin(programs::get(&self.readers, program))
-    }
-
-    fn programs<'a>(&'a self, page: &'a ProgramPage) -> Answer<'a, Vec<ProgramRow>> {
-        Box::pin(programs::page(&self.readers, page))
-    }
-
-    fn steps<'a>(&'a self, program: &'a str, page: &'a StepPage) -> Answer<'a, Vec<StepRow>> {
-        Box::pin(steps::page(&self.readers, program, page))
-    }
-
-    fn workers(&self) -> Answer<'_, Vec<WorkerRow>> {
-        Box::pin(workers::all(&self.readers))
-    }
-
-    fn put_plugin<'a>(&'a self, plugin: &'a PluginRow) -> Answer<'a, bool> {
-        Box::pin(plugins::put(&self.writer, plugin))
-    }
-
-    fn plugin<'a>(&'a self, digest: &'a str) -> Answer<'a, Option<PluginRow>> {
-        Box::pin(plugins::get(&self.readers, digest))
-    }
-
-    fn plugins(&self) -> Answer<'_, Vec<PluginHead>> {
-        Box::pin(plugins::all(&self.readers))
-    }
-
-    fn put_bindings<'a>(
-        &'a self,
-        job: &'a str,
-        world: &'a str,
-        roles: &'a [BindingRow],
-    ) -> Answer<'a, ()> {
-        Box::pin(bindings::put(&self.writer, job, world, roles))
-    }
-
-    fn bindings(&self) -> Answer<'_, Vec<BindingRow>> {
-        Box::pin(bindings::all(&self.readers))
-    }
-
-    fn put_policy_state<'a>(&'a self, state: &'a PolicyStateRow) -> Answer<'a, ()> {
-        Box::pin(bindings::put_state(&self.writer, state))
-    }
-
-    fn policy_states(&self) -> Answer<'_, Vec<PolicyStateRow>> {
-        Box::pin(bindings::states(&self.readers))
-    }
-
-    fn put_tenant<'a>(&'a self, tenant: &'a TenantRow) -> Answer<'a, ()> {
-        Box::pin(tenants::put(&self.writer, tenant))
-    }
-
-    fn tenants(&self) -> Answer<'_, Vec<TenantRow>> {
-        Box::pin(tenants::all(&self.readers))
-    }
-
-    fn put_token<'a>(&'a self, token: &'a TokenRow) -> Answer<'a, ()> {
-        Box::pin(tokens::put(&self.writer, token))
-    }
-
-    fn tokens(&self) -> Answer<'_, Vec<TokenRow>> {
-        Box::pin(tokens::all(&self.readers))
-    }
-
-    fn touch_tokens<'a>(&'a self, uses: &'a [(String, u64)]) -> Answer<'a, ()> {
-        Box::pin(tokens::touch(&self.writer, uses))
-    }
-
-    fn prune_tokens(&self, ended_before_us: u64) -> Answer<'_, u64> {
-        Box::pin(tokens::prune(&self.writer, ended_before_us))
-    }
-
-    fn claim_plugin<'a>(
-        &'a self,
-        tenant: &'a str,
-        digest: &'a str,
-        at_us: u64,
-    ) -> Answer<'a, bool> {
-        Box::pin(tenants::claim_plugin(&self.writer, tenant, digest, at_us))
-    }
-
-    fn claimed_plugins<'a>(&'a self, tenant: &'a str) -> Answer<'a, Vec<String>> {
-        Box::pin(tenants::claimed_plugins(&self.readers, tenant))
-    }
-
-    fn add_audit<'a>(&'a self, rows: &'a [AuditRow]) -> Answer<'a, ()> {
-        Box::pin(audit::add(&self.writer, rows))
-    }
-
-    fn audit<'a>(&'a self, page: &'a AuditPage) -> Answer<'a, Vec<AuditRow>> {
-        Box::pin(audit::page(&self.readers, page))
-    }
-
-    fn prune_audit(&self, keep: u64) -> Answer<'_, u64> {
-        Box::pin(audit::prune(&self.writer, keep))
-    }
-
-    fn save_snapshot<'a>(&'a self, snapshot: &'a Snapshot) -> Answer<'a, ()> {
-        Box::pin(snapshots::save(&self.writer, snapshot))
-    }
-
-    fn latest_snapshot(&self) -> Answer<'_, Option<Snapshot>> {
-        Box::pin(snapshots::latest(&self.readers))
-    }
-
-    fn prune<'a>(&'a self, retention: &'a Retention) -> Answer<'a, Pruned> {
-        Box::pin(retention::prune(&self.writer, retention))
-    }
-
-    fn close(&self) -> Answer<'_, ()> {
-        Box::pin(async move {
-            self.readers.close().await;
-            self.writer.close().await;
-            Ok(())
+    async fn about(&self) -> Result<About, StoreError> {
+        let rows = self.read(Statement::new(SIZE)).await?;
+        let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+        let size = row.signed("size_bytes")?.unwrap_or(0);
+        Ok(About {
+            database: "sqlite",
+            version: row.text("version")?.unwrap_or_default(),
+            location: self.location.clone(),
+            size_bytes: u64::try_from(size).unwrap_or(0),
+            schema_version: row.signed("schema_version")?.unwrap_or(0),
         })
+    }
+
+    async fn close(&self) {
+        self.readers.close().await;
+        self.writer.close().await;
     }
 }

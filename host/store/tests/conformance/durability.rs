@@ -1,13 +1,17 @@
 //! What was acknowledged is there after the process died, and what is damaged is named.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use sqlx::Connection;
-use treadle_store::{Location, Order, StepPage, StoreError, open};
+use treadle_store::{
+    Candidate, LEASE, Location, Order, PostgresLocation, StepPage, Store, StoreError, open,
+};
 
 use super::rows::{self, ALL};
+use super::surroundings::{file, schema};
 
 const PATH: &str = "STORE_UNDER_TEST";
 
@@ -15,30 +19,67 @@ fn at(path: &Path) -> Location {
     Location::File(path.to_owned())
 }
 
-/// The process that `a_killed_process_loses_nothing` kills; it runs until then.
-#[tokio::test]
-#[ignore = "runs as the child of another test"]
-async fn child_appends_and_reports() {
-    let path = std::env::var_os(PATH).expect("the parent names the file");
-    let store = open(&at(Path::new(&path))).await.unwrap();
-    let mut last = store.last_seq().await.unwrap();
-    for _ in 0..100_000 {
-        last = store
-            .append(&rows::events(last + 1..=last + 3))
-            .await
-            .unwrap();
-        let mut out = std::io::stdout().lock();
-        writeln!(out, "acknowledged {last}").unwrap();
-        out.flush().unwrap();
+/// The store that a child writes: a path, or a URL and a schema.
+fn child_store() -> Location {
+    let place = std::env::var(PATH).expect("the parent names the store");
+    match place.split_once('#') {
+        Some((url, schema)) => Location::Postgres(PostgresLocation {
+            schema: schema.into(),
+            ..PostgresLocation::new(url)
+        }),
+        None => Location::File(place.into()),
     }
 }
 
+fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{text}").unwrap();
+    out.flush().unwrap();
+}
+
+/// The process that tests here kill and stop; it leads, appends three events and a decision at a
+/// time, and runs until then.
 #[tokio::test]
-async fn a_killed_process_loses_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("treadle.db");
-    let mut before = 0;
-    for life in 1..=3 {
+#[ignore = "runs as the child of another test"]
+async fn child_appends_and_reports() {
+    let store = open(&child_store()).await.unwrap();
+    let me = Candidate {
+        name: "child".into(),
+        url: String::new(),
+    };
+    while store.campaign(&me).await.unwrap().is_none() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let mut last = store.last_seq().await.unwrap();
+    for _ in 0..100_000 {
+        let mut batch = rows::events(last + 1..=last + 3);
+        batch
+            .decisions
+            .push(rows::decision(last + 1, None, "pause"));
+        match store.append(&batch).await {
+            Ok(seq) => last = seq,
+            Err(StoreError::Fenced { .. }) => return say("fenced"),
+            // The database is away: the same batch again, until it is back.
+            Err(error) if error.passes() => continue,
+            Err(error) => return say(&format!("failed {error}")),
+        }
+        say(&format!("acknowledged {last}"));
+    }
+}
+
+/// A child and what it says.
+struct Life {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Life {
+    fn begin(at: &Location) -> Self {
+        let place = match at {
+            Location::Postgres(at) => format!("{}#{}", at.url, at.schema),
+            Location::File(path) => path.display().to_string(),
+            Location::Memory => panic!("nobody else sees a store in memory"),
+        };
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args([
                 "--ignored",
@@ -46,36 +87,111 @@ async fn a_killed_process_loses_nothing() {
                 "durability::child_appends_and_reports",
                 "--nocapture",
             ])
-            .env(PATH, &path)
+            .env(PATH, place)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut acknowledged = 0;
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        // The test harness may print the test's name on the same line.
-        for line in lines {
+        Self { child, lines }
+    }
+
+    /// Reads until so much is acknowledged.
+    fn until(&mut self, seq: u64) -> u64 {
+        for line in &mut self.lines {
             let line = line.unwrap();
-            if let Some((_, seq)) = line.split_once("acknowledged ") {
-                acknowledged = seq.parse().unwrap();
-            }
-            if acknowledged >= before + 30 * life {
-                break;
+            // The test harness may print the test's name on the same line.
+            if let Some((_, acknowledged)) = line.split_once("acknowledged ") {
+                let acknowledged = acknowledged.parse().unwrap();
+                if acknowledged >= seq {
+                    return acknowledged;
+                }
             }
         }
-        child.kill().unwrap();
-        child.wait().unwrap();
-        let store = open(&at(&path)).await.unwrap();
-        let last = store.last_seq().await.unwrap();
-        assert!(
-            acknowledged > before && last >= acknowledged,
-            "{last} of {acknowledged}"
-        );
-        assert_eq!(last % 3, 0, "a batch is whole or absent");
-        let events = store.events_after(0, ALL).await.unwrap();
-        assert_eq!(events, (1..=last).map(rows::event).collect::<Vec<_>>());
-        before = last;
+        panic!("the child ended before event {seq}");
     }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args([signal, &pid]).status().unwrap();
+        assert!(sent.success());
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+async fn is_whole(store: &dyn Store, acknowledged: u64) -> u64 {
+    let last = store.last_seq().await.unwrap();
+    assert!(last >= acknowledged, "{last} of {acknowledged}");
+    assert_eq!(last % 3, 0, "a batch is whole or absent");
+    let events = store.events_after(0, ALL).await.unwrap();
+    let whole: Vec<_> = (1..=last).map(rows::event).collect();
+    assert_eq!(events[..], whole[..events.len()]);
+    let all = rows::range(None, None, Order::OldestFirst, ALL);
+    let decisions = store.decisions(None, &all).await.unwrap();
+    assert_eq!(decisions.len() as u64, (last / 3).min(ALL.into()));
+    last
+}
+
+async fn survives_kills(at: &Location) {
+    let mut before = 0;
+    for life in 1..=3 {
+        let mut child = Life::begin(at);
+        let acknowledged = child.until(before + 30 * life);
+        drop(child);
+        let store = open(at).await.unwrap();
+        before = is_whole(&*store, acknowledged).await;
+        store.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_killed_process_loses_nothing() {
+    survives_kills(&file().at).await;
+    if let Some(scratch) = schema() {
+        survives_kills(&scratch.at).await;
+    }
+}
+
+/// Stopped, not killed: its connections stay, and what it does when it goes on is refused.
+#[tokio::test]
+async fn a_frozen_leader_is_overthrown_and_fenced() {
+    let Some(scratch) = schema() else { return };
+    let store = scratch.open().await;
+    let mut child = Life::begin(&scratch.at);
+    let acknowledged = child.until(30);
+    let standby = Candidate {
+        name: "standby".into(),
+        url: String::new(),
+    };
+    assert_eq!(store.campaign(&standby).await.unwrap(), None);
+    child.signal("-STOP");
+    let stopped = Instant::now();
+    let epoch = loop {
+        if let Some(epoch) = store.campaign(&standby).await.unwrap() {
+            break epoch;
+        }
+        assert!(stopped.elapsed() < LEASE * 5, "nobody takes over");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    assert_eq!(epoch, 2);
+    let last = store.last_seq().await.unwrap();
+    assert!(last >= acknowledged);
+    let mut batch = rows::events(last + 1..=last + 3);
+    batch
+        .decisions
+        .push(rows::decision(last + 1, None, "pause"));
+    store.append(&batch).await.unwrap();
+    child.signal("-CONT");
+    let said: Vec<String> = (&mut child.lines).map(Result::unwrap).collect();
+    assert!(said.iter().any(|line| line.contains("fenced")), "{said:?}");
+    assert_eq!(is_whole(&*store, last + 3).await, last + 3);
+    store.close().await.unwrap();
 }
 
 #[tokio::test]

@@ -189,6 +189,7 @@ pub(crate) async fn pruning_spares_what_recovery_needs(store: &dyn Store) {
     let keep = |keep_events| Retention {
         keep_events,
         ended_before_us: 0,
+        sink_lag_events_max: 0,
     };
     let pruned = store.prune(&keep(0)).await.unwrap();
     assert_eq!(

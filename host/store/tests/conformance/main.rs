@@ -1,33 +1,56 @@
 //! One suite for every implementation of `Store`, in each of its surroundings.
 
 mod access;
+mod bodies;
+mod broken;
+mod cluster;
 mod durability;
 mod journal;
+mod leadership;
 mod projections;
+mod refusals;
 mod reopen;
+mod restarted;
 mod rows;
+mod surroundings;
 
-use std::sync::Arc;
+use surroundings::Scratch;
 
-use treadle_store::{Location, Store, open};
-
-async fn memory() -> Arc<dyn Store> {
-    open(&Location::Memory).await.unwrap()
-}
-
-/// Runs a check of the suite in memory and in a file, each time on an empty store.
+/// Runs a check of the suite on every store, each time on an empty one.
 macro_rules! on_every_store {
     ($($suite:ident: $($check:ident),+;)+) => {
         mod in_memory {
             $($(#[tokio::test] async fn $check() {
-                super::$suite::$check(&*super::memory().await).await;
+                let store = treadle_store::open(&treadle_store::Location::Memory).await.unwrap();
+                super::$suite::$check(&*store).await;
             })+)+
         }
         mod in_a_file {
             $($(#[tokio::test] async fn $check() {
-                let folder = tempfile::tempdir().unwrap();
-                let at = treadle_store::Location::File(folder.path().join("new/folder/treadle.db"));
-                super::$suite::$check(&*treadle_store::open(&at).await.unwrap()).await;
+                let scratch = super::surroundings::file();
+                super::$suite::$check(&*scratch.open().await).await;
+            })+)+
+        }
+        mod in_postgres {
+            $($(#[tokio::test] async fn $check() {
+                let Some(scratch) = super::surroundings::schema() else { return };
+                let store = scratch.open().await;
+                super::$suite::$check(&*store).await;
+                store.close().await.unwrap();
+            })+)+
+        }
+        mod in_a_file_restarted {
+            $($(#[tokio::test] async fn $check() {
+                let scratch = super::surroundings::file();
+                let store = super::restarted::Restarted(scratch.at.clone());
+                super::$suite::$check(&store).await;
+            })+)+
+        }
+        mod in_postgres_restarted {
+            $($(#[tokio::test] async fn $check() {
+                let Some(scratch) = super::surroundings::schema() else { return };
+                let store = super::restarted::Restarted(scratch.at.clone());
+                super::$suite::$check(&store).await;
             })+)+
         }
     };
@@ -39,6 +62,13 @@ on_every_store!(
         plugins_belong_to_whoever_uploaded_them,
         the_audit_log_is_read_newest_first_and_stays_as_it_is,
         names_of_others_are_left_out;
+    cluster:
+        sinks_move_on_and_never_back,
+        events_stay_for_sinks_within_a_bound,
+        a_command_is_new_once,
+        a_gateway_keeps_its_number,
+        bodies_come_back_as_they_were,
+        text_is_kept_as_it_is;
     journal:
         the_journal_counts_from_one_without_gaps,
         a_refused_batch_leaves_nothing,
@@ -59,26 +89,29 @@ on_every_store!(
         pruning_takes_ended_programs_with_their_steps;
 );
 
-#[tokio::test]
-async fn everything_is_there_after_a_reopen() {
-    let folder = tempfile::tempdir().unwrap();
-    let at = Location::File(folder.path().join("treadle.db"));
-    let store = open(&at).await.unwrap();
+async fn is_there_after_a_reopen(scratch: &Scratch) {
+    let store = scratch.open().await;
     reopen::fill(&*store).await;
     let before = reopen::dump(&*store).await;
     store.close().await.unwrap();
     drop(store);
-    let store = open(&at).await.unwrap();
+    let store = scratch.open().await;
     assert_eq!(reopen::dump(&*store).await, before);
     reopen::goes_on(&*store).await;
+    store.close().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_second_store_sees_what_the_first_committed_and_cannot_fork_the_journal() {
-    let folder = tempfile::tempdir().unwrap();
-    let at = Location::File(folder.path().join("treadle.db"));
-    let first = open(&at).await.unwrap();
-    let second = open(&at).await.unwrap();
+async fn everything_is_there_after_a_reopen() {
+    is_there_after_a_reopen(&surroundings::file()).await;
+    if let Some(schema) = surroundings::schema() {
+        is_there_after_a_reopen(&schema).await;
+    }
+}
+
+async fn sees_the_other_and_cannot_fork(scratch: &Scratch) {
+    let first = scratch.open().await;
+    let second = scratch.open().await;
     first.append(&rows::events(1..=3)).await.unwrap();
     assert_eq!(second.last_seq().await.unwrap(), 3);
     second.append(&rows::events(4..=4)).await.unwrap();
@@ -87,4 +120,14 @@ async fn a_second_store_sees_what_the_first_committed_and_cannot_fork_the_journa
         error.to_string().contains("event 4 doesn't follow event 4"),
         "{error}"
     );
+    first.close().await.unwrap();
+    second.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_second_store_sees_what_the_first_committed_and_cannot_fork_the_journal() {
+    sees_the_other_and_cannot_fork(&surroundings::file()).await;
+    if let Some(schema) = surroundings::schema() {
+        sees_the_other_and_cannot_fork(&schema).await;
+    }
 }

@@ -190,6 +190,7 @@ pub(crate) async fn pruning_takes_ended_programs_with_their_steps(store: &dyn St
     let keep = Retention {
         keep_events: 0,
         ended_before_us: 20,
+        sink_lag_events_max: 0,
     };
     assert_eq!(store.prune(&keep).await.unwrap().programs, 1);
     assert!(store.program("old").await.unwrap().is_none());

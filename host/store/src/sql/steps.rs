@@ -1,51 +1,46 @@
 //! Steps of programs.
 
-use sqlx::sqlite::{SqliteConnection, SqlitePool, SqliteRow};
-
-use super::TENANT;
-use super::cells::Cells;
-use super::insert::{self, Table, Values};
+use super::table::{number, text};
+use super::{Cells, Engine, Record, Statement, TENANT, Table, Values, Work};
 use crate::{PAGE_ROWS_MAX, StepPage, StepRow, StoreError};
 
-const STEPS: Table = Table {
+const STEPS: Table<StepRow> = Table {
     name: "steps",
     columns: &[
-        "tenant",
-        "program",
-        "step",
-        "worker",
-        "arrived_at_us",
-        "dispatched_at_us",
-        "first_token_at_us",
-        "finished_at_us",
-        "prompt_tokens",
-        "output_tokens",
-        "cached_tokens",
-        "outcome",
-        "waited_us",
-        "cause",
+        text("tenant"),
+        text("program"),
+        number("step"),
+        text("worker"),
+        number("arrived_at_us"),
+        number("dispatched_at_us"),
+        number("first_token_at_us"),
+        number("finished_at_us"),
+        number("prompt_tokens"),
+        number("output_tokens"),
+        number("cached_tokens"),
+        text("outcome"),
+        number("waited_us"),
+        text("cause"),
     ],
     key: &["tenant", "program", "step"],
+    bind,
 };
 
 const PAGE: &str = "SELECT program, step, worker, arrived_at_us, dispatched_at_us, \
      first_token_at_us, finished_at_us, prompt_tokens, output_tokens, cached_tokens, outcome, \
-     waited_us, cause FROM steps WHERE tenant = ? AND program = ? AND step > ? \
-     ORDER BY step LIMIT ?";
+     waited_us, cause FROM steps WHERE tenant = $1 AND program = $2 AND step > $3 \
+     ORDER BY step LIMIT $4";
 
 /// Adds or replaces steps.
-pub(super) async fn put(
-    connection: &mut SqliteConnection,
-    steps: &[StepRow],
-) -> Result<(), StoreError> {
-    insert::rows(connection, &STEPS, steps, bind).await
+pub(super) async fn put(work: &mut impl Work, steps: &[StepRow]) -> Result<(), StoreError> {
+    work.insert(&STEPS, steps).await
 }
 
-fn bind(step: &StepRow, values: &mut Values) -> Result<(), StoreError> {
-    values.value(TENANT)?;
-    values.value(step.program.as_str())?;
+fn bind<'r>(step: &'r StepRow, values: &mut dyn Values<'r>) -> Result<(), StoreError> {
+    values.text(TENANT)?;
+    values.text(&step.program)?;
     values.number("step", step.step)?;
-    values.value(step.worker.as_deref())?;
+    values.maybe_text(step.worker.as_deref())?;
     values.number("arrived_at_us", step.arrived_at_us)?;
     values.maybe_number("dispatched_at_us", step.dispatched_at_us)?;
     values.maybe_number("first_token_at_us", step.first_token_at_us)?;
@@ -53,14 +48,14 @@ fn bind(step: &StepRow, values: &mut Values) -> Result<(), StoreError> {
     values.number("prompt_tokens", step.prompt_tokens)?;
     values.number("output_tokens", step.output_tokens)?;
     values.maybe_number("cached_tokens", step.cached_tokens)?;
-    values.value(step.outcome.as_str())?;
+    values.text(&step.outcome)?;
     values.number("waited_us", step.waited_us)?;
-    values.value(step.cause.as_deref())
+    values.maybe_text(step.cause.as_deref())
 }
 
 /// Steps of a program, by rising number.
 pub(super) async fn page(
-    pool: &SqlitePool,
+    engine: &impl Engine,
     program: &str,
     page: &StepPage,
 ) -> Result<Vec<StepRow>, StoreError> {
@@ -68,17 +63,16 @@ pub(super) async fn page(
     let after = page
         .after
         .map_or(-1, |step| i64::try_from(step).unwrap_or(i64::MAX));
-    let rows = sqlx::query(PAGE)
-        .bind(TENANT)
-        .bind(program)
-        .bind(after)
-        .bind(page.limit.min(PAGE_ROWS_MAX))
-        .fetch_all(pool)
-        .await?;
+    let query = Statement::new(PAGE)
+        .text(TENANT)
+        .text(program)
+        .signed(after)
+        .number(page.limit.min(PAGE_ROWS_MAX).into());
+    let rows = engine.read(query).await?;
     rows.iter().map(read).collect()
 }
 
-fn read(row: &SqliteRow) -> Result<StepRow, StoreError> {
+fn read(row: &impl Record) -> Result<StepRow, StoreError> {
     let cells = Cells {
         table: "steps",
         key: &["program", "step"],
@@ -86,8 +80,8 @@ fn read(row: &SqliteRow) -> Result<StepRow, StoreError> {
     };
     Ok(StepRow {
         step: cells.number("step")?,
-        program: cells.value("program")?,
-        worker: cells.value("worker")?,
+        program: cells.text("program")?,
+        worker: cells.maybe_text("worker")?,
         arrived_at_us: cells.number("arrived_at_us")?,
         dispatched_at_us: cells.maybe_number("dispatched_at_us")?,
         first_token_at_us: cells.maybe_number("first_token_at_us")?,
@@ -95,8 +89,8 @@ fn read(row: &SqliteRow) -> Result<StepRow, StoreError> {
         prompt_tokens: cells.number("prompt_tokens")?,
         output_tokens: cells.number("output_tokens")?,
         cached_tokens: cells.maybe_number("cached_tokens")?,
-        outcome: cells.value("outcome")?,
+        outcome: cells.text("outcome")?,
         waited_us: cells.number("waited_us")?,
-        cause: cells.value("cause")?,
+        cause: cells.maybe_text("cause")?,
     })
 }

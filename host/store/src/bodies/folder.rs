@@ -1,0 +1,63 @@
+//! Bodies as files of a folder.
+
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+use super::{blocking, failed};
+use crate::StoreError;
+
+/// A folder.
+#[derive(Debug)]
+pub(super) struct Folder(PathBuf);
+
+impl Folder {
+    /// Creates it if it is absent.
+    pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
+        let shown = path.display().to_string();
+        std::fs::create_dir_all(path).map_err(|error| failed(&shown, error))?;
+        Ok(Self(path.to_owned()))
+    }
+
+    /// Writes a file so that it is there as a whole or not at all.
+    pub(super) async fn write(&self, name: &str, bytes: Vec<u8>) -> Result<(), StoreError> {
+        let path = self.0.join(name);
+        blocking(move || write(&path, &bytes).map_err(|error| told(&path, error))).await
+    }
+
+    /// Reads a file; `None` if it is not there.
+    pub(super) async fn read(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let path = self.0.join(name);
+        blocking(move || match std::fs::read(&path) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(told(&path, error)),
+        })
+        .await
+    }
+
+    /// Removes a file, if it is there.
+    pub(super) async fn remove(&self, name: &str) -> Result<(), StoreError> {
+        let path = self.0.join(name);
+        blocking(move || match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(told(&path, error)),
+            _ => Ok(()),
+        })
+        .await
+    }
+}
+
+fn told(path: &Path, error: std::io::Error) -> StoreError {
+    failed(&path.display().to_string(), error)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<(), std::io::Error> {
+    let partial = path.with_extension("partial");
+    let mut file = std::fs::File::create(&partial)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(&partial, path)?;
+    // The name is as durable as the bytes only once the folder is written too.
+    path.parent().map_or(Ok(()), |folder| {
+        std::fs::File::open(folder).and_then(|folder| folder.sync_all())
+    })
+}

@@ -1,0 +1,307 @@
+//! Large bodies on their way to the store and back: compressed, in the table or beside it.
+
+mod folder;
+#[cfg(feature = "s3")]
+mod s3;
+
+use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+
+use folder::Folder;
+
+use crate::{BODY_BYTES_MAX, BodyRow, StoreError};
+
+/// How hard zstd tries; more costs the writer time and saves little of JSON.
+const LEVEL: i32 = 1;
+/// Objects written or read at once.
+const AT_ONCE_MAX: usize = 8;
+/// Most bytes of a program's and a kind's name in the name of an object.
+const NAME_BYTES_MAX: usize = 180;
+
+/// Where bodies are kept. Bodies that were written to another place before stay there, and are an
+/// error to read, unless that place is the table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum BodiesAt {
+    /// In a table of the store.
+    #[default]
+    Table,
+    /// As files of a folder that all daemons of the store share.
+    Folder(PathBuf),
+    /// As objects in S3; the build needs the feature `s3`.
+    S3(S3Location),
+}
+
+/// A place in S3. Credentials and region come from the environment: `AWS_ACCESS_KEY_ID`,
+/// `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, and the others of its tools.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct S3Location {
+    /// `s3://bucket/prefix`.
+    pub url: String,
+    /// URL of a server that speaks the protocol; that of the region if absent.
+    pub endpoint: Option<String>,
+}
+
+/// A body as the table has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Packed {
+    pub program: String,
+    pub step: u64,
+    pub kind: String,
+    pub at_us: u64,
+    /// Its size before it was compressed.
+    pub size_bytes: u64,
+    /// Name of the object that holds it, if the row does not.
+    pub object: Option<String>,
+    /// The compressed body; empty if an object holds it.
+    pub bytes: Vec<u8>,
+}
+
+/// Compresses bodies and keeps those that do not go into the table.
+#[derive(Clone, Debug)]
+pub(crate) struct Shelf(Arc<Place>);
+
+#[derive(Debug)]
+enum Place {
+    Table,
+    Folder(Folder),
+    #[cfg(feature = "s3")]
+    Bucket(s3::Bucket),
+}
+
+impl Shelf {
+    /// Opens the place; a folder is created if absent.
+    pub(crate) fn open(at: &BodiesAt) -> Result<Self, StoreError> {
+        let place = match at {
+            BodiesAt::Table => Place::Table,
+            BodiesAt::Folder(path) => Place::Folder(Folder::open(path)?),
+            #[cfg(feature = "s3")]
+            BodiesAt::S3(at) => Place::Bucket(s3::Bucket::open(at)?),
+            #[cfg(not(feature = "s3"))]
+            BodiesAt::S3(_) => {
+                return Err(StoreError::Setting {
+                    setting: "bodies",
+                    reason: "this build has no S3; build with the feature `s3`, or use a folder"
+                        .into(),
+                });
+            }
+        };
+        Ok(Self(Arc::new(place)))
+    }
+
+    /// Compresses bodies, away from the async threads, and writes those that have objects.
+    pub(crate) async fn pack(&self, rows: &[BodyRow]) -> Result<Vec<Packed>, StoreError> {
+        for row in rows {
+            crate::sql::within("a body, in bytes,", row.body.len(), BODY_BYTES_MAX)?;
+        }
+        let rows = rows.to_vec();
+        let packed: Vec<Packed> =
+            blocking(move || rows.into_iter().map(pack).collect::<Result<_, _>>()).await?;
+        if matches!(*self.0, Place::Table) {
+            return Ok(packed);
+        }
+        self.each(Errand::Write, packed).await
+    }
+
+    /// Brings bodies back. Those whose object is gone, by pruning, are left out.
+    pub(crate) async fn unpack(&self, packed: Vec<Packed>) -> Result<Vec<BodyRow>, StoreError> {
+        let packed = self.each(Errand::Read, packed).await?;
+        blocking(move || packed.into_iter().map(unpack).collect()).await
+    }
+
+    /// Removes the objects of these rows.
+    pub(crate) async fn remove(&self, held: Vec<Packed>) -> Result<(), StoreError> {
+        self.each(Errand::Remove, held).await.map(|_| ())
+    }
+
+    /// Runs errands, a few at once; what is left of the rows, in their order.
+    async fn each(&self, errand: Errand, rows: Vec<Packed>) -> Result<Vec<Packed>, StoreError> {
+        let mut rows = rows.into_iter().enumerate();
+        let mut tasks = JoinSet::new();
+        let mut done = Vec::new();
+        loop {
+            while tasks.len() < AT_ONCE_MAX
+                && let Some((n, packed)) = rows.next()
+            {
+                let place = Arc::clone(&self.0);
+                tasks.spawn(async move { Ok((n, run(&place, errand, packed).await?)) });
+            }
+            let Some(ended) = tasks.join_next().await else {
+                break;
+            };
+            let answer: Result<_, StoreError> = ended.map_err(stopped)?;
+            let (n, packed) = answer?;
+            done.extend(packed.map(|packed| (n, packed)));
+        }
+        done.sort_unstable_by_key(|(n, _)| *n);
+        Ok(done.into_iter().map(|(_, packed)| packed).collect())
+    }
+}
+
+/// What to do with an object.
+#[derive(Clone, Copy)]
+enum Errand {
+    Write,
+    Read,
+    Remove,
+}
+
+/// Does it; `None` if nothing is left of the body.
+async fn run(
+    place: &Place,
+    errand: Errand,
+    mut packed: Packed,
+) -> Result<Option<Packed>, StoreError> {
+    match (errand, packed.object.take()) {
+        (Errand::Write, _) => {
+            let object = name(&packed);
+            place
+                .write(&object, std::mem::take(&mut packed.bytes))
+                .await?;
+            packed.object = Some(object);
+        }
+        (Errand::Read, Some(object)) => {
+            let Some(bytes) = place.read(&object).await? else {
+                return Ok(None);
+            };
+            packed.bytes = bytes;
+        }
+        (Errand::Remove, Some(object)) => place.remove(&object).await?,
+        (Errand::Read | Errand::Remove, None) => {}
+    }
+    Ok(Some(packed))
+}
+
+impl Place {
+    async fn write(&self, name: &str, bytes: Vec<u8>) -> Result<(), StoreError> {
+        match self {
+            Self::Table => Err(elsewhere(name)),
+            Self::Folder(folder) => folder.write(name, bytes).await,
+            #[cfg(feature = "s3")]
+            Self::Bucket(bucket) => bucket.write(name, bytes).await,
+        }
+    }
+
+    async fn read(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        match self {
+            Self::Table => Err(elsewhere(name)),
+            Self::Folder(folder) => folder.read(name).await,
+            #[cfg(feature = "s3")]
+            Self::Bucket(bucket) => bucket.read(name).await,
+        }
+    }
+
+    async fn remove(&self, name: &str) -> Result<(), StoreError> {
+        match self {
+            // Its row goes; whoever emptied the place that held it, or kept it, meant to.
+            Self::Table => Ok(()),
+            Self::Folder(folder) => folder.remove(name).await,
+            #[cfg(feature = "s3")]
+            Self::Bucket(bucket) => bucket.remove(name).await,
+        }
+    }
+}
+
+fn elsewhere(name: &str) -> StoreError {
+    let reason = "it was written to a place that this store was not opened with";
+    failed(name, std::io::Error::other(reason))
+}
+
+fn failed(place: &str, source: std::io::Error) -> StoreError {
+    StoreError::Bodies {
+        place: place.to_owned(),
+        source,
+    }
+}
+
+fn stopped(error: tokio::task::JoinError) -> StoreError {
+    failed("memory", std::io::Error::other(error))
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    tokio::task::spawn_blocking(work).await.map_err(stopped)?
+}
+
+fn pack(row: BodyRow) -> Result<Packed, StoreError> {
+    let packed = zstd::bulk::compress(&row.body, LEVEL);
+    let place = || format!("step {} of {}", row.step, row.program);
+    Ok(Packed {
+        bytes: packed.map_err(|error| failed(&place(), error))?,
+        size_bytes: row.body.len() as u64,
+        program: row.program,
+        step: row.step,
+        kind: row.kind,
+        at_us: row.at_us,
+        object: None,
+    })
+}
+
+fn unpack(packed: Packed) -> Result<BodyRow, StoreError> {
+    let size = usize::try_from(packed.size_bytes).unwrap_or(usize::MAX);
+    crate::sql::within("a body, in bytes,", size, BODY_BYTES_MAX)?;
+    let body = zstd::bulk::decompress(&packed.bytes, size);
+    let place = || format!("step {} of {}", packed.step, packed.program);
+    Ok(BodyRow {
+        body: body.map_err(|error| failed(&place(), error))?,
+        program: packed.program,
+        step: packed.step,
+        kind: packed.kind,
+        at_us: packed.at_us,
+    })
+}
+
+/// An object's name for a body: no part of it comes from outside as it is.
+fn name(packed: &Packed) -> String {
+    let mut name = String::new();
+    for byte in packed.program.bytes().chain([0]).chain(packed.kind.bytes()) {
+        if byte.is_ascii_alphanumeric() {
+            name.push(byte.into());
+        } else {
+            let _ = write!(name, "_{byte:02x}");
+        }
+    }
+    // Names of files end at 255 bytes; what is longer is told apart by its digest.
+    if name.len() > NAME_BYTES_MAX {
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        let digest = hasher.finish();
+        name.truncate(NAME_BYTES_MAX);
+        let _ = write!(name, "-{digest:016x}");
+    }
+    format!("{name}-{}.zst", packed.step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_objects_leave_no_folder_and_differ() {
+        let packed = |program: &str, kind: &str| Packed {
+            program: program.into(),
+            kind: kind.into(),
+            step: 7,
+            at_us: 0,
+            size_bytes: 0,
+            object: None,
+            bytes: Vec::new(),
+        };
+        assert_eq!(name(&packed("a/..", "x")), "a_2f_2e_2e_00x-7.zst");
+        let long = "p".repeat(400);
+        let names = [
+            name(&packed(&long, "a")),
+            name(&packed(&long, "b")),
+            name(&packed("a", "b")),
+            name(&packed("ab", "")),
+        ];
+        for (n, one) in names.iter().enumerate() {
+            assert!(one.len() < 240, "{one}");
+            assert!(!names[..n].contains(one), "{one}");
+        }
+    }
+}

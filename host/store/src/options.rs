@@ -1,0 +1,67 @@
+//! Where a store lives and how it is opened.
+
+use std::path::PathBuf;
+
+use crate::BodiesAt;
+
+/// Where a store lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// A SQLite file; it and its folder are created if absent.
+    File(PathBuf),
+    /// In memory: gone with the process.
+    Memory,
+    /// A schema of a PostgreSQL database.
+    Postgres(PostgresLocation),
+}
+
+/// A schema of a PostgreSQL database.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PostgresLocation {
+    /// `postgres://user:password@host:port/database`; `?sslmode=verify-full` and others are
+    /// PostgreSQL's own.
+    pub url: String,
+    /// The schema; it is created if absent. Each scheduler of a database has its own.
+    pub schema: String,
+    /// Most connections of one handle; at least [`crate::CONNECTIONS_MIN`].
+    pub connections_max: u32,
+}
+
+impl PostgresLocation {
+    /// The default schema of a database.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            schema: crate::DEFAULT_SCHEMA.to_owned(),
+            connections_max: crate::DEFAULT_CONNECTIONS_MAX,
+        }
+    }
+}
+
+/// Without the password.
+impl std::fmt::Debug for PostgresLocation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresLocation")
+            .field("schema", &self.schema)
+            .field("connections_max", &self.connections_max)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How a store is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Apply migrations that are pending. Without it they are an error.
+    pub migrate: bool,
+    /// Where large bodies go.
+    pub bodies: BodiesAt,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            migrate: true,
+            bodies: BodiesAt::Table,
+        }
+    }
+}

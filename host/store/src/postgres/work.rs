@@ -1,0 +1,252 @@
+//! Transactions of PostgreSQL, and inserts of many rows by one statement: each column is an array,
+//! and the server turns them into rows.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::{Arguments, AssertSqlSafe, Encode, Postgres, Row, SqlStr, Transaction, Type};
+
+use super::connect::Target;
+use crate::StoreError;
+use crate::sql::{Argument, Kind, Record, Statement, Table, Values, Work};
+
+/// Most rows of one statement.
+const ROWS_MAX: usize = 10_000;
+/// Bytes of text and of other bytes in one statement; the last row may go beyond.
+const BYTES_MAX: usize = 32 << 20;
+/// Stands for the character NUL, which PostgreSQL's text can't hold. It is for private use, so
+/// nobody else should mean anything by it.
+const NUL: char = '\u{f0000}';
+
+/// A transaction.
+pub(crate) struct PostgresWork {
+    pub(super) transaction: Transaction<'static, Postgres>,
+    pub(super) target: Arc<Target>,
+}
+
+impl Work for PostgresWork {
+    type Row = PgRow;
+
+    async fn execute(&mut self, statement: Statement) -> Result<u64, StoreError> {
+        let (sql, arguments) = bound(statement)?;
+        let query = sqlx::query_with(sql, arguments);
+        let call = query.execute(&mut *self.transaction);
+        let done = self.target.call("a change", call).await?;
+        Ok(done.rows_affected())
+    }
+
+    async fn fetch(&mut self, statement: Statement) -> Result<Vec<PgRow>, StoreError> {
+        let (sql, arguments) = bound(statement)?;
+        let query = sqlx::query_with(sql, arguments);
+        let call = query.fetch_all(&mut *self.transaction);
+        self.target.call("a question", call).await
+    }
+
+    async fn insert<T: Sync>(&mut self, table: &Table<T>, rows: &[T]) -> Result<(), StoreError> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let sql = insertion(table);
+        let mut rest = rows;
+        while !rest.is_empty() {
+            let (taken, arguments) = columns(table, rest)?;
+            rest = &rest[taken..];
+            // The text comes from constants alone.
+            let query = sqlx::query_with(AssertSqlSafe(sql.as_str()), arguments);
+            let call = query.execute(&mut *self.transaction);
+            self.target.call("an insert", call).await?;
+        }
+        Ok(())
+    }
+
+    async fn commit(self) -> Result<(), StoreError> {
+        self.target
+            .call("a commit", self.transaction.commit())
+            .await
+    }
+}
+
+/// The statement that inserts any number of rows.
+fn insertion<T>(table: &Table<T>) -> String {
+    let arrays: Vec<String> = table
+        .columns
+        .iter()
+        .enumerate()
+        .map(|(n, column)| {
+            let kind = match column.1 {
+                Kind::Number => "bigint",
+                Kind::Text => "text",
+                Kind::Bytes => "bytea",
+            };
+            format!("${}::{kind}[]", n + 1)
+        })
+        .collect();
+    let (name, list, arrays) = (table.name, table.list(), arrays.join(","));
+    if table.key.is_empty() {
+        // They come out in the order of the arrays, and are numbered in it.
+        return format!("INSERT INTO {name} ({list}) SELECT * FROM UNNEST({arrays})");
+    }
+    // Of two with the same key the later one stays; a statement can't replace a row twice.
+    let key = table.key.join(",");
+    format!(
+        "INSERT INTO {name} ({list}) SELECT DISTINCT ON ({key}) {list} \
+         FROM UNNEST({arrays}) WITH ORDINALITY AS given ({list}, place) \
+         ORDER BY {key}, place DESC{}",
+        table.replacement()
+    )
+}
+
+/// A statement with its arguments in PostgreSQL's form.
+pub(super) fn bound(statement: Statement) -> Result<(SqlStr, PgArguments), StoreError> {
+    let (sql, list) = statement.parts();
+    let mut arguments = PgArguments::default();
+    for argument in list {
+        match argument {
+            Argument::Number(value) => add(&mut arguments, value)?,
+            Argument::Text(value) => add(&mut arguments, without_nul(&value).as_ref())?,
+            Argument::Bytes(value) => add(&mut arguments, value)?,
+        }
+    }
+    Ok((sql, arguments))
+}
+
+fn add<'t, T>(arguments: &mut PgArguments, value: T) -> Result<(), StoreError>
+where
+    T: Encode<'t, Postgres> + Type<Postgres>,
+{
+    arguments
+        .add(value)
+        .map_err(|error| StoreError::Database(sqlx::Error::Encode(error)))
+}
+
+fn without_nul(text: &str) -> Cow<'_, str> {
+    if text.contains('\0') {
+        Cow::Owned(text.replace('\0', NUL.encode_utf8(&mut [0; 4])))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+/// As many rows as fit into one statement, by columns.
+fn columns<T>(table: &Table<T>, rows: &[T]) -> Result<(usize, PgArguments), StoreError> {
+    let mut columns = Columns {
+        table: table.name,
+        next: 0,
+        bytes: 0,
+        kept: table
+            .columns
+            .iter()
+            .map(|column| match column.1 {
+                Kind::Number => Column::Numbers(Vec::with_capacity(rows.len().min(ROWS_MAX))),
+                Kind::Text => Column::Texts(Vec::with_capacity(rows.len().min(ROWS_MAX))),
+                Kind::Bytes => Column::Bytes(Vec::new()),
+            })
+            .collect(),
+    };
+    let mut taken = 0;
+    for row in rows {
+        if taken == ROWS_MAX || columns.bytes >= BYTES_MAX {
+            break;
+        }
+        columns.next = 0;
+        (table.bind)(row, &mut columns)?;
+        taken += 1;
+    }
+    let mut arguments = PgArguments::default();
+    for column in columns.kept {
+        match column {
+            Column::Numbers(values) => add(&mut arguments, values)?,
+            Column::Texts(values) => add(&mut arguments, values)?,
+            Column::Bytes(values) => add(&mut arguments, values)?,
+        }
+    }
+    Ok((taken, arguments))
+}
+
+enum Column<'r> {
+    Numbers(Vec<Option<i64>>),
+    Texts(Vec<Option<Cow<'r, str>>>),
+    Bytes(Vec<Option<&'r [u8]>>),
+}
+
+struct Columns<'r> {
+    table: &'static str,
+    next: usize,
+    bytes: usize,
+    kept: Vec<Column<'r>>,
+}
+
+impl<'r> Columns<'r> {
+    /// The column whose turn it is.
+    fn turn(&mut self) -> Option<&mut Column<'r>> {
+        let column = self.kept.get_mut(self.next);
+        self.next += 1;
+        column
+    }
+
+    /// A table and its values that don't fit each other: a mistake in this crate, found by the
+    /// first test that writes the table.
+    fn misfit(&self) -> StoreError {
+        let said = format!("{}: value {} is of another kind", self.table, self.next);
+        StoreError::Database(sqlx::Error::Encode(said.into()))
+    }
+}
+
+impl<'r> Values<'r> for Columns<'r> {
+    fn table(&self) -> &'static str {
+        self.table
+    }
+
+    fn signed(&mut self, value: Option<i64>) -> Result<(), StoreError> {
+        let Some(Column::Numbers(values)) = self.turn() else {
+            return Err(self.misfit());
+        };
+        values.push(value);
+        Ok(())
+    }
+
+    fn maybe_text(&mut self, value: Option<&'r str>) -> Result<(), StoreError> {
+        self.bytes += value.map_or(0, str::len);
+        let Some(Column::Texts(values)) = self.turn() else {
+            return Err(self.misfit());
+        };
+        values.push(value.map(without_nul));
+        Ok(())
+    }
+
+    fn maybe_bytes(&mut self, value: Option<&'r [u8]>) -> Result<(), StoreError> {
+        self.bytes += value.map_or(0, <[u8]>::len);
+        let Some(Column::Bytes(values)) = self.turn() else {
+            return Err(self.misfit());
+        };
+        values.push(value);
+        Ok(())
+    }
+}
+
+impl Record for PgRow {
+    fn text(&self, column: &str) -> Result<Option<String>, sqlx::Error> {
+        let text: Option<String> = self.try_get(column)?;
+        Ok(text.map(|text| {
+            if text.contains(NUL) {
+                text.replace(NUL, "\0")
+            } else {
+                text
+            }
+        }))
+    }
+
+    fn bytes(&self, column: &str) -> Result<Option<Vec<u8>>, sqlx::Error> {
+        self.try_get(column)
+    }
+
+    fn signed(&self, column: &str) -> Result<Option<i64>, sqlx::Error> {
+        self.try_get(column)
+    }
+
+    fn shown(&self, column: &str) -> Option<String> {
+        let number = self.try_get::<i64, _>(column).map(|n| n.to_string());
+        number.or_else(|_| self.try_get(column)).ok()
+    }
+}

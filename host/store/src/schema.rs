@@ -1,0 +1,117 @@
+//! Which migrations a store has, and what it is.
+
+use sqlx::migrate::{MigrateError, Migrator};
+
+/// A migration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MigrationRow {
+    /// Its number.
+    pub version: i64,
+    /// What it brings.
+    pub name: String,
+}
+
+/// Which migrations a store has and lacks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SchemaStatus {
+    /// Those that are applied.
+    pub applied: Vec<MigrationRow>,
+    /// Those that this build brings and the store lacks.
+    pub pending: Vec<MigrationRow>,
+    /// Those that the store has and this build does not know: a newer build wrote it.
+    pub unknown: Vec<i64>,
+    /// One that began and did not end.
+    pub half_done: Option<i64>,
+    /// Those that are applied in another form than this build brings.
+    pub changed: Vec<i64>,
+}
+
+impl SchemaStatus {
+    /// Whether this build can use the store as it is.
+    pub fn fits(&self) -> bool {
+        self.pending.is_empty() && self.usable()
+    }
+
+    /// Whether this build can use the store, once the pending migrations are applied.
+    pub(crate) fn usable(&self) -> bool {
+        self.unknown.is_empty() && self.changed.is_empty() && self.half_done.is_none()
+    }
+
+    /// Compares what a store has with what this build brings.
+    pub(crate) fn compare(migrator: &Migrator, stored: &[Applied]) -> Self {
+        let mut status = Self::default();
+        for migration in migrator.iter() {
+            let row = MigrationRow {
+                version: migration.version,
+                name: migration.description.to_string(),
+            };
+            match stored.iter().find(|one| one.version == row.version) {
+                None => status.pending.push(row),
+                Some(one) if !one.success => status.half_done = Some(row.version),
+                Some(one) if one.checksum != *migration.checksum => {
+                    status.changed.push(row.version);
+                }
+                Some(_) => status.applied.push(row),
+            }
+        }
+        let known = |one: &&Applied| !migrator.version_exists(one.version);
+        status.unknown = stored.iter().filter(known).map(|one| one.version).collect();
+        status
+    }
+}
+
+/// A migration as the store has it on record.
+#[derive(Debug, sqlx::FromRow)]
+pub(crate) struct Applied {
+    pub version: i64,
+    pub success: bool,
+    pub checksum: Vec<u8>,
+}
+
+/// What a store is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct About {
+    /// `sqlite` or `postgres`.
+    pub database: &'static str,
+    /// Version of the database.
+    pub version: String,
+    /// Where it is, without secrets.
+    pub location: String,
+    /// How large it is; of PostgreSQL the schema.
+    pub size_bytes: u64,
+    /// Last migration that is applied.
+    pub schema_version: i64,
+}
+
+impl SchemaStatus {
+    /// Refuses a store that this build can't use as it is.
+    pub(crate) fn demand(&self, location: &str) -> Result<(), crate::StoreError> {
+        self.demand_usable(location)?;
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let missing: Vec<String> = self
+            .pending
+            .iter()
+            .map(|row| format!("{:04} {}", row.version, row.name))
+            .collect();
+        Err(crate::StoreError::Pending {
+            location: location.to_owned(),
+            missing: missing.join(", "),
+        })
+    }
+
+    /// Refuses a store that migrations alone don't make usable.
+    pub(crate) fn demand_usable(&self, location: &str) -> Result<(), crate::StoreError> {
+        let source = if let Some(version) = self.half_done {
+            MigrateError::Dirty(version)
+        } else if let Some(version) = self.unknown.first() {
+            MigrateError::VersionMissing(*version)
+        } else if let Some(version) = self.changed.first() {
+            MigrateError::VersionMismatch(*version)
+        } else {
+            return Ok(());
+        };
+        Err(crate::StoreError::schema(location, source))
+    }
+}

@@ -1,0 +1,125 @@
+//! Batches: checked against the journal's head, written as one transaction, and known again when
+//! the answer to their commit was lost.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Mutex, PoisonError};
+
+use super::head::{self, Head, Mark};
+use super::{Engine, Work, journal, programs, steps, within, workers};
+use crate::standing::Reign;
+use crate::{BATCH_ROWS_MAX, Batch, StoreError};
+
+/// A batch of which nobody knows whether it was committed.
+#[derive(Debug)]
+struct Doubt {
+    mark: Mark,
+    digest: u64,
+    last_seq: u64,
+}
+
+/// The one batch in doubt, if any: the next one settles it.
+#[derive(Debug, Default)]
+pub(super) struct Doubts(Mutex<Option<Doubt>>);
+
+impl Doubts {
+    fn find(&self, batch: &Batch) -> Option<(Mark, u64)> {
+        let doubt = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let doubt = doubt.as_ref()?;
+        let same = doubt.digest == digest(batch);
+        same.then(|| (doubt.mark.clone(), doubt.last_seq))
+    }
+
+    fn set(&self, doubt: Option<Doubt>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = doubt;
+    }
+}
+
+/// A commit under way. If it ends without an answer, by an error or because the caller no longer
+/// waits, the batch is in doubt.
+struct Pending<'a> {
+    doubts: &'a Doubts,
+    batch: &'a Batch,
+    mark: Option<Mark>,
+    last_seq: u64,
+}
+
+impl Pending<'_> {
+    fn answered(mut self) {
+        self.mark = None;
+        self.doubts.set(None);
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if let Some(mark) = self.mark.take() {
+            self.doubts.set(Some(Doubt {
+                mark,
+                digest: digest(self.batch),
+                last_seq: self.last_seq,
+            }));
+        }
+    }
+}
+
+fn digest(batch: &Batch) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    batch.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Writes a batch; the last sequence number of the journal after it.
+pub(super) async fn append<E: Engine>(
+    engine: &E,
+    reign: &Reign,
+    doubts: &Doubts,
+    batch: &Batch,
+) -> Result<u64, StoreError> {
+    within("the batch, in rows,", batch.len(), BATCH_ROWS_MAX)?;
+    if batch.is_empty() {
+        return journal::last_seq(engine).await;
+    }
+    let mut work = engine.begin().await?;
+    let head = head::hold::<E>(&mut work).await?;
+    // Before the fence: what was committed stays so, even if another one leads by now.
+    if let Some((mark, last_seq)) = doubts.find(batch)
+        && head.last_seq >= last_seq
+        && engine.committed(&mut work, &mark).await?
+    {
+        doubts.set(None);
+        return Ok(last_seq);
+    }
+    reign.admit(head.epoch)?;
+    let last_seq = journal::follow(head.last_seq, &batch.events)?;
+    let room = engine.make_room(&mut work, head.last_seq, last_seq).await?;
+    write(&mut work, batch, last_seq).await?;
+    commit(work, batch, doubts, head, last_seq).await?;
+    engine.keep_room(room);
+    Ok(last_seq)
+}
+
+async fn write(work: &mut impl Work, batch: &Batch, last_seq: u64) -> Result<(), StoreError> {
+    journal::add_events(work, &batch.events, last_seq).await?;
+    journal::add_decisions(work, &batch.decisions).await?;
+    programs::put(work, &batch.programs).await?;
+    workers::put(work, &batch.workers).await?;
+    steps::put(work, &batch.steps).await
+}
+
+async fn commit(
+    work: impl Work,
+    batch: &Batch,
+    doubts: &Doubts,
+    head: Head,
+    last_seq: u64,
+) -> Result<(), StoreError> {
+    let pending = Pending {
+        doubts,
+        batch,
+        mark: head.mark,
+        last_seq,
+    };
+    work.commit().await?;
+    pending.answered();
+    Ok(())
+}

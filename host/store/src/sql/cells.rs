@@ -1,0 +1,89 @@
+//! Reads the cells of a row and says which one is corrupt.
+
+use crate::StoreError;
+
+/// A row of a database.
+pub(crate) trait Record: Send + Sync {
+    /// Text or NULL.
+    fn text(&self, column: &str) -> Result<Option<String>, sqlx::Error>;
+    /// Bytes or NULL.
+    fn bytes(&self, column: &str) -> Result<Option<Vec<u8>>, sqlx::Error>;
+    /// A number or NULL.
+    fn signed(&self, column: &str) -> Result<Option<i64>, sqlx::Error>;
+    /// Whatever is there, as text for people.
+    fn shown(&self, column: &str) -> Option<String>;
+}
+
+/// A row that was read.
+pub(crate) struct Cells<'r, R> {
+    /// Table that it is from.
+    pub table: &'static str,
+    /// Columns that name it.
+    pub key: &'static [&'static str],
+    /// The row.
+    pub row: &'r R,
+}
+
+impl<R: Record> Cells<'_, R> {
+    /// Text that is not NULL.
+    pub(crate) fn text(&self, column: &'static str) -> Result<String, StoreError> {
+        let value = self.maybe_text(column)?;
+        value.ok_or_else(|| self.corrupt(column, "it is NULL".into()))
+    }
+
+    /// Text or NULL.
+    pub(crate) fn maybe_text(&self, column: &'static str) -> Result<Option<String>, StoreError> {
+        self.row
+            .text(column)
+            .map_err(|error| self.corrupt(column, error.to_string()))
+    }
+
+    /// Bytes that are not NULL.
+    pub(crate) fn bytes(&self, column: &'static str) -> Result<Vec<u8>, StoreError> {
+        let value = self.maybe_bytes(column)?;
+        value.ok_or_else(|| self.corrupt(column, "it is NULL".into()))
+    }
+
+    /// Bytes or NULL.
+    pub(crate) fn maybe_bytes(&self, column: &'static str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.row
+            .bytes(column)
+            .map_err(|error| self.corrupt(column, error.to_string()))
+    }
+
+    /// A number that is neither negative nor NULL.
+    pub(crate) fn number(&self, column: &'static str) -> Result<u64, StoreError> {
+        let value = self.maybe_number(column)?;
+        value.ok_or_else(|| self.corrupt(column, "it is NULL".into()))
+    }
+
+    /// A number that is not negative, or NULL.
+    pub(crate) fn maybe_number(&self, column: &'static str) -> Result<Option<u64>, StoreError> {
+        let value = self
+            .row
+            .signed(column)
+            .map_err(|error| self.corrupt(column, error.to_string()))?;
+        let unsigned = |value: i64| {
+            u64::try_from(value).map_err(|_| self.corrupt(column, format!("{value} is negative")))
+        };
+        value.map(unsigned).transpose()
+    }
+
+    /// The error that names a cell.
+    pub(crate) fn corrupt(&self, column: &'static str, reason: String) -> StoreError {
+        let key: Vec<String> = self
+            .key
+            .iter()
+            .map(|&column| {
+                let shown = self.row.shown(column);
+                shown.unwrap_or_else(|| format!("unreadable {column}"))
+            })
+            .collect();
+        StoreError::Corrupt {
+            table: self.table,
+            column,
+            row: key.join(" "),
+            reason,
+        }
+    }
+}

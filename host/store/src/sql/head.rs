@@ -1,0 +1,78 @@
+//! The journal's head and who may write: what every transaction that writes looks at first.
+
+use super::{Cells, Engine, Record, Statement, Work};
+use crate::{LeaderRow, StoreError};
+
+/// The name of a transaction, to ask about it later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mark(pub String);
+
+/// What a transaction found.
+#[derive(Clone, Debug)]
+pub(super) struct Head {
+    /// Last sequence number of the journal.
+    pub last_seq: u64,
+    /// Epoch of the last one that led.
+    pub epoch: u64,
+    /// The transaction's own name, where the database gives one.
+    pub mark: Option<Mark>,
+}
+
+/// Reads the head and holds it until the transaction ends.
+pub(super) async fn hold<E: Engine>(work: &mut E::Work) -> Result<Head, StoreError> {
+    let rows = work.fetch(Statement::new(E::HEAD)).await?;
+    let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+    let cells = Cells {
+        table: "journal_head",
+        key: &["id"],
+        row,
+    };
+    Ok(Head {
+        last_seq: cells.number("last_seq")?,
+        epoch: cells.number("epoch")?,
+        mark: cells.maybe_text("mark")?.map(Mark),
+    })
+}
+
+/// Reads the epoch and holds it until the transaction ends.
+pub(super) async fn epoch<E: Engine>(work: &mut E::Work) -> Result<u64, StoreError> {
+    let rows = work.fetch(Statement::new(E::EPOCH)).await?;
+    let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+    let cells = Cells {
+        table: "leader",
+        key: &[],
+        row,
+    };
+    cells.number("epoch")
+}
+
+const LEADER: &str = "SELECT l.id, l.name, l.url, l.epoch, l.since_us, s.seen_us \
+     FROM leader l JOIN leader_seen s ON s.id = l.id";
+
+/// Who led last, and when there was a sign of it.
+pub(super) async fn leader(engine: &impl Engine) -> Result<Option<LeaderRow>, StoreError> {
+    let rows = engine.read(Statement::new(LEADER)).await?;
+    let Some(row) = rows.first() else {
+        return Ok(None);
+    };
+    let now_us = engine.now_us().await?;
+    let row = leader_row(row, now_us)?;
+    Ok((!row.name.is_empty()).then_some(row))
+}
+
+/// Reads the row of the leader.
+fn leader_row(row: &impl Record, now_us: u64) -> Result<LeaderRow, StoreError> {
+    let cells = Cells {
+        table: "leader",
+        key: &["id"],
+        row,
+    };
+    Ok(LeaderRow {
+        name: cells.text("name")?,
+        url: cells.text("url")?,
+        epoch: cells.number("epoch")?,
+        since_us: cells.number("since_us")?,
+        seen_us: cells.number("seen_us")?,
+        now_us,
+    })
+}

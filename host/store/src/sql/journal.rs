@@ -1,0 +1,216 @@
+//! Events and decisions.
+
+use super::table::{number, text};
+use super::{Cells, Engine, Record, Statement, Table, Values, Work, names};
+use crate::{DecisionRow, EventPage, EventRow, Names, Order, PAGE_ROWS_MAX, SeqPage, StoreError};
+
+const EVENTS: Table<EventRow> = Table {
+    name: "events",
+    columns: &[
+        number("seq"),
+        number("at_us"),
+        text("kind"),
+        text("job"),
+        text("program"),
+        text("body"),
+    ],
+    key: &[],
+    bind: bind_event,
+};
+
+const DECISIONS: Table<DecisionRow> = Table {
+    name: "decisions",
+    columns: &[
+        number("seq"),
+        number("at_us"),
+        text("kind"),
+        text("program"),
+        text("worker"),
+        text("policy"),
+        text("why"),
+    ],
+    key: &[],
+    bind: bind_decision,
+};
+
+const LAST: &str = "SELECT id, last_seq FROM journal_head";
+
+const MOVE: &str = "UPDATE journal_head SET last_seq = $1";
+
+const EVENTS_PAGE: &str = "SELECT seq, at_us, kind, job, program, body FROM events WHERE true";
+
+const DECISIONS_PAGE: &str =
+    "SELECT id, seq, at_us, kind, program, worker, policy, why FROM decisions WHERE true";
+
+/// Last sequence number that was ever given away.
+pub(super) async fn last_seq(engine: &impl Engine) -> Result<u64, StoreError> {
+    let rows = engine.read(Statement::new(LAST)).await?;
+    let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+    let cells = Cells {
+        table: "journal_head",
+        key: &["id"],
+        row,
+    };
+    cells.number("last_seq")
+}
+
+/// The journal's last sequence number after these events, which have to continue it one by one.
+pub(super) fn follow(mut last_seq: u64, events: &[EventRow]) -> Result<u64, StoreError> {
+    for event in events {
+        if Some(event.seq) != last_seq.checked_add(1) {
+            return Err(StoreError::Gap {
+                last_seq,
+                got: event.seq,
+            });
+        }
+        last_seq = event.seq;
+    }
+    Ok(last_seq)
+}
+
+/// Adds events that continue the journal and end at `last_seq`.
+pub(super) async fn add_events(
+    work: &mut impl Work,
+    events: &[EventRow],
+    last_seq: u64,
+) -> Result<(), StoreError> {
+    if events.is_empty() {
+        return Ok(());
+    }
+    work.insert(&EVENTS, events).await?;
+    work.execute(Statement::new(MOVE).number(last_seq)).await?;
+    Ok(())
+}
+
+fn bind_event<'r>(event: &'r EventRow, values: &mut dyn Values<'r>) -> Result<(), StoreError> {
+    values.number("seq", event.seq)?;
+    values.number("at_us", event.at_us)?;
+    values.text(&event.kind)?;
+    values.text(&event.job)?;
+    values.maybe_text(event.program.as_deref())?;
+    values.text(&event.body)
+}
+
+/// Adds decisions.
+pub(super) async fn add_decisions(
+    work: &mut impl Work,
+    decisions: &[DecisionRow],
+) -> Result<(), StoreError> {
+    work.insert(&DECISIONS, decisions).await
+}
+
+fn bind_decision<'r>(
+    decision: &'r DecisionRow,
+    values: &mut dyn Values<'r>,
+) -> Result<(), StoreError> {
+    values.number("seq", decision.seq)?;
+    values.number("at_us", decision.at_us)?;
+    values.text(&decision.kind)?;
+    values.maybe_text(decision.program.as_deref())?;
+    values.maybe_text(decision.worker.as_deref())?;
+    values.text(&decision.policy)?;
+    values.text(&decision.why)
+}
+
+/// Events that match.
+pub(super) async fn events(
+    engine: &impl Engine,
+    page: &EventPage,
+) -> Result<Vec<EventRow>, StoreError> {
+    let mut query = Statement::new(EVENTS_PAGE);
+    query.push_equal("program", page.program.as_deref());
+    query.push_equal("kind", page.kind.as_deref());
+    visible(&mut query, page);
+    stretch(&mut query, &page.range, "");
+    let rows = engine.read(query).await?;
+    rows.iter().map(read_event).collect()
+}
+
+/// Events of programs with some names, and those of no program.
+fn visible(query: &mut Statement, page: &EventPage) {
+    if page.names == Names::Any && page.shared_kinds.is_none() {
+        return;
+    }
+    query.push(" AND ((program IS NOT NULL");
+    names::push(query, "program", &page.names);
+    query.push(") OR (program IS NULL");
+    if let Some(kinds) = page.shared_kinds {
+        query.push(" AND kind IN (");
+        for (n, kind) in kinds.iter().enumerate() {
+            query.push(if n == 0 { "" } else { ", " });
+            query.push_text(kind);
+        }
+        query.push(")");
+    }
+    query.push("))");
+}
+
+fn read_event(row: &impl Record) -> Result<EventRow, StoreError> {
+    let cells = Cells {
+        table: "events",
+        key: &["seq"],
+        row,
+    };
+    Ok(EventRow {
+        seq: cells.number("seq")?,
+        at_us: cells.number("at_us")?,
+        kind: cells.text("kind")?,
+        job: cells.text("job")?,
+        program: cells.maybe_text("program")?,
+        body: cells.text("body")?,
+    })
+}
+
+/// Decisions that match.
+pub(super) async fn decisions(
+    engine: &impl Engine,
+    program: Option<&str>,
+    page: &SeqPage,
+) -> Result<Vec<DecisionRow>, StoreError> {
+    let mut query = Statement::new(DECISIONS_PAGE);
+    query.push_equal("program", program);
+    stretch(&mut query, page, ", id ");
+    let rows = engine.read(query).await?;
+    rows.iter().map(read_decision).collect()
+}
+
+fn read_decision(row: &impl Record) -> Result<DecisionRow, StoreError> {
+    let cells = Cells {
+        table: "decisions",
+        key: &["id"],
+        row,
+    };
+    Ok(DecisionRow {
+        seq: cells.number("seq")?,
+        at_us: cells.number("at_us")?,
+        kind: cells.text("kind")?,
+        program: cells.maybe_text("program")?,
+        worker: cells.maybe_text("worker")?,
+        policy: cells.text("policy")?,
+        why: cells.text("why")?,
+    })
+}
+
+/// Ends a query with a stretch of `seq`; `tie` names what orders rows of one event.
+fn stretch(query: &mut Statement, page: &SeqPage, tie: &str) {
+    if let Some(after) = page.after {
+        query.push(" AND seq > ");
+        query.push_number(after);
+    }
+    if let Some(before) = page.before {
+        query.push(" AND seq < ");
+        query.push_number(before);
+    }
+    let direction = match page.order {
+        Order::OldestFirst => "ASC",
+        Order::NewestFirst => "DESC",
+    };
+    query.push(" ORDER BY seq ");
+    query.push(direction);
+    if !tie.is_empty() {
+        query.push(tie);
+        query.push(direction);
+    }
+    query.push(" LIMIT ");
+    query.push_number(page.limit.min(PAGE_ROWS_MAX).into());
+}

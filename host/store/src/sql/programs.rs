@@ -1,0 +1,111 @@
+//! Programs.
+
+use super::table::{number, text};
+use super::{Cells, Engine, Record, Statement, TENANT, Table, Values, Work, names};
+use crate::{PAGE_ROWS_MAX, ProgramPage, ProgramRow, StoreError};
+
+const PROGRAMS: Table<ProgramRow> = Table {
+    name: "programs",
+    columns: &[
+        text("tenant"),
+        text("program"),
+        text("job"),
+        text("status"),
+        text("phase"),
+        text("worker"),
+        number("context_tokens"),
+        number("steps"),
+        number("tokens_total"),
+        number("created_at_us"),
+        number("updated_at_us"),
+        text("ended"),
+    ],
+    key: &["tenant", "program"],
+    bind,
+};
+
+const SELECT: &str = "SELECT program, job, status, phase, worker, context_tokens, steps, \
+     tokens_total, created_at_us, updated_at_us, ended FROM programs WHERE tenant = ";
+
+/// Adds or replaces programs.
+pub(super) async fn put(work: &mut impl Work, programs: &[ProgramRow]) -> Result<(), StoreError> {
+    work.insert(&PROGRAMS, programs).await
+}
+
+fn bind<'r>(program: &'r ProgramRow, values: &mut dyn Values<'r>) -> Result<(), StoreError> {
+    values.text(TENANT)?;
+    values.text(&program.program)?;
+    values.text(&program.job)?;
+    values.text(&program.status)?;
+    values.text(&program.phase)?;
+    values.maybe_text(program.worker.as_deref())?;
+    values.number("context_tokens", program.context_tokens)?;
+    values.number("steps", program.steps)?;
+    values.number("tokens_total", program.tokens_total)?;
+    values.number("created_at_us", program.created_at_us)?;
+    values.number("updated_at_us", program.updated_at_us)?;
+    values.maybe_text(program.ended.as_deref())
+}
+
+/// One program.
+pub(super) async fn get(
+    engine: &impl Engine,
+    program: &str,
+) -> Result<Option<ProgramRow>, StoreError> {
+    let mut query = Statement::new(SELECT);
+    query.push_text(TENANT);
+    query.push(" AND program = ");
+    query.push_text(program);
+    let rows = engine.read(query).await?;
+    rows.first().map(read).transpose()
+}
+
+/// Programs that match, newest first.
+pub(super) async fn page(
+    engine: &impl Engine,
+    page: &ProgramPage,
+) -> Result<Vec<ProgramRow>, StoreError> {
+    let mut query = Statement::new(SELECT);
+    query.push_text(TENANT);
+    if let Some(job) = &page.job {
+        query.push(" AND job = ");
+        query.push_text(job);
+    }
+    if let Some(status) = &page.status {
+        query.push(" AND status = ");
+        query.push_text(status);
+    }
+    names::push(&mut query, "program", &page.names);
+    if let Some(cursor) = &page.after {
+        query.push(" AND (created_at_us, program) < (");
+        query.push_number(cursor.created_at_us);
+        query.push(", ");
+        query.push_text(&cursor.program);
+        query.push(")");
+    }
+    query.push(" ORDER BY created_at_us DESC, program DESC LIMIT ");
+    query.push_number(page.limit.min(PAGE_ROWS_MAX).into());
+    let rows = engine.read(query).await?;
+    rows.iter().map(read).collect()
+}
+
+fn read(row: &impl Record) -> Result<ProgramRow, StoreError> {
+    let cells = Cells {
+        table: "programs",
+        key: &["program"],
+        row,
+    };
+    Ok(ProgramRow {
+        program: cells.text("program")?,
+        job: cells.text("job")?,
+        status: cells.text("status")?,
+        phase: cells.text("phase")?,
+        worker: cells.maybe_text("worker")?,
+        context_tokens: cells.number("context_tokens")?,
+        steps: cells.number("steps")?,
+        tokens_total: cells.number("tokens_total")?,
+        created_at_us: cells.number("created_at_us")?,
+        updated_at_us: cells.number("updated_at_us")?,
+        ended: cells.maybe_text("ended")?,
+    })
+}

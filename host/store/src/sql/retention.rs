@@ -1,0 +1,65 @@
+//! Removal of what is no longer asked for, a bounded amount at a time.
+
+use super::head::Head;
+use super::{Cells, Engine, Statement, Work};
+use crate::{PRUNE_ROWS_MAX, Pruned, Retention, StoreError};
+
+/// Most programs removed at once: each takes all its steps along.
+const PROGRAMS_MAX: u64 = 500;
+
+const EVENTS: &str = "DELETE FROM events WHERE seq IN \
+     (SELECT seq FROM events WHERE seq <= $1 ORDER BY seq LIMIT $2)";
+
+const DECISIONS: &str = "DELETE FROM decisions WHERE (seq, id) IN \
+     (SELECT seq, id FROM decisions WHERE seq <= $1 ORDER BY seq LIMIT $2)";
+
+const PROGRAMS: &str = "DELETE FROM programs WHERE (tenant, program) IN \
+     (SELECT tenant, program FROM programs WHERE ended IS NOT NULL AND updated_at_us < $1 \
+      ORDER BY updated_at_us LIMIT $2)";
+
+const NEEDED: &str = "SELECT (SELECT max(seq) FROM snapshots) AS recoverable, \
+     (SELECT min(seq) FROM sinks) AS passed";
+
+/// Removes events, decisions and programs.
+pub(super) async fn prune<E: Engine>(
+    engine: &E,
+    work: &mut E::Work,
+    head: &Head,
+    keep: &Retention,
+) -> Result<Pruned, StoreError> {
+    let cut = cut(work, head, keep).await?;
+    let whole = engine.drop_whole(work, cut, head.last_seq).await?;
+    let rows = |sql, bound, limit| Statement::new(sql).number(bound).number(limit);
+    let events = work
+        .execute(rows(EVENTS, whole.rest, PRUNE_ROWS_MAX))
+        .await?;
+    let decisions = work
+        .execute(rows(DECISIONS, whole.rest, PRUNE_ROWS_MAX))
+        .await?;
+    let programs = work
+        .execute(rows(PROGRAMS, keep.ended_before_us, PROGRAMS_MAX))
+        .await?;
+    let full = events == PRUNE_ROWS_MAX || decisions == PRUNE_ROWS_MAX || programs == PROGRAMS_MAX;
+    Ok(Pruned {
+        events: whole.events + events,
+        decisions: whole.decisions + decisions,
+        programs,
+        more: whole.more || full,
+    })
+}
+
+/// Up to where nobody needs the journal any more.
+async fn cut<W: Work>(work: &mut W, head: &Head, keep: &Retention) -> Result<u64, StoreError> {
+    let rows = work.fetch(Statement::new(NEEDED)).await?;
+    let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+    let cells = Cells {
+        table: "snapshots",
+        key: &[],
+        row,
+    };
+    let recoverable = cells.maybe_number("recoverable")?.unwrap_or(0);
+    let passed = cells.maybe_number("passed")?.unwrap_or(u64::MAX);
+    let lagging = head.last_seq.saturating_sub(keep.sink_lag_events_max);
+    let cut = head.last_seq.saturating_sub(keep.keep_events);
+    Ok(cut.min(recoverable).min(passed.max(lagging)))
+}

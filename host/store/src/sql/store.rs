@@ -1,0 +1,389 @@
+//! [`Store`] over whichever database.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::watch;
+
+use super::append::{self, Doubts};
+use super::{
+    Engine, Work, audit, bindings, bodies, commands, gateways, head, journal, plugins, programs,
+    retention, sinks, snapshots, steps, tenants, tokens, workers,
+};
+use crate::bodies::Shelf;
+use crate::standing::Reign;
+use crate::{
+    About, Answer, AuditPage, AuditRow, Batch, BindingRow, BodyRow, Candidate, CommandRow,
+    DecisionRow, EventPage, EventRow, LeaderRow, Order, PluginHead, PluginRow, PolicyStateRow,
+    ProgramPage, ProgramRow, Pruned, Retention, SeqPage, SinkRow, Snapshot, Standing, StepPage,
+    StepRow, Store, StoreError, TenantRow, TokenRow, WorkerRow,
+};
+
+/// Commands remembered of which nobody knows whether they were noted.
+const UNSURE_MAX: usize = 256;
+
+/// A store.
+pub(crate) struct SqlStore<E> {
+    engine: Arc<E>,
+    reign: Reign,
+    doubts: Doubts,
+    unsure: Mutex<VecDeque<String>>,
+    shelf: Shelf,
+}
+
+/// Runs a transaction of a handle that may write.
+macro_rules! writing {
+    ($store:ident, $work:ident => $what:expr) => {
+        Box::pin(async move {
+            let mut $work = $store.begin().await?;
+            let answer = $what.await?;
+            $work.commit().await?;
+            Ok(answer)
+        })
+    };
+}
+
+impl<E: Engine> SqlStore<E> {
+    /// A store that leads not.
+    pub(crate) fn new(engine: E, shelf: Shelf) -> Self {
+        Self {
+            engine: Arc::new(engine),
+            reign: Reign::new(),
+            doubts: Doubts::default(),
+            unsure: Mutex::default(),
+            shelf,
+        }
+    }
+
+    /// Begins a transaction, unless another one leads.
+    async fn begin(&self) -> Result<E::Work, StoreError> {
+        let mut work = self.engine.begin().await?;
+        let epoch = head::epoch::<E>(&mut work).await?;
+        self.reign.admit(epoch)?;
+        Ok(work)
+    }
+
+    /// The same for what daemons write that do not lead: a handle that never led may, one that led
+    /// and was deposed may not.
+    async fn begin_beside(&self) -> Result<E::Work, StoreError> {
+        if self.reign.held() > 0 {
+            return self.begin().await;
+        }
+        self.engine.begin().await
+    }
+
+    /// The same for what changes the journal or depends on its end.
+    async fn begin_at_head(&self) -> Result<(E::Work, head::Head), StoreError> {
+        let mut work = self.engine.begin().await?;
+        let head = head::hold::<E>(&mut work).await?;
+        self.reign.admit(head.epoch)?;
+        Ok((work, head))
+    }
+
+    fn doubted(&self, id: &str) -> bool {
+        let unsure = self.unsure.lock().unwrap_or_else(PoisonError::into_inner);
+        unsure.iter().any(|known| known == id)
+    }
+
+    fn set_doubted(&self, id: &str, doubted: bool) {
+        let mut unsure = self.unsure.lock().unwrap_or_else(PoisonError::into_inner);
+        unsure.retain(|known| known != id);
+        if doubted {
+            unsure.push_back(id.to_owned());
+            if unsure.len() > UNSURE_MAX {
+                unsure.pop_front();
+            }
+        }
+    }
+
+    async fn note(&self, command: &CommandRow) -> Result<bool, StoreError> {
+        let mut work = self.begin().await?;
+        let new = commands::note(&mut work, command).await?;
+        if !new {
+            // A note of this handle whose commit got no answer, and was made after all, is new.
+            let stored = commands::get_within(&mut work, &command.id).await?;
+            let ours = self.doubted(&command.id) && stored.as_ref() == Some(command);
+            self.set_doubted(&command.id, false);
+            return Ok(ours);
+        }
+        self.set_doubted(&command.id, true);
+        work.commit().await?;
+        self.set_doubted(&command.id, false);
+        Ok(true)
+    }
+}
+
+impl<E: Engine> Store for SqlStore<E> {
+    fn append<'a>(&'a self, batch: &'a Batch) -> Answer<'a, u64> {
+        Box::pin(append::append(
+            &*self.engine,
+            &self.reign,
+            &self.doubts,
+            batch,
+        ))
+    }
+
+    fn last_seq(&self) -> Answer<'_, u64> {
+        Box::pin(journal::last_seq(&*self.engine))
+    }
+
+    fn events_after(&self, seq: u64, limit: u32) -> Answer<'_, Vec<EventRow>> {
+        let page = EventPage {
+            range: SeqPage {
+                after: Some(seq),
+                before: None,
+                order: Order::OldestFirst,
+                limit,
+            },
+            ..EventPage::default()
+        };
+        Box::pin(async move { journal::events(&*self.engine, &page).await })
+    }
+
+    fn events_page<'a>(&'a self, page: &'a EventPage) -> Answer<'a, Vec<EventRow>> {
+        Box::pin(journal::events(&*self.engine, page))
+    }
+
+    fn decisions<'a>(
+        &'a self,
+        program: Option<&'a str>,
+        page: &'a SeqPage,
+    ) -> Answer<'a, Vec<DecisionRow>> {
+        Box::pin(journal::decisions(&*self.engine, program, page))
+    }
+
+    fn program<'a>(&'a self, program: &'a str) -> Answer<'a, Option<ProgramRow>> {
+        Box::pin(programs::get(&*self.engine, program))
+    }
+
+    fn programs<'a>(&'a self, page: &'a ProgramPage) -> Answer<'a, Vec<ProgramRow>> {
+        Box::pin(programs::page(&*self.engine, page))
+    }
+
+    fn steps<'a>(&'a self, program: &'a str, page: &'a StepPage) -> Answer<'a, Vec<StepRow>> {
+        Box::pin(steps::page(&*self.engine, program, page))
+    }
+
+    fn workers(&self) -> Answer<'_, Vec<WorkerRow>> {
+        Box::pin(workers::all(&*self.engine))
+    }
+
+    fn put_plugin<'a>(&'a self, plugin: &'a PluginRow) -> Answer<'a, bool> {
+        writing!(self, work => plugins::put(&mut work, plugin))
+    }
+
+    fn plugin<'a>(&'a self, digest: &'a str) -> Answer<'a, Option<PluginRow>> {
+        Box::pin(plugins::get(&*self.engine, digest))
+    }
+
+    fn plugins(&self) -> Answer<'_, Vec<PluginHead>> {
+        Box::pin(plugins::all(&*self.engine))
+    }
+
+    fn put_bindings<'a>(
+        &'a self,
+        job: &'a str,
+        world: &'a str,
+        roles: &'a [BindingRow],
+    ) -> Answer<'a, ()> {
+        writing!(self, work => bindings::put(&mut work, job, world, roles))
+    }
+
+    fn bindings(&self) -> Answer<'_, Vec<BindingRow>> {
+        Box::pin(bindings::all(&*self.engine))
+    }
+
+    fn put_policy_state<'a>(&'a self, state: &'a PolicyStateRow) -> Answer<'a, ()> {
+        writing!(self, work => bindings::put_state(&mut work, state))
+    }
+
+    fn policy_states(&self) -> Answer<'_, Vec<PolicyStateRow>> {
+        Box::pin(bindings::states(&*self.engine))
+    }
+
+    fn put_tenant<'a>(&'a self, tenant: &'a TenantRow) -> Answer<'a, ()> {
+        writing!(self, work => tenants::put(&mut work, tenant))
+    }
+
+    fn tenants(&self) -> Answer<'_, Vec<TenantRow>> {
+        Box::pin(tenants::all(&*self.engine))
+    }
+
+    fn put_token<'a>(&'a self, token: &'a TokenRow) -> Answer<'a, ()> {
+        writing!(self, work => tokens::put(&mut work, token))
+    }
+
+    fn tokens(&self) -> Answer<'_, Vec<TokenRow>> {
+        Box::pin(tokens::all(&*self.engine))
+    }
+
+    fn touch_tokens<'a>(&'a self, uses: &'a [(String, u64)]) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let mut work = self.begin_beside().await?;
+            tokens::touch(&mut work, uses).await?;
+            work.commit().await
+        })
+    }
+
+    fn prune_tokens(&self, ended_before_us: u64) -> Answer<'_, u64> {
+        writing!(self, work => tokens::prune(&mut work, ended_before_us))
+    }
+
+    fn claim_plugin<'a>(
+        &'a self,
+        tenant: &'a str,
+        digest: &'a str,
+        at_us: u64,
+    ) -> Answer<'a, bool> {
+        writing!(self, work => tenants::claim_plugin(&mut work, tenant, digest, at_us))
+    }
+
+    fn claimed_plugins<'a>(&'a self, tenant: &'a str) -> Answer<'a, Vec<String>> {
+        Box::pin(tenants::claimed_plugins(&*self.engine, tenant))
+    }
+
+    fn add_audit<'a>(&'a self, rows: &'a [AuditRow]) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let mut work = self.begin_beside().await?;
+            audit::add(&mut work, rows).await?;
+            work.commit().await
+        })
+    }
+
+    fn audit<'a>(&'a self, page: &'a AuditPage) -> Answer<'a, Vec<AuditRow>> {
+        Box::pin(audit::page(&*self.engine, page))
+    }
+
+    fn prune_audit(&self, keep: u64) -> Answer<'_, u64> {
+        writing!(self, work => audit::prune(&mut work, keep))
+    }
+
+    fn save_snapshot<'a>(&'a self, snapshot: &'a Snapshot) -> Answer<'a, ()> {
+        Box::pin(async move {
+            snapshots::check(snapshot)?;
+            let (mut work, head) = self.begin_at_head().await?;
+            snapshots::save(&mut work, head.last_seq, snapshot).await?;
+            work.commit().await
+        })
+    }
+
+    fn latest_snapshot(&self) -> Answer<'_, Option<Snapshot>> {
+        Box::pin(snapshots::latest(&*self.engine))
+    }
+
+    fn prune<'a>(&'a self, retention: &'a Retention) -> Answer<'a, Pruned> {
+        Box::pin(async move {
+            let (mut work, head) = self.begin_at_head().await?;
+            let pruned = retention::prune(&*self.engine, &mut work, &head, retention).await?;
+            work.commit().await?;
+            Ok(pruned)
+        })
+    }
+
+    fn sink_cursor<'a>(&'a self, sink: &'a str) -> Answer<'a, u64> {
+        Box::pin(sinks::cursor(&*self.engine, sink))
+    }
+
+    fn advance_sink<'a>(&'a self, sink: &'a str, seq: u64) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let last_seq = journal::last_seq(&*self.engine).await?;
+            let mut work = self.begin().await?;
+            sinks::advance(&mut work, last_seq, sink, seq).await?;
+            work.commit().await
+        })
+    }
+
+    fn sinks(&self) -> Answer<'_, Vec<SinkRow>> {
+        Box::pin(sinks::all(&*self.engine))
+    }
+
+    fn drop_sink<'a>(&'a self, sink: &'a str) -> Answer<'a, bool> {
+        writing!(self, work => sinks::forget(&mut work, sink))
+    }
+
+    fn note_command<'a>(&'a self, command: &'a CommandRow) -> Answer<'a, bool> {
+        Box::pin(self.note(command))
+    }
+
+    fn command<'a>(&'a self, id: &'a str) -> Answer<'a, Option<CommandRow>> {
+        Box::pin(commands::get(&*self.engine, id))
+    }
+
+    fn settle_command<'a>(&'a self, id: &'a str, outcome: &'a str) -> Answer<'a, bool> {
+        writing!(self, work => commands::settle(&mut work, id, outcome))
+    }
+
+    fn prune_commands(&self, before_us: u64) -> Answer<'_, u64> {
+        writing!(self, work => commands::prune(&mut work, before_us))
+    }
+
+    fn gateway_id<'a>(&'a self, name: &'a str) -> Answer<'a, u32> {
+        Box::pin(gateways::id(&*self.engine, name))
+    }
+
+    fn put_bodies<'a>(&'a self, rows: &'a [BodyRow]) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let packed = self.shelf.pack(rows).await?;
+            let mut work = self.begin_beside().await?;
+            bodies::put(&mut work, &packed).await?;
+            work.commit().await
+        })
+    }
+
+    fn bodies<'a>(&'a self, program: &'a str, step: u64) -> Answer<'a, Vec<BodyRow>> {
+        Box::pin(async move {
+            let packed = bodies::of_step(&*self.engine, program, step).await?;
+            self.shelf.unpack(packed).await
+        })
+    }
+
+    fn prune_bodies(&self, before_us: u64) -> Answer<'_, u64> {
+        Box::pin(async move {
+            let mut work = self.begin().await?;
+            let limit = crate::PRUNE_BODIES_MAX;
+            let held = bodies::oldest_objects(&mut work, before_us, limit).await?;
+            // The objects first: a row without its object is found again, an object without its
+            // row is not.
+            self.shelf.remove(held).await?;
+            let gone = bodies::prune(&mut work, before_us, limit).await?;
+            work.commit().await?;
+            Ok(gone)
+        })
+    }
+
+    fn campaign<'a>(&'a self, candidate: &'a Candidate) -> Answer<'a, Option<u64>> {
+        Box::pin(async move {
+            if candidate.name.is_empty() {
+                return Err(StoreError::Nameless);
+            }
+            self.engine.campaign(candidate, &self.reign).await
+        })
+    }
+
+    fn leader(&self) -> Answer<'_, Option<LeaderRow>> {
+        Box::pin(head::leader(&*self.engine))
+    }
+
+    fn resign(&self) -> Answer<'_, ()> {
+        Box::pin(self.engine.resign(&self.reign))
+    }
+
+    fn standing(&self) -> watch::Receiver<Standing> {
+        self.reign.watch()
+    }
+
+    fn about(&self) -> Answer<'_, About> {
+        Box::pin(self.engine.about())
+    }
+
+    fn close(&self) -> Answer<'_, ()> {
+        Box::pin(async move {
+            if self.reign.leading().is_some() {
+                // A leader that can't say so is found out by its silence.
+                let _ = self.engine.resign(&self.reign).await;
+            }
+            self.engine.close().await;
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,86 @@
+//! A store that is opened for each call and closed after it: nothing is kept but what is durable.
+
+#![allow(
+    clippy::elidable_lifetime_names,
+    reason = "one macro writes methods with borrowed arguments and without"
+)]
+
+use tokio::sync::watch;
+use treadle_store::{
+    About, Answer, AuditPage, AuditRow, Batch, BindingRow, BodyRow, Candidate, CommandRow,
+    DecisionRow, EventPage, EventRow, LeaderRow, Location, PluginHead, PluginRow, PolicyStateRow,
+    ProgramPage, ProgramRow, Pruned, Retention, SeqPage, SinkRow, Snapshot, Standing, StepPage,
+    StepRow, Store, TenantRow, TokenRow, WorkerRow, open,
+};
+
+pub(crate) struct Restarted(pub(crate) Location);
+
+macro_rules! each_call {
+    ($($name:ident($($argument:ident: $kind:ty),*) -> $answer:ty;)+) => {
+        $(fn $name<'a>(&'a self $(, $argument: $kind)*) -> Answer<'a, $answer> {
+            Box::pin(async move {
+                let store = open(&self.0).await?;
+                let answer = store.$name($($argument),*).await;
+                store.close().await?;
+                answer
+            })
+        })+
+    };
+}
+
+impl Store for Restarted {
+    each_call!(
+        append(batch: &'a Batch) -> u64;
+        last_seq() -> u64;
+        events_after(seq: u64, limit: u32) -> Vec<EventRow>;
+        events_page(page: &'a EventPage) -> Vec<EventRow>;
+        decisions(program: Option<&'a str>, page: &'a SeqPage) -> Vec<DecisionRow>;
+        program(program: &'a str) -> Option<ProgramRow>;
+        programs(page: &'a ProgramPage) -> Vec<ProgramRow>;
+        steps(program: &'a str, page: &'a StepPage) -> Vec<StepRow>;
+        workers() -> Vec<WorkerRow>;
+        put_plugin(plugin: &'a PluginRow) -> bool;
+        plugin(digest: &'a str) -> Option<PluginRow>;
+        plugins() -> Vec<PluginHead>;
+        put_bindings(job: &'a str, world: &'a str, roles: &'a [BindingRow]) -> ();
+        bindings() -> Vec<BindingRow>;
+        put_policy_state(state: &'a PolicyStateRow) -> ();
+        policy_states() -> Vec<PolicyStateRow>;
+        put_tenant(tenant: &'a TenantRow) -> ();
+        tenants() -> Vec<TenantRow>;
+        put_token(token: &'a TokenRow) -> ();
+        tokens() -> Vec<TokenRow>;
+        touch_tokens(uses: &'a [(String, u64)]) -> ();
+        prune_tokens(ended_before_us: u64) -> u64;
+        claim_plugin(tenant: &'a str, digest: &'a str, at_us: u64) -> bool;
+        claimed_plugins(tenant: &'a str) -> Vec<String>;
+        add_audit(rows: &'a [AuditRow]) -> ();
+        audit(page: &'a AuditPage) -> Vec<AuditRow>;
+        prune_audit(keep: u64) -> u64;
+        save_snapshot(snapshot: &'a Snapshot) -> ();
+        latest_snapshot() -> Option<Snapshot>;
+        prune(retention: &'a Retention) -> Pruned;
+        sink_cursor(sink: &'a str) -> u64;
+        advance_sink(sink: &'a str, seq: u64) -> ();
+        sinks() -> Vec<SinkRow>;
+        drop_sink(sink: &'a str) -> bool;
+        note_command(command: &'a CommandRow) -> bool;
+        command(id: &'a str) -> Option<CommandRow>;
+        settle_command(id: &'a str, outcome: &'a str) -> bool;
+        prune_commands(before_us: u64) -> u64;
+        gateway_id(name: &'a str) -> u32;
+        put_bodies(bodies: &'a [BodyRow]) -> ();
+        bodies(program: &'a str, step: u64) -> Vec<BodyRow>;
+        prune_bodies(before_us: u64) -> u64;
+        campaign(candidate: &'a Candidate) -> Option<u64>;
+        leader() -> Option<LeaderRow>;
+        resign() -> ();
+        about() -> About;
+        close() -> ();
+    );
+
+    /// Each call has a handle of its own, none of which leads.
+    fn standing(&self) -> watch::Receiver<Standing> {
+        watch::Sender::new(Standing::Follower).subscribe()
+    }
+}
