@@ -14,10 +14,24 @@ ensure_nextest() {
   return 1
 }
 
+# Starts what the tests of the database and the broker need, and says where it is. Outside of CI the
+# servers stay for the next run; scripts/services.sh stop ends them.
+start_services() {
+  if [[ -n "${TREADLE_SKIP_SERVICE_TESTS:-}" ]]; then
+    say "TREADLE_SKIP_SERVICE_TESTS is set: no tests against PostgreSQL and RabbitMQ"
+    return 0
+  fi
+  [[ "${CI:-}" != true ]] || trap 'scripts/services.sh stop' EXIT
+  local variables
+  variables="$(scripts/services.sh start)"
+  eval "$variables"
+}
+
 main() {
   # Some end-to-end tests drive the built binary; the tests of the command line make cargo build it.
   local profile=default
   [[ -z "${CI:-}" ]] || profile=ci
+  start_services
   if ensure_nextest; then
     cargo nextest run --locked --workspace --no-fail-fast --profile "$profile"
   else

@@ -3,11 +3,13 @@
 #
 #   scripts/setup.sh build   what building needs: Rust, a C compiler for SQLite, the wasm target
 #   scripts/setup.sh test    the same, a Python environment in .treadle/venv with what makes components
-#                            of Python and with llama.cpp for the tests against a real engine, and
-#                            the Node packages of sdk/typescript
+#                            of Python and with llama.cpp for the tests against a real engine,
+#                            the Node packages of sdk/typescript, PostgreSQL and RabbitMQ
+#   scripts/setup.sh services   PostgreSQL and RabbitMQ alone
 #
 # Everything comes from package registries: rustup's, Debian's, PyPI, npm. TREADLE_SKIP_ENGINE_TESTS=1
-# leaves llama.cpp out, and with it the tests against a real engine.
+# leaves llama.cpp out, and with it the tests against a real engine. TREADLE_SKIP_SERVICE_TESTS=1, or
+# TREADLE_TEST_POSTGRES_URL and TREADLE_TEST_AMQP_URL, leave PostgreSQL and RabbitMQ out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -121,11 +123,47 @@ need_node_packages() {
   cp "$lock" "$installed"
 }
 
+has_postgres() { compgen -G '/usr/lib/postgresql/*/bin/pgbench' >/dev/null || command -v pgbench >/dev/null; }
+
+has_rabbitmq() { [[ -x /usr/lib/rabbitmq/bin/rabbitmq-server ]] || command -v rabbitmq-server >/dev/null; }
+
+# Installs servers, and keeps Debian from starting them: the tests have servers of their own.
+install_servers() {
+  local policy=/usr/sbin/policy-rc.d written="" installed=0
+  if ((EUID == 0)) && [[ ! -e "$policy" ]]; then
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod +x "$policy"
+    written=yes
+  fi
+  install_debian "$@" || installed=$?
+  [[ -z "$written" ]] || rm -f "$policy"
+  return "$installed"
+}
+
+need_services() {
+  if [[ -n "${TREADLE_SKIP_SERVICE_TESTS:-}" ]]; then
+    say "TREADLE_SKIP_SERVICE_TESTS is set: no tests against PostgreSQL and RabbitMQ"
+    return 0
+  fi
+  local missing=()
+  [[ -n "${TREADLE_TEST_POSTGRES_URL:-}" ]] || has_postgres || missing+=(postgresql postgresql-contrib)
+  [[ -n "${TREADLE_TEST_AMQP_URL:-}" ]] || has_rabbitmq || missing+=(rabbitmq-server)
+  ((${#missing[@]} == 0)) && return 0
+  install_servers "${missing[@]}" ||
+    fail "${missing[*]} can't be installed, which the tests of the store and the broker need;" \
+      "install them, give servers by TREADLE_TEST_POSTGRES_URL and TREADLE_TEST_AMQP_URL," \
+      "or set TREADLE_SKIP_SERVICE_TESTS=1"
+}
+
 main() {
   case "${1:-build}" in
     build) ;;
     test) ;;
-    *) fail "'$1' is not known; give build or test" ;;
+    services)
+      need_services
+      return 0
+      ;;
+    *) fail "'$1' is not known; give build, test or services" ;;
   esac
   need_rust
   need_compiler
@@ -133,6 +171,7 @@ main() {
   if [[ "${1:-build}" == test ]]; then
     need_python_environment
     need_node_packages
+    need_services
   fi
 }
 

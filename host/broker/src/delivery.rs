@@ -1,0 +1,150 @@
+//! What arrives.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_util::Stream;
+use tokio::sync::mpsc;
+
+use crate::{Answer, BrokerError, REASON_BYTES_MAX, header};
+
+/// How a delivery is settled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Done.
+    Ack,
+    /// To the dead letters, for this reason.
+    Reject(String),
+    /// Back into the queue.
+    Requeue,
+}
+
+/// Who settles a delivery.
+pub(crate) trait Settle: Send {
+    /// Settles it; the delivery is what a dead letter is made of.
+    fn settle(self: Box<Self>, delivery: Parts, verdict: Verdict) -> Answer<'static, ()>;
+}
+
+/// A delivery without the means to settle it.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) id: Option<String>,
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) body: Vec<u8>,
+}
+
+/// A message that arrived. It is to be settled by [`Delivery::ack`], [`Delivery::reject`] or
+/// [`Delivery::requeue`]; one that is dropped stays unsettled until its stream or connection ends.
+pub struct Delivery {
+    /// What tells it from others, if the sender gave that.
+    pub id: Option<String>,
+    /// What it was sent with.
+    pub routing_key: String,
+    /// Headers whose values are words or numbers.
+    pub headers: BTreeMap<String, String>,
+    /// JSON, if the sender is right.
+    pub body: Vec<u8>,
+    /// Whether it may have been delivered before.
+    pub redelivered: bool,
+    pub(crate) settle: Box<dyn Settle>,
+}
+
+impl fmt::Debug for Delivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Delivery")
+            .field("id", &self.id)
+            .field("routing_key", &self.routing_key)
+            .field("headers", &self.headers)
+            .field("body_bytes", &self.body.len())
+            .field("redelivered", &self.redelivered)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Delivery {
+    /// How often it was given back before.
+    pub fn returns(&self) -> u32 {
+        self.headers
+            .get(header::DELIVERY_COUNT)
+            .and_then(|count| count.parse().ok())
+            .unwrap_or_default()
+    }
+
+    /// Why it is a dead letter, if it is one.
+    pub fn reason(&self) -> Option<&str> {
+        self.headers
+            .get(header::REASON)
+            .or_else(|| self.headers.get(header::FIRST_DEATH_REASON))
+            .map(String::as_str)
+    }
+
+    /// It is done and does not come again.
+    ///
+    /// # Errors
+    /// [`BrokerError::DeliveryLost`] if it comes again nevertheless.
+    pub async fn ack(self) -> Result<(), BrokerError> {
+        self.settle(Verdict::Ack).await
+    }
+
+    /// It can't be done, now or ever: it goes to the dead letters, with the reason in the header
+    /// [`header::REASON`], of which [`REASON_BYTES_MAX`] bytes are kept.
+    ///
+    /// # Errors
+    /// [`BrokerError::DeliveryLost`] if it comes again nevertheless.
+    pub async fn reject(self, reason: &str) -> Result<(), BrokerError> {
+        self.settle(Verdict::Reject(shortened(reason))).await
+    }
+
+    /// It can't be done at present: it comes again, up to [`crate::DELIVERY_LIMIT`] times, then
+    /// goes to the dead letters.
+    ///
+    /// # Errors
+    /// [`BrokerError::DeliveryLost`] if it was given back already.
+    pub async fn requeue(self) -> Result<(), BrokerError> {
+        self.settle(Verdict::Requeue).await
+    }
+
+    async fn settle(self, verdict: Verdict) -> Result<(), BrokerError> {
+        let parts = Parts {
+            id: self.id,
+            headers: self.headers,
+            body: self.body,
+        };
+        self.settle.settle(parts, verdict).await
+    }
+}
+
+fn shortened(reason: &str) -> String {
+    let mut end = reason.len().min(REASON_BYTES_MAX);
+    while !reason.is_char_boundary(end) {
+        end -= 1;
+    }
+    reason[..end].to_owned()
+}
+
+/// A stream of deliveries.
+#[derive(Debug)]
+pub struct Deliveries {
+    receiver: mpsc::Receiver<Delivery>,
+}
+
+impl Deliveries {
+    pub(crate) fn new(receiver: mpsc::Receiver<Delivery>) -> Self {
+        Self { receiver }
+    }
+
+    /// The next one; `None` when the broker was closed. Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Option<Delivery> {
+        self.receiver.recv().await
+    }
+}
+
+impl Stream for Deliveries {
+    type Item = Delivery;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Delivery>> {
+        self.receiver.poll_recv(cx)
+    }
+}

@@ -1,0 +1,455 @@
+//! A broker within the process: the twin of RabbitMQ for a daemon without one, and for tests.
+//!
+//! It keeps the promises of [`Broker`], delivery limit and dead letters included, save one: nothing
+//! survives the process.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
+
+use crate::delivery::{Parts, Settle, Verdict};
+use crate::health::Board;
+use crate::{
+    Answer, Broker, BrokerError, COMMANDS_HELD_MAX, DEAD_LETTERS_HELD_MAX, DELIVERY_LIMIT,
+    Deliveries, Delivery, EVENTS_HELD_MAX, Health, Letter, Message, Names, Queue, Subscription,
+    check_sizes, header, routing,
+};
+
+/// [`Broker`] within the process.
+pub struct InProcess {
+    names: Names,
+    board: Arc<Board>,
+    part: usize,
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for InProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InProcess")
+            .field("names", &self.names)
+            .finish_non_exhaustive()
+    }
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// Something came into a queue, or consumers have to go.
+    stirred: Notify,
+    closed: watch::Sender<bool>,
+}
+
+#[derive(Default)]
+struct State {
+    is_away: bool,
+    is_closed: bool,
+    queues: BTreeMap<String, Line>,
+    bindings: Vec<(String, String)>,
+    unsettled: BTreeMap<u64, Unsettled>,
+    next_tag: u64,
+    next_consumer: u64,
+}
+
+/// A queue.
+struct Line {
+    waiting: VecDeque<Stored>,
+    held_max: usize,
+    /// What happens past the bound: the newcomer is refused, or the oldest goes.
+    refuses: bool,
+    /// Where letters go that are given back too often or rejected.
+    dead_letters: Option<String>,
+}
+
+#[derive(Clone)]
+struct Stored {
+    id: Option<String>,
+    key: String,
+    headers: BTreeMap<String, String>,
+    body: Vec<u8>,
+    returns: u32,
+    delivered: bool,
+}
+
+struct Unsettled {
+    queue: String,
+    consumer: u64,
+    stored: Stored,
+    /// Part of the consumer's prefetch, given back when this is settled.
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl InProcess {
+    /// A broker without anything in its queues.
+    pub fn new(names: Names) -> Self {
+        let mut state = State::default();
+        let dead_letters = names.queue(Queue::DeadLetters);
+        for queue in Queue::ALL {
+            let line = Line {
+                waiting: VecDeque::new(),
+                held_max: if queue.has_dead_letters() {
+                    COMMANDS_HELD_MAX as usize
+                } else {
+                    DEAD_LETTERS_HELD_MAX as usize
+                },
+                refuses: queue.has_dead_letters(),
+                dead_letters: queue.has_dead_letters().then(|| dead_letters.clone()),
+            };
+            state.queues.insert(names.queue(queue), line);
+        }
+        let board = Arc::new(Board::new());
+        let part = board.add();
+        board.set(part, Health::Connected);
+        Self {
+            names,
+            board,
+            part,
+            shared: Arc::new(Shared {
+                state: Mutex::new(state),
+                stirred: Notify::new(),
+                closed: watch::Sender::new(false),
+            }),
+        }
+    }
+
+    /// For tests: the connection is lost. What is unsettled goes back, and nothing can be done
+    /// until [`InProcess::mend`].
+    pub fn cut(&self) {
+        let mut state = self.shared.state();
+        state.is_away = true;
+        let tags: Vec<u64> = state.unsettled.keys().copied().collect();
+        state.give_back(tags);
+        drop(state);
+        self.board.set(self.part, Health::disconnected(away()));
+        self.shared.stirred.notify_waiters();
+    }
+
+    /// For tests: the connection is there again.
+    pub fn mend(&self) {
+        self.shared.state().is_away = false;
+        self.board.set(self.part, Health::Connected);
+        self.shared.stirred.notify_waiters();
+    }
+
+    fn start(&self, queue: String, prefetch: u16) -> Deliveries {
+        let (sender, receiver) = mpsc::channel(usize::from(prefetch.max(1)));
+        let consumer = {
+            let mut state = self.shared.state();
+            state.next_consumer += 1;
+            state.next_consumer
+        };
+        let pump = Pump {
+            shared: Arc::clone(&self.shared),
+            queue,
+            consumer,
+            room: Arc::new(Semaphore::new(usize::from(prefetch.max(1)))),
+            sender,
+        };
+        tokio::spawn(pump.run());
+        Deliveries::new(receiver)
+    }
+}
+
+impl Drop for InProcess {
+    fn drop(&mut self) {
+        self.shared.closed.send_replace(true);
+    }
+}
+
+fn away() -> BrokerError {
+    BrokerError::Lost {
+        cause: "cut by a test".into(),
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state, if there is a connection.
+    fn connected(&self) -> Result<MutexGuard<'_, State>, BrokerError> {
+        let state = self.state();
+        if state.is_closed {
+            return Err(BrokerError::Closed);
+        }
+        if state.is_away {
+            return Err(away());
+        }
+        Ok(state)
+    }
+}
+
+impl State {
+    /// Puts something into a queue; `false` if it is full.
+    fn put(&mut self, queue: &str, stored: Stored) -> bool {
+        let Some(line) = self.queues.get_mut(queue) else {
+            return true;
+        };
+        if line.waiting.len() >= line.held_max {
+            if line.refuses {
+                return false;
+            }
+            line.waiting.pop_front();
+        }
+        line.waiting.push_back(stored);
+        true
+    }
+
+    /// Gives deliveries back to their queues, in their old order.
+    fn give_back(&mut self, mut tags: Vec<u64>) {
+        tags.sort_unstable();
+        for tag in tags.into_iter().rev() {
+            let Some(unsettled) = self.unsettled.remove(&tag) else {
+                continue;
+            };
+            let mut stored = unsettled.stored;
+            stored.returns += 1;
+            stored.delivered = true;
+            let Some(line) = self.queues.get_mut(&unsettled.queue) else {
+                continue;
+            };
+            if stored.returns > DELIVERY_LIMIT && line.dead_letters.is_some() {
+                self.bury(&unsettled.queue, stored, "delivery_limit", None);
+            } else {
+                line.waiting.push_front(stored);
+            }
+        }
+    }
+
+    /// Puts something among the dead letters of its queue, if that has any.
+    fn bury(&mut self, queue: &str, mut stored: Stored, word: &str, reason: Option<String>) {
+        let line = self.queues.get(queue);
+        let Some(dead_letters) = line.and_then(|line| line.dead_letters.clone()) else {
+            return;
+        };
+        stored
+            .headers
+            .insert(header::FIRST_DEATH_REASON.into(), word.into());
+        if let Some(reason) = reason {
+            stored.headers.insert(header::REASON.into(), reason);
+            stored
+                .headers
+                .insert(header::FROM_QUEUE.into(), queue.into());
+        }
+        queue.clone_into(&mut stored.key);
+        (stored.returns, stored.delivered) = (0, false);
+        self.put(&dead_letters, stored);
+    }
+}
+
+/// Takes from a queue for one consumer.
+struct Pump {
+    shared: Arc<Shared>,
+    queue: String,
+    consumer: u64,
+    room: Arc<Semaphore>,
+    sender: mpsc::Sender<Delivery>,
+}
+
+impl Pump {
+    async fn run(self) {
+        let mut closed = self.shared.closed.subscribe();
+        tokio::select! {
+            () = self.sender.closed() => {}
+            _ = closed.wait_for(|closed| *closed) => {}
+            () = self.pump() => {}
+        }
+        let mut state = self.shared.state();
+        let own = |unsettled: &Unsettled| unsettled.consumer == self.consumer;
+        let tags = state.unsettled.iter().filter(|(_, u)| own(u));
+        let tags = tags.map(|(&tag, _)| tag).collect();
+        state.give_back(tags);
+        drop(state);
+        self.shared.stirred.notify_waiters();
+    }
+
+    async fn pump(&self) {
+        loop {
+            let Ok(permit) = Arc::clone(&self.room).acquire_owned().await else {
+                return;
+            };
+            let delivery = self.take(permit).await;
+            if self.sender.send(delivery).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// The next of the queue, once there is one.
+    async fn take(&self, permit: OwnedSemaphorePermit) -> Delivery {
+        let mut permit = Some(permit);
+        loop {
+            let stirred = self.shared.stirred.notified();
+            tokio::pin!(stirred);
+            stirred.as_mut().enable();
+            if let Some(delivery) = self.try_take(&mut permit) {
+                return delivery;
+            }
+            stirred.await;
+        }
+    }
+
+    /// Taken and noted as unsettled at once, so that no loss of the connection comes between.
+    fn try_take(&self, permit: &mut Option<OwnedSemaphorePermit>) -> Option<Delivery> {
+        let mut state = self.shared.connected().ok()?;
+        let stored = state.queues.get_mut(&self.queue)?.waiting.pop_front()?;
+        state.next_tag += 1;
+        let tag = state.next_tag;
+        let unsettled = Unsettled {
+            queue: self.queue.clone(),
+            consumer: self.consumer,
+            stored: stored.clone(),
+            _permit: permit.take(),
+        };
+        state.unsettled.insert(tag, unsettled);
+        let mut headers = stored.headers;
+        if stored.returns > 0 {
+            headers.insert(header::DELIVERY_COUNT.into(), stored.returns.to_string());
+        }
+        Some(Delivery {
+            id: stored.id,
+            routing_key: stored.key,
+            headers,
+            body: stored.body,
+            redelivered: stored.delivered,
+            settle: Box::new(Receipt {
+                shared: Arc::clone(&self.shared),
+                tag,
+            }),
+        })
+    }
+}
+
+struct Receipt {
+    shared: Arc<Shared>,
+    tag: u64,
+}
+
+impl Settle for Receipt {
+    fn settle(self: Box<Self>, _: Parts, verdict: Verdict) -> Answer<'static, ()> {
+        Box::pin(async move {
+            let mut state = self.shared.state();
+            if !state.unsettled.contains_key(&self.tag) {
+                return Err(BrokerError::DeliveryLost);
+            }
+            match verdict {
+                Verdict::Requeue => state.give_back(vec![self.tag]),
+                Verdict::Ack => {
+                    state.unsettled.remove(&self.tag);
+                }
+                Verdict::Reject(reason) => {
+                    if let Some(unsettled) = state.unsettled.remove(&self.tag) {
+                        let queue = unsettled.queue;
+                        state.bury(&queue, unsettled.stored, "rejected", Some(reason));
+                    }
+                }
+            }
+            drop(state);
+            self.shared.stirred.notify_waiters();
+            Ok(())
+        })
+    }
+}
+
+impl Broker for InProcess {
+    fn publish<'a>(&'a self, batch: &'a [Message]) -> Answer<'a, u64> {
+        Box::pin(async move {
+            check_sizes(batch.len(), batch.iter().map(|message| message.body.len()))?;
+            let mut state = self.shared.connected()?;
+            for message in batch {
+                let key = message.key.as_str();
+                let bound = state.bindings.iter();
+                let bound = bound.filter(|(_, pattern)| routing::matches(pattern, key));
+                let mut queues: Vec<String> = bound.map(|(queue, _)| queue.clone()).collect();
+                queues.sort_unstable();
+                queues.dedup();
+                let headers = message.headers().into_iter();
+                let stored = Stored {
+                    id: Some(message.seq.to_string()),
+                    key: key.to_owned(),
+                    headers: headers.map(|(name, value)| (name.into(), value)).collect(),
+                    body: message.body.clone(),
+                    returns: 0,
+                    delivered: false,
+                };
+                for queue in queues {
+                    state.put(&queue, stored.clone());
+                }
+            }
+            drop(state);
+            self.shared.stirred.notify_waiters();
+            Ok(batch.last().map_or(0, |message| message.seq))
+        })
+    }
+
+    fn send<'a>(&'a self, queue: Queue, letter: &'a Letter) -> Answer<'a, ()> {
+        Box::pin(async move {
+            check_sizes(1, std::iter::once(letter.body.len()))?;
+            let queue = self.names.queue(queue);
+            let stored = Stored {
+                id: (!letter.id.is_empty()).then(|| letter.id.clone()),
+                key: queue.clone(),
+                headers: letter.headers.clone(),
+                body: letter.body.clone(),
+                returns: 0,
+                delivered: false,
+            };
+            if !self.shared.connected()?.put(&queue, stored) {
+                return Err(BrokerError::Nacked {
+                    id: letter.id.clone(),
+                });
+            }
+            self.shared.stirred.notify_waiters();
+            Ok(())
+        })
+    }
+
+    fn consume(&self, queue: Queue, prefetch: u16) -> Deliveries {
+        self.start(self.names.queue(queue), prefetch)
+    }
+
+    fn subscribe<'a>(&'a self, subscription: &'a Subscription) -> Answer<'a, Deliveries> {
+        Box::pin(async move {
+            let mut state = self.shared.connected()?;
+            let queue = &subscription.queue;
+            state.queues.entry(queue.clone()).or_insert_with(|| Line {
+                waiting: VecDeque::new(),
+                held_max: EVENTS_HELD_MAX as usize,
+                refuses: false,
+                dead_letters: None,
+            });
+            for pattern in &subscription.patterns {
+                let binding = (queue.clone(), pattern.clone());
+                if !state.bindings.contains(&binding) {
+                    state.bindings.push(binding);
+                }
+            }
+            drop(state);
+            Ok(self.start(queue.clone(), subscription.prefetch))
+        })
+    }
+
+    fn unsubscribe<'a>(&'a self, queue: &'a str) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let mut state = self.shared.connected()?;
+            state.bindings.retain(|(bound, _)| bound != queue);
+            state.queues.remove(queue);
+            Ok(())
+        })
+    }
+
+    fn health(&self) -> watch::Receiver<Health> {
+        self.board.watch()
+    }
+
+    fn close(&self) -> Answer<'_, ()> {
+        Box::pin(async move {
+            self.shared.state().is_closed = true;
+            self.shared.closed.send_replace(true);
+            self.board
+                .set(self.part, Health::disconnected(BrokerError::Closed));
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,230 @@
+//! Deliveries that go on after a connection is lost.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt as _;
+use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions};
+use lapin::types::FieldTable;
+use lapin::{Acker, Channel, Consumer};
+use tokio::sync::mpsc;
+
+use super::link::{Link, Over, Session};
+use super::publish::Publisher;
+use super::{failure, properties, topology};
+use crate::delivery::{Parts, Settle, Verdict};
+use crate::{Answer, BrokerError, Deliveries, Delivery, Letter, Subscription, header};
+
+/// What is consumed.
+pub(super) struct Source {
+    pub(super) queue: String,
+    /// Declared anew on every connection.
+    pub(super) subscription: Option<Subscription>,
+    pub(super) prefetch: u16,
+}
+
+/// Begins to consume.
+pub(super) fn start(link: Arc<Link>, publisher: Arc<Publisher>, source: Source) -> Deliveries {
+    // The prefetch bounds what is here and what its consumer holds, together.
+    let (sender, receiver) = mpsc::channel(usize::from(source.prefetch));
+    tokio::spawn(run(link, publisher, source, sender));
+    Deliveries::new(receiver)
+}
+
+async fn run(
+    link: Arc<Link>,
+    publisher: Arc<Publisher>,
+    source: Source,
+    sender: mpsc::Sender<Delivery>,
+) {
+    loop {
+        let session = tokio::select! {
+            () = sender.closed() => return,
+            session = link.next_session() => session,
+        };
+        let Some(session) = session else {
+            return;
+        };
+        let mut over = session.over();
+        let opened = over.unless(open(&session, &publisher, &source)).await;
+        match opened.flatten() {
+            Ok((channel, consumer)) => {
+                let forwarding = forward(consumer, &session, &publisher, &source.queue, &sender);
+                if over.unless(forwarding).await == Ok(End::Unwanted) {
+                    // What is unsettled goes back as the channel closes.
+                    let _ = over.unless(channel.close(200, "done".into())).await;
+                    return;
+                }
+                session.give_up(BrokerError::Lost {
+                    cause: format!("the broker stopped delivering from {}", source.queue),
+                });
+            }
+            Err(cause) => session.give_up(cause),
+        }
+        link.left(&session).await;
+    }
+}
+
+async fn open(
+    session: &Session,
+    publisher: &Publisher,
+    source: &Source,
+) -> Result<(Channel, Consumer), BrokerError> {
+    if let Some(subscription) = &source.subscription {
+        topology::subscribe(session, publisher.names(), subscription).await?;
+    }
+    let channel = topology::channel(&session.connection).await?;
+    channel
+        .basic_qos(source.prefetch, BasicQosOptions::default())
+        .await
+        .map_err(|error| failure::lost(&error))?;
+    let consumer = channel
+        .basic_consume(
+            source.queue.as_str().into(),
+            // The broker chooses a tag.
+            "".into(),
+            BasicConsumeOptions::default(),
+            FieldTable::default(),
+        )
+        .await
+        .map_err(|error| failure::lost(&error))?;
+    Ok((channel, consumer))
+}
+
+/// Why no more is handed on.
+#[derive(PartialEq)]
+enum End {
+    /// Nobody wants it.
+    Unwanted,
+    /// The broker has stopped.
+    Stopped,
+}
+
+/// Hands deliveries on.
+async fn forward(
+    mut consumer: Consumer,
+    session: &Session,
+    publisher: &Arc<Publisher>,
+    queue: &str,
+    sender: &mpsc::Sender<Delivery>,
+) -> End {
+    loop {
+        let arrived = tokio::select! {
+            () = sender.closed() => return End::Unwanted,
+            arrived = consumer.next() => arrived,
+        };
+        let Some(Ok(arrived)) = arrived else {
+            return End::Stopped;
+        };
+        let delivery = Delivery {
+            id: arrived
+                .properties
+                .message_id()
+                .as_ref()
+                .map(ToString::to_string),
+            routing_key: arrived.routing_key.to_string(),
+            headers: properties::headers(&arrived.properties),
+            body: arrived.data,
+            redelivered: arrived.redelivered,
+            settle: Box::new(Receipt {
+                acker: arrived.acker,
+                over: session.over(),
+                queue: queue.to_owned(),
+                publisher: Arc::clone(publisher),
+            }),
+        };
+        if sender.send(delivery).await.is_err() {
+            return End::Unwanted;
+        }
+    }
+}
+
+/// The means to settle a delivery.
+struct Receipt {
+    acker: Acker,
+    over: Over,
+    queue: String,
+    publisher: Arc<Publisher>,
+}
+
+impl Settle for Receipt {
+    fn settle(self: Box<Self>, delivery: Parts, verdict: Verdict) -> Answer<'static, ()> {
+        Box::pin(async move {
+            let Self {
+                acker,
+                mut over,
+                queue,
+                publisher,
+            } = *self;
+            let burial = Burial {
+                queue: &queue,
+                publisher: &publisher,
+            };
+            let settling = settle(&acker, &burial, delivery, verdict);
+            match over.unless(settling).await {
+                Ok(Ok(true)) => Ok(()),
+                Ok(Ok(false)) | Err(_) => Err(BrokerError::DeliveryLost),
+                Ok(Err(error)) => {
+                    tracing::debug!(queue, "not settled: {error}");
+                    Err(BrokerError::DeliveryLost)
+                }
+            }
+        })
+    }
+}
+
+/// Settles a delivery; `false` if its connection is gone.
+async fn settle(
+    acker: &Acker,
+    burial: &Burial<'_>,
+    delivery: Parts,
+    verdict: Verdict,
+) -> lapin::Result<bool> {
+    let back = |requeue| BasicNackOptions {
+        requeue,
+        ..BasicNackOptions::default()
+    };
+    let reason = match verdict {
+        Verdict::Ack => return acker.ack(BasicAckOptions::default()).await,
+        Verdict::Requeue => return acker.nack(back(true)).await,
+        Verdict::Reject(reason) => reason,
+    };
+    if !acker.usable() {
+        return Ok(false);
+    }
+    // A rejection can't bear a reason, so a copy that does goes to the dead letters and the original
+    // is done. Without a confirmed copy the broker itself moves the original, and says `rejected`.
+    match burial.bury(delivery, reason).await {
+        Ok(()) => acker.ack(BasicAckOptions::default()).await,
+        Err(cause) => {
+            tracing::warn!(
+                queue = burial.queue,
+                "no reason with a dead letter: {cause}"
+            );
+            acker.nack(back(false)).await
+        }
+    }
+}
+
+/// How a letter becomes a dead one.
+struct Burial<'r> {
+    queue: &'r str,
+    publisher: &'r Publisher,
+}
+
+impl Burial<'_> {
+    async fn bury(&self, delivery: Parts, reason: String) -> Result<(), BrokerError> {
+        let mut letter = Letter {
+            id: delivery.id.unwrap_or_default(),
+            headers: delivery.headers,
+            body: delivery.body,
+        };
+        letter.headers.insert(header::REASON.into(), reason);
+        letter
+            .headers
+            .insert(header::FROM_QUEUE.into(), self.queue.to_owned());
+        let exchange = self.publisher.names().dead_exchange();
+        self.publisher
+            .send(exchange, self.queue.to_owned(), &letter)
+            .await
+    }
+}

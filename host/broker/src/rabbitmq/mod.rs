@@ -1,0 +1,195 @@
+//! A broker over AMQP 0-9-1: RabbitMQ 3.10 or later.
+//!
+//! Two connections, because a broker that is out of memory stops those that publish, and what was
+//! done must be acknowledged nevertheless: one publishes, the other, made when first needed,
+//! consumes. Each is made again when it is lost, by [`link`], and every time declares exchanges and
+//! queues anew: a broker that comes back empty is as good as one that kept all.
+
+mod bare;
+mod consume;
+mod failure;
+mod inspect;
+mod link;
+mod properties;
+mod publish;
+mod topology;
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+pub use bare::BarePublisher;
+pub use inspect::{Check, Grade, inspect};
+use link::{Link, Role};
+use publish::Publisher;
+
+use crate::health::Board;
+use crate::{
+    Address, Answer, Broker, BrokerError, Deliveries, Health, Letter, Message, Names, Queue,
+    Subscription, check_sizes,
+};
+
+/// How to work with a broker.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where it is, and as whom to go there.
+    pub address: Address,
+    /// What exchanges and queues are called.
+    pub names: Names,
+    /// How this client is called in the broker's lists.
+    pub client: String,
+    /// Messages that are sent ahead of their confirmations.
+    pub window: usize,
+    /// How long the broker may be away or silent before an operation fails.
+    pub patience: Duration,
+    /// How long one attempt to connect may take.
+    pub connect_wait: Duration,
+    /// The first wait after a connection is lost; waits double.
+    pub backoff_first: Duration,
+    /// The longest wait between attempts.
+    pub backoff_longest: Duration,
+}
+
+impl Settings {
+    /// The usual settings for a broker.
+    pub fn new(address: Address) -> Self {
+        Self {
+            address,
+            names: Names::default(),
+            client: "treadle".into(),
+            window: 1_000,
+            patience: Duration::from_secs(30),
+            connect_wait: Duration::from_secs(10),
+            backoff_first: Duration::from_millis(100),
+            backoff_longest: Duration::from_secs(10),
+        }
+    }
+}
+
+/// [`Broker`] over AMQP.
+pub struct RabbitMq {
+    settings: Arc<Settings>,
+    board: Arc<Board>,
+    stop: Arc<watch::Sender<bool>>,
+    publisher: Arc<Publisher>,
+    consumer: OnceLock<Arc<Link>>,
+}
+
+impl fmt::Debug for RabbitMq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RabbitMq")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RabbitMq {
+    /// Begins to connect, and returns at once: a broker that is away delays nobody. How it goes
+    /// says [`Broker::health`].
+    ///
+    /// Called within a Tokio runtime, on which the connections live.
+    pub fn start(settings: Settings) -> Self {
+        let settings = Arc::new(settings);
+        let board = Arc::new(Board::new());
+        let stop = Arc::new(watch::Sender::new(false));
+        let link = Link::start(&settings, Role::Publish, &board, &stop);
+        let publisher = Arc::new(Publisher::new(Arc::clone(&settings), link));
+        Self {
+            settings,
+            board,
+            stop,
+            publisher,
+            consumer: OnceLock::new(),
+        }
+    }
+
+    /// Removes exchanges and queues with all that is in them: after tests, or for good. Those in
+    /// use would be made again, so no other client should be connected.
+    ///
+    /// # Errors
+    /// If the broker is away or refuses.
+    pub async fn remove_topology(&self) -> Result<(), BrokerError> {
+        let session = self.publisher.session().await?;
+        let removing = topology::remove(&session, &self.settings.names);
+        session.over().unless(removing).await.flatten()
+    }
+
+    fn consumer(&self) -> Arc<Link> {
+        let link = self
+            .consumer
+            .get_or_init(|| Link::start(&self.settings, Role::Consume, &self.board, &self.stop));
+        Arc::clone(link)
+    }
+}
+
+impl Drop for RabbitMq {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+    }
+}
+
+impl Broker for RabbitMq {
+    fn publish<'a>(&'a self, batch: &'a [Message]) -> Answer<'a, u64> {
+        Box::pin(async move {
+            check_sizes(batch.len(), batch.iter().map(|message| message.body.len()))?;
+            self.publisher.publish(batch).await
+        })
+    }
+
+    fn send<'a>(&'a self, queue: Queue, letter: &'a Letter) -> Answer<'a, ()> {
+        Box::pin(async move {
+            check_sizes(1, std::iter::once(letter.body.len()))?;
+            let queue = self.settings.names.queue(queue);
+            self.publisher.send(String::new(), queue, letter).await
+        })
+    }
+
+    fn consume(&self, queue: Queue, prefetch: u16) -> Deliveries {
+        let source = consume::Source {
+            queue: self.settings.names.queue(queue),
+            subscription: None,
+            prefetch: prefetch.max(1),
+        };
+        consume::start(self.consumer(), Arc::clone(&self.publisher), source)
+    }
+
+    fn subscribe<'a>(&'a self, subscription: &'a Subscription) -> Answer<'a, Deliveries> {
+        Box::pin(async move {
+            let link = self.consumer();
+            let session = link.session(self.settings.patience).await?;
+            let declaring = topology::subscribe(&session, &self.settings.names, subscription);
+            session.over().unless(declaring).await.flatten()?;
+            let source = consume::Source {
+                queue: subscription.queue.clone(),
+                subscription: Some(subscription.clone()),
+                prefetch: subscription.prefetch.max(1),
+            };
+            Ok(consume::start(link, Arc::clone(&self.publisher), source))
+        })
+    }
+
+    fn unsubscribe<'a>(&'a self, queue: &'a str) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let session = self.publisher.session().await?;
+            let deleting = topology::unsubscribe(&session, queue);
+            session.over().unless(deleting).await.flatten()
+        })
+    }
+
+    fn health(&self) -> watch::Receiver<Health> {
+        self.board.watch()
+    }
+
+    fn close(&self) -> Answer<'_, ()> {
+        Box::pin(async move {
+            self.stop.send_replace(true);
+            self.publisher.ended().await;
+            if let Some(link) = self.consumer.get() {
+                link.ended().await;
+            }
+            Ok(())
+        })
+    }
+}

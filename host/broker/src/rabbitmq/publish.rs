@@ -1,0 +1,199 @@
+//! Sends messages ahead of their confirmations, within a window.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use lapin::options::BasicPublishOptions;
+use lapin::{BasicProperties, Channel, Confirmation, PublisherConfirm};
+use tokio::sync::{Mutex, watch};
+
+use super::link::{Link, Session};
+use super::{Settings, failure, properties};
+use crate::{BrokerError, Letter, Message, Names};
+
+/// Publishes one batch after the other.
+pub(super) struct Publisher {
+    settings: Arc<Settings>,
+    link: Arc<Link>,
+    /// Held while a batch is sent, so that batches don't mix.
+    turn: Mutex<()>,
+}
+
+impl Publisher {
+    pub(super) fn new(settings: Arc<Settings>, link: Arc<Link>) -> Self {
+        Self {
+            settings,
+            link,
+            turn: Mutex::new(()),
+        }
+    }
+
+    /// The connection, once there is one.
+    pub(super) async fn session(&self) -> Result<Arc<Session>, BrokerError> {
+        self.link.session(self.settings.patience).await
+    }
+
+    /// Waits until the connection is closed for good.
+    pub(super) async fn ended(&self) {
+        self.link.ended().await;
+    }
+
+    /// What exchanges and queues are called.
+    pub(super) fn names(&self) -> &Names {
+        &self.settings.names
+    }
+
+    /// Publishes a batch; returns the last sequence number once all are confirmed.
+    pub(super) async fn publish(&self, batch: &[Message]) -> Result<u64, BrokerError> {
+        let Some(last) = batch.last() else {
+            return Ok(0);
+        };
+        let exchange = self.settings.names.events_exchange();
+        let outgoing = batch.iter().map(|message| Outgoing {
+            exchange: &exchange,
+            key: message.key.as_str(),
+            id: message.seq.to_string(),
+            properties: properties::of_message(message),
+            body: &message.body,
+        });
+        self.deliver(outgoing).await?;
+        Ok(last.seq)
+    }
+
+    /// Sends one letter.
+    pub(super) async fn send(
+        &self,
+        exchange: String,
+        key: String,
+        letter: &Letter,
+    ) -> Result<(), BrokerError> {
+        let outgoing = Outgoing {
+            exchange: &exchange,
+            key: &key,
+            id: letter.id.clone(),
+            properties: properties::of_letter(letter),
+            body: &letter.body,
+        };
+        self.deliver(std::iter::once(outgoing)).await
+    }
+
+    async fn deliver<'m>(
+        &self,
+        outgoing: impl Iterator<Item = Outgoing<'m>>,
+    ) -> Result<(), BrokerError> {
+        let _turn = self.turn.lock().await;
+        let session = self.session().await?;
+        self.unblocked(&session).await?;
+        let flight = Flight::new(&self.settings, &session);
+        let sent = session.over().unless(flight.all(outgoing)).await.flatten();
+        if let Err(cause) = &sent
+            && !matches!(
+                cause,
+                BrokerError::Nacked { .. } | BrokerError::Blocked { .. }
+            )
+        {
+            // What is still on its way would arrive before what is sent again, which is no harm;
+            // but a channel that failed stays so, and silence needs another connection.
+            session.give_up(cause.clone());
+            self.link.left(&session).await;
+        }
+        sent
+    }
+
+    /// Waits while the broker takes no messages. Nothing may be sent then: it would pile up here.
+    async fn unblocked(&self, session: &Arc<Session>) -> Result<(), BrokerError> {
+        let mut blocked = session.blocked.subscribe();
+        let free = async {
+            tokio::select! {
+                _ = blocked.wait_for(Option::is_none) => {}
+                () = self.link.left(session) => {}
+            }
+        };
+        let waited = tokio::time::timeout(self.settings.patience, free).await;
+        let reason = session.blocked.borrow().clone();
+        match (waited, reason) {
+            (Err(_), Some(reason)) => Err(BrokerError::Blocked { reason }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A message as it goes over the wire.
+struct Outgoing<'m> {
+    exchange: &'m str,
+    key: &'m str,
+    id: String,
+    properties: BasicProperties,
+    body: &'m [u8],
+}
+
+/// Messages that are sent and not confirmed.
+struct Flight<'s> {
+    settings: &'s Settings,
+    channel: &'s Channel,
+    blocked: watch::Receiver<Option<String>>,
+    ahead: VecDeque<(String, PublisherConfirm)>,
+}
+
+impl<'s> Flight<'s> {
+    fn new(settings: &'s Settings, session: &'s Session) -> Self {
+        Self {
+            settings,
+            channel: &session.channel,
+            blocked: session.blocked.subscribe(),
+            ahead: VecDeque::with_capacity(settings.window),
+        }
+    }
+
+    async fn all<'m>(
+        mut self,
+        outgoing: impl Iterator<Item = Outgoing<'m>>,
+    ) -> Result<(), BrokerError> {
+        for message in outgoing {
+            while self.ahead.len() >= self.settings.window.max(1) {
+                self.land().await?;
+            }
+            let confirm = self
+                .channel
+                .basic_publish(
+                    message.exchange.into(),
+                    message.key.into(),
+                    BasicPublishOptions::default(),
+                    message.body,
+                    message.properties,
+                )
+                .await
+                .map_err(|error| failure::lost(&error))?;
+            self.ahead.push_back((message.id, confirm));
+        }
+        while !self.ahead.is_empty() {
+            self.land().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the oldest confirmation.
+    async fn land(&mut self) -> Result<(), BrokerError> {
+        let Some((id, confirm)) = self.ahead.pop_front() else {
+            return Ok(());
+        };
+        let patience = self.settings.patience;
+        let confirmed = tokio::select! {
+            biased;
+            confirmed = tokio::time::timeout(patience, confirm) => confirmed,
+            Ok(reason) = self.blocked.wait_for(Option::is_some) => {
+                let reason = reason.clone().unwrap_or_default();
+                return Err(BrokerError::Blocked { reason });
+            }
+        };
+        match confirmed {
+            Ok(Ok(Confirmation::Ack(_))) => Ok(()),
+            Ok(Ok(_)) => Err(BrokerError::Nacked { id }),
+            Ok(Err(error)) => Err(failure::lost(&error)),
+            Err(_) => Err(BrokerError::TimedOut {
+                what: "the confirmation of a message",
+                after_ms: patience.as_millis() as u64,
+            }),
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! One suite for everything that implements [`Broker`].
+
+use treadle_broker::{
+    Address, BODY_BYTES_MAX, Broker, BrokerError, DELIVERY_LIMIT, InProcess, Names, Queue,
+    RabbitMq, Subscription, header,
+};
+
+use crate::proxy::Proxy;
+use crate::stand::{event, healthy, letter, next, next_ids, prefix, server_url, settings};
+
+/// A broker whose connection a test may cut.
+enum Stand {
+    InProcess(InProcess),
+    RabbitMq(RabbitMq, Proxy),
+}
+
+impl Stand {
+    async fn start(kind: &str, prefix: &str) -> Option<Self> {
+        if kind == "in_process" {
+            return Some(Self::InProcess(InProcess::new(Names::new(prefix).unwrap())));
+        }
+        let url = server_url()?;
+        let shown = Address::parse(&url).unwrap().to_string();
+        // The URL as shown: amqp://user@host:port/vhost.
+        let place = shown.split(['@', '/']).nth(3).unwrap().to_owned();
+        let proxy = Proxy::start(place.clone()).await;
+        let url = url.replace(&place, &format!("127.0.0.1:{}", proxy.port()));
+        let broker = RabbitMq::start(settings(&url, prefix));
+        Some(Self::RabbitMq(broker, proxy))
+    }
+
+    fn broker(&self) -> &dyn Broker {
+        match self {
+            Self::InProcess(broker) => broker,
+            Self::RabbitMq(broker, _) => broker,
+        }
+    }
+
+    /// The connection is lost, and there again.
+    async fn interrupt(&self) {
+        match self {
+            Self::InProcess(broker) => broker.cut(),
+            Self::RabbitMq(_, proxy) => proxy.cut(),
+        }
+        let health = healthy(self.broker(), |health| !health.is_connected()).await;
+        assert!(health.cause().is_some());
+        match self {
+            Self::InProcess(broker) => broker.mend(),
+            Self::RabbitMq(_, proxy) => proxy.mend(),
+        }
+        healthy(self.broker(), treadle_broker::Health::is_connected).await;
+    }
+
+    async fn end(self, queues: &[&str]) {
+        for queue in queues {
+            self.broker().unsubscribe(queue).await.unwrap();
+        }
+        if let Self::RabbitMq(broker, _) = &self {
+            broker.remove_topology().await.unwrap();
+        }
+        self.broker().close().await.unwrap();
+    }
+}
+
+macro_rules! on_each {
+    ($($test:ident),+ $(,)?) => {
+        mod in_process {
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test("in_process").await;
+            })+
+        }
+        mod rabbitmq {
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test("rabbitmq").await;
+            })+
+        }
+    };
+}
+
+on_each!(
+    events_reach_those_who_asked_for_them,
+    all_of_a_large_batch_is_confirmed_and_in_order,
+    a_letter_is_done_once_it_is_acknowledged,
+    prefetch_bounds_what_is_unsettled,
+    a_rejected_letter_is_dead_with_its_reason,
+    a_poisonous_letter_is_dead_after_its_last_return,
+    what_was_unsettled_comes_again_after_a_loss,
+    what_a_dropped_stream_held_goes_to_others,
+    what_is_too_large_is_refused,
+    after_the_close_nothing_is_done,
+);
+
+async fn events_reach_those_who_asked_for_them(kind: &str) {
+    let prefix = prefix("events");
+    let Some(stand) = Stand::start(kind, &prefix).await else {
+        return;
+    };
+    let (one, all) = (format!("{prefix}.one"), format!("{prefix}.all"));
+    let one_job = Subscription::new(&one, ["acme.math.#", "*.math.step.*"]);
+    let mut of_math = stand.broker().subscribe(&one_job).await.unwrap();
+    let everything = Subscription::new(&all, ["#"]);
+    let mut of_all = stand.broker().subscribe(&everything).await.unwrap();
+
+    let batch = [event(7, "code", "p-1"), event(8, "math", "p-2")];
+    assert_eq!(stand.broker().publish(&batch).await.unwrap(), 8);
+    assert_eq!(stand.broker().publish(&[]).await.unwrap(), 0);
+
+    let delivery = next(&mut of_math).await;
+    assert_eq!(delivery.id.as_deref(), Some("8"));
+    assert_eq!(delivery.routing_key, "acme.math.step.finished");
+    assert_eq!(delivery.body, b"{\"seq\":8}");
+    assert!(!delivery.redelivered);
+    for (name, value) in [
+        (header::SCHEMA_VERSION, "1"),
+        (header::SPEC_VERSION, "1.0"),
+        (header::ID, "8"),
+        (header::SOURCE, "/treadle/acme/math"),
+        (header::KIND, "treadle.step.finished"),
+        (header::SUBJECT, "p-2"),
+        (header::TIME, "2026-01-01T00:00:00Z"),
+    ] {
+        assert_eq!(delivery.headers.get(name).map(String::as_str), Some(value));
+    }
+    delivery.ack().await.unwrap();
+    assert_eq!(next_ids(&mut of_all, 2).await, ["7", "8"]);
+    stand.end(&[&one, &all]).await;
+}
+
+async fn all_of_a_large_batch_is_confirmed_and_in_order(kind: &str) {
+    let prefix = prefix("large");
+    let Some(stand) = Stand::start(kind, &prefix).await else {
+        return;
+    };
+    let queue = format!("{prefix}.all");
+    let subscription = Subscription::new(&queue, ["#"]);
+    let mut deliveries = stand.broker().subscribe(&subscription).await.unwrap();
+    // More than the window of 1,000.
+    let batch: Vec<_> = (1..=3_000).map(|seq| event(seq, "math", "p-1")).collect();
+    assert_eq!(stand.broker().publish(&batch).await.unwrap(), 3_000);
+    let ids = next_ids(&mut deliveries, 3_000).await;
+    let expected: Vec<String> = (1..=3_000).map(|seq: u64| seq.to_string()).collect();
+    assert!(ids == expected, "out of order");
+    stand.end(&[&queue]).await;
+}
+
+async fn a_letter_is_done_once_it_is_acknowledged(kind: &str) {
+    let Some(stand) = Stand::start(kind, &prefix("ack")).await else {
+        return;
+    };
+    let mut sent = letter("c-1");
+    sent.headers.insert("who".into(), "a test".into());
+    stand.broker().send(Queue::Commands, &sent).await.unwrap();
+    stand
+        .broker()
+        .send(Queue::Actions, &letter("a-1"))
+        .await
+        .unwrap();
+
+    let mut commands = stand.broker().consume(Queue::Commands, 10);
+    let delivery = next(&mut commands).await;
+    assert_eq!(delivery.id.as_deref(), Some("c-1"));
+    assert_eq!(
+        delivery.headers.get("who").map(String::as_str),
+        Some("a test")
+    );
+    assert_eq!((delivery.returns(), delivery.redelivered), (0, false));
+    delivery.requeue().await.unwrap();
+    let delivery = next(&mut commands).await;
+    assert_eq!((delivery.returns(), delivery.redelivered), (1, true));
+    delivery.ack().await.unwrap();
+
+    // What comes next is the next letter, not the same again.
+    stand
+        .broker()
+        .send(Queue::Commands, &letter("c-2"))
+        .await
+        .unwrap();
+    assert_eq!(next_ids(&mut commands, 1).await, ["c-2"]);
+    let mut actions = stand.broker().consume(Queue::Actions, 10);
+    assert_eq!(next_ids(&mut actions, 1).await, ["a-1"]);
+    stand.end(&[]).await;
+}
+
+async fn prefetch_bounds_what_is_unsettled(kind: &str) {
+    let Some(stand) = Stand::start(kind, &prefix("prefetch")).await else {
+        return;
+    };
+    for id in ["1", "2", "3", "4"] {
+        stand
+            .broker()
+            .send(Queue::Commands, &letter(id))
+            .await
+            .unwrap();
+    }
+    let mut first = stand.broker().consume(Queue::Commands, 2);
+    let held = [next(&mut first).await, next(&mut first).await];
+    // The first one has all that it may have, so the others go to the second.
+    let mut second = stand.broker().consume(Queue::Commands, 2);
+    assert_eq!(next_ids(&mut second, 2).await, ["3", "4"]);
+    for (delivery, id) in held.into_iter().zip(["1", "2"]) {
+        assert_eq!(delivery.id.as_deref(), Some(id));
+        delivery.ack().await.unwrap();
+    }
+    drop(second);
+    stand
+        .broker()
+        .send(Queue::Commands, &letter("5"))
+        .await
+        .unwrap();
+    assert_eq!(next_ids(&mut first, 1).await, ["5"]);
+    stand.end(&[]).await;
+}
+
+async fn a_rejected_letter_is_dead_with_its_reason(kind: &str) {
+    let prefix = prefix("reject");
+    let Some(stand) = Stand::start(kind, &prefix).await else {
+        return;
+    };
+    stand
+        .broker()
+        .send(Queue::Commands, &letter("c-1"))
+        .await
+        .unwrap();
+    let mut commands = stand.broker().consume(Queue::Commands, 1);
+    let delivery = next(&mut commands).await;
+    let reason = format!("command: no such command {}", "ü".repeat(2_000));
+    delivery.reject(&reason).await.unwrap();
+
+    let mut dead = stand.broker().consume(Queue::DeadLetters, 1);
+    let delivery = next(&mut dead).await;
+    assert_eq!(delivery.id.as_deref(), Some("c-1"));
+    assert_eq!(delivery.body, b"{}");
+    let told = delivery.reason().unwrap();
+    assert!(told.starts_with("command: no such command ü") && told.len() <= 1_000);
+    let from = delivery.headers.get(header::FROM_QUEUE).map(String::as_str);
+    assert_eq!(from, Some(format!("{prefix}.commands").as_str()));
+    assert_eq!(delivery.routing_key, format!("{prefix}.commands"));
+    delivery.ack().await.unwrap();
+    stand.end(&[]).await;
+}
+
+async fn a_poisonous_letter_is_dead_after_its_last_return(kind: &str) {
+    let prefix = prefix("poison");
+    let Some(stand) = Stand::start(kind, &prefix).await else {
+        return;
+    };
+    stand
+        .broker()
+        .send(Queue::Actions, &letter("a-1"))
+        .await
+        .unwrap();
+    let mut actions = stand.broker().consume(Queue::Actions, 1);
+    for returns in 0..=DELIVERY_LIMIT {
+        let delivery = next(&mut actions).await;
+        assert_eq!(delivery.returns(), returns);
+        delivery.requeue().await.unwrap();
+    }
+    let mut dead = stand.broker().consume(Queue::DeadLetters, 1);
+    let delivery = next(&mut dead).await;
+    assert_eq!(delivery.id.as_deref(), Some("a-1"));
+    assert_eq!(delivery.reason(), Some("delivery_limit"));
+    assert_eq!(delivery.routing_key, format!("{prefix}.actions"));
+    delivery.ack().await.unwrap();
+    stand.end(&[]).await;
+}
+
+async fn what_was_unsettled_comes_again_after_a_loss(kind: &str) {
+    let prefix = prefix("loss");
+    let Some(stand) = Stand::start(kind, &prefix).await else {
+        return;
+    };
+    let queue = format!("{prefix}.all");
+    let subscription = Subscription::new(&queue, ["#"]);
+    let mut events = stand.broker().subscribe(&subscription).await.unwrap();
+    stand
+        .broker()
+        .send(Queue::Commands, &letter("c-1"))
+        .await
+        .unwrap();
+    let mut commands = stand.broker().consume(Queue::Commands, 1);
+    let held = next(&mut commands).await;
+
+    stand.interrupt().await;
+    assert_eq!(held.ack().await, Err(BrokerError::DeliveryLost));
+    let again = next(&mut commands).await;
+    assert_eq!(again.id.as_deref(), Some("c-1"));
+    assert!(again.redelivered);
+    again.ack().await.unwrap();
+
+    // Publishing and subscriptions go on by themselves.
+    stand
+        .broker()
+        .publish(&[event(1, "math", "p-1")])
+        .await
+        .unwrap();
+    assert_eq!(next_ids(&mut events, 1).await, ["1"]);
+    stand.end(&[&queue]).await;
+}
+
+async fn what_a_dropped_stream_held_goes_to_others(kind: &str) {
+    let Some(stand) = Stand::start(kind, &prefix("drop")).await else {
+        return;
+    };
+    stand
+        .broker()
+        .send(Queue::Commands, &letter("c-1"))
+        .await
+        .unwrap();
+    let mut first = stand.broker().consume(Queue::Commands, 1);
+    let held = next(&mut first).await;
+    drop(first);
+    let mut second = stand.broker().consume(Queue::Commands, 1);
+    let again = next(&mut second).await;
+    assert_eq!(again.id.as_deref(), Some("c-1"));
+    assert_eq!(held.ack().await, Err(BrokerError::DeliveryLost));
+    again.ack().await.unwrap();
+    stand.end(&[]).await;
+}
+
+async fn what_is_too_large_is_refused(kind: &str) {
+    let Some(stand) = Stand::start(kind, &prefix("size")).await else {
+        return;
+    };
+    let mut large = event(1, "math", "p-1");
+    large.body = vec![b' '; BODY_BYTES_MAX + 1];
+    let error = stand.broker().publish(&[large]).await.unwrap_err();
+    assert!(matches!(error, BrokerError::TooLarge { .. }), "{error}");
+    assert!(!error.passes_by_itself());
+    let many: Vec<_> = (1..=10_001).map(|seq| event(seq, "math", "p-1")).collect();
+    let error = stand.broker().publish(&many).await.unwrap_err();
+    assert!(matches!(error, BrokerError::TooLarge { .. }), "{error}");
+    stand.end(&[]).await;
+}
+
+async fn after_the_close_nothing_is_done(kind: &str) {
+    let Some(stand) = Stand::start(kind, &prefix("close")).await else {
+        return;
+    };
+    let mut commands = stand.broker().consume(Queue::Commands, 1);
+    healthy(stand.broker(), treadle_broker::Health::is_connected).await;
+    if let Stand::RabbitMq(broker, _) = &stand {
+        broker.remove_topology().await.unwrap();
+    }
+    stand.broker().close().await.unwrap();
+    assert!(commands.next().await.is_none());
+    let batch = [event(1, "math", "p-1")];
+    assert_eq!(
+        stand.broker().publish(&batch).await,
+        Err(BrokerError::Closed)
+    );
+    let health = healthy(stand.broker(), |health| !health.is_connected()).await;
+    assert_eq!(health.cause(), Some(BrokerError::Closed));
+}

@@ -1,0 +1,213 @@
+//! What RabbitMQ alone can do: refuse, differ, and be looked at.
+
+use std::time::Duration;
+
+use treadle_broker::rabbitmq::{BarePublisher, Check, Grade, inspect};
+use treadle_broker::{Address, Broker, BrokerError, Queue, RabbitMq, Settings, Subscription};
+
+use crate::stand::{event, letter, next_ids, prefix, server_url, settings};
+
+/// The error of a broker that can't be used, as an operation tells it.
+async fn refusal(settings: Settings) -> BrokerError {
+    let broker = RabbitMq::start(Settings {
+        patience: Duration::from_secs(3),
+        ..settings
+    });
+    let error = broker
+        .publish(&[event(1, "math", "p-1")])
+        .await
+        .unwrap_err();
+    assert_eq!(broker.health().borrow().cause(), Some(error.clone()));
+    let text = format!("{broker:?} {error}");
+    assert!(!text.contains("s3cret"), "{text}");
+    broker.close().await.unwrap();
+    error
+}
+
+/// A URL with another user, password or virtual host.
+fn changed(url: &str, user: &str, vhost: &str) -> String {
+    let place = url.split_once('@').map_or(url, |(_, place)| place);
+    let place = place.split_once('/').map_or(place, |(place, _)| place);
+    format!("amqp://{user}@{place}/{vhost}")
+}
+
+#[tokio::test]
+async fn refusals_name_their_remedy() {
+    let Some(url) = server_url() else {
+        return;
+    };
+    let prefix = prefix("refuse");
+    let closed = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().port()
+    };
+    let own_user = url.split_once("://").unwrap().1.split_once('@').unwrap().0;
+    for (url, code, words) in [
+        (
+            format!("amqp://guest:s3cret@127.0.0.1:{closed}"),
+            "broker-unreachable",
+            "start RabbitMQ there",
+        ),
+        (
+            changed(&url, "nobody:s3cret", "%2F"),
+            "broker-credentials",
+            "rabbitmqctl add_user",
+        ),
+        (
+            changed(&url, own_user, "no-such-vhost"),
+            "broker-virtual-host",
+            "rabbitmqctl add_vhost",
+        ),
+        (
+            changed(&url, own_user, "%2F").replace("amqp:", "amqps:"),
+            "broker-tls",
+            "cacertfile",
+        ),
+    ] {
+        let error = refusal(settings(&url, &prefix)).await;
+        assert_eq!(error.code(), code, "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+        let checks = inspect(&settings(&url, &prefix)).await;
+        assert_eq!(checks.len(), 1, "{checks:?}");
+        assert_eq!(checks[0].grade, Grade::Fail);
+        assert!(checks[0].remedy.contains(words), "{checks:?}");
+    }
+}
+
+#[tokio::test]
+async fn somebody_else_at_the_port_is_told_apart() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let answer = b"HTTP/1.1 400 Bad Request\r\n\r\n";
+            let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, answer).await;
+        }
+    });
+    let url = format!("amqp://guest:s3cret@127.0.0.1:{port}");
+    let error = refusal(settings(&url, "t-nobody")).await;
+    server.abort();
+    let is_told = matches!(
+        error,
+        BrokerError::Protocol { .. } | BrokerError::Unreachable { .. }
+    );
+    assert!(is_told, "{error}");
+    assert!(error.to_string().contains("RabbitMQ"), "{error}");
+}
+
+#[tokio::test]
+async fn a_queue_that_was_declared_otherwise_is_named() {
+    let Some(url) = server_url() else {
+        return;
+    };
+    let prefix = prefix("differ");
+    // What is a queue for events here, with another bound, is one for commands there.
+    let other = RabbitMq::start(settings(&url, &format!("{prefix}-other")));
+    let queue = format!("{prefix}.commands");
+    drop(
+        other
+            .subscribe(&Subscription::new(&queue, ["#"]))
+            .await
+            .unwrap(),
+    );
+
+    let error = refusal(settings(&url, &prefix)).await;
+    let BrokerError::Mismatch { name, .. } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(*name, queue);
+    assert!(error.to_string().contains("rabbitmqctl delete_queue"));
+
+    other.unsubscribe(&queue).await.unwrap();
+    let broker = RabbitMq::start(settings(&url, &prefix));
+    broker.publish(&[event(1, "math", "p-1")]).await.unwrap();
+    broker.remove_topology().await.unwrap();
+    broker.close().await.unwrap();
+    other.remove_topology().await.unwrap();
+    other.close().await.unwrap();
+}
+
+fn graded(checks: &[Check], grade: Grade) -> Vec<&str> {
+    let found = checks.iter().filter(|check| check.grade == grade);
+    found.map(|check| check.check.as_str()).collect()
+}
+
+#[tokio::test]
+async fn a_broker_is_looked_at_without_a_trace() {
+    let Some(url) = server_url() else {
+        return;
+    };
+    let prefix = prefix("inspect");
+    let settings = settings(&url, &prefix);
+    for _ in 0..2 {
+        // The second look would find what the first one had made.
+        let checks = inspect(&settings).await;
+        assert_eq!(graded(&checks, Grade::Warn).len(), 5, "{checks:?}");
+        assert!(graded(&checks, Grade::Fail).is_empty(), "{checks:?}");
+    }
+    let broker = RabbitMq::start(settings.clone());
+    broker.send(Queue::Commands, &letter("c-1")).await.unwrap();
+    let checks = inspect(&settings).await;
+    let version = &checks[1];
+    assert!(version.finding.starts_with("RabbitMQ "), "{version:?}");
+    let commands = checks
+        .iter()
+        .find(|check| check.check == format!("queue {prefix}.commands"))
+        .unwrap();
+    assert_eq!(commands.finding, "1 messages wait, 0 consumers");
+    assert_eq!(commands.grade, Grade::Warn);
+
+    let mut streams = [Queue::Commands, Queue::Actions].map(|queue| broker.consume(queue, 1));
+    assert_eq!(next_ids(&mut streams[0], 1).await, ["c-1"]);
+    broker.send(Queue::Actions, &letter("a-1")).await.unwrap();
+    assert_eq!(next_ids(&mut streams[1], 1).await, ["a-1"]);
+    let checks = inspect(&settings).await;
+    assert_eq!(graded(&checks, Grade::Ok).len(), checks.len(), "{checks:?}");
+    broker.remove_topology().await.unwrap();
+    broker.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_removed_exchange_is_made_again() {
+    let Some(url) = server_url() else {
+        return;
+    };
+    let prefix = prefix("remake");
+    let broker = RabbitMq::start(settings(&url, &prefix));
+    broker.publish(&[event(1, "math", "p-1")]).await.unwrap();
+    broker.remove_topology().await.unwrap();
+    let error = broker
+        .publish(&[event(2, "math", "p-1")])
+        .await
+        .unwrap_err();
+    assert!(error.passes_by_itself(), "{error}");
+    assert_eq!(broker.publish(&[event(2, "math", "p-1")]).await.unwrap(), 2);
+    broker.remove_topology().await.unwrap();
+    broker.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_bare_publisher_does_the_same_for_the_benchmark() {
+    let Some(url) = server_url() else {
+        return;
+    };
+    let prefix = prefix("bare");
+    let settings = settings(&url, &prefix);
+    let broker = RabbitMq::start(settings.clone());
+    let queue = format!("{prefix}.all");
+    let all = Subscription::new(&queue, ["#"]);
+    let mut deliveries = broker.subscribe(&all).await.unwrap();
+    let bare = BarePublisher::connect(&settings).await.unwrap();
+    let messages = (0..2_500).map(|_| ("acme.math.step.finished", b"{}".as_slice()));
+    assert_eq!(bare.publish(messages).await.unwrap(), 2_500);
+    bare.close().await;
+    assert_eq!(next_ids(&mut deliveries, 2_500).await.len(), 2_500);
+    broker.unsubscribe(&queue).await.unwrap();
+    broker.remove_topology().await.unwrap();
+    broker.close().await.unwrap();
+}
+
+#[test]
+fn the_address_of_a_test_is_an_address() {
+    assert!(Address::parse(&changed("amqp://a:b@h:1/x", "c:d", "y")).is_ok());
+}

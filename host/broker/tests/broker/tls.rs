@@ -1,0 +1,123 @@
+//! TLS and alarms, on a server of the test's own.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use treadle_broker::rabbitmq::{Grade, inspect};
+use treadle_broker::{Broker, BrokerError, Health, RabbitMq, Settings};
+
+use crate::server::Server;
+use crate::stand::{event, healthy, prefix, server_url, settings};
+
+/// Makes an authority and a certificate for `localhost`, and configures TLS with them.
+fn tls(folder: &Path, port: u16) -> String {
+    let openssl = |arguments: &str| {
+        let status = Command::new("openssl")
+            .current_dir(folder)
+            .args(arguments.split(' '))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .expect("openssl is installed");
+        assert!(status.success(), "openssl {arguments}");
+    };
+    let names = "subjectAltName=DNS:localhost,IP:127.0.0.1";
+    std::fs::write(folder.join("names"), names).unwrap();
+    openssl(
+        "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test-authority -keyout ca.key -out \
+         ca.pem",
+    );
+    openssl("req -newkey rsa:2048 -nodes -subj /CN=localhost -keyout server.key -out server.csr");
+    openssl(
+        "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names \
+         -out server.pem",
+    );
+    let folder = folder.display();
+    format!(
+        "listeners.ssl.1 = 127.0.0.1:{port}\nssl_options.cacertfile = {folder}/ca.pem\n\
+         ssl_options.certfile = {folder}/server.pem\nssl_options.keyfile = {folder}/server.key\n"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tls_and_alarms() {
+    if server_url().is_none() {
+        return;
+    }
+    let server = tokio::task::spawn_blocking(|| Server::start(tls))
+        .await
+        .unwrap();
+    by_tls(&server).await;
+    alarms(&server).await;
+    tokio::task::spawn_blocking(move || drop(server))
+        .await
+        .unwrap();
+}
+
+async fn by_tls(server: &Server) {
+    let prefix = prefix("tls");
+    let port = server.tls_port();
+    let authority = server.folder().join("ca.pem");
+    let url = format!(
+        "amqps://guest:guest@localhost:{port}/%2F?cacertfile={}",
+        authority.display()
+    );
+    let broker = RabbitMq::start(settings(&url, &prefix));
+    broker.publish(&[event(1, "math", "p-1")]).await.unwrap();
+    broker.remove_topology().await.unwrap();
+    broker.close().await.unwrap();
+
+    let distrusted = format!("amqps://guest:guest@localhost:{port}/%2F");
+    let broker = RabbitMq::start(Settings {
+        patience: Duration::from_secs(2),
+        ..settings(&distrusted, &prefix)
+    });
+    let error = broker
+        .publish(&[event(1, "math", "p-1")])
+        .await
+        .unwrap_err();
+    assert!(matches!(error, BrokerError::Tls { .. }), "{error}");
+    broker.close().await.unwrap();
+}
+
+async fn alarms(server: &Server) {
+    let prefix = prefix("alarm");
+    let settings = Settings {
+        patience: Duration::from_millis(500),
+        ..settings(&server.url(), &prefix)
+    };
+    let broker = RabbitMq::start(settings.clone());
+    healthy(&broker, Health::is_connected).await;
+    server.control(&["set_vm_memory_high_watermark", "0"]);
+    // The server looks at its memory from time to time only.
+    let began = std::time::Instant::now();
+    let alarm = loop {
+        let alarm = inspect(&settings).await.pop().unwrap();
+        if alarm.grade == Grade::Fail || began.elapsed() > Duration::from_secs(20) {
+            break alarm;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    assert_eq!(alarm.grade, Grade::Fail, "{alarm:?}");
+    assert!(
+        alarm.remedy.contains("vm_memory_high_watermark"),
+        "{alarm:?}"
+    );
+
+    // The first is on its way when the alarm is told; the second is not even sent.
+    for _ in 0..2 {
+        let error = broker
+            .publish(&[event(1, "math", "p-1")])
+            .await
+            .unwrap_err();
+        assert!(matches!(error, BrokerError::Blocked { .. }), "{error}");
+    }
+    let health = healthy(&broker, |health| !health.is_connected()).await;
+    assert_eq!(health.word(), "blocked");
+    server.control(&["set_vm_memory_high_watermark", "0.6"]);
+    healthy(&broker, Health::is_connected).await;
+    assert_eq!(broker.publish(&[event(1, "math", "p-1")]).await.unwrap(), 1);
+    broker.remove_topology().await.unwrap();
+    broker.close().await.unwrap();
+}
