@@ -6,5 +6,6 @@
 
 pub mod cluster;
 pub mod engine;
+pub mod faults;
 pub mod native;
 pub mod workload;

@@ -1,0 +1,73 @@
+//! The end of a story: when it is reached, and what must be true then.
+
+use super::Scene;
+use super::agents::Agent;
+use super::outcome::{Checked, broken};
+
+impl Scene {
+    /// Everything is over.
+    pub(crate) fn is_over(&self) -> bool {
+        self.now_us >= self.plan.faults_end_us
+            && self.is_quiet()
+            && self.agents.iter().all(Agent::is_done)
+    }
+
+    /// Nothing is left to do and everything is written down and published.
+    fn is_quiet(&self) -> bool {
+        self.daemon.as_ref().is_some_and(|daemon| {
+            let state = daemon.observed.core.state();
+            state.programs.is_empty()
+                && state.steps.is_empty()
+                && daemon.unwritten.is_empty()
+                && daemon.transaction.is_none()
+                && self.database.cursor == self.database.rows.len() as u64
+        })
+    }
+
+    /// What must be true when everything is over.
+    pub(crate) fn check_end(&mut self) -> Checked {
+        self.check_acknowledged()?;
+        self.compare_consumer()?;
+        let Some(daemon) = &self.daemon else {
+            return broken("liveness", "no daemon runs");
+        };
+        self.database
+            .compare(&daemon.observed.bytes()?, daemon.seq)?;
+        let state = daemon.observed.core.state();
+        for (id, worker) in &state.workers {
+            if worker.used_tokens() > 0
+                || worker.running_steps > 0
+                || !worker.slots_taken.is_empty()
+            {
+                return broken(
+                    "ledger",
+                    format!("nothing is left, but {id} holds {worker:?}"),
+                );
+            }
+        }
+        if state.waiting_steps > 0 || !state.queue.is_empty() {
+            return broken("liveness", "the queue is not empty");
+        }
+        for ending in daemon.observed.model.endings() {
+            self.ends.count(ending.name());
+        }
+        Ok(())
+    }
+
+    /// What still goes on, for people.
+    pub(crate) fn what_is_left(&self) -> String {
+        let Some(daemon) = &self.daemon else {
+            return "no daemon runs".into();
+        };
+        let state = daemon.observed.core.state();
+        let agents: Vec<usize> = (0..self.agents.len())
+            .filter(|agent| !self.agents[*agent].is_done())
+            .collect();
+        format!(
+            "agents {agents:?}; {} programs; steps {:?}; workers {:?}",
+            state.programs.len(),
+            state.steps,
+            state.workers
+        )
+    }
+}

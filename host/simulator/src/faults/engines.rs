@@ -1,0 +1,244 @@
+//! Engines: they compute tokens, and fail in their own ways.
+
+use super::Scene;
+use super::calendar::{Happening, Progress};
+use super::gateway::Answer;
+use super::plan::EnginePlan;
+use super::schedule::FaultKind;
+use treadle_core::{Capacity, Event, StepFailure, StepTokens};
+use treadle_model::{FinishReason, StepId, WorkerId};
+
+/// Tokens after which progress is told.
+const PROGRESS_TOKENS: u64 = 64;
+
+/// An engine.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) plan: EnginePlan,
+    pub(crate) capacity: Capacity,
+    pub(crate) up: bool,
+    /// Its owner wants it to be registered.
+    pub(crate) wanted: bool,
+    /// The daemon has acknowledged what its owner wants.
+    pub(crate) acknowledged: bool,
+}
+
+/// A request at an engine.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) gateway: usize,
+    pub(crate) step: StepId,
+    pub(crate) engine: usize,
+    pub(crate) agent: usize,
+    pub(crate) branch: usize,
+    pub(crate) prompt: u64,
+    pub(crate) output: u64,
+    pub(crate) tokens: u64,
+}
+
+impl Scene {
+    /// A gateway sends a request to an engine; gives its number.
+    pub(crate) fn start_request(
+        &mut self,
+        gateway: usize,
+        step: StepId,
+        worker: WorkerId,
+        (agent, branch): (usize, usize),
+    ) -> u64 {
+        let id = self.next_request;
+        self.next_request += 1;
+        let engine = worker.0 as usize;
+        let (prompt, output) = self.agents[agent].demand(&self.plan.agents[agent]);
+        let request = Request {
+            gateway,
+            step,
+            engine,
+            agent,
+            branch,
+            prompt,
+            output,
+            tokens: 0,
+        };
+        self.requests.insert(id, request);
+        let e = &self.engines[engine];
+        let longest = e
+            .capacity
+            .context_tokens_max
+            .unwrap_or(u64::MAX)
+            .min(e.capacity.tokens.unwrap_or(u64::MAX));
+        let (up, prefill_us) = (e.up, prompt * 1_000_000 / e.plan.prefill_tokens_per_s);
+        let failing = self.strikes_engine(FaultKind::EngineFailing, engine);
+        let (delay, progress) = if !up {
+            (1_000, Progress::Refuse)
+        } else if failing.is_some_and(|strength| self.streams.engines.percent(strength)) {
+            self.tally.count(FaultKind::EngineFailing.name());
+            (5_000, Progress::Refuse)
+        } else if prompt > longest {
+            (5_000, Progress::Reject)
+        } else {
+            (1_000 + prefill_us, Progress::Tokens(1))
+        };
+        self.calendar.put(
+            self.now_us + delay,
+            Happening::Engine {
+                request: id,
+                progress,
+            },
+        );
+        let stalls = self.now_us + self.plan.habits.stall_us;
+        self.calendar.put(
+            stalls,
+            Happening::Stalled {
+                request: id,
+                seen: 0,
+            },
+        );
+        id
+    }
+
+    pub(crate) fn strikes_engine(&self, kind: FaultKind, engine: usize) -> Option<u64> {
+        self.weather.strikes(kind, engine, self.engines.len())
+    }
+
+    /// An engine gets on with a request, if that is still there.
+    pub(crate) fn progressed(&mut self, id: u64, progress: Progress) {
+        let Some(request) = self.requests.get(&id) else {
+            return;
+        };
+        let (gateway, step, engine) = (request.gateway, request.step, request.engine);
+        if self
+            .strikes_engine(FaultKind::EngineHanging, engine)
+            .is_some()
+            && !matches!(progress, Progress::Break)
+        {
+            self.tally.count(FaultKind::EngineHanging.name());
+            let later = self.now_us + 1_000_000;
+            return self.calendar.put(
+                later,
+                Happening::Engine {
+                    request: id,
+                    progress,
+                },
+            );
+        }
+        match progress {
+            Progress::Refuse => self.request_failed(id, "503"),
+            Progress::Break => self.request_failed(id, "connection reset"),
+            Progress::Reject => self.rejected(id, gateway, step),
+            Progress::Tokens(tokens) => self.generated(id, tokens),
+        }
+    }
+
+    fn rejected(&mut self, id: u64, gateway: usize, step: StepId) {
+        self.requests.remove(&id);
+        let failure = StepFailure {
+            cause: "400: the prompt is too long".into(),
+            retryable: false,
+        };
+        self.tell(gateway, Event::StepFailed { step, failure }, None);
+        if let Some(exchange) = self.gateways[gateway].exchanges.remove(&step) {
+            self.answer(exchange.agent, exchange.branch, Answer::Hopeless);
+        }
+    }
+
+    fn generated(&mut self, id: u64, tokens: u64) {
+        let Some(request) = self.requests.get_mut(&id) else {
+            return;
+        };
+        let first = request.tokens == 0;
+        request.tokens = tokens;
+        let (gateway, step, output) = (request.gateway, request.step, request.output);
+        let token_us = self.engines[request.engine].plan.token_us;
+        if first {
+            self.tell(gateway, Event::StepFirstToken { step }, None);
+        } else if tokens < output {
+            self.tell(
+                gateway,
+                Event::StepProgressed {
+                    step,
+                    output_tokens: tokens,
+                },
+                None,
+            );
+        }
+        if tokens >= output {
+            return self.finished(id);
+        }
+        let next = (tokens + PROGRESS_TOKENS).min(output);
+        let at = self.now_us + (next - tokens) * token_us;
+        self.calendar.put(
+            at,
+            Happening::Engine {
+                request: id,
+                progress: Progress::Tokens(next),
+            },
+        );
+        let stalls = self.now_us + self.plan.habits.stall_us;
+        self.calendar.put(
+            stalls,
+            Happening::Stalled {
+                request: id,
+                seen: tokens,
+            },
+        );
+    }
+
+    fn finished(&mut self, id: u64) {
+        let Some(request) = self.requests.remove(&id) else {
+            return;
+        };
+        let cached = self
+            .streams
+            .engines
+            .percent(50)
+            .then_some(request.prompt / 2);
+        let tokens = StepTokens {
+            prompt: request.prompt,
+            output: request.output,
+            cached,
+        };
+        let event = Event::StepFinished {
+            step: request.step,
+            tokens,
+            finish: FinishReason::Stop,
+        };
+        self.tell(request.gateway, event, None);
+        self.gateways[request.gateway]
+            .exchanges
+            .remove(&request.step);
+        self.answer(request.agent, request.branch, Answer::Whole);
+    }
+
+    /// A gateway gives up a request of which it has heard nothing for long.
+    pub(crate) fn stalled(&mut self, id: u64, seen: u64) {
+        let still = self
+            .requests
+            .get(&id)
+            .is_some_and(|request| request.tokens == seen);
+        if still {
+            self.request_failed(id, "no token for long");
+        }
+    }
+
+    /// Connections to an engine break, each with so many percent.
+    pub(crate) fn break_connections(&mut self, engine: usize, percent: u64) {
+        let there: Vec<u64> = self
+            .requests
+            .iter()
+            .filter(|(_, request)| request.engine == engine)
+            .map(|(id, _)| *id)
+            .collect();
+        for request in there {
+            if self.streams.engines.percent(percent) {
+                let at = self.now_us + self.streams.engines.below(500_000);
+                self.calendar.put(
+                    at,
+                    Happening::Engine {
+                        request,
+                        progress: Progress::Break,
+                    },
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! Gateways: they hand steps over, carry out what they are told and report.
+//!
+//! Messages between them and the daemon are numbered. The network loses,
+//! repeats, delays and mixes them; each side sends again what was lost and
+//! puts what it gets in order.
+
+use super::Scene;
+use super::calendar::Happening;
+use super::daemon::AckTo;
+use super::outcome::{Checked, broken};
+use super::schedule::FaultKind;
+use std::collections::BTreeMap;
+use treadle_core::link::OpenStep;
+use treadle_core::{Event, Origin, Refusal, StepFailure};
+use treadle_model::{GatewayId, StepId, WorkerId};
+
+/// How long a sender waits before it sends a lost message again.
+const RESEND_US: u64 = 200_000;
+/// Most times in a row that a message is lost.
+const LOSSES_MAX: u64 = 8;
+/// Longest delay of a message that is late.
+const LATE_US_MAX: u64 = 4_000_000;
+
+/// What a gateway tells the daemon.
+#[derive(Clone, Debug)]
+pub(crate) struct Report {
+    pub(crate) what: Told,
+    pub(crate) origin: Option<Origin>,
+    pub(crate) ack: Option<AckTo>,
+}
+
+/// What a report is about.
+#[derive(Clone, Debug)]
+pub(crate) enum Told {
+    Event(Event),
+    /// After the events that were not on record: what it has in hand.
+    InHand(Vec<OpenStep>),
+}
+
+/// What the daemon tells a gateway.
+#[derive(Clone, Debug)]
+pub(crate) enum Order {
+    Dispatch {
+        step: StepId,
+        worker: WorkerId,
+        slot: Option<u32>,
+    },
+    Refuse {
+        step: StepId,
+        refusal: Refusal,
+    },
+    Abort {
+        step: StepId,
+    },
+    /// The daemon knows nothing of it.
+    Over {
+        step: StepId,
+    },
+    /// Its events up to this number are on record.
+    Recorded {
+        number: u64,
+    },
+}
+
+/// Numbered messages, put in order.
+#[derive(Debug)]
+pub(crate) struct Inbox<T> {
+    next: u64,
+    held: BTreeMap<u64, T>,
+}
+
+impl<T> Default for Inbox<T> {
+    fn default() -> Self {
+        Self {
+            next: 0,
+            held: BTreeMap::new(),
+        }
+    }
+}
+
+impl<T> Inbox<T> {
+    /// Takes a message in and gives those whose turn it is.
+    pub(crate) fn accept(&mut self, number: u64, message: T) -> Vec<T> {
+        if number >= self.next {
+            self.held.entry(number).or_insert(message);
+        }
+        let mut ready = Vec::new();
+        while let Some(message) = self.held.remove(&self.next) {
+            ready.push(message);
+            self.next += 1;
+        }
+        ready
+    }
+}
+
+/// A request of a client that has no answer yet.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    pub(crate) agent: usize,
+    pub(crate) branch: usize,
+    /// Its request at an engine.
+    pub(crate) request: Option<u64>,
+}
+
+/// A gateway.
+#[derive(Debug, Default)]
+pub(crate) struct Gateway {
+    /// Its id, if it is a process of its own.
+    pub(crate) remote: Option<GatewayId>,
+    pub(crate) exchanges: BTreeMap<StepId, Exchange>,
+    /// Its connection to the daemon.
+    pub(crate) link: Option<u64>,
+    pub(crate) inbox: Inbox<Order>,
+    pub(super) sent: u64,
+    /// Steps and events so far of this process.
+    pub(crate) steps: u64,
+    pub(crate) events: u64,
+    /// Events that it has not been told to be on record, by their numbers.
+    pub(crate) unrecorded: BTreeMap<u64, Report>,
+}
+
+/// How a request ended for its client.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Answer {
+    Whole,
+    /// It may be sent again.
+    Failed,
+    /// It is of no use to send it again.
+    Hopeless,
+}
+
+impl Scene {
+    /// Tells the daemon of an event. A process of its own numbers it and keeps
+    /// it until it is on record.
+    pub(crate) fn tell(&mut self, gateway: usize, event: Event, ack: Option<AckTo>) {
+        let g = &mut self.gateways[gateway];
+        let mut report = Report {
+            what: Told::Event(event),
+            origin: None,
+            ack,
+        };
+        if let Some(id) = g.remote {
+            g.events += 1;
+            let number = g.events;
+            report.origin = Some(Origin {
+                gateway: id,
+                number,
+            });
+            g.unrecorded.insert(number, report.clone());
+        }
+        self.send(gateway, report);
+    }
+
+    /// Sends a report over the gateway's connection, if it has one.
+    pub(crate) fn send(&mut self, gateway: usize, report: Report) {
+        let Some(link) = self.gateways[gateway].link else {
+            return;
+        };
+        let number = self.gateways[gateway].sent;
+        self.gateways[gateway].sent += 1;
+        let report = Box::new(report);
+        for delay in self.transits(gateway) {
+            let report = report.clone();
+            let message = Happening::Report {
+                gateway,
+                link,
+                number,
+                report,
+            };
+            self.calendar.put(self.now_us + delay, message);
+        }
+    }
+
+    /// Sends an order over the gateway's connection, if it has one.
+    pub(crate) fn order(&mut self, gateway: usize, number: u64, order: &Order) {
+        let Some(link) = self.gateways[gateway].link else {
+            return;
+        };
+        for delay in self.transits(gateway) {
+            let order = order.clone();
+            let message = Happening::Order {
+                gateway,
+                link,
+                number,
+                order,
+            };
+            self.calendar.put(self.now_us + delay, message);
+        }
+    }
+
+    /// How long a message is on its way, once for each time that it arrives.
+    fn transits(&mut self, gateway: usize) -> Vec<u64> {
+        let of = self.gateways.len();
+        let stream = &mut self.streams.network;
+        let mut delay = 20 + stream.below(self.plan.habits.message_us_max);
+        if let Some(strength) = self.weather.strikes(FaultKind::MessagesLost, gateway, of) {
+            let mut losses = 0;
+            while losses < LOSSES_MAX && stream.percent(strength) {
+                losses += 1;
+                delay += RESEND_US;
+                self.tally.count(FaultKind::MessagesLost.name());
+            }
+        }
+        if let Some(strength) = self
+            .weather
+            .strikes(FaultKind::MessagesDelayed, gateway, of)
+            && stream.percent(strength)
+        {
+            delay += stream.below(LATE_US_MAX);
+            self.tally.count(FaultKind::MessagesDelayed.name());
+        }
+        let mut delays = vec![delay];
+        if let Some(strength) = self
+            .weather
+            .strikes(FaultKind::MessagesDuplicated, gateway, of)
+            && stream.percent(strength)
+        {
+            delays.push(stream.below(delay + RESEND_US));
+            self.tally.count(FaultKind::MessagesDuplicated.name());
+        }
+        delays
+    }
+
+    /// A message has reached a gateway.
+    pub(crate) fn ordered(
+        &mut self,
+        gateway: usize,
+        link: u64,
+        number: u64,
+        order: Order,
+    ) -> Checked {
+        if self.gateways[gateway].link != Some(link) {
+            return Ok(());
+        }
+        for order in self.gateways[gateway].inbox.accept(number, order) {
+            self.trace.line(self.now_us, || {
+                format!("gateway {gateway} is told {order:?}")
+            });
+            match order {
+                Order::Dispatch { step, worker, slot } => {
+                    self.request(gateway, step, worker, slot)?;
+                }
+                Order::Refuse { step, refusal } => self.turn_away(gateway, step, &refusal)?,
+                Order::Abort { step } => self.abort(gateway, step),
+                Order::Over { step } => self.give_up(gateway, step),
+                Order::Recorded { number } => {
+                    self.gateways[gateway].unrecorded.retain(|n, _| *n > number);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn request(
+        &mut self,
+        gateway: usize,
+        step: StepId,
+        worker: WorkerId,
+        slot: Option<u32>,
+    ) -> Checked {
+        let Some(exchange) = self.gateways[gateway].exchanges.get(&step) else {
+            // Its client went away; the daemon is about to hear of it.
+            return Ok(());
+        };
+        if let Some(open) = exchange.request {
+            return broken(
+                "one-dispatch",
+                format!(
+                    "{step} is at an engine (request {open}) and is sent to {worker} (slot {slot:?})"
+                ),
+            );
+        }
+        let (agent, branch) = (exchange.agent, exchange.branch);
+        let request = self.start_request(gateway, step, worker, (agent, branch));
+        if let Some(exchange) = self.gateways[gateway].exchanges.get_mut(&step) {
+            exchange.request = Some(request);
+        }
+        Ok(())
+    }
+
+    fn turn_away(&mut self, gateway: usize, step: StepId, refusal: &Refusal) -> Checked {
+        let Some(exchange) = self.gateways[gateway].exchanges.remove(&step) else {
+            return Ok(());
+        };
+        if let Some(request) = exchange.request {
+            return broken(
+                "one-dispatch",
+                format!("{step} is at an engine (request {request}) and is refused: {refusal:?}"),
+            );
+        }
+        self.ends.count(refusal_name(refusal));
+        let answer = match refusal {
+            Refusal::ContextTooLong { .. } => Answer::Hopeless,
+            _ => Answer::Failed,
+        };
+        self.answer(exchange.agent, exchange.branch, answer);
+        Ok(())
+    }
+
+    fn abort(&mut self, gateway: usize, step: StepId) {
+        let open = self.gateways[gateway]
+            .exchanges
+            .get(&step)
+            .and_then(|e| e.request);
+        if let Some(request) = open {
+            self.request_failed(request, "the worker was lost");
+        }
+    }
+
+    /// A request failed: whether the step may be tried again depends on
+    /// whether its client has seen anything of it.
+    pub(crate) fn request_failed(&mut self, request: u64, cause: &str) {
+        let Some(request) = self.requests.remove(&request) else {
+            return;
+        };
+        let (gateway, step) = (request.gateway, request.step);
+        let retryable = request.tokens == 0;
+        let failure = StepFailure {
+            cause: cause.into(),
+            retryable,
+        };
+        self.tell(gateway, Event::StepFailed { step, failure }, None);
+        if retryable {
+            if let Some(exchange) = self.gateways[gateway].exchanges.get_mut(&step) {
+                exchange.request = None;
+            }
+        } else if let Some(exchange) = self.gateways[gateway].exchanges.remove(&step) {
+            self.answer(exchange.agent, exchange.branch, Answer::Failed);
+        }
+    }
+
+    /// A client went away.
+    pub(crate) fn client_leaves(&mut self, agent: usize, branch: usize, attempt: u64) {
+        let Some(step) = self.agents[agent].open_attempt(branch, attempt) else {
+            return;
+        };
+        let gateway = agent % self.gateways.len();
+        let Some(exchange) = self.gateways[gateway].exchanges.remove(&step) else {
+            return;
+        };
+        if let Some(request) = exchange.request {
+            self.requests.remove(&request);
+        }
+        self.tally.count("client-left");
+        self.tell(gateway, Event::StepCancelled { step }, None);
+        self.answer(agent, branch, Answer::Failed);
+    }
+}
+
+const fn refusal_name(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::ContextTooLong { .. } => "refused: context too long",
+        Refusal::QueueWaitExceeded { .. } => "refused: waited too long",
+        Refusal::QueueFull { .. } => "refused: queue full",
+        Refusal::ProgramsFull { .. } => "refused: programs full",
+        Refusal::EngineFailed { .. } => "refused: engines failed",
+        Refusal::ProgramReleased => "refused: program released",
+    }
+}

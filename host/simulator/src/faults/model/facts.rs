@@ -1,0 +1,143 @@
+//! What the model knows of each thing.
+
+use std::collections::BTreeSet;
+use treadle_core::program::FULL_WEIGHT_PPM;
+use treadle_core::{Capacity, PrefixSegment, Purpose};
+use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
+
+/// How a step ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Ending {
+    Finished,
+    Failed,
+    Refused,
+    Cancelled,
+    Interrupted,
+}
+
+impl Ending {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::Failed => "failed",
+            Self::Refused => "refused",
+            Self::Cancelled => "cancelled",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
+/// Where a step is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum At {
+    /// Just arrived or taken back: the core has not said yet where it goes.
+    Hand,
+    /// In the queue.
+    Queue,
+    /// At a worker, in the worker's so-manieth life.
+    Worker(WorkerId, u32),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct StepFacts {
+    pub(super) program: ProgramId,
+    pub(super) at: At,
+    /// When its waiting would have begun had it waited without a break: time
+    /// at engines does not count.
+    pub(super) waits_since: Timestamp,
+    /// When it was sent to the engine that it is at.
+    pub(super) sent_at: Timestamp,
+    pub(super) prompt_tokens: u64,
+    pub(super) prompt_bytes: u64,
+    /// What it takes at least, as far as that is known.
+    pub(super) least_tokens: u64,
+    pub(super) expected_tokens: u64,
+    pub(super) output_tokens: u64,
+    pub(super) began: bool,
+    pub(super) attempts: u32,
+    pub(super) slot: Option<u32>,
+    /// Another daemon sent it, unbeknown to this one.
+    pub(super) adopted: bool,
+}
+
+impl StepFacts {
+    pub(super) fn demand_tokens(&self) -> u64 {
+        self.prompt_tokens + self.output_tokens.max(self.expected_tokens)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct ProgramFacts {
+    pub(super) key: Box<str>,
+    pub(super) job: Box<str>,
+    pub(super) prefix: Vec<PrefixSegment>,
+    pub(super) steps: BTreeSet<StepId>,
+    pub(super) place: Option<WorkerId>,
+    pub(super) placed_before: bool,
+    /// When it got its place.
+    pub(super) placed_at: Timestamp,
+    pub(super) avoid: Option<WorkerId>,
+    pub(super) weight_ppm: u32,
+    pub(super) context_tokens: u64,
+    pub(super) prompt_measure: Option<(u64, u64)>,
+    pub(super) steps_finished: u32,
+    pub(super) closing: bool,
+    pub(super) unnamed: bool,
+    /// Since when (in settled time) it has no step.
+    pub(super) idle_since_us: u64,
+}
+
+impl ProgramFacts {
+    pub(super) fn prefix_tokens(&self) -> u64 {
+        self.prefix.iter().map(|segment| segment.tokens).sum()
+    }
+
+    pub(super) fn weighted(&self, private_tokens: u64) -> u64 {
+        let scaled = u128::from(private_tokens) * u128::from(self.weight_ppm);
+        (scaled / u128::from(FULL_WEIGHT_PPM)) as u64
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct WorkerFacts {
+    pub(super) healthy: bool,
+    pub(super) leaving: bool,
+    pub(super) capacity: Capacity,
+    /// How often it was lost: what was sent to it before died with that life.
+    pub(super) life: u32,
+    /// Since when (in settled time) it is above its high watermark.
+    pub(super) over_since_us: Option<u64>,
+}
+
+impl WorkerFacts {
+    pub(super) fn watermark(&self, ppm: u32) -> u64 {
+        let share = |tokens: u64| (u128::from(tokens) * u128::from(ppm) / 1_000_000) as u64;
+        self.capacity.tokens.map_or(u64::MAX, share)
+    }
+
+    pub(super) fn context_tokens_max(&self) -> u64 {
+        let pool = self.capacity.tokens.unwrap_or(u64::MAX);
+        pool.min(self.capacity.context_tokens_max.unwrap_or(u64::MAX))
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct JobFacts {
+    pub(super) output_x16: u64,
+    pub(super) steps_finished: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Ask {
+    pub(super) purpose: Purpose,
+    pub(super) candidates: Vec<ProgramId>,
+    pub(super) deadline: Timestamp,
+}
+
+/// A question whom to restore, and its answer.
+#[derive(Clone, Debug)]
+pub(super) struct Answered {
+    pub(super) candidates: Vec<ProgramId>,
+    /// Those whom the answer named; all where it was of no use.
+    pub(super) named: BTreeSet<ProgramId>,
+}

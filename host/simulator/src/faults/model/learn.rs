@@ -1,0 +1,404 @@
+//! What each event means by itself, before anything was decided.
+
+use super::super::outcome::{Checked, broken};
+use super::Model;
+use super::facts::{Answered, At, Ending, JobFacts, ProgramFacts, StepFacts, WorkerFacts};
+use treadle_core::program::FULL_WEIGHT_PPM;
+use treadle_core::{Capacity, Event, Purpose, StepArrival, StepFailure, StepTokens, Verdict};
+use treadle_model::{AskId, GatewayId, ProgramId, StepId, WorkerId};
+
+impl Model {
+    pub(super) fn learn(&mut self, event: &Event) -> Checked {
+        match event {
+            Event::WorkerAdded {
+                worker, capacity, ..
+            } => self.worker_added(*worker, *capacity),
+            Event::WorkerCapacityRead {
+                worker, capacity, ..
+            } => {
+                if let Some(w) = self.workers.get_mut(worker) {
+                    w.capacity = *capacity;
+                }
+            }
+            Event::WorkerLost { worker, .. } => self.worker_lost(*worker),
+            Event::WorkerRecovered { worker } => {
+                if let Some(w) = self.workers.get_mut(worker) {
+                    w.healthy = true;
+                }
+            }
+            Event::WorkerRemoved { worker } => {
+                self.worker_lost(*worker);
+                if let Some(w) = self.workers.get_mut(worker) {
+                    w.leaving = true;
+                }
+            }
+            Event::StepArrived(arrival) => self.step_arrived(arrival),
+            Event::StepFirstToken { step } => self.step_progressed(*step, 0),
+            Event::StepProgressed {
+                step,
+                output_tokens,
+            } => {
+                self.step_progressed(*step, *output_tokens);
+            }
+            Event::StepFinished { step, tokens, .. } => return self.step_finished(*step, *tokens),
+            Event::StepFailed { step, failure } => return self.step_failed(*step, failure),
+            Event::StepCancelled { step } => return self.step_withdrawn(*step, Ending::Cancelled),
+            Event::ProgramReleased { program } => self.released(program),
+            Event::PolicyAnswered { ask, verdict, .. } => self.policy_answered(*ask, verdict),
+            Event::TimerFired => {
+                let now = self.now;
+                self.asks.retain(|_, ask| ask.deadline > now);
+            }
+            Event::DaemonRestarted => {
+                // Nobody is left to answer.
+                self.asks.clear();
+                return self.interrupted(GatewayId::LOCAL);
+            }
+            Event::GatewayLost { gateway } => return self.interrupted(*gateway),
+            Event::StepAdopted { step, worker } => self.adopted(*step, *worker),
+            #[allow(
+                unreachable_patterns,
+                reason = "events of gateways elsewhere are not told here"
+            )]
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn worker_added(&mut self, worker: WorkerId, capacity: Capacity) {
+        if let Some(known) = self.workers.get_mut(&worker) {
+            known.leaving = false;
+            known.capacity = capacity;
+            return;
+        }
+        let facts = WorkerFacts {
+            healthy: true,
+            leaving: false,
+            capacity,
+            life: 0,
+            over_since_us: None,
+        };
+        self.workers.insert(worker, facts);
+    }
+
+    fn worker_lost(&mut self, worker: WorkerId) {
+        if let Some(w) = self.workers.get_mut(&worker).filter(|w| w.healthy) {
+            w.healthy = false;
+            w.life += 1;
+        }
+    }
+
+    fn step_arrived(&mut self, arrival: &StepArrival) {
+        if self.steps.contains_key(&arrival.step) {
+            // Told once more.
+            return;
+        }
+        let Some(id) = self.program_of(arrival) else {
+            self.turned_away = Some(arrival.step);
+            return;
+        };
+        let step = self.arrived_step(id, arrival);
+        let leaves = self.leaves_place(id, step.least_tokens);
+        let Some(p) = self.programs.get_mut(&id) else {
+            return;
+        };
+        p.weight_ppm = FULL_WEIGHT_PPM;
+        if p.place.is_none() {
+            p.prefix.clone_from(&arrival.prefix);
+        }
+        p.closing |= arrival.one_shot;
+        p.steps.insert(arrival.step);
+        if leaves {
+            p.place = None;
+        }
+        self.steps.insert(arrival.step, step);
+    }
+
+    fn program_of(&mut self, arrival: &StepArrival) -> Option<ProgramId> {
+        if let Some(known) = self.keys.get(&arrival.program) {
+            return Some(*known);
+        }
+        if self.programs.len() as u64 >= self.config.programs_max {
+            return None;
+        }
+        let id = ProgramId(self.next_program);
+        self.next_program += 1;
+        self.keys.insert(arrival.program.clone(), id);
+        let facts = ProgramFacts {
+            key: arrival.program.clone(),
+            job: arrival.job.clone(),
+            prefix: arrival.prefix.clone(),
+            steps: std::collections::BTreeSet::new(),
+            place: None,
+            placed_before: false,
+            placed_at: self.now,
+            avoid: None,
+            weight_ppm: FULL_WEIGHT_PPM,
+            context_tokens: 0,
+            prompt_measure: None,
+            steps_finished: 0,
+            closing: false,
+            unnamed: arrival.unnamed,
+            idle_since_us: self.settled_us,
+        };
+        self.programs.insert(id, facts);
+        Some(id)
+    }
+
+    fn arrived_step(&self, program: ProgramId, arrival: &StepArrival) -> StepFacts {
+        let measured = self.programs[&program].prompt_measure;
+        let scaled = measured.filter(|(bytes, _)| *bytes > 0 && !arrival.exact);
+        let prompt_tokens = scaled.map_or(arrival.prompt_tokens, |(bytes, tokens)| {
+            (u128::from(arrival.prompt_bytes) * u128::from(tokens) / u128::from(bytes)) as u64
+        });
+        let learnt = self
+            .jobs
+            .get(&arrival.job)
+            .filter(|job| job.steps_finished > 0);
+        let guess = learnt.map_or(self.config.output_tokens_guess, |job| job.output_x16 / 16);
+        StepFacts {
+            program,
+            at: At::Hand,
+            waits_since: self.now,
+            sent_at: self.now,
+            prompt_tokens,
+            prompt_bytes: arrival.prompt_bytes,
+            least_tokens: if arrival.exact {
+                prompt_tokens
+            } else {
+                prompt_tokens / 2
+            },
+            expected_tokens: guess.min(arrival.output_tokens_max.unwrap_or(u64::MAX)),
+            output_tokens: 0,
+            began: false,
+            attempts: 0,
+            slot: None,
+            adopted: false,
+        }
+    }
+
+    fn step_progressed(&mut self, step: StepId, output_tokens: u64) {
+        if let Some(s) = self.steps.get_mut(&step) {
+            s.began = true;
+            s.output_tokens = s.output_tokens.max(output_tokens);
+        }
+    }
+
+    fn step_finished(&mut self, step: StepId, tokens: StepTokens) -> Checked {
+        let Some(s) = self.steps.get(&step) else {
+            return Ok(());
+        };
+        let (bytes, program) = (s.prompt_bytes, s.program);
+        if let Some(p) = self.programs.get_mut(&program) {
+            p.steps_finished += 1;
+            p.context_tokens = tokens.prompt + tokens.output;
+            p.prompt_measure = Some((bytes, tokens.prompt));
+            let job: &mut JobFacts = self.jobs.entry(p.job.clone()).or_default();
+            let sample = tokens.output * 16;
+            job.output_x16 = match job.steps_finished {
+                0 => sample,
+                _ => job.output_x16 - job.output_x16 / 8 + sample / 8,
+            };
+            job.steps_finished += 1;
+        }
+        self.end(step, Ending::Finished)
+    }
+
+    fn step_failed(&mut self, step: StepId, failure: &StepFailure) -> Checked {
+        let Some(s) = self.steps.get_mut(&step) else {
+            return Ok(());
+        };
+        if failure.retryable && s.at == At::Queue {
+            return Ok(());
+        }
+        if !failure.retryable || s.began {
+            return self.end(step, Ending::Failed);
+        }
+        if s.attempts >= self.config.attempts_max {
+            // To be refused; what follows shows whether it is.
+            return Ok(());
+        }
+        let failed_at = match s.at {
+            At::Worker(worker, _) => {
+                s.waits_since.0 += self.now.since(s.sent_at).micros();
+                Some(worker)
+            }
+            At::Hand | At::Queue => None,
+        };
+        s.at = At::Hand;
+        let (program, least_tokens) = (s.program, s.least_tokens);
+        self.leave_dead_place(program);
+        let another = self
+            .workers
+            .iter()
+            .any(|(id, w)| w.healthy && Some(*id) != failed_at);
+        if another
+            && !self.runs_anything(program)
+            && let Some(p) = self.programs.get_mut(&program)
+        {
+            p.avoid = failed_at;
+            p.place = None;
+        }
+        if self.leaves_place(program, least_tokens) {
+            self.take_place(program);
+        }
+        Ok(())
+    }
+
+    fn step_withdrawn(&mut self, step: StepId, ending: Ending) -> Checked {
+        if let Some(s) = self.steps.get(&step)
+            && s.began
+            && let Some(p) = self.programs.get_mut(&s.program)
+        {
+            p.context_tokens = p.context_tokens.max(s.prompt_tokens + s.output_tokens);
+        }
+        if self.steps.contains_key(&step) {
+            self.end(step, ending)?;
+        }
+        Ok(())
+    }
+
+    /// The connections of a gateway are gone.
+    fn interrupted(&mut self, gateway: GatewayId) -> Checked {
+        let steps = self.steps.keys().filter(|step| step.gateway() == gateway);
+        let open: Vec<StepId> = steps.copied().collect();
+        for step in open {
+            self.step_withdrawn(step, Ending::Interrupted)?;
+        }
+        Ok(())
+    }
+
+    /// A step runs where an earlier daemon sent it.
+    fn adopted(&mut self, step: StepId, worker: WorkerId) {
+        let Some(life) = self.workers.get(&worker).map(|w| w.life) else {
+            return;
+        };
+        let now = self.now;
+        let Some(s) = self.steps.get_mut(&step) else {
+            return;
+        };
+        if matches!(s.at, At::Worker(there, _) if there == worker) {
+            return;
+        }
+        if matches!(s.at, At::Worker(..)) {
+            s.waits_since.0 += now.since(s.sent_at).micros();
+        }
+        s.at = At::Worker(worker, life);
+        s.sent_at = now;
+        s.attempts += 1;
+        s.slot = None;
+        s.adopted = true;
+    }
+
+    fn released(&mut self, key: &str) {
+        let Some(id) = self.keys.get(key).copied() else {
+            return;
+        };
+        if let Some(p) = self.programs.get_mut(&id) {
+            p.closing = true;
+            if p.steps.is_empty() {
+                self.close(id);
+            }
+        }
+    }
+
+    fn policy_answered(&mut self, ask: AskId, verdict: &Verdict) {
+        let Some(open) = self.asks.remove(&ask) else {
+            return;
+        };
+        if matches!(open.purpose, Purpose::Restore) {
+            let named = match verdict {
+                Verdict::Order { programs, .. } => programs.iter().copied().collect(),
+                Verdict::Weights { .. } => open.candidates.iter().copied().collect(),
+            };
+            let candidates = open.candidates;
+            self.answered = Some(Answered { candidates, named });
+            return;
+        }
+        if let (Purpose::Weigh { .. }, Verdict::Weights { weights }) = (open.purpose, verdict) {
+            for (program, ppm) in weights {
+                if let Some(p) = self.programs.get_mut(program)
+                    && p.steps.is_empty()
+                {
+                    p.weight_ppm = (*ppm).min(FULL_WEIGHT_PPM);
+                }
+            }
+        }
+    }
+
+    /// Ends a step, and its program with it if it was to end.
+    pub(super) fn end(&mut self, step: StepId, ending: Ending) -> Checked {
+        let Some(s) = self.steps.remove(&step) else {
+            return broken("ends-once", format!("{step} ends, but is not open"));
+        };
+        if let Some(before) = self.ended.insert(step, ending) {
+            let (before, now) = (before.name(), ending.name());
+            return broken("ends-once", format!("{step} was {before} and is {now} now"));
+        }
+        let settled_us = self.settled_us;
+        let Some(p) = self.programs.get_mut(&s.program) else {
+            return broken(
+                "programs",
+                format!("{step} ends, but {} is gone", s.program),
+            );
+        };
+        p.steps.remove(&step);
+        let over = p.steps.is_empty();
+        let (closing, fleeting) = (p.closing, p.unnamed && p.steps_finished < 2);
+        if over {
+            p.idle_since_us = settled_us;
+            p.avoid = None;
+        }
+        self.leave_dead_place(s.program);
+        if over && closing {
+            self.close(s.program);
+        } else if over && fleeting {
+            self.take_place(s.program);
+        }
+        Ok(())
+    }
+
+    pub(super) fn close(&mut self, program: ProgramId) {
+        if let Some(p) = self.programs.remove(&program) {
+            self.keys.remove(&p.key);
+            self.closed.insert(program);
+        }
+    }
+
+    pub(super) fn runs_anything(&self, program: ProgramId) -> bool {
+        self.programs.get(&program).is_some_and(|p| {
+            p.steps
+                .iter()
+                .any(|step| matches!(self.steps[step].at, At::Worker(..)))
+        })
+    }
+
+    /// A step that finds its program's place dead, or too small for it while
+    /// nothing else runs there, makes it leave; unless it is refused at once.
+    fn leaves_place(&self, program: ProgramId, least_tokens: u64) -> bool {
+        if !self.is_aware() || least_tokens > self.longest_context() {
+            return false;
+        }
+        let place = self.programs.get(&program).and_then(|p| p.place);
+        let worker = place.and_then(|worker| self.workers.get(&worker));
+        let too_small = worker.is_some_and(|w| least_tokens > w.context_tokens_max());
+        !self.has_live_place(program) || (too_small && !self.runs_anything(program))
+    }
+
+    fn has_live_place(&self, program: ProgramId) -> bool {
+        let place = self.programs.get(&program).and_then(|p| p.place);
+        place.is_some_and(|worker| self.workers.get(&worker).is_some_and(|w| w.healthy))
+    }
+
+    fn leave_dead_place(&mut self, program: ProgramId) {
+        if !self.runs_anything(program) && !self.has_live_place(program) {
+            self.take_place(program);
+        }
+    }
+
+    pub(super) fn take_place(&mut self, program: ProgramId) {
+        if let Some(p) = self.programs.get_mut(&program) {
+            p.place = None;
+        }
+    }
+}

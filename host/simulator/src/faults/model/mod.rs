@@ -1,0 +1,123 @@
+//! What must be true, worked out from events, commands and decisions alone.
+//!
+//! The model knows what was told to the core and what the core told; it sums
+//! up ledgers, places, waits and questions by itself and asks the core only
+//! to compare. It is written for clarity: every sum is made from scratch.
+
+mod facts;
+mod learn;
+mod rules;
+mod said;
+mod turns;
+
+use super::outcome::Checked;
+use facts::{Answered, Ask, JobFacts, ProgramFacts, StepFacts, WorkerFacts};
+use std::collections::{BTreeMap, BTreeSet};
+use treadle_core::explain::Decision;
+use treadle_core::{Command, Core, CoreConfig, Event, Mode};
+use treadle_model::{AskId, ProgramId, StepId, Timestamp, WorkerId};
+
+pub(crate) use facts::Ending;
+
+/// The model.
+#[derive(Clone, Debug)]
+pub(crate) struct Model {
+    config: CoreConfig,
+    /// No policy leaves anybody out.
+    honest: bool,
+    now: Timestamp,
+    sim_us: u64,
+    /// Time during which the scheduler could act: downtime and jumps of the
+    /// clock left out. Bounds on what it does are measured in it.
+    settled_us: u64,
+    programs: BTreeMap<ProgramId, ProgramFacts>,
+    keys: BTreeMap<Box<str>, ProgramId>,
+    steps: BTreeMap<StepId, StepFacts>,
+    ended: BTreeMap<StepId, Ending>,
+    workers: BTreeMap<WorkerId, WorkerFacts>,
+    jobs: BTreeMap<Box<str>, JobFacts>,
+    asks: BTreeMap<AskId, Ask>,
+    next_program: u64,
+    next_ask: u64,
+    /// Programs that ended with the present event and are to be forgotten.
+    closed: BTreeSet<ProgramId>,
+    /// A step of the present event for which there was no program left.
+    turned_away: Option<StepId>,
+    /// The question whom to restore that the present event answered.
+    answered: Option<Answered>,
+    /// Hashes of prefixes of programs placed by the present event.
+    newly_shared: BTreeSet<u64>,
+    head: Option<turns::HeadOfQueue>,
+    stuck: Option<turns::Stuck>,
+}
+
+impl Model {
+    /// A model of a scheduler that knows nothing yet.
+    pub(crate) fn new(config: CoreConfig, honest: bool) -> Self {
+        Self {
+            config,
+            honest,
+            now: Timestamp(0),
+            sim_us: 0,
+            settled_us: 0,
+            programs: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            steps: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            workers: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            asks: BTreeMap::new(),
+            next_program: 0,
+            next_ask: 0,
+            closed: BTreeSet::new(),
+            turned_away: None,
+            answered: None,
+            newly_shared: BTreeSet::new(),
+            head: None,
+            stuck: None,
+        }
+    }
+
+    /// Takes in an event and what the core made of it, and checks both.
+    pub(crate) fn follow(
+        &mut self,
+        at: Timestamp,
+        sim_us: u64,
+        event: &Event,
+        commands: &[Command],
+        decisions: &[Decision],
+    ) -> Checked {
+        self.pass(at, sim_us, event);
+        self.learn(event)?;
+        self.hear(event, commands, decisions)
+    }
+
+    /// Compares the core with the model, and checks bounds on time.
+    pub(crate) fn check(&mut self, core: &Core, event: &Event) -> Checked {
+        self.compare(core)?;
+        self.check_time(core, event)
+    }
+
+    /// How each step ended.
+    pub(crate) fn endings(&self) -> impl Iterator<Item = Ending> + '_ {
+        self.ended.values().copied()
+    }
+
+    fn pass(&mut self, at: Timestamp, sim_us: u64, event: &Event) {
+        let core_us = at.since(self.now).micros();
+        let real_us = sim_us.saturating_sub(self.sim_us);
+        if !matches!(event, Event::DaemonRestarted) {
+            self.settled_us += core_us.min(real_us);
+        }
+        self.now = self.now.max(at);
+        self.sim_us = sim_us;
+        self.closed.clear();
+        self.turned_away = None;
+        self.answered = None;
+        self.newly_shared.clear();
+    }
+
+    fn is_aware(&self) -> bool {
+        self.config.mode == Mode::ProgramAware
+    }
+}

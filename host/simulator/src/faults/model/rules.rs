@@ -1,0 +1,397 @@
+//! The rules: ledgers and places agree, memory stays within its bound, nobody
+//! waits beyond his, the queue is served in order.
+
+use super::super::outcome::{Checked, broken};
+use super::Model;
+use super::facts::{At, WorkerFacts};
+use std::collections::{BTreeMap, BTreeSet};
+use treadle_core::program::Program;
+use treadle_core::step::StepState;
+use treadle_core::{Core, Event, Mode};
+use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
+
+/// The obstacle that pausing others may remove.
+pub(super) const LACKS_ROOM: &str = "has no room or no seat";
+
+impl Model {
+    /// Tokens that a program's place must hold beyond its prefix.
+    pub(super) fn private_tokens(&self, program: ProgramId) -> u64 {
+        let p = &self.programs[&program];
+        let demands = p.steps.iter().map(|step| self.steps[step].demand_tokens());
+        let demand = demands.max().unwrap_or(p.context_tokens);
+        demand.saturating_sub(p.prefix_tokens())
+    }
+
+    pub(super) fn placed_on(&self, worker: WorkerId) -> Vec<ProgramId> {
+        let here = self
+            .programs
+            .iter()
+            .filter(|(_, p)| p.place == Some(worker));
+        here.map(|(id, _)| *id).collect()
+    }
+
+    /// Tokens in use: what placed programs need by themselves, and each
+    /// shared prefix once.
+    fn used_by(&self, placed: &[ProgramId]) -> u64 {
+        let mut shared = BTreeMap::new();
+        let mut private = 0;
+        for id in placed {
+            let p = &self.programs[id];
+            private += p.weighted(self.private_tokens(*id));
+            shared.extend(p.prefix.iter().map(|s| (s.hash, s.tokens)));
+        }
+        private + shared.values().sum::<u64>()
+    }
+
+    fn used_tokens(&self, worker: WorkerId) -> u64 {
+        self.used_by(&self.placed_on(worker))
+    }
+
+    /// Tokens that a program adds to some that are placed.
+    fn need_beside(&self, program: ProgramId, placed: &[ProgramId]) -> u64 {
+        let prefixes = placed.iter().flat_map(|id| &self.programs[id].prefix);
+        let there: BTreeSet<u64> = prefixes.map(|segment| segment.hash).collect();
+        let prefix = &self.programs[&program].prefix;
+        let fresh = prefix.iter().filter(|s| !there.contains(&s.hash));
+        self.private_tokens(program) + fresh.map(|s| s.tokens).sum::<u64>()
+    }
+
+    /// Tokens that a program lacks on a worker that holds some others; 1 if
+    /// it is only a seat.
+    pub(super) fn lacks(&self, program: ProgramId, w: &WorkerFacts, placed: &[ProgramId]) -> u64 {
+        let low = w.watermark(self.config.low_watermark_ppm);
+        let free = low.saturating_sub(self.used_by(placed));
+        let slots = w.capacity.slots;
+        let full = slots.is_some_and(|slots| placed.len() as u64 >= u64::from(slots));
+        let short = self.need_beside(program, placed).saturating_sub(free);
+        let short = if placed.is_empty() { 0 } else { short };
+        short.max(u64::from(full))
+    }
+
+    /// Why a worker may not take a waiting program; `None` if it may.
+    pub(super) fn obstacle(&self, program: ProgramId, worker: WorkerId) -> Option<&'static str> {
+        let (Some(p), Some(w)) = (self.programs.get(&program), self.workers.get(&worker)) else {
+            return Some("is gone");
+        };
+        let least = p.steps.iter().map(|step| self.steps[step].least_tokens);
+        let least = least.max().unwrap_or(0);
+        if !w.healthy {
+            return Some("is lost");
+        }
+        if p.avoid == Some(worker) && self.another_takes(worker, least) {
+            return Some("has just failed it");
+        }
+        if least > w.context_tokens_max() {
+            return Some("takes no context so long");
+        }
+        let lacks = self.lacks(program, w, &self.placed_on(worker));
+        (lacks > 0).then_some(LACKS_ROOM)
+    }
+
+    fn another_takes(&self, worker: WorkerId, least_tokens: u64) -> bool {
+        let mut others = self
+            .workers
+            .iter()
+            .filter(|(id, w)| **id != worker && w.healthy);
+        others.any(|(_, w)| least_tokens <= w.context_tokens_max())
+    }
+
+    pub(super) fn has_room_somewhere(&self, program: ProgramId) -> Option<WorkerId> {
+        let mut workers = self.workers.keys().copied();
+        workers.find(|worker| self.obstacle(program, *worker).is_none())
+    }
+
+    /// A program gets a place only where it leaves the worker below its low
+    /// watermark, or is alone.
+    pub(super) fn check_admission(&self, program: ProgramId, worker: WorkerId) -> Checked {
+        let Some(obstacle) = self.obstacle(program, worker) else {
+            return Ok(());
+        };
+        let placed = self.placed_on(worker);
+        let (need, used) = (self.need_beside(program, &placed), self.used_by(&placed));
+        broken(
+            "admission",
+            format!(
+                "{program} needs {need} tokens and gets a place on {worker}, which {obstacle}: {used} are in use of {:?}",
+                self.workers[&worker].capacity
+            ),
+        )
+    }
+
+    /// A program that has waited beyond the deferral bound is not passed over
+    /// while there is room for it.
+    pub(super) fn check_turn(&self, program: ProgramId) -> Checked {
+        let Some(answered) = &self.answered else {
+            return Ok(());
+        };
+        let own = self.waits_since(program).map(|since| (since, program));
+        for other in answered
+            .candidates
+            .iter()
+            .filter(|other| **other != program)
+        {
+            let Some(since) = self.waits_since(*other) else {
+                continue;
+            };
+            let deferred = self.now.since(since) >= self.config.deferral_max;
+            let before = own.is_none_or(|own| (since, *other) < own);
+            // The head alone may use the worker that is reserved for it.
+            let head = self.head_of_queue().is_some_and(|(_, head)| head == *other);
+            if deferred
+                && before
+                && head
+                && let Some(worker) = self.has_room_somewhere(*other)
+            {
+                return broken(
+                    "queue-order",
+                    format!(
+                        "{program} is placed before {other}, which waits since {since:?} and fits on {worker}"
+                    ),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// When a program's oldest waiting step began to wait.
+    fn waits_since(&self, program: ProgramId) -> Option<Timestamp> {
+        let p = self.programs.get(&program).filter(|p| p.place.is_none())?;
+        let steps = p.steps.iter().map(|step| &self.steps[step]);
+        let waiting = steps.filter(|s| matches!(s.at, At::Queue));
+        waiting.map(|s| s.waits_since).min()
+    }
+
+    pub(super) fn is_deferred(&self, program: ProgramId) -> bool {
+        let since = self.waits_since(program);
+        since.is_some_and(|since| self.now.since(since) >= self.config.deferral_max)
+    }
+
+    pub(super) fn head_of_queue(&self) -> Option<(Timestamp, ProgramId)> {
+        let waiting = self.steps.values().filter(|s| s.at == At::Queue);
+        let unplaced = waiting.filter(|s| self.programs[&s.program].place.is_none());
+        unplaced.map(|s| (s.waits_since, s.program)).min()
+    }
+
+    /// The core knows the same steps, programs, places, sums and questions.
+    pub(super) fn compare(&mut self, core: &Core) -> Checked {
+        self.settle_workers();
+        let state = core.state();
+        if !state.steps.keys().eq(self.steps.keys()) {
+            let core: Vec<StepId> = state.steps.keys().copied().collect();
+            return broken(
+                "steps",
+                format!("open are {:?}, the core has {core:?}", self.steps.keys()),
+            );
+        }
+        for ((id, facts), step) in self.steps.iter().zip(state.steps.values()) {
+            let same = match (facts.at, step.state) {
+                (At::Queue, StepState::Waiting) => true,
+                (At::Worker(here, _), StepState::Running { worker, .. }) => here == worker,
+                _ => false,
+            };
+            if !same {
+                return broken(
+                    "steps",
+                    format!("{id} is at {:?}, the core says {:?}", facts.at, step.state),
+                );
+            }
+        }
+        if !state.programs.keys().eq(self.programs.keys()) {
+            let core: Vec<ProgramId> = state.programs.keys().copied().collect();
+            return broken(
+                "programs",
+                format!("live are {:?}, the core has {core:?}", self.programs.keys()),
+            );
+        }
+        if !state.workers.keys().eq(self.workers.keys()) {
+            return broken(
+                "workers",
+                format!(
+                    "known are {:?}, the core has {:?}",
+                    self.workers, state.workers
+                ),
+            );
+        }
+        if !state.asks.keys().eq(self.asks.keys()) {
+            return broken(
+                "questions",
+                format!("open are {:?}, the core has {:?}", self.asks, state.asks),
+            );
+        }
+        if self.config.mode == Mode::LeastLoad {
+            return Ok(());
+        }
+        self.compare_places(core)
+    }
+
+    fn compare_places(&self, core: &Core) -> Checked {
+        for (facts, (id, program)) in self.programs.values().zip(&core.state().programs) {
+            let place = program.place.map(|place| place.worker);
+            if facts.place != place {
+                return broken(
+                    "places",
+                    format!(
+                        "{id} is placed at {:?}, the core says {place:?}",
+                        facts.place
+                    ),
+                );
+            }
+        }
+        for (id, worker) in &core.state().workers {
+            let used = self.used_tokens(*id);
+            if used != worker.used_tokens() {
+                let charges = |p: &Program| p.place.map(|place| (p.id, place.charged_tokens));
+                let charges: Vec<_> = worker
+                    .programs
+                    .iter()
+                    .map(|p| charges(&core.state().programs[p]))
+                    .collect();
+                return broken(
+                    "ledger",
+                    format!(
+                        "{used} tokens are in use on {id}, the core says {}: {charges:?}",
+                        worker.used_tokens()
+                    ),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn settle_workers(&mut self) {
+        let gone: Vec<WorkerId> = self
+            .workers
+            .iter()
+            .filter(|(id, w)| w.leaving && !self.is_used(**id))
+            .map(|(id, _)| *id)
+            .collect();
+        for worker in gone {
+            self.workers.remove(&worker);
+        }
+    }
+
+    fn is_used(&self, worker: WorkerId) -> bool {
+        let runs = |at: At| matches!(at, At::Worker(there, _) if there == worker);
+        !self.placed_on(worker).is_empty() || self.steps.values().any(|s| runs(s.at))
+    }
+
+    /// Bounds on waits and on memory.
+    pub(super) fn check_time(&mut self, core: &Core, event: &Event) -> Checked {
+        self.check_patience(event)?;
+        self.check_hope()?;
+        if !self.is_aware() {
+            let healthy = self.workers.values().any(|w| w.healthy);
+            return match self.head_of_queue().filter(|_| healthy) {
+                Some((_, program)) => broken(
+                    "room",
+                    format!("{program} waits, though plain routing never does"),
+                ),
+                None => Ok(()),
+            };
+        }
+        self.check_candidates(core, event)?;
+        self.check_pressure()?;
+        self.check_head()?;
+        self.check_fairness()
+    }
+
+    /// No step waits that no worker can ever hold.
+    fn check_hope(&self) -> Checked {
+        let most = self.longest_context();
+        let waiting = self.steps.iter().filter(|(_, s)| s.at == At::Queue);
+        match waiting.into_iter().find(|(_, s)| s.least_tokens > most) {
+            Some((id, s)) => broken(
+                "context",
+                format!(
+                    "{id} waits, but takes {} tokens where {most} are the most",
+                    s.least_tokens
+                ),
+            ),
+            None => Ok(()),
+        }
+    }
+
+    /// No step waits longer than the bound.
+    fn check_patience(&self, event: &Event) -> Checked {
+        if !matches!(event, Event::TimerFired) {
+            return Ok(());
+        }
+        for (id, s) in &self.steps {
+            let waited = self.now.since(s.waits_since);
+            if s.at == At::Queue && waited >= self.config.queue_wait_max {
+                return broken(
+                    "patience",
+                    format!("{id} has waited {waited:?} and still waits"),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// After an answer whom to restore, no candidate that it named, or that is
+    /// deferred, fits anywhere that is open to it.
+    fn check_candidates(&self, core: &Core, event: &Event) -> Checked {
+        let Some(answered) = &self.answered else {
+            return Ok(());
+        };
+        if !matches!(event, Event::PolicyAnswered { .. }) {
+            return Ok(());
+        }
+        for program in &answered.candidates {
+            let waits = self.waits_since(*program).is_some();
+            let p = self.programs.get(program).filter(|_| waits);
+            let grew = |p: &super::facts::ProgramFacts| {
+                p.prefix.iter().any(|s| self.newly_shared.contains(&s.hash))
+            };
+            if p.is_none_or(grew)
+                || !(answered.named.contains(program) || self.is_deferred(*program))
+            {
+                continue;
+            }
+            for worker in self.workers.keys() {
+                let reserved = core.state().reserved;
+                let open = reserved.is_none_or(|(at, holder)| at != *worker || holder == *program);
+                if open && self.obstacle(*program, *worker).is_none() {
+                    return broken(
+                        "room",
+                        format!("{program} was passed over, though it fits on {worker}"),
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// While a worker is above its high watermark, no program between steps
+    /// keeps its place there for longer than it takes to ask about it twice.
+    fn check_pressure(&mut self) -> Checked {
+        let bound = self.response_us_max();
+        let workers: Vec<WorkerId> = self.workers.keys().copied().collect();
+        for id in workers {
+            let used = self.used_tokens(id);
+            let settled_us = self.settled_us;
+            let Some(w) = self.workers.get_mut(&id) else {
+                continue;
+            };
+            let over = w.healthy && used > w.watermark(self.config.high_watermark_ppm);
+            w.over_since_us = over.then(|| w.over_since_us.unwrap_or(settled_us));
+            let Some(since) = w.over_since_us else {
+                continue;
+            };
+            let high = w.watermark(self.config.high_watermark_ppm);
+            for program in self.placed_on(id) {
+                let p = &self.programs[&program];
+                let both = settled_us - since.max(p.idle_since_us);
+                if p.steps.is_empty() && both > bound {
+                    return broken(
+                        "memory",
+                        format!(
+                            "{id} has {used} tokens in use of {high}, and {program} keeps its place between steps for {both} us"
+                        ),
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,123 @@
+//! The head of the queue: it does not wait while there is room for it, and
+//! room is made for it once it is deferred.
+
+use super::super::outcome::{Checked, broken};
+use super::Model;
+use super::rules::LACKS_ROOM;
+use treadle_model::{ProgramId, WorkerId};
+
+/// Settled time that a rule leaves beside deadlines and ticks: messages
+/// between the parts, and one event at the end of it.
+const LEEWAY_US: u64 = 2_000_000;
+
+/// The head of the queue, while a worker has room for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeadOfQueue {
+    program: ProgramId,
+    deferred: bool,
+    /// Since when, in settled time.
+    since_us: u64,
+}
+
+/// A deferred head of the queue for which room could be made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stuck {
+    program: ProgramId,
+    worker: WorkerId,
+    /// Since when, in settled time.
+    since_us: u64,
+}
+
+impl Model {
+    /// Settled time within which the scheduler does what it has a reason to
+    /// do: two questions without an answer, each at the next tick.
+    pub(super) fn response_us_max(&self) -> u64 {
+        2 * (self.config.ask_deadline.0 + self.config.tick.0) + LEEWAY_US
+    }
+
+    /// The head of the queue does not wait while there is room for it: at
+    /// once where policies are honest, else once it is deferred.
+    pub(super) fn check_head(&mut self) -> Checked {
+        let head = self
+            .head_of_queue()
+            .map(|(since, program)| (program, self.now.since(since) >= self.config.deferral_max));
+        let roomy = head.filter(|(program, _)| self.has_room_somewhere(*program).is_some());
+        let Some((program, deferred)) = roomy else {
+            self.head = None;
+            return Ok(());
+        };
+        let before = self.head.filter(|before| {
+            before.program == program && (self.honest || before.deferred == deferred)
+        });
+        let since_us = before.map_or(self.settled_us, |before| before.since_us);
+        self.head = Some(HeadOfQueue {
+            program,
+            deferred,
+            since_us,
+        });
+        let waited = self.settled_us - since_us;
+        let bound = self.response_us_max();
+        if waited > bound && (deferred || self.honest) {
+            let worker = self.has_room_somewhere(program);
+            return broken(
+                "room",
+                format!(
+                    "{program} is the head of the queue and waits for {waited} us, though it fits on {worker:?}"
+                ),
+            );
+        }
+        Ok(())
+    }
+
+    /// Where a deferred head of the queue lacks least, programs between steps
+    /// give their places up to it once those have lasted their quantum.
+    pub(super) fn check_fairness(&mut self) -> Checked {
+        let stuck = self.room_could_be_made();
+        let Some((program, worker, victims)) = stuck else {
+            self.stuck = None;
+            return Ok(());
+        };
+        let same = |before: &Stuck| before.program == program && before.worker == worker;
+        let before = self.stuck.filter(same);
+        let since_us = before.map_or(self.settled_us, |before| before.since_us);
+        self.stuck = Some(Stuck {
+            program,
+            worker,
+            since_us,
+        });
+        // One question is about so many programs.
+        let questions = 1 + victims / (4 * self.config.candidates_max.max(1) as u64);
+        let bound = self.response_us_max() * questions;
+        let waited = self.settled_us - since_us;
+        if waited > bound {
+            return broken(
+                "fairness",
+                format!(
+                    "{program} is deferred and lacks least on {worker}, where {victims} programs could make room, and has waited {waited} us for it"
+                ),
+            );
+        }
+        Ok(())
+    }
+
+    /// The deferred head of the queue, the worker where it lacks least, and
+    /// how many programs could be paused there, if that would be enough.
+    fn room_could_be_made(&self) -> Option<(ProgramId, WorkerId, u64)> {
+        let (_, program) = self.head_of_queue()?;
+        if !self.is_deferred(program) || self.has_room_somewhere(program).is_some() {
+            return None;
+        }
+        let workers = self.workers.iter();
+        let able = workers.filter(|(id, _)| self.obstacle(program, **id) == Some(LACKS_ROOM));
+        let lacks = able.map(|(id, w)| (self.lacks(program, w, &self.placed_on(*id)), *id));
+        let (_, worker) = lacks.min()?;
+        let lasted = |id: &ProgramId| {
+            let p = &self.programs[id];
+            p.steps.is_empty() && self.now.since(p.placed_at) >= self.config.quantum
+        };
+        let placed = self.placed_on(worker);
+        let (victims, stay): (Vec<ProgramId>, Vec<_>) = placed.into_iter().partition(lasted);
+        let enough = self.lacks(program, &self.workers[&worker], &stay) == 0;
+        enough.then_some((program, worker, victims.len() as u64))
+    }
+}

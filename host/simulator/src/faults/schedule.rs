@@ -1,0 +1,167 @@
+//! Faults, and when each of them strikes.
+
+use super::stream::Stream;
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident => $name:literal),+ $(,)?) => {
+        /// A kind of fault.
+        #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+        pub enum FaultKind {
+            $($(#[$doc])* $kind),+
+        }
+
+        impl FaultKind {
+            /// Every kind.
+            pub const ALL: &'static [Self] = &[$(Self::$kind),+];
+
+            /// Its name.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$kind => $name),+ }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// Messages of a gateway are lost, and sent again after a while.
+    MessagesLost => "messages-lost",
+    /// Messages of a gateway arrive twice.
+    MessagesDuplicated => "messages-duplicated",
+    /// Messages of a gateway are late, and overtake one another.
+    MessagesDelayed => "messages-delayed",
+    /// A gateway that is not sure hands a step over once more.
+    ArrivalRepeated => "arrival-repeated",
+    /// An engine answers 503.
+    EngineFailing => "engine-failing",
+    /// An engine accepts requests and says nothing.
+    EngineHanging => "engine-hanging",
+    /// An engine dies, and comes back with an empty cache.
+    EngineCrash => "engine-crash",
+    /// The connections to an engine break.
+    ConnectionsBroken => "connections-broken",
+    /// An engine is started anew and holds more or less than before.
+    CapacityChanged => "capacity-changed",
+    /// The owner takes an engine out, and brings it back later.
+    WorkerRemoved => "worker-removed",
+    /// The daemon takes a healthy engine to be lost.
+    FalseAlarm => "false-alarm",
+    /// The database does not answer.
+    DatabaseDown => "database-down",
+    /// A transaction is committed, but its answer is lost.
+    CommitAnswerLost => "commit-answer-lost",
+    /// A gateway in a process of its own dies; another process takes over
+    /// its clients.
+    GatewayCrash => "gateway-crash",
+    /// The connection between a gateway and the daemon breaks.
+    GatewayCutOff => "gateway-cut-off",
+    /// The daemon is killed.
+    DaemonKilled => "daemon-killed",
+    /// The broker does not answer.
+    BrokerDown => "broker-down",
+    /// Messages are published, but not confirmed.
+    ConfirmLost => "confirm-lost",
+    /// Policies answer after their deadline.
+    PolicySlow => "policy-slow",
+    /// Policies do not answer.
+    PolicyMute => "policy-mute",
+    /// Policies leave programs out, name some twice, or in a foolish order.
+    PolicyWrong => "policy-wrong",
+    /// Policies answer with ids that are nobody's, or another kind of answer.
+    PolicyNonsense => "policy-nonsense",
+    /// Policies answer twice.
+    PolicyRepeats => "policy-repeats",
+    /// The clock jumps forward.
+    ClockForward => "clock-forward",
+    /// The clock jumps backward.
+    ClockBackward => "clock-backward",
+}
+
+impl FaultKind {
+    /// The kind of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| kind.name() == name)
+    }
+}
+
+/// One fault of the schedule.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fault {
+    pub(crate) kind: FaultKind,
+    /// When it begins.
+    pub(crate) at_us: u64,
+    /// When it ends.
+    pub(crate) until_us: u64,
+    /// Which engine or gateway it strikes, modulo how many there are.
+    pub(crate) target: usize,
+    /// How hard, in percent.
+    pub(crate) strength: u64,
+}
+
+/// Most faults of one story.
+const FAULTS_MAX: u64 = 24;
+/// Longest outage, in virtual microseconds.
+const OUTAGE_US_MAX: u64 = 30_000_000;
+
+/// Draws a schedule that ends by `end_us`. Each story has some kinds only:
+/// many faults of few kinds find other bugs than a little of everything.
+pub(crate) fn draw(stream: &mut Stream, end_us: u64) -> Vec<Fault> {
+    let share = stream.pick(&[15, 30, 50, 100]);
+    let kinds: Vec<FaultKind> = FaultKind::ALL
+        .iter()
+        .copied()
+        .filter(|_| stream.percent(share))
+        .collect();
+    if kinds.is_empty() {
+        return Vec::new();
+    }
+    let mut faults: Vec<Fault> = (0..stream.between(1, FAULTS_MAX))
+        .map(|_| {
+            let at_us = stream.below(end_us);
+            let lasts = stream.between_low(1_000, OUTAGE_US_MAX);
+            Fault {
+                kind: stream.pick(&kinds),
+                at_us,
+                until_us: (at_us + lasts).min(end_us),
+                target: stream.below(64) as usize,
+                strength: stream.between(10, 90),
+            }
+        })
+        .collect();
+    faults.sort_by_key(|fault| fault.at_us);
+    faults
+}
+
+/// What of the schedule is going on.
+#[derive(Debug, Default)]
+pub(crate) struct Weather {
+    active: Vec<(usize, Fault)>,
+}
+
+impl Weather {
+    pub(crate) fn begin(&mut self, index: usize, fault: Fault) {
+        self.active.push((index, fault));
+    }
+
+    pub(crate) fn end(&mut self, index: usize) {
+        self.active.retain(|(other, _)| *other != index);
+    }
+
+    /// The strength of a fault that is going on.
+    pub(crate) fn strength(&self, kind: FaultKind) -> Option<u64> {
+        let found = self.active.iter().find(|(_, fault)| fault.kind == kind);
+        found.map(|(_, fault)| fault.strength)
+    }
+
+    /// The strength of a fault that strikes the `target`th of so many.
+    pub(crate) fn strikes(&self, kind: FaultKind, target: usize, of: usize) -> Option<u64> {
+        let mut active = self.active.iter();
+        let found = active.find(|(_, fault)| fault.kind == kind && fault.target % of == target);
+        found.map(|(_, fault)| fault.strength)
+    }
+
+    /// The latest end of what is going on, of one kind.
+    pub(crate) fn until(&self, kind: FaultKind) -> Option<u64> {
+        let of_kind = self.active.iter().filter(|(_, fault)| fault.kind == kind);
+        of_kind.map(|(_, fault)| fault.until_us).max()
+    }
+}

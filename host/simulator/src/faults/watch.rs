@@ -1,0 +1,93 @@
+//! Engines and their owners: the daemon looks after those that are wanted.
+
+use super::Scene;
+use super::calendar::Happening;
+use super::daemon::AckTo;
+use super::outcome::Checked;
+use treadle_core::worker::Health;
+use treadle_core::{Capacity, Event};
+use treadle_model::WorkerId;
+
+/// Probes without an answer after which an engine is taken to be lost.
+const MISSES_MAX: u32 = 2;
+
+impl Scene {
+    /// An owner says whether he wants his engine to be registered, until that
+    /// is acknowledged.
+    pub(crate) fn tell_owner_wish(&mut self, engine: usize) -> Checked {
+        let e = &self.engines[engine];
+        if e.acknowledged || self.daemon.is_none() {
+            return Ok(());
+        }
+        let (worker, wanted) = (WorkerId(engine as u32), e.wanted);
+        let event = if wanted {
+            Event::WorkerAdded {
+                worker,
+                url: format!("http://engine-{engine}").into(),
+                engine: e.plan.kind,
+                capacity: if e.plan.told_at_once {
+                    e.capacity
+                } else {
+                    Capacity::default()
+                },
+            }
+        } else {
+            Event::WorkerRemoved { worker }
+        };
+        self.handle(event, Some(AckTo::Owner(engine, wanted)))
+    }
+
+    /// Looks after an engine: whether it answers, and what it holds.
+    pub(crate) fn probe(&mut self, session: u32, engine: usize) -> Checked {
+        if self.session_is_over(session) {
+            return Ok(());
+        }
+        let again = self.now_us
+            + self
+                .streams
+                .daemon
+                .between(self.plan.habits.probe_us / 2, self.plan.habits.probe_us);
+        self.calendar
+            .put(again, Happening::Probe { session, engine });
+        let worker = WorkerId(engine as u32);
+        let Some(daemon) = &mut self.daemon else {
+            return Ok(());
+        };
+        let e = &self.engines[engine];
+        let Some(known) = daemon
+            .observed
+            .core
+            .state()
+            .workers
+            .get(&worker)
+            .filter(|w| !w.leaving)
+        else {
+            return Ok(());
+        };
+        let (lost, told) = (known.health == Health::Lost, known.capacity);
+        if !e.up {
+            daemon.misses[engine] += 1;
+            if daemon.misses[engine] >= MISSES_MAX && !lost {
+                let cause = "no answer".into();
+                self.handle(Event::WorkerLost { worker, cause }, None)?;
+            }
+            return Ok(());
+        }
+        daemon.misses[engine] = 0;
+        let (capacity, kind) = (e.capacity, e.plan.kind);
+        if lost {
+            self.handle(Event::WorkerRecovered { worker }, None)?;
+        }
+        if told != capacity {
+            self.handle(
+                Event::WorkerCapacityRead {
+                    worker,
+                    engine: kind,
+                    capacity,
+                },
+                None,
+            )?;
+        }
+        Ok(())
+    }
+}
