@@ -4,6 +4,7 @@ use crate::auth::Auth;
 use crate::driver::DriverHandle;
 use crate::engines::EngineWatch;
 use crate::gateway::GatewayState;
+use crate::messaging::Messaging;
 use crate::policies::PolicyShelf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -24,6 +25,8 @@ pub struct App {
     pub engines: Arc<EngineWatch>,
     /// Uploaded policies.
     pub policies: Arc<PolicyShelf>,
+    /// Events out and commands in, where there is a broker.
+    pub messaging: Option<Arc<Messaging>>,
     /// The next worker's id.
     pub next_worker: Arc<AtomicU32>,
 }

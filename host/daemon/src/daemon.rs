@@ -3,37 +3,23 @@
 
 use crate::app::App;
 use crate::auth::{Auth, FirstToken};
-use crate::config::{self, Config};
-use crate::driver::{
-    Clock, DriverHandle, DriverOptions, ForecastFeed, Notice, PolicyDesk, spawn_driver,
-    spawn_journal,
-};
-use crate::engines::{Declared, EngineWatch, WatchOptions};
-use crate::gateway::{
-    GatewayState, Identities, RequestIds, ServeLimits, TokenEstimator, Upstream, serve,
-};
-use crate::metrics::Metrics;
-use crate::policies::{self, PolicyShelf, forecast, keep_up};
+use crate::config::Config;
+use crate::gateway::{ServeLimits, serve};
+use crate::leading::{GatewayBooks, Leading};
+use crate::policies;
 use crate::recovery;
 use crate::rest;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use treadle_core::Event;
-use treadle_model::WorkerId;
-use treadle_store::{Retention, Store};
+use treadle_store::{Candidate, Store};
 
-/// Unnamed programs that the gateway recognises.
-const UNNAMED_PROGRAMS_MAX: usize = 100_000;
-/// Pause between two removals of old rows.
-const PRUNE_PAUSE: Duration = Duration::from_mins(1);
-/// Largest answer of an engine that is not a stream.
-const ANSWER_BYTES_MAX: usize = 256 << 20;
+/// How long a daemon waits for the store's last leader to be gone.
+const LEAD_PATIENCE: Duration = Duration::from_secs(10);
+/// Pause between two attempts to lead.
+const LEAD_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why a daemon did not start.
 #[derive(Debug, thiserror::Error)]
@@ -58,9 +44,27 @@ pub enum StartError {
     /// Nobody can be let in.
     #[error("{0}")]
     Auth(#[from] crate::auth::AuthError),
+    /// The broker's URL or prefix can't be used.
+    #[error("{0}")]
+    Broker(#[from] treadle_broker::BrokerError),
     /// The bound policy does not load.
     #[error("the eviction policy could not be bound: {0}")]
     Policy(#[from] crate::policies::ShelfError),
+    /// Another daemon schedules on this store.
+    #[error(
+        "the daemon {name} at {url} schedules on this store; stop it, name another store, or let several daemons share one with cluster.role"
+    )]
+    Held {
+        /// Its name.
+        name: String,
+        /// Where it is reached.
+        url: String,
+    },
+    /// There have been as many gateways as there are ids for.
+    #[error(
+        "the store has handed out every gateway's id; begin a new one with store.url or store.schema"
+    )]
+    Gateways,
     /// No thread could be started.
     #[error("the scheduler's thread could not be started: {0}")]
     Thread(std::io::Error),
@@ -76,49 +80,31 @@ pub struct Daemon {
     pub first_token: Option<FirstToken>,
     stop: Option<oneshot::Sender<()>>,
     served: JoinHandle<()>,
-    upkeep: JoinHandle<()>,
+    leading: Leading,
 }
 
 impl Daemon {
     /// Opens the store, replays the journal, binds policies, registers the
     /// configured engines and starts to listen.
     pub async fn start(config: &Config) -> Result<Self, StartError> {
-        let addr = config.server.listen;
-        let listener = TcpListener::bind(addr)
-            .await
-            .map_err(|error| StartError::Listen { addr, error })?;
-        let addr = listener.local_addr().unwrap_or(addr);
-        let store = treadle_store::open(&config.store.location()).await?;
+        let (listener, addr) = listen(config).await?;
+        let store =
+            treadle_store::open_with(&config.store.location(), &config.store_options()).await?;
+        lead_alone(&*store, addr).await?;
         let (auth, first_token) = Auth::open(config, store.clone()).await?;
-        let (notices, told) = unbounded_channel();
-        let (feed, seen, wanted) = ForecastFeed::new();
-        let driver = start_driver(config, &store, notices.clone(), feed).await?;
-        let app = assemble(config, driver, store, auth, wanted).await?;
-        app.policies.tell(notices);
-        let policy = app.policies.restore().await?;
-        tracing::info!(%policy, "the eviction policy is bound");
-        register_engines(config, &app).await;
+        let leading = Leading::start(config, store, auth, GatewayBooks::default()).await?;
         let (stop, stopped) = oneshot::channel();
-        let router = rest::router(app.clone());
-        let limits = ServeLimits {
-            connections_max: config.server.connections_max,
-            header_read_timeout: Duration::from_secs(config.server.header_read_timeout_s),
-            shutdown_grace: Duration::from_secs(config.server.shutdown_grace_s),
-        };
-        let served = tokio::spawn(serve(listener, router, limits, async {
+        let router = rest::router(leading.app.clone());
+        let served = tokio::spawn(serve(listener, router, serve_limits(config), async {
             let _ = stopped.await;
         }));
-        let policies = keep_up(app.policies.clone(), app.auth.clone(), told);
-        let pruning = prune_forever(config.clone(), app.clone());
-        let forecasts = forecast(app.policies.clone(), app.driver.clone(), seen);
-        let upkeep = tokio::spawn(async { tokio::join!(pruning, policies, forecasts).1 });
         Ok(Self {
             addr,
-            app,
+            app: leading.app.clone(),
             first_token,
             stop: Some(stop),
             served,
-            upkeep,
+            leading,
         })
     }
 
@@ -133,144 +119,47 @@ impl Daemon {
             let _ = stop.send(());
         }
         let _ = (&mut self.served).await;
-        self.upkeep.abort();
-        if let Err(error) = self.app.policies.save_states().await {
-            tracing::warn!(%error, "what policies have stored could not be saved");
-        }
-        self.app.driver.stop().await;
+        self.leading.stop().await;
         self.app.auth.close().await;
         let _ = self.app.store.close().await;
     }
 }
 
-async fn start_driver(
-    config: &Config,
-    store: &Arc<dyn Store>,
-    notices: UnboundedSender<Notice>,
-    forecasts: ForecastFeed,
-) -> Result<DriverHandle, StartError> {
-    let recovered = recovery::recover(&**store, config.core()).await?;
-    let clock = Clock::start(recovered.core.state().now, config.scheduler.time_scale);
-    let journal = spawn_journal(store.clone());
-    let restarted = recovered.seq > 0;
-    let mut policies = PolicyDesk::new(config.plugins.desk());
-    policies.tell(notices);
-    let driver = spawn_driver(DriverOptions {
-        core: recovered.core,
-        seq: recovered.seq,
-        clock,
-        policies,
-        journal: Some(journal),
-        snapshot_events: config.store.snapshot_events,
-        forecasts: Some(forecasts),
-    })
-    .map_err(StartError::Thread)?;
-    if restarted {
-        driver.event(Event::DaemonRestarted);
-    }
-    Ok(driver)
+/// Takes the configured port; gives its address, which the system chooses for port 0.
+pub(crate) async fn listen(config: &Config) -> Result<(TcpListener, SocketAddr), StartError> {
+    let addr = config.server.listen;
+    let listener = TcpListener::bind(addr)
+        .await
+        .map_err(|error| StartError::Listen { addr, error })?;
+    let addr = listener.local_addr().unwrap_or(addr);
+    Ok((listener, addr))
 }
 
-async fn assemble(
-    config: &Config,
-    driver: DriverHandle,
-    store: Arc<dyn Store>,
-    auth: Arc<Auth>,
-    forecasts_wanted: Arc<AtomicBool>,
-) -> Result<App, StartError> {
-    let upstream = Upstream::new(Duration::from_millis(config.engines.connect_timeout_ms));
-    let gateway = Arc::new(GatewayState {
-        driver: driver.clone(),
-        upstream: upstream.clone(),
-        identities: Identities::new(UNNAMED_PROGRAMS_MAX),
-        estimator: TokenEstimator::default(),
-        requests: Arc::new(RequestIds::default()),
-        metrics: Arc::new(Metrics::default()),
-        body_bytes_max: usize::try_from(config.server.body_bytes_max).unwrap_or(usize::MAX),
-        answer_bytes_max: ANSWER_BYTES_MAX,
-        body_patience: Duration::from_secs(config.server.body_read_timeout_s),
-        response_timeout: Duration::from_secs(config.engines.response_timeout_s),
-    });
-    let interval = Duration::from_millis(config.engines.probe_interval_ms);
-    let engines = EngineWatch::new(driver.clone(), upstream, WatchOptions { interval });
-    let policies = Arc::new(PolicyShelf::new(
-        policies::engine(config)?,
-        store.clone(),
-        driver.clone(),
-        config.plugins.desk(),
-        policies::signing(config)?,
-        forecasts_wanted,
-    )?);
-    let last = driver
-        .read(|view| view.core.state().workers.keys().last().copied())
-        .await;
-    let next_worker = last.ok().flatten().map_or(0, |worker| worker.0 + 1);
-    let next_worker = Arc::new(AtomicU32::new(next_worker));
-    Ok(App {
-        gateway,
-        auth,
-        driver,
-        store,
-        engines,
-        policies,
-        next_worker,
-    })
+/// Bounds on connections.
+pub(crate) fn serve_limits(config: &Config) -> ServeLimits {
+    ServeLimits {
+        connections_max: config.server.connections_max,
+        header_read_timeout: Duration::from_secs(config.server.header_read_timeout_s),
+        shutdown_grace: Duration::from_secs(config.server.shutdown_grace_s),
+    }
 }
 
-/// Engines of the configuration, and those that were registered before a
-/// restart.
-async fn register_engines(config: &Config, app: &App) {
-    let known = app.driver.read(|view| {
-        let workers = view.core.state().workers.values();
-        workers
-            .map(|w| (w.id, w.url.to_string()))
-            .collect::<Vec<_>>()
-    });
-    let known = known.await.unwrap_or_default();
-    let configured = |url: &str| config.engines.endpoints.iter().find(|e| e.url == url);
-    for (worker, url) in &known {
-        let declared = configured(url).map_or_else(Declared::default, |e| declared(config, e));
-        app.engines.register(*worker, url, declared).await;
-    }
-    for endpoint in &config.engines.endpoints {
-        if known.iter().all(|(_, url)| *url != endpoint.url) {
-            let id = app
-                .next_worker
-                .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            app.engines
-                .register(WorkerId(id), &endpoint.url, declared(config, endpoint))
-                .await;
+/// Leads the store, or says who does. The leader that was killed a moment ago
+/// is given time to be found dead.
+async fn lead_alone(store: &dyn Store, addr: SocketAddr) -> Result<(), StartError> {
+    let url = format!("http://{addr}");
+    let candidate = Candidate {
+        name: addr.to_string(),
+        url,
+    };
+    let began = Instant::now();
+    while store.campaign(&candidate).await?.is_none() {
+        if began.elapsed() >= LEAD_PATIENCE {
+            let leader = store.leader().await?;
+            let (name, url) = leader.map_or_else(Default::default, |l| (l.name, l.url));
+            return Err(StartError::Held { name, url });
         }
+        tokio::time::sleep(LEAD_PAUSE).await;
     }
-}
-
-fn declared(config: &Config, endpoint: &config::Endpoint) -> Declared {
-    Declared {
-        kind: config.engines.kind_of(endpoint),
-        capacity_tokens: endpoint.capacity_tokens,
-    }
-}
-
-async fn prune_forever(config: Config, app: App) {
-    let pause = PRUNE_PAUSE;
-    loop {
-        tokio::time::sleep(pause).await;
-        app.auth.tidy().await;
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let kept_us = config.store.keep_ended_s.saturating_mul(1_000_000);
-        let retention = Retention {
-            keep_events: config.store.keep_events,
-            ended_before_us: (now.unwrap_or_default().as_micros() as u64).saturating_sub(kept_us),
-        };
-        loop {
-            match app.store.prune(&retention).await {
-                Ok(pruned) if pruned.more => {}
-                Ok(_) => break,
-                Err(error) => {
-                    tracing::warn!(%error, "old rows could not be removed");
-                    break;
-                }
-            }
-        }
-    }
+    Ok(())
 }

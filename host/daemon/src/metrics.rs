@@ -114,6 +114,13 @@ impl Metrics {
     }
 }
 
+/// A counter of its own.
+pub(crate) fn counter(name: &str, help: &str, value: u64) -> String {
+    let mut text = Text::default();
+    text.counter(name, help, value);
+    text.0
+}
+
 fn render_state(text: &mut Text, totals: &Totals) {
     text.gauge("treadle_programs", "Live programs.", totals.programs);
     text.gauge(

@@ -1,6 +1,7 @@
 //! Recovery: the latest snapshot, and the events after it replayed.
 
-use treadle_core::{Core, CoreConfig, Event, State};
+use crate::driver::record;
+use treadle_core::{Core, CoreConfig, State};
 use treadle_model::Timestamp;
 use treadle_store::{Store, StoreError};
 
@@ -100,12 +101,17 @@ pub async fn replay(
             if found != wanted {
                 return Err(RecoveryError::Missing { wanted, found });
             }
-            let event: Event =
-                serde_json::from_str(&row.body).map_err(|error| RecoveryError::Event {
+            let (event, origin) =
+                record::decode(&row.body).map_err(|error| RecoveryError::Event {
                     seq: row.seq,
                     error,
                 })?;
-            core.handle(Timestamp(row.at_us), &event);
+            match origin {
+                Some(origin) => {
+                    core.handle_relayed(Timestamp(row.at_us), origin, &event);
+                }
+                None => core.handle(Timestamp(row.at_us), &event),
+            }
             seq = row.seq;
             // What was to be done then has been done, or died with the daemon.
             while core.poll_command().is_some() {}
@@ -122,6 +128,7 @@ pub async fn replay(
 
 #[cfg(test)]
 mod tests {
+    use treadle_core::Event;
     use treadle_store::{Batch, EventRow, Location, Retention, Snapshot, open};
 
     use super::*;
@@ -161,6 +168,7 @@ mod tests {
         let retention = Retention {
             keep_events: 0,
             ended_before_us: 0,
+            sink_lag_events_max: 0,
         };
         store.prune(&retention).await.expect("it prunes");
         for gone in [extent(None, true), extent(Some(3), false)] {

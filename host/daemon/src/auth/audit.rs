@@ -72,6 +72,26 @@ impl Audit {
         }
     }
 
+    /// Writes a change down soon that came by another way than a request: in whose tenant it was
+    /// made, by which way, and under which id.
+    pub async fn note_as(&self, tenant: &str, who: &str, id: &str, change: Change<'_>) {
+        let row = AuditRow {
+            id: 0,
+            at_us: now_us(),
+            tenant: tenant.to_owned(),
+            who: who.to_owned(),
+            action: change.action.to_owned(),
+            target: change.target.to_owned(),
+            before: change.before.to_string(),
+            after: change.after.to_string(),
+            request_id: id.to_owned(),
+            address: None,
+        };
+        if self.send(row, None).await.is_err() {
+            tracing::error!("a change was made after the audit log was closed");
+        }
+    }
+
     /// Writes down what the daemon changed by itself, for the default tenant.
     pub async fn note_own(&self, action: &'static str, target: &str, before: Value, after: Value) {
         let row = AuditRow {

@@ -22,13 +22,27 @@ pub struct FirstToken {
 pub fn file_of(store: &StoreConfig) -> Option<PathBuf> {
     match store.location() {
         Location::File(path) => Some(path.parent().unwrap_or(Path::new("")).join(FILE_NAME)),
-        Location::Memory => None,
+        // Where the file would be; it is the command line's only clue.
+        Location::Postgres(_) if store.path != "memory" => Some(
+            Path::new(&store.path)
+                .parent()
+                .unwrap_or(Path::new(""))
+                .join(FILE_NAME),
+        ),
+        Location::Postgres(_) | Location::Memory => None,
     }
 }
 
 /// Writes a secret to a file that only its owner can read, in place of one that is there.
 pub(super) fn write(path: &Path, secret: &str) -> std::io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
+    // Where the store is a database, nobody has made the folder yet.
+    if let Some(folder) = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+    {
+        std::fs::create_dir_all(folder)?;
+    }
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -49,7 +63,8 @@ mod tests {
     #[test]
     fn the_file_is_its_owners_alone() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join(FILE_NAME);
+        let path = folder.path().join("new").join(FILE_NAME);
+        write(&path, "tr_0").unwrap();
         std::fs::write(&path, "old").unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
         write(&path, "tr_1").unwrap();

@@ -32,9 +32,11 @@ use crate::config::Config;
 use anonymous::Anonymous;
 use directory::WHOLE_DAEMON;
 use oidc::Oidc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 use treadle_store::{Store, StoreError, TokenRow};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Why nobody can be let in.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +69,10 @@ pub struct Auth {
     pub oidc: Option<Oidc>,
     store: Arc<dyn Store>,
     picture: RwLock<Arc<Directory>>,
+    /// Whether this daemon is the one that writes tenants and tokens.
+    keeps: AtomicBool,
+    /// Of the rows that the picture was made of, where another daemon writes them.
+    print: AtomicU64,
     /// One change at a time.
     changing: tokio::sync::Mutex<()>,
     rotation_grace_us: u64,
@@ -82,23 +88,9 @@ impl Auth {
         config: &Config,
         store: Arc<dyn Store>,
     ) -> Result<(Arc<Self>, Option<FirstToken>), AuthError> {
-        let anonymous = Anonymous::of(config);
-        let directory = read(&*store, anonymous, None).await?;
         let file = first_token::file_of(&config.store);
-        let auth = Arc::new(Self {
-            audit: Audit::start(store.clone()),
-            anonymous,
-            oidc: Oidc::new(&config.oidc),
-            store,
-            picture: RwLock::new(Arc::new(directory)),
-            changing: tokio::sync::Mutex::new(()),
-            rotation_grace_us: config.auth.rotation_grace_s.saturating_mul(1_000_000),
-            audit_rows_max: config.auth.audit_rows_max,
-            ended_kept_us: config.store.keep_ended_s.saturating_mul(1_000_000),
-            token_hint: file.as_ref().map_or_else(String::new, |file| {
-                format!("; the admin's own was written to {}", file.display())
-            }),
-        });
+        let auth = Self::follow(config, store).await?;
+        auth.keeps.store(true, Ordering::Relaxed);
         auth.ensure_default_tenant().await?;
         let first = if auth.directory().has_root(now_us()) {
             None
@@ -106,6 +98,46 @@ impl Auth {
             Some(auth.make_first_token(file).await?)
         };
         Ok((auth, first))
+    }
+
+    /// Reads tenants and tokens of a store that another daemon writes.
+    pub async fn follow(config: &Config, store: Arc<dyn Store>) -> Result<Arc<Self>, AuthError> {
+        let anonymous = Anonymous::of(config);
+        let directory = read(&*store, anonymous, None).await?;
+        let file = first_token::file_of(&config.store);
+        Ok(Arc::new(Self {
+            audit: Audit::start(store.clone()),
+            anonymous,
+            oidc: Oidc::new(&config.oidc),
+            store,
+            picture: RwLock::new(Arc::new(directory)),
+            keeps: AtomicBool::new(false),
+            print: AtomicU64::new(0),
+            changing: tokio::sync::Mutex::new(()),
+            rotation_grace_us: config.auth.rotation_grace_s.saturating_mul(1_000_000),
+            audit_rows_max: config.auth.audit_rows_max,
+            ended_kept_us: config.store.keep_ended_s.saturating_mul(1_000_000),
+            token_hint: file.as_ref().map_or_else(String::new, |file| {
+                format!("; the admin's own was written to {}", file.display())
+            }),
+        }))
+    }
+
+    /// Reads again what another daemon may have changed.
+    pub async fn refresh(&self) -> Result<(), StoreError> {
+        let (tenants, tokens) = (self.store.tenants().await?, self.store.tokens().await?);
+        let print = xxh3_64(format!("{tenants:?}{tokens:?}").as_bytes());
+        if self.print.swap(print, Ordering::Relaxed) == print {
+            return Ok(());
+        }
+        let before = self.directory();
+        self.replace(Directory::new(
+            tenants,
+            tokens,
+            self.anonymous.scope,
+            Some(&before),
+        ));
+        Ok(())
     }
 
     /// Tenants and tokens as they are now.
@@ -130,6 +162,9 @@ impl Auth {
             if !uses.is_empty() {
                 self.store.touch_tokens(&uses).await?;
             }
+            if !self.keeps.load(Ordering::Relaxed) {
+                return Ok(());
+            }
             self.store.prune_audit(self.audit_rows_max).await?;
             if self.store.prune_tokens(ended_before_us).await? > 0 {
                 self.reload().await?;
@@ -150,12 +185,16 @@ impl Auth {
     async fn reload(&self) -> Result<(), StoreError> {
         let before = self.directory();
         let next = read(&*self.store, self.anonymous, Some(&before)).await?;
+        self.replace(next);
+        Ok(())
+    }
+
+    fn replace(&self, next: Directory) {
         let next = Arc::new(next);
         match self.picture.write() {
             Ok(mut picture) => *picture = next,
             Err(broken) => *broken.into_inner() = next,
         }
-        Ok(())
     }
 
     async fn ensure_default_tenant(&self) -> Result<(), AuthError> {

@@ -56,6 +56,12 @@ pub enum BenchError {
         /// What happened.
         cause: String,
     },
+    /// The database does not do what it should.
+    #[error("{0}")]
+    Store(#[from] treadle_store::StoreError),
+    /// The broker does not do what it should.
+    #[error("{0}")]
+    Broker(#[from] treadle_broker::BrokerError),
     /// The workload makes no sense.
     #[error("{0}")]
     Workload(#[from] treadle_simulator::workload::WorkloadError),

@@ -1,4 +1,4 @@
-//! `treadle bench`: what the gateway, the core and policies cost, as figures that other
+//! `treadle bench`: what the gateway, the core, events and policies cost, as figures that other
 //! machines and versions can be compared by.
 //!
 //! Engines are simulated and answer at once, so that what is measured is
@@ -7,6 +7,7 @@
 
 mod core;
 mod error;
+mod events;
 pub(crate) mod figures;
 mod folder;
 mod gateway;
@@ -42,6 +43,9 @@ enum Part {
     /// Events a second that the core handles on one thread, and the time that
     /// policies take for their answers.
     Core(core::CoreArgs),
+    /// Durable events a second through PostgreSQL and confirmed messages a second
+    /// through RabbitMQ, beside pgbench and a bare publisher.
+    Events(events::EventsArgs),
     /// What the sandbox costs: calls of policies in it beside the same policies
     /// linked natively, and how fast policies are stopped, swapped and taken in.
     /// Needs the built policies of a checkout (`make guests`).
@@ -54,12 +58,14 @@ impl BenchArgs {
         let report = match self.part {
             Some(Part::Gateway(args)) => args.run(self.quick).await?,
             Some(Part::Core(args)) => args.run(self.quick).await?,
+            Some(Part::Events(args)) => args.run(self.quick).await?,
             Some(Part::Policy(args)) => args.run(self.quick).await?,
             None => {
                 let mut report = Report::new("all");
                 let gateway = gateway::GatewayArgs::default();
                 report.absorb(gateway.run(self.quick).await?);
                 report.absorb(core::CoreArgs::default().run(self.quick).await?);
+                report.absorb(events::EventsArgs::default().run(self.quick).await?);
                 report.absorb(policy::PolicyArgs::default().run(self.quick).await?);
                 report
             }
@@ -98,6 +104,7 @@ mod tests {
             "x --json",
             "x gateway --json --seconds-per-case 2",
             "x --quick core --programs 100 --seconds 1",
+            "x events --postgres postgres://a/b --amqp amqp://c --group 100",
             "x policy --guests elsewhere --json",
         ] {
             let parsed = Line::try_parse_from(line.split(' '));

@@ -35,7 +35,8 @@ impl ConfigArgs {
             ConfigCommand::Docs => return say(&reference_markdown()),
             ConfigCommand::Show { settings, json } => (settings, json),
         };
-        let config = settings.load(Vec::new())?;
+        let mut config = settings.load(Vec::new())?;
+        config.broker = config.broker.redacted();
         let unwritable = |error: &dyn std::fmt::Display| {
             CliError::Failed(format!("the configuration can't be written: {error}"))
         };

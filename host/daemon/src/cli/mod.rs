@@ -6,11 +6,13 @@
 mod audit;
 mod client;
 mod config;
+mod doctor;
 mod environment;
 mod error;
 mod events;
 mod local_token;
 mod logs;
+mod migrate;
 mod output;
 mod plugin;
 mod plugin_check;
@@ -77,6 +79,10 @@ enum Command {
     Config(config::ConfigArgs),
     /// Replay the journal of a store file and print a checksum of the state.
     Replay(replay::ReplayArgs),
+    /// Bring the schema of the store up to date.
+    Migrate(migrate::MigrateArgs),
+    /// Look at everything that a daemon works with, and say what to do.
+    Doctor(doctor::DoctorArgs),
     /// Measure what the gateway and the core cost.
     Bench(BenchArgs),
     /// Print a completion script for a shell.
@@ -146,6 +152,8 @@ impl Command {
             Self::Audit(args) => args.run().await,
             Self::Config(args) => args.run(),
             Self::Replay(args) => args.run().await,
+            Self::Migrate(args) => args.run().await,
+            Self::Doctor(args) => args.run().await,
             Self::Bench(args) => Ok(args.run().await?),
             Self::Completions { shell } => completions(shell),
         }
@@ -189,6 +197,8 @@ mod tests {
             "treadle serve --engine http://a:1,http://b:1 --engine http://c:1 --set server.listen=[::]:1",
             "treadle up --engines 3 --listen 127.0.0.1:0 --kv-tokens 5000 --time-scale 20",
             "treadle replay --store x --until 5 --from-start",
+            "treadle migrate --dry-run --json --set store.path=x",
+            "treadle doctor --json --url http://a:1",
             "treadle bench --quick --json",
             "treadle demo --simulate --json",
         ] {

@@ -1,4 +1,4 @@
-//! `treadle replay`: the journal of a store file folded again.
+//! `treadle replay`: the journal of a store folded again.
 //!
 //! Two replays of one journal end in the same state, bit for bit; the checksum
 //! shows it.
@@ -49,21 +49,23 @@ impl ReplayArgs {
     /// Replays and prints what it came to.
     pub(super) async fn run(self) -> Result<(), CliError> {
         let config = self.settings.load(Vec::new())?;
-        let path = match (&self.store, config.store.location()) {
-            (Some(path), _) => path.clone(),
-            (None, Location::File(path)) => path,
+        let location = match (&self.store, config.store.location()) {
+            (Some(path), _) => Location::File(path.clone()),
             (None, Location::Memory) => {
                 let text =
                     "`store.path` is `memory`, which nothing stays in; name a file with --store";
                 return Err(CliError::Usage(text.into()));
             }
+            (None, location) => location,
         };
-        // Opening a store creates it.
-        std::fs::metadata(&path).map_err(|cause| CliError::File {
-            path: path.clone(),
-            cause,
-        })?;
-        let store = treadle_store::open(&Location::File(path)).await?;
+        if let Location::File(path) = &location {
+            // Opening a store creates it.
+            std::fs::metadata(path).map_err(|cause| CliError::File {
+                path: path.clone(),
+                cause,
+            })?;
+        }
+        let store = treadle_store::open(&location).await?;
         let last = store.last_seq().await?;
         let until = self.until.unwrap_or(last);
         if until > last {

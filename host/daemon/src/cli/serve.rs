@@ -11,6 +11,8 @@ use super::error::CliError;
 use super::logs;
 use super::output::say;
 use super::settings::Settings;
+use crate::cluster::Member;
+use crate::config::{Config, Role};
 use crate::daemon::Daemon;
 
 /// Arguments of `treadle serve`.
@@ -40,12 +42,43 @@ impl ServeArgs {
         let config = self.settings.load(flags)?;
         logs::start(&config.logging)?;
         let mut signals = Signals::listen()?;
+        if config.cluster.role != Role::Single {
+            return serve_beside_others(&config, self.json, &mut signals).await;
+        }
         let daemon = Daemon::start(&config).await?;
         tell_first_token(&daemon);
         announce(&daemon, self.json).await?;
-        signals.next().await;
-        stop(daemon, &mut signals).await
+        tokio::select! {
+            () = signals.next() => {}
+            () = daemon.app.driver.stopped() => {
+                return Err(CliError::Failed(
+                    "nothing can be put on record any more: another daemon schedules on this store; the log says more".into(),
+                ));
+            }
+        }
+        stop(daemon.stop(), &mut signals).await
     }
+}
+
+/// One daemon among several.
+async fn serve_beside_others(
+    config: &Config,
+    json: bool,
+    signals: &mut Signals,
+) -> Result<(), CliError> {
+    let member = Member::start(config).await?;
+    let url = member.url();
+    if json {
+        say(&json!({"url": url}).to_string())?;
+    } else {
+        let role = match config.cluster.role {
+            Role::Gateway => "a gateway",
+            Role::All | Role::Single => "a gateway, and schedules when no other daemon does",
+        };
+        say(&format!("treadle listens on {url} as {role}"))?;
+    }
+    signals.next().await;
+    stop(member.stop(), signals).await
 }
 
 /// Tells the secret of an admin that was made just now, to whoever started the daemon and to
@@ -100,10 +133,13 @@ async fn announce(daemon: &Daemon, json: bool) -> Result<(), CliError> {
 }
 
 /// Lets requests in flight end; a second signal does not wait for them.
-pub(super) async fn stop(daemon: Daemon, signals: &mut Signals) -> Result<(), CliError> {
+pub(super) async fn stop(
+    stopped: impl Future<Output = ()>,
+    signals: &mut Signals,
+) -> Result<(), CliError> {
     tracing::info!("stopping; another signal does not wait for the requests in flight");
     tokio::select! {
-        () = daemon.stop() => Ok(()),
+        () = stopped => Ok(()),
         () = signals.next() => Err(CliError::Failed(
             "stopped before the requests in flight ended; set `server.shutdown_grace_s` lower to wait less".into(),
         )),

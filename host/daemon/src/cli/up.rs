@@ -68,7 +68,7 @@ impl UpArgs {
         self.announce(&daemon, &config)?;
         signals.next().await;
         forget_engines(&daemon, &config).await;
-        let stopped = stop(daemon, &mut signals).await;
+        let stopped = stop(daemon.stop(), &mut signals).await;
         for engine in engines {
             engine.shutdown().await;
         }

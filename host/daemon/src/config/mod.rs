@@ -5,6 +5,9 @@
 //! an error that says where it was written and what to write instead.
 
 mod auth;
+mod bodies;
+mod broker;
+mod cluster;
 mod core_config;
 mod engines;
 mod error;
@@ -24,6 +27,9 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 pub use auth::{AnonymousScope, AuthConfig, OidcConfig};
+pub use bodies::{BodiesConfig, Keep};
+pub use broker::BrokerConfig;
+pub use cluster::{ClusterConfig, Role};
 pub use engines::{Endpoint, EngineChoice, EnginesConfig};
 pub use error::{ConfigError, Origin};
 pub use logging::{LogFormat, LoggingConfig};
@@ -43,6 +49,9 @@ const SECTIONS: &[Section] = &[
     EnginesConfig::SECTION,
     SchedulerConfig::SECTION,
     StoreConfig::SECTION,
+    BrokerConfig::SECTION,
+    BodiesConfig::SECTION,
+    ClusterConfig::SECTION,
     PluginsConfig::SECTION,
     AuthConfig::SECTION,
     OidcConfig::SECTION,
@@ -62,6 +71,12 @@ pub struct Config {
     pub scheduler: SchedulerConfig,
     /// Where state lives and how long it stays.
     pub store: StoreConfig,
+    /// The broker to which events go and from which commands come.
+    pub broker: BrokerConfig,
+    /// Requests and answers, kept whole.
+    pub bodies: BodiesConfig,
+    /// Several daemons on one store.
+    pub cluster: ClusterConfig,
     /// What a policy may use before it is stopped.
     pub plugins: PluginsConfig,
     /// Who may do what.
@@ -111,6 +126,13 @@ impl Config {
             ));
         }
         self.oidc.check()?;
+        if let Some((key, problem)) = self.broker.problem() {
+            let remedy = "docs/messaging.md says how to connect a broker";
+            return Err(conflict(key, format!("can't be used: {problem}"), remedy));
+        }
+        self.store.check()?;
+        self.bodies.check()?;
+        self.cluster.check(self)?;
         let mut seen = std::collections::BTreeSet::new();
         for endpoint in &self.engines.endpoints {
             if !endpoint.url.parse::<http::Uri>().is_ok_and(|uri| {

@@ -9,8 +9,10 @@ mod clock;
 mod desk;
 mod forecasts;
 mod journal;
+mod links;
 mod profile;
 mod projection;
+pub(crate) mod record;
 mod run;
 
 pub use clock::Clock;
@@ -22,14 +24,16 @@ pub use desk::{
 };
 pub use forecasts::{ForecastFeed, Sighting};
 pub use journal::{JournalBatch, JournalHandle, spawn_journal};
+pub(crate) use links::{LinkInput, Words};
 pub use profile::Profile;
 pub use run::{DriverOptions, spawn_driver};
 
 use crate::auth::Tenant;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::SyncSender;
-use tokio::sync::{mpsc, oneshot};
+use std::sync::mpsc::{SyncSender, TrySendError};
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::{mpsc, oneshot, watch};
 use treadle_core::{Core, Event, Refusal, StepArrival};
 use treadle_model::{EngineKind, ProgramId, StepId, WorkerId, World};
 
@@ -47,6 +51,8 @@ pub enum Instruction {
     },
     /// Drop the engine's request and report the failure.
     Abort(Box<str>),
+    /// The scheduler, which is another than before, knows nothing of the step.
+    Forget,
 }
 
 /// Where a request goes.
@@ -102,6 +108,7 @@ pub(crate) enum Input {
     Read(Reading),
     States(oneshot::Sender<Vec<KeptState>>),
     Forecasts(Vec<(ProgramId, Forecast)>),
+    Link(Box<LinkInput>),
     /// Boxed: room for every input that may wait is set aside at the start.
     Change(Box<ChangeInput>),
     Stop(oneshot::Sender<()>),
@@ -125,12 +132,19 @@ pub struct DriverStopped;
 pub struct DriverHandle {
     inputs: SyncSender<Input>,
     next_step: Arc<AtomicU64>,
+    /// Nothing is ever sent; it ends with the driver's thread.
+    ended: watch::Receiver<()>,
 }
 
 impl DriverHandle {
-    pub(crate) fn new(inputs: SyncSender<Input>, last_step: u64) -> Self {
+    pub(crate) fn new(
+        inputs: SyncSender<Input>,
+        last_step: u64,
+        ended: watch::Receiver<()>,
+    ) -> Self {
         Self {
             inputs,
+            ended,
             next_step: Arc::new(AtomicU64::new(last_step + 1)),
         }
     }
@@ -173,6 +187,22 @@ impl DriverHandle {
             committed: Some(committed),
         })?;
         done.await.map_err(|_| DriverStopped)
+    }
+
+    /// Hands over an event, and gives what completes once it is on disk, or
+    /// fails if it never will be.
+    pub fn event_to_record(&self, event: Event) -> oneshot::Receiver<()> {
+        let (committed, done) = oneshot::channel();
+        let _ = self.send(Input::Event {
+            event,
+            committed: Some(committed),
+        });
+        done
+    }
+
+    /// Something about a gateway in another process.
+    pub(crate) fn link(&self, input: LinkInput) -> Result<(), DriverStopped> {
+        self.send(Input::Link(Box::new(input)))
     }
 
     /// Reads something between two events.
@@ -225,8 +255,26 @@ impl DriverHandle {
         }
     }
 
+    /// Completes once the driver's thread has ended, for whatever reason.
+    pub async fn stopped(&self) {
+        let mut ended = self.ended.clone();
+        while ended.changed().await.is_ok() {}
+    }
+
     fn send(&self, input: Input) -> Result<(), DriverStopped> {
-        self.inputs.send(input).map_err(|_| DriverStopped)
+        let input = match self.inputs.try_send(input) {
+            Ok(()) => return Ok(()),
+            Err(TrySendError::Disconnected(_)) => return Err(DriverStopped),
+            Err(TrySendError::Full(input)) => input,
+        };
+        // The driver waits for the disk. Threads that wait for the driver must not be those which
+        // the journal's writer needs.
+        let send = || self.inputs.send(input).map_err(|_| DriverStopped);
+        let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+        match flavor {
+            Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(send),
+            _ => send(),
+        }
     }
 }
 

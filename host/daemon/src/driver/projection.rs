@@ -1,11 +1,12 @@
 //! From events and state to rows: the only code that knows both the core's
 //! types and the store's.
 
+use super::record;
 use treadle_core::explain::Decision;
 use treadle_core::program::Program;
 use treadle_core::worker::Worker;
-use treadle_core::{Core, Event};
-use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
+use treadle_core::{Core, Event, Origin};
+use treadle_model::{GatewayId, ProgramId, StepId, Timestamp, WorkerId};
 use treadle_store::{DecisionRow, EventRow, ProgramRow, StepRow, WorkerRow};
 
 /// What an event is about.
@@ -37,8 +38,11 @@ impl Subject {
             | Event::StepProgressed { step, .. }
             | Event::StepFinished { step, .. }
             | Event::StepFailed { step, .. }
+            | Event::StepAdopted { step, .. }
             | Event::StepCancelled { step } => Self::of_step(core, *step),
-            Event::ProgramReleased { program } => core
+            Event::ActionStarted { program, .. }
+            | Event::ActionFinished { program, .. }
+            | Event::ProgramReleased { program } => core
                 .program(program)
                 .map(Self::of_program)
                 .unwrap_or_default(),
@@ -50,9 +54,11 @@ impl Subject {
                 worker: Some(*worker),
                 ..Self::default()
             },
-            Event::PolicyAnswered { .. } | Event::TimerFired | Event::DaemonRestarted => {
-                Self::default()
-            }
+            Event::Configured { .. }
+            | Event::GatewayLost { .. }
+            | Event::PolicyAnswered { .. }
+            | Event::TimerFired
+            | Event::DaemonRestarted => Self::default(),
         }
     }
 
@@ -76,15 +82,20 @@ impl Subject {
     }
 }
 
-pub(crate) fn event_row(seq: u64, at: Timestamp, event: &Event, subject: &Subject) -> EventRow {
+pub(crate) fn event_row(
+    seq: u64,
+    at: Timestamp,
+    event: &Event,
+    origin: Option<Origin>,
+    subject: &Subject,
+) -> EventRow {
     EventRow {
         seq,
         at_us: at.0,
         kind: event.kind().into(),
         job: subject.job.as_deref().unwrap_or("default").into(),
         program: subject.key.as_deref().map(Into::into),
-        // Events hold words and numbers only, which always have a JSON form.
-        body: serde_json::to_string(event).unwrap_or_default(),
+        body: record::encode(event, origin),
     }
 }
 
@@ -142,14 +153,37 @@ pub(crate) fn decision_row(seq: u64, decision: &Decision) -> DecisionRow {
     }
 }
 
-/// The row of a step that this event ends, from the core's state before it.
-pub(crate) fn step_row(core: &Core, event: &Event, now: Timestamp) -> Option<StepRow> {
-    let (step, outcome, cause) = match event {
-        Event::StepFinished { step, finish, .. } => (*step, finish.as_str(), None),
-        Event::StepFailed { step, failure } => (*step, "failed", Some(failure.cause.to_string())),
-        Event::StepCancelled { step } => (*step, "cancelled", None),
-        _ => return None,
+/// The rows of the steps that this event ends, from the core's state before it.
+pub(crate) fn step_rows(core: &Core, event: &Event, now: Timestamp) -> Vec<StepRow> {
+    let gateway = match event {
+        Event::StepFinished { step, finish, .. } => {
+            return Vec::from_iter(step_row(core, *step, event, now, (finish.as_str(), None)));
+        }
+        Event::StepFailed { step, failure } => {
+            let outcome = ("failed", Some(failure.cause.to_string()));
+            return Vec::from_iter(step_row(core, *step, event, now, outcome));
+        }
+        Event::StepCancelled { step } => {
+            return Vec::from_iter(step_row(core, *step, event, now, ("cancelled", None)));
+        }
+        Event::DaemonRestarted => GatewayId::LOCAL,
+        Event::GatewayLost { gateway } => *gateway,
+        _ => return Vec::new(),
     };
+    let steps = core.state().steps.keys().copied();
+    let ended = steps.filter(|step| step.gateway() == gateway);
+    let cause = || Some("the daemon that served it stopped".to_owned());
+    let row = |step| step_row(core, step, event, now, ("interrupted", cause()));
+    ended.filter_map(row).collect()
+}
+
+fn step_row(
+    core: &Core,
+    step: StepId,
+    event: &Event,
+    now: Timestamp,
+    (outcome, cause): (&str, Option<String>),
+) -> Option<StepRow> {
     let s = core.state().steps.get(&step)?;
     let program = core.state().programs.get(&s.program)?;
     let worker = match s.state {

@@ -3,6 +3,7 @@
 use super::desk::PolicyDesk;
 use super::forecasts::{ForecastFeed, ended_step};
 use super::journal::{JournalBatch, JournalHandle};
+use super::links::Links;
 use super::profile::Profiles;
 use super::projection::{self, Subject};
 use super::{ChangeInput, Clock, Dispatch, DriverHandle, Input, Instruction, LiveLimit, View};
@@ -11,9 +12,9 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
-use treadle_core::{Command, Core, Event, StepArrival};
-use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
+use tokio::sync::{mpsc, oneshot, watch};
+use treadle_core::{Command, Core, Event, Origin, StepArrival};
+use treadle_model::{GatewayId, ProgramId, StepId, Timestamp, WorkerId};
 
 /// Inputs that may wait for the driver; beyond it their senders are held up.
 const INPUTS_MAX: usize = 65_536;
@@ -41,7 +42,8 @@ pub struct DriverOptions {
 /// Starts the driver's thread.
 pub fn spawn_driver(options: DriverOptions) -> std::io::Result<DriverHandle> {
     let (inputs, received) = sync_channel(INPUTS_MAX);
-    let handle = DriverHandle::new(inputs, options.core.state().last_step);
+    let (running, ended) = watch::channel(());
+    let handle = DriverHandle::new(inputs, options.core.state().last_step, ended);
     let driver = Driver {
         core: options.core,
         clock: options.clock,
@@ -52,6 +54,7 @@ pub fn spawn_driver(options: DriverOptions) -> std::io::Result<DriverHandle> {
         snapshot_events: options.snapshot_events.max(1),
         forecasts: options.forecasts,
         instructions: HashMap::new(),
+        links: Links::default(),
         urls: HashMap::new(),
         profiles: Profiles::default(),
         batch: JournalBatch::default(),
@@ -59,12 +62,15 @@ pub fn spawn_driver(options: DriverOptions) -> std::io::Result<DriverHandle> {
     };
     std::thread::Builder::new()
         .name("treadle-driver".into())
-        .spawn(move || driver.run(&received))?;
+        .spawn(move || {
+            driver.run(&received);
+            drop(running);
+        })?;
     Ok(handle)
 }
 
-struct Driver {
-    core: Core,
+pub(super) struct Driver {
+    pub(super) core: Core,
     clock: Clock,
     policies: PolicyDesk,
     journal: Option<JournalHandle>,
@@ -73,6 +79,7 @@ struct Driver {
     snapshot_events: u64,
     forecasts: Option<ForecastFeed>,
     instructions: HashMap<StepId, mpsc::UnboundedSender<Instruction>>,
+    pub(super) links: Links,
     urls: HashMap<WorkerId, Arc<str>>,
     profiles: Profiles,
     batch: JournalBatch,
@@ -96,6 +103,12 @@ impl Driver {
                 stop = stop.or(self.take(input));
             }
             self.flush();
+            if self.journal.as_ref().is_some_and(JournalHandle::is_closed) {
+                // Another scheduler has taken over; whoever waits here sees the
+                // end of its channel.
+                tracing::error!("nothing can be put on record any more; the scheduler ends");
+                return;
+            }
             if let Some(stopped) = stop {
                 self.save_snapshot();
                 if let Some(journal) = &self.journal {
@@ -170,13 +183,14 @@ impl Driver {
                 let now_ms = self.clock.now().0 / 1_000;
                 let _ = sender.send(self.policies.states(now_ms));
             }
+            Input::Link(input) => self.take_link(*input),
             Input::Stop(stopped) => return Some(stopped),
         }
         None
     }
 
     /// Whether a step would open a program beyond a limit.
-    fn is_beyond(&self, arrival: &StepArrival, live: &LiveLimit) -> bool {
+    pub(super) fn is_beyond(&self, arrival: &StepArrival, live: &LiveLimit) -> bool {
         let keys = &self.core.state().keys;
         if keys.contains_key(&arrival.program) {
             return false;
@@ -197,26 +211,37 @@ impl Driver {
     }
 
     /// Handles an event and the answers to every question that it raised.
-    fn handle(&mut self, event: &Event) {
+    pub(super) fn handle(&mut self, event: &Event) {
+        self.handle_from(event, None);
+    }
+
+    /// The same for an event that a gateway in another process may have relayed.
+    pub(super) fn handle_from(&mut self, event: &Event, origin: Option<Origin>) {
         let mut answers = VecDeque::new();
-        self.handle_one(event, &mut answers);
+        self.handle_one(event, origin, &mut answers);
         while let Some(answer) = answers.pop_front() {
-            self.handle_one(&answer, &mut answers);
+            self.handle_one(&answer, None, &mut answers);
         }
     }
 
-    fn handle_one(&mut self, event: &Event, answers: &mut VecDeque<Event>) {
+    fn handle_one(&mut self, event: &Event, origin: Option<Origin>, answers: &mut VecDeque<Event>) {
         let now = self.clock.now();
         let subject = Subject::of(&self.core, event);
         self.profiles.observe(&self.core, event, now);
         self.observe_step(event, now);
-        let row = self
+        let rows = self
             .journal
             .is_some()
-            .then(|| projection::step_row(&self.core, event, now));
+            .then(|| projection::step_rows(&self.core, event, now));
         let ended = ended_step(event).and_then(|step| self.core.state().steps.get(&step));
         let ended = ended.map(|step| step.program);
-        self.core.handle(now, event);
+        match origin {
+            // The caller has seen that it was not handled before.
+            Some(origin) => {
+                self.core.handle_relayed(now, origin, event);
+            }
+            None => self.core.handle(now, event),
+        }
         self.seq += 1;
         if let (Some(program), Some(feed)) = (ended, &self.forecasts) {
             feed.step_ended(&self.core, &self.profiles, program);
@@ -225,7 +250,7 @@ impl Driver {
             .step
             .filter(|s| !self.core.state().steps.contains_key(s));
         self.dirty.extend(subject.program);
-        self.record(now, event, &subject, row.flatten());
+        self.record(now, event, origin, &subject, rows.unwrap_or_default());
         while let Some(command) = self.core.poll_command() {
             self.carry_out(command, now, answers);
         }
@@ -258,17 +283,16 @@ impl Driver {
         &mut self,
         now: Timestamp,
         event: &Event,
+        origin: Option<Origin>,
         subject: &Subject,
-        step: Option<treadle_store::StepRow>,
+        steps: Vec<treadle_store::StepRow>,
     ) {
         if self.journal.is_none() {
             return;
         }
-        self.batch.rows.steps.extend(step);
-        self.batch
-            .rows
-            .events
-            .push(projection::event_row(self.seq, now, event, subject));
+        self.batch.rows.steps.extend(steps);
+        let row = projection::event_row(self.seq, now, event, origin, subject);
+        self.batch.rows.events.push(row);
         if let Some(worker) = subject
             .worker
             .and_then(|id| self.core.state().workers.get(&id))
@@ -317,6 +341,9 @@ impl Driver {
     }
 
     fn instruct(&self, step: StepId, instruction: Instruction) {
+        if step.gateway() != GatewayId::LOCAL {
+            return self.links.instruct(step, instruction);
+        }
         // A handler that is gone has reported, or is about to report, that its
         // client withdrew the step.
         if let Some(handler) = self.instructions.get(&step) {
@@ -324,7 +351,7 @@ impl Driver {
         }
     }
 
-    fn dispatch(&mut self, worker: WorkerId, slot: Option<u32>) -> Option<Dispatch> {
+    pub(super) fn dispatch(&mut self, worker: WorkerId, slot: Option<u32>) -> Option<Dispatch> {
         let w = self.core.state().workers.get(&worker)?;
         let url = self
             .urls
@@ -341,11 +368,10 @@ impl Driver {
 
     /// Hands to the journal what was seen since the last time.
     fn flush(&mut self) {
+        self.batch.relayed = self.links.take_relayed();
         let Some(journal) = &self.journal else {
             // Nothing is kept, so everything is as durable as it will be.
-            for committed in self.batch.committed.drain(..) {
-                let _ = committed.send(());
-            }
+            std::mem::take(&mut self.batch).tell();
             return self.dirty.clear();
         };
         let now = self.core.state().now;

@@ -6,6 +6,7 @@
 
 use super::generate::Call;
 use super::guard::StepGuard;
+use super::refusal::not_recorded;
 use super::stream::{StreamAnswer, first_frame};
 use super::upstream::{UpstreamError, end_to_end};
 use crate::driver::{Dispatch, Instruction};
@@ -44,7 +45,9 @@ pub(super) async fn attempt(
         cause = aborted(instructions) => Err(cause),
     };
     match answer {
-        Ok(Answer::Whole(response, body)) => Outcome::Answered(whole(call, &response, body, guard)),
+        Ok(Answer::Whole(response, body)) => {
+            Outcome::Answered(whole(call, &response, body, guard).await)
+        }
         Ok(Answer::Stream(stream)) => Outcome::Answered(stream.respond(call, guard)),
         Err(cause) => {
             tracing::debug!(worker = %dispatch.worker, %cause, "an attempt failed");
@@ -117,7 +120,7 @@ async fn send(call: &Call, dispatch: &Dispatch) -> Result<Response<Incoming>, Ca
                     worker: dispatch.worker,
                     cause: cause.as_str().into(),
                 };
-                call.app.driver.event(event);
+                call.line.event(event);
             }
             Err(cause)
         }
@@ -180,7 +183,7 @@ async fn collect(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Cause> {
     Ok(whole.freeze())
 }
 
-fn whole(
+async fn whole(
     call: &Call,
     parts: &hyper::http::response::Parts,
     body: Bytes,
@@ -196,7 +199,15 @@ fn whole(
             cached: usage.cached_tokens,
         };
         call.learn(usage.prompt_tokens);
-        guard.finished(tokens, finish_of(usage.finish));
+        let recorded = guard.finished(tokens, finish_of(usage.finish));
+        if let Some(recorded) = recorded
+            && recorded.await.is_err()
+        {
+            return not_recorded();
+        }
+        if let Some(filing) = call.filing() {
+            filing.file(std::slice::from_ref(&body));
+        }
     } else {
         guard.failed(&format!("the engine answered {}", parts.status));
     }

@@ -33,7 +33,13 @@ pub async fn forward_get(State(app): State<Arc<GatewayState>>, request: Request)
         Ok(body) => body,
         Err(error) => return error_response(&error),
     };
-    let idlest = app.driver.read(|view| {
+    let Some(driver) = app.scheduler.local() else {
+        return refuse(
+            ErrorCode::Internal,
+            "nothing is scheduled here; please report this",
+        );
+    };
+    let idlest = driver.read(|view| {
         let healthy = view
             .core
             .state()

@@ -1,16 +1,18 @@
 //! Generation endpoints: identify, wait for a place, forward.
 
 use super::attempt::{Outcome, attempt};
+use super::bodies::{Bodies, Filing};
 use super::guard::StepGuard;
 use super::identity::{Identities, Identity};
-use super::refusal::{aborted, live_programs_full, refused, stopped};
+use super::refusal::{aborted, interrupted, live_programs_full, refused, stopped};
 use super::requests::{Registration, RequestIds};
 use super::stream::Accounting;
 use super::upstream::Upstream;
 use super::withdraw::withdrawable;
 use super::{TokenEstimator, body, error_response};
 use crate::auth::Principal;
-use crate::driver::{DriverHandle, Instruction, LiveLimit};
+use crate::driver::{Instruction, LiveLimit};
+use crate::link::{Line, Scheduler};
 use crate::metrics::Metrics;
 use axum::Router;
 use axum::body::Body;
@@ -31,8 +33,8 @@ const PARSE_INLINE_BYTES_MAX: usize = 1 << 20;
 
 /// What every request needs.
 pub struct GatewayState {
-    /// The scheduler.
-    pub driver: DriverHandle,
+    /// Who schedules.
+    pub scheduler: Scheduler,
     /// The way to engines.
     pub upstream: Upstream,
     /// Programs that nobody names.
@@ -49,6 +51,8 @@ pub struct GatewayState {
     pub answer_bytes_max: usize,
     /// Longest pause within a request body.
     pub body_patience: Duration,
+    /// Takes requests and answers to be kept, if they are.
+    pub bodies: Option<Arc<Bodies>>,
     /// Longest wait for the head of an engine's answer.
     pub response_timeout: Duration,
 }
@@ -56,6 +60,8 @@ pub struct GatewayState {
 /// One request on its way.
 pub(super) struct Call {
     pub(super) app: Arc<GatewayState>,
+    /// The way to the scheduler of the program's job.
+    pub(super) line: Line,
     pub(super) endpoint: Endpoint,
     /// Path and query at the engine.
     pub(super) target: String,
@@ -64,6 +70,9 @@ pub(super) struct Call {
     pub(super) head: RequestHead,
     /// As the core knows it.
     pub(super) program: Arc<str>,
+    /// Likewise.
+    pub(super) job: Arc<str>,
+    pub(super) step: StepId,
     pub(super) principal: Arc<Principal>,
     pub(super) prompt_tokens: u64,
 }
@@ -77,6 +86,17 @@ impl Call {
                 .estimator
                 .learn(self.head.model.as_deref(), bytes, tokens);
         }
+    }
+
+    /// Where the step's bodies go, if they are kept.
+    pub(super) fn filing(&self) -> Option<Filing> {
+        Some(Filing {
+            bodies: self.app.bodies.clone()?,
+            job: self.job.clone(),
+            program: self.program.clone(),
+            step: self.step,
+            request: self.body.clone(),
+        })
     }
 
     pub(super) fn accounting(&self) -> Accounting {
@@ -149,7 +169,7 @@ async fn accept(
     if endpoint == Endpoint::ChatCompletions {
         head.require_model()?;
     }
-    let step = app.driver.step_id();
+    let step = app.scheduler.step_id();
     let tenant = &principal.tenant.tenant;
     let identity =
         app.identities
@@ -162,15 +182,19 @@ async fn accept(
     let prompt_tokens = arrival.prompt_tokens;
     let program = identity.program;
     let headers = parts.headers;
+    let line = app.scheduler.line(&identity.job);
     Ok((
         Call {
             app,
+            line,
             endpoint,
             target,
             headers,
             body,
             head,
             program,
+            job: identity.job,
+            step,
             principal,
             prompt_tokens,
         },
@@ -210,13 +234,15 @@ fn arrival(
 /// From the queue to an answer.
 async fn carry(call: Call, arrival: StepArrival) -> Response {
     let step = arrival.step;
-    let guard = StepGuard::new(call.app.driver.clone(), step);
+    let mut guard = StepGuard::new(call.line.clone(), step);
     let tenant = &call.principal.tenant;
     let live = tenant.limits.live_programs.map(|programs_max| LiveLimit {
         tenant: tenant.tenant.clone(),
         programs_max,
     });
-    let Ok(instructions) = call.app.driver.submit(arrival, live) else {
+    let Ok(instructions) = call.line.submit(arrival, live) else {
+        // It was never taken, so there is nothing to withdraw.
+        guard.settle();
         return stopped();
     };
     let id = match call.head.request_id.as_deref() {
@@ -259,6 +285,10 @@ async fn follow(
             Some(Instruction::Refuse(refusal)) => {
                 guard.settle();
                 return refused(&refusal);
+            }
+            Some(Instruction::Forget) => {
+                guard.settle();
+                return interrupted();
             }
             Some(Instruction::RefuseLive { programs_max }) => {
                 guard.settle();

@@ -1,21 +1,22 @@
 //! A step's guard: whatever becomes of its handler, the scheduler hears of it.
 
-use crate::driver::DriverHandle;
+use crate::link::Line;
+use tokio::sync::oneshot;
 use treadle_core::{Event, StepFailure, StepTokens};
 use treadle_model::{FinishReason, StepId};
 
 /// Reports the step as withdrawn when dropped before it was settled: that is
 /// how a client's disconnect reaches the scheduler.
 pub(super) struct StepGuard {
-    driver: DriverHandle,
+    line: Line,
     step: StepId,
     settled: bool,
 }
 
 impl StepGuard {
-    pub(super) fn new(driver: DriverHandle, step: StepId) -> Self {
+    pub(super) fn new(line: Line, step: StepId) -> Self {
         Self {
-            driver,
+            line,
             step,
             settled: false,
         }
@@ -27,24 +28,32 @@ impl StepGuard {
     }
 
     pub(super) fn first_token(&self) {
-        self.driver.event(Event::StepFirstToken { step: self.step });
+        self.line.event(Event::StepFirstToken { step: self.step });
     }
 
     pub(super) fn progressed(&self, output_tokens: u64) {
-        self.driver.event(Event::StepProgressed {
+        self.line.event(Event::StepProgressed {
             step: self.step,
             output_tokens,
         });
     }
 
-    pub(super) fn finished(&mut self, tokens: StepTokens, finish: FinishReason) {
-        if !std::mem::replace(&mut self.settled, true) {
-            self.driver.event(Event::StepFinished {
-                step: self.step,
-                tokens,
-                finish,
-            });
+    /// The answer is whole. Its end goes to the client once this is on record:
+    /// whoever holds a whole answer can rely on it.
+    pub(super) fn finished(
+        &mut self,
+        tokens: StepTokens,
+        finish: FinishReason,
+    ) -> Option<oneshot::Receiver<()>> {
+        if std::mem::replace(&mut self.settled, true) {
+            return None;
         }
+        let finished = Event::StepFinished {
+            step: self.step,
+            tokens,
+            finish,
+        };
+        Some(self.line.event_to_record(finished))
     }
 
     /// The engine failed the step for good.
@@ -64,7 +73,7 @@ impl StepGuard {
             cause: cause.into(),
             retryable,
         };
-        self.driver.event(Event::StepFailed {
+        self.line.event(Event::StepFailed {
             step: self.step,
             failure,
         });
@@ -74,7 +83,7 @@ impl StepGuard {
 impl Drop for StepGuard {
     fn drop(&mut self) {
         if !self.settled {
-            self.driver.event(Event::StepCancelled { step: self.step });
+            self.line.event(Event::StepCancelled { step: self.step });
         }
     }
 }

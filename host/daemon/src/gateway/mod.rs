@@ -5,6 +5,7 @@
 //! they come. Forwarding waits for a place, never for a disk.
 
 mod attempt;
+mod bodies;
 mod body;
 mod estimate;
 mod forward;
@@ -18,6 +19,7 @@ mod stream;
 mod upstream;
 mod withdraw;
 
+pub use bodies::Bodies;
 pub use estimate::TokenEstimator;
 pub use forward::forward_get;
 pub use generate::{GatewayState, routes};

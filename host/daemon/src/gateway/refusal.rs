@@ -16,6 +16,22 @@ pub(super) fn stopped() -> Response {
     )
 }
 
+/// Another scheduler has taken over, and knows nothing of the step.
+pub(super) fn interrupted() -> Response {
+    refuse(
+        ErrorCode::Overloaded,
+        "another scheduler took over before the request was on record; send it again",
+    )
+}
+
+/// The answer is whole, but it is not known whether that will ever be on record.
+pub(super) fn not_recorded() -> Response {
+    refuse(
+        ErrorCode::Overloaded,
+        "treadle stopped before the answer was on record; send the request again",
+    )
+}
+
 /// A refusal as its client sees it.
 pub(super) fn refused(refusal: &Refusal) -> Response {
     error_response(&explain(refusal))

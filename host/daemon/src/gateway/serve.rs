@@ -3,16 +3,17 @@
 
 use crate::auth::ClientAddress;
 use axum::Router;
+use axum::body::Body;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::{Service, service_fn};
+use hyper::server::conn::http1::{self, UpgradeableConnection};
+use hyper::service::{HttpService, Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 /// Pause after an accept that failed, so that a shortage of files passes.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -39,7 +40,9 @@ pub async fn serve(
     http.timer(TokioTimer::new())
         .header_read_timeout(limits.header_read_timeout);
     let seats = Arc::new(Semaphore::new(limits.connections_max));
-    let graceful = GracefulShutdown::new();
+    let (closing, _) = watch::channel(false);
+    // Held by every connection, so that its end is the end of all of them.
+    let (open, mut all_closed) = mpsc::channel::<()>(1);
     tokio::pin!(stop);
     loop {
         let accepted = async {
@@ -65,13 +68,35 @@ pub async fn serve(
             request.extensions_mut().insert(ClientAddress(peer));
             inner.call(request)
         });
-        let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
+        let connection = http.serve_connection(TokioIo::new(stream), service);
+        let (closed, open) = (closing.subscribe(), open.clone());
         tokio::spawn(async move {
             // Clients that vanish are an everyday matter; their steps report it.
-            let _ = connection.await;
-            drop(seat);
+            let _ = until_closed(connection.with_upgrades(), closed).await;
+            drop((seat, open));
         });
     }
     drop(listener);
-    let _ = tokio::time::timeout(limits.shutdown_grace, graceful.shutdown()).await;
+    drop(open);
+    closing.send_replace(true);
+    let _ = tokio::time::timeout(limits.shutdown_grace, all_closed.recv()).await;
+}
+
+/// Serves a connection; once all are to be closed, to the end of its present request.
+async fn until_closed<S>(
+    connection: UpgradeableConnection<TokioIo<TcpStream>, S>,
+    mut closed: watch::Receiver<bool>,
+) -> Result<(), hyper::Error>
+where
+    S: HttpService<Incoming, ResBody = Body> + Send,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let mut connection = pin!(connection);
+    let is_closed = async move { closed.wait_for(|closed| *closed).await.is_ok() };
+    tokio::select! {
+        ended = connection.as_mut() => return ended,
+        _ = is_closed => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    connection.await
 }

@@ -4,6 +4,7 @@
 //! event and a broken connection, never with a silent end.
 
 use super::attempt::{finish_of, mark, too_slow};
+use super::bodies::Filing;
 use super::generate::Call;
 use super::guard::StepGuard;
 use super::upstream::end_to_end;
@@ -17,6 +18,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
 use tokio::time::Sleep;
 use treadle_core::StepTokens;
 use treadle_wire::{ErrorBody, ErrorCode, SseScanner, StreamUsage};
@@ -58,6 +60,8 @@ impl StreamAnswer {
             usage: StreamUsage::new(call.endpoint),
             guard,
             call: call.accounting(),
+            recorded: None,
+            kept: call.filing().map(Kept::new),
             told: None,
             told_tokens: 0,
             end: End::Orderly,
@@ -99,9 +103,38 @@ struct StepStream {
     usage: StreamUsage,
     guard: StepGuard,
     call: Accounting,
+    /// Holds the last bytes back until the step's end is on record.
+    recorded: Option<oneshot::Receiver<()>>,
+    /// What came, to be kept once the step is over.
+    kept: Option<Kept>,
     told: Option<Instant>,
     told_tokens: u64,
     end: End,
+}
+
+/// The pieces of an answer, shared with those on their way to the client.
+struct Kept {
+    filing: Filing,
+    pieces: Vec<Bytes>,
+    bytes: u64,
+}
+
+impl Kept {
+    fn new(filing: Filing) -> Self {
+        Self {
+            filing,
+            pieces: Vec::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Beyond the bound one piece more is kept, so that the whole is left out and counted.
+    fn add(&mut self, piece: &Bytes) {
+        if self.bytes <= self.filing.answer_bytes_max() {
+            self.bytes += piece.len() as u64;
+            self.pieces.push(piece.clone());
+        }
+    }
 }
 
 impl StepStream {
@@ -111,6 +144,9 @@ impl StepStream {
         let scanned = self.scanner.feed(&data, &mut |event| usage.observe(event));
         if let Err(error) = scanned {
             return self.break_off(&format!("the engine sent no valid event stream: {error}"));
+        }
+        if let Some(kept) = &mut self.kept {
+            kept.add(&data);
         }
         self.pending.push_back(data);
         self.tell();
@@ -151,7 +187,12 @@ impl StepStream {
             let estimator = &self.call.app.estimator;
             estimator.learn(self.call.model.as_deref(), self.call.prompt_bytes, counted);
         }
-        self.guard.finished(tokens, finish_of(usage.finish));
+        if let Some(recorded) = self.guard.finished(tokens, finish_of(usage.finish)) {
+            self.recorded = Some(recorded);
+            if let Some(kept) = self.kept.take() {
+                kept.filing.file(&kept.pieces);
+            }
+        }
     }
 
     fn end(&mut self) {
@@ -212,6 +253,14 @@ impl HttpBody for StepStream {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         loop {
+            if let Some(recorded) = self.recorded.as_mut() {
+                let recorded = ready!(Pin::new(recorded).poll(context));
+                self.recorded = None;
+                if recorded.is_err() {
+                    self.pending.clear();
+                    self.break_off("treadle stopped before the end of the answer was on record");
+                }
+            }
             if let Some(data) = self.pending.pop_front() {
                 return Poll::Ready(Some(Ok(Frame::data(data))));
             }

@@ -25,6 +25,10 @@ const HOP_HEADERS: [HeaderName; 9] = [
 /// Idle connections kept per engine.
 const IDLE_CONNECTIONS_MAX: usize = 1_024;
 
+/// How long a connection may idle: less than the 5 s after which vLLM's and llama.cpp's servers close
+/// it, so that a request seldom meets a connection that is about to close.
+const IDLE_MAX: Duration = Duration::from_secs(4);
+
 /// A client for engines.
 #[derive(Clone)]
 pub struct Upstream {
@@ -54,6 +58,7 @@ impl Upstream {
         connector.set_keepalive(Some(Duration::from_secs(30)));
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_MAX)
             .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
             .build(connector);
         Self { client }

@@ -56,6 +56,8 @@ pub(super) async fn show(State(app): State<App>, caller: Caller) -> Response {
         "per_backend": per_backend(&totals),
         "profile_enabled": true,
         "eviction_policy": policy,
+        // The broker is told of, and no reason to take the daemon out: scheduling does without it.
+        "broker": app.messaging.as_ref().map(|messaging| messaging.status().to_json()),
         "version": env!("CARGO_PKG_VERSION"),
     });
     (status, Json(body)).into_response()
@@ -95,6 +97,16 @@ pub(super) async fn metrics(
         .render(&totals, &counters, &policies, &|worker| {
             app.engines.load(worker)
         });
+    if let Some(bodies) = &app.gateway.bodies {
+        text.push_str(&crate::metrics::counter(
+            "treadle_bodies_left_out_total",
+            "Bodies that were too long to be kept, or came while too many waited.",
+            bodies.left_out(),
+        ));
+    }
+    if let Some(messaging) = &app.messaging {
+        text.push_str(&messaging.status().render());
+    }
     // Names of policies are their tenants' affair.
     if caller.principal.root || app.auth.has_one_tenant() {
         text.push_str(&crate::policy_metrics::render(&versions));

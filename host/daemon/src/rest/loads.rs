@@ -3,6 +3,8 @@
 use super::{object, ok, stopped};
 use crate::app::App;
 use crate::auth::{Caller, Change};
+use crate::driver::LinkInput;
+use crate::link::{ToGateway, Withdrawn};
 use axum::extract::State;
 use axum::http::{HeaderMap, Method};
 use axum::response::Response;
@@ -72,6 +74,7 @@ pub(super) async fn abort_request(
     // Engines know no tenants: what is told to them aborts requests of others too.
     let engines_may_be_told = caller.principal.root || app.auth.has_one_tenant();
     let withdrawn = withdraw(&app, &caller, all, rid, !engines_may_be_told);
+    tell_gateways(&app, &caller, all, rid, !engines_may_be_told);
     let change = Change {
         action: "requests.aborted",
         target: rid.unwrap_or("*"),
@@ -105,6 +108,22 @@ pub(super) async fn abort_request(
         }
     }
     ok(json!({"status": "ok", "aborted_here": withdrawn, "engines_told": urls.len()}))
+}
+
+/// The same at gateways in other processes, which don't say how many there were.
+fn tell_gateways(app: &App, caller: &Caller, all: bool, rid: Option<&str>, cut: bool) {
+    if !all && rid.is_none() {
+        return;
+    }
+    let principal = &caller.principal;
+    let everybody = all && principal.whole;
+    let withdrawn = ToGateway::Withdraw(Withdrawn {
+        tenant: (!everybody).then(|| principal.tenant.tenant.name().to_owned()),
+        id: rid.filter(|_| !all).map(str::to_owned),
+        cut,
+    });
+    // A driver that has stopped has no gateways.
+    let _ = app.driver.link(LinkInput::Tell(withdrawn));
 }
 
 /// Withdraws the caller's requests, all or those with one id; says how many there were.

@@ -5,9 +5,12 @@
     reason = "an early answer is a whole response; it is returned once, not propagated"
 )]
 
+pub(crate) mod actions;
 mod ask;
 mod audit;
 mod bindings;
+mod bodies;
+pub(crate) mod cluster;
 mod events;
 mod health;
 mod loads;
@@ -15,17 +18,18 @@ mod plugins;
 mod programs;
 mod tenants;
 mod tokens;
-mod workers;
+pub(crate) mod workers;
 
 use crate::app::App;
 use crate::auth;
-use crate::gateway::{self, forward_get, refuse};
+use crate::gateway::{self, GatewayState, forward_get, refuse};
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{any, delete, get, post};
+use std::sync::Arc;
 use treadle_wire::ErrorCode;
 
 /// Largest body of a request that is not a generation request or an upload.
@@ -33,7 +37,6 @@ const CONTROL_BYTES_MAX: usize = 1 << 20;
 
 /// The whole HTTP surface.
 pub(crate) fn router(app: App) -> Router {
-    let forwarded = any(forward_get);
     let upload_bytes_max = app.policies.upload_bytes_max() + CONTROL_BYTES_MAX;
     let control = Router::new()
         .route("/health", get(health::show))
@@ -57,6 +60,10 @@ pub(crate) fn router(app: App) -> Router {
             get(programs::show).delete(programs::delete),
         )
         .route("/v1/programs/{program}/steps", get(programs::steps))
+        .route(
+            "/v1/programs/{program}/steps/{step}/bodies",
+            get(bodies::show),
+        )
         .route("/v1/programs/{program}/decisions", get(programs::decisions))
         .route("/v1/jobs/{job}", delete(programs::delete_job))
         .route("/v1/events", get(events::page))
@@ -67,9 +74,11 @@ pub(crate) fn router(app: App) -> Router {
                 .delete(bindings::withdraw),
         )
         .route("/v1/bindings/rollback", post(bindings::roll_back))
+        .route("/v1/actions", post(actions::tell))
         .route("/v1/ask", post(ask::ask))
         .route("/v1/plugins/{plugin}", get(plugins::show))
         .route("/v1/plugins/{plugin}/logs", get(plugins::logs))
+        .route("/v1/cluster", get(cluster::show))
         .route("/v1/whoami", get(tenants::whoami))
         .route("/v1/tenants", get(tenants::list).post(tenants::create))
         .route(
@@ -85,23 +94,28 @@ pub(crate) fn router(app: App) -> Router {
         .route("/v1/plugins", get(plugins::list).post(plugins::push))
         .route("/v1/plugins/check", post(plugins::check))
         .layer(DefaultBodyLimit::max(upload_bytes_max));
-    let engine = Router::new()
-        .route("/v1/models", forwarded.clone())
-        .route("/tokenize", forwarded.clone())
-        .route("/detokenize", forwarded.clone())
-        .route("/server_info", forwarded.clone())
-        .route("/health_generate", forwarded)
-        .with_state(app.gateway.clone());
+    let forwarded = forwarded().with_state(app.gateway.clone());
     let generation = gateway::routes().with_state(app.gateway.clone());
     let guard = from_fn_with_state(app.auth.clone(), auth::guard);
     control
         .merge(uploads)
         .with_state(app)
-        .merge(engine)
+        .merge(forwarded)
         .merge(generation)
         .method_not_allowed_fallback(method_not_allowed)
         .fallback(unknown_path)
         .layer(guard)
+}
+
+/// Requests that any engine answers.
+fn forwarded() -> Router<Arc<GatewayState>> {
+    let forwarded = any(forward_get);
+    Router::new()
+        .route("/v1/models", forwarded.clone())
+        .route("/tokenize", forwarded.clone())
+        .route("/detokenize", forwarded.clone())
+        .route("/server_info", forwarded.clone())
+        .route("/health_generate", forwarded)
 }
 
 async fn unknown_path(uri: Uri) -> Response {
@@ -131,7 +145,7 @@ fn wants_json(headers: &HeaderMap) -> bool {
 }
 
 /// A success with a JSON body.
-fn ok(value: serde_json::Value) -> Response {
+pub(crate) fn ok(value: serde_json::Value) -> Response {
     (StatusCode::OK, Json(value)).into_response()
 }
 
@@ -139,7 +153,7 @@ fn stopped() -> Response {
     refuse(ErrorCode::Overloaded, "treadle is shutting down")
 }
 
-fn store_failed(error: &treadle_store::StoreError) -> Response {
+pub(crate) fn store_failed(error: &treadle_store::StoreError) -> Response {
     tracing::error!(%error, "the store failed");
     refuse(ErrorCode::Internal, "the store failed; the log says how")
 }

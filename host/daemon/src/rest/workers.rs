@@ -18,7 +18,7 @@ use treadle_model::{EngineKind, WorkerId};
 use treadle_wire::ErrorCode;
 
 /// Workers at once.
-const WORKERS_MAX: usize = 4_096;
+pub(crate) const WORKERS_MAX: usize = 4_096;
 
 /// A worker's URL in the query, as older clients send it.
 #[derive(Deserialize)]

@@ -1,0 +1,77 @@
+//! `[bodies]`: requests and answers, kept whole.
+
+use serde::{Deserialize, Serialize};
+use treadle_store::{BodiesAt, Options, S3Location};
+
+use super::section::{Form, Setting, section};
+use super::{Config, ConfigError, conflict};
+
+/// What is kept of each step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Keep {
+    /// Nothing.
+    #[default]
+    None,
+    /// The answer.
+    Answers,
+    /// The request too.
+    All,
+}
+
+impl Setting for Keep {
+    const FORM: Form = Form::Word(&["none", "answers", "all"]);
+}
+
+section! {
+    /// Requests and answers of steps, kept whole: messages, token ids, log probabilities, tool output. They are compressed (zstd), written beside the journal and never waited for; beyond a bound on memory they are left out and counted.
+    BodiesConfig in "bodies" {
+        /// What is kept of each step: `none`, `answers`, or `all` for requests too.
+        keep: Keep = Keep::None, "";
+        /// Where: `table` in the store, a folder that all daemons see, or `s3://bucket/prefix` (with credentials in `AWS_*`; the build needs the feature `s3`).
+        place: String = "table".to_owned(), "";
+        /// URL of a server that speaks S3; that of the region where empty.
+        endpoint: String = String::new(), "";
+        /// How long they are kept.
+        keep_s: u64 = 604_800, "seconds", 1 ..= 3_153_600_000_u64;
+        /// Longest body; longer ones are left out.
+        body_bytes_max: u64 = 16_777_216, "bytes", 1 ..= 67_108_864;
+        /// Bodies that may wait to be written.
+        waiting_bytes_max: u64 = 268_435_456, "bytes", 1_000_000 ..= 17_179_869_184_u64;
+    }
+}
+
+impl BodiesConfig {
+    /// What no single value tells.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        if self.place.is_empty() {
+            return Err(conflict(
+                "bodies.place",
+                "is empty".to_owned(),
+                "write `table`, a folder, or s3://bucket/prefix",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Config {
+    /// How the store is opened.
+    pub fn store_options(&self) -> Options {
+        let place = self.bodies.place.as_str();
+        let bodies = if place == "table" {
+            BodiesAt::Table
+        } else if place.starts_with("s3://") {
+            BodiesAt::S3(S3Location {
+                url: place.to_owned(),
+                endpoint: Some(self.bodies.endpoint.clone()).filter(|url| !url.is_empty()),
+            })
+        } else {
+            BodiesAt::Folder(place.into())
+        };
+        Options {
+            migrate: self.store.migrate,
+            bodies,
+        }
+    }
+}

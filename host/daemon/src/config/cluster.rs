@@ -1,0 +1,100 @@
+//! `[cluster]`: several daemons on one store.
+
+use serde::{Deserialize, Serialize};
+
+use super::section::{Form, Setting, section};
+use super::{Config, ConfigError, conflict};
+
+/// What a daemon does beside others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// There are no others.
+    #[default]
+    Single,
+    /// It takes requests in, and schedules while no other does.
+    All,
+    /// It takes requests in, and never schedules.
+    Gateway,
+}
+
+impl Setting for Role {
+    const FORM: Form = Form::Word(&["single", "all", "gateway"]);
+}
+
+section! {
+    /// Several daemons on one store; `docs/operations.md` has the whole of it.
+    ClusterConfig in "cluster" {
+        /// What this daemon does: `single` is alone with its store; `all` takes requests in, and schedules while no other daemon does; `gateway` takes requests in, and never schedules.
+        role: Role = Role::Single, "";
+        /// Its name among the others; the host's name and the port where empty.
+        name: String = String::new(), "";
+        /// Where the other daemons reach it, such as `http://10.0.0.5:8300`; the address that it listens on where empty.
+        advertise: String = String::new(), "";
+        /// What daemons prove to each other that they belong together with: the same text for all, 16 characters or more.
+        secret: String = String::new(), "";
+        /// The shards that jobs are dealt to by name, with commas between them; each has one scheduler at a time, which may be another daemon's for each. The same text for all daemons.
+        shards: String = "main".to_owned(), "";
+        /// How long a gateway may be away before its steps are over.
+        gateway_patience_s: u64 = 10, "seconds", 1 ..= 3600;
+    }
+}
+
+/// Fewest characters of a secret.
+const SECRET_CHARS_MIN: usize = 16;
+/// Most shards.
+const SHARDS_MAX: usize = 64;
+
+impl ClusterConfig {
+    /// Names of the shards; the first is home to tenants and tokens.
+    pub fn shard_names(&self) -> Vec<String> {
+        let names = self.shards.split(',').map(str::trim);
+        names
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// What no single value tells.
+    pub(super) fn check(&self, config: &Config) -> Result<(), ConfigError> {
+        if self.role == Role::Single {
+            return Ok(());
+        }
+        if self.secret.chars().count() < SECRET_CHARS_MIN {
+            return Err(conflict(
+                "cluster.secret",
+                format!("has less than {SECRET_CHARS_MIN} characters"),
+                "give all daemons the same secret; `openssl rand -hex 32` makes one",
+            ));
+        }
+        let names = self.shard_names();
+        let is_name = |name: &String| {
+            name.len() <= 32
+                && name
+                    .bytes()
+                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+        };
+        if names.is_empty() || names.len() > SHARDS_MAX || !names.iter().all(is_name) {
+            return Err(conflict(
+                "cluster.shards",
+                format!("is `{}`", self.shards),
+                "name 1 to 64 shards in small letters and digits, with commas between them",
+            ));
+        }
+        if !self.advertise.is_empty() && !self.advertise.starts_with("http://") {
+            return Err(conflict(
+                "cluster.advertise",
+                format!("is `{}`", self.advertise),
+                "write it as http://host:port",
+            ));
+        }
+        if config.store.path == "memory" && config.store.url.is_empty() {
+            return Err(conflict(
+                "store.path",
+                "is `memory`, which no other daemon can see".to_owned(),
+                "name a database with store.url, or a file that all daemons see",
+            ));
+        }
+        Ok(())
+    }
+}

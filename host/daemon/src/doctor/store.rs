@@ -1,0 +1,41 @@
+//! The database of each shard.
+
+use super::{Finding, Grade};
+use crate::config::Config;
+use treadle_store::{Location, examine as examine_store};
+
+/// Name of the area.
+const AREA: &str = "store";
+
+/// Places of the shards' stores, with their names.
+pub(super) fn locations(config: &Config) -> Vec<(String, Location)> {
+    let shards = config.cluster.shard_names();
+    let place = |(number, name): (usize, String)| {
+        let location = config.store.of_shard(&name, number == 0).location();
+        (name, location)
+    };
+    shards.into_iter().enumerate().map(place).collect()
+}
+
+/// What the store says of itself; and its clock beside this machine's.
+pub(super) async fn examine(config: &Config) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let locations = locations(config);
+    let is_one = locations.len() == 1;
+    for (shard, location) in locations {
+        for found in examine_store(&location).await {
+            let check = if is_one {
+                found.check.to_owned()
+            } else {
+                format!("{} of shard {shard}", found.check)
+            };
+            let grade = match found.grade {
+                treadle_store::Grade::Ok => Grade::Ok,
+                treadle_store::Grade::Warn => Grade::Warn,
+                treadle_store::Grade::Fail => Grade::Fail,
+            };
+            findings.push(Finding::of(AREA, check, grade, found.finding, found.remedy));
+        }
+    }
+    findings
+}

@@ -1,0 +1,98 @@
+//! Notices of tool runners about their actions: what `POST /v1/actions` takes, over the broker.
+//!
+//! A notice that comes twice changes nothing, so none is remembered by its id.
+
+use super::commands::{Consumer, Failure};
+use super::effects;
+use super::status::Outcome;
+use crate::app::App;
+use crate::rest::actions::event_of;
+use serde_json::{Map, Value};
+
+/// Fields of a notice.
+const FIELDS: [&str; 8] = [
+    "event",
+    "tenant",
+    "job",
+    "program_id",
+    "program",
+    "action_id",
+    "tool",
+    "ok",
+];
+
+/// Takes notices until told to stop.
+pub(super) async fn run(mut consumer: Consumer) {
+    while let Some(delivery) = consumer.next().await {
+        let settled = match record(&consumer.app, &delivery.body).await {
+            Ok(()) => {
+                consumer.status.settled(Outcome::Done);
+                delivery.ack().await
+            }
+            Err(Failure::Refused(reason)) => {
+                tracing::warn!(id = delivery.id, reason, "a notice is refused");
+                consumer.status.settled(Outcome::Refused);
+                delivery.reject(&reason).await
+            }
+            // Nothing of a notice asks the store, so the scheduler has stopped.
+            Err(Failure::Unable(_) | Failure::Over) => return,
+        };
+        if let Err(cause) = settled {
+            tracing::debug!(%cause, "a notice was not settled");
+        }
+    }
+}
+
+/// Journals a notice.
+async fn record(app: &App, body: &[u8]) -> Result<(), Failure> {
+    let mut notice = parse(body).map_err(Failure::Refused)?;
+    let text = |notice: &Map<String, Value>, field| {
+        let value = notice.get(field).and_then(Value::as_str);
+        value.map(str::to_owned)
+    };
+    let tenant = effects::tenant_of(app, text(&notice, "tenant").as_deref())?;
+    if let Some(program) = notice.remove("program") {
+        notice.insert("program_id".to_owned(), program);
+    }
+    let program = text(&notice, "program_id").unwrap_or_default();
+    let key = effects::inside(&tenant, "program", &program)?;
+    if let Some(job) = text(&notice, "job") {
+        let wanted = effects::inside(&tenant, "job", &job)?;
+        effects::check_job(app, &key, &wanted, &program, &job).await?;
+    }
+    let event = event_of(&notice, |_| key.clone())
+        .map_err(|error| Failure::Refused(error.message.clone()))?;
+    let recorded = app.driver.event_committed(event).await;
+    recorded.map_err(|_| Failure::Over)
+}
+
+/// The fields of a notice, or why it is none.
+fn parse(body: &[u8]) -> Result<Map<String, Value>, String> {
+    let notice: Map<String, Value> = serde_json::from_slice(body).map_err(|error| {
+        format!("the body is no JSON object ({error}); send {{\"event\": \"started\", ...}}")
+    })?;
+    match notice.keys().find(|key| !FIELDS.contains(&key.as_str())) {
+        Some(key) => Err(format!(
+            "unknown field `{key}`; a notice has {}",
+            FIELDS.join(", ")
+        )),
+        None => Ok(notice),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_notice_is_refused_with_a_reason() {
+        assert!(parse(br#"{"event":"started","program":"p"}"#).is_ok());
+        for (body, words) in [
+            ("{", "no JSON object"),
+            (r#"{"who":1}"#, "unknown field `who`"),
+        ] {
+            let reason = parse(body.as_bytes()).expect_err("it is refused");
+            assert!(reason.contains(words), "{reason}");
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The outbox: publishes what the journal has committed, from a cursor that the store keeps.
+//!
+//! A batch is read while the one before it is published. The cursor is written down after what it
+//! stands for is confirmed, and not with every batch: a daemon that dies publishes the last moment
+//! again. So every event is published at least once, in the journal's order.
+
+use super::SINK;
+use super::event_message::message;
+use super::status::Status;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use treadle_broker::{Broker, Message};
+use treadle_store::{EventRow, Store, StoreError};
+
+/// Events of one batch: several windows, because the window runs empty at its end.
+const BATCH_EVENTS: u32 = 5_000;
+/// The cursor is written down so often at most.
+const NOTE_INTERVAL: Duration = Duration::from_millis(250);
+/// How long to wait for a commit before the store is looked at all the same.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+/// The first and the longest pause after a failure.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// The outbox.
+pub(super) struct Outbox {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) broker: Arc<dyn Broker>,
+    pub(super) status: Arc<Status>,
+    pub(super) committed: watch::Receiver<u64>,
+    pub(super) stop: watch::Receiver<bool>,
+}
+
+/// The outbox is to end: it was told so, or this daemon does not lead any more.
+#[derive(Debug)]
+struct Over;
+
+/// How far it has got.
+struct Cursor {
+    /// The last event that is confirmed.
+    at: u64,
+    /// The last one that is written down as such.
+    noted: u64,
+    noted_at: Instant,
+}
+
+impl Outbox {
+    /// Publishes until told to stop.
+    pub(super) async fn run(mut self) {
+        let Ok(mut cursor) = self.begin().await else {
+            return;
+        };
+        let ended = self.publish_all(&mut cursor).await;
+        debug_assert!(ended.is_err());
+        // Whatever was confirmed need not come again; if it can't be written down, it does.
+        if cursor.noted < cursor.at {
+            let _ = self.store.advance_sink(SINK, cursor.at).await;
+        }
+    }
+
+    async fn begin(&mut self) -> Result<Cursor, Over> {
+        let store = Arc::clone(&self.store);
+        let at = self.surely(|| store.sink_cursor(SINK)).await?;
+        let last = self.surely(|| store.last_seq()).await?;
+        self.status.begins_after(at);
+        self.status.committed(last);
+        tracing::info!(
+            after = at,
+            waiting = last.saturating_sub(at),
+            "publishing events"
+        );
+        Ok(Cursor {
+            at,
+            noted: at,
+            noted_at: Instant::now(),
+        })
+    }
+
+    async fn publish_all(&mut self, cursor: &mut Cursor) -> Result<(), Over> {
+        let mut batch = self.read(cursor.at).await?;
+        loop {
+            let Some(last) = batch.last().map(|row| row.seq) else {
+                self.idle(cursor).await?;
+                batch = self.read(cursor.at).await?;
+                continue;
+            };
+            let missing = batch[0].seq.saturating_sub(cursor.at + 1);
+            if missing > 0 {
+                self.status.missed(missing);
+                tracing::error!(
+                    missing,
+                    from = cursor.at + 1,
+                    "events were removed before the broker had them; it was away for longer than \
+                     broker.lag_events_max and store.keep_events allow"
+                );
+            }
+            let messages: Vec<Message> = batch.iter().map(message).collect();
+            let (published, ahead) = self.publish_and_read(&messages, last).await;
+            published?;
+            cursor.at = last;
+            self.status.confirmed(last, messages.len());
+            if cursor.noted_at.elapsed() >= NOTE_INTERVAL {
+                self.note(cursor).await?;
+            }
+            batch = ahead?;
+        }
+    }
+
+    /// Publishes a batch, and reads the next one meanwhile.
+    async fn publish_and_read(
+        &self,
+        messages: &[Message],
+        last: u64,
+    ) -> (Result<(), Over>, Result<Vec<EventRow>, Over>) {
+        tokio::join!(self.publish(messages), self.read(last))
+    }
+
+    /// Publishes a batch, however often it takes.
+    async fn publish(&self, messages: &[Message]) -> Result<(), Over> {
+        let mut pause = PAUSE_MIN;
+        loop {
+            let published = self.broker.publish(messages);
+            let Err(cause) = self.watch_while(published).await? else {
+                return Ok(());
+            };
+            self.status.failed();
+            tracing::debug!(%cause, "a batch was not published; it is published again");
+            let mut health = self.broker.health();
+            let recovery = async {
+                tokio::time::sleep(pause).await;
+                // A broker whose health is gone was closed, and says so when published to.
+                let _ = health.wait_for(treadle_broker::Health::is_connected).await;
+            };
+            let recovery = tokio::time::timeout(LOOK_INTERVAL, recovery);
+            // Both an end of the waiting and a recovery are a reason to try again.
+            let _ = self.watch_while(recovery).await?;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Waits for something, and keeps the lag up to date meanwhile.
+    async fn watch_while<T>(&self, work: impl Future<Output = T>) -> Result<T, Over> {
+        let mut committed = self.committed.clone();
+        self.status.committed(*committed.borrow_and_update());
+        let watching = async {
+            while committed.changed().await.is_ok() {
+                self.status.committed(*committed.borrow_and_update());
+            }
+            std::future::pending().await
+        };
+        let either = async {
+            tokio::select! {
+                done = work => done,
+                never = watching => never,
+            }
+        };
+        self.unless_stopped(either).await
+    }
+
+    /// Writes the cursor down, then waits for a commit past it.
+    async fn idle(&mut self, cursor: &mut Cursor) -> Result<(), Over> {
+        let mut committed = self.committed.clone();
+        let behind = cursor.noted < cursor.at;
+        let wait = if behind {
+            NOTE_INTERVAL.saturating_sub(cursor.noted_at.elapsed())
+        } else {
+            LOOK_INTERVAL
+        };
+        let at = cursor.at;
+        let news = async {
+            if committed.wait_for(|seq| *seq > at).await.is_err() {
+                // The journal's writer has ended; the store is looked at now and then.
+                std::future::pending::<()>().await;
+            }
+        };
+        let came = tokio::time::timeout(wait, news);
+        if self.unless_stopped(came).await?.is_err() && behind {
+            self.note(cursor).await?;
+        }
+        self.status.committed(*self.committed.borrow());
+        Ok(())
+    }
+
+    async fn note(&self, cursor: &mut Cursor) -> Result<(), Over> {
+        let at = cursor.at;
+        self.surely(|| self.store.advance_sink(SINK, at)).await?;
+        cursor.noted = at;
+        cursor.noted_at = Instant::now();
+        Ok(())
+    }
+
+    async fn read(&self, after: u64) -> Result<Vec<EventRow>, Over> {
+        self.status.committed(*self.committed.borrow());
+        self.surely(|| self.store.events_after(after, BATCH_EVENTS))
+            .await
+    }
+
+    /// Asks the store, however often it takes.
+    async fn surely<'s, T>(
+        &self,
+        ask: impl Fn() -> treadle_store::Answer<'s, T>,
+    ) -> Result<T, Over> {
+        let mut pause = PAUSE_MIN;
+        loop {
+            match self.unless_stopped(ask()).await? {
+                Ok(answer) => return Ok(answer),
+                Err(StoreError::Fenced { .. }) => {
+                    tracing::warn!("another daemon leads; this one publishes no more");
+                    return Err(Over);
+                }
+                Err(error) => tracing::warn!(%error, "the outbox can't use the store"),
+            }
+            self.unless_stopped(tokio::time::sleep(pause)).await?;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    async fn unless_stopped<T>(&self, work: impl Future<Output = T>) -> Result<T, Over> {
+        let mut stop = self.stop.clone();
+        tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => Err(Over),
+            done = work => Ok(done),
+        }
+    }
+}

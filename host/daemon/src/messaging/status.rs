@@ -1,0 +1,243 @@
+//! How messages go, for health and metrics.
+
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tokio::sync::watch;
+use treadle_broker::Health;
+
+/// How messages go.
+#[derive(Debug)]
+pub struct Status {
+    broker: watch::Receiver<Health>,
+    lag_events_max: u64,
+    /// Last event that is on disk.
+    committed: AtomicU64,
+    /// Last event that the broker has confirmed.
+    confirmed: AtomicU64,
+    is_late: AtomicBool,
+    published: AtomicU64,
+    failures: AtomicU64,
+    missed: AtomicU64,
+    commands: [AtomicU64; 3],
+}
+
+/// What came of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It was carried out.
+    Done,
+    /// It had been carried out before.
+    Repeated,
+    /// It can't be carried out, and is among the dead letters.
+    Refused,
+}
+
+impl Outcome {
+    const ALL: [Self; 3] = [Self::Done, Self::Repeated, Self::Refused];
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Repeated => "repeated",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+impl Status {
+    /// Nothing has been done yet.
+    pub(super) fn new(broker: watch::Receiver<Health>, lag_events_max: u64) -> Self {
+        Self {
+            broker,
+            lag_events_max,
+            committed: AtomicU64::default(),
+            confirmed: AtomicU64::default(),
+            is_late: AtomicBool::default(),
+            published: AtomicU64::default(),
+            failures: AtomicU64::default(),
+            missed: AtomicU64::default(),
+            commands: Default::default(),
+        }
+    }
+
+    /// How the broker is doing.
+    pub fn health(&self) -> Health {
+        self.broker.borrow().clone()
+    }
+
+    /// Events that are on disk and not at the broker.
+    pub fn lag_events(&self) -> u64 {
+        let committed = self.committed.load(Ordering::Relaxed);
+        committed.saturating_sub(self.confirmed.load(Ordering::Relaxed))
+    }
+
+    /// Whether more wait than should.
+    pub fn is_late(&self) -> bool {
+        self.is_late.load(Ordering::Relaxed)
+    }
+
+    /// The journal has got so far.
+    pub(super) fn committed(&self, seq: u64) {
+        self.committed.fetch_max(seq, Ordering::Relaxed);
+        self.judge();
+    }
+
+    /// The broker has all up to here.
+    pub(super) fn begins_after(&self, seq: u64) {
+        self.confirmed.store(seq, Ordering::Relaxed);
+        self.judge();
+    }
+
+    /// A batch was confirmed.
+    pub(super) fn confirmed(&self, seq: u64, messages: usize) {
+        self.confirmed.store(seq, Ordering::Relaxed);
+        self.published.fetch_add(messages as u64, Ordering::Relaxed);
+        self.judge();
+    }
+
+    /// A batch was not confirmed.
+    pub(super) fn failed(&self) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Events were removed before they were published.
+    pub(super) fn missed(&self, events: u64) {
+        self.missed.fetch_add(events, Ordering::Relaxed);
+    }
+
+    /// A command was settled.
+    pub(super) fn settled(&self, outcome: Outcome) {
+        self.commands[outcome as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Raises the alarm past the bound, once, and takes it back below half of it.
+    fn judge(&self) {
+        let (lag_events, max) = (self.lag_events(), self.lag_events_max);
+        if lag_events > max {
+            if !self.is_late.swap(true, Ordering::Relaxed) {
+                tracing::error!(
+                    lag_events,
+                    "the broker is so far behind that events may be removed before they are \
+                     published (broker.lag_events_max is {max}); look at the broker: treadle doctor"
+                );
+            }
+        } else if lag_events < max / 2 && self.is_late.swap(false, Ordering::Relaxed) {
+            tracing::info!(lag_events, "the broker has caught up");
+        }
+    }
+
+    /// For `/health`.
+    pub(crate) fn to_json(&self) -> Value {
+        let health = self.health();
+        let since_us = match &health {
+            Health::Connected => None,
+            Health::Blocked { since_us, .. } | Health::Disconnected { since_us, .. } => {
+                Some(*since_us)
+            }
+        };
+        let cause = health.cause();
+        json!({
+            "state": health.word(),
+            "since_us": since_us,
+            "code": cause.as_ref().map(treadle_broker::BrokerError::code),
+            "cause": cause.map(|cause| cause.to_string()),
+            "lag_events": self.lag_events(),
+            "lag_events_max": self.lag_events_max,
+            "degraded": self.is_late() || !health.is_connected(),
+        })
+    }
+
+    /// For `/metrics`.
+    pub(crate) fn render(&self) -> String {
+        let mut text = String::new();
+        let mut metric = |name: &str, kind: &str, help: &str, value: u64| {
+            // Writing to a string does not fail.
+            let _ = write!(
+                text,
+                "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n"
+            );
+        };
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        for (name, help, value) in [
+            (
+                "treadle_broker_connected",
+                "Whether the broker takes and delivers messages.",
+                u64::from(self.health().is_connected()),
+            ),
+            (
+                "treadle_broker_lag_events",
+                "Events on disk that the broker has not confirmed.",
+                self.lag_events(),
+            ),
+            (
+                "treadle_broker_late",
+                "Whether they are more than broker.lag_events_max.",
+                u64::from(self.is_late()),
+            ),
+        ] {
+            metric(name, "gauge", help, value);
+        }
+        for (name, help, counter) in [
+            (
+                "treadle_broker_published_total",
+                "Messages that the broker has confirmed.",
+                &self.published,
+            ),
+            (
+                "treadle_broker_failures_total",
+                "Batches that it has not, and that were published again.",
+                &self.failures,
+            ),
+            (
+                "treadle_broker_missed_events_total",
+                "Events that retention removed before they were published.",
+                &self.missed,
+            ),
+        ] {
+            metric(name, "counter", help, count(counter));
+        }
+        let name = "treadle_broker_commands_total";
+        let _ = write!(
+            text,
+            "# HELP {name} Commands that came over the broker.\n# TYPE {name} counter\n"
+        );
+        for outcome in Outcome::ALL {
+            let value = count(&self.commands[outcome as usize]);
+            let _ = writeln!(text, "{name}{{outcome=\"{}\"}} {value}", outcome.word());
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use treadle_broker::{Broker, InProcess, Names};
+
+    #[tokio::test]
+    async fn an_alarm_is_raised_past_the_bound_and_taken_back_below_half_of_it() {
+        let broker = InProcess::new(Names::default());
+        let status = Status::new(broker.health(), 100);
+        status.begins_after(1_000);
+        status.committed(1_100);
+        assert_eq!((status.lag_events(), status.is_late()), (100, false));
+        status.committed(1_101);
+        assert!(status.is_late());
+        assert_eq!(status.to_json()["degraded"], true);
+        status.confirmed(1_040, 40);
+        assert!(status.is_late());
+        status.confirmed(1_060, 20);
+        assert!(!status.is_late());
+        assert_eq!(status.to_json()["degraded"], false);
+        broker.cut();
+        assert_eq!(status.to_json()["state"], "disconnected");
+        let text = status.render();
+        assert!(text.contains("treadle_broker_lag_events 41\n"), "{text}");
+        assert!(
+            text.contains("treadle_broker_published_total 60\n"),
+            "{text}"
+        );
+        assert!(text.contains("treadle_broker_connected 0\n"), "{text}");
+    }
+}
