@@ -6,8 +6,11 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 
 CARGO ?= cargo
+CHAOS_ARGS ?=
 FUZZ_S ?= 60
 FUZZ_SEED ?= 1
+SEEDS ?= 2000
+JOBS ?= 2
 VLLM_URL ?= http://127.0.0.1:8000
 
 .PHONY: help
@@ -46,10 +49,23 @@ test-vllm: guests ## Run the tests that need a vLLM server at VLLM_URL
 fuzz: ## Damage uploads for FUZZ_S seconds and look for a panic; FUZZ_SEED chooses which
 	$(CARGO) run --locked --quiet --package treadle-hostile -- fuzz $(FUZZ_S) $(FUZZ_SEED)
 
+.PHONY: dst
+dst: ## Simulate SEEDS stories full of faults; SEED=n TRACE=1 tells one of them
+	@$(CARGO) run --locked --quiet --package treadle-simulator --bin dst -- \
+	  $(if $(SEED),--seed $(SEED) $(if $(TRACE),--trace),--seeds $(SEEDS) --jobs $(JOBS)) $(DST_FLAGS)
+
+.PHONY: chaos
+chaos: build ## Kill daemons, broker, database and engines under load; CHAOS_ARGS has its options
+	@scripts/setup.sh services
+	$(CARGO) run --locked --release --quiet --package treadle-chaos -- --binary target/release/treadle $(CHAOS_ARGS)
+
 .PHONY: bench
 bench: build ## Measure the store and the benchmarks of the daemon
 	$(CARGO) run --locked --release --package treadle-store --example append_rate
 	-@scripts/build-bench-extism.sh
+	-@scripts/setup.sh services
+	@trap 'scripts/services.sh stop' EXIT; \
+	variables="$$(scripts/services.sh start)" && eval "$$variables" || echo "no servers: no figures of events"; \
 	target/release/treadle bench
 
 .PHONY: lint

@@ -4,7 +4,10 @@
 pub mod support {
     //! The parts.
 
+    pub mod broker;
     pub mod client;
+    pub mod cluster;
+    pub mod command_line;
     pub mod hostile;
     pub mod llama_server;
     pub mod metrics;
@@ -12,5 +15,6 @@ pub mod support {
     pub mod process;
     pub mod raw_client;
     pub mod raw_engine;
+    pub mod services;
     pub mod stand;
 }

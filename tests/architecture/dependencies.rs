@@ -48,12 +48,13 @@ fn may_see(package: &Value, seen: &Value) -> Option<bool> {
     let is_word = seen_name == "treadle-model";
     let is_policy = is_in(seen, "plugins") || seen_name == "treadle-plugin";
     match name {
-        "treadle-model" | "treadle-plugin" => Some(false),
+        "treadle-model" | "treadle-plugin" | "treadle-services" => Some(false),
         "treadle-simulator" => Some(is_word || is_policy || seen_name == "treadle-core"),
         // The columns of the worlds are those that policies see.
         "treadle-policy-runtime" => Some(is_word || seen_name == "treadle-plugin"),
-        "treadle" => Some(seen_name != "treadle-tests"),
+        "treadle" => Some(!is_in(seen, "tests")),
         "treadle-tests" => Some(true),
+        "treadle-chaos" => Some(matches!(seen_name, "treadle-broker" | "treadle-services")),
         "treadle-hostile" => Some(seen_name == "treadle-policy-runtime"),
         _ if MODEL_ONLY.contains(&name) => Some(is_word),
         _ if is_in(package, "plugins") => Some(seen_name == "treadle-plugin"),

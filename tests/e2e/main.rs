@@ -1,9 +1,13 @@
 //! End-to-end tests over real sockets: a whole daemon, engines around it, clients of every kind.
 
+mod bodies;
+mod cluster;
 mod compatibility;
 mod conversation;
 mod faults;
 mod llamacpp;
+mod messaging;
+mod operations;
 mod plugins;
 mod restart;
 mod scheduling;

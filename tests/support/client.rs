@@ -76,6 +76,11 @@ impl Client {
         }
     }
 
+    /// Its base URL.
+    pub fn base(&self) -> &str {
+        &self.base
+    }
+
     /// The same client with a token in each request.
     pub fn with_token(&self, token: impl Into<String>) -> Self {
         Self {

@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use treadle::auth::first_token;
-use treadle::config::Config;
+use treadle::cluster::Member;
+use treadle::config::{Config, Role};
 use treadle::daemon::Daemon;
 
 use super::client::{Client, PATIENCE};
@@ -98,6 +99,22 @@ impl DaemonProcess {
         }
     }
 
+    /// Holds the process as it is (SIGSTOP).
+    pub fn freeze(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Lets a held process go on (SIGCONT).
+    pub fn thaw(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args([signal, &id]).status();
+        assert!(sent.expect("kill runs").success());
+    }
+
     /// Kills it at once (SIGKILL) and waits until it is gone.
     pub fn kill(mut self) {
         self.child.kill().expect("it can be killed");
@@ -113,7 +130,7 @@ impl Drop for DaemonProcess {
 }
 
 /// The built binary, which lies beside the folder of this program.
-fn binary() -> PathBuf {
+pub fn binary() -> PathBuf {
     let program = std::env::current_exe().expect("a path of this program");
     let folder = program.parent().and_then(Path::parent);
     let binary = folder.expect("a build folder").join("treadle");
@@ -134,8 +151,18 @@ pub fn run_if_asked() {
     let config: Config = serde_json::from_str(&config).expect("a configuration");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
-        let daemon = Daemon::start(&config).await.expect("the daemon starts");
-        std::fs::write(url_file, format!("{}\n", daemon.url())).expect("the URL is written");
+        let url = if config.cluster.role == Role::Single {
+            let daemon = Daemon::start(&config).await.expect("the daemon starts");
+            let url = daemon.url();
+            std::mem::forget(daemon);
+            url
+        } else {
+            let member = Member::start(&config).await.expect("the daemon starts");
+            let url = member.url();
+            std::mem::forget(member);
+            url
+        };
+        std::fs::write(url_file, format!("{url}\n")).expect("the URL is written");
         std::future::pending::<()>().await;
     });
 }

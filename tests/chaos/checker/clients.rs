@@ -1,0 +1,139 @@
+//! The clients' record beside the journal and the consumer's record: each complete answer is there
+//! as one step that finished once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::journal::{Journal, Step};
+use super::verdict::Verdict;
+use crate::agents::CHAT_TOKENS_MIN;
+use crate::error::ChaosError;
+
+/// What tells an attempt from all others of its program: the length of a completion's prompt and
+/// the tokens that it asks for; of a chat the latter alone.
+type Key<'r> = (&'r str, Option<u64>, u64);
+
+/// Compares.
+pub(super) fn check(
+    record: &[Value],
+    journal: &Journal,
+    seen: Option<&BTreeSet<u64>>,
+    verdict: &mut Verdict,
+) -> Result<(), ChaosError> {
+    let mut steps: BTreeMap<Key<'_>, Vec<&Step>> = BTreeMap::new();
+    for step in journal.steps.values() {
+        let Some(asked) = step.asked else { continue };
+        let prompt = (asked < CHAT_TOKENS_MIN).then_some(step.prompt_tokens);
+        steps
+            .entry((&step.program, prompt, asked))
+            .or_default()
+            .push(step);
+    }
+    for line in record {
+        let program = line["program"].as_str().unwrap_or_default();
+        match (line["kind"].as_str(), line["outcome"].as_str()) {
+            (Some("attempt"), Some("complete")) => {
+                verdict.acknowledged += 1;
+                let asked = line["max_tokens"].as_u64().unwrap_or_default();
+                let key = (program, line["prompt_tokens"].as_u64(), asked);
+                let found = steps.get(&key).map_or(&[][..], Vec::as_slice);
+                attempt(line, found, seen, verdict);
+            }
+            (Some("attempt"), Some("refused")) => {
+                verdict
+                    .stuck
+                    .add(1, format!("a request was refused for good: {line}"));
+            }
+            (Some("release"), Some("complete")) => {
+                if !journal.released.contains(program) {
+                    verdict.lost.add(1, format!("the release of {program}"));
+                }
+            }
+            (Some("attempt" | "release"), Some("broken")) => {}
+            _ => return Err(ChaosError::Nonsense(format!("a client wrote {line}"))),
+        }
+    }
+    Ok(())
+}
+
+/// One complete answer.
+fn attempt(line: &Value, found: &[&Step], seen: Option<&BTreeSet<u64>>, verdict: &mut Verdict) {
+    let [step] = found else {
+        let what = format!("{} steps arrived for {line}", found.len());
+        return if found.is_empty() {
+            verdict.lost.add(1, what);
+        } else {
+            verdict.double_counted.add(1, what);
+        };
+    };
+    // More than one end is counted with the journal.
+    let Some(finish) = step.finishes.first() else {
+        return verdict
+            .lost
+            .add(1, format!("no end of a step that was answered: {line}"));
+    };
+    let told = (
+        &line["usage"]["prompt_tokens"],
+        &line["usage"]["completion_tokens"],
+    );
+    if line["usage"].is_object() && told != (&finish.prompt.into(), &finish.output.into()) {
+        verdict.lost.add(
+            1,
+            format!("the tokens of {line}: the journal has {finish:?}"),
+        );
+    }
+    if seen.is_some_and(|seen| !seen.contains(&finish.seq)) {
+        let what = format!("event {} of {line} did not reach the consumer", finish.seq);
+        verdict.lost.add(1, what);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::journal::tests::{arrived, finished, journal};
+    use super::*;
+    use serde_json::json;
+
+    fn complete(asked: u64) -> Value {
+        json!({
+            "kind": "attempt", "program": "p", "outcome": "complete", "prompt_tokens": 10,
+            "max_tokens": asked, "usage": {"prompt_tokens": 10, "completion_tokens": 4},
+        })
+    }
+
+    #[test]
+    fn each_answer_is_one_end_in_the_journal_and_with_the_consumer() {
+        let journal = journal(&[
+            ("p", arrived(1, 4)),
+            ("p", finished(1)),
+            ("p", arrived(2, 5)),
+            ("p", arrived(3, 6)),
+            ("p", arrived(4, 6)),
+        ]);
+        let counts = |line: Value, seen: &[u64]| {
+            let mut verdict = Verdict::default();
+            let seen = seen.iter().copied().collect();
+            check(&[line], &journal, Some(&seen), &mut verdict).expect("known lines");
+            (verdict.lost.count, verdict.double_counted.count)
+        };
+        assert_eq!(counts(complete(4), &[1, 2]), (0, 0));
+        assert_eq!(
+            counts(complete(4), &[1]),
+            (1, 0),
+            "the consumer has not got it"
+        );
+        assert_eq!(counts(complete(5), &[]), (1, 0), "it never finished");
+        assert_eq!(
+            counts(complete(6), &[]),
+            (0, 1),
+            "two steps for one request"
+        );
+        assert_eq!(counts(complete(7), &[]), (1, 0), "it never arrived");
+        let mut other = complete(4);
+        other["usage"]["completion_tokens"] = json!(5);
+        assert_eq!(counts(other, &[1, 2]), (1, 0), "other tokens");
+        let release = json!({"kind": "release", "program": "p", "outcome": "complete"});
+        assert_eq!(counts(release, &[]), (1, 0));
+    }
+}

@@ -1,0 +1,251 @@
+//! The journal, read with psql and counted by itself: what each step asked for and how it ended.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+use treadle_services::Psql;
+
+use super::verdict::Verdict;
+use crate::error::ChaosError;
+
+/// A step as the journal tells of it.
+#[derive(Default)]
+pub(super) struct Step {
+    pub(super) program: String,
+    pub(super) prompt_tokens: u64,
+    /// The client's limit on output.
+    pub(super) asked: Option<u64>,
+    pub(super) finishes: Vec<Finish>,
+    arrivals: u32,
+}
+
+/// An end with its tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Finish {
+    pub(super) seq: u64,
+    pub(super) prompt: u64,
+    pub(super) output: u64,
+}
+
+/// What a program came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub(super) steps: u64,
+    pub(super) tokens: u64,
+}
+
+/// The whole journal.
+#[derive(Default)]
+pub(super) struct Journal {
+    /// All numbers, and the program of each event.
+    pub(super) programs_of: BTreeMap<u64, String>,
+    pub(super) steps: BTreeMap<u64, Step>,
+    pub(super) released: BTreeSet<String>,
+    rows: u64,
+}
+
+impl Journal {
+    /// Reads all of it.
+    pub(super) fn read(psql: &Psql, schema: &str) -> Result<Self, ChaosError> {
+        let copy = format!(
+            "COPY (SELECT seq, coalesce(program, ''), body FROM {schema}.events ORDER BY seq) \
+             TO STDOUT"
+        );
+        let mut journal = Self::default();
+        for line in psql.run(&copy)?.lines() {
+            journal.take(line)?;
+        }
+        Ok(journal)
+    }
+
+    fn take(&mut self, line: &str) -> Result<(), ChaosError> {
+        let nonsense = |what: &str| ChaosError::Nonsense(format!("{what} in the journal: {line}"));
+        let mut cells = line.splitn(3, '\t').map(unescaped);
+        let (Some(seq), Some(program), Some(body)) = (cells.next(), cells.next(), cells.next())
+        else {
+            return Err(nonsense("a short line"));
+        };
+        let seq: u64 = seq.parse().map_err(|_| nonsense("a bad number"))?;
+        let event: Value = serde_json::from_str(&body).map_err(|_| nonsense("no JSON"))?;
+        self.rows += 1;
+        self.count(seq, &program, &event);
+        self.programs_of.insert(seq, program);
+        Ok(())
+    }
+
+    fn count(&mut self, seq: u64, program: &str, event: &Value) {
+        let number = |value: &Value| value.as_u64().unwrap_or_default();
+        let step = number(&event["step"]);
+        match event["event"].as_str().unwrap_or_default() {
+            "step_arrived" => {
+                let known = self.steps.entry(step).or_default();
+                known.arrivals += 1;
+                program.clone_into(&mut known.program);
+                known.prompt_tokens = number(&event["prompt_tokens"]);
+                known.asked = event["output_tokens_max"].as_u64();
+            }
+            "step_finished" => self.steps.entry(step).or_default().finishes.push(Finish {
+                seq,
+                prompt: number(&event["tokens"]["prompt"]),
+                output: number(&event["tokens"]["output"]),
+            }),
+            "program_released" => {
+                self.released
+                    .insert(event["program"].as_str().unwrap_or_default().to_owned());
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether it is whole.
+    pub(super) fn check(&self, last_seq: u64, verdict: &mut Verdict) {
+        let numbers = self.programs_of.len() as u64;
+        verdict.events = numbers;
+        let last = self.programs_of.keys().next_back().copied().unwrap_or(0);
+        if last != numbers {
+            let gaps = last.saturating_sub(numbers);
+            verdict
+                .lost
+                .add(gaps.max(1), format!("{numbers} events up to number {last}"));
+        }
+        if last != last_seq {
+            verdict.lost.add(
+                1,
+                format!("the head is at {last_seq}, the last event is {last}"),
+            );
+        }
+        if self.rows != numbers {
+            verdict
+                .double_counted
+                .add(self.rows - numbers, "numbers given twice".to_owned());
+        }
+        for (id, step) in &self.steps {
+            if step.arrivals != 1 {
+                let what = format!(
+                    "step {id} of {} arrived {} times",
+                    step.program, step.arrivals
+                );
+                if step.arrivals == 0 {
+                    verdict.lost.add(1, what);
+                } else {
+                    verdict.double_counted.add(1, what);
+                }
+            }
+            if step.finishes.len() > 1 {
+                let what = format!(
+                    "step {id} of {} finished at {:?}",
+                    step.program, step.finishes
+                );
+                verdict
+                    .double_counted
+                    .add(step.finishes.len() as u64 - 1, what);
+            }
+        }
+    }
+
+    /// What each program came to.
+    pub(super) fn tallies(&self) -> BTreeMap<&str, Tally> {
+        let mut tallies: BTreeMap<&str, Tally> = BTreeMap::new();
+        for step in self.steps.values() {
+            let tally = tallies.entry(&step.program).or_default();
+            for finish in &step.finishes {
+                tally.steps += 1;
+                tally.tokens += finish.prompt + finish.output;
+            }
+        }
+        tallies
+    }
+}
+
+/// A cell of COPY's text format as it was.
+fn unescaped(cell: &str) -> String {
+    let mut text = String::with_capacity(cell.len());
+    let mut letters = cell.chars();
+    while let Some(letter) = letters.next() {
+        if letter != '\\' {
+            text.push(letter);
+            continue;
+        }
+        match letters.next() {
+            Some('n') => text.push('\n'),
+            Some('t') => text.push('\t'),
+            Some('r') => text.push('\r'),
+            Some(other) => text.push(other),
+            None => {}
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A journal of events, numbered from 1.
+    pub(crate) fn journal(events: &[(&str, Value)]) -> Journal {
+        let mut journal = Journal::default();
+        for (number, (program, event)) in events.iter().enumerate() {
+            let line = format!("{}\t{program}\t{event}", number + 1);
+            journal.take(&line.replace('\\', "\\\\")).expect("a line");
+        }
+        journal
+    }
+
+    pub(crate) fn arrived(step: u64, asked: u64) -> Value {
+        serde_json::json!({
+            "event": "step_arrived", "step": step, "prompt_tokens": 10, "output_tokens_max": asked,
+        })
+    }
+
+    pub(crate) fn finished(step: u64) -> Value {
+        serde_json::json!({
+            "event": "step_finished", "step": step, "tokens": {"prompt": 10, "output": 4},
+        })
+    }
+
+    fn verdict(events: &[(&str, Value)], last_seq: u64) -> (u64, u64) {
+        let mut verdict = Verdict::default();
+        journal(events).check(last_seq, &mut verdict);
+        (verdict.lost.count, verdict.double_counted.count)
+    }
+
+    #[test]
+    fn a_whole_journal_is_clean_and_each_fault_is_counted() {
+        let whole = [("p", arrived(1, 4)), ("p", finished(1))];
+        assert_eq!(verdict(&whole, 2), (0, 0));
+        assert_eq!(verdict(&whole, 3), (1, 0), "the last event is gone");
+        let twice = [("p", arrived(1, 4)), ("p", finished(1)), ("p", finished(1))];
+        assert_eq!(verdict(&twice, 3), (0, 1));
+        let unheard_of = [("p", finished(1))];
+        assert_eq!(verdict(&unheard_of, 1), (1, 0));
+        let mut gap = journal(&whole);
+        gap.programs_of.remove(&1);
+        gap.rows -= 1;
+        let mut found = Verdict::default();
+        gap.check(2, &mut found);
+        assert_eq!(found.lost.count, 1);
+    }
+
+    #[test]
+    fn cells_come_back_as_they_were() {
+        assert_eq!(unescaped(r#"{"a":"x\\ny\t"}"#), "{\"a\":\"x\\ny\t\"}");
+    }
+
+    #[test]
+    fn tallies_are_sums() {
+        let journal = journal(&[
+            ("p", arrived(1, 4)),
+            ("p", finished(1)),
+            ("q", arrived(2, 4)),
+        ]);
+        let tallies = journal.tallies();
+        assert_eq!(
+            tallies["p"],
+            Tally {
+                steps: 1,
+                tokens: 14
+            }
+        );
+        assert_eq!(tallies["q"], Tally::default());
+    }
+}

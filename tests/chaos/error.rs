@@ -1,0 +1,38 @@
+//! Why a run came to no verdict.
+
+use std::path::PathBuf;
+
+/// Why a run came to no verdict.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ChaosError {
+    /// The daemon's binary is not there, or too old.
+    #[error("{path}: {cause}; build it with `make build`, or name another with --binary")]
+    Binary { path: PathBuf, cause: String },
+    /// A process did not come up.
+    #[error("{name} does not answer after {after_s} s; its output is in {log}")]
+    Start {
+        name: String,
+        after_s: u64,
+        log: PathBuf,
+    },
+    /// A server can't be had.
+    #[error("{0}")]
+    Services(#[from] treadle_services::ServicesError),
+    /// The broker can't be used.
+    #[error("the consumer's connection: {0}")]
+    Broker(#[from] treadle_broker::BrokerError),
+    /// A file can't be written or read.
+    #[error("{what}: {cause}")]
+    File { what: String, cause: std::io::Error },
+    /// What was read makes no sense.
+    #[error("{0}")]
+    Nonsense(String),
+}
+
+impl ChaosError {
+    /// A failed operation on a file or process.
+    pub(crate) fn file(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let what = what.into();
+        move |cause| Self::File { what, cause }
+    }
+}

@@ -1,0 +1,164 @@
+//! One request of a client, and whether its answer was complete.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client as Pool;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use serde_json::Value;
+
+/// Longest silence of a server before a client gives the request up.
+const SILENCE_MAX: Duration = Duration::from_mins(1);
+/// Time for a connection to come about.
+const CONNECT_MAX: Duration = Duration::from_secs(2);
+
+/// What came of a request.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// The complete answer, with the tokens that it tells of, where it does.
+    Complete {
+        /// The whole body, or the last object of a stream that told the usage.
+        answer: Value,
+    },
+    /// Nothing or a part came: to be tried again.
+    Broken(String),
+    /// Refused for good.
+    Refused(String),
+}
+
+/// A client of any daemon.
+#[derive(Clone)]
+pub(crate) struct Client {
+    pool: Pool<HttpConnector, Full<Bytes>>,
+}
+
+impl Client {
+    pub(crate) fn new() -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(CONNECT_MAX));
+        connector.set_nodelay(true);
+        let pool = Pool::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            // The pool must not repeat a request: each attempt is written down.
+            .retry_canceled_requests(false)
+            .build(connector);
+        Self { pool }
+    }
+
+    /// Posts JSON and reads the answer to its end.
+    pub(crate) async fn post(&self, base: &str, path: &str, body: &Value) -> Outcome {
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(format!("{base}{path}"))
+            .header("content-type", "application/json")
+            .body(Full::new(Bytes::from(body.to_string())));
+        let Ok(request) = request else {
+            return Outcome::Refused("the request can't be written".to_owned());
+        };
+        let response = match tokio::time::timeout(SILENCE_MAX, self.pool.request(request)).await {
+            Err(_) => return Outcome::Broken("silence".to_owned()),
+            Ok(Err(error)) => return Outcome::Broken(error.to_string()),
+            Ok(Ok(response)) => response,
+        };
+        let status = response.status();
+        let streams = body["stream"] == true && status.is_success();
+        let bytes = match whole(response.into_body()).await {
+            Ok(bytes) => bytes,
+            Err(why) => return Outcome::Broken(why),
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        match status {
+            _ if status.is_success() && streams => of_stream(&text),
+            _ if status.is_success() => match serde_json::from_str(&text) {
+                Ok(answer) => Outcome::Complete { answer },
+                Err(error) => Outcome::Broken(format!("no JSON: {error}")),
+            },
+            // What a good client tries again.
+            StatusCode::REQUEST_TIMEOUT | StatusCode::CONFLICT | StatusCode::TOO_MANY_REQUESTS => {
+                Outcome::Broken(format!("{status}: {text}"))
+            }
+            _ if status.is_server_error() => Outcome::Broken(format!("{status}: {text}")),
+            _ => Outcome::Refused(format!("{status}: {text}")),
+        }
+    }
+
+    /// The body of a page, if there is one.
+    pub(crate) async fn get(&self, base: &str, path: &str) -> Option<String> {
+        let request = Request::get(format!("{base}{path}"))
+            .body(Full::default())
+            .ok()?;
+        let response = tokio::time::timeout(CONNECT_MAX, self.pool.request(request));
+        let response = response.await.ok()?.ok()?;
+        if !response.status().is_success() {
+            return None;
+        }
+        let bytes = whole(response.into_body()).await.ok()?;
+        String::from_utf8(bytes).ok()
+    }
+}
+
+async fn whole(mut body: Incoming) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    loop {
+        match tokio::time::timeout(SILENCE_MAX, body.frame()).await {
+            Err(_) => return Err("silence".to_owned()),
+            Ok(None) => return Ok(bytes),
+            Ok(Some(Err(error))) => return Err(error.to_string()),
+            Ok(Some(Ok(frame))) => {
+                bytes.extend_from_slice(&frame.into_data().unwrap_or_default());
+            }
+        }
+    }
+}
+
+/// A stream is complete with its last mark and without an error in it.
+fn of_stream(text: &str) -> Outcome {
+    let payloads = text.lines().filter_map(|line| line.strip_prefix("data: "));
+    let mut last = Value::Null;
+    let mut is_done = false;
+    for payload in payloads {
+        if payload == "[DONE]" {
+            is_done = true;
+            continue;
+        }
+        match serde_json::from_str::<Value>(payload) {
+            Ok(event) if !event["error"].is_null() => {
+                return Outcome::Broken(format!("an error in the stream: {payload}"));
+            }
+            Ok(event) if event["usage"].is_object() => last = event,
+            Ok(_) => {}
+            Err(error) => return Outcome::Broken(format!("no JSON in the stream: {error}")),
+        }
+    }
+    if is_done {
+        Outcome::Complete { answer: last }
+    } else {
+        Outcome::Broken("the stream ended without its last mark".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_marked_end_without_an_error_is_complete() {
+        let whole = "data: {\"usage\":{\"completion_tokens\":3}}\n\ndata: [DONE]\n\n";
+        let Outcome::Complete { answer } = of_stream(whole) else {
+            panic!("it is complete");
+        };
+        assert_eq!(answer["usage"]["completion_tokens"], 3);
+        for broken in [
+            "data: {\"usage\":{}}\n\n",
+            "data: {\"error\":{\"code\":\"x\"}}\n\ndata: [DONE]\n\n",
+            "data: {\"us",
+            "",
+        ] {
+            assert!(matches!(of_stream(broken), Outcome::Broken(_)), "{broken}");
+        }
+    }
+}

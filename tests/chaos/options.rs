@@ -1,0 +1,99 @@
+//! The command line.
+
+use std::path::{Path, PathBuf};
+
+use clap::Parser;
+
+use crate::error::ChaosError;
+use crate::schedule::Victim;
+
+/// Kill daemons, broker, database and engines under load, and count what was lost.
+#[derive(Parser, Clone, Debug)]
+pub(crate) struct Options {
+    /// The daemon; the newest of target/release and target/debug unless given.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) binary: Option<PathBuf>,
+    /// Daemons on one store.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=9))]
+    pub(crate) daemons: u16,
+    /// Simulated engines.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub(crate) engines: u16,
+    /// Agent programs.
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) programs: u32,
+    /// Fewest steps of a program; it goes on until the last kill is survived.
+    #[arg(long, default_value_t = 8)]
+    pub(crate) steps_min: u32,
+    /// Longest pause for a tool between two steps, in milliseconds.
+    #[arg(long, default_value_t = 5_000)]
+    pub(crate) pause_ms_max: u64,
+    /// Kills of each kind: leading daemon, other daemon, broker, database, engine.
+    #[arg(long, default_value_t = 3)]
+    pub(crate) kills: u32,
+    /// Times that everything is killed at once, after the other kills.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) blackouts: u32,
+    /// Leave the broker and its consumer out.
+    #[arg(long)]
+    pub(crate) without_broker: bool,
+    /// Order and times of the kills, and what the programs do.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Time after which what has not ended is stuck, in seconds.
+    #[arg(long, default_value_t = 900)]
+    pub(crate) seconds_max: u64,
+    /// Where records and logs go; a folder of their own under target/chaos unless given.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) folder: Option<PathBuf>,
+    /// More settings of the daemons, as for `treadle serve`.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) settings: Vec<String>,
+}
+
+impl Options {
+    /// Whom kills can hit.
+    pub(crate) fn victims(&self) -> Vec<Victim> {
+        let is_there = |victim: &Victim| match victim {
+            Victim::Follower => self.daemons > 1,
+            Victim::Broker => !self.without_broker,
+            Victim::Leader | Victim::Database | Victim::Engine => true,
+            Victim::Everything => false,
+        };
+        Victim::ALL.into_iter().filter(is_there).collect()
+    }
+
+    /// The daemon's binary.
+    pub(crate) fn binary(&self) -> Result<PathBuf, ChaosError> {
+        if let Some(path) = &self.binary {
+            return std::path::absolute(path).map_err(ChaosError::file("--binary"));
+        }
+        let target = repository().join("target");
+        let built = ["release", "debug"].map(|profile| target.join(profile).join("treadle"));
+        let age = |path: &PathBuf| std::fs::metadata(path).and_then(|m| m.modified()).ok();
+        let newest = built
+            .iter()
+            .filter(|path| age(path).is_some())
+            .max_by_key(|path| age(path));
+        newest.cloned().ok_or_else(|| ChaosError::Binary {
+            path: built[0].clone(),
+            cause: "is not there".to_owned(),
+        })
+    }
+
+    /// Where records and logs go; made here.
+    pub(crate) fn folder(&self) -> Result<PathBuf, ChaosError> {
+        let name = format!("seed-{}-{}", self.seed, std::process::id());
+        let folder = self
+            .folder
+            .clone()
+            .unwrap_or_else(|| repository().join("target/chaos").join(name));
+        std::fs::create_dir_all(&folder).map_err(ChaosError::file(folder.display().to_string()))?;
+        std::path::absolute(&folder).map_err(ChaosError::file("--folder"))
+    }
+}
+
+fn repository() -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    folder.canonicalize().unwrap_or(folder)
+}

@@ -1,0 +1,98 @@
+//! Who is killed when: a seed says it.
+
+use std::time::Duration;
+
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+/// Whom a kill hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Victim {
+    /// The daemon that schedules.
+    Leader,
+    /// A daemon that does not.
+    Follower,
+    /// RabbitMQ.
+    Broker,
+    /// PostgreSQL.
+    Database,
+    /// An inference engine.
+    Engine,
+    /// All of these at once: a blackout.
+    Everything,
+}
+
+impl Victim {
+    /// Its name in the report.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Leader => "leader",
+            Self::Follower => "follower",
+            Self::Broker => "broker",
+            Self::Database => "database",
+            Self::Engine => "engine",
+            Self::Everything => "everything",
+        }
+    }
+
+    /// All that can be hit one by one.
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Leader,
+        Self::Follower,
+        Self::Broker,
+        Self::Database,
+        Self::Engine,
+    ];
+}
+
+/// One kill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kill {
+    /// Whom it hits.
+    pub(crate) victim: Victim,
+    /// Which of several, to be taken modulo their number.
+    pub(crate) which: usize,
+    /// Time since the one before was survived.
+    pub(crate) after: Duration,
+    /// Time until it is started again.
+    pub(crate) down: Duration,
+}
+
+/// So many kills of each victim, in an order that the seed says; then so many blackouts.
+pub(crate) fn kills(seed: u64, each: u32, victims: &[Victim], blackouts: u32) -> Vec<Kill> {
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
+    let mut victims: Vec<Victim> = victims
+        .iter()
+        .flat_map(|victim| std::iter::repeat_n(*victim, each as usize))
+        .collect();
+    victims.shuffle(&mut random);
+    victims.extend(std::iter::repeat_n(Victim::Everything, blackouts as usize));
+    let kill = |victim| Kill {
+        victim,
+        which: random.random_range(0..1_000),
+        after: Duration::from_millis(random.random_range(1_500..5_000)),
+        down: Duration::from_millis(random.random_range(100..4_000)),
+    };
+    victims.into_iter().map(kill).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_the_same_kills_and_each_victim_its_share() {
+        let all = &Victim::ALL;
+        let three = kills(7, 3, all, 1);
+        assert_eq!(three, kills(7, 3, all, 1));
+        assert_ne!(three, kills(8, 3, all, 1));
+        for victim in Victim::ALL {
+            assert_eq!(three.iter().filter(|kill| kill.victim == victim).count(), 3);
+        }
+        assert_eq!(
+            three.last().map(|kill| kill.victim),
+            Some(Victim::Everything)
+        );
+    }
+}

@@ -1,0 +1,71 @@
+//! Several schedulers, each of some jobs.
+
+use serde_json::{Value, json};
+use treadle::config::Role;
+use treadle_tests::support::client::Client;
+use treadle_tests::support::cluster::{Cluster, until_scheduled};
+use treadle_tests::support::stand::{COMPLETIONS, MODEL, endpoint, engine};
+
+use super::DAEMON;
+
+async fn step(client: &Client, job: &str, body: &Value) {
+    let headers = [("content-type", "application/json"), ("x-treadle-job", job)];
+    let body = body.to_string();
+    let answer = client.send(http::Method::POST, COMPLETIONS, &headers, body);
+    answer.await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_job_has_one_shard_and_each_shard_its_scheduler() {
+    let engines = [engine(100_000).await, engine(100_000).await];
+    let mut cluster = Cluster::new(DAEMON, |config, _| {
+        config.cluster.shards = "north,south".into();
+        config.engines.endpoints = engines.iter().map(|e| endpoint(e.url())).collect();
+    });
+    let first = cluster.start(Role::All).await;
+    let second = cluster.start(Role::All).await;
+    for shard in 0..2 {
+        until_scheduled(&[&first, &second], shard).await;
+    }
+    let jobs: Vec<String> = (0..12).map(|n| format!("job-{n}")).collect();
+    for (n, job) in jobs.iter().enumerate() {
+        let body = json!({
+            "model": MODEL, "prompt": [1, 2, 3], "max_tokens": 5, "program_id": format!("p{n}"),
+        });
+        // A job's programs meet, whichever daemon takes them in.
+        for daemon in [&first, &second] {
+            step(&daemon.client, job, &body).await;
+        }
+    }
+    let mut seen = 0;
+    for shard in ["north", "south"] {
+        let headers = [("x-treadle-shard", shard)];
+        let page = second
+            .client
+            .send(http::Method::GET, "/programs", &headers, "")
+            .await;
+        let programs = page.ok();
+        let programs = programs.as_object().expect("an object");
+        assert!(programs.len() >= 2, "{shard} has {}", programs.len());
+        for (key, program) in programs {
+            assert_eq!(program["step_count"], 2, "{key} of {shard}");
+        }
+        seen += programs.len();
+    }
+    assert_eq!(seen, jobs.len());
+    // One daemon goes; the other schedules both.
+    first.kill();
+    for shard in 0..2 {
+        until_scheduled(&[&second], shard).await;
+    }
+    for (n, job) in jobs.iter().enumerate() {
+        let body = json!({
+            "model": MODEL, "prompt": [1, 2, 3, 4], "max_tokens": 5, "program_id": format!("p{n}"),
+        });
+        step(&second.client, job, &body).await;
+    }
+    second.kill();
+    for engine in engines {
+        engine.shutdown().await;
+    }
+}

@@ -1,0 +1,200 @@
+//! The scheduler dies, or only seems to: another takes over, and clients of other daemons see
+//! nothing of it.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use treadle::config::{Config, Role};
+use treadle_tests::support::client::Client;
+use treadle_tests::support::cluster::{Cluster, until_scheduled};
+use treadle_tests::support::process::DaemonProcess;
+use treadle_tests::support::services::{self, Schema};
+use treadle_tests::support::stand::{COMPLETIONS, MODEL, endpoint, engine, release_all, settled};
+
+use super::DAEMON;
+
+/// A takeover may take so long.
+const TAKEOVER_MAX: Duration = Duration::from_secs(5);
+
+fn ask(program: &str, prompt_tokens: u32, max_tokens: u32) -> Value {
+    let prompt: Vec<u32> = (0..prompt_tokens).collect();
+    json!({"model": MODEL, "prompt": prompt, "max_tokens": max_tokens, "program_id": program})
+}
+
+fn streaming(program: &str, max_tokens: u32) -> Value {
+    let mut body = ask(program, 100, max_tokens);
+    body["stream"] = json!(true);
+    body["stream_options"] = json!({"include_usage": true});
+    body
+}
+
+async fn release(client: &Client, program: &str) {
+    let released = json!({"program_id": program});
+    client.post("/programs/release", &released).await.ok();
+}
+
+async fn kept(client: &Client, program: &str) -> (u64, u64) {
+    let row = client.get(&format!("/v1/programs/{program}")).await.ok();
+    let steps = client.get(&format!("/v1/programs/{program}/steps")).await;
+    let steps = steps.ok()["steps"].as_array().expect("a list").len() as u64;
+    (row["steps"].as_u64().expect("a count"), steps)
+}
+
+/// Kills whoever schedules while streams and waiting steps of the other daemon are under way.
+async fn streams_outlive(tune: impl FnOnce(&mut Config)) {
+    let engine = engine(20_000).await;
+    let mut cluster = Cluster::new(DAEMON, |config, _| {
+        config.engines.endpoints = vec![endpoint(engine.url())];
+        tune(config);
+    });
+    let first = cluster.start(Role::All).await;
+    let (_, _) = until_scheduled(&[&first], 0).await;
+    let second = cluster.start(Role::All).await;
+    let client = second.client.clone();
+    for program in 0..8 {
+        let done = client
+            .post(COMPLETIONS, &ask(&format!("p{program}"), 100, 5))
+            .await;
+        done.ok();
+    }
+    // Long enough to be under way at the kill, and after it.
+    let streams = (0..6).map(|n| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let body = streaming(&format!("p{n}"), 4_000);
+            client.stream(COMPLETIONS, &body).await.finish().await
+        })
+    });
+    let streams: Vec<_> = streams.collect();
+    // These find no room until others have ended.
+    let waiting = (0..3).map(|n| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let program = format!("large{n}");
+            client
+                .post(COMPLETIONS, &ask(&program, 12_000, 5))
+                .await
+                .ok();
+            release(&client, &program).await;
+        })
+    });
+    let waiting: Vec<_> = waiting.collect();
+    client
+        .until("under way", |m| m.count("treadle_steps_running") >= 6)
+        .await;
+    first.kill();
+    let (_, took) = until_scheduled(&[&second], 0).await;
+    assert!(took < TAKEOVER_MAX, "{took:?}");
+    for stream in streams {
+        let ended = stream.await.expect("no panic");
+        assert!(
+            !ended.broken && ended.is_done(),
+            "a stream broke at the takeover"
+        );
+        assert_eq!(ended.usage().expect("usage")["completion_tokens"], 4_000);
+    }
+    for program in 0..8 {
+        release(&client, &format!("p{program}")).await;
+    }
+    for answer in waiting {
+        answer.await.expect("no panic");
+    }
+    for program in 0..6 {
+        assert_eq!(
+            kept(&client, &format!("p{program}")).await,
+            (2, 2),
+            "p{program}"
+        );
+    }
+    assert_eq!(kept(&client, "large0").await, (1, 1));
+    settled(&client).await;
+    release_all(&client).await;
+    assert_eq!(engine.snapshot().await.running, 0);
+    second.kill();
+    engine.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_outlive_their_scheduler_on_a_file() {
+    streams_outlive(|_| ()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_outlive_their_scheduler_on_postgres() {
+    if services::are_skipped() {
+        return;
+    }
+    let schema = Schema::fresh("takeover");
+    streams_outlive(|config| {
+        config.store.url = services::postgres_url();
+        config.store.schema = schema.name.clone();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scheduler_that_froze_is_fenced_when_it_wakes() {
+    if services::are_skipped() {
+        return;
+    }
+    let schema = Schema::fresh("frozen");
+    let engine = engine(100_000).await;
+    let mut cluster = Cluster::new(DAEMON, |config, _| {
+        config.engines.endpoints = vec![endpoint(engine.url())];
+        config.store.url = services::postgres_url();
+        config.store.schema = schema.name.clone();
+    });
+    let first = cluster.start(Role::All).await;
+    until_scheduled(&[&first], 0).await;
+    let second = cluster.start(Role::All).await;
+    let client = second.client.clone();
+    client.post(COMPLETIONS, &ask("p", 100, 5)).await.ok();
+    first.freeze();
+    let (_, took) = until_scheduled(&[&second], 0).await;
+    assert!(took < 3 * TAKEOVER_MAX, "{took:?}");
+    client.post(COMPLETIONS, &ask("p", 120, 5)).await.ok();
+    first.thaw();
+    // It finds out that it is deposed, and serves through the other one.
+    let began = std::time::Instant::now();
+    loop {
+        let answer = first.client.post(COMPLETIONS, &ask("p", 140, 5)).await;
+        if answer.status.is_success() && until_scheduled(&[&second, &first], 0).await.0 == 0 {
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "{answer:?}");
+    }
+    let (counted, listed) = kept(&client, "p").await;
+    assert!(counted >= 3 && counted == listed, "{counted} {listed}");
+    settled(&client).await;
+    release_all(&client).await;
+    first.kill();
+    second.kill();
+    engine.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_daemon_takes_over_from_the_one_before() {
+    let engine = engine(100_000).await;
+    let mut cluster = Cluster::new(DAEMON, |config, _| {
+        config.engines.endpoints = vec![endpoint(engine.url())];
+    });
+    let first = cluster.start(Role::All).await;
+    until_scheduled(&[&first], 0).await;
+    let second = cluster.start(Role::All).await;
+    let client = second.client.clone();
+    client.post(COMPLETIONS, &ask("p", 100, 5)).await.ok();
+    let stream = client.stream(COMPLETIONS, &streaming("p", 3_000)).await;
+    first.kill();
+    let ended = stream.finish().await;
+    assert!(ended.is_done() && !ended.broken);
+    let third: DaemonProcess = cluster.start(Role::All).await;
+    until_scheduled(&[&second], 0).await;
+    second.kill();
+    let (_, took) = until_scheduled(&[&third], 0).await;
+    assert!(took < TAKEOVER_MAX, "{took:?}");
+    assert_eq!(kept(&third.client, "p").await, (2, 2));
+    settled(&third.client).await;
+    release_all(&third.client).await;
+    third.kill();
+    engine.shutdown().await;
+}

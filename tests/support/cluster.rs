@@ -1,0 +1,97 @@
+//! Several daemons on one store, each a process of its own.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use treadle::config::{Config, Role};
+
+use super::client::{Client, PATIENCE};
+use super::process::DaemonProcess;
+
+/// Daemons and what they share.
+pub struct Cluster {
+    /// The test that is a daemon when it is told so.
+    daemon_test: &'static str,
+    folder: tempfile::TempDir,
+    config: Config,
+    started: usize,
+}
+
+impl Cluster {
+    /// No daemon yet; what is `tuned` holds for all.
+    pub fn new(daemon_test: &'static str, tune: impl FnOnce(&mut Config, &Path)) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut config = super::stand::config();
+        config.store.path = folder.path().join("treadle.db").to_string_lossy().into();
+        config.store.snapshot_events = 500;
+        config.cluster.role = Role::All;
+        config.cluster.secret = "a secret of these tests".into();
+        config.cluster.gateway_patience_s = 3;
+        tune(&mut config, folder.path());
+        Self {
+            daemon_test,
+            folder,
+            config,
+            started: 0,
+        }
+    }
+
+    /// Starts one more daemon.
+    pub async fn start(&mut self, role: Role) -> DaemonProcess {
+        self.started += 1;
+        let mut config = self.config.clone();
+        config.cluster.role = role;
+        config.cluster.name = format!("d{}", self.started);
+        let folder = self.folder.path().join(&config.cluster.name);
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let mut daemon = DaemonProcess::start(self.daemon_test, &config, &folder).await;
+        // The first leader leaves the admin's token beside the store.
+        let token = self.folder.path().join("admin-token");
+        let began = Instant::now();
+        while !token.exists() {
+            assert!(began.elapsed() < PATIENCE, "nobody made a token");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let token = std::fs::read_to_string(&token).expect("a token");
+        daemon.client = daemon.client.with_token(token.trim());
+        daemon
+    }
+
+    /// The daemon's configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+}
+
+/// What a daemon says of the cluster, once it knows its caller.
+pub async fn cluster_of(client: &Client) -> Value {
+    let began = Instant::now();
+    loop {
+        let answer = client.get("/v1/cluster").await;
+        if answer.status.is_success() {
+            return answer.json();
+        }
+        assert!(began.elapsed() < PATIENCE, "{answer:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Whether a daemon schedules a shard.
+pub async fn schedules(client: &Client, shard: usize) -> bool {
+    cluster_of(client).await["shards"][shard]["here"] == true
+}
+
+/// Waits until one of the daemons schedules a shard; gives its index and the time that it took.
+pub async fn until_scheduled(daemons: &[&DaemonProcess], shard: usize) -> (usize, Duration) {
+    let began = Instant::now();
+    loop {
+        for (at, daemon) in daemons.iter().enumerate() {
+            if schedules(&daemon.client, shard).await {
+                return (at, began.elapsed());
+            }
+        }
+        assert!(began.elapsed() < PATIENCE, "nobody schedules");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
