@@ -32,6 +32,7 @@ impl Core {
             return;
         };
         if let Some(ended) = p.actions.remove(action) {
+            p.last_action_ok = Some(ok);
             action::learn(&mut self.state.tools, &p.job, &ended, now, ok);
         }
     }

@@ -57,6 +57,7 @@ impl Core {
             idle_check_at: None,
             waited_total: Span(0),
             actions: BTreeMap::new(),
+            last_action_ok: None,
         }
     }
 
@@ -106,6 +107,7 @@ impl Core {
 
     /// Ends a program that has no steps left.
     pub(crate) fn close_program(&mut self, program: ProgramId) {
+        self.give_up_move(program);
         self.unplace(program);
         let Some(p) = self.state.programs.remove(&program) else {
             return;

@@ -69,6 +69,8 @@ impl Core {
             first_token_at: None,
             dispatched_at: None,
             attempts: 0,
+            priority: 0,
+            routed: false,
         }
     }
 
@@ -192,6 +194,7 @@ impl Core {
         p.phase = Phase::Acting;
         p.phase_since = now;
         p.avoid = None;
+        self.due.moves = true;
         let gives_up_place = p.unnamed && p.steps_finished < 2;
         if gives_up_place {
             self.unplace(program);
@@ -235,6 +238,7 @@ impl Core {
         if let Some(w) = self.state.workers.get_mut(&worker) {
             w.running_steps -= 1;
         }
+        self.due.serve.insert(worker);
     }
 
     /// A place on a worker that is lost is given up with its last running step.
