@@ -42,7 +42,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use blocks::BlockPool;
+use blocks::{BlockIndex, BlockPool};
 use schedule::Blocked;
 use sequence::{Sequence, ServiceKey};
 
@@ -66,6 +66,8 @@ pub struct Engine {
     /// End of the iteration under way.
     iteration_end_us: Option<u64>,
     blocked: Option<Blocked>,
+    /// The blocks of the prefix last found; kept for its memory.
+    prefix: Vec<BlockIndex>,
     counters: Counters,
 }
 
@@ -82,6 +84,7 @@ impl Engine {
             now_us: 0,
             iteration_end_us: None,
             blocked: None,
+            prefix: Vec::new(),
             counters: Counters::default(),
         }
     }

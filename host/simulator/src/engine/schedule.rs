@@ -13,22 +13,19 @@ pub(super) struct Blocked {
     hit_blocks: u32,
     free_blocks: u32,
     budget_tokens: u32,
-    /// Evictions so far, where its chunk was cut at the budget: such a chunk takes less memory when
-    /// the prefix before it is shorter.
-    evicted_if_cut: Option<u64>,
 }
 
 impl Blocked {
     /// It stays blocked while no block came free, the token budget did not shrink (a smaller chunk
-    /// needs less), and its prefix neither grew nor, where that matters, shrank.
+    /// needs less), and its prefix is what it was: not longer, and none of it evicted. A shorter
+    /// prefix can mean a chunk that is cut and takes less; and a block that was evicted and computed
+    /// again by another sequence is held, where it was free.
     fn still_holds(&self, sequence: &Sequence, pool: &BlockPool, budget_tokens: u32) -> bool {
         let next_block = sequence.hash_at(self.hit_blocks);
         self.key == sequence.key
             && pool.free() <= self.free_blocks
             && budget_tokens >= self.budget_tokens
-            && self
-                .evicted_if_cut
-                .is_none_or(|evicted| evicted == pool.evicted())
+            && !pool.watch_broken()
             && next_block.is_none_or(|hash| pool.lookup(hash).is_none())
     }
 }
@@ -113,7 +110,7 @@ impl Engine {
             if blocked.is_some_and(|each| each.still_holds(sequence, &self.pool, *budget)) {
                 return;
             }
-            let hit = sequence.find_prefix(&self.pool, block_tokens);
+            let hit = sequence.find_prefix(&self.pool, block_tokens, &mut self.prefix);
             let tokens = (sequence.total_tokens() - hit.blocks * block_tokens).min(*budget);
             if !fits(hit, tokens, block_tokens, self.pool.free()) {
                 self.blocked = Some(Blocked {
@@ -121,8 +118,8 @@ impl Engine {
                     hit_blocks: hit.blocks,
                     free_blocks: self.pool.free(),
                     budget_tokens: *budget,
-                    evicted_if_cut: (tokens == *budget).then(|| self.pool.evicted()),
                 });
+                self.pool.watch(&self.prefix);
                 return;
             }
             self.blocked = None;
@@ -144,7 +141,7 @@ impl Engine {
             self.counters.prefix_queries_tokens += u64::from(sequence.prompt_tokens);
             self.counters.prefix_hits_tokens += u64::from(hit.blocks * block_tokens);
         }
-        sequence.take_prefix(&mut self.pool, hit, block_tokens);
+        sequence.take_prefix(&mut self.pool, &self.prefix, block_tokens);
         let again = sequence.schedule(&mut self.pool, tokens, block_tokens);
         debug_assert!(again.is_some(), "admission checked the memory");
         self.counters.recomputed_tokens += u64::from(again.unwrap_or(0));

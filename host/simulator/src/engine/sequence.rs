@@ -77,7 +77,14 @@ impl Sequence {
 
     /// The longest cached prefix, in whole blocks. The last token is always computed: its answer is
     /// what is wanted.
-    pub(super) fn find_prefix(&self, pool: &BlockPool, block_tokens: u32) -> PrefixHit {
+    /// `found` becomes its blocks.
+    pub(super) fn find_prefix(
+        &self,
+        pool: &BlockPool,
+        block_tokens: u32,
+        found: &mut Vec<BlockIndex>,
+    ) -> PrefixHit {
+        found.clear();
         let limit = ((self.total_tokens() - 1) / block_tokens) as usize;
         let mut hit = PrefixHit {
             blocks: 0,
@@ -87,6 +94,7 @@ impl Sequence {
             let Some(index) = pool.lookup(*hash) else {
                 break;
             };
+            found.push(index);
             hit.blocks += 1;
             hit.free_blocks += u32::from(!pool.is_held(index));
         }
@@ -94,15 +102,18 @@ impl Sequence {
     }
 
     /// Holds the blocks of a prefix just found.
-    pub(super) fn take_prefix(&mut self, pool: &mut BlockPool, hit: PrefixHit, block_tokens: u32) {
+    pub(super) fn take_prefix(
+        &mut self,
+        pool: &mut BlockPool,
+        found: &[BlockIndex],
+        block_tokens: u32,
+    ) {
         debug_assert!(self.blocks.is_empty());
-        for hash in self.chain.iter().take(hit.blocks as usize) {
-            if let Some(index) = pool.lookup(*hash) {
-                pool.hold(index);
-                self.blocks.push(index);
-            }
+        for index in found {
+            pool.hold(*index);
         }
-        self.computed_tokens = hit.blocks * block_tokens;
+        self.blocks.extend_from_slice(found);
+        self.computed_tokens = found.len() as u32 * block_tokens;
         self.cached_tokens.get_or_insert(self.computed_tokens);
     }
 

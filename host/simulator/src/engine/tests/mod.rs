@@ -1,6 +1,8 @@
 //! Property tests of the engine: conservation, completeness, determinism, and the prefix cache
 //! against a naive list.
 
+mod found;
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
