@@ -134,6 +134,19 @@ impl BlockPool {
         }
     }
 
+    /// Blocks, counted up to so many, that can be taken before a watched one is evicted.
+    pub(super) fn free_before_watched(&self, count_max: u32) -> u32 {
+        let mut index = self.blocks[self.head() as usize].next;
+        for count in 0..count_max.min(self.free) {
+            let block = &self.blocks[index as usize];
+            if block.watch == self.watch && block.hash.is_some() {
+                return count;
+            }
+            index = block.next;
+        }
+        count_max.min(self.free)
+    }
+
     /// Whether one of the watched blocks was evicted.
     pub(super) fn watch_broken(&self) -> bool {
         self.watch_broken

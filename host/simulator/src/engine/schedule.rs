@@ -10,7 +10,7 @@ use super::{Engine, IterationLoad};
 #[derive(Clone, Copy)]
 pub(super) struct Blocked {
     key: ServiceKey,
-    hit_blocks: u32,
+    pub(super) hit_blocks: u32,
     free_blocks: u32,
     budget_tokens: u32,
 }
@@ -20,7 +20,12 @@ impl Blocked {
     /// needs less), and its prefix is what it was: not longer, and none of it evicted. A shorter
     /// prefix can mean a chunk that is cut and takes less; and a block that was evicted and computed
     /// again by another sequence is held, where it was free.
-    fn still_holds(&self, sequence: &Sequence, pool: &BlockPool, budget_tokens: u32) -> bool {
+    pub(super) fn still_holds(
+        &self,
+        sequence: &Sequence,
+        pool: &BlockPool,
+        budget_tokens: u32,
+    ) -> bool {
         let next_block = sequence.hash_at(self.hit_blocks);
         self.key == sequence.key
             && pool.free() <= self.free_blocks
@@ -39,6 +44,8 @@ impl Engine {
     ) -> Option<u64> {
         let mut load = IterationLoad::default();
         let mut budget = self.profile.batched_tokens_max.max(1);
+        self.leap = None;
+        self.yield_to_priority(start_us, outputs);
         let preempted = self.schedule_running(start_us, &mut budget, &mut load, outputs);
         if !preempted {
             self.admit_waiting(&mut budget, &mut load);
@@ -50,7 +57,9 @@ impl Engine {
         self.counters.iterations += 1;
         self.counters.busy_us += length_us;
         self.counters.prefilled_tokens += load.prefill_tokens;
-        Some(start_us + length_us)
+        let end_us = start_us + length_us;
+        self.plan_leap(end_us, load, budget);
+        Some(end_us)
     }
 
     fn schedule_running(
@@ -78,19 +87,20 @@ impl Engine {
             } else {
                 // The last in order gives way, be it this one: those before it are scheduled.
                 self.preempt_last(start_us, outputs);
+                self.counters.preemptions += 1;
                 preempted = true;
             }
         }
         preempted
     }
 
-    fn preempt_last(&mut self, at_us: u64, outputs: &mut Vec<Output>) {
+    /// The last in order loses its memory and waits at its old place.
+    pub(super) fn preempt_last(&mut self, at_us: u64, outputs: &mut Vec<Output>) {
         let Some(mut victim) = self.running.pop() else {
             return;
         };
         victim.release(&mut self.pool);
         victim.preemptions += 1;
-        self.counters.preemptions += 1;
         outputs.push(Output::Preempted {
             id: victim.id,
             at_us,
@@ -100,8 +110,7 @@ impl Engine {
 
     fn admit_waiting(&mut self, budget: &mut u32, load: &mut IterationLoad) {
         let block_tokens = self.profile.block_tokens;
-        let seats = self.profile.running_max.max(1) as usize;
-        while *budget > 0 && self.running.len() < seats {
+        while *budget > 0 && self.running.len() < self.seats() {
             let Some(first) = self.waiting.first_entry() else {
                 return;
             };
@@ -188,7 +197,7 @@ impl Engine {
     }
 }
 
-fn fits(hit: PrefixHit, tokens: u32, block_tokens: u32, free_blocks: u32) -> bool {
+pub(super) fn fits(hit: PrefixHit, tokens: u32, block_tokens: u32, free_blocks: u32) -> bool {
     let end = (hit.blocks * block_tokens + tokens).div_ceil(block_tokens);
     end - hit.blocks + hit.free_blocks <= free_blocks
 }
@@ -201,7 +210,10 @@ fn add_to_load(load: &mut IterationLoad, sequence: &Sequence, tokens: u32) {
         load.decode_sequences += 1;
         load.decode_context_tokens += u64::from(sequence.computed_tokens);
     } else {
-        load.prefill_tokens += u64::from(tokens);
+        let tokens = u64::from(tokens);
+        let from = u64::from(sequence.computed_tokens) - tokens;
+        load.prefill_tokens += tokens;
+        load.prefill_context_tokens += tokens * (from + tokens / 2);
     }
 }
 
@@ -223,6 +235,9 @@ fn report_token(
         return;
     }
     sequence.unreported_tokens += 1;
+    if interval_tokens == u32::MAX {
+        return;
+    }
     if sequence.unreported_tokens >= interval_tokens || sequence.is_complete() {
         let count = std::mem::take(&mut sequence.unreported_tokens);
         outputs.push(Output::Tokens { id, at_us, count });
