@@ -1,5 +1,9 @@
 //! What the modelled engine can do: speeds, memory and limits, as plain integers.
 
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
 /// Tokens per paged-KV block in every preset.
 pub const BLOCK_TOKENS: u32 = 16;
 
@@ -7,14 +11,38 @@ pub const BLOCK_TOKENS: u32 = 16;
 ///
 /// Presets are modelled figures: arithmetic from the size of the weights and the memory bandwidth
 /// of the part, not measurements of a machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// As JSON, the fields that no preset needs can be left out:
+/// [`weights`](Self::weights), [`iteration_overhead_us`](Self::iteration_overhead_us),
+/// [`token_overhead_ns`](Self::token_overhead_ns),
+/// [`prefill_per_kilotoken_context_ps`](Self::prefill_per_kilotoken_context_ps) and
+/// [`preempt_by_priority`](Self::preempt_by_priority).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct EngineProfile {
-    /// The preset's name.
-    pub name: &'static str,
+    /// What it is called: a preset's name, or one that says what was calibrated.
+    pub name: Cow<'static, str>,
     /// Compute-bound speed of prefill, in tokens a second.
     pub prefill_tokens_per_s: u64,
     /// Shortest iteration: the time to read the weights once, in microseconds.
     pub decode_base_us: u64,
+    /// Where few tokens need only part of the weights (mixture of experts): times below
+    /// [`decode_base_us`](Self::decode_base_us), by tokens in the iteration, ascending. Between two
+    /// of them time grows in a straight line; past the last all weights are read. Empty for dense
+    /// models.
+    #[serde(default)]
+    pub weights: Vec<WeightsTime>,
+    /// What every iteration takes besides, whatever it computes (launches, latencies of collective
+    /// communication), in microseconds.
+    #[serde(default)]
+    pub iteration_overhead_us: u64,
+    /// What every token of an iteration adds in communication, in nanoseconds.
+    #[serde(default)]
+    pub token_overhead_ns: u64,
+    /// What a prompt token adds to compute for every 1,024 tokens of context before it (attention),
+    /// in picoseconds.
+    #[serde(default)]
+    pub prefill_per_kilotoken_context_ps: u64,
     /// What one decoding sequence adds to an iteration, in microseconds.
     pub decode_per_sequence_us: u64,
     /// What reading 1,024 tokens of KV of decoding sequences adds, in nanoseconds.
@@ -30,8 +58,26 @@ pub struct EngineProfile {
     /// Longest prompt plus output, in tokens.
     pub context_limit_tokens: u32,
     /// Tokens per [`Output::Tokens`](super::Output::Tokens); the first token is always reported at
-    /// once.
+    /// once. With `u32::MAX` no such report is made at all, not even of the rest at the end: only
+    /// the first token and the finish are told.
     pub stream_interval_tokens: u32,
+    /// Whether a waiting request that outranks the last running one (strictly more urgent) and has
+    /// no seat or no memory takes its place, as SGLang's priority scheduling does with preemption
+    /// on (Heddle §4.2, Algorithm 1). The one that gives way leaves its computed blocks in the
+    /// prefix cache and waits at its place in the order. Off, priority orders the waiting queue
+    /// only, as in vLLM: there a running request gives way to nothing but a lack of memory.
+    #[serde(default)]
+    pub preempt_by_priority: bool,
+}
+
+/// The time to read the weights that an iteration of so many tokens needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WeightsTime {
+    /// Tokens in the iteration.
+    pub tokens: u64,
+    /// Time, in nanoseconds.
+    pub ns: u64,
 }
 
 impl EngineProfile {
@@ -51,7 +97,7 @@ impl EngineProfile {
     /// 14 us per kilotoken. Eight times 80 GB less the weights and a reserve leave 700,000 tokens.
     pub fn glm46_8xh100() -> Self {
         Self {
-            name: "glm-4.6-8xh100",
+            name: Cow::Borrowed("glm-4.6-8xh100"),
             prefill_tokens_per_s: 15_000,
             decode_base_us: 22_000,
             decode_per_sequence_us: 60,
@@ -69,7 +115,7 @@ impl EngineProfile {
     /// [`with_kv_tokens`](Self::with_kv_tokens).
     pub fn qwen3_32b_h100() -> Self {
         Self {
-            name: "qwen3-32b-h100",
+            name: Cow::Borrowed("qwen3-32b-h100"),
             prefill_tokens_per_s: 9_000,
             decode_base_us: 25_000,
             decode_per_sequence_us: 40,
@@ -80,13 +126,18 @@ impl EngineProfile {
             block_tokens: BLOCK_TOKENS,
             context_limit_tokens: 131_072,
             stream_interval_tokens: 1,
+            weights: Vec::new(),
+            iteration_overhead_us: 0,
+            token_overhead_ns: 0,
+            prefill_per_kilotoken_context_ps: 0,
+            preempt_by_priority: false,
         }
     }
 
     /// An 8B dense model in bf16 on one H100-class part: 16 GB of weights, 144 KiB of KV a token.
     pub fn qwen3_8b_h100() -> Self {
         Self {
-            name: "qwen3-8b-h100",
+            name: Cow::Borrowed("qwen3-8b-h100"),
             prefill_tokens_per_s: 32_000,
             decode_base_us: 7_500,
             decode_per_sequence_us: 30,
@@ -99,7 +150,7 @@ impl EngineProfile {
     /// An engine whose iterations all take one microsecond: for tests of what surrounds it.
     pub fn instant() -> Self {
         Self {
-            name: "instant",
+            name: Cow::Borrowed("instant"),
             prefill_tokens_per_s: u64::MAX,
             decode_base_us: 0,
             decode_per_sequence_us: 0,
@@ -142,14 +193,45 @@ impl EngineProfile {
     /// Duration of one iteration in microseconds, at least one.
     ///
     /// A roofline: reading the weights and computing the tokens overlap, so the longer of the two
-    /// counts; reading the KV of the decoding sequences and their bookkeeping come on top.
+    /// counts; reading the KV of the decoding sequences, their bookkeeping, communication and
+    /// launches come on top.
     pub fn iteration_us(&self, load: IterationLoad) -> u64 {
+        self.with_context_us(self.without_context_ns(load), load.decode_context_tokens)
+    }
+
+    /// An iteration but for the context of its decoding sequences, in nanoseconds.
+    pub(super) fn without_context_ns(&self, load: IterationLoad) -> u64 {
         let tokens = load.prefill_tokens + load.decode_sequences;
-        let compute_ns = (tokens * 1_000_000_000).div_ceil(self.prefill_tokens_per_s.max(1));
-        let context_ns = load.decode_context_tokens * self.decode_per_kilotoken_context_ns / 1_024;
+        let linear_ns = (tokens * 1_000_000_000).div_ceil(self.prefill_tokens_per_s.max(1));
+        let attention_ns =
+            load.prefill_context_tokens * self.prefill_per_kilotoken_context_ps / 1_024_000;
         let sequences_ns = load.decode_sequences * self.decode_per_sequence_us * 1_000;
-        let total_ns = compute_ns.max(self.decode_base_us * 1_000) + context_ns + sequences_ns;
-        total_ns.div_ceil(1_000).max(1)
+        (linear_ns + attention_ns).max(self.weights_ns(tokens))
+            + sequences_ns
+            + self.iteration_overhead_us * 1_000
+            + tokens * self.token_overhead_ns
+    }
+
+    /// The rest of it, in microseconds.
+    #[inline]
+    pub(super) fn with_context_us(&self, without_ns: u64, decode_context_tokens: u64) -> u64 {
+        let context_ns = decode_context_tokens * self.decode_per_kilotoken_context_ns / 1_024;
+        (without_ns + context_ns).div_ceil(1_000).max(1)
+    }
+
+    /// Time to read the weights that so many tokens need, in nanoseconds.
+    fn weights_ns(&self, tokens: u64) -> u64 {
+        let all_ns = self.decode_base_us * 1_000;
+        let place = self.weights.partition_point(|each| each.tokens < tokens);
+        let Some(after) = self.weights.get(place) else {
+            return all_ns;
+        };
+        let Some(before) = place.checked_sub(1).map(|index| self.weights[index]) else {
+            return after.ns.min(all_ns);
+        };
+        let rise_ns = after.ns.saturating_sub(before.ns);
+        let share = tokens - before.tokens;
+        (before.ns + rise_ns * share / (after.tokens - before.tokens)).min(all_ns)
     }
 
     /// Time for a step that nothing else disturbs, in microseconds: `uncached_tokens` of prefill,
@@ -164,20 +246,24 @@ impl EngineProfile {
     ) -> u64 {
         let budget = u64::from(self.batched_tokens_max.max(1));
         let uncached_tokens = uncached_tokens.max(1);
-        let chunk = |prefill_tokens| {
-            let load = IterationLoad {
+        let mut from = context_tokens.saturating_sub(uncached_tokens);
+        let mut rest = uncached_tokens;
+        let mut prefill_us = 0;
+        while rest > 0 {
+            let prefill_tokens = rest.min(budget);
+            prefill_us += self.iteration_us(IterationLoad {
                 prefill_tokens,
+                prefill_context_tokens: prefill_tokens * (from + prefill_tokens / 2),
                 ..IterationLoad::default()
-            };
-            self.iteration_us(load)
-        };
-        let rest = uncached_tokens % budget;
-        let prefill_us =
-            uncached_tokens / budget * chunk(budget) + if rest > 0 { chunk(rest) } else { 0 };
+            });
+            from += prefill_tokens;
+            rest -= prefill_tokens;
+        }
         let decode_us = self.iteration_us(IterationLoad {
             prefill_tokens: 0,
             decode_sequences: batch,
             decode_context_tokens: context_tokens * batch,
+            prefill_context_tokens: 0,
         });
         prefill_us + output_tokens.saturating_sub(1) * decode_us
     }
@@ -192,6 +278,8 @@ pub struct IterationLoad {
     pub decode_sequences: u64,
     /// KV tokens that those sequences read.
     pub decode_context_tokens: u64,
+    /// For each chunk its tokens times the tokens before its middle, all chunks together.
+    pub prefill_context_tokens: u64,
 }
 
 #[cfg(test)]
@@ -207,9 +295,9 @@ mod tests {
     #[test]
     fn a_lone_decode_step_takes_the_time_to_read_the_weights_and_its_context() {
         let load = IterationLoad {
-            prefill_tokens: 0,
             decode_sequences: 1,
             decode_context_tokens: 10_240,
+            ..IterationLoad::default()
         };
         assert_eq!(
             EngineProfile::qwen3_32b_h100().iteration_us(load),
@@ -220,7 +308,10 @@ mod tests {
     #[test]
     fn every_listed_name_has_its_preset() {
         for name in EngineProfile::NAMES {
-            assert_eq!(EngineProfile::named(name).map(|p| p.name), Some(name));
+            assert_eq!(
+                EngineProfile::named(name).map(|p| p.name),
+                Some(name.into())
+            );
         }
         assert_eq!(EngineProfile::named("gpt-9"), None);
     }
@@ -231,6 +322,7 @@ mod tests {
             prefill_tokens: 8_192,
             decode_sequences: 64,
             decode_context_tokens: 1 << 20,
+            prefill_context_tokens: 0,
         };
         assert_eq!(EngineProfile::instant().iteration_us(load), 1);
     }
