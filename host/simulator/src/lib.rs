@@ -8,4 +8,5 @@ pub mod cluster;
 pub mod engine;
 pub mod faults;
 pub mod native;
+pub mod prediction;
 pub mod workload;

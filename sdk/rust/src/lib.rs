@@ -12,6 +12,7 @@ mod allocation;
 mod columns;
 mod error;
 mod eviction;
+pub mod exact;
 #[doc(hidden)]
 pub mod guest;
 #[cfg(not(target_family = "wasm"))]
