@@ -33,6 +33,7 @@ impl Core {
         };
         if let Some(ended) = p.actions.remove(action) {
             p.last_action_ok = Some(ok);
+            p.actions_failed += u32::from(!ok);
             action::learn(&mut self.state.tools, &p.job, &ended, now, ok);
         }
     }

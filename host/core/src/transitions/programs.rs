@@ -58,6 +58,9 @@ impl Core {
             waited_total: Span(0),
             actions: BTreeMap::new(),
             last_action_ok: None,
+            actions_failed: 0,
+            first_prompt_tokens: arrival.prompt_tokens,
+            last_output_tokens: 0,
         }
     }
 

@@ -106,6 +106,7 @@ impl Core {
         self.state.counters.cached_tokens += tokens.cached.unwrap_or(0);
         if let Some(p) = self.state.programs.get_mut(&program) {
             p.steps_finished += 1;
+            p.last_output_tokens = tokens.output;
             p.prompt_tokens_total += tokens.prompt;
             p.output_tokens_total += tokens.output;
             p.cached_tokens_total += tokens.cached.unwrap_or(0);
