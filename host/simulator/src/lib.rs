@@ -7,5 +7,7 @@
 pub mod cluster;
 pub mod engine;
 pub mod faults;
+pub mod hardware;
+pub mod links;
 pub mod native;
 pub mod workload;
