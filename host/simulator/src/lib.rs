@@ -7,6 +7,8 @@
 pub mod cluster;
 pub mod engine;
 pub mod faults;
+pub mod hardware;
+pub mod links;
 pub mod native;
 pub mod prediction;
 pub mod workload;

@@ -51,7 +51,7 @@ use schedule::Blocked;
 use sequence::{Sequence, ServiceKey};
 
 pub use chain::{chain_hash, content_hash};
-pub use profile::{BLOCK_TOKENS, EngineProfile, IterationLoad, WeightsTime};
+pub use profile::{BLOCK_TOKENS, EngineProfile, IterationLoad, TokensTime};
 pub use request::{
     Counters, EngineSnapshot, FinishReason, Finished, Output, RequestId, RequestSpec, SubmitError,
 };

@@ -14,7 +14,7 @@ pub const BLOCK_TOKENS: u32 = 16;
 ///
 /// As JSON, the fields that no preset needs can be left out:
 /// [`weights`](Self::weights), [`iteration_overhead_us`](Self::iteration_overhead_us),
-/// [`token_overhead_ns`](Self::token_overhead_ns),
+/// [`communication`](Self::communication), [`token_overhead_ns`](Self::token_overhead_ns),
 /// [`prefill_per_kilotoken_context_ps`](Self::prefill_per_kilotoken_context_ps) and
 /// [`preempt_by_priority`](Self::preempt_by_priority).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,12 +31,16 @@ pub struct EngineProfile {
     /// of them time grows in a straight line; past the last all weights are read. Empty for dense
     /// models.
     #[serde(default)]
-    pub weights: Vec<WeightsTime>,
+    pub weights: Vec<TokensTime>,
     /// What every iteration takes besides, whatever it computes (launches, latencies of collective
     /// communication), in microseconds.
     #[serde(default)]
     pub iteration_overhead_us: u64,
-    /// What every token of an iteration adds in communication, in nanoseconds.
+    /// What the first tokens of an iteration take in communication, by tokens, ascending, with
+    /// straight lines from nothing for none and between them.
+    #[serde(default)]
+    pub communication: Vec<TokensTime>,
+    /// What every token past the last of those adds in communication, in nanoseconds.
     #[serde(default)]
     pub token_overhead_ns: u64,
     /// What a prompt token adds to compute for every 1,024 tokens of context before it (attention),
@@ -70,10 +74,10 @@ pub struct EngineProfile {
     pub preempt_by_priority: bool,
 }
 
-/// The time to read the weights that an iteration of so many tokens needs.
+/// A time that depends on the tokens of an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct WeightsTime {
+pub struct TokensTime {
     /// Tokens in the iteration.
     pub tokens: u64,
     /// Time, in nanoseconds.
@@ -128,6 +132,7 @@ impl EngineProfile {
             stream_interval_tokens: 1,
             weights: Vec::new(),
             iteration_overhead_us: 0,
+            communication: Vec::new(),
             token_overhead_ns: 0,
             prefill_per_kilotoken_context_ps: 0,
             preempt_by_priority: false,
@@ -209,7 +214,7 @@ impl EngineProfile {
         (linear_ns + attention_ns).max(self.weights_ns(tokens))
             + sequences_ns
             + self.iteration_overhead_us * 1_000
-            + tokens * self.token_overhead_ns
+            + self.communication_ns(tokens)
     }
 
     /// The rest of it, in microseconds.
@@ -222,16 +227,15 @@ impl EngineProfile {
     /// Time to read the weights that so many tokens need, in nanoseconds.
     fn weights_ns(&self, tokens: u64) -> u64 {
         let all_ns = self.decode_base_us * 1_000;
-        let place = self.weights.partition_point(|each| each.tokens < tokens);
-        let Some(after) = self.weights.get(place) else {
-            return all_ns;
-        };
-        let Some(before) = place.checked_sub(1).map(|index| self.weights[index]) else {
-            return after.ns.min(all_ns);
-        };
-        let rise_ns = after.ns.saturating_sub(before.ns);
-        let share = tokens - before.tokens;
-        (before.ns + rise_ns * share / (after.tokens - before.tokens)).min(all_ns)
+        on_line(&self.weights, tokens).map_or(all_ns, |ns| ns.min(all_ns))
+    }
+
+    fn communication_ns(&self, tokens: u64) -> u64 {
+        on_line(&self.communication, tokens).unwrap_or_else(|| {
+            let last = self.communication.last();
+            let (first, ns) = last.map_or((0, 0), |last| (last.tokens, last.ns));
+            ns + (tokens - first) * self.token_overhead_ns
+        })
     }
 
     /// Time for a step that nothing else disturbs, in microseconds: `uncached_tokens` of prefill,
@@ -267,6 +271,18 @@ impl EngineProfile {
         });
         prefill_us + output_tokens.saturating_sub(1) * decode_us
     }
+}
+
+/// The time at that many tokens on straight lines from the origin through these points; `None` past
+/// the last.
+fn on_line(points: &[TokensTime], tokens: u64) -> Option<u64> {
+    let place = points.partition_point(|each| each.tokens < tokens);
+    let after = points.get(place)?;
+    let before = place.checked_sub(1).map(|index| points[index]);
+    let (first, ns) = before.map_or((0, 0), |before| (before.tokens, before.ns));
+    let rise_ns = after.ns.saturating_sub(ns);
+    let width = (after.tokens - first).max(1);
+    Some(ns + rise_ns * (tokens - first) / width)
 }
 
 /// What one iteration computes.

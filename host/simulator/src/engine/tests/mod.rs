@@ -2,6 +2,8 @@
 //! against a naive list.
 
 mod found;
+mod memory;
+mod priority;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
