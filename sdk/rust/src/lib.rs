@@ -24,6 +24,7 @@ mod prediction;
 mod priority;
 pub mod random;
 mod reward;
+pub mod ridge;
 
 pub use allocation::{AllocationPolicy, GrantColumns, ParallelismColumns, RedundancyColumns};
 pub use error::PolicyError;
