@@ -10,5 +10,6 @@ pub mod faults;
 pub mod hardware;
 pub mod links;
 pub mod native;
+pub mod rollout;
 pub mod prediction;
 pub mod workload;

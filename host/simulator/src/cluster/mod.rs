@@ -327,7 +327,11 @@ impl<'a> Cluster<'a> {
                     self.step_ended(running.agent);
                 }
             }
-            Command::AbortStep { .. } | Command::ForgetProgram { .. } => {}
+            Command::AbortStep { .. }
+            | Command::ForgetProgram { .. }
+            | Command::PreemptStep { .. }
+            | Command::MigrateProgram { .. }
+            | Command::CancelMigration { .. } => {}
         }
     }
 
