@@ -90,7 +90,8 @@ impl Programs {
             rows.waited_ms.push(question.programs.waited[row].millis());
             rows.acting.push(u8::from(program.phase == Phase::Acting));
             let last = program.last_worker;
-            rows.worker.push(last.map_or(NOWHERE, |worker| workers.row_of(worker)));
+            rows.worker
+                .push(last.map_or(NOWHERE, |worker| workers.row_of(worker)));
             rows.remaining_tokens
                 .push(expected.map_or(UNKNOWN, |f| f.remaining_tokens));
             rows.remaining_tool_s
@@ -103,7 +104,10 @@ impl Programs {
 /// A number that programs with the same prompt share.
 pub(super) fn group_of(program: &Program) -> u64 {
     // A program without a known prompt is a group of its own.
-    program.prefix.last().map_or(program.id.0, |segment| segment.hash)
+    program
+        .prefix
+        .last()
+        .map_or(program.id.0, |segment| segment.hash)
 }
 
 /// Tokens of a program's context that each worker is believed to hold: all of
@@ -114,9 +118,10 @@ pub(super) fn cached_tokens(core: &Core, program: ProgramId, workers: &Workers) 
     };
     let shared = |id: &WorkerId| -> u64 {
         let worker = core.state().workers.get(id);
-        let held = program.prefix.iter().take_while(|segment| {
-            worker.is_some_and(|w| w.shared.contains_key(&segment.hash))
-        });
+        let held = program
+            .prefix
+            .iter()
+            .take_while(|segment| worker.is_some_and(|w| w.shared.contains_key(&segment.hash)));
         held.map(|segment| segment.tokens).sum()
     };
     let held = |id: &WorkerId| {

@@ -1,10 +1,10 @@
 //! The course of a rollout: one loop over engines, transfers, tools and the
 //! core's deadlines.
 
+use super::RolloutOptions;
 use super::policies::PolicySet;
 use super::programs::{Live, TimeSpent};
 use super::report::{Moment, RolloutReport};
-use super::RolloutOptions;
 use crate::cluster::Answers;
 use crate::engine::{Engine, Output, RequestSpec};
 use crate::links::{Done, Links, Place, Topology, Worker};
@@ -60,7 +60,10 @@ impl<'a> Course<'a> {
         policies: &'a mut PolicySet,
     ) -> Self {
         let workers = options.workers.iter();
-        let block_tokens = workers.clone().next().map_or(16, |w| w.profile.block_tokens);
+        let block_tokens = workers
+            .clone()
+            .next()
+            .map_or(16, |w| w.profile.block_tokens);
         let ends = workers.clone().map(|w| Worker {
             node: w.node,
             gpus: w.gpus,
@@ -93,7 +96,8 @@ impl<'a> Course<'a> {
             timeline: Vec::new(),
         };
         let failures = options.failures.iter();
-        let failures = failures.map(|(at, worker, lasts)| Reverse((*at, Due::Fail(*worker, *lasts))));
+        let failures =
+            failures.map(|(at, worker, lasts)| Reverse((*at, Due::Fail(*worker, *lasts))));
         course.due.extend(failures);
         course.add_workers();
         course
@@ -235,14 +239,20 @@ impl<'a> Course<'a> {
         let program = &self.programs[index];
         let step = program.step();
         let profile = &self.options.workers[program.worker].profile;
-        let lone_us = profile.ideal_step_us(1, step.output_tokens.into(), step.context_tokens().into(), 1);
+        let lone_us = profile.ideal_step_us(
+            1,
+            step.output_tokens.into(),
+            step.context_tokens().into(),
+            1,
+        );
         let key: Box<str> = program.run.id.as_str().into();
         let Some((tool_us, result)) = self.programs[index].answered(self.now, lone_us) else {
             self.open -= 1;
             return self.handle(&Event::ProgramReleased { program: key });
         };
         let _ = result;
-        self.due.push(Reverse((self.now + tool_us, Due::Send(index))));
+        self.due
+            .push(Reverse((self.now + tool_us, Due::Send(index))));
         let id = self.core.state().keys.get(&key).copied();
         if let (Some(id), Some(forecasts)) = (id, &mut self.policies.forecasts) {
             let tool_ms = program_tool_ms(&self.programs[index]);
@@ -288,7 +298,10 @@ impl<'a> Course<'a> {
         self.steps.insert(step, index);
         let call = self.programs[index].send(self.now);
         let run = self.programs[index].run;
-        let prefix = [(1_u64, run.system_tokens), (2 + u64::from(run.group), run.group_tokens)];
+        let prefix = [
+            (1_u64, run.system_tokens),
+            (2 + u64::from(run.group), run.group_tokens),
+        ];
         let prefix = prefix.into_iter().filter(|(_, tokens)| *tokens > 0);
         let arrival = StepArrival {
             step,
@@ -331,7 +344,8 @@ impl<'a> Course<'a> {
                 self.handle(&Event::StepFailed { step, failure });
             }
         }
-        self.due.push(Reverse((self.now + lasts, Due::Recover(worker))));
+        self.due
+            .push(Reverse((self.now + lasts, Due::Recover(worker))));
     }
 
     fn end_transfers(&mut self) {
@@ -377,7 +391,9 @@ impl<'a> Course<'a> {
                 ..
             } => self.dispatch(step, worker, priority),
             Command::AskPolicy { ask, question, .. } => {
-                let answer = self.policies.answer(&self.core, &question, self.now / 1_000);
+                let answer = self
+                    .policies
+                    .answer(&self.core, &question, self.now / 1_000);
                 self.handle(&Event::PolicyAnswered {
                     ask,
                     policy: answer.policy,

@@ -2,7 +2,7 @@
 //! each of its steps, while its tool runs; learnt from programs that are over.
 
 use super::columns::{Forecast, group_of};
-use crate::workload::AgentRun;
+use crate::workload::{AgentRun, ToolResult};
 use std::collections::BTreeMap;
 use treadle_core::Core;
 use treadle_core::program::Program;
@@ -80,6 +80,26 @@ impl Forecasts {
         }
     }
 
+    /// Learns from an earlier rollout: each program at each of its steps.
+    pub fn train(&mut self, runs: &[AgentRun]) {
+        let Predictor::Policy(policy, names) = &mut self.predictor else {
+            return;
+        };
+        for run in runs {
+            let sights = sights_of(run, names);
+            let columns = Columns::of(&sights);
+            let (all, tool_ms) = (run.output_tokens(), run_tool_ms(run));
+            let tokens: Vec<u64> = sights.iter().map(|s| all - s.output_tokens).collect();
+            let tools: Vec<u64> = sights.iter().map(|s| tool_ms - s.tool_ms).collect();
+            let _ = policy.learn(&columns.finished(&tokens, &tools));
+        }
+    }
+
+    /// The predictor with what it has learnt.
+    pub fn into_predictor(self) -> Predictor {
+        self.predictor
+    }
+
     /// What is expected of a program.
     pub(super) fn of(&self, program: ProgramId) -> Option<Forecast> {
         self.latest.get(&program).copied()
@@ -93,7 +113,9 @@ impl Forecasts {
         programs: &[ProgramId],
         tool_ms: impl Fn(ProgramId) -> u64,
     ) {
-        let live = programs.iter().filter_map(|id| core.state().programs.get(id));
+        let live = programs
+            .iter()
+            .filter_map(|id| core.state().programs.get(id));
         let live: Vec<&Program> = live.collect();
         let (policy, names) = match &mut self.predictor {
             Predictor::Oracle(truth) => {
@@ -135,10 +157,14 @@ impl Forecasts {
         };
         if let Predictor::Policy(policy, _) = &mut self.predictor {
             let columns = Columns::of(&sights);
-            let tokens = sights
+            let tokens = sights.iter().map(|sight| {
+                program
+                    .output_tokens_total
+                    .saturating_sub(sight.output_tokens)
+            });
+            let tools = sights
                 .iter()
-                .map(|sight| program.output_tokens_total.saturating_sub(sight.output_tokens));
-            let tools = sights.iter().map(|sight| tool_ms.saturating_sub(sight.tool_ms));
+                .map(|sight| tool_ms.saturating_sub(sight.tool_ms));
             let (tokens, tools): (Vec<u64>, Vec<u64>) = (tokens.collect(), tools.collect());
             // A policy that cannot learn goes on with what it knows.
             let _ = policy.learn(&columns.finished(&tokens, &tools));
@@ -158,6 +184,48 @@ impl Sight {
             extra: names.iter().map(extra).collect(),
         }
     }
+}
+
+fn run_tool_ms(run: &AgentRun) -> u64 {
+    run.steps.iter().map(|step| step.tool_us / 1_000).sum()
+}
+
+/// What would have been seen of a recorded program, as [`Sight::of`] sees one
+/// that lives: before its first step and when each step but the last has ended.
+fn sights_of(run: &AgentRun, names: &[String]) -> Vec<Sight> {
+    let first = run.steps.first().map_or(0, |step| step.input_tokens);
+    let mut seen = Sight {
+        // The core's number of the group: the last part of its prompt's prefix.
+        group: 2 + u64::from(run.group),
+        tokens: first.into(),
+        ..Sight::default()
+    };
+    let (mut last_ok, mut failed) = (-1.0, 0.0);
+    let mut sights = Vec::new();
+    for index in 0..run.steps.len() {
+        let before = index.checked_sub(1).map(|before| run.steps[before]);
+        seen.extra = names
+            .iter()
+            .map(|name| match (name.as_str(), before) {
+                ("prompt-tokens", _) => first as f32,
+                ("last-output-tokens", Some(step)) => step.output_tokens as f32,
+                ("last-tool-ok", _) => last_ok,
+                ("failed-tools", _) => failed,
+                _ => -1.0,
+            })
+            .collect();
+        sights.push(seen.clone());
+        let step = run.steps[index];
+        if let Some(before) = before {
+            let ok = before.tool_result != ToolResult::Failed;
+            (last_ok, failed) = (f32::from(ok), failed + f32::from(!ok));
+        }
+        seen.tokens = step.context_tokens().into();
+        seen.output_tokens += u64::from(step.output_tokens);
+        seen.steps += 1;
+        seen.tool_ms += step.tool_us / 1_000;
+    }
+    sights
 }
 
 /// The extra columns that are known of a program; -1 where something is not.
@@ -193,7 +261,9 @@ impl Columns {
         }
         let extras = sights.first().map_or(0, |sight| sight.extra.len());
         for extra in 0..extras {
-            columns.extra.extend(sights.iter().map(|sight| sight.extra[extra]));
+            columns
+                .extra
+                .extend(sights.iter().map(|sight| sight.extra[extra]));
         }
         columns
     }

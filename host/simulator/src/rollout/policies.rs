@@ -138,7 +138,11 @@ impl PolicySet {
         };
         let now = core.state().now;
         let (mut running, mut waiting) = (BTreeMap::<StepId, _>::new(), Vec::new());
-        for step in rows.id.iter().filter_map(|id| core.state().programs.get(id)) {
+        for step in rows
+            .id
+            .iter()
+            .filter_map(|id| core.state().programs.get(id))
+        {
             for id in &step.running {
                 let s = &core.state().steps[id];
                 if let treadle_core::step::StepState::Running { since, worker: at } = s.state
@@ -159,7 +163,10 @@ impl PolicySet {
             waiting_score: &waiting,
         };
         let gives_way = priority.preempt(&columns).unwrap_or_default();
-        let marked = running.values().zip(gives_way).filter(|(_, mark)| *mark == 1);
+        let marked = running
+            .values()
+            .zip(gives_way)
+            .filter(|(_, mark)| *mark == 1);
         marked.map(|((program, _, _), _)| *program).collect()
     }
 
@@ -217,7 +224,10 @@ fn moves(rows: &Programs, wanted: &[Option<WorkerId>], workers: &Workers) -> Ver
     let moved: Vec<usize> = (0..rows.id.len()).filter(leaves).collect();
     order(
         moved.iter().map(|row| rows.id[*row]).collect(),
-        moved.iter().map(|row| rows.remaining_tokens[*row]).collect(),
+        moved
+            .iter()
+            .map(|row| rows.remaining_tokens[*row])
+            .collect(),
         moved.iter().map(|row| wanted[*row]).collect(),
     )
 }
