@@ -70,7 +70,8 @@ impl Residuals {
             self.estimated[target] = self.estimated[target] * kept + exp2(estimated[target]);
         }
         // At rest where one row in ten is above.
-        let step = 1.0 / (1.0 + self.count / 16.0).sqrt();
+        // Slowly: programs that end together are alike.
+        let step = 1.0 / (1.0 + self.count / 16.0);
         let above = came[0] - estimated[0];
         self.above += if above > self.above {
             0.9 * step
