@@ -1,6 +1,6 @@
 //! What the regression sees of a program.
 
-use treadle_plugin::exact::{exp2, log2};
+use treadle_plugin::exact::log2;
 
 use crate::groups::{Group, Mean};
 use crate::model::STAGES;
@@ -8,6 +8,8 @@ use crate::rows::Row;
 
 /// Features of a program.
 pub(crate) const FEATURES: usize = 18;
+/// The place of the history of a program's group.
+pub(crate) const HISTORY: usize = 13;
 /// Their values.
 pub(crate) type Features = [f64; FEATURES];
 
@@ -42,17 +44,13 @@ pub(crate) fn so_far(row: &Row) -> f64 {
 }
 
 /// What its group says about a program: some of its features.
-pub(crate) type GroupView = [f32; 6];
+pub(crate) type GroupView = [f32; 5];
 
 /// What a group says about a program at this moment.
-pub(crate) fn group_view(row: &Row, group: &Group, common: &Common) -> GroupView {
+pub(crate) fn group_view(group: &Group, common: &Common) -> GroupView {
     let history = group.total.beyond(common.total.value, COMMON_WEIGHT);
-    // What programs of the group generate beyond what this one has.
-    let expected = exp2((common.total.value + history).min(64.0)) - TOKENS_SOFT;
-    let left = (expected - row.output_tokens).max(0.0);
     let view = [
         history,
-        level(left, 12.0),
         group.fresh.beyond(common.total.value, COMMON_WEIGHT),
         log2(1.0 + group.fresh.count),
         group.ahead.beyond(0.0, COMMON_WEIGHT),
@@ -71,10 +69,12 @@ pub(crate) fn features(row: &Row, view: &GroupView) -> Features {
     let succeeded = row
         .failed_tools
         .map_or(0.0, |failed| (returned - failed).max(0.0));
-    let [history, left, fresh, fresh_count, ahead, failed] = view.map(f64::from);
+    let written = begun(level(row.output_tokens, 10.0));
+    let [history, fresh, fresh_count, ahead, failed] = view.map(f64::from);
     [
         1.0,
-        begun(level(row.output_tokens, 10.0)),
+        written,
+        written * written,
         level(input_tokens, 10.0),
         log2(1.0 + steps),
         begun(level(row.output_tokens / steps.max(1.0), 10.0)),
@@ -87,8 +87,8 @@ pub(crate) fn features(row: &Row, view: &GroupView) -> Features {
         log2(1.0 + succeeded),
         row.prompt_tokens.map_or(0.0, |tokens| level(tokens, 9.0)),
         row.prompt_score.unwrap_or(0.0).clamp(-SCORE_MAX, SCORE_MAX),
-        history,
-        left,
+        // The more a program has shown itself, the less its group says.
+        history / (1.0 + steps),
         fresh,
         fresh_count,
         ahead,

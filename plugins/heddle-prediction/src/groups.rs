@@ -87,11 +87,12 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// A new rollout of its prompt begins: what has finished is history.
+    /// A program of its prompt begins: others that have finished are history. What was seen of
+    /// them on their way still counts, until newer sightings take its place.
     pub(crate) fn begin(&mut self, memory: f64) {
         let fresh = std::mem::take(&mut self.fresh);
-        self.total
-            .add(fresh.value * fresh.count, fresh.count, memory);
+        let sum = fresh.value * fresh.count;
+        self.total.add(sum, fresh.count, memory);
     }
 
     /// Takes note of a live program; beyond a bound the oldest sighting is forgotten.

@@ -138,7 +138,7 @@ impl HeddlePrediction {
 
     fn view(&self, row: &Row, unknown: &Group) -> GroupView {
         let group = self.groups.get(row.group).unwrap_or(unknown);
-        group_view(row, group, &self.common)
+        group_view(group, &self.common)
     }
 }
 
