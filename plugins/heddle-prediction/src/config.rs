@@ -31,7 +31,7 @@ impl Default for Config {
         Self {
             remaining_tokens: 1_000.0,
             remaining_tool_s: 10.0,
-            memory: 20_000,
+            memory: 100_000,
             group_memory: 64,
             groups_max: 2_048,
             extra: Vec::new(),

@@ -1,13 +1,15 @@
 //! What the regression sees of a program.
 
-use treadle_plugin::exact::{exp2, log2};
+use treadle_plugin::exact::log2;
 
 use crate::groups::{Group, Mean};
 use crate::model::STAGES;
 use crate::rows::Row;
 
 /// Features of a program.
-pub(crate) const FEATURES: usize = 16;
+pub(crate) const FEATURES: usize = 18;
+/// The place of the history of a program's group.
+pub(crate) const HISTORY: usize = 13;
 /// Their values.
 pub(crate) type Features = [f64; FEATURES];
 
@@ -41,41 +43,55 @@ pub(crate) fn so_far(row: &Row) -> f64 {
     log2(row.output_tokens + TOKENS_SOFT)
 }
 
-/// The features of a program of a group.
-pub(crate) fn features(row: &Row, group: &Group, common: &Common) -> Features {
+/// What its group says about a program: some of its features.
+pub(crate) type GroupView = [f32; 5];
+
+/// What a group says about a program at this moment.
+pub(crate) fn group_view(group: &Group, common: &Common) -> GroupView {
+    let history = group.total.beyond(common.total.value, COMMON_WEIGHT);
+    let view = [
+        history,
+        group.fresh.beyond(common.total.value, COMMON_WEIGHT),
+        log2(1.0 + group.fresh.count),
+        group.ahead.beyond(0.0, COMMON_WEIGHT),
+        group.failed.beyond(common.failed.value, COMMON_WEIGHT),
+    ];
+    view.map(|value| value as f32)
+}
+
+/// The features of a program.
+pub(crate) fn features(row: &Row, view: &GroupView) -> Features {
     let has_begun = row.steps > 0;
     let begun = |value: f64| if has_begun { value } else { 0.0 };
     let steps = f64::from(row.steps);
     let input_tokens = (row.tokens - row.output_tokens).max(0.0);
-    let history = group.total.beyond(common.total.value, COMMON_WEIGHT);
-    // What programs of the group generate beyond what this one has.
-    let expected = exp2((common.total.value + history).min(64.0)) - TOKENS_SOFT;
-    let left = (expected - row.output_tokens).max(0.0);
-    let failed = row.failed_tools.unwrap_or(0.0);
     let returned = (steps - 1.0).max(0.0);
     let succeeded = row
         .failed_tools
         .map_or(0.0, |failed| (returned - failed).max(0.0));
+    let written = begun(level(row.output_tokens, 10.0));
+    let [history, fresh, fresh_count, ahead, failed] = view.map(f64::from);
     [
         1.0,
-        begun(level(row.output_tokens, 10.0)),
+        written,
+        written * written,
         level(input_tokens, 10.0),
         log2(1.0 + steps),
         begun(level(row.output_tokens / steps.max(1.0), 10.0)),
         level(row.tool_ms, 10.0) / 2.0,
-        history,
-        level(left, 12.0),
-        group.ahead.beyond(0.0, COMMON_WEIGHT),
-        begun(
-            row.last_output_tokens
-                .map_or(0.0, |tokens| level(tokens, 10.0)),
-        ),
+        row.last_output_tokens
+            .map_or(0.0, |tokens| begun(level(tokens, 10.0))),
         row.last_tool_ok
             .map_or(0.0, |ok| if ok { -1.0 } else { 1.0 }),
-        log2(1.0 + failed),
+        log2(1.0 + row.failed_tools.unwrap_or(0.0)),
         log2(1.0 + succeeded),
         row.prompt_tokens.map_or(0.0, |tokens| level(tokens, 9.0)),
         row.prompt_score.unwrap_or(0.0).clamp(-SCORE_MAX, SCORE_MAX),
-        group.failed.beyond(common.failed.value, COMMON_WEIGHT),
+        // The more a program has shown itself, the less its group says.
+        history / (1.0 + steps),
+        fresh,
+        fresh_count,
+        ahead,
+        failed,
     ]
 }

@@ -37,8 +37,6 @@ const FIXED: f64 = 65_536.0;
 /// A live program as it was seen after a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Sighting {
-    /// Tells it from others.
-    pub(crate) digest: u64,
     /// How far it has come beyond others after as many steps, as a logarithm in fractions.
     ahead: i64,
     /// Whether its last tool call succeeded, if that is known.
@@ -46,28 +44,26 @@ pub(crate) struct Sighting {
 }
 
 impl Sighting {
-    pub(crate) fn new(digest: u64, ahead: f64, tool_ok: Option<bool>) -> Self {
+    pub(crate) fn new(ahead: f64, tool_ok: Option<bool>) -> Self {
         Self {
-            digest,
             ahead: (ahead * FIXED) as i64,
             tool_ok,
         }
     }
 
-    /// As two numbers for a snapshot.
-    pub(crate) fn words(self) -> [u64; 2] {
+    /// As a number for a snapshot.
+    pub(crate) fn word(self) -> u64 {
         let result = self.tool_ok.map_or(0, |ok| 1 + i64::from(ok));
-        [self.digest, (self.ahead * 4 + result) as u64]
+        (self.ahead * 4 + result) as u64
     }
 
-    /// From two such numbers.
-    pub(crate) fn from_words([digest, second]: [u64; 2]) -> Self {
-        let second = second as i64;
+    /// From such a number.
+    pub(crate) fn from_word(word: u64) -> Self {
+        let word = word as i64;
         Self {
-            digest,
             // A logarithm of 64 bits and its sums are far smaller.
-            ahead: (second >> 2).clamp(-(1 << 24), 1 << 24),
-            tool_ok: match second & 3 {
+            ahead: (word >> 2).clamp(-(1 << 24), 1 << 24),
+            tool_ok: match word & 3 {
                 0 => None,
                 result => Some(result > 1),
             },
@@ -78,8 +74,10 @@ impl Sighting {
 /// A group's figures.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Group {
-    /// Generated tokens of finished programs, as logarithms.
+    /// Generated tokens of the finished programs of earlier rollouts, as logarithms.
     pub(crate) total: Mean,
+    /// The same of the rollout that is under way.
+    pub(crate) fresh: Mean,
     /// How far live programs have come beyond others after as many steps, as logarithms.
     pub(crate) ahead: Mean,
     /// Share of tool calls that failed, as far as it is known.
@@ -89,9 +87,12 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Whether it has seen this already.
-    pub(crate) fn has_seen(&self, digest: u64) -> bool {
-        self.sightings.iter().any(|seen| seen.digest == digest)
+    /// A program of its prompt begins: others that have finished are history. What was seen of
+    /// them on their way still counts, until newer sightings take its place.
+    pub(crate) fn begin(&mut self, memory: f64) {
+        let fresh = std::mem::take(&mut self.fresh);
+        let sum = fresh.value * fresh.count;
+        self.total.add(sum, fresh.count, memory);
     }
 
     /// Takes note of a live program; beyond a bound the oldest sighting is forgotten.
@@ -190,14 +191,15 @@ mod tests {
     }
 
     #[test]
-    fn sightings_count_once_and_are_forgotten() {
+    fn the_newest_sightings_count() {
         let mut group = Group::default();
-        for digest in 0..100 {
-            let ok = (digest % 2 == 0).then_some(digest % 4 == 0);
-            group.see(Sighting::new(digest, digest as f64, ok));
+        for number in 0..100 {
+            let ok = (number % 2 == 0).then_some(number % 4 == 0);
+            let sighting = Sighting::new(f64::from(number), ok);
+            assert_eq!(Sighting::from_word(sighting.word()), sighting);
+            group.see(sighting);
         }
         group.summarise();
-        assert!(group.has_seen(99) && !group.has_seen(51));
         assert_eq!((group.ahead.count, group.ahead.value), (48.0, 75.5));
         assert_eq!((group.failed.count, group.failed.value), (24.0, 0.5));
     }

@@ -18,7 +18,7 @@
 //! |---|---|---|
 //! | `remaining_tokens` | guess before anything is learnt | 1000 |
 //! | `remaining_tool_s` | the same for seconds in tools | 10 |
-//! | `memory` | after so many rows old ones begin to be forgotten | 20000 |
+//! | `memory` | after so many rows old ones begin to be forgotten | 100000 |
 //! | `group_memory` | the same for a group's finished programs | 64 |
 //! | `groups_max` | groups that are remembered, 1024 to 4096 | 2048 |
 //! | `extra` | names of the extra columns | none |
@@ -37,6 +37,7 @@
 mod config;
 mod features;
 mod groups;
+mod looks;
 mod model;
 mod rows;
 mod saved;
@@ -47,8 +48,9 @@ use treadle_plugin::{
     Estimates, FinishedColumns, LiveColumns, Policy, PolicyError, PredictionPolicy,
 };
 
-use features::{Common, Features, TOKENS_SOFT, features, so_far};
+use features::{Common, GroupView, TOKENS_SOFT, features, group_view, so_far};
 use groups::{Group, Groups, Sighting};
+use looks::Looks;
 use model::{Model, STAGES, stage};
 use rows::{Places, Row};
 
@@ -62,6 +64,7 @@ pub struct HeddlePrediction {
     places: Places,
     model: Model,
     common: Common,
+    looks: Looks,
     groups: Groups,
 }
 
@@ -78,6 +81,7 @@ impl HeddlePrediction {
             places: Places::of(&config),
             model: Self::empty(&config),
             common: Common::default(),
+            looks: Looks::default(),
             groups: Groups::default(),
             config,
         }
@@ -90,10 +94,7 @@ impl HeddlePrediction {
     /// Takes note of how far live programs are, for others of their groups. Each program
     /// counts once after each step, however often it is asked about.
     fn observe(&mut self, rows: &[Row]) {
-        let is_new = |row: &&Row| {
-            let group = self.groups.get(row.group);
-            row.steps > 0 && !group.is_some_and(|group| group.has_seen(row.digest()))
-        };
+        let is_new = |row: &&Row| row.steps == 0 || self.looks.get(row.digest()).is_none();
         let mut new: Vec<(u64, u64, &Row)> = rows
             .iter()
             .filter(is_new)
@@ -102,7 +103,7 @@ impl HeddlePrediction {
         new.sort_unstable_by_key(|(group, digest, _)| (*group, *digest));
         new.dedup_by_key(|(group, digest, _)| (*group, *digest));
         let mut stages = [(0.0, 0.0); STAGES];
-        for (_, _, row) in &new {
+        for (_, _, row) in new.iter().filter(|(_, _, row)| row.steps > 0) {
             let (sum, count) = &mut stages[stage(row.steps)];
             *sum += so_far(row);
             *count += 1.0;
@@ -110,24 +111,34 @@ impl HeddlePrediction {
         for (mean, (sum, count)) in self.common.so_far.iter_mut().zip(stages) {
             mean.add(sum, count, COMMON_MEMORY);
         }
-        let groups_max = self.config.groups_max as usize;
         for of_group in new.chunk_by(|a, b| a.0 == b.0) {
-            let group = self.groups.touch(of_group[0].0, groups_max);
-            for (_, digest, row) in of_group {
-                let ahead = so_far(row) - self.common.so_far[stage(row.steps)].value;
-                group.see(Sighting::new(*digest, ahead, row.last_tool_ok));
-                if let Some(ok) = row.last_tool_ok {
-                    let failed = f64::from(u8::from(!ok));
-                    self.common.failed.add(failed, 1.0, COMMON_MEMORY);
-                }
-            }
-            group.summarise();
+            self.observe_group(of_group[0].0, of_group.iter().map(|(_, _, row)| *row));
         }
     }
 
-    fn features(&self, row: &Row, unknown: &Group) -> Features {
+    fn observe_group<'r>(&mut self, number: u64, rows: impl Iterator<Item = &'r Row>) {
+        let groups_max = self.config.groups_max as usize;
+        let group = self.groups.touch(number, groups_max);
+        for row in rows {
+            if row.steps <= 1 {
+                group.begin(f64::from(self.config.group_memory));
+            }
+            if row.steps == 0 {
+                continue;
+            }
+            let ahead = so_far(row) - self.common.so_far[stage(row.steps)].value;
+            group.see(Sighting::new(ahead, row.last_tool_ok));
+            if let Some(ok) = row.last_tool_ok {
+                let failed = f64::from(u8::from(!ok));
+                self.common.failed.add(failed, 1.0, COMMON_MEMORY);
+            }
+        }
+        group.summarise();
+    }
+
+    fn view(&self, row: &Row, unknown: &Group) -> GroupView {
         let group = self.groups.get(row.group).unwrap_or(unknown);
-        features(row, group, &self.common)
+        group_view(group, &self.common)
     }
 }
 
@@ -137,13 +148,19 @@ impl Policy for HeddlePrediction {
     }
 
     fn snapshot(&self) -> Result<Vec<u8>, PolicyError> {
-        Ok(saved::write(&self.model, &self.common, &self.groups))
+        Ok(saved::write(
+            &self.model,
+            &self.common,
+            &self.looks,
+            &self.groups,
+        ))
     }
 
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), PolicyError> {
         let empty = Self::empty(&self.config);
         let groups_max = self.config.groups_max as usize;
-        (self.model, self.common, self.groups) = saved::read(snapshot, empty, groups_max)?;
+        (self.model, self.common, self.looks, self.groups) =
+            saved::read(snapshot, empty, groups_max)?;
         Ok(())
     }
 }
@@ -163,12 +180,19 @@ impl PredictionPolicy for HeddlePrediction {
             remaining_tool_s: column(),
         };
         let unknown = Group::default();
+        let mut views = Vec::with_capacity(rows.len());
         for row in &rows {
-            let seen = self.features(row, &unknown);
-            let estimate = self.model.estimate(row.steps, &seen);
+            let view = self.view(row, &unknown);
+            let estimate = self.model.estimate(row.steps, &features(row, &view));
             estimates.remaining_tokens.push(estimate.tokens);
             estimates.remaining_tokens_p90.push(estimate.tokens_p90);
             estimates.remaining_tool_s.push(estimate.tool_ms / 1_000.0);
+            views.push((row.digest(), view));
+        }
+        // In an order that is not that of the rows.
+        views.sort_unstable_by_key(|(digest, _)| *digest);
+        for (digest, view) in views {
+            self.looks.put(digest, view);
         }
         Ok(estimates)
     }
@@ -177,11 +201,13 @@ impl PredictionPolicy for HeddlePrediction {
         programs.check(self.config.extra.len())?;
         let memory = f64::from(self.config.memory);
         let unknown = Group::default();
-        // With the figures as they were before these programs: what became of a program
-        // must not help to estimate it.
+        // With what was known when it was asked about, else before any of these programs: what
+        // became of a program must not help to estimate it.
         for index in 0..programs.len() {
             let row = self.places.finished(programs, index);
-            let seen = self.features(&row, &unknown);
+            let look = self.looks.get(row.digest()).copied();
+            let view = look.unwrap_or_else(|| self.view(&row, &unknown));
+            let seen = features(&row, &view);
             let tokens = programs.remaining_tokens[index] as f64;
             let tool_ms = programs.remaining_tool_ms[index] as f64;
             self.model.learn(row.steps, &seen, tokens, tool_ms, memory);
@@ -195,7 +221,7 @@ impl PredictionPolicy for HeddlePrediction {
             let total = treadle_plugin::exact::log2(total + TOKENS_SOFT);
             self.common.total.add(total, 1.0, COMMON_MEMORY);
             let group = self.groups.touch(programs.group[program.start], groups_max);
-            group.total.add(total, 1.0, memory);
+            group.fresh.add(total, 1.0, memory);
         }
         self.model.refit();
         Ok(())

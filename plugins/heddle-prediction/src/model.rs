@@ -4,7 +4,7 @@
 use treadle_plugin::exact::{exp2, log2};
 use treadle_plugin::ridge::{Ridge, dot};
 
-use crate::features::{FEATURES, Features, TOKENS_SOFT, TOOL_MS_SOFT};
+use crate::features::{FEATURES, Features, HISTORY, TOKENS_SOFT, TOOL_MS_SOFT};
 
 /// Stages of a program by its finished steps: 0, 1, 2, 3, 4 to 5, 6 to 9, 10 and more.
 pub(crate) const STAGES: usize = 7;
@@ -70,7 +70,8 @@ impl Residuals {
             self.estimated[target] = self.estimated[target] * kept + exp2(estimated[target]);
         }
         // At rest where one row in ten is above.
-        let step = 1.0 / (1.0 + self.count / 16.0).sqrt();
+        // Slowly: programs that end together are alike.
+        let step = 1.0 / (1.0 + self.count / 16.0);
         let above = came[0] - estimated[0];
         self.above += if above > self.above {
             0.9 * step
@@ -138,6 +139,8 @@ impl Model {
         let mut prior = [[0.0; FEATURES]; TARGETS];
         for (coefficients, guess) in prior.iter_mut().zip(self.guess) {
             coefficients[0] = guess;
+            // As long as nothing else was learnt, a program is as its group was before.
+            coefficients[HISTORY] = 1.0;
         }
         let all = self.all.fit(&prior, &[STRENGTH; FEATURES]);
         for stage in &mut self.stages {

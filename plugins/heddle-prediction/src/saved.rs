@@ -1,17 +1,18 @@
-//! The snapshot: a mark with the version of the form, the model, what is common, then
-//! group by group its number, what its finished programs came to, and what was seen of
-//! live ones, the oldest first. All numbers have 8 bytes, the lowest first.
+//! The snapshot: a mark with the version of the form, the model, what is common, the
+//! looks, then group by group its number, what its finished programs came to, and what
+//! was seen of live ones, each the oldest first. All numbers have 8 bytes, the lowest first.
 
 use treadle_plugin::PolicyError;
 use treadle_plugin::ridge::Ridge;
 
-use crate::features::Common;
+use crate::features::{Common, GroupView};
 use crate::groups::{Groups, Mean, Sighting};
+use crate::looks::Looks;
 use crate::model::{Model, Residuals};
 
 const MARK: &[u8; 8] = b"heddle-1";
 
-pub(crate) fn write(model: &Model, common: &Common, groups: &Groups) -> Vec<u8> {
+pub(crate) fn write(model: &Model, common: &Common, looks: &Looks, groups: &Groups) -> Vec<u8> {
     let mut bytes = MARK.to_vec();
     let mut put = |number: f64| bytes.extend(number.to_le_bytes());
     model.all.numbers().for_each(&mut put);
@@ -35,14 +36,19 @@ pub(crate) fn write(model: &Model, common: &Common, groups: &Groups) -> Vec<u8> 
         .into_iter()
         .chain(common.so_far);
     common.flat_map(numbers_of).for_each(&mut put);
+    let looks = looks.oldest_first();
+    bytes.extend((looks.len() as u64).to_le_bytes());
+    for (digest, view) in looks {
+        bytes.extend(digest.to_le_bytes());
+        bytes.extend(view.iter().flat_map(|value| value.to_le_bytes()));
+    }
     for (number, group) in groups.oldest_first() {
         bytes.extend(number.to_le_bytes());
-        let total = numbers_of(group.total);
-        bytes.extend(total.iter().flat_map(|figure| figure.to_le_bytes()));
+        let totals = [group.total, group.fresh].into_iter().flat_map(numbers_of);
+        bytes.extend(totals.flat_map(f64::to_le_bytes));
         let sightings = group.sightings();
         bytes.extend((sightings.len() as u64).to_le_bytes());
-        let words = sightings.flat_map(Sighting::words);
-        bytes.extend(words.flat_map(u64::to_le_bytes));
+        bytes.extend(sightings.flat_map(|seen| seen.word().to_le_bytes()));
     }
     bytes
 }
@@ -61,6 +67,16 @@ impl Numbers<'_> {
         let (first, rest) = self.rest.split_first_chunk()?;
         self.rest = rest;
         Some(u64::from_le_bytes(*first))
+    }
+
+    fn view(&mut self) -> Option<GroupView> {
+        let mut view = GroupView::default();
+        for value in &mut view {
+            let (first, rest) = self.rest.split_first_chunk()?;
+            self.rest = rest;
+            *value = Some(f32::from_le_bytes(*first)).filter(|value| value.abs() < 1e6)?;
+        }
+        Some(view)
     }
 
     fn mean(&mut self) -> Option<Mean> {
@@ -85,30 +101,34 @@ pub(crate) fn read(
     bytes: &[u8],
     empty: Model,
     groups_max: usize,
-) -> Result<(Model, Common, Groups), PolicyError> {
+) -> Result<(Model, Common, Looks, Groups), PolicyError> {
     let rest = bytes
         .strip_prefix(MARK)
         .ok_or_else(|| spoilt("it does not begin with the mark of version 1"))?;
     let mut numbers = Numbers { rest };
     let wrong = || spoilt("it ends early, or a figure is out of range");
     let (model, common) = read_model(&mut numbers, empty).ok_or_else(wrong)?;
+    let mut looks = Looks::default();
+    for _ in 0..numbers.bits().ok_or_else(wrong)? {
+        let digest = numbers.bits().ok_or_else(wrong)?;
+        looks.put(digest, numbers.view().ok_or_else(wrong)?);
+    }
     let mut groups = Groups::default();
     while !numbers.rest.is_empty() {
         let number = numbers.bits().ok_or_else(wrong)?;
-        let total = numbers.mean().ok_or_else(wrong)?;
+        let (total, fresh) = (numbers.mean(), numbers.mean());
+        let (Some(total), Some(fresh)) = (total, fresh) else {
+            return Err(wrong());
+        };
         let sightings = numbers.bits().ok_or_else(wrong)?;
         let group = groups.touch(number, groups_max);
-        group.total = total;
+        (group.total, group.fresh) = (total, fresh);
         for _ in 0..sightings {
-            let (first, second) = (numbers.bits(), numbers.bits());
-            let (Some(first), Some(second)) = (first, second) else {
-                return Err(wrong());
-            };
-            group.see(Sighting::from_words([first, second]));
+            group.see(Sighting::from_word(numbers.bits().ok_or_else(wrong)?));
         }
         group.summarise();
     }
-    Ok((model, common, groups))
+    Ok((model, common, looks, groups))
 }
 
 fn read_model(numbers: &mut Numbers<'_>, mut model: Model) -> Option<(Model, Common)> {

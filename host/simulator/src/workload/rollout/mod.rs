@@ -32,6 +32,8 @@ pub const OUTPUT_TOKENS_MAX: u32 = 40_000;
 const TOOL_MS_MAX: f64 = 120_000.0;
 /// Failures in a row beyond these make the next no likelier.
 const FAILURES_IN_ROW_MAX: u32 = 4;
+/// Correlation of what a model reads from a prompt's text with its difficulty.
+const SCORE_CORRELATION: f64 = 0.5;
 /// A step's prompt has at least so many tokens of its own.
 const FRESH_TOKENS_MIN: u32 = 16;
 
@@ -90,6 +92,14 @@ impl RolloutWorkload {
             runs.extend((0..self.samples).map(|sample| self.run(&prompt, sample)));
         }
         Ok(runs)
+    }
+
+    /// What a model reads of a prompt's difficulty from its text: a standard normal number,
+    /// correlated with it. It stands for the text, which these workloads have not.
+    pub fn prompt_score(&self, number: u32) -> f64 {
+        let mut draw = Draw::new(&[self.seed, self.task as u64, 3, u64::from(number)]);
+        let own = (1.0 - SCORE_CORRELATION * SCORE_CORRELATION).sqrt();
+        SCORE_CORRELATION * self.prompt(number).difficulty + own * draw.normal()
     }
 
     fn prompt(&self, number: u32) -> Prompt {

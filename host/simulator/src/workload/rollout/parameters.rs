@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::task::{AgentModel, AgentTask, TaskShape};
 use super::{
     AgentRun, FAILURES_IN_ROW_MAX, LognormalParameter, OUTPUT_TOKENS_MAX, RolloutWorkload,
-    TOOL_MS_MAX,
+    SCORE_CORRELATION, TOOL_MS_MAX,
 };
 
 /// A row of the table: what it is, its value for a task, and its source.
@@ -128,7 +128,9 @@ pub fn parameters_markdown() -> String {
          | samples per prompt | {} | Heddle §7 |\n\
          | most tokens that a program generates | {OUTPUT_TOKENS_MAX} | Heddle §7 |\n\
          | longest tool call | {} s | chosen; never reached in practice |\n\
-         | failures in a row that count | {FAILURES_IN_ROW_MAX} | chosen |\n",
+         | failures in a row that count | {FAILURES_IN_ROW_MAX} | chosen |\n\
+         | correlation of what a model reads from a prompt's text with its difficulty \
+         | {SCORE_CORRELATION} | chosen; static analysis of prompts is imprecise (Heddle §4.1) |\n",
         RolloutWorkload::default().samples,
         TOOL_MS_MAX / 1_000.0
     );
