@@ -10,8 +10,9 @@ use std::time::Instant;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use treadle_simulator::engine::{
-    Engine, EngineProfile, Output, RequestSpec, chain_hash, content_hash,
+    Counters, Engine, EngineProfile, Output, RequestSpec, chain_hash, content_hash,
 };
+use treadle_simulator::hardware::{Assumptions, H100, QWEN3_8B};
 
 const ENGINES: usize = 64;
 const PROGRAMS: usize = 6_400;
@@ -26,6 +27,16 @@ struct Program {
     steps: Vec<(u32, u32, u64)>,
     step: usize,
     context_tokens: u32,
+}
+
+impl Program {
+    /// A step has ended: when the next can start, in microseconds, if there is one.
+    fn step_ends(&mut self, at_us: u64) -> Option<u64> {
+        let (output_tokens, answer_tokens, tool_us) = self.steps[self.step];
+        self.context_tokens += output_tokens + answer_tokens;
+        self.step += 1;
+        (self.step < self.steps.len()).then_some(at_us + tool_us)
+    }
 }
 
 fn program(rng: &mut Pcg64Mcg, id: usize, block_tokens: u32) -> Program {
@@ -60,67 +71,58 @@ fn submit(engine: &mut Engine, now_us: u64, id: usize, program: &Program) {
         prompt_tokens: program.context_tokens,
         output_tokens: program.steps[program.step].0,
         blocks: Arc::clone(&program.chain),
-        priority: -(program.steps.len() as i32),
+        // The longest first.
+        priority: i32::try_from(program.steps.len()).map_or(i32::MIN, |steps| -steps),
     };
     engine
         .submit(now_us, spec)
         .expect("contexts fit the engine");
 }
 
-fn main() {
-    let profile = EngineProfile {
-        stream_interval_tokens: u32::MAX,
-        running_max: 100,
-        block_tokens: 64,
-        preempt_by_priority: true,
-        kv_blocks: 5_632,
-        ..EngineProfile::qwen3_8b_h100()
-    };
-    let mut rng = Pcg64Mcg::seed_from_u64(1);
-    let mut programs: Vec<Program> = (0..PROGRAMS)
-        .map(|id| program(&mut rng, id, profile.block_tokens))
-        .collect();
-    let mut engines = vec![Engine::new(profile); ENGINES];
-    let start = Instant::now();
-    let mut returns: BTreeSet<(u64, usize)> = (0..PROGRAMS).map(|id| (0, id)).collect();
+struct Tally {
+    virtual_us: u64,
+    outputs: u64,
+    turns: u64,
+}
+
+/// Runs all programs to their end: one queue of programs that come back from their tools, one of
+/// engines that have something to tell.
+fn drive(programs: &mut [Program], engines: &mut [Engine]) -> Tally {
+    let mut returns: BTreeSet<(u64, usize)> = (0..programs.len()).map(|id| (0, id)).collect();
     let mut events: BTreeSet<(u64, usize)> = BTreeSet::new();
-    let mut known = vec![None; ENGINES];
-    let (mut outputs, mut told, mut turns, mut now_us) = (Vec::new(), 0_u64, 0_u64, 0);
-    while let Some(next_us) = [returns.first(), events.first()]
-        .into_iter()
-        .flatten()
-        .map(|each| each.0)
-        .min()
-    {
-        turns += 1;
-        now_us = next_us;
-        let index = if let Some((_, id)) = returns.first().copied().filter(|each| each.0 == now_us)
-        {
-            returns.pop_first();
-            let index = programs[id].engine;
-            engines[index].advance(now_us, &mut outputs);
-            submit(&mut engines[index], now_us, id, &programs[id]);
-            index
-        } else {
-            let (_, index) = events.pop_first().expect("one of both has it");
-            known[index] = None;
-            engines[index].advance(now_us, &mut outputs);
-            index
+    let mut known = vec![None; engines.len()];
+    let mut outputs = Vec::new();
+    let mut tally = Tally {
+        virtual_us: 0,
+        outputs: 0,
+        turns: 0,
+    };
+    loop {
+        let heads = [returns.first(), events.first()];
+        let Some(now_us) = heads.into_iter().flatten().map(|each| each.0).min() else {
+            return tally;
         };
+        tally.virtual_us = now_us;
+        tally.turns += 1;
+        let coming = returns.first().copied().filter(|each| each.0 == now_us);
+        let index = coming.map_or_else(
+            || events.first().map_or(0, |each| each.1),
+            |(_, id)| programs[id].engine,
+        );
+        let engine = &mut engines[index];
+        engine.advance(now_us, &mut outputs);
+        if let Some((_, id)) = coming {
+            returns.pop_first();
+            submit(engine, now_us, id, &programs[id]);
+        }
         for output in outputs.drain(..) {
-            told += 1;
-            let Output::Finished(end) = output else {
-                continue;
-            };
-            let program = &mut programs[end.id as usize];
-            let (output_tokens, answer_tokens, tool_us) = program.steps[program.step];
-            program.context_tokens += output_tokens + answer_tokens;
-            program.step += 1;
-            if program.step < program.steps.len() {
-                returns.insert((end.at_us + tool_us, end.id as usize));
+            tally.outputs += 1;
+            if let Output::Finished(end) = output {
+                let id = end.id as usize;
+                returns.extend(programs[id].step_ends(end.at_us).map(|at_us| (at_us, id)));
             }
         }
-        let next = engines[index].next_event_at();
+        let next = engine.next_event_at();
         if known[index] != next {
             if let Some(at_us) = known[index] {
                 events.remove(&(at_us, index));
@@ -129,22 +131,41 @@ fn main() {
             known[index] = next;
         }
     }
+}
+
+fn main() {
+    let profile = EngineProfile {
+        stream_interval_tokens: u32::MAX,
+        running_max: 100,
+        preempt_by_priority: true,
+        ..EngineProfile::of(&H100, &QWEN3_8B, 1, &Assumptions::default()).expect("it fits")
+    };
+    let mut rng = Pcg64Mcg::seed_from_u64(1);
+    let mut programs: Vec<Program> = (0..PROGRAMS)
+        .map(|id| program(&mut rng, id, profile.block_tokens))
+        .collect();
+    let mut engines = vec![Engine::new(profile); ENGINES];
+    let start = Instant::now();
+    let tally = drive(&mut programs, &mut engines);
     let real_s = start.elapsed().as_secs_f64();
-    let sum = |of: fn(&Engine) -> u64| engines.iter().map(of).sum::<u64>();
-    let tokens = sum(|each| each.snapshot().counters.generation_tokens);
-    let iterations = sum(|each| each.snapshot().counters.iterations);
-    println!("virtual_s {:.1}", now_us as f64 / 1e6);
-    println!("steps {}", sum(|e| e.snapshot().counters.finished_requests));
-    println!("tokens {tokens} iterations {iterations} driver_turns {turns} outputs {told}");
+    let sum = |of: fn(&Counters) -> u64| {
+        let all = engines.iter().map(|engine| of(&engine.snapshot().counters));
+        all.sum::<u64>()
+    };
+    let tokens = sum(|each| each.generation_tokens);
+    let iterations = sum(|each| each.iterations);
+    println!("virtual_s {:.1}", tally.virtual_us as f64 / 1e6);
+    println!("steps {}", sum(|each| each.finished_requests));
+    println!("tokens {tokens}");
+    println!("iterations {iterations}");
+    println!("driver_turns {} outputs {}", tally.turns, tally.outputs);
+    println!("evicted_blocks {}", sum(|each| each.evicted_blocks));
+    println!("preemptions {}", sum(|each| each.preemptions));
     println!(
-        "evicted_blocks {} preemptions {} priority_preemptions {}",
-        sum(|e| e.snapshot().counters.evicted_blocks),
-        sum(|e| e.snapshot().counters.preemptions),
-        sum(|e| e.snapshot().counters.priority_preemptions),
+        "priority_preemptions {}",
+        sum(|each| each.priority_preemptions)
     );
-    println!(
-        "real_s {real_s:.3} iterations_per_s {:.0} tokens_per_s {:.0}",
-        iterations as f64 / real_s,
-        tokens as f64 / real_s
-    );
+    println!("real_s {real_s:.3}");
+    println!("iterations_per_s {:.0}", iterations as f64 / real_s);
+    println!("tokens_per_s {:.0}", tokens as f64 / real_s);
 }

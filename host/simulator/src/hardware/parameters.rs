@@ -1,6 +1,6 @@
 //! The page that lists every parameter of the models with its source.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 use super::{Assumptions, DEGREES, Gpu, LanguageModel};
 use crate::engine::{EngineProfile, IterationLoad};
@@ -24,7 +24,8 @@ pub fn parameters_markdown() -> String {
     let rows = gpu_rows()
         .into_iter()
         .chain(model_rows())
-        .chain(assumption_rows())
+        .chain(speed_rows())
+        .chain(limit_rows())
         .chain(link_rows());
     for [of, parameter, value, unit, source] in rows {
         let _ = writeln!(page, "| {of} | {parameter} | {value} | {unit} | {source} |");
@@ -55,7 +56,7 @@ interference | prefill tokens/s | KV tokens |
 
 type Row = [String; 5];
 
-fn row(of: &str, parameter: &str, value: impl ToString, unit: &str, source: &str) -> Row {
+fn row(of: &str, parameter: &str, value: &dyn Display, unit: &str, source: &str) -> Row {
     [of, parameter, &value.to_string(), unit, source].map(str::to_owned)
 }
 
@@ -65,7 +66,7 @@ fn gpu_rows() -> Vec<Row> {
         .iter()
         .flat_map(|gpu| {
             let row =
-                |parameter, value: String, unit| row(gpu.name, parameter, value, unit, gpu.source);
+                |parameter, value: String, unit| row(gpu.name, parameter, &value, unit, gpu.source);
             [
                 row("bf16, dense", decimal(gpu.bf16_gflops, 1_000), "TFLOP/s"),
                 row("memory", (gpu.memory_bytes / gibi).to_string(), "GiB"),
@@ -88,7 +89,7 @@ fn model_rows() -> Vec<Row> {
     let mut rows = Vec::new();
     for model in LanguageModel::ALL {
         let mut add = |parameter, value: String, unit| {
-            rows.push(row(model.name, parameter, value, unit, model.source));
+            rows.push(row(model.name, parameter, &value, unit, model.source));
         };
         add(
             "parameters",
@@ -122,7 +123,7 @@ fn model_rows() -> Vec<Row> {
         rows.push(row(
             model.name,
             "KV per token",
-            kv,
+            &kv,
             "KiB",
             "2 x layers x KV heads x head width x 2 bytes",
         ));
@@ -130,15 +131,15 @@ fn model_rows() -> Vec<Row> {
     rows
 }
 
-fn assumption_rows() -> Vec<Row> {
+fn speed_rows() -> Vec<Row> {
     let given = Assumptions::default();
     let all_reduce = |parameter, size: usize| {
         let [_, two, four, eight] = given.all_reduce_ns.map(|times| times[size]);
         let value = format!("{two} / {four} / {eight}");
-        let source = "SGLang pull request 2904, its own kernel on H100";
-        self::row("engine", parameter, value, "ns", source)
+        let source = "SGLang pull request 2904, its own kernel on H100, sizes taken as bytes";
+        row("engine", parameter, &value, "ns", source)
     };
-    let row = |parameter, value: u64, unit, source| row("engine", parameter, value, unit, source);
+    let row = |parameter, value: u64, unit, source| row("engine", parameter, &value, unit, source);
     vec![
         row(
             "matrix products",
@@ -179,6 +180,13 @@ fn assumption_rows() -> Vec<Row> {
             "us",
             "assumption; with it Qwen3-8B on H100 at 396 sequences is within 15% of a published 13,322 tokens/s (silybench, decode-128-1024, bf16)",
         ),
+    ]
+}
+
+fn limit_rows() -> Vec<Row> {
+    let given = Assumptions::default();
+    let row = |parameter, value: u64, unit, source| row("engine", parameter, &value, unit, source);
+    vec![
         row(
             "memory that the engine uses",
             given.memory_used_percent,
@@ -218,7 +226,7 @@ fn assumption_rows() -> Vec<Row> {
         self::row(
             "engine",
             "experts that a batch reads",
-            "expectation",
+            &"expectation",
             "",
             "assumption: each token visits experts evenly and independently",
         ),
@@ -226,7 +234,7 @@ fn assumption_rows() -> Vec<Row> {
 }
 
 fn link_rows() -> Vec<Row> {
-    let row = |parameter, value: u64, unit, source| row("links", parameter, value, unit, source);
+    let row = |parameter, value: u64, unit, source| row("links", parameter, &value, unit, source);
     let giga = |bytes: u64| bytes / 1_000_000_000;
     vec![
         row(
