@@ -54,12 +54,12 @@ impl Sighting {
     /// As a number for a snapshot.
     pub(crate) fn word(self) -> u64 {
         let result = self.tool_ok.map_or(0, |ok| 1 + i64::from(ok));
-        (self.ahead * 4 + result) as u64
+        (self.ahead * 4 + result).cast_unsigned()
     }
 
     /// From such a number.
     pub(crate) fn from_word(word: u64) -> Self {
-        let word = word as i64;
+        let word = word.cast_signed();
         Self {
             // A logarithm of 64 bits and its sums are far smaller.
             ahead: (word >> 2).clamp(-(1 << 24), 1 << 24),
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!((mean.count, mean.value), (4.0, 8.0));
         mean.add(5.0, 5.0, 4.0);
         assert_eq!((mean.count, mean.value), (5.0, 1.0));
-        assert_eq!(mean.beyond(0.0, 5.0), 0.5);
+        assert_eq!(Some(mean.beyond(0.0, 5.0)), Some(0.5));
     }
 
     #[test]

@@ -134,7 +134,7 @@ mod tests {
         policy.learn(&finished).unwrap();
     }
 
-    fn predict(policy: &mut HistoryPrediction, group: u64, output_tokens: u64) -> f64 {
+    fn predict(policy: &mut HistoryPrediction, group: u64, output_tokens: u64) -> Vec<f64> {
         let live = LiveColumns {
             group: &[group],
             tokens: &[0],
@@ -143,7 +143,7 @@ mod tests {
             tool_ms: &[0],
             extra: &[],
         };
-        policy.predict(&live).unwrap().remaining_tokens[0]
+        policy.predict(&live).unwrap().remaining_tokens
     }
 
     #[test]
@@ -158,13 +158,13 @@ mod tests {
     #[test]
     fn a_group_is_expected_to_be_as_before_and_a_new_one_as_the_job() {
         let mut policy = HistoryPrediction::configure(r#"{"job_weight": 0}"#).unwrap();
-        assert_eq!(predict(&mut policy, 1, 0), 1_000.0);
+        assert_eq!(predict(&mut policy, 1, 0), [1_000.0]);
         learn(&mut policy, 1, &[3_000, 5_000]);
         learn(&mut policy, 2, &[100, 300]);
-        assert_eq!(predict(&mut policy, 1, 0), 4_000.0);
-        assert_eq!(predict(&mut policy, 1, 1_500), 2_500.0);
-        assert_eq!(predict(&mut policy, 1, 9_000), 0.0);
-        assert_eq!(predict(&mut policy, 3, 0), 2_100.0);
+        assert_eq!(predict(&mut policy, 1, 0), [4_000.0]);
+        assert_eq!(predict(&mut policy, 1, 1_500), [2_500.0]);
+        assert_eq!(predict(&mut policy, 1, 9_000), [0.0]);
+        assert_eq!(predict(&mut policy, 3, 0), [2_100.0]);
     }
 
     #[test]

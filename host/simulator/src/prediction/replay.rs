@@ -44,7 +44,8 @@ pub(super) fn replay(
         content_hash(&name)
     });
     let mut predictions = vec![[None; LOOKS]; runs.len()];
-    for steps in 0.. {
+    let mut steps = 0;
+    while !places.is_empty() {
         let (over, live): (Vec<usize>, _) = places
             .iter()
             .partition(|place| runs[**place].steps.len() <= steps);
@@ -66,10 +67,8 @@ pub(super) fn replay(
                 });
             }
         }
-        if live.is_empty() {
-            break;
-        }
         places = live;
+        steps += 1;
     }
     Ok(predictions)
 }

@@ -3,8 +3,8 @@
 use super::*;
 use crate::workload::AgentTask;
 
-fn report(options: PredictionOptions) -> PredictionReport {
-    compare(&options).unwrap()
+fn report(options: &PredictionOptions) -> PredictionReport {
+    compare(options).unwrap()
 }
 
 fn figures<'r>(task: &'r TaskPredictions, name: &str, after_steps: usize) -> &'r PredictorFigures {
@@ -17,7 +17,7 @@ fn figures<'r>(task: &'r TaskPredictions, name: &str, after_steps: usize) -> &'r
 fn each_step_tells_more_than_any_prompt() {
     // Other seeds than the one of the default report.
     for seed in [2, 3] {
-        let report = report(PredictionOptions {
+        let report = report(&PredictionOptions {
             prompts: 150,
             other_prompts: 150,
             seed,
@@ -53,7 +53,7 @@ fn each_step_tells_more_than_any_prompt() {
 
 #[test]
 fn without_history_the_steps_still_tell() {
-    let report = report(PredictionOptions {
+    let report = report(&PredictionOptions {
         prompts: 100,
         other_prompts: 100,
         earlier_epoch: false,
@@ -76,7 +76,7 @@ fn the_same_options_give_the_same_report() {
         other_prompts: 20,
         ..PredictionOptions::default()
     };
-    let text = || serde_json::to_string(&report(options.clone())).unwrap();
+    let text = || serde_json::to_string(&report(&options)).unwrap();
     assert_eq!(text(), text());
     let none = compare(&PredictionOptions {
         prompts: 0,

@@ -194,8 +194,11 @@ pub(super) struct Figures {
     pub(super) group_tail_max: f64,
 }
 
+/// A figure as text.
+type Shown = fn(&Figures) -> String;
+
 /// Rows of the last table.
-const FIGURES: [(&str, fn(&Figures) -> String); 11] = [
+const FIGURES: [(&str, Shown); 11] = [
     ("output tokens, median", |f| f.output_at(50).to_string()),
     ("output tokens, 90th percentile", |f| {
         f.output_at(90).to_string()
