@@ -1,9 +1,12 @@
 //! The devices and what is to run on them: how good a plan is.
 
-use heddle_partition::{Drained, Interference, Paper, Probe, Run, Units, length, partition, probe};
+use heddle_partition::{
+    Drained, Interference, Pace, Paper, Probe, Run, Units, fluid_ends_by, length, partition,
+    partition_fluid, probe,
+};
 use treadle_plugin::ParallelismColumns;
 
-use crate::config::{Config, Goal};
+use crate::config::{Class, Config, Goal};
 
 /// Devices of a plan in one piece. More are planned in equal parts, each with its share
 /// of the programs.
@@ -28,7 +31,13 @@ pub struct Cluster {
     /// Usable degrees in the order in which workers take their groups.
     order: Vec<usize>,
     units: Vec<Units>,
+    /// The pace of each usable degree.
+    paces: Vec<Pace>,
     lengths: Vec<f64>,
+    /// Samples of the lengths, and how many programs each stands for.
+    samples: (Vec<f64>, f64),
+    prompt_tokens: f64,
+    growth: f64,
     goal: Goal,
 }
 
@@ -49,7 +58,7 @@ impl Cluster {
         let mut rows: Vec<usize> = (0..call.len()).filter(usable).collect();
         rows.sort_by_key(|&row| call.degree[row]);
         let mut speeds = Vec::with_capacity(rows.len());
-        let mut units = Vec::with_capacity(rows.len());
+        let (mut units, mut paces) = (Vec::new(), Vec::new());
         for &row in &rows {
             let class = config
                 .classes
@@ -65,6 +74,7 @@ impl Cluster {
                 profile = profile.capped(call.capacity_tokens[row] as f64 / footprint.max(1.0));
             }
             speeds.push(token_us);
+            paces.push(pace(class, token_us, call.capacity_tokens[row]));
             units.push(Units::new(token_us, &profile, lengths.len()));
         }
         let mut order: Vec<usize> = (0..rows.len()).collect();
@@ -80,6 +90,10 @@ impl Cluster {
             parts,
             order,
             units,
+            paces,
+            samples: samples(&lengths),
+            prompt_tokens: config.prompt_tokens,
+            growth: config.growth,
             lengths,
             goal: config.objective,
         }
@@ -88,22 +102,41 @@ impl Cluster {
     /// When the latest worker of a plan ends, in microseconds: infinite for a plan
     /// without workers for its programs.
     pub fn end_us(&self, plan: &[u32]) -> f64 {
+        if self.goal == Goal::Fluid {
+            let (samples, weight) = &self.samples;
+            let workers = self.workers(plan);
+            let (context, growth) = (self.prompt_tokens, self.growth);
+            let found = partition_fluid(&workers, samples, context, growth, *weight);
+            return found.map_or(f64::INFINITY, |(_, end_us)| end_us);
+        }
         let runs = self.runs(plan);
         let found = match self.goal {
             Goal::Paper => partition::<Paper>(&self.lengths, &runs),
-            Goal::Drained => partition::<Drained>(&self.lengths, &runs),
+            Goal::Drained | Goal::Fluid => partition::<Drained>(&self.lengths, &runs),
         };
         found.map_or(f64::INFINITY, |found| found.makespan_us)
     }
 
     /// Whether all workers of a plan can end by then.
     pub(crate) fn ends_by(&self, plan: &[u32], bound_us: f64) -> bool {
+        if self.goal == Goal::Fluid {
+            let (samples, weight) = &self.samples;
+            let workers = self.workers(plan);
+            let (context, growth) = (self.prompt_tokens, self.growth);
+            return fluid_ends_by(&workers, samples, context, growth, *weight, bound_us);
+        }
         let runs = self.runs(plan);
         let found = match self.goal {
             Goal::Paper => probe::<Paper>(&self.lengths, &runs, bound_us),
-            Goal::Drained => probe::<Drained>(&self.lengths, &runs, bound_us),
+            Goal::Drained | Goal::Fluid => probe::<Drained>(&self.lengths, &runs, bound_us),
         };
         matches!(found, Probe::Fits(_))
+    }
+
+    fn workers(&self, plan: &[u32]) -> Vec<Pace> {
+        let rows = self.order.iter();
+        rows.flat_map(|&row| std::iter::repeat_n(self.paces[row], plan[row] as usize))
+            .collect()
     }
 
     fn runs(&self, plan: &[u32]) -> Vec<Run<'_>> {
@@ -189,5 +222,41 @@ impl Cluster {
             counts[*row] = count * self.parts;
         }
         counts
+    }
+}
+
+/// Plans are compared by samples of so many lengths.
+const SAMPLES_MAX: usize = 512;
+
+fn samples(sorted: &[f64]) -> (Vec<f64>, f64) {
+    let each = sorted.len().div_ceil(SAMPLES_MAX).max(1);
+    let samples: Vec<f64> = sorted.iter().copied().step_by(each).collect();
+    let weight = sorted.len() as f64 / samples.len().max(1) as f64;
+    (samples, weight)
+}
+
+/// The pace of a degree; without one as the default profile has it: a batch of 128
+/// takes twice as long as one program alone.
+fn pace(class: Option<&Class>, token_us: f64, capacity: u64) -> Pace {
+    let capacity_tokens = if capacity > 0 {
+        capacity as f64
+    } else {
+        f64::INFINITY
+    };
+    match class.and_then(|class| class.pace) {
+        Some(pace) => Pace {
+            base_us: pace.base_us,
+            program_us: pace.program_us,
+            kilotoken_us: pace.kilotoken_us,
+            capacity_tokens,
+            batch_max: pace.batch_max,
+        },
+        None => Pace {
+            base_us: token_us * 126.0 / 127.0,
+            program_us: token_us / 127.0,
+            kilotoken_us: 0.0,
+            capacity_tokens,
+            batch_max: f64::INFINITY,
+        },
     }
 }

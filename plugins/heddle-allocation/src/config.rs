@@ -20,6 +20,8 @@ pub enum Goal {
     Paper,
     /// The batch shrinks as programs finish.
     Drained,
+    /// That, and contexts grow, and memory bounds the batch.
+    Fluid,
 }
 
 /// How plans are searched.
@@ -47,6 +49,23 @@ pub struct Class {
     /// Points of batch size and factor; `None` for the default profile.
     #[serde(default)]
     pub interference: Option<Vec<(u32, f64)>>,
+    /// What an iteration takes, for `"fluid"`.
+    #[serde(default)]
+    pub pace: Option<PaceConfig>,
+}
+
+/// What an iteration takes.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PaceConfig {
+    /// Whatever the batch, in microseconds.
+    pub base_us: f64,
+    /// For each program, in microseconds.
+    pub program_us: f64,
+    /// For each 1,000 tokens of context, in microseconds.
+    pub kilotoken_us: f64,
+    /// Programs at once.
+    pub batch_max: f64,
 }
 
 /// What the policy does; the crate's first page has the table.
@@ -67,6 +86,8 @@ pub struct Config {
     pub seed: Option<u64>,
     /// KV memory of a program beside its expected tokens.
     pub prompt_tokens: f64,
+    /// Tokens by which a context grows with each generated one, for `"fluid"`.
+    pub growth: f64,
     /// What was measured.
     pub classes: Vec<Class>,
     /// Names of the extra columns; they are not used.
@@ -83,6 +104,7 @@ impl Default for Config {
             epsilon: 0.001,
             seed: None,
             prompt_tokens: 0.0,
+            growth: 1.0,
             classes: Vec::new(),
             extra: Vec::new(),
         }
@@ -107,6 +129,7 @@ impl Config {
             0.0,
             PROMPT_TOKENS_MAX,
         )?;
+        within("growth", config.growth, 0.0, 1e3)?;
         within(
             "classes",
             config.classes.len() as f64,
@@ -116,6 +139,12 @@ impl Config {
         for class in &config.classes {
             let token_us = class.token_us.unwrap_or(1.0);
             within("classes.token_us", token_us, 1e-3, TOKEN_US_MAX)?;
+            if let Some(pace) = class.pace {
+                within("classes.pace.base_us", pace.base_us, 1e-3, 1e9)?;
+                within("classes.pace.program_us", pace.program_us, 0.0, 1e9)?;
+                within("classes.pace.kilotoken_us", pace.kilotoken_us, 0.0, 1e9)?;
+                within("classes.pace.batch_max", pace.batch_max, 1.0, 1e6)?;
+            }
             class.profile().map_err(|wrong| {
                 PolicyError::invalid_config(format!("classes.interference {wrong}"))
             })?;

@@ -15,6 +15,8 @@ pub enum Objective {
     Paper,
     /// The batch shrinks as programs finish.
     Drained,
+    /// That, and contexts grow, and memory bounds the batch.
+    Fluid,
 }
 
 /// Who takes the longest group.
@@ -50,6 +52,24 @@ pub struct Class {
     /// Points of batch size and factor; `None` for the default profile.
     #[serde(default)]
     pub interference: Option<Vec<(u32, f64)>>,
+    /// What an iteration takes, for `"fluid"`; derived from the default profile where
+    /// it is `None`.
+    #[serde(default)]
+    pub pace: Option<PaceConfig>,
+}
+
+/// What an iteration takes.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PaceConfig {
+    /// Whatever the batch, in microseconds.
+    pub base_us: f64,
+    /// For each program, in microseconds.
+    pub program_us: f64,
+    /// For each 1,000 tokens of context, in microseconds.
+    pub kilotoken_us: f64,
+    /// Programs at once.
+    pub batch_max: f64,
 }
 
 /// What the policy does; the crate's first page has the table.
@@ -68,6 +88,10 @@ pub struct Config {
     pub gain: f64,
     /// Most programs that one answer moves.
     pub moves_max: u32,
+    /// Whether programs that reason may be named too: they move in their next tool call.
+    pub ahead: bool,
+    /// Tokens by which a context grows with each generated one, tools included.
+    pub growth: f64,
     /// Kinds of workers.
     pub classes: Vec<Class>,
     /// Programs at once, as a multiple of those that the KV cache holds; `None` for no
@@ -86,6 +110,8 @@ impl Default for Config {
             migrate: Migrate::Makespan,
             gain: 0.1,
             moves_max: 8,
+            ahead: true,
+            growth: 1.0,
             classes: Vec::new(),
             kv_bound: None,
             extra: Vec::new(),
@@ -103,6 +129,7 @@ impl Config {
             .map_err(|error| PolicyError::invalid_config(error.to_string()))?;
         within("default_tokens", config.default_tokens, 1.0, 1e9)?;
         within("gain", config.gain, 0.001, 1.0)?;
+        within("growth", config.growth, 0.0, 1e3)?;
         within("kv_bound", config.kv_bound.unwrap_or(1.0), 0.01, 1e6)?;
         within(
             "classes",
@@ -112,6 +139,12 @@ impl Config {
         )?;
         for class in &config.classes {
             within("classes.token_us", class.token_us, 1e-3, 1e9)?;
+            if let Some(pace) = class.pace {
+                within("classes.pace.base_us", pace.base_us, 1e-3, 1e9)?;
+                within("classes.pace.program_us", pace.program_us, 0.0, 1e9)?;
+                within("classes.pace.kilotoken_us", pace.kilotoken_us, 0.0, 1e9)?;
+                within("classes.pace.batch_max", pace.batch_max, 1.0, 1e6)?;
+            }
             class.profile().map_err(|wrong| {
                 PolicyError::invalid_config(format!("classes.interference {wrong}"))
             })?;

@@ -9,8 +9,13 @@
 
 use treadle_plugin::MigrateColumns;
 
+use heddle_partition::Member;
+
 use crate::config::Config;
 use crate::workers::Kinds;
+
+/// Workers that a program is offered to.
+const RECEIVERS_MAX: usize = 8;
 
 pub(crate) fn migrate(
     config: &Config,
@@ -18,7 +23,7 @@ pub(crate) fn migrate(
     lengths: &[f64],
     kinds: &Kinds,
 ) -> Vec<u32> {
-    let mut groups = Groups::of(programs, lengths, kinds);
+    let mut groups = Groups::of(programs, lengths, kinds, config.ahead);
     let mut left = config.moves_max as usize;
     while left > 0 && !groups.ends_us.is_empty() {
         let last = groups.last();
@@ -41,7 +46,7 @@ pub(crate) fn migrate(
 /// A program that goes to another worker.
 struct Move {
     row: usize,
-    length: f64,
+    length: Member,
     to: usize,
 }
 
@@ -57,15 +62,22 @@ struct Groups<'p> {
     at: Vec<u32>,
     /// Rows of each worker, the longest first, and their lengths.
     rows: Vec<Vec<usize>>,
-    lengths: Vec<Vec<f64>>,
+    lengths: Vec<Vec<Member>>,
     ends_us: Vec<f64>,
     used_tokens: Vec<u64>,
     programs: &'p MigrateColumns<'p>,
     kinds: &'p Kinds,
+    /// Whether programs that reason are named too.
+    ahead: bool,
 }
 
 impl<'p> Groups<'p> {
-    fn of(programs: &'p MigrateColumns<'p>, lengths: &[f64], kinds: &'p Kinds) -> Self {
+    fn of(
+        programs: &'p MigrateColumns<'p>,
+        lengths: &[f64],
+        kinds: &'p Kinds,
+        ahead: bool,
+    ) -> Self {
         let workers = programs.workers.len();
         let mut groups = Self {
             at: programs.at_worker.to_vec(),
@@ -75,6 +87,7 @@ impl<'p> Groups<'p> {
             used_tokens: programs.workers.used_tokens.to_vec(),
             programs,
             kinds,
+            ahead,
         };
         let mut order: Vec<usize> = (0..lengths.len()).collect();
         order.sort_by(|&left, &right| lengths[right].total_cmp(&lengths[left]));
@@ -82,7 +95,10 @@ impl<'p> Groups<'p> {
             let worker = programs.at_worker[row] as usize;
             if worker < workers {
                 groups.rows[worker].push(row);
-                groups.lengths[worker].push(lengths[row]);
+                groups.lengths[worker].push(Member {
+                    remaining: lengths[row],
+                    context: programs.tokens[row] as f64,
+                });
             }
         }
         let ends = (0..workers).map(|worker| kinds.end_us(worker, &groups.lengths[worker], &[]));
@@ -104,11 +120,11 @@ impl<'p> Groups<'p> {
     fn relieve(&self, worker: usize, side: Side, most: usize, share: f64) -> Option<Vec<Move>> {
         let bound_us = self.ends_us[worker] * share;
         let (mut rows, mut kept) = (self.rows[worker].clone(), self.lengths[worker].clone());
-        let mut taken: Vec<Vec<f64>> = vec![Vec::new(); self.rows.len()];
+        let mut taken: Vec<Vec<Member>> = vec![Vec::new(); self.rows.len()];
         let mut used_tokens = self.used_tokens.clone();
         let mut moves = Vec::new();
         while moves.len() < most {
-            let acting = |row: &usize| self.programs.acting[*row] == 1;
+            let acting = |row: &usize| self.ahead || self.programs.acting[*row] == 1;
             let at = match side {
                 // The longest only help if nobody longer has to stay.
                 Side::Longest => Some(0).filter(|_| rows.first().is_some_and(acting)),
@@ -127,19 +143,27 @@ impl<'p> Groups<'p> {
         None
     }
 
+    /// The other workers that end first.
+    fn soonest(&self, from: usize) -> Vec<usize> {
+        let mut others: Vec<usize> = (0..self.rows.len()).filter(|&to| to != from).collect();
+        others.sort_by(|&left, &right| self.ends_us[left].total_cmp(&self.ends_us[right]));
+        others.truncate(RECEIVERS_MAX);
+        others
+    }
+
     /// The other worker with room that ends first with one program more, if by the
     /// bound.
     fn receiver(
         &self,
         from: usize,
-        length: f64,
+        length: Member,
         tokens: u64,
         bound_us: f64,
-        taken: &mut [Vec<f64>],
+        taken: &mut [Vec<Member>],
         used_tokens: &[u64],
     ) -> Option<usize> {
         let mut best: Option<(f64, usize)> = None;
-        for to in (0..self.rows.len()).filter(|&to| to != from) {
+        for to in self.soonest(from) {
             let capacity = self.programs.workers.capacity_tokens[to];
             if capacity > 0 && used_tokens[to].saturating_add(tokens) > capacity {
                 continue;
@@ -160,7 +184,7 @@ impl<'p> Groups<'p> {
             self.rows[from].remove(at);
             self.lengths[from].remove(at);
         }
-        let at = self.lengths[made.to].partition_point(|length| *length > made.length);
+        let at = self.lengths[made.to].partition_point(|m| m.remaining > made.length.remaining);
         self.rows[made.to].insert(at, made.row);
         self.lengths[made.to].insert(at, made.length);
         let tokens = self.programs.tokens[made.row];

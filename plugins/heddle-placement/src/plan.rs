@@ -2,7 +2,9 @@
 
 use std::cmp::Ordering;
 
-use heddle_partition::{Drained, LENGTH_MAX, Paper, Run, level, partition_any_order};
+use heddle_partition::{
+    Drained, LENGTH_MAX, Pace, Paper, Run, level, partition_any_order, partition_fluid,
+};
 use serde::{Deserialize, Serialize};
 use treadle_plugin::{AssignColumns, PolicyError};
 
@@ -189,6 +191,9 @@ pub(crate) fn make(
 
 /// Workers in the order of their groups, and the sizes of these.
 fn split(config: &Config, sorted: &[f64], kinds: &Kinds, beside: bool) -> (Vec<usize>, Vec<usize>) {
+    if config.objective == Objective::Fluid {
+        return split_fluid(config, sorted, kinds);
+    }
     // Workers that are alike, in the order of speed.
     let mut alike: Vec<Vec<usize>> = Vec::new();
     let key = |worker: usize| {
@@ -236,5 +241,28 @@ fn split(config: &Config, sorted: &[f64], kinds: &Kinds, beside: bool) -> (Vec<u
     };
     let workers: Vec<usize> = alike.concat();
     let sizes = even.map_or_else(|| vec![0; workers.len()], |even| even.sizes);
+    (workers, sizes)
+}
+
+/// Long lists are split by samples of them: a plan need not be finer.
+const SAMPLES_MAX: usize = 1_024;
+
+fn split_fluid(config: &Config, sorted: &[f64], kinds: &Kinds) -> (Vec<usize>, Vec<usize>) {
+    let workers = kinds.by_speed.clone();
+    let paces: Vec<Pace> = workers
+        .iter()
+        .map(|&worker| kinds.paces[kinds.of_worker[worker]])
+        .collect();
+    let each = sorted.len().div_ceil(SAMPLES_MAX).max(1);
+    let samples: Vec<f64> = sorted.iter().copied().step_by(each).collect();
+    let weight = sorted.len() as f64 / samples.len().max(1) as f64;
+    let split = partition_fluid(&paces, &samples, kinds.context, config.growth, weight);
+    let mut left = sorted.len();
+    let mut sizes: Vec<usize> = split.map_or_else(Vec::new, |(sizes, _)| sizes);
+    sizes.resize(workers.len(), 0);
+    for size in &mut sizes {
+        *size = (*size * each).min(left);
+        left -= *size;
+    }
     (workers, sizes)
 }

@@ -177,7 +177,7 @@ proptest! {
     fn moves_end_and_never_make_the_end_later(seed in any::<u64>(), drained in any::<bool>()) {
         let objective = if drained { "drained" } else { "paper" };
         let rest = KINDS.trim_start().trim_start_matches('{');
-        let mut policy = policy(&format!("{{\"objective\": \"{objective}\", {rest}"));
+        let mut policy = policy(&format!("{{\"objective\": \"{objective}\", \"ahead\": false, {rest}"));
         let workers = workers(&[1_000, 8_000, 1_000, 1_000]);
         let mut random = SplitMix64::new(seed);
         let mut table = Table::draw_with(&mut random, 40, 0, &workers);
@@ -194,7 +194,11 @@ proptest! {
             let (kinds, lengths) = kinds(policy, table);
             let end_us = |worker: u32| {
                 let rows = (0..40).filter(|&row| table.at_worker[row] == worker);
-                let group: Vec<f64> = rows.map(|row| lengths[row]).collect();
+                let member = |row: usize| heddle_partition::Member {
+                    remaining: lengths[row],
+                    context: 1.0,
+                };
+                let group: Vec<_> = rows.map(member).collect();
                 kinds.end_us(worker as usize, &[], &group)
             };
             (0..4).map(end_us).fold(0.0, f64::max)

@@ -5,6 +5,7 @@ use super::Cell;
 use crate::engine::{EngineProfile, IterationLoad};
 use crate::hardware::{Assumptions, DEGREES, HardwareError, LanguageModel};
 use crate::rollout::RolloutWorker;
+use crate::workload::AgentRun;
 use heddle_allocation::HeddleAllocation;
 use serde_json::{Value, json};
 use treadle_plugin::{AllocationPolicy, ParallelismColumns, Policy};
@@ -20,16 +21,27 @@ pub(super) struct Degrees {
     pub(super) profile: Vec<EngineProfile>,
     /// Context of a program at mean, in tokens.
     context_tokens: u64,
+    /// Its first prompt at mean, in tokens.
+    prompt_tokens: f64,
+    /// By how much a context grows with each generated token.
+    growth: f64,
 }
 
 impl Degrees {
-    /// `running_max` of an engine is for each of its GPUs, `context_tokens` the
-    /// mean context of a program.
-    pub(super) fn of(cell: &Cell, context_tokens: u64) -> Result<Self, HardwareError> {
+    /// `history` tells how contexts grow.
+    pub(super) fn of(cell: &Cell, history: &[AgentRun]) -> Result<Self, HardwareError> {
+        let sum = |of: fn(&AgentRun) -> u64| history.iter().map(of).sum::<u64>() as f64;
+        let programs = (history.len() as f64).max(1.0);
+        let last = sum(|run| run.final_context_tokens().into());
+        let first = sum(|run| run.steps.first().map_or(0, |step| step.input_tokens.into()));
+        let output = sum(AgentRun::output_tokens).max(1.0);
         let mut degrees = Self {
             degree: Vec::new(),
             profile: Vec::new(),
-            context_tokens,
+            // Half of what is added is there on average while a program grows.
+            context_tokens: ((first + last) / 2.0 / programs) as u64,
+            prompt_tokens: first / programs,
+            growth: (last - first) / output,
         };
         for degree in DEGREES {
             let assumptions = Assumptions::default();
@@ -44,11 +56,6 @@ impl Degrees {
             }
         }
         Ok(degrees)
-    }
-
-    pub(super) fn profile(&self, degree: u32) -> Option<&EngineProfile> {
-        let place = self.degree.iter().position(|each| *each == degree)?;
-        Some(&self.profile[place])
     }
 
     /// Time per token of one program alone at mean context, in microseconds.
@@ -71,6 +78,26 @@ impl Degrees {
         BATCHES.iter().map(point).collect()
     }
 
+    /// What an iteration takes, as a straight line through a lone program and a
+    /// full batch.
+    fn pace(profile: &EngineProfile) -> Value {
+        let at = |batch: u64, context: u64| {
+            profile.iteration_us(IterationLoad {
+                decode_sequences: batch,
+                decode_context_tokens: context,
+                ..IterationLoad::default()
+            }) as f64
+        };
+        let batch = u64::from(profile.running_max.clamp(2, 256));
+        let program_us = (at(batch, 0) - at(1, 0)) / (batch - 1) as f64;
+        json!({
+            "base_us": at(1, 0) - program_us,
+            "program_us": program_us,
+            "kilotoken_us": (at(1, 1_000_000) - at(1, 0)) / 1_000.0,
+            "batch_max": profile.running_max,
+        })
+    }
+
     /// What `heddle-placement` is told of workers.
     pub(super) fn placement_config(&self) -> String {
         let class = |profile: &EngineProfile| {
@@ -78,23 +105,35 @@ impl Degrees {
                 "capacity_tokens": profile.kv_tokens(),
                 "token_us": self.token_us(profile),
                 "interference": self.interference(profile),
+                "pace": Self::pace(profile),
             })
         };
         let classes: Vec<Value> = self.profile.iter().map(class).collect();
-        json!({ "classes": classes, "objective": "drained", "order": "speed", "kv_bound": 1.0 })
-            .to_string()
+        json!({
+            "classes": classes,
+            "objective": "fluid",
+            "gain": 0.02,
+            "moves_max": 16,
+            "growth": self.growth,
+        })
+        .to_string()
     }
 
     /// Workers of each degree, as `heddle-allocation` wants them for programs of
     /// these lengths.
     pub(super) fn allocate(&self, gpus: u32, expected_tokens: &[u64]) -> Vec<u32> {
-        let class = |(degree, profile): (&u32, &EngineProfile)| json!({ "degree": degree, "interference": self.interference(profile) });
+        let class = |(degree, profile): (&u32, &EngineProfile)| json!({
+                "degree": degree,
+                "interference": self.interference(profile),
+                "pace": Self::pace(profile),
+            });
         let classes: Vec<Value> = self.degree.iter().zip(&self.profile).map(class).collect();
         let config = json!({
             "classes": classes,
-            "objective": "drained",
+            "objective": "fluid",
             "seed": 1,
-            "prompt_tokens": 0,
+            "prompt_tokens": self.prompt_tokens,
+            "growth": self.growth,
         });
         let token_us: Vec<f64> = self.profile.iter().map(|p| self.token_us(p)).collect();
         let capacity_tokens: Vec<u64> = self.profile.iter().map(|p| p.kv_tokens()).collect();

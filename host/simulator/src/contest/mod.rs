@@ -122,12 +122,7 @@ impl Contest {
     pub fn new(cell: Cell) -> Result<Self, ContestError> {
         let runs = cell.workload(1)?;
         let history = cell.workload(0)?;
-        let contexts = history
-            .iter()
-            .map(|run| u64::from(run.final_context_tokens()));
-        let mean = contexts.sum::<u64>() / (history.len() as u64).max(1);
-        // Half of the final context is there on average while a program grows.
-        let degrees = Degrees::of(&cell, (mean / 2).max(1))?;
+        let degrees = Degrees::of(&cell, &history)?;
         Ok(Self {
             cell,
             degrees,
@@ -228,7 +223,10 @@ impl Contest {
             PriorityKind::Heddle => Box::new(heddle_priority::HeddlePriority::configure("{}")?),
         };
         let placement: Box<dyn Placement> = match system.placement {
-            PlacementKind::Sticky => Box::new(sticky_placement::StickyPlacement::configure("{}")?),
+            PlacementKind::Sticky => {
+                let config = r#"{"prompts": false}"#;
+                Box::new(cache_aware_placement::CacheAwarePlacement::configure(config)?)
+            }
             PlacementKind::Hybrid => Box::new(hybrid_placement::HybridPlacement::configure("{}")?),
             PlacementKind::LeastLoad => {
                 Box::new(least_load_placement::LeastLoadPlacement::configure("{}")?)

@@ -36,7 +36,8 @@ pub enum PriorityKind {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PlacementKind {
-    /// `sticky-placement`.
+    /// `cache-aware-placement` without regard to prompts: a new program goes where
+    /// most memory is free, and stays there.
     Sticky,
     /// `hybrid-placement`.
     Hybrid,

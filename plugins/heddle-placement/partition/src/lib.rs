@@ -11,6 +11,7 @@
 //! the values that occur.
 
 mod any_order;
+mod fluid;
 mod interference;
 mod level;
 mod objective;
@@ -18,6 +19,7 @@ pub mod reference;
 mod search;
 
 pub use any_order::{Ordered, STATES_MAX, partition_any_order};
+pub use fluid::{Member, Pace, fluid_ends_by, partition_fluid};
 pub use interference::{Interference, POINTS_MAX, Units};
 pub use level::level;
 pub use objective::{Drained, Objective, Paper};
