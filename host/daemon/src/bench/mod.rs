@@ -14,6 +14,7 @@ mod gateway;
 pub(crate) mod latencies;
 mod machine;
 mod policy;
+mod prediction;
 pub(crate) mod table;
 
 use clap::{Args, Subcommand};
@@ -50,6 +51,9 @@ enum Part {
     /// linked natively, and how fast policies are stopped, swapped and taken in.
     /// Needs the built policies of a checkout (`make guests`).
     Policy(policy::PolicyArgs),
+    /// How well predictors tell how long programs become, after none, one and two of
+    /// their steps: recall of the long tail and correlation.
+    Prediction(prediction::PredictionArgs),
 }
 
 impl BenchArgs {
@@ -60,6 +64,7 @@ impl BenchArgs {
             Some(Part::Core(args)) => args.run(self.quick).await?,
             Some(Part::Events(args)) => args.run(self.quick).await?,
             Some(Part::Policy(args)) => args.run(self.quick).await?,
+            Some(Part::Prediction(args)) => args.run(self.quick).await?,
             None => {
                 let mut report = Report::new("all");
                 let gateway = gateway::GatewayArgs::default();
@@ -67,6 +72,11 @@ impl BenchArgs {
                 report.absorb(core::CoreArgs::default().run(self.quick).await?);
                 report.absorb(events::EventsArgs::default().run(self.quick).await?);
                 report.absorb(policy::PolicyArgs::default().run(self.quick).await?);
+                report.absorb(
+                    prediction::PredictionArgs::default()
+                        .run(self.quick)
+                        .await?,
+                );
                 report
             }
         };
@@ -106,6 +116,7 @@ mod tests {
             "x --quick core --programs 100 --seconds 1",
             "x events --postgres postgres://a/b --amqp amqp://c --group 100",
             "x policy --guests elsewhere --json",
+            "x prediction --prompts 50 --samples 8 --json",
         ] {
             let parsed = Line::try_parse_from(line.split(' '));
             assert!(parsed.is_ok(), "{line}: {:?}", parsed.err());
