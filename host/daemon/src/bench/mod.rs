@@ -15,6 +15,7 @@ pub(crate) mod latencies;
 mod machine;
 mod placement;
 mod policy;
+mod prediction;
 pub(crate) mod table;
 
 use clap::{Args, Subcommand};
@@ -54,6 +55,9 @@ enum Part {
     /// linked natively, and how fast policies are stopped, swapped and taken in.
     /// Needs the built policies of a checkout (`make guests`).
     Policy(policy::PolicyArgs),
+    /// How well predictors tell how long programs become, after none, one and two of
+    /// their steps: recall of the long tail and correlation.
+    Prediction(prediction::PredictionArgs),
 }
 
 impl BenchArgs {
@@ -65,6 +69,7 @@ impl BenchArgs {
             Some(Part::Events(args)) => args.run(self.quick).await?,
             Some(Part::Placement(args)) => args.run(self.quick).await?,
             Some(Part::Policy(args)) => args.run(self.quick).await?,
+            Some(Part::Prediction(args)) => args.run(self.quick).await?,
             None => {
                 let mut report = Report::new("all");
                 let gateway = gateway::GatewayArgs::default();
@@ -73,6 +78,11 @@ impl BenchArgs {
                 report.absorb(events::EventsArgs::default().run(self.quick).await?);
                 report.absorb(placement::PlacementArgs::default().run(self.quick).await?);
                 report.absorb(policy::PolicyArgs::default().run(self.quick).await?);
+                report.absorb(
+                    prediction::PredictionArgs::default()
+                        .run(self.quick)
+                        .await?,
+                );
                 report
             }
         };
@@ -113,6 +123,7 @@ mod tests {
             "x events --postgres postgres://a/b --amqp amqp://c --group 100",
             "x placement --json --seed 3",
             "x policy --guests elsewhere --json",
+            "x prediction --prompts 50 --samples 8 --json",
         ] {
             let parsed = Line::try_parse_from(line.split(' '));
             assert!(parsed.is_ok(), "{line}: {:?}", parsed.err());
