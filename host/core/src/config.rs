@@ -38,6 +38,13 @@ pub struct RolloutConfig {
     /// Prompt tokens that an engine computes in a second: what a step that
     /// does not wait for its context would have to spend.
     pub prefill_tokens_per_s: u64,
+    /// Share of an engine's KV cache, in millionths, that programs which have
+    /// begun there may come to need by what is predicted of them; others wait
+    /// for their first step until there is room. 0 to send all at once.
+    pub memory_ppm: u32,
+    /// How much of what a program is predicted to generate yet counts as
+    /// needed, in millionths: it grows into it, and others end meanwhile.
+    pub growth_ppm: u32,
     /// Steps at one engine at once; more wait here in order of their priority.
     /// 0 where engines order their steps themselves.
     pub engine_steps_max: u32,
@@ -51,6 +58,8 @@ impl Default for RolloutConfig {
             migration_interval: Span(0),
             migration_tokens_per_s: 0,
             prefill_tokens_per_s: 0,
+            memory_ppm: 0,
+            growth_ppm: 500_000,
             engine_steps_max: 0,
         }
     }

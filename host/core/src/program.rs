@@ -93,6 +93,9 @@ pub struct Program {
     /// Actions under way, by their ids.
     #[serde(default)]
     pub actions: BTreeMap<Box<str>, Action>,
+    /// Tokens that it is predicted to generate yet, as of its last step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remaining_tokens: Option<u64>,
     /// Whether its last action that ended did well, if one was told of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_action_ok: Option<bool>,

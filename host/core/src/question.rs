@@ -109,6 +109,10 @@ pub enum Verdict {
         /// Where a placement policy wants each of them; empty if none was asked.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         workers: Vec<Option<WorkerId>>,
+        /// Tokens that each of them is predicted to generate yet, -1 where
+        /// nothing was predicted; empty if nothing was for all.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        remaining_tokens: Vec<i64>,
     },
     /// Weights that changed, in millionths.
     Weights {

@@ -12,6 +12,8 @@ pub(crate) struct Ranked {
     pub(crate) score: f64,
     /// Where a placement policy wants it.
     pub(crate) wished: Option<WorkerId>,
+    /// Tokens that it is predicted to generate yet.
+    pub(crate) remaining_tokens: Option<u64>,
     /// Its row in the answer.
     row: usize,
     /// Who gave the score, as an index into the ranking's judges.
@@ -40,6 +42,7 @@ impl Ranking {
             programs,
             scores,
             workers,
+            remaining_tokens,
         } = verdict
         else {
             return Self::unranked(candidates, policy);
@@ -52,6 +55,9 @@ impl Ranking {
                 program: *program,
                 score: scores.get(row).copied().unwrap_or(0.0),
                 wished: workers.get(row).copied().flatten(),
+                remaining_tokens: remaining_tokens
+                    .get(row)
+                    .and_then(|tokens| u64::try_from(*tokens).ok()),
                 row,
                 judge: voices.judge_of(row),
             });
@@ -73,6 +79,7 @@ impl Ranking {
             program: *program,
             score: f64::from(*ppm) / 1e6,
             wished: None,
+            remaining_tokens: None,
             row,
             judge: voices.judge_of(row),
         });
@@ -89,6 +96,7 @@ impl Ranking {
             program: *program,
             score: 0.0,
             wished: None,
+            remaining_tokens: None,
             row: 0,
             judge: 0,
         });
@@ -110,6 +118,7 @@ impl Ranking {
             program: *program,
             score: 0.0,
             wished: None,
+            remaining_tokens: None,
             row: usize::MAX,
             judge,
         }));

@@ -206,15 +206,17 @@ fn end_move(story: &mut Story, arrives: bool) {
 
 /// Program-aware, rollouts whose engines order their steps, and rollouts with
 /// lines before the engines.
-fn scenes() -> impl Strategy<Value = (Mode, u32)> {
+fn scenes() -> impl Strategy<Value = (Mode, u32, u32)> {
     prop_oneof![
-        Just((Mode::ProgramAware, 0)),
-        Just((Mode::Rollout, 0)),
-        Just((Mode::Rollout, 2)),
+        Just((Mode::ProgramAware, 0, 0)),
+        Just((Mode::Rollout, 0, 0)),
+        Just((Mode::Rollout, 2, 0)),
+        Just((Mode::Rollout, 0, 900_000)),
+        Just((Mode::Rollout, 2, 500_000)),
     ]
 }
 
-fn set_scene((mode, engine_steps_max): (Mode, u32)) -> Story {
+fn set_scene((mode, engine_steps_max, memory_ppm): (Mode, u32, u32)) -> Story {
     let mut story = Story::with_mode(mode, &[2_000, 1_200]);
     story.reconfigure(|config| {
         config.rollout = RolloutConfig {
@@ -222,6 +224,7 @@ fn set_scene((mode, engine_steps_max): (Mode, u32)) -> Story {
             migration_tokens_per_s: 50,
             prefill_tokens_per_s: 40,
             engine_steps_max,
+            memory_ppm,
             ..RolloutConfig::default()
         };
     });

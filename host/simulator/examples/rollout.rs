@@ -28,7 +28,10 @@ fn main() {
     let wanted = args.get(2).cloned().unwrap_or_default();
     for system in BASELINES.into_iter().chain(variants).filter(|s| wanted.is_empty() || wanted.split(',').any(|w| w == s.name)) {
         let started = Instant::now();
-        let r = contest.run(&system, 0).expect("runs");
+        let r = contest.run(&system, if std::env::var("DBG").is_ok() { 20_000_000 } else { 0 }).expect("runs");
+        for moment in &r.timeline {
+            println!("{:6.0} active {:5} kv {}", moment.at_s, moment.active, moment.kv_used.iter().map(|k| format!("{:3.0}", k * 100.0)).collect::<Vec<_>>().join(" "));
+        }
         let took = started.elapsed().as_secs_f64();
         let s = |us: u64| us / 1_000_000;
         println!(

@@ -111,5 +111,6 @@ pub fn verdict(question: &Question, scores: &[f64]) -> Verdict {
         programs: rows.iter().map(|row| programs[*row]).collect(),
         scores: rows.iter().map(|row| scores[*row]).collect(),
         workers: Vec::new(),
+        remaining_tokens: Vec::new(),
     }
 }

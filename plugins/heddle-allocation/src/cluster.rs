@@ -1,7 +1,7 @@
 //! The devices and what is to run on them: how good a plan is.
 
 use heddle_partition::{
-    Drained, Interference, Pace, Paper, Probe, Run, Units, fluid_ends_by, length, partition,
+    Drained, Habits, Interference, Pace, Paper, Probe, Run, Units, fluid_ends_by, length, partition,
     partition_fluid, probe,
 };
 use treadle_plugin::ParallelismColumns;
@@ -37,7 +37,7 @@ pub struct Cluster {
     /// Samples of the lengths, and how many programs each stands for.
     samples: (Vec<f64>, f64),
     prompt_tokens: f64,
-    growth: f64,
+    habits: Habits,
     goal: Goal,
 }
 
@@ -93,7 +93,10 @@ impl Cluster {
             paces,
             samples: samples(&lengths),
             prompt_tokens: config.prompt_tokens,
-            growth: config.growth,
+            habits: Habits {
+                growth: config.growth,
+                tool_us: config.tool_us,
+            },
             lengths,
             goal: config.objective,
         }
@@ -105,8 +108,8 @@ impl Cluster {
         if self.goal == Goal::Fluid {
             let (samples, weight) = &self.samples;
             let workers = self.workers(plan);
-            let (context, growth) = (self.prompt_tokens, self.growth);
-            let found = partition_fluid(&workers, samples, context, growth, *weight);
+            let (context, habits) = (self.prompt_tokens, self.habits);
+            let found = partition_fluid(&workers, samples, context, habits, *weight);
             return found.map_or(f64::INFINITY, |(_, end_us)| end_us);
         }
         let runs = self.runs(plan);
@@ -122,8 +125,8 @@ impl Cluster {
         if self.goal == Goal::Fluid {
             let (samples, weight) = &self.samples;
             let workers = self.workers(plan);
-            let (context, growth) = (self.prompt_tokens, self.growth);
-            return fluid_ends_by(&workers, samples, context, growth, *weight, bound_us);
+            let (context, habits) = (self.prompt_tokens, self.habits);
+            return fluid_ends_by(&workers, samples, context, habits, *weight, bound_us);
         }
         let runs = self.runs(plan);
         let found = match self.goal {
@@ -248,6 +251,7 @@ fn pace(class: Option<&Class>, token_us: f64, capacity: u64) -> Pace {
             base_us: pace.base_us,
             program_us: pace.program_us,
             kilotoken_us: pace.kilotoken_us,
+            prefill_us: pace.prefill_us,
             capacity_tokens,
             batch_max: pace.batch_max,
         },
@@ -255,6 +259,7 @@ fn pace(class: Option<&Class>, token_us: f64, capacity: u64) -> Pace {
             base_us: token_us * 126.0 / 127.0,
             program_us: token_us / 127.0,
             kilotoken_us: 0.0,
+            prefill_us: 0.0,
             capacity_tokens,
             batch_max: f64::INFINITY,
         },

@@ -64,6 +64,9 @@ pub struct PaceConfig {
     pub program_us: f64,
     /// For each 1,000 tokens of context, in microseconds.
     pub kilotoken_us: f64,
+    /// For each token of a prompt, in microseconds.
+    #[serde(default)]
+    pub prefill_us: f64,
     /// Programs at once.
     pub batch_max: f64,
 }
@@ -88,6 +91,8 @@ pub struct Config {
     pub prompt_tokens: f64,
     /// Tokens by which a context grows with each generated one, for `"fluid"`.
     pub growth: f64,
+    /// Time in tools for each generated token, in microseconds, for `"fluid"`.
+    pub tool_us: f64,
     /// What was measured.
     pub classes: Vec<Class>,
     /// Names of the extra columns; they are not used.
@@ -105,6 +110,7 @@ impl Default for Config {
             seed: None,
             prompt_tokens: 0.0,
             growth: 1.0,
+            tool_us: 0.0,
             classes: Vec::new(),
             extra: Vec::new(),
         }
@@ -130,6 +136,7 @@ impl Config {
             PROMPT_TOKENS_MAX,
         )?;
         within("growth", config.growth, 0.0, 1e3)?;
+        within("tool_us", config.tool_us, 0.0, 1e9)?;
         within(
             "classes",
             config.classes.len() as f64,
@@ -143,6 +150,7 @@ impl Config {
                 within("classes.pace.base_us", pace.base_us, 1e-3, 1e9)?;
                 within("classes.pace.program_us", pace.program_us, 0.0, 1e9)?;
                 within("classes.pace.kilotoken_us", pace.kilotoken_us, 0.0, 1e9)?;
+                within("classes.pace.prefill_us", pace.prefill_us, 0.0, 1e9)?;
                 within("classes.pace.batch_max", pace.batch_max, 1.0, 1e6)?;
             }
             class.profile().map_err(|wrong| {

@@ -68,6 +68,9 @@ pub struct PaceConfig {
     pub program_us: f64,
     /// For each 1,000 tokens of context, in microseconds.
     pub kilotoken_us: f64,
+    /// For each token of a prompt, in microseconds.
+    #[serde(default)]
+    pub prefill_us: f64,
     /// Programs at once.
     pub batch_max: f64,
 }
@@ -92,6 +95,8 @@ pub struct Config {
     pub ahead: bool,
     /// Tokens by which a context grows with each generated one, tools included.
     pub growth: f64,
+    /// Time in tools for each generated token, in microseconds, for `"fluid"`.
+    pub tool_us: f64,
     /// Kinds of workers.
     pub classes: Vec<Class>,
     /// Programs at once, as a multiple of those that the KV cache holds; `None` for no
@@ -112,6 +117,7 @@ impl Default for Config {
             moves_max: 8,
             ahead: true,
             growth: 1.0,
+            tool_us: 0.0,
             classes: Vec::new(),
             kv_bound: None,
             extra: Vec::new(),
@@ -130,6 +136,7 @@ impl Config {
         within("default_tokens", config.default_tokens, 1.0, 1e9)?;
         within("gain", config.gain, 0.001, 1.0)?;
         within("growth", config.growth, 0.0, 1e3)?;
+        within("tool_us", config.tool_us, 0.0, 1e9)?;
         within("kv_bound", config.kv_bound.unwrap_or(1.0), 0.01, 1e6)?;
         within(
             "classes",
@@ -143,6 +150,7 @@ impl Config {
                 within("classes.pace.base_us", pace.base_us, 1e-3, 1e9)?;
                 within("classes.pace.program_us", pace.program_us, 0.0, 1e9)?;
                 within("classes.pace.kilotoken_us", pace.kilotoken_us, 0.0, 1e9)?;
+                within("classes.pace.prefill_us", pace.prefill_us, 0.0, 1e9)?;
                 within("classes.pace.batch_max", pace.batch_max, 1.0, 1e6)?;
             }
             class.profile().map_err(|wrong| {

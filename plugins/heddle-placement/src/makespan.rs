@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::workers::Kinds;
 
 /// Workers that a program is offered to.
-const RECEIVERS_MAX: usize = 8;
+const RECEIVERS_MAX: usize = 3;
 
 pub(crate) fn migrate(
     config: &Config,

@@ -192,7 +192,7 @@ pub(crate) fn make(
 /// Workers in the order of their groups, and the sizes of these.
 fn split(config: &Config, sorted: &[f64], kinds: &Kinds, beside: bool) -> (Vec<usize>, Vec<usize>) {
     if config.objective == Objective::Fluid {
-        return split_fluid(config, sorted, kinds);
+        return split_fluid(sorted, kinds);
     }
     // Workers that are alike, in the order of speed.
     let mut alike: Vec<Vec<usize>> = Vec::new();
@@ -247,7 +247,7 @@ fn split(config: &Config, sorted: &[f64], kinds: &Kinds, beside: bool) -> (Vec<u
 /// Long lists are split by samples of them: a plan need not be finer.
 const SAMPLES_MAX: usize = 1_024;
 
-fn split_fluid(config: &Config, sorted: &[f64], kinds: &Kinds) -> (Vec<usize>, Vec<usize>) {
+fn split_fluid(sorted: &[f64], kinds: &Kinds) -> (Vec<usize>, Vec<usize>) {
     let workers = kinds.by_speed.clone();
     let paces: Vec<Pace> = workers
         .iter()
@@ -256,7 +256,7 @@ fn split_fluid(config: &Config, sorted: &[f64], kinds: &Kinds) -> (Vec<usize>, V
     let each = sorted.len().div_ceil(SAMPLES_MAX).max(1);
     let samples: Vec<f64> = sorted.iter().copied().step_by(each).collect();
     let weight = sorted.len() as f64 / samples.len().max(1) as f64;
-    let split = partition_fluid(&paces, &samples, kinds.context, config.growth, weight);
+    let split = partition_fluid(&paces, &samples, kinds.context, kinds.habits, weight);
     let mut left = sorted.len();
     let mut sizes: Vec<usize> = split.map_or_else(Vec::new, |(sizes, _)| sizes);
     sizes.resize(workers.len(), 0);

@@ -1,6 +1,6 @@
 //! Kinds of workers: how fast each is, and how much its programs disturb one another.
 
-use heddle_partition::{Drained, Member, Objective as _, Pace, Paper, Units};
+use heddle_partition::{Drained, Habits, Member, Objective as _, Pace, Paper, Units};
 use treadle_plugin::WorkerColumns;
 
 use crate::config::{Class, Config, Objective};
@@ -22,7 +22,7 @@ pub(crate) struct Kinds {
     /// Mean context of the programs of the call.
     pub(crate) context: f64,
     objective: Objective,
-    growth: f64,
+    pub(crate) habits: Habits,
 }
 
 impl Kinds {
@@ -94,7 +94,10 @@ impl Kinds {
             units,
             paces,
             objective: config.objective,
-            growth: config.growth,
+            habits: Habits {
+                growth: config.growth,
+                tool_us: config.tool_us,
+            },
             context: tokens.iter().sum::<u64>() as f64 / tokens.len().max(1) as f64,
         }
     }
@@ -119,7 +122,7 @@ impl Kinds {
             Objective::Fluid => {
                 let mut more = more.to_vec();
                 more.sort_by(|left, right| right.remaining.total_cmp(&left.remaining));
-                self.paces[self.of_worker[worker]].end_us(group, &more, self.growth, 1.0)
+                self.paces[self.of_worker[worker]].end_us(group, &more, self.habits, 1.0)
             }
         }
     }
@@ -138,6 +141,7 @@ fn pace(class: Option<&Class>, token_us: f64, capacity: u64) -> Pace {
             base_us: pace.base_us,
             program_us: pace.program_us,
             kilotoken_us: pace.kilotoken_us,
+            prefill_us: pace.prefill_us,
             capacity_tokens,
             batch_max: pace.batch_max,
         },
@@ -145,6 +149,7 @@ fn pace(class: Option<&Class>, token_us: f64, capacity: u64) -> Pace {
             base_us: token_us * 126.0 / 127.0,
             program_us: token_us / 127.0,
             kilotoken_us: 0.0,
+            prefill_us: 0.0,
             capacity_tokens,
             batch_max: f64::INFINITY,
         },

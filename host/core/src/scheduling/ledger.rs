@@ -54,6 +54,7 @@ impl Core {
         self.give_up_move(program);
         let p = self.state.programs.get_mut(&program)?;
         let place = p.place.take()?;
+        self.due.serve.insert(place.worker);
         p.status = Status::Paused;
         let w = self.state.workers.get_mut(&place.worker)?;
         w.charged_tokens = w.charged_tokens.saturating_sub(place.charged_tokens);

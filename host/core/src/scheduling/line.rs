@@ -19,18 +19,73 @@ impl Core {
     /// Sends the most urgent of those that wait for a worker while it takes
     /// more.
     pub(crate) fn serve(&mut self, worker: WorkerId) {
-        if self.state.queue.is_empty() || self.config.rollout.engine_steps_max == 0 {
+        let rollout = &self.config.rollout;
+        if self.state.queue.is_empty() || (rollout.engine_steps_max, rollout.memory_ppm) == (0, 0) {
             return;
         }
-        while self.takes_a_step(worker) {
-            let Some((_, step)) = self.line(worker).into_iter().min() else {
+        let mut line = self.line(worker);
+        line.sort_unstable();
+        let mut room = self.room_for_beginners(worker);
+        for (_, step) in line {
+            if !self.takes_a_step(worker) {
                 return;
-            };
+            }
             let program = self.state.steps[&step].program;
+            if !self.has_begun(program) {
+                // The first of all fits an empty worker, however large.
+                let need = self.needed_tokens(program);
+                match &mut room {
+                    Some(room) if need <= *room || self.has_begun_none(worker) => {
+                        *room = room.saturating_sub(need);
+                    }
+                    Some(room) => {
+                        // Nobody overtakes: the most urgent waits for room.
+                        *room = 0;
+                        continue;
+                    }
+                    None => {}
+                }
+            }
             self.dequeue(step);
             self.dispatch(step, worker);
             self.refresh_demand(program);
         }
+    }
+
+    /// True once a program has run a step where it is.
+    pub(crate) fn has_begun(&self, program: ProgramId) -> bool {
+        let p = self.state.programs.get(&program);
+        p.is_some_and(|p| p.steps_finished > 0 || !p.running.is_empty())
+    }
+
+    fn has_begun_none(&self, worker: WorkerId) -> bool {
+        let w = self.state.workers.get(&worker);
+        w.is_none_or(|w| !w.programs.iter().any(|program| self.has_begun(*program)))
+    }
+
+    /// Context of a program, and what it will come to by what is predicted.
+    fn needed_tokens(&self, program: ProgramId) -> u64 {
+        let Some(p) = self.state.programs.get(&program) else {
+            return 0;
+        };
+        let grows = u128::from(p.remaining_tokens.unwrap_or(0));
+        let grows = grows * u128::from(self.config.rollout.growth_ppm) / 1_000_000;
+        let grows = u64::try_from(grows).unwrap_or(u64::MAX);
+        p.context_tokens.max(p.private_tokens()).saturating_add(grows)
+    }
+
+    /// Tokens left of a worker's memory for programs that have not begun;
+    /// nothing where that is not looked at.
+    fn room_for_beginners(&self, worker: WorkerId) -> Option<u64> {
+        let ppm = self.config.rollout.memory_ppm;
+        let w = self.state.workers.get(&worker)?;
+        if ppm == 0 || w.capacity.tokens.is_none() {
+            return None;
+        }
+        let begun = w.programs.iter().filter(|program| self.has_begun(**program));
+        let needed = begun.map(|program| self.needed_tokens(*program));
+        let needed = needed.fold(w.shared_tokens, u64::saturating_add);
+        Some(w.watermark_tokens(ppm).saturating_sub(needed))
     }
 
     /// Asks who gives way, if somebody waits who is more urgent than one that

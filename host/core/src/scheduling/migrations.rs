@@ -50,6 +50,11 @@ impl Core {
             if at == to || !answers || self.is_moving(entry.program) {
                 continue;
             }
+            if !self.has_begun(entry.program) {
+                // There is no cache to move.
+                self.line_up_at(entry.program, to);
+                continue;
+            }
             let (kind, because) = (DecisionKind::Migrate, Because::RankChanged);
             self.tell_why(kind, because, to, entry, ranking);
             let rank = entry.score.round() as i64;
@@ -57,6 +62,14 @@ impl Core {
             self.state.migrations.wanted.insert(entry.program, wanted);
         }
         self.start_moves();
+    }
+
+    /// A program that waits for its first step waits at another worker.
+    fn line_up_at(&mut self, program: ProgramId, to: WorkerId) {
+        self.unplace(program);
+        self.place(program, to);
+        self.state.counters.moves += 1;
+        self.due.serve.insert(to);
     }
 
     /// Starts what can be started: both ends free, the program between steps.

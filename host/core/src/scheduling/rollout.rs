@@ -116,7 +116,7 @@ impl Core {
             self.place(program, worker);
             let waiting = self.state.programs[&program].waiting.clone();
             for step in waiting {
-                self.send(step, worker, entry.score);
+                self.send(step, worker, entry);
             }
         }
         // Who came while the answer was on its way, or beyond the bound.
@@ -151,17 +151,24 @@ impl Core {
             self.place(program, worker);
             self.state.counters.moves += 1;
         }
-        self.send(step, worker, entry.score);
+        self.send(step, worker, entry);
     }
 
     /// Sends a waiting step to its worker, if it takes another one.
-    fn send(&mut self, step: StepId, worker: WorkerId, score: f64) {
+    fn send(&mut self, step: StepId, worker: WorkerId, entry: &Ranked) {
         if let Some(s) = self.state.steps.get_mut(&step) {
             // Saturates: engines want whole numbers.
-            s.priority = score.round() as i32;
+            s.priority = entry.score.round() as i32;
             s.routed = true;
+            if let Some(p) = self.state.programs.get_mut(&s.program) {
+                p.remaining_tokens = entry.remaining_tokens;
+            }
         }
-        if self.takes_a_step(worker) {
+        let waits = self.config.rollout.memory_ppm > 0 && !self.has_begun(entry.program);
+        if waits {
+            // Who else is about to come must be known first.
+            self.due.serve.insert(worker);
+        } else if self.takes_a_step(worker) {
             self.dequeue(step);
             self.dispatch(step, worker);
             if let Some(program) = self.state.steps.get(&step).map(|s| s.program) {

@@ -57,6 +57,7 @@ impl Core {
             idle_check_at: None,
             waited_total: Span(0),
             actions: BTreeMap::new(),
+            remaining_tokens: None,
             last_action_ok: None,
             actions_failed: 0,
             first_prompt_tokens: arrival.prompt_tokens,

@@ -296,6 +296,7 @@ pub(crate) fn answer(question: &Question) -> Verdict {
                 programs: ranked.iter().map(|(_, program)| *program).collect(),
                 scores: ranked.iter().map(|(score, _)| *score).collect(),
                 workers: Vec::new(),
+                remaining_tokens: Vec::new(),
             }
         }
     }
@@ -314,6 +315,7 @@ fn rollout_answer(question: &Question) -> Verdict {
     Verdict::Order {
         scores: programs.iter().map(|program| program.0 as f64).collect(),
         workers: programs.iter().map(worker).collect(),
+        remaining_tokens: programs.iter().map(|program| program.0 as i64 * 50).collect(),
         programs,
     }
 }

@@ -12,8 +12,11 @@ use treadle_plugin::{AllocationPolicy, ParallelismColumns, Policy};
 
 /// GPUs of one node.
 const NODE_GPUS: u32 = 8;
+/// Programs at once at a worker whose bound is memory alone: the rollout's batch is
+/// the same for all (§7.1).
+const RUNNING_MAX: u32 = 1_024;
 /// Batch sizes at which the slowdown by other programs is told.
-const BATCHES: [u64; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 192, 256];
+const BATCHES: [u64; 10] = [1, 4, 16, 32, 64, 128, 256, 512, 768, 1_024];
 
 /// Engines of every degree that the model fits on.
 pub(super) struct Degrees {
@@ -24,7 +27,9 @@ pub(super) struct Degrees {
     /// Its first prompt at mean, in tokens.
     prompt_tokens: f64,
     /// By how much a context grows with each generated token.
-    growth: f64,
+    pub(super) growth: f64,
+    /// Time in tools for each generated token, in microseconds.
+    tool_us: f64,
 }
 
 impl Degrees {
@@ -42,12 +47,14 @@ impl Degrees {
             context_tokens: ((first + last) / 2.0 / programs) as u64,
             prompt_tokens: first / programs,
             growth: (last - first) / output,
+            tool_us: sum(|run| run.steps.iter().map(|step| step.tool_us).sum()) / output,
         };
         for degree in DEGREES {
             let assumptions = Assumptions::default();
             match EngineProfile::of(&cell.gpu, &cell.model(), degree, &assumptions) {
                 Ok(mut profile) => {
                     profile.stream_interval_tokens = u32::MAX;
+                    profile.running_max = RUNNING_MAX;
                     degrees.degree.push(degree);
                     degrees.profile.push(profile);
                 }
@@ -88,12 +95,19 @@ impl Degrees {
                 ..IterationLoad::default()
             }) as f64
         };
+        let chunk = u64::from(profile.batched_tokens_max);
+        let prefill_us = profile.iteration_us(IterationLoad {
+            prefill_tokens: chunk,
+            ..IterationLoad::default()
+        }) as f64
+            / chunk as f64;
         let batch = u64::from(profile.running_max.clamp(2, 256));
         let program_us = (at(batch, 0) - at(1, 0)) / (batch - 1) as f64;
         json!({
             "base_us": at(1, 0) - program_us,
             "program_us": program_us,
             "kilotoken_us": (at(1, 1_000_000) - at(1, 0)) / 1_000.0,
+            "prefill_us": prefill_us,
             "batch_max": profile.running_max,
         })
     }
@@ -115,6 +129,7 @@ impl Degrees {
             "gain": 0.02,
             "moves_max": 16,
             "growth": self.growth,
+            "tool_us": self.tool_us,
         })
         .to_string()
     }
@@ -134,6 +149,7 @@ impl Degrees {
             "seed": 1,
             "prompt_tokens": self.prompt_tokens,
             "growth": self.growth,
+            "tool_us": self.tool_us,
         });
         let token_us: Vec<f64> = self.profile.iter().map(|p| self.token_us(p)).collect();
         let capacity_tokens: Vec<u64> = self.profile.iter().map(|p| p.kv_tokens()).collect();

@@ -21,6 +21,9 @@ use treadle_core::{CoreConfig, Mode, RolloutConfig};
 use treadle_model::Span;
 use treadle_plugin::{Policy, PolicyError};
 
+/// Share of memory that programs under way may come to need (core's setting).
+const MEMORY_PPM: u32 = 950_000;
+
 /// Programs at once at one worker of the baselines (§7.1).
 pub const BASELINE_BATCH: u32 = 100;
 
@@ -191,15 +194,20 @@ impl Contest {
     fn core_config(&self, system: &System, kv_bytes_per_token: u64) -> CoreConfig {
         let moves = system.placement == PlacementKind::Heddle;
         let link = crate::links::Topology::new(Vec::new()).network_bytes_per_s;
+        let interval: u64 = std::env::var("INTERVAL").ok().and_then(|v| v.parse().ok()).unwrap_or(5_000);
+        let memory: u32 = std::env::var("MEMORY").ok().and_then(|v| v.parse().ok()).unwrap_or(MEMORY_PPM);
+        let grow: f64 = std::env::var("GROW").ok().and_then(|v| v.parse().ok()).unwrap_or(0.5);
         let slowest = self.degrees.profile.first();
         CoreConfig {
             mode: Mode::Rollout,
             rollout: RolloutConfig {
                 gather: Span::from_millis(1),
                 programs_max: 1_000_000,
-                migration_interval: Span::from_millis(if moves { 1_000 } else { 0 }),
+                migration_interval: Span::from_millis(if moves { interval } else { 0 }),
                 migration_tokens_per_s: link / kv_bytes_per_token.max(1),
                 prefill_tokens_per_s: slowest.map_or(0, |p| p.prefill_tokens_per_s),
+                memory_ppm: if moves { memory } else { 0 },
+                growth_ppm: (self.degrees.growth * 1e6 * grow) as u32,
                 engine_steps_max: 0,
             },
             queue_wait_max: Span::from_secs(1_000_000),

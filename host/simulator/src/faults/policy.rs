@@ -122,6 +122,7 @@ fn nonsense(verdict: &Verdict, stream: &mut Stream) -> Verdict {
             programs: programs.iter().map(|_| nobody(stream)).collect(),
             scores: Vec::new(),
             workers: vec![Some(WorkerId(9_999)); programs.len()],
+            remaining_tokens: vec![i64::MIN; programs.len()],
         },
         Verdict::Weights { .. } if stream.percent(50) => Verdict::Weights {
             weights: (0..4).map(|_| (nobody(stream), 0)).collect(),
@@ -133,6 +134,7 @@ fn nonsense(verdict: &Verdict, stream: &mut Stream) -> Verdict {
             programs: vec![nobody(stream)],
             scores: vec![1.0],
             workers: Vec::new(),
+            remaining_tokens: Vec::new(),
         },
     }
 }

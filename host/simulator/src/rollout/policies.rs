@@ -181,7 +181,7 @@ impl PolicySet {
             Purpose::Preempt { worker } => {
                 let programs = self.preempt(core, worker, &rows);
                 let scores = vec![0.0; programs.len()];
-                return order(programs, scores, Vec::new());
+                return order(programs, scores, Vec::new(), Vec::new());
             }
             _ => (self.scores(&rows), self.assign(&rows, &workers)),
         };
@@ -191,6 +191,11 @@ impl PolicySet {
             sorted.iter().map(|row| rows.id[*row]).collect(),
             sorted.iter().map(|row| scores[*row]).collect(),
             sorted.iter().map(|row| wished[*row]).collect(),
+            // Saturates, and nothing is below 0 but what is not known.
+            sorted
+                .iter()
+                .map(|row| rows.remaining_tokens[*row] as i64)
+                .collect(),
         )
     }
 }
@@ -229,13 +234,20 @@ fn moves(rows: &Programs, wanted: &[Option<WorkerId>], workers: &Workers) -> Ver
             .map(|row| rows.remaining_tokens[*row])
             .collect(),
         moved.iter().map(|row| wanted[*row]).collect(),
+        Vec::new(),
     )
 }
 
-fn order(programs: Vec<ProgramId>, scores: Vec<f64>, workers: Vec<Option<WorkerId>>) -> Verdict {
+fn order(
+    programs: Vec<ProgramId>,
+    scores: Vec<f64>,
+    workers: Vec<Option<WorkerId>>,
+    remaining_tokens: Vec<i64>,
+) -> Verdict {
     Verdict::Order {
         programs,
         scores,
         workers,
+        remaining_tokens,
     }
 }

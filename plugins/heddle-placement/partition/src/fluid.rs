@@ -16,10 +16,30 @@ pub struct Pace {
     pub program_us: f64,
     /// What 1,000 tokens of context add, in microseconds.
     pub kilotoken_us: f64,
+    /// What computing a token of a prompt takes, in microseconds.
+    pub prefill_us: f64,
     /// KV cache in tokens.
     pub capacity_tokens: f64,
     /// Programs that run at once at most.
     pub batch_max: f64,
+}
+
+/// What programs do beside generating.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Habits {
+    /// Tokens by which a context grows with each generated one, tools included.
+    pub growth: f64,
+    /// Time in tools for each generated token, in microseconds.
+    pub tool_us: f64,
+}
+
+impl Default for Habits {
+    fn default() -> Self {
+        Self {
+            growth: 1.0,
+            tool_us: 0.0,
+        }
+    }
 }
 
 /// A program: what it has still to generate, and its context now.
@@ -31,47 +51,67 @@ pub struct Member {
     pub context: f64,
 }
 
+/// Members of a group that are looked at one by one, the longest; and the heaps that
+/// the others are put into. Short programs need no closer look (§5.2 of the paper does
+/// the same).
+const EXACT: usize = 64;
+const HEAPS: usize = 48;
+
+/// Members that are taken to end together.
+#[derive(Debug, Clone, Copy)]
+struct Heap {
+    count: f64,
+    remaining: f64,
+    context: f64,
+}
+
 impl Pace {
     /// When a group ends, in microseconds. `group` and `more` are both sorted, the
-    /// longest remaining first; `growth` is by how much a context grows with each
-    /// generated token, what tools add included. Each member stands for `weight`
-    /// programs.
-    pub fn end_us(&self, group: &[Member], more: &[Member], growth: f64, weight: f64) -> f64 {
-        let mut active = (group.len() + more.len()) as f64 * weight;
-        let sum = |members: &[Member]| members.iter().map(|m| m.context).sum::<f64>();
-        let mut context = (sum(group) + sum(more)) * weight;
-        let (mut left, mut right) = (group.iter().rev().peekable(), more.iter().rev().peekable());
-        let (mut end_us, mut before) = (0.0, 0.0);
-        loop {
-            // The member that ends next.
-            let takes_left = match (left.peek(), right.peek()) {
-                (Some(l), Some(r)) => l.remaining <= r.remaining,
-                (Some(_), None) => true,
-                (None, Some(_)) => false,
-                (None, None) => return end_us,
-            };
-            let next = if takes_left { left.next() } else { right.next() };
-            let Some(member) = next else {
-                return end_us;
-            };
-            let tokens = member.remaining - before;
-            if tokens > 0.0 {
-                let held = context + active * growth * (before + tokens / 2.0);
-                end_us += tokens * self.token_us(active, held);
-                before = member.remaining;
-            }
-            active -= weight;
-            context -= member.context * weight;
+    /// longest remaining first. Each member stands for `weight` programs.
+    pub fn end_us(&self, group: &[Member], more: &[Member], habits: Habits, weight: f64) -> f64 {
+        let mut heaps = Vec::with_capacity(EXACT + HEAPS + more.len() + 1);
+        heap(group, weight, &mut heaps);
+        if !more.is_empty() {
+            heap(more, weight, &mut heaps);
+            heaps.sort_unstable_by(|l, r| r.remaining.total_cmp(&l.remaining));
         }
+        let (mut active, mut context) = (0.0, 0.0);
+        for heap in &heaps {
+            active += heap.count;
+            context += heap.context;
+        }
+        let (mut end_us, mut before) = (0.0, 0.0);
+        for heap in heaps.iter().rev() {
+            let tokens = heap.remaining - before;
+            if tokens > 0.0 {
+                let held = context + active * habits.growth * (before + tokens / 2.0);
+                end_us += tokens * self.token_us(active, held, habits);
+                before = heap.remaining;
+            }
+            active -= heap.count;
+            context -= heap.context;
+        }
+        end_us
     }
 
-    /// Time per token of each of so many programs that hold so much context together.
-    fn token_us(&self, active: f64, held: f64) -> f64 {
+    /// Time per token of each of so many programs that hold so much context together,
+    /// tools included.
+    fn token_us(&self, active: f64, held: f64, habits: Habits) -> f64 {
+        let prefill_us = (habits.growth - 1.0).max(0.0) * self.prefill_us;
         let fits = (self.capacity_tokens / held.max(1.0)).min(self.batch_max / active);
-        let share = fits.min(1.0);
-        let all_us = self.program_us * active + self.kilotoken_us * held / 1_000.0;
-        // Of those that wait for memory each runs for its share of the time.
-        self.base_us / share + all_us
+        let mean = held / active;
+        let at = |running: f64| {
+            // Of those that wait for memory each runs for its share of the time.
+            let share = (fits * active / running).min(1.0);
+            let each_us = self.program_us + prefill_us + self.kilotoken_us * mean / 1_000.0;
+            self.base_us / share + each_us * running
+        };
+        if habits.tool_us <= 0.0 {
+            return at(active);
+        }
+        // Who is in a tool does not disturb the others.
+        let all_us = at(active);
+        at(active * all_us / (all_us + habits.tool_us)) + habits.tool_us
     }
 
     /// Time per token of a program alone, without context, in microseconds.
@@ -80,16 +120,39 @@ impl Pace {
     }
 }
 
+/// The longest one by one, the others in heaps of equal numbers.
+fn heap(members: &[Member], weight: f64, heaps: &mut Vec<Heap>) {
+    let (exact, others) = members.split_at(members.len().min(EXACT));
+    heaps.extend(exact.iter().map(|member| Heap {
+        count: weight,
+        remaining: member.remaining,
+        context: member.context * weight,
+    }));
+    for chunk in others.chunks(others.len().div_ceil(HEAPS).max(1)) {
+        let (mut remaining, mut context) = (0.0, 0.0);
+        for member in chunk {
+            remaining += member.remaining;
+            context += member.context;
+        }
+        let count = chunk.len() as f64;
+        heaps.push(Heap {
+            count: count * weight,
+            remaining: remaining / count,
+            context: context * weight,
+        });
+    }
+}
+
 /// A split of a sorted list over workers in their order, each group ending by the
 /// least common bound, to one part in a thousand.
 ///
-/// `context` is that of each program at the start. The end of a group need not grow
+/// `context` is that of each program at the start, still to be computed. The end of a group need not grow
 /// evenly with it, so that this is a good split and not a proven optimum.
 pub fn partition_fluid(
     workers: &[Pace],
     lengths: &[f64],
     context: f64,
-    growth: f64,
+    habits: Habits,
     weight: f64,
 ) -> Option<(Vec<usize>, f64)> {
     if workers.is_empty() && !lengths.is_empty() {
@@ -99,7 +162,7 @@ pub fn partition_fluid(
         .iter()
         .map(|&remaining| Member { remaining, context })
         .collect();
-    let split = |bound_us: f64| fits(workers, &members, growth, weight, bound_us);
+    let split = |bound_us: f64| fits(workers, &members, habits, weight, bound_us);
     let alone = workers.iter().map(Pace::lone_us).fold(f64::INFINITY, f64::min);
     let longest = lengths.first().copied().unwrap_or(0.0);
     let mut too_little_us = alone * longest * 0.999;
@@ -125,7 +188,7 @@ pub fn fluid_ends_by(
     workers: &[Pace],
     lengths: &[f64],
     context: f64,
-    growth: f64,
+    habits: Habits,
     weight: f64,
     bound_us: f64,
 ) -> bool {
@@ -133,7 +196,7 @@ pub fn fluid_ends_by(
         .iter()
         .map(|&remaining| Member { remaining, context })
         .collect();
-    fits(workers, &members, growth, weight, bound_us).is_some()
+    fits(workers, &members, habits, weight, bound_us).is_some()
 }
 
 /// Gives each worker the largest group that ends by the bound; `None` where some are
@@ -141,14 +204,19 @@ pub fn fluid_ends_by(
 fn fits(
     workers: &[Pace],
     members: &[Member],
-    growth: f64,
+    habits: Habits,
     weight: f64,
     bound_us: f64,
 ) -> Option<Vec<usize>> {
     let mut sizes = Vec::with_capacity(workers.len());
     let mut tail = members;
     for worker in workers {
-        let ends_by = |size: usize| worker.end_us(&tail[..size], &[], growth, weight) <= bound_us;
+        let ends_by = |size: usize| {
+            let group = &tail[..size];
+            let context = group.first().map_or(0.0, |member| member.context);
+            let begin_us = context * weight * size as f64 * worker.prefill_us;
+            begin_us + worker.end_us(group, &[], habits, weight) <= bound_us
+        };
         let (mut most, mut step) = (0, 1);
         while most + step <= tail.len() && ends_by(most + step) {
             most += step;
@@ -174,8 +242,13 @@ mod tests {
         base_us: 100.0,
         program_us: 1.0,
         kilotoken_us: 10.0,
+        prefill_us: 0.0,
         capacity_tokens: 10_000.0,
         batch_max: 100.0,
+    };
+    const HABITS: Habits = Habits {
+        growth: 1.0,
+        tool_us: 0.0,
     };
 
     fn members(lengths: &[f64]) -> Vec<Member> {
@@ -197,7 +270,7 @@ mod tests {
                 count += 1.0;
                 held += member.context + token as f64 + 0.5;
             }
-            end_us += pace.token_us(count, held);
+            end_us += pace.token_us(count, held, HABITS);
         }
         end_us
     }
@@ -211,7 +284,7 @@ mod tests {
         ] {
             let group = members(lengths);
             let exact = naive(&PACE, &group);
-            let end_us = PACE.end_us(&group, &[], 1.0, 1.0);
+            let end_us = PACE.end_us(&group, &[], HABITS, 1.0);
             assert!((end_us / exact - 1.0).abs() < 1e-9, "{end_us} {exact}");
         }
     }
@@ -220,14 +293,18 @@ mod tests {
     fn it_does_not_matter_which_list_a_member_is_in() {
         let all = members(&[90.0, 60.0, 40.0, 3.0]);
         let (some, others) = (members(&[90.0, 40.0]), members(&[60.0, 3.0]));
-        let whole = PACE.end_us(&all, &[], 1.2, 1.0);
-        assert!((PACE.end_us(&some, &others, 1.2, 1.0) - whole).abs() < 1e-6);
+        let whole = PACE.end_us(&all, &[], HABITS, 1.0);
+        assert!((PACE.end_us(&some, &others, HABITS, 1.0) - whole).abs() < 1e-6);
     }
 
     #[test]
     fn beyond_memory_programs_take_turns() {
-        let ten = PACE.end_us(&members(&[10.0; 9]), &[], 0.0, 1.0);
-        let forty = PACE.end_us(&members(&[10.0; 36]), &[], 0.0, 1.0);
+        let still = Habits {
+            growth: 0.0,
+            ..HABITS
+        };
+        let ten = PACE.end_us(&members(&[10.0; 9]), &[], still, 1.0);
+        let forty = PACE.end_us(&members(&[10.0; 36]), &[], still, 1.0);
         assert!(forty > ten * 3.5, "{ten} {forty}");
     }
 
@@ -235,7 +312,7 @@ mod tests {
     fn long_programs_go_to_small_groups() {
         let mut lengths = vec![5_000.0; 4];
         lengths.extend(vec![200.0; 60]);
-        let (sizes, end_us) = partition_fluid(&[PACE; 2], &lengths, 100.0, 1.0, 1.0).unwrap();
+        let (sizes, end_us) = partition_fluid(&[PACE; 2], &lengths, 100.0, HABITS, 1.0).unwrap();
         assert_eq!(sizes.iter().sum::<usize>(), 64);
         assert!(sizes[0] < sizes[1], "{sizes:?}");
         for (from, to) in [(0, sizes[0]), (sizes[0], 64)] {
@@ -246,9 +323,9 @@ mod tests {
                     context: 100.0,
                 })
                 .collect();
-            assert!(PACE.end_us(&group, &[], 1.0, 1.0) <= end_us);
+            assert!(PACE.end_us(&group, &[], HABITS, 1.0) <= end_us);
         }
-        assert!(fluid_ends_by(&[PACE; 2], &lengths, 100.0, 1.0, 1.0, end_us));
-        assert!(partition_fluid(&[], &lengths, 1.0, 1.0, 1.0).is_none());
+        assert!(fluid_ends_by(&[PACE; 2], &lengths, 100.0, HABITS, 1.0, end_us));
+        assert!(partition_fluid(&[], &lengths, 1.0, HABITS, 1.0).is_none());
     }
 }
