@@ -42,8 +42,8 @@ pub struct RolloutConfig {
     /// begun there may come to need by what is predicted of them; others wait
     /// for their first step until there is room. 0 to send all at once.
     pub memory_ppm: u32,
-    /// How much of what a program is predicted to generate yet counts as
-    /// needed, in millionths: it grows into it, and others end meanwhile.
+    /// Tokens by which a context grows with each generated one, what tools add
+    /// included, in millionths.
     pub growth_ppm: u32,
     /// Steps at one engine at once; more wait here in order of their priority.
     /// 0 where engines order their steps themselves.
@@ -59,7 +59,7 @@ impl Default for RolloutConfig {
             migration_tokens_per_s: 0,
             prefill_tokens_per_s: 0,
             memory_ppm: 0,
-            growth_ppm: 500_000,
+            growth_ppm: 1_000_000,
             engine_steps_max: 0,
         }
     }

@@ -1,11 +1,13 @@
 //! What must hold after every event. Tests and the simulator call this after
 //! each one; it recomputes every sum from scratch.
 
+use crate::program::Program;
 use crate::step::StepState;
 use crate::timers::Timer;
+use crate::worker::Worker;
 use crate::{Core, State};
-use std::collections::BTreeMap;
-use treadle_model::Status;
+use std::collections::{BTreeMap, BTreeSet};
+use treadle_model::{Status, WorkerId};
 
 impl Core {
     /// Panics with the first invariant that does not hold.
@@ -54,11 +56,24 @@ fn assert_ledgers(state: &State) {
             idle.iter().eq(w.idle.iter()),
             "{id}: programs between steps"
         );
+        assert_lines(state, *id, w, &placed);
         let slots = placed
             .iter()
             .filter(|p| p.place.is_some_and(|x| x.slot.is_some()))
             .count();
         assert_eq!(slots, w.slots_taken.len(), "{id}: seats are held once");
+    }
+}
+
+fn assert_lines(state: &State, id: WorkerId, w: &Worker, placed: &[&Program]) {
+    let all: BTreeSet<_> = placed.iter().map(|p| p.id).collect();
+    assert!(w.begun.is_subset(&all), "{id}: who has begun is placed");
+    let waiting: BTreeSet<_> = placed.iter().flat_map(|p| &p.waiting).collect();
+    for lined in &w.line {
+        assert!(waiting.contains(&lined.step), "{id}: who is in line waits");
+        let s = &state.steps[&lined.step];
+        assert_eq!(*lined, s.lined(lined.step), "{id}: at its place in line");
+        assert!(s.routed, "{id}: who is in line was sent there");
     }
 }
 

@@ -1,7 +1,9 @@
 //! A step: one LLM call of a program, from its arrival to its end.
 
+use crate::worker::Lined;
 use serde::{Deserialize, Serialize};
-use treadle_model::{ProgramId, Timestamp, WorkerId};
+use std::cmp::Reverse;
+use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
 
 /// Where a step is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
@@ -67,6 +69,15 @@ pub struct Step {
 }
 
 impl Step {
+    /// Its place in a line.
+    pub(crate) fn lined(&self, step: StepId) -> Lined {
+        Lined {
+            priority: Reverse(self.priority),
+            since: self.waits_since,
+            step,
+        }
+    }
+
     /// Tokens that the program's place must hold for this step.
     pub fn demand_tokens(&self) -> u64 {
         let output = self.output_tokens.max(self.output_tokens_expected);

@@ -3,8 +3,9 @@
 
 use crate::event::{Capacity, PrefixSegment};
 use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use treadle_model::{EngineKind, ProgramId, WorkerId};
+use treadle_model::{EngineKind, ProgramId, StepId, Timestamp, WorkerId};
 
 /// Whether a worker may be given programs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
@@ -23,6 +24,18 @@ pub struct SharedPrefix {
     pub programs: u32,
     /// Tokens charged for it.
     pub tokens: u64,
+}
+
+/// A step's place in a worker's line: the most urgent first, then who waits
+/// longest.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+pub struct Lined {
+    /// Its priority.
+    pub priority: Reverse<i32>,
+    /// Since when it waits.
+    pub since: Timestamp,
+    /// The step.
+    pub step: StepId,
 }
 
 /// One inference engine.
@@ -54,6 +67,12 @@ pub struct Worker {
     pub shared: BTreeMap<u64, SharedPrefix>,
     /// Seats in use.
     pub slots_taken: BTreeSet<u32>,
+    /// Programs placed here that have run a step; kept in rollouts alone.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub begun: BTreeSet<ProgramId>,
+    /// Steps that wait for this worker alone, the most urgent first.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub line: BTreeSet<Lined>,
 }
 
 impl Worker {
@@ -73,6 +92,8 @@ impl Worker {
             shared_tokens: 0,
             shared: BTreeMap::new(),
             slots_taken: BTreeSet::new(),
+            begun: BTreeSet::new(),
+            line: BTreeSet::new(),
         }
     }
 

@@ -1,8 +1,8 @@
 //! The devices and what is to run on them: how good a plan is.
 
 use heddle_partition::{
-    Drained, Habits, Interference, Pace, Paper, Probe, Run, Units, fluid_ends_by, length, partition,
-    partition_fluid, probe,
+    Drained, Habits, Interference, Pace, Paper, Probe, Run, Units, fluid_ends_by, length,
+    partition, partition_fluid, probe,
 };
 use treadle_plugin::ParallelismColumns;
 

@@ -7,6 +7,7 @@ use treadle_model::{ProgramId, Status, StepId, WorkerId};
 impl Core {
     /// Gives an unplaced program a place.
     pub(crate) fn place(&mut self, program: ProgramId, worker: WorkerId) {
+        let rollout = self.is_rollout();
         let now = self.state.now;
         let (Some(p), Some(w)) = (
             self.state.programs.get_mut(&program),
@@ -20,6 +21,9 @@ impl Core {
         w.charge_prefix(&p.prefix);
         w.charged_tokens = w.charged_tokens.saturating_add(charged_tokens);
         w.programs.insert(program);
+        if rollout && (p.steps_finished > 0 || !p.running.is_empty()) {
+            w.begun.insert(program);
+        }
         p.place = Some(Place {
             worker,
             slot,
@@ -61,6 +65,12 @@ impl Core {
         w.discharge_prefix(&p.prefix);
         w.programs.remove(&program);
         w.idle.remove(&program);
+        w.begun.remove(&program);
+        for step in &p.waiting {
+            if let Some(s) = self.state.steps.get(step) {
+                w.line.remove(&s.lined(*step));
+            }
+        }
         if let Some(slot) = place.slot {
             w.slots_taken.remove(&slot);
         }

@@ -3,9 +3,12 @@
 //! (`Heddle` Algorithm 1).
 
 use crate::explain::{Because, DecisionKind};
+use crate::program::Place;
 use crate::ranking::Ranking;
+use crate::scheduling::growth::{Growing, Memory};
+use crate::worker::Lined;
 use crate::{Command, Core, Purpose};
-use std::cmp::Reverse;
+use std::ops::Bound::{Excluded, Unbounded};
 use treadle_model::{EngineKind, ProgramId, StepId, WorkerId};
 
 impl Core {
@@ -16,76 +19,97 @@ impl Core {
         most == 0 || running.is_some_and(|running| running < most)
     }
 
+    /// Puts a routed step into its worker's line.
+    pub(crate) fn join_line(&mut self, step: StepId, worker: WorkerId) {
+        let Some(lined) = self.state.steps.get(&step).map(|s| s.lined(step)) else {
+            return;
+        };
+        if let Some(w) = self.state.workers.get_mut(&worker) {
+            w.line.insert(lined);
+        }
+    }
+
+    /// Takes a step out of the line of its program's place.
+    pub(crate) fn leave_line(&mut self, step: StepId, place: Option<Place>) {
+        let Some(lined) = self.state.steps.get(&step).map(|s| s.lined(step)) else {
+            return;
+        };
+        if let Some(w) = place.and_then(|place| self.state.workers.get_mut(&place.worker)) {
+            w.line.remove(&lined);
+        }
+    }
+
     /// Sends the most urgent of those that wait for a worker while it takes
     /// more.
     pub(crate) fn serve(&mut self, worker: WorkerId) {
-        let rollout = &self.config.rollout;
-        if self.state.queue.is_empty() || (rollout.engine_steps_max, rollout.memory_ppm) == (0, 0) {
+        let Some(w) = self.state.workers.get(&worker) else {
+            return;
+        };
+        if w.line.is_empty() || !w.is_healthy() {
             return;
         }
-        let mut line = self.line(worker);
-        line.sort_unstable();
-        let mut room = self.room_for_beginners(worker);
-        for (_, step) in line {
-            if !self.takes_a_step(worker) {
+        let mut memory = self.memory_of(worker);
+        let mut after = None;
+        while self.takes_a_step(worker) {
+            let Some(next) = self.next_in_line(worker, after) else {
                 return;
-            }
-            let program = self.state.steps[&step].program;
-            if !self.has_begun(program) {
-                // The first of all fits an empty worker, however large.
-                let need = self.needed_tokens(program);
-                match &mut room {
-                    Some(room) if need <= *room || self.has_begun_none(worker) => {
-                        *room = room.saturating_sub(need);
-                    }
-                    Some(room) => {
-                        // Nobody overtakes: the most urgent waits for room.
-                        *room = 0;
-                        continue;
-                    }
-                    None => {}
+            };
+            let program = self.state.steps[&next.step].program;
+            if !self.has_begun(program, worker)
+                && let Some(memory) = &mut memory
+                && !memory.admits(self.growing(program))
+            {
+                if self.config.rollout.engine_steps_max == 0 {
+                    // Nobody overtakes, and those that have begun do not wait here.
+                    return;
                 }
+                memory.closed = true;
+                after = Some(next);
+                continue;
             }
-            self.dequeue(step);
-            self.dispatch(step, worker);
+            self.dequeue(next.step);
+            self.dispatch(next.step, worker);
             self.refresh_demand(program);
         }
     }
 
-    /// True once a program has run a step where it is.
-    pub(crate) fn has_begun(&self, program: ProgramId) -> bool {
-        let p = self.state.programs.get(&program);
-        p.is_some_and(|p| p.steps_finished > 0 || !p.running.is_empty())
+    fn next_in_line(&self, worker: WorkerId, after: Option<Lined>) -> Option<Lined> {
+        let line = &self.state.workers.get(&worker)?.line;
+        match after {
+            None => line.first().copied(),
+            Some(after) => line.range((Excluded(after), Unbounded)).next().copied(),
+        }
     }
 
-    fn has_begun_none(&self, worker: WorkerId) -> bool {
+    /// True once a program has run a step, and its cache is at the worker.
+    pub(crate) fn has_begun(&self, program: ProgramId, worker: WorkerId) -> bool {
         let w = self.state.workers.get(&worker);
-        w.is_none_or(|w| !w.programs.iter().any(|program| self.has_begun(*program)))
+        w.is_some_and(|w| w.begun.contains(&program))
     }
 
-    /// Context of a program, and what it will come to by what is predicted.
-    fn needed_tokens(&self, program: ProgramId) -> u64 {
+    /// What a program holds, and by what it will have grown when it ends.
+    fn growing(&self, program: ProgramId) -> Growing {
         let Some(p) = self.state.programs.get(&program) else {
-            return 0;
+            return Growing::default();
         };
-        let grows = u128::from(p.remaining_tokens.unwrap_or(0));
-        let grows = grows * u128::from(self.config.rollout.growth_ppm) / 1_000_000;
-        let grows = u64::try_from(grows).unwrap_or(u64::MAX);
-        p.context_tokens.max(p.private_tokens()).saturating_add(grows)
+        Growing {
+            remaining: p.remaining_tokens.unwrap_or(0),
+            held: p.context_tokens.max(p.private_tokens()),
+        }
     }
 
-    /// Tokens left of a worker's memory for programs that have not begun;
-    /// nothing where that is not looked at.
-    fn room_for_beginners(&self, worker: WorkerId) -> Option<u64> {
-        let ppm = self.config.rollout.memory_ppm;
+    /// The memory of a worker as it will be used; nothing where that is not
+    /// looked at.
+    fn memory_of(&self, worker: WorkerId) -> Option<Memory> {
+        let rollout = &self.config.rollout;
         let w = self.state.workers.get(&worker)?;
-        if ppm == 0 || w.capacity.tokens.is_none() {
+        if rollout.memory_ppm == 0 || w.capacity.tokens.is_none() {
             return None;
         }
-        let begun = w.programs.iter().filter(|program| self.has_begun(**program));
-        let needed = begun.map(|program| self.needed_tokens(*program));
-        let needed = needed.fold(w.shared_tokens, u64::saturating_add);
-        Some(w.watermark_tokens(ppm).saturating_sub(needed))
+        let limit = w.watermark_tokens(rollout.memory_ppm);
+        let begun = w.begun.iter().map(|program| self.growing(*program));
+        let capacity = limit.saturating_sub(w.shared_tokens);
+        Some(Memory::new(capacity, rollout.growth_ppm, begun.collect()))
     }
 
     /// Asks who gives way, if somebody waits who is more urgent than one that
@@ -97,14 +121,13 @@ impl Core {
         if !resumes(w.engine) {
             return;
         }
-        let line = self.line(worker);
         let running = self.running_at(worker);
-        let urgent = line.iter().map(|((Reverse(priority), _), _)| *priority);
+        let urgent = w.line.first().map(|lined| lined.priority.0);
         let least = running.iter().map(|(priority, _)| *priority).min();
-        if urgent.max() <= least {
+        if urgent <= least {
             return;
         }
-        let waiting = line.iter().map(|(_, step)| *step);
+        let waiting = w.line.iter().map(|lined| lined.step);
         let steps = running.iter().map(|(_, step)| *step).chain(waiting);
         let mut programs: Vec<ProgramId> = steps
             .filter_map(|step| self.state.steps.get(&step))
@@ -119,9 +142,8 @@ impl Core {
     /// Takes steps back from their engine, at most as many as wait there, and
     /// none for a less urgent one.
     pub(crate) fn preempt_in_order(&mut self, worker: WorkerId, ranking: &Ranking) {
-        let mut line = self.line(worker);
-        line.sort_unstable();
-        let mut waiting = line.into_iter();
+        let line = self.state.workers.get(&worker).map(|w| w.line.clone());
+        let mut waiting = line.unwrap_or_default().into_iter();
         let running = self.running_at(worker);
         for entry in &ranking.entries {
             let of_program = |(_, step): &&(i32, StepId)| {
@@ -131,10 +153,10 @@ impl Core {
             let Some((priority, victim)) = running.iter().filter(of_program).min().copied() else {
                 continue;
             };
-            let Some(((Reverse(urgent), _), _)) = waiting.next() else {
+            let Some(urgent) = waiting.next() else {
                 break;
             };
-            if urgent <= priority {
+            if urgent.priority.0 <= priority {
                 break;
             }
             let (kind, because) = (DecisionKind::Preempt, Because::MoreUrgent);
@@ -144,25 +166,10 @@ impl Core {
             self.resume_waiting(victim);
             self.leave_engine(victim);
             self.enqueue(victim);
+            self.join_line(victim, worker);
             self.refresh_idle(entry.program);
         }
         self.serve(worker);
-    }
-
-    /// Steps that wait for the worker alone: most urgent, then longest waiting
-    /// first by the key.
-    fn line(&self, worker: WorkerId) -> Vec<((Reverse<i32>, u64), StepId)> {
-        let placed = self.state.workers.get(&worker).map(|w| &w.programs);
-        let programs = placed.into_iter().flatten();
-        let ready = programs
-            .filter(|program| !self.state.migrations.moving.contains_key(program))
-            .filter_map(|program| self.state.programs.get(program));
-        let steps = ready.flat_map(|p| &p.waiting);
-        let key = |step: &StepId| {
-            let s = self.state.steps.get(step).filter(|s| s.routed)?;
-            Some(((Reverse(s.priority), s.waits_since.0), *step))
-        };
-        steps.filter_map(key).collect()
     }
 
     fn running_at(&self, worker: WorkerId) -> Vec<(i32, StepId)> {

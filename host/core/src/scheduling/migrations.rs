@@ -50,7 +50,7 @@ impl Core {
             if at == to || !answers || self.is_moving(entry.program) {
                 continue;
             }
-            if !self.has_begun(entry.program) {
+            if !self.has_begun(entry.program, at) {
                 // There is no cache to move.
                 self.line_up_at(entry.program, to);
                 continue;
@@ -69,6 +69,12 @@ impl Core {
         self.unplace(program);
         self.place(program, to);
         self.state.counters.moves += 1;
+        let waiting = self.state.programs.get(&program).map(|p| p.waiting.clone());
+        for step in waiting.unwrap_or_default() {
+            if self.state.steps.get(&step).is_some_and(|s| s.routed) {
+                self.join_line(step, to);
+            }
+        }
         self.due.serve.insert(to);
     }
 

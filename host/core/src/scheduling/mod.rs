@@ -1,6 +1,7 @@
 //! How programs get places, keep them, give them up and wait for them.
 
 mod context;
+mod growth;
 mod ledger;
 mod line;
 mod migrations;

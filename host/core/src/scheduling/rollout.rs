@@ -164,9 +164,10 @@ impl Core {
                 p.remaining_tokens = entry.remaining_tokens;
             }
         }
-        let waits = self.config.rollout.memory_ppm > 0 && !self.has_begun(entry.program);
-        if waits {
+        let begins = !self.has_begun(entry.program, worker);
+        if begins && self.config.rollout.memory_ppm > 0 {
             // Who else is about to come must be known first.
+            self.join_line(step, worker);
             self.due.serve.insert(worker);
         } else if self.takes_a_step(worker) {
             self.dequeue(step);
@@ -175,6 +176,7 @@ impl Core {
                 self.refresh_demand(program);
             }
         } else {
+            self.join_line(step, worker);
             self.ask_preempt(worker);
         }
     }

@@ -39,6 +39,8 @@ impl Core {
             return;
         };
         p.waiting.remove(index);
+        let place = p.place;
+        self.leave_line(step, place);
         self.state.waiting_steps -= 1;
         let deadline = waits_since + self.config.queue_wait_max;
         self.state.timers.disarm(deadline, Timer::StepWait(step));
@@ -111,8 +113,12 @@ impl Core {
             p.running.push(step);
             p.waited_total.0 += now.since(s.waits_since).0;
         }
+        let rollout = self.config.mode == Mode::Rollout;
         if let Some(w) = self.state.workers.get_mut(&worker) {
             w.running_steps += 1;
+            if rollout && w.programs.contains(&program) {
+                w.begun.insert(program);
+            }
         }
         self.refresh_idle(program);
         Some(program)

@@ -315,7 +315,10 @@ fn rollout_answer(question: &Question) -> Verdict {
     Verdict::Order {
         scores: programs.iter().map(|program| program.0 as f64).collect(),
         workers: programs.iter().map(worker).collect(),
-        remaining_tokens: programs.iter().map(|program| program.0 as i64 * 50).collect(),
+        remaining_tokens: programs
+            .iter()
+            .map(|program| program.0.cast_signed() * 50)
+            .collect(),
         programs,
     }
 }

@@ -24,7 +24,21 @@ impl SpeedOfLight {
         let longest_us = runs.iter().map(alone).max().unwrap_or(0);
         let works = degrees.degree.iter().zip(&degrees.profile);
         let works = works.map(|(degree, profile)| work_us(runs, profile) * f64::from(*degree));
-        if std::env::var("DBG").is_ok() { for (d, p) in degrees.degree.iter().zip(&degrees.profile) { eprintln!("degree {d}: work {:.0} s cap {} max {} base {} lone40k {}", work_us(runs, p) * f64::from(*d) / 64e6, p.kv_tokens(), p.running_max, p.iteration_us(IterationLoad{decode_sequences:1,..IterationLoad::default()}), alone_us(runs.iter().max_by_key(|r| r.output_tokens()).unwrap(), p)/1_000_000); } }
+        if std::env::var("DBG").is_ok() {
+            for (d, p) in degrees.degree.iter().zip(&degrees.profile) {
+                eprintln!(
+                    "degree {d}: work {:.0} s cap {} max {} base {} lone40k {}",
+                    work_us(runs, p) * f64::from(*d) / 64e6,
+                    p.kv_tokens(),
+                    p.running_max,
+                    p.iteration_us(IterationLoad {
+                        decode_sequences: 1,
+                        ..IterationLoad::default()
+                    }),
+                    alone_us(runs.iter().max_by_key(|r| r.output_tokens()).unwrap(), p) / 1_000_000
+                );
+            }
+        }
         let work_us = works.fold(f64::INFINITY, f64::min) / f64::from(gpus.max(1));
         Self {
             longest_s: longest_us as f64 / 1e6,

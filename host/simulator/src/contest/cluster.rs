@@ -137,11 +137,13 @@ impl Degrees {
     /// Workers of each degree, as `heddle-allocation` wants them for programs of
     /// these lengths.
     pub(super) fn allocate(&self, gpus: u32, expected_tokens: &[u64]) -> Vec<u32> {
-        let class = |(degree, profile): (&u32, &EngineProfile)| json!({
+        let class = |(degree, profile): (&u32, &EngineProfile)| {
+            json!({
                 "degree": degree,
                 "interference": self.interference(profile),
                 "pace": Self::pace(profile),
-            });
+            })
+        };
         let classes: Vec<Value> = self.degree.iter().zip(&self.profile).map(class).collect();
         let config = json!({
             "classes": classes,

@@ -194,9 +194,18 @@ impl Contest {
     fn core_config(&self, system: &System, kv_bytes_per_token: u64) -> CoreConfig {
         let moves = system.placement == PlacementKind::Heddle;
         let link = crate::links::Topology::new(Vec::new()).network_bytes_per_s;
-        let interval: u64 = std::env::var("INTERVAL").ok().and_then(|v| v.parse().ok()).unwrap_or(5_000);
-        let memory: u32 = std::env::var("MEMORY").ok().and_then(|v| v.parse().ok()).unwrap_or(MEMORY_PPM);
-        let grow: f64 = std::env::var("GROW").ok().and_then(|v| v.parse().ok()).unwrap_or(0.5);
+        let interval: u64 = std::env::var("INTERVAL")
+            .ok()
+            .and_then(|v| v.parse().ok())
+            .unwrap_or(5_000);
+        let memory: u32 = std::env::var("MEMORY")
+            .ok()
+            .and_then(|v| v.parse().ok())
+            .unwrap_or(MEMORY_PPM);
+        let grow: f64 = std::env::var("GROW")
+            .ok()
+            .and_then(|v| v.parse().ok())
+            .unwrap_or(1.0);
         let slowest = self.degrees.profile.first();
         CoreConfig {
             mode: Mode::Rollout,
@@ -233,7 +242,9 @@ impl Contest {
         let placement: Box<dyn Placement> = match system.placement {
             PlacementKind::Sticky => {
                 let config = r#"{"prompts": false}"#;
-                Box::new(cache_aware_placement::CacheAwarePlacement::configure(config)?)
+                Box::new(cache_aware_placement::CacheAwarePlacement::configure(
+                    config,
+                )?)
             }
             PlacementKind::Hybrid => Box::new(hybrid_placement::HybridPlacement::configure("{}")?),
             PlacementKind::LeastLoad => {

@@ -163,7 +163,10 @@ pub fn partition_fluid(
         .map(|&remaining| Member { remaining, context })
         .collect();
     let split = |bound_us: f64| fits(workers, &members, habits, weight, bound_us);
-    let alone = workers.iter().map(Pace::lone_us).fold(f64::INFINITY, f64::min);
+    let alone = workers
+        .iter()
+        .map(Pace::lone_us)
+        .fold(f64::INFINITY, f64::min);
     let longest = lengths.first().copied().unwrap_or(0.0);
     let mut too_little_us = alone * longest * 0.999;
     let mut enough_us = too_little_us.max(1.0);
@@ -325,7 +328,9 @@ mod tests {
                 .collect();
             assert!(PACE.end_us(&group, &[], HABITS, 1.0) <= end_us);
         }
-        assert!(fluid_ends_by(&[PACE; 2], &lengths, 100.0, HABITS, 1.0, end_us));
+        assert!(fluid_ends_by(
+            &[PACE; 2], &lengths, 100.0, HABITS, 1.0, end_us
+        ));
         assert!(partition_fluid(&[], &lengths, 1.0, HABITS, 1.0).is_none());
     }
 }
