@@ -4,6 +4,7 @@ use super::cluster::Degrees;
 use crate::engine::{EngineProfile, IterationLoad};
 use crate::workload::AgentRun;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// What bounds a rollout from below, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -24,21 +25,6 @@ impl SpeedOfLight {
         let longest_us = runs.iter().map(alone).max().unwrap_or(0);
         let works = degrees.degree.iter().zip(&degrees.profile);
         let works = works.map(|(degree, profile)| work_us(runs, profile) * f64::from(*degree));
-        if std::env::var("DBG").is_ok() {
-            for (d, p) in degrees.degree.iter().zip(&degrees.profile) {
-                eprintln!(
-                    "degree {d}: work {:.0} s cap {} max {} base {} lone40k {}",
-                    work_us(runs, p) * f64::from(*d) / 64e6,
-                    p.kv_tokens(),
-                    p.running_max,
-                    p.iteration_us(IterationLoad {
-                        decode_sequences: 1,
-                        ..IterationLoad::default()
-                    }),
-                    alone_us(runs.iter().max_by_key(|r| r.output_tokens()).unwrap(), p) / 1_000_000
-                );
-            }
-        }
         let work_us = works.fold(f64::INFINITY, f64::min) / f64::from(gpus.max(1));
         Self {
             longest_s: longest_us as f64 / 1e6,
@@ -69,8 +55,14 @@ fn alone_us(run: &AgentRun, profile: &EngineProfile) -> u64 {
 /// batches as large as its seats and memory allow at the context of each token.
 fn work_us(runs: &[AgentRun], profile: &EngineProfile) -> f64 {
     let (mut prefill_tokens, mut output_tokens, mut context_tokens) = (0_u64, 0_u64, 0_f64);
-    for step in runs.iter().flat_map(|run| &run.steps) {
-        prefill_tokens += u64::from(step.fresh_tokens());
+    prefill_tokens += shared_tokens(runs);
+    let steps = runs.iter().flat_map(|run| {
+        let shared = run.system_tokens + run.group_tokens;
+        let steps = run.steps.iter().enumerate();
+        steps.map(move |(index, step)| (step, if index == 0 { shared } else { 0 }))
+    });
+    for (step, shared) in steps {
+        prefill_tokens += u64::from(step.fresh_tokens().saturating_sub(shared));
         let output = u64::from(step.output_tokens);
         output_tokens += output;
         let mean = f64::from(step.input_tokens) + output as f64 / 2.0;
@@ -93,4 +85,15 @@ fn work_us(runs: &[AgentRun], profile: &EngineProfile) -> f64 {
     };
     let token_us = profile.iteration_us(decode) as f64 / batch as f64;
     prefill_tokens as f64 * prefill_us + output_tokens as f64 * token_us
+}
+
+/// Prompts that programs share, each computed once.
+fn shared_tokens(runs: &[AgentRun]) -> u64 {
+    let groups: BTreeMap<u32, u32> = runs
+        .iter()
+        .map(|run| (run.group, run.group_tokens))
+        .collect();
+    let system = runs.iter().map(|run| run.system_tokens).max().unwrap_or(0);
+    let groups: u64 = groups.into_values().map(u64::from).sum();
+    u64::from(system) + groups
 }

@@ -194,29 +194,17 @@ impl Contest {
     fn core_config(&self, system: &System, kv_bytes_per_token: u64) -> CoreConfig {
         let moves = system.placement == PlacementKind::Heddle;
         let link = crate::links::Topology::new(Vec::new()).network_bytes_per_s;
-        let interval: u64 = std::env::var("INTERVAL")
-            .ok()
-            .and_then(|v| v.parse().ok())
-            .unwrap_or(5_000);
-        let memory: u32 = std::env::var("MEMORY")
-            .ok()
-            .and_then(|v| v.parse().ok())
-            .unwrap_or(MEMORY_PPM);
-        let grow: f64 = std::env::var("GROW")
-            .ok()
-            .and_then(|v| v.parse().ok())
-            .unwrap_or(1.0);
         let slowest = self.degrees.profile.first();
         CoreConfig {
             mode: Mode::Rollout,
             rollout: RolloutConfig {
                 gather: Span::from_millis(1),
                 programs_max: 1_000_000,
-                migration_interval: Span::from_millis(if moves { interval } else { 0 }),
+                migration_interval: Span::from_millis(if moves { 5_000 } else { 0 }),
                 migration_tokens_per_s: link / kv_bytes_per_token.max(1),
                 prefill_tokens_per_s: slowest.map_or(0, |p| p.prefill_tokens_per_s),
-                memory_ppm: if moves { memory } else { 0 },
-                growth_ppm: (self.degrees.growth * 1e6 * grow) as u32,
+                memory_ppm: if moves { MEMORY_PPM } else { 0 },
+                growth_ppm: (self.degrees.growth * 1e6) as u32,
                 engine_steps_max: 0,
             },
             queue_wait_max: Span::from_secs(1_000_000),
