@@ -1,5 +1,5 @@
 //! `treadle bench`: what the gateway, the core, events, placement and policies cost, as figures that other
-//! machines and versions can be compared by.
+//! machines and versions can be compared by; and how rollouts are shortened, in virtual time.
 //!
 //! Engines are simulated and answer at once, so that what is measured is
 //! treadle. Targets are what the project aims at; references are figures of
@@ -15,6 +15,7 @@ pub(crate) mod latencies;
 mod machine;
 mod placement;
 mod policy;
+mod rollout;
 pub(crate) mod table;
 
 use clap::{Args, Subcommand};
@@ -54,6 +55,9 @@ enum Part {
     /// linked natively, and how fast policies are stopped, swapped and taken in.
     /// Needs the built policies of a checkout (`make guests`).
     Policy(policy::PolicyArgs),
+    /// Simulated rollouts under treadle's policies and under those of other systems, beside
+    /// the figures of Heddle's evaluation. In virtual time: the same on any machine.
+    Rollout(rollout::RolloutArgs),
 }
 
 impl BenchArgs {
@@ -65,6 +69,7 @@ impl BenchArgs {
             Some(Part::Events(args)) => args.run(self.quick).await?,
             Some(Part::Placement(args)) => args.run(self.quick).await?,
             Some(Part::Policy(args)) => args.run(self.quick).await?,
+            Some(Part::Rollout(args)) => args.run(self.quick).await?,
             None => {
                 let mut report = Report::new("all");
                 let gateway = gateway::GatewayArgs::default();
@@ -73,6 +78,7 @@ impl BenchArgs {
                 report.absorb(events::EventsArgs::default().run(self.quick).await?);
                 report.absorb(placement::PlacementArgs::default().run(self.quick).await?);
                 report.absorb(policy::PolicyArgs::default().run(self.quick).await?);
+                report.absorb(rollout::RolloutArgs::default().run(self.quick).await?);
                 report
             }
         };
@@ -113,11 +119,14 @@ mod tests {
             "x events --postgres postgres://a/b --amqp amqp://c --group 100",
             "x placement --json --seed 3",
             "x policy --guests elsewhere --json",
+            "x rollout --tasks coding,math --models qwen3-8b --seeds 3 --jobs 2 --plots out --json",
         ] {
             let parsed = Line::try_parse_from(line.split(' '));
             assert!(parsed.is_ok(), "{line}: {:?}", parsed.err());
         }
         assert!(Line::try_parse_from(["x", "gateway", "--seconds-per-case", "0"]).is_err());
         assert!(Line::try_parse_from(["x", "wheels"]).is_err());
+        assert!(Line::try_parse_from(["x", "rollout", "--tasks", "chess"]).is_err());
+        assert!(Line::try_parse_from(["x", "rollout", "--jobs", "0"]).is_err());
     }
 }

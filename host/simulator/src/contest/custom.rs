@@ -129,17 +129,16 @@ impl Contest {
         &self.runs
     }
 
-    /// The longest context that every worker of the cell can hold, in tokens.
+    /// The longest context that some worker of the cell can hold, in tokens.
     ///
     /// # Errors
     /// As [`Contest::of_runs`].
     pub fn context_limit_tokens(cell: &Cell) -> Result<u32, ContestError> {
-        let degrees = Degrees::of(cell, 1)?;
-        let limits = degrees
-            .profile
-            .iter()
-            .map(EngineProfile::sequence_limit_tokens);
-        Ok(limits.min().unwrap_or(0))
+        let mut degrees = Degrees::of(cell, 1)?;
+        degrees.keep_up_to(cell.gpus);
+        let limits = degrees.profile.iter();
+        let limits = limits.map(EngineProfile::sequence_limit_tokens);
+        Ok(limits.max().unwrap_or(0))
     }
 
     /// The paper's for its models (§7.1), else the smallest that the model fits on.
