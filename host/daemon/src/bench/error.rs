@@ -65,6 +65,12 @@ pub enum BenchError {
     /// The workload makes no sense.
     #[error("{0}")]
     Workload(#[from] treadle_simulator::workload::WorkloadError),
+    /// A simulated rollout makes no sense.
+    #[error("{0}")]
+    Rollout(#[from] treadle_simulator::contest::ContestError),
+    /// A plot is not there.
+    #[error("{0}")]
+    Plot(#[from] crate::plots::PlotError),
     /// The measurement ended early.
     #[error("the measurement ended early: {0}")]
     Ended(String),

@@ -134,6 +134,8 @@ pub(crate) struct Report {
     bench: &'static str,
     settings: Map<String, Value>,
     figures: Vec<Figure>,
+    /// What figures are made of, for programs.
+    details: Map<String, Value>,
     notes: Vec<String>,
 }
 
@@ -144,6 +146,7 @@ impl Report {
             bench,
             settings: Map::new(),
             figures: Vec::new(),
+            details: Map::new(),
             notes: Vec::new(),
         }
     }
@@ -151,6 +154,11 @@ impl Report {
     /// Adds a setting.
     pub(crate) fn setting(&mut self, name: &str, value: impl Into<Value>) {
         self.settings.insert(name.to_owned(), value.into());
+    }
+
+    /// Adds what figures are made of; it is in the JSON alone.
+    pub(crate) fn detail(&mut self, name: &str, value: Value) {
+        self.details.insert(name.to_owned(), value);
     }
 
     /// Adds a figure; why one is absent is noted too.
@@ -171,6 +179,7 @@ impl Report {
         self.settings
             .insert(other.bench.to_owned(), Value::Object(other.settings));
         self.figures.extend(other.figures);
+        self.details.extend(other.details);
         self.notes.extend(other.notes);
     }
 
@@ -178,13 +187,17 @@ impl Report {
     pub(crate) fn to_json(&self) -> Value {
         let figures = self.figures.iter();
         let figures: Map<String, Value> = figures.map(|f| (f.name.clone(), f.to_json())).collect();
-        json!({
+        let mut json = json!({
             "bench": self.bench,
             "machine": Machine::this(),
             "settings": self.settings,
             "figures": figures,
             "notes": self.notes,
-        })
+        });
+        if !self.details.is_empty() {
+            json["details"] = Value::Object(self.details.clone());
+        }
+        json
     }
 
     /// The figures one under another, and the notes.

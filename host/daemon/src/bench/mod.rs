@@ -1,5 +1,5 @@
 //! `treadle bench`: what the gateway, the core, events, placement and policies cost, as figures that other
-//! machines and versions can be compared by.
+//! machines and versions can be compared by; and how rollouts are shortened, in virtual time.
 //!
 //! Engines are simulated and answer at once, so that what is measured is
 //! treadle. Targets are what the project aims at; references are figures of
@@ -16,6 +16,7 @@ mod machine;
 mod placement;
 mod policy;
 mod prediction;
+mod rollout;
 pub(crate) mod table;
 
 use clap::{Args, Subcommand};
@@ -58,6 +59,9 @@ enum Part {
     /// How well predictors tell how long programs become, after none, one and two of
     /// their steps: recall of the long tail and correlation.
     Prediction(prediction::PredictionArgs),
+    /// Simulated rollouts under treadle's policies and under those of other systems, beside
+    /// the figures of Heddle's evaluation. In virtual time: the same on any machine.
+    Rollout(rollout::RolloutArgs),
 }
 
 impl BenchArgs {
@@ -70,6 +74,7 @@ impl BenchArgs {
             Some(Part::Placement(args)) => args.run(self.quick).await?,
             Some(Part::Policy(args)) => args.run(self.quick).await?,
             Some(Part::Prediction(args)) => args.run(self.quick).await?,
+            Some(Part::Rollout(args)) => args.run(self.quick).await?,
             None => {
                 let mut report = Report::new("all");
                 let gateway = gateway::GatewayArgs::default();
@@ -83,6 +88,7 @@ impl BenchArgs {
                         .run(self.quick)
                         .await?,
                 );
+                report.absorb(rollout::RolloutArgs::default().run(self.quick).await?);
                 report
             }
         };
@@ -124,11 +130,14 @@ mod tests {
             "x placement --json --seed 3",
             "x policy --guests elsewhere --json",
             "x prediction --prompts 50 --samples 8 --json",
+            "x rollout --tasks coding,math --models qwen3-8b --seeds 3 --jobs 2 --plots out --json",
         ] {
             let parsed = Line::try_parse_from(line.split(' '));
             assert!(parsed.is_ok(), "{line}: {:?}", parsed.err());
         }
         assert!(Line::try_parse_from(["x", "gateway", "--seconds-per-case", "0"]).is_err());
         assert!(Line::try_parse_from(["x", "wheels"]).is_err());
+        assert!(Line::try_parse_from(["x", "rollout", "--tasks", "chess"]).is_err());
+        assert!(Line::try_parse_from(["x", "rollout", "--jobs", "0"]).is_err());
     }
 }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use super::environment;
 use crate::bench::BenchError;
 use crate::demo::DemoError;
+use crate::sim::SimError;
 
 /// The command could not do what it was told.
 const FAILURE: u8 = 1;
@@ -34,6 +35,9 @@ pub(super) enum CliError {
     /// A benchmark gave no figures.
     #[error("{0}")]
     Bench(#[from] BenchError),
+    /// A simulation gave no figures.
+    #[error("{0}")]
+    Sim(#[from] SimError),
     /// The plugin runtime does not start.
     #[error("{0}")]
     Runtime(#[from] treadle_policy_runtime::RuntimeError),
@@ -110,9 +114,10 @@ impl CliError {
     pub(super) fn exit_code(&self) -> ExitCode {
         match self {
             closed if closed.is_silent() => ExitCode::SUCCESS,
-            Self::Config(_) | Self::Usage(_) | Self::Demo(DemoError::Option { .. }) => {
-                ExitCode::from(USAGE)
-            }
+            Self::Config(_)
+            | Self::Usage(_)
+            | Self::Demo(DemoError::Option { .. })
+            | Self::Sim(SimError::Option { .. } | SimError::Contest(_)) => ExitCode::from(USAGE),
             _ => ExitCode::from(FAILURE),
         }
     }
@@ -121,9 +126,9 @@ impl CliError {
     pub(super) fn is_silent(&self) -> bool {
         match self {
             Self::OutputClosed => true,
-            Self::Demo(DemoError::Output(cause)) | Self::Bench(BenchError::Output(cause)) => {
-                cause.kind() == ErrorKind::BrokenPipe
-            }
+            Self::Demo(DemoError::Output(cause))
+            | Self::Bench(BenchError::Output(cause))
+            | Self::Sim(SimError::Output(cause)) => cause.kind() == ErrorKind::BrokenPipe,
             _ => false,
         }
     }

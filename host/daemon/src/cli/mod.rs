@@ -39,6 +39,7 @@ use crate::bench::BenchArgs;
 use crate::config::LoggingConfig;
 use crate::demo::DemoArgs;
 use crate::engine_sim::EngineSimArgs;
+use crate::sim::SimArgs;
 use error::CliError;
 
 /// A control plane between RL jobs and LLM inference engines.
@@ -57,6 +58,8 @@ enum Command {
     Up(up::UpArgs),
     /// Compare plain routing, sticky routing and treadle on simulated engines.
     Demo(Box<DemoArgs>),
+    /// Simulate a rollout on a cluster of GPUs, in virtual time.
+    Sim(Box<SimArgs>),
     /// Serve a simulated inference engine over HTTP.
     EngineSim(EngineSimArgs),
     /// Show whether a daemon and its engines are well.
@@ -138,6 +141,7 @@ impl Command {
             Self::Serve(args) => args.run().await,
             Self::Up(args) => args.run().await,
             Self::Demo(args) => Ok(args.run().await?),
+            Self::Sim(args) => Ok(args.run().await?),
             Self::EngineSim(args) => {
                 logs::start(&LoggingConfig::default())?;
                 Ok(args.run().await?)
@@ -201,6 +205,8 @@ mod tests {
             "treadle doctor --json --url http://a:1",
             "treadle bench --quick --json",
             "treadle demo --simulate --json",
+            "treadle sim --task search --model qwen3-32b --gpus 16 --prompts 20 --report --json",
+            "treadle sim --trace f --history g --system verl --priority heddle --fail 0@5:30",
         ] {
             let parsed = Cli::try_parse_from(line.split(' '));
             assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
@@ -223,6 +229,12 @@ mod tests {
             "treadle tokens create ci --scope root",
             "treadle tokens create ci --scope job --expires-in 5x",
             "treadle tenants set acme --limit plugins",
+            "treadle sim --task chess",
+            "treadle sim --trace f --prompts 5",
+            "treadle sim --history f",
+            "treadle sim --fail 0@5",
+            "treadle sim --report --fail 0@5:6",
+            "treadle sim --gpu A100",
         ] {
             assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
         }

@@ -3,12 +3,17 @@
 
 mod bound;
 mod cluster;
+mod custom;
 mod systems;
+mod tournament;
 
 pub use bound::SpeedOfLight;
 pub use systems::{
     AllocationKind, BASELINES, FULL, PlacementKind, PredictionKind, PriorityKind, SLIME, System,
     VERL, VERL_HYBRID,
+};
+pub use tournament::{
+    Distance, Figure, Goal, Left, Outcome, Part, Rival, Tournament, TournamentOptions,
 };
 
 use crate::hardware::{Gpu, H100, HardwareError, LanguageModel, QWEN3_8B, QWEN3_14B, QWEN3_32B};
@@ -34,12 +39,17 @@ pub struct Cell {
     pub task: AgentTask,
     /// The model.
     pub agent: AgentModel,
+    /// The model's dimensions, where they are not those of `agent`, whose times of tools
+    /// stay.
+    pub language_model: Option<LanguageModel>,
     /// The GPUs.
     pub gpu: Gpu,
     /// How many.
     pub gpus: u32,
-    /// Prompts; each is sampled 16 times.
+    /// Prompts.
     pub prompts: u32,
+    /// Programs of each prompt.
+    pub samples: u32,
     /// Seed of the workload.
     pub seed: u64,
 }
@@ -50,20 +60,22 @@ impl Cell {
         Self {
             task,
             agent,
+            language_model: None,
             gpu: H100,
             gpus: 64,
             prompts: 400,
+            samples: 16,
             seed,
         }
     }
 
     /// The model's dimensions.
     pub fn model(&self) -> LanguageModel {
-        match self.agent {
+        self.language_model.unwrap_or(match self.agent {
             AgentModel::Qwen3Of8B => QWEN3_8B,
             AgentModel::Qwen3Of14B => QWEN3_14B,
             AgentModel::Qwen3Of32B => QWEN3_32B,
-        }
+        })
     }
 
     /// Degree of tensor parallelism of the baselines (§7.1).
@@ -79,6 +91,7 @@ impl Cell {
             task: self.task,
             model: self.agent,
             prompts: self.prompts,
+            samples: self.samples,
             seed: self.seed,
             epoch,
             ..RolloutWorkload::default()
@@ -99,6 +112,14 @@ pub enum ContestError {
     /// A policy's configuration.
     #[error("{0}")]
     Policy(PolicyError),
+    /// A setting makes no sense.
+    #[error("{field}: {problem}")]
+    Setting {
+        /// Which.
+        field: &'static str,
+        /// What is wrong and what would be right.
+        problem: String,
+    },
 }
 
 impl From<PolicyError> for ContestError {
@@ -125,13 +146,7 @@ impl Contest {
     pub fn new(cell: Cell) -> Result<Self, ContestError> {
         let runs = cell.workload(1)?;
         let history = cell.workload(0)?;
-        let degrees = Degrees::of(&cell, &history)?;
-        Ok(Self {
-            cell,
-            degrees,
-            runs,
-            history,
-        })
+        Self::of_runs(cell, runs, history)
     }
 
     /// The bound that no schedule passes.
@@ -151,7 +166,7 @@ impl Contest {
                 let lengths: Vec<u64> = self.history.iter().map(AgentRun::output_tokens).collect();
                 return self.degrees.allocate(self.cell.gpus, &lengths);
             }
-            AllocationKind::Baseline => self.cell.baseline_degree(),
+            AllocationKind::Baseline => self.baseline_degree(),
             AllocationKind::Fix1 => self.degrees.degree[0],
             AllocationKind::Fix8 => 8,
         };
@@ -171,18 +186,33 @@ impl Contest {
     /// # Errors
     /// A policy that does not take its configuration.
     pub fn run(&self, system: &System, sample_us: u64) -> Result<RolloutReport, ContestError> {
-        let heddle = system.allocation == AllocationKind::Heddle;
+        self.run_failing(system, sample_us, &[])
+    }
+
+    /// The same while workers fail: when, in microseconds, which, and for how long.
+    ///
+    /// # Errors
+    /// As [`Contest::run`], and a failure of a worker that there is not.
+    pub fn run_failing(
+        &self,
+        system: &System,
+        sample_us: u64,
+        failures: &[(u64, u32, u64)],
+    ) -> Result<RolloutReport, ContestError> {
+        let capped = system.allocation == AllocationKind::Baseline;
         let shape = Shape {
             preempt: system.priority == PriorityKind::Heddle,
-            running_max: (!heddle).then_some(BASELINE_BATCH),
+            running_max: capped.then_some(BASELINE_BATCH),
         };
-        let workers = self.degrees.workers(&self.counts(system), &shape);
+        let counts = self.counts(system);
+        let workers = self.degrees.workers(&counts, &shape);
+        self.check(system, &counts, failures)?;
         let kv_bytes_per_token = kv_bytes_per_token(&self.cell.model());
         let options = RolloutOptions {
             core: self.core_config(system, kv_bytes_per_token),
             workers,
             kv_bytes_per_token,
-            failures: Vec::new(),
+            failures: failures.to_vec(),
             seed: self.cell.seed,
             sample_us,
             audit: false,
