@@ -20,7 +20,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
 use treadle_core::{Event, StepTokens};
 use treadle_model::{EngineKind, FinishReason};
-use treadle_wire::{splice_field, usage_of_body};
+use treadle_wire::{Endpoint, splice_field, usage_of_body};
 
 /// What came of an attempt.
 pub(super) enum Outcome {
@@ -102,7 +102,7 @@ async fn exchange(call: &Call, dispatch: &Dispatch, deadline: Instant) -> Result
 }
 
 async fn send(call: &Call, dispatch: &Dispatch) -> Result<Response<Incoming>, Cause> {
-    let body = pinned(call, dispatch);
+    let body = addressed(call, dispatch);
     let request = call.app.upstream.send(
         Method::POST,
         &dispatch.url,
@@ -127,14 +127,33 @@ async fn send(call: &Call, dispatch: &Dispatch) -> Result<Response<Incoming>, Ca
     }
 }
 
-/// The body as it is, but pinned to the program's seat on engines with seats.
-fn pinned(call: &Call, dispatch: &Dispatch) -> Bytes {
-    match dispatch.slot {
-        Some(slot) if dispatch.engine == EngineKind::Llamacpp => {
-            splice_field(&call.body, "id_slot", u64::from(slot))
-                .map_or_else(|| call.body.clone(), Bytes::from)
-        }
-        _ => call.body.clone(),
+/// The body as it is, but for one field: on engines with seats it is pinned to
+/// its program's, and those that order their steps are told how urgent it is.
+fn addressed(call: &Call, dispatch: &Dispatch) -> Bytes {
+    let seat = dispatch
+        .slot
+        .filter(|_| dispatch.engine == EngineKind::Llamacpp);
+    let field = match seat {
+        Some(slot) => Some(("id_slot", i64::from(slot))),
+        None => urgency(call, dispatch).map(|urgency| ("priority", urgency)),
+    };
+    let spliced = field.and_then(|(name, value)| splice_field(&call.body, name, value));
+    spliced.map_or_else(|| call.body.clone(), Bytes::from)
+}
+
+/// The step's priority as its engine counts: vLLM serves the lowest first,
+/// SGLang the greatest. Nothing if all steps are alike, which engines that were
+/// not told to order their steps would refuse; nor if the client said it itself.
+fn urgency(call: &Call, dispatch: &Dispatch) -> Option<i64> {
+    let priority = dispatch.priority.filter(|priority| *priority != 0)?;
+    // Their form of Anthropic's API has no such field.
+    if call.head.has_priority || call.endpoint == Endpoint::Messages {
+        return None;
+    }
+    match dispatch.engine {
+        EngineKind::Vllm => Some(-i64::from(priority)),
+        EngineKind::Sglang => Some(i64::from(priority)),
+        EngineKind::Llamacpp | EngineKind::Openai => None,
     }
 }
 

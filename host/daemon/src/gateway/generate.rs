@@ -295,7 +295,7 @@ async fn follow(
                 return live_programs_full(call, programs_max);
             }
             // The attempt that it concerned has ended already.
-            Some(Instruction::Abort(_)) => {}
+            Some(Instruction::Abort(_) | Instruction::Preempt) => {}
             None => return stopped(),
         }
     }
