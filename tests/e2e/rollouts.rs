@@ -3,10 +3,12 @@
 
 use serde_json::{Value, json};
 use treadle::config::Config;
-use treadle_tests::support::client::Client;
+use treadle_tests::support::client::{Client, Ended, PATIENCE};
 use treadle_tests::support::policy::guest;
 use treadle_tests::support::raw_engine::{RawEngine, RawRequest};
-use treadle_tests::support::stand::{COMPLETIONS, MODEL, Stand, endpoint};
+use treadle_tests::support::stand::{
+    CHAT, COMPLETIONS, MODEL, Stand, chat, endpoint, engine_at, streamed,
+};
 
 use crate::plugins::crowd::{put_binding, upload};
 
@@ -214,4 +216,149 @@ async fn an_extra_column_that_no_program_has_is_refused_by_name() {
         );
     }
     stand.finish().await;
+}
+
+/// A scheduler that lets one step at a time run at an engine, the first come first, but those of
+/// programs that have generated before those of new ones.
+async fn one_seat(url: &str) -> Stand {
+    let mut endpoint = endpoint(url);
+    endpoint.capacity_tokens = Some(100_000);
+    let stand = Stand::tuned(0, 0, |config| {
+        rollout(config);
+        config.engines.endpoints = vec![endpoint];
+        config.rollout.gather_ms = 10;
+        config.rollout.engine_steps_max = 1;
+    })
+    .await;
+    let config = json!({"preempt_margin_tokens": 0});
+    bind(&stand.client, "priority", "heddle-priority", config).await;
+    stand
+}
+
+fn text_of(ended: &Ended) -> String {
+    let parts = ended.objects().into_iter().filter_map(|event| {
+        let choice = &event["choices"][0];
+        let text = choice["text"]
+            .as_str()
+            .or(choice["delta"]["content"].as_str());
+        text.map(str::to_owned)
+    });
+    parts.collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_gives_way_and_goes_on_in_the_same_stream() {
+    let mut engine = RawEngine::start().await;
+    let stand = one_seat(engine.url()).await;
+    let event = |id: &str, delta: Value, end: Value| {
+        let event = json!({
+            "id": id, "object": "chat.completion.chunk", "created": 1, "model": MODEL,
+            "choices": [{"index": 0, "delta": delta, "finish_reason": end}],
+        });
+        format!("data: {event}\n\n").into_bytes()
+    };
+    let post = |body: Value| {
+        let client = stand.client.clone();
+        tokio::spawn(async move { client.post(CHAT, &body).await.ok() })
+    };
+    // It has generated, so its next step is the more urgent.
+    let first = post(chat("urgent", "one", 9));
+    engine.request().await.answer_chat().await;
+    first.await.expect("no step fails");
+
+    let calm = streamed(chat("calm", "hi", 9));
+    let client = stand.client.clone();
+    let seen = tokio::spawn(async move { client.stream(CHAT, &calm).await });
+    let mut running = engine.request().await;
+    running.begin_events().await;
+    let opening = json!({"role": "assistant", "content": ""});
+    running
+        .chunk(&event("a", opening.clone(), Value::Null))
+        .await;
+    running
+        .chunk(&event("a", json!({"content": "Hel"}), Value::Null))
+        .await;
+    let mut seen = seen.await.expect("an answer");
+    while !String::from_utf8_lossy(&seen.piece().await.expect("a piece").expect("whole"))
+        .contains("Hel")
+    {}
+
+    let second = post(chat("urgent", "two", 9));
+    running.until_given_up(PATIENCE).await;
+    engine.request().await.answer_chat().await;
+    second.await.expect("no step fails");
+
+    let mut rest = engine.request().await;
+    let asked = read(&rest);
+    let messages =
+        json!([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hel"}]);
+    assert_eq!(asked["messages"], messages);
+    assert_eq!(asked["continue_final_message"], true);
+    assert_eq!(asked["add_generation_prompt"], false);
+    assert_eq!(asked["max_tokens"], 8);
+    rest.begin_events().await;
+    rest.chunk(&event("b", opening, Value::Null)).await;
+    rest.chunk(&event("b", json!({"content": "lo"}), json!("stop")))
+        .await;
+    let usage = json!({"id": "b", "choices": [], "usage":
+        {"prompt_tokens": 6, "completion_tokens": 1, "total_tokens": 7}});
+    rest.chunk(format!("data: {usage}\n\ndata: [DONE]\n\n").as_bytes())
+        .await;
+    rest.end().await;
+    let ended = seen.finish().await;
+    assert!(ended.is_done() && !ended.broken, "{:?}", ended.payloads());
+    assert_eq!(text_of(&ended), "Hello");
+    assert!(
+        ended.objects().iter().all(|event| event["id"] == "a"),
+        "{:?}",
+        ended.payloads()
+    );
+    let whole = json!({"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7});
+    assert_eq!(ended.usage(), Some(whole));
+    let metrics = stand.client.metrics().await;
+    assert_eq!(metrics.count("treadle_interruptions_total"), 1);
+    assert_eq!(metrics.count("treadle_preemptions_total"), 1);
+    stand.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_was_interrupted_is_the_answer_that_was_not() {
+    for ids in [false, true] {
+        // Slow enough for another step to come while one runs.
+        let engine = engine_at("127.0.0.1:0", 100_000, 4.0).await;
+        let stand = one_seat(&engine.url()).await;
+        let body = |name: &str| {
+            let prompt: Vec<u32> = (1..200).collect();
+            let prompt = if ids {
+                json!(prompt)
+            } else {
+                json!("word ".repeat(100))
+            };
+            json!({
+                "model": MODEL, "program_id": name, "prompt": prompt, "max_tokens": 300,
+                "return_token_ids": ids, "seed": 5,
+            })
+        };
+        let whole = stand.client.post(COMPLETIONS, &body("whole")).await.ok();
+        let mut seen = stand
+            .client
+            .stream(COMPLETIONS, &streamed(body("calm")))
+            .await;
+        seen.piece().await.expect("a piece").expect("whole");
+        // It has generated, so this is the more urgent.
+        let mut urgent = body("whole");
+        urgent["max_tokens"] = json!(5);
+        stand.client.post(COMPLETIONS, &urgent).await.ok();
+        let ended = seen.finish().await;
+        assert!(ended.is_done() && !ended.broken, "{:?}", ended.payloads());
+        assert_eq!(text_of(&ended), whole["choices"][0]["text"], "ids: {ids}");
+        let usage = ended.usage().expect("usage");
+        for count in ["prompt_tokens", "completion_tokens", "total_tokens"] {
+            assert_eq!(usage[count], whole["usage"][count], "{count}, ids: {ids}");
+        }
+        let metrics = stand.client.metrics().await;
+        assert_eq!(metrics.count("treadle_interruptions_total"), 1);
+        stand.finish().await;
+        engine.shutdown().await;
+    }
 }
