@@ -74,10 +74,7 @@ async fn bind_heddle(client: &Client) {
 }
 
 fn body(name: &str, prompt_tokens: u32) -> Value {
-    let seed = name
-        .bytes()
-        .fold(0, |seed, byte| seed * 31 + u32::from(byte))
-        << 12;
+    let seed = name.bytes().map(u32::from).sum::<u32>() << 16;
     json!({
         "model": MODEL, "program_id": name, "max_tokens": 20,
         "prompt": (seed..seed + prompt_tokens).collect::<Vec<u32>>(),
