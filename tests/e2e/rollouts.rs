@@ -227,7 +227,8 @@ async fn one_seat(url: &str) -> Stand {
         config.rollout.engine_steps_max = 1;
     })
     .await;
-    let config = json!({"preempt_margin_tokens": 0});
+    // The same with and without a prediction.
+    let config = json!({"rank": "total", "default_tokens": 1000, "preempt_margin_tokens": 0});
     bind(&stand.client, "priority", "heddle-priority", config).await;
     stand
 }
@@ -332,7 +333,7 @@ async fn an_answer_that_was_interrupted_is_the_answer_that_was_not() {
                 json!("word ".repeat(100))
             };
             json!({
-                "model": MODEL, "program_id": name, "prompt": prompt, "max_tokens": 300,
+                "model": MODEL, "program_id": name, "prompt": prompt, "max_tokens": 120,
                 "return_token_ids": ids, "seed": 5,
             })
         };
