@@ -10,6 +10,7 @@ mod messaging;
 mod operations;
 mod plugins;
 mod restart;
+mod rollouts;
 mod scheduling;
 mod tenancy;
 mod vllm;

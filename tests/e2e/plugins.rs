@@ -1,7 +1,7 @@
 //! Policies as plugins, world by world.
 
 mod bindings;
-mod crowd;
+pub(crate) mod crowd;
 mod eviction;
 mod hostile;
 mod languages;

@@ -25,6 +25,7 @@ pub struct Metrics {
     latency_us: AtomicU64,
     requests: AtomicU64,
     attempts_failed: AtomicU64,
+    interruptions: AtomicU64,
 }
 
 impl Metrics {
@@ -50,6 +51,11 @@ impl Metrics {
     /// An engine failed an attempt that may be repeated.
     pub fn attempt_failed(&self) {
         self.attempts_failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A step was taken back from its engine, to be gone on with later.
+    pub fn step_interrupted(&self) {
+        self.interruptions.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Everything in Prometheus' text format.
@@ -110,6 +116,11 @@ impl Metrics {
             "treadle_attempts_failed_total",
             "Attempts at engines that failed.",
             failed,
+        );
+        text.counter(
+            "treadle_interruptions_total",
+            "Steps that were taken back from their engines, to be gone on with later.",
+            self.interruptions.load(Ordering::Relaxed),
         );
     }
 }
@@ -332,7 +343,7 @@ fn step_counters(c: &Counters) -> [CounterRow; 8] {
     ]
 }
 
-fn program_counters(c: &Counters) -> [CounterRow; 5] {
+fn program_counters(c: &Counters) -> [CounterRow; 8] {
     [
         (
             "treadle_programs_opened_total",
@@ -354,6 +365,21 @@ fn program_counters(c: &Counters) -> [CounterRow; 5] {
             "treadle_moves_total",
             "Restores to another worker.",
             c.moves,
+        ),
+        (
+            "treadle_migrations_total",
+            "KV caches moved between workers.",
+            c.migrations,
+        ),
+        (
+            "treadle_migrations_cancelled_total",
+            "Moves of KV caches given up.",
+            c.migrations_cancelled,
+        ),
+        (
+            "treadle_preemptions_total",
+            "Steps taken back for a more urgent one.",
+            c.preemptions,
         ),
     ]
 }

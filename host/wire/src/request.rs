@@ -66,6 +66,8 @@ pub struct RequestHead {
     pub program: Option<String>,
     /// The request's own id, at most [`ID_BYTES_MAX`] bytes, never empty.
     pub request_id: Option<String>,
+    /// Whether the client says how urgent the request is (`priority`).
+    pub has_priority: bool,
     /// The prompt's size, summed over a batch.
     pub prompt: PromptSize,
     /// The first few boundaries of the prompt, to count a shared beginning once per worker:
@@ -99,6 +101,7 @@ impl RequestHead {
             max_output_tokens: max_output_tokens(&body)?,
             program: identity::program_of(&body)?,
             request_id: identity::request_id_of(&body)?,
+            has_priority: body.priority.is_some(),
             prompt: PromptSize::default(),
             prefix: Vec::new(),
             chain: Vec::new(),

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use treadle_tests::support::client::{Answer, Client};
 use treadle_tests::support::stand::{COMPLETIONS, MODEL, Stand};
 
-pub(super) async fn upload(client: &Client, path: &str, bytes: Vec<u8>) -> Answer {
+pub(crate) async fn upload(client: &Client, path: &str, bytes: Vec<u8>) -> Answer {
     let headers = [("content-type", "application/wasm")];
     client.send(Method::POST, path, &headers, bytes).await
 }
@@ -22,7 +22,7 @@ pub(super) async fn bind(client: &Client, policy: &str) -> Value {
 }
 
 /// Changes a binding.
-pub(super) async fn put_binding(client: &Client, binding: &Value) -> Answer {
+pub(crate) async fn put_binding(client: &Client, binding: &Value) -> Answer {
     client
         .send(Method::PUT, "/v1/bindings", &[], binding.to_string())
         .await

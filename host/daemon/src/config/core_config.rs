@@ -1,9 +1,9 @@
 //! The core's part of the configuration, in the core's units.
 
-use treadle_core::CoreConfig;
+use treadle_core::{CoreConfig, RolloutConfig};
 use treadle_model::Span;
 
-use super::Config;
+use super::{Config, RolloutSection};
 
 impl Config {
     /// Settings of the core; what is not configured is the core's own.
@@ -11,6 +11,7 @@ impl Config {
         let scheduler = &self.scheduler;
         CoreConfig {
             mode: scheduler.mode,
+            rollout: self.rollout.core(),
             tick: Span::from_millis(scheduler.tick_ms),
             high_watermark_ppm: millionths(scheduler.high_watermark),
             low_watermark_ppm: millionths(scheduler.low_watermark),
@@ -26,6 +27,19 @@ impl Config {
             ask_deadline: Span::from_millis(self.plugins.answer_deadline_ms),
             attempts_max: self.engines.retry_max + 1,
             ..CoreConfig::default()
+        }
+    }
+}
+
+impl RolloutSection {
+    fn core(&self) -> RolloutConfig {
+        RolloutConfig {
+            gather: Span::from_millis(self.gather_ms),
+            programs_max: self.programs_max,
+            migration_interval: Span::from_millis(self.migration_interval_ms),
+            migration_tokens_per_s: self.migration_tokens_per_s,
+            prefill_tokens_per_s: self.prefill_tokens_per_s,
+            engine_steps_max: self.engine_steps_max,
         }
     }
 }

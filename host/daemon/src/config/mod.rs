@@ -17,6 +17,7 @@ mod metrics;
 mod nearest;
 mod plugins;
 mod reference;
+mod rollout;
 mod scheduler;
 mod section;
 mod server;
@@ -36,6 +37,7 @@ pub use logging::{LogFormat, LoggingConfig};
 pub use metrics::MetricsConfig;
 pub use plugins::PluginsConfig;
 pub use reference::reference_markdown;
+pub use rollout::RolloutSection;
 pub use scheduler::SchedulerConfig;
 pub use server::ServerConfig;
 pub use store::StoreConfig;
@@ -48,6 +50,7 @@ const SECTIONS: &[Section] = &[
     ServerConfig::SECTION,
     EnginesConfig::SECTION,
     SchedulerConfig::SECTION,
+    RolloutSection::SECTION,
     StoreConfig::SECTION,
     BrokerConfig::SECTION,
     BodiesConfig::SECTION,
@@ -69,6 +72,8 @@ pub struct Config {
     pub engines: EnginesConfig,
     /// Which program runs when and where.
     pub scheduler: SchedulerConfig,
+    /// The mode in which policies place programs and rank their steps.
+    pub rollout: RolloutSection,
     /// Where state lives and how long it stays.
     pub store: StoreConfig,
     /// The broker to which events go and from which commands come.

@@ -5,13 +5,13 @@ use treadle_core::Mode;
 use super::section::{Form, Setting, section};
 
 impl Setting for Mode {
-    const FORM: Form = Form::Word(&["program-aware", "sticky", "least-load"]);
+    const FORM: Form = Form::Word(&["program-aware", "sticky", "least-load", "rollout"]);
 }
 
 section! {
     /// Which program runs when and where.
     SchedulerConfig in "scheduler" {
-        /// How programs get to engines: `program-aware` pauses and resumes them so that their contexts fit, `sticky` and `least-load` are plain routing to compare with.
+        /// How programs get to engines: `program-aware` pauses and resumes them so that their contexts fit, `rollout` lets the placement policy say where a program is and the priority policy how urgent its steps are, and leaves memory to the engines (docs/rollouts.md); `sticky` and `least-load` are plain routing to compare with.
         mode: Mode = Mode::ProgramAware, "";
         /// How often the load of the engines is looked at.
         tick_ms: u64 = 1000, "milliseconds", 1 ..= 600_000;

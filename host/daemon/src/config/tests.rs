@@ -175,7 +175,7 @@ fn a_value_of_the_wrong_form_names_key_and_remedy() {
         ),
         (
             "scheduler.mode=fast",
-            "write one of program-aware, sticky, least-load",
+            "write one of program-aware, sticky, least-load, rollout",
         ),
         (
             "scheduler.tick_ms=1s",

@@ -33,6 +33,7 @@ pub(super) fn desk(files: &[PathBuf]) -> Result<PolicyDesk, DemoError> {
         let instance = instance.map_err(|error| refused(path, &error))?;
         let world = instance.world();
         let bound = BoundPolicy {
+            extra: Vec::new(),
             policy: PolicyRef(format!("{}@{}", inspected.name, inspected.version)),
             instance,
         };

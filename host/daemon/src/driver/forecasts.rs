@@ -6,14 +6,15 @@ use super::profile::Profiles;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use treadle_core::{Core, Event};
+use treadle_core::{Core, Event, Mode};
 use treadle_model::{ProgramId, StepId};
+use treadle_simulator::rollout::columns::{EXTRA_COLUMNS, extra_columns, group_of};
 
 /// Sightings on their way; more are dropped, and their programs are predicted
 /// after a later step.
 const SIGHTINGS_MAX: usize = 8_192;
 
-/// A program as it was when one of its steps ended.
+/// A program as it was when one of its steps ended, or before its first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sighting {
     /// The program.
@@ -30,6 +31,8 @@ pub struct Sighting {
     pub steps: u32,
     /// Time in tools so far.
     pub tool_ms: u64,
+    /// What else is known of it: its row of [`EXTRA_COLUMNS`].
+    pub extra: [f32; EXTRA_COLUMNS.len()],
     /// True if it is the last: the program is over.
     pub is_over: bool,
 }
@@ -53,8 +56,8 @@ impl ForecastFeed {
         (feed, received, wanted)
     }
 
-    /// Tells of the program whose step has just ended.
-    pub(super) fn step_ended(&self, core: &Core, profiles: &Profiles, program: ProgramId) {
+    /// Tells of a program that has just been opened, or whose step has ended.
+    pub(super) fn sighted(&self, core: &Core, profiles: &Profiles, program: ProgramId) {
         if self.wanted.load(Ordering::Relaxed)
             && let Some(program) = core.state().programs.get(&program)
         {
@@ -74,19 +77,33 @@ impl ForecastFeed {
     }
 
     fn tell(&self, program: &treadle_core::program::Program, profiles: &Profiles, is_over: bool) {
-        let prompt = program.prefix.last();
         let _ = self.sightings.try_send(Sighting {
             program: program.id,
             job: program.job.clone(),
-            group: prompt.map_or(program.id.0, |segment| segment.hash),
-            tokens: program.context_tokens,
+            group: group_of(program),
+            // A program without a finished step is known by its first prompt.
+            tokens: program.context_tokens.max(program.demand_tokens),
             output_tokens: program.output_tokens_total,
             steps: program.steps_finished,
             tool_ms: profiles
                 .get(&program.key)
                 .map_or(0, super::Profile::tool_ms),
+            extra: extra_columns(program),
             is_over,
         });
+    }
+}
+
+/// The program that an event is about to open, in a rollout: where it goes is
+/// settled before its first step, so something should be expected of it by then.
+pub(super) fn opened_program(core: &Core, event: &Event) -> Option<ProgramId> {
+    match event {
+        Event::StepArrived(arrival) if core.config().mode == Mode::Rollout => {
+            let is_new = core.program(&arrival.program).is_none();
+            // A new program gets the next id.
+            is_new.then_some(ProgramId(core.state().next_program))
+        }
+        _ => None,
     }
 }
 

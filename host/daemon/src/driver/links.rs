@@ -170,7 +170,8 @@ impl Driver {
             let program = Some(known.program);
             let place = program.and_then(|p| self.core.state().programs.get(&p)?.place);
             let slot = place.and_then(|place| place.slot);
-            if let Some(dispatch) = self.dispatch(worker, slot) {
+            let priority = known.priority;
+            if let Some(dispatch) = self.dispatch(worker, slot, priority) {
                 self.links.instruct(step, Instruction::Dispatch(dispatch));
             }
         }

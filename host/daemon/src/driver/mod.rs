@@ -51,6 +51,9 @@ pub enum Instruction {
     },
     /// Drop the engine's request and report the failure.
     Abort(Box<str>),
+    /// Drop the engine's request and keep what it has generated: the next
+    /// dispatch goes on from there.
+    Preempt,
     /// The scheduler, which is another than before, knows nothing of the step.
     Forget,
 }
@@ -66,6 +69,9 @@ pub struct Dispatch {
     pub engine: EngineKind,
     /// The seat to pin the request to.
     pub slot: Option<u32>,
+    /// How urgent the step is, the greater the more, in the mode in which
+    /// engines order their steps by it.
+    pub priority: Option<i32>,
 }
 
 /// How many programs of a tenant may be live.

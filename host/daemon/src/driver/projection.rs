@@ -54,6 +54,10 @@ impl Subject {
                 worker: Some(*worker),
                 ..Self::default()
             },
+            Event::ProgramMigrated { program, .. } | Event::MigrationFailed { program, .. } => {
+                let program = core.state().programs.get(program);
+                program.map(Self::of_program).unwrap_or_default()
+            }
             Event::Configured { .. }
             | Event::GatewayLost { .. }
             | Event::PolicyAnswered { .. }

@@ -1,7 +1,7 @@
 //! The driver's thread.
 
 use super::desk::PolicyDesk;
-use super::forecasts::{ForecastFeed, ended_step};
+use super::forecasts::{ForecastFeed, ended_step, opened_program};
 use super::journal::{JournalBatch, JournalHandle};
 use super::links::Links;
 use super::profile::Profiles;
@@ -13,13 +13,15 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
-use treadle_core::{Command, Core, Event, Origin, StepArrival};
+use treadle_core::{Command, Core, Event, Mode, Origin, StepArrival};
 use treadle_model::{GatewayId, ProgramId, StepId, Timestamp, WorkerId};
 
 /// Inputs that may wait for the driver; beyond it their senders are held up.
 const INPUTS_MAX: usize = 65_536;
 /// Inputs handled before what they changed is handed to the journal.
 const BATCH_INPUTS_MAX: usize = 512;
+/// What a wish to move a program's cache comes to.
+const NO_TRANSFERS: &str = "no executor for KV transfers";
 
 /// What a driver starts from.
 pub struct DriverOptions {
@@ -235,6 +237,7 @@ impl Driver {
             .then(|| projection::step_rows(&self.core, event, now));
         let ended = ended_step(event).and_then(|step| self.core.state().steps.get(&step));
         let ended = ended.map(|step| step.program);
+        let opened = opened_program(&self.core, event);
         match origin {
             // The caller has seen that it was not handled before.
             Some(origin) => {
@@ -243,8 +246,8 @@ impl Driver {
             None => self.core.handle(now, event),
         }
         self.seq += 1;
-        if let (Some(program), Some(feed)) = (ended, &self.forecasts) {
-            feed.step_ended(&self.core, &self.profiles, program);
+        if let (Some(program), Some(feed)) = (ended.or(opened), &self.forecasts) {
+            feed.sighted(&self.core, &self.profiles, program);
         }
         let step_is_over = subject
             .step
@@ -306,11 +309,23 @@ impl Driver {
 
     fn carry_out(&mut self, command: Command, now: Timestamp, answers: &mut VecDeque<Event>) {
         match command {
-            Command::DispatchStep { step, worker, slot } => {
-                if let Some(dispatch) = self.dispatch(worker, slot) {
+            Command::DispatchStep {
+                step,
+                worker,
+                slot,
+                priority,
+            } => {
+                if let Some(dispatch) = self.dispatch(worker, slot, priority) {
                     self.instruct(step, Instruction::Dispatch(dispatch));
                 }
             }
+            Command::PreemptStep { step } => self.instruct(step, Instruction::Preempt),
+            Command::MigrateProgram { program, .. } => {
+                let cause = NO_TRANSFERS.into();
+                answers.push_back(Event::MigrationFailed { program, cause });
+            }
+            // Nothing was begun.
+            Command::CancelMigration { .. } => {}
             Command::RefuseStep { step, refusal } => {
                 self.instruct(step, Instruction::Refuse(refusal));
                 self.instructions.remove(&step);
@@ -351,7 +366,13 @@ impl Driver {
         }
     }
 
-    pub(super) fn dispatch(&mut self, worker: WorkerId, slot: Option<u32>) -> Option<Dispatch> {
+    pub(super) fn dispatch(
+        &mut self,
+        worker: WorkerId,
+        slot: Option<u32>,
+        priority: i32,
+    ) -> Option<Dispatch> {
+        let is_rollout = self.core.config().mode == Mode::Rollout;
         let w = self.core.state().workers.get(&worker)?;
         let url = self
             .urls
@@ -363,6 +384,7 @@ impl Driver {
             url,
             engine: w.engine,
             slot,
+            priority: is_rollout.then_some(priority),
         })
     }
 

@@ -6,6 +6,7 @@
 
 use super::generate::Call;
 use super::guard::StepGuard;
+use super::interruption::Interruptible;
 use super::refusal::not_recorded;
 use super::stream::{StreamAnswer, first_frame};
 use super::upstream::{UpstreamError, end_to_end};
@@ -15,12 +16,13 @@ use axum::http::{HeaderValue, Method, Response, StatusCode, header};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::Instant;
 use treadle_core::{Event, StepTokens};
 use treadle_model::{EngineKind, FinishReason};
-use treadle_wire::{splice_field, usage_of_body};
+use treadle_wire::{Endpoint, splice_field, usage_of_body};
 
 /// What came of an attempt.
 pub(super) enum Outcome {
@@ -28,6 +30,14 @@ pub(super) enum Outcome {
     Answered(Response<Body>),
     /// Reported as failed; the scheduler's next word decides.
     Failed(StepGuard),
+    /// Taken back by the scheduler before anything came of it.
+    Interrupted(StepGuard),
+}
+
+/// Why there is no answer.
+enum Ended {
+    Failed(Cause),
+    Interrupted,
 }
 
 /// Why an attempt failed, for the journal and for the client.
@@ -35,21 +45,28 @@ type Cause = String;
 
 /// Sends the call to the engine that the scheduler chose.
 pub(super) async fn attempt(
-    call: &Call,
+    call: &Arc<Call>,
     dispatch: &Dispatch,
     instructions: &mut UnboundedReceiver<Instruction>,
     guard: StepGuard,
 ) -> Outcome {
     let answer = tokio::select! {
-        answer = exchange_within(call, dispatch) => answer,
-        cause = aborted(instructions) => Err(cause),
+        answer = exchange_within(call, dispatch) => answer.map_err(Ended::Failed),
+        ended = ended(call, instructions) => Err(ended),
     };
     match answer {
         Ok(Answer::Whole(response, body)) => {
             Outcome::Answered(whole(call, &response, body, guard).await)
         }
-        Ok(Answer::Stream(stream)) => Outcome::Answered(stream.respond(call, guard)),
-        Err(cause) => {
+        Ok(Answer::Stream(stream)) => {
+            let interruptible = dispatch.priority.map(|_| {
+                let instructions = std::mem::replace(instructions, unbounded_channel().1);
+                Interruptible::new(call.clone(), dispatch.engine, instructions)
+            });
+            Outcome::Answered(stream.respond(call, guard, interruptible))
+        }
+        Err(Ended::Interrupted) => Outcome::Interrupted(guard),
+        Err(Ended::Failed(cause)) => {
             tracing::debug!(worker = %dispatch.worker, %cause, "an attempt failed");
             guard.attempt_failed(&cause);
             Outcome::Failed(guard)
@@ -78,17 +95,12 @@ pub(super) fn too_slow(patience: Duration) -> Cause {
 }
 
 async fn exchange(call: &Call, dispatch: &Dispatch, deadline: Instant) -> Result<Answer, Cause> {
-    let response = send(call, dispatch).await?;
+    let response = send(call, dispatch, &call.body).await?;
     let (parts, body) = response.into_parts();
     if is_passing(parts.status) {
         return Err(format!("the engine answered {}", parts.status));
     }
-    let kind = parts
-        .headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|v| v.to_str().ok());
-    let streams = kind.is_some_and(|kind| kind.starts_with("text/event-stream"));
-    if parts.status.is_success() && streams {
+    if parts.status.is_success() && is_stream(&parts) {
         let (first, rest) = first_frame(body).await?;
         return Ok(Answer::Stream(StreamAnswer {
             parts,
@@ -101,8 +113,34 @@ async fn exchange(call: &Call, dispatch: &Dispatch, deadline: Instant) -> Result
     Ok(Answer::Whole(parts, body))
 }
 
-async fn send(call: &Call, dispatch: &Dispatch) -> Result<Response<Incoming>, Cause> {
-    let body = pinned(call, dispatch);
+fn is_stream(parts: &hyper::http::response::Parts) -> bool {
+    let kind = parts.headers.get(header::CONTENT_TYPE);
+    let kind = kind.and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
+}
+
+/// Asks an engine for the rest of an answer that was interrupted.
+pub(super) async fn resume(
+    call: &Call,
+    dispatch: &Dispatch,
+    body: Bytes,
+) -> Result<Incoming, Cause> {
+    let patience = call.app.response_timeout;
+    let sent = tokio::time::timeout(patience, send(call, dispatch, &body)).await;
+    let (parts, body) = sent
+        .unwrap_or_else(|_| Err(too_slow(patience)))?
+        .into_parts();
+    if parts.status.is_success() && is_stream(&parts) {
+        return Ok(body);
+    }
+    let status = parts.status;
+    Err(format!(
+        "the engine answered {status} when the rest of the answer was asked for"
+    ))
+}
+
+async fn send(call: &Call, dispatch: &Dispatch, body: &Bytes) -> Result<Response<Incoming>, Cause> {
+    let body = addressed(call, dispatch, body);
     let request = call.app.upstream.send(
         Method::POST,
         &dispatch.url,
@@ -127,14 +165,33 @@ async fn send(call: &Call, dispatch: &Dispatch) -> Result<Response<Incoming>, Ca
     }
 }
 
-/// The body as it is, but pinned to the program's seat on engines with seats.
-fn pinned(call: &Call, dispatch: &Dispatch) -> Bytes {
-    match dispatch.slot {
-        Some(slot) if dispatch.engine == EngineKind::Llamacpp => {
-            splice_field(&call.body, "id_slot", u64::from(slot))
-                .map_or_else(|| call.body.clone(), Bytes::from)
-        }
-        _ => call.body.clone(),
+/// The body as it is, but for one field: on engines with seats it is pinned to
+/// its program's, and those that order their steps are told how urgent it is.
+fn addressed(call: &Call, dispatch: &Dispatch, body: &Bytes) -> Bytes {
+    let seat = dispatch
+        .slot
+        .filter(|_| dispatch.engine == EngineKind::Llamacpp);
+    let field = match seat {
+        Some(slot) => Some(("id_slot", i64::from(slot))),
+        None => urgency(call, dispatch).map(|urgency| ("priority", urgency)),
+    };
+    let spliced = field.and_then(|(name, value)| splice_field(body, name, value));
+    spliced.map_or_else(|| body.clone(), Bytes::from)
+}
+
+/// The step's priority as its engine counts: vLLM serves the lowest first,
+/// SGLang the greatest. Nothing if all steps are alike, which engines that were
+/// not told to order their steps would refuse; nor if the client said it itself.
+fn urgency(call: &Call, dispatch: &Dispatch) -> Option<i64> {
+    let priority = dispatch.priority.filter(|priority| *priority != 0)?;
+    // Their form of Anthropic's API has no such field.
+    if call.head.has_priority || call.endpoint == Endpoint::Messages {
+        return None;
+    }
+    match dispatch.engine {
+        EngineKind::Vllm => Some(-i64::from(priority)),
+        EngineKind::Sglang => Some(i64::from(priority)),
+        EngineKind::Llamacpp | EngineKind::Openai => None,
     }
 }
 
@@ -146,10 +203,13 @@ fn is_passing(status: StatusCode) -> bool {
     )
 }
 
-async fn aborted(instructions: &mut UnboundedReceiver<Instruction>) -> Cause {
+/// Waits for the scheduler's word that ends an attempt. A whole answer is not
+/// interrupted: what was generated of it is known to its engine alone.
+async fn ended(call: &Call, instructions: &mut UnboundedReceiver<Instruction>) -> Ended {
     loop {
         match instructions.recv().await {
-            Some(Instruction::Abort(cause)) => return cause.into(),
+            Some(Instruction::Abort(cause)) => return Ended::Failed(cause.into()),
+            Some(Instruction::Preempt) if call.head.stream => return Ended::Interrupted,
             Some(_) => {}
             // The scheduler stopped; the engine may still answer.
             None => std::future::pending().await,

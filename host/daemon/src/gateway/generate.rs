@@ -250,12 +250,12 @@ async fn carry(call: Call, arrival: StepArrival) -> Response {
         None => call.principal.inside(&step.to_string()),
     };
     let registration = call.app.requests.register(&id);
-    follow(&call, instructions, guard, Arc::new(registration)).await
+    follow(&Arc::new(call), instructions, guard, Arc::new(registration)).await
 }
 
 /// Does what the scheduler says until there is an answer.
 async fn follow(
-    call: &Call,
+    call: &Arc<Call>,
     mut instructions: UnboundedReceiver<Instruction>,
     mut guard: StepGuard,
     registration: Arc<Registration>,
@@ -278,9 +278,15 @@ async fn follow(
                     Outcome::Answered(response) => {
                         return withdrawable(response, registration, answers_aborts);
                     }
-                    Outcome::Failed(unsettled) => guard = unsettled,
+                    Outcome::Interrupted(unsettled) => {
+                        guard = unsettled;
+                        call.app.metrics.step_interrupted();
+                    }
+                    Outcome::Failed(unsettled) => {
+                        guard = unsettled;
+                        call.app.metrics.attempt_failed();
+                    }
                 }
-                call.app.metrics.attempt_failed();
             }
             Some(Instruction::Refuse(refusal)) => {
                 guard.settle();
@@ -295,7 +301,7 @@ async fn follow(
                 return live_programs_full(call, programs_max);
             }
             // The attempt that it concerned has ended already.
-            Some(Instruction::Abort(_)) => {}
+            Some(Instruction::Abort(_) | Instruction::Preempt) => {}
             None => return stopped(),
         }
     }

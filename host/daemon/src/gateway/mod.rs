@@ -7,11 +7,13 @@
 mod attempt;
 mod bodies;
 mod body;
+mod continuation;
 mod estimate;
 mod forward;
 mod generate;
 mod guard;
 mod identity;
+mod interruption;
 mod refusal;
 mod requests;
 mod serve;

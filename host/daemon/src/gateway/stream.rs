@@ -7,6 +7,7 @@ use super::attempt::{finish_of, mark, too_slow};
 use super::bodies::Filing;
 use super::generate::Call;
 use super::guard::StepGuard;
+use super::interruption::{Heed, Interruptible};
 use super::upstream::end_to_end;
 use axum::body::Body;
 use axum::http::Response;
@@ -51,7 +52,12 @@ pub(super) async fn first_frame(mut body: Incoming) -> Result<(Bytes, Incoming),
 }
 
 impl StreamAnswer {
-    pub(super) fn respond(self, call: &Call, guard: StepGuard) -> Response<Body> {
+    pub(super) fn respond(
+        self,
+        call: &Call,
+        guard: StepGuard,
+        interruptible: Option<Interruptible>,
+    ) -> Response<Body> {
         let stream = StepStream {
             upstream: Some(self.rest),
             overdue: Box::pin(tokio::time::sleep_until(self.deadline)),
@@ -60,6 +66,7 @@ impl StreamAnswer {
             usage: StreamUsage::new(call.endpoint),
             guard,
             call: call.accounting(),
+            interruptible,
             recorded: None,
             kept: call.filing().map(Kept::new),
             told: None,
@@ -103,6 +110,7 @@ struct StepStream {
     usage: StreamUsage,
     guard: StepGuard,
     call: Accounting,
+    interruptible: Option<Interruptible>,
     /// Holds the last bytes back until the step's end is on record.
     recorded: Option<oneshot::Receiver<()>>,
     /// What came, to be kept once the step is over.
@@ -140,6 +148,13 @@ impl Kept {
 impl StepStream {
     /// Reads what the bytes say, then queues them for the client.
     fn take(&mut self, data: Bytes) {
+        let data = match self.interruptible.as_mut().map(|i| i.passed(data.clone())) {
+            None => data,
+            Some(Ok(data)) => data,
+            Some(Err(error)) => {
+                return self.break_off(&format!("the engine sent no valid event stream: {error}"));
+            }
+        };
         let usage = &mut self.usage;
         let scanned = self.scanner.feed(&data, &mut |event| usage.observe(event));
         if let Err(error) = scanned {
@@ -152,6 +167,49 @@ impl StepStream {
         self.tell();
         if self.scanner.saw_done() {
             self.finish();
+        }
+        self.interrupt();
+    }
+
+    /// Drops the engine's request, if the scheduler wants that and the rest can
+    /// be asked for later.
+    fn interrupt(&mut self) {
+        let is_over = self.usage.usage().finish.is_some() || self.scanner.saw_done();
+        let (seen, is_between) = (
+            self.usage.output_tokens_seen(),
+            self.scanner.ended_cleanly(),
+        );
+        if let Some(interruptible) = &mut self.interruptible
+            && !is_over
+            && interruptible.interrupts(seen, is_between)
+        {
+            self.upstream = None;
+        }
+    }
+
+    /// Does what the scheduler says; true if there is no engine to read from.
+    fn heed(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(interruptible) = &mut self.interruptible else {
+            return false;
+        };
+        match interruptible.heed(context) {
+            Heed::Nothing => false,
+            Heed::Wait => true,
+            Heed::Read(incoming) => {
+                self.upstream = Some(incoming);
+                let patience = self.call.app.response_timeout;
+                let deadline = tokio::time::Instant::now() + patience;
+                self.overdue.as_mut().reset(deadline);
+                false
+            }
+            Heed::BreakOff { cause, is_known } => {
+                self.interruptible = None;
+                if is_known {
+                    self.guard.settle();
+                }
+                self.break_off(&cause);
+                false
+            }
         }
     }
 
@@ -264,7 +322,17 @@ impl HttpBody for StepStream {
             if let Some(data) = self.pending.pop_front() {
                 return Poll::Ready(Some(Ok(Frame::data(data))));
             }
+            if self.heed(context) {
+                return Poll::Pending;
+            }
+            self.interrupt();
+            if self.heed(context) {
+                return Poll::Pending;
+            }
             let Some(upstream) = self.upstream.as_mut() else {
+                if !self.pending.is_empty() {
+                    continue;
+                }
                 return self.poll_end(context);
             };
             let Poll::Ready(frame) = Pin::new(upstream).poll_frame(context) else {

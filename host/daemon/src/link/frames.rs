@@ -97,6 +97,8 @@ pub(crate) enum Word {
         engine: EngineKind,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         slot: Option<u32>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        priority: Option<i32>,
     },
     /// Answer with an error.
     Refuse { why: Refusal },
@@ -104,6 +106,8 @@ pub(crate) enum Word {
     RefuseLive { programs_max: u64 },
     /// Drop the engine's request.
     Abort { cause: String },
+    /// Drop the engine's request, keep what it has generated.
+    Preempt,
     /// The scheduler knows nothing of the step any more.
     Forget,
 }
@@ -116,12 +120,14 @@ impl From<Instruction> for Word {
                 url: dispatch.url.to_string(),
                 engine: dispatch.engine,
                 slot: dispatch.slot,
+                priority: dispatch.priority,
             },
             Instruction::Refuse(why) => Self::Refuse { why },
             Instruction::RefuseLive { programs_max } => Self::RefuseLive { programs_max },
             Instruction::Abort(cause) => Self::Abort {
                 cause: cause.into(),
             },
+            Instruction::Preempt => Self::Preempt,
             Instruction::Forget => Self::Forget,
         }
     }
@@ -135,15 +141,18 @@ impl From<Word> for Instruction {
                 url,
                 engine,
                 slot,
+                priority,
             } => Self::Dispatch(Dispatch {
                 worker,
                 url: url.into(),
                 engine,
                 slot,
+                priority,
             }),
             Word::Refuse { why } => Self::Refuse(why),
             Word::RefuseLive { programs_max } => Self::RefuseLive { programs_max },
             Word::Abort { cause } => Self::Abort(cause.into()),
+            Word::Preempt => Self::Preempt,
             Word::Forget => Self::Forget,
         }
     }

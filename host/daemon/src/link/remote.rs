@@ -239,6 +239,11 @@ impl Known {
                 }
                 false
             }
+            Instruction::Preempt => {
+                // The next dispatch may name the same worker again.
+                open.at = None;
+                false
+            }
             Instruction::Abort(_) => false,
             Instruction::Forget => {
                 // An attempt under way hears this, whoever waits hears the rest.
@@ -345,6 +350,7 @@ mod tests {
             url: "http://e".into(),
             engine: treadle_model::EngineKind::Vllm,
             slot: None,
+            priority: None,
         };
         let open = |remote: &RemoteScheduler| match remote.resume(1).pop() {
             Some(FromGateway::Open { steps }) => steps,

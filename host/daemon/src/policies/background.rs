@@ -65,13 +65,23 @@ impl BackgroundDesk {
     }
 
     /// What is expected of programs: by the policy that is bound for the job, or by
-    /// the built-in default.
-    pub(super) fn predict(&self, job: &str, columns: &LiveColumns<'_>) -> Option<Estimates> {
-        let bound = self.ask(World::Prediction, job, columns.len(), |instance, now_ms| {
+    /// the built-in default. `extra` makes the extra columns with these indices.
+    pub(super) fn predict(
+        &self,
+        job: &str,
+        columns: &LiveColumns<'_>,
+        extra: impl FnOnce(&[usize]) -> Vec<f32>,
+    ) -> Option<Estimates> {
+        let bound = self.ask_prediction(job, columns.len(), |instance, context, named| {
+            let extra = extra(named);
+            let columns = LiveColumns {
+                extra: &extra,
+                ..*columns
+            };
             let instance = instance.as_prediction_mut();
             instance
                 .ok_or(PolicyFault::NotSupported)?
-                .predict(&CallContext::at(now_ms), columns)
+                .predict(context, &columns)
         });
         if let Some((_, estimates)) = bound {
             return Some(estimates);
@@ -83,17 +93,43 @@ impl BackgroundDesk {
 
     /// Tells the policy that is bound for the job what became of programs, and the
     /// built-in default too, which may have to stand in.
-    pub(super) fn learn(&self, job: &str, columns: &FinishedColumns<'_>) {
-        let _ = self.ask(World::Prediction, job, columns.len(), |instance, now_ms| {
+    pub(super) fn learn(
+        &self,
+        job: &str,
+        columns: &FinishedColumns<'_>,
+        extra: impl FnOnce(&[usize]) -> Vec<f32>,
+    ) {
+        let _ = self.ask_prediction(job, columns.len(), |instance, context, named| {
+            let extra = extra(named);
+            let columns = FinishedColumns {
+                extra: &extra,
+                ..*columns
+            };
             let instance = instance.as_prediction_mut();
             instance
                 .ok_or(PolicyFault::NotSupported)?
-                .learn(&CallContext::at(now_ms), columns)
+                .learn(context, &columns)
         });
         let context = CallContext::at(self.now_ms());
         let native = &mut lock(&self.native).prediction;
         // The default refuses nothing but columns of unequal length.
         let _ = Prediction::learn(native, &context, columns);
+    }
+
+    /// The same, told which extra columns the policy's configuration names.
+    fn ask_prediction<T>(
+        &self,
+        job: &str,
+        rows: usize,
+        ask: impl FnOnce(&mut PolicyInstance, &CallContext, &[usize]) -> Result<T, PolicyFault>,
+    ) -> Option<(PolicyRef, T)> {
+        let now_ms = self.now_ms();
+        let context = CallContext::at(now_ms);
+        let mut desk = lock(&self.desk);
+        let named = desk.extra_of(World::Prediction, job);
+        desk.ask_bound(World::Prediction, job, rows, now_ms, |instance| {
+            ask(instance, &context, &named)
+        })
     }
 
     /// Asks the policy that is bound for a job. Nothing if the built-in default

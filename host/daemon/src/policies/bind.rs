@@ -11,6 +11,7 @@ use crate::driver::{
 use std::sync::atomic::Ordering;
 use treadle_model::{PolicyRef, World};
 use treadle_policy_runtime::{BindingState, InstanceOptions, LoadError};
+use treadle_simulator::rollout::columns::EXTRA_COLUMNS;
 use treadle_store::{PluginHead, PolicyStateRow};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -231,6 +232,7 @@ impl PolicyShelf {
         }
         let row = self.store.plugin(&held.digest).await?;
         let row = row.ok_or_else(|| ShelfError::Unknown(held.digest.clone()))?;
+        let extra = extra_columns(world, &held.config)?;
         let limits = self.engine.limits();
         let state = kept.and_then(|k| BindingState::from_bytes(&k.entries, limits).ok());
         let options = InstanceOptions {
@@ -254,6 +256,7 @@ impl PolicyShelf {
         Ok(Some(BoundPolicy {
             policy: policy_ref(&row.head),
             instance,
+            extra,
         }))
     }
 
@@ -308,6 +311,29 @@ impl PolicyShelf {
         }
         Ok(self.push_unsigned(upload.bytes).await?.0)
     }
+}
+
+/// The extra columns that a configuration names, which this daemon must know.
+/// Policies of allocation and reward are asked by clients, with columns of their
+/// own.
+fn extra_columns(world: World, config: &str) -> Result<Vec<usize>, ShelfError> {
+    #[derive(serde::Deserialize, Default)]
+    struct Named {
+        #[serde(default)]
+        extra: Vec<String>,
+    }
+    let known: &[&str] = match world {
+        World::Prediction => &EXTRA_COLUMNS,
+        World::Priority | World::Placement | World::Eviction => &[],
+        World::Allocation | World::Reward => return Ok(Vec::new()),
+    };
+    // What else is wrong with it is the policy's to say.
+    let named: Named = serde_json::from_str(config).unwrap_or_default();
+    let index = |name: String| {
+        let at = known.iter().position(|known| *known == name);
+        at.ok_or(ShelfError::ExtraColumn { name, world, known })
+    };
+    named.extra.into_iter().map(index).collect()
 }
 
 /// How a version is named in the journal: name, version and digest.

@@ -1,6 +1,7 @@
 //! Why a policy was not stored, bound or asked.
 
 use crate::driver::{ChangeError, DriverStopped};
+use treadle_model::World;
 use treadle_policy_runtime::{LoadError, UploadRefusal};
 use treadle_store::StoreError;
 
@@ -34,6 +35,16 @@ pub enum ShelfError {
         /// The world that was asked for.
         wanted: String,
     },
+    /// The configuration names an extra column that no program has.
+    #[error("the configuration's `extra` names `{name}`, which the daemon does not know; {}", known_columns(*.world, .known))]
+    ExtraColumn {
+        /// The name.
+        name: String,
+        /// The policy's world.
+        world: World,
+        /// The extra columns that its policies may be given.
+        known: &'static [&'static str],
+    },
     /// The built-in default was to be a canary or a shadow.
     #[error("`native` can only be active; name a plugin for a canary or a shadow")]
     NativeRole,
@@ -49,4 +60,11 @@ pub enum ShelfError {
     /// The daemon is stopping.
     #[error("{0}")]
     Stopped(#[from] DriverStopped),
+}
+
+fn known_columns(world: World, known: &[&str]) -> String {
+    if known.is_empty() {
+        return format!("policies of the world `{world}` are given no extra columns: leave it out");
+    }
+    format!("it knows {}", known.join(", "))
 }

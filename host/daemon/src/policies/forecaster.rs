@@ -9,6 +9,7 @@ use tokio::sync::mpsc::Receiver;
 use treadle_model::ProgramId;
 use treadle_plugin::Estimates;
 use treadle_policy_runtime::{FinishedColumns, LiveColumns};
+use treadle_simulator::rollout::columns::EXTRA_COLUMNS;
 
 /// Sightings taken into one round.
 const ROUND_MAX: usize = 1_024;
@@ -98,9 +99,20 @@ struct SeenColumns {
     output_tokens: Vec<u64>,
     steps: Vec<u32>,
     tool_ms: Vec<u64>,
+    /// All that are known, row by row.
+    extra: Vec<[f32; EXTRA_COLUMNS.len()]>,
 }
 
 impl SeenColumns {
+    /// The extra columns with these indices, one after the other.
+    fn extra(&self, columns: &[usize]) -> Vec<f32> {
+        let column = |at: &usize| {
+            let at = *at;
+            self.extra.iter().map(move |row| row[at])
+        };
+        columns.iter().flat_map(column).collect()
+    }
+
     fn of<'s>(sightings: impl Iterator<Item = &'s Sighting>) -> Self {
         let mut columns = Self::default();
         for seen in sightings {
@@ -109,6 +121,7 @@ impl SeenColumns {
             columns.output_tokens.push(seen.output_tokens);
             columns.steps.push(seen.steps);
             columns.tool_ms.push(seen.tool_ms);
+            columns.extra.push(seen.extra);
         }
         columns
     }
@@ -125,7 +138,8 @@ impl PolicyShelf {
             tool_ms: &seen.tool_ms,
             extra: &[],
         };
-        let Some(estimates) = self.background.predict(job, &columns) else {
+        let extra = |named: &[usize]| seen.extra(named);
+        let Some(estimates) = self.background.predict(job, &columns, extra) else {
             return Vec::new();
         };
         let Estimates {
@@ -160,6 +174,7 @@ impl PolicyShelf {
                 remaining_tool_ms: &tool_ms,
                 extra: &[],
             },
+            |named| seen.extra(named),
         );
     }
 }
@@ -177,6 +192,7 @@ mod tests {
             output_tokens,
             steps,
             tool_ms: output_tokens * 10,
+            extra: [steps as f32, output_tokens as f32, -1.0, 0.0],
             is_over,
         }
     }
@@ -195,6 +211,14 @@ mod tests {
             .collect();
         assert_eq!(learnt, [(1, 150, 1_500), (2, 0, 0)]);
         assert_eq!(kept.len(), 1);
+    }
+
+    #[test]
+    fn extra_columns_come_one_after_the_other_in_the_order_asked_for() {
+        let rows = [seen(1, 3, 100, false), seen(2, 4, 200, false)];
+        let seen = SeenColumns::of(rows.iter());
+        assert_eq!(seen.extra(&[1, 0]), [100.0, 200.0, 3.0, 4.0]);
+        assert!(seen.extra(&[]).is_empty());
     }
 
     #[test]

@@ -309,6 +309,7 @@ pub(super) fn failed(error: &ShelfError) -> Response {
         ShelfError::Load(_)
         | ShelfError::Ambiguous { .. }
         | ShelfError::World { .. }
+        | ShelfError::ExtraColumn { .. }
         | ShelfError::NativeRole => refuse(ErrorCode::PluginInvalid, error.to_string()),
         ShelfError::Change(_) => refuse(ErrorCode::BindingConflict, error.to_string()),
         ShelfError::EndedEarly(_) => refuse(ErrorCode::Internal, error.to_string()),

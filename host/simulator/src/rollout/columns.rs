@@ -1,9 +1,15 @@
-//! What policies of rollouts are told, as columns in the units of the contract.
+//! What policies of rollouts are told, as columns in the units of the contract:
+//! the daemon builds its questions here too, so that a policy sees the same in
+//! both.
 
 use treadle_core::program::Program;
-use treadle_core::{Core, Question};
-use treadle_model::{Phase, ProgramId, WorkerId};
-use treadle_plugin::{NOWHERE, WorkerColumns};
+use treadle_core::step::StepState;
+use treadle_core::{Core, ProgramColumns};
+use treadle_model::{Phase, ProgramId, StepId, WorkerId};
+use treadle_plugin::{
+    AssignColumns, MigrateColumns, NOWHERE, PreemptColumns, QueueColumns, RouteColumns,
+    WorkerColumns,
+};
 
 /// What a prediction policy said about a program.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,17 +23,45 @@ pub struct Forecast {
 /// Stands where nothing is known.
 const UNKNOWN: f64 = -1.0;
 
+/// Extra columns that are known of a program. A prediction policy is given those
+/// that its configuration names.
+pub const EXTRA_COLUMNS: [&str; 4] = [
+    "prompt-tokens",
+    "last-output-tokens",
+    "last-tool-ok",
+    "failed-tools",
+];
+
+/// A program's value in each of [`EXTRA_COLUMNS`]; -1 where it is not known.
+pub fn extra_columns(program: &Program) -> [f32; EXTRA_COLUMNS.len()] {
+    let last_output_tokens = match program.steps_finished {
+        0 => -1.0,
+        _ => program.last_output_tokens as f32,
+    };
+    [
+        program.first_prompt_tokens as f32,
+        last_output_tokens,
+        program.last_action_ok.map_or(-1.0, f32::from),
+        program.actions_failed as f32,
+    ]
+}
+
 /// Healthy workers, one row each, in order of their ids.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Workers {
-    pub(super) id: Vec<WorkerId>,
-    pub(super) capacity_tokens: Vec<u64>,
-    pub(super) used_tokens: Vec<u64>,
-    pub(super) running: Vec<u32>,
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Workers {
+    /// Which worker each row is about.
+    pub id: Vec<WorkerId>,
+    /// What it holds, in tokens; 0 where unknown.
+    pub capacity_tokens: Vec<u64>,
+    /// Tokens in use by the ledger.
+    pub used_tokens: Vec<u64>,
+    /// Steps running.
+    pub running: Vec<u32>,
 }
 
 impl Workers {
-    pub(super) fn of(core: &Core) -> Self {
+    /// The workers that may be given programs.
+    pub fn of(core: &Core) -> Self {
         let mut rows = Self::default();
         for worker in core.state().workers.values().filter(|w| w.is_healthy()) {
             rows.id.push(worker.id);
@@ -39,12 +73,19 @@ impl Workers {
         rows
     }
 
-    pub(super) fn row_of(&self, worker: WorkerId) -> u32 {
+    /// A worker's row, [`NOWHERE`] if it has none.
+    pub fn row_of(&self, worker: WorkerId) -> u32 {
         let row = self.id.binary_search(&worker);
         row.map_or(NOWHERE, |row| row as u32)
     }
 
-    pub(super) fn columns(&self) -> WorkerColumns<'_> {
+    /// The worker of a row of an answer.
+    pub fn at(&self, row: u32) -> Option<WorkerId> {
+        self.id.get(row as usize).copied()
+    }
+
+    /// The columns of the contract.
+    pub fn columns(&self) -> WorkerColumns<'_> {
         WorkerColumns {
             capacity_tokens: &self.capacity_tokens,
             used_tokens: &self.used_tokens,
@@ -54,42 +95,52 @@ impl Workers {
 }
 
 /// Facts on programs, one row each.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Programs {
-    pub(super) id: Vec<ProgramId>,
-    pub(super) group: Vec<u64>,
-    pub(super) tokens: Vec<u64>,
-    pub(super) output_tokens: Vec<u64>,
-    pub(super) steps: Vec<u32>,
-    pub(super) waited_ms: Vec<u64>,
-    pub(super) acting: Vec<u8>,
-    pub(super) worker: Vec<u32>,
-    pub(super) remaining_tokens: Vec<f64>,
-    pub(super) remaining_tool_s: Vec<f64>,
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Programs {
+    /// Which program each row is about.
+    pub id: Vec<ProgramId>,
+    /// The same for programs with the same prompt.
+    pub group: Vec<u64>,
+    /// Context that a place must hold, in tokens.
+    pub tokens: Vec<u64>,
+    /// Tokens generated so far.
+    pub output_tokens: Vec<u64>,
+    /// Steps finished.
+    pub steps: Vec<u32>,
+    /// Time that the oldest waiting step has waited.
+    pub waited_ms: Vec<u64>,
+    /// 1 in a tool call.
+    pub acting: Vec<u8>,
+    /// Row of the worker that held it last.
+    pub worker: Vec<u32>,
+    /// Predicted tokens to come, -1 where unknown.
+    pub remaining_tokens: Vec<f64>,
+    /// Predicted seconds in tools, -1 where unknown.
+    pub remaining_tool_s: Vec<f64>,
 }
 
 impl Programs {
-    /// The programs of a question.
-    pub(super) fn of(
+    /// The programs of a question, in its order.
+    pub fn of(
         core: &Core,
-        question: &Question,
+        question: &ProgramColumns,
         workers: &Workers,
         forecast: impl Fn(ProgramId) -> Option<Forecast>,
     ) -> Self {
         let mut rows = Self::default();
-        for (row, id) in question.programs.program.iter().enumerate() {
-            let Some(program) = core.state().programs.get(id) else {
-                continue;
-            };
+        for (row, id) in question.program.iter().enumerate() {
+            let program = core.state().programs.get(id);
             let expected = forecast(*id);
+            let last = program.and_then(|p| p.last_worker);
             rows.id.push(*id);
-            rows.group.push(group_of(program));
-            rows.tokens.push(question.programs.tokens[row]);
-            rows.output_tokens.push(program.output_tokens_total);
-            rows.steps.push(program.steps_finished);
-            rows.waited_ms.push(question.programs.waited[row].millis());
-            rows.acting.push(u8::from(program.phase == Phase::Acting));
-            let last = program.last_worker;
+            rows.group.push(program.map_or(id.0, group_of));
+            rows.tokens.push(question.tokens[row]);
+            rows.output_tokens
+                .push(program.map_or(0, |p| p.output_tokens_total));
+            rows.steps.push(program.map_or(0, |p| p.steps_finished));
+            rows.waited_ms.push(question.waited[row].millis());
+            let acts = program.is_some_and(|p| p.phase == Phase::Acting);
+            rows.acting.push(u8::from(acts));
             rows.worker
                 .push(last.map_or(NOWHERE, |worker| workers.row_of(worker)));
             rows.remaining_tokens
@@ -99,10 +150,140 @@ impl Programs {
         }
         rows
     }
+
+    /// For [`treadle_plugin::PriorityPolicy::score`].
+    pub fn queue(&self) -> QueueColumns<'_> {
+        QueueColumns {
+            tokens: &self.tokens,
+            output_tokens: &self.output_tokens,
+            steps: &self.steps,
+            waited_ms: &self.waited_ms,
+            remaining_tokens: &self.remaining_tokens,
+            remaining_tool_s: &self.remaining_tool_s,
+            extra: &[],
+        }
+    }
+
+    /// For [`treadle_plugin::PlacementPolicy::assign`].
+    pub fn assign<'a>(&'a self, workers: &'a Workers) -> AssignColumns<'a> {
+        AssignColumns {
+            group: &self.group,
+            tokens: &self.tokens,
+            remaining_tokens: &self.remaining_tokens,
+            last_worker: &self.worker,
+            workers: workers.columns(),
+            extra: &[],
+        }
+    }
+
+    /// For [`treadle_plugin::PlacementPolicy::route`], of the first row.
+    pub fn route<'a>(&'a self, cached_tokens: &'a [u64], workers: &'a Workers) -> RouteColumns<'a> {
+        RouteColumns {
+            cached_tokens,
+            tokens: self.tokens.first().copied().unwrap_or(0),
+            workers: workers.columns(),
+            extra: &[],
+        }
+    }
+
+    /// For [`treadle_plugin::PlacementPolicy::migrate`].
+    pub fn migrate<'a>(&'a self, workers: &'a Workers) -> MigrateColumns<'a> {
+        MigrateColumns {
+            at_worker: &self.worker,
+            tokens: &self.tokens,
+            remaining_tokens: &self.remaining_tokens,
+            acting: &self.acting,
+            workers: workers.columns(),
+            extra: &[],
+        }
+    }
+
+    /// Rows of those that should be elsewhere, and where, by what
+    /// [`treadle_plugin::PlacementPolicy::migrate`] answered.
+    pub fn moves(&self, wanted: &[u32], workers: &Workers) -> Vec<(usize, WorkerId)> {
+        let to = |(row, wanted): (usize, &u32)| {
+            let leaves = self.worker.get(row).is_some_and(|at| at != wanted);
+            let to = workers.at(*wanted).filter(|_| leaves);
+            to.map(|to| (row, to))
+        };
+        wanted.iter().enumerate().filter_map(to).collect()
+    }
+}
+
+/// Row of the first of the highest scores.
+pub fn first_of_highest(scores: &[f64]) -> Option<usize> {
+    let mut best: Option<(usize, f64)> = None;
+    for (row, score) in scores.iter().enumerate() {
+        if best.is_none_or(|(_, highest)| *score > highest) {
+            best = Some((row, *score));
+        }
+    }
+    best.map(|(row, _)| row)
+}
+
+/// The steps that a worker runs, and those that wait for it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Steps {
+    program: Vec<ProgramId>,
+    running_score: Vec<f64>,
+    running_ms: Vec<u64>,
+    waiting_score: Vec<f64>,
+    /// Whose step is the most urgent of those that wait.
+    pub most_urgent: Option<ProgramId>,
+}
+
+impl Steps {
+    /// The steps of these programs.
+    pub fn of(core: &Core, worker: WorkerId, programs: &[ProgramId]) -> Self {
+        let (state, mut steps) = (core.state(), Self::default());
+        let mut running: Vec<(StepId, u64)> = Vec::new();
+        let mut highest = f64::NEG_INFINITY;
+        for program in programs.iter().filter_map(|id| state.programs.get(id)) {
+            for id in &program.running {
+                if let StepState::Running { since, worker: at } = state.steps[id].state
+                    && at == worker
+                {
+                    running.push((*id, state.now.since(since).millis()));
+                }
+            }
+            for id in &program.waiting {
+                let score = f64::from(state.steps[id].priority);
+                steps.waiting_score.push(score);
+                if score > highest {
+                    (highest, steps.most_urgent) = (score, Some(program.id));
+                }
+            }
+        }
+        running.sort_unstable();
+        for (id, ms) in running {
+            let step = &state.steps[&id];
+            steps.program.push(step.program);
+            steps.running_score.push(f64::from(step.priority));
+            steps.running_ms.push(ms);
+        }
+        steps
+    }
+
+    /// For [`treadle_plugin::PriorityPolicy::preempt`].
+    pub fn columns(&self) -> PreemptColumns<'_> {
+        PreemptColumns {
+            running_score: &self.running_score,
+            running_ms: &self.running_ms,
+            waiting_score: &self.waiting_score,
+        }
+    }
+
+    /// Programs whose steps were marked with 1, the least urgent first.
+    pub fn giving_way(&self, marks: &[u8]) -> Vec<ProgramId> {
+        let marked = |row: &usize| marks.get(*row) == Some(&1);
+        let mut rows: Vec<usize> = (0..self.program.len()).filter(marked).collect();
+        rows.sort_by(|a, b| self.running_score[*a].total_cmp(&self.running_score[*b]));
+        rows.into_iter().map(|row| self.program[row]).collect()
+    }
 }
 
 /// A number that programs with the same prompt share.
-pub(super) fn group_of(program: &Program) -> u64 {
+pub fn group_of(program: &Program) -> u64 {
     // A program without a known prompt is a group of its own.
     program
         .prefix
@@ -112,7 +293,7 @@ pub(super) fn group_of(program: &Program) -> u64 {
 
 /// Tokens of a program's context that each worker is believed to hold: all of
 /// it where it was last, the shared front where others share it.
-pub(super) fn cached_tokens(core: &Core, program: ProgramId, workers: &Workers) -> Vec<u64> {
+pub fn cached_tokens(core: &Core, program: ProgramId, workers: &Workers) -> Vec<u64> {
     let Some(program) = core.state().programs.get(&program) else {
         return vec![0; workers.id.len()];
     };

@@ -1,7 +1,7 @@
 //! Predictions during a rollout: made before a program's first step and after
 //! each of its steps, while its tool runs; learnt from programs that are over.
 
-use super::columns::{Forecast, group_of};
+use super::columns::{EXTRA_COLUMNS, Forecast, extra_columns, group_of};
 use crate::workload::{AgentRun, ToolResult};
 use std::collections::BTreeMap;
 use treadle_core::Core;
@@ -228,15 +228,10 @@ fn sights_of(run: &AgentRun, names: &[String]) -> Vec<Sight> {
     sights
 }
 
-/// The extra columns that are known of a program; -1 where something is not.
+/// One of the extra columns; -1 where it is not known.
 fn extra_column(program: &Program, name: &str) -> f32 {
-    match name {
-        "prompt-tokens" => program.first_prompt_tokens as f32,
-        "last-output-tokens" if program.steps_finished > 0 => program.last_output_tokens as f32,
-        "last-tool-ok" => program.last_action_ok.map_or(-1.0, f32::from),
-        "failed-tools" => program.actions_failed as f32,
-        _ => -1.0,
-    }
+    let at = EXTRA_COLUMNS.iter().position(|known| *known == name);
+    at.map_or(-1.0, |at| extra_columns(program)[at])
 }
 
 #[derive(Default)]

@@ -30,6 +30,7 @@ pub(super) struct Draft<'a> {
     pub(super) vllm_xargs: Option<&'a RawValue>,
     pub(super) rid: Option<&'a RawValue>,
     pub(super) request_id: Option<&'a RawValue>,
+    pub(super) priority: Option<&'a RawValue>,
     pub(super) messages: Option<MessagesDraft>,
     /// `prompt`, `token_ids`, or `input_ids`.
     pub(super) prompt: Option<PromptDraft>,
@@ -68,6 +69,7 @@ enum Field {
     VllmXargs,
     Rid,
     RequestId,
+    Priority,
     Messages,
     System,
     Tools,
@@ -184,6 +186,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
                 Field::VllmXargs => body.vllm_xargs = map.next_value()?,
                 Field::Rid => body.rid = map.next_value()?,
                 Field::RequestId => body.request_id = map.next_value()?,
+                Field::Priority => body.priority = map.next_value()?,
                 prompt => self.read_prompt_part(prompt, &mut body, &mut map)?,
             }
         }

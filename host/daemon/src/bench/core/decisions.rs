@@ -32,6 +32,10 @@ impl Questions {
             Purpose::Weigh { .. } => "weigh",
             Purpose::Pause { .. } => "pause",
             Purpose::Restore => "restore",
+            Purpose::Assign => "assign",
+            Purpose::Route { .. } => "route",
+            Purpose::Migrate => "migrate",
+            Purpose::Preempt { .. } => "preempt",
         };
         let (seen, kept) = self.by_purpose.entry(name).or_default();
         if seen.is_multiple_of(KEPT_ONE_IN) && kept.len() < KEPT_MAX {
@@ -78,6 +82,7 @@ pub(super) fn desk(kind: &str) -> Result<PolicyDesk, BenchError> {
         let bound = BoundPolicy {
             policy: PolicyRef("embedded".into()),
             instance: instance.map_err(|error| BenchError::Policy(error.to_string()))?,
+            extra: Vec::new(),
         };
         let change = Change::Activate(Some(bound));
         desk.change(World::Eviction, &Scope::Everyone, change, 0)

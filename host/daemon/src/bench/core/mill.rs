@@ -265,7 +265,12 @@ impl Mill {
                     self.rest(place, FIRST_TOKEN_US);
                 }
             }
-            Command::AbortStep { .. } | Command::ForgetProgram { .. } => {}
+            // The mill's scheduler is program-aware: it neither preempts nor moves.
+            Command::AbortStep { .. }
+            | Command::PreemptStep { .. }
+            | Command::MigrateProgram { .. }
+            | Command::CancelMigration { .. }
+            | Command::ForgetProgram { .. } => {}
         }
     }
 }

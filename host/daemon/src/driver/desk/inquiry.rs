@@ -1,16 +1,16 @@
 //! What a policy is asked about some programs, and putting it to one of either
 //! build: a sandboxed instance or the built-in default.
 
-use super::rows::{QueueFacts, Rows};
+use super::rows::Rows;
 use default_priority::DefaultPriority;
 use thunderagent_eviction::ThunderAgentEviction;
 use treadle_core::Purpose;
 use treadle_model::World;
 use treadle_plugin::{
-    ActingColumns, ActiveColumns, EvictionPolicy, PolicyError, PriorityPolicy, QueueColumns,
-    WaitingColumns,
+    ActingColumns, ActiveColumns, EvictionPolicy, PolicyError, PriorityPolicy, WaitingColumns,
 };
 use treadle_policy_runtime::{CallContext, PolicyFault, PolicyInstance};
+use treadle_simulator::rollout::columns::Programs;
 
 /// A question for scores of some programs.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,7 +22,7 @@ pub(super) struct Inquiry {
     /// The programs.
     pub(super) rows: Rows,
     /// What priority policies are told beside.
-    pub(super) facts: QueueFacts,
+    pub(super) facts: Programs,
 }
 
 impl Inquiry {
@@ -32,7 +32,7 @@ impl Inquiry {
             (World::Priority, _) => "score",
             (_, Purpose::Weigh { .. }) => "weigh",
             (_, Purpose::Pause { .. }) => "pause-order",
-            (_, Purpose::Restore) => "restore-order",
+            _ => "restore-order",
         }
     }
 
@@ -57,7 +57,7 @@ impl Inquiry {
             let instance = instance.as_priority_mut();
             return instance
                 .ok_or(PolicyFault::NotSupported)?
-                .score(&context, &self.queue());
+                .score(&context, &self.facts.queue());
         }
         let instance = instance.as_eviction_mut();
         let instance = instance.ok_or(PolicyFault::NotSupported)?;
@@ -65,6 +65,10 @@ impl Inquiry {
             Purpose::Weigh { .. } => instance.weigh(&context, &self.acting()),
             Purpose::Pause { .. } => instance.pause_order(&context, &self.active()),
             Purpose::Restore => instance.restore_order(&context, &self.waiting()),
+            Purpose::Assign
+            | Purpose::Route { .. }
+            | Purpose::Migrate
+            | Purpose::Preempt { .. } => Err(PolicyFault::NotSupported),
         }
     }
 
@@ -77,29 +81,21 @@ impl Inquiry {
         self.put_to(instance, now_ms, Some(SHADOW_DEADLINE_MS))
     }
 
-    /// Asks the built-in defaults.
+    /// Asks the built-in defaults. In a rollout they find all steps equally
+    /// urgent: engines then serve them as they come.
     pub(super) fn put_to_native(&self, native: &mut Native) -> Vec<f64> {
+        if is_of_rollouts(self.purpose) {
+            return vec![0.0; self.rows.len()];
+        }
         let scores = match (self.world, self.purpose) {
-            (World::Priority, _) => native.priority.score(&self.queue()),
+            (World::Priority, _) => native.priority.score(&self.facts.queue()),
             (_, Purpose::Weigh { .. }) => native.eviction.weigh(&self.acting()),
             (_, Purpose::Pause { .. }) => native.eviction.pause_order(&self.active()),
-            (_, Purpose::Restore) => native.eviction.restore_order(&self.waiting()),
+            _ => native.eviction.restore_order(&self.waiting()),
         };
         // The defaults refuse nothing but columns of unequal length, and these
         // come from one table.
         scores.unwrap_or_else(|_: PolicyError| vec![0.0; self.rows.len()])
-    }
-
-    fn queue(&self) -> QueueColumns<'_> {
-        QueueColumns {
-            tokens: &self.rows.tokens,
-            output_tokens: &self.facts.output_tokens,
-            steps: &self.rows.steps,
-            waited_ms: &self.rows.waited_ms,
-            remaining_tokens: &self.facts.remaining_tokens,
-            remaining_tool_s: &self.facts.remaining_tool_s,
-            extra: &[],
-        }
     }
 
     fn acting(&self) -> ActingColumns<'_> {
@@ -129,6 +125,12 @@ impl Inquiry {
             extra: &[],
         }
     }
+}
+
+/// True for what only rollouts ask.
+pub(super) const fn is_of_rollouts(purpose: Purpose) -> bool {
+    use Purpose::{Assign, Migrate, Preempt, Route};
+    matches!(purpose, Assign | Route { .. } | Migrate | Preempt { .. })
 }
 
 /// Time that a shadow has for an answer.

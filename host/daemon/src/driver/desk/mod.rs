@@ -10,6 +10,7 @@ mod change;
 mod inquiry;
 mod merge;
 mod panel;
+mod rollouts;
 mod rows;
 mod seat;
 mod shadow;
@@ -30,18 +31,19 @@ pub use statistics::{LATENCY_BOUNDS_US, PolicyStatistics, VersionEntry, VersionS
 pub use trial::{Spread, Trial, TrialLimits};
 
 use bindings::Bindings;
-use inquiry::{Inquiry, Native};
+use inquiry::{Inquiry, Native, is_of_rollouts};
 use merge::Share;
 use panel::{Judge, Panel};
-use rows::{QueueFacts, Rows, WorkerRows};
+use rows::{Rows, only};
 use shadow::Shadows;
 use statistics::Versions;
 use std::collections::HashMap;
 use std::time::Instant;
 use tokio::sync::mpsc::UnboundedSender;
-use treadle_core::{Core, Purpose, Question, Verdict, Voices};
+use treadle_core::{Core, ProgramColumns, Purpose, Question, Verdict, Voices};
 use treadle_model::{PolicyRef, ProgramId, World};
 use treadle_policy_runtime::{BreakerLimits, PolicyFault, PolicyInstance};
+use treadle_simulator::rollout::columns::{self, Programs, Workers};
 
 /// When a policy is given up.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -122,16 +124,31 @@ impl PolicyDesk {
     /// Answers a question at `now_ms` of the scheduler's clock.
     pub fn answer(&mut self, core: &Core, question: &Question, now_ms: u64) -> Answer {
         let started = Instant::now();
-        let rows = Rows::of(&question.programs);
-        let panel = Panel::of(&self.bindings, core, question.purpose, &rows.program);
-        let (policies, scores) = self.judge_all(core, question.purpose, &panel, &rows, now_ms);
-        let mut answer = put_together(question, &panel, policies, &scores);
-        if question.purpose == Purpose::Restore {
-            self.add_wishes(core, &mut answer, &rows, now_ms);
-        }
+        let programs = &question.programs;
+        let answer = match question.purpose {
+            Purpose::Migrate => self.migrate(core, programs, now_ms),
+            Purpose::Preempt { worker } => self.preempt(core, worker, programs, now_ms),
+            _ => self.rank(core, question, now_ms),
+        };
         let took_us = started.elapsed().as_micros() as u64;
         self.statistics.asked_us += took_us;
         self.statistics.slowest_us = self.statistics.slowest_us.max(took_us);
+        answer
+    }
+
+    /// Scores, and where placement policies are asked too, their wishes.
+    fn rank(&mut self, core: &Core, question: &Question, now_ms: u64) -> Answer {
+        let programs = &question.programs;
+        let panel = Panel::of(&self.bindings, core, question.purpose, &programs.program);
+        let (policies, scores) = self.judge_all(core, question, &panel, now_ms);
+        let mut answer = put_together(question, &panel, policies, &scores);
+        match question.purpose {
+            Purpose::Restore | Purpose::Assign => {
+                self.add_wishes(core, &mut answer, programs, now_ms);
+            }
+            Purpose::Route { .. } => self.add_route(core, &mut answer, programs, now_ms),
+            _ => {}
+        }
         answer
     }
 
@@ -139,20 +156,20 @@ impl PolicyDesk {
     fn judge_all(
         &mut self,
         core: &Core,
-        purpose: Purpose,
+        question: &Question,
         panel: &Panel,
-        rows: &Rows,
         now_ms: u64,
     ) -> (Vec<PolicyRef>, Vec<f64>) {
+        let (purpose, rows) = (question.purpose, &question.programs);
         if let [judge] = panel.judges.as_slice() {
-            let inquiry = self.inquiry(core, judge.world, purpose, rows.clone());
+            let inquiry = self.inquiry(core, judge.world, purpose, rows);
             let (policy, scores) = self.judge(judge, inquiry, now_ms);
             return (vec![policy], scores);
         }
         let (mut policies, mut shares) = (Vec::new(), Vec::new());
         for (index, judge) in panel.judges.iter().enumerate() {
             let of_judge = panel.rows_of(index, rows.len());
-            let inquiry = self.inquiry(core, judge.world, purpose, rows.only(&of_judge));
+            let inquiry = self.inquiry(core, judge.world, purpose, &only(rows, &of_judge));
             let (policy, scores) = self.judge(judge, inquiry, now_ms);
             policies.push(policy);
             shares.push(Share {
@@ -160,29 +177,43 @@ impl PolicyDesk {
                 scores,
             });
         }
-        // Weights are shares of memory and mean the same whoever gives them.
+        // Weights are shares of memory and mean the same whoever gives them; the
+        // priority of a step is compared with those of other questions.
         let merged = match purpose {
-            Purpose::Weigh { .. } => merge::by_row(rows.len(), &shares),
             Purpose::Pause { .. } | Purpose::Restore => {
                 merge::by_relative_rank(rows.len(), &shares)
             }
+            _ => merge::by_row(rows.len(), &shares),
         };
         (policies, merged)
     }
 
-    fn inquiry(&self, core: &Core, world: World, purpose: Purpose, rows: Rows) -> Inquiry {
-        let facts = if world == World::Priority {
-            let forecast = |program| self.forecasts.get(&program).copied();
-            QueueFacts::of(core, &rows.program, &WorkerRows::default(), forecast)
-        } else {
-            QueueFacts::default()
+    fn inquiry(
+        &self,
+        core: &Core,
+        world: World,
+        purpose: Purpose,
+        programs: &ProgramColumns,
+    ) -> Inquiry {
+        let facts = match world {
+            World::Priority => self.facts(core, programs, &Workers::default()),
+            _ => Programs::default(),
         };
         Inquiry {
             world,
             purpose,
-            rows,
+            rows: Rows::of(programs),
             facts,
         }
+    }
+
+    fn facts(&self, core: &Core, programs: &ProgramColumns, workers: &Workers) -> Programs {
+        Programs::of(core, programs, workers, |program| self.forecast(program))
+    }
+
+    fn forecast(&self, program: ProgramId) -> Option<columns::Forecast> {
+        let known = self.forecasts.get(&program);
+        known.map(|forecast| forecast.in_columns())
     }
 
     /// One judge's name and scores, or those of the built-in default in its stead.
@@ -192,7 +223,7 @@ impl PolicyDesk {
         });
         let (policy, scores) = asked.unwrap_or_else(|| {
             (
-                native_policy(judge.world),
+                native_judge(judge.world, inquiry.purpose),
                 inquiry.put_to_native(&mut self.native),
             )
         });
@@ -222,6 +253,14 @@ impl PolicyDesk {
             canary: false,
         };
         self.ask_seat(&judge, now_ms, rows, ask)
+    }
+
+    /// Which extra columns the policy is given that is bound for a job.
+    pub fn extra_of(&mut self, world: World, job: &str) -> Vec<usize> {
+        let (scope, _) = self.bindings.world(world).of_job(job);
+        let binding = self.bindings.world_mut(world).get_mut(&scope);
+        let seat = binding.and_then(|binding| binding.seat_mut(false));
+        seat.map_or_else(Vec::new, |seat| seat.extra.clone())
     }
 
     /// Asks the policy in a judge's seat. Nothing if nobody sits there, it may
@@ -295,6 +334,17 @@ pub fn native_policy(world: World) -> PolicyRef {
         World::Reward => "default-reward",
     };
     PolicyRef(format!("{name}@{}+native", env!("CARGO_PKG_VERSION")))
+}
+
+/// Who stands in for a judge.
+fn native_judge(world: World, purpose: Purpose) -> PolicyRef {
+    if is_of_rollouts(purpose) && world == World::Priority {
+        return PolicyRef(format!(
+            "equal-priority@{}+native",
+            env!("CARGO_PKG_VERSION")
+        ));
+    }
+    native_policy(world)
 }
 
 /// The answer in the smallest form that the core uses. On equal scores the row

@@ -31,7 +31,8 @@ pub(super) struct Panel {
 impl Panel {
     /// Who judges these programs. The order of the waiting queue is for the
     /// priority policy of a program's job if it has one, else, like all other
-    /// questions, for its eviction policy.
+    /// questions, for its eviction policy. In rollouts the priority policy says
+    /// how urgent steps are; where they are is settled apart.
     pub(super) fn of(
         bindings: &Bindings,
         core: &Core,
@@ -41,12 +42,15 @@ impl Panel {
         let worlds: &[World] = match purpose {
             Purpose::Restore => &[World::Priority, World::Eviction],
             Purpose::Weigh { .. } | Purpose::Pause { .. } => &[World::Eviction],
+            Purpose::Assign | Purpose::Route { .. } | Purpose::Preempt { .. } => &[World::Priority],
+            Purpose::Migrate => &[World::Placement],
         };
+        let last = worlds.last().copied().unwrap_or(World::Eviction);
         let plain = |world: &World| bindings.world(*world).is_one_for_all();
         if worlds.iter().all(plain) {
             let bound = |world: &&World| bindings.world(**world).everyone.is_bound();
-            let world = worlds.iter().find(bound).unwrap_or(&World::Eviction);
-            return Self::single(*world);
+            let world = worlds.iter().find(bound).copied();
+            return Self::single(world.unwrap_or(last));
         }
         let mut panel = Self {
             judges: Vec::new(),
@@ -60,7 +64,7 @@ impl Panel {
             panel.judge_of.clear();
         }
         if panel.judges.is_empty() {
-            return Self::single(World::Eviction);
+            return Self::single(last);
         }
         panel
     }
@@ -104,11 +108,18 @@ impl Panel {
     }
 }
 
-fn judge(bindings: &Bindings, core: &Core, worlds: &[World], program: ProgramId) -> Judge {
+/// Who judges a program: the first of these worlds for which its job has a
+/// binding, else the last.
+pub(super) fn judge(
+    bindings: &Bindings,
+    core: &Core,
+    worlds: &[World],
+    program: ProgramId,
+) -> Judge {
     let job = core.state().programs.get(&program).map_or("", |p| &*p.job);
     for world in worlds {
         let (scope, binding) = bindings.world(*world).of_job(job);
-        if binding.is_bound() || *world == World::Eviction {
+        if binding.is_bound() || worlds.last() == Some(world) {
             return Judge {
                 world: *world,
                 scope,

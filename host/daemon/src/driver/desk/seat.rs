@@ -17,12 +17,17 @@ pub struct BoundPolicy {
     pub policy: PolicyRef,
     /// Its running instance.
     pub instance: PolicyInstance,
+    /// Which extra columns its configuration names, as indices into
+    /// [`treadle_simulator::rollout::columns::EXTRA_COLUMNS`].
+    pub extra: Vec<usize>,
 }
 
 /// A policy that is asked unless its breaker is open.
 pub(super) struct Seat {
     /// Its name, version and digest.
     pub(super) policy: PolicyRef,
+    /// Which extra columns it is given.
+    pub(super) extra: Vec<usize>,
     place: Place,
     breaker: Breaker,
 }
@@ -42,6 +47,7 @@ impl Seat {
     pub(super) fn new(bound: BoundPolicy, limits: BreakerLimits) -> Self {
         Self {
             policy: bound.policy,
+            extra: bound.extra,
             place: Place::Here(Box::new(bound.instance)),
             breaker: Breaker::new(limits),
         }

@@ -59,6 +59,7 @@ fn bound(name: &str) -> BoundPolicy {
     BoundPolicy {
         policy: PolicyRef(name.into()),
         instance: instance.expect("an instance"),
+        extra: Vec::new(),
     }
 }
 
@@ -201,4 +202,47 @@ fn rolling_back_brings_the_one_before_back() {
     assert_eq!((&*changed.before.0, &*changed.after.0), ("b", "a"));
     let other = desk.active(World::Eviction, &Scope::Everyone);
     assert_eq!(other, native_policy(World::Eviction));
+}
+
+fn asked(core: &Core, purpose: Purpose) -> Question {
+    Question {
+        purpose,
+        ..question(core)
+    }
+}
+
+#[test]
+fn without_policies_nothing_of_a_rollout_is_wished() {
+    let (core, (mut desk, _notices)) = (core(), desk());
+    let step = StepId(1);
+    for purpose in [Purpose::Assign, Purpose::Route { step }] {
+        let answer = desk.answer(&core, &asked(&core, purpose), 5);
+        let Verdict::Order {
+            programs,
+            scores,
+            workers,
+        } = answer.verdict
+        else {
+            panic!("an order was asked for")
+        };
+        assert!(programs.is_sorted() && programs.len() as u64 == PROGRAMS);
+        assert!(scores.iter().all(|score| *score == 0.0));
+        assert!(workers.is_empty());
+        assert!(
+            answer.policy.0.starts_with("equal-priority@"),
+            "{}",
+            answer.policy
+        );
+    }
+    let worker = WorkerId(0);
+    for purpose in [Purpose::Migrate, Purpose::Preempt { worker }] {
+        let answer = desk.answer(&core, &asked(&core, purpose), 5);
+        let nobody = Verdict::Order {
+            programs: Vec::new(),
+            scores: Vec::new(),
+            workers: Vec::new(),
+        };
+        assert_eq!(answer.verdict, nobody);
+    }
+    assert_eq!(desk.statistics().fallbacks, 0, "nobody failed");
 }

@@ -2,13 +2,13 @@
 //! to get a place.
 
 use super::panel::Judge;
-use super::rows::{QueueFacts, Rows, WorkerRows};
+use super::rows::only;
 use super::{Answer, PolicyDesk};
 use std::collections::BTreeMap;
-use treadle_core::{Core, Verdict};
+use treadle_core::{Core, ProgramColumns, Verdict};
 use treadle_model::{PolicyRef, ProgramId, WorkerId, World};
-use treadle_plugin::{AssignColumns, WorkerColumns};
 use treadle_policy_runtime::{CallContext, PolicyFault};
+use treadle_simulator::rollout::columns::Workers;
 
 /// Placement policies that share one question.
 const PLACERS_MAX: usize = 255;
@@ -20,7 +20,7 @@ impl PolicyDesk {
         &mut self,
         core: &Core,
         answer: &mut Answer,
-        rows: &Rows,
+        asked: &ProgramColumns,
         now_ms: u64,
     ) {
         let bound = self.bindings.world(World::Placement);
@@ -33,23 +33,15 @@ impl PolicyDesk {
         else {
             return;
         };
-        let tokens: BTreeMap<ProgramId, u64> = rows
-            .program
-            .iter()
-            .copied()
-            .zip(rows.tokens.iter().copied())
-            .collect();
-        let all = WorkerRows::of(core);
+        let by_row = asked.program.iter().copied().zip(0..);
+        let row_of: BTreeMap<ProgramId, usize> = by_row.collect();
+        let all = Workers::of(core);
         workers.resize(programs.len(), None);
         let mut placed_by = vec![0; programs.len()];
         for (judge, of_judge) in self.placers(core, programs) {
-            let asked: Vec<ProgramId> = of_judge.iter().map(|row| programs[*row]).collect();
-            let tokens: Vec<u64> = asked
-                .iter()
-                .map(|id| tokens.get(id).copied().unwrap_or(0))
-                .collect();
-            let Some((policy, wished)) = self.assign(core, &judge, &asked, &tokens, &all, now_ms)
-            else {
+            let rows: Vec<usize> = of_judge.iter().map(|row| row_of[&programs[*row]]).collect();
+            let part = only(asked, &rows);
+            let Some((policy, wished)) = self.assign(core, &judge, &part, &all, now_ms) else {
                 continue;
             };
             let placer = answer.voices.placers.len() as u8;
@@ -68,7 +60,7 @@ impl PolicyDesk {
     }
 
     /// Who places which rows.
-    fn placers(&self, core: &Core, programs: &[ProgramId]) -> Vec<(Judge, Vec<usize>)> {
+    pub(super) fn placers(&self, core: &Core, programs: &[ProgramId]) -> Vec<(Judge, Vec<usize>)> {
         let world = self.bindings.world(World::Placement);
         let mut placers: Vec<(Judge, Vec<usize>)> = Vec::new();
         for (row, program) in programs.iter().enumerate() {
@@ -96,37 +88,27 @@ impl PolicyDesk {
         &mut self,
         core: &Core,
         judge: &Judge,
-        programs: &[ProgramId],
-        tokens: &[u64],
-        workers: &WorkerRows,
+        programs: &ProgramColumns,
+        workers: &Workers,
         now_ms: u64,
     ) -> Option<(PolicyRef, Vec<Option<WorkerId>>)> {
-        let forecast = |program| self.forecasts.get(&program).copied();
-        let facts = QueueFacts::of(core, programs, workers, forecast);
-        let columns = AssignColumns {
-            group: &facts.group,
-            tokens,
-            remaining_tokens: &facts.remaining_tokens,
-            last_worker: &facts.last_worker,
-            workers: WorkerColumns {
-                capacity_tokens: &workers.capacity_tokens,
-                used_tokens: &workers.used_tokens,
-                running: &workers.running,
-            },
-            extra: &[],
-        };
-        let context = CallContext {
-            now_ms,
-            seed: now_ms,
-            deadline_ms: None,
-        };
+        let facts = self.facts(core, programs, workers);
         let (policy, rows) = self.ask_seat(judge, now_ms, programs.len(), |instance| {
             let instance = instance.as_placement_mut();
             instance
                 .ok_or(PolicyFault::NotSupported)?
-                .assign(&context, &columns)
+                .assign(&context(now_ms), &facts.assign(workers))
         })?;
-        let worker = |row: u32| workers.worker.get(row as usize).copied();
+        let worker = |row: u32| workers.at(row);
         Some((policy, rows.into_iter().map(worker).collect()))
+    }
+}
+
+/// A question asked now, within its world's deadline.
+pub(super) fn context(now_ms: u64) -> CallContext {
+    CallContext {
+        now_ms,
+        seed: now_ms,
+        deadline_ms: None,
     }
 }

@@ -1,0 +1,21 @@
+//! `[rollout]`: the mode in which policies place programs and rank their steps.
+
+use super::section::section;
+
+section! {
+    /// What `scheduler.mode = "rollout"` goes by; of no effect in other modes. docs/rollouts.md says what is decided where.
+    RolloutSection in "rollout" {
+        /// How long new programs are gathered, so that those that come together are placed together. Predictions of what they have to come arrive meanwhile.
+        gather_ms: u64 = 20, "milliseconds", 1 ..= 600_000;
+        /// Programs in one question to a placement policy.
+        programs_max: usize = 10_000, "programs", 1 ..= 100_000;
+        /// Period of the question which programs should be elsewhere; 0 for never. Nothing moves KV caches yet: what is wished is put on record and given up.
+        migration_interval_ms: u64 = 0, "milliseconds", 0 ..= 3_600_000;
+        /// Tokens of context that one transfer moves in a second; 0 where it is not known: then no step waits for a transfer.
+        migration_tokens_per_s: u64 = 0, "tokens/s", 0 ..= 1_000_000_000;
+        /// Prompt tokens that an engine computes in a second, to tell whether waiting for a transfer is worth it.
+        prefill_tokens_per_s: u64 = 0, "tokens/s", 0 ..= 1_000_000_000;
+        /// Steps at one engine at once; more wait here, the most urgent first, and the priority policy may have a running one give way. 0 where engines order their steps themselves.
+        engine_steps_max: u32 = 0, "steps", 0 ..= 1_000_000;
+    }
+}

@@ -1,0 +1,179 @@
+//! Continuations: the request for the rest, and the rest itself.
+
+use super::*;
+
+fn chat_event(text: &str) -> Value {
+    json!({
+        "id": "c-1", "created": 5, "model": "m",
+        "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": null}],
+    })
+}
+
+fn of(
+    endpoint: Endpoint,
+    engine: EngineKind,
+    request: &Value,
+    events: &[Value],
+) -> Result<Continuation, Obstacle> {
+    let seen = events.len() as u64;
+    Continuation::of(
+        endpoint,
+        engine,
+        request.to_string().as_bytes(),
+        events,
+        seen,
+    )
+}
+
+fn body(continuation: &Continuation) -> Value {
+    serde_json::from_slice(&continuation.body).expect("JSON")
+}
+
+#[test]
+fn a_chat_goes_on_with_a_message_that_has_begun() {
+    let request = json!({
+        "model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 9,
+        "min_tokens": 1, "stream": true,
+    });
+    let events = [chat_event("Hel"), chat_event("lo")];
+    let chat = Endpoint::ChatCompletions;
+    let going_on = of(chat, EngineKind::Vllm, &request, &events).expect("it can");
+    let mut expected = request.clone();
+    expected["messages"] = json!([
+        {"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hello"},
+    ]);
+    expected["max_tokens"] = json!(7);
+    expected["min_tokens"] = json!(0);
+    let llama = of(chat, EngineKind::Llamacpp, &request, &events).expect("it can");
+    assert_eq!(body(&llama), expected);
+    expected["continue_final_message"] = json!(true);
+    expected["add_generation_prompt"] = json!(false);
+    assert_eq!(body(&going_on), expected);
+}
+
+#[test]
+fn prompts_of_text_and_of_ids_are_made_longer() {
+    let event = |text: &str, ids: &[u64]| json!({"choices": [{"text": text, "token_ids": ids}]});
+    let events = [event("a", &[7]), event("b", &[8, 9])];
+    let text = json!({"prompt": "xy", "max_tokens": 9});
+    let going_on = of(Endpoint::Completions, EngineKind::Vllm, &text, &events).expect("it can");
+    assert_eq!(body(&going_on), json!({"prompt": "xyab", "max_tokens": 7}));
+    let ids = json!({"prompt": [1, 2]});
+    let going_on = of(Endpoint::Completions, EngineKind::Vllm, &ids, &events).expect("it can");
+    let expected = json!({"prompt": [1, 2, 7, 8, 9], "max_tokens": 13});
+    assert_eq!(body(&going_on), expected, "vLLM's own bound is 16");
+    let ids = json!({"token_ids": [1], "sampling_params": {"max_tokens": 5}});
+    let going_on = of(Endpoint::VllmGenerate, EngineKind::Vllm, &ids, &events).expect("it can");
+    let expected = json!({"token_ids": [1, 7, 8, 9], "sampling_params": {"max_tokens": 2}});
+    assert_eq!(body(&going_on), expected);
+}
+
+#[test]
+fn what_would_be_lost_stands_in_the_way() {
+    let chat = Endpoint::ChatCompletions;
+    let messages = json!([{"role": "user", "content": "hi"}]);
+    for (name, value) in [
+        ("n", json!(2)),
+        ("logprobs", json!(true)),
+        ("tools", json!([{}])),
+        ("response_format", json!({"type": "json_object"})),
+        ("guided_regex", json!("a+")),
+        ("max_tokens", json!(1)),
+    ] {
+        let mut request = json!({"messages": messages});
+        request[name] = value;
+        let refused = of(chat, EngineKind::Vllm, &request, &[chat_event("a")]);
+        assert!(refused.is_err(), "{name}");
+    }
+    let request = json!({"messages": messages, "n": 1, "logprobs": false, "tools": []});
+    let mut ended = chat_event("a");
+    ended["choices"][0]["finish_reason"] = json!("stop");
+    let mut reasons = chat_event("");
+    reasons["choices"][0]["delta"] = json!({"reasoning_content": "hm"});
+    for event in [ended, reasons, chat_event("a ")] {
+        assert!(of(chat, EngineKind::Vllm, &request, &[event]).is_err());
+    }
+    assert!(of(chat, EngineKind::Vllm, &request, &[chat_event("a")]).is_ok());
+    let ids = json!({"prompt": [1, 2], "max_tokens": 9});
+    let without_ids = [json!({"choices": [{"text": "a"}]})];
+    assert!(of(Endpoint::Completions, EngineKind::Vllm, &ids, &without_ids).is_err());
+    assert!(of(Endpoint::Messages, EngineKind::Vllm, &request, &[]).is_err());
+}
+
+#[test]
+fn the_rest_reads_as_one_answer_and_its_usage_adds_up() {
+    let request = json!({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 9});
+    let events = [chat_event("Hel"), chat_event("lo")];
+    let going_on = of(
+        Endpoint::ChatCompletions,
+        EngineKind::Vllm,
+        &request,
+        &events,
+    );
+    let mut rewriter = Rewriter::new(going_on.expect("it can"));
+    let rest = concat!(
+        r#"data: {"id":"c-2","created":6,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}"#,
+        "\n\n",
+        r#"data: {"id":"c-2","created":6,"model":"m","choices":[{"index":0,"delta":{"content":"!"},"finish_reason":"stop"}]}"#,
+        "\n\n",
+        r#"data: {"id":"c-2","created":6,"model":"m","choices":[],"usage":{"prompt_tokens":12,"completion_tokens":1,"total_tokens":13,"prompt_tokens_details":{"cached_tokens":11}},"timings":{"cache_n":11,"prompt_n":1,"predicted_n":1}}"#,
+        "\n\ndata: [DONE]\n\n",
+    );
+    let mut seen = Vec::new();
+    // However the bytes are cut.
+    for piece in rest.as_bytes().chunks(7) {
+        seen.extend_from_slice(&rewriter.feed(piece).expect("a stream"));
+    }
+    let seen = String::from_utf8(seen).expect("text");
+    let payloads: Vec<&str> = seen
+        .lines()
+        .filter_map(|l| l.strip_prefix("data: "))
+        .collect();
+    assert_eq!(payloads.len(), 3, "{seen}");
+    let last: Value = serde_json::from_str(payloads[0]).expect("JSON");
+    let mut expected = chat_event("!");
+    expected["choices"][0]["finish_reason"] = json!("stop");
+    assert_eq!(last, expected);
+    let usage: Value = serde_json::from_str(payloads[1]).expect("JSON");
+    assert_eq!(
+        usage["usage"],
+        json!({
+            "prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13,
+            "prompt_tokens_details": {"cached_tokens": 10},
+        })
+    );
+    assert_eq!(
+        usage["timings"],
+        json!({"cache_n": 9, "prompt_n": 1, "predicted_n": 3})
+    );
+    assert_eq!(payloads[2], "[DONE]");
+}
+
+#[test]
+fn events_that_repeat_all_go_on_repeating_it() {
+    let event = |text: &str, ids: &[u64], id: &str| {
+        json!({
+            "text": text, "output_ids": ids,
+            "meta_info": {
+                "id": id, "finish_reason": null, "prompt_tokens": 2,
+                "completion_tokens": ids.len(), "cached_tokens": 0,
+            },
+        })
+    };
+    let request = json!({"input_ids": [1, 2], "sampling_params": {"max_new_tokens": 5}});
+    let events = [event("a", &[7], "r"), event("ab", &[7, 8], "r")];
+    let (endpoint, engine) = (Endpoint::SglangGenerate, EngineKind::Sglang);
+    let going_on = of(endpoint, engine, &request, &events).expect("it can");
+    let expected = json!({"input_ids": [1, 2, 7, 8], "sampling_params": {"max_new_tokens": 3}});
+    assert_eq!(body(&going_on), expected);
+    let mut fresh = event("c", &[9], "s");
+    fresh["meta_info"]["prompt_tokens"] = json!(4);
+    fresh["meta_info"]["cached_tokens"] = json!(4);
+    let mut whole = event("abc", &[7, 8, 9], "r");
+    whole["meta_info"]["cached_tokens"] = json!(2);
+    assert_eq!(going_on.rewrite(fresh), Some(whole));
+    let parts = [event("a", &[7], "r"), event("b", &[8], "r")];
+    let mut partial = parts.clone();
+    partial[1]["meta_info"]["completion_tokens"] = json!(2);
+    assert!(of(endpoint, engine, &request, &partial).is_err());
+}

@@ -1,0 +1,362 @@
+//! Rollouts: Heddle's policies, as uploaded components, say where programs go and how urgent
+//! their steps are.
+
+use serde_json::{Value, json};
+use treadle::config::Config;
+use treadle_tests::support::client::{Client, Ended, PATIENCE};
+use treadle_tests::support::policy::guest;
+use treadle_tests::support::raw_engine::{RawEngine, RawRequest};
+use treadle_tests::support::stand::{
+    CHAT, COMPLETIONS, MODEL, Stand, chat, endpoint, engine_at, streamed,
+};
+
+use crate::plugins::crowd::{put_binding, upload};
+
+/// Prompts of programs that go on for long, and of those that don't.
+const LONG: u32 = 900;
+const SHORT: u32 = 90;
+const LONGS: u32 = 2;
+const SHORTS: u32 = 6;
+
+fn rollout(config: &mut Config) {
+    config.scheduler.mode = serde_json::from_value(json!("rollout")).expect("a mode");
+    // Long enough for all to come, and for their predictions.
+    config.rollout.gather_ms = 1_500;
+}
+
+/// Two engines written by hand, declared as vLLM.
+async fn by_hand(tune: impl FnOnce(&mut Config)) -> (Stand, [RawEngine; 2]) {
+    let engines = [RawEngine::start().await, RawEngine::start().await];
+    let endpoints = engines.iter().map(|engine| {
+        let mut endpoint = endpoint(engine.url());
+        endpoint.capacity_tokens = Some(100_000);
+        endpoint
+    });
+    let endpoints = endpoints.collect();
+    let stand = Stand::tuned(0, 0, |config| {
+        rollout(config);
+        config.engines.endpoints = endpoints;
+        tune(config);
+    })
+    .await;
+    (stand, engines)
+}
+
+async fn bind(client: &Client, world: &str, policy: &str, config: Value) {
+    upload(client, "/v1/plugins", guest(policy)).await.ok();
+    let binding = json!({"world": world, "policy": policy, "config": config});
+    put_binding(client, &binding).await.ok();
+}
+
+/// Binds Heddle's policies, and teaches that long prompts mean long programs.
+async fn bind_heddle(client: &Client) {
+    let extra = json!({"extra": ["prompt-tokens"]});
+    bind(client, "prediction", "heddle-prediction", extra).await;
+    bind(client, "priority", "heddle-priority", json!({})).await;
+    bind(client, "placement", "heddle-placement", json!({})).await;
+    let prompts: Vec<u32> = (0..64)
+        .map(|n| if n % 2 == 0 { LONG } else { SHORT })
+        .collect();
+    let remaining = |prompt: &u32| if *prompt == LONG { 4_000 } else { 200 };
+    let learn = json!({
+        "world": "prediction", "function": "learn",
+        "columns": {
+            "group": (0..64).collect::<Vec<u32>>(),
+            "tokens": prompts, "extra": prompts,
+            "output_tokens": vec![0; 64], "steps": vec![0; 64], "tool_ms": vec![0; 64],
+            "remaining_tokens": prompts.iter().map(remaining).collect::<Vec<u32>>(),
+            "remaining_tool_ms": vec![0; 64],
+        },
+    });
+    for _ in 0..10 {
+        client.post("/v1/ask", &learn).await.ok();
+    }
+}
+
+fn body(name: &str, prompt_tokens: u32) -> Value {
+    let seed = name.bytes().map(u32::from).sum::<u32>() << 16;
+    json!({
+        "model": MODEL, "program_id": name, "max_tokens": 20,
+        "prompt": (seed..seed + prompt_tokens).collect::<Vec<u32>>(),
+    })
+}
+
+/// Programs' names and prompts.
+fn programs() -> Vec<(String, u32)> {
+    let longs = (0..LONGS).map(|n| (format!("long-{n}"), LONG));
+    let shorts = (0..SHORTS).map(|n| (format!("short-{n}"), SHORT));
+    longs.chain(shorts).collect()
+}
+
+async fn next(engines: &mut [RawEngine; 2]) -> (usize, RawRequest) {
+    let [first, second] = engines;
+    tokio::select! {
+        request = first.request() => (0, request),
+        request = second.request() => (1, request),
+    }
+}
+
+fn read(request: &RawRequest) -> Value {
+    serde_json::from_slice(&request.body).expect("JSON")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_programs_are_apart_from_short_ones_and_more_urgent() {
+    let (stand, mut engines) = by_hand(|_| ()).await;
+    bind_heddle(&stand.client).await;
+    let sent: Vec<_> = programs()
+        .into_iter()
+        .map(|(name, prompt)| {
+            let client = stand.client.clone();
+            tokio::spawn(async move { client.post(COMPLETIONS, &body(&name, prompt)).await.ok() })
+        })
+        .collect();
+    let (mut longs, mut shorts) = (Vec::new(), Vec::new());
+    for _ in 0..LONGS + SHORTS {
+        let (engine, request) = next(&mut engines).await;
+        let told = read(&request);
+        let priority = told["priority"].as_i64().expect("a priority");
+        let is_long = told["program_id"]
+            .as_str()
+            .expect("a name")
+            .starts_with("long");
+        if is_long { &mut longs } else { &mut shorts }.push((engine, priority));
+        request.answer_chat().await;
+    }
+    for step in sent {
+        step.await.expect("no step fails");
+    }
+    let at = longs[0].0;
+    assert!(longs.iter().all(|(engine, _)| *engine == at), "{longs:?}");
+    assert!(shorts.iter().all(|(engine, _)| *engine != at), "{shorts:?}");
+    // vLLM serves the lowest first.
+    let least_urgent = longs.iter().map(|(_, priority)| *priority).max();
+    assert!(least_urgent < shorts.iter().map(|(_, priority)| *priority).min());
+    let page = stand.client.get("/v1/programs/long-0/decisions").await.ok();
+    let why = page["decisions"].to_string();
+    assert!(
+        why.contains("heddle-priority@") && why.contains("heddle-placement@"),
+        "{why}"
+    );
+    stand.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_goes_to_its_program_and_a_client_may_say_itself_how_urgent_it_is() {
+    let (stand, mut engines) = by_hand(|config| config.rollout.gather_ms = 10).await;
+    bind(&stand.client, "priority", "heddle-priority", json!({})).await;
+    let mut places = Vec::new();
+    for own in [None, None, Some(7)] {
+        let mut body = body("one", SHORT);
+        if let Some(priority) = own {
+            body["priority"] = json!(priority);
+        }
+        let client = stand.client.clone();
+        let sent = tokio::spawn(async move { client.post(COMPLETIONS, &body).await.ok() });
+        let (engine, request) = next(&mut engines).await;
+        let text = String::from_utf8(request.body.clone()).expect("text");
+        assert_eq!(text.matches("\"priority\"").count(), 1, "{text}");
+        let priority = read(&request)["priority"].as_i64().expect("a priority");
+        assert!(
+            own.map_or(priority < 0, |own| priority == own),
+            "{priority}"
+        );
+        places.push(engine);
+        request.answer_chat().await;
+        sent.await.expect("no step fails");
+    }
+    assert!(places.iter().all(|place| *place == places[0]), "{places:?}");
+    stand.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_policies_a_rollout_serves_steps_as_they_come() {
+    let (stand, mut engines) = by_hand(|config| {
+        config.rollout.gather_ms = 10;
+        // Asked at once and again, it has nobody to move.
+        config.rollout.migration_interval_ms = 10;
+    })
+    .await;
+    for name in ["one", "two", "one", "two"] {
+        let client = stand.client.clone();
+        let sent =
+            tokio::spawn(async move { client.post(COMPLETIONS, &body(name, SHORT)).await.ok() });
+        let (_, request) = next(&mut engines).await;
+        assert_eq!(read(&request), body(name, SHORT), "the body is as it came");
+        request.answer_chat().await;
+        sent.await.expect("no step fails");
+    }
+    stand.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_extra_column_that_no_program_has_is_refused_by_name() {
+    let stand = Stand::start(1, 10_000).await;
+    let client = &stand.client;
+    for (world, policy, names) in [
+        (
+            "prediction",
+            "heddle-prediction",
+            "prompt-tokens, last-output-tokens",
+        ),
+        ("priority", "heddle-priority", "no extra columns"),
+    ] {
+        upload(client, "/v1/plugins", guest(policy)).await.ok();
+        let config = json!({"extra": ["shoe-size"]});
+        let binding = json!({"world": world, "policy": policy, "config": config});
+        let message = put_binding(client, &binding)
+            .await
+            .refused(400, "plugin_invalid");
+        assert!(
+            message.contains("`shoe-size`") && message.contains(names),
+            "{message}"
+        );
+    }
+    stand.finish().await;
+}
+
+/// A scheduler that lets one step at a time run at an engine, the first come first, but those of
+/// programs that have generated before those of new ones.
+async fn one_seat(url: &str) -> Stand {
+    let mut endpoint = endpoint(url);
+    endpoint.capacity_tokens = Some(100_000);
+    let stand = Stand::tuned(0, 0, |config| {
+        rollout(config);
+        config.engines.endpoints = vec![endpoint];
+        config.rollout.gather_ms = 10;
+        config.rollout.engine_steps_max = 1;
+    })
+    .await;
+    // The same with and without a prediction.
+    let config = json!({"rank": "total", "default_tokens": 1000, "preempt_margin_tokens": 0});
+    bind(&stand.client, "priority", "heddle-priority", config).await;
+    stand
+}
+
+fn text_of(ended: &Ended) -> String {
+    let parts = ended.objects().into_iter().filter_map(|event| {
+        let choice = &event["choices"][0];
+        let text = choice["text"]
+            .as_str()
+            .or(choice["delta"]["content"].as_str());
+        text.map(str::to_owned)
+    });
+    parts.collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_gives_way_and_goes_on_in_the_same_stream() {
+    let mut engine = RawEngine::start().await;
+    let stand = one_seat(engine.url()).await;
+    let event = |id: &str, delta: Value, end: Value| {
+        let event = json!({
+            "id": id, "object": "chat.completion.chunk", "created": 1, "model": MODEL,
+            "choices": [{"index": 0, "delta": delta, "finish_reason": end}],
+        });
+        format!("data: {event}\n\n").into_bytes()
+    };
+    let post = |body: Value| {
+        let client = stand.client.clone();
+        tokio::spawn(async move { client.post(CHAT, &body).await.ok() })
+    };
+    // It has generated, so its next step is the more urgent.
+    let first = post(chat("urgent", "one", 9));
+    engine.request().await.answer_chat().await;
+    first.await.expect("no step fails");
+
+    let calm = streamed(chat("calm", "hi", 9));
+    let client = stand.client.clone();
+    let seen = tokio::spawn(async move { client.stream(CHAT, &calm).await });
+    let mut running = engine.request().await;
+    running.begin_events().await;
+    let opening = json!({"role": "assistant", "content": ""});
+    running
+        .chunk(&event("a", opening.clone(), Value::Null))
+        .await;
+    running
+        .chunk(&event("a", json!({"content": "Hel"}), Value::Null))
+        .await;
+    let mut seen = seen.await.expect("an answer");
+    while !String::from_utf8_lossy(&seen.piece().await.expect("a piece").expect("whole"))
+        .contains("Hel")
+    {}
+
+    let second = post(chat("urgent", "two", 9));
+    running.until_given_up(PATIENCE).await;
+    engine.request().await.answer_chat().await;
+    second.await.expect("no step fails");
+
+    let mut rest = engine.request().await;
+    let asked = read(&rest);
+    let messages =
+        json!([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hel"}]);
+    assert_eq!(asked["messages"], messages);
+    assert_eq!(asked["continue_final_message"], true);
+    assert_eq!(asked["add_generation_prompt"], false);
+    assert_eq!(asked["max_tokens"], 8);
+    rest.begin_events().await;
+    rest.chunk(&event("b", opening, Value::Null)).await;
+    rest.chunk(&event("b", json!({"content": "lo"}), json!("stop")))
+        .await;
+    let usage = json!({"id": "b", "choices": [], "usage":
+        {"prompt_tokens": 6, "completion_tokens": 1, "total_tokens": 7}});
+    rest.chunk(format!("data: {usage}\n\ndata: [DONE]\n\n").as_bytes())
+        .await;
+    rest.end().await;
+    let ended = seen.finish().await;
+    assert!(ended.is_done() && !ended.broken, "{:?}", ended.payloads());
+    assert_eq!(text_of(&ended), "Hello");
+    assert!(
+        ended.objects().iter().all(|event| event["id"] == "a"),
+        "{:?}",
+        ended.payloads()
+    );
+    let whole = json!({"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7});
+    assert_eq!(ended.usage(), Some(whole));
+    let metrics = stand.client.metrics().await;
+    assert_eq!(metrics.count("treadle_interruptions_total"), 1);
+    assert_eq!(metrics.count("treadle_preemptions_total"), 1);
+    stand.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_was_interrupted_is_the_answer_that_was_not() {
+    for ids in [false, true] {
+        // Slow enough for another step to come while one runs.
+        let engine = engine_at("127.0.0.1:0", 100_000, 4.0).await;
+        let stand = one_seat(&engine.url()).await;
+        let body = |name: &str| {
+            let prompt: Vec<u32> = (1..200).collect();
+            let prompt = if ids {
+                json!(prompt)
+            } else {
+                json!("word ".repeat(100))
+            };
+            json!({
+                "model": MODEL, "program_id": name, "prompt": prompt, "max_tokens": 120,
+                "return_token_ids": ids, "seed": 5,
+            })
+        };
+        let whole = stand.client.post(COMPLETIONS, &body("whole")).await.ok();
+        let mut seen = stand
+            .client
+            .stream(COMPLETIONS, &streamed(body("calm")))
+            .await;
+        seen.piece().await.expect("a piece").expect("whole");
+        // It has generated, so this is the more urgent.
+        let mut urgent = body("whole");
+        urgent["max_tokens"] = json!(5);
+        stand.client.post(COMPLETIONS, &urgent).await.ok();
+        let ended = seen.finish().await;
+        assert!(ended.is_done() && !ended.broken, "{:?}", ended.payloads());
+        assert_eq!(text_of(&ended), whole["choices"][0]["text"], "ids: {ids}");
+        let usage = ended.usage().expect("usage");
+        for count in ["prompt_tokens", "completion_tokens", "total_tokens"] {
+            assert_eq!(usage[count], whole["usage"][count], "{count}, ids: {ids}");
+        }
+        let metrics = stand.client.metrics().await;
+        assert_eq!(metrics.count("treadle_interruptions_total"), 1);
+        stand.finish().await;
+        engine.shutdown().await;
+    }
+}
