@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use super::environment;
 use crate::bench::BenchError;
+use crate::calibrate::CalibrateError;
 use crate::demo::DemoError;
 
 /// The command could not do what it was told.
@@ -34,6 +35,9 @@ pub(super) enum CliError {
     /// A benchmark gave no figures.
     #[error("{0}")]
     Bench(#[from] BenchError),
+    /// An engine gave no profile.
+    #[error("{0}")]
+    Calibrate(#[from] CalibrateError),
     /// The plugin runtime does not start.
     #[error("{0}")]
     Runtime(#[from] treadle_policy_runtime::RuntimeError),
@@ -121,7 +125,9 @@ impl CliError {
     pub(super) fn is_silent(&self) -> bool {
         match self {
             Self::OutputClosed => true,
-            Self::Demo(DemoError::Output(cause)) | Self::Bench(BenchError::Output(cause)) => {
+            Self::Demo(DemoError::Output(cause))
+            | Self::Bench(BenchError::Output(cause))
+            | Self::Calibrate(CalibrateError::Output(cause)) => {
                 cause.kind() == ErrorKind::BrokenPipe
             }
             _ => false,

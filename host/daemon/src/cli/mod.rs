@@ -36,6 +36,7 @@ use clap_complete::Shell;
 use treadle_policy_runtime::compiler_main;
 
 use crate::bench::BenchArgs;
+use crate::calibrate::CalibrateArgs;
 use crate::config::LoggingConfig;
 use crate::demo::DemoArgs;
 use crate::engine_sim::EngineSimArgs;
@@ -85,6 +86,8 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// Measure what the gateway and the core cost.
     Bench(BenchArgs),
+    /// Measure an engine, and write a profile that the simulator reads.
+    Calibrate(Box<CalibrateArgs>),
     /// Print a completion script for a shell.
     Completions {
         /// The shell.
@@ -155,6 +158,7 @@ impl Command {
             Self::Migrate(args) => args.run().await,
             Self::Doctor(args) => args.run().await,
             Self::Bench(args) => Ok(args.run().await?),
+            Self::Calibrate(args) => Ok(args.run().await?),
             Self::Completions { shell } => completions(shell),
         }
     }
@@ -201,6 +205,8 @@ mod tests {
             "treadle doctor --json --url http://a:1",
             "treadle bench --quick --json",
             "treadle demo --simulate --json",
+            "treadle calibrate --url http://a:1 --model m --out p.json --json --validate",
+            "treadle calibrate --from p.json --validate 3 --seed 5",
         ] {
             let parsed = Cli::try_parse_from(line.split(' '));
             assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
@@ -223,6 +229,8 @@ mod tests {
             "treadle tokens create ci --scope root",
             "treadle tokens create ci --scope job --expires-in 5x",
             "treadle tenants set acme --limit plugins",
+            "treadle calibrate --from p.json --out q.json",
+            "treadle calibrate --repeats 0",
         ] {
             assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
         }

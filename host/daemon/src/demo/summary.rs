@@ -170,7 +170,7 @@ fn settings(plan: &Plan, report: &mut Report) {
     report.setting("runs_cut", plan.cut_runs);
     report.setting("programs", plan.programs);
     report.setting("engines", plan.engines);
-    report.setting("profile", plan.profile.name);
+    report.setting("profile", &*plan.profile.name);
     report.setting("kv_fraction", plan.kv_fraction);
     report.setting("kv_tokens_per_engine", plan.profile.kv_tokens());
     report.setting("seed", plan.seed);

@@ -95,7 +95,7 @@ mod tests {
             .args;
         let options = args.options().expect("good options");
         assert_eq!(
-            (options.profile.name, options.kv_tokens),
+            (&*options.profile.name, options.kv_tokens),
             ("instant", Some(4_096))
         );
         let faults = Faults {

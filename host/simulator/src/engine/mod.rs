@@ -34,6 +34,7 @@
 mod blocks;
 mod chain;
 mod profile;
+mod profile_json;
 mod request;
 mod schedule;
 mod sequence;
@@ -47,7 +48,8 @@ use schedule::Blocked;
 use sequence::{Sequence, ServiceKey};
 
 pub use chain::{chain_hash, content_hash};
-pub use profile::{BLOCK_TOKENS, EngineProfile, IterationLoad};
+pub use profile::{BLOCK_TOKENS, EngineProfile, IterationLoad, tokens_before};
+pub use profile_json::ProfileError;
 pub use request::{
     Counters, EngineSnapshot, FinishReason, Finished, Output, RequestId, RequestSpec, SubmitError,
 };

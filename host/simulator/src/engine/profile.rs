@@ -1,24 +1,44 @@
 //! What the modelled engine can do: speeds, memory and limits, as plain integers.
 
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
 /// Tokens per paged-KV block in every preset.
 pub const BLOCK_TOKENS: u32 = 16;
 
 /// Speeds and limits of one modelled engine.
 ///
 /// Presets are modelled figures: arithmetic from the size of the weights and the memory bandwidth
-/// of the part, not measurements of a machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// of the part, not measurements of a machine. `treadle calibrate` measures one and writes it as
+/// JSON (see [`from_json`](Self::from_json)).
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct EngineProfile {
-    /// The preset's name.
-    pub name: &'static str,
+    /// The preset's name, or what a measured engine was called.
+    pub name: Cow<'static, str>,
     /// Compute-bound speed of prefill, in tokens a second.
     pub prefill_tokens_per_s: u64,
+    /// What one prompt token adds for each 1,024 tokens before it, in nanoseconds: the part of
+    /// attention that grows with the square of a prompt. 0 in presets, whose rate of prefill is
+    /// that of their usual contexts.
+    #[serde(default)]
+    pub prefill_per_kilotoken_context_ns: u64,
     /// Shortest iteration: the time to read the weights once, in microseconds.
     pub decode_base_us: u64,
     /// What one decoding sequence adds to an iteration, in microseconds.
     pub decode_per_sequence_us: u64,
     /// What reading 1,024 tokens of KV of decoding sequences adds, in nanoseconds.
     pub decode_per_kilotoken_context_ns: u64,
+    /// What every iteration takes besides, whatever it computes, in microseconds: scheduling,
+    /// launching, sampling. 0 in presets, whose shortest iteration has it.
+    #[serde(default)]
+    pub iteration_overhead_us: u64,
+    /// Time between a request's sending and its first iteration on an idle engine, in
+    /// microseconds: connection, parsing, queueing. The engine model does not know it: who drives
+    /// one adds it before [`Engine::submit`](super::Engine::submit). 0 in presets.
+    #[serde(default)]
+    pub request_overhead_us: u64,
     /// Tokens that one iteration computes at most; longer prompts are cut into chunks.
     pub batched_tokens_max: u32,
     /// Sequences that run at once at most.
@@ -51,7 +71,7 @@ impl EngineProfile {
     /// 14 us per kilotoken. Eight times 80 GB less the weights and a reserve leave 700,000 tokens.
     pub fn glm46_8xh100() -> Self {
         Self {
-            name: "glm-4.6-8xh100",
+            name: Cow::Borrowed("glm-4.6-8xh100"),
             prefill_tokens_per_s: 15_000,
             decode_base_us: 22_000,
             decode_per_sequence_us: 60,
@@ -69,11 +89,14 @@ impl EngineProfile {
     /// [`with_kv_tokens`](Self::with_kv_tokens).
     pub fn qwen3_32b_h100() -> Self {
         Self {
-            name: "qwen3-32b-h100",
+            name: Cow::Borrowed("qwen3-32b-h100"),
             prefill_tokens_per_s: 9_000,
+            prefill_per_kilotoken_context_ns: 0,
             decode_base_us: 25_000,
             decode_per_sequence_us: 40,
             decode_per_kilotoken_context_ns: 80_000,
+            iteration_overhead_us: 0,
+            request_overhead_us: 0,
             batched_tokens_max: 8_192,
             running_max: 256,
             kv_blocks: 8_192,
@@ -86,7 +109,7 @@ impl EngineProfile {
     /// An 8B dense model in bf16 on one H100-class part: 16 GB of weights, 144 KiB of KV a token.
     pub fn qwen3_8b_h100() -> Self {
         Self {
-            name: "qwen3-8b-h100",
+            name: Cow::Borrowed("qwen3-8b-h100"),
             prefill_tokens_per_s: 32_000,
             decode_base_us: 7_500,
             decode_per_sequence_us: 30,
@@ -99,7 +122,7 @@ impl EngineProfile {
     /// An engine whose iterations all take one microsecond: for tests of what surrounds it.
     pub fn instant() -> Self {
         Self {
-            name: "instant",
+            name: Cow::Borrowed("instant"),
             prefill_tokens_per_s: u64::MAX,
             decode_base_us: 0,
             decode_per_sequence_us: 0,
@@ -142,19 +165,28 @@ impl EngineProfile {
     /// Duration of one iteration in microseconds, at least one.
     ///
     /// A roofline: reading the weights and computing the tokens overlap, so the longer of the two
-    /// counts; reading the KV of the decoding sequences and their bookkeeping come on top.
+    /// counts; reading the KV of the decoding sequences and bookkeeping come on top.
     pub fn iteration_us(&self, load: IterationLoad) -> u64 {
         let tokens = load.prefill_tokens + load.decode_sequences;
-        let compute_ns = (tokens * 1_000_000_000).div_ceil(self.prefill_tokens_per_s.max(1));
+        let compute_ns = (tokens * 1_000_000_000).div_ceil(self.prefill_tokens_per_s.max(1))
+            + self.attention_ns(load.prefill_context_tokens);
         let context_ns = load.decode_context_tokens * self.decode_per_kilotoken_context_ns / 1_024;
         let sequences_ns = load.decode_sequences * self.decode_per_sequence_us * 1_000;
-        let total_ns = compute_ns.max(self.decode_base_us * 1_000) + context_ns + sequences_ns;
+        let total_ns = compute_ns.max(self.decode_base_us * 1_000)
+            + self.iteration_overhead_us * 1_000
+            + context_ns
+            + sequences_ns;
         total_ns.div_ceil(1_000).max(1)
+    }
+
+    /// Nanoseconds of attention of prompt tokens that have so many tokens before them, added up.
+    fn attention_ns(&self, prefill_context_tokens: u64) -> u64 {
+        prefill_context_tokens.saturating_mul(self.prefill_per_kilotoken_context_ns) / 1_024
     }
 
     /// Time for a step that nothing else disturbs, in microseconds: `uncached_tokens` of prefill,
     /// then `output_tokens` decoded in a batch of `batch` sequences that each hold
-    /// `context_tokens`.
+    /// `context_tokens`. The request's overhead is not in it.
     pub fn ideal_step_us(
         &self,
         uncached_tokens: u64,
@@ -174,12 +206,14 @@ impl EngineProfile {
         let rest = uncached_tokens % budget;
         let prefill_us =
             uncached_tokens / budget * chunk(budget) + if rest > 0 { chunk(rest) } else { 0 };
+        let before = context_tokens.saturating_sub(uncached_tokens);
+        let attention_ns = self.attention_ns(tokens_before(before, uncached_tokens));
         let decode_us = self.iteration_us(IterationLoad {
-            prefill_tokens: 0,
             decode_sequences: batch,
             decode_context_tokens: context_tokens * batch,
+            ..IterationLoad::default()
         });
-        prefill_us + output_tokens.saturating_sub(1) * decode_us
+        prefill_us + attention_ns / 1_000 + output_tokens.saturating_sub(1) * decode_us
     }
 }
 
@@ -188,10 +222,17 @@ impl EngineProfile {
 pub struct IterationLoad {
     /// Prompt tokens computed, all chunks together.
     pub prefill_tokens: u64,
+    /// Tokens that stand before each of those in its sequence, added up ([`tokens_before`]).
+    pub prefill_context_tokens: u64,
     /// Sequences that decode one token each.
     pub decode_sequences: u64,
     /// KV tokens that those sequences read.
     pub decode_context_tokens: u64,
+}
+
+/// For `count` tokens that follow `before` others: how many stand before each, added up.
+pub fn tokens_before(before: u64, count: u64) -> u64 {
+    count * before + count * count.saturating_sub(1) / 2
 }
 
 #[cfg(test)]
@@ -207,9 +248,9 @@ mod tests {
     #[test]
     fn a_lone_decode_step_takes_the_time_to_read_the_weights_and_its_context() {
         let load = IterationLoad {
-            prefill_tokens: 0,
             decode_sequences: 1,
             decode_context_tokens: 10_240,
+            ..IterationLoad::default()
         };
         assert_eq!(
             EngineProfile::qwen3_32b_h100().iteration_us(load),
@@ -220,15 +261,40 @@ mod tests {
     #[test]
     fn every_listed_name_has_its_preset() {
         for name in EngineProfile::NAMES {
-            assert_eq!(EngineProfile::named(name).map(|p| p.name), Some(name));
+            assert_eq!(
+                EngineProfile::named(name).map(|p| p.name).as_deref(),
+                Some(name)
+            );
         }
         assert_eq!(EngineProfile::named("gpt-9"), None);
+    }
+
+    #[test]
+    fn attention_grows_with_the_square_of_a_prompt_however_it_is_cut() {
+        assert_eq!(tokens_before(0, 4), 1 + 2 + 3);
+        assert_eq!(tokens_before(10, 3), 10 + 11 + 12);
+        let halves = tokens_before(0, 2_048) + tokens_before(2_048, 2_048);
+        assert_eq!(tokens_before(0, 4_096), halves);
+        let profile = EngineProfile {
+            prefill_per_kilotoken_context_ns: 2_000,
+            ..EngineProfile::qwen3_32b_h100()
+        };
+        let load = IterationLoad {
+            prefill_tokens: 4_096,
+            prefill_context_tokens: tokens_before(0, 4_096),
+            ..IterationLoad::default()
+        };
+        let linear = EngineProfile::qwen3_32b_h100().iteration_us(load);
+        // 4,096 tokens with 2,047.5 before each on average, at 2 us a kilotoken.
+        let square = (4_096 * 4_095 / 2 * 2_000_u64 / 1_024).div_ceil(1_000);
+        assert!(profile.iteration_us(load).abs_diff(linear + square) <= 1);
     }
 
     #[test]
     fn instant_iterations_take_a_microsecond() {
         let load = IterationLoad {
             prefill_tokens: 8_192,
+            prefill_context_tokens: 1 << 25,
             decode_sequences: 64,
             decode_context_tokens: 1 << 20,
         };

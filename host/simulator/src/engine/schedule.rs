@@ -3,7 +3,7 @@
 use super::blocks::BlockPool;
 use super::request::{FinishReason, Output};
 use super::sequence::{PrefixHit, Sequence, ServiceKey};
-use super::{Engine, IterationLoad};
+use super::{Engine, IterationLoad, tokens_before};
 
 /// Why the first waiting request did not fit, so that the next iterations need not walk its prefix
 /// again.
@@ -204,7 +204,9 @@ fn add_to_load(load: &mut IterationLoad, sequence: &Sequence, tokens: u32) {
         load.decode_sequences += 1;
         load.decode_context_tokens += u64::from(sequence.computed_tokens);
     } else {
+        let before = u64::from(sequence.computed_tokens - tokens);
         load.prefill_tokens += u64::from(tokens);
+        load.prefill_context_tokens += tokens_before(before, u64::from(tokens));
     }
 }
 
