@@ -39,7 +39,9 @@ async fn llamacpp_becomes_a_profile_and_runs_beside_its_model() {
     assert_eq!(profile["kv_blocks"], SLOTS * SLOT_TOKENS);
     assert!(profile["prefill_tokens_per_s"].as_u64() > Some(1));
     assert_eq!(told["calibration"]["engine"], "llamacpp");
-    let measured = told["calibration"]["fit"]["residuals"].as_array().expect("a list");
+    let measured = told["calibration"]["fit"]["residuals"]
+        .as_array()
+        .expect("a list");
     let has = |kind: &str| measured.iter().any(|each| each["what"]["kind"] == kind);
     assert!(has("prefill") && has("decode"), "{measured:?}");
     // The cache was found where a prompt was continued, to the token.
@@ -50,8 +52,15 @@ async fn llamacpp_becomes_a_profile_and_runs_beside_its_model() {
     let written: Value = serde_json::from_str(&written).expect("JSON");
     assert_eq!(written["profile"], *profile);
     let compared = &told["validations"][0];
-    assert_eq!((&compared["programs"], &compared["lanes"]), (&12.into(), &SLOTS.into()));
-    for field in ["measured_makespan_s", "predicted_makespan_s", "makespan_ratio"] {
+    assert_eq!(
+        (&compared["programs"], &compared["lanes"]),
+        (&12.into(), &SLOTS.into())
+    );
+    for field in [
+        "measured_makespan_s",
+        "predicted_makespan_s",
+        "makespan_ratio",
+    ] {
         assert!(compared[field].as_f64() > Some(0.0), "{field}: {compared}");
     }
 }

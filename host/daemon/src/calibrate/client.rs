@@ -3,8 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue, Method, header};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Response, header};
 use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use treadle_core::Capacity;
@@ -13,7 +15,7 @@ use treadle_wire::{Endpoint, SseScanner, StreamUsage, models_of};
 
 use super::CalibrateError;
 use crate::engines::{Declared, read_engine};
-use crate::gateway::Upstream;
+use crate::gateway::{Upstream, UpstreamError};
 
 const COMPLETIONS: &str = "/v1/completions";
 const MODELS: &str = "/v1/models";
@@ -21,6 +23,8 @@ const MODELS: &str = "/v1/models";
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 /// Longest wait for one answer: a long prompt on a slow machine.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(300);
+/// Connections that may be closed under a request.
+const ATTEMPTS_MAX: u32 = 4;
 /// Largest event, error and list of models, in bytes.
 const BYTES_MAX: usize = 1 << 20;
 /// Of an error's body so much is told.
@@ -161,17 +165,35 @@ impl Target {
         body
     }
 
+    /// Sends until an answer begins. Servers close connections that have been used or have idled;
+    /// a request that met such a one was not begun, so it is sent, and timed, again.
+    async fn send(
+        &self,
+        headers: &HeaderMap,
+        body: String,
+    ) -> Result<(Instant, Response<Incoming>), CalibrateError> {
+        let body = Bytes::from(body);
+        let mut attempt = 1;
+        loop {
+            let sent_at = Instant::now();
+            let sent =
+                self.upstream
+                    .send(Method::POST, &self.url, COMPLETIONS, headers, body.clone());
+            match sent.await {
+                Ok(response) => return Ok((sent_at, response)),
+                Err(UpstreamError::Broken(_)) if attempt < ATTEMPTS_MAX => attempt += 1,
+                Err(error) => return Err(CalibrateError::Broken(error.to_string())),
+            }
+        }
+    }
+
     async fn exchange(&self, request: Request, stamps: Stamps) -> Result<Answer, CalibrateError> {
         let body = self.body(&request).to_string();
         let mut headers = HeaderMap::new();
         let json = HeaderValue::from_static("application/json");
         headers.insert(header::CONTENT_TYPE, json);
-        let sent_at = Instant::now();
-        let sent = self
-            .upstream
-            .send(Method::POST, &self.url, COMPLETIONS, &headers, body.into());
+        let (sent_at, response) = self.send(&headers, body).await?;
         let broken = |error: &dyn std::fmt::Display| CalibrateError::Broken(error.to_string());
-        let response = sent.await.map_err(|error| broken(&error))?;
         let status = response.status();
         if !status.is_success() {
             return Err(refusal(status.as_u16(), response.into_body()).await);
@@ -226,7 +248,7 @@ fn answer(
     })
 }
 
-async fn refusal(status: u16, body: hyper::body::Incoming) -> CalibrateError {
+async fn refusal(status: u16, body: Incoming) -> CalibrateError {
     let body = Limited::new(body, BYTES_MAX).collect().await;
     let body = body.map(|body| body.to_bytes()).unwrap_or_default();
     let said = String::from_utf8_lossy(&body[..body.len().min(SAID_BYTES_MAX)]);

@@ -13,7 +13,7 @@ use super::least_squares::{Equation, solve};
 use super::sample::{Sample, median};
 
 /// Speeds that are found.
-const SPEEDS: usize = 7;
+const SPEEDS: usize = 8;
 /// Prompts without which there is no speed of prefill: one tells no slope.
 const PROMPTS_MIN: usize = 2;
 /// Suppositions until they agree with their solution.
@@ -50,7 +50,16 @@ impl Speeds {
     }
 
     fn apply(&self, profile: &mut EngineProfile) {
-        let [token, attention, base, overhead, sequence, context, request] = self.0;
+        let [
+            token,
+            attention,
+            base,
+            overhead,
+            sequence,
+            context,
+            admission,
+            request,
+        ] = self.0;
         let whole = |value: f64| value.round().max(0.0) as u64;
         profile.prefill_tokens_per_s = whole(1e6 / token.max(1e-3)).max(1);
         profile.prefill_per_kilotoken_context_ns = whole(attention * 1e3);
@@ -58,6 +67,7 @@ impl Speeds {
         profile.iteration_overhead_us = whole(overhead);
         profile.decode_per_sequence_us = whole(sequence);
         profile.decode_per_kilotoken_context_ns = whole(context * 1e3);
+        profile.admission_us = whole(admission);
         profile.request_overhead_us = whole(request);
     }
 }
@@ -173,8 +183,9 @@ fn equations(
             row[3] += 1.0;
             row[4] += load.decode_sequences as f64;
             row[5] += load.decode_context_tokens as f64 / 1_024.0;
+            row[6] += load.admissions as f64;
         }
-        row[6] = sample.what.requests() as f64;
+        row[7] = sample.what.requests() as f64;
         Equation {
             row,
             value: sample.us,
@@ -185,18 +196,16 @@ fn equations(
 }
 
 fn error(equation: &Equation<SPEEDS>, speeds: &Speeds) -> f64 {
-    let told: f64 = equation
-        .row
-        .iter()
-        .zip(speeds.0)
-        .map(|(a, b)| a * b)
-        .sum();
+    let told: f64 = equation.row.iter().zip(speeds.0).map(|(a, b)| a * b).sum();
     told / equation.value - 1.0
 }
 
 /// Counts measurements less that stand far from what the others say.
 fn trust(equations: &mut [Equation<SPEEDS>], speeds: &Speeds) {
-    let errors: Vec<f64> = equations.iter().map(|each| error(each, speeds).abs()).collect();
+    let errors: Vec<f64> = equations
+        .iter()
+        .map(|each| error(each, speeds).abs())
+        .collect();
     let far = OUTLIER * median(errors.clone()).unwrap_or(0.0).max(NOISE);
     for (equation, error) in equations.iter_mut().zip(errors) {
         if error > far {
@@ -215,33 +224,60 @@ mod tests {
         let mut all = Vec::new();
         for prompt_tokens in [16, 64, 256, 1_024, 2_048, 4_096, 8_192] {
             let cached_tokens = 0;
-            all.push(Measured::Prefill { cached_tokens, prompt_tokens });
+            all.push(Measured::Prefill {
+                cached_tokens,
+                prompt_tokens,
+            });
         }
         for cached_tokens in [1_024, 4_096] {
             let prompt_tokens = cached_tokens + 256;
-            all.push(Measured::Prefill { cached_tokens, prompt_tokens });
+            all.push(Measured::Prefill {
+                cached_tokens,
+                prompt_tokens,
+            });
         }
         for sequences in [1, 2, 4, 8, 16] {
             for context in [100, 1_000, 8_000] {
                 let context_tokens = sequences * context;
-                all.push(Measured::Decode { sequences, context_tokens });
+                all.push(Measured::Decode {
+                    sequences,
+                    context_tokens,
+                    longest_tokens: context,
+                });
             }
+            all.push(Measured::Decode {
+                sequences,
+                context_tokens: 4_000 + 100 * (sequences - 1),
+                longest_tokens: 4_000,
+            });
         }
         for prompt_tokens in [256, 1_024, 4_096] {
             let context_tokens = 200;
-            all.push(Measured::Mixed { prompt_tokens, context_tokens });
+            all.push(Measured::Mixed {
+                prompt_tokens,
+                context_tokens,
+            });
         }
-        let sample = |what: Measured| Sample { what, us: what.predicted_us(profile) as f64 };
+        let sample = |what: Measured| Sample {
+            what,
+            us: what.predicted_us(profile) as f64,
+        };
         all.into_iter().map(sample).collect()
     }
 
     fn near(found: u64, known: u64, unit: u64) {
-        assert!(found.abs_diff(known) <= unit + known / 200, "{found} for {known}");
+        assert!(
+            found.abs_diff(known) <= unit + known / 200,
+            "{found} for {known}"
+        );
     }
 
     /// Profiles of different kinds: bound by the weights, by computing, with and without overheads.
     fn profiles() -> Vec<EngineProfile> {
-        let gpu = EngineProfile { request_overhead_us: 3_000, ..EngineProfile::qwen3_8b_h100() };
+        let gpu = EngineProfile {
+            request_overhead_us: 3_000,
+            ..EngineProfile::qwen3_8b_h100()
+        };
         let attention = EngineProfile {
             prefill_per_kilotoken_context_ns: 4_000,
             iteration_overhead_us: 1_500,
@@ -253,6 +289,7 @@ mod tests {
             decode_base_us: 7_000,
             decode_per_sequence_us: 900,
             decode_per_kilotoken_context_ns: 700_000,
+            admission_us: 2_000,
             iteration_overhead_us: 400,
             request_overhead_us: 1_200,
             batched_tokens_max: 2_048,
@@ -272,9 +309,21 @@ mod tests {
             let found = fit.profile;
             assert!(fit.error_max < 0.002, "{} {found:?}", fit.error_max);
             near(found.prefill_tokens_per_s, known.prefill_tokens_per_s, 1);
-            near(found.prefill_per_kilotoken_context_ns, known.prefill_per_kilotoken_context_ns, 20);
-            near(found.decode_per_sequence_us, known.decode_per_sequence_us, 2);
-            near(found.decode_per_kilotoken_context_ns, known.decode_per_kilotoken_context_ns, 200);
+            near(
+                found.prefill_per_kilotoken_context_ns,
+                known.prefill_per_kilotoken_context_ns,
+                20,
+            );
+            near(
+                found.decode_per_sequence_us,
+                known.decode_per_sequence_us,
+                2,
+            );
+            near(
+                found.decode_per_kilotoken_context_ns,
+                known.decode_per_kilotoken_context_ns,
+                200,
+            );
             near(found.request_overhead_us, known.request_overhead_us, 20);
             let shortest = |p: &EngineProfile| p.decode_base_us + p.iteration_overhead_us;
             near(shortest(&found), shortest(&known), 5);

@@ -53,13 +53,9 @@ fn squared_error<const N: usize>(equations: &[Equation<N>], coefficients: &[f64;
 
 /// The unconstrained solution over some columns, by orthogonalising them one after another, which
 /// keeps twice the digits that normal equations keep.
-fn solve_columns<const N: usize>(
-    equations: &[Equation<N>],
-    columns: &[usize],
-) -> Option<[f64; N]> {
-    let weighted = |at: usize| -> Vec<f64> {
-        equations.iter().map(|e| e.row[at] * e.weight).collect()
-    };
+fn solve_columns<const N: usize>(equations: &[Equation<N>], columns: &[usize]) -> Option<[f64; N]> {
+    let weighted =
+        |at: usize| -> Vec<f64> { equations.iter().map(|e| e.row[at] * e.weight).collect() };
     let mut rest: Vec<f64> = equations.iter().map(|e| e.value * e.weight).collect();
     let mut basis: Vec<Vec<f64>> = Vec::with_capacity(columns.len());
     let mut upper = [[0.0; N]; N];
@@ -127,7 +123,10 @@ mod tests {
         let rows = [[1.0, 1.0, 2.0], [1.0, 1.0, 5.0], [1.0, 1.0, 9.0]];
         let (found, error) = solve(&equations(&rows, |row| 4.0 * row[0] + row[2])).unwrap();
         assert!(error < 1e-12);
-        assert!((found[0] - 4.0).abs() < 1e-9 && found[1] == 0.0, "{found:?}");
+        assert!(
+            (found[0] - 4.0).abs() < 1e-9 && found[1] == 0.0,
+            "{found:?}"
+        );
     }
 
     #[test]

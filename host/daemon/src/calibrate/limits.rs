@@ -43,6 +43,7 @@ pub(super) fn blank_profile(
         decode_base_us: 0,
         decode_per_sequence_us: 0,
         decode_per_kilotoken_context_ns: 0,
+        admission_us: 0,
         iteration_overhead_us: 0,
         request_overhead_us: 0,
         batched_tokens_max: args.batched_tokens_max.unwrap_or(batched),
@@ -63,12 +64,17 @@ pub(super) fn plan(args: &CalibrateArgs, target: &Target, limits: &EngineProfile
     let spare = 2 * output_tokens.max(PROMPT_TOKENS_MIN) + PROMPT_TOKENS_MIN;
     let room = limits.sequence_limit_tokens().saturating_sub(spare);
     let longest = args.context_max.min(room).max(PROMPT_TOKENS_MIN);
-    let mut prompts: Vec<u32> = std::iter::successors(Some(PROMPT_TOKENS_MIN), |n| n.checked_mul(2))
-        .take_while(|tokens| *tokens < longest)
-        .collect();
+    let mut prompts: Vec<u32> =
+        std::iter::successors(Some(PROMPT_TOKENS_MIN), |n| n.checked_mul(2))
+            .take_while(|tokens| *tokens < longest)
+            .collect();
     prompts.push(longest);
     let seats = args.batch_max.min(limits.running_max);
-    let seats = target.capacity.slots.map_or(seats, |slots| seats.min(slots)).max(1);
+    let seats = target
+        .capacity
+        .slots
+        .map_or(seats, |slots| seats.min(slots))
+        .max(1);
     let mut batches: Vec<u32> = std::iter::successors(Some(1_u32), |n| n.checked_mul(2))
         .take_while(|sequences| *sequences < seats)
         .collect();

@@ -25,6 +25,10 @@ const CONTINUED_TOKENS_MIN: u32 = 256;
 const TOGETHER_MIN: usize = 4;
 /// Tokens of the sequence that decodes beside a prompt before that prompt is sent.
 const SETTLED_TOKENS: usize = 4;
+/// A gap below this share of the longest is no piece of a prompt.
+const PIECE_MIN: f64 = 0.2;
+/// Prompts beside a sequence have this length at least: shorter ones drown in what a request costs.
+const BESIDE_TOKENS_MIN: u32 = 128;
 /// How often the stamps of an answer are looked at.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -48,8 +52,11 @@ pub(super) struct Plan {
 impl Plan {
     /// Prompt lengths of a batch's sequences.
     fn contexts(&self, sequences: u32) -> Vec<u32> {
-        let longest = (self.batch_tokens_max / u64::from(sequences.max(1))).saturating_sub(u64::from(self.output_tokens));
-        let longest = self.context_tokens_max.min(u32::try_from(longest).unwrap_or(u32::MAX));
+        let longest = (self.batch_tokens_max / u64::from(sequences.max(1)))
+            .saturating_sub(u64::from(self.output_tokens));
+        let longest = self
+            .context_tokens_max
+            .min(u32::try_from(longest).unwrap_or(u32::MAX));
         let mut contexts = vec![SHORT_TOKENS.min(longest), longest / 4, longest];
         contexts.retain(|tokens| *tokens > 0);
         contexts.dedup_by(|next, before| *next < 2 * *before);
@@ -77,25 +84,28 @@ pub(super) async fn measure(
         prompts: Prompts::fresh(),
         times: BTreeMap::new(),
         longest_output_tokens: 0,
-        cuts: Vec::new(),
+        pieces: Vec::new(),
     };
     tell("warming up".to_owned());
     bench.warm_up().await?;
     for round in 0..plan.repeats {
         tell(format!("round {} of {}: prompts", round + 1, plan.repeats));
-        for tokens in plan.prompts.clone() {
-            bench.prompt(tokens).await?;
+        for tokens in &plan.prompts {
+            bench.prompt(*tokens).await?;
         }
         tell(format!("round {} of {}: batches", round + 1, plan.repeats));
-        for sequences in plan.batches.clone() {
-            for tokens in plan.contexts(sequences) {
-                bench.batch(sequences, tokens).await?;
-            }
+        for sequences in &plan.batches {
+            bench.batches(*sequences).await?;
         }
         if plan.batches.len() > 1 {
-            tell(format!("round {} of {}: prompts beside a sequence", round + 1, plan.repeats));
-            for tokens in plan.prompts.clone() {
-                bench.beside(tokens).await?;
+            tell(format!(
+                "round {} of {}: prompts beside a sequence",
+                round + 1,
+                plan.repeats
+            ));
+            let long = |tokens: &&u32| **tokens >= BESIDE_TOKENS_MIN;
+            for tokens in plan.prompts.iter().filter(long) {
+                bench.beside(*tokens).await?;
             }
         }
     }
@@ -108,13 +118,21 @@ struct Bench<'a> {
     prompts: Prompts,
     times: BTreeMap<Measured, Vec<f64>>,
     longest_output_tokens: u64,
-    /// What prompts beside a sequence say of the tokens of one iteration.
-    cuts: Vec<f64>,
+    /// In how many iterations the longest prompt was computed.
+    pieces: Vec<f64>,
 }
 
 impl Bench<'_> {
-    async fn complete(&self, prompt: Vec<u32>, output_tokens: u32) -> Result<Answer, CalibrateError> {
-        let request = Request { prompt, output_tokens, seat: None };
+    async fn complete(
+        &self,
+        prompt: Vec<u32>,
+        output_tokens: u32,
+    ) -> Result<Answer, CalibrateError> {
+        let request = Request {
+            prompt,
+            output_tokens,
+            seat: None,
+        };
         self.target.complete(request).await
     }
 
@@ -122,7 +140,7 @@ impl Bench<'_> {
         let prompt = self.prompts.ids(SHORT_TOKENS);
         self.complete(prompt, self.plan.output_tokens).await?;
         let widest = self.plan.batches.last().copied().unwrap_or(1);
-        self.together(widest, SHORT_TOKENS).await?;
+        self.together(&vec![SHORT_TOKENS; widest as usize]).await?;
         Ok(())
     }
 
@@ -151,16 +169,19 @@ impl Bench<'_> {
         };
         // Some engines send no event for a single token whose text is empty.
         let us = answer.first_token_us();
-        self.note(what, us.unwrap_or_else(|| micros(answer.ended_at - answer.sent_at)));
+        self.note(
+            what,
+            us.unwrap_or_else(|| micros(answer.ended_at - answer.sent_at)),
+        );
         Ok(())
     }
 
-    /// So many sequences at once, each with a prompt of its own.
-    async fn together(&mut self, sequences: u32, tokens: u32) -> Result<Vec<Answer>, CalibrateError> {
+    /// Sequences at once, with prompts of these lengths and of their own.
+    async fn together(&mut self, prompts: &[u32]) -> Result<Vec<Answer>, CalibrateError> {
         let mut asked = JoinSet::new();
-        for _ in 0..sequences {
+        for tokens in prompts {
             let request = Request {
-                prompt: self.prompts.ids(tokens),
+                prompt: self.prompts.ids(*tokens),
                 output_tokens: self.plan.output_tokens,
                 seat: None,
             };
@@ -175,17 +196,38 @@ impl Bench<'_> {
         Ok(answers)
     }
 
-    async fn batch(&mut self, sequences: u32, tokens: u32) -> Result<(), CalibrateError> {
-        let answers = self.together(sequences, tokens).await?;
+    /// Batches of so many sequences: all of one length, and one long among short ones, which
+    /// shows whether the engine pads its batches.
+    async fn batches(&mut self, sequences: u32) -> Result<(), CalibrateError> {
+        let contexts = self.plan.contexts(sequences);
+        for tokens in &contexts {
+            self.batch(&vec![*tokens; sequences as usize]).await?;
+        }
+        if let [shortest, .., longest] = contexts[..]
+            && sequences > 1
+        {
+            let mut uneven = vec![shortest; sequences as usize];
+            uneven[0] = longest;
+            self.batch(&uneven).await?;
+        }
+        Ok(())
+    }
+
+    async fn batch(&mut self, prompts: &[u32]) -> Result<(), CalibrateError> {
+        let answers = self.together(prompts).await?;
         let longest = answers.iter().map(|answer| answer.output_tokens).max();
         self.longest_output_tokens = self.longest_output_tokens.max(longest.unwrap_or(0));
-        let context_tokens = answers
-            .iter()
-            .map(|answer| answer.prompt_tokens + answer.output_tokens / 2)
-            .sum();
+        let contexts = || {
+            let half = |answer: &Answer| answer.prompt_tokens + answer.output_tokens / 2;
+            answers.iter().map(half)
+        };
         if let Some(us) = decoded_together(&answers) {
-            let sequences = u64::from(sequences);
-            self.note(Measured::Decode { sequences, context_tokens }, us);
+            let what = Measured::Decode {
+                sequences: answers.len() as u64,
+                context_tokens: contexts().sum(),
+                longest_tokens: contexts().max().unwrap_or(0),
+            };
+            self.note(what, us);
         }
         Ok(())
     }
@@ -217,42 +259,60 @@ impl Bench<'_> {
             beside = beside => (decoded.await?, beside?),
         };
         let gaps = gaps_us(&decoded.tokens_at, beside.sent_at, beside.ended_at);
-        let Some(longest) = gaps.iter().copied().max_by(f64::total_cmp) else {
-            return Ok(());
-        };
+        let pieces = pieces_us(&gaps);
         let what = Measured::Mixed {
             prompt_tokens: beside.prompt_tokens,
             context_tokens: decoded.prompt_tokens + SETTLED_TOKENS as u64,
         };
-        self.note(what, longest);
+        self.note(what, pieces.iter().sum());
         if Some(&tokens) == self.plan.prompts.last() {
-            let cut = gaps.iter().filter(|gap| **gap > longest / 2.0);
-            let pieces = cut.sum::<f64>() / longest;
-            self.cuts.push(f64::from(tokens) / pieces.max(1.0));
+            self.pieces.push(pieces.len() as f64);
         }
         Ok(())
     }
 
     fn finish(self) -> Result<Measurements, CalibrateError> {
-        let tells_batches = self.times.keys().any(|what| matches!(what, Measured::Decode { .. }));
+        let tells_batches = self
+            .times
+            .keys()
+            .any(|what| matches!(what, Measured::Decode { .. }));
         if !tells_batches {
             let tokens = self.longest_output_tokens;
             return Err(CalibrateError::EndsEarly { tokens });
         }
-        let longest = f64::from(self.plan.prompts.last().copied().unwrap_or(0));
-        let cut = median(self.cuts).filter(|tokens| *tokens < longest * 0.75);
+        let longest = self.plan.prompts.last().copied().unwrap_or(0);
+        let pieces = median(self.pieces).unwrap_or(0.0).round() as u32;
         let sample = |(what, times)| median(times).map(|us| Sample { what, us });
         Ok(Measurements {
             samples: self.times.into_iter().filter_map(sample).collect(),
-            batched_tokens_max: cut.map(nearest_power),
+            batched_tokens_max: cut_at(longest, pieces),
         })
     }
 }
 
-/// The power of two nearest by ratio: what budgets of iterations are.
-fn nearest_power(tokens: f64) -> u32 {
-    let exponent = tokens.max(1.0).log2().round().clamp(0.0, 30.0);
-    1 << exponent as u32
+/// Tokens of one iteration, if a prompt took so many: a power of two if one fits, as such budgets
+/// are, else the middle of what fits. `None` if the prompt was not cut.
+fn cut_at(prompt_tokens: u32, pieces: u32) -> Option<u32> {
+    if pieces < 2 {
+        return None;
+    }
+    let (least, most) = (prompt_tokens.div_ceil(pieces), prompt_tokens / (pieces - 1));
+    let power = least.next_power_of_two();
+    Some(if power <= most {
+        power
+    } else {
+        u32::midpoint(least, most)
+    })
+}
+
+/// Those of the gaps in which a prompt was computed: far longer than what lies between them.
+fn pieces_us(gaps: &[f64]) -> Vec<f64> {
+    let longest = gaps.iter().copied().fold(0.0, f64::max);
+    let long = gaps
+        .iter()
+        .copied()
+        .filter(|gap| *gap > longest * PIECE_MIN);
+    long.collect()
 }
 
 /// Microseconds per token while all sequences decoded: the median over them. `None` if that was
@@ -309,7 +369,9 @@ mod tests {
         let start = Instant::now();
         let mut first = answer(start, 0, 10, 20);
         // Alone it was faster.
-        first.tokens_at.splice(0..0, (0..5).map(|ms| start + Duration::from_millis(ms)));
+        first
+            .tokens_at
+            .splice(0..0, (0..5).map(|ms| start + Duration::from_millis(ms)));
         first.output_tokens = 25;
         let both = [first, answer(start, 50, 10, 20)];
         assert!((decoded_together(&both).unwrap() - 10_000.0).abs() < 1.0);
@@ -332,7 +394,19 @@ mod tests {
         let tokens = [at(0), at(10), at(110), at(120)];
         let gaps = gaps_us(&tokens, at(12), at(105));
         assert_eq!(gaps, vec![100_000.0]);
-        assert_eq!((nearest_power(1_900.0), nearest_power(513.0)), (2_048, 512));
+        assert_eq!(
+            pieces_us(&[200.0, 9_000.0, 220.0, 20_000.0, 210.0]),
+            [9_000.0, 20_000.0]
+        );
+        assert!(pieces_us(&[]).is_empty());
+    }
+
+    #[test]
+    fn budgets_are_powers_of_two_where_one_fits() {
+        assert_eq!(cut_at(3_968, 1), None);
+        assert_eq!(cut_at(3_968, 2), Some(2_048));
+        assert_eq!(cut_at(4_098, 3), Some(2_048));
+        assert_eq!(cut_at(4_096, 6), Some(751));
     }
 
     #[test]

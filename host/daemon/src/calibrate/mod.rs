@@ -75,7 +75,10 @@ impl CalibrateArgs {
             std::fs::write(path, document).map_err(cause)?;
         }
         for run in 0..self.validate.unwrap_or(0) {
-            tell(&format!("workload {} on the engine and on its model", run + 1));
+            tell(&format!(
+                "workload {} on the engine and on its model",
+                run + 1
+            ));
             let seed = self.seed.wrapping_add(u64::from(run));
             let compared = validate::validate(&target, &outcome.profile, seed).await?;
             outcome.validations.push(compared);

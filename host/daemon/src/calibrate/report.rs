@@ -89,25 +89,45 @@ impl Outcome {
 
     fn write_profile(&self, text: &mut String) {
         let p = &self.profile;
-        let supposed = if self.is_cut_known { "" } else { " (supposed: no prompt was cut)" };
+        let supposed = if self.is_cut_known {
+            ""
+        } else {
+            " (supposed: no prompt was cut)"
+        };
         let lines = [
             ("prefill", format!("{} tok/s", p.prefill_tokens_per_s)),
             (
                 "prefill, per kilotoken before",
-                format!("{:.3} us a token", p.prefill_per_kilotoken_context_ns as f64 / 1e3),
+                format!(
+                    "{:.3} us a token",
+                    p.prefill_per_kilotoken_context_ns as f64 / 1e3
+                ),
             ),
             ("decode, base", format!("{} us", p.decode_base_us)),
-            ("decode, per sequence", format!("{} us", p.decode_per_sequence_us)),
+            (
+                "decode, per sequence",
+                format!("{} us", p.decode_per_sequence_us),
+            ),
             (
                 "decode, per kilotoken",
                 format!("{:.3} us", p.decode_per_kilotoken_context_ns as f64 / 1e3),
             ),
-            ("iteration overhead", format!("{} us", p.iteration_overhead_us)),
+            ("admission", format!("{} us", p.admission_us)),
+            (
+                "iteration overhead",
+                format!("{} us", p.iteration_overhead_us),
+            ),
             ("request overhead", format!("{} us", p.request_overhead_us)),
-            ("tokens per iteration", format!("{}{supposed}", p.batched_tokens_max)),
+            (
+                "tokens per iteration",
+                format!("{}{supposed}", p.batched_tokens_max),
+            ),
             ("sequences at once", p.running_max.to_string()),
             ("KV memory", format!("{} tokens", p.kv_tokens())),
-            ("context limit", format!("{} tokens", p.context_limit_tokens)),
+            (
+                "context limit",
+                format!("{} tokens", p.context_limit_tokens),
+            ),
         ];
         for (name, value) in lines {
             let _ = writeln!(text, "{name:<30} {value}");
@@ -116,7 +136,11 @@ impl Outcome {
 }
 
 fn write_residuals(text: &mut String, fit: &Fit) {
-    let _ = writeln!(text, "\n{:>12} {:>12} {:>8}  of", "measured ms", "model ms", "error");
+    let _ = writeln!(
+        text,
+        "\n{:>12} {:>12} {:>8}  of",
+        "measured ms", "model ms", "error"
+    );
     for residual in &fit.residuals {
         let _ = writeln!(
             text,

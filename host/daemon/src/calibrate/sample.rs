@@ -13,7 +13,7 @@ pub struct Sample {
 }
 
 /// What a measurement was of.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Measured {
     /// From a request's sending to its first token, on an idle engine.
@@ -29,8 +29,10 @@ pub enum Measured {
         sequences: u64,
         /// Their contexts, added up, in tokens.
         context_tokens: u64,
+        /// The longest of them, in tokens.
+        longest_tokens: u64,
     },
-    /// The longest iteration of a decoding sequence while a prompt is computed beside it.
+    /// The iterations of a decoding sequence in which a prompt is computed beside it.
     Mixed {
         /// Tokens of that prompt, none of them cached.
         prompt_tokens: u64,
@@ -56,6 +58,7 @@ impl Measured {
             Self::Decode {
                 sequences,
                 context_tokens,
+                ..
             } => vec![IterationLoad {
                 decode_sequences: sequences,
                 decode_context_tokens: context_tokens,
@@ -65,16 +68,13 @@ impl Measured {
                 prompt_tokens,
                 context_tokens,
             } => {
-                // The longest of several chunks is the last that is full.
                 let room = budget.saturating_sub(1).max(1);
-                let prefill_tokens = prompt_tokens.min(room);
-                let before = (prompt_tokens / room).max(1).saturating_sub(1) * room;
-                vec![IterationLoad {
-                    prefill_tokens,
-                    prefill_context_tokens: tokens_before(before, prefill_tokens),
-                    decode_sequences: 1,
-                    decode_context_tokens: context_tokens,
-                }]
+                let mut loads = chunks(0, prompt_tokens, room);
+                for load in &mut loads {
+                    load.decode_sequences = 1;
+                    load.decode_context_tokens = context_tokens;
+                }
+                loads
             }
         }
     }
@@ -100,12 +100,13 @@ impl Measured {
             Self::Decode {
                 sequences,
                 context_tokens,
-            } => format!(
-                "token of {sequences} sequences at {} tokens each",
-                context_tokens / sequences.max(1)
-            ),
+                longest_tokens,
+            } => {
+                let mean = context_tokens / sequences.max(1);
+                format!("token of {sequences} sequences at {mean} tokens, at most {longest_tokens}")
+            }
             Self::Mixed { prompt_tokens, .. } => {
-                format!("token beside a prompt of {prompt_tokens} tokens")
+                format!("prompt of {prompt_tokens} tokens beside a sequence")
             }
         }
     }
@@ -113,13 +114,14 @@ impl Measured {
 
 /// The prompt's iterations; the last cached token is computed at least.
 fn chunks(cached_tokens: u64, prompt_tokens: u64, budget: u64) -> Vec<IterationLoad> {
-    let mut loads = Vec::new();
+    let mut loads: Vec<IterationLoad> = Vec::new();
     let mut before = cached_tokens.min(prompt_tokens.saturating_sub(1));
     while before < prompt_tokens {
         let prefill_tokens = (prompt_tokens - before).min(budget);
         loads.push(IterationLoad {
             prefill_tokens,
             prefill_context_tokens: tokens_before(before, prefill_tokens),
+            admissions: u64::from(loads.is_empty()),
             ..IterationLoad::default()
         });
         before += prefill_tokens;
@@ -157,6 +159,7 @@ mod tests {
             batched_tokens_max: 512,
             prefill_per_kilotoken_context_ns: 900,
             iteration_overhead_us: 300,
+            admission_us: 250,
             ..EngineProfile::qwen3_8b_h100()
         };
         let mut engine = Engine::new(profile.clone());

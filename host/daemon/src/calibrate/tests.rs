@@ -40,10 +40,12 @@ async fn engine() -> EngineSimHandle {
         profile: EngineProfile {
             running_max: 4,
             context_limit_tokens: 2_048,
+            // Slow enough that a prompt takes longer than its request does.
+            prefill_tokens_per_s: 10_000,
+            decode_base_us: 1_000,
             ..EngineProfile::qwen3_8b_h100()
         },
         kv_tokens: Some(8_192),
-        time_scale: 20.0,
         ..EngineSimOptions::default()
     };
     EngineSim::serve(listener, options).unwrap()
@@ -61,24 +63,44 @@ async fn a_simulated_engine_becomes_a_profile_that_is_read_again_and_run() {
     let told = outcome(&engine.url(), &more).await.unwrap();
     let profile = &told.profile;
     assert_eq!((&*profile.name, profile.running_max), ("mine", 4));
-    assert_eq!((profile.kv_tokens(), profile.context_limit_tokens), (8_192, 2_048));
+    assert_eq!(
+        (profile.kv_tokens(), profile.context_limit_tokens),
+        (8_192, 2_048)
+    );
     assert_eq!(profile.batched_tokens_max, 128);
     assert!(profile.prefill_tokens_per_s > 1);
     let fit = told.fit().expect("it was measured");
     let what: Vec<Measured> = fit.residuals.iter().map(|each| each.sample.what).collect();
     for prompt_tokens in [32, 64, 128, 256, 300] {
         let cached_tokens = 0;
-        assert!(what.contains(&Measured::Prefill { cached_tokens, prompt_tokens }), "{what:?}");
+        assert!(
+            what.contains(&Measured::Prefill {
+                cached_tokens,
+                prompt_tokens
+            }),
+            "{what:?}"
+        );
     }
     // Continued prompts found what was computed before, in whole blocks.
     let (cached_tokens, prompt_tokens) = (256, 256 + 64);
-    assert!(what.contains(&Measured::Prefill { cached_tokens, prompt_tokens }), "{what:?}");
+    assert!(
+        what.contains(&Measured::Prefill {
+            cached_tokens,
+            prompt_tokens
+        }),
+        "{what:?}"
+    );
     let text = told.text();
-    assert!(text.contains("median error") && text.contains("tokens per iteration"), "{text}");
+    assert!(
+        text.contains("median error") && text.contains("tokens per iteration"),
+        "{text}"
+    );
     let read = EngineProfile::from_json(&std::fs::read_to_string(file).unwrap()).unwrap();
     assert_eq!(read, *profile);
 
-    let again = outcome(&engine.url(), &format!("--from {file} --validate 2")).await.unwrap();
+    let again = outcome(&engine.url(), &format!("--from {file} --validate 2"))
+        .await
+        .unwrap();
     assert_eq!((&again.profile, again.validations.len()), (&read, 2));
     for validation in &again.validations {
         assert_eq!((validation.programs, validation.lanes), (12, 4));
@@ -95,14 +117,19 @@ async fn errors_say_what_is_wrong_and_what_helps() {
     let nobody = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
     let told = refused(&nobody, QUICK).await;
-    assert!(told.contains("no engine answers") && told.contains("--url"), "{told}");
+    assert!(
+        told.contains("no engine answers") && told.contains("--url"),
+        "{told}"
+    );
 
     let engine = engine().await;
     let told = refused(&engine.url(), &format!("{QUICK} --model other")).await;
     assert!(told.contains("404") && told.contains("--model"), "{told}");
     let told = refused(&engine.url(), "--from /nonexistent/p.json").await;
     assert!(told.contains("/nonexistent/p.json"), "{told}");
-    let slow = args(&engine.url(), "--patience-s 1 --repeats 100").run().await;
+    let slow = args(&engine.url(), "--patience-s 1 --repeats 100")
+        .run()
+        .await;
     let told = slow.unwrap_err().to_string();
     assert!(told.contains("not done after 1 s"), "{told}");
     engine.shutdown().await;
@@ -134,7 +161,10 @@ async fn bare_engine(usage: &str) -> (String, &'static AtomicU64) {
         ([("content-type", "text/event-stream")], event).into_response()
     };
     let router = Router::new()
-        .route("/v1/models", get(|| async { r#"{"data":[{"id":"bare"}]}"# }))
+        .route(
+            "/v1/models",
+            get(|| async { r#"{"data":[{"id":"bare"}]}"# }),
+        )
         .route("/v1/completions", post(complete));
     tokio::spawn(async move { axum::serve(listener, router).await });
     (url, requests)

@@ -66,7 +66,10 @@ pub(super) async fn validate(
         predicted_makespan_s,
         makespan_ratio: predicted_makespan_s * 1e6 / ran.makespan_us,
         measured_step_s: mean(ran.steps_us.iter().sum(), ran.steps_us.len()),
-        predicted_step_s: mean(told.steps_us.iter().sum::<u64>() as f64, told.steps_us.len()),
+        predicted_step_s: mean(
+            told.steps_us.iter().sum::<u64>() as f64,
+            told.steps_us.len(),
+        ),
     })
 }
 
@@ -80,11 +83,7 @@ struct Ran {
 }
 
 /// Runs programs on the engine, `lanes` at once, each lane in a seat of its own.
-async fn run(
-    target: &Target,
-    planned: Vec<Program>,
-    lanes: u32,
-) -> Result<Ran, CalibrateError> {
+async fn run(target: &Target, planned: Vec<Program>, lanes: u32) -> Result<Ran, CalibrateError> {
     let planned = Arc::new(planned);
     let next = Arc::new(AtomicUsize::new(0));
     let mut running = JoinSet::new();
@@ -171,6 +170,11 @@ impl Lane {
             }
         }
         let program = Program { steps };
-        Ok(Done { number, program, steps_us, ended_at })
+        Ok(Done {
+            number,
+            program,
+            steps_us,
+            ended_at,
+        })
     }
 }

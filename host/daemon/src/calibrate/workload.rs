@@ -65,7 +65,9 @@ pub(super) fn programs(count: u32, lanes: u32, profile: &EngineProfile, seed: u6
     let lengths = STEPS.end() - STEPS.start() + 1;
     (0..count)
         .map(|number| Program {
-            steps: (0..STEPS.start() + number * 7 % lengths).map(&mut step).collect(),
+            steps: (0..STEPS.start() + number * 7 % lengths)
+                .map(&mut step)
+                .collect(),
         })
         .collect()
 }
@@ -136,12 +138,19 @@ impl Cluster<'_> {
         let mut outputs = Vec::new();
         loop {
             let arrival = self.due.first_key_value().map(|((at, _), _)| *at);
-            let Some(now_us) = [arrival, self.engine.next_event_at()].into_iter().flatten().min()
+            let Some(now_us) = [arrival, self.engine.next_event_at()]
+                .into_iter()
+                .flatten()
+                .min()
             else {
                 return Ok(());
             };
             // Whoever arrives when an iteration starts is part of it.
-            while let Some(first) = self.due.first_entry().filter(|first| first.key().0 <= now_us) {
+            while let Some(first) = self
+                .due
+                .first_entry()
+                .filter(|first| first.key().0 <= now_us)
+            {
                 let program = first.remove();
                 self.engine.submit(now_us, self.request(program))?;
             }
@@ -157,7 +166,9 @@ impl Cluster<'_> {
     fn step_ended(&mut self, program: usize, now_us: u64) {
         let step = self.programs[program].steps[self.at_step[program]];
         self.prediction.makespan_us = self.prediction.makespan_us.max(now_us);
-        self.prediction.steps_us.push(now_us - self.sent_at[program]);
+        self.prediction
+            .steps_us
+            .push(now_us - self.sent_at[program]);
         self.at_step[program] += 1;
         if self.at_step[program] < self.programs[program].steps.len() {
             self.send(program, now_us + step.tool_us);
@@ -178,7 +189,9 @@ impl Cluster<'_> {
             id: program as u64,
             prompt_tokens,
             output_tokens: steps.last().map_or(1, |step| step.output_tokens.max(1)),
-            blocks: (0..prompt_tokens / self.profile.block_tokens).map(block).collect(),
+            blocks: (0..prompt_tokens / self.profile.block_tokens)
+                .map(block)
+                .collect(),
             priority: 0,
         }
     }
@@ -202,8 +215,16 @@ mod tests {
     #[test]
     fn a_lone_program_takes_the_sum_of_its_parts() {
         let steps = vec![
-            Step { new_tokens: 300, output_tokens: 5, tool_us: 70_000 },
-            Step { new_tokens: 40, output_tokens: 3, tool_us: 1_000_000 },
+            Step {
+                new_tokens: 300,
+                output_tokens: 5,
+                tool_us: 70_000,
+            },
+            Step {
+                new_tokens: 40,
+                output_tokens: 3,
+                tool_us: 1_000_000,
+            },
         ];
         let profile = profile();
         let load = |prefill_tokens, decode_sequences, decode_context_tokens| {
@@ -212,6 +233,7 @@ mod tests {
                 decode_sequences,
                 decode_context_tokens,
                 prefill_context_tokens: 0,
+                admissions: 0,
             };
             profile.iteration_us(load)
         };

@@ -30,6 +30,10 @@ pub struct EngineProfile {
     pub decode_per_sequence_us: u64,
     /// What reading 1,024 tokens of KV of decoding sequences adds, in nanoseconds.
     pub decode_per_kilotoken_context_ns: u64,
+    /// What a request adds to the iteration that it joins, in microseconds: setting up its seat,
+    /// while everybody else waits. 0 in presets.
+    #[serde(default)]
+    pub admission_us: u64,
     /// What every iteration takes besides, whatever it computes, in microseconds: scheduling,
     /// launching, sampling. 0 in presets, whose shortest iteration has it.
     #[serde(default)]
@@ -95,6 +99,7 @@ impl EngineProfile {
             decode_base_us: 25_000,
             decode_per_sequence_us: 40,
             decode_per_kilotoken_context_ns: 80_000,
+            admission_us: 0,
             iteration_overhead_us: 0,
             request_overhead_us: 0,
             batched_tokens_max: 8_192,
@@ -173,7 +178,7 @@ impl EngineProfile {
         let context_ns = load.decode_context_tokens * self.decode_per_kilotoken_context_ns / 1_024;
         let sequences_ns = load.decode_sequences * self.decode_per_sequence_us * 1_000;
         let total_ns = compute_ns.max(self.decode_base_us * 1_000)
-            + self.iteration_overhead_us * 1_000
+            + (self.iteration_overhead_us + load.admissions * self.admission_us) * 1_000
             + context_ns
             + sequences_ns;
         total_ns.div_ceil(1_000).max(1)
@@ -213,7 +218,10 @@ impl EngineProfile {
             decode_context_tokens: context_tokens * batch,
             ..IterationLoad::default()
         });
-        prefill_us + attention_ns / 1_000 + output_tokens.saturating_sub(1) * decode_us
+        self.admission_us
+            + prefill_us
+            + attention_ns / 1_000
+            + output_tokens.saturating_sub(1) * decode_us
     }
 }
 
@@ -228,6 +236,8 @@ pub struct IterationLoad {
     pub decode_sequences: u64,
     /// KV tokens that those sequences read.
     pub decode_context_tokens: u64,
+    /// Requests that join with it.
+    pub admissions: u64,
 }
 
 /// For `count` tokens that follow `before` others: how many stand before each, added up.
@@ -291,12 +301,28 @@ mod tests {
     }
 
     #[test]
+    fn a_request_that_joins_holds_everybody_up() {
+        let profile = EngineProfile {
+            admission_us: 900,
+            ..EngineProfile::qwen3_32b_h100()
+        };
+        let load = |admissions| IterationLoad {
+            decode_sequences: 4,
+            admissions,
+            ..IterationLoad::default()
+        };
+        let more = profile.iteration_us(load(2)) - profile.iteration_us(load(0));
+        assert_eq!(more, 1_800);
+    }
+
+    #[test]
     fn instant_iterations_take_a_microsecond() {
         let load = IterationLoad {
             prefill_tokens: 8_192,
             prefill_context_tokens: 1 << 25,
             decode_sequences: 64,
             decode_context_tokens: 1 << 20,
+            admissions: 3,
         };
         assert_eq!(EngineProfile::instant().iteration_us(load), 1);
     }

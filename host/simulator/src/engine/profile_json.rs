@@ -91,6 +91,7 @@ impl EngineProfile {
                 self.decode_per_kilotoken_context_ns,
                 0,
             ),
+            ("admission_us", self.admission_us, 0),
             ("iteration_overhead_us", self.iteration_overhead_us, 0),
             ("request_overhead_us", self.request_overhead_us, 0),
             ("batched_tokens_max", u64::from(self.batched_tokens_max), 1),
@@ -147,6 +148,7 @@ mod tests {
         let fields = document["profile"].as_object_mut().unwrap();
         fields.remove("request_overhead_us");
         fields.remove("iteration_overhead_us");
+        fields.remove("admission_us");
         fields.remove("prefill_per_kilotoken_context_ns");
         let read = EngineProfile::from_json(&document.to_string()).unwrap();
         assert_eq!(read, EngineProfile::qwen3_8b_h100());

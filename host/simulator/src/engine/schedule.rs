@@ -149,6 +149,7 @@ impl Engine {
         debug_assert!(again.is_some(), "admission checked the memory");
         self.counters.recomputed_tokens += u64::from(again.unwrap_or(0));
         add_to_load(load, &sequence, tokens);
+        load.admissions += 1;
         let place = self.running.partition_point(|each| each.key < sequence.key);
         self.running.insert(place, sequence);
     }
