@@ -22,7 +22,7 @@ const MODELS: &str = "/v1/models";
 /// Longest wait for a connection.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 /// Longest wait for one answer: a long prompt on a slow machine.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(300);
+const ANSWER_PATIENCE: Duration = Duration::from_mins(5);
 /// Connections that may be closed under a request.
 const ATTEMPTS_MAX: u32 = 4;
 /// Largest event, error and list of models, in bytes.
@@ -250,7 +250,9 @@ fn answer(
 
 async fn refusal(status: u16, body: Incoming) -> CalibrateError {
     let body = Limited::new(body, BYTES_MAX).collect().await;
-    let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+    let body = body
+        .map(http_body_util::Collected::to_bytes)
+        .unwrap_or_default();
     let said = String::from_utf8_lossy(&body[..body.len().min(SAID_BYTES_MAX)]);
     CalibrateError::Refused {
         path: COMPLETIONS,

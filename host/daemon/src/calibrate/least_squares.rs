@@ -72,7 +72,9 @@ fn solve_columns<const N: usize>(equations: &[Equation<N>], columns: &[usize]) -
         if left <= length * PIVOT_MIN || !left.is_finite() {
             return None;
         }
-        column.iter_mut().for_each(|each| *each /= left);
+        for each in &mut column {
+            *each /= left;
+        }
         upper[place][place] = left;
         right[place] = dot(&column, &rest);
         subtract(&mut rest, &column, right[place]);
