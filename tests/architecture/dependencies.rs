@@ -48,7 +48,7 @@ fn may_see(package: &Value, seen: &Value) -> Option<bool> {
     let is_word = seen_name == "treadle-model";
     let is_policy = is_in(seen, "plugins") || seen_name == "treadle-plugin";
     match name {
-        "treadle-model" | "treadle-plugin" | "treadle-services" => Some(false),
+        "heddle-partition" | "treadle-model" | "treadle-plugin" | "treadle-services" => Some(false),
         "treadle-simulator" => Some(is_word || is_policy || seen_name == "treadle-core"),
         // The columns of the worlds are those that policies see.
         "treadle-policy-runtime" => Some(is_word || seen_name == "treadle-plugin"),
@@ -57,6 +57,10 @@ fn may_see(package: &Value, seen: &Value) -> Option<bool> {
         "treadle-chaos" => Some(matches!(seen_name, "treadle-broker" | "treadle-services")),
         "treadle-hostile" => Some(seen_name == "treadle-policy-runtime"),
         _ if MODEL_ONLY.contains(&name) => Some(is_word),
+        // What two policies of one paper share.
+        "heddle-allocation" | "heddle-placement" => {
+            Some(matches!(seen_name, "treadle-plugin" | "heddle-partition"))
+        }
         _ if is_in(package, "plugins") => Some(seen_name == "treadle-plugin"),
         _ => None,
     }

@@ -3,7 +3,7 @@
 use crate::program::Program;
 use crate::question::Question;
 use serde::{Deserialize, Serialize};
-use treadle_model::{AskId, StepId, Timestamp, WorkerId};
+use treadle_model::{AskId, ProgramId, StepId, Timestamp, WorkerId};
 
 /// Why a step is refused.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
@@ -55,6 +55,33 @@ pub enum Command {
         worker: WorkerId,
         /// The seat to pin it to, on engines that have seats.
         slot: Option<u32>,
+        /// How urgent it is, for engines that order their steps: the greater
+        /// goes first.
+        priority: i32,
+    },
+    /// Take a running step back from its engine so that a more urgent one can
+    /// run; what it has generated stays with it, and a later dispatch goes on
+    /// from there.
+    PreemptStep {
+        /// The step.
+        step: StepId,
+    },
+    /// Move a program's KV cache, and report [`crate::Event::ProgramMigrated`]
+    /// or [`crate::Event::MigrationFailed`].
+    MigrateProgram {
+        /// The program, between two steps.
+        program: ProgramId,
+        /// Where its cache is.
+        from: WorkerId,
+        /// Where it should be.
+        to: WorkerId,
+        /// Its context, in tokens.
+        tokens: u64,
+    },
+    /// Give a move up; nothing needs to be reported.
+    CancelMigration {
+        /// The program.
+        program: ProgramId,
     },
     /// Answer the step with an error; it is over.
     RefuseStep {

@@ -14,6 +14,46 @@ pub enum Mode {
     Sticky,
     /// Each step goes to the worker with the fewest running; nobody waits.
     LeastLoad,
+    /// The placement policy says on which worker a program is, the priority
+    /// policy how urgent each of its steps is; engines serve the most urgent
+    /// first, and memory is theirs to share out (`Heddle` §3).
+    Rollout,
+}
+
+/// Settings of [`Mode::Rollout`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RolloutConfig {
+    /// How long new programs are gathered, so that those that come together are
+    /// placed together (`Heddle` §5.2 places a whole batch).
+    pub gather: Span,
+    /// Programs in one question to a placement policy.
+    pub programs_max: usize,
+    /// Period of the question which programs should be elsewhere (§5.3); 0 for
+    /// never.
+    pub migration_interval: Span,
+    /// Tokens of context that one transfer moves in a second, to foresee its
+    /// end; 0 where it is not known: then a step never waits for a transfer.
+    pub migration_tokens_per_s: u64,
+    /// Prompt tokens that an engine computes in a second: what a step that
+    /// does not wait for its context would have to spend.
+    pub prefill_tokens_per_s: u64,
+    /// Steps at one engine at once; more wait here in order of their priority.
+    /// 0 where engines order their steps themselves.
+    pub engine_steps_max: u32,
+}
+
+impl Default for RolloutConfig {
+    fn default() -> Self {
+        Self {
+            gather: Span::from_millis(20),
+            programs_max: 10_000,
+            migration_interval: Span(0),
+            migration_tokens_per_s: 0,
+            prefill_tokens_per_s: 0,
+            engine_steps_max: 0,
+        }
+    }
 }
 
 /// The core's settings.
@@ -22,6 +62,8 @@ pub enum Mode {
 pub struct CoreConfig {
     /// How steps find their worker.
     pub mode: Mode,
+    /// Settings of [`Mode::Rollout`].
+    pub rollout: RolloutConfig,
     /// Period of the thrashing check (delta-t in `ThunderAgent` §4.3.1).
     pub tick: Span,
     /// Share of capacity, in millionths, above which programs are paused.
@@ -65,6 +107,7 @@ impl Default for CoreConfig {
     fn default() -> Self {
         Self {
             mode: Mode::ProgramAware,
+            rollout: RolloutConfig::default(),
             tick: Span::from_secs(1),
             high_watermark_ppm: 1_000_000,
             low_watermark_ppm: 900_000,

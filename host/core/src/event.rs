@@ -6,7 +6,9 @@
 use crate::config::CoreConfig;
 use crate::question::{Verdict, Voices};
 use serde::{Deserialize, Serialize};
-use treadle_model::{AskId, EngineKind, FinishReason, GatewayId, PolicyRef, StepId, WorkerId};
+use treadle_model::{
+    AskId, EngineKind, FinishReason, GatewayId, PolicyRef, ProgramId, StepId, WorkerId,
+};
 
 /// A part of a prompt that other programs may share, as a chained hash: the
 /// second segment's hash covers the first segment too.
@@ -209,6 +211,20 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Voices::is_empty")]
         voices: Voices,
     },
+    /// A program's KV cache is where it was told to be.
+    ProgramMigrated {
+        /// The program.
+        program: ProgramId,
+        /// Where it is now.
+        to: WorkerId,
+    },
+    /// A program's KV cache could not be moved; it is where it was.
+    MigrationFailed {
+        /// The program.
+        program: ProgramId,
+        /// A short cause for people.
+        cause: Box<str>,
+    },
     /// A deadline of the core passed.
     TimerFired,
     /// The daemon was given other settings than before.
@@ -242,6 +258,8 @@ impl Event {
             Self::ActionFinished { .. } => "action_finished",
             Self::ProgramReleased { .. } => "program_released",
             Self::PolicyAnswered { .. } => "policy_answered",
+            Self::ProgramMigrated { .. } => "program_migrated",
+            Self::MigrationFailed { .. } => "migration_failed",
             Self::TimerFired => "timer_fired",
             Self::Configured { .. } => "configured",
             Self::DaemonRestarted => "daemon_restarted",

@@ -14,6 +14,12 @@ pub enum DecisionKind {
     Restore,
     /// A program gave up its place.
     Pause,
+    /// A step went to another worker than its program's last one.
+    Route,
+    /// A program's cache should be on another worker.
+    Migrate,
+    /// A running step gave way.
+    Preempt,
 }
 
 impl DecisionKind {
@@ -23,6 +29,9 @@ impl DecisionKind {
             Self::Place => "place",
             Self::Restore => "restore",
             Self::Pause => "pause",
+            Self::Route => "route",
+            Self::Migrate => "migrate",
+            Self::Preempt => "preempt",
         }
     }
 }
@@ -45,6 +54,14 @@ pub enum Because {
     WorkerGone,
     /// Plain routing: no memory was considered.
     PlainRouting,
+    /// A placement policy placed it with the other programs that came.
+    Assigned,
+    /// A placement policy chose the worker for this step.
+    Routed,
+    /// Its predicted length puts it among the programs of another worker.
+    RankChanged,
+    /// A more urgent step waits for the worker.
+    MoreUrgent,
     /// An earlier scheduler had placed it there, and died before that was on
     /// record.
     Adopted,

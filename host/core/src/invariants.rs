@@ -14,6 +14,7 @@ impl Core {
         assert_ledgers(state);
         assert_programs(state);
         assert_steps(state, self);
+        assert_moves(state);
         assert_eq!(
             state.keys.len(),
             state.programs.len(),
@@ -95,6 +96,22 @@ fn assert_programs(state: &State) {
         .count();
     assert_eq!(queued, state.queue.len(), "nobody else is in the queue");
     assert_eq!(waiting, state.waiting_steps, "waiting steps");
+}
+
+fn assert_moves(state: &State) {
+    let mut ends = Vec::new();
+    for (id, m) in &state.migrations.moving {
+        ends.extend([m.from, m.to]);
+        let p = state.programs.get(id);
+        let place = p.and_then(|p| p.place).map(|place| place.worker);
+        assert_eq!(place, Some(m.from), "{id}: is where it is moved from");
+        let runs = p.is_some_and(|p| !p.running.is_empty());
+        assert!(!runs, "{id}: does not run while it is moved");
+    }
+    let all = ends.len();
+    ends.sort_unstable();
+    ends.dedup();
+    assert_eq!(ends.len(), all, "no worker sends or receives two caches");
 }
 
 fn assert_steps(state: &State, core: &Core) {

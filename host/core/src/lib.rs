@@ -45,6 +45,7 @@ mod event;
 pub mod explain;
 mod invariants;
 pub mod link;
+pub mod migration;
 pub mod program;
 mod question;
 pub mod queue;
@@ -58,15 +59,15 @@ mod view;
 pub mod worker;
 
 pub use command::{Command, Refusal};
-pub use config::{CoreConfig, Mode};
+pub use config::{CoreConfig, Mode, RolloutConfig};
 pub use event::{Capacity, Event, Origin, PrefixSegment, StepArrival, StepFailure, StepTokens};
 pub use question::{ProgramColumns, Purpose, Question, Verdict, Voices};
 pub use state::State;
 pub use view::{Totals, WorkerTotals};
 
 use explain::Decision;
-use std::collections::VecDeque;
-use treadle_model::Timestamp;
+use std::collections::{BTreeSet, VecDeque};
+use treadle_model::{Timestamp, WorkerId};
 
 /// The state machine. See the crate's contract.
 #[derive(Clone, Debug)]
@@ -75,6 +76,16 @@ pub struct Core {
     state: State,
     commands: VecDeque<Command>,
     decisions: VecDeque<Decision>,
+    due: Due,
+}
+
+/// What an event made due; done before the next one.
+#[derive(Clone, Debug, Default)]
+struct Due {
+    /// Workers that may take another step.
+    serve: BTreeSet<WorkerId>,
+    /// Moves may be started.
+    moves: bool,
 }
 
 impl Core {
@@ -91,6 +102,7 @@ impl Core {
             state,
             commands: VecDeque::new(),
             decisions: VecDeque::new(),
+            due: Due::default(),
         }
     }
 

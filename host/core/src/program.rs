@@ -93,6 +93,18 @@ pub struct Program {
     /// Actions under way, by their ids.
     #[serde(default)]
     pub actions: BTreeMap<Box<str>, Action>,
+    /// Whether its last action that ended did well, if one was told of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_action_ok: Option<bool>,
+    /// Actions of it that failed.
+    #[serde(default)]
+    pub actions_failed: u32,
+    /// Tokens of its first prompt.
+    #[serde(default)]
+    pub first_prompt_tokens: u64,
+    /// Tokens that its last finished step generated.
+    #[serde(default)]
+    pub last_output_tokens: u64,
 }
 
 impl Program {

@@ -2,7 +2,7 @@
 //! they cross into a sandbox without being rebuilt row by row.
 
 use serde::{Deserialize, Serialize};
-use treadle_model::{PolicyRef, ProgramId, Span, WorkerId, World};
+use treadle_model::{PolicyRef, ProgramId, Span, StepId, WorkerId, World};
 
 /// Facts on the programs that a question is about; all columns have one length.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ impl ProgramColumns {
     }
 }
 
-/// What is asked of the eviction world.
+/// What is asked.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "purpose", rename_all = "snake_case")]
 pub enum Purpose {
@@ -51,12 +51,38 @@ pub enum Purpose {
     },
     /// Whom to restore first (eq. 10).
     Restore,
+    /// Where new programs go, and how urgent they are (`Heddle` §5.2).
+    Assign,
+    /// Where a step of a placed program goes, and how urgent it is (§4.2).
+    Route {
+        /// The step.
+        step: StepId,
+    },
+    /// Which programs should be elsewhere (§5.3). The answer may leave out
+    /// those that stay.
+    Migrate,
+    /// Which running steps give way to those that wait for the worker
+    /// (Algorithm 1). The rows are the programs of both; the answer names those
+    /// that give way.
+    Preempt {
+        /// The worker.
+        worker: WorkerId,
+    },
 }
 
 impl Purpose {
+    /// True if an order is asked for, false if weights are.
+    pub const fn is_ordering(self) -> bool {
+        !matches!(self, Self::Weigh { .. })
+    }
+
     /// The world that answers.
     pub const fn world(self) -> World {
-        World::Eviction
+        match self {
+            Self::Weigh { .. } | Self::Pause { .. } | Self::Restore => World::Eviction,
+            Self::Assign | Self::Route { .. } | Self::Migrate => World::Placement,
+            Self::Preempt { .. } => World::Priority,
+        }
     }
 }
 
@@ -73,11 +99,12 @@ pub struct Question {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum Verdict {
-    /// Programs in the order in which to pause or restore them.
+    /// Programs in the order in which to pause, restore, place or move them.
     Order {
         /// The programs, first first.
         programs: Vec<ProgramId>,
-        /// Their scores, kept for explanations only.
+        /// Their scores: the priority of their steps where one is placed or
+        /// sent, else kept for explanations only.
         scores: Vec<f64>,
         /// Where a placement policy wants each of them; empty if none was asked.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]

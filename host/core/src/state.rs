@@ -2,6 +2,7 @@
 
 use crate::action::Tools;
 use crate::config::CoreConfig;
+use crate::migration::Migrations;
 use crate::program::Program;
 use crate::question::Purpose;
 use crate::queue::Queue;
@@ -57,6 +58,15 @@ pub struct Counters {
     pub restores: u64,
     /// Restores to another worker than the last.
     pub moves: u64,
+    /// KV caches moved to another worker.
+    #[serde(default)]
+    pub migrations: u64,
+    /// Moves of KV caches that were begun and given up.
+    #[serde(default)]
+    pub migrations_cancelled: u64,
+    /// Steps that gave way to more urgent ones.
+    #[serde(default)]
+    pub preemptions: u64,
     /// Prompt tokens of finished steps.
     pub prompt_tokens: u64,
     /// Output tokens of finished steps.
@@ -113,6 +123,15 @@ pub struct State {
     /// What jobs' tools take.
     #[serde(default)]
     pub tools: Tools,
+    /// Programs that should be, or are being, moved to another worker.
+    #[serde(default, skip_serializing_if = "Migrations::is_empty")]
+    pub migrations: Migrations,
+    /// When gathered programs are placed, while some are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gather_at: Option<Timestamp>,
+    /// When it is asked next which programs should be elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub migrate_at: Option<Timestamp>,
     /// Counters.
     pub counters: Counters,
 }

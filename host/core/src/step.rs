@@ -58,6 +58,12 @@ pub struct Step {
     pub dispatched_at: Option<Timestamp>,
     /// How often it was sent to an engine.
     pub attempts: u32,
+    /// How urgent it is; the greater goes first.
+    #[serde(default)]
+    pub priority: i32,
+    /// A policy said where it goes; it waits for a seat there alone.
+    #[serde(default)]
+    pub routed: bool,
 }
 
 impl Step {

@@ -15,6 +15,10 @@ pub enum Timer {
     StepWait(StepId),
     /// A program that may be idle; whoever fires looks again.
     ProgramIdle(ProgramId),
+    /// New programs have been gathered long enough.
+    Gather,
+    /// The question which programs should be elsewhere.
+    Migrate,
 }
 
 /// The pending deadlines.

@@ -7,8 +7,8 @@ mod story;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use story::Story;
-use treadle_core::{Capacity, Command, Core, Event};
-use treadle_model::{EngineKind, WorkerId};
+use treadle_core::{Capacity, Command, Core, Event, Mode, RolloutConfig};
+use treadle_model::{EngineKind, Span, WorkerId};
 
 #[derive(Clone, Debug)]
 enum Move {
@@ -52,6 +52,9 @@ enum Move {
         seconds: u8,
     },
     Restart,
+    Migrated {
+        arrives: bool,
+    },
 }
 
 fn moves() -> impl Strategy<Value = Vec<Move>> {
@@ -69,6 +72,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         1 => (0..2u8, 500..3_000u16).prop_map(|(worker, tokens)| Move::Resize { worker, tokens }),
         3 => (0..90u8).prop_map(|seconds| Move::Wait { seconds }),
         1 => Just(Move::Restart),
+        3 => any::<bool>().prop_map(|arrives| Move::Migrated { arrives }),
     ];
     proptest::collection::vec(one, 1..120)
 }
@@ -177,12 +181,51 @@ fn disturb(story: &mut Story, one: &Move) {
         Move::Restart => {
             story.restart();
         }
+        Move::Migrated { arrives } => end_move(story, arrives),
         Move::Arrive { .. }
         | Move::Finish { .. }
         | Move::Progress { .. }
         | Move::Fail { .. }
         | Move::Cancel { .. } => unreachable!("played above"),
     }
+}
+
+/// The first move under way ends.
+fn end_move(story: &mut Story, arrives: bool) {
+    let moving = &story.core.state().migrations.moving;
+    let Some((program, to)) = moving.iter().next().map(|(p, m)| (*p, m.to)) else {
+        return;
+    };
+    story.handle(if arrives {
+        Event::ProgramMigrated { program, to }
+    } else {
+        let cause = "link down".into();
+        Event::MigrationFailed { program, cause }
+    });
+}
+
+/// Program-aware, rollouts whose engines order their steps, and rollouts with
+/// lines before the engines.
+fn scenes() -> impl Strategy<Value = (Mode, u32)> {
+    prop_oneof![
+        Just((Mode::ProgramAware, 0)),
+        Just((Mode::Rollout, 0)),
+        Just((Mode::Rollout, 2)),
+    ]
+}
+
+fn set_scene((mode, engine_steps_max): (Mode, u32)) -> Story {
+    let mut story = Story::with_mode(mode, &[2_000, 1_200]);
+    story.reconfigure(|config| {
+        config.rollout = RolloutConfig {
+            migration_interval: Span::from_secs(7),
+            migration_tokens_per_s: 50,
+            prefill_tokens_per_s: 40,
+            engine_steps_max,
+            ..RolloutConfig::default()
+        };
+    });
+    story
 }
 
 /// After the faults end: workers are back, and each running step finishes.
@@ -207,6 +250,7 @@ fn let_it_end(story: &mut Story) {
         for step in running(story) {
             story.finish(step, 10, 1);
         }
+        end_move(story, true);
         story.wait_s(1);
     }
     panic!("{} steps never ended", story.core.state().steps.len());
@@ -216,8 +260,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_story_keeps_the_invariants_and_ends(script in moves()) {
-        let mut story = Story::with_workers(&[2_000, 1_200]);
+    fn every_story_keeps_the_invariants_and_ends(scene in scenes(), script in moves()) {
+        let mut story = set_scene(scene);
         let mut next_step = 0;
         for one in &script {
             play(&mut story, &mut next_step, one);
@@ -238,8 +282,8 @@ proptest! {
     }
 
     #[test]
-    fn a_replay_gives_the_same_bytes(script in moves()) {
-        let mut story = Story::with_workers(&[2_000, 1_200]);
+    fn a_replay_gives_the_same_bytes(scene in scenes(), script in moves()) {
+        let mut story = set_scene(scene);
         let mut next_step = 0;
         for one in &script {
             play(&mut story, &mut next_step, one);

@@ -5,7 +5,12 @@
 //! advances.
 
 pub mod cluster;
+pub mod contest;
 pub mod engine;
 pub mod faults;
+pub mod hardware;
+pub mod links;
 pub mod native;
+pub mod prediction;
+pub mod rollout;
 pub mod workload;

@@ -43,6 +43,11 @@ impl NativeEviction {
                 steps: &c.steps,
                 extra: &[],
             }),
+            // Of other worlds: no opinion.
+            Purpose::Assign
+            | Purpose::Route { .. }
+            | Purpose::Migrate
+            | Purpose::Preempt { .. } => Ok(vec![0.0; c.tokens.len()]),
         };
         // The default refuses nothing but columns of unequal length, and these
         // come from one table.

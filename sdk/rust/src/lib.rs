@@ -12,6 +12,7 @@ mod allocation;
 mod columns;
 mod error;
 mod eviction;
+pub mod exact;
 #[doc(hidden)]
 pub mod guest;
 #[cfg(not(target_family = "wasm"))]
@@ -23,6 +24,7 @@ mod prediction;
 mod priority;
 pub mod random;
 mod reward;
+pub mod ridge;
 
 pub use allocation::{AllocationPolicy, GrantColumns, ParallelismColumns, RedundancyColumns};
 pub use error::PolicyError;

@@ -1,5 +1,7 @@
 //! The world `prediction`: how much of each program is still to come.
 
+use std::ops::Range;
+
 use crate::columns::columns;
 use crate::{Policy, PolicyError};
 
@@ -42,6 +44,33 @@ columns! {
     }
 }
 
+impl FinishedColumns<'_> {
+    /// Rows of one program each, as far as the columns show it: neighbours with the same
+    /// group and the same tokens in the end, at growing steps.
+    pub fn programs(&self) -> impl Iterator<Item = Range<usize>> + '_ {
+        let mut start = 0;
+        std::iter::from_fn(move || {
+            let begun = start;
+            if begun >= self.len() {
+                return None;
+            }
+            let follows = |row: &usize| {
+                let before = row - 1;
+                self.group[before] == self.group[*row]
+                    && self.steps[before] < self.steps[*row]
+                    && self.total_tokens(before) == self.total_tokens(*row)
+            };
+            start = begun + 1 + (begun + 1..self.len()).take_while(follows).count();
+            Some(begun..start)
+        })
+    }
+
+    /// Tokens that the program of a row generated in the end.
+    pub fn total_tokens(&self, row: usize) -> u64 {
+        self.output_tokens[row].saturating_add(self.remaining_tokens[row])
+    }
+}
+
 /// Estimates, one entry per program in each list.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Estimates {
@@ -69,5 +98,28 @@ pub trait PredictionPolicy: Policy {
     fn learn(&mut self, programs: &FinishedColumns<'_>) -> Result<(), PolicyError> {
         let _ = programs;
         Err(PolicyError::not_supported())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_a_program_stand_together() {
+        let zeros = [0; 6];
+        let finished = FinishedColumns {
+            group: &[1, 1, 1, 1, 2, 2],
+            tokens: &zeros,
+            output_tokens: &[0, 10, 0, 10, 0, 10],
+            steps: &[0, 1, 0, 1, 0, 1],
+            tool_ms: &zeros,
+            remaining_tokens: &[30, 20, 30, 20, 30, 25],
+            remaining_tool_ms: &zeros,
+            extra: &[],
+        };
+        let programs: Vec<_> = finished.programs().collect();
+        assert_eq!(programs, [0..2, 2..4, 4..5, 5..6]);
+        assert_eq!(FinishedColumns::default().programs().next(), None);
     }
 }

@@ -49,8 +49,9 @@ impl Core {
         }
     }
 
-    /// Takes a program's place away.
+    /// Takes a program's place away; what is being moved from there stops.
     pub(crate) fn unplace(&mut self, program: ProgramId) -> Option<Place> {
+        self.give_up_move(program);
         let p = self.state.programs.get_mut(&program)?;
         let place = p.place.take()?;
         p.status = Status::Paused;

@@ -2,8 +2,11 @@
 
 mod context;
 mod ledger;
+mod line;
+mod migrations;
 mod pressure;
 mod restore;
+mod rollout;
 mod routing;
 mod waiting;
 pub(crate) mod why;

@@ -194,8 +194,12 @@ impl Core {
 fn same_subject(a: Purpose, b: Purpose) -> bool {
     match (a, b) {
         (Purpose::Weigh { worker: a }, Purpose::Weigh { worker: b })
-        | (Purpose::Pause { worker: a, .. }, Purpose::Pause { worker: b, .. }) => a == b,
-        (Purpose::Restore, Purpose::Restore) => true,
+        | (Purpose::Pause { worker: a, .. }, Purpose::Pause { worker: b, .. })
+        | (Purpose::Preempt { worker: a }, Purpose::Preempt { worker: b }) => a == b,
+        (Purpose::Restore, Purpose::Restore)
+        | (Purpose::Assign, Purpose::Assign)
+        | (Purpose::Migrate, Purpose::Migrate) => true,
+        (Purpose::Route { step: a }, Purpose::Route { step: b }) => a == b,
         _ => false,
     }
 }

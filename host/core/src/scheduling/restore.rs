@@ -20,6 +20,9 @@ impl Core {
             return;
         }
         self.state.restore_wanted = false;
+        if self.is_rollout() {
+            return self.settle_gathering();
+        }
         if self.config.mode != Mode::ProgramAware {
             if self.state.workers.values().any(Worker::is_healthy) {
                 self.route_waiting();
@@ -189,7 +192,7 @@ impl Core {
     /// True if the worker could take the program, were there room: it takes
     /// its prompts, which have `least` tokens at least, and has not just failed
     /// it while another one could.
-    fn may_take(&self, worker: &Worker, program: &Program, least: u64) -> bool {
+    pub(crate) fn may_take(&self, worker: &Worker, program: &Program, least: u64) -> bool {
         let could = |w: &Worker| w.is_healthy() && least <= w.context_tokens_max();
         let another = || {
             let mut others = self.state.workers.values().filter(|w| w.id != worker.id);

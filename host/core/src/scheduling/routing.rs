@@ -17,6 +17,7 @@ impl Core {
             Mode::ProgramAware => self.route_program_aware(step, program),
             Mode::Sticky => self.route_sticky(step, program),
             Mode::LeastLoad => self.route_least_load(step),
+            Mode::Rollout => self.route_rollout(step, program),
         }
     }
 

@@ -4,7 +4,7 @@
 use crate::program::QueueEntry;
 use crate::step::StepState;
 use crate::timers::Timer;
-use crate::{Command, Core, Refusal};
+use crate::{Command, Core, Mode, Refusal};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
 impl Core {
@@ -21,6 +21,7 @@ impl Core {
         if let Some(p) = self.state.programs.get_mut(&program) {
             p.waiting.push(step);
         }
+        self.refresh_idle(program);
         self.refresh_demand(program);
         self.refile(program);
     }
@@ -51,6 +52,7 @@ impl Core {
         let Some(p) = self.state.programs.get_mut(&program) else {
             return;
         };
+        let placed = p.place.is_some();
         if let Some(old) = p.queued.take() {
             self.state.queue.remove(old.since, old.need_tokens, program);
         }
@@ -68,7 +70,8 @@ impl Core {
             self.state
                 .queue
                 .insert(entry.since, entry.need_tokens, program);
-            self.state.restore_wanted = true;
+            // In a rollout those with a place wait for something else.
+            self.state.restore_wanted |= self.config.mode != Mode::Rollout || !placed;
         } else if self
             .state
             .reserved
@@ -86,7 +89,13 @@ impl Core {
         };
         let place = self.state.programs.get(&program).and_then(|p| p.place);
         let slot = place.and_then(|place| place.slot);
-        self.command(Command::DispatchStep { step, worker, slot });
+        let priority = self.state.steps.get(&step).map_or(0, |s| s.priority);
+        self.command(Command::DispatchStep {
+            step,
+            worker,
+            slot,
+            priority,
+        });
     }
 
     /// Notes that a step runs at a worker, without a word to anybody; gives

@@ -32,6 +32,8 @@ impl Core {
             return;
         };
         if let Some(ended) = p.actions.remove(action) {
+            p.last_action_ok = Some(ok);
+            p.actions_failed += u32::from(!ok);
             action::learn(&mut self.state.tools, &p.job, &ended, now, ok);
         }
     }

@@ -28,7 +28,7 @@ impl Core {
                 self.pause_weightless(worker, &Ranking::of_weights(weights, policy, voices));
                 self.relieve(worker);
             }
-            (Purpose::Pause { .. } | Purpose::Restore, Verdict::Order { .. }) => {
+            (_, Verdict::Order { .. }) if open.purpose.is_ordering() => {
                 let mut ranking = Ranking::of_order(&open.candidates, verdict, policy, voices);
                 if ranking.entries.len() < open.candidates.len() {
                     ranking.add_left_out(&self.not_to_be_left_out(&open));
@@ -36,7 +36,7 @@ impl Core {
                 self.carry_out(open.purpose, &ranking);
             }
             // An answer of the wrong shape is no answer.
-            (Purpose::Weigh { .. }, Verdict::Order { .. }) | (_, Verdict::Weights { .. }) => {
+            _ => {
                 self.answer_self(open.purpose, &open.candidates);
             }
         }
@@ -48,7 +48,11 @@ impl Core {
         let all = open.candidates.iter().copied();
         match open.purpose {
             Purpose::Restore => all.filter(|program| self.is_deferred(*program)).collect(),
-            Purpose::Pause { .. } | Purpose::Weigh { .. } => all.collect(),
+            Purpose::Pause { .. }
+            | Purpose::Weigh { .. }
+            | Purpose::Assign
+            | Purpose::Route { .. } => all.collect(),
+            Purpose::Migrate | Purpose::Preempt { .. } => Vec::new(),
         }
     }
 
@@ -61,6 +65,10 @@ impl Core {
     }
 
     fn answer_self(&mut self, purpose: Purpose, candidates: &[ProgramId]) {
+        if matches!(purpose, Purpose::Migrate | Purpose::Preempt { .. }) {
+            // Nobody moves and nobody gives way unasked.
+            return;
+        }
         let ranking = Ranking::unranked(candidates, &PolicyRef("core".into()));
         self.carry_out(purpose, &ranking);
     }
@@ -73,6 +81,10 @@ impl Core {
                 excess_tokens,
             } => self.pause_in_order(worker, excess_tokens, ranking),
             Purpose::Restore => self.restore_in_order(ranking),
+            Purpose::Assign => self.assign_in_order(ranking),
+            Purpose::Route { step } => self.route_in_order(step, ranking),
+            Purpose::Migrate => self.want_moves(ranking),
+            Purpose::Preempt { worker } => self.preempt_in_order(worker, ranking),
         }
     }
 

@@ -19,6 +19,11 @@ impl Core {
             self.state.timers.disarm(open.deadline, Timer::Ask(ask));
         }
         self.end_steps_of(GatewayId::LOCAL);
+        let moving = std::mem::take(&mut self.state.migrations.moving);
+        for program in moving.into_keys() {
+            self.ask_again(program);
+        }
+        self.ask_routes_again();
         self.state.restore_wanted = true;
     }
 

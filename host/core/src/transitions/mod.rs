@@ -9,7 +9,7 @@ mod steps;
 mod timeouts;
 mod workers;
 
-use crate::{Core, Event};
+use crate::{Core, Due, Event};
 
 impl Core {
     pub(crate) fn apply(&mut self, event: &Event) {
@@ -62,6 +62,8 @@ impl Core {
                 verdict,
                 voices,
             } => self.policy_answered(*ask, policy, verdict, voices),
+            Event::ProgramMigrated { program, to } => self.program_migrated(*program, *to),
+            Event::MigrationFailed { program, .. } => self.migration_failed(*program),
             Event::TimerFired => self.timer_fired(),
             Event::Configured { config } => self.configured(config),
             Event::DaemonRestarted => self.daemon_restarted(),
@@ -71,6 +73,10 @@ impl Core {
     /// What every event may have made possible or necessary.
     pub(crate) fn settle(&mut self) {
         self.settle_workers();
+        if self.is_rollout() {
+            self.settle_rollout();
+        }
+        self.due = Due::default();
         self.settle_restores();
         self.settle_tick();
     }

@@ -57,6 +57,10 @@ impl Core {
             idle_check_at: None,
             waited_total: Span(0),
             actions: BTreeMap::new(),
+            last_action_ok: None,
+            actions_failed: 0,
+            first_prompt_tokens: arrival.prompt_tokens,
+            last_output_tokens: 0,
         }
     }
 
@@ -106,6 +110,7 @@ impl Core {
 
     /// Ends a program that has no steps left.
     pub(crate) fn close_program(&mut self, program: ProgramId) {
+        self.give_up_move(program);
         self.unplace(program);
         let Some(p) = self.state.programs.remove(&program) else {
             return;

@@ -69,6 +69,8 @@ impl Core {
             first_token_at: None,
             dispatched_at: None,
             attempts: 0,
+            priority: 0,
+            routed: false,
         }
     }
 
@@ -104,6 +106,7 @@ impl Core {
         self.state.counters.cached_tokens += tokens.cached.unwrap_or(0);
         if let Some(p) = self.state.programs.get_mut(&program) {
             p.steps_finished += 1;
+            p.last_output_tokens = tokens.output;
             p.prompt_tokens_total += tokens.prompt;
             p.output_tokens_total += tokens.output;
             p.cached_tokens_total += tokens.cached.unwrap_or(0);
@@ -192,6 +195,7 @@ impl Core {
         p.phase = Phase::Acting;
         p.phase_since = now;
         p.avoid = None;
+        self.due.moves = true;
         let gives_up_place = p.unnamed && p.steps_finished < 2;
         if gives_up_place {
             self.unplace(program);
@@ -235,6 +239,7 @@ impl Core {
         if let Some(w) = self.state.workers.get_mut(&worker) {
             w.running_steps -= 1;
         }
+        self.due.serve.insert(worker);
     }
 
     /// A place on a worker that is lost is given up with its last running step.

@@ -12,6 +12,8 @@ impl Core {
                 Timer::Ask(ask) => self.ask_expired(ask),
                 Timer::StepWait(step) => self.wait_exceeded(step),
                 Timer::ProgramIdle(program) => self.look_for_idleness(program),
+                Timer::Gather => self.gathered(),
+                Timer::Migrate => self.ask_migrate(),
             }
         }
     }

@@ -67,6 +67,8 @@ impl Core {
             self.state.reserved = None;
         }
         self.vacate(worker);
+        self.end_moves_of(worker);
+        self.unplace_waiting(worker);
         for step in self.unanswered_steps(worker) {
             self.command(Command::AbortStep {
                 step,
@@ -129,6 +131,17 @@ impl Core {
         self.explain(program, worker, &why);
         self.unplace(program);
         self.state.counters.pauses += 1;
+    }
+
+    /// In a rollout programs with a place may wait too: they need another one.
+    fn unplace_waiting(&mut self, worker: WorkerId) {
+        let placed = self.state.workers.get(&worker).map(|w| w.programs.clone());
+        for program in placed.into_iter().flatten() {
+            let p = self.state.programs.get(&program);
+            if self.is_rollout() && p.is_some_and(|p| p.running.is_empty()) {
+                self.unplace(program);
+            }
+        }
     }
 
     fn unanswered_steps(&self, worker: WorkerId) -> Vec<StepId> {

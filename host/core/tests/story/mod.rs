@@ -284,6 +284,9 @@ pub(crate) fn answer(question: &Question) -> Verdict {
                 .map(|program| (*program, 1_000_000))
                 .collect(),
         },
+        Purpose::Assign | Purpose::Route { .. } | Purpose::Migrate | Purpose::Preempt { .. } => {
+            rollout_answer(question)
+        }
         Purpose::Pause { .. } | Purpose::Restore => {
             let mut ranked: Vec<_> = (0..rows.len())
                 .map(|row| (score(row), rows.program[row]))
@@ -295,6 +298,23 @@ pub(crate) fn answer(question: &Question) -> Verdict {
                 workers: Vec::new(),
             }
         }
+    }
+}
+
+/// A policy of rollouts that has its reasons: two workers by turns, the greater
+/// id the more urgent, everybody gives way.
+fn rollout_answer(question: &Question) -> Verdict {
+    let programs = question.programs.program.clone();
+    let turn = match question.purpose {
+        Purpose::Route { step } => step.0 / 3,
+        Purpose::Migrate => 1,
+        _ => 0,
+    };
+    let worker = |program: &ProgramId| Some(WorkerId(((program.0 + turn) % 2) as u32));
+    Verdict::Order {
+        scores: programs.iter().map(|program| program.0 as f64).collect(),
+        workers: programs.iter().map(worker).collect(),
+        programs,
     }
 }
 

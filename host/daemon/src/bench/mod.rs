@@ -1,4 +1,4 @@
-//! `treadle bench`: what the gateway, the core, events and policies cost, as figures that other
+//! `treadle bench`: what the gateway, the core, events, placement and policies cost, as figures that other
 //! machines and versions can be compared by.
 //!
 //! Engines are simulated and answer at once, so that what is measured is
@@ -13,7 +13,9 @@ mod folder;
 mod gateway;
 pub(crate) mod latencies;
 mod machine;
+mod placement;
 mod policy;
+mod prediction;
 pub(crate) mod table;
 
 use clap::{Args, Subcommand};
@@ -46,10 +48,16 @@ enum Part {
     /// Durable events a second through PostgreSQL and confirmed messages a second
     /// through RabbitMQ, beside pgbench and a bare publisher.
     Events(events::EventsArgs),
+    /// Times of partitions of programs over workers and of plans of parallelism, and
+    /// how far they are from exhaustive ones.
+    Placement(placement::PlacementArgs),
     /// What the sandbox costs: calls of policies in it beside the same policies
     /// linked natively, and how fast policies are stopped, swapped and taken in.
     /// Needs the built policies of a checkout (`make guests`).
     Policy(policy::PolicyArgs),
+    /// How well predictors tell how long programs become, after none, one and two of
+    /// their steps: recall of the long tail and correlation.
+    Prediction(prediction::PredictionArgs),
 }
 
 impl BenchArgs {
@@ -59,14 +67,22 @@ impl BenchArgs {
             Some(Part::Gateway(args)) => args.run(self.quick).await?,
             Some(Part::Core(args)) => args.run(self.quick).await?,
             Some(Part::Events(args)) => args.run(self.quick).await?,
+            Some(Part::Placement(args)) => args.run(self.quick).await?,
             Some(Part::Policy(args)) => args.run(self.quick).await?,
+            Some(Part::Prediction(args)) => args.run(self.quick).await?,
             None => {
                 let mut report = Report::new("all");
                 let gateway = gateway::GatewayArgs::default();
                 report.absorb(gateway.run(self.quick).await?);
                 report.absorb(core::CoreArgs::default().run(self.quick).await?);
                 report.absorb(events::EventsArgs::default().run(self.quick).await?);
+                report.absorb(placement::PlacementArgs::default().run(self.quick).await?);
                 report.absorb(policy::PolicyArgs::default().run(self.quick).await?);
+                report.absorb(
+                    prediction::PredictionArgs::default()
+                        .run(self.quick)
+                        .await?,
+                );
                 report
             }
         };
@@ -105,7 +121,9 @@ mod tests {
             "x gateway --json --seconds-per-case 2",
             "x --quick core --programs 100 --seconds 1",
             "x events --postgres postgres://a/b --amqp amqp://c --group 100",
+            "x placement --json --seed 3",
             "x policy --guests elsewhere --json",
+            "x prediction --prompts 50 --samples 8 --json",
         ] {
             let parsed = Line::try_parse_from(line.split(' '));
             assert!(parsed.is_ok(), "{line}: {:?}", parsed.err());

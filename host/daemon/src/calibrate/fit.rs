@@ -57,17 +57,17 @@ impl Speeds {
             overhead,
             sequence,
             context,
-            admission,
+            pass,
             request,
         ] = self.0;
         let whole = |value: f64| value.round().max(0.0) as u64;
         profile.prefill_tokens_per_s = whole(1e6 / token.max(1e-3)).max(1);
-        profile.prefill_per_kilotoken_context_ns = whole(attention * 1e3);
+        profile.prefill_per_kilotoken_context_ps = whole(attention * 1e6);
         profile.decode_base_us = whole(base);
         profile.iteration_overhead_us = whole(overhead);
         profile.decode_per_sequence_us = whole(sequence);
         profile.decode_per_kilotoken_context_ns = whole(context * 1e3);
-        profile.admission_us = whole(admission);
+        profile.pass_us = whole(pass);
         profile.request_overhead_us = whole(request);
     }
 }
@@ -183,7 +183,7 @@ fn equations(
             row[3] += 1.0;
             row[4] += load.decode_sequences as f64;
             row[5] += load.decode_context_tokens as f64 / 1_024.0;
-            row[6] += load.admissions as f64;
+            row[6] += load.passes_milli.saturating_sub(1_000) as f64 / 1e3;
         }
         row[7] = sample.what.requests() as f64;
         Equation {
@@ -279,17 +279,17 @@ mod tests {
             ..EngineProfile::qwen3_8b_h100()
         };
         let attention = EngineProfile {
-            prefill_per_kilotoken_context_ns: 4_000,
+            prefill_per_kilotoken_context_ps: 4_000_000,
             iteration_overhead_us: 1_500,
             ..gpu.clone()
         };
         let processor = EngineProfile {
             prefill_tokens_per_s: 600,
-            prefill_per_kilotoken_context_ns: 400_000,
+            prefill_per_kilotoken_context_ps: 400_000_000,
             decode_base_us: 7_000,
             decode_per_sequence_us: 900,
             decode_per_kilotoken_context_ns: 700_000,
-            admission_us: 2_000,
+            pass_us: 2_000,
             iteration_overhead_us: 400,
             request_overhead_us: 1_200,
             batched_tokens_max: 2_048,
@@ -310,9 +310,9 @@ mod tests {
             assert!(fit.error_max < 0.002, "{} {found:?}", fit.error_max);
             near(found.prefill_tokens_per_s, known.prefill_tokens_per_s, 1);
             near(
-                found.prefill_per_kilotoken_context_ns,
-                known.prefill_per_kilotoken_context_ns,
-                20,
+                found.prefill_per_kilotoken_context_ps,
+                known.prefill_per_kilotoken_context_ps,
+                20_000,
             );
             near(
                 found.decode_per_sequence_us,

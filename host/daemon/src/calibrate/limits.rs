@@ -39,13 +39,9 @@ pub(super) fn blank_profile(
     let profile = EngineProfile {
         name: name.to_owned().into(),
         prefill_tokens_per_s: 1,
-        prefill_per_kilotoken_context_ns: 0,
         decode_base_us: 0,
         decode_per_sequence_us: 0,
         decode_per_kilotoken_context_ns: 0,
-        admission_us: 0,
-        iteration_overhead_us: 0,
-        request_overhead_us: 0,
         batched_tokens_max: args.batched_tokens_max.unwrap_or(batched),
         running_max: args.running_max.or(capacity.slots).unwrap_or(RUNNING),
         kv_blocks: 1,
@@ -53,6 +49,8 @@ pub(super) fn blank_profile(
         block_tokens: if is_llamacpp { 1 } else { BLOCK_TOKENS },
         context_limit_tokens: u32::try_from(context).unwrap_or(u32::MAX),
         stream_interval_tokens: 1,
+        // No speeds, no overheads and no tables.
+        ..EngineProfile::instant()
     };
     Ok(profile.with_kv_tokens(kv_tokens))
 }

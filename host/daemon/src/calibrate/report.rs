@@ -100,7 +100,7 @@ impl Outcome {
                 "prefill, per kilotoken before",
                 format!(
                     "{:.3} us a token",
-                    p.prefill_per_kilotoken_context_ns as f64 / 1e3
+                    p.prefill_per_kilotoken_context_ps as f64 / 1e6
                 ),
             ),
             ("decode, base", format!("{} us", p.decode_base_us)),
@@ -112,7 +112,7 @@ impl Outcome {
                 "decode, per kilotoken",
                 format!("{:.3} us", p.decode_per_kilotoken_context_ns as f64 / 1e3),
             ),
-            ("admission", format!("{} us", p.admission_us)),
+            ("pass after the first", format!("{} us", p.pass_us)),
             (
                 "iteration overhead",
                 format!("{} us", p.iteration_overhead_us),

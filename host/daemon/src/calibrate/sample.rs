@@ -1,7 +1,7 @@
 //! What was measured, and which iterations of the engine model it stands for.
 
 use serde::Serialize;
-use treadle_simulator::engine::{EngineProfile, IterationLoad, tokens_before};
+use treadle_simulator::engine::{EngineProfile, IterationLoad};
 
 /// One measurement: the median of its repetitions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -118,12 +118,9 @@ fn chunks(cached_tokens: u64, prompt_tokens: u64, budget: u64) -> Vec<IterationL
     let mut before = cached_tokens.min(prompt_tokens.saturating_sub(1));
     while before < prompt_tokens {
         let prefill_tokens = (prompt_tokens - before).min(budget);
-        loads.push(IterationLoad {
-            prefill_tokens,
-            prefill_context_tokens: tokens_before(before, prefill_tokens),
-            admissions: u64::from(loads.is_empty()),
-            ..IterationLoad::default()
-        });
+        let mut load = IterationLoad::default();
+        load.add_chunk(before, prefill_tokens);
+        loads.push(load);
         before += prefill_tokens;
     }
     loads
@@ -157,9 +154,9 @@ mod tests {
         use treadle_simulator::engine::{Engine, Output, RequestSpec};
         let profile = EngineProfile {
             batched_tokens_max: 512,
-            prefill_per_kilotoken_context_ns: 900,
+            prefill_per_kilotoken_context_ps: 900_000,
             iteration_overhead_us: 300,
-            admission_us: 250,
+            pass_us: 250,
             ..EngineProfile::qwen3_8b_h100()
         };
         let mut engine = Engine::new(profile.clone());
@@ -167,7 +164,7 @@ mod tests {
             id: 1,
             prompt_tokens: 1_300,
             output_tokens: 1,
-            blocks: Vec::new(),
+            blocks: Vec::new().into(),
             priority: 0,
         };
         engine.submit(0, spec).unwrap();

@@ -232,8 +232,7 @@ mod tests {
                 prefill_tokens,
                 decode_sequences,
                 decode_context_tokens,
-                prefill_context_tokens: 0,
-                admissions: 0,
+                ..Default::default()
             };
             profile.iteration_us(load)
         };

@@ -141,7 +141,7 @@ fn prepare(shared: &Shared, generation: &Generation) -> Result<(Encoder, Request
         id: 0,
         prompt_tokens: prompt_tokens as u32,
         output_tokens: output_tokens as u32,
-        blocks: tokens::block_hashes(generation.salt.as_deref(), prompt, &output),
+        blocks: tokens::block_hashes(generation.salt.as_deref(), prompt, &output).into(),
         priority: generation.priority,
     };
     let encoder = Encoder {

@@ -327,7 +327,11 @@ impl<'a> Cluster<'a> {
                     self.step_ended(running.agent);
                 }
             }
-            Command::AbortStep { .. } | Command::ForgetProgram { .. } => {}
+            Command::AbortStep { .. }
+            | Command::ForgetProgram { .. }
+            | Command::PreemptStep { .. }
+            | Command::MigrateProgram { .. }
+            | Command::CancelMigration { .. } => {}
         }
     }
 
@@ -340,7 +344,7 @@ impl<'a> Cluster<'a> {
             id: step.0,
             prompt_tokens: running.prompt,
             output_tokens: running.output.max(1),
-            blocks: self.agents.blocks(running.agent),
+            blocks: self.agents.blocks(running.agent).into(),
             priority: 0,
         };
         if self.engines[worker.0 as usize]

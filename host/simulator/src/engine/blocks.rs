@@ -35,6 +35,8 @@ struct Block {
     references: u32,
     previous: BlockIndex,
     next: BlockIndex,
+    /// The watch that it is part of; only the pool's present one counts.
+    watch: u32,
 }
 
 /// All blocks of one engine. Blocks without a holder form the free list, evicted from its front;
@@ -46,6 +48,9 @@ pub(super) struct BlockPool {
     free: u32,
     cached: HashMap<u64, BlockIndex, BuildHasherDefault<HashedKey>>,
     evicted: u64,
+    /// Number of the present watch: see [`watch`](Self::watch).
+    watch: u32,
+    watch_broken: bool,
 }
 
 impl BlockPool {
@@ -57,6 +62,7 @@ impl BlockPool {
                 references: 0,
                 previous: (index + ring - 1) % ring,
                 next: (index + 1) % ring,
+                watch: 0,
             })
             .collect();
         Self {
@@ -64,6 +70,8 @@ impl BlockPool {
             free: count,
             cached: HashMap::default(),
             evicted: 0,
+            watch: 0,
+            watch_broken: false,
         }
     }
 
@@ -112,8 +120,36 @@ impl BlockPool {
         if let Some(hash) = block.hash.take() {
             self.cached.remove(&hash);
             self.evicted += 1;
+            self.watch_broken |= block.watch == self.watch;
         }
         Some(index)
+    }
+
+    /// Watches these cached blocks, and no others from now on, for eviction.
+    pub(super) fn watch(&mut self, blocks: &[BlockIndex]) {
+        self.watch += 1;
+        self.watch_broken = false;
+        for index in blocks {
+            self.blocks[*index as usize].watch = self.watch;
+        }
+    }
+
+    /// Blocks, counted up to so many, that can be taken before a watched one is evicted.
+    pub(super) fn free_before_watched(&self, count_max: u32) -> u32 {
+        let mut index = self.blocks[self.head() as usize].next;
+        for count in 0..count_max.min(self.free) {
+            let block = &self.blocks[index as usize];
+            if block.watch == self.watch && block.hash.is_some() {
+                return count;
+            }
+            index = block.next;
+        }
+        count_max.min(self.free)
+    }
+
+    /// Whether one of the watched blocks was evicted.
+    pub(super) fn watch_broken(&self) -> bool {
+        self.watch_broken
     }
 
     /// Makes a full block findable. A second block of the same content stays private.

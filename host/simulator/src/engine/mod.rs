@@ -11,7 +11,7 @@
 //!
 //! let mut engine = Engine::new(EngineProfile::qwen3_32b_h100());
 //! let spec =
-//!     RequestSpec { id: 1, prompt_tokens: 40, output_tokens: 3, blocks: vec![7, 8], priority: 0 };
+//!     RequestSpec { id: 1, prompt_tokens: 40, output_tokens: 3, blocks: [7, 8].into(), priority: 0 };
 //! engine.submit(0, spec).unwrap();
 //! let mut outputs = Vec::new();
 //! while let Some(at_us) = engine.next_event_at() {
@@ -33,6 +33,9 @@
 
 mod blocks;
 mod chain;
+mod leap;
+mod memory;
+mod priority;
 mod profile;
 mod profile_json;
 mod request;
@@ -43,12 +46,13 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use blocks::BlockPool;
+use blocks::{BlockIndex, BlockPool};
+use leap::Leap;
 use schedule::Blocked;
 use sequence::{Sequence, ServiceKey};
 
 pub use chain::{chain_hash, content_hash};
-pub use profile::{BLOCK_TOKENS, EngineProfile, IterationLoad, tokens_before};
+pub use profile::{BLOCK_TOKENS, EngineProfile, IterationLoad, TokensTime};
 pub use profile_json::ProfileError;
 pub use request::{
     Counters, EngineSnapshot, FinishReason, Finished, Output, RequestId, RequestSpec, SubmitError,
@@ -67,7 +71,13 @@ pub struct Engine {
     now_us: u64,
     /// End of the iteration under way.
     iteration_end_us: Option<u64>,
+    /// Iterations that can follow the one under way before anything shows.
+    leap: Option<Leap>,
     blocked: Option<Blocked>,
+    /// The blocks of the prefix last found; kept for its memory.
+    prefix: Vec<BlockIndex>,
+    /// Block edges of a leap: in which iteration, whose, and whether it fills; kept for its memory.
+    leap_order: Vec<(u32, u32, bool)>,
     counters: Counters,
 }
 
@@ -83,7 +93,10 @@ impl Engine {
             arrivals: 0,
             now_us: 0,
             iteration_end_us: None,
+            leap: None,
             blocked: None,
+            prefix: Vec::new(),
+            leap_order: Vec::new(),
             counters: Counters::default(),
         }
     }
@@ -113,6 +126,10 @@ impl Engine {
         self.arrivals += 1;
         let sequence = Sequence::new(spec, self.arrivals, self.now_us);
         self.keys.insert(sequence.id, sequence.key);
+        let first = self.waiting.first_key_value();
+        if first.is_none_or(|(key, _)| sequence.key < *key) {
+            self.first_waiting_changes(sequence.key);
+        }
         self.waiting.insert(sequence.key, sequence);
         Ok(())
     }
@@ -121,6 +138,7 @@ impl Engine {
     /// iteration under way keeps its length.
     pub fn abort(&mut self, now_us: u64, id: RequestId) -> Option<Finished> {
         let key = self.keys.remove(&id)?;
+        self.leap = None;
         self.now_us = self.now_us.max(now_us);
         let mut sequence = if let Some(waiting) = self.waiting.remove(&key) {
             waiting
@@ -136,12 +154,16 @@ impl Engine {
         Some(sequence.finish(self.now_us, FinishReason::Aborted))
     }
 
-    /// When [`advance`](Self::advance) has something to do, in microseconds; `None` when idle.
+    /// When [`advance`](Self::advance) has something to tell or to decide, in microseconds; `None`
+    /// when idle. Iterations in which sequences only decode and nothing is due for a report are
+    /// passed over. It stays the same until then, unless someone calls a method that changes the
+    /// engine.
     pub fn next_event_at(&self) -> Option<u64> {
-        match self.iteration_end_us {
-            Some(end_us) => Some(end_us),
-            None if self.waiting.is_empty() && self.running.is_empty() => None,
-            None => Some(self.now_us),
+        match (&self.leap, self.iteration_end_us) {
+            (Some(leap), _) => Some(leap.end_us),
+            (None, Some(end_us)) => Some(end_us),
+            (None, None) if self.waiting.is_empty() && self.running.is_empty() => None,
+            (None, None) => Some(self.now_us),
         }
     }
 
@@ -152,6 +174,10 @@ impl Engine {
             let start_us = match self.iteration_end_us {
                 Some(end_us) if end_us > until_us => break,
                 Some(end_us) => {
+                    if self.leap.is_some() {
+                        self.fly(end_us, until_us);
+                        continue;
+                    }
                     self.complete_iteration(end_us, outputs);
                     end_us
                 }
@@ -166,21 +192,6 @@ impl Engine {
         self.now_us = self.now_us.max(until_us);
     }
 
-    /// Forgets all cached blocks that no sequence holds.
-    pub fn reset_prefix_cache(&mut self) {
-        self.pool.forget_free();
-        self.blocked = None;
-    }
-
-    /// Leading tokens of a prompt with these block hashes that the cache holds now, in tokens.
-    pub fn cached_prefix_tokens(&self, blocks: &[u64]) -> u64 {
-        let found = blocks
-            .iter()
-            .take_while(|hash| self.pool.lookup(**hash).is_some())
-            .count();
-        found as u64 * u64::from(self.profile.block_tokens)
-    }
-
     /// Where it stands.
     pub fn snapshot(&self) -> EngineSnapshot {
         EngineSnapshot {
@@ -189,7 +200,7 @@ impl Engine {
             used_blocks: self.pool.used(),
             total_blocks: self.pool.total(),
             counters: Counters {
-                evicted_blocks: self.pool.evicted(),
+                evicted_blocks: self.counters.evicted_blocks + self.pool.evicted(),
                 ..self.counters
             },
         }
@@ -211,7 +222,7 @@ impl Engine {
         if self.keys.len() != self.running.len() + self.waiting.len() {
             return Err("a request was lost or doubled".to_owned());
         }
-        let seats = self.profile.running_max.max(1) as usize;
+        let seats = self.seats();
         if self.running.len() > seats {
             return Err(format!("{} sequences on {seats} seats", self.running.len()));
         }

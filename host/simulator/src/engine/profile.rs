@@ -10,39 +10,53 @@ pub const BLOCK_TOKENS: u32 = 16;
 /// Speeds and limits of one modelled engine.
 ///
 /// Presets are modelled figures: arithmetic from the size of the weights and the memory bandwidth
-/// of the part, not measurements of a machine. `treadle calibrate` measures one and writes it as
-/// JSON (see [`from_json`](Self::from_json)).
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+/// of the part, not measurements of a machine. [`of`](Self::of) computes one from a GPU and a
+/// model; `treadle calibrate` measures one and writes it as JSON (see
+/// [`from_json`](Self::from_json)). There, the fields that no preset needs can be left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngineProfile {
-    /// The preset's name, or what a measured engine was called.
+    /// What it is called: a preset's name, or one that says what was calibrated.
     pub name: Cow<'static, str>,
     /// Compute-bound speed of prefill, in tokens a second.
     pub prefill_tokens_per_s: u64,
-    /// What one prompt token adds for each 1,024 tokens before it, in nanoseconds: the part of
-    /// attention that grows with the square of a prompt. 0 in presets, whose rate of prefill is
-    /// that of their usual contexts.
-    #[serde(default)]
-    pub prefill_per_kilotoken_context_ns: u64,
     /// Shortest iteration: the time to read the weights once, in microseconds.
     pub decode_base_us: u64,
-    /// What one decoding sequence adds to an iteration, in microseconds.
-    pub decode_per_sequence_us: u64,
-    /// What reading 1,024 tokens of KV of decoding sequences adds, in nanoseconds.
-    pub decode_per_kilotoken_context_ns: u64,
-    /// What a request adds to the iteration that it joins, in microseconds: setting up its seat,
-    /// while everybody else waits. 0 in presets.
+    /// Where few tokens need only part of the weights (mixture of experts): times below
+    /// [`decode_base_us`](Self::decode_base_us), by tokens in the iteration, ascending. Between two
+    /// of them time grows in a straight line; past the last all weights are read. Empty for dense
+    /// models.
     #[serde(default)]
-    pub admission_us: u64,
-    /// What every iteration takes besides, whatever it computes, in microseconds: scheduling,
-    /// launching, sampling. 0 in presets, whose shortest iteration has it.
+    pub weights: Vec<TokensTime>,
+    /// What every iteration takes besides, whatever it computes (launches, latencies of collective
+    /// communication), in microseconds.
     #[serde(default)]
     pub iteration_overhead_us: u64,
+    /// What the first tokens of an iteration take in communication, by tokens, ascending, with
+    /// straight lines from nothing for none and between them.
+    #[serde(default)]
+    pub communication: Vec<TokensTime>,
+    /// What every token past the last of those adds in communication, in nanoseconds.
+    #[serde(default)]
+    pub token_overhead_ns: u64,
+    /// What a prompt token adds to compute for every 1,024 tokens of context before it (attention),
+    /// in picoseconds.
+    #[serde(default)]
+    pub prefill_per_kilotoken_context_ps: u64,
+    /// What each pass after the first adds to an iteration, in microseconds. llama.cpp computes an
+    /// iteration in several passes: one for each prompt chunk, as chunks differ in length, and one
+    /// for each row of neighbouring seats that decode. 0 for engines that compute all in one.
+    #[serde(default)]
+    pub pass_us: u64,
     /// Time between a request's sending and its first iteration on an idle engine, in
     /// microseconds: connection, parsing, queueing. The engine model does not know it: who drives
     /// one adds it before [`Engine::submit`](super::Engine::submit). 0 in presets.
     #[serde(default)]
     pub request_overhead_us: u64,
+    /// What one decoding sequence adds to an iteration, in microseconds.
+    pub decode_per_sequence_us: u64,
+    /// What reading 1,024 tokens of KV of decoding sequences adds, in nanoseconds.
+    pub decode_per_kilotoken_context_ns: u64,
     /// Tokens that one iteration computes at most; longer prompts are cut into chunks.
     pub batched_tokens_max: u32,
     /// Sequences that run at once at most.
@@ -54,8 +68,26 @@ pub struct EngineProfile {
     /// Longest prompt plus output, in tokens.
     pub context_limit_tokens: u32,
     /// Tokens per [`Output::Tokens`](super::Output::Tokens); the first token is always reported at
-    /// once.
+    /// once. With `u32::MAX` no such report is made at all, not even of the rest at the end: only
+    /// the first token and the finish are told.
     pub stream_interval_tokens: u32,
+    /// Whether a waiting request that outranks the last running one (strictly more urgent) and has
+    /// no seat or no memory takes its place, as SGLang's priority scheduling does with preemption
+    /// on (Heddle §4.2, Algorithm 1). The one that gives way leaves its computed blocks in the
+    /// prefix cache and waits at its place in the order. Off, priority orders the waiting queue
+    /// only, as in vLLM: there a running request gives way to nothing but a lack of memory.
+    #[serde(default)]
+    pub preempt_by_priority: bool,
+}
+
+/// A time that depends on the tokens of an iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokensTime {
+    /// Tokens in the iteration.
+    pub tokens: u64,
+    /// Time, in nanoseconds.
+    pub ns: u64,
 }
 
 impl EngineProfile {
@@ -95,19 +127,23 @@ impl EngineProfile {
         Self {
             name: Cow::Borrowed("qwen3-32b-h100"),
             prefill_tokens_per_s: 9_000,
-            prefill_per_kilotoken_context_ns: 0,
             decode_base_us: 25_000,
             decode_per_sequence_us: 40,
             decode_per_kilotoken_context_ns: 80_000,
-            admission_us: 0,
-            iteration_overhead_us: 0,
-            request_overhead_us: 0,
             batched_tokens_max: 8_192,
             running_max: 256,
             kv_blocks: 8_192,
             block_tokens: BLOCK_TOKENS,
             context_limit_tokens: 131_072,
             stream_interval_tokens: 1,
+            weights: Vec::new(),
+            iteration_overhead_us: 0,
+            communication: Vec::new(),
+            token_overhead_ns: 0,
+            prefill_per_kilotoken_context_ps: 0,
+            pass_us: 0,
+            request_overhead_us: 0,
+            preempt_by_priority: false,
         }
     }
 
@@ -170,23 +206,53 @@ impl EngineProfile {
     /// Duration of one iteration in microseconds, at least one.
     ///
     /// A roofline: reading the weights and computing the tokens overlap, so the longer of the two
-    /// counts; reading the KV of the decoding sequences and bookkeeping come on top.
+    /// counts; reading the KV of the decoding sequences, their bookkeeping, communication and
+    /// launches come on top.
     pub fn iteration_us(&self, load: IterationLoad) -> u64 {
-        let tokens = load.prefill_tokens + load.decode_sequences;
-        let compute_ns = (tokens * 1_000_000_000).div_ceil(self.prefill_tokens_per_s.max(1))
-            + self.attention_ns(load.prefill_context_tokens);
-        let context_ns = load.decode_context_tokens * self.decode_per_kilotoken_context_ns / 1_024;
-        let sequences_ns = load.decode_sequences * self.decode_per_sequence_us * 1_000;
-        let total_ns = compute_ns.max(self.decode_base_us * 1_000)
-            + (self.iteration_overhead_us + load.admissions * self.admission_us) * 1_000
-            + context_ns
-            + sequences_ns;
-        total_ns.div_ceil(1_000).max(1)
+        self.with_context_us(self.without_context_ns(load), load.decode_context_tokens)
     }
 
-    /// Nanoseconds of attention of prompt tokens that have so many tokens before them, added up.
-    fn attention_ns(&self, prefill_context_tokens: u64) -> u64 {
-        prefill_context_tokens.saturating_mul(self.prefill_per_kilotoken_context_ns) / 1_024
+    /// An iteration but for the context of its decoding sequences, in nanoseconds.
+    pub(super) fn without_context_ns(&self, load: IterationLoad) -> u64 {
+        let tokens = load.prefill_tokens + load.decode_sequences;
+        let linear_ns = (tokens * 1_000_000_000).div_ceil(self.prefill_tokens_per_s.max(1));
+        let attention_ns =
+            load.prefill_context_tokens * self.prefill_per_kilotoken_context_ps / 1_024_000;
+        let sequences_ns = load.decode_sequences * self.decode_per_sequence_us * 1_000;
+        (linear_ns + attention_ns).max(self.weights_ns(tokens))
+            + sequences_ns
+            + self.iteration_overhead_us * 1_000
+            + load.passes_milli.saturating_sub(1_000) * self.pass_us
+            + self.communication_ns(tokens)
+    }
+
+    /// The rest of it, in microseconds.
+    #[inline]
+    pub(super) fn with_context_us(&self, without_ns: u64, decode_context_tokens: u64) -> u64 {
+        let context_ns = decode_context_tokens * self.decode_per_kilotoken_context_ns / 1_024;
+        (without_ns + context_ns).div_ceil(1_000).max(1)
+    }
+
+    /// Time to read the weights that so many tokens need, in nanoseconds.
+    fn weights_ns(&self, tokens: u64) -> u64 {
+        let all_ns = self.decode_base_us * 1_000;
+        on_line(&self.weights, tokens).map_or(all_ns, |ns| ns.min(all_ns))
+    }
+
+    /// Passes for so many decoding sequences, in thousandths: the rows of neighbours that as many of
+    /// the seats form on average. The model knows how many sequences there are and not where they
+    /// sit.
+    pub(super) fn decode_passes_milli(&self, sequences: u64) -> u64 {
+        let seats = u64::from(self.running_max).max(sequences).max(1);
+        1_000 * sequences * (seats + 1 - sequences) / seats
+    }
+
+    fn communication_ns(&self, tokens: u64) -> u64 {
+        on_line(&self.communication, tokens).unwrap_or_else(|| {
+            let last = self.communication.last();
+            let (first, ns) = last.map_or((0, 0), |last| (last.tokens, last.ns));
+            ns + (tokens - first) * self.token_overhead_ns
+        })
     }
 
     /// Time for a step that nothing else disturbs, in microseconds: `uncached_tokens` of prefill,
@@ -201,28 +267,37 @@ impl EngineProfile {
     ) -> u64 {
         let budget = u64::from(self.batched_tokens_max.max(1));
         let uncached_tokens = uncached_tokens.max(1);
-        let chunk = |prefill_tokens| {
-            let load = IterationLoad {
-                prefill_tokens,
-                ..IterationLoad::default()
-            };
-            self.iteration_us(load)
-        };
-        let rest = uncached_tokens % budget;
-        let prefill_us =
-            uncached_tokens / budget * chunk(budget) + if rest > 0 { chunk(rest) } else { 0 };
-        let before = context_tokens.saturating_sub(uncached_tokens);
-        let attention_ns = self.attention_ns(tokens_before(before, uncached_tokens));
+        let mut from = context_tokens.saturating_sub(uncached_tokens);
+        let mut rest = uncached_tokens;
+        let mut prefill_us = 0;
+        while rest > 0 {
+            let prefill_tokens = rest.min(budget);
+            let mut load = IterationLoad::default();
+            load.add_chunk(from, prefill_tokens);
+            prefill_us += self.iteration_us(load);
+            from += prefill_tokens;
+            rest -= prefill_tokens;
+        }
         let decode_us = self.iteration_us(IterationLoad {
             decode_sequences: batch,
             decode_context_tokens: context_tokens * batch,
+            passes_milli: self.decode_passes_milli(batch),
             ..IterationLoad::default()
         });
-        self.admission_us
-            + prefill_us
-            + attention_ns / 1_000
-            + output_tokens.saturating_sub(1) * decode_us
+        prefill_us + output_tokens.saturating_sub(1) * decode_us
     }
+}
+
+/// The time at that many tokens on straight lines from the origin through these points; `None` past
+/// the last.
+fn on_line(points: &[TokensTime], tokens: u64) -> Option<u64> {
+    let place = points.partition_point(|each| each.tokens < tokens);
+    let after = points.get(place)?;
+    let before = place.checked_sub(1).map(|index| points[index]);
+    let (first, ns) = before.map_or((0, 0), |before| (before.tokens, before.ns));
+    let rise_ns = after.ns.saturating_sub(ns);
+    let width = (after.tokens - first).max(1);
+    Some(ns + rise_ns * (tokens - first) / width)
 }
 
 /// What one iteration computes.
@@ -230,19 +305,23 @@ impl EngineProfile {
 pub struct IterationLoad {
     /// Prompt tokens computed, all chunks together.
     pub prefill_tokens: u64,
-    /// Tokens that stand before each of those in its sequence, added up ([`tokens_before`]).
-    pub prefill_context_tokens: u64,
     /// Sequences that decode one token each.
     pub decode_sequences: u64,
     /// KV tokens that those sequences read.
     pub decode_context_tokens: u64,
-    /// Requests that join with it.
-    pub admissions: u64,
+    /// For each chunk its tokens times the tokens before its middle, all chunks together.
+    pub prefill_context_tokens: u64,
+    /// Passes of an engine that needs several (see [`EngineProfile::pass_us`]), in thousandths.
+    pub passes_milli: u64,
 }
 
-/// For `count` tokens that follow `before` others: how many stand before each, added up.
-pub fn tokens_before(before: u64, count: u64) -> u64 {
-    count * before + count * count.saturating_sub(1) / 2
+impl IterationLoad {
+    /// A chunk of `tokens` of a prompt that follow `before` others.
+    pub fn add_chunk(&mut self, before: u64, tokens: u64) {
+        self.prefill_tokens += tokens;
+        self.prefill_context_tokens += tokens * (before + tokens / 2);
+        self.passes_milli += 1_000;
+    }
 }
 
 #[cfg(test)]
@@ -272,8 +351,8 @@ mod tests {
     fn every_listed_name_has_its_preset() {
         for name in EngineProfile::NAMES {
             assert_eq!(
-                EngineProfile::named(name).map(|p| p.name).as_deref(),
-                Some(name)
+                EngineProfile::named(name).map(|p| p.name),
+                Some(name.into())
             );
         }
         assert_eq!(EngineProfile::named("gpt-9"), None);
@@ -281,48 +360,50 @@ mod tests {
 
     #[test]
     fn attention_grows_with_the_square_of_a_prompt_however_it_is_cut() {
-        assert_eq!(tokens_before(0, 4), 1 + 2 + 3);
-        assert_eq!(tokens_before(10, 3), 10 + 11 + 12);
-        let halves = tokens_before(0, 2_048) + tokens_before(2_048, 2_048);
-        assert_eq!(tokens_before(0, 4_096), halves);
-        let profile = EngineProfile {
-            prefill_per_kilotoken_context_ns: 2_000,
-            ..EngineProfile::qwen3_32b_h100()
+        let load = |chunks: &[u64]| {
+            let (mut load, mut before) = (IterationLoad::default(), 0);
+            for tokens in chunks {
+                load.add_chunk(before, *tokens);
+                before += tokens;
+            }
+            load.prefill_context_tokens
         };
-        let load = IterationLoad {
-            prefill_tokens: 4_096,
-            prefill_context_tokens: tokens_before(0, 4_096),
-            ..IterationLoad::default()
-        };
-        let linear = EngineProfile::qwen3_32b_h100().iteration_us(load);
-        // 4,096 tokens with 2,047.5 before each on average, at 2 us a kilotoken.
-        let square = (4_096 * 4_095 / 2 * 2_000_u64 / 1_024).div_ceil(1_000);
-        assert!(profile.iteration_us(load).abs_diff(linear + square) <= 1);
+        assert_eq!(load(&[4_096]), 4_096 * 2_048);
+        assert_eq!(load(&[4_096]), load(&[1_024, 3_072]));
     }
 
     #[test]
-    fn a_request_that_joins_holds_everybody_up() {
+    fn passes_count_where_they_cost() {
         let profile = EngineProfile {
-            admission_us: 900,
+            pass_us: 900,
+            running_max: 4,
             ..EngineProfile::qwen3_32b_h100()
         };
-        let load = |admissions| IterationLoad {
-            decode_sequences: 4,
-            admissions,
-            ..IterationLoad::default()
+        let us = |chunks, decode_sequences| {
+            let mut load = IterationLoad {
+                decode_sequences,
+                passes_milli: profile.decode_passes_milli(decode_sequences),
+                ..IterationLoad::default()
+            };
+            for _ in 0..chunks {
+                load.add_chunk(0, 10);
+            }
+            profile.iteration_us(load) - EngineProfile::qwen3_32b_h100().iteration_us(load)
         };
-        let more = profile.iteration_us(load(2)) - profile.iteration_us(load(0));
-        assert_eq!(more, 1_800);
+        assert_eq!([us(1, 0), us(0, 1), us(0, 4), us(2, 0)], [0, 0, 0, 900]);
+        assert_eq!([us(1, 1), us(2, 4)], [900, 1_800]);
+        // Of the six ways in which two of four sit, three have them side by side.
+        assert_eq!([us(0, 2), us(0, 3)], [450, 450]);
     }
 
     #[test]
     fn instant_iterations_take_a_microsecond() {
         let load = IterationLoad {
             prefill_tokens: 8_192,
-            prefill_context_tokens: 1 << 25,
             decode_sequences: 64,
             decode_context_tokens: 1 << 20,
-            admissions: 3,
+            prefill_context_tokens: 1 << 25,
+            passes_milli: 5_000,
         };
         assert_eq!(EngineProfile::instant().iteration_us(load), 1);
     }

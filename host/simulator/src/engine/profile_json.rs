@@ -8,18 +8,23 @@
 //! }
 //! ```
 //!
-//! `profile` has the fields of [`EngineProfile`]; `calibration` says how they came about and is
+//! `profile` has the fields of [`EngineProfile`], whose documentation says what each means; those
+//! that no preset needs may be missing. `calibration` says how they came about and is
 //! for people: it may be missing, and what it says is not read.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::EngineProfile;
+use super::{EngineProfile, TokensTime};
 
 /// The version of the document that this code writes and reads.
 const VERSION: u32 = 1;
 /// Speeds, times and sizes above this are mistakes; below it no sum of the model overflows.
 const VALUE_MAX: u64 = 1_000_000_000;
+/// The same of the time in picoseconds, and of those of points, in nanoseconds: a thousand seconds.
+const FINE_VALUE_MAX: u64 = 1_000_000_000_000;
+/// Points of a table at most.
+const POINTS_MAX: usize = 4_096;
 
 /// Why a document is no profile.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +47,12 @@ pub enum ProfileError {
         /// Most.
         max: u64,
     },
+    /// A table that is no table of times by tokens.
+    #[error(
+        "profile.{0} must have ascending tokens, times that do not fall, at most {POINTS_MAX} \
+         points, and numbers of at most {VALUE_MAX} tokens and {FINE_VALUE_MAX} ns"
+    )]
+    Points(&'static str),
 }
 
 #[derive(Deserialize, Serialize)]
@@ -79,11 +90,6 @@ impl EngineProfile {
     fn check(&self) -> Result<(), ProfileError> {
         let fields = [
             ("prefill_tokens_per_s", self.prefill_tokens_per_s, 1),
-            (
-                "prefill_per_kilotoken_context_ns",
-                self.prefill_per_kilotoken_context_ns,
-                0,
-            ),
             ("decode_base_us", self.decode_base_us, 0),
             ("decode_per_sequence_us", self.decode_per_sequence_us, 0),
             (
@@ -91,7 +97,8 @@ impl EngineProfile {
                 self.decode_per_kilotoken_context_ns,
                 0,
             ),
-            ("admission_us", self.admission_us, 0),
+            ("pass_us", self.pass_us, 0),
+            ("token_overhead_ns", self.token_overhead_ns, 0),
             ("iteration_overhead_us", self.iteration_overhead_us, 0),
             ("request_overhead_us", self.request_overhead_us, 0),
             ("batched_tokens_max", u64::from(self.batched_tokens_max), 1),
@@ -110,16 +117,40 @@ impl EngineProfile {
             ),
         ];
         for (field, value, min) in fields {
-            if !(min..=VALUE_MAX).contains(&value) {
-                return Err(ProfileError::Bounds {
-                    field,
-                    value,
-                    min,
-                    max: VALUE_MAX,
-                });
-            }
+            check_bounds(field, value, min, VALUE_MAX)?;
         }
+        check_bounds(
+            "prefill_per_kilotoken_context_ps",
+            self.prefill_per_kilotoken_context_ps,
+            0,
+            FINE_VALUE_MAX,
+        )?;
+        check_points("weights", &self.weights)?;
+        check_points("communication", &self.communication)
+    }
+}
+
+fn check_bounds(field: &'static str, value: u64, min: u64, max: u64) -> Result<(), ProfileError> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(ProfileError::Bounds {
+        field,
+        value,
+        min,
+        max,
+    })
+}
+
+fn check_points(field: &'static str, points: &[TokensTime]) -> Result<(), ProfileError> {
+    let rises = |pair: &[TokensTime]| pair[0].tokens < pair[1].tokens && pair[0].ns <= pair[1].ns;
+    let is_small = |point: &TokensTime| point.tokens <= VALUE_MAX && point.ns <= FINE_VALUE_MAX;
+    let is_table =
+        points.len() <= POINTS_MAX && points.windows(2).all(rises) && points.iter().all(is_small);
+    if is_table {
         Ok(())
+    } else {
+        Err(ProfileError::Points(field))
     }
 }
 
@@ -134,6 +165,11 @@ mod tests {
         let profile = EngineProfile {
             name: "mine".to_owned().into(),
             request_overhead_us: 700,
+            weights: vec![
+                TokensTime { tokens: 1, ns: 90 },
+                TokensTime { tokens: 8, ns: 90 },
+            ],
+            preempt_by_priority: true,
             ..EngineProfile::qwen3_8b_h100()
         };
         for calibration in [Value::Null, json!({"engine": "llamacpp"})] {
@@ -146,10 +182,18 @@ mod tests {
     fn what_calibration_adds_may_be_left_out_and_nothing_else() {
         let mut document = EngineProfile::qwen3_8b_h100().to_json(Value::Null);
         let fields = document["profile"].as_object_mut().unwrap();
-        fields.remove("request_overhead_us");
-        fields.remove("iteration_overhead_us");
-        fields.remove("admission_us");
-        fields.remove("prefill_per_kilotoken_context_ns");
+        for field in [
+            "weights",
+            "communication",
+            "token_overhead_ns",
+            "prefill_per_kilotoken_context_ps",
+            "iteration_overhead_us",
+            "pass_us",
+            "request_overhead_us",
+            "preempt_by_priority",
+        ] {
+            assert!(fields.remove(field).is_some(), "{field}");
+        }
         let read = EngineProfile::from_json(&document.to_string()).unwrap();
         assert_eq!(read, EngineProfile::qwen3_8b_h100());
         let refused = |document: &Value| {
@@ -161,6 +205,9 @@ mod tests {
         document = EngineProfile::qwen3_8b_h100().to_json(Value::Null);
         document["profile"]["kv_blocks"] = json!(0);
         assert!(refused(&document).contains("profile.kv_blocks is 0"));
+        document = EngineProfile::qwen3_8b_h100().to_json(Value::Null);
+        document["profile"]["weights"] = json!([{"tokens": 8, "ns": 5}, {"tokens": 8, "ns": 9}]);
+        assert!(refused(&document).contains("profile.weights must have ascending tokens"));
         document["version"] = json!(2);
         assert!(refused(&document).contains("version is 2"));
     }

@@ -1,5 +1,7 @@
 //! What goes into the engine and what comes out of it.
 
+use std::sync::Arc;
+
 /// Identifies a request within one engine; the caller chooses it.
 pub type RequestId = u64;
 
@@ -13,8 +15,10 @@ pub struct RequestSpec {
     /// Tokens that it will generate, at least one: the model cannot know, so the caller says.
     pub output_tokens: u32,
     /// Chained hashes of the full blocks of prompt and output together, in order: each must depend
-    /// on all tokens before its end. Blocks past the end of the list are computed but never shared.
-    pub blocks: Vec<u64>,
+    /// on all tokens before its end. Blocks past the end of the list are computed but never shared;
+    /// hashes past the end of the output are not looked at, so that one list can serve all steps of
+    /// a context that only grows.
+    pub blocks: Arc<[u64]>,
     /// Lower runs earlier; equal ones in order of arrival.
     pub priority: i32,
 }
@@ -46,7 +50,7 @@ pub enum SubmitError {
 pub enum FinishReason {
     /// All its output tokens were generated.
     Generated,
-    /// It was aborted.
+    /// It was aborted, or the engine failed.
     Aborted,
 }
 
@@ -67,7 +71,7 @@ pub struct Finished {
     pub output_tokens: u32,
     /// Prompt tokens found in the prefix cache at its first admission.
     pub cached_tokens: u32,
-    /// How often it was preempted.
+    /// How often it was preempted, for whatever reason.
     pub preemptions: u32,
     /// Why it ended.
     pub reason: FinishReason,
@@ -94,7 +98,7 @@ pub enum Output {
         /// How many since the last report.
         count: u32,
     },
-    /// A request lost its memory to an older one and will be computed again.
+    /// A request lost its memory to one before it in order and will be computed again.
     Preempted {
         /// Which request.
         id: RequestId,
@@ -120,8 +124,12 @@ pub struct Counters {
     pub prefilled_tokens: u64,
     /// Tokens computed again after a preemption.
     pub recomputed_tokens: u64,
-    /// Requests preempted.
+    /// Requests preempted for lack of memory.
     pub preemptions: u64,
+    /// Requests preempted for one of higher priority.
+    pub priority_preemptions: u64,
+    /// Blocks put into the prefix cache from outside.
+    pub imported_blocks: u64,
     /// Cached blocks evicted for room.
     pub evicted_blocks: u64,
     /// Requests that generated all their tokens.

@@ -3,32 +3,34 @@
 use super::blocks::BlockPool;
 use super::request::{FinishReason, Output};
 use super::sequence::{PrefixHit, Sequence, ServiceKey};
-use super::{Engine, IterationLoad, tokens_before};
+use super::{Engine, IterationLoad};
 
 /// Why the first waiting request did not fit, so that the next iterations need not walk its prefix
 /// again.
 #[derive(Clone, Copy)]
 pub(super) struct Blocked {
     key: ServiceKey,
-    hit_blocks: u32,
+    pub(super) hit_blocks: u32,
     free_blocks: u32,
     budget_tokens: u32,
-    /// Evictions so far, where its chunk was cut at the budget: such a chunk takes less memory when
-    /// the prefix before it is shorter.
-    evicted_if_cut: Option<u64>,
 }
 
 impl Blocked {
     /// It stays blocked while no block came free, the token budget did not shrink (a smaller chunk
-    /// needs less), and its prefix neither grew nor, where that matters, shrank.
-    fn still_holds(&self, sequence: &Sequence, pool: &BlockPool, budget_tokens: u32) -> bool {
+    /// needs less), and its prefix is what it was: not longer, and none of it evicted. A shorter
+    /// prefix can mean a chunk that is cut and takes less; and a block that was evicted and computed
+    /// again by another sequence is held, where it was free.
+    pub(super) fn still_holds(
+        &self,
+        sequence: &Sequence,
+        pool: &BlockPool,
+        budget_tokens: u32,
+    ) -> bool {
         let next_block = sequence.hash_at(self.hit_blocks);
         self.key == sequence.key
             && pool.free() <= self.free_blocks
             && budget_tokens >= self.budget_tokens
-            && self
-                .evicted_if_cut
-                .is_none_or(|evicted| evicted == pool.evicted())
+            && !pool.watch_broken()
             && next_block.is_none_or(|hash| pool.lookup(hash).is_none())
     }
 }
@@ -42,6 +44,8 @@ impl Engine {
     ) -> Option<u64> {
         let mut load = IterationLoad::default();
         let mut budget = self.profile.batched_tokens_max.max(1);
+        self.leap = None;
+        self.yield_to_priority(start_us, outputs);
         let preempted = self.schedule_running(start_us, &mut budget, &mut load, outputs);
         if !preempted {
             self.admit_waiting(&mut budget, &mut load);
@@ -49,11 +53,14 @@ impl Engine {
         if load == IterationLoad::default() {
             return None;
         }
+        load.passes_milli += self.profile.decode_passes_milli(load.decode_sequences);
         let length_us = self.profile.iteration_us(load);
         self.counters.iterations += 1;
         self.counters.busy_us += length_us;
         self.counters.prefilled_tokens += load.prefill_tokens;
-        Some(start_us + length_us)
+        let end_us = start_us + length_us;
+        self.plan_leap(end_us, load, budget);
+        Some(end_us)
     }
 
     fn schedule_running(
@@ -81,19 +88,20 @@ impl Engine {
             } else {
                 // The last in order gives way, be it this one: those before it are scheduled.
                 self.preempt_last(start_us, outputs);
+                self.counters.preemptions += 1;
                 preempted = true;
             }
         }
         preempted
     }
 
-    fn preempt_last(&mut self, at_us: u64, outputs: &mut Vec<Output>) {
+    /// The last in order loses its memory and waits at its old place.
+    pub(super) fn preempt_last(&mut self, at_us: u64, outputs: &mut Vec<Output>) {
         let Some(mut victim) = self.running.pop() else {
             return;
         };
         victim.release(&mut self.pool);
         victim.preemptions += 1;
-        self.counters.preemptions += 1;
         outputs.push(Output::Preempted {
             id: victim.id,
             at_us,
@@ -103,8 +111,7 @@ impl Engine {
 
     fn admit_waiting(&mut self, budget: &mut u32, load: &mut IterationLoad) {
         let block_tokens = self.profile.block_tokens;
-        let seats = self.profile.running_max.max(1) as usize;
-        while *budget > 0 && self.running.len() < seats {
+        while *budget > 0 && self.running.len() < self.seats() {
             let Some(first) = self.waiting.first_entry() else {
                 return;
             };
@@ -113,7 +120,7 @@ impl Engine {
             if blocked.is_some_and(|each| each.still_holds(sequence, &self.pool, *budget)) {
                 return;
             }
-            let hit = sequence.find_prefix(&self.pool, block_tokens);
+            let hit = sequence.find_prefix(&self.pool, block_tokens, &mut self.prefix);
             let tokens = (sequence.total_tokens() - hit.blocks * block_tokens).min(*budget);
             if !fits(hit, tokens, block_tokens, self.pool.free()) {
                 self.blocked = Some(Blocked {
@@ -121,8 +128,8 @@ impl Engine {
                     hit_blocks: hit.blocks,
                     free_blocks: self.pool.free(),
                     budget_tokens: *budget,
-                    evicted_if_cut: (tokens == *budget).then(|| self.pool.evicted()),
                 });
+                self.pool.watch(&self.prefix);
                 return;
             }
             self.blocked = None;
@@ -144,12 +151,11 @@ impl Engine {
             self.counters.prefix_queries_tokens += u64::from(sequence.prompt_tokens);
             self.counters.prefix_hits_tokens += u64::from(hit.blocks * block_tokens);
         }
-        sequence.take_prefix(&mut self.pool, hit, block_tokens);
+        sequence.take_prefix(&mut self.pool, &self.prefix, block_tokens);
         let again = sequence.schedule(&mut self.pool, tokens, block_tokens);
         debug_assert!(again.is_some(), "admission checked the memory");
         self.counters.recomputed_tokens += u64::from(again.unwrap_or(0));
         add_to_load(load, &sequence, tokens);
-        load.admissions += 1;
         let place = self.running.partition_point(|each| each.key < sequence.key);
         self.running.insert(place, sequence);
     }
@@ -192,7 +198,7 @@ impl Engine {
     }
 }
 
-fn fits(hit: PrefixHit, tokens: u32, block_tokens: u32, free_blocks: u32) -> bool {
+pub(super) fn fits(hit: PrefixHit, tokens: u32, block_tokens: u32, free_blocks: u32) -> bool {
     let end = (hit.blocks * block_tokens + tokens).div_ceil(block_tokens);
     end - hit.blocks + hit.free_blocks <= free_blocks
 }
@@ -205,9 +211,8 @@ fn add_to_load(load: &mut IterationLoad, sequence: &Sequence, tokens: u32) {
         load.decode_sequences += 1;
         load.decode_context_tokens += u64::from(sequence.computed_tokens);
     } else {
-        let before = u64::from(sequence.computed_tokens - tokens);
-        load.prefill_tokens += u64::from(tokens);
-        load.prefill_context_tokens += tokens_before(before, u64::from(tokens));
+        let tokens = u64::from(tokens);
+        load.add_chunk(u64::from(sequence.computed_tokens) - tokens, tokens);
     }
 }
 
@@ -229,6 +234,9 @@ fn report_token(
         return;
     }
     sequence.unreported_tokens += 1;
+    if interval_tokens == u32::MAX {
+        return;
+    }
     if sequence.unreported_tokens >= interval_tokens || sequence.is_complete() {
         let count = std::mem::take(&mut sequence.unreported_tokens);
         outputs.push(Output::Tokens { id, at_us, count });

@@ -1,5 +1,7 @@
 //! One request inside the engine, and how it takes blocks.
 
+use std::sync::Arc;
+
 use super::blocks::{BlockIndex, BlockPool};
 use super::request::{FinishReason, Finished, RequestId, RequestSpec};
 
@@ -13,7 +15,7 @@ pub(super) struct Sequence {
     pub(super) key: ServiceKey,
     pub(super) prompt_tokens: u32,
     output_tokens: u32,
-    chain: Vec<u64>,
+    chain: Arc<[u64]>,
     pub(super) blocks: Vec<BlockIndex>,
     /// Tokens whose KV is in `blocks`, those of the iteration under way included.
     pub(super) computed_tokens: u32,
@@ -77,7 +79,14 @@ impl Sequence {
 
     /// The longest cached prefix, in whole blocks. The last token is always computed: its answer is
     /// what is wanted.
-    pub(super) fn find_prefix(&self, pool: &BlockPool, block_tokens: u32) -> PrefixHit {
+    /// `found` becomes its blocks.
+    pub(super) fn find_prefix(
+        &self,
+        pool: &BlockPool,
+        block_tokens: u32,
+        found: &mut Vec<BlockIndex>,
+    ) -> PrefixHit {
+        found.clear();
         let limit = ((self.total_tokens() - 1) / block_tokens) as usize;
         let mut hit = PrefixHit {
             blocks: 0,
@@ -87,6 +96,7 @@ impl Sequence {
             let Some(index) = pool.lookup(*hash) else {
                 break;
             };
+            found.push(index);
             hit.blocks += 1;
             hit.free_blocks += u32::from(!pool.is_held(index));
         }
@@ -94,15 +104,18 @@ impl Sequence {
     }
 
     /// Holds the blocks of a prefix just found.
-    pub(super) fn take_prefix(&mut self, pool: &mut BlockPool, hit: PrefixHit, block_tokens: u32) {
+    pub(super) fn take_prefix(
+        &mut self,
+        pool: &mut BlockPool,
+        found: &[BlockIndex],
+        block_tokens: u32,
+    ) {
         debug_assert!(self.blocks.is_empty());
-        for hash in self.chain.iter().take(hit.blocks as usize) {
-            if let Some(index) = pool.lookup(*hash) {
-                pool.hold(index);
-                self.blocks.push(index);
-            }
+        for index in found {
+            pool.hold(*index);
         }
-        self.computed_tokens = hit.blocks * block_tokens;
+        self.blocks.extend_from_slice(found);
+        self.computed_tokens = found.len() as u32 * block_tokens;
         self.cached_tokens.get_or_insert(self.computed_tokens);
     }
 
@@ -140,6 +153,46 @@ impl Sequence {
         self.computed_peak_tokens = self.computed_peak_tokens.max(to);
         self.scheduled_tokens = tokens;
         Some(again)
+    }
+
+    /// Tokens until it has something to report, if it decodes.
+    pub(super) fn tokens_to_report(&self, interval_tokens: u32) -> u32 {
+        let interval = interval_tokens.max(1) - self.unreported_tokens;
+        interval.min(self.output_tokens - self.generated_tokens)
+    }
+
+    /// Whether it decodes in the iteration under way, nothing of it for the second time.
+    pub(super) fn just_decodes(&self) -> bool {
+        self.scheduled_tokens == 1
+            && self.generated_tokens > 0
+            && self.computed_tokens == self.total_tokens()
+            && self.computed_peak_tokens == self.computed_tokens
+    }
+
+    /// Ends an iteration of decoding and starts the next, so often; blocks are the caller's.
+    pub(super) fn decode_on(&mut self, tokens: u32) {
+        self.generated_tokens += tokens;
+        self.unreported_tokens += tokens;
+        self.computed_tokens += tokens;
+        self.computed_peak_tokens = self.computed_tokens;
+    }
+
+    /// Takes the next block, or makes the last findable that it has not looked at; for
+    /// [`decode_on`](Self::decode_on), before it.
+    pub(super) fn cross_block(&mut self, pool: &mut BlockPool, fills: bool) {
+        if !fills {
+            let block = pool.allocate();
+            debug_assert!(
+                block.is_some(),
+                "the leap was planned by the memory there is"
+            );
+            self.blocks.extend(block);
+        } else if let (Some(index), Some(hash)) = (
+            self.blocks.last(),
+            self.hash_at((self.blocks.len() as u32).saturating_sub(1)),
+        ) {
+            pool.register(*index, hash);
+        }
     }
 
     /// Gives all memory back; what was generated stays known.

@@ -255,7 +255,9 @@ impl Scene {
         self.trace
             .line(self.now_us, || format!("       -> {}", brief(&command)));
         match command {
-            Command::DispatchStep { step, worker, slot } => {
+            Command::DispatchStep {
+                step, worker, slot, ..
+            } => {
                 if step.gateway() != GatewayId::LOCAL && self.streams.faults.percent(20) {
                     self.tempt();
                 }
@@ -277,7 +279,11 @@ impl Scene {
                     }
                 }
             }
-            Command::ForgetProgram { .. } => {}
+            // Of rollouts, which these stories do not tell.
+            Command::PreemptStep { .. }
+            | Command::MigrateProgram { .. }
+            | Command::CancelMigration { .. }
+            | Command::ForgetProgram { .. } => {}
         }
     }
 
@@ -431,7 +437,9 @@ impl Scene {
 
 fn command_bytes(command: &Command) -> [u8; 16] {
     let (kind, what, whom) = match command {
-        Command::DispatchStep { step, worker, slot } => (
+        Command::DispatchStep {
+            step, worker, slot, ..
+        } => (
             1,
             step.0,
             u64::from(worker.0) << 32 | u64::from(slot.unwrap_or(u32::MAX)),
@@ -440,6 +448,9 @@ fn command_bytes(command: &Command) -> [u8; 16] {
         Command::AbortStep { step, .. } => (3, step.0, 0),
         Command::AskPolicy { ask, question, .. } => (4, ask.0, question.programs.len() as u64),
         Command::ForgetProgram { program } => (5, program.id.0, 0),
+        Command::PreemptStep { step } => (6, step.0, 0),
+        Command::MigrateProgram { program, to, .. } => (7, program.0, u64::from(to.0)),
+        Command::CancelMigration { program } => (7, program.0, u64::MAX),
     };
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&(what << 3 | kind).to_le_bytes());

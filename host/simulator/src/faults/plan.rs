@@ -3,7 +3,7 @@
 use super::Options;
 use super::schedule::{self, Fault};
 use super::stream::Stream;
-use treadle_core::{Capacity, CoreConfig, Mode, PrefixSegment};
+use treadle_core::{Capacity, CoreConfig, Mode, PrefixSegment, RolloutConfig};
 use treadle_model::{EngineKind, Span};
 
 const SECOND_US: u64 = 1_000_000;
@@ -130,6 +130,7 @@ fn config(s: &mut Stream) -> CoreConfig {
     let deferral_s = s.between_low(2, 120);
     CoreConfig {
         mode,
+        rollout: RolloutConfig::default(),
         tick: Span::from_millis(s.between(500, 3_000)),
         high_watermark_ppm: high,
         low_watermark_ppm: low.min(high),

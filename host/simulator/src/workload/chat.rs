@@ -258,7 +258,7 @@ mod tests {
             input_tokens: 200,
             reused_tokens: 0,
             output_tokens: 4,
-            tool_us: 0,
+            ..AgentStep::default()
         };
         let prompt = |id, group| {
             let run = run(id, group, vec![step]);
@@ -277,7 +277,7 @@ mod tests {
             input_tokens: 200,
             reused_tokens: 0,
             output_tokens: 4,
-            tool_us: 0,
+            ..AgentStep::default()
         };
         let run = run("a", 0, vec![step]);
         let mut script = ChatScript::new(&run, 9);
@@ -295,7 +295,7 @@ mod tests {
             lengths in prop::collection::vec((8_u32..90, 1_u32..50, 0.3_f64..1.6), 1..10),
         ) {
             let step = |input_tokens, reused_tokens, output_tokens| AgentStep {
-                input_tokens, reused_tokens, output_tokens, tool_us: 0,
+                input_tokens, reused_tokens, output_tokens, ..AgentStep::default()
             };
             let mut steps = vec![step(120, 0, 10)];
             for (fresh, output, keep) in lengths {

@@ -23,7 +23,7 @@ struct Segment {
 /// ```
 /// use treadle_simulator::workload::{AgentRun, AgentStep, ContextChain};
 ///
-/// let step = AgentStep { input_tokens: 64, reused_tokens: 0, output_tokens: 16, tool_us: 0 };
+/// let step = AgentStep { input_tokens: 64, output_tokens: 16, ..AgentStep::default() };
 /// let run = AgentRun {
 ///     id: "a".into(),
 ///     group: 0,
@@ -175,7 +175,7 @@ mod tests {
                 input_tokens,
                 reused_tokens,
                 output_tokens,
-                tool_us: 0,
+                ..AgentStep::default()
             })
             .collect();
         AgentRun {

@@ -56,6 +56,7 @@ mod tests {
                 reused_tokens: 0,
                 output_tokens: 1,
                 tool_us,
+                ..AgentStep::default()
             })
             .collect();
         AgentRun {

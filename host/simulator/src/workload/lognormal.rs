@@ -4,7 +4,7 @@ use rand::SeedableRng;
 use rand_distr::{Distribution, LogNormal};
 use rand_pcg::Pcg64Mcg;
 
-use super::{AgentRun, AgentStep};
+use super::{AgentRun, AgentStep, ToolResult};
 
 /// A lognormal distribution: half of the values lie under `median`; `sigma` is the standard
 /// deviation of their logarithm (0.5 mild, 1.0 long-tailed, 1.5 extreme).
@@ -188,6 +188,7 @@ impl LognormalAgents {
                 reused_tokens: if index == 0 { 0 } else { context },
                 output_tokens,
                 tool_us: u64::from(tool_ms).min(self.tool_ms_max) * 1_000,
+                tool_result: ToolResult::None,
             });
             context = input_tokens + output_tokens;
         }

@@ -1,23 +1,57 @@
 //! Agent workloads: what programs ask of engines, step by step, and the time that their tools take.
 //!
-//! A workload is a list of [`AgentRun`]s, from a seeded generator ([`LognormalAgents`]) or from a
-//! recorded trace ([`load_trace`]). [`ContextChain`] turns a run into block hashes for the engine
-//! model, [`ChatScript`] into chat requests for a real server.
+//! A workload is a list of [`AgentRun`]s, from a seeded generator ([`RolloutWorkload`] for agentic
+//! RL as published, [`LognormalAgents`] for any other shape) or from a recorded trace
+//! ([`load_trace`]). [`ContextChain`] turns a run into block hashes for the engine model,
+//! [`ChatScript`] into chat requests for a real server.
 
 mod chat;
 mod context;
 mod demand;
 mod lognormal;
+mod rollout;
 mod trace;
 
 pub use chat::{ChatMessage, ChatScript, render_prompt};
 pub use context::ContextChain;
 pub use demand::peak_demand_tokens;
 pub use lognormal::{LognormalAgents, LognormalParameter, WorkloadError};
-pub use trace::{TraceError, TraceOptions, TraceSample, load_trace};
+pub use rollout::{AgentModel, AgentTask, OUTPUT_TOKENS_MAX, RolloutWorkload, parameters_markdown};
+pub use trace::{TraceError, TraceOptions, TraceSample, load_trace, write_trace};
+
+/// What became of the tool call after a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ToolResult {
+    /// There was none, or it is not known.
+    #[default]
+    None,
+    /// It gave what was wanted: tests passed, a document was found, an equation was solved.
+    Ok,
+    /// It did not: an error, a failed test, nothing found.
+    Failed,
+}
+
+impl ToolResult {
+    /// Its name in traces.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Ok => "ok",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// The result with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::None, Self::Ok, Self::Failed]
+            .into_iter()
+            .find(|result| result.name() == name)
+    }
+}
 
 /// One LLM call of a run and the tool call after it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AgentStep {
     /// The whole prompt, in tokens.
     pub input_tokens: u32,
@@ -29,6 +63,8 @@ pub struct AgentStep {
     pub output_tokens: u32,
     /// From the answer to the next step's request, in microseconds.
     pub tool_us: u64,
+    /// What became of the tool call.
+    pub tool_result: ToolResult,
 }
 
 impl AgentStep {
@@ -82,6 +118,7 @@ impl AgentRun {
         self.steps.truncate(first);
         if let Some(last) = self.steps.last_mut() {
             last.tool_us = 0;
+            last.tool_result = ToolResult::None;
         }
         true
     }

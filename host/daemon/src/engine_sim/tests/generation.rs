@@ -50,7 +50,7 @@ async fn the_next_step_finds_the_previous_context_in_the_cache() {
             input_tokens,
             reused_tokens,
             output_tokens,
-            tool_us: 0,
+            ..AgentStep::default()
         })
         .collect();
     let run = AgentRun {

@@ -126,7 +126,9 @@ impl Model {
 
     fn commanded(&mut self, event: &Event, command: &Command) -> Checked {
         match command {
-            Command::DispatchStep { step, worker, slot } => self.dispatched(*step, *worker, *slot),
+            Command::DispatchStep {
+                step, worker, slot, ..
+            } => self.dispatched(*step, *worker, *slot),
             Command::RefuseStep { step, refusal } => self.refused(*step, refusal),
             Command::AbortStep { step, .. } => {
                 let open = self.steps.get(step).map(|s| s.at);
@@ -141,6 +143,11 @@ impl Model {
                 deadline,
             } => self.asked(*ask, question, *deadline),
             Command::ForgetProgram { program } => self.forgotten(event, program.id),
+            Command::PreemptStep { .. }
+            | Command::MigrateProgram { .. }
+            | Command::CancelMigration { .. } => {
+                broken("commands", format!("{command:?} outside of a rollout"))
+            }
         }
     }
 

@@ -1,7 +1,12 @@
 //! Property tests of the engine: conservation, completeness, determinism, and the prefix cache
 //! against a naive list.
 
+mod found;
+mod memory;
+mod priority;
+
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 
@@ -22,7 +27,7 @@ fn small_profile(kv_blocks: u32, batched_tokens_max: u32, running_max: u32) -> E
 }
 
 /// The chain of a sequence that belongs to a family: families share their first `shared` blocks.
-fn chain(family: u64, own: u64, shared: u32, tokens: u32) -> Vec<u64> {
+fn chain(family: u64, own: u64, shared: u32, tokens: u32) -> Arc<[u64]> {
     let mut hash = 0;
     (0..tokens / BLOCK)
         .map(|block| {
@@ -68,7 +73,7 @@ fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
         0_u64..3,
         0_u32..6,
         1_u32..40,
-        1_u32..16,
+        1_u32..17,
         -1_i32..2,
         abort,
     );
@@ -93,31 +98,67 @@ fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
 
 fn profiles() -> impl Strategy<Value = EngineProfile> {
     // 14 blocks of 4 tokens just hold the longest sequence: 39 + 15 tokens.
-    (14_u32..40, 4_u32..64, 1_u32..8)
-        .prop_map(|(blocks, batch, seats)| small_profile(blocks, batch, seats))
+    let interval = prop_oneof![
+        2 => Just(1_u32),
+        1 => 2_u32..5,
+        2 => Just(1_000),
+        3 => Just(u32::MAX),
+    ];
+    let speeds = (14_u32..40, 4_u32..64, 1_u32..8);
+    (speeds, interval, any::<bool>()).prop_map(|((blocks, batch, seats), interval, preempt)| {
+        EngineProfile {
+            stream_interval_tokens: interval,
+            preempt_by_priority: preempt,
+            ..small_profile(blocks, batch, seats)
+        }
+    })
 }
 
 /// How a test drives the engine between arrivals.
 #[derive(Clone, Copy)]
 enum Drive {
-    /// One iteration at a time, all invariants checked after each.
-    Audited,
-    /// The same, with nothing remembered about why the first waiting request did not fit.
-    Forgetful,
+    /// One iteration at a time, nothing remembered from one to the next, all invariants checked.
+    Singly,
+    /// One iteration at a time, but it remembers why the first waiting request did not fit.
+    Remembering,
+    /// From event to event, with nothing to tell in between.
+    Events,
+    /// In steps of so many microseconds that have nothing to do with iterations.
+    Steps(u64),
     /// In one go.
-    Leaps,
+    Go,
 }
 
 impl Drive {
     fn advance(self, engine: &mut Engine, until_us: u64, outputs: &mut Vec<Output>) {
-        if !matches!(self, Self::Leaps) {
-            while let Some(at_us) = engine.next_event_at().filter(|at_us| *at_us <= until_us) {
-                engine.advance(at_us, outputs);
-                engine.audit().expect("invariants hold");
-                if matches!(self, Self::Forgetful) {
-                    engine.blocked = None;
+        loop {
+            if matches!(self, Self::Singly | Self::Remembering) {
+                engine.leap = None;
+            }
+            if matches!(self, Self::Singly) {
+                engine.blocked = None;
+            }
+            let Some(at_us) = engine.next_event_at().filter(|at_us| *at_us <= until_us) else {
+                break;
+            };
+            match self {
+                Self::Go => break,
+                Self::Singly | Self::Remembering => engine.advance(at_us, outputs),
+                Self::Steps(step_us) => {
+                    let at_us = (engine.now_us + step_us).min(until_us);
+                    engine.advance(at_us, outputs);
+                }
+                Self::Events => {
+                    let before = outputs.len();
+                    if at_us > engine.now_us {
+                        engine.advance(at_us - 1, outputs);
+                        assert_eq!(outputs.len(), before, "told before the event");
+                        assert_eq!(engine.next_event_at(), Some(at_us));
+                    }
+                    engine.advance(at_us, outputs);
                 }
             }
+            engine.audit().expect("invariants hold");
         }
         engine.advance(until_us, outputs);
     }
@@ -127,7 +168,8 @@ fn run(
     profile: &EngineProfile,
     arrivals: &[Arrival],
     drive: Drive,
-) -> (Vec<Output>, EngineSnapshot) {
+) -> (Vec<Output>, Vec<EngineSnapshot>) {
+    let mut snapshots = Vec::new();
     let mut engine = Engine::new(profile.clone());
     let mut actions: BTreeMap<(u64, u64, bool), &Arrival> = BTreeMap::new();
     let mut now_us = 0;
@@ -141,6 +183,7 @@ fn run(
     let mut outputs = Vec::new();
     for ((at_us, id, is_abort), arrival) in actions {
         drive.advance(&mut engine, at_us, &mut outputs);
+        snapshots.push(engine.snapshot());
         if is_abort {
             outputs.extend(engine.abort(at_us, id).map(Output::Finished));
         } else {
@@ -152,7 +195,8 @@ fn run(
     }
     drive.advance(&mut engine, u64::MAX / 2, &mut outputs);
     engine.audit().expect("invariants hold");
-    (outputs, engine.snapshot())
+    snapshots.push(engine.snapshot());
+    (outputs, snapshots)
 }
 
 proptest! {
@@ -160,7 +204,8 @@ proptest! {
 
     #[test]
     fn every_request_ends_once_with_all_its_tokens(profile in profiles(), arrivals in arrivals()) {
-        let (outputs, end) = run(&profile, &arrivals, Drive::Audited);
+        let (outputs, snapshots) = run(&profile, &arrivals, Drive::Events);
+        let end = snapshots[snapshots.len() - 1];
         let mut tokens = vec![0; arrivals.len()];
         let mut ended = vec![false; arrivals.len()];
         for output in &outputs {
@@ -175,7 +220,14 @@ proptest! {
                 Output::Finished(finished) => {
                     let id = finished.id as usize;
                     prop_assert!(!std::mem::replace(&mut ended[id], true), "{} ended twice", id);
-                    prop_assert_eq!(finished.output_tokens, tokens[id]);
+                    if profile.stream_interval_tokens < u32::MAX {
+                        // An aborted one keeps what was not yet due to itself.
+                        let told = tokens[id]..tokens[id] + profile.stream_interval_tokens;
+                        prop_assert!(told.contains(&finished.output_tokens));
+                    } else {
+                        prop_assert!(tokens[id] <= 1);
+                        tokens[id] = finished.output_tokens;
+                    }
                     if finished.reason == FinishReason::Generated {
                         prop_assert_eq!(tokens[id], arrivals[id].output_tokens);
                     }
@@ -189,10 +241,15 @@ proptest! {
     }
 
     #[test]
-    fn the_way_of_driving_changes_nothing(profile in profiles(), arrivals in arrivals()) {
-        let audited = run(&profile, &arrivals, Drive::Audited);
-        prop_assert_eq!(&audited, &run(&profile, &arrivals, Drive::Leaps));
-        prop_assert_eq!(&audited, &run(&profile, &arrivals, Drive::Forgetful));
+    fn the_way_of_driving_changes_nothing(
+        profile in profiles(),
+        arrivals in arrivals(),
+        step_us in 200_u64..9_000,
+    ) {
+        let singly = run(&profile, &arrivals, Drive::Singly);
+        for drive in [Drive::Remembering, Drive::Events, Drive::Steps(step_us), Drive::Go] {
+            prop_assert_eq!(&singly, &run(&profile, &arrivals, drive));
+        }
     }
 
     #[test]
@@ -257,7 +314,7 @@ fn the_next_step_finds_the_whole_context_but_its_last_token() {
         id: 1,
         prompt_tokens: 20,
         output_tokens: 9,
-        blocks: context[..7].to_vec(),
+        blocks: context[..7].into(),
         priority: 0,
     };
     assert_eq!(finish(&mut engine, first).cached_tokens, 0);
@@ -310,7 +367,7 @@ fn priority_orders_the_queue_and_ties_go_by_arrival() {
             id,
             prompt_tokens: 4,
             output_tokens: 2,
-            blocks: Vec::new(),
+            blocks: [].into(),
             priority,
         };
         engine.submit(0, spec).expect("fits");
@@ -336,7 +393,7 @@ fn tokens_are_reported_in_intervals_and_the_rest_at_the_end() {
         id: 1,
         prompt_tokens: 4,
         output_tokens: 8,
-        blocks: Vec::new(),
+        blocks: [].into(),
         priority: 0,
     };
     engine.submit(0, spec).expect("fits");
@@ -358,7 +415,7 @@ fn what_could_never_run_is_refused() {
         id,
         prompt_tokens,
         output_tokens,
-        blocks: Vec::new(),
+        blocks: [].into(),
         priority: 0,
     };
     assert_eq!(engine.submit(0, spec(1, 0, 1)), Err(SubmitError::Empty));
@@ -382,7 +439,7 @@ fn an_aborted_request_frees_its_blocks_in_the_middle_of_an_iteration() {
         id: 1,
         prompt_tokens: 40,
         output_tokens: 2,
-        blocks: Vec::new(),
+        blocks: [].into(),
         priority: 0,
     };
     engine.submit(0, spec).expect("fits");

@@ -1,0 +1,196 @@
+//! Migration (`Heddle` §5.3): a program that should be elsewhere is moved while
+//! its tool runs, the longest first, and no worker sends or receives two caches
+//! at once. A step that comes back early waits for the rest of the transfer
+//! unless computing its context again would be quicker; then the move is given
+//! up.
+
+use crate::explain::{Because, DecisionKind};
+use crate::migration::{Move, Wanted};
+use crate::ranking::Ranking;
+use crate::timers::Timer;
+use crate::worker::Worker;
+use crate::{Command, Core, Purpose};
+use treadle_model::{ProgramId, WorkerId};
+
+impl Core {
+    /// The question is asked only while somebody could be moved.
+    pub(crate) fn settle_migrations(&mut self) {
+        let rollout = &self.config.rollout;
+        if rollout.migration_interval.0 == 0 || self.state.migrate_at.is_some() {
+            return;
+        }
+        let placed = |w: &&Worker| !w.programs.is_empty();
+        if self.state.workers.len() < 2 || !self.state.workers.values().any(|w| placed(&w)) {
+            return;
+        }
+        let at = self.state.now + rollout.migration_interval;
+        self.state.migrate_at = Some(at);
+        self.state.timers.arm(at, Timer::Migrate);
+    }
+
+    /// Asks which programs should be elsewhere.
+    pub(crate) fn ask_migrate(&mut self) {
+        self.state.migrate_at = None;
+        let most = self.config.rollout.programs_max.max(1);
+        let programs = self.state.programs.values();
+        let placed = programs.filter(|p| p.place.is_some() && !p.closing);
+        let placed = placed.map(|p| p.id).take(most).collect();
+        self.ask(Purpose::Migrate, placed);
+    }
+
+    /// The answer replaces what was wanted before; what is under way goes on.
+    pub(crate) fn want_moves(&mut self, ranking: &Ranking) {
+        self.state.migrations.wanted.clear();
+        for entry in &ranking.entries {
+            let place = self.healthy_place(entry.program);
+            let (Some(at), Some(to)) = (place, entry.wished) else {
+                continue;
+            };
+            let answers = self.state.workers.get(&to).is_some_and(Worker::is_healthy);
+            if at == to || !answers || self.is_moving(entry.program) {
+                continue;
+            }
+            let (kind, because) = (DecisionKind::Migrate, Because::RankChanged);
+            self.tell_why(kind, because, to, entry, ranking);
+            let rank = entry.score.round() as i64;
+            let wanted = Wanted { to, rank };
+            self.state.migrations.wanted.insert(entry.program, wanted);
+        }
+        self.start_moves();
+    }
+
+    /// Starts what can be started: both ends free, the program between steps.
+    pub(crate) fn start_moves(&mut self) {
+        if self.state.migrations.wanted.is_empty() {
+            return;
+        }
+        let mut busy = self.state.migrations.busy();
+        for (program, to) in self.state.migrations.by_rank() {
+            let Some(p) = self.state.programs.get(&program) else {
+                continue;
+            };
+            if !p.is_between_steps() || p.steps_finished == 0 || busy.contains(&to) {
+                continue;
+            }
+            let Some(from) = self.healthy_place(program).filter(|at| !busy.contains(at)) else {
+                continue;
+            };
+            let tokens = self.state.programs[&program].context_tokens;
+            self.state.migrations.wanted.remove(&program);
+            if from == to || !self.state.workers.get(&to).is_some_and(Worker::is_healthy) {
+                continue;
+            }
+            busy.extend([from, to]);
+            let since = self.state.now;
+            let begun = Move {
+                from,
+                to,
+                tokens,
+                since,
+            };
+            self.state.migrations.moving.insert(program, begun);
+            self.command(Command::MigrateProgram {
+                program,
+                from,
+                to,
+                tokens,
+            });
+        }
+    }
+
+    /// True if a step has to wait for its program's cache. A move that would
+    /// take longer than computing the context again is given up.
+    pub(crate) fn waits_for_move(&mut self, program: ProgramId) -> bool {
+        let Some(begun) = self.state.migrations.moving.get(&program).copied() else {
+            return false;
+        };
+        if self.left_us(&begun) <= self.prefill_us(begun.tokens) {
+            return true;
+        }
+        self.give_up_move(program);
+        false
+    }
+
+    fn left_us(&self, begun: &Move) -> u64 {
+        let speed = self.config.rollout.migration_tokens_per_s;
+        let whole = micros(begun.tokens, speed);
+        whole.saturating_sub(self.state.now.since(begun.since).micros())
+    }
+
+    fn prefill_us(&self, tokens: u64) -> u64 {
+        let speed = self.config.rollout.prefill_tokens_per_s;
+        if speed == 0 { 0 } else { micros(tokens, speed) }
+    }
+
+    pub(crate) fn give_up_move(&mut self, program: ProgramId) {
+        if self.state.migrations.forget(program) {
+            self.state.counters.migrations_cancelled += 1;
+            self.command(Command::CancelMigration { program });
+            self.due.moves = true;
+        }
+    }
+
+    /// The cache is there: so is the program from now on.
+    pub(crate) fn program_migrated(&mut self, program: ProgramId, to: WorkerId) {
+        let ended = self.state.migrations.moving.get(&program).copied();
+        if ended.is_none_or(|ended| ended.to != to) {
+            // Given up meanwhile.
+            return;
+        }
+        self.state.migrations.moving.remove(&program);
+        self.due.moves = true;
+        let answers = self.state.workers.get(&to).is_some_and(Worker::is_healthy);
+        if answers && self.state.programs.contains_key(&program) {
+            self.state.counters.migrations += 1;
+            self.unplace(program);
+            self.place(program, to);
+        }
+        self.ask_again(program);
+    }
+
+    pub(crate) fn migration_failed(&mut self, program: ProgramId) {
+        if self.state.migrations.moving.remove(&program).is_some() {
+            self.state.counters.migrations_cancelled += 1;
+            self.due.moves = true;
+            self.ask_again(program);
+        }
+    }
+
+    /// Steps that waited for the move go on.
+    pub(crate) fn ask_again(&mut self, program: ProgramId) {
+        let waiting = self.state.programs.get(&program).map(|p| p.waiting.clone());
+        for step in waiting.unwrap_or_default() {
+            self.dequeue(step);
+            self.route(step);
+        }
+    }
+
+    /// Moves from or to a worker that is gone end.
+    pub(crate) fn end_moves_of(&mut self, worker: WorkerId) {
+        let touches = |m: &Move| m.from == worker || m.to == worker;
+        let moving = self.state.migrations.moving.iter();
+        let ended: Vec<ProgramId> = moving
+            .filter(|(_, m)| touches(m))
+            .map(|(p, _)| *p)
+            .collect();
+        for program in ended {
+            self.give_up_move(program);
+            self.ask_again(program);
+        }
+        let wanted = &mut self.state.migrations.wanted;
+        wanted.retain(|_, wanted| wanted.to != worker);
+    }
+
+    fn is_moving(&self, program: ProgramId) -> bool {
+        self.state.migrations.moving.contains_key(&program)
+    }
+}
+
+/// Time for so many tokens; longer than anything where the speed is not known.
+fn micros(tokens: u64, tokens_per_s: u64) -> u64 {
+    if tokens_per_s == 0 {
+        return u64::MAX;
+    }
+    let micros = u128::from(tokens) * 1_000_000 / u128::from(tokens_per_s);
+    u64::try_from(micros).unwrap_or(u64::MAX)
+}

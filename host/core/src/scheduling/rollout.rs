@@ -1,0 +1,216 @@
+//! Rollouts (`Heddle` §3): new programs are placed together, each step goes to
+//! its program's worker with the priority that its policy gives it, and waits
+//! here only for an answer, a move of its cache, or a seat at an engine that
+//! does not order its steps itself.
+
+use crate::explain::{Because, DecisionKind};
+use crate::ranking::{Ranked, Ranking};
+use crate::scheduling::why::Why;
+use crate::step::{Step, StepState};
+use crate::timers::Timer;
+use crate::worker::Worker;
+use crate::{Core, Mode, Purpose};
+use treadle_model::{ProgramId, StepId, WorkerId};
+
+impl Core {
+    /// A step of a program with a place is asked about at once; others are
+    /// gathered.
+    pub(crate) fn route_rollout(&mut self, step: StepId, program: ProgramId) {
+        if let Some(s) = self.state.steps.get_mut(&step) {
+            s.routed = false;
+        }
+        let stays = |worker: &WorkerId| self.holds_context(*worker, step, program);
+        let placed = self.healthy_place(program).as_ref().is_some_and(stays);
+        if !placed {
+            self.unplace(program);
+            return self.enqueue(step);
+        }
+        self.enqueue(step);
+        if !self.waits_for_move(program) {
+            self.ask(Purpose::Route { step }, vec![program]);
+        }
+    }
+
+    /// What an event has made possible.
+    pub(crate) fn settle_rollout(&mut self) {
+        let due = std::mem::take(&mut self.due);
+        for worker in due.serve {
+            self.serve(worker);
+        }
+        if due.moves {
+            self.start_moves();
+        }
+        self.settle_migrations();
+    }
+
+    /// Questions died with whom they were put to: steps that waited for an
+    /// answer are asked about again.
+    pub(crate) fn ask_routes_again(&mut self) {
+        if !self.is_rollout() {
+            return;
+        }
+        let waits = |step: &StepId| {
+            let s = self.state.steps.get(step);
+            s.is_some_and(|s| s.state == StepState::Waiting && !s.routed)
+        };
+        let programs = self.state.programs.values().filter(|p| p.place.is_some());
+        let open = programs.flat_map(|p| p.waiting.iter().copied());
+        let open: Vec<StepId> = open.filter(waits).collect();
+        for step in open {
+            self.dequeue(step);
+            self.route(step);
+        }
+    }
+
+    /// Arms the question where new programs go, if some wait for a place.
+    pub(crate) fn settle_gathering(&mut self) {
+        let answers = self.state.workers.values().any(Worker::is_healthy);
+        if self.state.gather_at.is_some() || !answers || !self.any_unplaced() {
+            return;
+        }
+        let at = self.state.now + self.config.rollout.gather;
+        self.state.gather_at = Some(at);
+        self.state.timers.arm(at, Timer::Gather);
+    }
+
+    pub(crate) fn gathered(&mut self) {
+        self.state.gather_at = None;
+        if !self.state.workers.values().any(Worker::is_healthy) {
+            return;
+        }
+        let most = self.config.rollout.programs_max.max(1);
+        let unplaced = self.unplaced().take(most).collect();
+        self.ask(Purpose::Assign, unplaced);
+    }
+
+    fn unplaced(&self) -> impl Iterator<Item = ProgramId> {
+        let waiting = self.state.queue.oldest().map(|(_, program)| program);
+        waiting.filter(|program| {
+            let known = self.state.programs.get(program);
+            known.is_some_and(|p| p.place.is_none())
+        })
+    }
+
+    fn any_unplaced(&self) -> bool {
+        self.unplaced().next().is_some()
+    }
+
+    /// Places new programs where they were wished, and sends their steps.
+    pub(crate) fn assign_in_order(&mut self, ranking: &Ranking) {
+        for entry in &ranking.entries {
+            let program = entry.program;
+            let waits = |p: &crate::program::Program| p.queued.is_some() && p.place.is_none();
+            if !self.state.programs.get(&program).is_some_and(waits) {
+                continue;
+            }
+            let Some(worker) = self.worker_for(program, entry.wished) else {
+                continue;
+            };
+            self.tell_why(
+                DecisionKind::Place,
+                Because::Assigned,
+                worker,
+                entry,
+                ranking,
+            );
+            self.place(program, worker);
+            let waiting = self.state.programs[&program].waiting.clone();
+            for step in waiting {
+                self.send(step, worker, entry.score);
+            }
+        }
+        // Who came while the answer was on its way, or beyond the bound.
+        self.state.restore_wanted = true;
+    }
+
+    /// Sends a step on its way; its program moves with it if the placement
+    /// policy wants that and nothing of it runs elsewhere.
+    pub(crate) fn route_in_order(&mut self, step: StepId, ranking: &Ranking) {
+        let Some(program) = self.state.steps.get(&step).map(|s| s.program) else {
+            return;
+        };
+        let Some(entry) = ranking.entries.first() else {
+            return;
+        };
+        if !self.is_waiting(step) {
+            return;
+        }
+        let Some(at) = self.healthy_place(program) else {
+            self.unplace(program);
+            return;
+        };
+        let runs = !self.state.programs[&program].running.is_empty();
+        let worker = match entry.wished {
+            Some(wished) if !runs && wished != at => self.worker_for(program, Some(wished)),
+            _ => None,
+        };
+        let worker = worker.unwrap_or(at);
+        if worker != at {
+            self.tell_why(DecisionKind::Route, Because::Routed, worker, entry, ranking);
+            self.unplace(program);
+            self.place(program, worker);
+            self.state.counters.moves += 1;
+        }
+        self.send(step, worker, entry.score);
+    }
+
+    /// Sends a waiting step to its worker, if it takes another one.
+    fn send(&mut self, step: StepId, worker: WorkerId, score: f64) {
+        if let Some(s) = self.state.steps.get_mut(&step) {
+            // Saturates: engines want whole numbers.
+            s.priority = score.round() as i32;
+            s.routed = true;
+        }
+        if self.takes_a_step(worker) {
+            self.dequeue(step);
+            self.dispatch(step, worker);
+            if let Some(program) = self.state.steps.get(&step).map(|s| s.program) {
+                self.refresh_demand(program);
+            }
+        } else {
+            self.ask_preempt(worker);
+        }
+    }
+
+    pub(crate) fn tell_why(
+        &mut self,
+        kind: DecisionKind,
+        because: Because,
+        worker: WorkerId,
+        entry: &Ranked,
+        ranking: &Ranking,
+    ) {
+        let mut why = Why::new(kind, because)
+            .by(ranking.judge(entry))
+            .among(&ranking.entries);
+        if entry.wished == Some(worker) {
+            why.placed_by = ranking.placer(entry);
+        }
+        self.explain(entry.program, worker, &why);
+    }
+
+    /// The wished worker if it can take the program, else the one with the
+    /// least in use that can.
+    fn worker_for(&self, program: ProgramId, wished: Option<WorkerId>) -> Option<WorkerId> {
+        let p = self.state.programs.get(&program)?;
+        let least = self.prompt_tokens_least(p);
+        let workers = &self.state.workers;
+        let could = |w: &&Worker| self.may_take(w, p, least);
+        let wished = wished.and_then(|id| workers.get(&id)).filter(could);
+        let emptiest = || {
+            let able = workers.values().filter(could);
+            able.min_by_key(|w| (w.used_tokens(), w.id))
+        };
+        wished.or_else(emptiest).map(|w| w.id)
+    }
+
+    pub(crate) fn is_waiting(&self, step: StepId) -> bool {
+        let waits = |s: &Step| s.state == StepState::Waiting;
+        self.state.steps.get(&step).is_some_and(waits)
+    }
+
+    /// True in the mode that this file is about.
+    pub(crate) fn is_rollout(&self) -> bool {
+        self.config.mode == Mode::Rollout
+    }
+}

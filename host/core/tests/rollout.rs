@@ -1,0 +1,187 @@
+//! Rollouts: new programs are placed together, steps go where and as urgently
+//! as policies say, caches move while tools run, urgent steps interrupt others.
+
+mod story;
+
+use story::Story;
+use treadle_core::{Command, Event, Mode};
+use treadle_model::{ProgramId, Span, StepId, WorkerId};
+
+fn rollout() -> Story {
+    Story::with_mode(Mode::Rollout, &[100_000, 100_000])
+}
+
+fn asks(story: &Story) -> Vec<usize> {
+    let rows = |c: &Command| match c {
+        Command::AskPolicy { question, .. } => Some(question.programs.len()),
+        _ => None,
+    };
+    story.log.iter().filter_map(rows).collect()
+}
+
+#[test]
+fn programs_that_come_together_are_asked_about_together() {
+    let mut story = rollout();
+    for program in 0..5 {
+        story.arrive(&format!("p{program}"), program, 100);
+    }
+    assert_eq!((asks(&story), story.dispatched()), (vec![], vec![]));
+    story.wait_s(1);
+    assert_eq!(asks(&story), [5]);
+    assert_eq!(story.dispatched(), [(0, 0), (1, 1), (2, 0), (3, 1), (4, 0)]);
+}
+
+#[test]
+fn the_score_of_a_step_is_its_priority_at_the_engine() {
+    let mut story = rollout();
+    story.arrive("a", 0, 10).arrive("b", 1, 10).wait_s(1);
+    let priority = |c: &Command| match c {
+        Command::DispatchStep { step, priority, .. } => Some((step.0, *priority)),
+        _ => None,
+    };
+    let priorities: Vec<_> = story.log.iter().filter_map(priority).collect();
+    assert_eq!(priorities, [(0, 0), (1, 1)]);
+}
+
+#[test]
+fn a_step_goes_where_it_is_routed_and_its_program_with_it() {
+    let mut story = rollout();
+    story.arrive("a", 0, 10).wait_s(1).finish(0, 10, 5);
+    // The story's policy turns every third step.
+    story.arrive("a", 4, 20);
+    assert_eq!(story.dispatched(), [(0, 0), (4, 1)]);
+    assert_eq!(story.core.state().counters.moves, 1);
+}
+
+#[test]
+fn without_an_answer_a_placed_step_stays_and_new_ones_go_where_least_is() {
+    let mut story = rollout();
+    story.mute_policy = true;
+    story.arrive("a", 0, 10).arrive("b", 1, 10).wait_s(10);
+    assert_eq!(story.dispatched(), [(0, 0), (1, 1)]);
+    story.finish(0, 10, 5).arrive("a", 9, 20).wait_s(10);
+    assert_eq!(story.dispatched().last(), Some(&(9, 0)));
+}
+
+#[test]
+fn a_lost_worker_s_programs_are_placed_anew() {
+    let mut story = rollout();
+    story.arrive("a", 0, 10).wait_s(1).finish(0, 10, 5).lose(0);
+    story.arrive("a", 1, 20).wait_s(1);
+    assert_eq!(story.dispatched(), [(0, 0), (1, 1)]);
+}
+
+fn moving() -> Story {
+    let mut story = rollout();
+    story.reconfigure(|config| {
+        config.rollout.migration_interval = Span::from_secs(5);
+        config.rollout.migration_tokens_per_s = 1_000;
+        config.rollout.prefill_tokens_per_s = 100;
+    });
+    story
+}
+
+fn moves(story: &Story) -> Vec<(u64, u32, u32)> {
+    let begun = |c: &Command| match c {
+        Command::MigrateProgram {
+            program, from, to, ..
+        } => Some((program.0, from.0, to.0)),
+        _ => None,
+    };
+    story.log.iter().filter_map(begun).collect()
+}
+
+/// Tells the core that the move of a program has ended.
+fn arrive_at(story: &mut Story, program: u64, to: u32) {
+    let (program, to) = (ProgramId(program), WorkerId(to));
+    story.handle(Event::ProgramMigrated { program, to });
+}
+
+#[test]
+fn caches_move_in_tool_calls_one_at_a_time_and_the_longest_first() {
+    let mut story = moving();
+    for program in 0..3 {
+        story.arrive(&format!("p{program}"), program, 100);
+    }
+    story.wait_s(1);
+    for step in 0..3 {
+        story.finish(step, 100, 10);
+    }
+    story.wait_s(5);
+    // Both workers are ends of the first move, so that the others wait.
+    assert_eq!(moves(&story), [(2, 0, 1)]);
+    arrive_at(&mut story, 2, 1);
+    assert_eq!(moves(&story), [(2, 0, 1), (1, 1, 0)]);
+    assert_eq!(story.core.state().counters.migrations, 1);
+}
+
+#[test]
+fn running_programs_move_once_their_step_has_ended() {
+    let mut story = moving();
+    story.arrive("a", 0, 100).wait_s(6);
+    assert_eq!(moves(&story), []);
+    story.finish(0, 100, 10);
+    assert_eq!(moves(&story), [(0, 0, 1)]);
+}
+
+#[test]
+fn a_step_waits_for_a_move_that_is_quicker_than_computing_again() {
+    let mut story = moving();
+    story.arrive("a", 0, 100).wait_s(6).finish(0, 100, 10);
+    story.arrive("a", 4, 120);
+    assert_eq!(story.dispatched(), [(0, 0)], "it waits");
+    arrive_at(&mut story, 0, 1);
+    assert_eq!(story.dispatched(), [(0, 0), (4, 1)]);
+}
+
+#[test]
+fn a_move_that_is_slower_than_computing_again_is_given_up() {
+    let mut story = moving();
+    story.reconfigure(|config| config.rollout.prefill_tokens_per_s = 10_000);
+    story.arrive("a", 0, 100).wait_s(6).finish(0, 100, 10);
+    story.arrive("a", 1, 120);
+    let program = ProgramId(0);
+    assert!(story.log.contains(&Command::CancelMigration { program }));
+    assert_eq!(story.dispatched(), [(0, 0), (1, 0)]);
+    arrive_at(&mut story, 0, 1);
+    assert_eq!(story.core.state().counters.migrations, 0, "too late");
+}
+
+#[test]
+fn a_move_ends_with_its_worker_and_the_step_goes_on() {
+    let mut story = moving();
+    story.arrive("a", 0, 100).wait_s(6).finish(0, 100, 10);
+    story.arrive("a", 1, 120).lose(1).wait_s(1);
+    assert_eq!(story.dispatched(), [(0, 0), (1, 0)]);
+}
+
+#[test]
+fn beyond_an_engines_bound_the_most_urgent_goes_first_and_the_least_urgent_gives_way() {
+    let mut story = rollout();
+    story.reconfigure(|config| config.rollout.engine_steps_max = 1);
+    // Even programs are on worker 0; the later ones are the more urgent.
+    for program in [0, 2, 4] {
+        story.arrive(&format!("p{program}"), program, 100).wait_s(1);
+        story.arrive(&format!("p{}", program + 1), program + 1, 100);
+        story.wait_s(1);
+    }
+    let preempted = |c: &Command| match c {
+        Command::PreemptStep { step } => Some(step.0),
+        _ => None,
+    };
+    let preempted: Vec<_> = story.log.iter().filter_map(preempted).collect();
+    assert_eq!(preempted, [0, 1, 2, 3]);
+    assert_eq!(story.core.state().counters.preemptions, 4);
+    story.log.clear();
+    story
+        .finish(4, 100, 10)
+        .finish(2, 100, 10)
+        .finish(0, 100, 10);
+    assert_eq!(
+        story.dispatched(),
+        [(2, 0), (0, 0)],
+        "the most urgent first"
+    );
+    let step = &story.core.state().steps[&StepId(5)];
+    assert_eq!(step.state.worker(), Some(WorkerId(1)));
+}

@@ -1,0 +1,199 @@
+//! Many iterations at once, where sequences only decode and nothing shows.
+//!
+//! While an iteration is under way in which every running sequence decodes one token, the engine
+//! works out how many more such iterations can follow before anything happens that someone could
+//! see: a report, a finish, an admission, a preemption. They are then run together. What they leave
+//! behind is what they would have left one by one: their times are added up one by one, because
+//! each is rounded, and blocks are taken and made findable in the same order.
+
+use super::{Engine, IterationLoad};
+
+/// Iterations that can follow the one under way before anything shows.
+#[derive(Clone, Debug)]
+pub(super) struct Leap {
+    /// How many, at least one.
+    iterations: u32,
+    /// Load of the one under way.
+    load: IterationLoad,
+    /// End of the last of them, in microseconds.
+    pub(super) end_us: u64,
+}
+
+impl Engine {
+    /// Plans the leap after the iteration that was just started.
+    pub(super) fn plan_leap(&mut self, end_us: u64, load: IterationLoad, budget_tokens: u32) {
+        if load.prefill_tokens > 0 || load.decode_sequences < self.running.len() as u64 {
+            return;
+        }
+        let interval = self.profile.stream_interval_tokens;
+        let mut report = u32::MAX;
+        for sequence in &self.running {
+            if !sequence.just_decodes() {
+                return;
+            }
+            report = report.min(sequence.tokens_to_report(interval));
+            if report <= 1 {
+                return;
+            }
+        }
+        let Some(iterations) = self.limit_by_waiting(report - 1, budget_tokens) else {
+            return;
+        };
+        if iterations == 0 {
+            return;
+        }
+        let mut leap = Leap {
+            iterations,
+            load,
+            end_us,
+        };
+        let without_ns = self.profile.without_context_ns(load);
+        let mut context_tokens = load.decode_context_tokens;
+        for _ in 0..iterations {
+            context_tokens += load.decode_sequences;
+            leap.end_us += self.profile.with_context_us(without_ns, context_tokens);
+        }
+        self.leap = Some(leap);
+    }
+
+    /// How many of so many iterations pass before memory runs out or the first waiting request has
+    /// to be looked at again; `None` if that is so at the next one.
+    fn limit_by_waiting(&mut self, iterations: u32, budget_tokens: u32) -> Option<u32> {
+        let free = self.pool.free();
+        let Some((_, first)) = self.waiting.first_key_value() else {
+            return Some(self.limit_by_blocks(iterations, free));
+        };
+        if self.first_waiting_outranks_last_running() {
+            return None;
+        }
+        if self.running.len() >= self.seats() {
+            return Some(self.limit_by_blocks(iterations, free));
+        }
+        let blocked = self
+            .blocked
+            .filter(|each| each.still_holds(first, &self.pool, budget_tokens))?;
+        let mut iterations = iterations;
+        if let Some(hash) = first.hash_at(blocked.hit_blocks) {
+            // A chained hash has one place: only a sequence that fills that block can find it.
+            let end = (blocked.hit_blocks + 1) * self.profile.block_tokens;
+            for sequence in &self.running {
+                let ahead = end.checked_sub(sequence.computed_tokens);
+                if sequence.hash_at(blocked.hit_blocks) == Some(hash)
+                    && let Some(ahead) = ahead.filter(|ahead| *ahead > 0)
+                {
+                    iterations = iterations.min(ahead - 1);
+                }
+            }
+        }
+        let iterations = self.limit_by_blocks(iterations, free);
+        let unwatched = self.pool.free_before_watched(self.blocks_taken(iterations));
+        Some(self.limit_by_blocks(iterations, unwatched))
+    }
+
+    /// How many of so many iterations take at most so many blocks.
+    fn limit_by_blocks(&mut self, iterations: u32, blocks: u32) -> u32 {
+        let block_tokens = u64::from(self.profile.block_tokens);
+        let most = (u64::from(iterations) / block_tokens + 1) * self.running.len() as u64;
+        if most <= u64::from(blocks) || self.blocks_taken(iterations) <= blocks {
+            return iterations;
+        }
+        let (mut enough, mut too_many) = (0, iterations);
+        while too_many - enough > 1 {
+            let middle = enough + (too_many - enough) / 2;
+            if self.blocks_taken(middle) <= blocks {
+                enough = middle;
+            } else {
+                too_many = middle;
+            }
+        }
+        enough
+    }
+
+    /// Blocks that so many iterations of decoding take.
+    fn blocks_taken(&self, iterations: u32) -> u32 {
+        let block_tokens = self.profile.block_tokens;
+        let each = |sequence: &super::Sequence| sequence.blocks_wanted(iterations, block_tokens);
+        let total: u64 = self.running.iter().map(|it| u64::from(each(it))).sum();
+        total.min(u64::from(u32::MAX)) as u32
+    }
+
+    /// Runs those iterations of the leap whose start has come by `until_us`; the one under way ends
+    /// at `end_us`.
+    pub(super) fn fly(&mut self, mut end_us: u64, until_us: u64) {
+        let Some(mut leap) = self.leap.take() else {
+            return;
+        };
+        let begin_us = end_us;
+        let without_ns = self.profile.without_context_ns(leap.load);
+        let sequences = leap.load.decode_sequences;
+        let mut done = 0;
+        if until_us >= leap.end_us {
+            done = leap.iterations;
+            end_us = leap.end_us;
+            leap.load.decode_context_tokens += sequences * u64::from(done);
+        }
+        while done < leap.iterations && end_us <= until_us {
+            leap.load.decode_context_tokens += sequences;
+            let context_tokens = leap.load.decode_context_tokens;
+            end_us += self.profile.with_context_us(without_ns, context_tokens);
+            done += 1;
+        }
+        self.take_blocks(done);
+        for sequence in &mut self.running {
+            sequence.decode_on(done);
+        }
+        self.counters.iterations += u64::from(done);
+        self.counters.generation_tokens += u64::from(done) * sequences;
+        self.counters.busy_us += end_us - begin_us;
+        self.iteration_end_us = Some(end_us);
+        leap.iterations -= done;
+        self.leap = Some(leap).filter(|leap| leap.iterations > 0);
+    }
+
+    /// Takes and fills blocks as so many iterations of decoding would, in their order: of an
+    /// iteration, only sequences at the edge of a block have to do with blocks, and which those are
+    /// comes round every `block_tokens` iterations.
+    fn take_blocks(&mut self, iterations: u32) {
+        let block_tokens = self.profile.block_tokens;
+        let mut order = std::mem::take(&mut self.leap_order);
+        order.clear();
+        for (place, sequence) in self.running.iter().enumerate() {
+            // The iteration, counted from one, in which it starts a block, and fills one.
+            let begin = (block_tokens - sequence.computed_tokens % block_tokens) % block_tokens + 1;
+            let fill = block_tokens - sequence.computed_tokens % block_tokens;
+            order.extend(
+                [(begin, place as u32, false), (fill, place as u32, true)]
+                    .into_iter()
+                    .filter(|(iteration, ..)| *iteration <= iterations),
+            );
+        }
+        order.sort_unstable();
+        let mut passed = 0;
+        while !order.is_empty() {
+            for (iteration, place, fills) in &order {
+                if iteration + passed > iterations {
+                    break;
+                }
+                let sequence = &mut self.running[*place as usize];
+                sequence.cross_block(&mut self.pool, *fills);
+            }
+            passed += block_tokens;
+            if passed >= iterations {
+                break;
+            }
+        }
+        self.leap_order = order;
+    }
+
+    /// Someone else becomes the first that waits: what follows is as planned only if nobody could
+    /// have been admitted anyway.
+    pub(super) fn first_waiting_changes(&mut self, key: super::ServiceKey) {
+        if self.running.len() < self.seats() || self.outranks_last_running(key) {
+            self.leap = None;
+        }
+    }
+
+    pub(super) fn seats(&self) -> usize {
+        self.profile.running_max.max(1) as usize
+    }
+}

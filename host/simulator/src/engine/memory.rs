@@ -1,0 +1,73 @@
+//! What the engine's memory lets others do: look at its prefix cache, bring blocks in, lose it all.
+
+use super::blocks::BlockPool;
+use super::request::{FinishReason, Finished};
+use super::{Engine, Sequence};
+
+impl Engine {
+    /// Forgets all cached blocks that no sequence holds.
+    pub fn reset_prefix_cache(&mut self) {
+        self.pool.forget_free();
+        self.memory_changed();
+    }
+
+    /// Leading tokens of a context with these block hashes that the cache holds now, in tokens: what
+    /// a step would not compute again, and what a move would carry.
+    pub fn cached_prefix_tokens(&self, blocks: &[u64]) -> u64 {
+        let found = blocks
+            .iter()
+            .take_while(|hash| self.pool.lookup(**hash).is_some())
+            .count();
+        found as u64 * u64::from(self.profile.block_tokens)
+    }
+
+    /// Puts blocks that came from another engine into the prefix cache, as if a request with them
+    /// had just ended: what nobody holds makes room, the least recently used first. Returns how many
+    /// leading blocks the cache holds now; less than all where sequences hold the rest of memory.
+    pub fn import(&mut self, now_us: u64, blocks: &[u64]) -> u32 {
+        self.now_us = self.now_us.max(now_us);
+        let mut held = Vec::with_capacity(blocks.len());
+        for hash in blocks {
+            if let Some(index) = self.pool.lookup(*hash) {
+                self.pool.hold(index);
+                held.push(index);
+            } else if let Some(index) = self.pool.allocate() {
+                self.pool.register(index, *hash);
+                self.counters.imported_blocks += 1;
+                held.push(index);
+            } else {
+                break;
+            }
+        }
+        let count = held.len() as u32;
+        self.pool.release_all(&mut held);
+        self.memory_changed();
+        count
+    }
+
+    /// The engine fails: all its requests end as aborted, in order of service, and its memory is
+    /// lost. It can take requests again at once; a driver that models the time to restart sends none
+    /// before.
+    pub fn fail(&mut self, now_us: u64) -> Vec<Finished> {
+        self.now_us = self.now_us.max(now_us);
+        let lost_us = self.iteration_end_us.take();
+        let lost_us = lost_us.map_or(0, |end_us| end_us.saturating_sub(self.now_us));
+        self.counters.busy_us -= lost_us;
+        self.counters.evicted_blocks += self.pool.evicted();
+        self.pool = BlockPool::new(self.pool.total());
+        self.memory_changed();
+        self.keys.clear();
+        let mut all: Vec<Sequence> = std::mem::take(&mut self.running);
+        all.extend(std::mem::take(&mut self.waiting).into_values());
+        all.sort_by_key(|each| each.key);
+        self.counters.aborted_requests += all.len() as u64;
+        all.iter()
+            .map(|each| each.finish(self.now_us, FinishReason::Aborted))
+            .collect()
+    }
+
+    fn memory_changed(&mut self) {
+        self.blocked = None;
+        self.leap = None;
+    }
+}

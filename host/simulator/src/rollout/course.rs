@@ -1,0 +1,511 @@
+//! The course of a rollout: one loop over engines, transfers, tools and the
+//! core's deadlines.
+
+use super::RolloutOptions;
+use super::policies::PolicySet;
+use super::programs::{Live, TimeSpent};
+use super::report::{Moment, RolloutReport};
+use crate::cluster::Answers;
+use crate::engine::{Engine, Output, RequestSpec};
+use crate::links::{Done, Links, Place, Topology, Worker};
+use crate::workload::AgentRun;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use treadle_core::{
+    Capacity, Command, Core, Event, PrefixSegment, StepArrival, StepFailure, StepTokens,
+};
+use treadle_model::{EngineKind, FinishReason, ProgramId, StepId, Timestamp, WorkerId};
+
+/// What happens at a time that is known beforehand. Their order is that in
+/// which they happen at one time.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd)]
+enum Due {
+    /// A worker fails, for so long.
+    Fail(u32, u64),
+    /// A worker is back.
+    Recover(u32),
+    /// A program sends its next step.
+    Send(usize),
+}
+
+pub(super) struct Course<'a> {
+    options: &'a RolloutOptions,
+    policies: &'a mut PolicySet,
+    core: Core,
+    engines: Vec<Engine>,
+    /// When each engine has something to tell; entries that are out of date are
+    /// passed over.
+    wakes: BinaryHeap<Reverse<(u64, usize)>>,
+    links: Links,
+    programs: Vec<Live<'a>>,
+    /// Programs by the core's ids and by their steps under way.
+    places: BTreeMap<ProgramId, usize>,
+    steps: BTreeMap<StepId, usize>,
+    due: BinaryHeap<Reverse<(u64, Due)>>,
+    open: usize,
+    now: u64,
+    events: u64,
+    prompt_tokens: u64,
+    cached_tokens: u64,
+    refused: u64,
+    next_step: u64,
+    outputs: Vec<Output>,
+    timeline: Vec<Moment>,
+}
+
+impl<'a> Course<'a> {
+    pub(super) fn new(
+        runs: &'a [AgentRun],
+        options: &'a RolloutOptions,
+        policies: &'a mut PolicySet,
+    ) -> Self {
+        let workers = options.workers.iter();
+        let block_tokens = workers
+            .clone()
+            .next()
+            .map_or(16, |w| w.profile.block_tokens);
+        let ends = workers.clone().map(|w| Worker {
+            node: w.node,
+            gpus: w.gpus,
+        });
+        let runs = runs.iter().filter(|run| !run.steps.is_empty());
+        let programs: Vec<Live<'_>> = runs
+            .map(|run| Live::new(run, options.seed, block_tokens))
+            .collect();
+        let mut course = Self {
+            options,
+            policies,
+            core: Core::new(options.core.clone()),
+            engines: workers.map(|w| Engine::new(w.profile.clone())).collect(),
+            wakes: BinaryHeap::new(),
+            links: Links::new(Topology::new(ends.collect())),
+            places: BTreeMap::new(),
+            steps: BTreeMap::new(),
+            due: (0..programs.len())
+                .map(|index| Reverse((0, Due::Send(index))))
+                .collect(),
+            open: programs.len(),
+            programs,
+            now: 0,
+            events: 0,
+            prompt_tokens: 0,
+            cached_tokens: 0,
+            refused: 0,
+            next_step: 0,
+            outputs: Vec::new(),
+            timeline: Vec::new(),
+        };
+        let failures = options.failures.iter();
+        let failures =
+            failures.map(|(at, worker, lasts)| Reverse((*at, Due::Fail(*worker, *lasts))));
+        course.due.extend(failures);
+        course.add_workers();
+        course
+    }
+
+    fn add_workers(&mut self) {
+        for (index, worker) in self.options.workers.iter().enumerate() {
+            self.handle(&Event::WorkerAdded {
+                worker: WorkerId(index as u32),
+                url: format!("sim://worker-{index}").into(),
+                engine: EngineKind::Sglang,
+                capacity: Capacity {
+                    tokens: Some(worker.profile.kv_tokens()),
+                    context_tokens_max: Some(u64::from(worker.profile.sequence_limit_tokens())),
+                    slots: None,
+                },
+            });
+        }
+    }
+
+    pub(super) fn run(&mut self) {
+        while self.open > 0 {
+            let Some(next) = self.next_at() else {
+                return;
+            };
+            self.sample_until(next);
+            self.now = self.now.max(next);
+            self.wake_engines();
+            self.end_transfers();
+            while let Some(Reverse((at, due))) = self.due.peek().copied() {
+                if at > self.now {
+                    break;
+                }
+                self.due.pop();
+                self.carry_out_due(due);
+            }
+            if self.core.next_deadline().is_some_and(|at| at.0 <= self.now) {
+                self.handle(&Event::TimerFired);
+            }
+        }
+    }
+
+    fn next_at(&mut self) -> Option<u64> {
+        // An engine that changed since has another entry, or nothing to tell.
+        while let Some(Reverse((at, index))) = self.wakes.peek().copied() {
+            if self.engines[index].next_event_at() == Some(at) {
+                break;
+            }
+            self.wakes.pop();
+        }
+        let engine = self.wakes.peek().map(|Reverse((at, _))| *at);
+        let due = self.due.peek().map(|Reverse((at, _))| *at);
+        let deadline = self.core.next_deadline().map(|at| at.0);
+        let link = self.links.next_event_at();
+        [engine, due, deadline, link].into_iter().flatten().min()
+    }
+
+    fn sample_until(&mut self, next: u64) {
+        let period = self.options.sample_us;
+        if period == 0 {
+            return;
+        }
+        let mut at = self.timeline.len() as u64 * period;
+        while at <= next {
+            let snapshots = self.engines.iter().map(Engine::snapshot);
+            let used = snapshots.map(|s| s.used_blocks as f32 / s.total_blocks.max(1) as f32);
+            self.timeline.push(Moment {
+                at_s: at as f64 / 1e6,
+                active: self.open as u32,
+                kv_used: used.collect(),
+            });
+            at += period;
+        }
+    }
+
+    fn wake_engines(&mut self) {
+        while let Some(Reverse((at, index))) = self.wakes.peek().copied() {
+            if at > self.now {
+                return;
+            }
+            self.wakes.pop();
+            if self.engines[index].next_event_at() == Some(at) {
+                self.advance(index);
+                self.wake(index);
+            }
+        }
+    }
+
+    fn wake(&mut self, index: usize) {
+        if let Some(at) = self.engines[index].next_event_at() {
+            self.wakes.push(Reverse((at, index)));
+        }
+    }
+
+    /// Brings an engine to the present and tells what it did.
+    fn advance(&mut self, index: usize) {
+        let mut outputs = std::mem::take(&mut self.outputs);
+        self.engines[index].advance(self.now, &mut outputs);
+        for output in outputs.drain(..) {
+            self.events += 1;
+            self.observe(&output);
+        }
+        self.outputs = outputs;
+    }
+
+    fn observe(&mut self, output: &Output) {
+        match output {
+            Output::FirstToken { id, at_us, .. } => {
+                let step = StepId(*id);
+                if let Some(program) = self.steps.get(&step) {
+                    self.programs[*program].first_token_at = *at_us;
+                    self.handle(&Event::StepFirstToken { step });
+                }
+            }
+            Output::Finished(finished) => {
+                let step = StepId(finished.id);
+                let Some(program) = self.steps.remove(&step) else {
+                    return;
+                };
+                let tokens = StepTokens {
+                    prompt: u64::from(finished.prompt_tokens),
+                    output: u64::from(finished.output_tokens),
+                    cached: Some(u64::from(finished.cached_tokens)),
+                };
+                self.prompt_tokens += tokens.prompt;
+                self.cached_tokens += u64::from(finished.cached_tokens);
+                self.handle(&Event::StepFinished {
+                    step,
+                    tokens,
+                    finish: FinishReason::Stop,
+                });
+                self.answered(program);
+            }
+            Output::Tokens { .. } | Output::Preempted { .. } => {}
+        }
+    }
+
+    fn answered(&mut self, index: usize) {
+        let program = &self.programs[index];
+        let step = program.step();
+        let profile = &self.options.workers[program.worker].profile;
+        let lone_us = profile.ideal_step_us(
+            1,
+            step.output_tokens.into(),
+            step.context_tokens().into(),
+            1,
+        );
+        let key: Box<str> = program.run.id.as_str().into();
+        let Some((tool_us, result)) = self.programs[index].answered(self.now, lone_us) else {
+            self.open -= 1;
+            return self.handle(&Event::ProgramReleased { program: key });
+        };
+        let _ = result;
+        self.due
+            .push(Reverse((self.now + tool_us, Due::Send(index))));
+        let id = self.core.state().keys.get(&key).copied();
+        if let (Some(id), Some(forecasts)) = (id, &mut self.policies.forecasts) {
+            let lasts_ms = program_tool_ms(&self.programs[index]);
+            forecasts.predict(&self.core, &[id], |_| lasts_ms);
+        }
+        self.tool_begins(index, &key);
+    }
+
+    fn tool_begins(&mut self, index: usize, key: &str) {
+        let action = self.programs[index].sent.to_string();
+        self.handle(&Event::ActionStarted {
+            program: key.into(),
+            action: action.into(),
+            tool: "tool".into(),
+        });
+    }
+
+    fn carry_out_due(&mut self, due: Due) {
+        self.events += 1;
+        match due {
+            Due::Send(index) => self.send(index),
+            Due::Fail(worker, lasts) => self.fail(worker, lasts),
+            Due::Recover(worker) => {
+                let worker = WorkerId(worker);
+                self.handle(&Event::WorkerRecovered { worker });
+            }
+        }
+    }
+
+    fn send(&mut self, index: usize) {
+        if self.programs[index].sent > 0 {
+            let program = &self.programs[index];
+            let ok = program.step().tool_result != crate::workload::ToolResult::Failed;
+            let event = Event::ActionFinished {
+                program: program.run.id.as_str().into(),
+                action: program.sent.to_string().into(),
+                ok,
+            };
+            self.handle(&event);
+        }
+        let step = StepId(self.next_step);
+        self.next_step += 1;
+        self.steps.insert(step, index);
+        let call = self.programs[index].send(self.now);
+        let run = self.programs[index].run;
+        let prefix = [
+            (1_u64, run.system_tokens),
+            (2 + u64::from(run.group), run.group_tokens),
+        ];
+        let prefix = prefix.into_iter().filter(|(_, tokens)| *tokens > 0);
+        let arrival = StepArrival {
+            step,
+            program: run.id.as_str().into(),
+            job: "rollout".into(),
+            prompt_tokens: u64::from(call.input_tokens),
+            exact: true,
+            prompt_bytes: u64::from(call.input_tokens) * 4,
+            output_tokens_max: None,
+            prefix: prefix
+                .map(|(hash, tokens)| PrefixSegment {
+                    hash,
+                    tokens: u64::from(tokens),
+                })
+                .collect(),
+            one_shot: false,
+            unnamed: false,
+        };
+        self.handle(&Event::StepArrived(arrival));
+        if let Some(id) = self.core.state().keys.get(run.id.as_str()) {
+            self.places.insert(*id, index);
+        }
+    }
+
+    fn fail(&mut self, worker: u32, lasts: u64) {
+        let index = worker as usize;
+        self.advance(index);
+        let ended = self.engines[index].fail(self.now);
+        self.handle(&Event::WorkerLost {
+            worker: WorkerId(worker),
+            cause: "failed".into(),
+        });
+        for finished in ended {
+            let failure = StepFailure {
+                cause: "the worker failed".into(),
+                retryable: true,
+            };
+            let step = StepId(finished.id);
+            if self.steps.contains_key(&step) {
+                self.handle(&Event::StepFailed { step, failure });
+            }
+        }
+        self.due
+            .push(Reverse((self.now + lasts, Due::Recover(worker))));
+    }
+
+    fn end_transfers(&mut self) {
+        if self.links.next_event_at().is_none_or(|at| at > self.now) {
+            return;
+        }
+        let mut done: Vec<Done> = Vec::new();
+        self.links.advance(self.now, &mut done);
+        for ended in done {
+            self.events += 1;
+            let program = ProgramId(ended.id);
+            let moving = self.core.state().migrations.moving.get(&program).copied();
+            if let (Some(moving), Some(index)) = (moving, self.places.get(&program)) {
+                let to = moving.to.0 as usize;
+                let blocks = self.programs[*index].blocks.clone();
+                self.advance(to);
+                self.engines[to].import(self.now, &blocks);
+                self.wake(to);
+                let to = moving.to;
+                self.handle(&Event::ProgramMigrated { program, to });
+            }
+        }
+    }
+
+    fn handle(&mut self, event: &Event) {
+        self.events += 1;
+        self.core.handle(Timestamp(self.now), event);
+        if self.options.audit {
+            self.core.assert_invariants();
+        }
+        while let Some(command) = self.core.poll_command() {
+            self.carry_out(command);
+        }
+        while self.core.poll_decision().is_some() {}
+    }
+
+    fn carry_out(&mut self, command: Command) {
+        match command {
+            Command::DispatchStep {
+                step,
+                worker,
+                priority,
+                ..
+            } => self.dispatch(step, worker, priority),
+            Command::AskPolicy { ask, question, .. } => {
+                let answer = self
+                    .policies
+                    .answer(&self.core, &question, self.now / 1_000);
+                self.handle(&Event::PolicyAnswered {
+                    ask,
+                    policy: answer.policy,
+                    verdict: answer.verdict,
+                    voices: answer.voices,
+                });
+            }
+            Command::RefuseStep { step, .. } => self.refuse(step),
+            Command::PreemptStep { step } | Command::AbortStep { step, .. } => self.abort(step),
+            Command::MigrateProgram {
+                program,
+                from,
+                to,
+                tokens,
+            } => {
+                let bytes = tokens * self.options.kv_bytes_per_token;
+                let (from, to) = (Place::Worker(from.0), Place::Worker(to.0));
+                self.links.start(self.now, program.0, from, to, bytes);
+            }
+            Command::CancelMigration { program } => {
+                self.links.cancel(self.now, program.0);
+            }
+            Command::ForgetProgram { program } => {
+                let index = self.places.remove(&program.id);
+                let tool_ms = index.map_or(0, |index| program_tool_ms(&self.programs[index]));
+                if let Some(forecasts) = &mut self.policies.forecasts {
+                    forecasts.ended(&program, tool_ms);
+                }
+            }
+        }
+    }
+
+    fn dispatch(&mut self, step: StepId, worker: WorkerId, priority: i32) {
+        let (Some(index), at) = (self.steps.get(&step).copied(), worker.0 as usize) else {
+            return;
+        };
+        let program = &mut self.programs[index];
+        program.worker = at;
+        program.dispatched_at = self.now;
+        let call = program.step();
+        let spec = RequestSpec {
+            id: step.0,
+            prompt_tokens: call.input_tokens,
+            output_tokens: call.output_tokens.max(1),
+            blocks: program.blocks.clone(),
+            // Engines serve the lowest first.
+            priority: priority.saturating_neg(),
+        };
+        self.advance(at);
+        let taken = self.engines[at].submit(self.now, spec).is_ok();
+        self.wake(at);
+        if !taken {
+            self.handle(&Event::StepCancelled { step });
+            self.refuse(step);
+        }
+    }
+
+    /// A step that nobody takes counts as answered with nothing.
+    fn refuse(&mut self, step: StepId) {
+        if let Some(index) = self.steps.remove(&step) {
+            self.refused += 1;
+            let program = &mut self.programs[index];
+            (program.dispatched_at, program.first_token_at) = (self.now, self.now);
+            self.answered(index);
+        }
+    }
+
+    /// The engine keeps what it has computed in its cache; the answer begins
+    /// anew, as a model of an engine cannot go on with half of one.
+    fn abort(&mut self, step: StepId) {
+        if let Some(index) = self.steps.get(&step) {
+            let at = self.programs[*index].worker;
+            self.advance(at);
+            self.engines[at].abort(self.now, step.0);
+            self.wake(at);
+        }
+    }
+
+    pub(super) fn report(&self) -> RolloutReport {
+        let ended = self.programs.iter().filter_map(|p| p.ended_at);
+        let makespan_us = ended.max().unwrap_or(0).max(1);
+        let last = self.programs.iter().max_by_key(|p| p.ended_at);
+        let longest = self.programs.iter().max_by_key(|p| p.run.output_tokens());
+        let engines = self.engines.iter().map(|engine| engine.snapshot().counters);
+        let output_tokens: u64 = self.programs.iter().map(|p| p.run.output_tokens()).sum();
+        let seconds = makespan_us as f64 / 1e6;
+        let busy_us: u64 = engines.clone().map(|c| c.busy_us).sum();
+        let counters = self.core.state().counters;
+        RolloutReport {
+            makespan_s: seconds,
+            tokens_per_s: output_tokens as f64 / seconds,
+            output_tokens,
+            programs: self.programs.len() as u64,
+            steps: self.next_step,
+            refused: self.refused,
+            last: last.map(|p| p.spent).unwrap_or_default(),
+            mean: TimeSpent::mean_of(self.programs.iter().map(|p| &p.spent)),
+            longest_waited_s: longest.map_or(0.0, |p| p.spent.queue_and_prefill_us as f64 / 1e6),
+            hit_rate: self.cached_tokens as f64 / self.prompt_tokens.max(1) as f64,
+            prefilled_tokens: engines.clone().map(|c| c.prefilled_tokens).sum(),
+            preemptions: engines.clone().map(|c| c.preemptions).sum(),
+            priority_preemptions: engines.map(|c| c.priority_preemptions).sum(),
+            migrations: counters.migrations,
+            migrations_cancelled: counters.migrations_cancelled,
+            moves: counters.moves,
+            busy: busy_us as f64 / (makespan_us * self.engines.len().max(1) as u64) as f64,
+            events: self.events,
+            timeline: self.timeline.clone(),
+        }
+    }
+}
+
+fn program_tool_ms(program: &Live<'_>) -> u64 {
+    program.tool_ms
+}

@@ -1,0 +1,294 @@
+//! Predictions during a rollout: made before a program's first step and after
+//! each of its steps, while its tool runs; learnt from programs that are over.
+
+use super::columns::{Forecast, group_of};
+use crate::workload::{AgentRun, ToolResult};
+use std::collections::BTreeMap;
+use treadle_core::Core;
+use treadle_core::program::Program;
+use treadle_model::ProgramId;
+use treadle_plugin::{Estimates, FinishedColumns, LiveColumns, PolicyError, PredictionPolicy};
+
+/// A prediction policy, whatever its type.
+pub trait Prediction {
+    /// See [`PredictionPolicy::predict`].
+    fn predict(&mut self, programs: &LiveColumns<'_>) -> Result<Estimates, PolicyError>;
+    /// See [`PredictionPolicy::learn`].
+    fn learn(&mut self, programs: &FinishedColumns<'_>) -> Result<(), PolicyError>;
+}
+
+impl<P: PredictionPolicy> Prediction for P {
+    fn predict(&mut self, programs: &LiveColumns<'_>) -> Result<Estimates, PolicyError> {
+        PredictionPolicy::predict(self, programs)
+    }
+
+    fn learn(&mut self, programs: &FinishedColumns<'_>) -> Result<(), PolicyError> {
+        PredictionPolicy::learn(self, programs)
+    }
+}
+
+/// Who predicts.
+pub enum Predictor {
+    /// A policy, with the names of the extra columns that it is given.
+    Policy(Box<dyn Prediction>, Vec<String>),
+    /// The truth, which only a simulator knows: tokens to come after each step.
+    Oracle(BTreeMap<Box<str>, Vec<f64>>),
+}
+
+impl Predictor {
+    /// Knows what these programs will do.
+    pub fn oracle(runs: &[AgentRun]) -> Self {
+        let remaining = |run: &AgentRun| {
+            let mut left = run.output_tokens() as f64;
+            let mut after = vec![left];
+            for step in &run.steps {
+                left -= f64::from(step.output_tokens);
+                after.push(left);
+            }
+            (run.id.as_str().into(), after)
+        };
+        Self::Oracle(runs.iter().map(remaining).collect())
+    }
+}
+
+/// The latest predictions.
+pub struct Forecasts {
+    predictor: Predictor,
+    latest: BTreeMap<ProgramId, Forecast>,
+    /// What was known after each step, for learning.
+    seen: BTreeMap<ProgramId, Vec<Sight>>,
+}
+
+/// A program as it was after a step.
+#[derive(Clone, Debug, Default)]
+struct Sight {
+    group: u64,
+    tokens: u64,
+    output_tokens: u64,
+    steps: u32,
+    tool_ms: u64,
+    extra: Vec<f32>,
+}
+
+impl Forecasts {
+    /// Predictions of this predictor.
+    pub fn new(predictor: Predictor) -> Self {
+        Self {
+            predictor,
+            latest: BTreeMap::new(),
+            seen: BTreeMap::new(),
+        }
+    }
+
+    /// Learns from an earlier rollout: each program at each of its steps.
+    pub fn train(&mut self, runs: &[AgentRun]) {
+        let Predictor::Policy(policy, names) = &mut self.predictor else {
+            return;
+        };
+        for run in runs {
+            let sights = sights_of(run, names);
+            let columns = Columns::of(&sights);
+            let (all, tool_ms) = (run.output_tokens(), run_tool_ms(run));
+            let tokens: Vec<u64> = sights.iter().map(|s| all - s.output_tokens).collect();
+            let tools: Vec<u64> = sights.iter().map(|s| tool_ms - s.tool_ms).collect();
+            let _ = policy.learn(&columns.finished(&tokens, &tools));
+        }
+    }
+
+    /// The predictor with what it has learnt.
+    pub fn into_predictor(self) -> Predictor {
+        self.predictor
+    }
+
+    /// What is expected of a program.
+    pub(super) fn of(&self, program: ProgramId) -> Option<Forecast> {
+        self.latest.get(&program).copied()
+    }
+
+    /// Predicts what is to come of these programs. `tool_ms` is what each has
+    /// spent in tools.
+    pub(super) fn predict(
+        &mut self,
+        core: &Core,
+        programs: &[ProgramId],
+        tool_ms: impl Fn(ProgramId) -> u64,
+    ) {
+        let live = programs
+            .iter()
+            .filter_map(|id| core.state().programs.get(id));
+        let live: Vec<&Program> = live.collect();
+        let (policy, names) = match &mut self.predictor {
+            Predictor::Oracle(truth) => {
+                for program in live {
+                    let left = truth.get(&program.key);
+                    let left = left.and_then(|l| l.get(program.steps_finished as usize));
+                    let forecast = Forecast {
+                        remaining_tokens: left.copied().unwrap_or(0.0),
+                        remaining_tool_s: 0.0,
+                    };
+                    self.latest.insert(program.id, forecast);
+                }
+                return;
+            }
+            Predictor::Policy(policy, names) => (policy, names),
+        };
+        let sights = live.iter().map(|p| Sight::of(p, tool_ms(p.id), names));
+        let sights: Vec<Sight> = sights.collect();
+        let columns = Columns::of(&sights);
+        if let Ok(estimates) = policy.predict(&columns.live()) {
+            for (row, program) in live.iter().enumerate() {
+                let forecast = Forecast {
+                    remaining_tokens: estimates.remaining_tokens[row],
+                    remaining_tool_s: estimates.remaining_tool_s[row],
+                };
+                self.latest.insert(program.id, forecast);
+            }
+        }
+        for (program, sight) in live.iter().zip(sights) {
+            self.seen.entry(program.id).or_default().push(sight);
+        }
+    }
+
+    /// A program is over: what was seen of it, and what then came, is learnt.
+    pub(super) fn ended(&mut self, program: &Program, tool_ms: u64) {
+        self.latest.remove(&program.id);
+        let Some(sights) = self.seen.remove(&program.id) else {
+            return;
+        };
+        if let Predictor::Policy(policy, _) = &mut self.predictor {
+            let columns = Columns::of(&sights);
+            let tokens = sights.iter().map(|sight| {
+                program
+                    .output_tokens_total
+                    .saturating_sub(sight.output_tokens)
+            });
+            let tools = sights
+                .iter()
+                .map(|sight| tool_ms.saturating_sub(sight.tool_ms));
+            let (tokens, tools): (Vec<u64>, Vec<u64>) = (tokens.collect(), tools.collect());
+            // A policy that cannot learn goes on with what it knows.
+            let _ = policy.learn(&columns.finished(&tokens, &tools));
+        }
+    }
+}
+
+impl Sight {
+    fn of(program: &Program, tool_ms: u64, names: &[String]) -> Self {
+        let extra = |name: &String| extra_column(program, name);
+        Self {
+            group: group_of(program),
+            tokens: program.context_tokens.max(program.demand_tokens),
+            output_tokens: program.output_tokens_total,
+            steps: program.steps_finished,
+            tool_ms,
+            extra: names.iter().map(extra).collect(),
+        }
+    }
+}
+
+fn run_tool_ms(run: &AgentRun) -> u64 {
+    run.steps.iter().map(|step| step.tool_us / 1_000).sum()
+}
+
+/// What would have been seen of a recorded program, as [`Sight::of`] sees one
+/// that lives: before its first step and when each step but the last has ended.
+fn sights_of(run: &AgentRun, names: &[String]) -> Vec<Sight> {
+    let first = run.steps.first().map_or(0, |step| step.input_tokens);
+    let mut seen = Sight {
+        // The core's number of the group: the last part of its prompt's prefix.
+        group: 2 + u64::from(run.group),
+        tokens: first.into(),
+        ..Sight::default()
+    };
+    let (mut last_ok, mut failed) = (-1.0, 0.0);
+    let mut sights = Vec::new();
+    for index in 0..run.steps.len() {
+        let before = index.checked_sub(1).map(|before| run.steps[before]);
+        seen.extra = names
+            .iter()
+            .map(|name| match (name.as_str(), before) {
+                ("prompt-tokens", _) => first as f32,
+                ("last-output-tokens", Some(step)) => step.output_tokens as f32,
+                ("last-tool-ok", _) => last_ok,
+                ("failed-tools", _) => failed,
+                _ => -1.0,
+            })
+            .collect();
+        sights.push(seen.clone());
+        let step = run.steps[index];
+        if let Some(before) = before {
+            let ok = before.tool_result != ToolResult::Failed;
+            (last_ok, failed) = (f32::from(ok), failed + f32::from(!ok));
+        }
+        seen.tokens = step.context_tokens().into();
+        seen.output_tokens += u64::from(step.output_tokens);
+        seen.steps += 1;
+        seen.tool_ms += step.tool_us / 1_000;
+    }
+    sights
+}
+
+/// The extra columns that are known of a program; -1 where something is not.
+fn extra_column(program: &Program, name: &str) -> f32 {
+    match name {
+        "prompt-tokens" => program.first_prompt_tokens as f32,
+        "last-output-tokens" if program.steps_finished > 0 => program.last_output_tokens as f32,
+        "last-tool-ok" => program.last_action_ok.map_or(-1.0, f32::from),
+        "failed-tools" => program.actions_failed as f32,
+        _ => -1.0,
+    }
+}
+
+#[derive(Default)]
+struct Columns {
+    group: Vec<u64>,
+    tokens: Vec<u64>,
+    output_tokens: Vec<u64>,
+    steps: Vec<u32>,
+    tool_ms: Vec<u64>,
+    extra: Vec<f32>,
+}
+
+impl Columns {
+    fn of(sights: &[Sight]) -> Self {
+        let mut columns = Self::default();
+        for sight in sights {
+            columns.group.push(sight.group);
+            columns.tokens.push(sight.tokens);
+            columns.output_tokens.push(sight.output_tokens);
+            columns.steps.push(sight.steps);
+            columns.tool_ms.push(sight.tool_ms);
+        }
+        let extras = sights.first().map_or(0, |sight| sight.extra.len());
+        for extra in 0..extras {
+            columns
+                .extra
+                .extend(sights.iter().map(|sight| sight.extra[extra]));
+        }
+        columns
+    }
+
+    fn live(&self) -> LiveColumns<'_> {
+        LiveColumns {
+            group: &self.group,
+            tokens: &self.tokens,
+            output_tokens: &self.output_tokens,
+            steps: &self.steps,
+            tool_ms: &self.tool_ms,
+            extra: &self.extra,
+        }
+    }
+
+    fn finished<'a>(&'a self, tokens: &'a [u64], tool_ms: &'a [u64]) -> FinishedColumns<'a> {
+        FinishedColumns {
+            group: &self.group,
+            tokens: &self.tokens,
+            output_tokens: &self.output_tokens,
+            steps: &self.steps,
+            tool_ms: &self.tool_ms,
+            remaining_tokens: tokens,
+            remaining_tool_ms: tool_ms,
+            extra: &self.extra,
+        }
+    }
+}

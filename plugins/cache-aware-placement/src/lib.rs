@@ -1,0 +1,172 @@
+//! Where most of a program's context is cached, whatever the load: a program goes back
+//! to where it was, a new one to the worker that was given its group's prompt before,
+//! else to the worker with most free KV memory. Nobody moves. A baseline to compare
+//! with: the static placement of agentic frameworks that pin a program to a worker
+//! (Heddle §7, Verl).
+//!
+//! | key | meaning | default |
+//! |---|---|---|
+//! | `prompts` | whether a group's prompt counts as cache: if not, new programs go where most is free | true |
+//! | `extra` | names of the extra columns; they are not used | none |
+
+mod groups;
+
+use serde::Deserialize;
+use treadle_plugin::{
+    AssignColumns, MigrateColumns, PlacementPolicy, Policy, PolicyError, RouteColumns,
+    WorkerColumns,
+};
+
+use groups::Groups;
+
+/// The configuration.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Config {
+    prompts: bool,
+    extra: Vec<String>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            prompts: true,
+            extra: Vec::new(),
+        }
+    }
+}
+
+/// The policy. Between calls it keeps which worker has been given which group.
+#[derive(Debug, Clone, Default)]
+pub struct CacheAwarePlacement {
+    config: Config,
+    groups: Groups,
+}
+
+impl Policy for CacheAwarePlacement {
+    fn configure(json: &str) -> Result<Self, PolicyError> {
+        let config = serde_json::from_str(json)
+            .map_err(|error| PolicyError::invalid_config(error.to_string()))?;
+        Ok(Self {
+            config,
+            groups: Groups::default(),
+        })
+    }
+}
+
+/// Free KV memory of each worker, in tokens. A worker of unknown size counts as one of
+/// the largest known.
+fn free(workers: &WorkerColumns<'_>) -> Vec<f64> {
+    let largest = workers.capacity_tokens.iter().copied().max().unwrap_or(0);
+    let known = |&tokens: &u64| if tokens == 0 { largest } else { tokens };
+    let capacities = workers.capacity_tokens.iter().map(known);
+    let rows = capacities.zip(workers.used_tokens);
+    rows.map(|(capacity, &used)| capacity as f64 - used as f64)
+        .collect()
+}
+
+impl PlacementPolicy for CacheAwarePlacement {
+    fn assign(&mut self, programs: &AssignColumns<'_>) -> Result<Vec<u32>, PolicyError> {
+        programs.check(self.config.extra.len())?;
+        let mut free = free(&programs.workers);
+        self.groups.of_workers(free.len());
+        let mut places = Vec::with_capacity(programs.len());
+        for row in 0..programs.len() {
+            let group = programs.group[row];
+            let last = Some(programs.last_worker[row]).filter(|last| (*last as usize) < free.len());
+            let known = || self.groups.worker(group).filter(|_| self.config.prompts);
+            let emptiest = || {
+                let workers = 0..free.len() as u32;
+                // The first of equals.
+                workers
+                    .rev()
+                    .max_by(|&left, &right| free[left as usize].total_cmp(&free[right as usize]))
+            };
+            let worker = last.or_else(known).or_else(emptiest).ok_or_else(|| {
+                PolicyError::invalid_input("there are no workers; ask when there is one")
+            })?;
+            free[worker as usize] -= programs.tokens[row] as f64;
+            self.groups.given(group, worker);
+            places.push(worker);
+        }
+        Ok(places)
+    }
+
+    fn route(&mut self, workers: &RouteColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+        workers.check(self.config.extra.len())?;
+        let free = free(&workers.workers);
+        // The free memory breaks ties and no more: it counts for less than a token.
+        let most = free.iter().copied().fold(1.0, f64::max);
+        let rows = workers.cached_tokens.iter().zip(free);
+        Ok(rows
+            .map(|(&cached, free)| cached as f64 + 0.5 * (free / most).max(0.0))
+            .collect())
+    }
+
+    fn migrate(&mut self, programs: &MigrateColumns<'_>) -> Result<Vec<u32>, PolicyError> {
+        programs.check(self.config.extra.len())?;
+        Ok(programs.at_worker.to_vec())
+    }
+}
+
+treadle_plugin::placement_policy!(CacheAwarePlacement);
+
+#[cfg(test)]
+mod tests {
+    use treadle_plugin::NOWHERE;
+    use treadle_plugin::harness::{Assign, Harness, Workers};
+
+    use super::*;
+
+    fn workers() -> Workers {
+        Workers {
+            capacity_tokens: vec![1_000; 3],
+            used_tokens: vec![600, 100, 200],
+            running: vec![0; 3],
+        }
+    }
+
+    #[test]
+    fn every_answer_is_valid() {
+        for config in ["{}", r#"{"prompts": false}"#] {
+            Harness::new(config)
+                .by_row()
+                .placement::<CacheAwarePlacement>();
+        }
+    }
+
+    #[test]
+    fn a_group_follows_its_prompt_and_a_program_its_cache() {
+        let mut programs = Assign {
+            group: vec![1, 2, 1, 1],
+            tokens: vec![150; 4],
+            remaining_tokens: vec![-1.0; 4],
+            last_worker: vec![NOWHERE, NOWHERE, 0, NOWHERE],
+            extra: Vec::new(),
+        };
+        let mut policy = CacheAwarePlacement::default();
+        let places = policy.assign(&programs.columns_with(&workers())).unwrap();
+        assert_eq!(places, [1, 2, 0, 1]);
+        // The next call knows the groups still.
+        programs.group = vec![2; 4];
+        programs.last_worker.fill(NOWHERE);
+        let places = policy.assign(&programs.columns_with(&workers())).unwrap();
+        assert_eq!(places, [2; 4]);
+        let mut apart = CacheAwarePlacement::configure(r#"{"prompts": false}"#).unwrap();
+        let places = apart.assign(&programs.columns_with(&workers())).unwrap();
+        assert_eq!(places, [1, 2, 1, 2]);
+    }
+
+    #[test]
+    fn a_route_looks_at_cache_then_at_room() {
+        let scores = CacheAwarePlacement::default()
+            .route(&RouteColumns {
+                cached_tokens: &[0, 70, 0],
+                tokens: 100,
+                workers: workers().columns(),
+                extra: &[],
+            })
+            .unwrap();
+        assert!(scores[1] > scores[2] && scores[2] > scores[0], "{scores:?}");
+    }
+}

@@ -1,0 +1,262 @@
+//! The devices and what is to run on them: how good a plan is.
+
+use heddle_partition::{
+    Drained, Interference, Pace, Paper, Probe, Run, Units, fluid_ends_by, length, partition,
+    partition_fluid, probe,
+};
+use treadle_plugin::ParallelismColumns;
+
+use crate::config::{Class, Config, Goal};
+
+/// Devices of a plan in one piece. More are planned in equal parts, each with its share
+/// of the programs.
+const GPUS_MAX: u32 = 1_024;
+/// Shortest time per token, in microseconds.
+const TOKEN_US_MIN: f64 = 1e-3;
+
+/// Devices, degrees and sorted lengths. A plan is a number of workers for each usable
+/// degree, from the slowest to the fastest.
+#[derive(Debug, Clone)]
+pub struct Cluster {
+    /// Devices of a part.
+    pub(crate) gpus: u32,
+    /// Usable degrees, ascending.
+    pub(crate) degrees: Vec<u32>,
+    /// The row of each in the call.
+    rows: Vec<usize>,
+    /// Rows of the call.
+    all_rows: usize,
+    /// Equal parts that the devices are planned in.
+    parts: u32,
+    /// Usable degrees in the order in which workers take their groups.
+    order: Vec<usize>,
+    units: Vec<Units>,
+    /// The pace of each usable degree.
+    paces: Vec<Pace>,
+    lengths: Vec<f64>,
+    /// Samples of the lengths, and how many programs each stands for.
+    samples: (Vec<f64>, f64),
+    prompt_tokens: f64,
+    growth: f64,
+    goal: Goal,
+}
+
+impl Cluster {
+    /// From the columns of a call, which have been checked.
+    pub fn new(config: &Config, call: &ParallelismColumns<'_>) -> Self {
+        let parts = call.gpus.div_ceil(GPUS_MAX).max(1);
+        let gpus = call.gpus / parts;
+        let mut lengths: Vec<f64> = call
+            .expected_tokens
+            .iter()
+            .map(|&tokens| length(tokens as f64))
+            .collect();
+        lengths.sort_unstable_by(|left, right| right.total_cmp(left));
+        let mean = lengths.iter().sum::<f64>() / lengths.len().max(1) as f64;
+        let lengths: Vec<f64> = lengths.into_iter().step_by(parts as usize).collect();
+        let usable = |row: &usize| (1..=gpus).contains(&call.degree[*row]);
+        let mut rows: Vec<usize> = (0..call.len()).filter(usable).collect();
+        rows.sort_by_key(|&row| call.degree[row]);
+        let mut speeds = Vec::with_capacity(rows.len());
+        let (mut units, mut paces) = (Vec::new(), Vec::new());
+        for &row in &rows {
+            let class = config
+                .classes
+                .iter()
+                .find(|class| class.degree == call.degree[row]);
+            let token_us = class.and_then(|class| class.token_us);
+            let token_us = token_us.unwrap_or(call.token_us[row]).max(TOKEN_US_MIN);
+            // Checked with the configuration.
+            let profile = class.and_then(|class| class.profile().ok());
+            let mut profile = profile.unwrap_or_else(Interference::default);
+            if call.capacity_tokens[row] > 0 {
+                let footprint = mean + config.prompt_tokens;
+                profile = profile.capped(call.capacity_tokens[row] as f64 / footprint.max(1.0));
+            }
+            speeds.push(token_us);
+            paces.push(pace(class, token_us, call.capacity_tokens[row]));
+            units.push(Units::new(token_us, &profile, lengths.len()));
+        }
+        let mut order: Vec<usize> = (0..rows.len()).collect();
+        order.sort_by(|&left, &right| {
+            let by_speed = speeds[left].total_cmp(&speeds[right]);
+            by_speed.then(right.cmp(&left))
+        });
+        Self {
+            gpus,
+            degrees: rows.iter().map(|&row| call.degree[row]).collect(),
+            rows,
+            all_rows: call.len(),
+            parts,
+            order,
+            units,
+            paces,
+            samples: samples(&lengths),
+            prompt_tokens: config.prompt_tokens,
+            growth: config.growth,
+            lengths,
+            goal: config.objective,
+        }
+    }
+
+    /// When the latest worker of a plan ends, in microseconds: infinite for a plan
+    /// without workers for its programs.
+    pub fn end_us(&self, plan: &[u32]) -> f64 {
+        if self.goal == Goal::Fluid {
+            let (samples, weight) = &self.samples;
+            let workers = self.workers(plan);
+            let (context, growth) = (self.prompt_tokens, self.growth);
+            let found = partition_fluid(&workers, samples, context, growth, *weight);
+            return found.map_or(f64::INFINITY, |(_, end_us)| end_us);
+        }
+        let runs = self.runs(plan);
+        let found = match self.goal {
+            Goal::Paper => partition::<Paper>(&self.lengths, &runs),
+            Goal::Drained | Goal::Fluid => partition::<Drained>(&self.lengths, &runs),
+        };
+        found.map_or(f64::INFINITY, |found| found.makespan_us)
+    }
+
+    /// Whether all workers of a plan can end by then.
+    pub(crate) fn ends_by(&self, plan: &[u32], bound_us: f64) -> bool {
+        if self.goal == Goal::Fluid {
+            let (samples, weight) = &self.samples;
+            let workers = self.workers(plan);
+            let (context, growth) = (self.prompt_tokens, self.growth);
+            return fluid_ends_by(&workers, samples, context, growth, *weight, bound_us);
+        }
+        let runs = self.runs(plan);
+        let found = match self.goal {
+            Goal::Paper => probe::<Paper>(&self.lengths, &runs, bound_us),
+            Goal::Drained | Goal::Fluid => probe::<Drained>(&self.lengths, &runs, bound_us),
+        };
+        matches!(found, Probe::Fits(_))
+    }
+
+    fn workers(&self, plan: &[u32]) -> Vec<Pace> {
+        let rows = self.order.iter();
+        rows.flat_map(|&row| std::iter::repeat_n(self.paces[row], plan[row] as usize))
+            .collect()
+    }
+
+    fn runs(&self, plan: &[u32]) -> Vec<Run<'_>> {
+        let rows = self.order.iter().filter(|row| plan[**row] > 0);
+        rows.map(|&row| Run {
+            units: &self.units[row],
+            offset: 0,
+            count: plan[row] as usize,
+        })
+        .collect()
+    }
+
+    /// Devices that a plan leaves over.
+    pub(crate) fn left_over(&self, plan: &[u32]) -> u32 {
+        let used: u32 = plan
+            .iter()
+            .zip(&self.degrees)
+            .map(|(count, degree)| count * degree)
+            .sum();
+        self.gpus - used
+    }
+
+    /// Gives what a plan leaves over to workers of the smallest degree: a further
+    /// worker may stay idle, so no plan gets worse.
+    pub(crate) fn fill(&self, plan: &mut [u32]) {
+        if let Some(smallest) = self.degrees.first() {
+            plan[0] += self.left_over(plan) / smallest;
+        }
+    }
+
+    /// The plans of one degree, with what they leave over filled in.
+    pub fn homogeneous(&self) -> Vec<Vec<u32>> {
+        (0..self.degrees.len())
+            .map(|row| {
+                let mut plan = vec![0; self.degrees.len()];
+                plan[row] = self.gpus / self.degrees[row];
+                self.fill(&mut plan);
+                plan
+            })
+            .collect()
+    }
+
+    /// How many plans there are, counted up to a bound.
+    pub(crate) fn plans(&self, most: usize) -> usize {
+        let mut plans = 0;
+        self.each_plan(&mut |_| {
+            plans += 1;
+            plans < most
+        });
+        plans
+    }
+
+    /// Calls `look` for each plan that leaves nothing over, the fastest degrees first,
+    /// until it says false.
+    pub(crate) fn each_plan(&self, look: &mut dyn FnMut(&[u32]) -> bool) {
+        let mut plan = vec![0; self.degrees.len()];
+        if !plan.is_empty() {
+            self.each_below(self.degrees.len() - 1, self.gpus, &mut plan, look);
+        }
+    }
+
+    fn each_below(
+        &self,
+        row: usize,
+        gpus: u32,
+        plan: &mut [u32],
+        look: &mut dyn FnMut(&[u32]) -> bool,
+    ) -> bool {
+        if row == 0 {
+            plan[0] = gpus / self.degrees[0];
+            return look(plan);
+        }
+        (0..=gpus / self.degrees[row]).all(|count| {
+            plan[row] = count;
+            self.each_below(row - 1, gpus - count * self.degrees[row], plan, look)
+        })
+    }
+
+    /// A plan as the answer of the call.
+    pub(crate) fn counts(&self, plan: &[u32]) -> Vec<u32> {
+        let mut counts = vec![0; self.all_rows];
+        for (row, count) in self.rows.iter().zip(plan) {
+            counts[*row] = count * self.parts;
+        }
+        counts
+    }
+}
+
+/// Plans are compared by samples of so many lengths.
+const SAMPLES_MAX: usize = 512;
+
+fn samples(sorted: &[f64]) -> (Vec<f64>, f64) {
+    let each = sorted.len().div_ceil(SAMPLES_MAX).max(1);
+    let samples: Vec<f64> = sorted.iter().copied().step_by(each).collect();
+    let weight = sorted.len() as f64 / samples.len().max(1) as f64;
+    (samples, weight)
+}
+
+/// The pace of a degree; without one as the default profile has it: a batch of 128
+/// takes twice as long as one program alone.
+fn pace(class: Option<&Class>, token_us: f64, capacity: u64) -> Pace {
+    let capacity_tokens = if capacity > 0 {
+        capacity as f64
+    } else {
+        f64::INFINITY
+    };
+    match class.and_then(|class| class.pace) {
+        Some(pace) => Pace {
+            base_us: pace.base_us,
+            program_us: pace.program_us,
+            kilotoken_us: pace.kilotoken_us,
+            capacity_tokens,
+            batch_max: pace.batch_max,
+        },
+        None => Pace {
+            base_us: token_us * 126.0 / 127.0,
+            program_us: token_us / 127.0,
+            kilotoken_us: 0.0,
+            capacity_tokens,
+            batch_max: f64::INFINITY,
+        },
+    }
+}

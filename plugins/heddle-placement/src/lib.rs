@@ -1,0 +1,134 @@
+//! Heddle's trajectory-aware placement (§5): long programs apart from short ones, by
+//! the exact partition of `heddle-partition`, corrected as predictions change.
+//!
+//! **New programs.** A call that brings as many programs as half of those seen so far is
+//! a rollout that begins: it is partitioned over the workers, the fastest first, beside
+//! the steps that these run already. Programs that come later, a few at a time, go to
+//! the group whose lengths theirs falls into; the plan is made anew whenever the number
+//! of programs seen has doubled.
+//!
+//! **Moves.** `"makespan"` looks for the worker that ends last and moves its longest
+//! acting programs, or its shortest, to where they end sooner, as long as that makes
+//! this end earlier by a share of `gain`: whoever has moved has no reason to move back.
+//! `"scaled"` is the paper's rule (§5.3): ranks in the present order of lengths, the
+//! plan's group sizes scaled to who is left, and `gain` as the distance in rank, as a
+//! share of all programs, that a program must be out of its group.
+//!
+//! | key | meaning | default |
+//! |---|---|---|
+//! | `objective` | `"paper"`: Formula 2; `"drained"`: batches shrink as programs finish | `"paper"` |
+//! | `order` | `"speed"`: the longest group to the fastest worker, as in the paper; `"any"`: the best order of workers, where there are few kinds and the objective is the paper's | `"speed"` |
+//! | `default_tokens` | length of a program without a prediction | 4096 |
+//! | `migrate` | `"makespan"`, `"scaled"` or `"never"` | `"makespan"` |
+//! | `gain` | see above | 0.1 |
+//! | `moves_max` | most programs that one answer moves | 8 |
+//! | `classes` | `[{"capacity_tokens": 300000, "token_us": 7000, "interference": [[1, 1], [64, 1.5]]}]`: kinds of workers; each worker is of the kind whose capacity is nearest to its own | one kind |
+//! | `kv_bound` | programs that run at once on a worker, as a multiple of those of mean context that its KV cache holds; the members of a larger group take turns. `null` for no bound | `null` |
+//! | `extra` | names of the extra columns; they are not used | none |
+//!
+//! Steps are not routed: a program stays where it is, and so does its cache.
+
+mod config;
+mod makespan;
+mod plan;
+mod scaled;
+mod workers;
+
+pub use config::{Class, Config, Migrate, Objective, Order};
+
+use treadle_plugin::{AssignColumns, MigrateColumns, PlacementPolicy, Policy, PolicyError};
+
+use plan::Plan;
+use workers::Kinds;
+
+/// Tokens that a prediction counts for at most.
+const REMAINING_TOKENS_MAX: f64 = 1e12;
+
+/// The policy. Between calls it keeps the plan and the lengths that it was made for.
+#[derive(Debug, Clone, Default)]
+pub struct HeddlePlacement {
+    /// What to do.
+    pub config: Config,
+    plan: Option<Plan>,
+}
+
+impl HeddlePlacement {
+    /// What a program has still to generate, in tokens.
+    fn lengths(&self, remaining_tokens: &[f64]) -> Vec<f64> {
+        remaining_tokens
+            .iter()
+            .map(|&tokens| {
+                let known = tokens >= 0.0;
+                let tokens = if known {
+                    tokens
+                } else {
+                    self.config.default_tokens
+                };
+                heddle_partition::length(tokens.min(REMAINING_TOKENS_MAX))
+            })
+            .collect()
+    }
+}
+
+impl Policy for HeddlePlacement {
+    fn configure(json: &str) -> Result<Self, PolicyError> {
+        Ok(Self {
+            config: Config::parse(json)?,
+            plan: None,
+        })
+    }
+
+    fn snapshot(&self) -> Result<Vec<u8>, PolicyError> {
+        let Some(plan) = &self.plan else {
+            return Ok(Vec::new());
+        };
+        serde_json::to_vec(plan).map_err(|error| PolicyError::failed(error.to_string()))
+    }
+
+    fn restore(&mut self, snapshot: &[u8]) -> Result<(), PolicyError> {
+        let plan: Plan = serde_json::from_slice(snapshot)
+            .map_err(|error| PolicyError::invalid_input(error.to_string()))?;
+        self.plan = Some(plan.checked()?);
+        Ok(())
+    }
+}
+
+impl PlacementPolicy for HeddlePlacement {
+    fn assign(&mut self, programs: &AssignColumns<'_>) -> Result<Vec<u32>, PolicyError> {
+        programs.check(self.config.extra.len())?;
+        if programs.workers.is_empty() {
+            return Err(PolicyError::invalid_input(
+                "there are no workers; ask when there is one",
+            ));
+        }
+        let lengths = self.lengths(programs.remaining_tokens);
+        let plan = self
+            .plan
+            .take()
+            .filter(|plan| plan.is_for(programs.workers.capacity_tokens));
+        let (plan, places) = plan::assign(&self.config, plan, programs, &lengths);
+        self.plan = Some(plan);
+        Ok(places)
+    }
+
+    fn migrate(&mut self, programs: &MigrateColumns<'_>) -> Result<Vec<u32>, PolicyError> {
+        programs.check(self.config.extra.len())?;
+        let lengths = self.lengths(programs.remaining_tokens);
+        let (workers, rows) = (&programs.workers, lengths.len());
+        let kinds = Kinds::of(&self.config, workers, programs.tokens, &lengths, rows);
+        let plan = self
+            .plan
+            .as_ref()
+            .filter(|plan| plan.is_for(programs.workers.capacity_tokens));
+        Ok(match self.config.migrate {
+            Migrate::Never => programs.at_worker.to_vec(),
+            Migrate::Scaled => scaled::migrate(&self.config, plan, programs, &lengths, &kinds),
+            Migrate::Makespan => makespan::migrate(&self.config, programs, &lengths, &kinds),
+        })
+    }
+}
+
+treadle_plugin::placement_policy!(HeddlePlacement);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,225 @@
+//! Where programs go, as calls see it.
+
+use proptest::prelude::*;
+use treadle_plugin::harness::{Assign, Harness, Migrate as Table, Workers};
+use treadle_plugin::random::SplitMix64;
+use treadle_plugin::{NOWHERE, RouteColumns};
+
+use super::*;
+
+const KINDS: &str = r#"{"classes": [
+    {"capacity_tokens": 1000, "token_us": 10, "interference": [[1, 1], [64, 4]]},
+    {"capacity_tokens": 8000, "token_us": 3, "interference": [[1, 1], [64, 8]]}]}"#;
+
+fn workers(capacity_tokens: &[u64]) -> Workers {
+    Workers {
+        capacity_tokens: capacity_tokens.to_vec(),
+        used_tokens: vec![0; capacity_tokens.len()],
+        running: vec![0; capacity_tokens.len()],
+    }
+}
+
+fn programs(remaining_tokens: &[f64]) -> Assign {
+    let rows = remaining_tokens.len();
+    Assign {
+        group: vec![1; rows],
+        tokens: vec![10; rows],
+        remaining_tokens: remaining_tokens.to_vec(),
+        last_worker: vec![NOWHERE; rows],
+        extra: Vec::new(),
+    }
+}
+
+fn policy(config: &str) -> HeddlePlacement {
+    HeddlePlacement::configure(config).unwrap()
+}
+
+#[test]
+fn every_answer_is_valid() {
+    for config in [
+        "{}",
+        KINDS,
+        r#"{"objective": "drained", "kv_bound": 0.5, "gain": 0.01, "moves_max": 100}"#,
+        r#"{"order": "any", "migrate": "scaled", "gain": 0.01}"#,
+        r#"{"migrate": "never"}"#,
+    ] {
+        Harness::new(config).by_row().placement::<HeddlePlacement>();
+    }
+}
+
+#[test]
+fn the_longest_get_the_fastest_worker_for_themselves() {
+    let workers = workers(&[1_000, 8_000, 1_000]);
+    let mut lengths = vec![500.0; 40];
+    lengths.extend([9_000.0, 9_500.0]);
+    let programs = programs(&lengths);
+    let places = policy(KINDS)
+        .assign(&programs.columns_with(&workers))
+        .unwrap();
+    assert_eq!(places[40..], [1, 1]);
+    for worker in [0, 2] {
+        let given = places.iter().filter(|place| **place == worker).count();
+        assert!((8..=20).contains(&given), "{places:?}");
+    }
+}
+
+#[test]
+fn who_comes_later_joins_programs_of_its_length() {
+    let workers = workers(&[1_000, 8_000, 1_000]);
+    let mut policy = policy(KINDS);
+    let lengths: Vec<f64> = (1..=60).map(|row| f64::from(row * row)).collect();
+    let first = programs(&lengths);
+    let places = policy.assign(&first.columns_with(&workers)).unwrap();
+    for row in [0_usize, 20, 40, 59] {
+        let late = programs(&[lengths[row]]);
+        let place = policy.assign(&late.columns_with(&workers)).unwrap();
+        assert_eq!(place[0], places[row], "{row}: {places:?}");
+    }
+    // A successor goes on with the same plan.
+    let mut successor = HeddlePlacement::configure(KINDS).unwrap();
+    successor.restore(&policy.snapshot().unwrap()).unwrap();
+    let late = programs(&[3_000.0]);
+    let columns = late.columns_with(&workers);
+    assert_eq!(successor.assign(&columns), policy.assign(&columns));
+}
+
+#[test]
+fn programs_that_come_one_by_one_are_separated_too() {
+    let workers = workers(&[1_000, 1_000, 8_000]);
+    let mut policy = policy(KINDS);
+    let mut random = SplitMix64::new(3);
+    let mut of_worker = vec![Vec::new(); 3];
+    for program in 0..400 {
+        let long = random.next_u64().is_multiple_of(20);
+        let tokens = if long { 9_000.0 } else { 300.0 };
+        let one = programs(&[tokens]);
+        let place = policy.assign(&one.columns_with(&workers)).unwrap();
+        if program >= 200 {
+            of_worker[place[0] as usize].push(tokens);
+        }
+    }
+    let mean = |lengths: &[f64]| lengths.iter().sum::<f64>() / lengths.len().max(1) as f64;
+    assert!(
+        mean(&of_worker[2]) > 2.0 * mean(&of_worker[0]),
+        "{of_worker:?}"
+    );
+    assert!(of_worker.iter().all(|lengths| !lengths.is_empty()));
+}
+
+#[test]
+fn steps_are_not_routed() {
+    let error = policy("{}").route(&RouteColumns::default()).unwrap_err();
+    assert!(error.is_not_supported());
+}
+
+fn placed(at_worker: &[u32], remaining_tokens: &[f64], acting: u8) -> Table {
+    Table {
+        at_worker: at_worker.to_vec(),
+        tokens: vec![10; at_worker.len()],
+        remaining_tokens: remaining_tokens.to_vec(),
+        acting: vec![acting; at_worker.len()],
+        extra: Vec::new(),
+    }
+}
+
+#[test]
+fn a_program_that_turns_out_long_leaves_the_crowd_in_a_tool_call() {
+    let workers = workers(&[1_000, 8_000]);
+    let mut at = vec![0; 50];
+    at.push(1);
+    let mut lengths = vec![200.0; 51];
+    lengths[7] = 20_000.0;
+    let table = placed(&at, &lengths, 1);
+    let places = policy(KINDS)
+        .migrate(&table.columns_with(&workers))
+        .unwrap();
+    let moved: Vec<usize> = (0..51).filter(|&row| places[row] != at[row]).collect();
+    // The fast worker is then the last to end, and gives its short one away.
+    assert_eq!(moved, [7, 50]);
+    let reasoning = placed(&at, &lengths, 0);
+    let places = policy(KINDS).migrate(&reasoning.columns_with(&workers));
+    assert_eq!(places.unwrap(), at);
+}
+
+#[test]
+fn neighbours_in_rank_do_not_swap() {
+    let workers = workers(&[1_000, 1_000]);
+    let at = [0, 0, 0, 1, 1, 1];
+    let table = placed(&at, &[100.0, 90.0, 79.0, 80.0, 70.0, 60.0], 1);
+    let places = policy("{}").migrate(&table.columns_with(&workers));
+    assert_eq!(places.unwrap(), at);
+}
+
+#[test]
+fn scaled_groups_are_those_of_the_paper() {
+    let workers = workers(&[1_000, 1_000]);
+    let config = r#"{"migrate": "scaled", "gain": 0.05}"#;
+    let mut policy = policy(config);
+    // 4 long, 12 short: the plan's sizes follow from the default profile.
+    let lengths: Vec<f64> = (0..16)
+        .map(|row| if row < 4 { 9_000.0 } else { 100.0 })
+        .collect();
+    let first = programs(&lengths);
+    let places = policy.assign(&first.columns_with(&workers)).unwrap();
+    let of_long = places[0];
+    let table = placed(
+        &[1 - of_long, of_long, of_long, of_long],
+        &[9_000.0, 90.0, 80.0, 70.0],
+        1,
+    );
+    let moved = policy.migrate(&table.columns_with(&workers)).unwrap();
+    assert_eq!(moved[0], of_long);
+    assert_eq!(moved[3], 1 - of_long);
+}
+
+proptest! {
+    #[test]
+    fn moves_end_and_never_make_the_end_later(seed in any::<u64>(), drained in any::<bool>()) {
+        let objective = if drained { "drained" } else { "paper" };
+        let rest = KINDS.trim_start().trim_start_matches('{');
+        let mut policy = policy(&format!("{{\"objective\": \"{objective}\", \"ahead\": false, {rest}"));
+        let workers = workers(&[1_000, 8_000, 1_000, 1_000]);
+        let mut random = SplitMix64::new(seed);
+        let mut table = Table::draw_with(&mut random, 40, 0, &workers);
+        table.tokens.fill(1);
+        for length in &mut table.remaining_tokens {
+            *length = (random.next_u64() % 20_000) as f64;
+        }
+        let kinds = |policy: &HeddlePlacement, table: &Table| {
+            let lengths = policy.lengths(&table.remaining_tokens);
+            let workers = workers.columns();
+            (Kinds::of(&policy.config, &workers, &table.tokens, &lengths, 40), lengths)
+        };
+        let end_us = |policy: &HeddlePlacement, table: &Table| {
+            let (kinds, lengths) = kinds(policy, table);
+            let end_us = |worker: u32| {
+                let rows = (0..40).filter(|&row| table.at_worker[row] == worker);
+                let member = |row: usize| heddle_partition::Member {
+                    remaining: lengths[row],
+                    context: 1.0,
+                };
+                let group: Vec<_> = rows.map(member).collect();
+                kinds.end_us(worker as usize, &[], &group)
+            };
+            (0..4).map(end_us).fold(0.0, f64::max)
+        };
+        let mut last_us = end_us(&policy, &table);
+        let mut rounds = 0;
+        loop {
+            let places = policy.migrate(&table.columns_with(&workers)).unwrap();
+            let moved = (0..40).filter(|&row| places[row] != table.at_worker[row]);
+            let moved: Vec<usize> = moved.collect();
+            prop_assert!(moved.len() <= 8);
+            prop_assert!(moved.iter().all(|&row| table.acting[row] == 1));
+            if moved.is_empty() {
+                break;
+            }
+            table.at_worker = places;
+            let now_us = end_us(&policy, &table);
+            prop_assert!(now_us <= last_us);
+            last_us = now_us;
+            rounds += 1;
+            prop_assert!(rounds < 200);
+        }
+    }
+}

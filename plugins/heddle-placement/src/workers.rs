@@ -1,0 +1,157 @@
+//! Kinds of workers: how fast each is, and how much its programs disturb one another.
+
+use heddle_partition::{Drained, Member, Objective as _, Pace, Paper, Units};
+use treadle_plugin::WorkerColumns;
+
+use crate::config::{Class, Config, Objective};
+
+/// Steps beyond this many count as this many.
+const RUNNING_MAX: u32 = 4_096;
+
+/// The workers of a call, with the time per token of each by the size of its group.
+pub(crate) struct Kinds {
+    /// The kind of each worker.
+    pub(crate) of_worker: Vec<usize>,
+    /// Steps that each runs.
+    pub(crate) running: Vec<usize>,
+    /// Worker rows, the fastest kind first; equal ones side by side.
+    pub(crate) by_speed: Vec<usize>,
+    pub(crate) units: Vec<Units>,
+    /// The pace of each kind.
+    pub(crate) paces: Vec<Pace>,
+    /// Mean context of the programs of the call.
+    pub(crate) context: f64,
+    objective: Objective,
+    growth: f64,
+}
+
+impl Kinds {
+    /// `tokens` and `lengths` are of the programs of the call: their contexts so far, and
+    /// what they have still to generate. Groups have up to `programs_max` of them.
+    pub(crate) fn of(
+        config: &Config,
+        workers: &WorkerColumns<'_>,
+        tokens: &[u64],
+        lengths: &[f64],
+        programs_max: usize,
+    ) -> Self {
+        let contexts = tokens.iter().zip(lengths);
+        let whole: f64 = contexts
+            .map(|(&tokens, length)| tokens as f64 + length)
+            .sum();
+        let mean = (whole / tokens.len().max(1) as f64).max(1.0);
+        let running: Vec<usize> = workers
+            .running
+            .iter()
+            .map(|&running| running.min(RUNNING_MAX) as usize)
+            .collect();
+        let size_max = programs_max + 1 + running.iter().copied().max().unwrap_or(0);
+        // Kinds differ in their class, and with a bound in what they hold.
+        let mut kinds: Vec<(Option<usize>, Option<u64>, f64)> = Vec::new();
+        let (mut units, mut paces) = (Vec::new(), Vec::new());
+        let of_worker = workers.capacity_tokens.iter().map(|&capacity| {
+            let class = nearest(&config.classes, capacity);
+            let bound = config.kv_bound.filter(|_| capacity > 0);
+            let by_capacity = bound.is_some() || config.objective == Objective::Fluid;
+            let key = (class, by_capacity.then_some(capacity));
+            if let Some(known) = kinds.iter().position(|kind| (kind.0, kind.1) == key) {
+                return known;
+            }
+            let class = class.map(|row| &config.classes[row]);
+            let token_us = class.map_or(1.0, |class| class.token_us);
+            // Checked with the configuration.
+            let profile = class.and_then(|class| class.profile().ok());
+            let mut profile = profile.unwrap_or_default();
+            if let Some(bound) = bound {
+                profile = profile.capped(bound * capacity as f64 / mean);
+            }
+            paces.push(pace(class, token_us, capacity));
+            kinds.push((key.0, key.1, token_us));
+            units.push(Units::new(token_us, &profile, size_max));
+            kinds.len() - 1
+        });
+        let of_worker: Vec<usize> = of_worker.collect();
+        let mut by_speed: Vec<usize> = (0..of_worker.len()).collect();
+        by_speed.sort_by(|&left, &right| {
+            let speed = |worker: usize| kinds[of_worker[worker]].2;
+            let by_speed = speed(left).total_cmp(&speed(right));
+            // Of equally fast ones the larger first.
+            let kind = |worker: usize| of_worker[worker];
+            let capacity = |worker: usize| workers.capacity_tokens[worker];
+            by_speed
+                .then(
+                    capacity(right)
+                        .cmp(&capacity(left))
+                        .then(kind(left).cmp(&kind(right))),
+                )
+                .then(running[left].cmp(&running[right]))
+                .then(left.cmp(&right))
+        });
+        Self {
+            of_worker,
+            running,
+            by_speed,
+            units,
+            paces,
+            objective: config.objective,
+            growth: config.growth,
+            context: tokens.iter().sum::<u64>() as f64 / tokens.len().max(1) as f64,
+        }
+    }
+
+    /// When a worker ends with a group, sorted with the longest first, and some more
+    /// programs.
+    pub(crate) fn end_us(&self, worker: usize, group: &[Member], more: &[Member]) -> f64 {
+        let units = self.units[self.of_worker[worker]].after(0);
+        let size = group.len() + more.len();
+        match self.objective {
+            Objective::Paper => {
+                let heads = group.first().into_iter().chain(more);
+                let longest = heads.map(|member| member.remaining).fold(0.0, f64::max);
+                Paper::end_us(&[longest], size, units)
+            }
+            Objective::Drained => {
+                let all = group.iter().chain(more);
+                let mut all: Vec<f64> = all.map(|member| member.remaining).collect();
+                all.sort_by(|left, right| right.total_cmp(left));
+                Drained::end_us(&all, size, units)
+            }
+            Objective::Fluid => {
+                let mut more = more.to_vec();
+                more.sort_by(|left, right| right.remaining.total_cmp(&left.remaining));
+                self.paces[self.of_worker[worker]].end_us(group, &more, self.growth, 1.0)
+            }
+        }
+    }
+}
+
+/// The pace of a class; without one as the default profile has it: a batch of 128
+/// takes twice as long as one program alone.
+fn pace(class: Option<&Class>, token_us: f64, capacity: u64) -> Pace {
+    let capacity_tokens = if capacity > 0 {
+        capacity as f64
+    } else {
+        f64::INFINITY
+    };
+    match class.and_then(|class| class.pace) {
+        Some(pace) => Pace {
+            base_us: pace.base_us,
+            program_us: pace.program_us,
+            kilotoken_us: pace.kilotoken_us,
+            capacity_tokens,
+            batch_max: pace.batch_max,
+        },
+        None => Pace {
+            base_us: token_us * 126.0 / 127.0,
+            program_us: token_us / 127.0,
+            kilotoken_us: 0.0,
+            capacity_tokens,
+            batch_max: f64::INFINITY,
+        },
+    }
+}
+
+/// The class whose capacity is nearest.
+fn nearest(classes: &[Class], capacity: u64) -> Option<usize> {
+    (0..classes.len()).min_by_key(|&row| classes[row].capacity_tokens.abs_diff(capacity))
+}

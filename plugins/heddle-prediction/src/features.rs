@@ -1,0 +1,97 @@
+//! What the regression sees of a program.
+
+use treadle_plugin::exact::log2;
+
+use crate::groups::{Group, Mean};
+use crate::model::STAGES;
+use crate::rows::Row;
+
+/// Features of a program.
+pub(crate) const FEATURES: usize = 18;
+/// The place of the history of a program's group.
+pub(crate) const HISTORY: usize = 13;
+/// Their values.
+pub(crate) type Features = [f64; FEATURES];
+
+/// Added to tokens before their logarithm is taken, so that few tokens are all alike.
+pub(crate) const TOKENS_SOFT: f64 = 256.0;
+/// The same for milliseconds in tools.
+pub(crate) const TOOL_MS_SOFT: f64 = 16.0;
+/// Programs of a group that what is common to all counts for.
+const COMMON_WEIGHT: f64 = 3.0;
+/// Prompt scores are cut to plus and minus this.
+const SCORE_MAX: f64 = 8.0;
+
+/// What is common to programs of all groups.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Common {
+    /// Generated tokens of finished programs, as logarithms.
+    pub(crate) total: Mean,
+    /// Share of tool calls that failed, as far as it is known.
+    pub(crate) failed: Mean,
+    /// Mean logarithm of the tokens generated so far, by stage.
+    pub(crate) so_far: [Mean; STAGES],
+}
+
+/// A count as a logarithm, about 0 for usual ones.
+fn level(count: f64, usual: f64) -> f64 {
+    (log2(count + 64.0) - usual) / 2.0
+}
+
+/// How much a program has generated, as a logarithm.
+pub(crate) fn so_far(row: &Row) -> f64 {
+    log2(row.output_tokens + TOKENS_SOFT)
+}
+
+/// What its group says about a program: some of its features.
+pub(crate) type GroupView = [f32; 5];
+
+/// What a group says about a program at this moment.
+pub(crate) fn group_view(group: &Group, common: &Common) -> GroupView {
+    let history = group.total.beyond(common.total.value, COMMON_WEIGHT);
+    let view = [
+        history,
+        group.fresh.beyond(common.total.value, COMMON_WEIGHT),
+        log2(1.0 + group.fresh.count),
+        group.ahead.beyond(0.0, COMMON_WEIGHT),
+        group.failed.beyond(common.failed.value, COMMON_WEIGHT),
+    ];
+    view.map(|value| value as f32)
+}
+
+/// The features of a program.
+pub(crate) fn features(row: &Row, view: &GroupView) -> Features {
+    let has_begun = row.steps > 0;
+    let begun = |value: f64| if has_begun { value } else { 0.0 };
+    let steps = f64::from(row.steps);
+    let input_tokens = (row.tokens - row.output_tokens).max(0.0);
+    let returned = (steps - 1.0).max(0.0);
+    let succeeded = row
+        .failed_tools
+        .map_or(0.0, |failed| (returned - failed).max(0.0));
+    let written = begun(level(row.output_tokens, 10.0));
+    let [history, fresh, fresh_count, ahead, failed] = view.map(f64::from);
+    [
+        1.0,
+        written,
+        written * written,
+        level(input_tokens, 10.0),
+        log2(1.0 + steps),
+        begun(level(row.output_tokens / steps.max(1.0), 10.0)),
+        level(row.tool_ms, 10.0) / 2.0,
+        row.last_output_tokens
+            .map_or(0.0, |tokens| begun(level(tokens, 10.0))),
+        row.last_tool_ok
+            .map_or(0.0, |ok| if ok { -1.0 } else { 1.0 }),
+        log2(1.0 + row.failed_tools.unwrap_or(0.0)),
+        log2(1.0 + succeeded),
+        row.prompt_tokens.map_or(0.0, |tokens| level(tokens, 9.0)),
+        row.prompt_score.unwrap_or(0.0).clamp(-SCORE_MAX, SCORE_MAX),
+        // The more a program has shown itself, the less its group says.
+        history / (1.0 + steps),
+        fresh,
+        fresh_count,
+        ahead,
+        failed,
+    ]
+}

@@ -1,0 +1,206 @@
+//! What programs of the same prompt have shown, for the prompts seen last.
+
+use std::collections::{BTreeMap, VecDeque};
+
+/// A mean of the newest values.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Mean {
+    /// Values that count.
+    pub(crate) count: f64,
+    /// Their mean.
+    pub(crate) value: f64,
+}
+
+impl Mean {
+    /// Takes `count` more values of this sum into account; beyond `memory` the old ones
+    /// are forgotten.
+    pub(crate) fn add(&mut self, sum: f64, count: f64, memory: f64) {
+        if count > 0.0 {
+            let kept = self.count.min((memory - count).max(0.0));
+            self.value = (self.value * kept + sum) / (kept + count);
+            self.count = kept + count;
+        }
+    }
+
+    /// How far it lies from `common`, the less the fewer values there are.
+    pub(crate) fn beyond(&self, common: f64, weight: f64) -> f64 {
+        (self.value - common) * self.count / (self.count + weight)
+    }
+}
+
+/// Sightings of live programs that a group remembers.
+const SIGHTINGS_MAX: usize = 48;
+/// Fractions in which sums are kept, so that they do not depend on the order of what is
+/// summed.
+const FIXED: f64 = 65_536.0;
+
+/// A live program as it was seen after a step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Sighting {
+    /// How far it has come beyond others after as many steps, as a logarithm in fractions.
+    ahead: i64,
+    /// Whether its last tool call succeeded, if that is known.
+    tool_ok: Option<bool>,
+}
+
+impl Sighting {
+    pub(crate) fn new(ahead: f64, tool_ok: Option<bool>) -> Self {
+        Self {
+            ahead: (ahead * FIXED) as i64,
+            tool_ok,
+        }
+    }
+
+    /// As a number for a snapshot.
+    pub(crate) fn word(self) -> u64 {
+        let result = self.tool_ok.map_or(0, |ok| 1 + i64::from(ok));
+        (self.ahead * 4 + result).cast_unsigned()
+    }
+
+    /// From such a number.
+    pub(crate) fn from_word(word: u64) -> Self {
+        let word = word.cast_signed();
+        Self {
+            // A logarithm of 64 bits and its sums are far smaller.
+            ahead: (word >> 2).clamp(-(1 << 24), 1 << 24),
+            tool_ok: match word & 3 {
+                0 => None,
+                result => Some(result > 1),
+            },
+        }
+    }
+}
+
+/// A group's figures.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Group {
+    /// Generated tokens of the finished programs of earlier rollouts, as logarithms.
+    pub(crate) total: Mean,
+    /// The same of the rollout that is under way.
+    pub(crate) fresh: Mean,
+    /// How far live programs have come beyond others after as many steps, as logarithms.
+    pub(crate) ahead: Mean,
+    /// Share of tool calls that failed, as far as it is known.
+    pub(crate) failed: Mean,
+    /// What the last two come from, the oldest first.
+    sightings: VecDeque<Sighting>,
+}
+
+impl Group {
+    /// A program of its prompt begins: others that have finished are history. What was seen of
+    /// them on their way still counts, until newer sightings take its place.
+    pub(crate) fn begin(&mut self, memory: f64) {
+        let fresh = std::mem::take(&mut self.fresh);
+        let sum = fresh.value * fresh.count;
+        self.total.add(sum, fresh.count, memory);
+    }
+
+    /// Takes note of a live program; beyond a bound the oldest sighting is forgotten.
+    pub(crate) fn see(&mut self, sighting: Sighting) {
+        if self.sightings.len() >= SIGHTINGS_MAX {
+            self.sightings.pop_front();
+        }
+        self.sightings.push_back(sighting);
+    }
+
+    /// What it remembers of live programs, the oldest first.
+    pub(crate) fn sightings(&self) -> impl ExactSizeIterator<Item = Sighting> + '_ {
+        self.sightings.iter().copied()
+    }
+
+    /// Computes what follows from the sightings.
+    pub(crate) fn summarise(&mut self) {
+        let mean = |sum: f64, count: usize| Mean {
+            count: count as f64,
+            value: sum / count.max(1) as f64,
+        };
+        let ahead: i64 = self.sightings.iter().map(|seen| seen.ahead).sum();
+        self.ahead = mean(ahead as f64 / FIXED, self.sightings.len());
+        let known = || self.sightings.iter().filter_map(|seen| seen.tool_ok);
+        self.failed = mean(known().filter(|ok| !ok).count() as f64, known().count());
+    }
+}
+
+/// Figures of groups by number, and by when each was heard of last.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Groups {
+    known: BTreeMap<u64, (u64, Group)>,
+    by_age: BTreeMap<u64, u64>,
+    clock: u64,
+}
+
+impl Groups {
+    /// The figures of a group, if it is known.
+    pub(crate) fn get(&self, group: u64) -> Option<&Group> {
+        self.known.get(&group).map(|(_, group)| group)
+    }
+
+    /// The figures of a group, which is the newest from now on. Beyond `groups_max`
+    /// the oldest is forgotten.
+    pub(crate) fn touch(&mut self, group: u64, groups_max: usize) -> &mut Group {
+        self.clock += 1;
+        let clock = self.clock;
+        let (touched, _) = self.known.entry(group).or_default();
+        self.by_age.remove(touched);
+        *touched = clock;
+        self.by_age.insert(clock, group);
+        while self.known.len() > groups_max.max(1) {
+            let Some((_, oldest)) = self.by_age.pop_first() else {
+                break;
+            };
+            self.known.remove(&oldest);
+        }
+        &mut self.known.entry(group).or_default().1
+    }
+
+    /// All, the oldest first.
+    pub(crate) fn oldest_first(&self) -> impl ExactSizeIterator<Item = (u64, &Group)> {
+        self.by_age
+            .values()
+            .map(|group| (*group, &self.known[group].1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_group_heard_of_longest_ago_is_forgotten() {
+        let mut groups = Groups::default();
+        for group in [1, 2, 3, 1, 4] {
+            groups.touch(group, 3).total.add(group as f64, 1.0, 9.0);
+        }
+        let kept: Vec<u64> = groups.oldest_first().map(|(group, _)| group).collect();
+        assert_eq!(kept, [3, 1, 4]);
+        assert_eq!(groups.get(2), None);
+        assert_eq!(groups.get(1).map(|group| group.total.count), Some(2.0));
+    }
+
+    #[test]
+    fn means_forget() {
+        let mut mean = Mean::default();
+        mean.add(30.0, 3.0, 4.0);
+        mean.add(2.0, 1.0, 4.0);
+        assert_eq!((mean.count, mean.value), (4.0, 8.0));
+        mean.add(16.0, 2.0, 4.0);
+        assert_eq!((mean.count, mean.value), (4.0, 8.0));
+        mean.add(5.0, 5.0, 4.0);
+        assert_eq!((mean.count, mean.value), (5.0, 1.0));
+        assert_eq!(Some(mean.beyond(0.0, 5.0)), Some(0.5));
+    }
+
+    #[test]
+    fn the_newest_sightings_count() {
+        let mut group = Group::default();
+        for number in 0..100 {
+            let ok = (number % 2 == 0).then_some(number % 4 == 0);
+            let sighting = Sighting::new(f64::from(number), ok);
+            assert_eq!(Sighting::from_word(sighting.word()), sighting);
+            group.see(sighting);
+        }
+        group.summarise();
+        assert_eq!((group.ahead.count, group.ahead.value), (48.0, 75.5));
+        assert_eq!((group.failed.count, group.failed.value), (24.0, 0.5));
+    }
+}

@@ -1,0 +1,234 @@
+//! Progressive prediction after Heddle §4.1: an estimate before the first step, refined
+//! after each.
+//!
+//! Where Heddle fine-tunes a small language model on the programs' texts, this policy
+//! sees columns: how much a program has generated and how evenly, how its tool calls
+//! went, what finished programs of its prompt came to, and how far programs of its
+//! prompt are ahead of others. A ridge regression learns online, from each finished
+//! program at each of its steps, the logarithms of the tokens and the tool time that
+//! remained; one regression per stage (finished steps), drawn towards one for all.
+//! The means follow from how earlier estimates came true, and so does the 90th percentile:
+//! the spread of a stage's errors is its uncertainty.
+//!
+//! It learns from asking too: what a group's programs have shown before any of them has
+//! finished counts for the others. Asking again changes nothing, nor does the order of
+//! the rows.
+//!
+//! | key | meaning | default |
+//! |---|---|---|
+//! | `remaining_tokens` | guess before anything is learnt | 1000 |
+//! | `remaining_tool_s` | the same for seconds in tools | 10 |
+//! | `memory` | after so many rows old ones begin to be forgotten | 100000 |
+//! | `group_memory` | the same for a group's finished programs | 64 |
+//! | `groups_max` | groups that are remembered, 1024 to 4096 | 2048 |
+//! | `extra` | names of the extra columns | none |
+//!
+//! It makes use of these extra columns, whichever are there; a negative number or one that
+//! is not finite says that it is not known:
+//!
+//! | column | meaning |
+//! |---|---|
+//! | `prompt-tokens` | tokens of the program's first prompt |
+//! | `prompt-score` | difficulty as another model reads it from the prompt: any scale about 0, larger for longer (may be negative) |
+//! | `last-output-tokens` | tokens that the last finished step generated |
+//! | `last-tool-ok` | 1 if the tool call that returned last succeeded, 0 if it failed |
+//! | `failed-tools` | tool calls that have failed so far |
+
+mod config;
+mod features;
+mod groups;
+mod looks;
+mod model;
+mod rows;
+mod saved;
+
+pub use config::Config;
+
+use treadle_plugin::{
+    Estimates, FinishedColumns, LiveColumns, Policy, PolicyError, PredictionPolicy,
+};
+
+use features::{Common, GroupView, TOKENS_SOFT, features, group_view, so_far};
+use groups::{Group, Groups, Sighting};
+use looks::Looks;
+use model::{Model, STAGES, stage};
+use rows::{Places, Row};
+
+/// Programs that a figure common to all groups remembers.
+const COMMON_MEMORY: f64 = 4_096.0;
+
+/// The policy and what it has learnt.
+#[derive(Debug, Clone)]
+pub struct HeddlePrediction {
+    config: Config,
+    places: Places,
+    model: Model,
+    common: Common,
+    looks: Looks,
+    groups: Groups,
+}
+
+impl Default for HeddlePrediction {
+    fn default() -> Self {
+        Self::new(Config::default())
+    }
+}
+
+impl HeddlePrediction {
+    /// With a configuration, and nothing learnt.
+    pub fn new(config: Config) -> Self {
+        Self {
+            places: Places::of(&config),
+            model: Self::empty(&config),
+            common: Common::default(),
+            looks: Looks::default(),
+            groups: Groups::default(),
+            config,
+        }
+    }
+
+    fn empty(config: &Config) -> Model {
+        Model::new(config.remaining_tokens, config.remaining_tool_s * 1_000.0)
+    }
+
+    /// Takes note of how far live programs are, for others of their groups. Each program
+    /// counts once after each step, however often it is asked about.
+    fn observe(&mut self, rows: &[Row]) {
+        let is_new = |row: &&Row| row.steps == 0 || self.looks.get(row.digest()).is_none();
+        let mut new: Vec<(u64, u64, &Row)> = rows
+            .iter()
+            .filter(is_new)
+            .map(|row| (row.group, row.digest(), row))
+            .collect();
+        new.sort_unstable_by_key(|(group, digest, _)| (*group, *digest));
+        new.dedup_by_key(|(group, digest, _)| (*group, *digest));
+        let mut stages = [(0.0, 0.0); STAGES];
+        for (_, _, row) in new.iter().filter(|(_, _, row)| row.steps > 0) {
+            let (sum, count) = &mut stages[stage(row.steps)];
+            *sum += so_far(row);
+            *count += 1.0;
+        }
+        for (mean, (sum, count)) in self.common.so_far.iter_mut().zip(stages) {
+            mean.add(sum, count, COMMON_MEMORY);
+        }
+        for of_group in new.chunk_by(|a, b| a.0 == b.0) {
+            self.observe_group(of_group[0].0, of_group.iter().map(|(_, _, row)| *row));
+        }
+    }
+
+    fn observe_group<'r>(&mut self, number: u64, rows: impl Iterator<Item = &'r Row>) {
+        let groups_max = self.config.groups_max as usize;
+        let group = self.groups.touch(number, groups_max);
+        for row in rows {
+            if row.steps <= 1 {
+                group.begin(f64::from(self.config.group_memory));
+            }
+            if row.steps == 0 {
+                continue;
+            }
+            let ahead = so_far(row) - self.common.so_far[stage(row.steps)].value;
+            group.see(Sighting::new(ahead, row.last_tool_ok));
+            if let Some(ok) = row.last_tool_ok {
+                let failed = f64::from(u8::from(!ok));
+                self.common.failed.add(failed, 1.0, COMMON_MEMORY);
+            }
+        }
+        group.summarise();
+    }
+
+    fn view(&self, row: &Row, unknown: &Group) -> GroupView {
+        let group = self.groups.get(row.group).unwrap_or(unknown);
+        group_view(group, &self.common)
+    }
+}
+
+impl Policy for HeddlePrediction {
+    fn configure(json: &str) -> Result<Self, PolicyError> {
+        Ok(Self::new(Config::parse(json)?))
+    }
+
+    fn snapshot(&self) -> Result<Vec<u8>, PolicyError> {
+        Ok(saved::write(
+            &self.model,
+            &self.common,
+            &self.looks,
+            &self.groups,
+        ))
+    }
+
+    fn restore(&mut self, snapshot: &[u8]) -> Result<(), PolicyError> {
+        let empty = Self::empty(&self.config);
+        let groups_max = self.config.groups_max as usize;
+        (self.model, self.common, self.looks, self.groups) =
+            saved::read(snapshot, empty, groups_max)?;
+        Ok(())
+    }
+}
+
+impl PredictionPolicy for HeddlePrediction {
+    fn predict(&mut self, programs: &LiveColumns<'_>) -> Result<Estimates, PolicyError> {
+        programs.check(self.config.extra.len())?;
+        let places = self.places;
+        let rows: Vec<Row> = (0..programs.len())
+            .map(|index| places.live(programs, index))
+            .collect();
+        self.observe(&rows);
+        let column = || Vec::with_capacity(rows.len());
+        let mut estimates = Estimates {
+            remaining_tokens: column(),
+            remaining_tokens_p90: column(),
+            remaining_tool_s: column(),
+        };
+        let unknown = Group::default();
+        let mut views = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let view = self.view(row, &unknown);
+            let estimate = self.model.estimate(row.steps, &features(row, &view));
+            estimates.remaining_tokens.push(estimate.tokens);
+            estimates.remaining_tokens_p90.push(estimate.tokens_p90);
+            estimates.remaining_tool_s.push(estimate.tool_ms / 1_000.0);
+            views.push((row.digest(), view));
+        }
+        // In an order that is not that of the rows.
+        views.sort_unstable_by_key(|(digest, _)| *digest);
+        for (digest, view) in views {
+            self.looks.put(digest, view);
+        }
+        Ok(estimates)
+    }
+
+    fn learn(&mut self, programs: &FinishedColumns<'_>) -> Result<(), PolicyError> {
+        programs.check(self.config.extra.len())?;
+        let memory = f64::from(self.config.memory);
+        let unknown = Group::default();
+        // With what was known when it was asked about, else before any of these programs: what
+        // became of a program must not help to estimate it.
+        for index in 0..programs.len() {
+            let row = self.places.finished(programs, index);
+            let look = self.looks.get(row.digest()).copied();
+            let view = look.unwrap_or_else(|| self.view(&row, &unknown));
+            let seen = features(&row, &view);
+            let tokens = programs.remaining_tokens[index] as f64;
+            let tool_ms = programs.remaining_tool_ms[index] as f64;
+            self.model.learn(row.steps, &seen, tokens, tool_ms, memory);
+        }
+        let (memory, groups_max) = (
+            f64::from(self.config.group_memory),
+            self.config.groups_max as usize,
+        );
+        for program in programs.programs() {
+            let total = programs.total_tokens(program.start) as f64;
+            let total = treadle_plugin::exact::log2(total + TOKENS_SOFT);
+            self.common.total.add(total, 1.0, COMMON_MEMORY);
+            let group = self.groups.touch(programs.group[program.start], groups_max);
+            group.fresh.add(total, 1.0, memory);
+        }
+        self.model.refit();
+        Ok(())
+    }
+}
+
+treadle_plugin::prediction_policy!(HeddlePrediction);
+
+#[cfg(test)]
+mod tests;

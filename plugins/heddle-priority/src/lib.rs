@@ -1,0 +1,165 @@
+//! Heddle's progressive priority scheduling (§4.2, Algorithm 1): the program with the
+//! most predicted tokens goes first, as predictions are renewed after every step, and
+//! a running step gives way when a waiting program outranks it.
+//!
+//! A program without a prediction counts as what it has generated and
+//! `default_tokens`: in a long tail who has come far is likely to go far.
+//!
+//! | key | meaning | default |
+//! |---|---|---|
+//! | `rank` | `"remaining"`: predicted tokens to come; `"total"`: these and those generated | `"remaining"` |
+//! | `default_tokens` | see above | 4096 |
+//! | `tool_token_ms` | time that a token takes, in milliseconds, to count predicted tool time as tokens; `null` to leave tools out, as the paper does | `null` |
+//! | `preempt_margin_tokens` | how far ahead a waiting program must be for a running step to give way; `null` for never | 1024 |
+//! | `extra` | names of the extra columns; they are not used | none |
+
+mod config;
+
+pub use config::{Config, Rank};
+
+use treadle_plugin::{Policy, PolicyError, PreemptColumns, PriorityPolicy, QueueColumns};
+
+/// Predictions beyond so many tokens count as so many.
+const TOKENS_MAX: f64 = 1e12;
+
+/// The policy. It keeps nothing between calls but its configuration.
+#[derive(Debug, Clone, Default)]
+pub struct HeddlePriority {
+    /// What to do.
+    pub config: Config,
+}
+
+impl HeddlePriority {
+    /// The rank of a program, in tokens.
+    fn tokens(&self, output_tokens: u64, remaining_tokens: f64, remaining_tool_s: f64) -> f64 {
+        let generated = output_tokens as f64;
+        if remaining_tokens.is_nan() || remaining_tokens < 0.0 {
+            return generated.min(TOKENS_MAX) + self.config.default_tokens;
+        }
+        let tools = match self.config.tool_token_ms {
+            Some(token_ms) if remaining_tool_s > 0.0 => remaining_tool_s * 1_000.0 / token_ms,
+            _ => 0.0,
+        };
+        let done = match self.config.rank {
+            Rank::Remaining => 0.0,
+            Rank::Total => generated,
+        };
+        (remaining_tokens + tools + done).min(TOKENS_MAX)
+    }
+}
+
+impl Policy for HeddlePriority {
+    fn configure(json: &str) -> Result<Self, PolicyError> {
+        Ok(Self {
+            config: Config::parse(json)?,
+        })
+    }
+}
+
+impl PriorityPolicy for HeddlePriority {
+    fn score(&mut self, programs: &QueueColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+        programs.check(self.config.extra.len())?;
+        let predicted = programs
+            .remaining_tokens
+            .iter()
+            .zip(programs.remaining_tool_s);
+        let rows = programs.output_tokens.iter().zip(predicted);
+        Ok(rows
+            .map(|(&generated, (&tokens, &tool_s))| self.tokens(generated, tokens, tool_s))
+            .collect())
+    }
+
+    /// Lines 6 to 10 of Algorithm 1, for all waiting programs at once: the highest
+    /// rank against the lowest running, the next against the next.
+    fn preempt(&mut self, steps: &PreemptColumns<'_>) -> Result<Vec<u8>, PolicyError> {
+        steps.check()?;
+        let Some(margin) = self.config.preempt_margin_tokens else {
+            return Err(PolicyError::not_supported());
+        };
+        let scores = steps.running_score;
+        let mut running: Vec<usize> = (0..steps.len()).collect();
+        // Of equal ranks the step that has run least loses least.
+        running.sort_by(|&left, &right| {
+            scores[left]
+                .total_cmp(&scores[right])
+                .then(steps.running_ms[left].cmp(&steps.running_ms[right]))
+        });
+        let mut waiting = steps.waiting_score.to_vec();
+        waiting.sort_by(|left, right| right.total_cmp(left));
+        let mut ways = vec![0; steps.len()];
+        for (step, score) in running.into_iter().zip(waiting) {
+            if score <= scores[step] + margin {
+                break;
+            }
+            ways[step] = 1;
+        }
+        Ok(ways)
+    }
+}
+
+treadle_plugin::priority_policy!(HeddlePriority);
+
+#[cfg(test)]
+mod tests {
+    use treadle_plugin::harness::Harness;
+
+    use super::*;
+
+    fn scores(config: &str, output_tokens: &[u64], remaining_tokens: &[f64]) -> Vec<f64> {
+        let rows = output_tokens.len();
+        HeddlePriority::configure(config)
+            .unwrap()
+            .score(&QueueColumns {
+                tokens: &vec![0; rows],
+                output_tokens,
+                steps: &vec![1; rows],
+                waited_ms: &vec![0; rows],
+                remaining_tokens,
+                remaining_tool_s: &vec![2.0; rows],
+                extra: &[],
+            })
+            .unwrap()
+    }
+
+    #[test]
+    fn every_answer_is_valid() {
+        for config in [
+            "{}",
+            r#"{"rank": "total", "tool_token_ms": 20, "preempt_margin_tokens": 0}"#,
+            r#"{"preempt_margin_tokens": null}"#,
+        ] {
+            Harness::new(config).by_row().priority::<HeddlePriority>();
+        }
+    }
+
+    #[test]
+    fn the_longest_goes_first_and_the_unpredicted_by_what_they_have_done() {
+        let (done, left) = ([0, 9_000, 100, 7_000], [20_000.0, 5_000.0, -1.0, -1.0]);
+        assert_eq!(
+            scores("{}", &done, &left),
+            [20_000.0, 5_000.0, 4_196.0, 11_096.0]
+        );
+        let total = r#"{"rank": "total", "tool_token_ms": 20}"#;
+        assert_eq!(
+            scores(total, &done, &left),
+            [20_100.0, 14_100.0, 4_196.0, 11_096.0]
+        );
+    }
+
+    #[test]
+    fn the_lowest_running_step_gives_way_to_who_outranks_it() {
+        let steps = PreemptColumns {
+            running_score: &[9_000.0, 100.0, 5_000.0, 100.0],
+            running_ms: &[0, 70, 0, 20],
+            waiting_score: &[4_000.0, 1_200.0, 30_000.0],
+        };
+        let ways = |margin: f64| {
+            let config = format!("{{\"preempt_margin_tokens\": {margin}}}");
+            let mut policy = HeddlePriority::configure(&config).unwrap();
+            policy.preempt(&steps).unwrap()
+        };
+        assert_eq!(ways(1_024.0), [0, 1, 0, 1]);
+        assert_eq!(ways(20_000.0), [0, 0, 0, 1]);
+        assert_eq!(ways(1e6), [0; 4]);
+    }
+}

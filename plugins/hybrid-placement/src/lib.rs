@@ -1,0 +1,184 @@
+//! Cache first while the load is even, least load while it is not: if the busiest
+//! worker runs more than `skew` times as many steps as the idlest, a step or program
+//! goes to the idlest worker, else to where most of its context is cached. Nobody moves.
+//! A baseline to compare with: the rule of SGLang's router as Heddle describes it (§7,
+//! Verl*).
+//!
+//! | key | meaning | default |
+//! |---|---|---|
+//! | `skew` | running steps of the busiest worker by those of the idlest, which counts as running one at least, above which the least load decides | 32 |
+//! | `extra` | names of the extra columns; they are not used | none |
+
+mod groups;
+
+use serde::Deserialize;
+use treadle_plugin::{
+    AssignColumns, MigrateColumns, PlacementPolicy, Policy, PolicyError, RouteColumns,
+};
+
+use groups::Groups;
+
+/// Largest skew that can be configured.
+const SKEW_MAX: f64 = 1e6;
+
+/// The configuration.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Config {
+    skew: f64,
+    extra: Vec<String>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            skew: 32.0,
+            extra: Vec::new(),
+        }
+    }
+}
+
+/// The policy. Between calls it keeps which worker has been given which group.
+#[derive(Debug, Clone, Default)]
+pub struct HybridPlacement {
+    config: Config,
+    groups: Groups,
+}
+
+impl HybridPlacement {
+    fn is_skewed(&self, running: &[u32]) -> bool {
+        let busiest = running.iter().copied().max().unwrap_or(0);
+        let idlest = running.iter().copied().min().unwrap_or(0).max(1);
+        f64::from(busiest) > self.config.skew * f64::from(idlest)
+    }
+}
+
+impl Policy for HybridPlacement {
+    fn configure(json: &str) -> Result<Self, PolicyError> {
+        let config: Config = serde_json::from_str(json)
+            .map_err(|error| PolicyError::invalid_config(error.to_string()))?;
+        if !(1.0..=SKEW_MAX).contains(&config.skew) {
+            return Err(PolicyError::invalid_config(format!(
+                "skew is {}; give a number from 1 to {SKEW_MAX}",
+                config.skew
+            )));
+        }
+        Ok(Self {
+            config,
+            groups: Groups::default(),
+        })
+    }
+}
+
+impl PlacementPolicy for HybridPlacement {
+    fn assign(&mut self, programs: &AssignColumns<'_>) -> Result<Vec<u32>, PolicyError> {
+        programs.check(self.config.extra.len())?;
+        let mut running = programs.workers.running.to_vec();
+        let mut used = programs.workers.used_tokens.to_vec();
+        self.groups.of_workers(running.len());
+        let mut places = Vec::with_capacity(programs.len());
+        for row in 0..programs.len() {
+            let group = programs.group[row];
+            let last =
+                Some(programs.last_worker[row] as usize).filter(|last| *last < running.len());
+            let cached = last.or_else(|| self.groups.worker(group).map(|worker| worker as usize));
+            let idlest = (0..running.len()).min_by_key(|&worker| (running[worker], used[worker]));
+            let worker = if self.is_skewed(&running) {
+                idlest
+            } else {
+                cached.or(idlest)
+            };
+            let worker = worker.ok_or_else(|| {
+                PolicyError::invalid_input("there are no workers; ask when there is one")
+            })?;
+            running[worker] = running[worker].saturating_add(1);
+            used[worker] = used[worker].saturating_add(programs.tokens[row]);
+            self.groups.given(group, worker as u32);
+            places.push(worker as u32);
+        }
+        Ok(places)
+    }
+
+    fn route(&mut self, workers: &RouteColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+        workers.check(self.config.extra.len())?;
+        let running = workers.workers.running;
+        let skewed = self.is_skewed(running);
+        let rows = workers.cached_tokens.iter().zip(running);
+        Ok(rows
+            .map(|(&cached, &running)| {
+                // What does not decide breaks ties: it counts for less than one.
+                let (cached, running) = (cached as f64, f64::from(running));
+                if skewed {
+                    0.5 * cached / (1.0 + cached) - running
+                } else {
+                    cached + 0.5 / (1.0 + running)
+                }
+            })
+            .collect())
+    }
+
+    fn migrate(&mut self, programs: &MigrateColumns<'_>) -> Result<Vec<u32>, PolicyError> {
+        programs.check(self.config.extra.len())?;
+        Ok(programs.at_worker.to_vec())
+    }
+}
+
+treadle_plugin::placement_policy!(HybridPlacement);
+
+#[cfg(test)]
+mod tests {
+    use treadle_plugin::NOWHERE;
+    use treadle_plugin::harness::{Assign, Harness, Workers};
+
+    use super::*;
+
+    fn workers(running: &[u32]) -> Workers {
+        Workers {
+            capacity_tokens: vec![1_000; running.len()],
+            used_tokens: vec![0; running.len()],
+            running: running.to_vec(),
+        }
+    }
+
+    #[test]
+    fn every_answer_is_valid() {
+        for config in ["{}", r#"{"skew": 1}"#] {
+            Harness::new(config).by_row().placement::<HybridPlacement>();
+        }
+    }
+
+    #[test]
+    fn a_group_stays_together_until_the_load_is_skewed() {
+        let programs = Assign {
+            group: vec![1; 40],
+            tokens: vec![10; 40],
+            remaining_tokens: vec![-1.0; 40],
+            last_worker: vec![NOWHERE; 40],
+            extra: Vec::new(),
+        };
+        let mut policy = HybridPlacement::default();
+        let places = policy
+            .assign(&programs.columns_with(&workers(&[0, 0])))
+            .unwrap();
+        let first = places.iter().filter(|place| **place == 0).count();
+        assert_eq!(places[..33], [0; 33]);
+        assert_eq!(first, 38, "{places:?}");
+    }
+
+    #[test]
+    fn a_route_changes_its_rule_at_the_skew() {
+        let scores = |running: &[u32]| {
+            let workers = workers(running);
+            let columns = RouteColumns {
+                cached_tokens: &[900, 0],
+                tokens: 1_000,
+                workers: workers.columns(),
+                extra: &[],
+            };
+            HybridPlacement::default().route(&columns).unwrap()
+        };
+        let [even, skewed] = [scores(&[64, 2]), scores(&[65, 2])];
+        assert!(even[0] > even[1], "{even:?}");
+        assert!(skewed[1] > skewed[0], "{skewed:?}");
+    }
+}

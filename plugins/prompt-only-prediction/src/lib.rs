@@ -1,0 +1,188 @@
+//! Prediction from the prompt alone, once and for all, as a model does that reads prompts and
+//! not what becomes of them (the model-based baseline of Heddle §7.2).
+//!
+//! A ridge regression learns, from finished programs, the logarithm of the tokens that a
+//! program generates in all from its prompt: its length, and where the extra column
+//! `prompt-score` is there, what another model read from its text. What a program has done
+//! only counts as done.
+//!
+//! | key | meaning | default |
+//! |---|---|---|
+//! | `total_tokens` | guess of a program's tokens before anything is learnt | 1000 |
+//! | `total_tool_s` | the same for seconds in tools | 10 |
+//! | `memory` | after so many programs old ones begin to be forgotten | 10000 |
+//! | `extra` | names of the extra columns | none |
+//!
+//! It makes use of these extra columns, whichever are there:
+//!
+//! | column | meaning |
+//! |---|---|
+//! | `prompt-tokens` | tokens of the first prompt; without it only the score counts |
+//! | `prompt-score` | difficulty as another model reads it from the prompt: any scale about 0 |
+
+mod config;
+
+pub use config::Config;
+
+use treadle_plugin::exact::{exp2, log2};
+use treadle_plugin::ridge::{Ridge, dot};
+use treadle_plugin::{
+    Estimates, FinishedColumns, LiveColumns, Policy, PolicyError, PredictionPolicy,
+};
+
+const FEATURES: usize = 5;
+const TARGETS: usize = 2;
+const MARK: &[u8; 8] = b"prompt-1";
+/// Squared errors that a coefficient's being off its prior by one costs.
+const STRENGTH: f64 = 1.0;
+/// Scores are cut to plus and minus this.
+const SCORE_MAX: f64 = 8.0;
+/// One program in ten of a lognormal distribution lies above its median by so many standard
+/// deviations.
+const NINTH_DECILE: f64 = 1.2816;
+
+/// The policy and what it has learnt.
+#[derive(Debug, Clone, Default)]
+pub struct PromptOnlyPrediction {
+    config: Config,
+    ridge: Ridge<FEATURES, TARGETS>,
+    /// Sum of the squared errors of the tokens' logarithm, and how many there are.
+    errors: [f64; 2],
+    coefficients: [[f64; FEATURES]; TARGETS],
+}
+
+impl PromptOnlyPrediction {
+    /// With a configuration, and nothing learnt.
+    pub fn new(config: Config) -> Self {
+        let mut policy = Self {
+            config,
+            ..Self::default()
+        };
+        policy.fit();
+        policy
+    }
+
+    fn fit(&mut self) {
+        let guess = targets(self.config.total_tokens, self.config.total_tool_s * 1_000.0);
+        let mut prior = [[0.0; FEATURES]; TARGETS];
+        for (coefficients, guess) in prior.iter_mut().zip(guess) {
+            coefficients[0] = guess;
+        }
+        self.coefficients = self.ridge.fit(&prior, &[STRENGTH; FEATURES]);
+    }
+
+    fn features(&self, index: usize, rows: usize, extra: &[f32]) -> [f64; FEATURES] {
+        let read = |name: &str| {
+            let place = self.config.extra.iter().position(|extra| extra == name)?;
+            let value = f64::from(*extra.get(place * rows + index)?);
+            value.is_finite().then_some(value)
+        };
+        let length = read("prompt-tokens").filter(|tokens| *tokens >= 0.0);
+        let length = length.map_or(0.0, |tokens| (log2(tokens + 16.0) - 9.0) / 2.0);
+        let score = read("prompt-score").unwrap_or(0.0);
+        let score = score.clamp(-SCORE_MAX, SCORE_MAX);
+        [1.0, length, length * length, score, score * score]
+    }
+
+    /// Variance of the error of a logarithm of tokens.
+    fn variance(&self) -> f64 {
+        (self.errors[0] + 1.0) / (self.errors[1] + 1.0)
+    }
+}
+
+/// Logarithms of a program's tokens and milliseconds in tools.
+fn targets(tokens: f64, tool_ms: f64) -> [f64; TARGETS] {
+    [log2(tokens + 1.0), log2(tool_ms + 1.0)]
+}
+
+impl Policy for PromptOnlyPrediction {
+    fn configure(json: &str) -> Result<Self, PolicyError> {
+        Ok(Self::new(Config::parse(json)?))
+    }
+
+    fn snapshot(&self) -> Result<Vec<u8>, PolicyError> {
+        let mut bytes = MARK.to_vec();
+        let numbers = self.errors.into_iter().chain(self.ridge.numbers());
+        bytes.extend(numbers.flat_map(f64::to_le_bytes));
+        Ok(bytes)
+    }
+
+    fn restore(&mut self, snapshot: &[u8]) -> Result<(), PolicyError> {
+        let spoilt =
+            || PolicyError::failed("the snapshot can't be read: begin without it".to_owned());
+        let (words, beyond) = snapshot.strip_prefix(MARK).ok_or_else(spoilt)?.as_chunks();
+        let numbers: Vec<f64> = words.iter().map(|word| f64::from_le_bytes(*word)).collect();
+        let sound = |number: &f64| number.abs() < 1e150;
+        if !beyond.is_empty() || numbers.len() < 3 || !numbers.iter().all(sound) {
+            return Err(spoilt());
+        }
+        let mut rest = numbers[2..].iter().copied();
+        let ridge = Ridge::from_numbers(&mut rest).filter(|ridge| ridge.rows() >= 0.0);
+        let (Some(ridge), None) = (ridge, rest.next()) else {
+            return Err(spoilt());
+        };
+        if numbers[..2].iter().any(|number| *number < 0.0) {
+            return Err(spoilt());
+        }
+        self.errors = [numbers[0], numbers[1]];
+        self.ridge = ridge;
+        self.fit();
+        Ok(())
+    }
+}
+
+impl PredictionPolicy for PromptOnlyPrediction {
+    fn predict(&mut self, programs: &LiveColumns<'_>) -> Result<Estimates, PolicyError> {
+        programs.check(self.config.extra.len())?;
+        let variance = self.variance();
+        let above = exp2(NINTH_DECILE * variance.sqrt());
+        // The mean of a lognormal distribution lies above its median.
+        let to_mean = if self.ridge.rows() > 0.0 {
+            exp2((variance * std::f64::consts::LN_2 / 2.0).min(2.0))
+        } else {
+            1.0
+        };
+        let mut estimates = Estimates::default();
+        for row in 0..programs.len() {
+            let features = self.features(row, programs.len(), programs.extra);
+            let median = |target: usize| {
+                let logarithm = dot(&self.coefficients[target], &features);
+                (exp2(logarithm.clamp(0.0, 40.0)) - 1.0).max(0.0)
+            };
+            let left = |total: f64, done: u64| (total - done as f64).max(0.0);
+            let done = programs.output_tokens[row];
+            let tokens = left(median(0) * to_mean, done);
+            estimates.remaining_tokens.push(tokens);
+            estimates
+                .remaining_tokens_p90
+                .push(left(median(0) * above, done).max(tokens));
+            let tool_ms = left(median(1), programs.tool_ms[row]);
+            estimates.remaining_tool_s.push(tool_ms / 1_000.0);
+        }
+        Ok(estimates)
+    }
+
+    fn learn(&mut self, programs: &FinishedColumns<'_>) -> Result<(), PolicyError> {
+        programs.check(self.config.extra.len())?;
+        let memory = f64::from(self.config.memory);
+        for program in programs.programs() {
+            let row = program.start;
+            let features = self.features(row, programs.len(), programs.extra);
+            let tool_ms = programs.tool_ms[row].saturating_add(programs.remaining_tool_ms[row]);
+            let came = targets(programs.total_tokens(row) as f64, tool_ms as f64);
+            let error = came[0] - dot(&self.coefficients[0], &features);
+            self.errors = [self.errors[0] + error * error, self.errors[1] + 1.0];
+            if self.errors[1] > memory {
+                self.errors = self.errors.map(|sum| sum * (1.0 - 1.0 / memory));
+            }
+            self.ridge.add(&features, &came, memory);
+        }
+        self.fit();
+        Ok(())
+    }
+}
+
+treadle_plugin::prediction_policy!(PromptOnlyPrediction);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,61 @@
+//! Round robin over steps: a step that comes back from a tool goes to the tail of the
+//! queue, however far its program is, which is what agentic frameworks do by default
+//! (Heddle §4.2). Of those that came at the same time the program with fewer steps
+//! goes first. A baseline to compare with.
+
+use serde::Deserialize;
+use treadle_plugin::{Policy, PolicyError, PriorityPolicy, QueueColumns};
+
+/// The policy and its configuration.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RoundRobinPriority {
+    extra: Vec<String>,
+}
+
+impl Policy for RoundRobinPriority {
+    fn configure(json: &str) -> Result<Self, PolicyError> {
+        serde_json::from_str(json).map_err(|error| PolicyError::invalid_config(error.to_string()))
+    }
+}
+
+impl PriorityPolicy for RoundRobinPriority {
+    fn score(&mut self, programs: &QueueColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+        programs.check(self.extra.len())?;
+        let rows = programs.waited_ms.iter().zip(programs.steps);
+        // The second term is below 1, the least difference of two waits.
+        Ok(rows
+            .map(|(&waited_ms, &steps)| waited_ms as f64 + 1.0 / (f64::from(steps) + 2.0))
+            .collect())
+    }
+}
+
+treadle_plugin::priority_policy!(RoundRobinPriority);
+
+#[cfg(test)]
+mod tests {
+    use treadle_plugin::harness::Harness;
+
+    use super::*;
+
+    #[test]
+    fn every_answer_is_valid() {
+        Harness::new("{}").by_row().priority::<RoundRobinPriority>();
+    }
+
+    #[test]
+    fn a_step_that_came_back_waits_behind_those_that_came_before() {
+        let scores = RoundRobinPriority::default()
+            .score(&QueueColumns {
+                tokens: &[9_000, 100, 100],
+                output_tokens: &[5_000, 0, 0],
+                steps: &[20, 0, 1],
+                waited_ms: &[0, 10, 10],
+                remaining_tokens: &[9_000.0, 1.0, 1.0],
+                remaining_tool_s: &[-1.0; 3],
+                extra: &[],
+            })
+            .unwrap();
+        assert!(scores[1] > scores[2] && scores[2] > scores[0], "{scores:?}");
+    }
+}
