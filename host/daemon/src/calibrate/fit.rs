@@ -243,12 +243,14 @@ mod tests {
                     sequences,
                     context_tokens,
                     longest_tokens: context,
+                    rows: 1,
                 });
             }
             all.push(Measured::Decode {
                 sequences,
                 context_tokens: 4_000 + 100 * (sequences - 1),
                 longest_tokens: 4_000,
+                rows: 1 + sequences / 4,
             });
         }
         for prompt_tokens in [256, 1_024, 4_096] {

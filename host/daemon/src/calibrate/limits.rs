@@ -85,5 +85,10 @@ pub(super) fn plan(args: &CalibrateArgs, target: &Target, limits: &EngineProfile
         batch_tokens_max: half_of_kv.min(4 * u64::from(longest)),
         output_tokens,
         repeats: args.repeats,
+        seats: target
+            .capacity
+            .slots
+            .filter(|_| target.has_seats())
+            .unwrap_or(0),
     }
 }

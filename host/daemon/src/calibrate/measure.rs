@@ -47,6 +47,8 @@ pub(super) struct Plan {
     pub(super) output_tokens: u32,
     /// Rounds.
     pub(super) repeats: u32,
+    /// Numbered seats that requests can be pinned to; 0 if there are none.
+    pub(super) seats: u32,
 }
 
 impl Plan {
@@ -131,7 +133,7 @@ impl Bench<'_> {
         let request = Request {
             prompt,
             output_tokens,
-            seat: None,
+            seat: Some(0),
         };
         self.target.complete(request).await
     }
@@ -140,7 +142,8 @@ impl Bench<'_> {
         let prompt = self.prompts.ids(SHORT_TOKENS);
         self.complete(prompt, self.plan.output_tokens).await?;
         let widest = self.plan.batches.last().copied().unwrap_or(1);
-        self.together(&vec![SHORT_TOKENS; widest as usize]).await?;
+        self.together(&vec![SHORT_TOKENS; widest as usize], 1)
+            .await?;
         Ok(())
     }
 
@@ -176,14 +179,19 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Sequences at once, with prompts of these lengths and of their own.
-    async fn together(&mut self, prompts: &[u32]) -> Result<Vec<Answer>, CalibrateError> {
+    /// Sequences at once, with prompts of these lengths and of their own, each in the next seat but
+    /// `apart - 1`.
+    async fn together(
+        &mut self,
+        prompts: &[u32],
+        apart: u32,
+    ) -> Result<Vec<Answer>, CalibrateError> {
         let mut asked = JoinSet::new();
-        for tokens in prompts {
+        for (seat, tokens) in (0..).step_by(apart.max(1) as usize).zip(prompts) {
             let request = Request {
                 prompt: self.prompts.ids(*tokens),
                 output_tokens: self.plan.output_tokens,
-                seat: None,
+                seat: Some(seat),
             };
             let target = self.target.clone();
             asked.spawn(async move { target.complete(request).await });
@@ -201,20 +209,24 @@ impl Bench<'_> {
     async fn batches(&mut self, sequences: u32) -> Result<(), CalibrateError> {
         let contexts = self.plan.contexts(sequences);
         for tokens in &contexts {
-            self.batch(&vec![*tokens; sequences as usize]).await?;
+            let prompts = vec![*tokens; sequences as usize];
+            self.batch(&prompts, 1).await?;
+            if sequences > 1 && 2 * sequences - 1 <= self.plan.seats {
+                self.batch(&prompts, 2).await?;
+            }
         }
         if let [shortest, .., longest] = contexts[..]
             && sequences > 1
         {
             let mut uneven = vec![shortest; sequences as usize];
             uneven[0] = longest;
-            self.batch(&uneven).await?;
+            self.batch(&uneven, 1).await?;
         }
         Ok(())
     }
 
-    async fn batch(&mut self, prompts: &[u32]) -> Result<(), CalibrateError> {
-        let answers = self.together(prompts).await?;
+    async fn batch(&mut self, prompts: &[u32], apart: u32) -> Result<(), CalibrateError> {
+        let answers = self.together(prompts, apart).await?;
         let longest = answers.iter().map(|answer| answer.output_tokens).max();
         self.longest_output_tokens = self.longest_output_tokens.max(longest.unwrap_or(0));
         let contexts = || {
@@ -226,6 +238,7 @@ impl Bench<'_> {
                 sequences: answers.len() as u64,
                 context_tokens: contexts().sum(),
                 longest_tokens: contexts().max().unwrap_or(0),
+                rows: if apart > 1 { answers.len() as u64 } else { 1 },
             };
             self.note(what, us);
         }
@@ -238,12 +251,12 @@ impl Bench<'_> {
         let decoding = Request {
             prompt: self.prompts.ids(SHORT_TOKENS),
             output_tokens: 2 * self.plan.output_tokens,
-            seat: None,
+            seat: Some(0),
         };
         let prompt = Request {
             prompt: self.prompts.ids(tokens),
             output_tokens: 1,
-            seat: None,
+            seat: Some(1),
         };
         let beside = async {
             while stamps.all().len() < SETTLED_TOKENS {
@@ -418,6 +431,7 @@ mod tests {
             batch_tokens_max: 8_192,
             output_tokens: 48,
             repeats: 1,
+            seats: 0,
         };
         assert_eq!(plan.contexts(1), [64, 1_024, 4_096]);
         assert_eq!(plan.contexts(16), [64, 464]);

@@ -31,6 +31,8 @@ pub enum Measured {
         context_tokens: u64,
         /// The longest of them, in tokens.
         longest_tokens: u64,
+        /// Rows of neighbouring seats that they sit in: llama.cpp computes each for itself.
+        rows: u64,
     },
     /// The iterations of a decoding sequence in which a prompt is computed beside it.
     Mixed {
@@ -58,10 +60,12 @@ impl Measured {
             Self::Decode {
                 sequences,
                 context_tokens,
+                rows,
                 ..
             } => vec![IterationLoad {
                 decode_sequences: sequences,
                 decode_context_tokens: context_tokens,
+                passes_milli: 1_000 * rows,
                 ..IterationLoad::default()
             }],
             Self::Mixed {
@@ -73,6 +77,7 @@ impl Measured {
                 for load in &mut loads {
                     load.decode_sequences = 1;
                     load.decode_context_tokens = context_tokens;
+                    load.passes_milli += 1_000;
                 }
                 loads
             }
@@ -101,9 +106,13 @@ impl Measured {
                 sequences,
                 context_tokens,
                 longest_tokens,
+                rows,
             } => {
                 let mean = context_tokens / sequences.max(1);
-                format!("token of {sequences} sequences at {mean} tokens, at most {longest_tokens}")
+                let apart = if rows > 1 { ", seats apart" } else { "" };
+                format!(
+                    "token of {sequences} sequences at {mean} tokens, at most {longest_tokens}{apart}"
+                )
             }
             Self::Mixed { prompt_tokens, .. } => {
                 format!("prompt of {prompt_tokens} tokens beside a sequence")
