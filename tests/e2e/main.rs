@@ -1,6 +1,7 @@
 //! End-to-end tests over real sockets: a whole daemon, engines around it, clients of every kind.
 
 mod bodies;
+mod calibration;
 mod cluster;
 mod compatibility;
 mod conversation;

@@ -6,6 +6,7 @@
 pub mod app;
 pub mod auth;
 pub mod bench;
+pub mod calibrate;
 pub mod cli;
 pub mod cluster;
 pub mod config;

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use super::environment;
 use crate::bench::BenchError;
+use crate::calibrate::CalibrateError;
 use crate::demo::DemoError;
 use crate::sim::SimError;
 
@@ -38,6 +39,9 @@ pub(super) enum CliError {
     /// A simulation gave no figures.
     #[error("{0}")]
     Sim(#[from] SimError),
+    /// An engine gave no profile.
+    #[error("{0}")]
+    Calibrate(#[from] CalibrateError),
     /// The plugin runtime does not start.
     #[error("{0}")]
     Runtime(#[from] treadle_policy_runtime::RuntimeError),
@@ -128,7 +132,10 @@ impl CliError {
             Self::OutputClosed => true,
             Self::Demo(DemoError::Output(cause))
             | Self::Bench(BenchError::Output(cause))
-            | Self::Sim(SimError::Output(cause)) => cause.kind() == ErrorKind::BrokenPipe,
+            | Self::Sim(SimError::Output(cause))
+            | Self::Calibrate(CalibrateError::Output(cause)) => {
+                cause.kind() == ErrorKind::BrokenPipe
+            }
             _ => false,
         }
     }

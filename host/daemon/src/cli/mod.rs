@@ -36,6 +36,7 @@ use clap_complete::Shell;
 use treadle_policy_runtime::compiler_main;
 
 use crate::bench::BenchArgs;
+use crate::calibrate::CalibrateArgs;
 use crate::config::LoggingConfig;
 use crate::demo::DemoArgs;
 use crate::engine_sim::EngineSimArgs;
@@ -88,6 +89,8 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// Measure what the gateway and the core cost.
     Bench(BenchArgs),
+    /// Measure an engine, and write a profile that the simulator reads.
+    Calibrate(Box<CalibrateArgs>),
     /// Print a completion script for a shell.
     Completions {
         /// The shell.
@@ -159,6 +162,7 @@ impl Command {
             Self::Migrate(args) => args.run().await,
             Self::Doctor(args) => args.run().await,
             Self::Bench(args) => Ok(args.run().await?),
+            Self::Calibrate(args) => Ok(args.run().await?),
             Self::Completions { shell } => completions(shell),
         }
     }
@@ -207,6 +211,8 @@ mod tests {
             "treadle demo --simulate --json",
             "treadle sim --task search --model qwen3-32b --gpus 16 --prompts 20 --report --json",
             "treadle sim --trace f --history g --system verl --priority heddle --fail 0@5:30",
+            "treadle calibrate --url http://a:1 --model m --out p.json --json --validate",
+            "treadle calibrate --from p.json --validate 3 --seed 5",
         ] {
             let parsed = Cli::try_parse_from(line.split(' '));
             assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
@@ -235,6 +241,8 @@ mod tests {
             "treadle sim --fail 0@5",
             "treadle sim --report --fail 0@5:6",
             "treadle sim --gpu A100",
+            "treadle calibrate --from p.json --out q.json",
+            "treadle calibrate --repeats 0",
         ] {
             assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
         }

@@ -28,7 +28,7 @@ pub use generate::{GatewayState, routes};
 pub use identity::Identities;
 pub use requests::RequestIds;
 pub use serve::{ServeLimits, serve};
-pub use upstream::Upstream;
+pub use upstream::{Upstream, UpstreamError};
 
 use crate::auth::Principal;
 use axum::body::Body;

@@ -44,7 +44,7 @@ impl Degrees {
             degree: Vec::new(),
             profile: Vec::new(),
             // Half of what is added is there on average while a program grows.
-            context_tokens: ((first + last) / 2.0 / programs) as u64,
+            context_tokens: (f64::midpoint(first, last) / programs) as u64,
             prompt_tokens: first / programs,
             growth: (last - first) / output,
             tool_us: sum(|run| run.steps.iter().map(|step| step.tool_us).sum()) / output,
@@ -154,7 +154,7 @@ impl Degrees {
             "tool_us": self.tool_us,
         });
         let token_us: Vec<f64> = self.profile.iter().map(|p| self.token_us(p)).collect();
-        let capacity_tokens: Vec<u64> = self.profile.iter().map(|p| p.kv_tokens()).collect();
+        let capacity_tokens: Vec<u64> = self.profile.iter().map(EngineProfile::kv_tokens).collect();
         let columns = ParallelismColumns {
             gpus,
             degree: &self.degree,

@@ -37,6 +37,7 @@ mod leap;
 mod memory;
 mod priority;
 mod profile;
+mod profile_json;
 mod request;
 mod schedule;
 mod sequence;
@@ -52,6 +53,7 @@ use sequence::{Sequence, ServiceKey};
 
 pub use chain::{chain_hash, content_hash};
 pub use profile::{BLOCK_TOKENS, EngineProfile, IterationLoad, TokensTime};
+pub use profile_json::ProfileError;
 pub use request::{
     Counters, EngineSnapshot, FinishReason, Finished, Output, RequestId, RequestSpec, SubmitError,
 };

@@ -10,13 +10,9 @@ pub const BLOCK_TOKENS: u32 = 16;
 /// Speeds and limits of one modelled engine.
 ///
 /// Presets are modelled figures: arithmetic from the size of the weights and the memory bandwidth
-/// of the part, not measurements of a machine.
-///
-/// As JSON, the fields that no preset needs can be left out:
-/// [`weights`](Self::weights), [`iteration_overhead_us`](Self::iteration_overhead_us),
-/// [`communication`](Self::communication), [`token_overhead_ns`](Self::token_overhead_ns),
-/// [`prefill_per_kilotoken_context_ps`](Self::prefill_per_kilotoken_context_ps) and
-/// [`preempt_by_priority`](Self::preempt_by_priority).
+/// of the part, not measurements of a machine. [`of`](Self::of) computes one from a GPU and a
+/// model; `treadle calibrate` measures one and writes it as JSON (see
+/// [`from_json`](Self::from_json)). There, the fields that no preset needs can be left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngineProfile {
@@ -47,6 +43,16 @@ pub struct EngineProfile {
     /// in picoseconds.
     #[serde(default)]
     pub prefill_per_kilotoken_context_ps: u64,
+    /// What each pass after the first adds to an iteration, in microseconds. llama.cpp computes an
+    /// iteration in several passes: one for each prompt chunk, as chunks differ in length, and one
+    /// for each row of neighbouring seats that decode. 0 for engines that compute all in one.
+    #[serde(default)]
+    pub pass_us: u64,
+    /// Time between a request's sending and its first iteration on an idle engine, in
+    /// microseconds: connection, parsing, queueing. The engine model does not know it: who drives
+    /// one adds it before [`Engine::submit`](super::Engine::submit). 0 in presets.
+    #[serde(default)]
+    pub request_overhead_us: u64,
     /// What one decoding sequence adds to an iteration, in microseconds.
     pub decode_per_sequence_us: u64,
     /// What reading 1,024 tokens of KV of decoding sequences adds, in nanoseconds.
@@ -135,6 +141,8 @@ impl EngineProfile {
             communication: Vec::new(),
             token_overhead_ns: 0,
             prefill_per_kilotoken_context_ps: 0,
+            pass_us: 0,
+            request_overhead_us: 0,
             preempt_by_priority: false,
         }
     }
@@ -214,6 +222,7 @@ impl EngineProfile {
         (linear_ns + attention_ns).max(self.weights_ns(tokens))
             + sequences_ns
             + self.iteration_overhead_us * 1_000
+            + load.passes_milli.saturating_sub(1_000) * self.pass_us
             + self.communication_ns(tokens)
     }
 
@@ -230,6 +239,14 @@ impl EngineProfile {
         on_line(&self.weights, tokens).map_or(all_ns, |ns| ns.min(all_ns))
     }
 
+    /// Passes for so many decoding sequences, in thousandths: the rows of neighbours that as many of
+    /// the seats form on average. The model knows how many sequences there are and not where they
+    /// sit.
+    pub(super) fn decode_passes_milli(&self, sequences: u64) -> u64 {
+        let seats = u64::from(self.running_max).max(sequences).max(1);
+        1_000 * sequences * (seats + 1 - sequences) / seats
+    }
+
     fn communication_ns(&self, tokens: u64) -> u64 {
         on_line(&self.communication, tokens).unwrap_or_else(|| {
             let last = self.communication.last();
@@ -240,7 +257,7 @@ impl EngineProfile {
 
     /// Time for a step that nothing else disturbs, in microseconds: `uncached_tokens` of prefill,
     /// then `output_tokens` decoded in a batch of `batch` sequences that each hold
-    /// `context_tokens`.
+    /// `context_tokens`. The request's overhead is not in it.
     pub fn ideal_step_us(
         &self,
         uncached_tokens: u64,
@@ -255,19 +272,17 @@ impl EngineProfile {
         let mut prefill_us = 0;
         while rest > 0 {
             let prefill_tokens = rest.min(budget);
-            prefill_us += self.iteration_us(IterationLoad {
-                prefill_tokens,
-                prefill_context_tokens: prefill_tokens * (from + prefill_tokens / 2),
-                ..IterationLoad::default()
-            });
+            let mut load = IterationLoad::default();
+            load.add_chunk(from, prefill_tokens);
+            prefill_us += self.iteration_us(load);
             from += prefill_tokens;
             rest -= prefill_tokens;
         }
         let decode_us = self.iteration_us(IterationLoad {
-            prefill_tokens: 0,
             decode_sequences: batch,
             decode_context_tokens: context_tokens * batch,
-            prefill_context_tokens: 0,
+            passes_milli: self.decode_passes_milli(batch),
+            ..IterationLoad::default()
         });
         prefill_us + output_tokens.saturating_sub(1) * decode_us
     }
@@ -296,6 +311,17 @@ pub struct IterationLoad {
     pub decode_context_tokens: u64,
     /// For each chunk its tokens times the tokens before its middle, all chunks together.
     pub prefill_context_tokens: u64,
+    /// Passes of an engine that needs several (see [`EngineProfile::pass_us`]), in thousandths.
+    pub passes_milli: u64,
+}
+
+impl IterationLoad {
+    /// A chunk of `tokens` of a prompt that follow `before` others.
+    pub fn add_chunk(&mut self, before: u64, tokens: u64) {
+        self.prefill_tokens += tokens;
+        self.prefill_context_tokens += tokens * (before + tokens / 2);
+        self.passes_milli += 1_000;
+    }
 }
 
 #[cfg(test)]
@@ -333,12 +359,51 @@ mod tests {
     }
 
     #[test]
+    fn attention_grows_with_the_square_of_a_prompt_however_it_is_cut() {
+        let load = |chunks: &[u64]| {
+            let (mut load, mut before) = (IterationLoad::default(), 0);
+            for tokens in chunks {
+                load.add_chunk(before, *tokens);
+                before += tokens;
+            }
+            load.prefill_context_tokens
+        };
+        assert_eq!(load(&[4_096]), 4_096 * 2_048);
+        assert_eq!(load(&[4_096]), load(&[1_024, 3_072]));
+    }
+
+    #[test]
+    fn passes_count_where_they_cost() {
+        let profile = EngineProfile {
+            pass_us: 900,
+            running_max: 4,
+            ..EngineProfile::qwen3_32b_h100()
+        };
+        let us = |chunks, decode_sequences| {
+            let mut load = IterationLoad {
+                decode_sequences,
+                passes_milli: profile.decode_passes_milli(decode_sequences),
+                ..IterationLoad::default()
+            };
+            for _ in 0..chunks {
+                load.add_chunk(0, 10);
+            }
+            profile.iteration_us(load) - EngineProfile::qwen3_32b_h100().iteration_us(load)
+        };
+        assert_eq!([us(1, 0), us(0, 1), us(0, 4), us(2, 0)], [0, 0, 0, 900]);
+        assert_eq!([us(1, 1), us(2, 4)], [900, 1_800]);
+        // Of the six ways in which two of four sit, three have them side by side.
+        assert_eq!([us(0, 2), us(0, 3)], [450, 450]);
+    }
+
+    #[test]
     fn instant_iterations_take_a_microsecond() {
         let load = IterationLoad {
             prefill_tokens: 8_192,
             decode_sequences: 64,
             decode_context_tokens: 1 << 20,
-            prefill_context_tokens: 0,
+            prefill_context_tokens: 1 << 25,
+            passes_milli: 5_000,
         };
         assert_eq!(EngineProfile::instant().iteration_us(load), 1);
     }

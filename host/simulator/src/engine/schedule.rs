@@ -53,6 +53,7 @@ impl Engine {
         if load == IterationLoad::default() {
             return None;
         }
+        load.passes_milli += self.profile.decode_passes_milli(load.decode_sequences);
         let length_us = self.profile.iteration_us(load);
         self.counters.iterations += 1;
         self.counters.busy_us += length_us;
@@ -211,9 +212,7 @@ fn add_to_load(load: &mut IterationLoad, sequence: &Sequence, tokens: u32) {
         load.decode_context_tokens += u64::from(sequence.computed_tokens);
     } else {
         let tokens = u64::from(tokens);
-        let from = u64::from(sequence.computed_tokens) - tokens;
-        load.prefill_tokens += tokens;
-        load.prefill_context_tokens += tokens * (from + tokens / 2);
+        load.add_chunk(u64::from(sequence.computed_tokens) - tokens, tokens);
     }
 }
 

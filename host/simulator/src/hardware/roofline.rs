@@ -126,6 +126,8 @@ impl EngineProfile {
             communication: split.communication(assumptions.all_reduce_ns[place], all_reduces),
             token_overhead_ns: split.communication_ns(all_reduces),
             prefill_per_kilotoken_context_ps: split.attention_ps(),
+            pass_us: 0,
+            request_overhead_us: 0,
             decode_per_sequence_us: assumptions.sequence_overhead_us,
             decode_per_kilotoken_context_ns: split.context_ns(),
             batched_tokens_max: assumptions.batched_tokens_max,

@@ -255,8 +255,8 @@ impl<'a> Course<'a> {
             .push(Reverse((self.now + tool_us, Due::Send(index))));
         let id = self.core.state().keys.get(&key).copied();
         if let (Some(id), Some(forecasts)) = (id, &mut self.policies.forecasts) {
-            let tool_ms = program_tool_ms(&self.programs[index]);
-            forecasts.predict(&self.core, &[id], |_| tool_ms);
+            let lasts_ms = program_tool_ms(&self.programs[index]);
+            forecasts.predict(&self.core, &[id], |_| lasts_ms);
         }
         self.tool_begins(index, &key);
     }
@@ -479,12 +479,12 @@ impl<'a> Course<'a> {
         let longest = self.programs.iter().max_by_key(|p| p.run.output_tokens());
         let engines = self.engines.iter().map(|engine| engine.snapshot().counters);
         let output_tokens: u64 = self.programs.iter().map(|p| p.run.output_tokens()).sum();
-        let makespan_s = makespan_us as f64 / 1e6;
+        let seconds = makespan_us as f64 / 1e6;
         let busy_us: u64 = engines.clone().map(|c| c.busy_us).sum();
         let counters = self.core.state().counters;
         RolloutReport {
-            makespan_s,
-            tokens_per_s: output_tokens as f64 / makespan_s,
+            makespan_s: seconds,
+            tokens_per_s: output_tokens as f64 / seconds,
             output_tokens,
             programs: self.programs.len() as u64,
             steps: self.next_step,

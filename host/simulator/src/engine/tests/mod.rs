@@ -109,6 +109,7 @@ fn profiles() -> impl Strategy<Value = EngineProfile> {
         EngineProfile {
             stream_interval_tokens: interval,
             preempt_by_priority: preempt,
+            pass_us: u64::from(batch) % 3 * 170,
             ..small_profile(blocks, batch, seats)
         }
     })

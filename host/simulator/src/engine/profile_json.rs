@@ -1,0 +1,214 @@
+//! A profile as a JSON document: what `treadle calibrate` writes and what reads it.
+//!
+//! ```json
+//! {
+//!   "version": 1,
+//!   "profile": { "name": "…", "prefill_tokens_per_s": 9000, … },
+//!   "calibration": { … }
+//! }
+//! ```
+//!
+//! `profile` has the fields of [`EngineProfile`], whose documentation says what each means; those
+//! that no preset needs may be missing. `calibration` says how they came about and is
+//! for people: it may be missing, and what it says is not read.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{EngineProfile, TokensTime};
+
+/// The version of the document that this code writes and reads.
+const VERSION: u32 = 1;
+/// Speeds, times and sizes above this are mistakes; below it no sum of the model overflows.
+const VALUE_MAX: u64 = 1_000_000_000;
+/// The same of the time in picoseconds, and of those of points, in nanoseconds: a thousand seconds.
+const FINE_VALUE_MAX: u64 = 1_000_000_000_000;
+/// Points of a table at most.
+const POINTS_MAX: usize = 4_096;
+
+/// Why a document is no profile.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// It is not the JSON of a profile.
+    #[error("this is no profile: {0}; write one with `treadle calibrate`")]
+    Json(#[from] serde_json::Error),
+    /// A version that this code does not know.
+    #[error("version is {0}, but this treadle reads {VERSION}: calibrate again")]
+    Version(u32),
+    /// A field is out of bounds.
+    #[error("profile.{field} is {value}; it must be between {min} and {max}")]
+    Bounds {
+        /// Its name.
+        field: &'static str,
+        /// What it says.
+        value: u64,
+        /// Least.
+        min: u64,
+        /// Most.
+        max: u64,
+    },
+    /// A table that is no table of times by tokens.
+    #[error(
+        "profile.{0} must have ascending tokens, times that do not fall, at most {POINTS_MAX} \
+         points, and numbers of at most {VALUE_MAX} tokens and {FINE_VALUE_MAX} ns"
+    )]
+    Points(&'static str),
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    version: u32,
+    profile: EngineProfile,
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    calibration: Value,
+}
+
+impl EngineProfile {
+    /// Reads a document.
+    pub fn from_json(text: &str) -> Result<Self, ProfileError> {
+        let document: Document = serde_json::from_str(text)?;
+        if document.version != VERSION {
+            return Err(ProfileError::Version(document.version));
+        }
+        document.profile.check()?;
+        Ok(document.profile)
+    }
+
+    /// The document of this profile; `calibration` says how it came about, null for nothing.
+    pub fn to_json(&self, calibration: Value) -> Value {
+        let document = Document {
+            version: VERSION,
+            profile: self.clone(),
+            calibration,
+        };
+        // Fields, texts and integers always have a JSON form.
+        serde_json::to_value(document).unwrap_or(Value::Null)
+    }
+
+    /// Fails for what would stop or overflow the model.
+    fn check(&self) -> Result<(), ProfileError> {
+        let fields = [
+            ("prefill_tokens_per_s", self.prefill_tokens_per_s, 1),
+            ("decode_base_us", self.decode_base_us, 0),
+            ("decode_per_sequence_us", self.decode_per_sequence_us, 0),
+            (
+                "decode_per_kilotoken_context_ns",
+                self.decode_per_kilotoken_context_ns,
+                0,
+            ),
+            ("pass_us", self.pass_us, 0),
+            ("token_overhead_ns", self.token_overhead_ns, 0),
+            ("iteration_overhead_us", self.iteration_overhead_us, 0),
+            ("request_overhead_us", self.request_overhead_us, 0),
+            ("batched_tokens_max", u64::from(self.batched_tokens_max), 1),
+            ("running_max", u64::from(self.running_max), 1),
+            ("kv_blocks", u64::from(self.kv_blocks), 1),
+            ("block_tokens", u64::from(self.block_tokens), 1),
+            (
+                "context_limit_tokens",
+                u64::from(self.context_limit_tokens),
+                2,
+            ),
+            (
+                "stream_interval_tokens",
+                u64::from(self.stream_interval_tokens),
+                1,
+            ),
+        ];
+        for (field, value, min) in fields {
+            check_bounds(field, value, min, VALUE_MAX)?;
+        }
+        check_bounds(
+            "prefill_per_kilotoken_context_ps",
+            self.prefill_per_kilotoken_context_ps,
+            0,
+            FINE_VALUE_MAX,
+        )?;
+        check_points("weights", &self.weights)?;
+        check_points("communication", &self.communication)
+    }
+}
+
+fn check_bounds(field: &'static str, value: u64, min: u64, max: u64) -> Result<(), ProfileError> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(ProfileError::Bounds {
+        field,
+        value,
+        min,
+        max,
+    })
+}
+
+fn check_points(field: &'static str, points: &[TokensTime]) -> Result<(), ProfileError> {
+    let rises = |pair: &[TokensTime]| pair[0].tokens < pair[1].tokens && pair[0].ns <= pair[1].ns;
+    let is_small = |point: &TokensTime| point.tokens <= VALUE_MAX && point.ns <= FINE_VALUE_MAX;
+    let is_table =
+        points.len() <= POINTS_MAX && points.windows(2).all(rises) && points.iter().all(is_small);
+    if is_table {
+        Ok(())
+    } else {
+        Err(ProfileError::Points(field))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_profile_comes_back_as_it_was_written() {
+        let profile = EngineProfile {
+            name: "mine".to_owned().into(),
+            request_overhead_us: 700,
+            weights: vec![
+                TokensTime { tokens: 1, ns: 90 },
+                TokensTime { tokens: 8, ns: 90 },
+            ],
+            preempt_by_priority: true,
+            ..EngineProfile::qwen3_8b_h100()
+        };
+        for calibration in [Value::Null, json!({"engine": "llamacpp"})] {
+            let text = profile.to_json(calibration).to_string();
+            assert_eq!(EngineProfile::from_json(&text).unwrap(), profile);
+        }
+    }
+
+    #[test]
+    fn what_calibration_adds_may_be_left_out_and_nothing_else() {
+        let mut document = EngineProfile::qwen3_8b_h100().to_json(Value::Null);
+        let fields = document["profile"].as_object_mut().unwrap();
+        for field in [
+            "weights",
+            "communication",
+            "token_overhead_ns",
+            "prefill_per_kilotoken_context_ps",
+            "iteration_overhead_us",
+            "pass_us",
+            "request_overhead_us",
+            "preempt_by_priority",
+        ] {
+            assert!(fields.remove(field).is_some(), "{field}");
+        }
+        let read = EngineProfile::from_json(&document.to_string()).unwrap();
+        assert_eq!(read, EngineProfile::qwen3_8b_h100());
+        let refused = |document: &Value| {
+            let read = EngineProfile::from_json(&document.to_string());
+            read.unwrap_err().to_string()
+        };
+        document["profile"]["speed"] = json!(1);
+        assert!(refused(&document).contains("speed"));
+        document = EngineProfile::qwen3_8b_h100().to_json(Value::Null);
+        document["profile"]["kv_blocks"] = json!(0);
+        assert!(refused(&document).contains("profile.kv_blocks is 0"));
+        document = EngineProfile::qwen3_8b_h100().to_json(Value::Null);
+        document["profile"]["weights"] = json!([{"tokens": 8, "ns": 5}, {"tokens": 8, "ns": 9}]);
+        assert!(refused(&document).contains("profile.weights must have ascending tokens"));
+        document["version"] = json!(2);
+        assert!(refused(&document).contains("version is 2"));
+    }
+}
