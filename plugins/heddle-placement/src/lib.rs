@@ -29,6 +29,7 @@
 //! Steps are not routed: a program stays where it is, and so does its cache.
 
 mod config;
+mod deal;
 mod makespan;
 mod plan;
 mod scaled;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use treadle_plugin::{AssignColumns, PolicyError};
 
 use crate::config::{Config, Objective, Order};
+use crate::deal;
 use crate::workers::Kinds;
 
 /// Lengths that are remembered; when there are more, the older half is forgotten.
@@ -34,10 +35,23 @@ pub(crate) struct Plan {
 pub(crate) struct Group {
     pub(crate) worker: u32,
     pub(crate) size: usize,
-    longest: f64,
-    shortest: f64,
+    pub(crate) longest: f64,
+    pub(crate) shortest: f64,
     /// Programs that it has been given.
     given: u64,
+}
+
+impl Group {
+    #[cfg(test)]
+    pub(crate) fn of_size(worker: u32, size: usize) -> Self {
+        Self {
+            worker,
+            size,
+            longest: 0.0,
+            shortest: 0.0,
+            given: 0,
+        }
+    }
 }
 
 impl Plan {
@@ -108,14 +122,19 @@ pub(crate) fn assign(
         let mut order: Vec<usize> = (0..rows).collect();
         order.sort_by(|&left, &right| longest_first(lengths[left], lengths[right]));
         let sorted: Vec<f64> = order.iter().map(|&row| lengths[row]).collect();
-        let mut plan = make(config, &sorted, &kinds(rows), capacities, true);
+        let kinds = kinds(rows);
+        let mut plan = make(config, &sorted, &kinds, capacities, true);
         plan.seen.extend(&lengths[rows.saturating_sub(SEEN_MAX)..]);
+        let ranks = if config.objective == Objective::Fluid {
+            deal::mixed(&mut plan.groups, &sorted, &kinds)
+        } else {
+            deal::in_order(&plan.groups)
+        };
         let mut places = vec![0; rows];
-        let mut order = order.into_iter();
-        for group in &mut plan.groups {
+        for (group, ranks) in plan.groups.iter_mut().zip(ranks) {
             group.given = group.size as u64;
-            for row in order.by_ref().take(group.size) {
-                places[row] = group.worker;
+            for rank in ranks {
+                places[order[rank]] = group.worker;
             }
         }
         return (plan, places);

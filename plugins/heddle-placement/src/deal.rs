@@ -1,0 +1,95 @@
+//! Which ranks of the sorted list each group gets.
+//!
+//! Contiguous groups keep long programs apart from short ones (§5.2). But programs of one
+//! length grow in step: their contexts fill a worker's memory all at once and leave it all
+//! at once, so that on average half of it is used. Where it makes no group end later than
+//! the latest does anyway, the groups of shorter programs are dealt out like cards, so that
+//! each gets some of every length.
+
+use heddle_partition::Member;
+
+use crate::plan::Group;
+use crate::workers::Kinds;
+
+/// By how much dealing may make the latest end later, as a share.
+const SLACK: f64 = 0.01;
+
+/// Each group its stretch of the list.
+pub(crate) fn in_order(groups: &[Group]) -> Vec<Vec<usize>> {
+    let mut from = 0;
+    let stretch = |group: &Group| {
+        from += group.size;
+        (from - group.size..from).collect()
+    };
+    groups.iter().map(stretch).collect()
+}
+
+/// The first groups their stretches, and the others, as many as possible, their share of
+/// the rest.
+pub(crate) fn mixed(groups: &mut [Group], sorted: &[f64], kinds: &Kinds) -> Vec<Vec<usize>> {
+    let stretches = in_order(groups);
+    let end_us = |group: &Group, ranks: &[usize]| {
+        let member = |&rank: &usize| Member {
+            remaining: sorted[rank],
+            context: kinds.context,
+        };
+        let members: Vec<Member> = ranks.iter().map(member).collect();
+        kinds.end_us(group.worker as usize, &members, &[])
+    };
+    let latest = |groups: &[Group], ranks: &[Vec<usize>]| {
+        let ends = groups
+            .iter()
+            .zip(ranks)
+            .map(|(group, ranks)| end_us(group, ranks));
+        ends.fold(0.0, f64::max)
+    };
+    let bound_us = latest(groups, &stretches) * (1.0 + SLACK);
+    for first in 0..groups.len() {
+        let dealt = dealt(&groups[first..], &stretches[first..]);
+        if latest(&groups[first..], &dealt) <= bound_us {
+            for (group, ranks) in groups[first..].iter_mut().zip(&dealt) {
+                group.longest = ranks.first().map_or(0.0, |rank| sorted[*rank]);
+                group.shortest = ranks.last().map_or(0.0, |rank| sorted[*rank]);
+            }
+            return [&stretches[..first], &dealt].concat();
+        }
+    }
+    stretches
+}
+
+/// The ranks of all stretches, longest first, each to the group that has least of its
+/// share.
+fn dealt(groups: &[Group], stretches: &[Vec<usize>]) -> Vec<Vec<usize>> {
+    let mut dealt: Vec<Vec<usize>> = vec![Vec::new(); groups.len()];
+    for rank in stretches.iter().flatten() {
+        let open = (0..groups.len()).filter(|&row| dealt[row].len() < groups[row].size);
+        let share = |row: usize| (dealt[row].len() + 1) as f64 / groups[row].size as f64;
+        let next = open.min_by(|&left, &right| share(left).total_cmp(&share(right)));
+        if let Some(row) = next {
+            dealt[row].push(*rank);
+        }
+    }
+    dealt
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(size: usize) -> Group {
+        Group::of_size(0, size)
+    }
+
+    #[test]
+    fn stretches_follow_one_another() {
+        let groups = [group(2), group(0), group(3)];
+        assert_eq!(in_order(&groups), [vec![0, 1], vec![], vec![2, 3, 4]]);
+    }
+
+    #[test]
+    fn cards_are_dealt_by_shares_and_all_of_them() {
+        let groups = [group(2), group(4)];
+        let dealt = dealt(&groups, &in_order(&groups));
+        assert_eq!(dealt, [vec![1, 4], vec![0, 2, 3, 5]]);
+    }
+}
