@@ -6,8 +6,8 @@ use plotters::prelude::*;
 
 pub(super) fn draw(scene: &Scene<'_>) -> Drawn {
     let mut svg = String::new();
-    let ends = scene.courses.iter().map(|course| course.makespan_s);
-    let end_s = ends.fold(1.0, f64::max);
+    let makespans = scene.courses.iter().map(|course| course.makespan_s);
+    let end_s = makespans.fold(1.0, f64::max);
     let all = scene.courses.iter().flat_map(|course| course.timeline);
     let most = all.map(|moment| moment.active).max().unwrap_or(1).max(1);
     {

@@ -23,8 +23,8 @@ const BAR: f64 = 0.6;
 pub(super) fn draw(scene: &Scene<'_>) -> Drawn {
     let mut svg = String::new();
     let bars = scene.courses.len().max(1);
-    let ends = scene.courses.iter().map(|course| course.makespan_s);
-    let end_s = ends.fold(scene.bound_s.max(1.0), f64::max);
+    let makespans = scene.courses.iter().map(|course| course.makespan_s);
+    let end_s = makespans.fold(scene.bound_s.max(1.0), f64::max);
     {
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         area.fill(&WHITE)?;

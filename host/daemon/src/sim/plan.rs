@@ -78,12 +78,11 @@ impl Plan {
         let limit = Contest::context_limit_tokens(&cell).map_err(SimError::Contest)?;
         let mut notes = Vec::new();
         let runs = load("--trace", path, args, limit, &mut notes)?;
-        let history = match &args.history {
-            Some(path) => load("--history", path, args, limit, &mut notes)?,
-            None => {
-                notes.push("No --history: predictors begin without having learnt.".to_owned());
-                Vec::new()
-            }
+        let history = if let Some(path) = &args.history {
+            load("--history", path, args, limit, &mut notes)?
+        } else {
+            notes.push("No --history: predictors begin without having learnt.".to_owned());
+            Vec::new()
         };
         let name = path.file_stem().unwrap_or(path.as_os_str());
         Ok(Self {

@@ -101,38 +101,30 @@ impl Summary {
     }
 
     pub(super) fn to_text(&self, report: bool) -> String {
-        let mut text = format!(
-            "{}: {} programs, seed {}\n",
-            self.title, self.programs, self.seed
-        );
-        if let Some(run) = self.runs.first() {
-            text.push_str(&first(run));
-        }
-        text.push_str(&format!(
-            "bound {} s: the longest program alone {} s, all work on all GPUs {} s\n\n",
+        let (title, programs, seed) = (&self.title, self.programs, self.seed);
+        let mut lines = vec![format!("{title}: {programs} programs, seed {seed}")];
+        lines.extend(self.runs.first().map(first));
+        lines.push(format!(
+            "bound {} s: the longest program alone {} s, all work on all GPUs {} s\n",
             number(self.bound.bound_s()),
             number(self.bound.longest_s),
             number(self.bound.work_s)
         ));
-        text.push_str(&self.distances());
-        text.push_str(
-            "\nIn seconds; the last four are of the program that ended last and add up to what is \
-             over the bound.\n",
-        );
+        lines.push(self.distances());
+        let legend = "In seconds; the last four are of the program that ended last and add up to \
+                      what is over the bound.";
+        lines.push(legend.to_owned());
         if let (true, Some(error_s)) = (report, self.prediction_error_s()) {
             let more = if error_s < 0.0 { "less" } else { "more" };
             let seconds = number(error_s.abs());
-            text.push_str(&format!(
-                "Errors of prediction: {seconds} s {more} than with the truth.\n"
+            lines.push(format!(
+                "Errors of prediction: {seconds} s {more} than with the truth."
             ));
         }
-        for note in &self.notes {
-            text.push_str(&format!("{note}\n"));
-        }
-        for path in &self.plots {
-            text.push_str(&format!("wrote {}\n", path.display()));
-        }
-        text
+        lines.extend(self.notes.iter().cloned());
+        let wrote = |path: &PathBuf| format!("wrote {}", path.display());
+        lines.extend(self.plots.iter().map(wrote));
+        lines.join("\n")
     }
 
     fn distances(&self) -> String {
@@ -180,7 +172,7 @@ fn first(run: &Run) -> String {
     format!(
         "{}: {}\nworkers: {}\n{} steps, {} tokens generated, {} prefilled, {:.1}% of prompt tokens \
          found in caches\n{} caches moved, {} moves given up, {} steps elsewhere without a cache, {} \
-         preemptions, {} for more urgent steps\nengines busy {:.1}%\n",
+         preemptions, {} for more urgent steps\nengines busy {:.1}%",
         run.system.name,
         run.system.describe(),
         plan.join(", "),
