@@ -5,6 +5,8 @@
 mod cluster;
 #[path = "cli/plugins.rs"]
 mod plugins;
+#[path = "cli/provision.rs"]
+mod provision;
 
 use std::path::Path;
 use std::process::Stdio;

@@ -18,6 +18,7 @@ mod plugin;
 mod plugin_check;
 mod programs;
 mod progress;
+mod provision;
 mod replay;
 mod serve;
 mod settings;
@@ -69,6 +70,8 @@ enum Command {
     Programs(programs::ProgramsArgs),
     /// List, add and remove engines.
     Workers(workers::WorkersArgs),
+    /// Start engines after a plan of parallelism, or show the plan.
+    Provision(Box<provision::ProvisionArgs>),
     /// Show the journal.
     Events(events::EventsArgs),
     /// Check, upload and bind policies.
@@ -152,6 +155,7 @@ impl Command {
             Self::Status(args) => args.run().await,
             Self::Programs(args) => args.run().await,
             Self::Workers(args) => args.run().await,
+            Self::Provision(args) => Box::pin(args.run()).await,
             Self::Events(args) => args.run().await,
             Self::Plugin(args) => args.run().await,
             Self::Tokens(args) => args.run().await,
@@ -160,7 +164,7 @@ impl Command {
             Self::Config(args) => args.run(),
             Self::Replay(args) => args.run().await,
             Self::Migrate(args) => args.run().await,
-            Self::Doctor(args) => args.run().await,
+            Self::Doctor(args) => Box::pin(args.run()).await,
             Self::Bench(args) => Ok(args.run().await?),
             Self::Calibrate(args) => Ok(args.run().await?),
             Self::Completions { shell } => completions(shell),
@@ -192,6 +196,8 @@ mod tests {
             "treadle programs -- release",
             "treadle workers",
             "treadle workers add http://e:1 --kind vllm --capacity-tokens 10",
+            "treadle provision --plan 4x1,1x4 --url http://a:1 -- vllm serve m --port {port}",
+            "treadle provision --ask columns.json --json",
             "treadle events tail --follow --program p --after 5 -n 3",
             "treadle plugin bind lru --config-json {}",
             "treadle plugin check file --offline --json",
@@ -231,6 +237,8 @@ mod tests {
             "treadle plugin bind p --config-json []",
             "treadle workers add http://e:1 --kind tgi",
             "treadle events",
+            "treadle provision",
+            "treadle provision --plan 4",
             "treadle tokens create ci",
             "treadle tokens create ci --scope root",
             "treadle tokens create ci --scope job --expires-in 5x",

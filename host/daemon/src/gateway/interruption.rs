@@ -109,12 +109,12 @@ impl Interruptible {
             }
             let is_paused = matches!(self.part, Part::Paused(_));
             match self.instructions.poll_recv(context) {
-                Poll::Pending if is_paused => return Heed::Wait,
-                Poll::Pending => return Heed::Nothing,
+                Poll::Pending | Poll::Ready(None) if !is_paused => return Heed::Nothing,
                 Poll::Ready(Some(Instruction::Dispatch(dispatch))) => self.resume(dispatch),
                 Poll::Ready(Some(Instruction::Preempt)) => self.wanted = true,
                 // What has begun to answer goes on; what waits hears of it otherwise.
                 Poll::Ready(Some(Instruction::Abort(_))) => {}
+                Poll::Pending => return Heed::Wait,
                 Poll::Ready(_) if is_paused => {
                     let cause = "the scheduler gave the step up while it waited to go on";
                     return Heed::BreakOff {
@@ -122,8 +122,7 @@ impl Interruptible {
                         is_known: true,
                     };
                 }
-                Poll::Ready(Some(_)) => {}
-                Poll::Ready(None) => return Heed::Nothing,
+                Poll::Ready(_) => {}
             }
         }
     }

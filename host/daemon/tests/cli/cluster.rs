@@ -155,7 +155,12 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) fn start(line: &str, folder: &Path) -> Self {
-        let mut command = binary("http://127.0.0.1:1", line);
+        Self::beside("http://127.0.0.1:1", line, folder)
+    }
+
+    /// The same, told of a daemon.
+    pub(crate) fn beside(url: &str, line: &str, folder: &Path) -> Self {
+        let mut command = binary(url, line);
         let mut child = command
             .current_dir(folder)
             .stdout(Stdio::piped())

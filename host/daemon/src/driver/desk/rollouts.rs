@@ -87,8 +87,8 @@ impl PolicyDesk {
             };
             let placer = policies.len() as u8;
             policies.push(policy);
-            let moves = facts.moves(&wanted, &all).into_iter();
-            moved.extend(moves.map(|(row, to)| Moved {
+            let leaving = facts.moves(&wanted, &all).into_iter();
+            moved.extend(leaving.map(|(row, to)| Moved {
                 program: facts.id[row],
                 rank: facts.remaining_tokens[row],
                 to,

@@ -1,0 +1,336 @@
+//! Engines that were started here: each is watched by a task of its own,
+//! registered while it answers, started again when it ends by itself, and
+//! stopped in the end.
+
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::Method;
+use serde_json::{Value, json};
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::super::client::{Client, escaped};
+use super::super::error::CliError;
+use super::super::output::say;
+use super::plan::Plan;
+use crate::gateway::Upstream;
+
+/// Pause between two looks at an engine that gets ready.
+const LOOK_PAUSE: Duration = Duration::from_millis(200);
+/// Pauses before an engine is started again: the first, and the longest.
+const BACKOFF: [Duration; 2] = [Duration::from_millis(500), Duration::from_mins(1)];
+/// An engine that has answered for so long has failed anew, not again.
+const STEADY: Duration = Duration::from_mins(5);
+
+/// How engines are started.
+pub(super) struct Template {
+    pub(super) command: Vec<String>,
+    pub(super) first_port: u16,
+    pub(super) host: String,
+    pub(super) health: String,
+    pub(super) ready: Duration,
+    pub(super) restarts_max: u32,
+    pub(super) grace: Duration,
+    pub(super) kind: Option<String>,
+    pub(super) json: bool,
+}
+
+/// One engine to be.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Engine {
+    url: String,
+    degree: u32,
+    command: Vec<String>,
+}
+
+impl Template {
+    /// The plan's engines, each on devices of its own.
+    pub(super) fn engines(&self, plan: &Plan) -> Result<Vec<Engine>, CliError> {
+        let mut first_gpu = 0;
+        let engine = |(index, degree): (usize, u32)| {
+            let port = u64::from(self.first_port) + index as u64;
+            if port > u64::from(u16::MAX) {
+                return Err(CliError::Usage(format!(
+                    "engine {index} would have port {port}; give a lower --first-port"
+                )));
+            }
+            let gpus: Vec<String> = (first_gpu..first_gpu + degree)
+                .map(|g| g.to_string())
+                .collect();
+            first_gpu += degree;
+            let fill = |part: &String| {
+                part.replace("{port}", &port.to_string())
+                    .replace("{degree}", &degree.to_string())
+                    .replace("{index}", &index.to_string())
+                    .replace("{gpus}", &gpus.join(","))
+            };
+            Ok(Engine {
+                url: format!("http://{}:{port}", self.host),
+                degree,
+                command: self.command.iter().map(fill).collect(),
+            })
+        };
+        plan.workers().enumerate().map(engine).collect()
+    }
+
+    fn tell(&self, event: &str, engine: &Engine, more: &Value) -> Result<(), CliError> {
+        if self.json {
+            let line = json!({
+                "event": event, "url": engine.url, "degree": engine.degree, "more": more,
+            });
+            return say(&line.to_string());
+        }
+        say(&format!(
+            "{} (degree {}) {event} {more}",
+            engine.url, engine.degree
+        ))
+    }
+}
+
+/// All engines.
+pub(super) struct Fleet {
+    engines: JoinSet<Result<(), CliError>>,
+    stop: watch::Sender<bool>,
+}
+
+impl Fleet {
+    /// Starts to look after them.
+    pub(super) fn start(
+        client: &Arc<Client>,
+        template: &Arc<Template>,
+        engines: Vec<Engine>,
+    ) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let mut fleet = JoinSet::new();
+        for engine in engines {
+            let keeper = Keeper {
+                client: client.clone(),
+                template: template.clone(),
+                upstream: Upstream::new(Duration::from_secs(2)),
+                engine,
+                stop: stopped.clone(),
+            };
+            fleet.spawn(keeper.keep());
+        }
+        Self {
+            engines: fleet,
+            stop,
+        }
+    }
+
+    /// Until `told` completes; then all engines are stopped. Fails if one could
+    /// not be kept running.
+    pub(super) async fn run(mut self, told: impl Future<Output = ()>) -> Result<(), CliError> {
+        let mut failed = Ok(());
+        let mut told = std::pin::pin!(told);
+        loop {
+            tokio::select! {
+                () = &mut told => break,
+                ended = self.engines.join_next() => match ended {
+                    Some(Ok(Ok(()))) => {}
+                    Some(Ok(Err(error))) => failed = Err(error),
+                    Some(Err(_)) => failed = Err(CliError::Failed("an engine's keeper ended".into())),
+                    None => break,
+                },
+            }
+        }
+        let _ = self.stop.send(true);
+        while let Some(ended) = self.engines.join_next().await {
+            if let Ok(Err(error)) = ended {
+                failed = Err(error);
+            }
+        }
+        failed
+    }
+}
+
+/// Looks after one engine.
+struct Keeper {
+    client: Arc<Client>,
+    template: Arc<Template>,
+    upstream: Upstream,
+    engine: Engine,
+    stop: watch::Receiver<bool>,
+}
+
+/// What an engine's run came to.
+enum Run {
+    Stopped,
+    Ended(String),
+}
+
+impl Keeper {
+    async fn keep(mut self) -> Result<(), CliError> {
+        let (mut restarts, mut pause) = (0, BACKOFF[0]);
+        loop {
+            let started = Instant::now();
+            let why = match self.run_once().await? {
+                Run::Stopped => return Ok(()),
+                Run::Ended(why) => why,
+            };
+            self.template
+                .tell("ended", &self.engine, &json!({"why": why}))?;
+            if started.elapsed() >= STEADY {
+                (restarts, pause) = (0, BACKOFF[0]);
+            }
+            if restarts >= self.template.restarts_max {
+                return Err(CliError::Failed(format!(
+                    "the engine at {} was started {} times, the last time {why}; look at its output",
+                    self.engine.url,
+                    restarts + 1
+                )));
+            }
+            restarts += 1;
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = told(&mut self.stop) => return Ok(()),
+            }
+            pause = (pause * 2).min(BACKOFF[1]);
+        }
+    }
+
+    async fn run_once(&mut self) -> Result<Run, CliError> {
+        let [program, arguments @ ..] = self.engine.command.as_slice() else {
+            return Ok(Run::Stopped);
+        };
+        // A group of its own: an engine's own children are stopped with it, and
+        // the terminal's interrupt is not for it.
+        let spawned = Command::new(program)
+            .args(arguments)
+            .stdout(std::process::Stdio::null())
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn();
+        let mut child = match spawned {
+            Ok(child) => child,
+            Err(cause) => return Ok(Run::Ended(format!("`{program}` did not start: {cause}"))),
+        };
+        self.template
+            .tell("started", &self.engine, &json!({"pid": child.id()}))?;
+        let mut stop = self.stop.clone();
+        let ready = tokio::select! {
+            ready = self.until_ready() => ready,
+            ended = child.wait() => return Ok(Run::Ended(word(ended))),
+            () = told(&mut stop) => return self.end(child, Run::Stopped).await,
+        };
+        if !ready {
+            let seconds = self.template.ready.as_secs();
+            let why = format!("it was not ready within {seconds} s");
+            return self.end(child, Run::Ended(why)).await;
+        }
+        if let Err(error) = self.register().await {
+            self.end(child, Run::Stopped).await?;
+            return Err(error);
+        }
+        let run = tokio::select! {
+            ended = child.wait() => Run::Ended(word(ended)),
+            () = told(&mut stop) => Run::Stopped,
+        };
+        self.deregister().await;
+        self.end(child, run).await
+    }
+
+    async fn until_ready(&self) -> bool {
+        let looks = async {
+            loop {
+                let look = self.upstream.get(&self.engine.url, &self.template.health);
+                if look.await.is_ok_and(|answer| answer.status().is_success()) {
+                    return;
+                }
+                tokio::time::sleep(LOOK_PAUSE).await;
+            }
+        };
+        tokio::time::timeout(self.template.ready, looks)
+            .await
+            .is_ok()
+    }
+
+    async fn register(&self) -> Result<(), CliError> {
+        let body = json!({"url": self.engine.url, "kind": self.template.kind});
+        let answer = self.client.command(Method::POST, "/workers", &body).await?;
+        self.template
+            .tell("registered", &self.engine, &answer["worker_id"])
+    }
+
+    /// A daemon that is gone has nothing to forget.
+    async fn deregister(&self) {
+        let path = format!("/workers/{}", escaped(&self.engine.url));
+        if let Err(error) = self.client.command(Method::DELETE, &path, &json!({})).await {
+            tracing::warn!(url = self.engine.url, %error, "an engine could not be taken out");
+        }
+    }
+
+    /// Stops what still runs: asked first, killed after the grace.
+    async fn end(&self, mut child: Child, run: Run) -> Result<Run, CliError> {
+        if let Some(id) = child.id() {
+            signal("-TERM", id).await;
+            if tokio::time::timeout(self.template.grace, child.wait())
+                .await
+                .is_err()
+            {
+                signal("-KILL", id).await;
+                let _ = child.wait().await;
+            }
+        }
+        if matches!(run, Run::Stopped) {
+            self.template.tell("stopped", &self.engine, &Value::Null)?;
+        }
+        Ok(run)
+    }
+}
+
+/// Signals a process's group.
+async fn signal(signal: &str, id: u32) {
+    let group = format!("-{id}");
+    let _ = Command::new("kill")
+        .args([signal, "--", &group])
+        .status()
+        .await;
+}
+
+fn word(ended: std::io::Result<ExitStatus>) -> String {
+    match ended {
+        Ok(status) => format!("it ended: {status}"),
+        Err(cause) => format!("it could not be waited for: {cause}"),
+    }
+}
+
+async fn told(stop: &mut watch::Receiver<bool>) {
+    // Whoever would say so is gone: so must the engine be.
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_have_ports_and_devices_of_their_own() {
+        let template = Template {
+            command: ["e", "{port}", "{degree}", "{index}", "{gpus}"]
+                .map(str::to_owned)
+                .into(),
+            first_port: 7_000,
+            host: "h".into(),
+            health: "/".into(),
+            ready: Duration::ZERO,
+            restarts_max: 0,
+            grace: Duration::ZERO,
+            kind: None,
+            json: false,
+        };
+        let engines = template.engines(&"2x1,1x2".parse().expect("a plan"));
+        let engines = engines.expect("ports enough");
+        let commands: Vec<String> = engines.iter().map(|e| e.command.join(" ")).collect();
+        assert_eq!(commands, ["e 7000 2 0 0,1", "e 7001 1 1 2", "e 7002 1 2 3"]);
+        assert_eq!(engines[2].url, "http://h:7002");
+        let high = Template {
+            first_port: u16::MAX,
+            ..template
+        };
+        assert!(high.engines(&"1x2".parse().expect("a plan")).is_err());
+    }
+}
