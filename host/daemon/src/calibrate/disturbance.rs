@@ -3,7 +3,7 @@
 //! On Linux the kernel counts for how long each thread was ready to run and did not; of an engine
 //! on this machine that can be read. Of one elsewhere, and on other systems, nothing is known.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::Duration;
 
@@ -38,11 +38,11 @@ impl Watch {
         Some(Self { root })
     }
 
-    /// For how long their threads, added up, have been ready to run and did not.
-    pub(super) fn waited(&self) -> Duration {
+    /// What each of their threads has had so far.
+    pub(super) fn look(&self) -> Look {
         let mut open = vec![self.root];
         let mut seen = BTreeSet::new();
-        let mut total = Duration::ZERO;
+        let mut threads = BTreeMap::new();
         while let Some(pid) = open.pop() {
             if seen.len() >= PROCESSES_MAX || !seen.insert(pid) {
                 continue;
@@ -52,12 +52,39 @@ impl Watch {
                     let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/{file}"));
                     text.unwrap_or_default()
                 };
-                total += waited(&read("schedstat")).unwrap_or_default();
+                threads.extend(had(&read("schedstat")).map(|had| (thread, had)));
                 let children = read("children");
                 open.extend(children.split_whitespace().flat_map(str::parse::<u32>));
             }
         }
-        total
+        Look(threads)
+    }
+}
+
+/// What one thread had of the processors.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Had {
+    ran: Duration,
+    /// Ready to run, without a processor.
+    waited: Duration,
+}
+
+/// What each thread of an engine had up to a moment.
+pub(super) struct Look(BTreeMap<u32, Had>);
+
+impl Look {
+    /// For how long the thread that has run most since an earlier look, which is the one that
+    /// computes, was ready to run and did not.
+    pub(super) fn waited_since(&self, earlier: &Self) -> Duration {
+        let since = |(thread, now): (&u32, &Had)| {
+            let then = earlier.0.get(thread).copied().unwrap_or_default();
+            (
+                now.ran.saturating_sub(then.ran),
+                now.waited.saturating_sub(then.waited),
+            )
+        };
+        let busiest = self.0.iter().map(since).max();
+        busiest.map_or(Duration::ZERO, |(_, waited)| waited)
     }
 }
 
@@ -79,11 +106,14 @@ fn listener(table: &str, port: u16) -> Option<&str> {
     })
 }
 
-/// What a thread waited, of the kernel's line about it: time that it ran, that it waited, and how
-/// often it ran.
-fn waited(line: &str) -> Option<Duration> {
-    let ns = line.split_whitespace().nth(1)?;
-    ns.parse().ok().map(Duration::from_nanos)
+/// The kernel's line about a thread: time that it ran, that it waited, and how often it ran.
+fn had(line: &str) -> Option<Had> {
+    let mut fields = line.split_whitespace();
+    let mut next = || fields.next()?.parse().ok().map(Duration::from_nanos);
+    Some(Had {
+        ran: next()?,
+        waited: next()?,
+    })
 }
 
 #[cfg(test)]
@@ -102,9 +132,18 @@ mod tests {
     }
 
     #[test]
-    fn waiting_is_the_second_number() {
-        assert_eq!(waited("12 5000 3"), Some(Duration::from_micros(5)));
-        assert_eq!(waited(""), None);
+    fn the_thread_that_ran_most_tells_how_long_it_waited() {
+        let look = |lines: &[(u32, &str)]| {
+            let threads = lines
+                .iter()
+                .filter_map(|(id, line)| Some((*id, had(line)?)));
+            Look(threads.collect())
+        };
+        let before = look(&[(1, "90000 7000 3"), (2, "1000 0 1"), (4, "")]);
+        let after = look(&[(1, "91000 9000 4"), (2, "51000 400 8"), (3, "20 99000 2")]);
+        assert_eq!(after.waited_since(&before), Duration::from_nanos(400));
+        assert_eq!(before.waited_since(&before), Duration::ZERO);
+        assert_eq!(look(&[]).waited_since(&before), Duration::ZERO);
     }
 
     #[test]
@@ -119,7 +158,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let watch = Watch::of(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
         assert_eq!(watch.root, std::process::id());
-        let before = watch.waited();
-        assert!(watch.waited() >= before);
+        let before = watch.look();
+        assert!(!before.0.is_empty() && watch.look().waited_since(&before) < Duration::MAX);
     }
 }

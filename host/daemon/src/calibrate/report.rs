@@ -198,8 +198,9 @@ fn write_validation(text: &mut String, told: &Validation) {
         |share| {
             let verdict = if told.is_disturbed { ": disturbed" } else { "" };
             format!(
-                "waited for a processor for {:.1}% of that{verdict}",
-                share * 100.0
+                "waited for a processor for {:.1}% of that{verdict}; ratio without {:.3}",
+                share * 100.0,
+                told.calm_ratio.unwrap_or(told.makespan_ratio)
             )
         },
     );
