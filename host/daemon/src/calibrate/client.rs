@@ -14,6 +14,7 @@ use treadle_model::EngineKind;
 use treadle_wire::{Endpoint, SseScanner, StreamUsage, models_of};
 
 use super::CalibrateError;
+use super::disturbance::Watch;
 use crate::engines::{Declared, read_engine};
 use crate::gateway::{Upstream, UpstreamError};
 
@@ -121,6 +122,11 @@ impl Target {
             .first()
             .map(|model| model.id.as_str().into())
             .ok_or_else(none)
+    }
+
+    /// Its processes, if they are on this machine.
+    pub(super) fn watch(&self) -> Option<Watch> {
+        Watch::of(&self.url)
     }
 
     /// Whether requests can be pinned to numbered seats.

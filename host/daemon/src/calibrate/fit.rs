@@ -10,7 +10,7 @@ use serde::Serialize;
 use treadle_simulator::engine::{EngineProfile, IterationLoad};
 
 use super::least_squares::{Equation, solve};
-use super::sample::{Sample, median};
+use super::sample::{Measured, Sample, median};
 
 /// Speeds that are found.
 const SPEEDS: usize = 8;
@@ -105,10 +105,17 @@ pub fn fit(samples: &[Sample], profile: &EngineProfile) -> Option<Fit> {
     if prompts.count() < PROMPTS_MIN {
         return None;
     }
-    let loads: Vec<Vec<IterationLoad>> = samples
-        .iter()
-        .map(|sample| sample.what.loads(profile.batched_tokens_max))
-        .collect();
+    // Passes are those of numbered seats; without batches in seats apart nothing tells their cost.
+    let rows = |sample: &Sample| matches!(sample.what, Measured::Decode { rows: 2.., .. });
+    let has_passes = samples.iter().any(rows);
+    let loads = |sample: &Sample| {
+        let mut loads = sample.what.loads(profile.batched_tokens_max);
+        for load in &mut loads {
+            load.passes_milli *= u64::from(has_passes);
+        }
+        loads
+    };
+    let loads: Vec<Vec<IterationLoad>> = samples.iter().map(loads).collect();
     let found = FIRST_BOUNDS
         .into_iter()
         .filter_map(|bound| settle(samples, &loads, bound))
@@ -216,7 +223,6 @@ fn trust(equations: &mut [Equation<SPEEDS>], speeds: &Speeds) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::Measured;
     use super::*;
 
     /// What a calibration measures, told by a profile instead of an engine.

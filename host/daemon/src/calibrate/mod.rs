@@ -8,6 +8,7 @@
 
 mod args;
 mod client;
+mod disturbance;
 mod error;
 mod fit;
 mod least_squares;
@@ -81,7 +82,8 @@ impl CalibrateArgs {
             ));
             let seed = self.seed.wrapping_add(u64::from(run));
             let compared = validate::validate(&target, &outcome.profile, seed).await?;
-            outcome.validations.push(compared);
+            outcome.validations.push(compared.kept);
+            outcome.discarded.extend(compared.discarded);
         }
         Ok(outcome)
     }

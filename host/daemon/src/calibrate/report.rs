@@ -20,6 +20,8 @@ pub struct Outcome {
     is_cut_known: bool,
     /// Workloads on engine and model.
     pub validations: Vec<Validation>,
+    /// Runs of them that were disturbed and made again.
+    pub discarded: Vec<Validation>,
 }
 
 impl Outcome {
@@ -32,6 +34,7 @@ impl Outcome {
             fit: None,
             is_cut_known: true,
             validations: Vec::new(),
+            discarded: Vec::new(),
         }
     }
 
@@ -71,6 +74,7 @@ impl Outcome {
     pub fn json(&self) -> Value {
         let mut all = self.document();
         all["validations"] = json!(self.validations);
+        all["discarded"] = json!(self.discarded);
         all
     }
 
@@ -84,6 +88,7 @@ impl Outcome {
         for validation in &self.validations {
             write_validation(&mut text, validation);
         }
+        write_summary(&mut text, &self.validations, &self.discarded);
         text
     }
 
@@ -159,12 +164,52 @@ fn write_residuals(text: &mut String, fit: &Fit) {
     );
 }
 
+/// All ratios once more, and which of them count.
+fn write_summary(text: &mut String, kept: &[Validation], discarded: &[Validation]) {
+    let ratios = |of: &dyn Fn(&Validation) -> bool, among: &[Validation]| {
+        let told = among.iter().filter(|each| of(each));
+        let told: Vec<String> = told
+            .map(|each| format!("{:.3}", each.makespan_ratio))
+            .collect();
+        told.join(", ")
+    };
+    if kept.is_empty() {
+        return;
+    }
+    let calm = ratios(&|each| !each.is_disturbed, kept);
+    let disturbed = ratios(&|each| each.is_disturbed, kept);
+    for (what, told) in [
+        ("ratios", calm),
+        ("ratios of runs that stayed disturbed", disturbed),
+        (
+            "ratios of disturbed runs, made again",
+            ratios(&|_| true, discarded),
+        ),
+    ] {
+        if !told.is_empty() {
+            let _ = writeln!(text, "\n{what}: {told}");
+        }
+    }
+}
+
 fn write_validation(text: &mut String, told: &Validation) {
+    let waited = told.waited_share.map_or_else(
+        || "may have been disturbed: it runs elsewhere".to_owned(),
+        |share| {
+            let verdict = if told.is_disturbed { ": disturbed" } else { "" };
+            format!(
+                "waited for a processor for {:.1}% of that{verdict}; ratio without {:.3}",
+                share * 100.0,
+                told.calm_ratio.unwrap_or(told.makespan_ratio)
+            )
+        },
+    );
     let _ = writeln!(
         text,
         "\nworkload {}: {} programs, {} steps, {} at once\n  \
          makespan  measured {:.3} s, predicted {:.3} s, ratio {:.3}\n  \
-         step      measured {:.3} s, predicted {:.3} s on average",
+         step      measured {:.3} s, predicted {:.3} s on average\n  \
+         engine    {waited}",
         told.seed,
         told.programs,
         told.steps,

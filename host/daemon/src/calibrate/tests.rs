@@ -106,7 +106,16 @@ async fn a_simulated_engine_becomes_a_profile_that_is_read_again_and_run() {
         assert_eq!((validation.programs, validation.lanes), (12, 4));
         assert!(validation.makespan_ratio > 0.0 && validation.makespan_ratio.is_finite());
     }
-    assert!(again.text().contains("ratio"));
+    // Each run says whether it was disturbed; how many were is the machine's business.
+    let runs = again.validations.iter().chain(&again.discarded);
+    for run in runs {
+        assert_eq!(
+            run.is_disturbed,
+            run.waited_share.is_some_and(|it| it > 0.1)
+        );
+    }
+    assert!(again.discarded.iter().all(|run| run.is_disturbed));
+    assert!(again.text().contains("ratio") && again.text().contains("processor"));
     assert_eq!(again.json()["validations"][1]["seed"], 2);
     engine.shutdown().await;
 }

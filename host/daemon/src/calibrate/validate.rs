@@ -11,11 +11,16 @@ use treadle_simulator::engine::EngineProfile;
 
 use super::CalibrateError;
 use super::client::{Request, Target, micros};
+use super::disturbance::Watch;
 use super::prompts::Prompts;
 use super::workload::{Program, Step, predict, programs};
 
 /// Programs of a validation.
 const PROGRAMS: u32 = 12;
+/// Times that a workload is run until nothing disturbs it.
+const ATTEMPTS_MAX: u32 = 3;
+/// An engine that waited for a processor for more than this share of a run was disturbed.
+const WAITED_SHARE_MAX: f64 = 0.1;
 
 /// One workload on the engine and on its model.
 #[derive(Clone, Debug, Serialize)]
@@ -38,17 +43,50 @@ pub struct Validation {
     pub measured_step_s: f64,
     /// The same on its model.
     pub predicted_step_s: f64,
+    /// For how long the engine's busiest thread was ready to run and had no processor, as a share
+    /// of the makespan; `None` if that cannot be told.
+    pub waited_share: Option<f64>,
+    /// Predicted by measured less that wait: an estimate of what an idle machine would have shown.
+    pub calm_ratio: Option<f64>,
+    /// Whether that is so much that the measured times are those of what ran beside it.
+    pub is_disturbed: bool,
+}
+
+/// A workload, and its runs before that were disturbed.
+pub(super) struct Validated {
+    pub(super) kept: Validation,
+    pub(super) discarded: Vec<Validation>,
+}
+
+/// Runs a workload until nothing disturbs the engine; the last run is kept in any case.
+pub(super) async fn validate(
+    target: &Target,
+    profile: &EngineProfile,
+    seed: u64,
+) -> Result<Validated, CalibrateError> {
+    let mut discarded = Vec::new();
+    loop {
+        let kept = validate_once(target, profile, seed).await?;
+        if !kept.is_disturbed || discarded.len() as u32 + 1 >= ATTEMPTS_MAX {
+            return Ok(Validated { kept, discarded });
+        }
+        discarded.push(kept);
+    }
 }
 
 /// Runs the workload of a seed on the engine, then on its model.
-pub(super) async fn validate(
+async fn validate_once(
     target: &Target,
     profile: &EngineProfile,
     seed: u64,
 ) -> Result<Validation, CalibrateError> {
     let lanes = PROGRAMS.min(profile.running_max.max(1));
     let planned = programs(PROGRAMS, lanes, profile, seed);
+    let watch = target.watch();
+    let before = watch.as_ref().map(Watch::look);
     let ran = run(target, planned, lanes).await?;
+    let waited = watch.and_then(|watch| Some(watch.look().waited_since(&before?)));
+    let waited_share = waited.map(|waited| micros(waited) / ran.makespan_us);
     let told = predict(&ran.programs, lanes, profile).map_err(|_| {
         CalibrateError::Workload(
             "the workload is longer than the profile's context_limit_tokens; calibrate this \
@@ -57,6 +95,7 @@ pub(super) async fn validate(
     })?;
     let mean = |sum_us: f64, count: usize| sum_us / 1e6 / count.max(1) as f64;
     let predicted_makespan_s = told.makespan_us as f64 / 1e6;
+    let ratio = predicted_makespan_s * 1e6 / ran.makespan_us;
     Ok(Validation {
         seed,
         programs: ran.programs.len(),
@@ -64,12 +103,15 @@ pub(super) async fn validate(
         lanes,
         measured_makespan_s: ran.makespan_us / 1e6,
         predicted_makespan_s,
-        makespan_ratio: predicted_makespan_s * 1e6 / ran.makespan_us,
+        makespan_ratio: ratio,
         measured_step_s: mean(ran.steps_us.iter().sum(), ran.steps_us.len()),
         predicted_step_s: mean(
             told.steps_us.iter().sum::<u64>() as f64,
             told.steps_us.len(),
         ),
+        waited_share,
+        calm_ratio: waited_share.map(|share| ratio / (1.0 - share).max(f64::MIN_POSITIVE)),
+        is_disturbed: waited_share.is_some_and(|share| share > WAITED_SHARE_MAX),
     })
 }
 
