@@ -89,3 +89,45 @@ impl Step {
         self.prompt_tokens.saturating_add(self.output_tokens)
     }
 }
+
+/// A score as the whole number that engines want: the order of scores is kept,
+/// to one part in a million, whatever their size.
+pub fn priority_of(score: f64) -> i32 {
+    // Zero has one sign.
+    (in_order((score + 0.0).to_bits().cast_signed()) >> 32) as i32
+}
+
+/// The score that a priority stands for, to one part in a million.
+pub fn score_of(priority: i32) -> f64 {
+    f64::from_bits(in_order(i64::from(priority) << 32).cast_unsigned())
+}
+
+/// The bits of negative numbers rise as the numbers fall: they are turned.
+fn in_order(bits: i64) -> i64 {
+    if bits < 0 { bits ^ i64::MAX } else { bits }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{priority_of, score_of};
+
+    const SCORES: [f64; 14] = [
+        -1e300, -1e30, -5e9, -2.0, -1.0, -1e-9, 0.0, 1e-9, 0.5, 1.0, 1.001, 40_000.0, 40_001.0,
+        1e30,
+    ];
+
+    #[test]
+    fn priorities_are_in_the_order_of_scores() {
+        let rises = |pair: &[f64]| priority_of(pair[0]) < priority_of(pair[1]);
+        assert!(SCORES.windows(2).all(rises));
+        assert_eq!(priority_of(-0.0), priority_of(0.0));
+    }
+
+    #[test]
+    fn a_priority_tells_its_score() {
+        for score in SCORES {
+            let told = score_of(priority_of(score));
+            assert!((told - score).abs() <= score.abs() * 1e-5, "{score}: {told}");
+        }
+    }
+}

@@ -6,7 +6,7 @@
 use crate::explain::{Because, DecisionKind};
 use crate::ranking::{Ranked, Ranking};
 use crate::scheduling::why::Why;
-use crate::step::{Step, StepState};
+use crate::step::{Step, StepState, priority_of};
 use crate::timers::Timer;
 use crate::worker::Worker;
 use crate::{Core, Mode, Purpose};
@@ -157,7 +157,7 @@ impl Core {
     /// Sends a waiting step to its worker, if it takes another one.
     fn send(&mut self, step: StepId, worker: WorkerId, entry: &Ranked) {
         if let Some(s) = self.state.steps.get_mut(&step) {
-            s.priority = rank(entry.score);
+            s.priority = priority_of(entry.score);
             s.routed = true;
             if let Some(p) = self.state.programs.get_mut(&s.program) {
                 p.remaining_tokens = entry.remaining_tokens;
@@ -220,44 +220,5 @@ impl Core {
     /// True in the mode that this file is about.
     pub(crate) fn is_rollout(&self) -> bool {
         self.config.mode == Mode::Rollout
-    }
-}
-
-/// A score as the whole number that engines want: the order of scores is kept,
-/// to one part in a million, whatever their size.
-fn rank(score: f64) -> i32 {
-    // Zero has one sign.
-    let bits = (score + 0.0).to_bits().cast_signed();
-    // The bits of negative numbers rise as the numbers fall.
-    let ordered = if bits < 0 { bits ^ i64::MAX } else { bits };
-    (ordered >> 32) as i32
-}
-
-#[cfg(test)]
-mod tests {
-    use super::rank;
-
-    #[test]
-    fn ranks_are_in_the_order_of_scores() {
-        let scores = [
-            f64::MIN,
-            -1e30,
-            -5e9,
-            -2.0,
-            -1.0,
-            -1e-9,
-            0.0,
-            1e-9,
-            0.5,
-            1.0,
-            1.001,
-            40_000.0,
-            40_001.0,
-            5e9,
-            1e30,
-            f64::MAX,
-        ];
-        assert!(scores.windows(2).all(|pair| rank(pair[0]) < rank(pair[1])));
-        assert_eq!(rank(-0.0), rank(0.0));
     }
 }

@@ -39,6 +39,8 @@ impl RolloutSection {
             migration_interval: Span::from_millis(self.migration_interval_ms),
             migration_tokens_per_s: self.migration_tokens_per_s,
             prefill_tokens_per_s: self.prefill_tokens_per_s,
+            memory_ppm: millionths(self.memory_share),
+            growth_ppm: millionths(self.growth),
             engine_steps_max: self.engine_steps_max,
         }
     }

@@ -15,6 +15,10 @@ section! {
         migration_tokens_per_s: u64 = 0, "tokens/s", 0 ..= 1_000_000_000;
         /// Prompt tokens that an engine computes in a second, to tell whether waiting for a transfer is worth it.
         prefill_tokens_per_s: u64 = 0, "tokens/s", 0 ..= 1_000_000_000;
+        /// Share of an engine's cache that programs which have begun there may come to need by what is predicted of them; others wait for their first step until there is room (0.95 where a prediction policy is bound). 0 to send all at once.
+        memory_share: f64 = 0.0, "share", 0.0 ..= 2.0;
+        /// Tokens by which a context grows with each generated one, what tools add included; for `rollout.memory_share`.
+        growth: f64 = 1.2, "tokens", 0.0 ..= 100.0;
         /// Steps at one engine at once; more wait here, the most urgent first, and the priority policy may have a running one give way. 0 where engines order their steps themselves.
         engine_steps_max: u32 = 0, "steps", 0 ..= 1_000_000;
     }

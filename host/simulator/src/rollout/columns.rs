@@ -3,7 +3,7 @@
 //! both.
 
 use treadle_core::program::Program;
-use treadle_core::step::StepState;
+use treadle_core::step::{StepState, score_of};
 use treadle_core::{Core, ProgramColumns};
 use treadle_model::{Phase, ProgramId, StepId, WorkerId};
 use treadle_plugin::{
@@ -247,7 +247,7 @@ impl Steps {
                 }
             }
             for id in &program.waiting {
-                let score = f64::from(state.steps[id].priority);
+                let score = score_of(state.steps[id].priority);
                 steps.waiting_score.push(score);
                 if score > highest {
                     (highest, steps.most_urgent) = (score, Some(program.id));
@@ -258,7 +258,7 @@ impl Steps {
         for (id, ms) in running {
             let step = &state.steps[&id];
             steps.program.push(step.program);
-            steps.running_score.push(f64::from(step.priority));
+            steps.running_score.push(score_of(step.priority));
             steps.running_ms.push(ms);
         }
         steps

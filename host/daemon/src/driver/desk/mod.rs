@@ -142,6 +142,9 @@ impl PolicyDesk {
         let panel = Panel::of(&self.bindings, core, question.purpose, &programs.program);
         let (policies, scores) = self.judge_all(core, question, &panel, now_ms);
         let mut answer = put_together(question, &panel, policies, &scores);
+        if matches!(question.purpose, Purpose::Assign | Purpose::Route { .. }) {
+            self.add_forecasts(&mut answer);
+        }
         match question.purpose {
             Purpose::Restore | Purpose::Assign => {
                 self.add_wishes(core, &mut answer, programs, now_ms);
@@ -372,6 +375,7 @@ fn put_together(
             programs: order.iter().map(|row| programs[*row]).collect(),
             scores: order.iter().map(|row| scores[*row]).collect(),
             workers: Vec::new(),
+            remaining_tokens: Vec::new(),
         }
     };
     let judge_of = panel.judge_of();

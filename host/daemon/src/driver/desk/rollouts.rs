@@ -21,6 +21,25 @@ struct Moved {
 }
 
 impl PolicyDesk {
+    /// Adds what programs are predicted to generate yet: those that begin wait for
+    /// memory that will do for all.
+    pub(super) fn add_forecasts(&self, answer: &mut Answer) {
+        let Verdict::Order {
+            programs,
+            remaining_tokens,
+            ..
+        } = &mut answer.verdict
+        else {
+            return;
+        };
+        let known = |program: &ProgramId| self.forecasts.get(program);
+        if programs.iter().any(|program| known(program).is_some()) {
+            // Saturates.
+            let tokens = |program| known(program).map_or(-1, |f| f.remaining_tokens as i64);
+            *remaining_tokens = programs.iter().map(tokens).collect();
+        }
+    }
+
     /// Adds to a step's priority where its program's placement policy wants it.
     /// Without one, or if it has no opinion, the step stays with its program.
     pub(super) fn add_route(
@@ -137,6 +156,7 @@ fn order(policy: PolicyRef, programs: Vec<ProgramId>) -> Answer {
             scores: vec![0.0; programs.len()],
             programs,
             workers: Vec::new(),
+            remaining_tokens: Vec::new(),
         },
         voices: Voices::default(),
     }
@@ -154,6 +174,7 @@ fn moves(policies: Vec<PolicyRef>, moved: &[Moved]) -> Answer {
             programs: moved.iter().map(|m| m.program).collect(),
             scores: moved.iter().map(|m| m.rank).collect(),
             workers: moved.iter().map(|m| Some(m.to)).collect(),
+            remaining_tokens: Vec::new(),
         },
         voices: Voices {
             placers: policies,

@@ -221,13 +221,14 @@ fn without_policies_nothing_of_a_rollout_is_wished() {
             programs,
             scores,
             workers,
+            remaining_tokens,
         } = answer.verdict
         else {
             panic!("an order was asked for")
         };
         assert!(programs.is_sorted() && programs.len() as u64 == PROGRAMS);
         assert!(scores.iter().all(|score| *score == 0.0));
-        assert!(workers.is_empty());
+        assert!(workers.is_empty() && remaining_tokens.is_empty());
         assert!(
             answer.policy.0.starts_with("equal-priority@"),
             "{}",
@@ -241,6 +242,7 @@ fn without_policies_nothing_of_a_rollout_is_wished() {
             programs: Vec::new(),
             scores: Vec::new(),
             workers: Vec::new(),
+            remaining_tokens: Vec::new(),
         };
         assert_eq!(answer.verdict, nobody);
     }
