@@ -1,6 +1,8 @@
 //! Rollouts: Heddle's policies, as uploaded components, say where programs go and how urgent
 //! their steps are.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use treadle::config::Config;
 use treadle_tests::support::client::{Client, Ended, PATIENCE};
@@ -319,9 +321,22 @@ async fn a_step_gives_way_and_goes_on_in_the_same_stream() {
     stand.finish().await;
 }
 
+/// Waits until a program has been sent its first token.
+async fn until_begun(client: &Client, program: &str) {
+    let begun = async {
+        let path = format!("/v1/events?kind=step_first_token&program={program}");
+        while client.get(&path).await.ok()["events"] == json!([]) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, begun)
+        .await
+        .expect("a token in time");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_was_interrupted_is_the_answer_that_was_not() {
-    for ids in [false, true] {
+    for (ids, in_one_piece) in [(false, false), (true, false), (true, true)] {
         // Slow enough for another step to come while one runs.
         let engine = engine_at("127.0.0.1:0", 100_000, 4.0).await;
         let stand = one_seat(&engine.url()).await;
@@ -333,24 +348,33 @@ async fn an_answer_that_was_interrupted_is_the_answer_that_was_not() {
                 json!("word ".repeat(100))
             };
             json!({
-                "model": MODEL, "program_id": name, "prompt": prompt, "max_tokens": 120,
+                "model": MODEL, "program_id": name, "prompt": prompt, "max_tokens": 80,
                 "return_token_ids": ids, "seed": 5,
             })
         };
         let whole = stand.client.post(COMPLETIONS, &body("whole")).await.ok();
-        let mut seen = stand
-            .client
-            .stream(COMPLETIONS, &streamed(body("calm")))
-            .await;
-        seen.piece().await.expect("a piece").expect("whole");
+        let (client, calm) = (stand.client.clone(), body("calm"));
+        let calm = tokio::spawn(async move {
+            if in_one_piece {
+                return client.post(COMPLETIONS, &calm).await.ok();
+            }
+            let ended = client
+                .stream(COMPLETIONS, &streamed(calm))
+                .await
+                .finish()
+                .await;
+            assert!(ended.is_done() && !ended.broken, "{:?}", ended.payloads());
+            json!({"choices": [{"text": text_of(&ended)}], "usage": ended.usage()})
+        });
+        until_begun(&stand.client, "calm").await;
         // It has generated, so this is the more urgent.
         let mut urgent = body("whole");
         urgent["max_tokens"] = json!(5);
         stand.client.post(COMPLETIONS, &urgent).await.ok();
-        let ended = seen.finish().await;
-        assert!(ended.is_done() && !ended.broken, "{:?}", ended.payloads());
-        assert_eq!(text_of(&ended), whole["choices"][0]["text"], "ids: {ids}");
-        let usage = ended.usage().expect("usage");
+        let calm = calm.await.expect("no step fails");
+        let (text, all) = (&calm["choices"][0]["text"], &whole["choices"][0]["text"]);
+        assert_eq!(text, all, "ids: {ids}, in one piece: {in_one_piece}");
+        let usage = &calm["usage"];
         for count in ["prompt_tokens", "completion_tokens", "total_tokens"] {
             assert_eq!(usage[count], whole["usage"][count], "{count}, ids: {ids}");
         }

@@ -72,6 +72,8 @@ pub struct Dispatch {
     /// How urgent the step is, the greater the more, in the mode in which
     /// engines order their steps by it.
     pub priority: Option<i32>,
+    /// True if it may be told to give way, and to go on later.
+    pub interruptible: bool,
 }
 
 /// How many programs of a tenant may be live.

@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use treadle_core::{Command, Core, Event, Mode, Origin, StepArrival};
-use treadle_model::{GatewayId, ProgramId, StepId, Timestamp, WorkerId};
+use treadle_model::{EngineKind, GatewayId, ProgramId, StepId, Timestamp, WorkerId};
 
 /// Inputs that may wait for the driver; beyond it their senders are held up.
 const INPUTS_MAX: usize = 65_536;
@@ -372,7 +372,9 @@ impl Driver {
         slot: Option<u32>,
         priority: i32,
     ) -> Option<Dispatch> {
-        let is_rollout = self.core.config().mode == Mode::Rollout;
+        let config = self.core.config();
+        let is_rollout = config.mode == Mode::Rollout;
+        let has_lines = is_rollout && config.rollout.engine_steps_max > 0;
         let w = self.core.state().workers.get(&worker)?;
         let url = self
             .urls
@@ -385,6 +387,7 @@ impl Driver {
             engine: w.engine,
             slot,
             priority: is_rollout.then_some(priority),
+            interruptible: has_lines && w.engine != EngineKind::Openai,
         })
     }
 

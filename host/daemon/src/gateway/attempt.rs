@@ -7,6 +7,7 @@
 use super::generate::Call;
 use super::guard::StepGuard;
 use super::interruption::Interruptible;
+use super::parts::{as_stream, in_one_piece};
 use super::refusal::not_recorded;
 use super::stream::{StreamAnswer, first_frame};
 use super::upstream::{UpstreamError, end_to_end};
@@ -50,20 +51,27 @@ pub(super) async fn attempt(
     instructions: &mut UnboundedReceiver<Instruction>,
     guard: StepGuard,
 ) -> Outcome {
+    let by_parts = dispatch.interruptible.then(|| as_stream(call)).flatten();
+    let streams = dispatch.interruptible && (call.head.stream || by_parts.is_some());
+    let request = by_parts.as_ref().unwrap_or(&call.body);
     let answer = tokio::select! {
-        answer = exchange_within(call, dispatch) => answer.map_err(Ended::Failed),
-        ended = ended(call, instructions) => Err(ended),
+        answer = exchange_within(call, dispatch, request) => answer.map_err(Ended::Failed),
+        ended = ended(instructions, streams) => Err(ended),
     };
     match answer {
         Ok(Answer::Whole(response, body)) => {
             Outcome::Answered(whole(call, &response, body, guard).await)
         }
         Ok(Answer::Stream(stream)) => {
-            let interruptible = dispatch.priority.map(|_| {
+            let interruptible = dispatch.interruptible.then(|| {
                 let instructions = std::mem::replace(instructions, unbounded_channel().1);
-                Interruptible::new(call.clone(), dispatch.engine, instructions)
+                Interruptible::new(call.clone(), request.clone(), dispatch.engine, instructions)
             });
-            Outcome::Answered(stream.respond(call, guard, interruptible))
+            let response = stream.respond(call, guard, interruptible);
+            Outcome::Answered(match by_parts {
+                Some(_) => in_one_piece(call, response).await,
+                None => response,
+            })
         }
         Err(Ended::Interrupted) => Outcome::Interrupted(guard),
         Err(Ended::Failed(cause)) => {
@@ -80,10 +88,14 @@ enum Answer {
 }
 
 /// The bound holds for the whole of an answer; of a stream for the rest too.
-async fn exchange_within(call: &Call, dispatch: &Dispatch) -> Result<Answer, Cause> {
+async fn exchange_within(
+    call: &Call,
+    dispatch: &Dispatch,
+    request: &Bytes,
+) -> Result<Answer, Cause> {
     let patience = call.app.response_timeout;
     let deadline = Instant::now() + patience;
-    tokio::time::timeout_at(deadline, exchange(call, dispatch, deadline))
+    tokio::time::timeout_at(deadline, exchange(call, dispatch, request, deadline))
         .await
         .unwrap_or_else(|_| Err(too_slow(patience)))
 }
@@ -94,8 +106,13 @@ pub(super) fn too_slow(patience: Duration) -> Cause {
     format!("the engine sent no whole answer within {patience_s} s")
 }
 
-async fn exchange(call: &Call, dispatch: &Dispatch, deadline: Instant) -> Result<Answer, Cause> {
-    let response = send(call, dispatch, &call.body).await?;
+async fn exchange(
+    call: &Call,
+    dispatch: &Dispatch,
+    request: &Bytes,
+    deadline: Instant,
+) -> Result<Answer, Cause> {
+    let response = send(call, dispatch, request).await?;
     let (parts, body) = response.into_parts();
     if is_passing(parts.status) {
         return Err(format!("the engine answered {}", parts.status));
@@ -205,11 +222,11 @@ fn is_passing(status: StatusCode) -> bool {
 
 /// Waits for the scheduler's word that ends an attempt. A whole answer is not
 /// interrupted: what was generated of it is known to its engine alone.
-async fn ended(call: &Call, instructions: &mut UnboundedReceiver<Instruction>) -> Ended {
+async fn ended(instructions: &mut UnboundedReceiver<Instruction>, streams: bool) -> Ended {
     loop {
         match instructions.recv().await {
             Some(Instruction::Abort(cause)) => return Ended::Failed(cause.into()),
-            Some(Instruction::Preempt) if call.head.stream => return Ended::Interrupted,
+            Some(Instruction::Preempt) if streams => return Ended::Interrupted,
             Some(_) => {}
             // The scheduler stopped; the engine may still answer.
             None => std::future::pending().await,

@@ -115,7 +115,8 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-fn check(options: &Map<String, Value>) -> Result<(), Obstacle> {
+/// Fails if something in a request stands in the way.
+pub(super) fn check(options: &Map<String, Value>) -> Result<(), Obstacle> {
     let is_set = |name: &&&str| options.get(**name).is_some_and(|value| !is_empty(value));
     if let Some(name) = OBSTACLES.iter().find(is_set) {
         return Err(name);

@@ -31,6 +31,8 @@ enum Part {
 /// What a stream needs to be interrupted and gone on with.
 pub(super) struct Interruptible {
     call: Arc<Call>,
+    /// What its engine was asked.
+    request: Bytes,
     engine: EngineKind,
     instructions: UnboundedReceiver<Instruction>,
     part: Part,
@@ -62,11 +64,13 @@ pub(super) enum Heed {
 impl Interruptible {
     pub(super) fn new(
         call: Arc<Call>,
+        request: Bytes,
         engine: EngineKind,
         instructions: UnboundedReceiver<Instruction>,
     ) -> Self {
         Self {
             call,
+            request,
             engine,
             instructions,
             part: Part::Running,
@@ -158,7 +162,7 @@ impl Interruptible {
             return false;
         }
         let (call, events) = (&self.call, events(&self.sent));
-        match Continuation::of(call.endpoint, self.engine, &call.body, &events, seen) {
+        match Continuation::of(call.endpoint, self.engine, &self.request, &events, seen) {
             Ok(continuation) => {
                 self.part = Part::Paused(continuation);
                 self.wanted = false;
@@ -175,7 +179,8 @@ impl Interruptible {
     }
 }
 
-fn events(sent: &[Bytes]) -> Vec<Value> {
+/// The events in these bytes that are JSON.
+pub(super) fn events(sent: &[Bytes]) -> Vec<Value> {
     let (mut scanner, mut events) = (SseScanner::default(), Vec::new());
     for data in sent {
         // They were scanned before.

@@ -14,6 +14,7 @@ mod generate;
 mod guard;
 mod identity;
 mod interruption;
+mod parts;
 mod refusal;
 mod requests;
 mod serve;

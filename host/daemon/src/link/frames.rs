@@ -99,6 +99,8 @@ pub(crate) enum Word {
         slot: Option<u32>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         priority: Option<i32>,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        interruptible: bool,
     },
     /// Answer with an error.
     Refuse { why: Refusal },
@@ -121,6 +123,7 @@ impl From<Instruction> for Word {
                 engine: dispatch.engine,
                 slot: dispatch.slot,
                 priority: dispatch.priority,
+                interruptible: dispatch.interruptible,
             },
             Instruction::Refuse(why) => Self::Refuse { why },
             Instruction::RefuseLive { programs_max } => Self::RefuseLive { programs_max },
@@ -142,12 +145,14 @@ impl From<Word> for Instruction {
                 engine,
                 slot,
                 priority,
+                interruptible,
             } => Self::Dispatch(Dispatch {
                 worker,
                 url: url.into(),
                 engine,
                 slot,
                 priority,
+                interruptible,
             }),
             Word::Refuse { why } => Self::Refuse(why),
             Word::RefuseLive { programs_max } => Self::RefuseLive { programs_max },

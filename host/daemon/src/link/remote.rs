@@ -351,6 +351,7 @@ mod tests {
             engine: treadle_model::EngineKind::Vllm,
             slot: None,
             priority: None,
+            interruptible: false,
         };
         let open = |remote: &RemoteScheduler| match remote.resume(1).pop() {
             Some(FromGateway::Open { steps }) => steps,
