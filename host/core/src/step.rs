@@ -127,7 +127,10 @@ mod tests {
     fn a_priority_tells_its_score() {
         for score in SCORES {
             let told = score_of(priority_of(score));
-            assert!((told - score).abs() <= score.abs() * 1e-5, "{score}: {told}");
+            assert!(
+                (told - score).abs() <= score.abs() * 1e-5,
+                "{score}: {told}"
+            );
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 /// Why a simulation gave no figures.
 #[derive(Debug, thiserror::Error)]
-pub enum SimError {
+pub(crate) enum SimError {
     /// An option makes no sense.
     #[error("{option} is {value}; {remedy}")]
     Option {

@@ -20,7 +20,7 @@ use treadle_simulator::contest::{
     AllocationKind, BASELINES, FULL, PlacementKind, PredictionKind, PriorityKind, System,
 };
 
-pub use error::SimError;
+pub(crate) use error::SimError;
 
 /// Period of timelines, for plots.
 const SAMPLE_US: u64 = 1_000_000;
@@ -30,7 +30,7 @@ const SAMPLE_US: u64 = 1_000_000;
 /// All programs begin at once, and the rollout is as long as the slowest. Nothing
 /// runs on a GPU: figures come from models of engines, see `docs/simulation.md`.
 #[derive(Args, Clone, Debug)]
-pub struct SimArgs {
+pub(crate) struct SimArgs {
     /// Generated programs of an agent.
     #[arg(long, default_value = "coding", value_parser = PossibleValuesParser::new(["coding", "search", "math"]), conflicts_with = "trace")]
     task: String,
@@ -97,7 +97,7 @@ pub struct SimArgs {
 
 impl SimArgs {
     /// Runs and prints what came of it.
-    pub async fn run(self) -> Result<(), SimError> {
+    pub(crate) async fn run(self) -> Result<(), SimError> {
         // It keeps its thread busy for as long as it runs.
         let done = tokio::task::spawn_blocking(move || self.output());
         let text = done
