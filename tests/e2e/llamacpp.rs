@@ -10,6 +10,7 @@ use treadle_tests::support::llama_server::{LlamaServer, python, tiny_model};
 use treadle_tests::support::stand::{COMPLETIONS, Stand, streamed};
 
 use crate::conversation::{Conversation, Form, Usage};
+use crate::rollouts::{one_seat, text_of, until_begun};
 
 const PROGRAMS: u32 = 20;
 const SLOTS: u32 = 4;
@@ -266,5 +267,43 @@ async fn a_client_that_leaves_frees_its_slot() {
     }
     let metrics = stand.client.metrics().await;
     assert_eq!(metrics.count("treadle_steps_finished_total"), 0);
+    stand.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_gave_way_goes_on() {
+    let Some(engines) = engines(2_048).await else {
+        return;
+    };
+    let endpoint = Endpoint {
+        url: engines.servers[0].url().to_owned(),
+        kind: Some(EngineChoice::Auto),
+        capacity_tokens: None,
+    };
+    let stand = one_seat(endpoint).await;
+    let body = |name: &str| {
+        json!({
+            "model": "tiny", "program_id": name, "prompt": "Once upon a time", "max_tokens": 200,
+            "temperature": 0, "ignore_eos": true,
+        })
+    };
+    let whole = stand.client.post(COMPLETIONS, &body("whole")).await.ok();
+    let (client, calm) = (stand.client.clone(), streamed(body("calm")));
+    let calm = tokio::spawn(async move { client.stream(COMPLETIONS, &calm).await.finish().await });
+    until_begun(&stand.client, "calm").await;
+    // It has generated, so this is the more urgent.
+    let mut urgent = body("whole");
+    urgent["max_tokens"] = json!(5);
+    stand.client.post(COMPLETIONS, &urgent).await.ok();
+    let ended = calm.await.expect("no step fails");
+    assert!(ended.is_done() && !ended.broken, "{:?}", ended.payloads());
+    // The model's words are random pieces, which read back as other pieces: what follows the break
+    // is not what would have followed. What came before it is.
+    let (text, all) = (text_of(&ended), whole["choices"][0]["text"].to_string());
+    assert_eq!(text.get(..2), all.get(1..3), "{text} {all}");
+    let usage = ended.usage().expect("usage");
+    assert_eq!(usage["completion_tokens"], 200, "{usage}");
+    let metrics = stand.client.metrics().await;
+    assert_eq!(metrics.count("treadle_interruptions_total"), 1);
     stand.finish().await;
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use treadle::config::Config;
+use treadle::config::{Config, Endpoint};
 use treadle_tests::support::client::{Client, Ended, PATIENCE};
 use treadle_tests::support::policy::guest;
 use treadle_tests::support::raw_engine::{RawEngine, RawRequest};
@@ -26,14 +26,18 @@ fn rollout(config: &mut Config) {
     config.rollout.gather_ms = 1_500;
 }
 
+/// A vLLM with room for all.
+fn roomy(url: &str) -> Endpoint {
+    Endpoint {
+        capacity_tokens: Some(100_000),
+        ..endpoint(url)
+    }
+}
+
 /// Two engines written by hand, declared as vLLM.
 async fn by_hand(tune: impl FnOnce(&mut Config)) -> (Stand, [RawEngine; 2]) {
     let engines = [RawEngine::start().await, RawEngine::start().await];
-    let endpoints = engines.iter().map(|engine| {
-        let mut endpoint = endpoint(engine.url());
-        endpoint.capacity_tokens = Some(100_000);
-        endpoint
-    });
+    let endpoints = engines.iter().map(|engine| roomy(engine.url()));
     let endpoints = endpoints.collect();
     let stand = Stand::tuned(0, 0, |config| {
         rollout(config);
@@ -219,9 +223,7 @@ async fn an_extra_column_that_no_program_has_is_refused_by_name() {
 
 /// A scheduler that lets one step at a time run at an engine, the first come first, but those of
 /// programs that have generated before those of new ones.
-async fn one_seat(url: &str) -> Stand {
-    let mut endpoint = endpoint(url);
-    endpoint.capacity_tokens = Some(100_000);
+pub(crate) async fn one_seat(endpoint: Endpoint) -> Stand {
     let stand = Stand::tuned(0, 0, |config| {
         rollout(config);
         config.engines.endpoints = vec![endpoint];
@@ -235,7 +237,7 @@ async fn one_seat(url: &str) -> Stand {
     stand
 }
 
-fn text_of(ended: &Ended) -> String {
+pub(crate) fn text_of(ended: &Ended) -> String {
     let parts = ended.objects().into_iter().filter_map(|event| {
         let choice = &event["choices"][0];
         let text = choice["text"]
@@ -249,7 +251,7 @@ fn text_of(ended: &Ended) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_gives_way_and_goes_on_in_the_same_stream() {
     let mut engine = RawEngine::start().await;
-    let stand = one_seat(engine.url()).await;
+    let stand = one_seat(roomy(engine.url())).await;
     let event = |id: &str, delta: Value, end: Value| {
         let event = json!({
             "id": id, "object": "chat.completion.chunk", "created": 1, "model": MODEL,
@@ -322,7 +324,7 @@ async fn a_step_gives_way_and_goes_on_in_the_same_stream() {
 }
 
 /// Waits until a program has been sent its first token.
-async fn until_begun(client: &Client, program: &str) {
+pub(crate) async fn until_begun(client: &Client, program: &str) {
     let begun = async {
         let path = format!("/v1/events?kind=step_first_token&program={program}");
         while client.get(&path).await.ok()["events"] == json!([]) {
@@ -339,7 +341,7 @@ async fn an_answer_that_was_interrupted_is_the_answer_that_was_not() {
     for (ids, in_one_piece) in [(false, false), (true, false), (true, true)] {
         // Slow enough for another step to come while one runs.
         let engine = engine_at("127.0.0.1:0", 100_000, 4.0).await;
-        let stand = one_seat(&engine.url()).await;
+        let stand = one_seat(roomy(&engine.url())).await;
         let body = |name: &str| {
             let prompt: Vec<u32> = (1..200).collect();
             let prompt = if ids {
