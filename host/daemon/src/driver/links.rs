@@ -21,7 +21,8 @@ pub(crate) enum LinkInput {
     /// It relays an event.
     Relayed {
         origin: Origin,
-        event: Event,
+        /// Boxed: the largest input decides the size of the queue's places.
+        event: Box<Event>,
         live: Option<LiveLimit>,
     },
     /// It has relayed all that was not on record, and has these steps.

@@ -124,7 +124,7 @@ fn take(
             live,
         } => driver.link(LinkInput::Relayed {
             origin: Origin { gateway, number },
-            event,
+            event: Box::new(event),
             live: live.map(Into::into),
         }),
         FromGateway::Open { steps } => driver.link(LinkInput::Open {

@@ -3,8 +3,8 @@
 
 use super::RolloutOptions;
 use super::policies::PolicySet;
-use super::programs::{Live, TimeSpent};
-use super::report::{Moment, RolloutReport};
+use super::programs::Live;
+use super::report::Moment;
 use crate::cluster::Answers;
 use crate::engine::{Engine, Output, RequestSpec};
 use crate::links::{Done, Links, Place, Topology, Worker};
@@ -31,26 +31,26 @@ enum Due {
 pub(super) struct Course<'a> {
     options: &'a RolloutOptions,
     policies: &'a mut PolicySet,
-    core: Core,
-    engines: Vec<Engine>,
+    pub(super) core: Core,
+    pub(super) engines: Vec<Engine>,
     /// When each engine has something to tell; entries that are out of date are
     /// passed over.
     wakes: BinaryHeap<Reverse<(u64, usize)>>,
     links: Links,
-    programs: Vec<Live<'a>>,
+    pub(super) programs: Vec<Live<'a>>,
     /// Programs by the core's ids and by their steps under way.
     places: BTreeMap<ProgramId, usize>,
     steps: BTreeMap<StepId, usize>,
     due: BinaryHeap<Reverse<(u64, Due)>>,
     open: usize,
     now: u64,
-    events: u64,
-    prompt_tokens: u64,
-    cached_tokens: u64,
-    refused: u64,
-    next_step: u64,
+    pub(super) events: u64,
+    pub(super) prompt_tokens: u64,
+    pub(super) cached_tokens: u64,
+    pub(super) refused: u64,
+    pub(super) next_step: u64,
     outputs: Vec<Output>,
-    timeline: Vec<Moment>,
+    pub(super) timeline: Vec<Moment>,
 }
 
 impl<'a> Course<'a> {
@@ -469,39 +469,6 @@ impl<'a> Course<'a> {
             self.advance(at);
             self.engines[at].abort(self.now, step.0);
             self.wake(at);
-        }
-    }
-
-    pub(super) fn report(&self) -> RolloutReport {
-        let ended = self.programs.iter().filter_map(|p| p.ended_at);
-        let makespan_us = ended.max().unwrap_or(0).max(1);
-        let last = self.programs.iter().max_by_key(|p| p.ended_at);
-        let longest = self.programs.iter().max_by_key(|p| p.run.output_tokens());
-        let engines = self.engines.iter().map(|engine| engine.snapshot().counters);
-        let output_tokens: u64 = self.programs.iter().map(|p| p.run.output_tokens()).sum();
-        let seconds = makespan_us as f64 / 1e6;
-        let busy_us: u64 = engines.clone().map(|c| c.busy_us).sum();
-        let counters = self.core.state().counters;
-        RolloutReport {
-            makespan_s: seconds,
-            tokens_per_s: output_tokens as f64 / seconds,
-            output_tokens,
-            programs: self.programs.len() as u64,
-            steps: self.next_step,
-            refused: self.refused,
-            last: last.map(|p| p.spent).unwrap_or_default(),
-            mean: TimeSpent::mean_of(self.programs.iter().map(|p| &p.spent)),
-            longest_waited_s: longest.map_or(0.0, |p| p.spent.queue_and_prefill_us as f64 / 1e6),
-            hit_rate: self.cached_tokens as f64 / self.prompt_tokens.max(1) as f64,
-            prefilled_tokens: engines.clone().map(|c| c.prefilled_tokens).sum(),
-            preemptions: engines.clone().map(|c| c.preemptions).sum(),
-            priority_preemptions: engines.map(|c| c.priority_preemptions).sum(),
-            migrations: counters.migrations,
-            migrations_cancelled: counters.migrations_cancelled,
-            moves: counters.moves,
-            busy: busy_us as f64 / (makespan_us * self.engines.len().max(1) as u64) as f64,
-            events: self.events,
-            timeline: self.timeline.clone(),
         }
     }
 }

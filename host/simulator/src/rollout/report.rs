@@ -1,5 +1,6 @@
 //! What came of a simulated rollout.
 
+use super::course::Course;
 use super::programs::TimeSpent;
 use serde::Serialize;
 
@@ -41,7 +42,10 @@ pub struct RolloutReport {
     pub moves: u64,
     /// Share of the makespan in which engines computed, mean of all.
     pub busy: f64,
-    /// Events: those of the core, and those of engines, links and tools.
+    /// Iterations of engines.
+    pub iterations: u64,
+    /// Everything that happened: events of the core, iterations of engines and what
+    /// they told, transfers and tool calls.
     pub events: u64,
     /// The course of it, if it was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -76,6 +80,42 @@ impl TimeSpent {
             decode_us: sum.decode_us / count,
             interference_us: sum.interference_us / count,
             tool_us: sum.tool_us / count,
+        }
+    }
+}
+
+impl Course<'_> {
+    pub(super) fn report(&self) -> RolloutReport {
+        let ended = self.programs.iter().filter_map(|p| p.ended_at);
+        let makespan_us = ended.max().unwrap_or(0).max(1);
+        let last = self.programs.iter().max_by_key(|p| p.ended_at);
+        let longest = self.programs.iter().max_by_key(|p| p.run.output_tokens());
+        let engines = self.engines.iter().map(|engine| engine.snapshot().counters);
+        let output_tokens: u64 = self.programs.iter().map(|p| p.run.output_tokens()).sum();
+        let seconds = makespan_us as f64 / 1e6;
+        let busy_us: u64 = engines.clone().map(|c| c.busy_us).sum();
+        let counters = self.core.state().counters;
+        RolloutReport {
+            makespan_s: seconds,
+            tokens_per_s: output_tokens as f64 / seconds,
+            output_tokens,
+            programs: self.programs.len() as u64,
+            steps: self.next_step,
+            refused: self.refused,
+            last: last.map(|p| p.spent).unwrap_or_default(),
+            mean: TimeSpent::mean_of(self.programs.iter().map(|p| &p.spent)),
+            longest_waited_s: longest.map_or(0.0, |p| p.spent.queue_and_prefill_us as f64 / 1e6),
+            hit_rate: self.cached_tokens as f64 / self.prompt_tokens.max(1) as f64,
+            prefilled_tokens: engines.clone().map(|c| c.prefilled_tokens).sum(),
+            preemptions: engines.clone().map(|c| c.preemptions).sum(),
+            priority_preemptions: engines.clone().map(|c| c.priority_preemptions).sum(),
+            migrations: counters.migrations,
+            migrations_cancelled: counters.migrations_cancelled,
+            moves: counters.moves,
+            busy: busy_us as f64 / (makespan_us * self.engines.len().max(1) as u64) as f64,
+            iterations: engines.clone().map(|c| c.iterations).sum(),
+            events: self.events + engines.map(|c| c.iterations).sum::<u64>(),
+            timeline: self.timeline.clone(),
         }
     }
 }
