@@ -59,7 +59,7 @@ impl Default for RolloutConfig {
             migration_tokens_per_s: 0,
             prefill_tokens_per_s: 0,
             memory_ppm: 0,
-            growth_ppm: 1_000_000,
+            growth_ppm: 1_200_000,
             engine_steps_max: 0,
         }
     }

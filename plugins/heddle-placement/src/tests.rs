@@ -137,7 +137,9 @@ fn a_program_that_turns_out_long_leaves_the_crowd_in_a_tool_call() {
     // The fast worker is then the last to end, and gives its short one away.
     assert_eq!(moved, [7, 50]);
     let reasoning = placed(&at, &lengths, 0);
-    let places = policy(KINDS).migrate(&reasoning.columns_with(&workers));
+    let rest = KINDS.trim_start().trim_start_matches('{');
+    let mut patient = policy(&format!("{{\"ahead\": false, {rest}"));
+    let places = patient.migrate(&reasoning.columns_with(&workers));
     assert_eq!(places.unwrap(), at);
 }
 

@@ -98,7 +98,8 @@ impl Kinds {
                 growth: config.growth,
                 tool_us: config.tool_us,
             },
-            context: tokens.iter().sum::<u64>() as f64 / tokens.len().max(1) as f64,
+            context: tokens.iter().map(|&tokens| tokens as f64).sum::<f64>()
+                / tokens.len().max(1) as f64,
         }
     }
 
