@@ -14,7 +14,7 @@ use crate::gateway::{Bodies, GatewayState, Identities, RequestIds, TokenEstimato
 use crate::link::Scheduler;
 use crate::messaging::Messaging;
 use crate::metrics::Metrics;
-use crate::policies::{self, PolicyShelf, forecast, keep_up};
+use crate::policies::{self, PolicyShelf, RemotePredictor, forecast, keep_up};
 use crate::recovery;
 use futures_util::future::join_all;
 use std::sync::Arc;
@@ -71,7 +71,9 @@ impl Leading {
         }
         let policies = keep_up(app.policies.clone(), app.auth.clone(), told);
         let pruning = prune_forever(config.clone(), app.clone());
-        let forecasts = forecast(app.policies.clone(), app.driver.clone(), seen);
+        // Its address was checked with the configuration.
+        let remote = RemotePredictor::of(&config.prediction).ok().flatten();
+        let forecasts = forecast(app.policies.clone(), app.driver.clone(), seen, remote);
         let upkeep = tokio::spawn(async { tokio::join!(pruning, policies, forecasts).1 });
         Ok(Self { app, upkeep })
     }

@@ -8,14 +8,15 @@
 //!
 //! | key | meaning | default |
 //! |---|---|---|
-//! | `objective` | `"paper"`: Formula 2; `"drained"`: batches shrink as programs finish | `"paper"` |
+//! | `objective` | `"paper"`: Formula 2; `"drained"`: batches shrink as programs finish; `"fluid"`: that, and contexts grow and memory bounds the batch, by samples of the lengths | `"paper"` |
 //! | `search` | `"auto"`, `"annealing"` or `"exhaustive"` | `"auto"` |
 //! | `plans_max` | most plans that `auto` looks at one by one; with more it anneals. `exhaustive` anneals above a million | 4096 |
 //! | `cooling` | temperature after a step of annealing, as a share of that before | 0.997 |
 //! | `epsilon` | temperature at which annealing ends, as a share of the first | 0.001 |
 //! | `seed` | of the annealing; `null` for the host's random stream | `null` |
 //! | `prompt_tokens` | KV memory that a program needs beside its expected tokens | 0 |
-//! | `classes` | `[{"degree": 1, "token_us": 7000, "interference": [[1, 1], [64, 1.5]]}]`: what was measured for a degree; each key but `degree` may be missing | none |
+//! | `growth`, `tool_us` | by how much a context grows with each generated token, and the time in tools for each, in microseconds, for `"fluid"` | 1, 0 |
+//! | `classes` | `[{"degree": 1, "token_us": 7000, "interference": [[1, 1], [64, 1.5]]}]`: what was measured for a degree; each key but `degree` may be missing; `"pace"` as in `heddle-placement` is for `"fluid"` | none |
 //! | `extra` | names of the extra columns; they are not used | none |
 //!
 //! Without `interference` a batch of 128 takes twice as long as one program. A worker

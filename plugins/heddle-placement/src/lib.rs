@@ -16,15 +16,21 @@
 //!
 //! | key | meaning | default |
 //! |---|---|---|
-//! | `objective` | `"paper"`: Formula 2; `"drained"`: batches shrink as programs finish | `"paper"` |
+//! | `objective` | `"paper"`: Formula 2; `"drained"`: batches shrink as programs finish; `"fluid"`: that, and contexts grow, each token reads its context, and memory bounds the batch | `"paper"` |
 //! | `order` | `"speed"`: the longest group to the fastest worker, as in the paper; `"any"`: the best order of workers, where there are few kinds and the objective is the paper's | `"speed"` |
 //! | `default_tokens` | length of a program without a prediction | 4096 |
 //! | `migrate` | `"makespan"`, `"scaled"` or `"never"` | `"makespan"` |
 //! | `gain` | see above | 0.1 |
 //! | `moves_max` | most programs that one answer moves | 8 |
-//! | `classes` | `[{"capacity_tokens": 300000, "token_us": 7000, "interference": [[1, 1], [64, 1.5]]}]`: kinds of workers; each worker is of the kind whose capacity is nearest to its own | one kind |
+//! | `ahead` | whether programs that reason are named too: they move in their next tool call | true |
+//! | `growth` | tokens by which a context grows with each generated one, what tools add included, for `"fluid"` | 1 |
+//! | `tool_us` | time in tools for each generated token, in microseconds, for `"fluid"` | 0 |
+//! | `classes` | `[{"capacity_tokens": 300000, "token_us": 7000, "interference": [[1, 1], [64, 1.5]]}]`: kinds of workers; each worker is of the kind whose capacity is nearest to its own. `"fluid"` takes `"pace": {"base_us": 6000, "program_us": 10, "kilotoken_us": 15, "prefill_us": 30, "batch_max": 256}` of a kind: what an iteration takes whatever the batch, for each program and for each 1,000 tokens of context, what computing a token of a prompt takes, and programs at once | one kind |
 //! | `kv_bound` | programs that run at once on a worker, as a multiple of those of mean context that its KV cache holds; the members of a larger group take turns. `null` for no bound | `null` |
 //! | `extra` | names of the extra columns; they are not used | none |
+//!
+//! With `"fluid"` the groups of shorter programs are mixed where no worker ends later for it:
+//! programs of one length would fill the memory all at once and leave it all at once.
 //!
 //! Steps are not routed: a program stays where it is, and so does its cache.
 

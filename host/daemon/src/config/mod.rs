@@ -16,6 +16,7 @@ mod logging;
 mod metrics;
 mod nearest;
 mod plugins;
+mod prediction;
 mod reference;
 mod rollout;
 mod scheduler;
@@ -36,6 +37,7 @@ pub use error::{ConfigError, Origin};
 pub use logging::{LogFormat, LoggingConfig};
 pub use metrics::MetricsConfig;
 pub use plugins::PluginsConfig;
+pub use prediction::PredictionConfig;
 pub use reference::reference_markdown;
 pub use rollout::RolloutSection;
 pub use scheduler::SchedulerConfig;
@@ -51,6 +53,7 @@ const SECTIONS: &[Section] = &[
     EnginesConfig::SECTION,
     SchedulerConfig::SECTION,
     RolloutSection::SECTION,
+    PredictionConfig::SECTION,
     StoreConfig::SECTION,
     BrokerConfig::SECTION,
     BodiesConfig::SECTION,
@@ -74,6 +77,8 @@ pub struct Config {
     pub scheduler: SchedulerConfig,
     /// The mode in which policies place programs and rank their steps.
     pub rollout: RolloutSection,
+    /// A service that predicts, in place of a plugin.
+    pub prediction: PredictionConfig,
     /// Where state lives and how long it stays.
     pub store: StoreConfig,
     /// The broker to which events go and from which commands come.
@@ -138,6 +143,7 @@ impl Config {
         self.store.check()?;
         self.bodies.check()?;
         self.cluster.check(self)?;
+        self.prediction.service()?;
         let mut seen = std::collections::BTreeSet::new();
         for endpoint in &self.engines.endpoints {
             if !endpoint.url.parse::<http::Uri>().is_ok_and(|uri| {

@@ -1,7 +1,8 @@
 //! Predictions: programs as they were seen go to the prediction policy in batches,
-//! what it expects goes to the driver, and what then came goes back to the policy.
+//! what it expects goes to the driver, and what then came goes back to the policy. A
+//! service may take the policy's place; what it does not answer the policy does.
 
-use super::PolicyShelf;
+use super::{PolicyShelf, RemotePredictor};
 use crate::driver::{DriverHandle, Forecast, Sighting};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -19,14 +20,23 @@ const KEPT_MAX: usize = 32;
 const PROGRAMS_MAX: usize = 100_000;
 
 /// Predicts for ever.
-pub async fn forecast(shelf: Arc<PolicyShelf>, driver: DriverHandle, mut seen: Receiver<Sighting>) {
+pub async fn forecast(
+    shelf: Arc<PolicyShelf>,
+    driver: DriverHandle,
+    mut seen: Receiver<Sighting>,
+    remote: Option<RemotePredictor>,
+) {
     let mut kept: HashMap<ProgramId, Vec<Sighting>> = HashMap::new();
     let mut round = Vec::with_capacity(ROUND_MAX);
     while seen.recv_many(&mut round, ROUND_MAX).await > 0 {
         let (over, live): (Vec<_>, Vec<_>) = round.drain(..).partition(|s| s.is_over);
-        let live = by_job(live);
+        let mut live = by_job(live);
         let finished = finished(&mut kept, over);
         remember(&mut kept, &live);
+        let mut forecasts = Vec::new();
+        if let Some(remote) = &remote {
+            forecasts = ask_remote(remote, &mut live, &finished).await;
+        }
         let shelf = shelf.clone();
         // A policy has seconds for its answer.
         let asked = tokio::task::spawn_blocking(move || {
@@ -37,11 +47,34 @@ pub async fn forecast(shelf: Arc<PolicyShelf>, driver: DriverHandle, mut seen: R
             jobs.flat_map(|(job, rows)| shelf.predict(job, rows))
                 .collect::<Vec<_>>()
         });
-        let Ok(forecasts) = asked.await else { continue };
+        forecasts.extend(asked.await.unwrap_or_default());
         if driver.expect(forecasts).is_err() {
             return;
         }
     }
+}
+
+/// What the service says; the jobs that it answered for are taken out.
+async fn ask_remote(
+    remote: &RemotePredictor,
+    live: &mut BTreeMap<Box<str>, Vec<Sighting>>,
+    finished: &BTreeMap<Box<str>, Vec<Lesson>>,
+) -> Vec<(ProgramId, Forecast)> {
+    let mut forecasts = Vec::new();
+    let mut left = BTreeMap::new();
+    for (job, rows) in std::mem::take(live) {
+        match remote.predict(&job, &rows).await {
+            Some(told) => forecasts.extend(told),
+            None => {
+                left.insert(job, rows);
+            }
+        }
+    }
+    *live = left;
+    for (job, lessons) in finished {
+        remote.learn(job, lessons).await;
+    }
+    forecasts
 }
 
 fn by_job(sightings: Vec<Sighting>) -> BTreeMap<Box<str>, Vec<Sighting>> {
@@ -68,10 +101,10 @@ fn remember(
 }
 
 /// A program as it was seen, and what then came.
-struct Lesson {
-    seen: Sighting,
-    remaining_tokens: u64,
-    remaining_tool_ms: u64,
+pub(super) struct Lesson {
+    pub(super) seen: Sighting,
+    pub(super) remaining_tokens: u64,
+    pub(super) remaining_tool_ms: u64,
 }
 
 fn finished(
@@ -93,19 +126,19 @@ fn finished(
 
 /// Sightings as the columns of the contract.
 #[derive(Default)]
-struct SeenColumns {
-    group: Vec<u64>,
-    tokens: Vec<u64>,
-    output_tokens: Vec<u64>,
-    steps: Vec<u32>,
-    tool_ms: Vec<u64>,
+pub(super) struct SeenColumns {
+    pub(super) group: Vec<u64>,
+    pub(super) tokens: Vec<u64>,
+    pub(super) output_tokens: Vec<u64>,
+    pub(super) steps: Vec<u32>,
+    pub(super) tool_ms: Vec<u64>,
     /// All that are known, row by row.
     extra: Vec<[f32; EXTRA_COLUMNS.len()]>,
 }
 
 impl SeenColumns {
     /// The extra columns with these indices, one after the other.
-    fn extra(&self, columns: &[usize]) -> Vec<f32> {
+    pub(super) fn extra(&self, columns: &[usize]) -> Vec<f32> {
         let column = |at: &usize| {
             let at = *at;
             self.extra.iter().map(move |row| row[at])
@@ -113,7 +146,7 @@ impl SeenColumns {
         columns.iter().flat_map(column).collect()
     }
 
-    fn of<'s>(sightings: impl Iterator<Item = &'s Sighting>) -> Self {
+    pub(super) fn of<'s>(sightings: impl Iterator<Item = &'s Sighting>) -> Self {
         let mut columns = Self::default();
         for seen in sightings {
             columns.group.push(seen.group);
