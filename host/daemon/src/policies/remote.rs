@@ -71,6 +71,7 @@ impl Serialize for Extra<'_> {
 
 /// What the service expects, one entry per row.
 #[derive(Deserialize)]
+#[allow(clippy::struct_field_names, reason = "the names are those on the wire")]
 struct Estimates {
     remaining_tokens: Vec<f64>,
     #[serde(default)]
