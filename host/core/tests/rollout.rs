@@ -4,7 +4,7 @@
 mod story;
 
 use story::Story;
-use treadle_core::{Command, Event, Mode};
+use treadle_core::{Capacity, Command, CoreConfig, Event, Mode};
 use treadle_model::{ProgramId, Span, StepId, WorkerId};
 
 fn rollout() -> Story {
@@ -185,4 +185,53 @@ fn beyond_an_engines_bound_the_most_urgent_goes_first_and_the_least_urgent_gives
     );
     let step = &story.core.state().steps[&StepId(5)];
     assert_eq!(step.state.worker(), Some(WorkerId(1)));
+}
+
+/// Tells the core other settings, as a restarted daemon does.
+fn configure(story: &mut Story, change: impl FnOnce(&mut CoreConfig)) {
+    let mut config = story.core.config().clone();
+    change(&mut config);
+    let config = Box::new(config);
+    story.handle(Event::Configured { config });
+}
+
+/// Program 2 waits for its first step, as program 0 will need all of the memory.
+fn full() -> Story {
+    let mut story = rollout();
+    story.reconfigure(|config| config.rollout.memory_ppm = 1_000_000);
+    story.arrive("a", 0, 90_000).wait_s(1);
+    story.arrive("other", 1, 10).wait_s(1);
+    story.arrive("b", 2, 20_000).wait_s(1);
+    assert_eq!(story.dispatched(), [(0, 0), (1, 1)]);
+    story
+}
+
+#[test]
+fn a_program_begins_once_the_memory_will_do() {
+    let mut story = full();
+    story.finish(0, 90_000, 10).release("a");
+    assert_eq!(story.dispatched(), [(0, 0), (1, 1), (2, 0)]);
+}
+
+#[test]
+fn other_settings_let_those_in_line_go() {
+    let mut story = full();
+    configure(&mut story, |config| config.rollout.memory_ppm = 0);
+    assert_eq!(story.dispatched().last(), Some(&(2, 0)));
+    let mut story = full();
+    configure(&mut story, |config| config.mode = Mode::Sticky);
+    assert_eq!(story.dispatched().last(), Some(&(2, 0)));
+}
+
+#[test]
+fn nobody_is_moved_to_a_worker_that_takes_no_context_so_long() {
+    let mut story = moving();
+    let capacity = Capacity {
+        context_tokens_max: Some(50),
+        ..Capacity::default()
+    };
+    story.add_worker(1, capacity);
+    story.arrive("a", 0, 100).wait_s(1).finish(0, 100, 10);
+    story.wait_s(6);
+    assert_eq!(moves(&story), []);
 }

@@ -31,6 +31,9 @@ impl Core {
     /// Asks which programs should be elsewhere.
     pub(crate) fn ask_migrate(&mut self) {
         self.state.migrate_at = None;
+        if !self.is_rollout() {
+            return;
+        }
         let most = self.config.rollout.programs_max.max(1);
         let programs = self.state.programs.values();
         let placed = programs.filter(|p| p.place.is_some() && !p.closing);
@@ -46,8 +49,7 @@ impl Core {
             let (Some(at), Some(to)) = (place, entry.wished) else {
                 continue;
             };
-            let answers = self.state.workers.get(&to).is_some_and(Worker::is_healthy);
-            if at == to || !answers || self.is_moving(entry.program) {
+            if at == to || !self.could_hold(entry.program, to) || self.is_moving(entry.program) {
                 continue;
             }
             if !self.has_begun(entry.program, at) {
@@ -62,6 +64,18 @@ impl Core {
             self.state.migrations.wanted.insert(entry.program, wanted);
         }
         self.start_moves();
+    }
+
+    /// True if a worker answers and takes contexts as long as the program's.
+    fn could_hold(&self, program: ProgramId, worker: WorkerId) -> bool {
+        let (Some(p), Some(w)) = (
+            self.state.programs.get(&program),
+            self.state.workers.get(&worker),
+        ) else {
+            return false;
+        };
+        let context = p.context_tokens.max(self.prompt_tokens_least(p));
+        w.is_healthy() && context <= w.context_tokens_max()
     }
 
     /// A program that waits for its first step waits at another worker.

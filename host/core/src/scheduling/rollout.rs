@@ -75,7 +75,7 @@ impl Core {
 
     pub(crate) fn gathered(&mut self) {
         self.state.gather_at = None;
-        if !self.state.workers.values().any(Worker::is_healthy) {
+        if !self.is_rollout() || !self.state.workers.values().any(Worker::is_healthy) {
             return;
         }
         let most = self.config.rollout.programs_max.max(1);

@@ -26,8 +26,25 @@ impl Core {
                     .arm(waits_since + new, Timer::StepWait(step));
             }
         }
+        let other_mode = self.config.mode != config.mode;
         self.config = config.clone();
         self.state.config = Some(config.clone());
         self.state.restore_wanted = true;
+        self.due.serve.extend(self.state.workers.keys());
+        if other_mode {
+            self.route_placed_again();
+        }
+    }
+
+    /// In a rollout steps of programs with a place may wait too; what they wait
+    /// for is not known to other modes.
+    fn route_placed_again(&mut self) {
+        let programs = self.state.programs.values();
+        let waiting = programs.filter(|p| p.place.is_some() && !p.waiting.is_empty());
+        let waiting: Vec<_> = waiting.map(|p| p.id).collect();
+        for program in waiting {
+            self.give_up_move(program);
+            self.ask_again(program);
+        }
     }
 }

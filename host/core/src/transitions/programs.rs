@@ -111,7 +111,6 @@ impl Core {
 
     /// Ends a program that has no steps left.
     pub(crate) fn close_program(&mut self, program: ProgramId) {
-        self.give_up_move(program);
         self.unplace(program);
         let Some(p) = self.state.programs.remove(&program) else {
             return;

@@ -45,6 +45,7 @@ impl Core {
             self.vacate(worker);
         }
         self.state.restore_wanted = true;
+        self.due.serve.insert(worker);
         self.relieve(worker);
         self.refuse_waiting_too_long();
     }
