@@ -6,7 +6,7 @@ use heddle_partition::{
 };
 use treadle_plugin::ParallelismColumns;
 
-use crate::config::{Class, Config, Goal};
+use crate::config::{Config, Goal};
 
 /// Devices of a plan in one piece. More are planned in equal parts, each with its share
 /// of the programs.
@@ -74,7 +74,11 @@ impl Cluster {
                 profile = profile.capped(call.capacity_tokens[row] as f64 / footprint.max(1.0));
             }
             speeds.push(token_us);
-            paces.push(pace(class, token_us, call.capacity_tokens[row]));
+            paces.push(Pace::of(
+                class.and_then(|class| class.pace),
+                token_us,
+                call.capacity_tokens[row],
+            ));
             units.push(Units::new(token_us, &profile, lengths.len()));
         }
         let mut order: Vec<usize> = (0..rows.len()).collect();
@@ -236,32 +240,4 @@ fn samples(sorted: &[f64]) -> (Vec<f64>, f64) {
     let samples: Vec<f64> = sorted.iter().copied().step_by(each).collect();
     let weight = sorted.len() as f64 / samples.len().max(1) as f64;
     (samples, weight)
-}
-
-/// The pace of a degree; without one as the default profile has it: a batch of 128
-/// takes twice as long as one program alone.
-fn pace(class: Option<&Class>, token_us: f64, capacity: u64) -> Pace {
-    let capacity_tokens = if capacity > 0 {
-        capacity as f64
-    } else {
-        f64::INFINITY
-    };
-    match class.and_then(|class| class.pace) {
-        Some(pace) => Pace {
-            base_us: pace.base_us,
-            program_us: pace.program_us,
-            kilotoken_us: pace.kilotoken_us,
-            prefill_us: pace.prefill_us,
-            capacity_tokens,
-            batch_max: pace.batch_max,
-        },
-        None => Pace {
-            base_us: token_us * 126.0 / 127.0,
-            program_us: token_us / 127.0,
-            kilotoken_us: 0.0,
-            prefill_us: 0.0,
-            capacity_tokens,
-            batch_max: f64::INFINITY,
-        },
-    }
 }

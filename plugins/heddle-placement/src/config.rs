@@ -1,6 +1,6 @@
 //! The configuration and its JSON form.
 
-use heddle_partition::Interference;
+use heddle_partition::{Interference, Iteration};
 use serde::Deserialize;
 use treadle_plugin::PolicyError;
 
@@ -55,24 +55,7 @@ pub struct Class {
     /// What an iteration takes, for `"fluid"`; derived from the default profile where
     /// it is `None`.
     #[serde(default)]
-    pub pace: Option<PaceConfig>,
-}
-
-/// What an iteration takes.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PaceConfig {
-    /// Whatever the batch, in microseconds.
-    pub base_us: f64,
-    /// For each program, in microseconds.
-    pub program_us: f64,
-    /// For each 1,000 tokens of context, in microseconds.
-    pub kilotoken_us: f64,
-    /// For each token of a prompt, in microseconds.
-    #[serde(default)]
-    pub prefill_us: f64,
-    /// Programs at once.
-    pub batch_max: f64,
+    pub pace: Option<Iteration>,
 }
 
 /// What the policy does; the crate's first page has the table.
@@ -146,12 +129,8 @@ impl Config {
         )?;
         for class in &config.classes {
             within("classes.token_us", class.token_us, 1e-3, 1e9)?;
-            if let Some(pace) = class.pace {
-                within("classes.pace.base_us", pace.base_us, 1e-3, 1e9)?;
-                within("classes.pace.program_us", pace.program_us, 0.0, 1e9)?;
-                within("classes.pace.kilotoken_us", pace.kilotoken_us, 0.0, 1e9)?;
-                within("classes.pace.prefill_us", pace.prefill_us, 0.0, 1e9)?;
-                within("classes.pace.batch_max", pace.batch_max, 1.0, 1e6)?;
+            for (key, value, least, most) in class.pace.iter().flat_map(Iteration::bounds) {
+                within(&format!("classes.pace.{key}"), value, least, most)?;
             }
             class.profile().map_err(|wrong| {
                 PolicyError::invalid_config(format!("classes.interference {wrong}"))

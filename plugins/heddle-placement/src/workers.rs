@@ -65,7 +65,11 @@ impl Kinds {
             if let Some(bound) = bound {
                 profile = profile.capped(bound * capacity as f64 / mean);
             }
-            paces.push(pace(class, token_us, capacity));
+            paces.push(Pace::of(
+                class.and_then(|class| class.pace),
+                token_us,
+                capacity,
+            ));
             kinds.push((key.0, key.1, token_us));
             units.push(Units::new(token_us, &profile, size_max));
             kinds.len() - 1
@@ -126,34 +130,6 @@ impl Kinds {
                 self.paces[self.of_worker[worker]].end_us(group, &more, self.habits, 1.0)
             }
         }
-    }
-}
-
-/// The pace of a class; without one as the default profile has it: a batch of 128
-/// takes twice as long as one program alone.
-fn pace(class: Option<&Class>, token_us: f64, capacity: u64) -> Pace {
-    let capacity_tokens = if capacity > 0 {
-        capacity as f64
-    } else {
-        f64::INFINITY
-    };
-    match class.and_then(|class| class.pace) {
-        Some(pace) => Pace {
-            base_us: pace.base_us,
-            program_us: pace.program_us,
-            kilotoken_us: pace.kilotoken_us,
-            prefill_us: pace.prefill_us,
-            capacity_tokens,
-            batch_max: pace.batch_max,
-        },
-        None => Pace {
-            base_us: token_us * 126.0 / 127.0,
-            program_us: token_us / 127.0,
-            kilotoken_us: 0.0,
-            prefill_us: 0.0,
-            capacity_tokens,
-            batch_max: f64::INFINITY,
-        },
     }
 }
 

@@ -7,6 +7,8 @@
 //! step; between two ends the time per token follows from how many are left and how
 //! much context they hold, and where that is more than fits they take turns.
 
+use serde::Deserialize;
+
 /// What an iteration takes, and what an engine holds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pace {
@@ -22,6 +24,64 @@ pub struct Pace {
     pub capacity_tokens: f64,
     /// Programs that run at once at most.
     pub batch_max: f64,
+}
+
+/// What an iteration takes, as configurations tell it.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Iteration {
+    /// Whatever the batch, in microseconds.
+    pub base_us: f64,
+    /// For each program, in microseconds.
+    pub program_us: f64,
+    /// For each 1,000 tokens of context, in microseconds.
+    pub kilotoken_us: f64,
+    /// For each token of a prompt, in microseconds.
+    #[serde(default)]
+    pub prefill_us: f64,
+    /// Programs at once.
+    pub batch_max: f64,
+}
+
+impl Iteration {
+    /// Each value with its key, and the least and most that it may be.
+    pub fn bounds(&self) -> [(&'static str, f64, f64, f64); 5] {
+        [
+            ("base_us", self.base_us, 1e-3, 1e9),
+            ("program_us", self.program_us, 0.0, 1e9),
+            ("kilotoken_us", self.kilotoken_us, 0.0, 1e9),
+            ("prefill_us", self.prefill_us, 0.0, 1e9),
+            ("batch_max", self.batch_max, 1.0, 1e6),
+        ]
+    }
+}
+
+impl Pace {
+    /// From what was measured; without it as the default profile has it: a batch of 128
+    /// takes twice as long as one program alone, which takes `token_us` for a token. A
+    /// capacity of 0 is not known, hence unbounded.
+    pub fn of(measured: Option<Iteration>, token_us: f64, capacity_tokens: u64) -> Self {
+        let capacity_tokens = if capacity_tokens > 0 {
+            capacity_tokens as f64
+        } else {
+            f64::INFINITY
+        };
+        let measured = measured.unwrap_or(Iteration {
+            base_us: token_us * 126.0 / 127.0,
+            program_us: token_us / 127.0,
+            kilotoken_us: 0.0,
+            prefill_us: 0.0,
+            batch_max: f64::INFINITY,
+        });
+        Self {
+            base_us: measured.base_us,
+            program_us: measured.program_us,
+            kilotoken_us: measured.kilotoken_us,
+            prefill_us: measured.prefill_us,
+            capacity_tokens,
+            batch_max: measured.batch_max,
+        }
+    }
 }
 
 /// What programs do beside generating.

@@ -19,7 +19,7 @@ pub mod reference;
 mod search;
 
 pub use any_order::{Ordered, STATES_MAX, partition_any_order};
-pub use fluid::{Habits, Member, Pace, fluid_ends_by, partition_fluid};
+pub use fluid::{Habits, Iteration, Member, Pace, fluid_ends_by, partition_fluid};
 pub use interference::{Interference, POINTS_MAX, Units};
 pub use level::level;
 pub use objective::{Drained, Objective, Paper};
