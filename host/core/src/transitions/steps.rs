@@ -203,6 +203,9 @@ impl Core {
         self.leave_missing_seat(program);
         self.watch_idleness(program);
         self.refresh_demand(program);
+        if let Some(worker) = self.healthy_place(program) {
+            self.ask_retain(worker);
+        }
         self.relieve_place(program);
     }
 

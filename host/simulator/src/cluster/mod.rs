@@ -331,7 +331,10 @@ impl<'a> Cluster<'a> {
             | Command::ForgetProgram { .. }
             | Command::PreemptStep { .. }
             | Command::MigrateProgram { .. }
-            | Command::CancelMigration { .. } => {}
+            | Command::OffloadProgram { .. }
+            | Command::LoadProgram { .. }
+            | Command::DropCopy { .. }
+            | Command::CancelTransfer { .. } => {}
         }
     }
 

@@ -65,7 +65,8 @@ impl Inquiry {
             Purpose::Weigh { .. } => instance.weigh(&context, &self.acting()),
             Purpose::Pause { .. } => instance.pause_order(&context, &self.active()),
             Purpose::Restore => instance.restore_order(&context, &self.waiting()),
-            Purpose::Assign
+            Purpose::Retain { .. }
+            | Purpose::Assign
             | Purpose::Route { .. }
             | Purpose::Migrate
             | Purpose::Preempt { .. } => Err(PolicyFault::NotSupported),

@@ -128,6 +128,7 @@ impl PolicyDesk {
         let answer = match question.purpose {
             Purpose::Migrate => self.migrate(core, programs, now_ms),
             Purpose::Preempt { worker } => self.preempt(core, worker, programs, now_ms),
+            Purpose::Retain { .. } => keep_all(),
             _ => self.rank(core, question, now_ms),
         };
         let took_us = started.elapsed().as_micros() as u64;
@@ -340,6 +341,15 @@ pub fn native_policy(world: World) -> PolicyRef {
 }
 
 /// Who stands in for a judge.
+/// Where no policy says what becomes of caches, they stay while there is room.
+fn keep_all() -> Answer {
+    Answer {
+        policy: native_policy(World::Eviction),
+        verdict: Verdict::Fates { fates: Vec::new() },
+        voices: Voices::default(),
+    }
+}
+
 fn native_judge(world: World, purpose: Purpose) -> PolicyRef {
     if is_of_rollouts(purpose) && world == World::Priority {
         return PolicyRef(format!(

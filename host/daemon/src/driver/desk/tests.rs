@@ -82,6 +82,7 @@ fn question(core: &Core) -> Question {
             waited: (0..rows as u64).map(|row| Span(row * 1_000)).collect(),
             steps: vec![1; rows],
             program,
+            ..ProgramColumns::default()
         },
     }
 }
