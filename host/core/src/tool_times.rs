@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn old_calls_fade() {
-        let mut times = learnt(&[100; 4_096]);
+        let mut times = learnt(&vec![100; 4_096]);
         for _ in 0..40_000 {
             times.learn(Span::from_secs(1));
         }
