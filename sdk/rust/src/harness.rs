@@ -32,7 +32,7 @@ mod worlds;
 
 pub use tables::{
     Acting, Active, Answers, Assign, Candidates, Finished, Grant, Live, Migrate, Parallelism,
-    Preempt, Queue, Redundancy, Route, Service, Waiting, Workers,
+    Preempt, Queue, Redundancy, Retention, Route, Service, Waiting, Workers,
 };
 
 use crate::random::SplitMix64;

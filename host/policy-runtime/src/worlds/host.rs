@@ -14,8 +14,8 @@ pub(crate) mod raw {
         inline: "
             package treadle:runtime;
             world offered {
-                import treadle:policy/types@1.0.0;
-                import treadle:policy/host@1.0.0;
+                import treadle:policy/types@1.1.0;
+                import treadle:policy/host@1.1.0;
             }
         ",
         world: "treadle:runtime/offered",

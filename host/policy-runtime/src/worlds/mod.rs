@@ -50,7 +50,7 @@ const SOURCES: [(&str, &str); 9] = [
 ];
 
 /// The world whose own interface this is, if it is one: `eviction` for
-/// `treadle:policy/eviction-policy@1.0.0`.
+/// `treadle:policy/eviction-policy@1.1.0`.
 pub(crate) fn world_of(interface: &str) -> Option<World> {
     let name = interface.strip_prefix(PACKAGE)?.strip_prefix('/')?;
     let name = name.split('@').next()?.strip_suffix("-policy")?;
@@ -105,7 +105,7 @@ mod tests {
         assert!(World::ALL.iter().map(|world| world.as_str()).eq(WORLDS));
         let interface = "treadle:policy/reward-policy@1.7.0";
         assert_eq!(world_of(interface), Some(World::Reward));
-        assert_eq!(world_of("treadle:policy/plugin@1.0.0"), None);
+        assert_eq!(world_of("treadle:policy/plugin@1.1.0"), None);
     }
 
     #[test]
