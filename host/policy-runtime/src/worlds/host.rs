@@ -27,6 +27,15 @@ use raw::treadle::policy::{host, types};
 /// An error that a policy answers with, or is answered with.
 pub(crate) use types::PolicyError as Failure;
 
+impl From<treadle_plugin::PolicyError> for Failure {
+    fn from(error: treadle_plugin::PolicyError) -> Self {
+        Self {
+            code: error.code,
+            message: error.message,
+        }
+    }
+}
+
 /// What every instance is linked to.
 pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<Sandbox>> {
     let mut linker = Linker::new(engine);
