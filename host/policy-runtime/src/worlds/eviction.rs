@@ -202,6 +202,11 @@ impl EvictionInstance {
         )
     }
 
+    /// Whether the policy says what becomes of caches: it is of the larger world.
+    pub fn retains(&self) -> bool {
+        self.0.pre().retention.is_some()
+    }
+
     /// For each program that acts at a worker what becomes of its cache.
     ///
     /// # Errors

@@ -39,6 +39,7 @@ use merge::Share;
 use outlook::Outlook;
 use panel::{Judge, Panel};
 use rows::{Rows, only};
+use seat::Seat;
 use shadow::Shadows;
 use statistics::Versions;
 use std::collections::HashMap;
@@ -223,6 +224,16 @@ impl PolicyDesk {
         }
     }
 
+    /// False if the policy in a judge's seat is of the world that has no say in what
+    /// becomes of caches: leaving that to the default is none of its decisions.
+    fn retains(&mut self, judge: &Judge) -> bool {
+        let binding = self.bindings.world_mut(judge.world).get_mut(&judge.scope);
+        let seat = binding.and_then(|binding| binding.seat_mut(judge.canary));
+        let instance = seat.and_then(Seat::instance);
+        let eviction = instance.and_then(PolicyInstance::as_eviction_mut);
+        eviction.is_none_or(|eviction| eviction.retains())
+    }
+
     /// Which extra columns the policy in a judge's seat is given.
     fn named_by(&mut self, judge: &Judge) -> Vec<usize> {
         let binding = self.bindings.world_mut(judge.world).get_mut(&judge.scope);
@@ -241,9 +252,13 @@ impl PolicyDesk {
 
     /// One judge's name and scores, or those of the built-in default in its stead.
     fn judge(&mut self, judge: &Judge, inquiry: Inquiry, now_ms: u64) -> (PolicyRef, Vec<f64>) {
-        let asked = self.ask_seat(judge, now_ms, inquiry.rows.len(), |instance| {
-            inquiry.put_to(instance, &inquiry.named, now_ms, None)
-        });
+        let asked = if inquiry.is_retention() && !self.retains(judge) {
+            None
+        } else {
+            self.ask_seat(judge, now_ms, inquiry.rows.len(), |instance| {
+                inquiry.put_to(instance, &inquiry.named, now_ms, None)
+            })
+        };
         let (policy, scores) = asked.unwrap_or_else(|| {
             (
                 native_judge(judge.world, inquiry.purpose),
