@@ -227,6 +227,8 @@ fn run(errands: &Receiver<Errand>, waiting: &AtomicUsize, reports: &Reports) {
                 if let Some(report) = lock(reports).get_mut(&place) {
                     match answer {
                         Ok(scores) => report.record(compare(&inquiry, &bound, &scores, now_ms)),
+                        // What it leaves to the default is nothing to compare.
+                        Err(fault) if !fault.is_policys_fault() => {}
                         Err(fault) => {
                             report.faults += 1;
                             report.latest_fault = Some(fault.to_string());
