@@ -7,18 +7,22 @@
 
 mod agents;
 mod report;
+mod transfers;
 
 pub use report::Report;
+pub use transfers::TransferOptions;
 
 use crate::engine::{Engine, EngineProfile, Output, RequestSpec};
 use crate::native::NativeEviction;
 use crate::workload::AgentRun;
 use agents::Agents;
+use std::collections::BTreeMap;
+use transfers::Transfers;
 use treadle_core::{
     Capacity, Command, Core, CoreConfig, Event, PrefixSegment, Question, StepArrival, StepTokens,
     Verdict, Voices,
 };
-use treadle_model::{EngineKind, FinishReason, PolicyRef, StepId, Timestamp, WorkerId};
+use treadle_model::{EngineKind, FinishReason, PolicyRef, ProgramId, StepId, Timestamp, WorkerId};
 
 /// Output tokens after which progress is told, as the gateway does.
 const PROGRESS_TOKENS: u64 = 64;
@@ -34,6 +38,8 @@ pub struct ClusterOptions {
     pub engines: u32,
     /// What each is like.
     pub profile: EngineProfile,
+    /// What a cache weighs and how it gets about, where the core has them moved.
+    pub transfers: TransferOptions,
     /// Programs live at once.
     pub concurrency: usize,
     /// Stop then, in microseconds; `None` runs the workload to its end.
@@ -111,7 +117,9 @@ struct Cluster<'a> {
     core: Core,
     engines: Vec<Engine>,
     agents: Agents<'a>,
-    steps: std::collections::BTreeMap<StepId, Running>,
+    transfers: Transfers,
+    agents_by_program: BTreeMap<ProgramId, usize>,
+    steps: BTreeMap<StepId, Running>,
     next_step: u64,
     now: u64,
     events: u64,
@@ -138,7 +146,9 @@ impl<'a> Cluster<'a> {
             core: Core::new(options.core.clone()),
             engines,
             agents: Agents::new(runs, options.concurrency, options.seed, block_tokens),
-            steps: std::collections::BTreeMap::new(),
+            transfers: Transfers::new(options.engines, options.transfers),
+            agents_by_program: BTreeMap::new(),
+            steps: BTreeMap::new(),
             next_step: 0,
             now: 0,
             events: 0,
@@ -168,10 +178,11 @@ impl<'a> Cluster<'a> {
             let engine = self.engines.iter().filter_map(Engine::next_event_at).min();
             let deadline = self.core.next_deadline().map(|at| at.0);
             let agent = self.agents.next_at();
+            let link = self.transfers.next_event_at();
             if agent.is_none() && self.steps.is_empty() && !self.agents.any_live() {
                 return;
             }
-            let Some(next) = [engine, deadline, agent].into_iter().flatten().min() else {
+            let Some(next) = [engine, deadline, agent, link].into_iter().flatten().min() else {
                 return;
             };
             if self.options.stop_at_us.is_some_and(|stop| next > stop) {
@@ -179,6 +190,7 @@ impl<'a> Cluster<'a> {
             }
             self.now = self.now.max(next);
             self.advance_engines();
+            self.end_transfers();
             while let Some(agent) = self.agents.pop_due(self.now) {
                 self.send_step(agent);
             }
@@ -295,6 +307,9 @@ impl<'a> Cluster<'a> {
         };
         self.steps.insert(step, running);
         self.handle(&Event::StepArrived(arrival));
+        if let Some(id) = self.core.state().keys.get(run.id.as_str()) {
+            self.agents_by_program.insert(*id, agent);
+        }
     }
 
     fn handle(&mut self, event: &Event) {
@@ -327,14 +342,11 @@ impl<'a> Cluster<'a> {
                     self.step_ended(running.agent);
                 }
             }
-            Command::AbortStep { .. }
-            | Command::ForgetProgram { .. }
-            | Command::PreemptStep { .. }
-            | Command::MigrateProgram { .. }
-            | Command::OffloadProgram { .. }
-            | Command::LoadProgram { .. }
-            | Command::DropCopy { .. }
-            | Command::CancelTransfer { .. } => {}
+            Command::ForgetProgram { program } => {
+                self.agents_by_program.remove(&program.id);
+            }
+            Command::AbortStep { .. } | Command::PreemptStep { .. } => {}
+            transfer => self.carry_out_transfer(transfer),
         }
     }
 
