@@ -25,9 +25,9 @@ export interface RetentionColumns {
   readonly idleMs: readonly number[];
   /** Time in which one in ten of such calls ended. */
   readonly soonestMs: readonly number[];
-  /** Time to bring the cache back from host memory; above 1e19 where it cannot go there. */
+  /** Time to bring the cache back from host memory; `Infinity` where it cannot go there. */
   readonly backMs: readonly number[];
-  /** Time to move the cache to another worker; above 1e19 where it cannot be moved. */
+  /** Time to move the cache to another worker; `Infinity` where it cannot be moved. */
   readonly movedMs: readonly number[];
   /** Time to compute the cache again; 0 where the worker's pace is not known. */
   readonly prefillMs: readonly number[];
@@ -74,10 +74,16 @@ export function defineRetention<C extends object, S = undefined>(
       slot.ask((self) => {
         const extra = slot.extra(flat, tokens.length);
         const [freeTokens, wantedTokens] = [Number(free), Number(wanted)];
-        const times = { phaseMs, idleMs, soonestMs, backMs, movedMs, prefillMs };
+        const costs = { backMs: possible(backMs), movedMs: possible(movedMs), prefillMs };
+        const times = { phaseMs, idleMs, soonestMs, ...costs };
         const columns = { freeTokens, wantedTokens, tokens, ...times, steps, extra };
         return Uint8Array.from(policy.retain(columns, self));
       }),
   };
   return { plugin: slot.plugin(), evictionPolicy: evictionExports(policy, slot), retentionPolicy };
+}
+
+/** The largest number of the contract, which stands for what cannot be done, arrives as -1. */
+function possible(times: readonly number[]): number[] {
+  return times.map((ms) => (ms < 0 ? Infinity : ms));
 }
