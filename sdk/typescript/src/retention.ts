@@ -35,6 +35,8 @@ export interface RetentionColumns {
   readonly steps: readonly number[];
   /** Further columns by their names. */
   readonly extra: Extra;
+  /** Tokens that the worker holds; above 1e19 where that is not known. */
+  readonly capacityTokens: number;
   /** Tokens left below the worker's low watermark; below 0 when it holds more. */
   readonly freeTokens: number;
   /** Tokens that programs without a place need that wait for one. */
@@ -50,6 +52,7 @@ export interface RetentionPolicy<C, S> extends EvictionPolicy<C, S> {
 /** The interface `retention-policy` of the contract. */
 export interface RetentionExports {
   retain(
+    capacityTokens: number | bigint,
     freeTokens: number | bigint,
     wantedTokens: number | bigint,
     tokens: readonly number[],
@@ -70,12 +73,12 @@ export function defineRetention<C extends object, S = undefined>(
 ): { plugin: Plugin; evictionPolicy: EvictionExports; retentionPolicy: RetentionExports } {
   const slot = new Slot(policy);
   const retentionPolicy: RetentionExports = {
-    retain: (free, wanted, tokens, phaseMs, idleMs, soonestMs, backMs, movedMs, prefillMs, steps, flat) =>
+    retain: (capacity, free, wanted, tokens, phaseMs, idleMs, soonestMs, backMs, movedMs, prefillMs, steps, flat) =>
       slot.ask((self) => {
         const extra = slot.extra(flat, tokens.length);
-        const [freeTokens, wantedTokens] = [Number(free), Number(wanted)];
+        const [capacityTokens, freeTokens, wantedTokens] = [capacity, free, wanted].map(Number);
         const times = { phaseMs, idleMs, soonestMs, backMs, movedMs, prefillMs };
-        const columns = { freeTokens, wantedTokens, tokens, ...times, steps, extra };
+        const columns = { capacityTokens, freeTokens, wantedTokens, tokens, ...times, steps, extra };
         return Uint8Array.from(policy.retain(columns, self));
       }),
   };
