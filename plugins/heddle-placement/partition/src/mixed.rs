@@ -179,7 +179,9 @@ mod tests {
 
     fn all(lengths: &[f64]) -> Load {
         let mut all = Load::default();
-        loads(lengths).iter().for_each(|load| all.add(load));
+        for load in loads(lengths) {
+            all.add(&load);
+        }
         all
     }
 
