@@ -29,12 +29,12 @@ pub(crate) enum Ttl {
     },
 }
 
-/// Which of the extra columns are which.
+/// Which of the extra columns are which, all of them in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Named {
-    pub(crate) idle_ms: usize,
-    pub(crate) soonest_ms: usize,
-    pub(crate) prefill_ms: usize,
+    pub(crate) idle: usize,
+    pub(crate) soonest: usize,
+    pub(crate) prefill: usize,
 }
 
 /// What the policy does.
@@ -91,9 +91,9 @@ impl Raw {
         Ok(Ttl::Learnt {
             queue_ms: milliseconds("queue_s", self.queue_s.unwrap_or(QUEUE_S))?,
             columns: Named {
-                idle_ms: self.column("idle-ms")?,
-                soonest_ms: self.column("soonest-ms")?,
-                prefill_ms: self.column("prefill-ms")?,
+                idle: self.column("idle-ms")?,
+                soonest: self.column("soonest-ms")?,
+                prefill: self.column("prefill-ms")?,
             },
         })
     }
@@ -154,9 +154,9 @@ mod tests {
             "extra": ["prefill-ms", "back-ms", "idle-ms", "soonest-ms"]}"#;
         let config = Config::parse(json).unwrap();
         let columns = Named {
-            idle_ms: 2,
-            soonest_ms: 3,
-            prefill_ms: 0,
+            idle: 2,
+            soonest: 3,
+            prefill: 0,
         };
         let queue_ms = 500.0;
         assert_eq!(config.ttl, Ttl::Learnt { queue_ms, columns });

@@ -55,8 +55,8 @@ impl TtlPinEviction {
 
 /// Whether holding a cache is expected to save more than it costs.
 fn is_worth_holding(queue_ms: f64, named: Named, of: impl Fn(usize) -> f64) -> bool {
-    let saved_ms = of(named.prefill_ms) + queue_ms;
-    of(named.idle_ms) < saved_ms || of(named.soonest_ms) < SOONEST * saved_ms
+    let saved_ms = of(named.prefill) + queue_ms;
+    of(named.idle) < saved_ms || of(named.soonest) < SOONEST * saved_ms
 }
 
 impl EvictionPolicy for TtlPinEviction {

@@ -55,7 +55,8 @@ impl Inquiry {
         matches!(self.purpose, Purpose::Retain { .. })
     }
 
-    /// Asks a sandboxed policy that is given the extra columns `named`. `deadline_ms` replaces the world's own.
+    /// Asks a sandboxed policy that is given the extra columns `named`.
+    /// `deadline_ms` replaces the world's own.
     pub(super) fn put_to(
         &self,
         instance: &mut PolicyInstance,

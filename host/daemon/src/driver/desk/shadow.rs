@@ -242,16 +242,13 @@ fn run(errands: &Receiver<Errand>, waiting: &AtomicUsize, reports: &Reports) {
 
 fn compare(inquiry: &Inquiry, bound: &[f64], shadow: &[f64], now_ms: u64) -> Comparison {
     let first = |scores: &[f64]| {
-        let rows = 0..scores.len();
-        if inquiry.is_retention() {
-            let leaves = |row: &usize| fate(scores[*row]) != Fate::Keep;
-            return rows
-                .into_iter()
-                .find(leaves)
-                .map(|row| inquiry.rows.program[row]);
-        }
-        // On equal scores the row that comes first wins.
-        let best = rows.max_by(|a, b| scores[*a].total_cmp(&scores[*b]).then(b.cmp(a)));
+        let mut rows = 0..scores.len();
+        let best = if inquiry.is_retention() {
+            rows.find(|row| fate(scores[*row]) != Fate::Keep)
+        } else {
+            // On equal scores the row that comes first wins.
+            rows.max_by(|a, b| scores[*a].total_cmp(&scores[*b]).then(b.cmp(a)))
+        };
         best.map(|row| inquiry.rows.program[row])
     };
     let agreement = if inquiry.is_weighing() {
