@@ -12,5 +12,6 @@ pub mod hardware;
 pub mod links;
 pub mod native;
 pub mod prediction;
+pub mod pressure;
 pub mod rollout;
 pub mod workload;

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `hold` | a cache is offloaded, or moved, when its tool call is expected to last longer than so many times the way out and back | 1 |
 //! | `drop` | without a way out it is dropped when the call is expected to last longer than so many times what computing a whole worker's memory takes | 1.25 |
+//! | `restore` | `"waiting"`: the longest waiting first, or `"shortest"`: the shortest context first | `"waiting"` |
 //! | `turn_ms` | waits that differ by less are equal, and who has most to generate yet comes back first | 1000 |
 //! | `extra` | names of the extra columns: `idle-ms`, `back-ms` and `prefill-ms` order pauses, `remaining-tokens` restores; others are not used | none |
 
@@ -28,6 +29,16 @@ pub struct Named {
     pub remaining_tokens: Option<usize>,
 }
 
+/// Who comes back first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Restore {
+    /// Who waits longest; within one turn who has most to generate yet.
+    #[default]
+    Waiting,
+    /// The shorter context, as in eq. 10 of `ThunderAgent`.
+    Shortest,
+}
+
 /// What the policy does.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
@@ -35,6 +46,8 @@ pub struct Config {
     pub hold: f64,
     /// The same where there is no way out, in times of computing a whole memory.
     pub drop: f64,
+    /// Who comes back first.
+    pub restore: Restore,
     /// Waits within one turn are equal.
     pub turn_ms: u64,
     /// Extra columns that calls carry.
@@ -48,6 +61,7 @@ impl Default for Config {
         Self {
             hold: 1.0,
             drop: 1.25,
+            restore: Restore::Waiting,
             turn_ms: 1_000,
             extra_columns: 0,
             named: Named::default(),
@@ -60,6 +74,7 @@ impl Default for Config {
 struct Raw {
     hold: Option<f64>,
     drop: Option<f64>,
+    restore: Option<String>,
     turn_ms: Option<u64>,
     #[serde(default)]
     extra: Vec<String>,
@@ -84,6 +99,7 @@ impl Config {
         Ok(Self {
             hold: factor("hold", raw.hold.unwrap_or(start.hold))?,
             drop: factor("drop", raw.drop.unwrap_or(start.drop))?,
+            restore: restore(raw.restore.as_deref())?,
             turn_ms,
             extra_columns: raw.extra.len(),
             named: Named {
@@ -93,6 +109,16 @@ impl Config {
                 remaining_tokens: at("remaining-tokens"),
             },
         })
+    }
+}
+
+fn restore(name: Option<&str>) -> Result<Restore, PolicyError> {
+    match name {
+        None | Some("waiting") => Ok(Restore::Waiting),
+        Some("shortest") => Ok(Restore::Shortest),
+        Some(other) => Err(PolicyError::invalid_config(format!(
+            "restore is \"{other}\"; give \"waiting\" or \"shortest\""
+        ))),
     }
 }
 
@@ -116,6 +142,7 @@ mod tests {
             (r#"{"hold": -1}"#, "hold"),
             (r#"{"drop": 1e9}"#, "drop"),
             (r#"{"turn_ms": 0}"#, "turn_ms"),
+            (r#"{"restore": "newest"}"#, "restore"),
         ] {
             let error = Config::parse(json).unwrap_err();
             assert_eq!(error.code, "invalid-config");

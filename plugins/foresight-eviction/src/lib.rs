@@ -18,7 +18,7 @@
 mod config;
 mod retain;
 
-pub use config::{Config, Named};
+pub use config::{Config, Named, Restore};
 
 use treadle_plugin::{
     ActingColumns, ActiveColumns, EvictionPolicy, Fate, Policy, PolicyError, RetentionColumns,
@@ -102,7 +102,10 @@ impl EvictionPolicy for ForesightEviction {
             } else {
                 0.0
             };
-            acts + turns as f64 * REMAINING_MAX + to_come
+            match self.config.restore {
+                Restore::Waiting => acts + turns as f64 * REMAINING_MAX + to_come,
+                Restore::Shortest => acts - programs.tokens[row] as f64,
+            }
         };
         Ok((0..rows).map(score).collect())
     }
@@ -195,6 +198,9 @@ mod tests {
         Harness::new("{}").by_row().eviction::<ForesightEviction>();
         Harness::new(NAMED)
             .extra_columns(4)
+            .by_row()
+            .eviction::<ForesightEviction>();
+        Harness::new(r#"{"restore": "shortest"}"#)
             .by_row()
             .eviction::<ForesightEviction>();
         Harness::new("{}").retention::<ForesightEviction>();

@@ -8,6 +8,7 @@
 mod core;
 mod error;
 mod events;
+mod eviction;
 pub(crate) mod figures;
 mod folder;
 mod gateway;
@@ -49,6 +50,9 @@ enum Part {
     /// Durable events a second through PostgreSQL and confirmed messages a second
     /// through RabbitMQ, beside pgbench and a bare publisher.
     Events(events::EventsArgs),
+    /// Agents that need more KV memory than there is, with foresight and with what others do.
+    /// In virtual time: the same on any machine.
+    Eviction(eviction::EvictionArgs),
     /// Times of partitions of programs over workers and of plans of parallelism, and
     /// how far they are from exhaustive ones.
     Placement(placement::PlacementArgs),
@@ -71,6 +75,7 @@ impl BenchArgs {
             Some(Part::Gateway(args)) => args.run(self.quick).await?,
             Some(Part::Core(args)) => args.run(self.quick).await?,
             Some(Part::Events(args)) => args.run(self.quick).await?,
+            Some(Part::Eviction(args)) => args.run(self.quick).await?,
             Some(Part::Placement(args)) => args.run(self.quick).await?,
             Some(Part::Policy(args)) => args.run(self.quick).await?,
             Some(Part::Prediction(args)) => args.run(self.quick).await?,
@@ -81,6 +86,7 @@ impl BenchArgs {
                 report.absorb(gateway.run(self.quick).await?);
                 report.absorb(core::CoreArgs::default().run(self.quick).await?);
                 report.absorb(events::EventsArgs::default().run(self.quick).await?);
+                report.absorb(eviction::EvictionArgs::default().run(self.quick).await?);
                 report.absorb(placement::PlacementArgs::default().run(self.quick).await?);
                 report.absorb(policy::PolicyArgs::default().run(self.quick).await?);
                 report.absorb(
@@ -128,6 +134,7 @@ mod tests {
             "x --quick core --programs 100 --seconds 1",
             "x events --postgres postgres://a/b --amqp amqp://c --group 100",
             "x placement --json --seed 3",
+            "x eviction --trace t.jsonl --minutes 10 --seed 2 --json",
             "x policy --guests elsewhere --json",
             "x prediction --prompts 50 --samples 8 --json",
             "x rollout --tasks coding,math --models qwen3-8b --seeds 3 --jobs 2 --plots out --json",

@@ -40,6 +40,8 @@ pub struct ClusterOptions {
     pub profile: EngineProfile,
     /// What a cache weighs and how it gets about, where the core has them moved.
     pub transfers: TransferOptions,
+    /// Whether the scheduler is told which beginnings of prompts others share.
+    pub tells_prefixes: bool,
     /// Programs live at once.
     pub concurrency: usize,
     /// Stop then, in microseconds; `None` runs the workload to its end.
@@ -278,7 +280,7 @@ impl<'a> Cluster<'a> {
         ];
         let prefix = prefix
             .into_iter()
-            .filter(|(_, tokens)| *tokens > 0)
+            .filter(|(_, tokens)| *tokens > 0 && self.options.tells_prefixes)
             .map(|(hash, tokens)| PrefixSegment {
                 hash,
                 tokens: u64::from(tokens),
