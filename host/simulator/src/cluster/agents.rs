@@ -4,7 +4,7 @@
 use super::schedule::{Line, Schedule};
 use crate::workload::{AgentRun, ContextChain};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 struct Agent<'a> {
     run: &'a AgentRun,
@@ -82,8 +82,9 @@ impl<'a> Agents<'a> {
     }
 
     /// These runs begin at these times; one without steps is over as it begins.
-    fn begin(&mut self, runs: &'a [AgentRun], mut begins: Vec<(u64, usize)>) {
-        while let Some((at, index)) = begins.pop() {
+    fn begin(&mut self, runs: &'a [AgentRun], begins: Vec<(u64, usize)>) {
+        let mut begins = VecDeque::from(begins);
+        while let Some((at, index)) = begins.pop_front() {
             if !runs[index].steps.is_empty() {
                 self.enter(index, &runs[index], at);
             } else if let Turns::Scheduled(_, line) = &mut self.turns {

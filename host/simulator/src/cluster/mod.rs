@@ -11,6 +11,7 @@ mod schedule;
 mod surroundings;
 
 pub use report::Report;
+pub(crate) use report::percentile;
 pub use schedule::{Begin, RunStart, Schedule, Wave};
 pub use surroundings::{Nobody, StepSeen, Surroundings, Watch};
 
@@ -313,6 +314,7 @@ impl<'a> Cluster<'a> {
         let step = StepId(self.next_step);
         self.next_step += 1;
         let (run, index) = self.agents.begin_step(agent, self.now);
+        let run_index = self.agents.run_index(agent);
         let call = run.steps[index];
         let prefix = [
             (1_u64, run.system_tokens),
@@ -329,14 +331,11 @@ impl<'a> Cluster<'a> {
         let arrival = StepArrival {
             step,
             program: run.id.as_str().into(),
-            job: self
-                .surroundings
-                .job_of(self.agents.run_index(agent))
-                .into(),
+            job: self.surroundings.job_of(run_index).into(),
             prompt_tokens: u64::from(call.input_tokens),
             exact: true,
             prompt_bytes: u64::from(call.input_tokens) * 4,
-            output_tokens_max: None,
+            output_tokens_max: self.surroundings.output_limit(run_index, index),
             prefix,
             one_shot: false,
             unnamed: false,

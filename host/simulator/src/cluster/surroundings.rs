@@ -16,6 +16,8 @@ pub struct Surroundings<'a> {
     /// KV memory of each engine, in tokens, in place of the profile's; an engine past the end has
     /// the profile's.
     pub kv_tokens: &'a [u64],
+    /// What clients let each step generate at most, by run and step; nothing where absent.
+    pub output_limits: &'a [Vec<Option<u64>>],
     /// Time that a step takes to its engine, in microseconds.
     pub request_overhead_us: u64,
     /// Answers come in one piece: the scheduler hears nothing of a step before its end.
@@ -28,6 +30,10 @@ impl Surroundings<'_> {
             Some(tokens) => profile.clone().with_kv_tokens(*tokens),
             None => profile.clone(),
         }
+    }
+
+    pub(super) fn output_limit(&self, run: usize, step: usize) -> Option<u64> {
+        *self.output_limits.get(run)?.get(step)?
     }
 
     pub(super) fn job_of(&self, run: usize) -> &str {
