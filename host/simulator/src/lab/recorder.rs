@@ -96,6 +96,16 @@ impl Recorder {
         self.begun_before.insert(program.into());
     }
 
+    /// Notes that all programs had begun before the window but for these.
+    pub fn begun_outside(&mut self, within: &BTreeSet<String>) {
+        let outside = self
+            .programs
+            .iter()
+            .filter(|program| !within.contains(&*program.key));
+        self.begun_before
+            .extend(outside.map(|program| program.key.clone()));
+    }
+
     /// Takes in an event of the window; they come in the journal's order.
     ///
     /// # Errors
