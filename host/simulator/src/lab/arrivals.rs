@@ -65,16 +65,15 @@ pub(super) fn infer(lives: &[Life], seat_lag_us: u64) -> Schedule {
             }
             continue;
         }
-        let start = match jobs.get_mut(name) {
-            Some(job) => job.open(at, seat_lag_us, &mut schedule),
-            None => {
-                let job = JobCourse::begin(name, at, start_us, &mut schedule);
-                let wave = job.wave;
-                jobs.insert(name, job);
-                RunStart {
-                    wave,
-                    begin: Begin::At { offset_us: 0 },
-                }
+        let start = if let Some(job) = jobs.get_mut(name) {
+            job.open(at, seat_lag_us, &mut schedule)
+        } else {
+            let job = JobCourse::begin(name, at, start_us, &mut schedule);
+            let wave = job.wave;
+            jobs.insert(name, job);
+            RunStart {
+                wave,
+                begin: Begin::At { offset_us: 0 },
             }
         };
         starts[run] = Some(start);

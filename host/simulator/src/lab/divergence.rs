@@ -110,8 +110,8 @@ impl Choices {
     /// `max`, by time. Where one of both could not keep all decisions, what came later is not
     /// compared.
     pub fn differences(&self, other: &Self, max: usize) -> (usize, Vec<Difference>) {
-        let until_us = self.full_at_us.into_iter().chain(other.full_at_us).min();
-        let until_s = until_us.map_or(f64::MAX, |us| us as f64 / 1e6);
+        let full_at_us = self.full_at_us.into_iter().chain(other.full_at_us).min();
+        let until_s = full_at_us.map_or(f64::MAX, |us| us as f64 / 1e6);
         let nobody = Vec::new();
         let names = self.by_program.keys().chain(
             other

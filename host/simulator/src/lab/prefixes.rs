@@ -49,12 +49,11 @@ pub(super) fn shared_prefixes(programs: &[RecordedProgram]) -> Vec<SharedPrefix>
         // Whoever shares no group is a group of his own, so that he shares nothing by accident.
         let name = (depth > own_from).then(|| prefix[depth - 1].hash);
         let next = groups.len() as u32 + alone;
-        let group = match name {
-            Some(_) => *groups.entry(name).or_insert(next),
-            None => {
-                alone += 1;
-                next
-            }
+        let group = if name.is_some() {
+            *groups.entry(name).or_insert(next)
+        } else {
+            alone += 1;
+            next
         };
         shared.push(SharedPrefix {
             system_tokens: if has_system { tokens(&prefix[..1]) } else { 0 },

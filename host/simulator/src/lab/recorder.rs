@@ -127,7 +127,9 @@ impl Recorder {
             }
             Event::DaemonRestarted => {
                 let lost: Vec<StepId> = self.open.keys().copied().collect();
-                lost.into_iter().for_each(|step| self.dropped(step));
+                for step in lost {
+                    self.dropped(step);
+                }
             }
             other => self.take_surroundings(other),
         }

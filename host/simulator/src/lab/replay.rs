@@ -201,8 +201,8 @@ impl Watch for Eyes<'_> {
 impl Eyes<'_> {
     fn outcome(mut self, workload: &Workload, ideal_us: &[u64], report: &Report) -> Outcome {
         let first_us = self.began_us.iter().flatten().min().copied();
-        let makespan_us = self.last_answer_us - first_us.unwrap_or(0).min(self.last_answer_us);
-        let makespan_s = makespan_us as f64 / 1e6;
+        let span_us = self.last_answer_us - first_us.unwrap_or(0).min(self.last_answer_us);
+        let makespan_s = span_us as f64 / 1e6;
         let steps = self.latencies_us.len() as u64;
         let [step_p50_s, step_p95_s, step_p99_s] = percentiles_s(&mut self.latencies_us);
         let slowdowns = self.slowdowns(ideal_us);
@@ -251,9 +251,10 @@ fn jobs_of(workload: &Workload, slowdowns: &[Option<f64>]) -> Vec<JobOutcome> {
             *sum += slowdown;
         }
     }
-    let jobs = workload.schedule.jobs.iter().zip(sums);
-    let outcome = |(job, (programs, sum)): (&Box<str>, (u64, f64))| JobOutcome {
-        job: job.clone(),
+    let names = workload.schedule.jobs.iter().map(|job| &**job);
+    let jobs = names.zip(sums);
+    let outcome = |(job, (programs, sum)): (&str, (u64, f64))| JobOutcome {
+        job: job.into(),
         programs,
         slowdown: sum / programs.max(1) as f64,
     };

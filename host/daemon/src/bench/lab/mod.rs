@@ -127,7 +127,9 @@ fn push_figures(report: &mut Report, pairs: &[Pair], speeds: &[f64], own_errors:
         Figure::new("replay_speed_median", median(speeds), "times")
             .target(Target::AtLeast(1_000.0)),
     ];
-    figures.into_iter().for_each(|figure| report.push(figure));
+    for figure in figures {
+        report.push(figure);
+    }
 }
 
 /// Replays a recording under all sets.
@@ -250,8 +252,8 @@ mod tests {
         assert!(pair(-0.4, -0.5).agrees() && !pair(0.1, -0.1).agrees());
         assert!((pair(-0.4, -0.5).error() - 0.2).abs() < 1e-9);
         assert!((pair(-0.4, -0.5).makespan_error() - 0.2).abs() < 1e-9);
-        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        let medians = (median(&[3.0, 1.0, 2.0]), median(&[4.0, 1.0, 2.0, 3.0]));
+        assert_eq!(medians, (2.0, 2.5));
     }
 
     #[tokio::test(flavor = "multi_thread")]
