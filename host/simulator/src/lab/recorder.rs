@@ -144,8 +144,7 @@ impl Recorder {
                 capacity,
                 ..
             } => {
-                self.cuts.worker_changes +=
-                    u64::from(self.is_in_window && !self.programs.is_empty());
+                self.note_change();
                 let worker = self.workers.entry(*worker).or_insert(RecordedWorker {
                     url: url.clone(),
                     kv_tokens: None,
@@ -159,13 +158,11 @@ impl Recorder {
                     learn(worker, capacity);
                 }
             }
-            Event::WorkerLost { .. } | Event::WorkerRecovered { .. } => {
-                self.cuts.worker_changes += u64::from(self.is_in_window);
-            }
+            Event::WorkerLost { .. } | Event::WorkerRecovered { .. } => self.note_change(),
             Event::WorkerRemoved { worker } => {
                 // One that goes within the window has served in it.
-                if self.is_in_window {
-                    self.cuts.worker_changes += 1;
+                if self.is_in_window && !self.programs.is_empty() {
+                    self.note_change();
                 } else {
                     self.workers.remove(worker);
                 }
@@ -173,6 +170,11 @@ impl Recorder {
             Event::Configured { config } => self.config = Some((**config).clone()),
             _ => {}
         }
+    }
+
+    /// What changes before the first program comes is as it was.
+    fn note_change(&mut self) {
+        self.cuts.worker_changes += u64::from(self.is_in_window && !self.programs.is_empty());
     }
 
     fn arrived(&mut self, at_us: u64, arrival: &StepArrival) -> Result<(), LabError> {

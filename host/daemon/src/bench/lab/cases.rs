@@ -45,9 +45,11 @@ pub(super) struct Case {
 
 /// A workload before it is made, and the KV memory of its engines as a share of what its programs
 /// need at their peak.
+#[derive(Clone)]
 struct Shape {
     name: &'static str,
     agents: LognormalAgents,
+    seats: usize,
     kv_fraction: f64,
     sets: &'static [Set],
 }
@@ -59,25 +61,28 @@ pub(super) const NAMES: [&str; 5] = ["coding", "roomy", "search", "wide", "slow-
 /// such as differ there: on slow tools plain routing is the same either way, and better than places
 /// that last through them.
 pub(super) fn cases(quick: bool, names: &[String]) -> Result<Vec<Case>, BenchError> {
-    let (programs, seats) = if quick { (12, 6) } else { (80, 36) };
-    let coding = LognormalAgents {
-        programs,
-        context_limit_tokens: 40_000,
-        steps_max: if quick { 6 } else { 40 },
-        ..LognormalAgents::default()
-    };
-    let taken = shapes(&coding)
-        .into_iter()
-        .filter(|shape| names.is_empty() || names.iter().any(|name| name == shape.name))
-        .take(if quick { 1 } else { NAMES.len() });
-    taken.map(|shape| case(shape, seats)).collect()
+    if quick {
+        let mut shape = shapes()[0].clone();
+        (shape.agents.programs, shape.agents.steps_max, shape.seats) = (12, 6, 6);
+        return Ok(vec![case(&shape)?]);
+    }
+    let is_wanted = |shape: &Shape| names.is_empty() || names.iter().any(|name| name == shape.name);
+    let shapes = shapes();
+    let wanted = shapes.iter().filter(|shape| is_wanted(shape));
+    wanted.map(case).collect()
 }
 
-fn shapes(coding: &LognormalAgents) -> [Shape; 5] {
+fn shapes() -> [Shape; 5] {
+    let coding = LognormalAgents {
+        context_limit_tokens: 40_000,
+        steps_max: 40,
+        ..LognormalAgents::default()
+    };
     let median = |median: f64, sigma: f64| LognormalParameter { median, sigma };
-    let of = |place: usize, kv_fraction, agents| Shape {
+    let of = |place: usize, (programs, seats), kv_fraction, agents: LognormalAgents| Shape {
         name: NAMES[place],
-        agents,
+        agents: LognormalAgents { programs, ..agents },
+        seats,
         kv_fraction,
         sets: &SETS,
     };
@@ -108,21 +113,21 @@ fn shapes(coding: &LognormalAgents) -> [Shape; 5] {
         ..coding.clone()
     };
     [
-        of(0, 0.33, coding.clone()),
-        of(1, 0.6, roomy),
-        of(2, 0.6, search),
-        of(3, 0.33, wide),
+        of(0, (96, 40), 0.33, coding),
+        of(1, (80, 36), 0.6, roomy),
+        of(2, (80, 36), 0.6, search),
+        of(3, (96, 40), 0.33, wide),
         Shape {
             sets: &LEAST_LOAD_AND_TREADLE,
-            ..of(4, 0.15, slow_tools)
+            ..of(4, (48, 24), 0.15, slow_tools)
         },
     ]
 }
 
-fn case(shape: Shape, seats: usize) -> Result<Case, BenchError> {
+fn case(shape: &Shape) -> Result<Case, BenchError> {
     let profile = EngineProfile::qwen3_32b_h100();
     let mut runs = shape.agents.generate()?;
-    let peak = peak_demand_tokens(&runs, seats, &profile) as f64;
+    let peak = peak_demand_tokens(&runs, shape.seats, &profile) as f64;
     let kv_tokens = (peak * shape.kv_fraction / f64::from(ENGINES)) as u64;
     let profile = profile.with_kv_tokens(kv_tokens);
     let limit = profile.sequence_limit_tokens();
@@ -134,7 +139,7 @@ fn case(shape: Shape, seats: usize) -> Result<Case, BenchError> {
         name: shape.name,
         sets: shape.sets,
         runs,
-        seats,
+        seats: shape.seats,
         engines: ENGINES,
         profile,
         seed: shape.agents.seed,
