@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Runs llama.cpp's HTTP server until standard input ends, so that it never outlives a test.
 
-    llama_server.py MODEL SLOTS TOKENS_PER_SLOT
+    llama_server.py MODEL SLOTS TOKENS_PER_SLOT [SLOTS_FOLDER]
 
-Listens on a free port of 127.0.0.1 and prints its URL once it serves. Needs xllamacpp.
+Listens on a free port of 127.0.0.1 and prints its URL once it serves. Slots can be saved to and
+restored from the folder, if one is named. Needs xllamacpp.
 """
 import os
 import socket
@@ -34,6 +35,9 @@ def main():
     params.endpoint_metrics = True
     params.endpoint_slots = True
     params.endpoint_props = True
+    if len(sys.argv) > 4:
+        # The server puts a file's name right behind it.
+        params.slot_save_path = os.path.join(sys.argv[4], "")
     # Caches stay in their slots: what is gone there is computed again.
     params.cache_ram_mib = 0
     server = xllamacpp.Server(params)

@@ -3,6 +3,7 @@
 //! Nothing is scheduled by them yet; what is learnt of a job's tools is here
 //! for whoever does.
 
+use crate::distribution::Distribution;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use treadle_model::Timestamp;
@@ -24,7 +25,7 @@ pub struct Action {
 }
 
 /// What is known of one tool of a job.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct ToolStatistics {
     /// Calls that ended.
     pub finished: u64,
@@ -34,6 +35,9 @@ pub struct ToolStatistics {
     pub total_us: u64,
     /// The longest, in microseconds.
     pub longest_us: u64,
+    /// All of them, in milliseconds.
+    #[serde(default, skip_serializing_if = "Distribution::is_empty")]
+    pub times: Distribution,
 }
 
 /// Statistics of tools by job and tool.
@@ -55,4 +59,5 @@ pub(crate) fn learn(tools: &mut Tools, job: &str, action: &Action, now: Timestam
     known.failed += u64::from(!ok);
     known.total_us = known.total_us.saturating_add(took_us);
     known.longest_us = known.longest_us.max(took_us);
+    known.times.learn(took_us / 1_000);
 }

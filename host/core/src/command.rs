@@ -75,11 +75,50 @@ pub enum Command {
         from: WorkerId,
         /// Where it should be.
         to: WorkerId,
+        /// Its seat there, on engines that have seats.
+        from_slot: Option<u32>,
+        /// The seat that is kept for it.
+        to_slot: Option<u32>,
         /// Its context, in tokens.
         tokens: u64,
     },
-    /// Give a move up; nothing needs to be reported.
-    CancelMigration {
+    /// Copy a program's KV cache to host memory, free it at the engine, and
+    /// report [`crate::Event::ProgramOffloaded`] or
+    /// [`crate::Event::OffloadFailed`].
+    OffloadProgram {
+        /// The program, between two steps.
+        program: ProgramId,
+        /// Where its cache is.
+        from: WorkerId,
+        /// Its seat there, on engines that have seats.
+        slot: Option<u32>,
+        /// Its context, in tokens.
+        tokens: u64,
+    },
+    /// Bring a program's KV cache back from host memory, and report
+    /// [`crate::Event::ProgramLoaded`] or [`crate::Event::LoadFailed`].
+    LoadProgram {
+        /// The program, of which nothing runs.
+        program: ProgramId,
+        /// Where to.
+        to: WorkerId,
+        /// Its seat there, on engines that have seats.
+        slot: Option<u32>,
+        /// Context that the copy holds, in tokens.
+        tokens: u64,
+        /// The copy, as it was reported.
+        copy: Box<str>,
+    },
+    /// Free a copy in host memory; nothing needs to be reported.
+    DropCopy {
+        /// The program.
+        program: ProgramId,
+        /// The copy, as it was reported.
+        copy: Box<str>,
+    },
+    /// Give a move, an offload or a load up; nothing needs to be reported. What
+    /// was there before stays valid.
+    CancelTransfer {
         /// The program.
         program: ProgramId,
     },

@@ -65,6 +65,47 @@ impl Default for RolloutConfig {
     }
 }
 
+/// What may become of the KV caches of programs that act, in
+/// [`Mode::ProgramAware`]. Without a host tier and without moves a program that
+/// loses its place loses its cache.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KvConfig {
+    /// Ask the eviction policy what becomes of each cache
+    /// ([`crate::Purpose::Retain`]); otherwise a program that must go takes the
+    /// cheapest way that there is.
+    pub retention: bool,
+    /// Context that host memory holds, in tokens; 0 without a host tier.
+    pub host_tokens_max: u64,
+    /// Tokens of context that go between an engine and host memory in a second,
+    /// in one direction.
+    pub host_tokens_per_s: u64,
+    /// Share of that, in millionths, that offloads may take: what comes back
+    /// must find the link free.
+    pub offload_link_ppm: u32,
+    /// Tokens of context that go between two engines in a second; 0 if none are
+    /// moved.
+    pub migration_tokens_per_s: u64,
+    /// Prompt tokens that an engine computes in a second.
+    pub prefill_tokens_per_s: u64,
+    /// After this a transfer has failed.
+    pub transfer_max: Span,
+}
+
+impl Default for KvConfig {
+    fn default() -> Self {
+        Self {
+            retention: false,
+            host_tokens_max: 0,
+            host_tokens_per_s: 100_000,
+            offload_link_ppm: 500_000,
+            migration_tokens_per_s: 0,
+            prefill_tokens_per_s: 10_000,
+            transfer_max: Span::from_secs(60),
+        }
+    }
+}
+
 /// The core's settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -73,6 +114,8 @@ pub struct CoreConfig {
     pub mode: Mode,
     /// Settings of [`Mode::Rollout`].
     pub rollout: RolloutConfig,
+    /// What may become of KV caches.
+    pub kv: KvConfig,
     /// Period of the thrashing check (delta-t in `ThunderAgent` §4.3.1).
     pub tick: Span,
     /// Share of capacity, in millionths, above which programs are paused.
@@ -117,6 +160,7 @@ impl Default for CoreConfig {
         Self {
             mode: Mode::ProgramAware,
             rollout: RolloutConfig::default(),
+            kv: KvConfig::default(),
             tick: Span::from_secs(1),
             high_watermark_ppm: 1_000_000,
             low_watermark_ppm: 900_000,

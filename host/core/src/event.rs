@@ -225,6 +225,45 @@ pub enum Event {
         /// A short cause for people.
         cause: Box<str>,
     },
+    /// A program's KV cache is in host memory, and at its engine no more.
+    ProgramOffloaded {
+        /// The program.
+        program: ProgramId,
+        /// What whoever holds the copy calls it.
+        copy: Box<str>,
+        /// Context that it holds, in tokens.
+        tokens: u64,
+        /// Its size.
+        bytes: u64,
+    },
+    /// A program's KV cache could not be copied to host memory.
+    OffloadFailed {
+        /// The program.
+        program: ProgramId,
+        /// A short cause for people.
+        cause: Box<str>,
+    },
+    /// A program's KV cache is back at an engine; its copy may be dropped.
+    ProgramLoaded {
+        /// The program.
+        program: ProgramId,
+        /// Where it is now.
+        to: WorkerId,
+    },
+    /// A program's KV cache could not be brought back; it is computed again.
+    LoadFailed {
+        /// The program.
+        program: ProgramId,
+        /// A short cause for people.
+        cause: Box<str>,
+    },
+    /// A copy in host memory is gone: it made room for others, or was damaged.
+    CopyLost {
+        /// The program.
+        program: ProgramId,
+        /// The copy, as it was reported.
+        copy: Box<str>,
+    },
     /// A deadline of the core passed.
     TimerFired,
     /// The daemon was given other settings than before.
@@ -260,6 +299,11 @@ impl Event {
             Self::PolicyAnswered { .. } => "policy_answered",
             Self::ProgramMigrated { .. } => "program_migrated",
             Self::MigrationFailed { .. } => "migration_failed",
+            Self::ProgramOffloaded { .. } => "program_offloaded",
+            Self::OffloadFailed { .. } => "offload_failed",
+            Self::ProgramLoaded { .. } => "program_loaded",
+            Self::LoadFailed { .. } => "load_failed",
+            Self::CopyLost { .. } => "copy_lost",
             Self::TimerFired => "timer_fired",
             Self::Configured { .. } => "configured",
             Self::DaemonRestarted => "daemon_restarted",

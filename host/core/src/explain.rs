@@ -20,6 +20,10 @@ pub enum DecisionKind {
     Migrate,
     /// A running step gave way.
     Preempt,
+    /// A program's cache goes to host memory, and its place is given up.
+    Offload,
+    /// A program gets a place, and its cache back, before its tool returns.
+    Prefetch,
 }
 
 impl DecisionKind {
@@ -32,6 +36,8 @@ impl DecisionKind {
             Self::Route => "route",
             Self::Migrate => "migrate",
             Self::Preempt => "preempt",
+            Self::Offload => "offload",
+            Self::Prefetch => "prefetch",
         }
     }
 }
@@ -62,6 +68,10 @@ pub enum Because {
     RankChanged,
     /// A more urgent step waits for the worker.
     MoreUrgent,
+    /// Its tool call is expected to last longer than its memory is worth.
+    LongIdleness,
+    /// Its tool is about to return, and there is room.
+    ToolAboutToEnd,
     /// An earlier scheduler had placed it there, and died before that was on
     /// record.
     Adopted,

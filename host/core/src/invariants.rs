@@ -1,6 +1,7 @@
 //! What must hold after every event. Tests and the simulator call this after
 //! each one; it recomputes every sum from scratch.
 
+use crate::offload::Direction;
 use crate::program::Program;
 use crate::step::StepState;
 use crate::timers::Timer;
@@ -17,6 +18,7 @@ impl Core {
         assert_programs(state);
         assert_steps(state, self);
         assert_moves(state);
+        assert_copies(self);
         assert_eq!(
             state.keys.len(),
             state.programs.len(),
@@ -61,6 +63,12 @@ fn assert_ledgers(state: &State) {
             .iter()
             .filter(|p| p.place.is_some_and(|x| x.slot.is_some()))
             .count();
+        let kept = w.kept.values().filter(|room| room.slot.is_some()).count();
+        let slots = slots + kept;
+        for program in w.kept.keys() {
+            let to = state.migrations.moving.get(program).map(|m| m.to);
+            assert_eq!(to, Some(*id), "{id}: room is kept for who comes");
+        }
         assert_eq!(slots, w.slots_taken.len(), "{id}: seats are held once");
     }
 }
@@ -127,6 +135,46 @@ fn assert_moves(state: &State) {
     ends.sort_unstable();
     ends.dedup();
     assert_eq!(ends.len(), all, "no worker sends or receives two caches");
+}
+
+fn assert_copies(core: &Core) {
+    let (state, offloads) = (&core.state, &core.state.offloads);
+    let held: u64 = offloads.held.values().map(|copy| copy.tokens).sum();
+    assert_eq!(held, offloads.held_tokens, "tokens of copies");
+    let most = core.config.kv.host_tokens_max;
+    let leaving = offloads.moving.values();
+    let leaving = leaving.filter(|t| t.direction == Direction::Out);
+    let leaving: u64 = leaving.map(|transfer| transfer.tokens).sum();
+    assert_eq!(leaving, offloads.leaving_tokens, "tokens on their way out");
+    assert!(held + leaving <= most, "host memory is bounded");
+    for id in offloads.held.keys() {
+        let p = &state.programs[id];
+        assert!(p.running.is_empty(), "{id}: one valid copy at most");
+        let returns = offloads.is_returning(*id);
+        assert_eq!(p.place.is_some(), returns, "{id}: is not at an engine");
+    }
+    for (id, transfer) in &offloads.moving {
+        let p = &state.programs[id];
+        let place = p.place.map(|place| place.worker);
+        assert_eq!(place, Some(transfer.worker), "{id}: has its place");
+        assert!(p.running.is_empty(), "{id}: does not run in a transfer");
+        let back = transfer.direction == Direction::Back;
+        assert!(back || p.waiting.is_empty(), "{id}: nothing waits to leave");
+        assert_eq!(
+            back,
+            offloads.held.contains_key(id),
+            "{id}: comes from a copy"
+        );
+        let timer = Timer::Transfer(*id);
+        assert!(
+            state.timers.contains(transfer.deadline, timer),
+            "{id}: bounded"
+        );
+    }
+    let out = offloads.moving.values();
+    let out = out.filter(|t| t.direction == Direction::Out).count();
+    let workers = offloads.busy(Direction::Out).len();
+    assert_eq!(out, workers, "one cache at a time leaves a worker");
 }
 
 fn assert_steps(state: &State, core: &Core) {

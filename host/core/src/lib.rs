@@ -41,11 +41,13 @@
 pub mod action;
 mod command;
 mod config;
+pub mod distribution;
 mod event;
 pub mod explain;
 mod invariants;
 pub mod link;
 pub mod migration;
+pub mod offload;
 pub mod program;
 mod question;
 pub mod queue;
@@ -59,9 +61,9 @@ mod view;
 pub mod worker;
 
 pub use command::{Command, Refusal};
-pub use config::{CoreConfig, Mode, RolloutConfig};
+pub use config::{CoreConfig, KvConfig, Mode, RolloutConfig};
 pub use event::{Capacity, Event, Origin, PrefixSegment, StepArrival, StepFailure, StepTokens};
-pub use question::{ProgramColumns, Purpose, Question, Verdict, Voices};
+pub use question::{Fate, NEVER, ProgramColumns, Prospects, Purpose, Question, Verdict, Voices};
 pub use state::State;
 pub use view::{Totals, WorkerTotals};
 
@@ -86,6 +88,8 @@ struct Due {
     serve: BTreeSet<WorkerId>,
     /// Moves may be started.
     moves: bool,
+    /// Offloads may be started.
+    offloads: bool,
 }
 
 impl Core {

@@ -29,6 +29,24 @@ pub struct Move {
     pub since: Timestamp,
 }
 
+/// The transfers that can start, in the given order: none of whose ends sends or
+/// receives already, or does in one that starts before it (`Heddle` §5.3). What
+/// starts makes its ends busy.
+pub fn endpoint_exclusive<const N: usize>(
+    wanted: impl IntoIterator<Item = (ProgramId, [WorkerId; N])>,
+    busy: &mut BTreeSet<WorkerId>,
+) -> Vec<ProgramId> {
+    let mut starting = Vec::new();
+    for (program, ends) in wanted {
+        if ends.iter().any(|end| busy.contains(end)) {
+            continue;
+        }
+        busy.extend(ends);
+        starting.push(program);
+    }
+    starting
+}
+
 /// All moves.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Migrations {
@@ -55,11 +73,5 @@ impl Migrations {
         let mut wanted: Vec<_> = self.wanted.iter().collect();
         wanted.sort_unstable_by_key(|(program, w)| (Reverse(w.rank), **program));
         wanted.into_iter().map(|(p, w)| (*p, w.to)).collect()
-    }
-
-    /// Forgets a program; true if its cache was being moved.
-    pub fn forget(&mut self, program: ProgramId) -> bool {
-        self.wanted.remove(&program);
-        self.moving.remove(&program).is_some()
     }
 }

@@ -19,7 +19,31 @@ pub struct ProgramColumns {
     pub waited: Vec<Span>,
     /// Steps finished so far.
     pub steps: Vec<u32>,
+    /// What is expected of it.
+    pub prospects: Box<Prospects>,
 }
+
+/// What is expected of programs, one row each: what a cache would gain by
+/// staying, and what coming back would cost.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Prospects {
+    /// Time that its tool call is expected to last yet, by those of its job and
+    /// tool that had lasted as long; 0 unless it acts.
+    pub idle: Vec<Span>,
+    /// Time in which one in ten of such calls ends.
+    pub soonest: Vec<Span>,
+    /// Time to bring its cache back from host memory; [`NEVER`] without one.
+    pub back: Vec<Span>,
+    /// Time to move it to another worker; [`NEVER`] where that cannot be done.
+    pub moved: Vec<Span>,
+    /// Time to compute it again.
+    pub prefill: Vec<Span>,
+    /// Tokens that it is predicted to generate yet; -1 where nothing is.
+    pub remaining_tokens: Vec<i64>,
+}
+
+/// A time that is longer than any.
+pub const NEVER: Span = Span(u64::MAX);
 
 impl ProgramColumns {
     /// Number of rows.
@@ -51,6 +75,15 @@ pub enum Purpose {
     },
     /// Whom to restore first (eq. 10).
     Restore,
+    /// What becomes of the caches of programs that act at the worker.
+    Retain {
+        /// The worker.
+        worker: WorkerId,
+        /// Tokens left below its low watermark; below 0 if it holds more.
+        free_tokens: i64,
+        /// Tokens that all programs without a place need that wait for one.
+        wanted_tokens: u64,
+    },
     /// Where new programs go, and how urgent they are (`Heddle` §5.2).
     Assign,
     /// Where a step of a placed program goes, and how urgent it is (§4.2).
@@ -71,15 +104,17 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// True if an order is asked for, false if weights are.
+    /// True if an order is asked for, false if weights or fates are.
     pub const fn is_ordering(self) -> bool {
-        !matches!(self, Self::Weigh { .. })
+        !matches!(self, Self::Weigh { .. } | Self::Retain { .. })
     }
 
     /// The world that answers.
     pub const fn world(self) -> World {
         match self {
-            Self::Weigh { .. } | Self::Pause { .. } | Self::Restore => World::Eviction,
+            Self::Weigh { .. } | Self::Pause { .. } | Self::Restore | Self::Retain { .. } => {
+                World::Eviction
+            }
             Self::Assign | Self::Route { .. } | Self::Migrate => World::Placement,
             Self::Preempt { .. } => World::Priority,
         }
@@ -119,6 +154,38 @@ pub enum Verdict {
         /// Program and weight.
         weights: Vec<(ProgramId, u32)>,
     },
+    /// What becomes of caches; those that are not named stay where they are.
+    Fates {
+        /// Program and fate.
+        fates: Vec<(ProgramId, Fate)>,
+    },
+}
+
+/// What becomes of the KV cache of a program that acts.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fate {
+    /// It stays, and so does the program's place.
+    Keep,
+    /// It goes to host memory, and comes back with the program.
+    Offload,
+    /// It goes to a worker with room.
+    Migrate,
+    /// It is given up, and computed again when the program comes back.
+    Drop,
+}
+
+impl Fate {
+    /// The fate with this code of the policy contract.
+    pub const fn of_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Self::Keep),
+            1 => Some(Self::Offload),
+            2 => Some(Self::Migrate),
+            3 => Some(Self::Drop),
+            _ => None,
+        }
+    }
 }
 
 /// Who had a say in an answer beside the policy that it names: the versions

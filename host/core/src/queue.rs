@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use treadle_model::{ProgramId, Timestamp};
 
+/// Programs whose needs are added up at most.
+const NEEDS_SUMMED: usize = 1_024;
+
 /// Programs waiting for a place.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Queue {
@@ -38,6 +41,17 @@ impl Queue {
     /// The smallest need of any waiting program, in tokens.
     pub fn least_need_tokens(&self) -> Option<u64> {
         self.by_need.first().map(|(need, _)| *need)
+    }
+
+    /// What the waiting programs need together, in tokens; of very many only the
+    /// smallest count.
+    pub fn need_tokens(&self) -> u64 {
+        let needs = self
+            .by_need
+            .iter()
+            .take(NEEDS_SUMMED)
+            .map(|(need, _)| *need);
+        needs.fold(0, u64::saturating_add)
     }
 
     /// Waiting programs, the longest waiting first.

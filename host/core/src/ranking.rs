@@ -1,7 +1,7 @@
 //! An answer as the core uses it: candidates in order, each with the version
 //! that judged it and the worker that was wished for it.
 
-use crate::question::{Verdict, Voices};
+use crate::question::{Fate, Verdict, Voices};
 use std::collections::BTreeSet;
 use treadle_model::{PolicyRef, ProgramId, WorkerId};
 
@@ -78,6 +78,28 @@ impl Ranking {
         let entries = rows.map(|(row, (program, ppm))| Ranked {
             program: *program,
             score: f64::from(*ppm) / 1e6,
+            wished: None,
+            remaining_tokens: None,
+            row,
+            judge: voices.judge_of(row),
+        });
+        Self {
+            entries: entries.collect(),
+            judges: judges(policy, voices),
+            voices: Voices::default(),
+        }
+    }
+
+    /// Programs with what becomes of their caches, as the answer lists them.
+    pub(crate) fn of_fates(
+        fates: &[(ProgramId, Fate)],
+        policy: &PolicyRef,
+        voices: &Voices,
+    ) -> Self {
+        let rows = fates.iter().enumerate();
+        let entries = rows.map(|(row, (program, _))| Ranked {
+            program: *program,
+            score: 0.0,
             wished: None,
             remaining_tokens: None,
             row,

@@ -2,7 +2,9 @@
 
 use crate::action::Tools;
 use crate::config::CoreConfig;
+use crate::distribution::Distribution;
 use crate::migration::Migrations;
+use crate::offload::Offloads;
 use crate::program::Program;
 use crate::question::Purpose;
 use crate::queue::Queue;
@@ -25,7 +27,7 @@ pub struct Ask {
 }
 
 /// What a job's steps look like, learnt as they finish.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobStatistics {
     /// Moving average of output tokens per step, times 16.
     pub output_tokens_x16: u64,
@@ -33,6 +35,12 @@ pub struct JobStatistics {
     pub tool_us: u64,
     /// Steps finished.
     pub steps_finished: u64,
+    /// Times from one step's end to the next one's arrival, in milliseconds.
+    #[serde(default, skip_serializing_if = "Distribution::is_empty")]
+    pub gaps: Distribution,
+    /// Output tokens of steps.
+    #[serde(default, skip_serializing_if = "Distribution::is_empty")]
+    pub outputs: Distribution,
 }
 
 /// Counters since the state began.
@@ -64,6 +72,21 @@ pub struct Counters {
     /// Moves of KV caches that were begun and given up.
     #[serde(default)]
     pub migrations_cancelled: u64,
+    /// KV caches that went to host memory.
+    #[serde(default)]
+    pub offloads: u64,
+    /// KV caches that came back from there.
+    #[serde(default)]
+    pub loads: u64,
+    /// Of those, before their tool returned.
+    #[serde(default)]
+    pub prefetches: u64,
+    /// Transfers to or from host memory that failed.
+    #[serde(default)]
+    pub transfers_failed: u64,
+    /// Copies in host memory that made room for others or were lost.
+    #[serde(default)]
+    pub copies_lost: u64,
     /// Steps that gave way to more urgent ones.
     #[serde(default)]
     pub preemptions: u64,
@@ -126,6 +149,9 @@ pub struct State {
     /// Programs that should be, or are being, moved to another worker.
     #[serde(default, skip_serializing_if = "Migrations::is_empty")]
     pub migrations: Migrations,
+    /// KV caches that are not, or not only, at an engine.
+    #[serde(default, skip_serializing_if = "Offloads::is_default")]
+    pub offloads: Offloads,
     /// When gathered programs are placed, while some are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gather_at: Option<Timestamp>,

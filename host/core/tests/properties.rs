@@ -7,7 +7,8 @@ mod story;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use story::Story;
-use treadle_core::{Capacity, Command, Core, Event, Mode, RolloutConfig};
+use treadle_core::offload::Direction;
+use treadle_core::{Capacity, Command, Core, Event, KvConfig, Mode, RolloutConfig};
 use treadle_model::{EngineKind, Span, WorkerId};
 
 #[derive(Clone, Debug)]
@@ -55,6 +56,13 @@ enum Move {
     Migrated {
         arrives: bool,
     },
+    Transferred {
+        pick: u8,
+        arrives: bool,
+    },
+    CopyLost {
+        pick: u8,
+    },
 }
 
 fn moves() -> impl Strategy<Value = Vec<Move>> {
@@ -73,6 +81,9 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         3 => (0..90u8).prop_map(|seconds| Move::Wait { seconds }),
         1 => Just(Move::Restart),
         3 => any::<bool>().prop_map(|arrives| Move::Migrated { arrives }),
+        4 => (any::<u8>(), any::<bool>())
+            .prop_map(|(pick, arrives)| Move::Transferred { pick, arrives }),
+        1 => any::<u8>().prop_map(|pick| Move::CopyLost { pick }),
     ];
     proptest::collection::vec(one, 1..120)
 }
@@ -182,6 +193,8 @@ fn disturb(story: &mut Story, one: &Move) {
             story.restart();
         }
         Move::Migrated { arrives } => end_move(story, arrives),
+        Move::Transferred { pick, arrives } => end_transfer(story, pick, arrives),
+        Move::CopyLost { pick } => lose_copy(story, pick),
         Move::Arrive { .. }
         | Move::Finish { .. }
         | Move::Progress { .. }
@@ -204,11 +217,47 @@ fn end_move(story: &mut Story, arrives: bool) {
     });
 }
 
-/// Program-aware, rollouts whose engines order their steps, and rollouts with
+/// A cache arrives in host memory or back at an engine, or does not.
+fn end_transfer(story: &mut Story, pick: u8, arrives: bool) {
+    let moving = &story.core.state().offloads.moving;
+    let which = usize::from(pick) % moving.len().max(1);
+    let Some((program, transfer)) = moving.iter().nth(which).map(|(p, t)| (*p, *t)) else {
+        return;
+    };
+    let cause = "link down".into();
+    let event = match (transfer.direction, arrives) {
+        (Direction::Out, true) => Event::ProgramOffloaded {
+            program,
+            copy: format!("copy of {program}").into(),
+            tokens: transfer.tokens,
+            bytes: transfer.tokens * 10,
+        },
+        (Direction::Out, false) => Event::OffloadFailed { program, cause },
+        (Direction::Back, true) => {
+            let to = transfer.worker;
+            Event::ProgramLoaded { program, to }
+        }
+        (Direction::Back, false) => Event::LoadFailed { program, cause },
+    };
+    story.handle(event);
+}
+
+fn lose_copy(story: &mut Story, pick: u8) {
+    let held = &story.core.state().offloads.held;
+    let which = usize::from(pick) % held.len().max(1);
+    let lost = held.iter().nth(which);
+    if let Some((program, copy)) = lost.map(|(p, held)| (*p, held.copy.clone())) {
+        story.handle(Event::CopyLost { program, copy });
+    }
+}
+
+/// Program-aware, with and without caches that may go elsewhere, rollouts whose engines order their steps, and rollouts with
 /// lines before the engines.
 fn scenes() -> impl Strategy<Value = (Mode, u32, u32)> {
     prop_oneof![
         Just((Mode::ProgramAware, 0, 0)),
+        Just((Mode::ProgramAware, 0, 1)),
+        Just((Mode::ProgramAware, 0, 2)),
         Just((Mode::Rollout, 0, 0)),
         Just((Mode::Rollout, 2, 0)),
         Just((Mode::Rollout, 0, 900_000)),
@@ -227,6 +276,17 @@ fn set_scene((mode, engine_steps_max, memory_ppm): (Mode, u32, u32)) -> Story {
             memory_ppm,
             ..RolloutConfig::default()
         };
+        if mode == Mode::ProgramAware && memory_ppm > 0 {
+            config.kv = KvConfig {
+                retention: memory_ppm == 1,
+                host_tokens_max: 2_500,
+                host_tokens_per_s: 300,
+                migration_tokens_per_s: 200,
+                prefill_tokens_per_s: 100,
+                transfer_max: Span::from_secs(20),
+                ..KvConfig::default()
+            };
+        }
     });
     story
 }
@@ -254,6 +314,7 @@ fn let_it_end(story: &mut Story) {
             story.finish(step, 10, 1);
         }
         end_move(story, true);
+        end_transfer(story, 0, true);
         story.wait_s(1);
     }
     panic!("{} steps never ended", story.core.state().steps.len());

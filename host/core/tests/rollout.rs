@@ -142,7 +142,7 @@ fn a_move_that_is_slower_than_computing_again_is_given_up() {
     story.arrive("a", 0, 100).wait_s(6).finish(0, 100, 10);
     story.arrive("a", 1, 120);
     let program = ProgramId(0);
-    assert!(story.log.contains(&Command::CancelMigration { program }));
+    assert!(story.log.contains(&Command::CancelTransfer { program }));
     assert_eq!(story.dispatched(), [(0, 0), (1, 0)]);
     arrive_at(&mut story, 0, 1);
     assert_eq!(story.core.state().counters.migrations, 0, "too late");

@@ -44,7 +44,8 @@ impl NativeEviction {
                 extra: &[],
             }),
             // Of other worlds: no opinion.
-            Purpose::Assign
+            Purpose::Retain { .. }
+            | Purpose::Assign
             | Purpose::Route { .. }
             | Purpose::Migrate
             | Purpose::Preempt { .. } => Ok(vec![0.0; c.tokens.len()]),

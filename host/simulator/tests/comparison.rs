@@ -3,7 +3,7 @@
 
 use std::io::BufReader;
 use treadle_core::{CoreConfig, Mode};
-use treadle_simulator::cluster::{ClusterOptions, Report, simulate};
+use treadle_simulator::cluster::{ClusterOptions, Report, TransferOptions, simulate};
 use treadle_simulator::engine::EngineProfile;
 use treadle_simulator::native::NativeEviction;
 use treadle_simulator::workload::{
@@ -35,6 +35,7 @@ impl Scene {
             policy: NativeEviction::default(),
             engines: 2,
             profile: profile.with_kv_tokens(kv_tokens),
+            transfers: TransferOptions::default(),
             concurrency: self.live,
             seed: 1,
             audit: self.audit,
@@ -110,6 +111,7 @@ fn without_pressure_nobody_is_paused() {
         policy: NativeEviction::default(),
         engines: 2,
         profile,
+        transfers: TransferOptions::default(),
         concurrency: scene.live,
         seed: 1,
         audit: true,

@@ -7,6 +7,11 @@ use treadle_model::{ProgramId, Status, StepId, WorkerId};
 impl Core {
     /// Gives an unplaced program a place.
     pub(crate) fn place(&mut self, program: ProgramId, worker: WorkerId) {
+        self.place_at(program, worker, None);
+    }
+
+    /// The same, on the seat that was kept for it.
+    pub(crate) fn place_at(&mut self, program: ProgramId, worker: WorkerId, kept: Option<u32>) {
         let rollout = self.is_rollout();
         let now = self.state.now;
         let (Some(p), Some(w)) = (
@@ -17,7 +22,7 @@ impl Core {
         };
         debug_assert!(p.place.is_none(), "{program} is placed already");
         let charged_tokens = p.weighted_tokens();
-        let slot = w.take_slot();
+        let slot = w.take_this_slot(kept).or_else(|| w.take_slot());
         w.charge_prefix(&p.prefix);
         w.charged_tokens = w.charged_tokens.saturating_add(charged_tokens);
         w.programs.insert(program);
@@ -56,6 +61,7 @@ impl Core {
     /// Takes a program's place away; what is being moved from there stops.
     pub(crate) fn unplace(&mut self, program: ProgramId) -> Option<Place> {
         self.give_up_move(program);
+        self.give_up_transfer(program);
         let p = self.state.programs.get_mut(&program)?;
         let place = p.place.take()?;
         self.due.serve.insert(place.worker);

@@ -108,26 +108,71 @@ impl Core {
             let Some(from) = self.healthy_place(program).filter(|at| !busy.contains(at)) else {
                 continue;
             };
-            let tokens = self.state.programs[&program].context_tokens;
             self.state.migrations.wanted.remove(&program);
-            if from == to || !self.state.workers.get(&to).is_some_and(Worker::is_healthy) {
+            if from == to || !self.could_take(program, to) {
                 continue;
             }
             busy.extend([from, to]);
-            let since = self.state.now;
-            let begun = Move {
-                from,
-                to,
-                tokens,
-                since,
-            };
-            self.state.migrations.moving.insert(program, begun);
-            self.command(Command::MigrateProgram {
-                program,
-                from,
-                to,
-                tokens,
-            });
+            self.start_move(program, from, to);
+        }
+    }
+
+    fn start_move(&mut self, program: ProgramId, from: WorkerId, to: WorkerId) {
+        let p = &self.state.programs[&program];
+        let (tokens, need) = (p.context_tokens, p.private_tokens());
+        let from_slot = p.place.and_then(|place| place.slot);
+        let keeps_room = !self.is_rollout();
+        let target = self.state.workers.get_mut(&to).filter(|_| keeps_room);
+        let to_slot = target.and_then(|w| w.keep_room(program, need));
+        let since = self.state.now;
+        let begun = Move {
+            from,
+            to,
+            tokens,
+            since,
+        };
+        self.state.migrations.moving.insert(program, begun);
+        let deadline = since + self.config.kv.transfer_max;
+        self.state.timers.arm(deadline, Timer::Transfer(program));
+        self.command(Command::MigrateProgram {
+            program,
+            from,
+            to,
+            from_slot,
+            to_slot,
+            tokens,
+        });
+    }
+
+    /// True if a program may still go to a worker: in a rollout memory is the
+    /// engines' to share out, else there must be room.
+    fn could_take(&self, program: ProgramId, to: WorkerId) -> bool {
+        let (Some(p), Some(w)) = (
+            self.state.programs.get(&program),
+            self.state.workers.get(&to),
+        ) else {
+            return false;
+        };
+        let has_room = || self.has_room(w, w.need_tokens(p.private_tokens(), &p.prefix));
+        w.is_healthy() && (self.is_rollout() || has_room())
+    }
+
+    /// Takes a move off the books, and the room that was kept for it.
+    fn end_move(&mut self, program: ProgramId) -> Option<(Move, Option<u32>)> {
+        let ended = self.state.migrations.moving.remove(&program)?;
+        let deadline = ended.since + self.config.kv.transfer_max;
+        self.state.timers.disarm(deadline, Timer::Transfer(program));
+        let to = self.state.workers.get_mut(&ended.to);
+        let slot = to.and_then(|w| w.give_room_back(program));
+        self.due.moves = true;
+        Some((ended, slot))
+    }
+
+    /// Whoever moved the cache does not answer.
+    pub(crate) fn move_exceeded(&mut self, program: ProgramId) {
+        if self.is_moving(program) {
+            self.command(Command::CancelTransfer { program });
+            self.migration_failed(program);
         }
     }
 
@@ -137,7 +182,7 @@ impl Core {
         let Some(begun) = self.state.migrations.moving.get(&program).copied() else {
             return false;
         };
-        if self.left_us(&begun) <= self.prefill_us(begun.tokens) {
+        if self.left_us(&begun) <= self.prefill_time(begun.tokens).micros() {
             return true;
         }
         self.give_up_move(program);
@@ -145,21 +190,15 @@ impl Core {
     }
 
     fn left_us(&self, begun: &Move) -> u64 {
-        let speed = self.config.rollout.migration_tokens_per_s;
-        let whole = micros(begun.tokens, speed);
+        let whole = self.move_time(begun.tokens).micros();
         whole.saturating_sub(self.state.now.since(begun.since).micros())
     }
 
-    fn prefill_us(&self, tokens: u64) -> u64 {
-        let speed = self.config.rollout.prefill_tokens_per_s;
-        if speed == 0 { 0 } else { micros(tokens, speed) }
-    }
-
     pub(crate) fn give_up_move(&mut self, program: ProgramId) {
-        if self.state.migrations.forget(program) {
+        self.state.migrations.wanted.remove(&program);
+        if self.end_move(program).is_some() {
             self.state.counters.migrations_cancelled += 1;
-            self.command(Command::CancelMigration { program });
-            self.due.moves = true;
+            self.command(Command::CancelTransfer { program });
         }
     }
 
@@ -170,21 +209,19 @@ impl Core {
             // Given up meanwhile.
             return;
         }
-        self.state.migrations.moving.remove(&program);
-        self.due.moves = true;
+        let slot = self.end_move(program).and_then(|(_, slot)| slot);
         let answers = self.state.workers.get(&to).is_some_and(Worker::is_healthy);
         if answers && self.state.programs.contains_key(&program) {
             self.state.counters.migrations += 1;
             self.unplace(program);
-            self.place(program, to);
+            self.place_at(program, to, slot);
         }
         self.ask_again(program);
     }
 
     pub(crate) fn migration_failed(&mut self, program: ProgramId) {
-        if self.state.migrations.moving.remove(&program).is_some() {
+        if self.end_move(program).is_some() {
             self.state.counters.migrations_cancelled += 1;
-            self.due.moves = true;
             self.ask_again(program);
         }
     }
@@ -217,13 +254,4 @@ impl Core {
     fn is_moving(&self, program: ProgramId) -> bool {
         self.state.migrations.moving.contains_key(&program)
     }
-}
-
-/// Time for so many tokens; longer than anything where the speed is not known.
-fn micros(tokens: u64, tokens_per_s: u64) -> u64 {
-    if tokens_per_s == 0 {
-        return u64::MAX;
-    }
-    let micros = u128::from(tokens) * 1_000_000 / u128::from(tokens_per_s);
-    u64::try_from(micros).unwrap_or(u64::MAX)
 }

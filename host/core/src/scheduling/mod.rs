@@ -1,12 +1,15 @@
 //! How programs get places, keep them, give them up and wait for them.
 
 mod context;
+mod costs;
 mod growth;
 mod ledger;
 mod line;
 mod migrations;
+mod offloads;
 mod pressure;
 mod restore;
+mod retention;
 mod rollout;
 mod routing;
 mod waiting;

@@ -12,7 +12,6 @@ use crate::ranking::Ranking;
 use crate::scheduling::why::Why;
 use crate::state::Ask;
 use crate::timers::Timer;
-use crate::worker::Worker;
 use crate::{Command, Core, Mode, Purpose, Question};
 use treadle_model::{AskId, Phase, ProgramId, WorkerId};
 
@@ -50,7 +49,8 @@ impl Core {
             let since = p.place.map(|place| place.since).unwrap_or_default();
             overflows || now.since(since) >= self.config.quantum
         };
-        let idle = w.idle.iter().filter_map(|id| self.state.programs.get(id));
+        let settled = w.idle.iter().filter(|id| self.is_settled(**id));
+        let idle = settled.filter_map(|id| self.state.programs.get(id));
         let mut shortest: Vec<(u64, ProgramId)> = idle
             .filter(lasted)
             .map(|p| (p.private_tokens(), p.id))
@@ -109,12 +109,12 @@ impl Core {
             if entry.score < least && self.is_pausable_on(entry.program, worker) {
                 let why = Why::new(DecisionKind::Pause, Because::LongToolCall);
                 self.explain(entry.program, worker, &why.by(weights.judge(entry)));
-                self.pause(entry.program);
+                self.send_away(entry.program);
             }
         }
     }
 
-    fn pause(&mut self, program: ProgramId) {
+    pub(crate) fn pause(&mut self, program: ProgramId) {
         self.unplace(program);
         if let Some(p) = self.state.programs.get_mut(&program) {
             p.pauses += 1;
@@ -143,31 +143,31 @@ impl Core {
                 continue;
             }
             let before = self.used_tokens(worker);
-            let why = Why::new(DecisionKind::Pause, because).by(ranking.judge(entry));
+            let kind = self.way_out(entry.program);
+            let why = Why::new(kind, because).by(ranking.judge(entry));
             self.explain(entry.program, worker, &why.among(&ranking.entries[index..]));
-            self.pause(entry.program);
+            self.send_away(entry.program);
             left = left.saturating_sub(before.saturating_sub(self.used_tokens(worker)));
         }
     }
 
-    /// Tokens in use above the worker's high watermark.
+    /// Tokens in use above the worker's high watermark, by programs that stay.
     pub(crate) fn excess_tokens(&self, worker: WorkerId) -> u64 {
         self.state.workers.get(&worker).map_or(0, |w| {
-            w.used_tokens()
+            self.staying_tokens(w)
                 .saturating_sub(w.watermark_tokens(self.config.high_watermark_ppm))
         })
     }
 
     fn used_tokens(&self, worker: WorkerId) -> u64 {
-        self.state
-            .workers
-            .get(&worker)
-            .map_or(0, Worker::used_tokens)
+        let w = self.state.workers.get(&worker);
+        w.map_or(0, |w| self.staying_tokens(w))
     }
 
-    fn is_pausable_on(&self, program: ProgramId, worker: WorkerId) -> bool {
+    pub(crate) fn is_pausable_on(&self, program: ProgramId, worker: WorkerId) -> bool {
         self.state.programs.get(&program).is_some_and(|p| {
-            p.is_between_steps() && p.place.is_some_and(|place| place.worker == worker)
+            let here = p.place.is_some_and(|place| place.worker == worker);
+            here && p.is_between_steps() && self.is_settled(program)
         })
     }
 
@@ -186,6 +186,7 @@ impl Core {
                 .waited
                 .push(p.queued.map(|q| now.since(q.since)).unwrap_or_default());
             columns.steps.push(p.steps_finished);
+            self.foresee(p, &mut columns.prospects);
         }
         columns
     }
@@ -195,6 +196,7 @@ fn same_subject(a: Purpose, b: Purpose) -> bool {
     match (a, b) {
         (Purpose::Weigh { worker: a }, Purpose::Weigh { worker: b })
         | (Purpose::Pause { worker: a, .. }, Purpose::Pause { worker: b, .. })
+        | (Purpose::Retain { worker: a, .. }, Purpose::Retain { worker: b, .. })
         | (Purpose::Preempt { worker: a }, Purpose::Preempt { worker: b }) => a == b,
         (Purpose::Restore, Purpose::Restore)
         | (Purpose::Assign, Purpose::Assign)

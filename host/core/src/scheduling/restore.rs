@@ -45,8 +45,12 @@ impl Core {
             .queue
             .oldest()
             .map(|(_, program)| program)
+            .filter(|program| self.is_unplaced(*program))
             .take(half);
-        let smallest = self.state.queue.smallest().take(half);
+        let smallest = self.state.queue.smallest();
+        let smallest = smallest
+            .filter(|program| self.is_unplaced(*program))
+            .take(half);
         oldest
             .chain(smallest)
             .filter(|program| seen.insert(*program))
@@ -106,13 +110,29 @@ impl Core {
             self.state.counters.moves += u64::from(last != Some(worker));
         }
         self.place(program, worker);
-        self.dispatch_waiting(program, worker);
+        if !self.begin_load(program) {
+            self.dispatch_waiting(program, worker);
+        }
+    }
+
+    /// Where an acting program should be when its tool returns: where its cache
+    /// may linger, else where most is free.
+    pub(crate) fn worker_for_prefetch(&self, program: ProgramId) -> Option<WorkerId> {
+        let p = self.state.programs.get(&program)?;
+        let fits = |w: &&Worker| {
+            let need = w.need_tokens(p.private_tokens(), &p.prefix);
+            self.may_take(w, p, p.context_tokens) && self.has_room(w, need)
+        };
+        let last = p.last_worker.and_then(|id| self.state.workers.get(&id));
+        let fitting = || self.state.workers.values().filter(fits);
+        let roomiest = || fitting().max_by_key(|w| (self.free_tokens(w), std::cmp::Reverse(w.id)));
+        last.filter(fits).or_else(roomiest).map(|w| w.id)
     }
 
     /// A deferred program at the head of the queue that fits nowhere reserves
     /// the worker that lacks least for it, and room is made there.
     pub(crate) fn renew_reservation(&mut self) {
-        let head = self.state.queue.oldest().next().map(|(_, program)| program);
+        let head = self.oldest_unplaced();
         let Some(head) = head.filter(|program| self.is_deferred(*program)) else {
             self.state.reserved = None;
             return;
@@ -131,6 +151,11 @@ impl Core {
             self.state.reserved = Some((worker, head));
             self.ask_pause(worker, shortfall);
         }
+    }
+
+    fn oldest_unplaced(&self) -> Option<ProgramId> {
+        let mut waiting = self.state.queue.oldest().map(|(_, program)| program);
+        waiting.find(|program| self.is_unplaced(*program))
     }
 
     fn least_shortfall(&self, program: ProgramId) -> Option<(u64, WorkerId)> {
@@ -206,7 +231,7 @@ impl Core {
     fn most_room(&self) -> u64 {
         let open = self.state.workers.values().filter(|w| self.has_room(w, 0));
         let room = |w: &Worker| {
-            if w.programs.is_empty() {
+            if w.programs.is_empty() && w.kept.is_empty() {
                 u64::MAX
             } else {
                 self.free_tokens(w)
@@ -224,15 +249,16 @@ impl Core {
 
     /// True if the worker may take a program that needs this much: it stays
     /// below its low watermark then, or it is empty.
-    fn has_room(&self, worker: &Worker, need_tokens: u64) -> bool {
+    pub(crate) fn has_room(&self, worker: &Worker, need_tokens: u64) -> bool {
+        let is_empty = worker.programs.is_empty() && worker.kept.is_empty();
         worker.is_healthy()
             && worker.has_free_slot()
-            && (worker.programs.is_empty() || need_tokens <= self.free_tokens(worker))
+            && (is_empty || need_tokens <= self.free_tokens(worker))
     }
 
     /// Tokens left below the low watermark. Between it and the high one is the
     /// room into which programs grow before anyone must be paused.
-    fn free_tokens(&self, worker: &Worker) -> u64 {
+    pub(crate) fn free_tokens(&self, worker: &Worker) -> u64 {
         worker
             .watermark_tokens(self.config.low_watermark_ppm)
             .saturating_sub(worker.used_tokens())

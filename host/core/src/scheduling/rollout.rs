@@ -65,7 +65,7 @@ impl Core {
     /// Arms the question where new programs go, if some wait for a place.
     pub(crate) fn settle_gathering(&mut self) {
         let answers = self.state.workers.values().any(Worker::is_healthy);
-        if self.state.gather_at.is_some() || !answers || !self.any_unplaced() {
+        if self.state.gather_at.is_some() || !answers || !self.anybody_unplaced() {
             return;
         }
         let at = self.state.now + self.config.rollout.gather;
@@ -85,14 +85,7 @@ impl Core {
 
     fn unplaced(&self) -> impl Iterator<Item = ProgramId> {
         let waiting = self.state.queue.oldest().map(|(_, program)| program);
-        waiting.filter(|program| {
-            let known = self.state.programs.get(program);
-            known.is_some_and(|p| p.place.is_none())
-        })
-    }
-
-    fn any_unplaced(&self) -> bool {
-        self.unplaced().next().is_some()
+        waiting.filter(|program| self.is_unplaced(*program))
     }
 
     /// Places new programs where they were wished, and sends their steps.

@@ -29,6 +29,10 @@ impl Core {
             self.unplace(program);
             return self.enqueue(step);
         };
+        self.state.migrations.wanted.remove(&program);
+        if self.waits_for_move(program) || self.waits_for_load(program) {
+            return self.enqueue(step);
+        }
         // A program keeps its place through its tool calls; growth is checked
         // at once.
         self.dispatch(step, worker);

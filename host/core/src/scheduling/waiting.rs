@@ -72,8 +72,9 @@ impl Core {
             self.state
                 .queue
                 .insert(entry.since, entry.need_tokens, program);
-            // In a rollout those with a place wait for something else.
-            self.state.restore_wanted |= self.config.mode != Mode::Rollout || !placed;
+            // Those with a place wait for something else: an answer, or their cache.
+            let plain = matches!(self.config.mode, Mode::Sticky | Mode::LeastLoad);
+            self.state.restore_wanted |= plain || !placed;
         } else if self
             .state
             .reserved
@@ -104,11 +105,16 @@ impl Core {
     /// its program.
     pub(crate) fn run_at(&mut self, step: StepId, worker: WorkerId) -> Option<ProgramId> {
         let now = self.state.now;
+        let program = self.state.steps.get(&step)?.program;
+        if !self.state.offloads.is_empty() {
+            // From now on the engine's cache is the valid one.
+            self.give_up_transfer(program);
+            self.drop_copy(program);
+        }
         let s = self.state.steps.get_mut(&step)?;
         s.state = StepState::Running { worker, since: now };
         s.attempts += 1;
         s.dispatched_at.get_or_insert(now);
-        let program = s.program;
         if let Some(p) = self.state.programs.get_mut(&program) {
             p.running.push(step);
             p.waited_total.0 += now.since(s.waits_since).0;

@@ -28,6 +28,10 @@ impl Core {
                 self.pause_weightless(worker, &Ranking::of_weights(weights, policy, voices));
                 self.relieve(worker);
             }
+            (Purpose::Retain { worker, .. }, Verdict::Fates { fates }) => {
+                self.carry_out_fates(worker, fates, &Ranking::of_fates(fates, policy, voices));
+                self.relieve(worker);
+            }
             (_, Verdict::Order { .. }) if open.purpose.is_ordering() => {
                 let mut ranking = Ranking::of_order(&open.candidates, verdict, policy, voices);
                 if ranking.entries.len() < open.candidates.len() {
@@ -52,7 +56,7 @@ impl Core {
             | Purpose::Weigh { .. }
             | Purpose::Assign
             | Purpose::Route { .. } => all.collect(),
-            Purpose::Migrate | Purpose::Preempt { .. } => Vec::new(),
+            Purpose::Migrate | Purpose::Preempt { .. } | Purpose::Retain { .. } => Vec::new(),
         }
     }
 
@@ -75,7 +79,7 @@ impl Core {
 
     fn carry_out(&mut self, purpose: Purpose, ranking: &Ranking) {
         match purpose {
-            Purpose::Weigh { .. } => {}
+            Purpose::Weigh { .. } | Purpose::Retain { .. } => {}
             Purpose::Pause {
                 worker,
                 excess_tokens,

@@ -27,6 +27,7 @@ impl Core {
             }
         }
         let other_mode = self.config.mode != config.mode;
+        self.forget_copies(config);
         self.config = config.clone();
         self.state.config = Some(config.clone());
         self.state.restore_wanted = true;
@@ -44,6 +45,7 @@ impl Core {
         let waiting: Vec<_> = waiting.map(|p| p.id).collect();
         for program in waiting {
             self.give_up_move(program);
+            self.give_up_transfer(program);
             self.ask_again(program);
         }
     }

@@ -20,9 +20,15 @@ impl Core {
         }
         self.end_steps_of(GatewayId::LOCAL);
         let moving = std::mem::take(&mut self.state.migrations.moving);
-        for program in moving.into_keys() {
+        for (program, ended) in moving {
+            let deadline = ended.since + self.config.kv.transfer_max;
+            self.state.timers.disarm(deadline, Timer::Transfer(program));
+            if let Some(w) = self.state.workers.get_mut(&ended.to) {
+                w.give_room_back(program);
+            }
             self.ask_again(program);
         }
+        self.forget_transfers();
         self.ask_routes_again();
         self.state.restore_wanted = true;
     }

@@ -64,6 +64,16 @@ impl Core {
             } => self.policy_answered(*ask, policy, verdict, voices),
             Event::ProgramMigrated { program, to } => self.program_migrated(*program, *to),
             Event::MigrationFailed { program, .. } => self.migration_failed(*program),
+            Event::ProgramOffloaded {
+                program,
+                copy,
+                tokens,
+                bytes,
+            } => self.program_offloaded(*program, copy, *tokens, *bytes),
+            Event::OffloadFailed { program, .. } => self.offload_failed(*program),
+            Event::ProgramLoaded { program, to } => self.program_loaded(*program, *to),
+            Event::LoadFailed { program, .. } => self.load_failed(*program),
+            Event::CopyLost { program, copy } => self.copy_lost(*program, copy),
             Event::TimerFired => self.timer_fired(),
             Event::Configured { config } => self.configured(config),
             Event::DaemonRestarted => self.daemon_restarted(),
@@ -75,6 +85,8 @@ impl Core {
         self.settle_workers();
         if self.is_rollout() {
             self.settle_rollout();
+        } else {
+            self.settle_transfers();
         }
         self.due = Due::default();
         self.settle_restores();

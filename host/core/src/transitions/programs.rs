@@ -75,6 +75,7 @@ impl Core {
             if p.steps_finished > 0 {
                 let job = self.state.jobs.entry(p.job.clone()).or_default();
                 let sample = now.since(p.phase_since).micros();
+                job.gaps.learn(sample / 1_000);
                 job.tool_us = match job.tool_us {
                     0 => sample,
                     known => known - known / 8 + sample / 8,
@@ -112,6 +113,7 @@ impl Core {
     /// Ends a program that has no steps left.
     pub(crate) fn close_program(&mut self, program: ProgramId) {
         self.unplace(program);
+        self.drop_copy(program);
         let Some(p) = self.state.programs.remove(&program) else {
             return;
         };

@@ -14,6 +14,11 @@ impl Core {
                 Timer::ProgramIdle(program) => self.look_for_idleness(program),
                 Timer::Gather => self.gathered(),
                 Timer::Migrate => self.ask_migrate(),
+                Timer::Transfer(program) => {
+                    self.move_exceeded(program);
+                    self.transfer_exceeded(program);
+                }
+                Timer::Link => self.link_free(),
             }
         }
     }
@@ -31,18 +36,20 @@ impl Core {
             .collect();
         for worker in workers {
             self.ask_weigh(worker);
+            self.ask_retain(worker);
             self.relieve(worker);
         }
         self.state.reserved = None;
         self.renew_reservation();
+        self.prefetch();
         self.state.restore_wanted = true;
     }
 
     /// The tick runs only while there is something to check.
     pub(crate) fn settle_tick(&mut self) {
         let placed = self.state.workers.values().any(|w| !w.programs.is_empty());
-        let needed =
-            self.config.mode == Mode::ProgramAware && (placed || !self.state.queue.is_empty());
+        let busy = placed || !self.state.queue.is_empty() || !self.state.offloads.is_empty();
+        let needed = self.config.mode == Mode::ProgramAware && busy;
         if needed && self.state.tick_at.is_none() {
             let at = self.state.now + self.config.tick;
             self.state.tick_at = Some(at);

@@ -69,6 +69,7 @@ impl Core {
         }
         self.vacate(worker);
         self.end_moves_of(worker);
+        self.end_transfers_of(worker);
         self.unplace_waiting(worker);
         for step in self.unanswered_steps(worker) {
             self.command(Command::AbortStep {

@@ -3,8 +3,8 @@
 //! event.
 
 use treadle_core::{
-    Capacity, Command, Core, CoreConfig, Event, Mode, PrefixSegment, Purpose, Question, Refusal,
-    StepArrival, StepFailure, StepTokens, Verdict, Voices,
+    Capacity, Command, Core, CoreConfig, Event, Fate, Mode, PrefixSegment, Purpose, Question,
+    Refusal, StepArrival, StepFailure, StepTokens, Verdict, Voices,
 };
 use treadle_model::{
     EngineKind, FinishReason, PolicyRef, ProgramId, Span, StepId, Timestamp, WorkerId,
@@ -284,6 +284,7 @@ pub(crate) fn answer(question: &Question) -> Verdict {
                 .map(|program| (*program, 1_000_000))
                 .collect(),
         },
+        Purpose::Retain { .. } => fates(&rows.program),
         Purpose::Assign | Purpose::Route { .. } | Purpose::Migrate | Purpose::Preempt { .. } => {
             rollout_answer(question)
         }
@@ -299,6 +300,19 @@ pub(crate) fn answer(question: &Question) -> Verdict {
                 remaining_tokens: Vec::new(),
             }
         }
+    }
+}
+
+/// A policy that does all that can be done with a cache.
+fn fates(programs: &[ProgramId]) -> Verdict {
+    let fate = |program: &ProgramId| match program.0 % 4 {
+        0 => Fate::Offload,
+        1 => Fate::Migrate,
+        2 => Fate::Drop,
+        _ => Fate::Keep,
+    };
+    Verdict::Fates {
+        fates: programs.iter().map(|p| (*p, fate(p))).collect(),
     }
 }
 

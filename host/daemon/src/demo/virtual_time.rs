@@ -7,7 +7,7 @@ use super::plan::Plan;
 use super::policies;
 use super::progress::Progress;
 use treadle_core::CoreConfig;
-use treadle_simulator::cluster::{ClusterOptions, simulate, simulate_with};
+use treadle_simulator::cluster::{ClusterOptions, TransferOptions, simulate, simulate_with};
 use treadle_simulator::native::NativeEviction;
 
 /// Runs the workload under every scheduler, all at once.
@@ -40,6 +40,7 @@ fn measure(plan: &Plan, arm: Arm) -> Result<Outcome, DemoError> {
         policy: NativeEviction::default(),
         engines: plan.engines,
         profile: plan.profile.clone(),
+        transfers: TransferOptions::default(),
         concurrency: plan.programs,
         stop_at_us: Some(plan.window.to_us),
         count_from_us: plan.window.from_us,

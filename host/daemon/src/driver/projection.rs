@@ -54,7 +54,13 @@ impl Subject {
                 worker: Some(*worker),
                 ..Self::default()
             },
-            Event::ProgramMigrated { program, .. } | Event::MigrationFailed { program, .. } => {
+            Event::ProgramMigrated { program, .. }
+            | Event::MigrationFailed { program, .. }
+            | Event::ProgramOffloaded { program, .. }
+            | Event::OffloadFailed { program, .. }
+            | Event::ProgramLoaded { program, .. }
+            | Event::LoadFailed { program, .. }
+            | Event::CopyLost { program, .. } => {
                 let program = core.state().programs.get(program);
                 program.map(Self::of_program).unwrap_or_default()
             }

@@ -324,8 +324,16 @@ impl Driver {
                 let cause = NO_TRANSFERS.into();
                 answers.push_back(Event::MigrationFailed { program, cause });
             }
-            // Nothing was begun.
-            Command::CancelMigration { .. } => {}
+            Command::OffloadProgram { program, .. } => {
+                let cause = NO_TRANSFERS.into();
+                answers.push_back(Event::OffloadFailed { program, cause });
+            }
+            Command::LoadProgram { program, .. } => {
+                let cause = NO_TRANSFERS.into();
+                answers.push_back(Event::LoadFailed { program, cause });
+            }
+            // Nothing was begun, and nothing is held.
+            Command::CancelTransfer { .. } | Command::DropCopy { .. } => {}
             Command::RefuseStep { step, refusal } => {
                 self.instruct(step, Instruction::Refuse(refusal));
                 self.instructions.remove(&step);

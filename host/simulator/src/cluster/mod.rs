@@ -9,21 +9,25 @@ mod agents;
 mod report;
 mod schedule;
 mod surroundings;
+mod transfers;
 
 pub use report::Report;
 pub(crate) use report::percentile;
 pub use schedule::{Begin, RunStart, Schedule, Wave};
 pub use surroundings::{Nobody, StepSeen, Surroundings, Watch};
+pub use transfers::TransferOptions;
 
 use crate::engine::{Engine, EngineProfile, Output, RequestSpec};
 use crate::native::NativeEviction;
 use crate::workload::AgentRun;
 use agents::Agents;
+use std::collections::{BTreeMap, BTreeSet};
+use transfers::Transfers;
 use treadle_core::{
     Capacity, Command, Core, CoreConfig, Event, PrefixSegment, Question, StepArrival, StepTokens,
     Verdict, Voices,
 };
-use treadle_model::{EngineKind, FinishReason, PolicyRef, StepId, Timestamp, WorkerId};
+use treadle_model::{EngineKind, FinishReason, PolicyRef, ProgramId, StepId, Timestamp, WorkerId};
 
 /// Output tokens after which progress is told, as the gateway does.
 const PROGRESS_TOKENS: u64 = 64;
@@ -39,6 +43,8 @@ pub struct ClusterOptions {
     pub engines: u32,
     /// What each is like.
     pub profile: EngineProfile,
+    /// What a cache weighs and how it gets about, where the core has them moved.
+    pub transfers: TransferOptions,
     /// Programs live at once.
     pub concurrency: usize,
     /// Stop then, in microseconds; `None` runs the workload to its end.
@@ -132,11 +138,13 @@ struct Cluster<'a> {
     surroundings: Surroundings<'a>,
     watch: &'a mut dyn Watch,
     /// Steps on their way to an engine, by the time at which they are there.
-    sending: std::collections::BTreeSet<(u64, StepId)>,
+    sending: BTreeSet<(u64, StepId)>,
     core: Core,
     engines: Vec<Engine>,
     agents: Agents<'a>,
-    steps: std::collections::BTreeMap<StepId, Running>,
+    transfers: Transfers,
+    agents_by_program: BTreeMap<ProgramId, usize>,
+    steps: BTreeMap<StepId, Running>,
     next_step: u64,
     now: u64,
     events: u64,
@@ -168,11 +176,13 @@ impl<'a> Cluster<'a> {
             answers,
             surroundings,
             watch,
-            sending: std::collections::BTreeSet::new(),
+            sending: BTreeSet::new(),
             core: Core::new(options.core.clone()),
             engines,
             agents,
-            steps: std::collections::BTreeMap::new(),
+            transfers: Transfers::new(options.engines, options.transfers),
+            agents_by_program: BTreeMap::new(),
+            steps: BTreeMap::new(),
             next_step: 0,
             now: 0,
             events: 0,
@@ -205,14 +215,12 @@ impl<'a> Cluster<'a> {
             let deadline = self.core.next_deadline().map(|at| at.0);
             let agent = self.agents.next_at();
             let sending = self.sending.first().map(|(at, _)| *at);
+            let link = self.transfers.next_event_at();
             if agent.is_none() && self.steps.is_empty() && !self.agents.any_live() {
                 return;
             }
-            let Some(next) = [engine, deadline, agent, sending]
-                .into_iter()
-                .flatten()
-                .min()
-            else {
+            let due = [engine, deadline, agent, sending, link];
+            let Some(next) = due.into_iter().flatten().min() else {
                 return;
             };
             if self.options.stop_at_us.is_some_and(|stop| next > stop) {
@@ -224,6 +232,7 @@ impl<'a> Cluster<'a> {
             self.now = self.now.max(next);
             self.advance_engines();
             self.deliver();
+            self.end_transfers();
             while let Some(agent) = self.agents.pop_due(self.now) {
                 self.send_step(agent);
             }
@@ -351,6 +360,9 @@ impl<'a> Cluster<'a> {
         };
         self.steps.insert(step, running);
         self.handle(&Event::StepArrived(arrival));
+        if let Some(id) = self.core.state().keys.get(run.id.as_str()) {
+            self.agents_by_program.insert(*id, agent);
+        }
     }
 
     fn handle(&mut self, event: &Event) {
@@ -386,11 +398,11 @@ impl<'a> Cluster<'a> {
                     self.step_ended(running.agent);
                 }
             }
-            Command::AbortStep { .. }
-            | Command::ForgetProgram { .. }
-            | Command::PreemptStep { .. }
-            | Command::MigrateProgram { .. }
-            | Command::CancelMigration { .. } => {}
+            Command::ForgetProgram { program } => {
+                self.agents_by_program.remove(&program.id);
+            }
+            Command::AbortStep { .. } | Command::PreemptStep { .. } => {}
+            transfer => self.carry_out_transfer(transfer),
         }
     }
 

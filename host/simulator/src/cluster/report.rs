@@ -30,6 +30,12 @@ pub struct Report {
     pub pauses: u64,
     /// Paused programs restored elsewhere.
     pub moves: u64,
+    /// Caches that went to host memory.
+    pub offloads: u64,
+    /// Caches that came back from there.
+    pub loads: u64,
+    /// Caches moved to another engine.
+    pub migrations: u64,
     /// Events that the core handled.
     pub core_events: u64,
 }
@@ -66,6 +72,9 @@ impl Cluster<'_> {
             preemptions,
             pauses: counters.pauses,
             moves: counters.moves,
+            offloads: counters.offloads,
+            loads: counters.loads,
+            migrations: counters.migrations,
             core_events: self.events,
         }
     }

@@ -279,10 +279,13 @@ impl Scene {
                     }
                 }
             }
-            // Of rollouts, which these stories do not tell.
+            // Of rollouts and of transfers, which these stories do not tell.
             Command::PreemptStep { .. }
             | Command::MigrateProgram { .. }
-            | Command::CancelMigration { .. }
+            | Command::OffloadProgram { .. }
+            | Command::LoadProgram { .. }
+            | Command::DropCopy { .. }
+            | Command::CancelTransfer { .. }
             | Command::ForgetProgram { .. } => {}
         }
     }
@@ -450,7 +453,12 @@ fn command_bytes(command: &Command) -> [u8; 16] {
         Command::ForgetProgram { program } => (5, program.id.0, 0),
         Command::PreemptStep { step } => (6, step.0, 0),
         Command::MigrateProgram { program, to, .. } => (7, program.0, u64::from(to.0)),
-        Command::CancelMigration { program } => (7, program.0, u64::MAX),
+        Command::OffloadProgram { program, from, .. } => {
+            (7, program.0, 1 << 32 | u64::from(from.0))
+        }
+        Command::LoadProgram { program, to, .. } => (7, program.0, 2 << 32 | u64::from(to.0)),
+        Command::DropCopy { program, .. } => (7, program.0, 3 << 32),
+        Command::CancelTransfer { program } => (7, program.0, u64::MAX),
     };
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&(what << 3 | kind).to_le_bytes());

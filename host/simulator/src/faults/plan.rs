@@ -3,7 +3,7 @@
 use super::Options;
 use super::schedule::{self, Fault};
 use super::stream::Stream;
-use treadle_core::{Capacity, CoreConfig, Mode, PrefixSegment, RolloutConfig};
+use treadle_core::{Capacity, CoreConfig, KvConfig, Mode, PrefixSegment, RolloutConfig};
 use treadle_model::{EngineKind, Span};
 
 const SECOND_US: u64 = 1_000_000;
@@ -131,6 +131,7 @@ fn config(s: &mut Stream) -> CoreConfig {
     CoreConfig {
         mode,
         rollout: RolloutConfig::default(),
+        kv: KvConfig::default(),
         tick: Span::from_millis(s.between(500, 3_000)),
         high_watermark_ppm: high,
         low_watermark_ppm: low.min(high),

@@ -111,6 +111,9 @@ fn err(verdict: &mut Verdict, stream: &mut Stream) {
             }
             weights.extend_from_within(..);
         }
+        Verdict::Fates { fates } => {
+            fates.extend_from_within(..);
+        }
     }
 }
 
@@ -130,7 +133,7 @@ fn nonsense(verdict: &Verdict, stream: &mut Stream) -> Verdict {
         Verdict::Order { .. } => Verdict::Weights {
             weights: vec![(nobody(stream), 1)],
         },
-        Verdict::Weights { .. } => Verdict::Order {
+        Verdict::Weights { .. } | Verdict::Fates { .. } => Verdict::Order {
             programs: vec![nobody(stream)],
             scores: vec![1.0],
             workers: Vec::new(),

@@ -4,7 +4,8 @@ use super::divergence::{Choice, Choices};
 use super::statistics::{jain_index, percentiles_s};
 use super::workload::Workload;
 use crate::cluster::{
-    Answers, ClusterOptions, Report, StepSeen, Surroundings, Watch, simulate_within,
+    Answers, ClusterOptions, Report, StepSeen, Surroundings, TransferOptions, Watch,
+    simulate_within,
 };
 use crate::engine::EngineProfile;
 use crate::native::NativeEviction;
@@ -79,6 +80,10 @@ pub struct Outcome {
     pub moves: u64,
     /// Requests that engines preempted.
     pub preemptions: u64,
+    /// Caches that went to host memory.
+    pub offloads: u64,
+    /// Caches moved to another engine.
+    pub migrations: u64,
     /// Job by job.
     pub jobs: Vec<JobOutcome>,
     /// What was decided, for comparison.
@@ -109,6 +114,7 @@ pub fn replay(
         policy: NativeEviction::default(),
         engines: options.kv_tokens.len() as u32,
         profile,
+        transfers: TransferOptions::default(),
         concurrency: 0,
         stop_at_us: Some(patience_us(workload, &ideal_us)),
         count_from_us: 0,
@@ -226,6 +232,8 @@ impl Eyes<'_> {
             pauses: report.pauses,
             moves: report.moves,
             preemptions: report.preemptions,
+            offloads: report.offloads,
+            migrations: report.migrations,
             jobs,
             choices: self.choices,
         }

@@ -51,6 +51,10 @@ pub struct SetReport {
     pub moves: Estimate,
     /// Requests that engines preempted.
     pub preemptions: Estimate,
+    /// Caches that went to host memory.
+    pub offloads: Estimate,
+    /// Caches moved to another engine.
+    pub migrations: Estimate,
     /// Steps that were not answered, all seeds together.
     pub refused: u64,
     /// Seeds under which it was given up before all programs had ended: its figures are too good.
@@ -136,6 +140,8 @@ impl SetReport {
             pauses: estimate(|seed| seed.pauses as f64),
             moves: estimate(|seed| seed.moves as f64),
             preemptions: estimate(|seed| seed.preemptions as f64),
+            offloads: estimate(|seed| seed.offloads as f64),
+            migrations: estimate(|seed| seed.migrations as f64),
             refused: seeds.iter().map(|seed| seed.refused).sum(),
             given_up: seeds.iter().filter(|seed| !seed.whole).count() as u64,
             against_first,

@@ -2,7 +2,9 @@
 //! it came to.
 
 use super::*;
-use crate::cluster::{Begin, ClusterOptions, Report, Surroundings, Watch, simulate_within};
+use crate::cluster::{
+    Begin, ClusterOptions, Report, Surroundings, TransferOptions, Watch, simulate_within,
+};
 use crate::engine::EngineProfile;
 use crate::native::NativeEviction;
 use crate::workload::{AgentRun, LognormalAgents};
@@ -41,6 +43,7 @@ fn options(mode: Mode, seats: usize) -> ClusterOptions {
             stream_interval_tokens: 64,
             ..EngineProfile::glm46_8xh100().with_kv_tokens(60_000)
         },
+        transfers: TransferOptions::default(),
         concurrency: seats,
         stop_at_us: None,
         count_from_us: 0,

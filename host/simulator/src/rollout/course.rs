@@ -408,14 +408,19 @@ impl<'a> Course<'a> {
                 from,
                 to,
                 tokens,
+                ..
             } => {
                 let bytes = tokens * self.options.kv_bytes_per_token;
                 let (from, to) = (Place::Worker(from.0), Place::Worker(to.0));
                 self.links.start(self.now, program.0, from, to, bytes);
             }
-            Command::CancelMigration { program } => {
+            Command::CancelTransfer { program } => {
                 self.links.cancel(self.now, program.0);
             }
+            // Rollouts offload nothing.
+            Command::OffloadProgram { .. }
+            | Command::LoadProgram { .. }
+            | Command::DropCopy { .. } => {}
             Command::ForgetProgram { program } => {
                 let index = self.places.remove(&program.id);
                 let tool_ms = index.map_or(0, |index| program_tool_ms(&self.programs[index]));

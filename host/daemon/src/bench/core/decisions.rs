@@ -32,6 +32,7 @@ impl Questions {
             Purpose::Weigh { .. } => "weigh",
             Purpose::Pause { .. } => "pause",
             Purpose::Restore => "restore",
+            Purpose::Retain { .. } => "retain",
             Purpose::Assign => "assign",
             Purpose::Route { .. } => "route",
             Purpose::Migrate => "migrate",
@@ -120,6 +121,7 @@ fn rows_of(verdict: &treadle_core::Verdict) -> usize {
     match verdict {
         treadle_core::Verdict::Order { programs, .. } => programs.len(),
         treadle_core::Verdict::Weights { weights } => weights.len(),
+        treadle_core::Verdict::Fates { fates } => fates.len(),
     }
 }
 
@@ -138,6 +140,7 @@ mod tests {
             phase: column(7).into_iter().map(Span::from_millis).collect(),
             waited: column(9).into_iter().map(Span::from_millis).collect(),
             steps: vec![3; rows as usize],
+            ..ProgramColumns::default()
         };
         let purpose = Purpose::Restore;
         Question { purpose, programs }

@@ -269,7 +269,10 @@ impl Mill {
             Command::AbortStep { .. }
             | Command::PreemptStep { .. }
             | Command::MigrateProgram { .. }
-            | Command::CancelMigration { .. }
+            | Command::OffloadProgram { .. }
+            | Command::LoadProgram { .. }
+            | Command::DropCopy { .. }
+            | Command::CancelTransfer { .. }
             | Command::ForgetProgram { .. } => {}
         }
     }

@@ -145,6 +145,7 @@ fn question() -> Question {
             phase: column(31).map(Span::from_millis).collect(),
             waited: column(1_237).map(Span::from_millis).collect(),
             steps: column(3).map(|steps| steps as u32).collect(),
+            ..ProgramColumns::default()
         },
     }
 }

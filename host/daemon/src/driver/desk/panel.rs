@@ -41,7 +41,9 @@ impl Panel {
     ) -> Self {
         let worlds: &[World] = match purpose {
             Purpose::Restore => &[World::Priority, World::Eviction],
-            Purpose::Weigh { .. } | Purpose::Pause { .. } => &[World::Eviction],
+            Purpose::Weigh { .. } | Purpose::Pause { .. } | Purpose::Retain { .. } => {
+                &[World::Eviction]
+            }
             Purpose::Assign | Purpose::Route { .. } | Purpose::Preempt { .. } => &[World::Priority],
             Purpose::Migrate => &[World::Placement],
         };

@@ -2,7 +2,7 @@
 //! priority and placement policies are told is built in
 //! [`treadle_simulator::rollout::columns`], for rollouts in virtual time too.
 
-use treadle_core::ProgramColumns;
+use treadle_core::{ProgramColumns, Prospects};
 use treadle_model::ProgramId;
 use treadle_simulator::rollout::columns;
 
@@ -71,6 +71,20 @@ pub(super) fn only(programs: &ProgramColumns, rows: &[usize]) -> ProgramColumns 
     fn of<T: Copy>(column: &[T], rows: &[usize]) -> Vec<T> {
         rows.iter().map(|row| column[*row]).collect()
     }
+    let prospects = &programs.prospects;
+    // Questions of tests and benchmarks may come without.
+    let prospects = if prospects.idle.is_empty() {
+        Prospects::default()
+    } else {
+        Prospects {
+            idle: of(&prospects.idle, rows),
+            soonest: of(&prospects.soonest, rows),
+            back: of(&prospects.back, rows),
+            moved: of(&prospects.moved, rows),
+            prefill: of(&prospects.prefill, rows),
+            remaining_tokens: of(&prospects.remaining_tokens, rows),
+        }
+    };
     ProgramColumns {
         program: of(&programs.program, rows),
         tokens: of(&programs.tokens, rows),
@@ -78,5 +92,6 @@ pub(super) fn only(programs: &ProgramColumns, rows: &[usize]) -> ProgramColumns 
         phase: of(&programs.phase, rows),
         waited: of(&programs.waited, rows),
         steps: of(&programs.steps, rows),
+        prospects: Box::new(prospects),
     }
 }

@@ -309,7 +309,9 @@ impl Model {
         if matches!(open.purpose, Purpose::Restore) {
             let named = match verdict {
                 Verdict::Order { programs, .. } => programs.iter().copied().collect(),
-                Verdict::Weights { .. } => open.candidates.iter().copied().collect(),
+                Verdict::Weights { .. } | Verdict::Fates { .. } => {
+                    open.candidates.iter().copied().collect()
+                }
             };
             let candidates = open.candidates;
             self.answered = Some(Answered { candidates, named });

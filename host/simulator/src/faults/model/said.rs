@@ -145,9 +145,13 @@ impl Model {
             Command::ForgetProgram { program } => self.forgotten(event, program.id),
             Command::PreemptStep { .. }
             | Command::MigrateProgram { .. }
-            | Command::CancelMigration { .. } => {
-                broken("commands", format!("{command:?} outside of a rollout"))
-            }
+            | Command::OffloadProgram { .. }
+            | Command::LoadProgram { .. }
+            | Command::DropCopy { .. }
+            | Command::CancelTransfer { .. } => broken(
+                "commands",
+                format!("{command:?}, which nothing asks for here"),
+            ),
         }
     }
 

@@ -1,0 +1,120 @@
+//! KV caches in host memory: which there are, and which are on their way to or
+//! from an engine. Of a program's cache one valid copy is known at most: the
+//! engine's while the program has a place, else the one that is held here.
+
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use treadle_model::{ProgramId, Timestamp, WorkerId};
+
+/// A cache in host memory.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct HeldCopy {
+    /// What whoever holds it calls it; means nothing to the core.
+    pub copy: Box<str>,
+    /// Context that it holds, in tokens.
+    pub tokens: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// Since when.
+    pub since: Timestamp,
+}
+
+/// Which way a cache goes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// From the engine to host memory.
+    Out,
+    /// From host memory to the engine.
+    Back,
+}
+
+/// A cache on its way.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct Transfer {
+    /// Which way.
+    pub direction: Direction,
+    /// The engine.
+    pub worker: WorkerId,
+    /// Context, in tokens.
+    pub tokens: u64,
+    /// Since when.
+    pub since: Timestamp,
+    /// When it is taken to have failed.
+    pub deadline: Timestamp,
+}
+
+/// All caches that are not, or not only, at an engine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Offloads {
+    /// In host memory.
+    pub held: BTreeMap<ProgramId, HeldCopy>,
+    /// Tokens of those.
+    pub held_tokens: u64,
+    /// Tokens of those on their way out.
+    pub leaving_tokens: u64,
+    /// To be offloaded once their link is free.
+    pub wanted: BTreeSet<ProgramId>,
+    /// On their way.
+    pub moving: BTreeMap<ProgramId, Transfer>,
+    /// Until when offloads from a worker have used up their share of its link.
+    pub link_free_at: BTreeMap<WorkerId, Timestamp>,
+    /// When the next link is free, while somebody waits for that.
+    pub link_timer_at: Option<Timestamp>,
+}
+
+impl Offloads {
+    /// True without copies and transfers.
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty() && self.wanted.is_empty() && self.moving.is_empty()
+    }
+
+    /// True if there is nothing to say.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// True if the program's cache is about to leave its engine.
+    pub fn is_leaving(&self, program: ProgramId) -> bool {
+        let out = |transfer: &Transfer| transfer.direction == Direction::Out;
+        self.wanted.contains(&program) || self.moving.get(&program).is_some_and(out)
+    }
+
+    /// True if the program's cache is on its way to an engine.
+    pub fn is_returning(&self, program: ProgramId) -> bool {
+        let back = |transfer: &Transfer| transfer.direction == Direction::Back;
+        self.moving.get(&program).is_some_and(back)
+    }
+
+    /// Workers with a transfer in this direction under way.
+    pub fn busy(&self, direction: Direction) -> BTreeSet<WorkerId> {
+        let same = self.moving.values().filter(|t| t.direction == direction);
+        same.map(|transfer| transfer.worker).collect()
+    }
+
+    pub(crate) fn hold(&mut self, program: ProgramId, copy: HeldCopy) {
+        self.held_tokens += copy.tokens;
+        self.held.insert(program, copy);
+    }
+
+    pub(crate) fn release(&mut self, program: ProgramId) -> Option<HeldCopy> {
+        let copy = self.held.remove(&program)?;
+        self.held_tokens -= copy.tokens;
+        Some(copy)
+    }
+
+    pub(crate) fn begin(&mut self, program: ProgramId, transfer: Transfer) {
+        if transfer.direction == Direction::Out {
+            self.leaving_tokens += transfer.tokens;
+        }
+        self.moving.insert(program, transfer);
+    }
+
+    pub(crate) fn end(&mut self, program: ProgramId) -> Option<Transfer> {
+        let transfer = self.moving.remove(&program)?;
+        if transfer.direction == Direction::Out {
+            self.leaving_tokens -= transfer.tokens;
+        }
+        Some(transfer)
+    }
+}

@@ -1,0 +1,108 @@
+//! What a program's cache is expected to cost: idle while its tool runs, and
+//! brought back, moved or computed again.
+
+use crate::distribution::Outlook;
+use crate::program::Program;
+use crate::question::{NEVER, Prospects};
+use crate::{Core, Mode};
+use treadle_model::{Phase, Span, StepId};
+
+impl Core {
+    /// How long a program's tool call is expected to last yet.
+    pub(crate) fn outlook(&self, p: &Program) -> Outlook {
+        let now = self.state.now;
+        let tools = self.state.tools.get(&p.job);
+        // All actions under way must end before the next step.
+        let of_actions = p.actions.values().filter_map(|action| {
+            let known = tools?.get(&action.tool)?;
+            Outlook::of(&known.times, now.since(action.since))
+        });
+        if let Some(outlook) = of_actions.reduce(Outlook::later) {
+            return outlook;
+        }
+        let elapsed = now.since(p.phase_since);
+        let job = self.state.jobs.get(&p.job);
+        job.and_then(|job| Outlook::of(&job.gaps, elapsed))
+            .unwrap_or_else(|| Outlook::unknown(elapsed))
+    }
+
+    /// Adds what is expected of a program to the columns of a question.
+    pub(crate) fn foresee(&self, p: &Program, prospects: &mut Prospects) {
+        let acts = p.phase == Phase::Acting && p.is_between_steps();
+        let none = Outlook {
+            mean: Span(0),
+            soonest: Span(0),
+        };
+        let outlook = if acts { self.outlook(p) } else { none };
+        let tokens = p.context_tokens;
+        let kv = &self.config.kv;
+        let back = if kv.host_tokens_max == 0 {
+            NEVER
+        } else {
+            time_for(tokens, kv.host_tokens_per_s)
+        };
+        prospects.idle.push(outlook.mean);
+        prospects.soonest.push(outlook.soonest);
+        prospects.back.push(back);
+        prospects.moved.push(self.move_time(tokens));
+        prospects.prefill.push(self.prefill_time(tokens));
+        let remaining = p.remaining_tokens.and_then(|t| i64::try_from(t).ok());
+        prospects.remaining_tokens.push(remaining.unwrap_or(-1));
+    }
+
+    /// Expects of a step under way what others of its job wrote beyond what it has
+    /// written; true if that is something else than before.
+    pub(crate) fn foresee_growth(&mut self, step: StepId) -> bool {
+        let Some(s) = self.state.steps.get_mut(&step) else {
+            return false;
+        };
+        let program = self.state.programs.get(&s.program);
+        let job = program.and_then(|p| self.state.jobs.get(&p.job));
+        let rest = job.and_then(|job| job.outputs.rest(s.output_tokens));
+        let Some(rest) = rest else {
+            return false;
+        };
+        let most = s.output_tokens_max.unwrap_or(u64::MAX);
+        let expected = s.output_tokens.saturating_add(rest.mean).min(most);
+        std::mem::replace(&mut s.output_tokens_expected, expected) != expected
+    }
+
+    /// Time to move so many tokens between two workers.
+    pub(crate) fn move_time(&self, tokens: u64) -> Span {
+        let (rollout, kv) = (&self.config.rollout, &self.config.kv);
+        let of_rollouts = self.config.mode == Mode::Rollout;
+        time_for(
+            tokens,
+            if of_rollouts {
+                rollout.migration_tokens_per_s
+            } else {
+                kv.migration_tokens_per_s
+            },
+        )
+    }
+
+    /// Time to compute so many tokens again; nothing where the speed is not
+    /// known.
+    pub(crate) fn prefill_time(&self, tokens: u64) -> Span {
+        let (rollout, kv) = (&self.config.rollout, &self.config.kv);
+        let of_rollouts = self.config.mode == Mode::Rollout;
+        let speed = if of_rollouts {
+            rollout.prefill_tokens_per_s
+        } else {
+            kv.prefill_tokens_per_s
+        };
+        if speed == 0 {
+            return Span(0);
+        }
+        time_for(tokens, speed)
+    }
+}
+
+/// Time for so many tokens; longer than anything where the speed is not known.
+pub(crate) fn time_for(tokens: u64, tokens_per_s: u64) -> Span {
+    if tokens_per_s == 0 {
+        return NEVER;
+    }
+    let micros = u128::from(tokens) * 1_000_000 / u128::from(tokens_per_s);
+    Span(u64::try_from(micros).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,164 @@
+//! Retention: what becomes of the KV caches of programs that act. A program that
+//! must not keep its place goes to host memory, to another worker, or gives its
+//! cache up, whichever the eviction policy says or is cheapest.
+
+use crate::explain::{Because, DecisionKind};
+use crate::migration::Wanted;
+use crate::ranking::Ranking;
+use crate::scheduling::why::Why;
+use crate::worker::Worker;
+use crate::{Core, Fate, Mode, NEVER, Purpose};
+use treadle_model::{ProgramId, WorkerId};
+
+impl Core {
+    /// Asks what becomes of the caches of programs that act at a worker, if its
+    /// memory is short or somebody waits.
+    pub(crate) fn ask_retain(&mut self, worker: WorkerId) {
+        if !self.config.kv.retention || self.config.mode != Mode::ProgramAware {
+            return;
+        }
+        let Some(w) = self.state.workers.get(&worker) else {
+            return;
+        };
+        let low = w.watermark_tokens(self.config.low_watermark_ppm);
+        let used = self.staying_tokens(w);
+        let wanted_tokens = self.state.queue.need_tokens();
+        if used < low && wanted_tokens == 0 {
+            return;
+        }
+        let stays = |program: &ProgramId| self.is_settled(*program);
+        let candidates = w.idle.iter().copied().filter(stays).collect();
+        let free_tokens =
+            i64::try_from(low).unwrap_or(i64::MAX) - i64::try_from(used).unwrap_or(i64::MAX);
+        let purpose = Purpose::Retain {
+            worker,
+            free_tokens,
+            wanted_tokens,
+        };
+        self.ask(purpose, candidates);
+    }
+
+    /// True if nothing is happening to the program's cache.
+    pub(crate) fn is_settled(&self, program: ProgramId) -> bool {
+        let (offloads, migrations) = (&self.state.offloads, &self.state.migrations);
+        !offloads.wanted.contains(&program)
+            && !offloads.moving.contains_key(&program)
+            && !migrations.moving.contains_key(&program)
+    }
+
+    /// Tokens in use on a worker by programs that are not about to leave it.
+    pub(crate) fn staying_tokens(&self, worker: &Worker) -> u64 {
+        let offloads = &self.state.offloads;
+        let used = worker.used_tokens();
+        if offloads.wanted.is_empty() && offloads.moving.is_empty() {
+            return used;
+        }
+        let leaving = offloads.wanted.iter().chain(offloads.moving.keys());
+        let charged = leaving.filter_map(|program| {
+            let place = self.state.programs.get(program)?.place?;
+            let leaves = place.worker == worker.id && offloads.is_leaving(*program);
+            leaves.then_some(place.charged_tokens)
+        });
+        used.saturating_sub(charged.sum())
+    }
+
+    /// Carries out what was decided of caches, where that is still possible.
+    pub(crate) fn carry_out_fates(
+        &mut self,
+        worker: WorkerId,
+        fates: &[(ProgramId, Fate)],
+        ranking: &Ranking,
+    ) {
+        for (index, (program, fate)) in fates.iter().enumerate() {
+            if !self.is_pausable_on(*program, worker) {
+                continue;
+            }
+            let judge = ranking.entries.get(index).map(|e| ranking.judge(e));
+            let why = |kind| {
+                let why = Why::new(kind, Because::LongIdleness);
+                judge.map_or(why, |policy| why.by(policy))
+            };
+            match fate {
+                Fate::Keep => {}
+                Fate::Offload => {
+                    self.offload_or_keep(*program, worker, &why(DecisionKind::Offload));
+                }
+                Fate::Migrate => {
+                    self.migrate_or_keep(*program, worker, &why(DecisionKind::Migrate));
+                }
+                Fate::Drop => {
+                    self.explain(*program, worker, &why(DecisionKind::Pause));
+                    self.pause(*program);
+                }
+            }
+        }
+    }
+
+    fn offload_or_keep(&mut self, program: ProgramId, worker: WorkerId, why: &Why<'_>) {
+        if self.can_offload(program) {
+            self.explain(program, worker, why);
+            self.want_offload(program);
+        }
+    }
+
+    fn migrate_or_keep(&mut self, program: ProgramId, worker: WorkerId, why: &Why<'_>) {
+        if let Some(to) = self.roomiest_but(program, worker) {
+            self.explain(program, to, why);
+            let tokens = self
+                .state
+                .programs
+                .get(&program)
+                .map_or(0, |p| p.context_tokens);
+            let rank = i64::try_from(tokens).unwrap_or(i64::MAX);
+            self.state
+                .migrations
+                .wanted
+                .insert(program, Wanted { to, rank });
+            self.due.moves = true;
+        }
+    }
+
+    /// Another worker with room for the program; nobody else may be waiting for
+    /// that.
+    fn roomiest_but(&self, program: ProgramId, worker: WorkerId) -> Option<WorkerId> {
+        if self.config.kv.migration_tokens_per_s == 0 || self.anybody_unplaced() {
+            return None;
+        }
+        let p = self.state.programs.get(&program)?;
+        let fits = |w: &&Worker| {
+            let need = w.need_tokens(p.private_tokens(), &p.prefix);
+            w.id != worker && p.context_tokens <= w.context_tokens_max() && self.has_room(w, need)
+        };
+        let fitting = self.state.workers.values().filter(fits);
+        let roomiest = fitting.max_by_key(|w| (self.free_tokens(w), std::cmp::Reverse(w.id)));
+        roomiest.map(|w| w.id)
+    }
+
+    /// Takes a program's place away under pressure: with its cache in host
+    /// memory, where that is quicker than computing it again.
+    pub(crate) fn send_away(&mut self, program: ProgramId) {
+        if self.way_out(program) == DecisionKind::Offload {
+            self.want_offload(program);
+        } else {
+            self.pause(program);
+        }
+    }
+
+    /// What sending a program away comes to.
+    pub(crate) fn way_out(&self, program: ProgramId) -> DecisionKind {
+        if self.can_offload(program) && self.is_worth_offloading(program) {
+            DecisionKind::Offload
+        } else {
+            DecisionKind::Pause
+        }
+    }
+
+    fn is_worth_offloading(&self, program: ProgramId) -> bool {
+        let Some(p) = self.state.programs.get(&program) else {
+            return false;
+        };
+        let kv = &self.config.kv;
+        let back = super::costs::time_for(p.context_tokens, kv.host_tokens_per_s);
+        back != NEVER && back.0.saturating_mul(2) < self.prefill_time(p.context_tokens).0
+    }
+}

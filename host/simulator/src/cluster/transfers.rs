@@ -1,0 +1,201 @@
+//! Caches that leave engines: host memory beside them, links between all of
+//! them, and what is held and moved there.
+
+use super::Cluster;
+use crate::links::{Done, Links, Place, Topology, Worker};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use treadle_core::{Command, Event};
+use treadle_model::{ProgramId, WorkerId};
+
+/// Engines of one node.
+const ENGINES_PER_NODE: u32 = 8;
+
+/// What a cache weighs, and over how many links it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransferOptions {
+    /// Size of a token's KV cache, in bytes.
+    pub kv_bytes_per_token: u64,
+    /// GPUs of each engine, each with PCIe and NVLink of its own.
+    pub gpus: u32,
+}
+
+impl Default for TransferOptions {
+    /// Qwen3-32B on one GPU: 64 layers of 8 heads of 128, keys and values in 16
+    /// bits.
+    fn default() -> Self {
+        Self {
+            kv_bytes_per_token: 64 * 8 * 128 * 2 * 2,
+            gpus: 1,
+        }
+    }
+}
+
+impl TransferOptions {
+    /// Tokens of context that one engine sends to host memory in a second, in one
+    /// direction, when nobody else does.
+    pub fn host_tokens_per_s(&self) -> u64 {
+        let pcie = Topology::new(Vec::new()).pcie_bytes_per_s;
+        pcie * u64::from(self.gpus) / self.kv_bytes_per_token.max(1)
+    }
+
+    /// The same from one engine to another of its node.
+    pub fn migration_tokens_per_s(&self) -> u64 {
+        let nvlink = Topology::new(Vec::new()).nvlink_bytes_per_s;
+        nvlink * u64::from(self.gpus) / self.kv_bytes_per_token.max(1)
+    }
+}
+
+/// What is on its way.
+enum Errand {
+    Offload { tokens: u64, blocks: Arc<[u64]> },
+    Load { to: WorkerId },
+    Migrate { to: WorkerId, blocks: Arc<[u64]> },
+}
+
+/// Host memory and links.
+pub(super) struct Transfers {
+    links: Links,
+    kv_bytes_per_token: u64,
+    errands: BTreeMap<ProgramId, Errand>,
+    /// Caches in host memory.
+    held: BTreeMap<ProgramId, Arc<[u64]>>,
+}
+
+impl Transfers {
+    pub(super) fn new(engines: u32, options: TransferOptions) -> Self {
+        let worker = |engine: u32| Worker {
+            node: engine / ENGINES_PER_NODE,
+            gpus: options.gpus,
+        };
+        Self {
+            links: Links::new(Topology::new((0..engines).map(worker).collect())),
+            kv_bytes_per_token: options.kv_bytes_per_token,
+            errands: BTreeMap::new(),
+            held: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn next_event_at(&self) -> Option<u64> {
+        self.links.next_event_at()
+    }
+
+    fn host_of(worker: WorkerId) -> Place {
+        Place::Host(worker.0 / ENGINES_PER_NODE)
+    }
+
+    fn start(&mut self, now: u64, program: ProgramId, ends: (Place, Place), tokens: u64) {
+        let bytes = tokens * self.kv_bytes_per_token;
+        self.links.start(now, program.0, ends.0, ends.1, bytes);
+    }
+
+    /// Gives a transfer up.
+    pub(super) fn cancel(&mut self, now: u64, program: ProgramId) {
+        self.errands.remove(&program);
+        self.links.cancel(now, program.0);
+    }
+
+    /// Frees a copy.
+    pub(super) fn drop_copy(&mut self, program: ProgramId) {
+        self.held.remove(&program);
+    }
+}
+
+impl Cluster<'_> {
+    /// Starts what the core wants of caches; other commands are not looked at.
+    pub(super) fn carry_out_transfer(&mut self, command: Command) {
+        match command {
+            Command::OffloadProgram {
+                program,
+                from,
+                tokens,
+                ..
+            } => {
+                let blocks = self.blocks_of(program);
+                let ends = (Place::Worker(from.0), Transfers::host_of(from));
+                self.transfers.start(self.now, program, ends, tokens);
+                let errand = Errand::Offload { tokens, blocks };
+                self.transfers.errands.insert(program, errand);
+            }
+            Command::LoadProgram {
+                program,
+                to,
+                tokens,
+                ..
+            } => {
+                let ends = (Transfers::host_of(to), Place::Worker(to.0));
+                self.transfers.start(self.now, program, ends, tokens);
+                self.transfers.errands.insert(program, Errand::Load { to });
+            }
+            Command::MigrateProgram {
+                program,
+                from,
+                to,
+                tokens,
+                ..
+            } => {
+                let blocks = self.blocks_of(program);
+                let ends = (Place::Worker(from.0), Place::Worker(to.0));
+                self.transfers.start(self.now, program, ends, tokens);
+                let errand = Errand::Migrate { to, blocks };
+                self.transfers.errands.insert(program, errand);
+            }
+            Command::CancelTransfer { program } => self.transfers.cancel(self.now, program),
+            Command::DropCopy { program, .. } => self.transfers.drop_copy(program),
+            _ => {}
+        }
+    }
+
+    fn blocks_of(&self, program: ProgramId) -> Arc<[u64]> {
+        let agent = self.agents_by_program.get(&program);
+        agent.map_or_else(|| Arc::from([]), |agent| self.agents.blocks(*agent).into())
+    }
+
+    /// Tells the core of what has arrived.
+    pub(super) fn end_transfers(&mut self) {
+        if self
+            .transfers
+            .next_event_at()
+            .is_none_or(|at| at > self.now)
+        {
+            return;
+        }
+        let mut done: Vec<Done> = Vec::new();
+        self.transfers.links.advance(self.now, &mut done);
+        for ended in done {
+            let program = ProgramId(ended.id);
+            let Some(errand) = self.transfers.errands.remove(&program) else {
+                continue;
+            };
+            let event = self.arrived(program, errand);
+            self.handle(&event);
+        }
+    }
+
+    fn arrived(&mut self, program: ProgramId, errand: Errand) -> Event {
+        match errand {
+            Errand::Offload { tokens, blocks } => {
+                self.transfers.held.insert(program, blocks);
+                Event::ProgramOffloaded {
+                    program,
+                    copy: program.to_string().into(),
+                    tokens,
+                    bytes: tokens * self.transfers.kv_bytes_per_token,
+                }
+            }
+            Errand::Load { to } => {
+                let blocks = self.transfers.held.get(&program).cloned();
+                self.import(to, &blocks.unwrap_or_else(|| Arc::from([])));
+                Event::ProgramLoaded { program, to }
+            }
+            Errand::Migrate { to, blocks } => {
+                self.import(to, &blocks);
+                Event::ProgramMigrated { program, to }
+            }
+        }
+    }
+
+    fn import(&mut self, to: WorkerId, blocks: &[u64]) {
+        self.engines[to.0 as usize].import(self.now, blocks);
+    }
+}

@@ -1,0 +1,132 @@
+//! Asks engines over HTTP: JSON in, JSON out, bounded.
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use serde_json::Value;
+use std::time::Duration;
+
+use crate::{Limits, TransferError};
+
+/// Largest answer that is read.
+const ANSWER_BYTES_MAX: usize = 4 << 20;
+/// Longest piece of an engine's words in an error.
+const MESSAGE_CHARS_MAX: usize = 300;
+/// Engines close idle connections after 5 s.
+const IDLE_MAX: Duration = Duration::from_secs(4);
+
+/// A client of engines. Its callers bound the time.
+#[derive(Clone)]
+pub(crate) struct EngineClient {
+    client: Client<HttpConnector, Full<Bytes>>,
+}
+
+impl EngineClient {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(limits.connect));
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_MAX)
+            .build(connector);
+        Self { client }
+    }
+
+    /// The status and body of an answer, whatever they are.
+    pub(crate) async fn ask(
+        &self,
+        method: Method,
+        base: &str,
+        path: &str,
+        body: Bytes,
+    ) -> Result<(StatusCode, Bytes), TransferError> {
+        let address = format!("{}{path}", base.trim_end_matches('/'));
+        let request = Request::builder()
+            .method(method)
+            .uri(&address)
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::new(body))
+            .map_err(|error| TransferError::unreachable(&address, error))?;
+        let response = self
+            .client
+            .request(request)
+            .await
+            .map_err(|error| TransferError::unreachable(base, causes(&error)))?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
+            .collect()
+            .await
+            .map_err(|error| TransferError::unreachable(base, error))?;
+        Ok((status, body.to_bytes()))
+    }
+
+    /// A page's text; an error unless it is there.
+    pub(crate) async fn text(&self, base: &str, path: &str) -> Result<String, TransferError> {
+        let (status, body) = self.ask(Method::GET, base, path, Bytes::new()).await?;
+        if !status.is_success() {
+            return Err(refused(base, status, &body));
+        }
+        Ok(String::from_utf8_lossy(&body).into_owned())
+    }
+
+    /// The JSON that answers some JSON; an error unless the engine says that it succeeded.
+    pub(crate) async fn post(
+        &self,
+        base: &str,
+        path: &str,
+        body: &Value,
+    ) -> Result<Value, TransferError> {
+        let body = Bytes::from(body.to_string());
+        let (status, body) = self.ask(Method::POST, base, path, body).await?;
+        if !status.is_success() {
+            return Err(refused(base, status, &body));
+        }
+        serde_json::from_slice(&body).map_err(|error| {
+            TransferError::not_taken(base, format!("its answer to {path}: {error}"))
+        })
+    }
+}
+
+/// An engine's refusal in its own words, cut to a bearable length.
+fn refused(url: &str, status: StatusCode, body: &[u8]) -> TransferError {
+    let said = serde_json::from_slice::<Value>(body).ok().and_then(|body| {
+        [&body["error"]["message"], &body["message"], &body["error"]]
+            .into_iter()
+            .find_map(|text| text.as_str().map(str::to_owned))
+    });
+    let message = said.unwrap_or_else(|| String::from_utf8_lossy(body).into_owned());
+    TransferError::Refused {
+        url: url.into(),
+        status: status.as_u16(),
+        message: message
+            .chars()
+            .take(MESSAGE_CHARS_MAX)
+            .collect::<String>()
+            .into(),
+    }
+}
+
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        text = format!("{text}: {inner}");
+        source = inner.source();
+    }
+    text
+}
+
+/// Bounds the time of some work.
+pub(crate) async fn within<T>(
+    what: &'static str,
+    after: Duration,
+    work: impl Future<Output = Result<T, TransferError>>,
+) -> Result<T, TransferError> {
+    tokio::time::timeout(after, work)
+        .await
+        .unwrap_or(Err(TransferError::Timeout { what, after }))
+}

@@ -1,0 +1,144 @@
+//! All executors behind one: which one it is, the worker or the copy tells.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use treadle_model::EngineKind;
+
+use crate::client::within;
+use crate::support::{Means, Support};
+use crate::{
+    Answer, Export, Import, Imported, KvCopy, KvExecutor, Limits, LlamaCpp, Place, Sglang,
+    Simulated, Tier, TransferError, Vllm, WorkerRef,
+};
+
+/// Workers whose abilities are remembered; beyond it they are asked anew.
+const WORKERS_MAX: usize = 4_096;
+
+/// What [`Executors`] are given.
+#[derive(Default)]
+pub struct Settings {
+    /// This node's tier. Without one, llama.cpp's KV can't be moved.
+    pub tier: Option<Tier>,
+    /// What nodes tell each other to be let in.
+    pub secret: Option<Box<str>>,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+/// The executors of all engines.
+pub struct Executors {
+    llama_cpp: Option<LlamaCpp>,
+    vllm: Vllm,
+    sglang: Sglang,
+    simulated: Simulated,
+    limits: Limits,
+    /// By URL, for those that were asked.
+    known: Mutex<BTreeMap<Box<str>, Support>>,
+}
+
+impl Executors {
+    /// Executors that know no worker yet.
+    pub fn new(settings: Settings) -> Self {
+        let Settings {
+            tier,
+            secret,
+            limits,
+        } = settings;
+        Self {
+            llama_cpp: tier.map(|tier| LlamaCpp::new(tier, secret, limits.clone())),
+            vllm: Vllm::new(limits.clone()),
+            sglang: Sglang::new(limits.clone()),
+            simulated: Simulated::new(limits.clone()),
+            limits,
+            known: Mutex::default(),
+        }
+    }
+
+    /// Forgets what a worker can do, as when it was started anew.
+    pub fn forget(&self, url: &str) {
+        self.known(|known| known.remove(url));
+    }
+
+    fn known<T>(&self, work: impl FnOnce(&mut BTreeMap<Box<str>, Support>) -> T) -> T {
+        work(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    async fn look(&self, worker: WorkerRef) -> Result<Support, TransferError> {
+        let url = worker.url.clone();
+        let support = self.ask(worker).await?;
+        self.known(|known| {
+            if known.len() >= WORKERS_MAX {
+                known.clear();
+            }
+            known.insert(url, support.clone());
+        });
+        Ok(support)
+    }
+
+    async fn ask(&self, worker: WorkerRef) -> Result<Support, TransferError> {
+        // A simulated engine passes for others in all else.
+        let asked = self.simulated.abilities(&worker);
+        let simulated = within("a look at the engine", self.limits.probe, asked).await?;
+        if let Some(support) = simulated {
+            return Ok(support);
+        }
+        match (worker.kind, &self.llama_cpp) {
+            (EngineKind::Llamacpp, Some(llama_cpp)) => llama_cpp.support(worker).await,
+            (EngineKind::Llamacpp, None) => Ok(Support::none(
+                "no host tier is configured, which llama.cpp's slot files need",
+            )),
+            (EngineKind::Vllm, _) => self.vllm.support(worker).await,
+            (EngineKind::Sglang, _) => self.sglang.support(worker).await,
+            (EngineKind::Openai, _) => Ok(Support::none(
+                "the OpenAI API has no verbs for KV, and the engine's own are not known",
+            )),
+        }
+    }
+
+    /// The executor for a worker, by what it can do.
+    async fn of(&self, worker: &WorkerRef) -> Result<&dyn KvExecutor, TransferError> {
+        let known = self.known(|known| known.get(&worker.url).cloned());
+        let support = match known {
+            Some(support) => support,
+            None => self.look(worker.clone()).await?,
+        };
+        let executor: Option<&dyn KvExecutor> = match support.means {
+            Means::SlotFiles => self
+                .llama_cpp
+                .as_ref()
+                .map(|executor| executor as &dyn KvExecutor),
+            Means::Nixl => Some(&self.vllm),
+            Means::HiCache => Some(&self.sglang),
+            Means::Simulated => Some(&self.simulated),
+            Means::Nothing => None,
+        };
+        executor.ok_or_else(|| TransferError::unsupported(&worker.url, support.why))
+    }
+}
+
+impl KvExecutor for Executors {
+    fn support(&self, worker: WorkerRef) -> Answer<'_, Support> {
+        Box::pin(self.look(worker))
+    }
+
+    fn export(&self, export: Export) -> Answer<'_, KvCopy> {
+        Box::pin(async move { self.of(&export.worker).await?.export(export).await })
+    }
+
+    fn import(&self, import: Import) -> Answer<'_, Imported> {
+        Box::pin(async move { self.of(&import.worker).await?.import(import).await })
+    }
+
+    fn drop(&self, copy: KvCopy) -> Answer<'_, ()> {
+        match (&copy.place, &self.llama_cpp) {
+            (Place::Tier { .. }, Some(llama_cpp)) => llama_cpp.drop(copy),
+            (Place::Tier { .. }, None) => Box::pin(std::future::ready(Err(
+                TransferError::wrong_handle("it is in a host tier, and none is configured"),
+            ))),
+            (Place::Engine { .. }, _) => self.vllm.drop(copy),
+            (Place::Storage { .. }, _) => self.sglang.drop(copy),
+            (Place::Simulated { .. }, _) => self.simulated.drop(copy),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! llama.cpp: slots saved to files and restored from them.
+//!
+//! The server restores under any weights, and bytes that changed, without a word; so the weights'
+//! version is bound to the copy, and its checksum is compared each time. It restores a slot's tokens
+//! with the KV and compares prompts with them itself. A save or a restore waits while a step runs in
+//! the slot, and is given up by closing the connection.
+
+pub(crate) mod slot_file;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::client::{EngineClient, within};
+use crate::lanes::{Direction, Lanes};
+use crate::node::{Nodes, UnkeptAt};
+use crate::stream::Link;
+use crate::support::{Means, Support};
+use crate::tier::{Draft, Tier, slot_file};
+use crate::{
+    Answer, CopyId, Export, Import, Imported, KvCopy, KvExecutor, Limits, Prefix, Prompt,
+    TransferError, WorkerRef,
+};
+
+/// The executor of llama.cpp's servers.
+pub struct LlamaCpp {
+    client: EngineClient,
+    lanes: Arc<Lanes>,
+    limits: Limits,
+    nodes: Nodes,
+}
+
+impl LlamaCpp {
+    /// Keeps copies in `tier`, and reaches other nodes with `secret`.
+    pub fn new(tier: Tier, secret: Option<Box<str>>, limits: Limits) -> Self {
+        let link = Link::new(secret, limits.clone(), tier.evictions().clone());
+        Self {
+            client: EngineClient::new(&limits),
+            lanes: Arc::new(Lanes::new(limits.waiting_max)),
+            limits,
+            nodes: Nodes { tier, link },
+        }
+    }
+
+    /// Asks with a name that no file can have: refused where slots can be saved, and known to be
+    /// impossible where they can't.
+    async fn probe(&self, worker: &WorkerRef) -> Result<Support, TransferError> {
+        let body = Bytes::from_static(br#"{"filename": "/"}"#);
+        let (status, _) = self
+            .client
+            .ask(Method::POST, &worker.url, "/slots/0?action=save", body)
+            .await?;
+        Ok(match status {
+            StatusCode::BAD_REQUEST => Support::full(Means::SlotFiles),
+            StatusCode::NOT_IMPLEMENTED => Support::none(
+                "the server was started without --slot-save-path; start it with the tier's slots \
+                 folder",
+            ),
+            status => Support::none(format!("it answers {status} to an attempt to save a slot")),
+        })
+    }
+
+    async fn save(&self, export: Export) -> Result<KvCopy, TransferError> {
+        let worker = &export.worker;
+        let _turn = self.lanes.enter(&worker.url, Direction::Out).await?;
+        let slot = self.slot(worker, export.slot).await?;
+        let saving = self
+            .nodes
+            .saving(worker.node.as_deref(), CopyId::random()?)
+            .await?;
+        let path = format!("/slots/{slot}?action=save");
+        let file = json!({ "filename": slot_file(saving.id()) });
+        let answer = self.client.post(&worker.url, &path, &file).await?;
+        let tokens = count(&worker.url, &answer, "n_saved")?;
+        if tokens == 0 {
+            return Err(TransferError::not_taken(&worker.url, "the slot is empty"));
+        }
+        let ids = export.prompt.as_ref().and_then(Prompt::ids);
+        let draft = Draft {
+            program: export.program,
+            tags: export.tags,
+            bytes: count(&worker.url, &answer, "n_written")?,
+            tokens,
+            known_tokens: ids.map_or(0, |ids| ids.len() as u64),
+        };
+        let unkept = saving.adopt(draft).await?;
+        if let Some(ids) = ids {
+            check_head(&unkept, ids)?;
+        }
+        if export.release {
+            self.release(&worker.url, slot).await;
+        }
+        unkept.keep().await
+    }
+
+    async fn restore(&self, import: Import) -> Result<Imported, TransferError> {
+        import.check()?;
+        let (worker, copy) = (&import.worker, &import.copy);
+        let _turn = self.lanes.enter(&worker.url, Direction::In).await?;
+        let slot = self.slot(worker, import.slot).await?;
+        let name = CopyId::random()?;
+        let _staged = self.nodes.stage(worker.node.as_deref(), copy, name).await?;
+        let path = format!("/slots/{slot}?action=restore");
+        let file = json!({ "filename": slot_file(name) });
+        let answer = self.client.post(&worker.url, &path, &file).await?;
+        let tokens = count(&worker.url, &answer, "n_restored")?;
+        let bytes = count(&worker.url, &answer, "n_read")?;
+        if tokens != copy.prefix.tokens || bytes != copy.bytes {
+            self.release(&worker.url, slot).await;
+            let why = format!(
+                "it restored {tokens} tokens from {bytes} bytes, not {} from {}",
+                copy.prefix.tokens, copy.bytes
+            );
+            return Err(TransferError::not_taken(&worker.url, why));
+        }
+        Ok(Imported { tokens, bytes })
+    }
+
+    /// A slot that is there: the server takes any number for one of its slots.
+    async fn slot(&self, worker: &WorkerRef, slot: Option<u32>) -> Result<u32, TransferError> {
+        let slot = slot.ok_or(TransferError::Incomplete {
+            field: "slot",
+            why: "llama.cpp's KV is in slots",
+        })?;
+        let props = self.client.text(&worker.url, "/props").await?;
+        let props: Value = serde_json::from_str(&props)
+            .map_err(|error| TransferError::unreachable(&worker.url, error))?;
+        let slots = count(&worker.url, &props, "total_slots")?;
+        if u64::from(slot) >= slots {
+            let why = format!("it has {slots} slots, and no slot {slot}");
+            return Err(TransferError::unsupported(&worker.url, why));
+        }
+        Ok(slot)
+    }
+
+    /// Empties a slot. If that fails, its content is what it was, and still right.
+    async fn release(&self, url: &str, slot: u32) {
+        let path = format!("/slots/{slot}?action=erase");
+        let body = json!({});
+        let erased = self.client.post(url, &path, &body);
+        // The other node waits no longer than this for the word that the copy stays.
+        if let Err(error) = within("emptying a slot", self.limits.idle / 2, erased).await {
+            tracing::debug!(worker = url, slot, %error, "the slot was not emptied");
+        }
+    }
+}
+
+/// Whether what the slot held is the program's, as far as its tokens are known.
+fn check_head(unkept: &UnkeptAt, ids: &[u32]) -> Result<(), TransferError> {
+    let Some(head) = unkept.head() else {
+        return Ok(());
+    };
+    let tokens = usize::try_from(head.tokens).unwrap_or(usize::MAX);
+    if ids.get(..tokens).map(Prefix::of).as_ref() == Some(head) {
+        return Ok(());
+    }
+    Err(TransferError::OtherPrefix {
+        why: format!("the slot's first {tokens} tokens are others").into(),
+    })
+}
+
+fn count(url: &str, answer: &Value, field: &'static str) -> Result<u64, TransferError> {
+    answer[field]
+        .as_u64()
+        .ok_or_else(|| TransferError::not_taken(url, format!("its answer has no `{field}`")))
+}
+
+impl KvExecutor for LlamaCpp {
+    fn support(&self, worker: WorkerRef) -> Answer<'_, Support> {
+        Box::pin(async move {
+            within(
+                "a look at the engine",
+                self.limits.probe,
+                self.probe(&worker),
+            )
+            .await
+        })
+    }
+
+    fn export(&self, export: Export) -> Answer<'_, KvCopy> {
+        Box::pin(within(
+            "saving a slot",
+            self.limits.export,
+            self.save(export),
+        ))
+    }
+
+    fn import(&self, import: Import) -> Answer<'_, Imported> {
+        Box::pin(within(
+            "restoring a slot",
+            self.limits.import,
+            self.restore(import),
+        ))
+    }
+
+    fn drop(&self, copy: KvCopy) -> Answer<'_, ()> {
+        Box::pin(async move {
+            let removed = self.nodes.remove(&copy);
+            within("dropping a copy", self.limits.drop, removed).await
+        })
+    }
+}

@@ -1,0 +1,239 @@
+//! treadle's simulated engine: all verbs over HTTP.
+//!
+//! - `GET /kv` says what it can do;
+//! - `POST /kv/export` has it copy a program's KV into host memory of its own;
+//! - `POST /kv/import` has it take such a copy, its own or, by `source`, another engine's;
+//! - `POST /kv/drop` has it forget one.
+
+use bytes::Bytes;
+use http::Method;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::client::{EngineClient, within};
+use crate::lanes::{Direction, Lanes};
+use crate::support::{Means, Support};
+use crate::vllm::needed;
+use crate::{
+    Answer, CopyId, Export, Import, Imported, KvCopy, KvExecutor, Limits, Place, Prefix, Prompt,
+    TransferError, WorkerRef,
+};
+
+/// What a simulated engine calls itself at `GET /kv`.
+const ENGINE: &str = "treadle-engine-sim";
+
+/// The executor of simulated engines.
+pub struct Simulated {
+    client: EngineClient,
+    lanes: Lanes,
+    limits: Limits,
+}
+
+/// What `GET /kv` answers.
+#[derive(Deserialize)]
+struct Abilities {
+    engine: Box<str>,
+    offload: bool,
+    migrate: bool,
+}
+
+/// A prompt on the wire: tokens, or a request and its path.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum WirePrompt<'p> {
+    Ids { ids: &'p [u32] },
+    Body { path: &'p str, body: Value },
+}
+
+/// What `POST /kv/export` answers.
+#[derive(Deserialize)]
+struct Exported {
+    tokens: u64,
+    bytes: u64,
+    block_tokens: Option<u32>,
+    prefix_hash: Option<Box<str>>,
+}
+
+/// What `POST /kv/import` answers.
+#[derive(Deserialize)]
+struct Taken {
+    tokens: u64,
+    bytes: u64,
+}
+
+impl Simulated {
+    /// An executor.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            client: EngineClient::new(&limits),
+            lanes: Lanes::new(limits.waiting_max),
+            limits,
+        }
+    }
+
+    /// What a simulated engine can do; `None` for any other engine.
+    pub(crate) async fn abilities(
+        &self,
+        worker: &WorkerRef,
+    ) -> Result<Option<Support>, TransferError> {
+        let asked = self
+            .client
+            .ask(Method::GET, &worker.url, "/kv", Bytes::new());
+        let (status, body) = asked.await?;
+        let said = serde_json::from_slice::<Abilities>(&body).ok();
+        let said = said.filter(|said| status.is_success() && &*said.engine == ENGINE);
+        Ok(said.map(|said| Support {
+            offload: said.offload,
+            migrate: said.migrate,
+            ..Support::full(Means::Simulated)
+        }))
+    }
+
+    async fn copy_out(&self, export: Export) -> Result<KvCopy, TransferError> {
+        let url = &*export.worker.url;
+        let _turn = self.lanes.enter(url, Direction::Out).await?;
+        let id = CopyId::random()?;
+        let body = json!({
+            "copy": id, "program": export.program, "tags": export.tags,
+            "prompt": wire(needed(export.prompt.as_ref())?)?,
+            "cache_salt": export.cache_salt, "release": export.release,
+        });
+        let forget = Forgetting::new(self, url, id);
+        let answer: Exported = read(url, self.client.post(url, "/kv/export", &body).await?)?;
+        let mut tags = export.tags;
+        tags.block_tokens = answer.block_tokens.or(tags.block_tokens);
+        forget.disarm();
+        Ok(KvCopy {
+            id,
+            program: export.program,
+            tags,
+            prefix: Prefix {
+                tokens: answer.tokens,
+                hash: answer.prefix_hash,
+            },
+            bytes: answer.bytes,
+            checksum: None,
+            place: Place::Simulated { url: url.into() },
+        })
+    }
+
+    async fn copy_in(&self, import: Import) -> Result<Imported, TransferError> {
+        import.check()?;
+        let (url, copy) = (&*import.worker.url, &import.copy);
+        let Place::Simulated { url: source } = &copy.place else {
+            return Err(TransferError::wrong_handle(
+                "the copy is at no simulated engine",
+            ));
+        };
+        let _turn = self.lanes.enter(url, Direction::In).await?;
+        let body = json!({
+            "copy": copy.id, "source": source, "program": import.program, "tags": copy.tags,
+            "tokens": copy.prefix.tokens, "bytes": copy.bytes, "prefix_hash": copy.prefix.hash,
+        });
+        let taken: Taken = read(url, self.client.post(url, "/kv/import", &body).await?)?;
+        Ok(Imported {
+            tokens: taken.tokens,
+            bytes: taken.bytes,
+        })
+    }
+
+    async fn forget(&self, copy: &KvCopy) -> Result<(), TransferError> {
+        let Place::Simulated { url } = &copy.place else {
+            return Err(TransferError::wrong_handle(
+                "the copy is at no simulated engine",
+            ));
+        };
+        let body = json!({ "copy": copy.id });
+        self.client.post(url, "/kv/drop", &body).await?;
+        Ok(())
+    }
+}
+
+/// Has an engine forget a copy that nobody will know.
+struct Forgetting {
+    client: Option<EngineClient>,
+    limits: Limits,
+    url: Box<str>,
+    id: CopyId,
+}
+
+impl Forgetting {
+    fn new(executor: &Simulated, url: &str, id: CopyId) -> Self {
+        Self {
+            client: Some(executor.client.clone()),
+            limits: executor.limits.clone(),
+            url: url.into(),
+            id,
+        }
+    }
+
+    fn disarm(mut self) {
+        self.client = None;
+    }
+}
+
+impl Drop for Forgetting {
+    fn drop(&mut self) {
+        let (Some(client), Ok(runtime)) =
+            (self.client.take(), tokio::runtime::Handle::try_current())
+        else {
+            return;
+        };
+        let (url, id, after) = (std::mem::take(&mut self.url), self.id, self.limits.drop);
+        runtime.spawn(async move {
+            let body = json!({ "copy": id });
+            let forgotten = client.post(&url, "/kv/drop", &body);
+            if let Err(error) = within("dropping a copy", after, forgotten).await {
+                tracing::debug!(worker = &*url, %id, %error, "a copy may be left at the engine");
+            }
+        });
+    }
+}
+
+fn wire(prompt: &Prompt) -> Result<WirePrompt<'_>, TransferError> {
+    Ok(match prompt {
+        Prompt::Ids(ids) => WirePrompt::Ids { ids },
+        Prompt::Body { path, body } => WirePrompt::Body {
+            path,
+            body: serde_json::from_slice(body)
+                .map_err(|error| TransferError::internal("the program's last request", error))?,
+        },
+    })
+}
+
+fn read<A: for<'de> Deserialize<'de>>(url: &str, answer: Value) -> Result<A, TransferError> {
+    serde_json::from_value(answer)
+        .map_err(|error| TransferError::not_taken(url, format!("its answer: {error}")))
+}
+
+impl KvExecutor for Simulated {
+    fn support(&self, worker: WorkerRef) -> Answer<'_, Support> {
+        Box::pin(async move {
+            let asked = self.abilities(&worker);
+            let abilities = within("a look at the engine", self.limits.probe, asked).await?;
+            Ok(abilities.unwrap_or_else(|| Support::none("it is no simulated engine")))
+        })
+    }
+
+    fn export(&self, export: Export) -> Answer<'_, KvCopy> {
+        Box::pin(within(
+            "copying KV out",
+            self.limits.export,
+            self.copy_out(export),
+        ))
+    }
+
+    fn import(&self, import: Import) -> Answer<'_, Imported> {
+        Box::pin(within(
+            "copying KV in",
+            self.limits.import,
+            self.copy_in(import),
+        ))
+    }
+
+    fn drop(&self, copy: KvCopy) -> Answer<'_, ()> {
+        Box::pin(
+            async move { within("dropping a copy", self.limits.drop, self.forget(&copy)).await },
+        )
+    }
+}

@@ -1,0 +1,226 @@
+//! The asking side.
+
+use std::path::Path;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::message::{Goodbye, Opening, Reply, Said, Verb, receive, send};
+use crate::client::within;
+use crate::copy::Digest;
+use crate::tier::{Draft, Evictions};
+use crate::{CopyId, KvCopy, Limits, Prefix, TransferError};
+
+/// Bytes of a stream that are read at once.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// How other nodes are spoken to.
+#[derive(Clone)]
+pub(crate) struct Link {
+    secret: Option<Box<str>>,
+    limits: Limits,
+    /// What their tiers have evicted.
+    evictions: Evictions,
+}
+
+/// A file that an engine of another node is to write.
+pub(crate) struct RemoteSaving {
+    connection: Connection,
+    id: CopyId,
+}
+
+/// A copy that was made at another node; it goes with the connection unless it is kept.
+pub(crate) struct RemoteUnkept {
+    connection: Connection,
+    pub(crate) copy: KvCopy,
+    pub(crate) head: Option<Prefix>,
+}
+
+/// A copy where an engine of another node can read it, for as long as this is held.
+pub(crate) struct RemoteStaged {
+    _connection: Connection,
+}
+
+struct Connection {
+    node: Box<str>,
+    stream: TcpStream,
+    limits: Limits,
+    evictions: Evictions,
+}
+
+impl Link {
+    pub(crate) fn new(secret: Option<Box<str>>, limits: Limits, evictions: Evictions) -> Self {
+        Self {
+            secret,
+            limits,
+            evictions,
+        }
+    }
+
+    /// Prepares another node for a file that its engine is to write.
+    pub(crate) async fn save(&self, node: &str, id: CopyId) -> Result<RemoteSaving, TransferError> {
+        let mut connection = self.open(node, Verb::Save { id }).await?;
+        connection.done().await?;
+        Ok(RemoteSaving { connection, id })
+    }
+
+    /// Has another node put a copy where its engines can read it.
+    pub(crate) async fn stage(
+        &self,
+        node: &str,
+        copy: &KvCopy,
+        name: CopyId,
+    ) -> Result<RemoteStaged, TransferError> {
+        let copy = copy.clone();
+        let mut connection = self.open(node, Verb::Stage { copy, name }).await?;
+        connection.done().await?;
+        Ok(RemoteStaged {
+            _connection: connection,
+        })
+    }
+
+    /// Has another node forget a copy.
+    pub(crate) async fn remove(&self, node: &str, id: CopyId) -> Result<(), TransferError> {
+        self.open(node, Verb::Drop { id }).await?.done().await
+    }
+
+    /// Writes the bytes of another node's copy to a file. What is there after an error is the
+    /// caller's to remove.
+    pub(crate) async fn fetch(
+        &self,
+        node: &str,
+        copy: &KvCopy,
+        path: &Path,
+    ) -> Result<(), TransferError> {
+        let verb = Verb::Fetch { copy: copy.clone() };
+        let mut connection = self.open(node, verb).await?;
+        match connection.answer().await? {
+            Said::Bytes { bytes } if bytes == copy.bytes => {}
+            _ => {
+                return Err(TransferError::unreachable(
+                    node,
+                    "it answered something else",
+                ));
+            }
+        }
+        // Made here and not on another thread: the file is there before anybody may remove it.
+        let file = std::fs::File::create(path).map_err(TransferError::file("creating", path))?;
+        connection
+            .receive_bytes(copy, tokio::fs::File::from_std(file), path)
+            .await
+    }
+
+    async fn open(&self, node: &str, verb: Verb) -> Result<Connection, TransferError> {
+        let stream = within("connecting to a node", self.limits.connect, async {
+            let stream = TcpStream::connect(node).await;
+            stream.map_err(|error| TransferError::unreachable(node, error))
+        });
+        let mut connection = Connection {
+            node: node.into(),
+            stream: stream.await?,
+            limits: self.limits.clone(),
+            evictions: self.evictions.clone(),
+        };
+        let secret = self.secret.clone();
+        let _ = connection.stream.set_nodelay(true);
+        send(node, &mut connection.stream, &Opening { secret, verb }).await?;
+        Ok(connection)
+    }
+}
+
+impl Connection {
+    async fn answer(&mut self) -> Result<Said, TransferError> {
+        let reply: Reply = receive(&self.node, &mut self.stream).await?;
+        for evicted in reply.evicted {
+            self.evictions.push(evicted);
+        }
+        match reply.said {
+            Said::Refused { code, message } => Err(TransferError::Node {
+                node: self.node.clone(),
+                code,
+                message,
+            }),
+            said => Ok(said),
+        }
+    }
+
+    async fn done(&mut self) -> Result<(), TransferError> {
+        match self.answer().await? {
+            Said::Done => Ok(()),
+            _ => Err(TransferError::unreachable(
+                &self.node,
+                "it answered something else",
+            )),
+        }
+    }
+
+    async fn receive_bytes(
+        &mut self,
+        copy: &KvCopy,
+        mut file: tokio::fs::File,
+        path: &Path,
+    ) -> Result<(), TransferError> {
+        let mut hasher = Xxh3::new();
+        let mut piece = vec![0; PIECE_BYTES];
+        let mut left = copy.bytes;
+        while left > 0 {
+            let wanted = usize::try_from(left).map_or(PIECE_BYTES, |left| left.min(PIECE_BYTES));
+            let (node, stream) = (&*self.node, &mut self.stream);
+            let read = within("the next piece of a copy", self.limits.idle, async {
+                let read = stream.read(&mut piece[..wanted]).await;
+                read.map_err(|error| TransferError::unreachable(node, error))
+            });
+            let read = read.await?;
+            if read == 0 {
+                let why = format!("the stream ended {left} bytes too early");
+                return Err(TransferError::unreachable(&self.node, why));
+            }
+            hasher.update(&piece[..read]);
+            file.write_all(&piece[..read])
+                .await
+                .map_err(TransferError::file("writing", path))?;
+            left -= read as u64;
+        }
+        file.flush()
+            .await
+            .map_err(TransferError::file("writing", path))?;
+        if copy.checksum.as_deref() != Some(&*Digest::of(&hasher).text()) {
+            return Err(TransferError::damaged(
+                copy.id,
+                "what came over the network has another checksum",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl RemoteSaving {
+    pub(crate) fn id(&self) -> CopyId {
+        self.id
+    }
+
+    pub(crate) async fn adopt(mut self, draft: Draft) -> Result<RemoteUnkept, TransferError> {
+        send(&self.connection.node, &mut self.connection.stream, &draft).await?;
+        match self.connection.answer().await? {
+            Said::Adopted { copy, head } => Ok(RemoteUnkept {
+                connection: self.connection,
+                copy: *copy,
+                head,
+            }),
+            _ => Err(TransferError::unreachable(
+                &self.connection.node,
+                "it answered something else",
+            )),
+        }
+    }
+}
+
+impl RemoteUnkept {
+    pub(crate) async fn keep(mut self) -> Result<KvCopy, TransferError> {
+        let node = &self.connection.node;
+        send(node, &mut self.connection.stream, &Goodbye { done: true }).await?;
+        self.connection.done().await?;
+        Ok(self.copy)
+    }
+}

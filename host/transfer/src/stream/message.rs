@@ -1,0 +1,87 @@
+//! What two nodes say to each other.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::frame;
+use crate::tier::Evicted;
+use crate::{CopyId, KvCopy, Prefix, TransferError};
+
+/// Most evictions that one answer tells of; the next one tells of the others.
+pub(super) const EVICTIONS_TOLD_MAX: usize = 1_000;
+
+/// The first words of a connection.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Opening {
+    pub(super) secret: Option<Box<str>>,
+    pub(super) verb: Verb,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "verb", rename_all = "kebab-case")]
+pub(super) enum Verb {
+    /// Send a copy's bytes.
+    Fetch { copy: KvCopy },
+    /// An engine on your node is about to save a slot. A draft follows, then [`Goodbye`] if the
+    /// copy is to stay.
+    Save { id: CopyId },
+    /// Put a copy where the engines of your node can read it, until this connection ends.
+    Stage { copy: KvCopy, name: CopyId },
+    /// Forget a copy.
+    Drop { id: CopyId },
+}
+
+/// The last word of a transfer that went well.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Goodbye {
+    pub(super) done: bool,
+}
+
+/// An answer.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Reply {
+    pub(super) said: Said,
+    #[serde(default)]
+    pub(super) evicted: Vec<Evicted>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "said", rename_all = "kebab-case")]
+pub(super) enum Said {
+    /// It is as was asked.
+    Done,
+    /// So many bytes follow.
+    Bytes { bytes: u64 },
+    /// A slot file has become a copy.
+    Adopted {
+        copy: Box<KvCopy>,
+        head: Option<Prefix>,
+    },
+    /// It can't be.
+    Refused { code: Box<str>, message: Box<str> },
+}
+
+/// Reads a message.
+pub(super) async fn receive<M: DeserializeOwned>(
+    node: &str,
+    from: &mut (impl AsyncRead + Unpin),
+) -> Result<M, TransferError> {
+    let payload = frame::read(from)
+        .await
+        .map_err(|error| TransferError::unreachable(node, error))?;
+    serde_json::from_slice(&payload).map_err(|error| TransferError::unreachable(node, error))
+}
+
+/// Writes a message.
+pub(super) async fn send(
+    node: &str,
+    to: &mut (impl AsyncWrite + Unpin),
+    message: &impl Serialize,
+) -> Result<(), TransferError> {
+    let payload = serde_json::to_vec(message)
+        .map_err(|error| TransferError::internal("a message to a node", error))?;
+    frame::write(to, &payload)
+        .await
+        .map_err(|error| TransferError::unreachable(node, error))
+}

@@ -1,0 +1,221 @@
+//! The host tier: a folder of copies with a bound, on disk or in memory (tmpfs).
+//!
+//! A copy is two files: its bytes as the engine wrote them, and its handle. Both are written under
+//! another name first, the handle last, so what a killed process leaves behind is either a whole
+//! copy or swept away by the next one. The least recently used copy gives way to a new one, unless a
+//! transfer uses it.
+
+mod evicted;
+mod files;
+mod index;
+mod receiving;
+mod slots;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use evicted::{Evicted, Evictions};
+use files::Folder;
+use index::Index;
+pub(crate) use receiving::{Draft, Unkept};
+pub(crate) use slots::{Saving, Staged, slot_file};
+
+use crate::{CopyId, KvCopy, Place, TransferError};
+
+/// What a tier is given.
+#[derive(Clone, Debug)]
+pub struct TierSettings {
+    /// Where copies are kept. One process at a time.
+    pub folder: PathBuf,
+    /// Where the engines of this node save slots and restore them from (llama.cpp's
+    /// `--slot-save-path`). On the same file system nothing is copied.
+    pub slots_folder: PathBuf,
+    /// Bound of the copies that are kept, in bytes.
+    pub bytes_max: u64,
+    /// The address of this tier's server, as other nodes reach it; any name where it has none.
+    pub node: Box<str>,
+}
+
+/// What a tier holds.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct TierUsage {
+    /// Copies.
+    pub copies: usize,
+    /// Their bytes, and those that come in.
+    pub bytes: u64,
+    /// Copies that transfers use now.
+    pub in_transfer: usize,
+    /// The bound.
+    pub bytes_max: u64,
+}
+
+/// A host tier. Clones are the same tier.
+#[derive(Clone)]
+pub struct Tier {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    folder: Folder,
+    node: Box<str>,
+    index: Mutex<Index>,
+    evictions: Evictions,
+    strays: slots::Strays,
+}
+
+impl Tier {
+    /// Opens a tier and takes over the copies of the process before: those that are whole, the
+    /// last used first, as far as they fit. Blocks on the file system.
+    pub fn open(settings: &TierSettings) -> Result<Self, TransferError> {
+        let folder = Folder::open(&settings.folder, &settings.slots_folder)?;
+        let mut index = Index::new(settings.bytes_max);
+        let evictions = Evictions::default();
+        for copy in folder.scan()? {
+            index.insert(copy);
+        }
+        for copy in index.shrink() {
+            folder.remove(copy.id);
+            evictions.push(Evicted::of(&copy));
+        }
+        Ok(Self {
+            inner: Arc::new(Inner {
+                folder,
+                node: settings.node.clone(),
+                index: Mutex::new(index),
+                evictions,
+                strays: slots::Strays::default(),
+            }),
+        })
+    }
+
+    /// The name of this node.
+    pub fn node(&self) -> &str {
+        &self.inner.node
+    }
+
+    /// The copies that are here, the least recently used first.
+    pub fn copies(&self) -> Vec<KvCopy> {
+        self.index().copies()
+    }
+
+    /// What is held.
+    pub fn usage(&self) -> TierUsage {
+        self.index().usage()
+    }
+
+    /// What gave way to other copies.
+    pub fn evictions(&self) -> &Evictions {
+        &self.inner.evictions
+    }
+
+    /// Forgets a copy, at once or when the transfer that uses it has ended. One that is gone is no
+    /// error.
+    pub fn remove(&self, id: CopyId) {
+        let mut index = self.index();
+        if index.remove(id) {
+            self.inner.folder.remove(id);
+        }
+    }
+
+    /// Whether a handle says that its copy is here.
+    pub(crate) fn holds(&self, copy: &KvCopy) -> bool {
+        matches!(&copy.place, Place::Tier { node } if *node == self.inner.node)
+    }
+
+    /// Keeps a copy from being evicted, once its handle has been compared with what is here.
+    pub(crate) fn pin(&self, copy: &KvCopy) -> Result<Pinned, TransferError> {
+        let mut index = self.index();
+        let Some(held) = index.get(copy.id) else {
+            return Err(TransferError::gone(
+                copy.id,
+                "it was dropped, or gave way to others",
+            ));
+        };
+        if !held.is_same(copy) {
+            return Err(TransferError::wrong_handle(
+                "it says other things than the copy itself",
+            ));
+        }
+        index.pin(copy.id);
+        self.inner.folder.touch(copy.id);
+        Ok(Pinned {
+            tier: self.clone(),
+            id: copy.id,
+        })
+    }
+
+    /// Makes room. What gives way is reported.
+    pub(crate) fn reserve(&self, bytes: u64) -> Result<Reservation, TransferError> {
+        let mut index = self.index();
+        for copy in index.reserve(bytes)? {
+            self.inner.folder.remove(copy.id);
+            self.inner.evictions.push(Evicted::of(&copy));
+        }
+        Ok(Reservation {
+            tier: self.clone(),
+            bytes,
+        })
+    }
+
+    /// The bytes of a copy.
+    pub(crate) fn path(&self, id: CopyId) -> PathBuf {
+        self.inner.folder.kv(id)
+    }
+
+    fn slot_path(&self, name: &str) -> PathBuf {
+        self.inner.folder.slots().join(name)
+    }
+
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.inner
+            .index
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A copy that a transfer uses.
+pub(crate) struct Pinned {
+    tier: Tier,
+    id: CopyId,
+}
+
+impl Pinned {
+    pub(crate) fn path(&self) -> PathBuf {
+        self.tier.path(self.id)
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let mut index = self.tier.index();
+        if index.unpin(self.id) {
+            self.tier.inner.folder.remove(self.id);
+        }
+    }
+}
+
+/// Room that was made for a copy.
+pub(crate) struct Reservation {
+    tier: Tier,
+    bytes: u64,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.tier.index().release(self.bytes);
+    }
+}
+
+/// Removes a file; whether one was there.
+fn remove_file(path: &Path) -> bool {
+    match std::fs::remove_file(path) {
+        Ok(()) => true,
+        Err(error) => {
+            if error.kind() != std::io::ErrorKind::NotFound {
+                tracing::warn!(path = %path.display(), %error, "a file of the tier stays behind");
+            }
+            false
+        }
+    }
+}

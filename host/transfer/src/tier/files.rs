@@ -1,0 +1,231 @@
+//! The files of a tier.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::copy::Digest;
+use crate::{CopyId, KvCopy, TransferError};
+
+/// Ending of a copy's bytes.
+const KV: &str = "kv";
+/// Ending of a copy's handle.
+const HANDLE: &str = "json";
+/// Ending of what is being written.
+const PARTIAL: &str = "part";
+/// The file that one process locks.
+const LOCK: &str = "lock";
+/// How the names begin of files in the engines' folder that are the tier's.
+pub(super) const SLOT_FILE: &str = "treadle-";
+/// Age of a file there after which nobody can want it any more.
+const STRAY_AGE: Duration = Duration::from_hours(1);
+/// Bytes read at once.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// A tier's folder, and that of the engines.
+pub(super) struct Folder {
+    path: PathBuf,
+    slots: PathBuf,
+    /// Locked while the tier is open.
+    _lock: File,
+}
+
+impl Folder {
+    pub(super) fn open(path: &Path, slots: &Path) -> Result<Self, TransferError> {
+        for folder in [path, slots] {
+            fs::create_dir_all(folder).map_err(TransferError::file("creating", folder))?;
+        }
+        let name = path.join(LOCK);
+        let lock = File::create(&name).map_err(TransferError::file("creating", &name))?;
+        lock.try_lock().map_err(|error| {
+            let error = std::io::Error::other(format!(
+                "{error}; another process has this tier open, give each a folder of its own"
+            ));
+            TransferError::file("locking", &name)(error)
+        })?;
+        let folder = Self {
+            path: path.to_owned(),
+            slots: slots.to_owned(),
+            _lock: lock,
+        };
+        folder.sweep_slots()?;
+        Ok(folder)
+    }
+
+    /// The folder of the engines.
+    pub(super) fn slots(&self) -> &Path {
+        &self.slots
+    }
+
+    pub(super) fn kv(&self, id: CopyId) -> PathBuf {
+        self.path.join(format!("{id}.{KV}"))
+    }
+
+    /// Where a copy is while it comes in.
+    pub(super) fn partial(&self, id: CopyId) -> PathBuf {
+        self.path.join(format!("{id}.{PARTIAL}"))
+    }
+
+    fn handle(&self, id: CopyId) -> PathBuf {
+        self.path.join(format!("{id}.{HANDLE}"))
+    }
+
+    /// Makes a copy that came in a whole one.
+    pub(super) fn commit(&self, copy: &KvCopy) -> Result<(), TransferError> {
+        let handle = copy.to_handle()?;
+        let (partial, kv) = (self.partial(copy.id), self.kv(copy.id));
+        fs::rename(&partial, &kv).map_err(TransferError::file("renaming", &partial))?;
+        let written = fs::write(&partial, handle.as_bytes())
+            .map_err(TransferError::file("writing", &partial))
+            .and_then(|()| {
+                let name = self.handle(copy.id);
+                fs::rename(&partial, &name).map_err(TransferError::file("renaming", &partial))
+            });
+        if written.is_err() {
+            super::remove_file(&partial);
+            self.remove(copy.id);
+        }
+        written
+    }
+
+    /// Removes a copy: its handle first, so that half a copy is never taken for a whole one.
+    pub(super) fn remove(&self, id: CopyId) {
+        super::remove_file(&self.handle(id));
+        super::remove_file(&self.kv(id));
+    }
+
+    /// Remembers that a copy was used.
+    pub(super) fn touch(&self, id: CopyId) {
+        let name = self.handle(id);
+        let touched = File::options()
+            .append(true)
+            .open(&name)
+            .and_then(|file| file.set_modified(SystemTime::now()));
+        if let Err(error) = touched {
+            tracing::debug!(path = %name.display(), %error, "the use of a copy is not on record");
+        }
+    }
+
+    /// The whole copies, the least recently used first. What is not whole is removed.
+    pub(super) fn scan(&self) -> Result<Vec<KvCopy>, TransferError> {
+        let mut found = Vec::new();
+        for path in files(&self.path)? {
+            match self.read(&path) {
+                Found::Whole(used, copy) => found.push((used, copy)),
+                Found::Part => {
+                    super::remove_file(&path);
+                }
+                Found::Other => {}
+            }
+        }
+        found.sort_by_key(|(used, copy)| (*used, copy.id));
+        Ok(found.into_iter().map(|(_, copy)| copy).collect())
+    }
+
+    fn read(&self, path: &Path) -> Found {
+        let name = path.file_stem().and_then(OsStr::to_str);
+        let Some(id) = name.and_then(CopyId::parse) else {
+            return Found::Other;
+        };
+        match path.extension().and_then(OsStr::to_str) {
+            Some(KV) if self.handle(id).exists() => Found::Other,
+            Some(KV | PARTIAL) => Found::Part,
+            Some(HANDLE) => {
+                if let Some((used, copy)) = self.whole(id) {
+                    return Found::Whole(used, copy);
+                }
+                super::remove_file(&self.kv(id));
+                Found::Part
+            }
+            _ => Found::Other,
+        }
+    }
+
+    fn whole(&self, id: CopyId) -> Option<(SystemTime, KvCopy)> {
+        let name = self.handle(id);
+        let used = fs::metadata(&name).ok()?.modified().ok()?;
+        let copy = KvCopy::from_handle(&fs::read_to_string(&name).ok()?).ok()?;
+        let bytes = fs::metadata(self.kv(id)).ok()?.len();
+        (copy.id == id && copy.bytes == bytes).then_some((used, copy))
+    }
+
+    /// Removes what an earlier process has left where the engines save.
+    fn sweep_slots(&self) -> Result<(), TransferError> {
+        let now = SystemTime::now();
+        for path in files(&self.slots)? {
+            let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+            let is_old = || {
+                let modified = fs::metadata(&path).and_then(|data| data.modified()).ok();
+                modified
+                    .and_then(|modified| now.duration_since(modified).ok())
+                    .is_some_and(|age| age > STRAY_AGE)
+            };
+            if name.starts_with(SLOT_FILE) && is_old() {
+                super::remove_file(&path);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a file turned out to be.
+enum Found {
+    Whole(SystemTime, KvCopy),
+    Part,
+    Other,
+}
+
+fn files(folder: &Path) -> Result<Vec<PathBuf>, TransferError> {
+    let read = || -> std::io::Result<Vec<PathBuf>> {
+        fs::read_dir(folder)?
+            .map(|entry| Ok(entry?.path()))
+            .collect()
+    };
+    read().map_err(TransferError::file("listing", folder))
+}
+
+/// Moves a file; copies it if the two places are on different file systems.
+pub(super) fn move_file(from: &Path, to: &Path) -> Result<(), TransferError> {
+    match fs::rename(from, to) {
+        Err(error) if error.kind() == ErrorKind::CrossesDevices => {
+            let copied = fs::copy(from, to).map_err(TransferError::file("copying", from));
+            super::remove_file(from);
+            copied.map(|_| ())
+        }
+        moved => moved.map_err(TransferError::file("moving", from)),
+    }
+}
+
+/// Gives a file a second name; copies it if that is on another file system.
+pub(super) fn link_file(from: &Path, to: &Path) -> Result<(), TransferError> {
+    match fs::hard_link(from, to) {
+        Err(error) if error.kind() == ErrorKind::CrossesDevices => fs::copy(from, to)
+            .map(|_| ())
+            .map_err(TransferError::file("copying", from)),
+        linked => linked.map_err(TransferError::file("linking", from)),
+    }
+}
+
+/// A file's length and the hash of its bytes.
+pub(super) fn digest(path: &Path) -> Result<(u64, Digest), TransferError> {
+    let mut hasher = Xxh3::new();
+    let mut read = || -> std::io::Result<u64> {
+        let mut file = File::open(path)?;
+        let mut piece = vec![0; PIECE_BYTES];
+        let mut bytes = 0;
+        loop {
+            let read = file.read(&mut piece)?;
+            if read == 0 {
+                return Ok(bytes);
+            }
+            bytes += read as u64;
+            hasher.update(&piece[..read]);
+        }
+    };
+    let bytes = read().map_err(TransferError::file("reading", path))?;
+    Ok((bytes, Digest::of(&hasher)))
+}

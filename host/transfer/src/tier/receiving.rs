@@ -1,0 +1,166 @@
+//! A slot file becomes a copy.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use treadle_model::ProgramId;
+
+use super::{Tier, files, remove_file};
+use crate::llama_cpp::slot_file;
+use crate::{CopyId, KvCopy, Place, Prefix, Tags, TransferError};
+
+/// What is said of a copy by whoever had it made.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Draft {
+    pub(crate) program: ProgramId,
+    pub(crate) tags: Tags,
+    /// Bytes that the engine says it has written.
+    pub(crate) bytes: u64,
+    /// Tokens that the engine says it has saved.
+    pub(crate) tokens: u64,
+    /// Tokens of the program that are known, for [`Unkept::head`].
+    pub(crate) known_tokens: u64,
+}
+
+/// A copy that is whole, and goes unless it is kept.
+pub(crate) struct Unkept {
+    tier: Tier,
+    copy: Option<KvCopy>,
+    /// The copy's first tokens, as many as its program is known to have.
+    head: Option<Prefix>,
+}
+
+impl Unkept {
+    pub(crate) fn copy(&self) -> Option<&KvCopy> {
+        self.copy.as_ref()
+    }
+
+    pub(crate) fn head(&self) -> Option<&Prefix> {
+        self.head.as_ref()
+    }
+
+    pub(crate) fn keep(mut self) -> Option<KvCopy> {
+        self.copy.take()
+    }
+}
+
+impl Drop for Unkept {
+    fn drop(&mut self) {
+        if let Some(copy) = self.copy.take() {
+            self.tier.remove(copy.id);
+        }
+    }
+}
+
+/// A file that is removed unless it was made a copy.
+struct Partial(PathBuf);
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        if self.0.exists() {
+            remove_file(&self.0);
+        }
+    }
+}
+
+/// What a file holds.
+struct Seen {
+    partial: Partial,
+    bytes: u64,
+    checksum: Box<str>,
+    tokens: Option<Vec<u32>>,
+}
+
+/// Takes in the file that an engine has written to `path`.
+pub(super) async fn adopt(
+    tier: Tier,
+    id: CopyId,
+    path: PathBuf,
+    draft: Draft,
+) -> Result<Unkept, TransferError> {
+    let written = tokio::fs::metadata(&path).await.map_err(|error| {
+        let error = std::io::Error::new(
+            error.kind(),
+            format!(
+                "{error}; the engine's --slot-save-path and the tier's slots folder have to be \
+                 the same folder"
+            ),
+        );
+        TransferError::file("looking for what the engine saved in", &path)(error)
+    })?;
+    if written.len() != draft.bytes {
+        let why = format!(
+            "the engine wrote {} bytes, {} are there",
+            draft.bytes,
+            written.len()
+        );
+        return Err(TransferError::damaged(id, why));
+    }
+    let mut room = tier.reserve(draft.bytes)?;
+    let partial = Partial(tier.inner.folder.partial(id));
+    let work = move || {
+        files::move_file(&path, &partial.0)?;
+        let (bytes, digest) = files::digest(&partial.0)?;
+        Ok(Seen {
+            tokens: slot_file::tokens(&partial.0),
+            checksum: digest.text(),
+            bytes,
+            partial,
+        })
+    };
+    let seen: Seen = tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| TransferError::internal("taking a copy in", error))??;
+    if seen.bytes != draft.bytes {
+        let why = format!("it has {} of {} bytes", seen.bytes, draft.bytes);
+        return Err(TransferError::damaged(id, why));
+    }
+    let prefix = prefix(id, &draft, seen.tokens.as_deref())?;
+    let head = seen.tokens.as_deref().map(|tokens| {
+        let known = usize::try_from(draft.known_tokens).unwrap_or(usize::MAX);
+        Prefix::of(&tokens[..tokens.len().min(known)])
+    });
+    let copy = KvCopy {
+        id,
+        program: draft.program,
+        tags: draft.tags,
+        prefix,
+        bytes: seen.bytes,
+        checksum: Some(seen.checksum),
+        place: Place::Tier {
+            node: tier.inner.node.clone(),
+        },
+    };
+    tier.inner.folder.commit(&copy)?;
+    drop(seen.partial);
+    // The room becomes the copy's without a moment in which another could take it.
+    {
+        let mut index = tier.index();
+        index.release(std::mem::take(&mut room.bytes));
+        index.insert(copy.clone());
+    }
+    Ok(Unkept {
+        tier,
+        copy: Some(copy),
+        head,
+    })
+}
+
+/// The tokens that the file itself names have to be as many as the engine says.
+fn prefix(id: CopyId, draft: &Draft, tokens: Option<&[u32]>) -> Result<Prefix, TransferError> {
+    let Some(tokens) = tokens else {
+        return Ok(Prefix {
+            tokens: draft.tokens,
+            hash: None,
+        });
+    };
+    if tokens.len() as u64 != draft.tokens {
+        let why = format!(
+            "the engine saved {} tokens, the file names {}",
+            draft.tokens,
+            tokens.len()
+        );
+        return Err(TransferError::damaged(id, why));
+    }
+    Ok(Prefix::of(tokens))
+}
