@@ -79,7 +79,7 @@ impl BenchArgs {
             Some(Part::Policy(args)) => args.run(self.quick).await?,
             Some(Part::Prediction(args)) => args.run(self.quick).await?,
             Some(Part::Rollout(args)) => args.run(self.quick).await?,
-            Some(Part::Lab(args)) => args.run(self.quick).await?,
+            Some(Part::Lab(args)) => Box::pin(args.run(self.quick)).await?,
             None => {
                 let mut report = Report::new("all");
                 let gateway = gateway::GatewayArgs::default();
@@ -94,7 +94,8 @@ impl BenchArgs {
                         .await?,
                 );
                 report.absorb(rollout::RolloutArgs::default().run(self.quick).await?);
-                report.absorb(lab::LabArgs::default().run(self.quick).await?);
+                let lab = lab::LabArgs::default();
+                report.absorb(Box::pin(lab.run(self.quick)).await?);
                 report
             }
         };

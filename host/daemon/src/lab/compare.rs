@@ -274,12 +274,11 @@ impl CompareArgs {
         let loaded = window::load(&*store, &window, &names, options, &|| true).await;
         store.close().await?;
         let workload = loaded?;
-        let profile = match self.settings.profile()? {
-            Some(value) => profile::of_value(&value)?,
-            None => {
-                let upstream = Upstream::new(CONNECT_TIMEOUT);
-                profile::ask(&upstream, &workload.workers).await?
-            }
+        let profile = if let Some(value) = self.settings.profile()? {
+            profile::of_value(&value)?
+        } else {
+            let upstream = Upstream::new(CONNECT_TIMEOUT);
+            profile::ask(&upstream, &workload.workers).await?
         };
         Ok((workload, profile))
     }

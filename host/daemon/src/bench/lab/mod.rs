@@ -87,7 +87,7 @@ impl LabArgs {
             let mut recordings = Vec::new();
             for set in case.sets {
                 tell(&format!("{}: under {} in real time", case.name, set.name));
-                let real = real::run(&case, set, self.time_scale).await?;
+                let real = Box::pin(real::run(&case, set, self.time_scale)).await?;
                 recordings.push(real);
             }
             let mut forecasts = Vec::new();
@@ -262,7 +262,7 @@ mod tests {
             time_scale: 200.0,
             ..LabArgs::default()
         };
-        let json = args.run(true).await.expect("it runs").to_json();
+        let json = Box::pin(args.run(true)).await.expect("it runs").to_json();
         for name in [
             "pairs",
             "sign_agreement",
