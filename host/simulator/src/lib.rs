@@ -9,6 +9,7 @@ pub mod contest;
 pub mod engine;
 pub mod faults;
 pub mod hardware;
+pub mod lab;
 pub mod links;
 pub mod native;
 pub mod prediction;

@@ -12,6 +12,7 @@ mod eviction;
 pub(crate) mod figures;
 mod folder;
 mod gateway;
+mod lab;
 pub(crate) mod latencies;
 mod machine;
 mod placement;
@@ -66,6 +67,9 @@ enum Part {
     /// Simulated rollouts under treadle's policies and under those of other systems, beside
     /// the figures of Heddle's evaluation. In virtual time: the same on any machine.
     Rollout(rollout::RolloutArgs),
+    /// Whether the policy lab predicts: workloads in real time under several sets of policies, and
+    /// the changes in makespan that replays of the recordings predict. Takes ten minutes.
+    Lab(lab::LabArgs),
 }
 
 impl BenchArgs {
@@ -80,6 +84,7 @@ impl BenchArgs {
             Some(Part::Policy(args)) => args.run(self.quick).await?,
             Some(Part::Prediction(args)) => args.run(self.quick).await?,
             Some(Part::Rollout(args)) => args.run(self.quick).await?,
+            Some(Part::Lab(args)) => Box::pin(args.run(self.quick)).await?,
             None => {
                 let mut report = Report::new("all");
                 let gateway = gateway::GatewayArgs::default();
@@ -95,6 +100,8 @@ impl BenchArgs {
                         .await?,
                 );
                 report.absorb(rollout::RolloutArgs::default().run(self.quick).await?);
+                let lab = lab::LabArgs::default();
+                report.absorb(Box::pin(lab.run(self.quick)).await?);
                 report
             }
         };
@@ -137,6 +144,7 @@ mod tests {
             "x eviction --trace t.jsonl --minutes 10 --seed 2 --json",
             "x policy --guests elsewhere --json",
             "x prediction --prompts 50 --samples 8 --json",
+            "x lab --time-scale 10 --seeds 3 --quick --json",
             "x rollout --tasks coding,math --models qwen3-8b --seeds 3 --jobs 2 --plots out --json",
         ] {
             let parsed = Line::try_parse_from(line.split(' '));
