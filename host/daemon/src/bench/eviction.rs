@@ -75,8 +75,8 @@ impl EvictionArgs {
         let outcomes = self.outcomes(&scenes);
         let mut free = Vec::new();
         for scene in &scenes {
-            report.setting(format!("live.{}", scene.name), scene.live as u64);
-            report.setting(format!("minutes.{}", scene.name), scene.minutes);
+            report.setting(&format!("live.{}", scene.name), scene.live as u64);
+            report.setting(&format!("minutes.{}", scene.name), scene.minutes);
             let without = scene.without_pressure();
             let bounds = SHARES.map(|(_, share)| scene.bound(scene.kv_tokens(share)));
             for figure in figures(scene.name, &outcomes, &without, &bounds) {

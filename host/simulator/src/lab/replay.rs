@@ -115,6 +115,7 @@ pub fn replay(
         engines: options.kv_tokens.len() as u32,
         profile,
         transfers: TransferOptions::default(),
+        tells_prefixes: true,
         concurrency: 0,
         stop_at_us: Some(patience_us(workload, &ideal_us)),
         count_from_us: 0,

@@ -44,6 +44,7 @@ fn options(mode: Mode, seats: usize) -> ClusterOptions {
             ..EngineProfile::glm46_8xh100().with_kv_tokens(60_000)
         },
         transfers: TransferOptions::default(),
+        tells_prefixes: true,
         concurrency: seats,
         stop_at_us: None,
         count_from_us: 0,
