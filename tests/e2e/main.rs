@@ -6,6 +6,7 @@ mod cluster;
 mod compatibility;
 mod conversation;
 mod faults;
+mod lab;
 mod llamacpp;
 mod messaging;
 mod operations;

@@ -11,7 +11,7 @@ use treadle_tests::support::client::Client;
 use treadle_tests::support::stand::Stand;
 
 /// A client with a new token of a tenant; `*` is the whole daemon.
-async fn client_of(stand: &Stand, tenant: &str, scope: &str) -> Client {
+pub(super) async fn client_of(stand: &Stand, tenant: &str, scope: &str) -> Client {
     let body = json!({"name": format!("{tenant} {scope}"), "scope": scope, "tenant": tenant});
     let token = stand.client.post("/v1/tokens", &body).await.ok();
     let secret = token["secret"].as_str().expect("a secret");
@@ -19,7 +19,7 @@ async fn client_of(stand: &Stand, tenant: &str, scope: &str) -> Client {
 }
 
 /// Makes a tenant with some limits.
-async fn make_tenant(stand: &Stand, name: &str, limits: serde_json::Value) {
+pub(super) async fn make_tenant(stand: &Stand, name: &str, limits: serde_json::Value) {
     let body = json!({"tenant": name, "limits": limits});
     let made = stand.client.post("/v1/tenants", &body).await;
     assert_eq!(made.status, 201, "{:?}", made.body);

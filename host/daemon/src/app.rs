@@ -4,6 +4,7 @@ use crate::auth::Auth;
 use crate::driver::DriverHandle;
 use crate::engines::EngineWatch;
 use crate::gateway::GatewayState;
+use crate::lab::LabBook;
 use crate::messaging::Messaging;
 use crate::policies::PolicyShelf;
 use std::sync::Arc;
@@ -25,6 +26,8 @@ pub struct App {
     pub engines: Arc<EngineWatch>,
     /// Uploaded policies.
     pub policies: Arc<PolicyShelf>,
+    /// Recorded work under other policies.
+    pub lab: LabBook,
     /// Events out and commands in, where there is a broker.
     pub messaging: Option<Arc<Messaging>>,
     /// The next worker's id.

@@ -11,6 +11,7 @@ use crate::driver::{
 };
 use crate::engines::{Declared, EngineWatch, WatchOptions};
 use crate::gateway::{Bodies, GatewayState, Identities, RequestIds, TokenEstimator, Upstream};
+use crate::lab::LabBook;
 use crate::link::Scheduler;
 use crate::messaging::Messaging;
 use crate::metrics::Metrics;
@@ -81,6 +82,7 @@ impl Leading {
     /// Writes everything down.
     pub(crate) async fn stop(self) {
         self.upkeep.abort();
+        self.app.lab.stop();
         if let Some(messaging) = &self.app.messaging {
             messaging.stop().await;
         }
@@ -93,6 +95,7 @@ impl Leading {
     /// Another daemon has taken over: nothing can be written down any more.
     pub(crate) fn abandon(self) {
         self.upkeep.abort();
+        self.app.lab.stop();
         if let Some(messaging) = self.app.messaging {
             tokio::spawn(async move { messaging.stop().await });
         }
@@ -186,6 +189,12 @@ async fn assemble(
         policies::signing(config)?,
         forecasts_wanted,
     )?);
+    let lab = LabBook::new(
+        store.clone(),
+        gateway.upstream.clone(),
+        policies::replay_engine(config)?,
+        config.core(),
+    );
     let last = driver
         .read(|view| view.core.state().workers.keys().last().copied())
         .await;
@@ -198,6 +207,7 @@ async fn assemble(
         store,
         engines,
         policies,
+        lab,
         messaging: Messaging::connect(&config.broker)?,
         next_worker,
     })

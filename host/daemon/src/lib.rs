@@ -17,6 +17,7 @@ pub mod driver;
 pub mod engine_sim;
 pub mod engines;
 pub mod gateway;
+pub mod lab;
 mod leading;
 pub mod link;
 pub mod messaging;

@@ -52,9 +52,13 @@ class Policy(eviction.Policy):
     """A policy of this world."""
 
     def retain(
-        self, free_tokens: int, wanted_tokens: int, programs: RetentionColumns
+        self,
+        capacity_tokens: int,
+        free_tokens: int,
+        wanted_tokens: int,
+        programs: RetentionColumns,
     ) -> Sequence[Fate]:
-        """What becomes of each cache. `free_tokens` are left below the low watermark, below 0
+        """What becomes of each cache. The worker holds `capacity_tokens`; `free_tokens` are left below the low watermark, below 0
         when the worker holds more; programs without a place wait for `wanted_tokens`."""
         raise NotImplementedError
 
@@ -66,6 +70,7 @@ def export(policy_class: type[Policy]) -> tuple[type, type, type]:
     class RetentionPolicy:
         def retain(
             self,
+            capacity_tokens: int,
             free_tokens: int,
             wanted_tokens: int,
             tokens: list[int],
@@ -89,6 +94,10 @@ def export(policy_class: type[Policy]) -> tuple[type, type, type]:
                 steps,
                 slot.extra(extra, len(tokens)),
             )
-            return slot.ask(lambda policy: bytes(policy.retain(free_tokens, wanted_tokens, columns)))
+            return slot.ask(
+                lambda policy: bytes(
+                    policy.retain(capacity_tokens, free_tokens, wanted_tokens, columns)
+                )
+            )
 
     return guest.plugin(slot), eviction.interface(slot), RetentionPolicy

@@ -66,6 +66,7 @@ pub trait RetentionPolicy: EvictionPolicy {
     /// What becomes of the cache of each acting program. What cannot be carried out
     /// counts as [`Fate::Keep`].
     ///
+    /// The worker holds `capacity_tokens`, [`u64::MAX`] where that is not known;
     /// `free_tokens` are left below the worker's low watermark, below 0 when it holds
     /// more; `wanted_tokens` are needed by all programs without a place that wait for
     /// one.
@@ -74,6 +75,7 @@ pub trait RetentionPolicy: EvictionPolicy {
     /// Any [`PolicyError`]; all caches then stay.
     fn retain(
         &mut self,
+        capacity_tokens: u64,
         free_tokens: i64,
         wanted_tokens: u64,
         programs: &RetentionColumns<'_>,

@@ -35,6 +35,8 @@ export interface RetentionColumns {
   readonly steps: readonly number[];
   /** Further columns by their names. */
   readonly extra: Extra;
+  /** Tokens that the worker holds; `Infinity` where that is not known. */
+  readonly capacityTokens: number;
   /** Tokens left below the worker's low watermark; below 0 when it holds more. */
   readonly freeTokens: number;
   /** Tokens that programs without a place need that wait for one. */
@@ -50,6 +52,7 @@ export interface RetentionPolicy<C, S> extends EvictionPolicy<C, S> {
 /** The interface `retention-policy` of the contract. */
 export interface RetentionExports {
   retain(
+    capacityTokens: number | bigint,
     freeTokens: number | bigint,
     wantedTokens: number | bigint,
     tokens: readonly number[],
@@ -70,20 +73,21 @@ export function defineRetention<C extends object, S = undefined>(
 ): { plugin: Plugin; evictionPolicy: EvictionExports; retentionPolicy: RetentionExports } {
   const slot = new Slot(policy);
   const retentionPolicy: RetentionExports = {
-    retain: (free, wanted, tokens, phaseMs, idleMs, soonestMs, backMs, movedMs, prefillMs, steps, flat) =>
+    retain: (capacity, free, wanted, tokens, phaseMs, idleMs, soonestMs, backMs, movedMs, prefillMs, steps, flat) =>
       slot.ask((self) => {
         const extra = slot.extra(flat, tokens.length);
         const [freeTokens, wantedTokens] = [Number(free), Number(wanted)];
-        const costs = { backMs: possible(backMs), movedMs: possible(movedMs), prefillMs };
+        const capacityTokens = unbounded(Number(capacity));
+        const costs = { backMs: backMs.map(unbounded), movedMs: movedMs.map(unbounded), prefillMs };
         const times = { phaseMs, idleMs, soonestMs, ...costs };
-        const columns = { freeTokens, wantedTokens, tokens, ...times, steps, extra };
+        const columns = { capacityTokens, freeTokens, wantedTokens, tokens, ...times, steps, extra };
         return Uint8Array.from(policy.retain(columns, self));
       }),
   };
   return { plugin: slot.plugin(), evictionPolicy: evictionExports(policy, slot), retentionPolicy };
 }
 
-/** The largest number of the contract, which stands for what cannot be done, arrives as -1. */
-function possible(times: readonly number[]): number[] {
-  return times.map((ms) => (ms < 0 ? Infinity : ms));
+/** The largest number of the contract, which stands for no bound, arrives as -1. */
+function unbounded(value: number): number {
+  return value < 0 ? Infinity : value;
 }

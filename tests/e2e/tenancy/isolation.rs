@@ -111,6 +111,7 @@ async fn nothing_of_acme(client: &Client) {
         "/v1/plugins",
         "/v1/bindings",
         "/v1/whoami",
+        "/v1/lab/runs",
     ] {
         let page = client.get(path).await;
         let text = String::from_utf8_lossy(&page.body);

@@ -8,9 +8,11 @@
 mod core;
 mod error;
 mod events;
+mod eviction;
 pub(crate) mod figures;
 mod folder;
 mod gateway;
+mod lab;
 pub(crate) mod latencies;
 mod machine;
 mod placement;
@@ -49,6 +51,9 @@ enum Part {
     /// Durable events a second through PostgreSQL and confirmed messages a second
     /// through RabbitMQ, beside pgbench and a bare publisher.
     Events(events::EventsArgs),
+    /// Agents that need more KV memory than there is, with foresight and with what others do.
+    /// In virtual time: the same on any machine.
+    Eviction(eviction::EvictionArgs),
     /// Times of partitions of programs over workers and of plans of parallelism, and
     /// how far they are from exhaustive ones.
     Placement(placement::PlacementArgs),
@@ -62,6 +67,9 @@ enum Part {
     /// Simulated rollouts under treadle's policies and under those of other systems, beside
     /// the figures of Heddle's evaluation. In virtual time: the same on any machine.
     Rollout(rollout::RolloutArgs),
+    /// Whether the policy lab predicts: workloads in real time under several sets of policies, and
+    /// the changes in makespan that replays of the recordings predict. Takes ten minutes.
+    Lab(lab::LabArgs),
 }
 
 impl BenchArgs {
@@ -71,16 +79,19 @@ impl BenchArgs {
             Some(Part::Gateway(args)) => args.run(self.quick).await?,
             Some(Part::Core(args)) => args.run(self.quick).await?,
             Some(Part::Events(args)) => args.run(self.quick).await?,
+            Some(Part::Eviction(args)) => args.run(self.quick).await?,
             Some(Part::Placement(args)) => args.run(self.quick).await?,
             Some(Part::Policy(args)) => args.run(self.quick).await?,
             Some(Part::Prediction(args)) => args.run(self.quick).await?,
             Some(Part::Rollout(args)) => args.run(self.quick).await?,
+            Some(Part::Lab(args)) => Box::pin(args.run(self.quick)).await?,
             None => {
                 let mut report = Report::new("all");
                 let gateway = gateway::GatewayArgs::default();
                 report.absorb(gateway.run(self.quick).await?);
                 report.absorb(core::CoreArgs::default().run(self.quick).await?);
                 report.absorb(events::EventsArgs::default().run(self.quick).await?);
+                report.absorb(eviction::EvictionArgs::default().run(self.quick).await?);
                 report.absorb(placement::PlacementArgs::default().run(self.quick).await?);
                 report.absorb(policy::PolicyArgs::default().run(self.quick).await?);
                 report.absorb(
@@ -89,6 +100,8 @@ impl BenchArgs {
                         .await?,
                 );
                 report.absorb(rollout::RolloutArgs::default().run(self.quick).await?);
+                let lab = lab::LabArgs::default();
+                report.absorb(Box::pin(lab.run(self.quick)).await?);
                 report
             }
         };
@@ -128,8 +141,10 @@ mod tests {
             "x --quick core --programs 100 --seconds 1",
             "x events --postgres postgres://a/b --amqp amqp://c --group 100",
             "x placement --json --seed 3",
+            "x eviction --trace t.jsonl --minutes 10 --seed 2 --json",
             "x policy --guests elsewhere --json",
             "x prediction --prompts 50 --samples 8 --json",
+            "x lab --time-scale 10 --seeds 3 --quick --json",
             "x rollout --tasks coding,math --models qwen3-8b --seeds 3 --jobs 2 --plots out --json",
         ] {
             let parsed = Line::try_parse_from(line.split(' '));

@@ -39,6 +39,9 @@ pub(super) enum CliError {
     /// A simulation gave no figures.
     #[error("{0}")]
     Sim(#[from] SimError),
+    /// The lab found nothing.
+    #[error("{0}")]
+    Lab(#[from] crate::lab::LabFailure),
     /// An engine gave no profile.
     #[error("{0}")]
     Calibrate(#[from] CalibrateError),
@@ -120,6 +123,7 @@ impl CliError {
             closed if closed.is_silent() => ExitCode::SUCCESS,
             Self::Config(_)
             | Self::Usage(_)
+            | Self::Lab(crate::lab::LabFailure::Field { .. })
             | Self::Demo(DemoError::Option { .. })
             | Self::Sim(SimError::Option { .. } | SimError::Contest(_)) => ExitCode::from(USAGE),
             _ => ExitCode::from(FAILURE),

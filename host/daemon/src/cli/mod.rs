@@ -10,6 +10,7 @@ mod doctor;
 mod environment;
 mod error;
 mod events;
+mod lab;
 mod local_token;
 mod logs;
 mod migrate;
@@ -86,6 +87,8 @@ enum Command {
     Config(config::ConfigArgs),
     /// Replay the journal of a store file and print a checksum of the state.
     Replay(replay::ReplayArgs),
+    /// Repeat recorded work under other policies, in virtual time, and compare them.
+    Lab(lab::LabArgs),
     /// Bring the schema of the store up to date.
     Migrate(migrate::MigrateArgs),
     /// Look at everything that a daemon works with, and say what to do.
@@ -163,6 +166,7 @@ impl Command {
             Self::Audit(args) => args.run().await,
             Self::Config(args) => args.run(),
             Self::Replay(args) => args.run().await,
+            Self::Lab(args) => Box::pin(args.run()).await,
             Self::Migrate(args) => args.run().await,
             Self::Doctor(args) => Box::pin(args.run()).await,
             Self::Bench(args) => Ok(args.run().await?),
@@ -213,6 +217,10 @@ mod tests {
             "treadle replay --store x --until 5 --from-start",
             "treadle migrate --dry-run --json --set store.path=x",
             "treadle doctor --json --url http://a:1",
+            "treadle lab compare --trace t --policies least-load,x=a.wasm:c.json+b.wasm --json",
+            "treadle lab compare --store s --from 3 --to 9 --sets f --profile p.json --seeds 5",
+            "treadle lab run --policies recorded,lru-eviction@1 --job j --detach",
+            "treadle lab cancel lab-1 --json",
             "treadle bench --quick --json",
             "treadle demo --simulate --json",
             "treadle sim --task search --model qwen3-32b --gpus 16 --prompts 20 --report --json",
@@ -249,6 +257,9 @@ mod tests {
             "treadle sim --fail 0@5",
             "treadle sim --report --fail 0@5:6",
             "treadle sim --gpu A100",
+            "treadle lab compare --policies a",
+            "treadle lab compare --trace t --store s --policies a",
+            "treadle lab run",
             "treadle calibrate --from p.json --out q.json",
             "treadle calibrate --repeats 0",
         ] {

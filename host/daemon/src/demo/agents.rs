@@ -14,14 +14,14 @@ const FAILURE_PAUSE_US: u64 = 1_000_000;
 
 /// Scaled time since the agents began.
 #[derive(Clone, Copy)]
-pub(super) struct ScaledClock {
+pub(crate) struct ScaledClock {
     began: Instant,
     scale: f64,
 }
 
 impl ScaledClock {
     /// Begins now.
-    pub(super) fn begin(scale: f64) -> Self {
+    pub(crate) fn begin(scale: f64) -> Self {
         Self {
             began: Instant::now(),
             scale,
@@ -29,12 +29,12 @@ impl ScaledClock {
     }
 
     /// Scaled microseconds so far.
-    pub(super) fn now_us(self) -> u64 {
+    pub(crate) fn now_us(self) -> u64 {
         (self.began.elapsed().as_secs_f64() * self.scale * 1e6) as u64
     }
 
     /// The real length of a scaled time.
-    pub(super) fn real(self, us: u64) -> Duration {
+    pub(crate) fn real(self, us: u64) -> Duration {
         Duration::from_secs_f64(us as f64 / 1e6 / self.scale)
     }
 }

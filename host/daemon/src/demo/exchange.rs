@@ -17,13 +17,13 @@ const ANSWER_BYTES_MAX: usize = 16 << 20;
 const CAUSE_BYTES_MAX: usize = 300;
 
 /// What a step came back with.
-pub(super) struct StepAnswer {
-    pub(super) text: String,
+pub(crate) struct StepAnswer {
+    pub(crate) text: String,
     pub(super) prompt: PromptTokens,
 }
 
 /// The headers of a program's requests.
-pub(super) fn headers(program: &str) -> HeaderMap {
+pub(crate) fn headers(program: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let json = HeaderValue::from_static("application/json");
     headers.insert(header::CONTENT_TYPE, json);
@@ -34,7 +34,7 @@ pub(super) fn headers(program: &str) -> HeaderMap {
 }
 
 /// Sends a step and reads all of its answer. The error is for people.
-pub(super) async fn step(
+pub(crate) async fn step(
     upstream: &Upstream,
     url: &str,
     headers: &HeaderMap,
@@ -51,7 +51,7 @@ pub(super) async fn step(
 }
 
 /// Says that the program is over.
-pub(super) async fn release(
+pub(crate) async fn release(
     upstream: &Upstream,
     url: &str,
     headers: &HeaderMap,

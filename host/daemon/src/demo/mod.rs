@@ -13,10 +13,10 @@
 //! window, and the age of steps still open at its end: a scheduler must not
 //! look good by starving some.
 
-mod agents;
+pub(crate) mod agents;
 mod arm;
 mod error;
-mod exchange;
+pub(crate) mod exchange;
 mod outcome;
 mod plan;
 mod policies;

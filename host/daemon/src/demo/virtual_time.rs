@@ -41,6 +41,7 @@ fn measure(plan: &Plan, arm: Arm) -> Result<Outcome, DemoError> {
         engines: plan.engines,
         profile: plan.profile.clone(),
         transfers: TransferOptions::default(),
+        tells_prefixes: true,
         concurrency: plan.programs,
         stop_at_us: Some(plan.window.to_us),
         count_from_us: plan.window.from_us,

@@ -136,6 +136,7 @@ async fn server_info(State(shared): SharedState) -> Json<Value> {
         "page_size": profile.block_tokens,
         "chunked_prefill_size": profile.batched_tokens_max,
         "profile": profile.name,
+        "engine_profile": profile.to_json(Value::Null),
         "time_scale": shared.options.time_scale,
         "instant": shared.options.instant,
         "random_seed": shared.options.seed,

@@ -304,7 +304,7 @@ fn eviction(
         )),
         "retain" => {
             let fates = answer!(
-                policy.retain(context [free_tokens, wanted_tokens], given: RetentionColumns {
+                policy.retain(context [capacity_tokens, free_tokens, wanted_tokens], given: RetentionColumns {
                     tokens, phase_ms, idle_ms, soonest_ms, back_ms, moved_ms, prefill_ms, steps,
                     extra,
                 })

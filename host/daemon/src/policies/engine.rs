@@ -35,6 +35,16 @@ pub enum EngineError {
 
 /// The engine that inspects, compiles and runs policies.
 pub fn engine(config: &Config) -> Result<PolicyEngine, EngineError> {
+    Ok(PolicyEngine::new(config.plugins.limits())?.with_compiler(compiler(config)?))
+}
+
+/// The same for policies in replays: bounded by fuel in place of time.
+pub(crate) fn replay_engine(config: &Config) -> Result<PolicyEngine, EngineError> {
+    let engine = crate::lab::sets::deterministic(config.plugins.limits())?;
+    Ok(engine.with_compiler(compiler(config)?))
+}
+
+fn compiler(config: &Config) -> Result<Compiler, EngineError> {
     let mut compiler = match compiler_program(&config.plugins.compiler) {
         Some(program) => {
             let command = CompilerCommand {
@@ -55,7 +65,7 @@ pub fn engine(config: &Config) -> Result<PolicyEngine, EngineError> {
         let artifacts = ArtifactStore::open(&folder, config.plugins.artifacts_bytes_max)?;
         compiler = compiler.with_artifacts(artifacts);
     }
-    Ok(PolicyEngine::new(config.plugins.limits())?.with_compiler(compiler))
+    Ok(compiler)
 }
 
 /// Whose signatures count.

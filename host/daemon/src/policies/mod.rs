@@ -24,6 +24,7 @@ mod upload;
 
 pub use ask::{AskError, Asked};
 pub use bind::BindRequest;
+pub(crate) use engine::replay_engine;
 pub use engine::{COMPILE_SUBCOMMAND, EngineError, engine, signing};
 pub use error::ShelfError;
 pub use forecaster::forecast;

@@ -13,6 +13,7 @@ mod bodies;
 pub(crate) mod cluster;
 mod events;
 mod health;
+mod lab;
 mod loads;
 mod plugins;
 mod programs;
@@ -73,6 +74,8 @@ pub(crate) fn router(app: App) -> Router {
                 .put(bindings::bind)
                 .delete(bindings::withdraw),
         )
+        .route("/v1/lab/runs", get(lab::list).post(lab::start))
+        .route("/v1/lab/runs/{run}", get(lab::show).delete(lab::cancel))
         .route("/v1/bindings/rollback", post(bindings::roll_back))
         .route("/v1/actions", post(actions::tell))
         .route("/v1/ask", post(ask::ask))

@@ -218,7 +218,7 @@ fn retention(trial: &mut Trial<'_>, policy: &mut EvictionInstance, rows: &Rows) 
             extra: &[],
         };
         trial.time("retain", Hot, |context| {
-            policy.retain(context, free_tokens, wanted_tokens, &acting)
+            policy.retain(context, 500_000, free_tokens, wanted_tokens, &acting)
         })?;
     }
     Ok(())

@@ -215,6 +215,7 @@ impl EvictionInstance {
     pub fn retain(
         &mut self,
         context: &CallContext,
+        capacity_tokens: u64,
         free_tokens: i64,
         wanted_tokens: u64,
         programs: &RetentionColumns<'_>,
@@ -227,7 +228,9 @@ impl EvictionInstance {
             context,
             Urgency::Hot,
             |guest, store| match &guest.retention {
-                Some(guest) => guest.retain(store, free_tokens, wanted_tokens, programs),
+                Some(guest) => {
+                    guest.retain(store, capacity_tokens, free_tokens, wanted_tokens, programs)
+                }
                 None => Ok(Err(treadle_plugin::PolicyError::not_supported().into())),
             },
             |codes| answers::fates("fates", codes, programs.len()),

@@ -62,12 +62,14 @@ impl Retention {
     pub(crate) fn retain(
         &self,
         store: &mut Store<Sandbox>,
+        capacity_tokens: u64,
         free_tokens: i64,
         wanted_tokens: u64,
         programs: &RetentionColumns<'_>,
     ) -> Answer<Vec<u8>> {
         self.0.treadle_policy_retention_policy().call_retain(
             store,
+            capacity_tokens,
             free_tokens,
             wanted_tokens,
             programs.tokens,

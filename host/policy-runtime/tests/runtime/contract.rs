@@ -85,7 +85,7 @@ fn a_policy_of_1_0_runs_unchanged_and_leaves_caches_to_the_host() {
     assert_eq!(weigh(&mut policy, 3), Ok(vec![1.0; 3]));
     let eviction = policy.as_eviction_mut().unwrap();
     let nobody = RetentionColumns::default();
-    let fates = eviction.retain(&CONTEXT, -1, 1, &nobody);
+    let fates = eviction.retain(&CONTEXT, 3, -1, 1, &nobody);
     assert_eq!(fates, Err(PolicyFault::NotSupported));
     assert_eq!(policy.restarts(), 0);
 }

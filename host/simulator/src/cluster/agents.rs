@@ -1,20 +1,29 @@
 //! Agents in a closed loop: so many seats, and the next run takes the seat of
-//! one that ended.
+//! one that ended; or as a schedule says.
 
+use super::schedule::{Line, Schedule};
 use crate::workload::{AgentRun, ContextChain};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 struct Agent<'a> {
     run: &'a AgentRun,
+    /// Its place among the runs.
+    index: usize,
     chain: ContextChain,
     blocks: Vec<u64>,
     next_step: usize,
     sent_at: u64,
 }
 
+/// Who begins next.
+enum Turns<'a> {
+    Seats(std::iter::Enumerate<std::slice::Iter<'a, AgentRun>>),
+    Scheduled(&'a [AgentRun], Line<'a>),
+}
+
 pub(super) struct Agents<'a> {
-    waiting: std::slice::Iter<'a, AgentRun>,
+    turns: Turns<'a>,
     live: Vec<Agent<'a>>,
     due: BinaryHeap<Reverse<(u64, usize)>>,
     unfinished: usize,
@@ -29,27 +38,66 @@ impl<'a> Agents<'a> {
         seed: u64,
         block_tokens: u32,
     ) -> Self {
-        let mut agents = Self {
-            waiting: runs.iter(),
-            live: Vec::new(),
-            due: BinaryHeap::new(),
-            unfinished: 0,
-            seed,
-            block_tokens,
-        };
+        let turns = Turns::Seats(runs.iter().enumerate());
+        let mut agents = Self::with(turns, seed, block_tokens);
         for _ in 0..concurrency {
             agents.seat(0);
         }
         agents
     }
 
+    pub(super) fn scheduled(
+        runs: &'a [AgentRun],
+        schedule: &'a Schedule,
+        seed: u64,
+        block_tokens: u32,
+    ) -> Self {
+        assert_eq!(runs.len(), schedule.runs.len(), "one start for each run");
+        let mut line = Line::new(schedule);
+        let begins = line.open();
+        let mut agents = Self::with(Turns::Scheduled(runs, line), seed, block_tokens);
+        agents.begin(runs, begins);
+        agents
+    }
+
+    fn with(turns: Turns<'a>, seed: u64, block_tokens: u32) -> Self {
+        Self {
+            turns,
+            live: Vec::new(),
+            due: BinaryHeap::new(),
+            unfinished: 0,
+            seed,
+            block_tokens,
+        }
+    }
+
+    /// The next run takes a seat that is free.
     fn seat(&mut self, at: u64) {
-        let Some(run) = self.waiting.find(|run| !run.steps.is_empty()) else {
+        let Turns::Seats(waiting) = &mut self.turns else {
             return;
         };
+        if let Some((index, run)) = waiting.find(|(_, run)| !run.steps.is_empty()) {
+            self.enter(index, run, at);
+        }
+    }
+
+    /// These runs begin at these times; one without steps is over as it begins.
+    fn begin(&mut self, runs: &'a [AgentRun], begins: Vec<(u64, usize)>) {
+        let mut begins = VecDeque::from(begins);
+        while let Some((at, index)) = begins.pop_front() {
+            if !runs[index].steps.is_empty() {
+                self.enter(index, &runs[index], at);
+            } else if let Turns::Scheduled(_, line) = &mut self.turns {
+                begins.extend(line.ended(index, at));
+            }
+        }
+    }
+
+    fn enter(&mut self, index: usize, run: &'a AgentRun, at: u64) {
         let agent = self.live.len();
         self.live.push(Agent {
             run,
+            index,
             chain: ContextChain::new(self.seed, run, self.block_tokens),
             blocks: Vec::new(),
             next_step: 0,
@@ -88,6 +136,11 @@ impl<'a> Agents<'a> {
         self.live[agent].blocks.clone()
     }
 
+    /// The agent's place among the runs.
+    pub(super) fn run_index(&self, agent: usize) -> usize {
+        self.live[agent].index
+    }
+
     pub(super) fn sent_at(&self, agent: usize) -> u64 {
         self.live[agent].sent_at
     }
@@ -101,8 +154,14 @@ impl<'a> Agents<'a> {
             return None;
         }
         self.unfinished -= 1;
-        let key = ended.run.id.as_str().into();
-        self.seat(now);
+        let (key, index) = (ended.run.id.as_str().into(), ended.index);
+        match &mut self.turns {
+            Turns::Seats(_) => self.seat(now),
+            Turns::Scheduled(runs, line) => {
+                let (runs, begins) = (*runs, line.ended(index, now));
+                self.begin(runs, begins);
+            }
+        }
         Some(key)
     }
 }

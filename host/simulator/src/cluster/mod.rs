@@ -7,16 +7,21 @@
 
 mod agents;
 mod report;
+mod schedule;
+mod surroundings;
 mod transfers;
 
 pub use report::Report;
+pub(crate) use report::percentile;
+pub use schedule::{Begin, RunStart, Schedule, Wave};
+pub use surroundings::{Nobody, StepSeen, Surroundings, Watch};
 pub use transfers::TransferOptions;
 
 use crate::engine::{Engine, EngineProfile, Output, RequestSpec};
 use crate::native::NativeEviction;
 use crate::workload::AgentRun;
 use agents::Agents;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use transfers::Transfers;
 use treadle_core::{
     Capacity, Command, Core, CoreConfig, Event, PrefixSegment, Question, StepArrival, StepTokens,
@@ -40,6 +45,8 @@ pub struct ClusterOptions {
     pub profile: EngineProfile,
     /// What a cache weighs and how it gets about, where the core has them moved.
     pub transfers: TransferOptions,
+    /// Whether the scheduler is told which beginnings of prompts others share.
+    pub tells_prefixes: bool,
     /// Programs live at once.
     pub concurrency: usize,
     /// Stop then, in microseconds; `None` runs the workload to its end.
@@ -97,7 +104,23 @@ pub fn simulate_with(
     options: &ClusterOptions,
     answers: &mut dyn Answers,
 ) -> Report {
-    let mut cluster = Cluster::new(runs, options, answers);
+    simulate_within(runs, options, answers, Surroundings::default(), &mut Nobody)
+}
+
+/// The same in other surroundings than the options alone can say, before the eyes of `watch`, who
+/// may end it early.
+///
+/// # Panics
+/// With `audit`, if an invariant does not hold; if there is a schedule that is not one of these
+/// runs.
+pub fn simulate_within(
+    runs: &[AgentRun],
+    options: &ClusterOptions,
+    answers: &mut dyn Answers,
+    surroundings: Surroundings<'_>,
+    watch: &mut dyn Watch,
+) -> Report {
+    let mut cluster = Cluster::new(runs, options, answers, surroundings, watch);
     cluster.run();
     cluster.report()
 }
@@ -114,6 +137,10 @@ struct Running {
 struct Cluster<'a> {
     options: &'a ClusterOptions,
     answers: &'a mut dyn Answers,
+    surroundings: Surroundings<'a>,
+    watch: &'a mut dyn Watch,
+    /// Steps on their way to an engine, by the time at which they are there.
+    sending: BTreeSet<(u64, StepId)>,
     core: Core,
     engines: Vec<Engine>,
     agents: Agents<'a>,
@@ -135,17 +162,26 @@ impl<'a> Cluster<'a> {
         runs: &'a [AgentRun],
         options: &'a ClusterOptions,
         answers: &'a mut dyn Answers,
+        surroundings: Surroundings<'a>,
+        watch: &'a mut dyn Watch,
     ) -> Self {
-        let engines = (0..options.engines)
-            .map(|_| Engine::new(options.profile.clone()))
+        let engines: Vec<Engine> = (0..options.engines as usize)
+            .map(|index| Engine::new(surroundings.profile(index, &options.profile)))
             .collect();
         let block_tokens = options.profile.block_tokens;
+        let agents = match surroundings.schedule {
+            Some(schedule) => Agents::scheduled(runs, schedule, options.seed, block_tokens),
+            None => Agents::new(runs, options.concurrency, options.seed, block_tokens),
+        };
         let mut cluster = Self {
             options,
             answers,
+            surroundings,
+            watch,
+            sending: BTreeSet::new(),
             core: Core::new(options.core.clone()),
             engines,
-            agents: Agents::new(runs, options.concurrency, options.seed, block_tokens),
+            agents,
             transfers: Transfers::new(options.engines, options.transfers),
             agents_by_program: BTreeMap::new(),
             steps: BTreeMap::new(),
@@ -159,13 +195,15 @@ impl<'a> Cluster<'a> {
             refused: 0,
         };
         for worker in 0..options.engines {
+            let profile = cluster.engines[worker as usize].profile();
+            let (kv_tokens, limit) = (profile.kv_tokens(), profile.sequence_limit_tokens());
             cluster.handle(&Event::WorkerAdded {
                 worker: WorkerId(worker),
                 url: format!("sim://engine-{worker}").into(),
                 engine: EngineKind::Vllm,
                 capacity: Capacity {
-                    tokens: Some(options.profile.kv_tokens()),
-                    context_tokens_max: Some(u64::from(options.profile.sequence_limit_tokens())),
+                    tokens: Some(kv_tokens),
+                    context_tokens_max: Some(u64::from(limit)),
                     slots: None,
                 },
             });
@@ -178,18 +216,24 @@ impl<'a> Cluster<'a> {
             let engine = self.engines.iter().filter_map(Engine::next_event_at).min();
             let deadline = self.core.next_deadline().map(|at| at.0);
             let agent = self.agents.next_at();
+            let sending = self.sending.first().map(|(at, _)| *at);
             let link = self.transfers.next_event_at();
             if agent.is_none() && self.steps.is_empty() && !self.agents.any_live() {
                 return;
             }
-            let Some(next) = [engine, deadline, agent, link].into_iter().flatten().min() else {
+            let due = [engine, deadline, agent, sending, link];
+            let Some(next) = due.into_iter().flatten().min() else {
                 return;
             };
             if self.options.stop_at_us.is_some_and(|stop| next > stop) {
                 return;
             }
+            if !self.watch.goes_on(next) {
+                return;
+            }
             self.now = self.now.max(next);
             self.advance_engines();
+            self.deliver();
             self.end_transfers();
             while let Some(agent) = self.agents.pop_due(self.now) {
                 self.send_step(agent);
@@ -214,9 +258,13 @@ impl<'a> Cluster<'a> {
     fn observe(&mut self, output: &Output) {
         match output {
             Output::FirstToken { id, .. } => {
+                if self.surroundings.whole_answers {
+                    return;
+                }
                 self.count_tokens(StepId(*id), 1);
                 self.handle(&Event::StepFirstToken { step: StepId(*id) });
             }
+            Output::Tokens { .. } if self.surroundings.whole_answers => {}
             Output::Tokens { id, count, .. } => self.count_tokens(StepId(*id), u64::from(*count)),
             Output::Preempted { .. } => {}
             Output::Finished(finished) => {
@@ -236,6 +284,11 @@ impl<'a> Cluster<'a> {
                     self.prompt_tokens += tokens.prompt;
                     self.cached_tokens += u64::from(finished.cached_tokens);
                 }
+                self.watch.finished(&StepSeen {
+                    run: self.agents.run_index(running.agent),
+                    sent_us: self.agents.sent_at(running.agent),
+                    ended_us: self.now,
+                });
                 self.handle(&Event::StepFinished {
                     step,
                     tokens,
@@ -263,6 +316,7 @@ impl<'a> Cluster<'a> {
 
     fn step_ended(&mut self, agent: usize) {
         if let Some(key) = self.agents.step_ended(agent, self.now) {
+            self.watch.ended(self.agents.run_index(agent), self.now);
             self.handle(&Event::ProgramReleased { program: key });
         }
     }
@@ -271,6 +325,7 @@ impl<'a> Cluster<'a> {
         let step = StepId(self.next_step);
         self.next_step += 1;
         let (run, index) = self.agents.begin_step(agent, self.now);
+        let run_index = self.agents.run_index(agent);
         let call = run.steps[index];
         let prefix = [
             (1_u64, run.system_tokens),
@@ -278,7 +333,7 @@ impl<'a> Cluster<'a> {
         ];
         let prefix = prefix
             .into_iter()
-            .filter(|(_, tokens)| *tokens > 0)
+            .filter(|(_, tokens)| *tokens > 0 && self.options.tells_prefixes)
             .map(|(hash, tokens)| PrefixSegment {
                 hash,
                 tokens: u64::from(tokens),
@@ -287,11 +342,11 @@ impl<'a> Cluster<'a> {
         let arrival = StepArrival {
             step,
             program: run.id.as_str().into(),
-            job: "simulation".into(),
+            job: self.surroundings.job_of(run_index).into(),
             prompt_tokens: u64::from(call.input_tokens),
             exact: true,
             prompt_bytes: u64::from(call.input_tokens) * 4,
-            output_tokens_max: None,
+            output_tokens_max: self.surroundings.output_limit(run_index, index),
             prefix,
             one_shot: false,
             unnamed: false,
@@ -314,6 +369,7 @@ impl<'a> Cluster<'a> {
 
     fn handle(&mut self, event: &Event) {
         self.events += 1;
+        self.watch.heard(self.now, event);
         self.core.handle(Timestamp(self.now), event);
         if self.options.audit {
             self.core.assert_invariants();
@@ -321,7 +377,9 @@ impl<'a> Cluster<'a> {
         while let Some(command) = self.core.poll_command() {
             self.carry_out(command);
         }
-        while self.core.poll_decision().is_some() {}
+        while let Some(decision) = self.core.poll_decision() {
+            self.watch.decided(&decision);
+        }
     }
 
     fn carry_out(&mut self, command: Command) {
@@ -355,6 +413,29 @@ impl<'a> Cluster<'a> {
             return;
         };
         running.worker = worker.0 as usize;
+        let overhead_us = self.surroundings.request_overhead_us;
+        if overhead_us == 0 {
+            self.submit(step);
+        } else {
+            self.sending.insert((self.now + overhead_us, step));
+        }
+    }
+
+    /// Hands over the requests that have reached their engines.
+    fn deliver(&mut self) {
+        while let Some((at, step)) = self.sending.first().copied() {
+            if at > self.now {
+                return;
+            }
+            self.sending.pop_first();
+            self.submit(step);
+        }
+    }
+
+    fn submit(&mut self, step: StepId) {
+        let Some(running) = self.steps.get(&step) else {
+            return;
+        };
         let spec = RequestSpec {
             id: step.0,
             prompt_tokens: running.prompt,
@@ -362,10 +443,7 @@ impl<'a> Cluster<'a> {
             blocks: self.agents.blocks(running.agent).into(),
             priority: 0,
         };
-        if self.engines[worker.0 as usize]
-            .submit(self.now, spec)
-            .is_err()
-        {
+        if self.engines[running.worker].submit(self.now, spec).is_err() {
             self.refused += 1;
             if let Some(running) = self.steps.remove(&step) {
                 self.handle(&Event::StepCancelled { step });

@@ -15,6 +15,7 @@ pub struct Guest<P>(PhantomData<P>);
 
 impl<P: Exported + RetentionPolicy> world::Guest for Guest<P> {
     fn retain(
+        capacity_tokens: u64,
         free_tokens: i64,
         wanted_tokens: u64,
         tokens: Vec<u64>,
@@ -38,7 +39,8 @@ impl<P: Exported + RetentionPolicy> world::Guest for Guest<P> {
             steps: &steps,
             extra: &extra,
         };
-        let fates = P::ask(|policy| policy.retain(free_tokens, wanted_tokens, &columns))?;
+        let fates =
+            P::ask(|policy| policy.retain(capacity_tokens, free_tokens, wanted_tokens, &columns))?;
         Ok(fates.into_iter().map(crate::Fate::code).collect())
     }
 }

@@ -148,7 +148,9 @@ impl Harness<'_> {
             let free_tokens = free_tokens.saturating_sub_unsigned(short);
             let wanted_tokens = draw::amount(random);
             let columns = table.columns();
-            let fates = case.policy.retain(free_tokens, wanted_tokens, &columns);
+            let capacity_tokens = draw::amount(random);
+            let policy = &mut case.policy;
+            let fates = policy.retain(capacity_tokens, free_tokens, wanted_tokens, &columns);
             if let Some(fates) = answered("retain", fates)? {
                 checks::length("retain", fates.len(), case.rows)?;
             }

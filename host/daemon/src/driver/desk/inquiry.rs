@@ -84,13 +84,20 @@ impl Inquiry {
             Purpose::Pause { .. } => instance.pause_order(&context, &self.active(&extra)),
             Purpose::Restore => instance.restore_order(&context, &self.waiting(&extra)),
             Purpose::Retain {
+                capacity_tokens,
                 free_tokens,
                 wanted_tokens,
                 ..
             } => {
                 let outlook = outlook.ok_or(PolicyFault::NotSupported)?;
                 let columns = self.retained(outlook, &extra);
-                let fates = instance.retain(&context, free_tokens, wanted_tokens, &columns)?;
+                let fates = instance.retain(
+                    &context,
+                    capacity_tokens,
+                    free_tokens,
+                    wanted_tokens,
+                    &columns,
+                )?;
                 Ok(fates.into_iter().map(Fate::code).map(f64::from).collect())
             }
             Purpose::Assign

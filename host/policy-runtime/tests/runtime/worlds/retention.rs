@@ -30,7 +30,7 @@ fn retain(policy: &mut PolicyInstance) -> Result<Vec<Fate>, PolicyFault> {
         extra: &[0.5; 8],
     };
     let policy = policy.as_eviction_mut().unwrap();
-    policy.retain(&CONTEXT, -7, 9, &programs)
+    policy.retain(&CONTEXT, 5, -7, 9, &programs)
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn columns_of_unequal_length_are_not_put_to_it() {
         ..RetentionColumns::default()
     };
     let policy = policy.as_eviction_mut().unwrap();
-    let fault = policy.retain(&CONTEXT, 0, 0, &programs).unwrap_err();
+    let fault = policy.retain(&CONTEXT, 0, 0, 0, &programs).unwrap_err();
     assert!(matches!(&fault, PolicyFault::BadInput { detail } if detail.contains("phase_ms")));
 }
 

@@ -160,6 +160,7 @@ impl EvictionPolicy for SaysNothingOfMany {
 impl RetentionPolicy for SaysNothingOfMany {
     fn retain(
         &mut self,
+        _capacity_tokens: u64,
         _free_tokens: i64,
         _wanted_tokens: u64,
         programs: &RetentionColumns<'_>,

@@ -16,6 +16,7 @@ fn retaining(name: &str, extra: Vec<usize>) -> BoundPolicy {
 fn retain(core: &Core) -> Question {
     let purpose = Purpose::Retain {
         worker: WorkerId(0),
+        capacity_tokens: 10_000,
         free_tokens: -500,
         wanted_tokens: 90,
     };

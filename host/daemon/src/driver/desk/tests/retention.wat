@@ -72,7 +72,7 @@
   ;; The parameters lie in memory: two numbers of 8 bytes, then the lists.
   (func (export "treadle:policy/retention-policy@1.1.0#retain") (param $args i32) (result i32)
     (local $rows i32) (local $row i32) (local $start i32)
-    (local.set $rows (i32.load offset=20 (local.get $args)))
+    (local.set $rows (i32.load offset=28 (local.get $args)))
     (local.set $start (call $realloc (i32.const 0) (i32.const 0) (i32.const 1)
       (local.get $rows)))
     (block $done

@@ -1,0 +1,252 @@
+//! `treadle bench eviction`: agents under memory pressure in virtual time, with foresight and with
+//! what others do, beside the same agents with room for all.
+
+use super::figures::{Figure, Report, Target};
+use super::{BenchError, tell};
+use clap::Args;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use treadle_simulator::cluster::{Report as Course, TransferOptions};
+use treadle_simulator::engine::EngineProfile;
+use treadle_simulator::hardware::GLM_46;
+use treadle_simulator::pressure::{
+    ABLATIONS, BASELINES, FORESIGHT, Goal, NO_TIER, Outcome, SHARES, Scene, System, figures,
+};
+use treadle_simulator::workload::{AgentRun, LognormalAgents, TraceOptions, load_trace};
+
+/// Live agents, minutes and seats of a quick run.
+const QUICK: (usize, u64) = (32, 3);
+/// GPUs of one engine of the scene.
+const GPUS: u32 = 8;
+
+/// Arguments of `treadle bench eviction`.
+#[derive(Args, Clone, Debug)]
+pub(super) struct EvictionArgs {
+    /// A trace file of agents (docs/traces.md), beside the built-in agents.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Minutes of virtual time that count, after 5 that do not.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=600))]
+    minutes: u64,
+    /// Seed of the built-in agents and of the trace's sample.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Threads. Figures do not depend on them.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    jobs: u32,
+}
+
+impl Default for EvictionArgs {
+    fn default() -> Self {
+        Self {
+            trace: None,
+            minutes: 30,
+            seed: 1,
+            jobs: 2,
+        }
+    }
+}
+
+/// What one thread is to run.
+struct Errand<'a> {
+    scene: &'a Scene,
+    share: &'static str,
+    system: &'a System,
+    kv_tokens: u64,
+}
+
+impl EvictionArgs {
+    /// Runs all systems on all scenes.
+    pub(super) async fn run(self, quick: bool) -> Result<Report, BenchError> {
+        // They keep their threads busy for as long as they run.
+        let done = tokio::task::spawn_blocking(move || self.measure(quick));
+        done.await
+            .map_err(|error| BenchError::Ended(error.to_string()))?
+    }
+
+    fn measure(&self, quick: bool) -> Result<Report, BenchError> {
+        let scenes = self.scenes(quick)?;
+        let mut report = Report::new("eviction");
+        report.setting("seed", self.seed);
+        report.setting("engine", EngineProfile::glm46_8xh100().name.as_ref());
+        report.setting("engines", 2);
+        let outcomes = self.outcomes(&scenes);
+        let mut free = Vec::new();
+        for scene in &scenes {
+            report.setting(&format!("live.{}", scene.name), scene.live as u64);
+            report.setting(&format!("minutes.{}", scene.name), scene.minutes);
+            let without = scene.without_pressure();
+            let bounds = SHARES.map(|(_, share)| scene.bound(scene.kv_tokens(share)));
+            for figure in figures(scene.name, &outcomes, &without, &bounds) {
+                let shown = Figure::new(figure.name, figure.value, "ratio");
+                report.push(match figure.goal {
+                    Some(Goal::AtLeast(least)) => shown.target(Target::AtLeast(least)),
+                    Some(Goal::AtMost(most)) => shown.target(Target::AtMost(most)),
+                    None => shown,
+                });
+            }
+            free.push(json!({"scene": scene.name, "report": without, "bounds": bounds}));
+        }
+        report.detail("outcomes", json!(outcomes));
+        report.detail("no_pressure", json!(free));
+        report.note(NOTE);
+        Ok(report)
+    }
+
+    /// The built-in agents, and those of the trace.
+    fn scenes(&self, quick: bool) -> Result<Vec<Scene>, BenchError> {
+        let agents = LognormalAgents {
+            programs: 1_500,
+            seed: self.seed,
+            ..LognormalAgents::default()
+        };
+        let agents = agents
+            .generate()
+            .map_err(|error| BenchError::Ended(error.to_string()))?;
+        let mut scenes = vec![self.scene("agents", agents, 144, quick)];
+        if let Some(path) = &self.trace {
+            let runs = self.recorded(path)?;
+            scenes.push(self.scene("trace", runs, 192, quick));
+        }
+        Ok(scenes)
+    }
+
+    fn recorded(&self, path: &Path) -> Result<Vec<AgentRun>, BenchError> {
+        let file = std::fs::File::open(path)
+            .map_err(|error| BenchError::Ended(format!("{}: {error}", path.display())))?;
+        let options = TraceOptions {
+            programs: 2_304,
+            seed: self.seed,
+            ..TraceOptions::default()
+        };
+        let sample = load_trace(std::io::BufReader::new(file), &options)
+            .map_err(|error| BenchError::Ended(format!("{}: {error}", path.display())))?;
+        Ok(sample.runs)
+    }
+
+    fn scene(&self, name: &'static str, runs: Vec<AgentRun>, live: usize, quick: bool) -> Scene {
+        Scene {
+            name,
+            runs,
+            live: if quick { QUICK.0 } else { live },
+            engines: 2,
+            profile: EngineProfile::glm46_8xh100(),
+            transfers: TransferOptions {
+                kv_bytes_per_token: GLM_46.kv_bytes_per_token(),
+                gpus: GPUS,
+            },
+            minutes: if quick { QUICK.1 } else { self.minutes },
+            seed: self.seed,
+        }
+    }
+
+    /// Everything that is to run, in an order that does not depend on threads.
+    fn outcomes(&self, scenes: &[Scene]) -> Vec<Outcome> {
+        let systems = || {
+            BASELINES
+                .iter()
+                .chain(&ABLATIONS)
+                .chain([&FORESIGHT, &NO_TIER])
+        };
+        let mut errands = Vec::new();
+        for scene in scenes {
+            for (share, of_peak) in SHARES {
+                let kv_tokens = scene.kv_tokens(of_peak);
+                errands.extend(systems().map(|system| Errand {
+                    scene,
+                    share,
+                    system,
+                    kv_tokens,
+                }));
+            }
+        }
+        let next = AtomicUsize::new(0);
+        let done: Mutex<Vec<(usize, Course)>> = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for _ in 0..self.jobs {
+                scope.spawn(|| {
+                    while let Some((index, errand)) = take(&next, &errands) {
+                        tell(&format!("eviction: {}", errand.title()));
+                        let course = errand.scene.run(errand.system, errand.kv_tokens);
+                        let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                        done.push((index, course));
+                    }
+                });
+            }
+        });
+        let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        done.sort_by_key(|(index, _)| *index);
+        done.into_iter()
+            .map(|(index, report)| Outcome {
+                scene: errands[index].scene.name,
+                share: errands[index].share,
+                system: errands[index].system.name,
+                report,
+            })
+            .collect()
+    }
+}
+
+impl Errand<'_> {
+    fn title(&self) -> String {
+        format!(
+            "{}, {}, {} ...",
+            self.scene.name, self.share, self.system.name
+        )
+    }
+}
+
+fn take<'a, 'b>(next: &AtomicUsize, errands: &'b [Errand<'a>]) -> Option<(usize, &'b Errand<'a>)> {
+    let index = next.fetch_add(1, Ordering::Relaxed);
+    errands.get(index).map(|errand| (index, errand))
+}
+
+const NOTE: &str = "In virtual time, on simulated engines: figures are the same on any machine. \
+    vs_* are steps a minute over the named system's at the same KV memory (half, a third, a \
+    quarter of the peak demand of the live programs); ttl_pin is the best of four times to live. \
+    share_of_no_pressure is of the same agents with four times the memory of their peak; \
+    share_of_memory_bound is of what the batch that fits into the memory could do, by the means \
+    of the workload: where running steps alone fill the memory no policy reaches the first. \
+    no_tier is foresight without host memory, beside the fastest of the others. gain.* is what \
+    foresight loses without one of its parts.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_figures_are_there() {
+        let json = EvictionArgs::default().measure(true).unwrap().to_json();
+        for name in [
+            "vs_least_load.kv_half.agents",
+            "vs_sticky.kv_third.agents",
+            "vs_ttl_pin.kv_quarter.agents",
+            "vs_thunderagent.kv_third.agents",
+            "step_p99_vs_sticky.kv_third.agents",
+            "foresight_vs_thunderagent.kv_half.agents",
+            "share_of_no_pressure.kv_third.agents",
+            "share_of_memory_bound.kv_third.agents",
+            "no_tier.vs_best.kv_third.agents",
+            "gain.hazard.kv_third.agents",
+            "gain.offload.kv_third.agents",
+            "gain.migration.kv_third.agents",
+            "gain.prefixes.kv_third.agents",
+            "gain.restore_order.kv_third.agents",
+        ] {
+            let value = json["figures"][name]["value"].as_f64();
+            assert!(value > Some(0.0), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_trace_that_is_not_there_is_named() {
+        let args = EvictionArgs {
+            trace: Some("nowhere.jsonl".into()),
+            ..EvictionArgs::default()
+        };
+        let error = args.measure(true).unwrap_err().to_string();
+        assert!(error.contains("nowhere.jsonl"), "{error}");
+    }
+}

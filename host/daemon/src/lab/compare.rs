@@ -1,0 +1,372 @@
+//! `treadle lab compare`: a trace or a store's journal under sets of policies, without a daemon.
+
+use super::execute::{Control, Findings, Plan};
+use super::request::{Settings, WindowSpec, seat_lag_us};
+use super::sets::{PolicyBytes, PolicySpec, ReadySet, SetSpec, deterministic};
+use super::{LabFailure, profile, window};
+use crate::gateway::Upstream;
+use clap::Args;
+use serde_json::{Map, Value};
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use treadle_core::CoreConfig;
+use treadle_policy_runtime::Limits;
+use treadle_simulator::engine::EngineProfile;
+use treadle_simulator::lab::{RecordedWorker, RecorderOptions, Workload};
+use treadle_simulator::workload::{TraceOptions, load_trace, peak_demand_tokens};
+use treadle_store::{Location, Names};
+
+/// For a connection to an engine that is asked what it is like.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// The profile of a trace's engines unless another is named.
+const TRACE_PROFILE: &str = "glm-4.6-8xh100";
+/// Programs of a trace for each seat, unless their number is given.
+const RUNS_PER_SEAT: usize = 4;
+
+/// Arguments of `treadle lab compare`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct CompareArgs {
+    /// Recorded runs (JSON lines, docs/traces.md).
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with = "store",
+        required_unless_present = "store"
+    )]
+    trace: Option<PathBuf>,
+    /// The store file of a daemon; its journal is read. A running daemon is asked by
+    /// `treadle lab run`.
+    #[arg(long, value_name = "PATH")]
+    store: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) sets: SetArgs,
+    #[command(flatten)]
+    pub(crate) window: WindowArgs,
+    #[command(flatten)]
+    pub(crate) settings: SettingArgs,
+    /// Programs of a trace that are live at once; one that ends is replaced by the next.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    programs: u32,
+    /// Programs taken from a trace; four for each that is live at once unless given.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    runs: Option<u32>,
+    /// Token counts of a trace are divided by this.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
+    token_divisor: u32,
+    /// Engines of a trace.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    engines: u32,
+    /// KV memory of a trace's engines together, as a share of what its programs need at their peak;
+    /// --kv-tokens says it in tokens of one engine.
+    #[arg(long, default_value_t = 0.33)]
+    kv_fraction: f64,
+}
+
+/// Which policies.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SetArgs {
+    /// Sets to compare with the first of them, separated by commas: `least-load`, `sticky`,
+    /// `treadle`, `recorded`, a policy, or `name=policy+policy`. A policy is a file or a stored
+    /// plugin, as in `lru.wasm`; `file:config.json` gives it a configuration.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "SETS",
+        required_unless_present = "sets"
+    )]
+    policies: Vec<String>,
+    /// A file with sets as JSON, as in a request (docs/policy-lab.md).
+    #[arg(long, value_name = "FILE", conflicts_with = "policies")]
+    sets: Option<PathBuf>,
+}
+
+/// Which events.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct WindowArgs {
+    /// First event of the window; the journal's beginning unless given.
+    #[arg(long, value_name = "SEQ")]
+    from: Option<u64>,
+    /// Last event; the journal's end unless given.
+    #[arg(long, value_name = "SEQ")]
+    to: Option<u64>,
+    /// Programs of this job alone.
+    #[arg(long)]
+    job: Option<String>,
+}
+
+/// How replays are made.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SettingArgs {
+    /// What the engines are like: a preset, or a file of `treadle calibrate`. Unless given, the
+    /// engines of the window are asked, which simulated ones answer.
+    #[arg(long, value_name = "NAME|FILE")]
+    profile: Option<String>,
+    /// KV memory of each engine in place of the recorded, in tokens.
+    #[arg(long, value_name = "N")]
+    kv_tokens: Option<u64>,
+    /// How many seeds; the first leaves all as recorded.
+    #[arg(long)]
+    seeds: Option<u32>,
+    /// How much tools and arrivals vary over the other seeds, as a share.
+    #[arg(long)]
+    jitter: Option<f64>,
+    /// Decisions that differ, told of each set.
+    #[arg(long, value_name = "N")]
+    differences: Option<usize>,
+    /// A program that opens so soon after the end of another one of its job takes its seat, in
+    /// seconds.
+    #[arg(long, value_name = "S")]
+    seat_lag_s: Option<f64>,
+}
+
+impl SetArgs {
+    pub(crate) fn specs(&self) -> Result<Vec<SetSpec>, LabFailure> {
+        if let Some(path) = &self.sets {
+            let values: Vec<Value> = serde_json::from_str(&read_text(path)?).map_err(|error| {
+                LabFailure::field("sets", format!("{}: {error}", path.display()))
+            })?;
+            return SetSpec::list(&values);
+        }
+        let sets: Result<Vec<SetSpec>, LabFailure> =
+            self.policies.iter().map(|text| set_of(text)).collect();
+        SetSpec::checked(sets?)
+    }
+}
+
+/// `word`, `policy[:config]` or `name=policy[:config]+policy[:config]`.
+fn set_of(text: &str) -> Result<SetSpec, LabFailure> {
+    let (name, policies) = match text.split_once('=') {
+        Some((name, policies)) => (name, policies),
+        None if text.contains(':') => (text, text),
+        None => return Ok(SetSpec::named(text)),
+    };
+    let policy = |text: &str| {
+        let (policy, config) = match text.split_once(':') {
+            Some((policy, path)) => (policy, config_of(Path::new(path))?),
+            None => (text, Map::new()),
+        };
+        Ok(PolicySpec {
+            policy: policy.to_owned(),
+            config,
+        })
+    };
+    let policies: Result<Vec<PolicySpec>, LabFailure> = policies.split('+').map(policy).collect();
+    Ok(SetSpec {
+        name: name.to_owned(),
+        policies: policies?,
+        ..SetSpec::named("treadle")
+    })
+}
+
+fn config_of(path: &Path) -> Result<Map<String, Value>, LabFailure> {
+    serde_json::from_str(&read_text(path)?).map_err(|error| {
+        let problem = format!(
+            "{}: {error}; a configuration is a JSON object",
+            path.display()
+        );
+        LabFailure::field("policies", problem)
+    })
+}
+
+impl WindowArgs {
+    pub(crate) fn spec(&self) -> WindowSpec {
+        WindowSpec {
+            from_seq: self.from,
+            to_seq: self.to,
+            job: self.job.clone(),
+            ..WindowSpec::default()
+        }
+    }
+}
+
+impl SettingArgs {
+    pub(crate) fn settings(&self) -> Result<Settings, LabFailure> {
+        let default = Settings::default();
+        let lag = self.seat_lag_s.map(seat_lag_us).transpose()?;
+        let settings = Settings {
+            seeds: self.seeds.unwrap_or(default.seeds),
+            jitter: self.jitter.unwrap_or(default.jitter),
+            differences: self.differences.unwrap_or(default.differences),
+            seat_lag_us: lag.unwrap_or(default.seat_lag_us),
+            kv_tokens: self.kv_tokens,
+        };
+        settings.checked()
+    }
+
+    /// A preset's name as it is, a file as its document; nothing to ask the engines.
+    pub(crate) fn profile(&self) -> Result<Option<Value>, LabFailure> {
+        let Some(named) = &self.profile else {
+            return Ok(None);
+        };
+        if EngineProfile::named(named).is_some() || !Path::new(named).exists() {
+            return Ok(Some(Value::String(named.clone())));
+        }
+        let document = serde_json::from_str(&read_text(Path::new(named))?);
+        let wrong = |error| LabFailure::field("profile", format!("{named}: {error}"));
+        document.map(Some).map_err(wrong)
+    }
+}
+
+impl CompareArgs {
+    /// Replays all, and tells how far it is by `tell`: steps repeated of how many.
+    pub(crate) async fn findings(
+        &self,
+        tell: &(dyn Fn(u64, u64) + Sync),
+    ) -> Result<Findings, LabFailure> {
+        let specs = self.sets.specs()?;
+        let policies = specs.iter().map(policies_of);
+        let policies: Vec<Vec<PolicyBytes>> = policies.collect::<Result<_, _>>()?;
+        let settings = self.settings.settings()?;
+        let (workload, profile) = match &self.store {
+            Some(path) => self.of_store(path, &settings).await?,
+            None => self.of_trace()?,
+        };
+        let kv_tokens = Plan::kv_tokens_of(&workload, &profile, &settings)?;
+        let control = Arc::new(Control::default());
+        let own = control.clone();
+        let mut run = tokio::task::spawn_blocking(move || {
+            let engine = deterministic(Limits::default())
+                .map_err(|error| LabFailure::Ended(error.to_string()))?;
+            let recorded = workload.config.clone().unwrap_or_default();
+            let sets = specs.iter().zip(&policies);
+            let sets: Result<Vec<ReadySet>, LabFailure> = sets
+                .map(|(set, policies)| ReadySet::new(set, &recorded, policies, &engine))
+                .collect();
+            let plan = Plan {
+                workload,
+                sets: sets?,
+                profile,
+                kv_tokens,
+                settings,
+            };
+            plan.run(&own)
+        });
+        loop {
+            let pause = tokio::time::sleep(Duration::from_millis(200));
+            tokio::select! {
+                ended = &mut run => {
+                    return ended.map_err(|error| LabFailure::Ended(error.to_string()))?;
+                }
+                () = pause => {
+                    let (done, steps) = control.progress();
+                    tell(done, steps);
+                }
+            }
+        }
+    }
+
+    async fn of_store(
+        &self,
+        path: &Path,
+        settings: &Settings,
+    ) -> Result<(Workload, EngineProfile), LabFailure> {
+        // Opening a store creates it.
+        std::fs::metadata(path).map_err(|cause| file(path, &cause))?;
+        let store = treadle_store::open(&Location::File(path.to_owned())).await?;
+        let options = RecorderOptions {
+            seat_lag_us: settings.seat_lag_us,
+            ..RecorderOptions::default()
+        };
+        let (window, names) = (self.window.spec(), Names::default());
+        let loaded = window::load(&*store, &window, &names, options, &|| true).await;
+        store.close().await?;
+        let workload = loaded?;
+        let profile = if let Some(value) = self.settings.profile()? {
+            profile::of_value(&value)?
+        } else {
+            let upstream = Upstream::new(CONNECT_TIMEOUT);
+            profile::ask(&upstream, &workload.workers).await?
+        };
+        Ok((workload, profile))
+    }
+
+    fn of_trace(&self) -> Result<(Workload, EngineProfile), LabFailure> {
+        let named = self.settings.profile()?;
+        let profile = match named {
+            Some(value) => profile::of_value(&value)?,
+            None => profile::named(TRACE_PROFILE)?,
+        };
+        let path = self.trace.clone().unwrap_or_default();
+        let opened = File::open(&path).map_err(|cause| file(&path, &cause))?;
+        let seats = self.programs as usize;
+        let options = TraceOptions {
+            programs: self
+                .runs
+                .map_or(seats * RUNS_PER_SEAT, |runs| runs as usize),
+            token_divisor: self.token_divisor,
+            context_limit_tokens: profile.context_limit_tokens,
+            ..TraceOptions::default()
+        };
+        let sample = load_trace(BufReader::new(opened), &options)
+            .map_err(|error| LabFailure::field("trace", error.to_string()))?;
+        let share = self.kv_fraction;
+        if !(share > 0.0 && share <= 100.0) {
+            let problem = format!("is {share}; give a number above 0, at most 100");
+            return Err(LabFailure::field("kv_fraction", problem));
+        }
+        let mut runs = sample.runs;
+        let peak = peak_demand_tokens(&runs, seats, &profile) as f64;
+        let kv_tokens = (peak * share / f64::from(self.engines)) as u64;
+        let kv_tokens = self.settings.kv_tokens.unwrap_or(kv_tokens);
+        let limit = profile
+            .clone()
+            .with_kv_tokens(kv_tokens)
+            .sequence_limit_tokens();
+        // What fits no engine would be refused under every policy.
+        runs.retain_mut(|run| {
+            run.truncate_at(limit);
+            !run.steps.is_empty()
+        });
+        if runs.is_empty() {
+            return Err(LabFailure::field(
+                "trace",
+                "none of its runs fits the engines; give them more memory with --kv-fraction",
+            ));
+        }
+        let mut workload = Workload::of_runs(runs, seats);
+        let worker = |number| RecordedWorker {
+            url: format!("trace-engine-{number}").into(),
+            kv_tokens: Some(kv_tokens),
+        };
+        workload.workers = (0..self.engines).map(worker).collect();
+        workload.config = Some(CoreConfig::default());
+        Ok((workload, profile))
+    }
+}
+
+/// The bytes of a set's policies, which are files here.
+fn policies_of(set: &SetSpec) -> Result<Vec<PolicyBytes>, LabFailure> {
+    let read = |spec: &PolicySpec| {
+        let path = Path::new(&spec.policy);
+        if !path.exists() {
+            return Err(LabFailure::field(
+                "policies",
+                format!(
+                    "`{}` is no file, and neither `least-load`, `sticky`, `treadle` nor `recorded`; a daemon's stored plugins are compared by `treadle lab run`",
+                    spec.policy
+                ),
+            ));
+        }
+        let bytes = std::fs::read(path).map_err(|cause| file(path, &cause))?;
+        Ok(PolicyBytes {
+            asked: spec.policy.clone(),
+            bytes,
+            config: Value::Object(spec.config.clone()).to_string(),
+        })
+    };
+    set.policies.iter().map(read).collect()
+}
+
+fn read_text(path: &Path) -> Result<String, LabFailure> {
+    std::fs::read_to_string(path).map_err(|cause| file(path, &cause))
+}
+
+fn file(path: &Path, cause: &std::io::Error) -> LabFailure {
+    LabFailure::File {
+        path: path.display().to_string(),
+        cause: cause.to_string(),
+    }
+}

@@ -1,0 +1,182 @@
+//! A report for people. It is made from the JSON that a daemon sends, so that both ways of asking
+//! the lab read alike.
+
+use crate::bench::table::table;
+use serde_json::Value;
+use std::fmt::Write;
+
+/// Columns: head, place in a set, digits after the point.
+const FIGURES: [(&str, &str, usize); 11] = [
+    ("makespan s", "makespan_s", 1),
+    ("steps/min", "steps_per_min", 1),
+    ("hit rate", "hit_rate", 3),
+    ("p50 s", "step_p50_s", 2),
+    ("p95 s", "step_p95_s", 2),
+    ("p99 s", "step_p99_s", 2),
+    ("fairness", "fairness", 3),
+    ("jobs' fairness", "job_fairness", 3),
+    ("pauses", "pauses", 0),
+    ("moves", "moves", 0),
+    ("preempted", "preemptions", 0),
+];
+/// What may be not as it was.
+const CUTS: [(&str, &str); 8] = [
+    (
+        "programs_begun_before",
+        "programs had begun before the window",
+    ),
+    ("programs_open_at_end", "programs were open at its end"),
+    (
+        "programs_without_answer",
+        "programs without an answer are left out",
+    ),
+    (
+        "steps_open_at_end",
+        "steps under way at its end are left out",
+    ),
+    (
+        "steps_without_answer",
+        "steps that failed or were withdrawn are left out",
+    ),
+    (
+        "steps_overlapping",
+        "steps overlapped others of their program and follow them here",
+    ),
+    (
+        "steps_compacted",
+        "prompts had shrunk: what they kept is a guess",
+    ),
+    ("worker_changes", "changes of engines are not repeated"),
+];
+
+/// The whole report.
+pub(crate) fn text(report: &Value) -> String {
+    let mut text = String::new();
+    let count = |name: &str| report[name].as_u64().unwrap_or(0);
+    let kv = report["kv_tokens"].as_array().map_or(0, Vec::len);
+    let _ = writeln!(
+        text,
+        "{} programs with {} steps ({} took the seat of another, {} waves) on {kv} engines like {}, {} seeds",
+        count("programs"),
+        count("steps"),
+        count("seat_takers"),
+        count("waves"),
+        report["profile"].as_str().unwrap_or("?"),
+        count("seeds"),
+    );
+    let _ = writeln!(text, "\n{}", figures(report));
+    for (name, meaning) in CUTS {
+        let cut = report["cuts"][name].as_u64().unwrap_or(0);
+        if cut > 0 {
+            let _ = writeln!(text, "{cut} {meaning}.");
+        }
+    }
+    let sets = report["sets"].as_array().map_or(&[][..], Vec::as_slice);
+    let first = sets.first().and_then(|set| set["name"].as_str());
+    for set in sets {
+        unfinished(&mut text, set);
+        against_first(&mut text, set, first.unwrap_or("?"));
+    }
+    let (took, speed) = (&report["took_s"], &report["speed"]);
+    let _ = writeln!(
+        text,
+        "\nreplayed in {:.1} s, {:.0} times as fast as the recorded clock",
+        took.as_f64().unwrap_or(0.0),
+        speed.as_f64().unwrap_or(0.0)
+    );
+    text
+}
+
+fn figures(report: &Value) -> String {
+    let mut heads = vec!["set"];
+    heads.extend(FIGURES.map(|(head, _, _)| head));
+    let mut rows = Vec::new();
+    if report["recorded"].is_object() {
+        let recorded = &report["recorded"];
+        let mut row = vec!["(recorded)".to_owned()];
+        row.extend(FIGURES.map(|(_, name, digits)| {
+            let value = recorded[name].as_f64();
+            value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+        }));
+        rows.push(row);
+    }
+    for set in report["sets"].as_array().into_iter().flatten() {
+        let mut row = vec![set["name"].as_str().unwrap_or("?").to_owned()];
+        row.extend(FIGURES.map(|(_, name, digits)| estimate(&set[name], digits)));
+        rows.push(row);
+    }
+    table(&heads, &rows)
+}
+
+fn estimate(value: &Value, digits: usize) -> String {
+    let mean = value["mean"].as_f64().unwrap_or(f64::NAN);
+    match value["half_width"].as_f64() {
+        Some(half) => format!("{mean:.digits$} ±{half:.digits$}"),
+        None => format!("{mean:.digits$}"),
+    }
+}
+
+fn unfinished(text: &mut String, set: &Value) {
+    let name = set["name"].as_str().unwrap_or("?");
+    let count = |field: &str| set[field].as_u64().unwrap_or(0);
+    if count("given_up") > 0 {
+        let _ = writeln!(
+            text,
+            "{name} was given up under {} seeds: some programs would hardly ever have ended.",
+            count("given_up")
+        );
+    }
+    if count("refused") > 0 {
+        let _ = writeln!(text, "{name} refused {} steps.", count("refused"));
+    }
+}
+
+fn against_first(text: &mut String, set: &Value, first: &str) {
+    let change = &set["against_first"];
+    if !change.is_object() {
+        return;
+    }
+    let name = set["name"].as_str().unwrap_or("?");
+    let _ = writeln!(
+        text,
+        "\n{name} against {first}: makespan x{}, steps/min x{}, p99 x{}; {} programs decided otherwise",
+        estimate(&change["makespan_ratio"], 3),
+        estimate(&change["steps_per_min_ratio"], 3),
+        estimate(&change["step_p99_ratio"], 3),
+        change["programs_decided_otherwise"].as_u64().unwrap_or(0),
+    );
+    let differences = change["differences"].as_array();
+    for difference in differences.into_iter().flatten() {
+        let program = difference["program"].as_str().unwrap_or("?");
+        let _ = writeln!(text, "  {program}");
+        for (set, side) in [(first, "ours"), (name, "theirs")] {
+            let _ = writeln!(text, "    {set}: {}", choice(&difference[side]));
+        }
+    }
+}
+
+fn choice(choice: &Value) -> String {
+    if !choice.is_object() {
+        return "nothing more".to_owned();
+    }
+    let word = |name: &str| choice[name].as_str().unwrap_or("?").replace('_', " ");
+    let number = |name: &str| choice[name].as_f64().unwrap_or(f64::NAN);
+    let capacity = choice["capacity_tokens"].as_u64();
+    let mut text = format!(
+        "{:.1} s  {} on engine {} by {}: {} (needs {}, {} of {} tokens used, waited {:.1} s",
+        number("at_s"),
+        word("kind"),
+        choice["worker"].as_u64().unwrap_or(0),
+        choice["policy"].as_str().unwrap_or("?"),
+        word("because"),
+        choice["need_tokens"].as_u64().unwrap_or(0),
+        choice["used_tokens"].as_u64().unwrap_or(0),
+        capacity.map_or_else(|| "?".to_owned(), |tokens| tokens.to_string()),
+        number("waited_s"),
+    );
+    if let Some(score) = choice["score"].as_f64() {
+        let _ = write!(text, ", score {score:.4}");
+    }
+    text.push(')');
+    text
+}

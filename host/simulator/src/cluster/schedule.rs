@@ -1,0 +1,177 @@
+//! Who begins when: recorded arrivals, so that they can be repeated where everything takes another
+//! time.
+//!
+//! The clients of a job are a closed loop in two ways. A program may take the *seat* of one that
+//! ended: it begins when as many of its wave have ended. And a whole *wave* of programs may wait for
+//! all of the one before, as synchronous training does: its times count from the end of that one.
+
+/// When a run begins.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Begin {
+    /// So long after its wave's beginning, in microseconds.
+    At {
+        /// The time.
+        offset_us: u64,
+    },
+    /// So long after so many runs of its wave have ended.
+    Seat {
+        /// How many, from 1.
+        ends: u32,
+        /// The time from that end to the beginning, in microseconds.
+        lag_us: u64,
+    },
+}
+
+/// One run's beginning.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct RunStart {
+    /// Its wave, an index of [`Schedule::waves`].
+    pub wave: usize,
+    /// When within it.
+    pub begin: Begin,
+}
+
+/// Runs of one job that wait for the same.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Wave {
+    /// Its job, an index of [`Schedule::jobs`].
+    pub job: usize,
+    /// From the end of the job's last wave, or from the start of it all, to this one's beginning, in
+    /// microseconds.
+    pub gap_us: u64,
+}
+
+/// The beginnings of all runs of a workload.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Schedule {
+    /// Names of the jobs.
+    pub jobs: Vec<Box<str>>,
+    /// Waves; those of a job in their order.
+    pub waves: Vec<Wave>,
+    /// One for each run, in the order of the runs.
+    pub runs: Vec<RunStart>,
+}
+
+impl Schedule {
+    /// The job of a run.
+    pub fn job_of(&self, run: usize) -> &str {
+        &self.jobs[self.waves[self.runs[run].wave].job]
+    }
+}
+
+/// How far a wave has come.
+#[derive(Clone, Debug, Default)]
+struct Course {
+    members: Vec<usize>,
+    unfinished: usize,
+    ends: u32,
+}
+
+/// A schedule as it is followed.
+pub(super) struct Line<'a> {
+    schedule: &'a Schedule,
+    courses: Vec<Course>,
+}
+
+impl<'a> Line<'a> {
+    pub(super) fn new(schedule: &'a Schedule) -> Self {
+        let mut courses = vec![Course::default(); schedule.waves.len()];
+        for (run, start) in schedule.runs.iter().enumerate() {
+            courses[start.wave].members.push(run);
+            courses[start.wave].unfinished += 1;
+        }
+        Self { schedule, courses }
+    }
+
+    /// Runs of the first wave of each job, with the times at which they begin.
+    pub(super) fn open(&mut self) -> Vec<(u64, usize)> {
+        let jobs = 0..self.schedule.jobs.len();
+        jobs.flat_map(|job| self.wave_after(job, None, 0)).collect()
+    }
+
+    /// A run has ended: who begins for it, and when.
+    pub(super) fn ended(&mut self, run: usize, now: u64) -> Vec<(u64, usize)> {
+        let wave = self.schedule.runs[run].wave;
+        let course = &mut self.courses[wave];
+        course.ends += 1;
+        course.unfinished -= 1;
+        if course.unfinished == 0 {
+            return self.wave_after(self.schedule.waves[wave].job, Some(wave), now);
+        }
+        let (course, runs) = (&self.courses[wave], &self.schedule.runs);
+        let takers = course
+            .members
+            .iter()
+            .filter_map(|&run| match runs[run].begin {
+                Begin::Seat { ends, lag_us } if ends == course.ends => Some((now + lag_us, run)),
+                _ => None,
+            });
+        takers.collect()
+    }
+
+    /// The next wave of a job that has runs, from `now`.
+    fn wave_after(&self, job: usize, wave: Option<usize>, now: u64) -> Vec<(u64, usize)> {
+        let (mut origin, from) = (now, wave.map_or(0, |wave| wave + 1));
+        for next in from..self.courses.len() {
+            if self.schedule.waves[next].job != job {
+                continue;
+            }
+            origin += self.schedule.waves[next].gap_us;
+            let members = &self.courses[next].members;
+            if !members.is_empty() {
+                let timed = members.iter().filter_map(|&run| {
+                    let begin = self.schedule.runs[run].begin;
+                    let Begin::At { offset_us } = begin else {
+                        return None;
+                    };
+                    Some((origin + offset_us, run))
+                });
+                return timed.collect();
+            }
+        }
+        Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seats_go_by_ends_and_waves_by_the_last_of_them() {
+        let at = |wave, offset_us| RunStart {
+            wave,
+            begin: Begin::At { offset_us },
+        };
+        let seat = |ends, lag_us| RunStart {
+            wave: 0,
+            begin: Begin::Seat { ends, lag_us },
+        };
+        let schedule = Schedule {
+            jobs: vec!["a".into(), "b".into()],
+            waves: vec![
+                Wave { job: 0, gap_us: 0 },
+                Wave { job: 1, gap_us: 7 },
+                Wave { job: 0, gap_us: 50 },
+            ],
+            runs: vec![
+                at(0, 0),
+                at(0, 5),
+                seat(1, 3),
+                at(1, 0),
+                at(2, 1),
+                seat(2, 0),
+            ],
+        };
+        assert_eq!(schedule.job_of(4), "a");
+        let mut line = Line::new(&schedule);
+        assert_eq!(line.open(), [(0, 0), (5, 1), (7, 3)]);
+        // Whoever ends first gives his seat away, not the one who did so in the recording.
+        assert_eq!(line.ended(1, 100), [(103, 2)]);
+        assert_eq!(line.ended(0, 110), [(110, 5)]);
+        assert_eq!(line.ended(3, 120), []);
+        assert_eq!(line.ended(2, 130), []);
+        assert_eq!(line.ended(5, 140), [(191, 4)]);
+        assert_eq!(line.ended(4, 200), []);
+    }
+}

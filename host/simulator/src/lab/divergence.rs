@@ -1,0 +1,150 @@
+//! Decisions that differ between two sets of policies, with their whys.
+//!
+//! Two replays drift apart from the first difference on, so that nothing is gained by comparing what
+//! they decide at one time. What is compared is the course of each program: the first of its
+//! decisions that is of another kind or about another engine.
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+use treadle_core::Event;
+use treadle_core::explain::{Because, Decision, DecisionKind};
+
+/// A decision in short, and why.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Choice {
+    /// When, in seconds of virtual time.
+    pub at_s: f64,
+    /// What.
+    pub kind: DecisionKind,
+    /// About which engine, by its place among the recorded ones.
+    pub worker: u32,
+    /// Who decided.
+    pub policy: Box<str>,
+    /// What made it necessary or possible.
+    pub because: Because,
+    /// The program's demand there, in tokens.
+    pub need_tokens: u64,
+    /// Tokens in use there before.
+    pub used_tokens: u64,
+    /// What the engine holds.
+    pub capacity_tokens: Option<u64>,
+    /// How long the step had waited, or the tool call had lasted, in seconds.
+    pub waited_s: f64,
+    /// The score that a policy gave it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub score: Option<f64>,
+    /// How many others were named beside it.
+    pub alternatives: usize,
+}
+
+impl Choice {
+    fn is_same(&self, other: &Self) -> bool {
+        (self.kind, self.worker) == (other.kind, other.worker)
+    }
+}
+
+/// Where a program's course parts.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Difference {
+    /// The program.
+    pub program: Box<str>,
+    /// How many of its decisions were the same before.
+    pub same_before: usize,
+    /// What the first set decided; nothing if it decided no more about it.
+    pub ours: Option<Choice>,
+    /// What the other set decided.
+    pub theirs: Option<Choice>,
+}
+
+impl Difference {
+    fn at_s(&self) -> f64 {
+        let times = [&self.ours, &self.theirs].into_iter().flatten();
+        times.map(|choice| choice.at_s).fold(f64::MAX, f64::min)
+    }
+}
+
+/// What was decided about each program, within a bound.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Choices {
+    by_program: BTreeMap<Box<str>, Vec<Choice>>,
+    count: usize,
+    max: usize,
+    /// From when on decisions are missing.
+    full_at_us: Option<u64>,
+    now_us: u64,
+}
+
+impl Choices {
+    pub(super) fn new(max: usize) -> Self {
+        Self {
+            max,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn at(&mut self, now_us: u64, _: &Event) {
+        self.now_us = now_us;
+    }
+
+    pub(super) fn add(&mut self, decision: &Decision) {
+        if self.count == self.max {
+            self.full_at_us.get_or_insert(self.now_us);
+            return;
+        }
+        self.count += 1;
+        let of_program = self.by_program.entry(decision.key.clone()).or_default();
+        of_program.push(decision.into());
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// How many programs take another course under the other set, and the first of them, at most
+    /// `max`, by time. Where one of both could not keep all decisions, what came later is not
+    /// compared.
+    pub fn differences(&self, other: &Self, max: usize) -> (usize, Vec<Difference>) {
+        let full_at_us = self.full_at_us.into_iter().chain(other.full_at_us).min();
+        let until_s = full_at_us.map_or(f64::MAX, |us| us as f64 / 1e6);
+        let nobody = Vec::new();
+        let names = self.by_program.keys().chain(
+            other
+                .by_program
+                .keys()
+                .filter(|name| !self.by_program.contains_key(*name)),
+        );
+        let mut all: Vec<Difference> = names
+            .filter_map(|program| {
+                let ours = self.by_program.get(program).unwrap_or(&nobody);
+                let theirs = other.by_program.get(program).unwrap_or(&nobody);
+                let difference = parting(program, ours, theirs)?;
+                (difference.at_s() < until_s).then_some(difference)
+            })
+            .collect();
+        all.sort_by(|a, b| {
+            let by_time = a.at_s().total_cmp(&b.at_s());
+            by_time.then_with(|| a.program.cmp(&b.program))
+        });
+        let count = all.len();
+        all.truncate(max);
+        (count, all)
+    }
+}
+
+fn parting(program: &str, ours: &[Choice], theirs: &[Choice]) -> Option<Difference> {
+    let pairs = ours.iter().zip(theirs);
+    let same_before = pairs.take_while(|(a, b)| a.is_same(b)).count();
+    let (ours, theirs) = (ours.get(same_before), theirs.get(same_before));
+    (ours.is_some() || theirs.is_some()).then(|| Difference {
+        program: program.into(),
+        same_before,
+        ours: ours.cloned(),
+        theirs: theirs.cloned(),
+    })
+}

@@ -1,0 +1,139 @@
+//! Figures of a comparison under memory pressure.
+
+use super::{ABLATIONS, Outcome, SHARES, TTLS};
+use crate::cluster::Report;
+
+/// What a figure should be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Goal {
+    /// Not less than this.
+    AtLeast(f64),
+    /// Not more than this.
+    AtMost(f64),
+}
+
+/// One number.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: f64,
+    /// Its goal, if it has one.
+    pub goal: Option<Goal>,
+}
+
+/// Reports of one scene at one share of memory.
+struct Cell<'a> {
+    outcomes: Vec<&'a Outcome>,
+}
+
+impl Cell<'_> {
+    fn of(&self, system: &str) -> Option<&Report> {
+        let found = self
+            .outcomes
+            .iter()
+            .find(|outcome| outcome.system == system);
+        found.map(|outcome| &outcome.report)
+    }
+
+    /// The time to live with the most steps a minute.
+    fn ttl(&self) -> Option<&Report> {
+        let all = TTLS.iter().filter_map(|system| self.of(system.name));
+        all.max_by(|a, b| a.steps_per_min.total_cmp(&b.steps_per_min))
+    }
+
+    fn named(&self, system: &str) -> Option<&Report> {
+        if system == "ttl_pin" {
+            self.ttl()
+        } else {
+            self.of(system)
+        }
+    }
+}
+
+/// Systems that figures compare with.
+const RIVALS: [&str; 4] = ["least_load", "sticky", "ttl_pin", "thunderagent"];
+
+/// All figures of a scene, whose name stands at the end of theirs. `free` is the same
+/// scene with room for all; `bounds` are steps a minute that each share allows at most.
+pub fn figures(
+    scene: &str,
+    outcomes: &[Outcome],
+    free: &Report,
+    bounds: &[f64; SHARES.len()],
+) -> Vec<Figure> {
+    let mut all = Vec::new();
+    for ((share, _), bound) in SHARES.iter().zip(bounds) {
+        let here = |o: &&Outcome| o.scene == scene && o.share == *share;
+        let cell = Cell {
+            outcomes: outcomes.iter().filter(here).collect(),
+        };
+        let mut push = |name: &str, value: f64, goal: Option<Goal>| {
+            let name = format!("{name}.{share}.{scene}");
+            all.push(Figure { name, value, goal });
+        };
+        let Some(ours) = cell.of("foresight") else {
+            continue;
+        };
+        for rival in RIVALS {
+            if let Some(report) = cell.named(rival) {
+                let goal = (rival == "thunderagent").then_some(Goal::AtLeast(1.0));
+                push(&format!("vs_{rival}"), faster(ours, report), goal);
+            }
+        }
+        if let Some(sticky) = cell.of("sticky") {
+            let ratio = ours.step_p99_s / sticky.step_p99_s;
+            push("step_p99_vs_sticky", ratio, Some(Goal::AtMost(1.0)));
+        }
+        if let Some(theirs) = cell.of("thunderagent") {
+            push(
+                "foresight_vs_thunderagent",
+                faster(ours, theirs),
+                Some(Goal::AtLeast(1.0)),
+            );
+        }
+        let goal = (*share == "kv_third").then_some(Goal::AtLeast(0.9));
+        push("share_of_no_pressure", faster(ours, free), goal);
+        push("share_of_memory_bound", ours.steps_per_min / bound, None);
+        no_tier(&cell, &mut push);
+        for system in &ABLATIONS {
+            if let Some(report) = cell.of(system.name) {
+                push(
+                    &format!("gain.{}", gain_of(system.name)),
+                    faster(ours, report),
+                    None,
+                );
+                let tail = ours.step_p99_s / report.step_p99_s;
+                push(&format!("step_p99.{}", gain_of(system.name)), tail, None);
+            }
+        }
+    }
+    all
+}
+
+/// Without a tier: as fast as the best of the others, and with what tail beside his.
+fn no_tier(cell: &Cell<'_>, push: &mut impl FnMut(&str, f64, Option<Goal>)) {
+    let Some(ours) = cell.of("foresight.no_tier") else {
+        return;
+    };
+    let rivals = RIVALS.iter().filter_map(|rival| cell.named(rival));
+    let best = rivals.max_by(|a, b| a.steps_per_min.total_cmp(&b.steps_per_min));
+    if let Some(best) = best {
+        push(
+            "no_tier.vs_best",
+            faster(ours, best),
+            Some(Goal::AtLeast(1.0)),
+        );
+        let tail = ours.step_p99_s / best.step_p99_s;
+        push("no_tier.step_p99_vs_best", tail, Some(Goal::AtMost(1.0)));
+    }
+}
+
+fn gain_of(ablation: &str) -> &str {
+    ablation.trim_start_matches("without.")
+}
+
+fn faster(ours: &Report, theirs: &Report) -> f64 {
+    ours.steps_per_min / theirs.steps_per_min
+}

@@ -1,0 +1,91 @@
+use super::systems::{FORESIGHT, STICKY, TTLS};
+use super::*;
+use crate::workload::LognormalAgents;
+
+fn scene() -> Scene {
+    let agents = LognormalAgents {
+        programs: 150,
+        ..LognormalAgents::default()
+    };
+    Scene {
+        name: "agents",
+        runs: agents.generate().unwrap(),
+        live: 32,
+        engines: 2,
+        profile: EngineProfile::glm46_8xh100(),
+        transfers: TransferOptions::default(),
+        minutes: 4,
+        seed: 1,
+    }
+}
+
+#[test]
+fn every_system_has_a_policy_and_the_same_run_gives_the_same_report() {
+    let scene = scene();
+    let kv_tokens = scene.kv_tokens(1.0 / 3.0);
+    for system in BASELINES.iter().chain(&ABLATIONS).chain([&FORESIGHT]) {
+        let report = scene.run(system, kv_tokens);
+        assert!(report.steps > 0, "{}: {report:?}", system.name);
+        assert_eq!(report.refused, 0, "{}", system.name);
+    }
+    assert_eq!(
+        scene.run(&FORESIGHT, kv_tokens),
+        scene.run(&FORESIGHT, kv_tokens)
+    );
+}
+
+#[test]
+fn offloading_frees_memory_and_computes_less_again() {
+    let scene = scene();
+    let kv_tokens = scene.kv_tokens(1.0 / 3.0);
+    let (ours, sticky) = (
+        scene.run(&FORESIGHT, kv_tokens),
+        scene.run(&STICKY, kv_tokens),
+    );
+    assert!(ours.offloads > 100 && ours.loads > 100, "{ours:?}");
+    assert!(
+        ours.steps_per_min > 1.5 * sticky.steps_per_min,
+        "{ours:?} {sticky:?}"
+    );
+    assert!(ours.hit_rate > sticky.hit_rate && ours.step_p99_s < sticky.step_p99_s);
+}
+
+#[test]
+fn no_system_passes_the_bound_by_more_than_its_means_allow() {
+    let scene = scene();
+    for (_, share) in SHARES {
+        let kv_tokens = scene.kv_tokens(share);
+        let bound = scene.bound(kv_tokens);
+        let best = scene.run(&FORESIGHT, kv_tokens).steps_per_min;
+        assert!(best < 1.1 * bound, "{best} of {bound}");
+    }
+}
+
+#[test]
+fn figures_of_a_scene_have_its_name_and_the_best_time_to_live_stands_for_all() {
+    let scene = scene();
+    let report = scene.run(&STICKY, scene.kv_tokens(0.5));
+    let of = |system: &'static str, steps_per_min: f64| Outcome {
+        scene: "agents",
+        share: "kv_third",
+        system,
+        report: Report {
+            steps_per_min,
+            ..report.clone()
+        },
+    };
+    let outcomes = [
+        of("foresight", 90.0),
+        of(TTLS[0].name, 30.0),
+        of(TTLS[1].name, 45.0),
+    ];
+    let free = Report {
+        steps_per_min: 100.0,
+        ..report.clone()
+    };
+    let figures = figures("agents", &outcomes, &free, &[100.0; 3]);
+    let value = |name: &str| figures.iter().find(|f| f.name == name).map(|f| f.value);
+    assert_eq!(value("vs_ttl_pin.kv_third.agents"), Some(2.0));
+    assert_eq!(value("share_of_no_pressure.kv_third.agents"), Some(0.9));
+    assert_eq!(value("vs_sticky.kv_third.agents"), None);
+}
