@@ -8,6 +8,7 @@ mod conversation;
 mod faults;
 mod llamacpp;
 mod messaging;
+mod offload;
 mod operations;
 mod plugins;
 mod restart;

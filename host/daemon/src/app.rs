@@ -6,6 +6,7 @@ use crate::engines::EngineWatch;
 use crate::gateway::GatewayState;
 use crate::messaging::Messaging;
 use crate::policies::PolicyShelf;
+use crate::transfers::Node;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use treadle_store::Store;
@@ -27,6 +28,8 @@ pub struct App {
     pub policies: Arc<PolicyShelf>,
     /// Events out and commands in, where there is a broker.
     pub messaging: Option<Arc<Messaging>>,
+    /// Who moves KV caches, and what is kept of them here.
+    pub node: Arc<Node>,
     /// The next worker's id.
     pub next_worker: Arc<AtomicU32>,
 }
