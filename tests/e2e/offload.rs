@@ -2,6 +2,7 @@
 //! what happens when something breaks meanwhile, and the same with simulated engines.
 
 mod faults;
+pub(crate) mod moves;
 mod simulated;
 mod stage;
 
@@ -13,7 +14,7 @@ use crate::restart::DAEMON;
 use treadle_tests::support::process::DaemonProcess;
 
 /// Context of a program, in tokens: long enough for its prefill to be felt.
-const LONG: usize = 4_096;
+const LONG: usize = 12_288;
 /// How often the comparison of times may be made, on a machine that others use too.
 const ATTEMPTS_MAX: usize = 3;
 

@@ -126,6 +126,12 @@ impl LlamaServer {
         assert!(sent.expect("kill runs").success());
     }
 
+    /// True if it takes connections.
+    pub fn is_there(&self) -> bool {
+        let address = self.url.trim_start_matches("http://");
+        std::net::TcpStream::connect(address).is_ok()
+    }
+
     /// Its base URL.
     pub fn url(&self) -> &str {
         &self.url

@@ -38,7 +38,7 @@ impl Engines {
         std::fs::create_dir(&slots).expect("a folder");
         let mut servers = Vec::new();
         for _ in 0..2 {
-            let shape = (SLOTS, 2 * tokens as u32);
+            let shape = (SLOTS, tokens as u32 + 1_024);
             servers.push(LlamaServer::saving(&python, &model, shape, &slots).await);
         }
         Some(Self {
@@ -89,20 +89,15 @@ impl Engines {
         found.expect("one of the two")
     }
 
-    /// Compares a program's answers with those of a server that nobody disturbs: the last one that
-    /// is there.
+    /// Compares a program's answers with those in a slot that nobody disturbs, token for token.
     pub(super) async fn same_as_undisturbed(&self, talk: &Talk) {
         for (prompt, answer) in talk.prompts.iter().zip(&talk.answers) {
             let mut body = request(prompt);
             body["id_slot"] = json!(CALM_SLOT);
-            let mut calm = None;
-            for server in &self.servers {
-                if server.client.get("/health").await.status.is_success() {
-                    calm = Some(server.client.post(COMPLETIONS, &body).await.ok());
-                    break;
-                }
-            }
-            let calm = calm.expect("one server is there");
+            let mut servers = self.servers.iter();
+            let server = servers.find(|server| server.is_there());
+            let server = server.expect("one of them lives");
+            let calm = server.client.post(COMPLETIONS, &body).await.ok();
             assert_eq!(*answer, answer_ids(&calm["choices"][0]), "{}", talk.name);
         }
     }

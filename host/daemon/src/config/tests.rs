@@ -346,24 +346,24 @@ fn a_host_tier_without_what_it_needs_is_refused() {
         list.extend(more);
         complaint("", &[], &list)
     };
-    assert!(without(1, &[]).starts_with("kv.host_tokens_max is 0"));
+    assert!(without(1, &[]).starts_with("`kv.host_tokens_max` is 0"));
     assert!(
         load("", &[], &["kv.host_tokens_max=10"]).is_ok(),
         "engines may keep copies"
     );
-    assert!(without(2, &[]).starts_with("kv.folder is empty"));
-    assert!(without(3, &[]).starts_with("kv.slots_folder is empty"));
-    assert!(without(3, &["kv.slots_folder=/a"]).starts_with("kv.slots_folder is the same"));
+    assert!(without(2, &[]).starts_with("`kv.folder` is empty"));
+    assert!(without(3, &[]).starts_with("`kv.slots_folder` is empty"));
+    assert!(without(3, &["kv.slots_folder=/a"]).starts_with("`kv.slots_folder` is the same"));
     let with = |more: &[&str]| complaint("", &[], &[&whole, more].concat());
-    assert!(with(&["scheduler.mode=sticky"]).starts_with("kv.host_tokens_max"));
-    assert!(with(&["kv.retention=true", "scheduler.mode=rollout"]).starts_with("kv.retention"));
-    assert!(with(&["kv.listen=10.0.0.5:8310"]).starts_with("kv.secret"));
+    assert!(with(&["scheduler.mode=sticky"]).starts_with("`kv.host_tokens_max`"));
+    assert!(with(&["kv.retention=true", "scheduler.mode=rollout"]).starts_with("`kv.retention`"));
+    assert!(with(&["kv.listen=10.0.0.5:8310"]).starts_with("`kv.secret`"));
     let secret = "kv.secret=0123456789abcdef";
-    assert!(with(&["kv.listen=here", secret]).starts_with("kv.listen is `here`"));
-    assert!(with(&["kv.listen=0.0.0.0:8310", secret]).starts_with("kv.advertise"));
-    assert!(with(&["kv.nodes=10.0.0.6", secret]).starts_with("kv.nodes has `10.0.0.6`"));
+    assert!(with(&["kv.listen=here", secret]).starts_with("`kv.listen` is `here`"));
+    assert!(with(&["kv.listen=0.0.0.0:8310", secret]).starts_with("`kv.advertise`"));
+    assert!(with(&["kv.nodes=10.0.0.6", secret]).starts_with("`kv.nodes` has `10.0.0.6`"));
     let alone = complaint("", &[], &["kv.nodes=a=b:1", secret]);
-    assert!(alone.starts_with("kv.host_bytes_max is 0"), "{alone}");
+    assert!(alone.starts_with("`kv.host_bytes_max` is 0"), "{alone}");
     let nodes = [
         "kv.listen=0.0.0.0:8310",
         "kv.advertise=10.0.0.5:8310",

@@ -21,32 +21,32 @@ impl Transfers {
 
     /// Passes a command on; gives the event that it comes to at once, if it does.
     pub(super) fn order(&mut self, core: &Core, command: Command) -> Option<Event> {
-        let (program, work) = match command {
+        match command {
             Command::OffloadProgram {
                 program,
                 from,
                 slot,
                 tokens,
-            } => match end(core, from, slot) {
-                Some(from) => (program, Work::Offload { from, tokens }),
-                None => {
+            } => {
+                let Some(from) = end(core, from, slot) else {
                     let cause = NO_WORKER.into();
                     return Some(Event::OffloadFailed { program, cause });
-                }
-            },
+                };
+                self.begin(core, program, Work::Offload { from, tokens })
+            }
             Command::LoadProgram {
                 program,
                 to,
                 slot,
                 copy,
                 ..
-            } => match end(core, to, slot) {
-                Some(to) => (program, Work::Load { to, copy }),
-                None => {
+            } => {
+                let Some(to) = end(core, to, slot) else {
                     let cause = NO_WORKER.into();
                     return Some(Event::LoadFailed { program, cause });
-                }
-            },
+                };
+                self.begin(core, program, Work::Load { to, copy })
+            }
             Command::MigrateProgram {
                 program,
                 from,
@@ -54,26 +54,24 @@ impl Transfers {
                 from_slot,
                 to_slot,
                 tokens,
-            } => match (end(core, from, from_slot), end(core, to, to_slot)) {
-                (Some(from), Some(to)) => (program, Work::Migrate { from, to, tokens }),
-                _ => {
+            } => {
+                let ends = end(core, from, from_slot).zip(end(core, to, to_slot));
+                let Some((from, to)) = ends else {
                     let cause = NO_WORKER.into();
                     return Some(Event::MigrationFailed { program, cause });
-                }
-            },
+                };
+                self.begin(core, program, Work::Migrate { from, to, tokens })
+            }
             Command::CancelTransfer { program } => {
-                if let Some(feed) = &mut self.0 {
-                    feed.cancel(program);
-                }
-                return None;
+                self.0.as_mut()?.cancel(program);
+                None
             }
             Command::DropCopy { copy, .. } => {
                 self.tell(Order::Drop { copy });
-                return None;
+                None
             }
-            _ => return None,
-        };
-        self.begin(core, program, work)
+            _ => None,
+        }
     }
 
     fn begin(&mut self, core: &Core, program: ProgramId, work: Work) -> Option<Event> {

@@ -8,6 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use treadle_transfer::TierUsage;
 
+type Reading = fn(&Row) -> f64;
+
 const KINDS: [(Kind, &str); 3] = [
     (Kind::Offload, "offload"),
     (Kind::Load, "load"),
@@ -54,7 +56,6 @@ impl TransferBooks {
     /// Everything in Prometheus' text format.
     pub(super) fn render(&self, tier: Option<&TierUsage>) -> String {
         let mut text = String::new();
-        type Reading = fn(&Row) -> f64;
         let families: [(&str, &str, Reading); 3] = [
             (
                 "treadle_kv_transfers_total",

@@ -35,6 +35,9 @@ pub enum NodeError {
     },
 }
 
+/// Who is told of copies that give way.
+type Listeners = Arc<Mutex<Vec<UnboundedSender<Evicted>>>>;
+
 /// What a process has of KV transfers.
 pub struct Node {
     pub(super) executors: Arc<Executors>,
@@ -50,7 +53,7 @@ pub struct Node {
     pub(super) sglang: bool,
     moves: bool,
     nodes: crate::config::KvSection,
-    listeners: Arc<Mutex<Vec<UnboundedSender<Evicted>>>>,
+    listeners: Listeners,
     pump: Option<JoinHandle<()>>,
     _server: Option<TierServer>,
 }
@@ -75,16 +78,11 @@ impl Node {
         let secret: Option<Box<str>> = secret.map(Into::into);
         let server = match &tier {
             Some(tier) if !kv.listen.is_empty() => {
-                let (tier, limits) = (tier.clone(), limits.clone());
-                let bound = TierServer::bind(&kv.listen, tier, secret.clone(), limits).await;
-                Some(bound.map_err(|error| NodeError::Listen {
-                    address: kv.listen.clone(),
-                    error,
-                })?)
+                Some(serve(&kv.listen, tier, secret.clone(), limits.clone()).await?)
             }
             _ => None,
         };
-        let listeners = Arc::<Mutex<Vec<UnboundedSender<Evicted>>>>::default();
+        let listeners = Listeners::default();
         let pump = tier
             .as_ref()
             .map(|tier| tokio::spawn(pump(tier.evictions().clone(), listeners.clone())));
@@ -102,9 +100,11 @@ impl Node {
             transfer_max,
             alone: config.cluster.role == Role::Single,
             sglang: kv.sglang,
-            moves: kv.host_tokens_max > 0
-                || kv.migration_tokens_per_s > 0
-                || config.rollout.migration_interval_ms > 0,
+            // Whoever never schedules is never asked for them.
+            moves: config.cluster.role != Role::Gateway
+                && (kv.host_tokens_max > 0
+                    || kv.migration_tokens_per_s > 0
+                    || config.rollout.migration_interval_ms > 0),
             nodes: kv.clone(),
             listeners,
             pump,
@@ -153,15 +153,25 @@ impl Drop for Node {
 }
 
 /// Tells everybody who schedules here.
-async fn pump(
-    evictions: treadle_transfer::Evictions,
-    listeners: Arc<Mutex<Vec<UnboundedSender<Evicted>>>>,
-) {
+async fn pump(evictions: treadle_transfer::Evictions, listeners: Listeners) {
     loop {
         let evicted = evictions.next().await;
         let mut listeners = listeners.lock().unwrap_or_else(PoisonError::into_inner);
         listeners.retain(|listener| listener.send(evicted).is_ok());
     }
+}
+
+async fn serve(
+    address: &str,
+    tier: &Tier,
+    secret: Option<Box<str>>,
+    limits: Limits,
+) -> Result<TierServer, NodeError> {
+    let bound = TierServer::bind(address, tier.clone(), secret, limits).await;
+    bound.map_err(|error| NodeError::Listen {
+        address: address.to_owned(),
+        error,
+    })
 }
 
 async fn open_tier(config: &Config) -> Result<Tier, TransferError> {
