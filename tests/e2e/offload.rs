@@ -14,7 +14,7 @@ use crate::restart::DAEMON;
 use treadle_tests::support::process::DaemonProcess;
 
 /// Context of a program, in tokens: long enough for its prefill to be felt.
-const LONG: usize = 12_288;
+const LONG: usize = 16_384;
 /// How often the comparison of times may be made, on a machine that others use too.
 const ATTEMPTS_MAX: usize = 3;
 

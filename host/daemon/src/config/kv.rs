@@ -32,12 +32,12 @@ section! {
         /// Where the llama.cpp servers of this node save slots (`--slot-save-path`), best on the file system of `kv.folder`.
         slots_folder: String = String::new(), "";
         /// Address on which other nodes reach this node's tier, such as `10.0.0.5:8310`; nobody does where empty.
-        listen: String = String::new(), "";
-        /// The same as they have to write it; `kv.listen` where empty.
-        advertise: String = String::new(), "";
+        tier_listen: String = String::new(), "";
+        /// The same as they have to write it; `kv.tier_listen` where empty.
+        tier_advertise: String = String::new(), "";
         /// What nodes tell each other to be let in: the same text for all, 16 characters or more.
         secret: String = String::new(), "";
-        /// Engines on other nodes: `HOST=ADDRESS` with commas between, the host of their URLs and the `kv.listen` of the daemon beside them.
+        /// Engines on other nodes: `HOST=ADDRESS` with commas between, the host of their URLs and the `kv.tier_listen` of the daemon beside them.
         nodes: String = String::new(), "";
         /// Version of the weights that the engines have. Write another one when they are given other weights: copies of the old ones are never used then.
         weights: String = "1".to_owned(), "";
@@ -130,7 +130,7 @@ impl KvSection {
     }
 
     fn check_address(&self) -> Result<(), ConfigError> {
-        if self.listen.is_empty() && self.nodes.is_empty() {
+        if self.tier_listen.is_empty() && self.nodes.is_empty() {
             return Ok(());
         }
         if self.secret.chars().count() < SECRET_CHARS_MIN {
@@ -143,23 +143,24 @@ impl KvSection {
         if !self.has_tier() {
             return Err(conflict(
                 "kv.host_bytes_max",
-                "is 0, and kv.listen or kv.nodes has other nodes share the tier".to_owned(),
+                "is 0, and kv.tier_listen or kv.nodes has other nodes share the tier".to_owned(),
                 "say how large the tier of this node may become",
             ));
         }
-        if self.listen.is_empty() {
+        if self.tier_listen.is_empty() {
             return Ok(());
         }
-        let Ok(address) = self.listen.parse::<SocketAddr>() else {
+        let Ok(address) = self.tier_listen.parse::<SocketAddr>() else {
             return Err(conflict(
-                "kv.listen",
-                format!("is `{}`", self.listen),
+                "kv.tier_listen",
+                format!("is `{}`", self.tier_listen),
                 "write an address and a port such as 10.0.0.5:8310",
             ));
         };
-        if self.advertise.is_empty() && (address.ip().is_unspecified() || address.port() == 0) {
+        if self.tier_advertise.is_empty() && (address.ip().is_unspecified() || address.port() == 0)
+        {
             return Err(conflict(
-                "kv.advertise",
+                "kv.tier_advertise",
                 format!("is empty, and nobody can reach {address}"),
                 "write the address as other nodes reach it",
             ));
@@ -188,11 +189,11 @@ impl KvSection {
 
     /// This node's name in handles: where others reach its tier, else what no other node has.
     pub(crate) fn node_name(&self) -> String {
-        if !self.advertise.is_empty() {
-            return self.advertise.clone();
+        if !self.tier_advertise.is_empty() {
+            return self.tier_advertise.clone();
         }
-        if !self.listen.is_empty() {
-            return self.listen.clone();
+        if !self.tier_listen.is_empty() {
+            return self.tier_listen.clone();
         }
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let folder = std::path::absolute(&self.folder).unwrap_or_else(|_| (&self.folder).into());

@@ -357,16 +357,16 @@ fn a_host_tier_without_what_it_needs_is_refused() {
     let with = |more: &[&str]| complaint("", &[], &[&whole, more].concat());
     assert!(with(&["scheduler.mode=sticky"]).starts_with("`kv.host_tokens_max`"));
     assert!(with(&["kv.retention=true", "scheduler.mode=rollout"]).starts_with("`kv.retention`"));
-    assert!(with(&["kv.listen=10.0.0.5:8310"]).starts_with("`kv.secret`"));
+    assert!(with(&["kv.tier_listen=10.0.0.5:8310"]).starts_with("`kv.secret`"));
     let secret = "kv.secret=0123456789abcdef";
-    assert!(with(&["kv.listen=here", secret]).starts_with("`kv.listen` is `here`"));
-    assert!(with(&["kv.listen=0.0.0.0:8310", secret]).starts_with("`kv.advertise`"));
+    assert!(with(&["kv.tier_listen=here", secret]).starts_with("`kv.tier_listen` is `here`"));
+    assert!(with(&["kv.tier_listen=0.0.0.0:8310", secret]).starts_with("`kv.tier_advertise`"));
     assert!(with(&["kv.nodes=10.0.0.6", secret]).starts_with("`kv.nodes` has `10.0.0.6`"));
     let alone = complaint("", &[], &["kv.nodes=a=b:1", secret]);
     assert!(alone.starts_with("`kv.host_bytes_max` is 0"), "{alone}");
     let nodes = [
-        "kv.listen=0.0.0.0:8310",
-        "kv.advertise=10.0.0.5:8310",
+        "kv.tier_listen=0.0.0.0:8310",
+        "kv.tier_advertise=10.0.0.5:8310",
         "kv.nodes=a=b:1",
         secret,
     ];

@@ -26,7 +26,7 @@ pub enum NodeError {
     #[error("the host tier of KV caches can't be opened: {0}; see kv.folder and kv.slots_folder")]
     Tier(#[from] TransferError),
     /// The address for other nodes.
-    #[error("kv.listen: {address} can't be listened on: {error}; choose another address")]
+    #[error("kv.tier_listen: {address} can't be listened on: {error}; choose another address")]
     Listen {
         /// The address.
         address: String,
@@ -77,8 +77,8 @@ impl Node {
         let secret = Some(kv.secret.as_str()).filter(|secret| !secret.is_empty());
         let secret: Option<Box<str>> = secret.map(Into::into);
         let server = match &tier {
-            Some(tier) if !kv.listen.is_empty() => {
-                Some(serve(&kv.listen, tier, secret.clone(), limits.clone()).await?)
+            Some(tier) if !kv.tier_listen.is_empty() => {
+                Some(serve(&kv.tier_listen, tier, secret.clone(), limits.clone()).await?)
             }
             _ => None,
         };
