@@ -1,13 +1,13 @@
   ;; What all hostile policies share: a bump allocator that starts over after each
   ;; call, and the interface that every world exports. They behave until they are
   ;; configured with a digit: calls with at least so many rows misbehave then.
-  (import "treadle:policy/host@1.0.0" "log" (func $log (param i32 i32 i32)))
-  (import "treadle:policy/host@1.0.0" "now-ms" (func $now_ms (result i64)))
-  (import "treadle:policy/host@1.0.0" "random-u64" (func $random (result i64)))
-  (import "treadle:policy/host@1.0.0" "config" (func $config (param i32)))
-  (import "treadle:policy/host@1.0.0" "state-get" (func $state_get (param i32 i32 i32)))
-  (import "treadle:policy/host@1.0.0" "state-set" (func $state_set (param i32 i32 i32 i32 i32)))
-  (import "treadle:policy/host@1.0.0" "state-delete" (func $state_delete (param i32 i32) (result i32)))
+  (import "treadle:policy/host@1.1.0" "log" (func $log (param i32 i32 i32)))
+  (import "treadle:policy/host@1.1.0" "now-ms" (func $now_ms (result i64)))
+  (import "treadle:policy/host@1.1.0" "random-u64" (func $random (result i64)))
+  (import "treadle:policy/host@1.1.0" "config" (func $config (param i32)))
+  (import "treadle:policy/host@1.1.0" "state-get" (func $state_get (param i32 i32 i32)))
+  (import "treadle:policy/host@1.1.0" "state-set" (func $state_set (param i32 i32 i32 i32 i32)))
+  (import "treadle:policy/host@1.1.0" "state-delete" (func $state_delete (param i32 i32) (result i32)))
   (memory (export "memory") 32)
   (table $table 1 funcref)
   (global $heap (mut i32) (i32.const 4096))
@@ -88,7 +88,7 @@
   (func $recurse (param i64) (result i64)
     (i64.add (call $recurse (i64.add (local.get 0) (i64.const 1))) (local.get 0)))
 
-  (func (export "treadle:policy/plugin@1.0.0#describe") (result i32)
+  (func (export "treadle:policy/plugin@1.1.0#describe") (result i32)
     (;DESCRIBE;)
     (i32.store (i32.const 512) (i32.const 1024))
     (i32.store (i32.const 516) (i32.const (;NAME_LENGTH;)))
@@ -98,7 +98,7 @@
     (i32.store (i32.const 532) (i32.const 35))
     (i32.const 512))
 
-  (func (export "treadle:policy/plugin@1.0.0#configure") (param $at i32) (param $length i32)
+  (func (export "treadle:policy/plugin@1.1.0#configure") (param $at i32) (param $length i32)
     (result i32)
     (local $end i32) (local $digit i32)
     (;CONFIGURE;)
@@ -114,17 +114,17 @@
         (br $next)))
     (call $done))
 
-  (func (export "treadle:policy/plugin@1.0.0#snapshot") (result i32)
+  (func (export "treadle:policy/plugin@1.1.0#snapshot") (result i32)
     (;SNAPSHOT;)
     (call $list (i32.const 0) (i32.const 0)))
 
-  (func (export "treadle:policy/plugin@1.0.0#restore") (param i32 i32) (result i32)
+  (func (export "treadle:policy/plugin@1.1.0#restore") (param i32 i32) (result i32)
     (call $done))
 
   (func $start_over (param i32)
     (;AFTERWARDS;)
     (global.set $heap (i32.const 4096)))
-  (export "cabi_post_treadle:policy/plugin@1.0.0#describe" (func $start_over))
-  (export "cabi_post_treadle:policy/plugin@1.0.0#configure" (func $start_over))
-  (export "cabi_post_treadle:policy/plugin@1.0.0#snapshot" (func $start_over))
-  (export "cabi_post_treadle:policy/plugin@1.0.0#restore" (func $start_over))
+  (export "cabi_post_treadle:policy/plugin@1.1.0#describe" (func $start_over))
+  (export "cabi_post_treadle:policy/plugin@1.1.0#configure" (func $start_over))
+  (export "cabi_post_treadle:policy/plugin@1.1.0#snapshot" (func $start_over))
+  (export "cabi_post_treadle:policy/plugin@1.1.0#restore" (func $start_over))

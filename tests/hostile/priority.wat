@@ -3,7 +3,7 @@
   (;MORE_IMPORTS;)
   (;PRELUDE;)
 
-  (func (export "treadle:policy/priority-policy@1.0.0#score")
+  (func (export "treadle:policy/priority-policy@1.1.0#score")
     (param $tokens i32) (param $rows i32)
     (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)
     (local $i i32)
@@ -12,11 +12,11 @@
     ))
     (call $answer (local.get $rows) (f64.const 1)))
 
-  (func (export "treadle:policy/priority-policy@1.0.0#preempt")
+  (func (export "treadle:policy/priority-policy@1.1.0#preempt")
     (param $scores i32) (param $rows i32) (param i32 i32 i32 i32) (result i32)
     (call $zeros (local.get $rows)))
 
-  (export "cabi_post_treadle:policy/priority-policy@1.0.0#score" (func $start_over))
-  (export "cabi_post_treadle:policy/priority-policy@1.0.0#preempt" (func $start_over))
+  (export "cabi_post_treadle:policy/priority-policy@1.1.0#score" (func $start_over))
+  (export "cabi_post_treadle:policy/priority-policy@1.1.0#preempt" (func $start_over))
   (;MORE;)
 )

@@ -3,10 +3,10 @@
 //! Nothing is scheduled by them yet; what is learnt of a job's tools is here
 //! for whoever does.
 
-use crate::tool_times::ToolTimes;
+use crate::distribution::Distribution;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use treadle_model::{Span, Timestamp};
+use treadle_model::Timestamp;
 
 /// Actions of one program under way at once; further ones are not followed.
 pub const ACTIONS_MAX: usize = 256;
@@ -35,9 +35,9 @@ pub struct ToolStatistics {
     pub total_us: u64,
     /// The longest, in microseconds.
     pub longest_us: u64,
-    /// All of them.
-    #[serde(default, skip_serializing_if = "ToolTimes::is_empty")]
-    pub times: ToolTimes,
+    /// All of them, in milliseconds.
+    #[serde(default, skip_serializing_if = "Distribution::is_empty")]
+    pub times: Distribution,
 }
 
 /// Statistics of tools by job and tool.
@@ -59,5 +59,5 @@ pub(crate) fn learn(tools: &mut Tools, job: &str, action: &Action, now: Timestam
     known.failed += u64::from(!ok);
     known.total_us = known.total_us.saturating_add(took_us);
     known.longest_us = known.longest_us.max(took_us);
-    known.times.learn(Span(took_us));
+    known.times.learn(took_us / 1_000);
 }

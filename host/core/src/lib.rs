@@ -41,6 +41,7 @@
 pub mod action;
 mod command;
 mod config;
+pub mod distribution;
 mod event;
 pub mod explain;
 mod invariants;
@@ -55,7 +56,6 @@ mod scheduling;
 pub mod state;
 pub mod step;
 mod timers;
-pub mod tool_times;
 mod transitions;
 mod view;
 pub mod worker;

@@ -79,6 +79,8 @@ pub enum Purpose {
     Retain {
         /// The worker.
         worker: WorkerId,
+        /// Tokens that it holds.
+        capacity_tokens: u64,
         /// Tokens left below its low watermark; below 0 if it holds more.
         free_tokens: i64,
         /// Tokens that all programs without a place need that wait for one.

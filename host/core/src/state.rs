@@ -2,6 +2,7 @@
 
 use crate::action::Tools;
 use crate::config::CoreConfig;
+use crate::distribution::Distribution;
 use crate::migration::Migrations;
 use crate::offload::Offloads;
 use crate::program::Program;
@@ -9,7 +10,6 @@ use crate::question::Purpose;
 use crate::queue::Queue;
 use crate::step::Step;
 use crate::timers::Timers;
-use crate::tool_times::ToolTimes;
 use crate::worker::Worker;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -35,9 +35,12 @@ pub struct JobStatistics {
     pub tool_us: u64,
     /// Steps finished.
     pub steps_finished: u64,
-    /// Times from one step's end to the next one's arrival.
-    #[serde(default, skip_serializing_if = "ToolTimes::is_empty")]
-    pub gaps: ToolTimes,
+    /// Times from one step's end to the next one's arrival, in milliseconds.
+    #[serde(default, skip_serializing_if = "Distribution::is_empty")]
+    pub gaps: Distribution,
+    /// Output tokens of steps.
+    #[serde(default, skip_serializing_if = "Distribution::is_empty")]
+    pub outputs: Distribution,
 }
 
 /// Counters since the state began.

@@ -52,6 +52,9 @@ pub struct Step {
     pub prompt_bytes: u64,
     /// Output tokens that it is expected to end with.
     pub output_tokens_expected: u64,
+    /// The client's limit on them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_tokens_max: Option<u64>,
     /// Output tokens seen.
     pub output_tokens: u64,
     /// When the first output token was seen.

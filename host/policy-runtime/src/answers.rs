@@ -63,6 +63,13 @@ pub(crate) fn shares(name: &str, values: &[f64], rows: usize) -> Check {
     })
 }
 
+/// Codes of what becomes of caches.
+pub(crate) fn fates(name: &str, values: &[u8], rows: usize) -> Check {
+    each(name, values, rows, "a code from 0 to 3", |_, value| {
+        value <= 3
+    })
+}
+
 /// Rows of a table of so many.
 pub(crate) fn rows_of(name: &str, values: &[u32], rows: usize, table: usize) -> Check {
     let expected = format_args!("a row below {table}");

@@ -160,6 +160,10 @@ impl<B: Bindings> Instance<B> {
         })
     }
 
+    pub(crate) fn pre(&self) -> &B::Pre {
+        &self.pre
+    }
+
     pub(crate) fn core(&self) -> &Core {
         &self.core
     }

@@ -59,7 +59,8 @@ pub use worlds::allocation::{
     AllocationInstance, GrantColumns, ParallelismColumns, RedundancyColumns,
 };
 pub use worlds::eviction::{
-    ActingColumns, ActiveColumns, EvictionInstance, ServiceColumns, WaitingColumns,
+    ActingColumns, ActiveColumns, EvictionInstance, Fate, RetentionColumns, ServiceColumns,
+    WaitingColumns,
 };
 pub use worlds::placement::{
     AssignColumns, MigrateColumns, NOWHERE, PlacementInstance, RouteColumns, WorkerColumns,

@@ -17,6 +17,16 @@ pub enum Objective {
     Drained,
     /// That, and contexts grow, and memory bounds the batch.
     Fluid,
+    /// That, unless there is more work than the longest programs take: then all lengths are
+    /// mixed.
+    Mixed,
+}
+
+impl Objective {
+    /// Whether contexts are reckoned with.
+    pub(crate) fn is_fluid(self) -> bool {
+        matches!(self, Self::Fluid | Self::Mixed)
+    }
 }
 
 /// Who takes the longest group.
@@ -80,6 +90,9 @@ pub struct Config {
     pub growth: f64,
     /// Time in tools for each generated token, in microseconds, for `"fluid"`.
     pub tool_us: f64,
+    /// Tokens that no program generates more than, for `"mixed"`; `None` where that is not
+    /// known.
+    pub longest_tokens: Option<f64>,
     /// Kinds of workers.
     pub classes: Vec<Class>,
     /// Programs at once, as a multiple of those that the KV cache holds; `None` for no
@@ -101,6 +114,7 @@ impl Default for Config {
             ahead: true,
             growth: 1.0,
             tool_us: 0.0,
+            longest_tokens: None,
             classes: Vec::new(),
             kv_bound: None,
             extra: Vec::new(),
@@ -120,6 +134,8 @@ impl Config {
         within("gain", config.gain, 0.001, 1.0)?;
         within("growth", config.growth, 0.0, 1e3)?;
         within("tool_us", config.tool_us, 0.0, 1e9)?;
+        let longest_tokens = config.longest_tokens.unwrap_or(1.0);
+        within("longest_tokens", longest_tokens, 1.0, 1e9)?;
         within("kv_bound", config.kv_bound.unwrap_or(1.0), 0.01, 1e6)?;
         within(
             "classes",
@@ -174,6 +190,7 @@ mod tests {
         for (json, key) in [
             (r#"{"migrate": "often"}"#.to_owned(), "often"),
             (r#"{"gain": 0}"#.to_owned(), "gain"),
+            (r#"{"longest_tokens": 0}"#.to_owned(), "longest_tokens"),
             (r#"{"kv_bound": -1}"#.to_owned(), "kv_bound"),
             (r#"{"default_tokens": 0}"#.to_owned(), "default_tokens"),
             (class("\"interference\": [[4, 2], [8, 1]]"), "interference"),

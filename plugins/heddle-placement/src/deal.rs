@@ -4,9 +4,10 @@
 //! length grow in step: their contexts fill a worker's memory all at once and leave it all
 //! at once, so that on average half of it is used. Where it makes no group end later than
 //! the latest does anyway, the groups of shorter programs are dealt out like cards, so that
-//! each gets some of every length.
+//! each gets some of every length. Where there is more work than the longest programs take
+//! alone, all groups are.
 
-use heddle_partition::Member;
+use heddle_partition::{Load, Member, Pace, deal_evenly};
 
 use crate::plan::Group;
 use crate::workers::Kinds;
@@ -55,6 +56,46 @@ pub(crate) fn mixed(groups: &mut [Group], sorted: &[f64], kinds: &Kinds) -> Vec<
         }
     }
     stretches
+}
+
+/// Whether work decides when the rollout ends, and not its longest program.
+pub(crate) fn is_even(sorted: &[f64], kinds: &Kinds, most: f64) -> bool {
+    let mut all = Load::default();
+    for load in loads(sorted, kinds) {
+        all.add(&load);
+    }
+    let workers: Vec<usize> = (0..kinds.of_worker.len()).collect();
+    all.is_mostly_work(&paces(&workers, kinds), kinds.habits, most)
+}
+
+/// Each group some of every length, as much as makes all end together.
+pub(crate) fn evenly(groups: &mut [Group], sorted: &[f64], kinds: &Kinds) -> Vec<Vec<usize>> {
+    let workers: Vec<usize> = groups.iter().map(|group| group.worker as usize).collect();
+    let loads: Vec<Load> = loads(sorted, kinds).collect();
+    let mut ranks = vec![Vec::new(); groups.len()];
+    let dealt = deal_evenly(&paces(&workers, kinds), &loads, kinds.habits);
+    for (rank, row) in dealt.into_iter().enumerate() {
+        ranks[row].push(rank);
+    }
+    for (group, ranks) in groups.iter_mut().zip(&ranks) {
+        group.size = ranks.len();
+        // Whoever comes later goes where most is to be given yet.
+        group.longest = sorted.first().copied().unwrap_or(0.0);
+        group.shortest = sorted.last().copied().unwrap_or(0.0);
+    }
+    ranks
+}
+
+fn loads<'a>(sorted: &'a [f64], kinds: &'a Kinds) -> impl Iterator<Item = Load> + 'a {
+    sorted.iter().map(|&remaining| {
+        let context = kinds.context;
+        Load::of(Member { remaining, context }, kinds.habits)
+    })
+}
+
+fn paces(workers: &[usize], kinds: &Kinds) -> Vec<Pace> {
+    let pace = |worker: &usize| kinds.paces[kinds.of_worker[*worker]];
+    workers.iter().map(pace).collect()
 }
 
 /// The ranks of all stretches, longest first, each to the group that has least of its

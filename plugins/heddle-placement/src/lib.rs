@@ -16,7 +16,7 @@
 //!
 //! | key | meaning | default |
 //! |---|---|---|
-//! | `objective` | `"paper"`: Formula 2; `"drained"`: batches shrink as programs finish; `"fluid"`: that, and contexts grow, each token reads its context, and memory bounds the batch | `"paper"` |
+//! | `objective` | `"paper"`: Formula 2; `"drained"`: batches shrink as programs finish; `"fluid"`: that, and contexts grow, each token reads its context, and memory bounds the batch; `"mixed"`: see below | `"paper"` |
 //! | `order` | `"speed"`: the longest group to the fastest worker, as in the paper; `"any"`: the best order of workers, where there are few kinds and the objective is the paper's | `"speed"` |
 //! | `default_tokens` | length of a program without a prediction | 4096 |
 //! | `migrate` | `"makespan"`, `"scaled"` or `"never"` | `"makespan"` |
@@ -25,12 +25,18 @@
 //! | `ahead` | whether programs that reason are named too: they move in their next tool call | true |
 //! | `growth` | tokens by which a context grows with each generated one, what tools add included, for `"fluid"` | 1 |
 //! | `tool_us` | time in tools for each generated token, in microseconds, for `"fluid"` | 0 |
+//! | `longest_tokens` | tokens that no program generates more than, as an earlier rollout shows, for `"mixed"`; `null` where that is not known | `null` |
 //! | `classes` | `[{"capacity_tokens": 300000, "token_us": 7000, "interference": [[1, 1], [64, 1.5]]}]`: kinds of workers; each worker is of the kind whose capacity is nearest to its own. `"fluid"` takes `"pace": {"base_us": 6000, "program_us": 10, "kilotoken_us": 15, "prefill_us": 30, "batch_max": 256}` of a kind: what an iteration takes whatever the batch, for each program and for each 1,000 tokens of context, what computing a token of a prompt takes, and programs at once | one kind |
 //! | `kv_bound` | programs that run at once on a worker, as a multiple of those of mean context that its KV cache holds; the members of a larger group take turns. `null` for no bound | `null` |
 //! | `extra` | names of the extra columns; they are not used | none |
 //!
 //! With `"fluid"` the groups of shorter programs are mixed where no worker ends later for it:
 //! programs of one length would fill the memory all at once and leave it all at once.
+//!
+//! `"mixed"` is `"fluid"` where the longest programs decide when a rollout ends. Where work
+//! does, every worker gets some of each length, as much as makes all end together, and moves
+//! even out programs and contexts as if all had the same to come: a long program that was
+//! not expected then finds its worker no fuller than another.
 //!
 //! Steps are not routed: a program stays where it is, and so does its cache.
 
@@ -130,6 +136,10 @@ impl PlacementPolicy for HeddlePlacement {
         Ok(match self.config.migrate {
             Migrate::Never => programs.at_worker.to_vec(),
             Migrate::Scaled => scaled::migrate(&self.config, plan, programs, &lengths, &kinds),
+            Migrate::Makespan if plan.is_some_and(|plan| plan.even) => {
+                let alike = vec![lengths.iter().sum::<f64>() / rows.max(1) as f64; rows];
+                makespan::migrate(&self.config, programs, &alike, &kinds)
+            }
             Migrate::Makespan => makespan::migrate(&self.config, programs, &lengths, &kinds),
         })
     }

@@ -25,6 +25,9 @@ pub(crate) struct Plan {
     pub(crate) groups: Vec<Group>,
     /// Programs that the plan was made for.
     pub(crate) programs: usize,
+    /// Whether every group has some of each length.
+    #[serde(default)]
+    pub(crate) even: bool,
     /// Lengths of programs since the rollout began, in the order in which they came.
     seen: Vec<f64>,
 }
@@ -125,7 +128,11 @@ pub(crate) fn assign(
         let kinds = kinds(rows);
         let mut plan = make(config, &sorted, &kinds, capacities, true);
         plan.seen.extend(&lengths[rows.saturating_sub(SEEN_MAX)..]);
-        let ranks = if config.objective == Objective::Fluid {
+        let most = config.longest_tokens.unwrap_or(LENGTH_MAX);
+        plan.even = config.objective == Objective::Mixed && deal::is_even(&sorted, &kinds, most);
+        let ranks = if plan.even {
+            deal::evenly(&mut plan.groups, &sorted, &kinds)
+        } else if config.objective.is_fluid() {
             deal::mixed(&mut plan.groups, &sorted, &kinds)
         } else {
             deal::in_order(&plan.groups)
@@ -177,6 +184,9 @@ fn see(config: &Config, plan: &mut Plan, lengths: &[f64], kinds: impl Fn(usize) 
     let kinds = kinds(sorted.len());
     let fresh = make(config, &sorted, &kinds, &plan.capacity_tokens, false);
     (plan.groups, plan.programs) = (fresh.groups, fresh.programs);
+    if plan.even {
+        deal::evenly(&mut plan.groups, &sorted, &kinds);
+    }
 }
 
 /// A plan for lengths, the longest first: beside the steps that run, or without them.
@@ -204,13 +214,14 @@ pub(crate) fn make(
         groups: groups.collect(),
         capacity_tokens: capacity_tokens.to_vec(),
         programs: sorted.len(),
+        even: false,
         seen: Vec::new(),
     }
 }
 
 /// Workers in the order of their groups, and the sizes of these.
 fn split(config: &Config, sorted: &[f64], kinds: &Kinds, beside: bool) -> (Vec<usize>, Vec<usize>) {
-    if config.objective == Objective::Fluid {
+    if config.objective.is_fluid() {
         return split_fluid(sorted, kinds);
     }
     // Workers that are alike, in the order of speed.

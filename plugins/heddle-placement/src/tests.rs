@@ -42,6 +42,7 @@ fn every_answer_is_valid() {
         r#"{"objective": "drained", "kv_bound": 0.5, "gain": 0.01, "moves_max": 100}"#,
         r#"{"order": "any", "migrate": "scaled", "gain": 0.01}"#,
         r#"{"migrate": "never"}"#,
+        r#"{"objective": "mixed", "longest_tokens": 1}"#,
     ] {
         Harness::new(config).by_row().placement::<HeddlePlacement>();
     }
@@ -104,6 +105,38 @@ fn programs_that_come_one_by_one_are_separated_too() {
         "{of_worker:?}"
     );
     assert!(of_worker.iter().all(|lengths| !lengths.is_empty()));
+}
+
+#[test]
+fn where_work_decides_lengths_are_mixed_and_moves_even_out_numbers() {
+    let workers = workers(&[1_000_000, 1_000_000]);
+    let lengths: Vec<f64> = (1..=400).map(|row| f64::from(row) * 50.0).collect();
+    let first = programs(&lengths);
+    let long_at = |config: &str| {
+        let mut policy = policy(config);
+        let places = policy.assign(&first.columns_with(&workers)).unwrap();
+        let long = places[300..].iter().filter(|place| **place == 0).count();
+        (policy, long)
+    };
+    // Nobody can be long, so that work decides: half of the longest on each.
+    let (mut even, long) = long_at(r#"{"objective": "mixed", "longest_tokens": 1}"#);
+    assert!((45..=55).contains(&long), "{long}");
+    // As many on each are left alone, whoever is expected to be long.
+    let mut at = vec![0; 20];
+    at.extend([1; 20]);
+    let mut left = vec![5_000.0; 20];
+    left.extend([100.0; 20]);
+    let table = placed(&at, &left, 1);
+    assert_eq!(even.migrate(&table.columns_with(&workers)).unwrap(), at);
+    // A successor goes on like that.
+    let mut successor = policy(r#"{"objective": "mixed", "longest_tokens": 1}"#);
+    successor.restore(&even.snapshot().unwrap()).unwrap();
+    assert_eq!(
+        successor.migrate(&table.columns_with(&workers)).unwrap(),
+        at
+    );
+    let (mut fluid, _) = long_at(r#"{"objective": "fluid", "gain": 0.01}"#);
+    assert_ne!(fluid.migrate(&table.columns_with(&workers)).unwrap(), at);
 }
 
 #[test]

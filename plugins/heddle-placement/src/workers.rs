@@ -52,7 +52,7 @@ impl Kinds {
         let of_worker = workers.capacity_tokens.iter().map(|&capacity| {
             let class = nearest(&config.classes, capacity);
             let bound = config.kv_bound.filter(|_| capacity > 0);
-            let by_capacity = bound.is_some() || config.objective == Objective::Fluid;
+            let by_capacity = bound.is_some() || config.objective.is_fluid();
             let key = (class, by_capacity.then_some(capacity));
             if let Some(known) = kinds.iter().position(|kind| (kind.0, kind.1) == key) {
                 return known;
@@ -124,7 +124,7 @@ impl Kinds {
                 all.sort_by(|left, right| right.total_cmp(left));
                 Drained::end_us(&all, size, units)
             }
-            Objective::Fluid => {
+            Objective::Fluid | Objective::Mixed => {
                 let mut more = more.to_vec();
                 more.sort_by(|left, right| right.remaining.total_cmp(&left.remaining));
                 self.paces[self.of_worker[worker]].end_us(group, &more, self.habits, 1.0)

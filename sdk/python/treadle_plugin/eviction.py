@@ -91,6 +91,11 @@ class Policy(policy.Policy):
 def export(policy_class: type[Policy]) -> tuple[type, type]:
     """The classes `Plugin` and `EvictionPolicy` of a component."""
     slot = guest.Slot(policy_class, Policy, "weigh", "pause_order", "restore_order")
+    return guest.plugin(slot), interface(slot)
+
+
+def interface(slot: guest.Slot) -> type:
+    """The class `EvictionPolicy` of a component."""
 
     class EvictionPolicy:
         def weigh(
@@ -157,4 +162,4 @@ def export(policy_class: type[Policy]) -> tuple[type, type]:
             )
             return slot.ask(lambda policy: list(policy.drop_order(columns)))
 
-    return guest.plugin(slot), EvictionPolicy
+    return EvictionPolicy

@@ -32,7 +32,7 @@ mod worlds;
 
 pub use tables::{
     Acting, Active, Answers, Assign, Candidates, Finished, Grant, Live, Migrate, Parallelism,
-    Preempt, Queue, Redundancy, Route, Service, Waiting, Workers,
+    Preempt, Queue, Redundancy, Retention, Route, Service, Waiting, Workers,
 };
 
 use crate::random::SplitMix64;
@@ -53,17 +53,28 @@ pub struct Harness<'c> {
     config: &'c str,
     by_row: bool,
     cases: u64,
+    /// Columns that `config` names itself.
+    named_columns: Option<usize>,
 }
 
 impl<'c> Harness<'c> {
     /// Checks with this configuration, which must not have the key `extra`: the
-    /// harness adds it in half of the cases.
+    /// harness adds it in half of the cases. Where it does, say
+    /// [`extra_columns`](Self::extra_columns).
     pub fn new(config: &'c str) -> Self {
         Self {
             config,
             by_row: false,
             cases: CASES,
+            named_columns: None,
         }
+    }
+
+    /// The configuration names so many extra columns: every call has them.
+    #[must_use]
+    pub fn extra_columns(mut self, columns: usize) -> Self {
+        self.named_columns = Some(columns);
+        self
     }
 
     /// Demands too that the answer for a row is the same wherever the row stands.
@@ -120,8 +131,11 @@ impl<'c> Harness<'c> {
             Some(&rows) => rows,
             None => draw::below(&mut random, ROWS_MAX) as usize,
         };
-        let extra_columns = if number % 2 == 1 { EXTRA_COLUMNS } else { 0 };
-        let config = with_extra(self.config, extra_columns);
+        let (extra_columns, config) = match self.named_columns {
+            Some(named) => (named, self.config.to_owned()),
+            None if number % 2 == 1 => (EXTRA_COLUMNS, with_extra(self.config, EXTRA_COLUMNS)),
+            None => (0, self.config.to_owned()),
+        };
         host::clear_state();
         host::set_now_ms(draw::amount(&mut random));
         host::set_seed(number);

@@ -23,6 +23,7 @@ mod policy;
 mod prediction;
 mod priority;
 pub mod random;
+mod retention;
 mod reward;
 pub mod ridge;
 
@@ -35,4 +36,5 @@ pub use placement::{
 pub use policy::Policy;
 pub use prediction::{Estimates, FinishedColumns, LiveColumns, PredictionPolicy};
 pub use priority::{PreemptColumns, PriorityPolicy, QueueColumns};
+pub use retention::{Fate, RetentionColumns, RetentionPolicy};
 pub use reward::{AnswerColumns, CandidateColumns, RewardPolicy, Scores};

@@ -101,7 +101,15 @@ export function defineEviction<C extends object, S = undefined>(
   policy: EvictionPolicy<C, S>,
 ): { plugin: Plugin; evictionPolicy: EvictionExports } {
   const slot = new Slot(policy);
-  const evictionPolicy: EvictionExports = {
+  return { plugin: slot.plugin(), evictionPolicy: evictionExports(policy, slot) };
+}
+
+/** The interface `eviction-policy` of a component. */
+export function evictionExports<C extends object, S>(
+  policy: EvictionPolicy<C, S>,
+  slot: Slot<C, S>,
+): EvictionExports {
+  return {
     weigh: (tokens, phaseMs, flat) =>
       slot.ask((self) => {
         const extra = slot.extra(flat, tokens.length);
@@ -123,5 +131,4 @@ export function defineEviction<C extends object, S = undefined>(
         return Array.from(supported(policy.dropOrder).call(policy, { bytes, idleMs, loadMs, uses, extra }, self));
       }),
   };
-  return { plugin: slot.plugin(), evictionPolicy };
 }

@@ -13,5 +13,7 @@ export { definePrediction } from "./prediction";
 export type { Estimates, FinishedColumns, LiveColumns, PredictionPolicy } from "./prediction";
 export { definePriority } from "./priority";
 export type { PreemptColumns, PriorityPolicy, QueueColumns } from "./priority";
+export { defineRetention, Fate } from "./retention";
+export type { RetentionColumns, RetentionPolicy } from "./retention";
 export { defineReward } from "./reward";
 export type { AnswerColumns, CandidateColumns, RewardPolicy, Scores } from "./reward";

@@ -1,11 +1,11 @@
 //! What a program's cache is expected to cost: idle while its tool runs, and
 //! brought back, moved or computed again.
 
+use crate::distribution::Outlook;
 use crate::program::Program;
 use crate::question::{NEVER, Prospects};
-use crate::tool_times::Outlook;
 use crate::{Core, Mode};
-use treadle_model::{Phase, Span};
+use treadle_model::{Phase, Span, StepId};
 
 impl Core {
     /// How long a program's tool call is expected to last yet.
@@ -15,14 +15,14 @@ impl Core {
         // All actions under way must end before the next step.
         let of_actions = p.actions.values().filter_map(|action| {
             let known = tools?.get(&action.tool)?;
-            known.times.outlook(now.since(action.since))
+            Outlook::of(&known.times, now.since(action.since))
         });
         if let Some(outlook) = of_actions.reduce(Outlook::later) {
             return outlook;
         }
         let elapsed = now.since(p.phase_since);
         let job = self.state.jobs.get(&p.job);
-        job.and_then(|job| job.gaps.outlook(elapsed))
+        job.and_then(|job| Outlook::of(&job.gaps, elapsed))
             .unwrap_or_else(|| Outlook::unknown(elapsed))
     }
 
@@ -48,6 +48,23 @@ impl Core {
         prospects.prefill.push(self.prefill_time(tokens));
         let remaining = p.remaining_tokens.and_then(|t| i64::try_from(t).ok());
         prospects.remaining_tokens.push(remaining.unwrap_or(-1));
+    }
+
+    /// Expects of a step under way what others of its job wrote beyond what it has
+    /// written; true if that is something else than before.
+    pub(crate) fn foresee_growth(&mut self, step: StepId) -> bool {
+        let Some(s) = self.state.steps.get_mut(&step) else {
+            return false;
+        };
+        let program = self.state.programs.get(&s.program);
+        let job = program.and_then(|p| self.state.jobs.get(&p.job));
+        let rest = job.and_then(|job| job.outputs.rest(s.output_tokens));
+        let Some(rest) = rest else {
+            return false;
+        };
+        let most = s.output_tokens_max.unwrap_or(u64::MAX);
+        let expected = s.output_tokens.saturating_add(rest.mean).min(most);
+        std::mem::replace(&mut s.output_tokens_expected, expected) != expected
     }
 
     /// Time to move so many tokens between two workers.

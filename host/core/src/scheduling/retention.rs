@@ -26,12 +26,14 @@ impl Core {
         if used < low && wanted_tokens == 0 {
             return;
         }
+        let capacity_tokens = w.capacity.tokens.unwrap_or(u64::MAX);
         let stays = |program: &ProgramId| self.is_settled(*program);
         let candidates = w.idle.iter().copied().filter(stays).collect();
         let free_tokens =
             i64::try_from(low).unwrap_or(i64::MAX) - i64::try_from(used).unwrap_or(i64::MAX);
         let purpose = Purpose::Retain {
             worker,
+            capacity_tokens,
             free_tokens,
             wanted_tokens,
         };

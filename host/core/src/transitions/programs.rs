@@ -75,7 +75,7 @@ impl Core {
             if p.steps_finished > 0 {
                 let job = self.state.jobs.entry(p.job.clone()).or_default();
                 let sample = now.since(p.phase_since).micros();
-                job.gaps.learn(Span(sample));
+                job.gaps.learn(sample / 1_000);
                 job.tool_us = match job.tool_us {
                     0 => sample,
                     known => known - known / 8 + sample / 8,

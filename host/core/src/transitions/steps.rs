@@ -21,6 +21,9 @@ impl Core {
         let step = self.new_step(program, arrival);
         self.state.steps.insert(arrival.step, step);
         self.begin_reasoning(program, arrival);
+        if self.config.kv.retention {
+            self.foresee_growth(arrival.step);
+        }
         if self.refuse_if_too_long(arrival.step) {
             return;
         }
@@ -65,6 +68,7 @@ impl Core {
             },
             prompt_bytes: arrival.prompt_bytes,
             output_tokens_expected: guess.min(arrival.output_tokens_max.unwrap_or(u64::MAX)),
+            output_tokens_max: arrival.output_tokens_max,
             output_tokens: 0,
             first_token_at: None,
             dispatched_at: None,
@@ -89,7 +93,9 @@ impl Core {
         };
         s.output_tokens = s.output_tokens.max(output_tokens);
         let program = s.program;
-        if s.output_tokens > s.output_tokens_expected {
+        let foreseen = self.config.kv.retention && self.foresee_growth(step);
+        let grown = |s: &Step| s.output_tokens > s.output_tokens_expected;
+        if foreseen || self.state.steps.get(&step).is_some_and(grown) {
             self.refresh_demand(program);
             self.relieve_place(program);
         }
@@ -118,6 +124,7 @@ impl Core {
                 0 => sample,
                 _ => job.output_tokens_x16 - job.output_tokens_x16 / 8 + sample / 8,
             };
+            job.outputs.learn(tokens.output);
             job.steps_finished += 1;
         }
         self.end_step(step);

@@ -19,9 +19,9 @@ mod transfers;
 pub use clock::Clock;
 pub use desk::{
     Answer, BindingView, BoundPolicy, CanaryView, Change, ChangeError, Changed, Comparison,
-    DeskLimits, EVERYONE, Forecast, KeptState, LATENCY_BOUNDS_US, Notice, NoticeKind, PolicyDesk,
-    PolicyStatistics, Role, Scope, ShadowReport, Spread, Trial, TrialLimits, VersionEntry,
-    VersionStatistics, native_policy,
+    DeskLimits, EVERYONE, Forecast, KeptState, LATENCY_BOUNDS_US, Notice, NoticeKind,
+    OUTLOOK_COLUMNS, PolicyDesk, PolicyStatistics, Role, Scope, ShadowReport, Spread, Trial,
+    TrialLimits, VersionEntry, VersionStatistics, native_policy,
 };
 pub use forecasts::{ForecastFeed, Sighting};
 pub use journal::{JournalBatch, JournalHandle, spawn_journal};

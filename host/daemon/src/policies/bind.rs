@@ -6,7 +6,8 @@ use super::{
 };
 use crate::auth::directory::WHOLE_DAEMON;
 use crate::driver::{
-    BindingView, BoundPolicy, Change, Changed, EVERYONE, Notice, NoticeKind, Role, Scope,
+    BindingView, BoundPolicy, Change, Changed, EVERYONE, Notice, NoticeKind, OUTLOOK_COLUMNS, Role,
+    Scope,
 };
 use std::sync::atomic::Ordering;
 use treadle_model::{PolicyRef, World};
@@ -324,7 +325,8 @@ fn extra_columns(world: World, config: &str) -> Result<Vec<usize>, ShelfError> {
     }
     let known: &[&str] = match world {
         World::Prediction => &EXTRA_COLUMNS,
-        World::Priority | World::Placement | World::Eviction => &[],
+        World::Eviction => &OUTLOOK_COLUMNS,
+        World::Priority | World::Placement => &[],
         World::Allocation | World::Reward => return Ok(Vec::new()),
     };
     // What else is wrong with it is the policy's to say.

@@ -8,10 +8,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use treadle_policy_runtime::{
     ActingColumns, ActiveColumns, AnswerColumns, AssignColumns, CallContext, CandidateColumns,
-    EvictionInstance, FinishedColumns, GrantColumns, LiveColumns, MigrateColumns,
+    EvictionInstance, Fate, FinishedColumns, GrantColumns, LiveColumns, MigrateColumns,
     ParallelismColumns, PlacementInstance, PolicyFault, PolicyInstance, PreemptColumns,
-    PriorityInstance, QueueColumns, RedundancyColumns, RouteColumns, ServiceColumns,
-    WaitingColumns, WorkerColumns,
+    PriorityInstance, QueueColumns, RedundancyColumns, RetentionColumns, RouteColumns,
+    ServiceColumns, WaitingColumns, WorkerColumns,
 };
 
 use super::native::{Allocation, Native, Prediction, Reward};
@@ -160,13 +160,14 @@ fn unknown(function: &str, known: &str) -> Answered {
 
 /// Takes columns as fields, sees that none is left over, and asks.
 macro_rules! answer {
-    ($policy:ident.$function:ident($context:ident, $given:ident: $columns:ident {
+    ($policy:ident.$function:ident($context:ident $([$($beside:ident),*])?, $given:ident: $columns:ident {
         $($field:ident $(= $value:expr)?),* $(,)?
     })) => {{
+        $($(let $beside = $given.take(stringify!($beside))?;)*)?
         $(let $field = answer!(@taken $given, $field $(; $value)?);)*
         $given.all_taken()?;
         let columns = $columns { $($field: answer!(@passed $field $(; $value)?)),* };
-        $policy.$function($context, &columns)?
+        $policy.$function($context $($(, $beside)*)?, &columns)?
     }};
     (@taken $given:ident, extra) => { $given.extra()? };
     (@taken $given:ident, $field:ident) => { $given.take::<Vec<_>>(stringify!($field))? };
@@ -301,7 +302,19 @@ fn eviction(
                 bytes, idle_ms, load_ms, uses, extra,
             }))
         )),
-        _ => unknown(function, "weigh, pause-order, restore-order and drop-order"),
+        "retain" => {
+            let fates = answer!(
+                policy.retain(context [capacity_tokens, free_tokens, wanted_tokens], given: RetentionColumns {
+                    tokens, phase_ms, idle_ms, soonest_ms, back_ms, moved_ms, prefill_ms, steps,
+                    extra,
+                })
+            );
+            Ok(json!(fates.into_iter().map(Fate::code).collect::<Vec<_>>()))
+        }
+        _ => unknown(
+            function,
+            "weigh, pause-order, restore-order, drop-order and retain",
+        ),
     }
 }
 

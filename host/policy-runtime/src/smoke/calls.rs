@@ -9,7 +9,8 @@ use crate::worlds::allocation::{
     AllocationInstance, GrantColumns, ParallelismColumns, RedundancyColumns,
 };
 use crate::worlds::eviction::{
-    ActingColumns, ActiveColumns, EvictionInstance, ServiceColumns, WaitingColumns,
+    ActingColumns, ActiveColumns, EvictionInstance, RetentionColumns, ServiceColumns,
+    WaitingColumns,
 };
 use crate::worlds::placement::{
     AssignColumns, MigrateColumns, PlacementInstance, RouteColumns, WorkerColumns,
@@ -194,7 +195,33 @@ fn eviction(trial: &mut Trial<'_>, policy: &mut EvictionInstance, rows: &Rows) -
     };
     trial.time("drop-order", Hot, |context| {
         policy.drop_order(context, &services)
-    })
+    })?;
+    retention(trial, policy, rows)
+}
+
+/// With room and without, and where caches cannot leave.
+fn retention(trial: &mut Trial<'_>, policy: &mut EvictionInstance, rows: &Rows) -> Tried {
+    let nowhere = vec![u64::MAX; rows.tokens.len()];
+    for (free_tokens, wanted_tokens, other_places) in [
+        (1_000_000, 0, &rows.output_tokens),
+        (-50_000, 300_000, &nowhere),
+    ] {
+        let acting = RetentionColumns {
+            tokens: &rows.tokens,
+            phase_ms: &rows.times_ms,
+            idle_ms: &rows.output_tokens,
+            soonest_ms: &rows.times_ms,
+            back_ms: other_places,
+            moved_ms: other_places,
+            prefill_ms: &rows.tokens,
+            steps: &rows.steps,
+            extra: &[],
+        };
+        trial.time("retain", Hot, |context| {
+            policy.retain(context, 500_000, free_tokens, wanted_tokens, &acting)
+        })?;
+    }
+    Ok(())
 }
 
 fn reward(trial: &mut Trial<'_>, policy: &mut RewardInstance, rows: &Rows) -> Tried {

@@ -1,9 +1,8 @@
 //! What is alike in the bindings of all worlds.
 
-/// Generates the bindings of a world, private to its file, and the handle of a running
-/// policy. `Guest` is the generated world.
-macro_rules! world {
-    ($(#[$meta:meta])* $instance:ident: $name:tt, $world:ident, $pre:ident) => {
+/// Generates the bindings of a world, private to its file, as the module `raw`.
+macro_rules! bound {
+    ($name:tt, $world:ident, $pre:ident) => {
         #[allow(missing_docs, unreachable_pub, clippy::pedantic)]
         mod raw {
             wasmtime::component::bindgen!({
@@ -16,12 +15,7 @@ macro_rules! world {
             });
         }
 
-        pub(crate) use raw::$world as Guest;
-
-        $(#[$meta])*
-        pub struct $instance(pub(crate) $crate::instance::Instance<Guest>);
-
-        impl $crate::instance::Bindings for Guest {
+        impl $crate::instance::Bindings for raw::$world {
             type Pre = raw::$pre<Sandbox>;
 
             fn prepare(component: InstancePre<Sandbox>) -> wasmtime::Result<Self::Pre> {
@@ -56,4 +50,17 @@ macro_rules! world {
     };
 }
 
-pub(crate) use world;
+/// Generates the bindings of a world and the handle of a running policy. `Guest` is
+/// the generated world.
+macro_rules! world {
+    ($(#[$meta:meta])* $instance:ident: $name:tt, $world:ident, $pre:ident) => {
+        $crate::worlds::bindings::bound!($name, $world, $pre);
+
+        pub(crate) use raw::$world as Guest;
+
+        $(#[$meta])*
+        pub struct $instance(pub(crate) $crate::instance::Instance<Guest>);
+    };
+}
+
+pub(crate) use {bound, world};

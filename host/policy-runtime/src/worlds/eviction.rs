@@ -4,18 +4,73 @@
 use wasmtime::Store;
 use wasmtime::component::InstancePre;
 
-use super::bindings::world;
+use super::bindings::bound;
+use super::retention::{Retention, RetentionCode};
 use crate::answers;
 use crate::call::{CallContext, Urgency};
 use crate::error::PolicyFault;
-use crate::instance::{Answer, Description};
+use crate::instance::{Answer, Bindings, Description, Instance};
 use crate::sandbox::Sandbox;
 
-pub use treadle_plugin::{ActingColumns, ActiveColumns, ServiceColumns, WaitingColumns};
+pub use treadle_plugin::{
+    ActingColumns, ActiveColumns, Fate, RetentionColumns, ServiceColumns, WaitingColumns,
+};
 
-world! {
-    /// A running policy of the world `eviction`.
-    EvictionInstance: "eviction", Eviction, EvictionPre
+bound!("eviction", Eviction, EvictionPre);
+
+/// A running policy of the world `eviction`, or of `eviction-retention`.
+pub struct EvictionInstance(pub(crate) Instance<Guest>);
+
+/// The exports of a component of the world, and those of the larger world where it
+/// has them.
+pub(crate) struct Guest {
+    eviction: raw::Eviction,
+    retention: Option<Retention>,
+}
+
+/// What a [`Guest`] is made from.
+#[derive(Clone)]
+pub(crate) struct Pre {
+    linked: InstancePre<Sandbox>,
+    eviction: raw::EvictionIndices,
+    retention: Option<RetentionCode>,
+}
+
+impl Bindings for Guest {
+    type Pre = Pre;
+
+    fn prepare(linked: InstancePre<Sandbox>) -> wasmtime::Result<Pre> {
+        Ok(Pre {
+            eviction: raw::EvictionIndices::new(&linked)?,
+            retention: RetentionCode::of(&linked)?,
+            linked,
+        })
+    }
+
+    fn instantiate(pre: &Pre, store: &mut Store<Sandbox>) -> wasmtime::Result<Self> {
+        let instance = pre.linked.instantiate(&mut *store)?;
+        let retention = pre.retention.as_ref();
+        Ok(Self {
+            eviction: pre.eviction.load(&mut *store, &instance)?,
+            retention: retention.map(|r| r.load(store, &instance)).transpose()?,
+        })
+    }
+
+    fn describe(&self, store: &mut Store<Sandbox>) -> wasmtime::Result<Description> {
+        self.eviction.describe(store)
+    }
+
+    fn configure(&self, store: &mut Store<Sandbox>, json: &str) -> Answer<()> {
+        self.eviction.configure(store, json)
+    }
+
+    fn snapshot(&self, store: &mut Store<Sandbox>) -> Answer<Vec<u8>> {
+        self.eviction.snapshot(store)
+    }
+
+    fn restore(&self, store: &mut Store<Sandbox>, snapshot: &[u8]) -> Answer<()> {
+        self.eviction.restore(store, snapshot)
+    }
 }
 
 impl EvictionInstance {
@@ -37,7 +92,7 @@ impl EvictionInstance {
             context,
             Urgency::Hot,
             |guest, store| {
-                guest.treadle_policy_eviction_policy().call_weigh(
+                guest.eviction.treadle_policy_eviction_policy().call_weigh(
                     store,
                     programs.tokens,
                     programs.phase_ms,
@@ -65,14 +120,17 @@ impl EvictionInstance {
             context,
             Urgency::Hot,
             |guest, store| {
-                guest.treadle_policy_eviction_policy().call_pause_order(
-                    store,
-                    programs.tokens,
-                    programs.acting,
-                    programs.phase_ms,
-                    programs.steps,
-                    programs.extra,
-                )
+                guest
+                    .eviction
+                    .treadle_policy_eviction_policy()
+                    .call_pause_order(
+                        store,
+                        programs.tokens,
+                        programs.acting,
+                        programs.phase_ms,
+                        programs.steps,
+                        programs.extra,
+                    )
             },
             |scores| answers::finite("scores", scores, programs.len()),
         )
@@ -95,14 +153,17 @@ impl EvictionInstance {
             context,
             Urgency::Hot,
             |guest, store| {
-                guest.treadle_policy_eviction_policy().call_restore_order(
-                    store,
-                    programs.tokens,
-                    programs.reasoning,
-                    programs.waited_ms,
-                    programs.steps,
-                    programs.extra,
-                )
+                guest
+                    .eviction
+                    .treadle_policy_eviction_policy()
+                    .call_restore_order(
+                        store,
+                        programs.tokens,
+                        programs.reasoning,
+                        programs.waited_ms,
+                        programs.steps,
+                        programs.extra,
+                    )
             },
             |scores| answers::finite("scores", scores, programs.len()),
         )
@@ -125,16 +186,55 @@ impl EvictionInstance {
             context,
             Urgency::Hot,
             |guest, store| {
-                guest.treadle_policy_eviction_policy().call_drop_order(
-                    store,
-                    services.bytes,
-                    services.idle_ms,
-                    services.load_ms,
-                    services.uses,
-                    services.extra,
-                )
+                guest
+                    .eviction
+                    .treadle_policy_eviction_policy()
+                    .call_drop_order(
+                        store,
+                        services.bytes,
+                        services.idle_ms,
+                        services.load_ms,
+                        services.uses,
+                        services.extra,
+                    )
             },
             |scores| answers::finite("scores", scores, services.len()),
         )
+    }
+
+    /// Whether the policy says what becomes of caches: it is of the larger world.
+    pub fn retains(&self) -> bool {
+        self.0.pre().retention.is_some()
+    }
+
+    /// For each program that acts at a worker what becomes of its cache.
+    ///
+    /// # Errors
+    /// A fault; the next call starts from a fresh instance where needed.
+    /// [`PolicyFault::NotSupported`] for a policy of the smaller world.
+    pub fn retain(
+        &mut self,
+        context: &CallContext,
+        capacity_tokens: u64,
+        free_tokens: i64,
+        wanted_tokens: u64,
+        programs: &RetentionColumns<'_>,
+    ) -> Result<Vec<Fate>, PolicyFault> {
+        self.0
+            .admit(&[programs.len()], programs.extra.len(), |extra| {
+                programs.check(extra)
+            })?;
+        let codes = self.0.ask(
+            context,
+            Urgency::Hot,
+            |guest, store| match &guest.retention {
+                Some(guest) => {
+                    guest.retain(store, capacity_tokens, free_tokens, wanted_tokens, programs)
+                }
+                None => Ok(Err(treadle_plugin::PolicyError::not_supported().into())),
+            },
+            |codes| answers::fates("fates", codes, programs.len()),
+        )?;
+        Ok(codes.into_iter().filter_map(Fate::of_code).collect())
     }
 }

@@ -14,8 +14,8 @@ pub(crate) mod raw {
         inline: "
             package treadle:runtime;
             world offered {
-                import treadle:policy/types@1.0.0;
-                import treadle:policy/host@1.0.0;
+                import treadle:policy/types@1.1.0;
+                import treadle:policy/host@1.1.0;
             }
         ",
         world: "treadle:runtime/offered",
@@ -26,6 +26,15 @@ use raw::treadle::policy::{host, types};
 
 /// An error that a policy answers with, or is answered with.
 pub(crate) use types::PolicyError as Failure;
+
+impl From<treadle_plugin::PolicyError> for Failure {
+    fn from(error: treadle_plugin::PolicyError) -> Self {
+        Self {
+            code: error.code,
+            message: error.message,
+        }
+    }
+}
 
 /// What every instance is linked to.
 pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<Sandbox>> {

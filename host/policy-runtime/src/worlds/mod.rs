@@ -7,6 +7,7 @@ pub(crate) mod host;
 pub(crate) mod placement;
 pub(crate) mod prediction;
 pub(crate) mod priority;
+pub(crate) mod retention;
 pub(crate) mod reward;
 
 use treadle_model::World;
@@ -24,6 +25,22 @@ pub(crate) const WORLDS: [&str; 6] = [
     "eviction",
     "reward",
 ];
+
+/// A world that includes another one.
+pub(crate) struct LargerWorld {
+    pub(crate) name: &'static str,
+    /// The smaller one, under which its policies are known.
+    pub(crate) includes: &'static str,
+    /// What the smaller one does not export.
+    pub(crate) interface: &'static str,
+}
+
+/// All of them.
+pub(crate) const LARGER_WORLDS: [LargerWorld; 1] = [LargerWorld {
+    name: "eviction-retention",
+    includes: "eviction",
+    interface: retention::INTERFACE,
+}];
 
 /// Interfaces that a policy may import.
 pub(crate) const IMPORTS: [&str; 2] = ["treadle:policy/host", "treadle:policy/types"];
@@ -49,8 +66,17 @@ const SOURCES: [(&str, &str); 9] = [
     ("reward.wit", include_str!("../../../../wit/reward.wit")),
 ];
 
+/// True for the name of this interface of the package, in any version.
+pub(crate) fn is_interface(export: &str, interface: &str) -> bool {
+    let name = export
+        .split('@')
+        .next()
+        .and_then(|n| n.strip_prefix(PACKAGE));
+    name.and_then(|name| name.strip_prefix('/')) == Some(interface)
+}
+
 /// The world whose own interface this is, if it is one: `eviction` for
-/// `treadle:policy/eviction-policy@1.0.0`.
+/// `treadle:policy/eviction-policy@1.1.0`.
 pub(crate) fn world_of(interface: &str) -> Option<World> {
     let name = interface.strip_prefix(PACKAGE)?.strip_prefix('/')?;
     let name = name.split('@').next()?.strip_suffix("-policy")?;
@@ -61,6 +87,7 @@ pub(crate) fn world_of(interface: &str) -> Option<World> {
 pub(crate) struct Contract {
     pub(crate) resolve: Resolve,
     pub(crate) worlds: Vec<(&'static str, WorldId)>,
+    pub(crate) larger: Vec<(&'static LargerWorld, WorldId)>,
 }
 
 impl Contract {
@@ -81,11 +108,17 @@ impl Contract {
         let package = resolve
             .push_group(group)
             .expect("the embedded WIT resolves");
-        let worlds = WORLDS
+        let found = |name| resolve.packages[package].worlds[name];
+        let worlds = WORLDS.map(|name| (name, found(name))).into();
+        let larger = LARGER_WORLDS
             .iter()
-            .map(|&name| (name, resolve.packages[package].worlds[name]))
-            .collect();
-        Self { resolve, worlds }
+            .map(|larger| (larger, found(larger.name)));
+        let larger = larger.collect();
+        Self {
+            resolve,
+            worlds,
+            larger,
+        }
     }
 }
 
@@ -97,7 +130,9 @@ mod tests {
     fn the_embedded_package_has_all_worlds_and_no_more() {
         let contract = Contract::parse();
         assert_eq!(contract.worlds.len(), WORLDS.len());
-        assert_eq!(contract.resolve.worlds.len(), WORLDS.len());
+        let all = WORLDS.len() + LARGER_WORLDS.len();
+        assert_eq!(contract.resolve.worlds.len(), all);
+        assert_eq!(contract.larger.len(), LARGER_WORLDS.len());
     }
 
     #[test]
@@ -105,7 +140,7 @@ mod tests {
         assert!(World::ALL.iter().map(|world| world.as_str()).eq(WORLDS));
         let interface = "treadle:policy/reward-policy@1.7.0";
         assert_eq!(world_of(interface), Some(World::Reward));
-        assert_eq!(world_of("treadle:policy/plugin@1.0.0"), None);
+        assert_eq!(world_of("treadle:policy/plugin@1.1.0"), None);
     }
 
     #[test]

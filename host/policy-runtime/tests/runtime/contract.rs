@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use treadle_policy_runtime::{PolicyFault, RetentionColumns};
 use wasmtime::component::{Component, HasSelf, Linker};
 use wasmtime::{Config, Engine, Store};
 use wit_component::ComponentEncoder;
 use wit_parser::{PackageId, Resolve, SourceMap};
 
-use crate::fixture::{WIT, embed, policy, resolve};
+use crate::fixture::{CONTEXT, WIT, embed, engine, load, policy, resolve, weigh};
 
 fn parse(resolve: &mut Resolve, texts: &BTreeMap<String, String>) -> PackageId {
     let mut sources = SourceMap::new();
@@ -43,12 +44,7 @@ fn every_frozen_version_is_kept() {
     let mut versions = Vec::new();
     for entry in std::fs::read_dir(&folder).unwrap() {
         let version = entry.unwrap().file_name().into_string().unwrap();
-        let mut frozen = BTreeMap::new();
-        for file in std::fs::read_dir(folder.join(&version)).unwrap() {
-            let file = file.unwrap();
-            let name = file.file_name().into_string().unwrap();
-            frozen.insert(name, std::fs::read_to_string(file.path()).unwrap());
-        }
+        let frozen = frozen(&version);
         if version == now.to_string() {
             assert!(frozen == current, "wit/ differs from frozen {version}");
         } else if version.split('.').next() == Some(now.major.to_string().as_str()) {
@@ -56,7 +52,42 @@ fn every_frozen_version_is_kept() {
         }
         versions.push(version);
     }
-    assert!(versions.contains(&"1.0.0".to_owned()), "{versions:?}");
+    versions.sort();
+    assert_eq!(versions, ["1.0.0", "1.1.0"]);
+}
+
+/// The package as it was frozen.
+fn frozen(version: &str) -> BTreeMap<String, String> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../wit/frozen");
+    let files = std::fs::read_dir(folder.join(version)).unwrap();
+    let texts = files.map(|file| {
+        let file = file.unwrap();
+        let name = file.file_name().into_string().unwrap();
+        (name, std::fs::read_to_string(file.path()).unwrap())
+    });
+    texts.collect()
+}
+
+#[test]
+fn a_policy_of_1_0_runs_unchanged_and_leaves_caches_to_the_host() {
+    let mut before = Resolve::default();
+    let package = parse(&mut before, &frozen("1.0.0"));
+    let wat = include_str!("policy.wat").replace("@1.1.0", "@1.0.0");
+    let upload = embed(&wat, &before, package, "eviction");
+    let engine = engine();
+    let inspection = engine.inspect(&upload).unwrap();
+    assert_eq!(inspection.world, "eviction");
+    let is_of_1_0 = |export: &String| export.ends_with("@1.0.0");
+    assert!(inspection.exports.iter().all(is_of_1_0));
+    assert!(inspection.smoke.iter().all(|call| call.call != "retain"));
+
+    let mut policy = load(&engine, &upload);
+    assert_eq!(weigh(&mut policy, 3), Ok(vec![1.0; 3]));
+    let eviction = policy.as_eviction_mut().unwrap();
+    let nobody = RetentionColumns::default();
+    let fates = eviction.retain(&CONTEXT, 3, -1, 1, &nobody);
+    assert_eq!(fates, Err(PolicyFault::NotSupported));
+    assert_eq!(policy.restarts(), 0);
 }
 
 /// The smallest package with all that matters.
@@ -119,7 +150,7 @@ fn an_upload_of_an_older_version_fits_a_world_that_imports_more() {
         .unwrap();
     let grown = |edit: fn(&str) -> String| {
         let (resolve, package) =
-            resolve(|text| edit(&text.replace("policy@1.0.0", "policy@1.1.0")));
+            resolve(|text| edit(&text.replace("policy@1.1.0", "policy@1.2.0")));
         let world = resolve.packages[package].worlds["eviction"];
         wit_component::targets(&resolve, world, &component, true)
     };

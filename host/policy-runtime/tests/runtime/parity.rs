@@ -187,8 +187,14 @@ fn a_refused_configuration_names_the_key() {
 }
 
 #[test]
-fn the_second_plugin_runs_too() {
-    let module = module(&engine(), "lru_eviction.wasm");
+fn other_plugins_run_too() {
+    let engine = engine();
+    for name in ["lru_eviction.wasm", "ttl_pin_eviction.wasm"] {
+        runs(&module(&engine, name));
+    }
+}
+
+fn runs(module: &PolicyModule) {
     let mut policy = module.instance(&InstanceOptions::default()).unwrap();
     let programs = WaitingColumns {
         tokens: &[1, 1],

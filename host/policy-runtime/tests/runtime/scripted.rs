@@ -7,7 +7,7 @@ use treadle_model::World;
 use treadle_policy_runtime::{InstanceOptions, PolicyFault, PolicyInstance};
 use wit_component::ComponentEncoder;
 use wit_parser::abi::{AbiVariant, WasmType};
-use wit_parser::{Function, Resolve, WorldItem};
+use wit_parser::{Function, PackageId, Resolve, WorldItem};
 
 use crate::fixture::{embed, engine, resolve};
 
@@ -146,7 +146,17 @@ fn function(resolve: &Resolve, interface: &str, function: &Function, body: &str)
 /// are not supported.
 pub(crate) fn scripted(world: World, replies: &[(&str, Reply)]) -> Vec<u8> {
     let (resolve, package) = resolve(str::to_owned);
-    let exports = &resolve.worlds[resolve.packages[package].worlds[world.as_str()]].exports;
+    scripted_of(&resolve, package, world.as_str(), replies)
+}
+
+/// As [`scripted`], of any world of a package.
+pub(crate) fn scripted_of(
+    resolve: &Resolve,
+    package: PackageId,
+    world: &str,
+    replies: &[(&str, Reply)],
+) -> Vec<u8> {
+    let exports = &resolve.worlds[resolve.packages[package].worlds[world]].exports;
     let (mut functions, mut data) = (String::new(), Data::default());
     for (key, item) in exports {
         let WorldItem::Interface { id, .. } = item else {
@@ -165,7 +175,7 @@ pub(crate) fn scripted(world: World, replies: &[(&str, Reply)]) -> Vec<u8> {
                 ("snapshot", None) => reply(&mut data, &list(u8s(&[]))),
                 (_, None) => reply(&mut data, &Reply::NotSupported),
             };
-            functions += &function(&resolve, &interface, known, &body);
+            functions += &function(resolve, &interface, known, &body);
         }
     }
     let bytes = data.0.iter().fold(String::new(), |mut text, byte| {
@@ -185,15 +195,19 @@ pub(crate) fn scripted(world: World, replies: &[(&str, Reply)]) -> Vec<u8> {
              (local.get $start))
            {functions})"
     );
-    embed(&wat, &resolve, package, world.as_str())
+    embed(&wat, resolve, package, world)
 }
 
 /// A running policy that answers `function` with `reply`. The trial run of an
 /// inspection would refuse most of them.
 pub(crate) fn answering(world: World, function: &str, reply: Reply) -> PolicyInstance {
-    let module = scripted(world, &[(function, reply)]);
+    running(world, &scripted(world, &[(function, reply)]))
+}
+
+/// A running policy of a world that is not inspected.
+pub(crate) fn running(world: World, module: &[u8]) -> PolicyInstance {
     let component = ComponentEncoder::default()
-        .module(&module)
+        .module(module)
         .and_then(|encoder| encoder.validate(true).encode())
         .expect("a component");
     let options = InstanceOptions::default();

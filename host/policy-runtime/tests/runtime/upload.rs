@@ -31,7 +31,7 @@ fn a_module_with_wit_is_accepted_and_told_about() {
     assert!(
         inspection
             .exports
-            .contains(&"treadle:policy/plugin@1.0.0".to_owned())
+            .contains(&"treadle:policy/plugin@1.1.0".to_owned())
     );
     assert_eq!(inspection.smoke.len(), 12);
     assert!(serde_json::to_value(&inspection).unwrap()["smoke"][0]["best_ns"].is_u64());
@@ -139,7 +139,7 @@ fn another_shape_of_the_world_is_refused() {
 fn packages_that_use_each_other_are_refused_before_they_are_ordered() {
     // The WIT decoder recurses without end on such a circle.
     let mut upload = policy("");
-    let name = b"treadle:policy/host@1.0.0";
+    let name = b"treadle:policy/host@1.1.0";
     let last = upload.windows(name.len()).rposition(|at| at == name);
     upload[last.expect("the embedded WIT names it") + 3] = b't';
     let refusal = refusal(&upload);
@@ -150,7 +150,7 @@ fn packages_that_use_each_other_are_refused_before_they_are_ordered() {
 #[test]
 fn two_versions_of_the_package_are_refused() {
     let mut upload = policy("");
-    let name = b"treadle:policy/host@1.0.0";
+    let name = b"treadle:policy/host@1.1.0";
     let last = upload.windows(name.len()).rposition(|at| at == name);
     upload[last.expect("the embedded WIT names it") + name.len() - 1] = b'1';
     assert_eq!(refusal(&upload).code, "mixed-versions");

@@ -30,6 +30,8 @@ pub(super) struct Degrees {
     pub(super) growth: f64,
     /// Time in tools for each generated token, in microseconds.
     tool_us: f64,
+    /// Tokens of the longest program.
+    longest_tokens: u64,
 }
 
 impl Degrees {
@@ -40,6 +42,8 @@ impl Degrees {
         let last = sum(|run| run.final_context_tokens().into());
         let first = sum(|run| run.steps.first().map_or(0, |step| step.input_tokens.into()));
         let output = sum(AgentRun::output_tokens).max(1.0);
+        let longest = history.iter().map(AgentRun::output_tokens).max();
+        let longest = longest.unwrap_or(1);
         let mut degrees = Self {
             degree: Vec::new(),
             profile: Vec::new(),
@@ -48,6 +52,7 @@ impl Degrees {
             prompt_tokens: first / programs,
             growth: (last - first) / output,
             tool_us: sum(|run| run.steps.iter().map(|step| step.tool_us).sum()) / output,
+            longest_tokens: longest.max(1),
         };
         for degree in DEGREES {
             let assumptions = Assumptions::default();
@@ -125,11 +130,12 @@ impl Degrees {
         let classes: Vec<Value> = self.profile.iter().map(class).collect();
         json!({
             "classes": classes,
-            "objective": "fluid",
+            "objective": "mixed",
             "gain": 0.02,
             "moves_max": 16,
             "growth": self.growth,
             "tool_us": self.tool_us,
+            "longest_tokens": self.longest_tokens,
         })
         .to_string()
     }

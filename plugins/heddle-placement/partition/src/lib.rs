@@ -14,6 +14,7 @@ mod any_order;
 mod fluid;
 mod interference;
 mod level;
+mod mixed;
 mod objective;
 pub mod reference;
 mod search;
@@ -22,6 +23,7 @@ pub use any_order::{Ordered, STATES_MAX, partition_any_order};
 pub use fluid::{Habits, Iteration, Member, Pace, fluid_ends_by, partition_fluid};
 pub use interference::{Interference, POINTS_MAX, Units};
 pub use level::level;
+pub use mixed::{Load, deal_evenly};
 pub use objective::{Drained, Objective, Paper};
 pub use search::{Partition, Probe, Run, partition, probe};
 

@@ -79,6 +79,28 @@ macro_rules! eviction_policy {
     };
 }
 
+/// Exports a type that implements [`RetentionPolicy`](crate::RetentionPolicy) as a
+/// component of the world `eviction-retention`. Once per crate, at its root, in place
+/// of [`eviction_policy`](crate::eviction_policy).
+#[macro_export]
+macro_rules! retention_policy {
+    ($policy:ty) => {
+        $crate::eviction_policy!($policy);
+
+        #[cfg(target_family = "wasm")]
+        mod treadle_guest_retention {
+            #![allow(unsafe_code, missing_docs, unused_imports, clippy::all, clippy::pedantic)]
+            use super::*;
+
+            type Retention = $crate::guest::retention::Guest<$policy>;
+
+            $crate::__export_guest_retention_impl!(
+                Retention with_types_in $crate::guest::retention::raw
+            );
+        }
+    };
+}
+
 /// Exports a type that implements [`RewardPolicy`](crate::RewardPolicy) as a component
 /// of the world `reward`. Once per crate, at its root.
 #[macro_export]

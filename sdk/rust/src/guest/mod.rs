@@ -22,6 +22,8 @@ pub mod prediction;
 #[cfg(target_family = "wasm")]
 pub mod priority;
 #[cfg(target_family = "wasm")]
+pub mod retention;
+#[cfg(target_family = "wasm")]
 pub mod reward;
 #[cfg(target_family = "wasm")]
 mod slot;
@@ -55,7 +57,7 @@ macro_rules! bindings {
     // All parts share the types of the part `plugin`.
     ($part:literal, $module:literal) => {
         $crate::guest::bindings!($part, $module, {
-            "treadle:policy/types@1.0.0": crate::guest::plugin::raw::treadle::policy::types,
+            "treadle:policy/types@1.1.0": crate::guest::plugin::raw::treadle::policy::types,
         });
     };
 }

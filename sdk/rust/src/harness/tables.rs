@@ -5,7 +5,8 @@ use crate::random::SplitMix64;
 use crate::{
     ActingColumns, ActiveColumns, AnswerColumns, AssignColumns, CandidateColumns, FinishedColumns,
     GrantColumns, LiveColumns, MigrateColumns, ParallelismColumns, PreemptColumns, QueueColumns,
-    RedundancyColumns, RouteColumns, ServiceColumns, WaitingColumns, WorkerColumns,
+    RedundancyColumns, RetentionColumns, RouteColumns, ServiceColumns, WaitingColumns,
+    WorkerColumns,
 };
 
 macro_rules! tables {
@@ -130,6 +131,18 @@ tables! {
     Acting => ActingColumns {
         tokens: u64 = draw::amount,
         phase_ms: u64 = draw::amount,
+    }
+
+    /// Acting programs of one worker, and what their caches cost.
+    Retention => RetentionColumns {
+        tokens: u64 = draw::amount,
+        phase_ms: u64 = draw::amount,
+        idle_ms: u64 = draw::amount,
+        soonest_ms: u64 = draw::amount,
+        back_ms: u64 = draw::amount,
+        moved_ms: u64 = draw::amount,
+        prefill_ms: u64 = draw::amount,
+        steps: u32 = draw::count,
     }
 
     /// Active programs.

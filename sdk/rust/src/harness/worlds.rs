@@ -3,12 +3,12 @@
 use super::checks::{self, Check};
 use super::tables::{
     Acting, Active, Answers, Assign, Candidates, Finished, Grant, Live, Migrate, Parallelism,
-    Preempt, Queue, Redundancy, Route, Service, Waiting, Workers,
+    Preempt, Queue, Redundancy, Retention, Route, Service, Waiting, Workers,
 };
 use super::{Case, Harness, answered, draw};
 use crate::{
     AllocationPolicy, CandidateColumns, Estimates, EvictionPolicy, GrantColumns, PlacementPolicy,
-    PredictionPolicy, PriorityPolicy, RewardPolicy, Scores,
+    PredictionPolicy, PriorityPolicy, RetentionPolicy, RewardPolicy, Scores,
 };
 
 /// Most workers, pools and degrees of a case.
@@ -131,6 +131,28 @@ impl Harness<'_> {
             let ask = |policy: &mut P, table: &Service| policy.drop_order(&table.columns());
             if let Some(scores) = case.ask("drop_order", &table, &moved, ask, same_bits)? {
                 checks::finite("drop_order", &scores, case.rows)?;
+            }
+            case.snapshot()
+        });
+    }
+
+    /// Checks a policy of the world `eviction-retention`: as [`eviction`](Self::eviction),
+    /// and what becomes of caches.
+    pub fn retention<P: RetentionPolicy>(&self) {
+        self.eviction::<P>();
+        self.run::<P>(|case| {
+            let random = &mut case.random;
+            let table = Retention::draw(random, case.rows, case.extra_columns);
+            let (short, room) = (draw::amount(random), draw::amount(random));
+            let free_tokens = i64::try_from(room).unwrap_or(i64::MAX);
+            let free_tokens = free_tokens.saturating_sub_unsigned(short);
+            let wanted_tokens = draw::amount(random);
+            let columns = table.columns();
+            let capacity_tokens = draw::amount(random);
+            let policy = &mut case.policy;
+            let fates = policy.retain(capacity_tokens, free_tokens, wanted_tokens, &columns);
+            if let Some(fates) = answered("retain", fates)? {
+                checks::length("retain", fates.len(), case.rows)?;
             }
             case.snapshot()
         });

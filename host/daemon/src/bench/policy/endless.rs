@@ -33,32 +33,32 @@ pub(super) fn endless() -> Result<Vec<u8>, BenchError> {
 const FUNCTIONS: [(&str, u8, Body); 7] = [
     ("cabi_realloc", 4, Body::Constant(ARGUMENTS_AT)),
     (
-        "treadle:policy/plugin@1.0.0#describe",
+        "treadle:policy/plugin@1.1.0#describe",
         0,
         Body::Constant(DESCRIPTION_AT),
     ),
     (
-        "treadle:policy/plugin@1.0.0#configure",
+        "treadle:policy/plugin@1.1.0#configure",
         2,
         Body::Constant(&[RESULT]),
     ),
     (
-        "treadle:policy/plugin@1.0.0#snapshot",
+        "treadle:policy/plugin@1.1.0#snapshot",
         0,
         Body::Constant(&[RESULT]),
     ),
     (
-        "treadle:policy/plugin@1.0.0#restore",
+        "treadle:policy/plugin@1.1.0#restore",
         2,
         Body::Constant(&[RESULT]),
     ),
     (
-        "treadle:policy/priority-policy@1.0.0#score",
+        "treadle:policy/priority-policy@1.1.0#score",
         14,
         Body::Endless,
     ),
     (
-        "treadle:policy/priority-policy@1.0.0#preempt",
+        "treadle:policy/priority-policy@1.1.0#preempt",
         6,
         Body::Constant(&[RESULT]),
     ),

@@ -9,6 +9,7 @@ mod bindings;
 mod change;
 mod inquiry;
 mod merge;
+mod outlook;
 mod panel;
 mod rollouts;
 mod rows;
@@ -18,12 +19,14 @@ mod statistics;
 #[cfg(test)]
 mod tests;
 mod trial;
+mod verdict;
 mod wishes;
 
 pub use bindings::{EVERYONE, Scope};
 pub use change::{
     BindingView, CanaryView, Change, ChangeError, Changed, KeptState, Notice, NoticeKind, Role,
 };
+pub use outlook::OUTLOOK_COLUMNS;
 pub use rows::Forecast;
 pub use seat::BoundPolicy;
 pub use shadow::{Comparison, ShadowReport};
@@ -33,8 +36,10 @@ pub use trial::{Spread, Trial, TrialLimits};
 use bindings::Bindings;
 use inquiry::{Inquiry, Native, is_of_rollouts};
 use merge::Share;
+use outlook::Outlook;
 use panel::{Judge, Panel};
 use rows::{Rows, only};
+use seat::Seat;
 use shadow::Shadows;
 use statistics::Versions;
 use std::collections::HashMap;
@@ -44,6 +49,7 @@ use treadle_core::{Core, ProgramColumns, Purpose, Question, Verdict, Voices};
 use treadle_model::{PolicyRef, ProgramId, World};
 use treadle_policy_runtime::{BreakerLimits, PolicyFault, PolicyInstance};
 use treadle_simulator::rollout::columns::{self, Programs, Workers};
+use verdict::put_together;
 
 /// When a policy is given up.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -128,7 +134,6 @@ impl PolicyDesk {
         let answer = match question.purpose {
             Purpose::Migrate => self.migrate(core, programs, now_ms),
             Purpose::Preempt { worker } => self.preempt(core, worker, programs, now_ms),
-            Purpose::Retain { .. } => keep_all(),
             _ => self.rank(core, question, now_ms),
         };
         let took_us = started.elapsed().as_micros() as u64;
@@ -166,14 +171,14 @@ impl PolicyDesk {
     ) -> (Vec<PolicyRef>, Vec<f64>) {
         let (purpose, rows) = (question.purpose, &question.programs);
         if let [judge] = panel.judges.as_slice() {
-            let inquiry = self.inquiry(core, judge.world, purpose, rows);
+            let inquiry = self.inquiry(core, judge, purpose, rows);
             let (policy, scores) = self.judge(judge, inquiry, now_ms);
             return (vec![policy], scores);
         }
         let (mut policies, mut shares) = (Vec::new(), Vec::new());
         for (index, judge) in panel.judges.iter().enumerate() {
             let of_judge = panel.rows_of(index, rows.len());
-            let inquiry = self.inquiry(core, judge.world, purpose, &only(rows, &of_judge));
+            let inquiry = self.inquiry(core, judge, purpose, &only(rows, &of_judge));
             let (policy, scores) = self.judge(judge, inquiry, now_ms);
             policies.push(policy);
             shares.push(Share {
@@ -193,22 +198,47 @@ impl PolicyDesk {
     }
 
     fn inquiry(
-        &self,
+        &mut self,
         core: &Core,
-        world: World,
+        judge: &Judge,
         purpose: Purpose,
         programs: &ProgramColumns,
     ) -> Inquiry {
-        let facts = match world {
+        let facts = match judge.world {
             World::Priority => self.facts(core, programs, &Workers::default()),
             _ => Programs::default(),
         };
+        let named = self.named_by(judge);
+        let binding = self.bindings.world_mut(judge.world).get_mut(&judge.scope);
+        let is_shown = !named.is_empty() || binding.is_some_and(|b| b.has_shadow);
+        let is_retention = matches!(purpose, Purpose::Retain { .. });
+        let needs_outlook = judge.world == World::Eviction && (is_shown || is_retention);
+        let predicted = |program| self.forecast(program).map(|known| known.remaining_tokens);
         Inquiry {
-            world,
+            world: judge.world,
             purpose,
             rows: Rows::of(programs),
             facts,
+            outlook: needs_outlook.then(|| Outlook::of(programs, predicted)),
+            named,
         }
+    }
+
+    /// False if the policy in a judge's seat is of the world that has no say in what
+    /// becomes of caches: leaving that to the default is none of its decisions.
+    fn retains(&mut self, judge: &Judge) -> bool {
+        let binding = self.bindings.world_mut(judge.world).get_mut(&judge.scope);
+        let seat = binding.and_then(|binding| binding.seat_mut(judge.canary));
+        let instance = seat.and_then(Seat::instance);
+        let eviction = instance.and_then(PolicyInstance::as_eviction_mut);
+        eviction.is_none_or(|eviction| eviction.retains())
+    }
+
+    /// Which extra columns the policy in a judge's seat is given.
+    fn named_by(&mut self, judge: &Judge) -> Vec<usize> {
+        let binding = self.bindings.world_mut(judge.world).get_mut(&judge.scope);
+        let seat = binding.and_then(|binding| binding.seat_mut(judge.canary));
+        seat.map_or_else(Vec::new, |seat| seat.extra.clone())
     }
 
     fn facts(&self, core: &Core, programs: &ProgramColumns, workers: &Workers) -> Programs {
@@ -222,9 +252,13 @@ impl PolicyDesk {
 
     /// One judge's name and scores, or those of the built-in default in its stead.
     fn judge(&mut self, judge: &Judge, inquiry: Inquiry, now_ms: u64) -> (PolicyRef, Vec<f64>) {
-        let asked = self.ask_seat(judge, now_ms, inquiry.rows.len(), |instance| {
-            inquiry.put_to(instance, now_ms, None)
-        });
+        let asked = if inquiry.is_retention() && !self.retains(judge) {
+            None
+        } else {
+            self.ask_seat(judge, now_ms, inquiry.rows.len(), |instance| {
+                inquiry.put_to(instance, &inquiry.named, now_ms, None)
+            })
+        };
         let (policy, scores) = asked.unwrap_or_else(|| {
             (
                 native_judge(judge.world, inquiry.purpose),
@@ -262,9 +296,11 @@ impl PolicyDesk {
     /// Which extra columns the policy is given that is bound for a job.
     pub fn extra_of(&mut self, world: World, job: &str) -> Vec<usize> {
         let (scope, _) = self.bindings.world(world).of_job(job);
-        let binding = self.bindings.world_mut(world).get_mut(&scope);
-        let seat = binding.and_then(|binding| binding.seat_mut(false));
-        seat.map_or_else(Vec::new, |seat| seat.extra.clone())
+        self.named_by(&Judge {
+            world,
+            scope,
+            canary: false,
+        })
     }
 
     /// Asks the policy in a judge's seat. Nothing if nobody sits there, it may
@@ -341,15 +377,6 @@ pub fn native_policy(world: World) -> PolicyRef {
 }
 
 /// Who stands in for a judge.
-/// Where no policy says what becomes of caches, they stay while there is room.
-fn keep_all() -> Answer {
-    Answer {
-        policy: native_policy(World::Eviction),
-        verdict: Verdict::Fates { fates: Vec::new() },
-        voices: Voices::default(),
-    }
-}
-
 fn native_judge(world: World, purpose: Purpose) -> PolicyRef {
     if is_of_rollouts(purpose) && world == World::Priority {
         return PolicyRef(format!(
@@ -358,45 +385,4 @@ fn native_judge(world: World, purpose: Purpose) -> PolicyRef {
         ));
     }
     native_policy(world)
-}
-
-/// The answer in the smallest form that the core uses. On equal scores the row
-/// that comes first wins.
-fn put_together(
-    question: &Question,
-    panel: &Panel,
-    mut policies: Vec<PolicyRef>,
-    scores: &[f64],
-) -> Answer {
-    let programs = &question.programs.program;
-    let mut order: Vec<usize> = (0..programs.len().min(scores.len())).collect();
-    let is_weighing = matches!(question.purpose, Purpose::Weigh { .. });
-    if !is_weighing {
-        order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b)));
-    }
-    let verdict = if is_weighing {
-        let ppm = |weight: f64| (weight.clamp(0.0, 1.0) * 1e6).round() as u32;
-        let weights = order.iter().map(|row| (programs[*row], ppm(scores[*row])));
-        Verdict::Weights {
-            weights: weights.collect(),
-        }
-    } else {
-        Verdict::Order {
-            programs: order.iter().map(|row| programs[*row]).collect(),
-            scores: order.iter().map(|row| scores[*row]).collect(),
-            workers: Vec::new(),
-            remaining_tokens: Vec::new(),
-        }
-    };
-    let judge_of = panel.judge_of();
-    let judged_by = order.iter().filter_map(|row| judge_of.get(*row).copied());
-    Answer {
-        policy: policies.remove(0),
-        verdict,
-        voices: Voices {
-            judges: policies,
-            judged_by: judged_by.collect(),
-            ..Voices::default()
-        },
-    }
 }

@@ -18,7 +18,8 @@ pub struct BoundPolicy {
     /// Its running instance.
     pub instance: PolicyInstance,
     /// Which extra columns its configuration names, as indices into
-    /// [`treadle_simulator::rollout::columns::EXTRA_COLUMNS`].
+    /// [`treadle_simulator::rollout::columns::EXTRA_COLUMNS`], for eviction into
+    /// [`OUTLOOK_COLUMNS`](super::OUTLOOK_COLUMNS).
     pub extra: Vec<usize>,
 }
 

@@ -8,11 +8,13 @@
 use super::bindings::Scope;
 use super::inquiry::Inquiry;
 use super::seat::Seat;
+use super::verdict::fate;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use treadle_core::Fate;
 use treadle_model::{PolicyRef, ProgramId, World};
 use treadle_policy_runtime::{CallContext, PolicyInstance};
 
@@ -35,9 +37,11 @@ pub struct Comparison {
     /// Its rows.
     pub rows: usize,
     /// Share of pairs of programs that both put into the same order, from 0 to
-    /// 1; for weights, 1 less the mean difference.
+    /// 1; for weights, 1 less the mean difference; for caches, the share of which
+    /// the same becomes.
     pub agreement: f64,
-    /// The program that the bound policy put first.
+    /// The program that the bound policy put first; of those whose caches do not
+    /// stay, the first.
     pub bound_first: Option<ProgramId>,
     /// The program that the shadow put first.
     pub shadow_first: Option<ProgramId>,
@@ -214,14 +218,17 @@ fn run(errands: &Receiver<Errand>, waiting: &AtomicUsize, reports: &Reports) {
                 let Some(seat) = seats.get_mut(&place) else {
                     continue;
                 };
+                let named = seat.extra.clone();
                 // A shadow's instance never leaves this thread.
                 let Some(instance) = seat.instance() else {
                     continue;
                 };
-                let answer = inquiry.put_to_shadow(instance, now_ms);
+                let answer = inquiry.put_to_shadow(instance, &named, now_ms);
                 if let Some(report) = lock(reports).get_mut(&place) {
                     match answer {
                         Ok(scores) => report.record(compare(&inquiry, &bound, &scores, now_ms)),
+                        // What it leaves to the default is nothing to compare.
+                        Err(fault) if !fault.is_policys_fault() => {}
                         Err(fault) => {
                             report.faults += 1;
                             report.latest_fault = Some(fault.to_string());
@@ -235,13 +242,19 @@ fn run(errands: &Receiver<Errand>, waiting: &AtomicUsize, reports: &Reports) {
 
 fn compare(inquiry: &Inquiry, bound: &[f64], shadow: &[f64], now_ms: u64) -> Comparison {
     let first = |scores: &[f64]| {
-        let rows = 0..scores.len();
-        // On equal scores the row that comes first wins.
-        let best = rows.max_by(|a, b| scores[*a].total_cmp(&scores[*b]).then(b.cmp(a)));
+        let mut rows = 0..scores.len();
+        let best = if inquiry.is_retention() {
+            rows.find(|row| fate(scores[*row]) != Fate::Keep)
+        } else {
+            // On equal scores the row that comes first wins.
+            rows.max_by(|a, b| scores[*a].total_cmp(&scores[*b]).then(b.cmp(a)))
+        };
         best.map(|row| inquiry.rows.program[row])
     };
     let agreement = if inquiry.is_weighing() {
         1.0 - mean_difference(bound, shadow)
+    } else if inquiry.is_retention() {
+        same_fates(bound, shadow)
     } else {
         concordance(bound, shadow)
     };
@@ -261,6 +274,16 @@ fn mean_difference(a: &[f64], b: &[f64]) -> f64 {
         return 0.0;
     }
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).sum::<f64>() / pairs as f64
+}
+
+/// Share of caches of which the same becomes; 1 where there is none.
+fn same_fates(a: &[f64], b: &[f64]) -> f64 {
+    let rows = a.len().min(b.len());
+    if rows == 0 {
+        return 1.0;
+    }
+    let same = a.iter().zip(b).filter(|(a, b)| fate(**a) == fate(**b));
+    same.count() as f64 / rows as f64
 }
 
 /// Share of pairs of rows that are in the same order in both, ties included; 1
@@ -292,6 +315,13 @@ mod tests {
         assert!(concordance(&up, &[3.0, 2.0, 1.0]).abs() < 1e-12);
         assert!((concordance(&up, &[2.0, 1.0, 3.0]) - 2.0 / 3.0).abs() < 1e-12);
         assert!((concordance(&[1.0], &[5.0]) - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn fates_agree_by_the_share_of_the_same() {
+        let found = same_fates(&[0.0, 1.0, 3.0, 2.0], &[0.0, 1.0, 2.0, 2.0]);
+        assert!((found - 0.75).abs() < 1e-12);
+        assert!((same_fates(&[], &[]) - 1.0).abs() < 1e-12);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The desk with real instances: who judges, and who has to go.
 
+mod retention;
+
 use super::*;
 use crate::policies::default_eviction_module;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -48,13 +50,17 @@ fn core() -> Core {
 }
 
 fn bound(name: &str) -> BoundPolicy {
+    loaded(name, default_eviction_module())
+}
+
+fn loaded(name: &str, upload: &[u8]) -> BoundPolicy {
     // A loaded machine must not make a policy fail here.
     let limits = Limits {
         hot_deadline_ms: 1_000,
         ..Limits::default()
     };
     let engine = PolicyEngine::new(limits).expect("an engine");
-    let inspected = engine.inspect(default_eviction_module()).expect("a policy");
+    let inspected = engine.inspect(upload).expect("a policy");
     let instance = engine.load(&inspected.component, &InstanceOptions::default());
     BoundPolicy {
         policy: PolicyRef(name.into()),

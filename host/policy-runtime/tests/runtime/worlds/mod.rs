@@ -5,6 +5,7 @@ mod eviction;
 mod placement;
 mod prediction;
 mod priority;
+mod retention;
 mod reward;
 
 use treadle_model::World;

@@ -2,9 +2,10 @@
 
 use crate::harness::Harness;
 use crate::{
-    AllocationPolicy, AnswerColumns, AssignColumns, CandidateColumns, Estimates, GrantColumns,
-    LiveColumns, PlacementPolicy, Policy, PolicyError, PredictionPolicy, PriorityPolicy,
-    QueueColumns, RewardPolicy, Scores,
+    ActingColumns, ActiveColumns, AllocationPolicy, AnswerColumns, AssignColumns, CandidateColumns,
+    Estimates, EvictionPolicy, Fate, GrantColumns, LiveColumns, PlacementPolicy, Policy,
+    PolicyError, PredictionPolicy, PriorityPolicy, QueueColumns, RetentionColumns, RetentionPolicy,
+    RewardPolicy, Scores, WaitingColumns,
 };
 
 /// Declares a policy whose configuration is in order.
@@ -138,6 +139,39 @@ impl AllocationPolicy for Generous {
 #[should_panic(expected = "from pool")]
 fn grants_must_be_there() {
     Harness::new("{}").allocation::<Generous>();
+}
+
+policy!(SaysNothingOfMany);
+
+impl EvictionPolicy for SaysNothingOfMany {
+    fn weigh(&mut self, programs: &ActingColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+        Ok(vec![1.0; programs.len()])
+    }
+
+    fn pause_order(&mut self, programs: &ActiveColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+        Ok(vec![0.0; programs.len()])
+    }
+
+    fn restore_order(&mut self, programs: &WaitingColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+        Ok(vec![0.0; programs.len()])
+    }
+}
+
+impl RetentionPolicy for SaysNothingOfMany {
+    fn retain(
+        &mut self,
+        _free_tokens: i64,
+        _wanted_tokens: u64,
+        programs: &RetentionColumns<'_>,
+    ) -> Result<Vec<Fate>, PolicyError> {
+        Ok(vec![Fate::Keep; programs.len().min(40)])
+    }
+}
+
+#[test]
+#[should_panic(expected = "retain: 40 entries for")]
+fn every_cache_must_have_a_fate() {
+    Harness::new("{}").by_row().retention::<SaysNothingOfMany>();
 }
 
 policy!(TakesAll);

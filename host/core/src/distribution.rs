@@ -1,0 +1,196 @@
+//! Distributions learnt value by value, in buckets, and what they say of a value
+//! that has come so far already: how long a tool call that has lasted so long
+//! lasts yet, how much a step that has written so much still writes.
+//!
+//! Buckets are a quarter of an octave wide, so that any value is known to about
+//! 10%. All is whole numbers: the same values give the same answer anywhere.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use treadle_model::Span;
+
+/// Values that count; when there are more, each bucket is halved, so that what
+/// happened lately weighs more.
+const VALUES_MAX: u32 = 4_096;
+/// Values below which nothing is said.
+const VALUES_MIN: u32 = 8;
+/// What is expected of a tool call while nothing is known, in microseconds.
+const UNKNOWN_US: u64 = 2_000_000;
+
+/// A distribution of values from 1 to 2^50.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct Distribution {
+    /// Values by bucket.
+    buckets: BTreeMap<u8, u32>,
+    /// All of them.
+    values: u32,
+}
+
+/// What is to come of a value that has come so far.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Rest {
+    /// The mean.
+    pub mean: u64,
+    /// What one in ten stays below.
+    pub tenth: u64,
+}
+
+impl Distribution {
+    /// True before the first value.
+    pub fn is_empty(&self) -> bool {
+        self.values == 0
+    }
+
+    /// Takes a value into account.
+    pub fn learn(&mut self, value: u64) {
+        *self.buckets.entry(bucket(value)).or_default() += 1;
+        self.values += 1;
+        if self.values > VALUES_MAX {
+            for values in self.buckets.values_mut() {
+                *values /= 2;
+            }
+            self.buckets.retain(|_, values| *values > 0);
+            self.values = self.buckets.values().sum();
+        }
+    }
+
+    /// What is to come beyond `so_far`, by the values that went beyond it. What has
+    /// gone beyond all goes as far again. `None` while too few values are known.
+    pub fn rest(&self, so_far: u64) -> Option<Rest> {
+        if self.values < VALUES_MIN {
+            return None;
+        }
+        let left = |bucket: &u8| middle(*bucket).saturating_sub(so_far);
+        let beyond = self.buckets.range(bucket(so_far)..);
+        let beyond: Vec<(u64, u64)> = beyond
+            .map(|(bucket, values)| (left(bucket), u64::from(*values)))
+            .filter(|(left, _)| *left > 0)
+            .collect();
+        let values: u64 = beyond.iter().map(|(_, values)| *values).sum();
+        if values == 0 {
+            return Some(Rest {
+                mean: so_far,
+                tenth: so_far / 10,
+            });
+        }
+        let weighted = beyond
+            .iter()
+            .map(|(left, values)| u128::from(*left) * u128::from(*values));
+        let mean = weighted.sum::<u128>() / u128::from(values);
+        let mut seen = 0;
+        let tenth = beyond.iter().find(|(_, of_bucket)| {
+            seen += of_bucket;
+            seen * 10 >= values
+        });
+        Some(Rest {
+            mean: u64::try_from(mean).unwrap_or(u64::MAX),
+            tenth: tenth.map_or(0, |(left, _)| *left),
+        })
+    }
+}
+
+/// How long a tool call lasts yet.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Outlook {
+    /// The mean.
+    pub mean: Span,
+    /// The time in which one in ten such calls ends.
+    pub soonest: Span,
+}
+
+impl Outlook {
+    /// By the times of other calls, in milliseconds.
+    pub fn of(times_ms: &Distribution, elapsed: Span) -> Option<Self> {
+        let rest = times_ms.rest(elapsed.millis())?;
+        Some(Self {
+            mean: Span::from_millis(rest.mean),
+            soonest: Span::from_millis(rest.tenth),
+        })
+    }
+
+    /// Of a call of which nothing is known: what has lasted long lasts as long
+    /// again.
+    pub fn unknown(elapsed: Span) -> Self {
+        let mean = elapsed.micros().max(UNKNOWN_US);
+        Self {
+            mean: Span(mean),
+            soonest: Span(mean / 10),
+        }
+    }
+
+    /// The later of two calls that both must end.
+    #[must_use]
+    pub fn later(self, other: Self) -> Self {
+        if other.mean > self.mean { other } else { self }
+    }
+}
+
+/// The bucket of a value: its octave, and a quarter of that.
+fn bucket(value: u64) -> u8 {
+    let value = value.clamp(1, 1 << 50);
+    let octave = value.ilog2();
+    let quarter = ((value << 2) >> octave) & 3;
+    (octave * 4) as u8 + quarter as u8
+}
+
+/// The middle of a bucket.
+fn middle(bucket: u8) -> u64 {
+    let (octave, quarter) = (u32::from(bucket) / 4, u64::from(bucket) % 4);
+    ((9 + 2 * quarter) << octave) / 8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn learnt(values: &[u64]) -> Distribution {
+        let mut distribution = Distribution::default();
+        for value in values {
+            distribution.learn(*value);
+        }
+        distribution
+    }
+
+    #[test]
+    fn a_few_values_say_nothing() {
+        assert_eq!(learnt(&[1; 7]).rest(0), None);
+        assert!(learnt(&[1; 8]).rest(0).is_some());
+    }
+
+    #[test]
+    fn what_has_outlasted_the_short_ones_is_one_of_the_long_ones() {
+        let mut values = vec![1_000; 90];
+        values.extend([100_000; 10]);
+        let learnt = learnt(&values);
+        let early = learnt.rest(0).unwrap();
+        let late = learnt.rest(5_000).unwrap();
+        assert!((9_000..13_000).contains(&early.mean), "{early:?}");
+        assert!((85_000..110_000).contains(&late.mean), "{late:?}");
+        assert!(early.tenth < 2_000 && late.tenth > 80_000);
+    }
+
+    #[test]
+    fn beyond_all_that_is_known_it_goes_as_far_again() {
+        let rest = learnt(&[1_000; 50]).rest(60_000).unwrap();
+        assert_eq!(rest.mean, 60_000);
+    }
+
+    #[test]
+    fn old_values_fade() {
+        let mut fading = learnt(&vec![100_000; 4_096]);
+        for _ in 0..40_000 {
+            fading.learn(1_000);
+        }
+        let rest = fading.rest(0).unwrap();
+        assert!(rest.mean < 2_000, "{rest:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn a_bucket_holds_its_values(value in 1_u64..1 << 40) {
+            let off = middle(bucket(value)).abs_diff(value);
+            prop_assert!(off * 8 <= value + 4, "{value}: off by {off}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! A baseline after Continuum, which pins the cache of a program for a time to live
+//! into its tool call.
+//!
+//! While a program is pinned its tokens count in full; then they count for nothing,
+//! and who has been without a pin for longest is paused first. Waiting programs come
+//! back first come, first served.
+//!
+//! The time to live is the same for all calls, or comes from what a pin costs and
+//! saves. Losing its place costs a program its prefill and the wait for another place;
+//! to hold it costs the time in which its memory is idle. Holding it until the tool
+//! ends saves the first with certainty and costs the expected rest of the call;
+//! holding it until the earliest tenth of such calls has ended saves it in one case
+//! out of ten, and costs at most that long. The pin lasts while either is worth it. A
+//! cache may be pinned again in a call that has outlasted most, where the few that
+//! last as long end soon.
+
+mod config;
+
+use config::{Config, Named, Ttl};
+use treadle_plugin::{
+    ActingColumns, ActiveColumns, EvictionPolicy, Policy, PolicyError, WaitingColumns,
+};
+
+/// Times count up to 2^50 ms; longer ones tie.
+const MS_MAX: u64 = 1 << 50;
+/// Which part of such calls ends within `soonest-ms`.
+const SOONEST: f64 = 0.1;
+
+/// The policy. It keeps nothing between calls but its configuration.
+#[derive(Debug, Clone)]
+pub struct TtlPinEviction {
+    config: Config,
+}
+
+impl Policy for TtlPinEviction {
+    fn configure(json: &str) -> Result<Self, PolicyError> {
+        let config = Config::parse(json)?;
+        Ok(Self { config })
+    }
+}
+
+impl TtlPinEviction {
+    /// Whether each acting program is pinned.
+    fn pinned<'a>(&self, phase_ms: &'a [u64], extra: &'a [f32]) -> impl Fn(usize) -> bool + 'a {
+        let ttl = self.config.ttl;
+        let rows = phase_ms.len();
+        move |row| match ttl {
+            Ttl::Fixed { ttl_ms } => phase_ms[row] < ttl_ms,
+            Ttl::Learnt { queue_ms, columns } => is_worth_holding(queue_ms, columns, |column| {
+                f64::from(extra[column * rows + row])
+            }),
+        }
+    }
+}
+
+/// Whether holding a cache is expected to save more than it costs.
+fn is_worth_holding(queue_ms: f64, named: Named, of: impl Fn(usize) -> f64) -> bool {
+    let saved_ms = of(named.prefill) + queue_ms;
+    of(named.idle) < saved_ms || of(named.soonest) < SOONEST * saved_ms
+}
+
+impl EvictionPolicy for TtlPinEviction {
+    fn weigh(&mut self, programs: &ActingColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+        programs.check(self.config.extra_columns)?;
+        let pinned = self.pinned(programs.phase_ms, programs.extra);
+        let weight = |row| if pinned(row) { 1.0 } else { 0.0 };
+        Ok((0..programs.len()).map(weight).collect())
+    }
+
+    /// Those without a pin, then pinned ones, the longest acting first; then
+    /// reasoning ones, the latest first.
+    fn pause_order(&mut self, programs: &ActiveColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+        programs.check(self.config.extra_columns)?;
+        let pinned = self.pinned(programs.phase_ms, programs.extra);
+        let score = |row: usize| {
+            let ms = programs.phase_ms[row].min(MS_MAX);
+            let score = match (programs.acting[row], pinned(row)) {
+                (0, _) => MS_MAX - ms,
+                (_, true) => 2 * MS_MAX + ms,
+                (_, false) => 4 * MS_MAX + ms,
+            };
+            score as f64
+        };
+        Ok((0..programs.len()).map(score).collect())
+    }
+
+    fn restore_order(&mut self, programs: &WaitingColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+        programs.check(self.config.extra_columns)?;
+        Ok(programs.waited_ms.iter().map(|&ms| ms as f64).collect())
+    }
+}
+
+treadle_plugin::eviction_policy!(TtlPinEviction);
+
+#[cfg(test)]
+mod tests {
+    use treadle_plugin::harness::Harness;
+
+    use super::*;
+
+    const LEARNT: &str = r#"{"ttl": "learnt", "queue_s": 1,
+        "extra": ["idle-ms", "soonest-ms", "prefill-ms"]}"#;
+
+    #[test]
+    fn a_pin_ends_with_its_time_to_live() {
+        let mut policy = TtlPinEviction::configure(r#"{"ttl_s": 3}"#).unwrap();
+        let programs = ActingColumns {
+            tokens: &[10; 4],
+            phase_ms: &[0, 2_999, 3_000, u64::MAX],
+            extra: &[],
+        };
+        assert_eq!(policy.weigh(&programs).unwrap(), [1.0, 1.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn a_learnt_pin_lasts_while_it_is_worth_its_cost() {
+        let mut policy = TtlPinEviction::configure(LEARNT).unwrap();
+        // A short call; a long one that costs little to compute again; one of which
+        // some end at once; a long one that costs much.
+        let idle_ms = [500.0, 60_000.0, 60_000.0, 60_000.0];
+        let soonest_ms = [100.0, 20_000.0, 100.0, 20_000.0];
+        let prefill_ms = [100.0, 100.0, 100.0, 70_000.0];
+        let programs = ActingColumns {
+            tokens: &[10; 4],
+            phase_ms: &[1; 4],
+            extra: &[idle_ms, soonest_ms, prefill_ms].concat(),
+        };
+        assert_eq!(policy.weigh(&programs).unwrap(), [1.0, 0.0, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn who_lost_the_pin_goes_first_then_the_pinned_then_the_reasoning() {
+        let mut policy = TtlPinEviction::configure(LEARNT).unwrap();
+        let idle_ms = [0.0, 0.0, 60_000.0, 60_000.0, 0.0, f32::INFINITY];
+        let programs = ActiveColumns {
+            tokens: &[10; 6],
+            acting: &[1, 1, 1, 1, 0, 0],
+            phase_ms: &[9_000, 50, 10, u64::MAX, 7, 8],
+            steps: &[1; 6],
+            extra: &[idle_ms, [30_000.0; 6], [0.0; 6]].concat(),
+        };
+        let scores = policy.pause_order(&programs).unwrap();
+        let mut order: Vec<usize> = (0..6).collect();
+        order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
+        assert_eq!(order, [3, 2, 0, 1, 4, 5]);
+    }
+
+    #[test]
+    fn every_answer_is_valid() {
+        for config in ["{}", r#"{"ttl_s": 0.25}"#] {
+            Harness::new(config).by_row().eviction::<TtlPinEviction>();
+        }
+        Harness::new(LEARNT)
+            .extra_columns(3)
+            .by_row()
+            .eviction::<TtlPinEviction>();
+    }
+}
