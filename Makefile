@@ -42,7 +42,7 @@ test: guests ## Check format and lints, run all tests
 	@scripts/run-tests.sh
 
 .PHONY: test-vllm
-test-vllm: guests ## Run the tests that need a vLLM server at VLLM_URL
+test-vllm: guests ## Run the tests that need vLLM servers at VLLM_URL, with commas between
 	TREADLE_TEST_VLLM_URL=$(VLLM_URL) $(CARGO) test --locked --package treadle-tests -- --ignored vllm
 
 .PHONY: fuzz

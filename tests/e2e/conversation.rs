@@ -82,7 +82,7 @@ fn events_of(ended: &Ended) -> Vec<Value> {
     ended.objects()
 }
 
-fn usage(events: &[Value]) -> Usage {
+pub(crate) fn usage(events: &[Value]) -> Usage {
     let told = events.iter().rev().find(|event| event["usage"].is_object());
     let told = &told.expect("usage")["usage"];
     let count = |value: &Value| value.as_u64().unwrap_or(0);
@@ -154,7 +154,7 @@ impl History {
     }
 }
 
-fn answer_ids(choice: &Value) -> Vec<u32> {
+pub(crate) fn answer_ids(choice: &Value) -> Vec<u32> {
     let number = |id: &Value| id.as_u64().map(|id| id as u32);
     if let Some(ids) = choice["token_ids"].as_array() {
         return ids.iter().filter_map(number).collect();
@@ -175,7 +175,7 @@ fn numbers(number: u32, step: usize) -> impl Iterator<Item = u32> {
 }
 
 /// Token ids that every vocabulary has.
-fn ids(number: u32, step: usize, count: usize) -> Vec<u32> {
+pub(crate) fn ids(number: u32, step: usize, count: usize) -> Vec<u32> {
     numbers(number, step)
         .map(|n| 10 + n % 400)
         .take(count)

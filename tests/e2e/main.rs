@@ -9,6 +9,7 @@ mod faults;
 mod lab;
 mod llamacpp;
 mod messaging;
+mod offload;
 mod operations;
 mod plugins;
 mod restart;

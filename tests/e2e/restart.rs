@@ -12,7 +12,7 @@ use treadle_tests::support::stand::{
 };
 
 /// The test that is the daemon when a test below starts it.
-const DAEMON: &str = "restart::daemon_of_the_other_tests";
+pub(crate) const DAEMON: &str = "restart::daemon_of_the_other_tests";
 
 #[test]
 fn daemon_of_the_other_tests() {

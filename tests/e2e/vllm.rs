@@ -8,6 +8,7 @@ use treadle_tests::support::client::Client;
 use treadle_tests::support::stand::{CHAT, Stand, endpoint, streamed};
 
 use crate::conversation::{Conversation, Form};
+use crate::offload::moves::{moving, one_moves};
 
 /// Tokens of vLLM's blocks; what is cached is whole blocks.
 const BLOCK_TOKENS: u64 = 16;
@@ -94,5 +95,23 @@ async fn vllm_hears_of_clients_that_leave() {
         );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    stand.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs two vLLM servers with the NixlConnector at TREADLE_TEST_VLLM_URL"]
+async fn vllm_caches_move_to_the_other_server() {
+    let (asking, urls, model) = gateway().await;
+    asking.finish().await;
+    let [first, second, ..] = &urls[..] else {
+        panic!("name two servers, with a comma between");
+    };
+    let stand = Stand::tuned(0, 0, |config| {
+        config.engines.endpoints = vec![endpoint(first)];
+        moving(config);
+    })
+    .await;
+    let cached = one_moves(&stand, &model, second).await;
+    assert!(cached >= BLOCK_TOKENS, "nothing was there");
     stand.finish().await;
 }

@@ -54,10 +54,30 @@ pub struct LlamaServer {
 impl LlamaServer {
     /// Starts a server with so many slots, and so many tokens of context in each.
     pub async fn start(python: &Path, model: &Path, slots: u32, slot_tokens: u32) -> Self {
+        Self::run(python, model, (slots, slot_tokens), None).await
+    }
+
+    /// The same; slots can be saved to a folder and restored from there.
+    pub async fn saving(
+        python: &Path,
+        model: &Path,
+        (slots, slot_tokens): (u32, u32),
+        folder: &Path,
+    ) -> Self {
+        Self::run(python, model, (slots, slot_tokens), Some(folder)).await
+    }
+
+    async fn run(
+        python: &Path,
+        model: &Path,
+        (slots, slot_tokens): (u32, u32),
+        folder: Option<&Path>,
+    ) -> Self {
         let mut child = Command::new(python)
             .arg(root().join("tests/engines/llama_server.py"))
             .arg(model)
             .args([slots.to_string(), slot_tokens.to_string()])
+            .args(folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -83,6 +103,33 @@ impl LlamaServer {
             client: Client::new(url.clone()),
             url,
         }
+    }
+
+    /// Holds the process as it is (SIGSTOP).
+    pub fn freeze(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Lets a held process go on (SIGCONT).
+    pub fn thaw(&self) {
+        self.signal("-CONT");
+    }
+
+    /// Kills it at once (SIGKILL).
+    pub fn kill(&self) {
+        self.signal("-KILL");
+    }
+
+    fn signal(&self, signal: &str) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args([signal, &id]).status();
+        assert!(sent.expect("kill runs").success());
+    }
+
+    /// True if it takes connections.
+    pub fn is_there(&self) -> bool {
+        let address = self.url.trim_start_matches("http://");
+        std::net::TcpStream::connect(address).is_ok()
     }
 
     /// Its base URL.

@@ -7,6 +7,7 @@ use crate::gateway::GatewayState;
 use crate::lab::LabBook;
 use crate::messaging::Messaging;
 use crate::policies::PolicyShelf;
+use crate::transfers::Node;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use treadle_store::Store;
@@ -30,6 +31,8 @@ pub struct App {
     pub lab: LabBook,
     /// Events out and commands in, where there is a broker.
     pub messaging: Option<Arc<Messaging>>,
+    /// Who moves KV caches, and what is kept of them here.
+    pub node: Arc<Node>,
     /// The next worker's id.
     pub next_worker: Arc<AtomicU32>,
 }

@@ -9,6 +9,7 @@ use crate::leading::{GatewayBooks, Leading};
 use crate::policies;
 use crate::recovery;
 use crate::rest;
+use crate::transfers::{Node, NodeError};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
@@ -41,6 +42,9 @@ pub enum StartError {
     /// The plugin runtime does not start.
     #[error("{0}")]
     Runtime(#[from] policies::EngineError),
+    /// The host tier of KV caches does not open.
+    #[error("{0}")]
+    Node(#[from] NodeError),
     /// Nobody can be let in.
     #[error("{0}")]
     Auth(#[from] crate::auth::AuthError),
@@ -92,7 +96,8 @@ impl Daemon {
             treadle_store::open_with(&config.store.location(), &config.store_options()).await?;
         lead_alone(&*store, addr).await?;
         let (auth, first_token) = Auth::open(config, store.clone()).await?;
-        let leading = Leading::start(config, store, auth, GatewayBooks::default()).await?;
+        let books = GatewayBooks::new(Node::open(config).await?);
+        let leading = Leading::start(config, store, auth, books).await?;
         let (stop, stopped) = oneshot::channel();
         let router = rest::router(leading.app.clone());
         let served = tokio::spawn(serve(listener, router, serve_limits(config), async {

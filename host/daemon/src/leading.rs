@@ -17,6 +17,7 @@ use crate::messaging::Messaging;
 use crate::metrics::Metrics;
 use crate::policies::{self, PolicyShelf, RemotePredictor, forecast, keep_up};
 use crate::recovery;
+use crate::transfers::{Carrier, Node, TransferFeed};
 use futures_util::future::join_all;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
@@ -35,13 +36,27 @@ const PRUNE_PAUSE: Duration = Duration::from_mins(1);
 /// Largest answer of an engine that is not a stream.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 
-/// What a gateway counts and knows of its requests.
-#[derive(Clone, Default)]
+/// What all parts of a process share: what its gateway counts and knows of its requests, and what
+/// it has of KV transfers.
+#[derive(Clone)]
 pub(crate) struct GatewayBooks {
     /// Counters.
     pub(crate) metrics: Arc<Metrics>,
     /// Requests by their clients' ids.
     pub(crate) requests: Arc<RequestIds>,
+    /// Its host tier, and who moves caches.
+    pub(crate) node: Arc<Node>,
+}
+
+impl GatewayBooks {
+    /// Nothing was counted yet.
+    pub(crate) fn new(node: Arc<Node>) -> Self {
+        Self {
+            metrics: Arc::default(),
+            requests: Arc::default(),
+            node,
+        }
+    }
 }
 
 /// A scheduler at work.
@@ -49,6 +64,7 @@ pub(crate) struct Leading {
     /// What REST handlers share.
     pub(crate) app: App,
     upkeep: JoinHandle<()>,
+    carrier: Carrier,
 }
 
 impl Leading {
@@ -61,7 +77,10 @@ impl Leading {
     ) -> Result<Self, StartError> {
         let (notices, told) = unbounded_channel();
         let (feed, seen, wanted) = ForecastFeed::new();
-        let (driver, committed) = start_driver(config, &store, notices.clone(), feed).await?;
+        let (transfers, orders) = TransferFeed::new();
+        let feeds = (feed, transfers);
+        let (driver, committed) = start_driver(config, &store, notices.clone(), feeds).await?;
+        let carrier = Carrier::start(books.node.clone(), driver.clone(), orders);
         let app = assemble(config, driver, store, auth, wanted, books).await?;
         app.policies.tell(notices);
         let policy = app.policies.restore().await?;
@@ -76,7 +95,11 @@ impl Leading {
         let remote = RemotePredictor::of(&config.prediction).ok().flatten();
         let forecasts = forecast(app.policies.clone(), app.driver.clone(), seen, remote);
         let upkeep = tokio::spawn(async { tokio::join!(pruning, policies, forecasts).1 });
-        Ok(Self { app, upkeep })
+        Ok(Self {
+            app,
+            upkeep,
+            carrier,
+        })
     }
 
     /// Writes everything down.
@@ -89,6 +112,7 @@ impl Leading {
         if let Err(error) = self.app.policies.save_states().await {
             tracing::warn!(%error, "what policies have stored could not be saved");
         }
+        self.carrier.stop().await;
         self.app.driver.stop().await;
     }
 
@@ -100,8 +124,11 @@ impl Leading {
             tokio::spawn(async move { messaging.stop().await });
         }
         // Its thread may wait for an input; it finds out that nothing is written any more.
-        let driver = self.app.driver;
-        tokio::spawn(async move { driver.stop().await });
+        let (driver, carrier) = (self.app.driver, self.carrier);
+        tokio::spawn(async move {
+            carrier.stop().await;
+            driver.stop().await;
+        });
     }
 }
 
@@ -120,6 +147,7 @@ pub(crate) fn gateway_state(
         bodies,
         requests: books.requests,
         metrics: books.metrics,
+        prompts: books.node.prompts(),
         body_bytes_max: usize::try_from(config.server.body_bytes_max).unwrap_or(usize::MAX),
         answer_bytes_max: ANSWER_BYTES_MAX,
         body_patience: Duration::from_secs(config.server.body_read_timeout_s),
@@ -131,7 +159,7 @@ async fn start_driver(
     config: &Config,
     store: &Arc<dyn Store>,
     notices: UnboundedSender<Notice>,
-    forecasts: ForecastFeed,
+    (forecasts, transfers): (ForecastFeed, TransferFeed),
 ) -> Result<(DriverHandle, watch::Receiver<u64>), StartError> {
     let recovered = recovery::recover(&**store, config.core()).await?;
     let clock = Clock::start(recovered.core.state().now, config.scheduler.time_scale);
@@ -150,6 +178,7 @@ async fn start_driver(
         journal: Some(journal),
         snapshot_events: config.store.snapshot_events,
         forecasts: Some(forecasts),
+        transfers: Some(transfers),
     })
     .map_err(StartError::Thread)?;
     if !configured {
@@ -177,6 +206,7 @@ async fn assemble(
         let (shards, stores) = (vec![String::new()], vec![store.clone()]);
         Bodies::start(&config.bodies, shards, stores)
     });
+    let node = books.node.clone();
     let gateway = gateway_state(config, scheduler, books, bodies.flatten());
     let upstream = gateway.upstream.clone();
     let interval = Duration::from_millis(config.engines.probe_interval_ms);
@@ -209,6 +239,7 @@ async fn assemble(
         policies,
         lab,
         messaging: Messaging::connect(&config.broker)?,
+        node,
         next_worker,
     })
 }

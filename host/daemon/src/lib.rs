@@ -28,3 +28,4 @@ mod policy_metrics;
 pub mod recovery;
 mod rest;
 mod sim;
+pub mod transfers;

@@ -132,6 +132,13 @@ pub(crate) fn counter(name: &str, help: &str, value: u64) -> String {
     text.0
 }
 
+/// A gauge of its own.
+pub(crate) fn gauge(name: &str, help: &str, value: u64) -> String {
+    let mut text = Text::default();
+    text.gauge(name, help, value);
+    text.0
+}
+
 fn render_state(text: &mut Text, totals: &Totals) {
     text.gauge("treadle_programs", "Live programs.", totals.programs);
     text.gauge(

@@ -60,6 +60,15 @@ impl Executors {
         self.known(|known| known.remove(url));
     }
 
+    /// What a worker can do, as it said last; it is asked if it never was.
+    pub async fn support_seen(&self, worker: WorkerRef) -> Result<Support, TransferError> {
+        let known = self.known(|known| known.get(&worker.url).cloned());
+        match known {
+            Some(support) => Ok(support),
+            None => self.look(worker).await,
+        }
+    }
+
     fn known<T>(&self, work: impl FnOnce(&mut BTreeMap<Box<str>, Support>) -> T) -> T {
         work(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -98,11 +107,7 @@ impl Executors {
 
     /// The executor for a worker, by what it can do.
     async fn of(&self, worker: &WorkerRef) -> Result<&dyn KvExecutor, TransferError> {
-        let known = self.known(|known| known.get(&worker.url).cloned());
-        let support = match known {
-            Some(support) => support,
-            None => self.look(worker.clone()).await?,
-        };
+        let support = self.support_seen(worker.clone()).await?;
         let executor: Option<&dyn KvExecutor> = match support.means {
             Means::SlotFiles => self
                 .llama_cpp

@@ -16,6 +16,7 @@ const LIVE: &[Column] = &[
     ("STEPS", "/step_count"),
     ("CONTEXT TOKENS", "/context_len"),
     ("PAUSES", "/pauses"),
+    ("CACHE", "/cache/at"),
     ("WORKER", "/backend"),
 ];
 const STORED: &[Column] = &[

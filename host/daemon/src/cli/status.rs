@@ -19,6 +19,9 @@ const DAEMON: &[Column] = &[
     ("  acting", "/acting_count"),
     ("  paused", "/paused_count"),
     ("steps that wait", "/waiting_steps"),
+    ("caches in host memory", "/kv/held_programs"),
+    ("  tokens", "/kv/held_tokens"),
+    ("  on their way", "/kv/in_transfer"),
     ("healthy engines", "/healthy_backends"),
 ];
 const ENGINES: &[Column] = &[

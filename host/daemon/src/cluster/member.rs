@@ -9,6 +9,7 @@ use crate::daemon::{StartError, listen, serve_limits};
 use crate::gateway::{Bodies, GatewayState, RequestIds, serve};
 use crate::leading::{GatewayBooks, gateway_state};
 use crate::link::{Peer, Scheduler, Shards, Withdrawn, keep_connected};
+use crate::transfers::Node;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -70,7 +71,7 @@ impl Member {
         let shards = open_shards(&names, &configs).await?;
         let gateway = gateway_id(&*shards[0].store, &candidate.name).await?;
         let lines = Arc::new(Shards::new(gateway, names));
-        let books = GatewayBooks::default();
+        let books = GatewayBooks::new(Node::open(config).await?);
         let scheduler = Scheduler::Shards(lines.clone());
         let stores = shards.iter().map(|shard| shard.store.clone()).collect();
         let bodies = Bodies::start(&config.bodies, config.cluster.shard_names(), stores);
@@ -175,6 +176,7 @@ fn shard_configs(config: &Config, names: &[String]) -> Vec<Config> {
         own.broker = config.broker.of_shard(name, at == 0);
         let endpoints = config.engines.endpoints.iter().enumerate();
         let dealt = endpoints.filter(|(nth, _)| nth % names.len() == at);
+        own.kv.host_tokens_max = config.kv.host_tokens_max / names.len() as u64;
         own.engines.endpoints = dealt.map(|(_, endpoint)| endpoint.clone()).collect();
         own
     };

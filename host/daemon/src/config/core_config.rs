@@ -1,9 +1,9 @@
 //! The core's part of the configuration, in the core's units.
 
-use treadle_core::{CoreConfig, RolloutConfig};
+use treadle_core::{CoreConfig, KvConfig, RolloutConfig};
 use treadle_model::Span;
 
-use super::{Config, RolloutSection};
+use super::{Config, KvSection, RolloutSection};
 
 impl Config {
     /// Settings of the core; what is not configured is the core's own.
@@ -12,6 +12,7 @@ impl Config {
         CoreConfig {
             mode: scheduler.mode,
             rollout: self.rollout.core(),
+            kv: self.kv.core(),
             tick: Span::from_millis(scheduler.tick_ms),
             high_watermark_ppm: millionths(scheduler.high_watermark),
             low_watermark_ppm: millionths(scheduler.low_watermark),
@@ -42,6 +43,20 @@ impl RolloutSection {
             memory_ppm: millionths(self.memory_share),
             growth_ppm: millionths(self.growth),
             engine_steps_max: self.engine_steps_max,
+        }
+    }
+}
+
+impl KvSection {
+    fn core(&self) -> KvConfig {
+        KvConfig {
+            retention: self.retention,
+            host_tokens_max: self.host_tokens_max,
+            host_tokens_per_s: self.host_tokens_per_s,
+            offload_link_ppm: millionths(self.offload_link_share),
+            migration_tokens_per_s: self.migration_tokens_per_s,
+            prefill_tokens_per_s: self.prefill_tokens_per_s,
+            transfer_max: Span::from_secs(self.transfer_s_max),
         }
     }
 }

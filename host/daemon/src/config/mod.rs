@@ -11,6 +11,7 @@ mod cluster;
 mod core_config;
 mod engines;
 mod error;
+mod kv;
 mod layers;
 mod logging;
 mod metrics;
@@ -34,6 +35,7 @@ pub use broker::BrokerConfig;
 pub use cluster::{ClusterConfig, Role};
 pub use engines::{Endpoint, EngineChoice, EnginesConfig};
 pub use error::{ConfigError, Origin};
+pub use kv::KvSection;
 pub use logging::{LogFormat, LoggingConfig};
 pub use metrics::MetricsConfig;
 pub use plugins::PluginsConfig;
@@ -53,6 +55,7 @@ const SECTIONS: &[Section] = &[
     EnginesConfig::SECTION,
     SchedulerConfig::SECTION,
     RolloutSection::SECTION,
+    KvSection::SECTION,
     PredictionConfig::SECTION,
     StoreConfig::SECTION,
     BrokerConfig::SECTION,
@@ -77,6 +80,8 @@ pub struct Config {
     pub scheduler: SchedulerConfig,
     /// The mode in which policies place programs and rank their steps.
     pub rollout: RolloutSection,
+    /// What becomes of KV caches while tools run.
+    pub kv: KvSection,
     /// A service that predicts, in place of a plugin.
     pub prediction: PredictionConfig,
     /// Where state lives and how long it stays.
@@ -143,6 +148,7 @@ impl Config {
         self.store.check()?;
         self.bodies.check()?;
         self.cluster.check(self)?;
+        self.kv.check(self)?;
         self.prediction.service()?;
         let mut seen = std::collections::BTreeSet::new();
         for endpoint in &self.engines.endpoints {

@@ -9,7 +9,7 @@ section! {
         gather_ms: u64 = 20, "milliseconds", 1 ..= 600_000;
         /// Programs in one question to a placement policy.
         programs_max: usize = 10_000, "programs", 1 ..= 100_000;
-        /// Period of the question which programs should be elsewhere; 0 for never. Nothing moves KV caches yet: what is wished is put on record and given up.
+        /// Period of the question which programs should be elsewhere; 0 for never. Which engines' caches can be moved is in docs/kv-transfer.md; of others the wish is put on record and given up.
         migration_interval_ms: u64 = 0, "milliseconds", 0 ..= 3_600_000;
         /// Tokens of context that one transfer moves in a second; 0 where it is not known: then no step waits for a transfer.
         migration_tokens_per_s: u64 = 0, "tokens/s", 0 ..= 1_000_000_000;

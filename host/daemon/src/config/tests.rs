@@ -327,3 +327,54 @@ fn the_reference_is_up_to_date() {
         "docs/configuration.md is stale; run `make docs`"
     );
 }
+
+#[test]
+fn a_host_tier_without_what_it_needs_is_refused() {
+    let whole = [
+        "kv.host_bytes_max=1000",
+        "kv.host_tokens_max=10",
+        "kv.folder=/a",
+        "kv.slots_folder=/b",
+    ];
+    let config = load("", &[], &whole).unwrap();
+    let core = config.core().kv;
+    assert_eq!((core.host_tokens_max, core.offload_link_ppm), (10, 500_000));
+    assert_eq!(core.transfer_max, treadle_model::Span::from_secs(60));
+    let without = |at: usize, more: &[&str]| {
+        let mut list = whole.to_vec();
+        list.remove(at);
+        list.extend(more);
+        complaint("", &[], &list)
+    };
+    assert!(without(1, &[]).starts_with("`kv.host_tokens_max` is 0"));
+    assert!(
+        load("", &[], &["kv.host_tokens_max=10"]).is_ok(),
+        "engines may keep copies"
+    );
+    assert!(without(2, &[]).starts_with("`kv.folder` is empty"));
+    assert!(without(3, &[]).starts_with("`kv.slots_folder` is empty"));
+    assert!(without(3, &["kv.slots_folder=/a"]).starts_with("`kv.slots_folder` is the same"));
+    let with = |more: &[&str]| complaint("", &[], &[&whole, more].concat());
+    assert!(with(&["scheduler.mode=sticky"]).starts_with("`kv.host_tokens_max`"));
+    assert!(with(&["kv.retention=true", "scheduler.mode=rollout"]).starts_with("`kv.retention`"));
+    assert!(with(&["kv.tier_listen=10.0.0.5:8310"]).starts_with("`kv.secret`"));
+    let secret = "kv.secret=0123456789abcdef";
+    assert!(with(&["kv.tier_listen=here", secret]).starts_with("`kv.tier_listen` is `here`"));
+    assert!(with(&["kv.tier_listen=0.0.0.0:8310", secret]).starts_with("`kv.tier_advertise`"));
+    assert!(with(&["kv.nodes=10.0.0.6", secret]).starts_with("`kv.nodes` has `10.0.0.6`"));
+    let alone = complaint("", &[], &["kv.nodes=a=b:1", secret]);
+    assert!(alone.starts_with("`kv.host_bytes_max` is 0"), "{alone}");
+    let nodes = [
+        "kv.tier_listen=0.0.0.0:8310",
+        "kv.tier_advertise=10.0.0.5:8310",
+        "kv.nodes=a=b:1",
+        secret,
+    ];
+    assert_eq!(
+        load("", &[], &[&whole[..], &nodes].concat())
+            .unwrap()
+            .kv
+            .node_name(),
+        "10.0.0.5:8310"
+    );
+}

@@ -7,6 +7,7 @@ mod disk;
 mod engines;
 mod finding;
 mod http_date;
+mod kv;
 mod plugins;
 mod store;
 
@@ -35,5 +36,6 @@ pub(crate) async fn examine(config: &Config, daemon_url: &str) -> Vec<Finding> {
     findings.extend(plugins::examine(config).await);
     findings.extend(daemons);
     findings.extend(disk::examine(config));
+    findings.extend(kv::examine(config));
     findings
 }

@@ -14,6 +14,7 @@ mod profile;
 mod projection;
 pub(crate) mod record;
 mod run;
+mod transfers;
 
 pub use clock::Clock;
 pub use desk::{
@@ -29,6 +30,7 @@ pub use profile::Profile;
 pub use run::{DriverOptions, spawn_driver};
 
 use crate::auth::Tenant;
+use crate::transfers::Transferred;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
@@ -117,6 +119,7 @@ pub(crate) enum Input {
     States(oneshot::Sender<Vec<KeptState>>),
     Forecasts(Vec<(ProgramId, Forecast)>),
     Link(Box<LinkInput>),
+    Transferred(Box<Transferred>),
     /// Boxed: room for every input that may wait is set aside at the start.
     Change(Box<ChangeInput>),
     Stop(oneshot::Sender<()>),
@@ -211,6 +214,11 @@ impl DriverHandle {
     /// Something about a gateway in another process.
     pub(crate) fn link(&self, input: LinkInput) -> Result<(), DriverStopped> {
         self.send(Input::Link(Box::new(input)))
+    }
+
+    /// Hands over what came of a transfer.
+    pub(crate) fn transferred(&self, done: Transferred) {
+        let _ = self.send(Input::Transferred(Box::new(done)));
     }
 
     /// Reads something between two events.

@@ -6,7 +6,9 @@ use super::journal::{JournalBatch, JournalHandle};
 use super::links::Links;
 use super::profile::Profiles;
 use super::projection::{self, Subject};
+use super::transfers::Transfers;
 use super::{ChangeInput, Clock, Dispatch, DriverHandle, Input, Instruction, LiveLimit, View};
+use crate::transfers::TransferFeed;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -20,8 +22,6 @@ use treadle_model::{EngineKind, GatewayId, ProgramId, StepId, Timestamp, WorkerI
 const INPUTS_MAX: usize = 65_536;
 /// Inputs handled before what they changed is handed to the journal.
 const BATCH_INPUTS_MAX: usize = 512;
-/// What a wish to move a program's cache comes to.
-const NO_TRANSFERS: &str = "no executor for KV transfers";
 
 /// What a driver starts from.
 pub struct DriverOptions {
@@ -39,6 +39,8 @@ pub struct DriverOptions {
     pub snapshot_events: u64,
     /// Where to tell of programs whose future is to be predicted.
     pub forecasts: Option<ForecastFeed>,
+    /// Who moves KV caches; without one each wish fails.
+    pub(crate) transfers: Option<TransferFeed>,
 }
 
 /// Starts the driver's thread.
@@ -55,6 +57,7 @@ pub fn spawn_driver(options: DriverOptions) -> std::io::Result<DriverHandle> {
         snapshot_seq: options.seq,
         snapshot_events: options.snapshot_events.max(1),
         forecasts: options.forecasts,
+        transfers: Transfers::new(options.transfers),
         instructions: HashMap::new(),
         links: Links::default(),
         urls: HashMap::new(),
@@ -80,6 +83,7 @@ pub(super) struct Driver {
     snapshot_seq: u64,
     snapshot_events: u64,
     forecasts: Option<ForecastFeed>,
+    pub(super) transfers: Transfers,
     instructions: HashMap<StepId, mpsc::UnboundedSender<Instruction>>,
     pub(super) links: Links,
     urls: HashMap<WorkerId, Arc<str>>,
@@ -186,6 +190,11 @@ impl Driver {
                 let _ = sender.send(self.policies.states(now_ms));
             }
             Input::Link(input) => self.take_link(*input),
+            Input::Transferred(done) => {
+                if let Some(event) = self.transfers.take(*done) {
+                    self.handle(&event);
+                }
+            }
             Input::Stop(stopped) => return Some(stopped),
         }
         None
@@ -231,6 +240,7 @@ impl Driver {
         let subject = Subject::of(&self.core, event);
         self.profiles.observe(&self.core, event, now);
         self.observe_step(event, now);
+        self.transfers.observe(&self.core, event);
         let rows = self
             .journal
             .is_some()
@@ -320,20 +330,13 @@ impl Driver {
                 }
             }
             Command::PreemptStep { step } => self.instruct(step, Instruction::Preempt),
-            Command::MigrateProgram { program, .. } => {
-                let cause = NO_TRANSFERS.into();
-                answers.push_back(Event::MigrationFailed { program, cause });
+            Command::MigrateProgram { .. }
+            | Command::OffloadProgram { .. }
+            | Command::LoadProgram { .. }
+            | Command::CancelTransfer { .. }
+            | Command::DropCopy { .. } => {
+                answers.extend(self.transfers.order(&self.core, command));
             }
-            Command::OffloadProgram { program, .. } => {
-                let cause = NO_TRANSFERS.into();
-                answers.push_back(Event::OffloadFailed { program, cause });
-            }
-            Command::LoadProgram { program, .. } => {
-                let cause = NO_TRANSFERS.into();
-                answers.push_back(Event::LoadFailed { program, cause });
-            }
-            // Nothing was begun, and nothing is held.
-            Command::CancelTransfer { .. } | Command::DropCopy { .. } => {}
             Command::RefuseStep { step, refusal } => {
                 self.instruct(step, Instruction::Refuse(refusal));
                 self.instructions.remove(&step);
@@ -353,6 +356,7 @@ impl Driver {
                     feed.program_ended(&program, &self.profiles);
                 }
                 self.profiles.forget(&program.key);
+                self.transfers.forget(&program);
                 self.policies.forget(program.id);
                 self.dirty.remove(&program.id);
                 if self.journal.is_some() {

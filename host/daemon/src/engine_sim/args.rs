@@ -36,6 +36,12 @@ pub struct EngineSimArgs {
     /// Tokens per event of a stream.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub tokens_per_event: u32,
+    /// KV memory of one token in bytes, by which caches take their time over links.
+    #[arg(long, default_value_t = EngineSimOptions::default().kv_bytes_per_token)]
+    pub kv_bytes_per_token: u64,
+    /// Host memory for copies of KV caches, in bytes.
+    #[arg(long, default_value_t = EngineSimOptions::default().host_bytes_max)]
+    pub host_bytes_max: u64,
     /// Misbehave: close-after-events=N, garbage-sse, never-answer, error-status=CODE,
     /// header-delay-ms=N; requests=N limits it to the first N requests. Can be given several times.
     #[arg(long = "fault", value_name = "FAULT")]
@@ -54,6 +60,8 @@ impl EngineSimArgs {
             seed: self.seed,
             instant: self.instant,
             tokens_per_event: self.tokens_per_event,
+            kv_bytes_per_token: self.kv_bytes_per_token,
+            host_bytes_max: self.host_bytes_max,
             faults: self.faults.iter().fold(Faults::default(), Faults::with),
             ..EngineSimOptions::default()
         })

@@ -6,11 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use treadle_simulator::engine::{
     Engine, EngineSnapshot, Output, RequestId, RequestSpec, SubmitError,
 };
+
+use super::caches::{Copies, CopyCommand, CopyLimits, CopyRecord};
+use super::error::ApiError;
 
 /// News of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +46,7 @@ enum Command {
     Abort(AbortScope),
     ResetPrefixCache,
     TakeSnapshot(oneshot::Sender<EngineSnapshot>),
+    Copy(CopyCommand),
 }
 
 /// Virtual time as a multiple of real time.
@@ -72,6 +77,20 @@ pub(super) enum OpenError {
     Full(usize),
     #[error("the engine is shutting down")]
     Closed,
+}
+
+/// Gives a transfer up when whoever waits for it is gone.
+struct CancelOnDrop {
+    id: u64,
+    commands: mpsc::UnboundedSender<Command>,
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        let _ = self
+            .commands
+            .send(Command::Copy(CopyCommand::Cancel(self.id)));
+    }
 }
 
 /// Sends commands to the driver task.
@@ -112,6 +131,7 @@ impl EngineClient {
         engine: Engine,
         time_scale: f64,
         live_max: usize,
+        limits: CopyLimits,
         shutdown: watch::Receiver<bool>,
     ) -> (Self, tokio::task::JoinHandle<()>) {
         let (commands, inbox) = mpsc::unbounded_channel();
@@ -125,6 +145,7 @@ impl EngineClient {
             live: HashMap::new(),
             names: BTreeMap::new(),
             outputs: Vec::new(),
+            copies: Copies::new(limits),
         };
         let task = tokio::spawn(driver.run(inbox, shutdown));
         let live = Arc::new(AtomicUsize::new(0));
@@ -182,6 +203,63 @@ impl EngineClient {
         let _ = self.commands.send(Command::ResetPrefixCache);
     }
 
+    /// Copies what is cached of these blocks into host memory.
+    pub(super) async fn export(
+        &self,
+        copy: String,
+        program: Value,
+        tags: Value,
+        blocks: Vec<u64>,
+    ) -> Result<CopyRecord, ApiError> {
+        let (done, answer) = oneshot::channel();
+        let (id, _guard) = self.transfer();
+        self.copy(CopyCommand::Export {
+            id,
+            copy,
+            program,
+            tags,
+            blocks,
+            done,
+        });
+        Ok(answer.await.map_err(|_| OpenError::Closed)??)
+    }
+
+    /// Takes a copy in; gives its tokens.
+    pub(super) async fn import(&self, record: CopyRecord, is_here: bool) -> Result<u64, ApiError> {
+        let (done, answer) = oneshot::channel();
+        let (id, _guard) = self.transfer();
+        self.copy(CopyCommand::Import {
+            id,
+            record,
+            is_here,
+            done,
+        });
+        Ok(answer.await.map_err(|_| OpenError::Closed)??)
+    }
+
+    /// A copy in host memory.
+    pub(super) async fn find(&self, copy: &str) -> Option<CopyRecord> {
+        let (found, answer) = oneshot::channel();
+        let copy = copy.to_owned();
+        self.copy(CopyCommand::Find { copy, found });
+        answer.await.ok()?
+    }
+
+    /// Forgets a copy.
+    pub(super) fn forget(&self, copy: String) {
+        self.copy(CopyCommand::Drop(copy));
+    }
+
+    fn copy(&self, command: CopyCommand) {
+        let _ = self.commands.send(Command::Copy(command));
+    }
+
+    fn transfer(&self) -> (u64, CancelOnDrop) {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let commands = self.commands.clone();
+        (id, CancelOnDrop { id, commands })
+    }
+
     /// Where the engine stands; `None` if it is gone.
     pub(super) async fn snapshot(&self) -> Option<EngineSnapshot> {
         let (sender, answer) = oneshot::channel();
@@ -201,6 +279,7 @@ struct Driver {
     live: HashMap<RequestId, LiveRequest>,
     names: BTreeMap<String, RequestId>,
     outputs: Vec<Output>,
+    copies: Copies,
 }
 
 impl Driver {
@@ -211,10 +290,9 @@ impl Driver {
     ) {
         loop {
             self.catch_up();
-            let due = self
-                .engine
-                .next_event_at()
-                .map(|at_us| self.clock.when(at_us));
+            let of_engine = self.engine.next_event_at().into_iter();
+            let due = of_engine.chain(self.copies.next_event_at()).min();
+            let due = due.map(|at_us| self.clock.when(at_us));
             tokio::select! {
                 biased;
                 _ = shutdown.wait_for(|stop| *stop) => return,
@@ -247,6 +325,7 @@ impl Driver {
                 Output::Finished(end) => self.forget(end.id),
             }
         }
+        self.copies.advance(now_us, &mut self.engine);
         now_us
     }
 
@@ -289,6 +368,7 @@ impl Driver {
             Command::TakeSnapshot(sender) => {
                 let _ = sender.send(self.engine.snapshot());
             }
+            Command::Copy(command) => self.copies.handle(now_us, &self.engine, command),
         }
     }
 

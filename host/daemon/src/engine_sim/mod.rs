@@ -9,14 +9,17 @@
 //! It speaks vLLM's surface (`/v1/chat/completions`, `/v1/completions`, `/inference/v1/generate`,
 //! `/v1/models`, `/tokenize`, `/detokenize`, `/abort_requests`, `/reset_prefix_cache`, `/health`,
 //! `/metrics`) and some of SGLang's (`/generate`, `/abort_request`, `/flush_cache`,
-//! `/server_info`). `/sim/faults` makes it misbehave.
+//! `/server_info`). `/sim/faults` makes it misbehave, and `/kv` takes KV caches out of it and
+//! brings them back.
 
 mod answer;
 mod args;
+mod caches;
 mod driver;
 mod error;
 mod faults;
 mod instant;
+mod kv_routes;
 mod metrics;
 mod request;
 mod routes;
@@ -36,6 +39,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use treadle_simulator::engine::{Engine, EngineProfile, EngineSnapshot};
 
+use caches::CopyLimits;
 use driver::EngineClient;
 use faults::FaultSwitch;
 
@@ -44,6 +48,11 @@ pub use faults::{Faults, UnknownFault};
 
 /// How long a shutdown waits for connections to end.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
+
+/// Qwen3-32B in 16 bits: 64 layers with 8 heads of 128 numbers, keys and values.
+const KV_BYTES_PER_TOKEN: u64 = 64 * 8 * 128 * 2 * 2;
+/// Host memory for copies unless another amount is asked for: 256 GiB.
+const HOST_BYTES_MAX: u64 = 256 << 30;
 
 /// What to simulate.
 #[derive(Clone, Debug)]
@@ -64,6 +73,10 @@ pub struct EngineSimOptions {
     pub tokens_per_event: u32,
     /// Requests that the engine holds at once at most, running and waiting; more get 503.
     pub requests_max: usize,
+    /// KV memory of one token, in bytes: how long a cache takes over a link.
+    pub kv_bytes_per_token: u64,
+    /// Host memory for copies of caches, in bytes.
+    pub host_bytes_max: u64,
     /// What goes wrong from the start.
     pub faults: Faults,
 }
@@ -79,6 +92,8 @@ impl Default for EngineSimOptions {
             instant: false,
             tokens_per_event: 1,
             requests_max: 16_384,
+            kv_bytes_per_token: KV_BYTES_PER_TOKEN,
+            host_bytes_max: HOST_BYTES_MAX,
             faults: Faults::default(),
         }
     }
@@ -102,6 +117,7 @@ pub enum EngineSimError {
 
 /// State that all handlers share.
 struct Shared {
+    addr: SocketAddr,
     options: EngineSimOptions,
     /// The profile with the options applied.
     profile: EngineProfile,
@@ -161,12 +177,18 @@ impl EngineSim {
         } else {
             let engine = Engine::new(profile.clone());
             let (scale, live_max) = (options.time_scale, options.requests_max);
-            let (client, task) = EngineClient::start(engine, scale, live_max, shutdown.clone());
+            let limits = CopyLimits {
+                bytes_per_token: options.kv_bytes_per_token,
+                host_bytes_max: options.host_bytes_max,
+            };
+            let stop = shutdown.clone();
+            let (client, task) = EngineClient::start(engine, scale, live_max, limits, stop);
             (Some(client), Some(task))
         };
         let faults = FaultSwitch::default();
         faults.set(options.faults.clone());
         let shared = Arc::new(Shared {
+            addr,
             model_json: answer::json_string(&options.model),
             options,
             profile,

@@ -17,7 +17,7 @@ use super::error::ApiError;
 use super::faults::Faults;
 use super::request::{Message, parse, render};
 use super::shape::Shape;
-use super::{Shared, metrics, tokens};
+use super::{Shared, kv_routes, metrics, tokens};
 
 /// Longest request body, in bytes: the longest context as JSON token ids fits several times.
 const BODY_BYTES_MAX: usize = 8 << 20;
@@ -49,6 +49,11 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .route("/abort_requests", post(abort_requests))
         .route("/reset_prefix_cache", post(reset_prefix_cache))
         .route("/flush_cache", post(reset_prefix_cache))
+        .route("/kv", get(kv_routes::abilities))
+        .route("/kv/export", post(kv_routes::export))
+        .route("/kv/import", post(kv_routes::import))
+        .route("/kv/drop", post(kv_routes::forget))
+        .route("/kv/copies/{copy}", get(kv_routes::show))
         .route(
             "/sim/faults",
             get(show_faults).put(set_faults).delete(clear_faults),

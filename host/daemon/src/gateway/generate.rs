@@ -14,6 +14,7 @@ use crate::auth::Principal;
 use crate::driver::{Instruction, LiveLimit};
 use crate::link::{Line, Scheduler};
 use crate::metrics::Metrics;
+use crate::transfers::Prompts;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
@@ -55,6 +56,8 @@ pub struct GatewayState {
     pub bodies: Option<Arc<Bodies>>,
     /// Longest wait for the head of an engine's answer.
     pub response_timeout: Duration,
+    /// Remembers the last request of each program, where engines may be asked for its cache.
+    pub prompts: Option<Arc<Prompts>>,
 }
 
 /// One request on its way.
@@ -85,6 +88,16 @@ impl Call {
             self.app
                 .estimator
                 .learn(self.head.model.as_deref(), bytes, tokens);
+        }
+    }
+
+    /// Remembers the request for those who ask its engine for the program's cache: llama.cpp finds
+    /// it by its seat.
+    fn remember(&self, engine: EngineKind) {
+        if let Some(prompts) = &self.app.prompts
+            && engine != EngineKind::Llamacpp
+        {
+            prompts.remember(&self.program, &self.target, &self.body);
         }
     }
 
@@ -267,6 +280,7 @@ async fn follow(
         };
         match instruction {
             Some(Instruction::Dispatch(dispatch)) => {
+                call.remember(dispatch.engine);
                 // SGLang is told to abort itself and answers with what it has;
                 // any other engine learns by the connection's end.
                 let answers_aborts = dispatch.engine == EngineKind::Sglang;

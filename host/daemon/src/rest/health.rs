@@ -1,5 +1,6 @@
 //! Whether treadle and its engines are well, and its metrics.
 
+use super::caches::Held;
 use super::{ok, stopped, wants_json};
 use crate::app::App;
 use crate::auth::Caller;
@@ -19,9 +20,11 @@ pub(super) async fn show(State(app): State<App>, caller: Caller) -> Response {
             .policies
             .active(World::Eviction, &Scope::Everyone)
             .to_string();
-        (view.core.state().totals(), view.core.config().mode, policy)
+        let state = view.core.state();
+        let mode = view.core.config().mode;
+        (state.totals(), mode, policy, Held::of(state))
     });
-    let Ok((totals, mode, policy)) = read.await else {
+    let Ok((totals, mode, policy, held)) = read.await else {
         return stopped();
     };
     let healthy = totals.workers.iter().filter(|w| w.healthy).count();
@@ -56,6 +59,7 @@ pub(super) async fn show(State(app): State<App>, caller: Caller) -> Response {
         "per_backend": per_backend(&totals),
         "profile_enabled": true,
         "eviction_policy": policy,
+        "kv": held.to_json(),
         // The broker is told of, and no reason to take the daemon out: scheduling does without it.
         "broker": app.messaging.as_ref().map(|messaging| messaging.status().to_json()),
         "version": env!("CARGO_PKG_VERSION"),
@@ -82,10 +86,11 @@ pub(super) async fn metrics(
 ) -> Response {
     let read = app.driver.read(|view| {
         let state = view.core.state();
-        (state.totals(), state.counters)
+        ((state.totals(), Held::of(state)), state.counters)
     });
     let policies = (app.policies.totals().await, app.policies.versions().await);
-    let (Ok((totals, counters)), (Ok(policies), Ok(versions))) = (read.await, policies) else {
+    let (Ok(((totals, held), counters)), (Ok(policies), Ok(versions))) = (read.await, policies)
+    else {
         return stopped();
     };
     if wants_json(&headers) {
@@ -97,6 +102,8 @@ pub(super) async fn metrics(
         .render(&totals, &counters, &policies, &|worker| {
             app.engines.load(worker)
         });
+    text.push_str(&held.render(&counters));
+    text.push_str(&app.node.render());
     if let Some(bodies) = &app.gateway.bodies {
         text.push_str(&crate::metrics::counter(
             "treadle_bodies_left_out_total",

@@ -10,6 +10,7 @@ mod ask;
 mod audit;
 mod bindings;
 mod bodies;
+mod caches;
 pub(crate) mod cluster;
 mod events;
 mod health;

@@ -52,6 +52,7 @@ fn live(view: &View<'_>, p: &Program) -> Value {
         "prompt_tokens_total": p.prompt_tokens_total,
         "output_tokens_total": p.output_tokens_total,
         "cached_tokens_total": p.cached_tokens_total,
+        "cache": super::caches::of_program(view.core.state(), p),
         "profile": view.profiles.get(&p.key).map(crate::driver::Profile::to_json),
     })
 }

@@ -14,6 +14,7 @@ use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
+mod caches;
 mod control;
 mod generation;
 

@@ -1,0 +1,236 @@
+//! Who carries transfers out, for one scheduler.
+
+use super::node::Node;
+use super::orders::{Order, Transferred, Work};
+use super::reconcile;
+use super::work::{Failure, Moved, Passing, Transfer};
+use crate::driver::DriverHandle;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::oneshot;
+use tokio::task::{AbortHandle, Id, JoinError, JoinHandle, JoinSet};
+use treadle_core::Event;
+use treadle_model::ProgramId;
+use treadle_transfer::{CopyId, Evicted, KvCopy, KvExecutor};
+
+/// Longest cause that is put on record, in characters.
+const CAUSE_CHARS_MAX: usize = 300;
+
+/// A carrier at work.
+pub(crate) struct Carrier {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Carrier {
+    /// Compares what is held with what the core knows, then does as the driver orders.
+    pub(crate) fn start(
+        node: Arc<Node>,
+        driver: DriverHandle,
+        orders: UnboundedReceiver<Order>,
+    ) -> Self {
+        let (stop, stopped) = oneshot::channel();
+        let evictions = node.evictions();
+        let carrying = Carrying {
+            node,
+            driver,
+            evictions,
+            jobs: JoinSet::new(),
+            running: HashMap::new(),
+            held: HashMap::new(),
+            told: BTreeSet::new(),
+        };
+        let task = tokio::spawn(carrying.run(orders, stopped));
+        Self { stop, task }
+    }
+
+    /// Gives up what is under way, and waits until nothing of it is left.
+    pub(crate) async fn stop(self) {
+        let _ = self.stop.send(());
+        let _ = self.task.await;
+    }
+}
+
+/// A task's result; nothing for one that only dropped a copy.
+type Done = Option<(Result<Moved, Failure>, Duration)>;
+
+struct Running {
+    ticket: u64,
+    program: ProgramId,
+    work: Work,
+    passing: Passing,
+    abort: AbortHandle,
+}
+
+struct Carrying {
+    node: Arc<Node>,
+    driver: DriverHandle,
+    evictions: UnboundedReceiver<Evicted>,
+    jobs: JoinSet<Done>,
+    running: HashMap<Id, Running>,
+    /// Copies that the core knows, as it knows them.
+    held: HashMap<CopyId, (ProgramId, Box<str>)>,
+    /// Engines of which it was said that they can't do what is wanted.
+    told: BTreeSet<Box<str>>,
+}
+
+impl Carrying {
+    async fn run(mut self, mut orders: UnboundedReceiver<Order>, mut stop: oneshot::Receiver<()>) {
+        for copy in reconcile::compare(&self.node, &self.driver).await {
+            self.held.insert(copy.id, (copy.program, copy.handle));
+        }
+        loop {
+            tokio::select! {
+                biased;
+                _ = &mut stop => break,
+                Some(evicted) = self.evictions.recv() => self.lost(evicted.id),
+                Some(joined) = self.jobs.join_next_with_id() => self.joined(joined),
+                order = orders.recv() => match order {
+                    Some(order) => self.obey(order),
+                    None => break,
+                },
+            }
+        }
+        // What transfers passed along is dropped with them; the tier of the next process sweeps
+        // up what that does not reach.
+        self.jobs.shutdown().await;
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Begin {
+                ticket,
+                program,
+                key,
+                work,
+            } => self.begin(ticket, program, key, work),
+            Order::Cancel { ticket } => {
+                let mut running = self.running.values();
+                if let Some(running) = running.find(|running| running.ticket == ticket) {
+                    running.abort.abort();
+                }
+            }
+            Order::Drop { copy } => match KvCopy::from_handle(&copy) {
+                Ok(copy) => {
+                    self.held.remove(&copy.id);
+                    self.drop_copy(copy);
+                }
+                Err(error) => tracing::debug!(%error, "a copy to be dropped is none"),
+            },
+            Order::ForgetEngine { url } => {
+                self.node.executors.forget(&url);
+                self.node.tags.forget(&url);
+                self.told.remove(&url);
+            }
+            Order::ForgetProgram { key } => self.node.prompts.forget(&key),
+        }
+    }
+
+    fn begin(&mut self, ticket: u64, program: ProgramId, key: Box<str>, work: Work) {
+        let passing = Passing::default();
+        let transfer = Transfer {
+            node: self.node.clone(),
+            program,
+            key,
+            passing: passing.clone(),
+        };
+        let ordered = work.clone();
+        let abort = self.jobs.spawn(async move {
+            let began = Instant::now();
+            let result = transfer.run(&ordered).await;
+            Some((result, began.elapsed()))
+        });
+        let running = Running {
+            ticket,
+            program,
+            work,
+            passing,
+            abort: abort.clone(),
+        };
+        self.running.insert(abort.id(), running);
+    }
+
+    fn joined(&mut self, joined: Result<(Id, Done), JoinError>) {
+        let (id, done) = match joined {
+            Ok((id, done)) => (id, Ok(done)),
+            Err(error) => (error.id(), Err(error)),
+        };
+        let Some(running) = self.running.remove(&id) else {
+            return;
+        };
+        let passed = running
+            .passing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(copy) = passed {
+            self.drop_copy(copy);
+        }
+        let event = match done {
+            Ok(Some((Ok(moved), took))) => self.succeeded(&running, moved, took),
+            Ok(Some((Err(failure), _))) => self.failed(&running, &failure),
+            // Only drops end without a result.
+            Ok(None) => return,
+            Err(error) if error.is_cancelled() => return self.node.books.cancelled(),
+            Err(error) => self.failed(
+                &running,
+                &Failure {
+                    code: "internal",
+                    cause: error.to_string(),
+                },
+            ),
+        };
+        self.driver.transferred(Transferred {
+            ticket: running.ticket,
+            program: running.program,
+            event,
+        });
+    }
+
+    fn succeeded(&mut self, running: &Running, moved: Moved, took: Duration) -> Event {
+        let kind = running.work.kind();
+        self.node.books.done(kind, moved.bytes, took);
+        tracing::debug!(program = %running.program, ?kind, ?took, bytes = moved.bytes, "a cache was moved");
+        if let (Some(copy), Event::ProgramOffloaded { copy: handle, .. }) =
+            (moved.kept, &moved.event)
+        {
+            self.held.insert(copy.id, (running.program, handle.clone()));
+        }
+        moved.event
+    }
+
+    fn failed(&mut self, running: &Running, failure: &Failure) -> Event {
+        self.node.books.failed(failure.code);
+        let (program, kind) = (running.program, running.work.kind());
+        let Failure { code, cause } = failure;
+        // What an engine can't do, it can't do each time.
+        if *code != "unsupported" {
+            tracing::warn!(%program, ?kind, cause, "a KV cache was not moved");
+        } else if self.told.insert(running.work.subject().into()) {
+            tracing::warn!(?kind, cause, "KV caches can't be moved there");
+        }
+        let cause: String = cause.chars().take(CAUSE_CHARS_MAX).collect();
+        running.work.failed(program, cause.into())
+    }
+
+    /// A copy gave way to others.
+    fn lost(&mut self, id: CopyId) {
+        if let Some((program, copy)) = self.held.remove(&id) {
+            self.driver.event(Event::CopyLost { program, copy });
+        }
+    }
+
+    fn drop_copy(&mut self, copy: KvCopy) {
+        let executors = self.node.executors.clone();
+        self.jobs.spawn(async move {
+            let id = copy.id;
+            let dropped = KvExecutor::drop(&*executors, copy);
+            if let Err(error) = dropped.await {
+                tracing::debug!(%id, %error, "a copy could not be dropped");
+            }
+            None
+        });
+    }
+}

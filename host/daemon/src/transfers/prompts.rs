@@ -1,0 +1,121 @@
+//! The last request of each program, for engines that find caches by tokens.
+
+use bytes::Bytes;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use treadle_transfer::Prompt;
+
+/// The last requests of programs, the least recent of which are forgotten first.
+pub struct Prompts {
+    kept: Mutex<Kept>,
+    bytes_max: u64,
+}
+
+#[derive(Default)]
+struct Kept {
+    by_program: HashMap<Arc<str>, Request>,
+    by_age: BTreeMap<u64, Arc<str>>,
+    last: u64,
+    bytes: u64,
+}
+
+struct Request {
+    age: u64,
+    path: Box<str>,
+    body: Bytes,
+}
+
+impl Request {
+    fn bytes(&self) -> u64 {
+        (self.path.len() + self.body.len()) as u64
+    }
+}
+
+impl Prompts {
+    /// Remembers so many bytes.
+    pub fn new(bytes_max: u64) -> Self {
+        Self {
+            kept: Mutex::default(),
+            bytes_max,
+        }
+    }
+
+    /// Remembers a program's request in place of its last one.
+    pub fn remember(&self, program: &Arc<str>, path: &str, body: &Bytes) {
+        let mut kept = self.kept();
+        kept.forget(program);
+        let request = Request {
+            age: kept.last + 1,
+            path: path.into(),
+            body: body.clone(),
+        };
+        if request.bytes() > self.bytes_max {
+            return;
+        }
+        kept.last = request.age;
+        kept.bytes += request.bytes();
+        kept.by_age.insert(request.age, program.clone());
+        kept.by_program.insert(program.clone(), request);
+        while kept.bytes > self.bytes_max {
+            let Some((_, oldest)) = kept.by_age.first_key_value() else {
+                break;
+            };
+            let oldest = oldest.clone();
+            kept.forget(&oldest);
+        }
+    }
+
+    /// A program's last request.
+    pub(super) fn of(&self, program: &str) -> Option<Prompt> {
+        let kept = self.kept();
+        let request = kept.by_program.get(program)?;
+        Some(Prompt::Body {
+            path: request.path.clone(),
+            body: request.body.clone(),
+        })
+    }
+
+    /// A program is over.
+    pub(super) fn forget(&self, program: &str) {
+        self.kept().forget(program);
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    fn forget(&mut self, program: &str) {
+        if let Some(request) = self.by_program.remove(program) {
+            self.by_age.remove(&request.age);
+            self.bytes -= request.bytes();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_are_forgotten_at_the_bound() {
+        let prompts = Prompts::new(30);
+        let names: Vec<Arc<str>> = ["a", "b", "c"].into_iter().map(Arc::from).collect();
+        let body = Bytes::from_static(b"0123456789");
+        prompts.remember(&names[0], "/x", &body);
+        prompts.remember(&names[1], "/x", &body);
+        prompts.remember(&names[0], "/y", &body);
+        prompts.remember(&names[2], "/x", &body);
+        assert!(prompts.of("b").is_none());
+        let Some(Prompt::Body { path, .. }) = prompts.of("a") else {
+            panic!("a is remembered");
+        };
+        assert_eq!(&*path, "/y");
+        prompts.forget("a");
+        assert!(prompts.of("a").is_none());
+        prompts.remember(&names[2], "/x", &Bytes::from(vec![0; 100]));
+        assert!(prompts.of("c").is_none(), "too long to be kept");
+        assert_eq!(prompts.kept().bytes, 0);
+    }
+}

@@ -1,0 +1,123 @@
+//! KV caches that outlive a pause: two real llama.cpp servers whose slots go to files and come back,
+//! what happens when something breaks meanwhile, and the same with simulated engines.
+
+mod faults;
+pub(crate) mod moves;
+mod simulated;
+mod stage;
+
+use std::time::Duration;
+
+use stage::{Engines, Talk};
+
+use crate::restart::DAEMON;
+use treadle_tests::support::process::DaemonProcess;
+
+/// Context of a program, in tokens: long enough for its prefill to be felt.
+const LONG: usize = 16_384;
+/// How often the comparison of times may be made, on a machine that others use too.
+const ATTEMPTS_MAX: usize = 3;
+
+/// How many times sooner than by computing it again a program's answer must begin.
+const FASTER: u32 = 3;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cache_comes_back_to_its_server() {
+    comes_back(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cache_comes_back_to_the_other_server() {
+    comes_back(true).await;
+}
+
+async fn comes_back(to_other: bool) {
+    let Some(engines) = Engines::start(LONG).await else {
+        return;
+    };
+    for attempt in 1..=ATTEMPTS_MAX {
+        let (warm, cold) = there_and_back(&engines, to_other).await;
+        eprintln!("first token after {warm:?} with its cache, after {cold:?} without");
+        if warm * FASTER <= cold {
+            return;
+        }
+        assert!(
+            attempt < ATTEMPTS_MAX,
+            "{warm:?} is not much less than {cold:?}"
+        );
+    }
+}
+
+/// Has a program's cache leave under pressure and come back; gives the time to the first token of
+/// its next step, and that of a program of the same length without a cache.
+async fn there_and_back(engines: &Engines, to_other: bool) -> (Duration, Duration) {
+    let stand = engines.gateway(|_| ()).await;
+    let client = &stand.client;
+    let mut talks = Talk::pair(LONG);
+    let mut gone = stage::press(client, &mut talks, LONG).await;
+    // Where it was, somebody else is now, and the other way round.
+    let leaves = if to_other { gone.other.as_str() } else { "c" };
+    stage::release(client, leaves).await;
+    let talk = &mut gone.talk;
+    let answer = talk.step(client).await;
+    let history = talk.prompts[0].len() + talk.answers[0].len();
+    assert!(
+        answer.cached >= history - 2,
+        "{} of {history}",
+        answer.cached
+    );
+    let workers = stage::workers_of(client, &talk.name).await;
+    assert_eq!(workers[0] != workers[1], to_other, "{workers:?}");
+    let metrics = client.metrics().await;
+    assert!(metrics.count("treadle_kv_offloads_total") >= 1);
+    assert!(metrics.count("treadle_kv_loads_total") >= 1);
+    assert_eq!(metrics.count("treadle_kv_transfers_failed_total"), 0);
+    engines.same_as_undisturbed(talk).await;
+    let warm = answer.first_token;
+    stage::release_everyone(client).await;
+    let mut stranger = Talk::new("cold", 77, talk.prompts[1].len());
+    let cold = stranger.step(client).await;
+    assert!(cold.cached < LONG / 10, "nobody knew these tokens");
+    stand.finish().await;
+    (warm, cold.first_token)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_outlive_the_daemon() {
+    const TOKENS: usize = 600;
+    let Some(engines) = Engines::start(TOKENS).await else {
+        return;
+    };
+    let mut config = engines.config();
+    let folder = engines.folder();
+    config.store.path = folder.join("treadle.db").to_string_lossy().into_owned();
+    let daemon = DaemonProcess::start(DAEMON, &config, folder).await;
+    let mut talks = Talk::pair(TOKENS);
+    let mut gone = stage::press(&daemon.client, &mut talks, TOKENS).await;
+    let journaled = async || {
+        let path = "/v1/events?kind=program_offloaded";
+        let events = daemon.client.get(path).await.ok();
+        !events["events"].as_array().expect("a list").is_empty()
+    };
+    stage::until("the offload is on record", journaled).await;
+    daemon.kill();
+    // Nobody knows of this one.
+    let stray = folder.join("tier").join("notes.txt");
+    std::fs::write(&stray, "mine").expect("a file");
+    let daemon = DaemonProcess::start(DAEMON, &config, folder).await;
+    stage::release(&daemon.client, "c").await;
+    let talk = &mut gone.talk;
+    let answer = talk.step(&daemon.client).await;
+    let history = talk.prompts[0].len() + talk.answers[0].len();
+    assert!(
+        answer.cached >= history - 2,
+        "{} of {history}",
+        answer.cached
+    );
+    let metrics = daemon.client.metrics().await;
+    assert_eq!(metrics.count("treadle_kv_copies_lost_total"), 0);
+    assert!(metrics.count("treadle_kv_loads_total") >= 1);
+    assert!(stray.exists(), "what is not the tier's stays");
+    engines.same_as_undisturbed(talk).await;
+    daemon.kill();
+}

@@ -1,0 +1,75 @@
+//! Simulated engines: offloads under pressure, and moves in rollouts' place.
+
+use std::time::Duration;
+
+use serde_json::json;
+use treadle_tests::support::stand::{COMPLETIONS, MODEL, SPEED, Stand};
+
+use super::stage;
+
+/// Context of a program, in tokens.
+const TOKENS: u32 = 1_600;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn simulated_engines_give_caches_away_and_take_them_back() {
+    // Room for one and a half programs at each engine.
+    let stand = Stand::tuned(2, u64::from(TOKENS) * 17 / 10, |config| {
+        config.scheduler.time_scale = SPEED;
+        config.scheduler.deferral_s_max = 1;
+        config.scheduler.quantum_s = 0;
+        config.kv.host_tokens_max = 100_000;
+    })
+    .await;
+    let client = &stand.client;
+    let step = async |name: &str, number: u32, tokens: u32| {
+        let prompt: Vec<u32> = (0..tokens).map(|at| number * 10_000 + at).collect();
+        let body = json!({
+            "model": MODEL, "prompt": prompt, "max_tokens": 4, "program_id": name,
+        });
+        let answer = client.post(COMPLETIONS, &body).await.ok();
+        let cached = &answer["usage"]["prompt_tokens_details"]["cached_tokens"];
+        cached.as_u64().expect("tokens")
+    };
+    step("a", 1, TOKENS - 160).await;
+    step("b", 2, TOKENS).await;
+    step("c", 3, TOKENS).await;
+    let gone = async || {
+        let programs = stage::caches(client).await;
+        ["a", "b"]
+            .into_iter()
+            .find(|name| programs[name]["cache"]["at"] == "host")
+    };
+    stage::until("a cache is in host memory", async || gone().await.is_some()).await;
+    let name = gone().await.expect("one of them");
+    let metrics = client.metrics().await;
+    assert!(metrics.count("treadle_kv_held_tokens") >= 1_000);
+    assert!(metrics.count("treadle_kv_held_bytes") > 100_000_000);
+    assert!(metrics.value("treadle_kv_transfer_seconds_total") > 0.0);
+    let status = client.get("/health").await.ok();
+    assert!(
+        status["kv"]["held_programs"].as_u64() >= Some(1),
+        "{status}"
+    );
+    // What lingers at the engines is not what comes back.
+    stand.until_engines_idle(Duration::from_secs(5)).await;
+    for engine in &stand.engines {
+        let engine = treadle_tests::support::client::Client::new(engine.url());
+        engine.post("/reset_prefix_cache", &json!({})).await;
+    }
+    stage::release(client, "c").await;
+    let (number, tokens) = if name == "a" {
+        (1, TOKENS - 160)
+    } else {
+        (2, TOKENS)
+    };
+    let cached = step(name, number, tokens + 100).await;
+    assert!(
+        cached >= u64::from(tokens / 16 * 16) - 16,
+        "{cached} of {tokens}"
+    );
+    let metrics = client.metrics().await;
+    assert!(metrics.count("treadle_kv_offloads_total") >= 1);
+    assert!(metrics.count("treadle_kv_loads_total") >= 1);
+    assert_eq!(metrics.count("treadle_kv_transfers_failed_total"), 0);
+    stand.finish().await;
+}
