@@ -44,10 +44,21 @@ impl Core {
         prospects.idle.push(outlook.mean);
         prospects.soonest.push(outlook.soonest);
         prospects.back.push(back);
-        prospects.moved.push(self.move_time(tokens));
+        prospects.moved.push(self.move_time_of(p));
         prospects.prefill.push(self.prefill_time(tokens));
         let remaining = p.remaining_tokens.and_then(|t| i64::try_from(t).ok());
         prospects.remaining_tokens.push(remaining.unwrap_or(-1));
+    }
+
+    /// Time to move a program's cache; longer than any where no worker has room.
+    fn move_time_of(&self, p: &Program) -> Span {
+        let time = self.move_time(p.context_tokens);
+        if time == NEVER || self.config.mode == Mode::Rollout {
+            return time;
+        }
+        let place = p.place.map(|place| place.worker);
+        let room = place.and_then(|worker| self.roomiest_but(p.id, worker));
+        room.map_or(NEVER, |_| time)
     }
 
     /// Expects of a step under way what others of its job wrote beyond what it has

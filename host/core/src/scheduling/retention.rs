@@ -122,7 +122,7 @@ impl Core {
 
     /// Another worker with room for the program; nobody else may be waiting for
     /// that.
-    fn roomiest_but(&self, program: ProgramId, worker: WorkerId) -> Option<WorkerId> {
+    pub(crate) fn roomiest_but(&self, program: ProgramId, worker: WorkerId) -> Option<WorkerId> {
         if self.config.kv.migration_tokens_per_s == 0 || self.anybody_unplaced() {
             return None;
         }

@@ -155,10 +155,10 @@ pub(crate) struct PolicyBytes {
 pub(crate) struct ReadySet {
     pub(crate) name: String,
     pub(crate) core: CoreConfig,
-    modules: Vec<Module>,
+    modules: Vec<Seated>,
 }
 
-struct Module {
+struct Seated {
     policy: PolicyRef,
     module: PolicyModule,
     config: String,
@@ -196,7 +196,7 @@ impl ReadySet {
                 return Err(wrong(&format!("the set has two of the world `{world}`")));
             }
             worlds.push(world);
-            modules.push(Module {
+            modules.push(Seated {
                 policy: PolicyRef(format!("{}@{}", inspected.name, inspected.version)),
                 module,
                 config: policy.config.clone(),

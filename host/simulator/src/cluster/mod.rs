@@ -404,7 +404,7 @@ impl<'a> Cluster<'a> {
                 self.agents_by_program.remove(&program.id);
             }
             Command::AbortStep { .. } | Command::PreemptStep { .. } => {}
-            transfer => self.carry_out_transfer(transfer),
+            transfer => self.carry_out_transfer(&transfer),
         }
     }
 

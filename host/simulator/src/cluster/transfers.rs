@@ -8,8 +8,8 @@ use std::sync::Arc;
 use treadle_core::{Command, Event};
 use treadle_model::{ProgramId, WorkerId};
 
-/// Engines of one node.
-const ENGINES_PER_NODE: u32 = 8;
+/// GPUs of one node.
+const NODE_GPUS: u32 = 8;
 
 /// What a cache weighs, and over how many links it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +39,11 @@ impl TransferOptions {
         pcie * u64::from(self.gpus) / self.kv_bytes_per_token.max(1)
     }
 
+    /// The node that an engine is on.
+    pub fn node_of(&self, engine: u32) -> u32 {
+        engine * self.gpus.max(1) / NODE_GPUS
+    }
+
     /// The same from one engine to another of its node.
     pub fn migration_tokens_per_s(&self) -> u64 {
         let nvlink = Topology::new(Vec::new()).nvlink_bytes_per_s;
@@ -48,29 +53,38 @@ impl TransferOptions {
 
 /// What is on its way.
 enum Errand {
-    Offload { tokens: u64, blocks: Arc<[u64]> },
-    Load { to: WorkerId },
-    Migrate { to: WorkerId, blocks: Arc<[u64]> },
+    Offload {
+        tokens: u64,
+        node: u32,
+        blocks: Arc<[u64]>,
+    },
+    Load {
+        to: WorkerId,
+    },
+    Migrate {
+        to: WorkerId,
+        blocks: Arc<[u64]>,
+    },
 }
 
 /// Host memory and links.
 pub(super) struct Transfers {
     links: Links,
-    kv_bytes_per_token: u64,
+    options: TransferOptions,
     errands: BTreeMap<ProgramId, Errand>,
-    /// Caches in host memory.
-    held: BTreeMap<ProgramId, Arc<[u64]>>,
+    /// Caches in host memory, with the node that holds each.
+    held: BTreeMap<ProgramId, (u32, Arc<[u64]>)>,
 }
 
 impl Transfers {
     pub(super) fn new(engines: u32, options: TransferOptions) -> Self {
         let worker = |engine: u32| Worker {
-            node: engine / ENGINES_PER_NODE,
+            node: options.node_of(engine),
             gpus: options.gpus,
         };
         Self {
             links: Links::new(Topology::new((0..engines).map(worker).collect())),
-            kv_bytes_per_token: options.kv_bytes_per_token,
+            options,
             errands: BTreeMap::new(),
             held: BTreeMap::new(),
         }
@@ -80,12 +94,12 @@ impl Transfers {
         self.links.next_event_at()
     }
 
-    fn host_of(worker: WorkerId) -> Place {
-        Place::Host(worker.0 / ENGINES_PER_NODE)
+    fn node_of(&self, worker: WorkerId) -> u32 {
+        self.options.node_of(worker.0)
     }
 
     fn start(&mut self, now: u64, program: ProgramId, ends: (Place, Place), tokens: u64) {
-        let bytes = tokens * self.kv_bytes_per_token;
+        let bytes = tokens * self.options.kv_bytes_per_token;
         self.links.start(now, program.0, ends.0, ends.1, bytes);
     }
 
@@ -103,8 +117,8 @@ impl Transfers {
 
 impl Cluster<'_> {
     /// Starts what the core wants of caches; other commands are not looked at.
-    pub(super) fn carry_out_transfer(&mut self, command: Command) {
-        match command {
+    pub(super) fn carry_out_transfer(&mut self, command: &Command) {
+        match *command {
             Command::OffloadProgram {
                 program,
                 from,
@@ -112,9 +126,14 @@ impl Cluster<'_> {
                 ..
             } => {
                 let blocks = self.blocks_of(program);
-                let ends = (Place::Worker(from.0), Transfers::host_of(from));
+                let node = self.transfers.node_of(from);
+                let ends = (Place::Worker(from.0), Place::Host(node));
                 self.transfers.start(self.now, program, ends, tokens);
-                let errand = Errand::Offload { tokens, blocks };
+                let errand = Errand::Offload {
+                    tokens,
+                    node,
+                    blocks,
+                };
                 self.transfers.errands.insert(program, errand);
             }
             Command::LoadProgram {
@@ -123,7 +142,9 @@ impl Cluster<'_> {
                 tokens,
                 ..
             } => {
-                let ends = (Transfers::host_of(to), Place::Worker(to.0));
+                let held = self.transfers.held.get(&program);
+                let node = held.map_or(self.transfers.node_of(to), |(node, _)| *node);
+                let ends = (Place::Host(node), Place::Worker(to.0));
                 self.transfers.start(self.now, program, ends, tokens);
                 self.transfers.errands.insert(program, Errand::Load { to });
             }
@@ -174,18 +195,23 @@ impl Cluster<'_> {
 
     fn arrived(&mut self, program: ProgramId, errand: Errand) -> Event {
         match errand {
-            Errand::Offload { tokens, blocks } => {
-                self.transfers.held.insert(program, blocks);
+            Errand::Offload {
+                tokens,
+                node,
+                blocks,
+            } => {
+                self.transfers.held.insert(program, (node, blocks));
                 Event::ProgramOffloaded {
                     program,
                     copy: program.to_string().into(),
                     tokens,
-                    bytes: tokens * self.transfers.kv_bytes_per_token,
+                    bytes: tokens * self.transfers.options.kv_bytes_per_token,
                 }
             }
             Errand::Load { to } => {
-                let blocks = self.transfers.held.get(&program).cloned();
-                self.import(to, &blocks.unwrap_or_else(|| Arc::from([])));
+                let held = self.transfers.held.get(&program);
+                let blocks = held.map_or_else(|| Arc::from([]), |(_, blocks)| blocks.clone());
+                self.import(to, &blocks);
                 Event::ProgramLoaded { program, to }
             }
             Errand::Migrate { to, blocks } => {

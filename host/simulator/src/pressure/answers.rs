@@ -112,15 +112,14 @@ fn put<P: RetentionPolicy>(
 
 impl<P: EvictionPolicy> Answers for Native<P> {
     fn answer(&mut self, _: &Core, question: &Question, _: u64) -> Answered {
-        let verdict = match question.purpose {
-            Purpose::Retain { .. } => self.fates(question),
-            _ => {
-                // Nothing is refused but columns of unequal length, and these come from
-                // one table.
-                let scores = self.scores(question);
-                let none = || vec![0.0; question.programs.len()];
-                verdict(question, &scores.unwrap_or_else(|_| none()))
-            }
+        let verdict = if matches!(question.purpose, Purpose::Retain { .. }) {
+            self.fates(question)
+        } else {
+            // Nothing is refused but columns of unequal length, and these come from one
+            // table.
+            let scores = self.scores(question);
+            let none = || vec![0.0; question.programs.len()];
+            verdict(question, &scores.unwrap_or_else(|_| none()))
         };
         Answered {
             policy: PolicyRef("native".into()),

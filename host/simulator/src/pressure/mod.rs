@@ -15,7 +15,7 @@ mod tests;
 pub use answers::Native;
 pub use bound::steps_per_min_bound;
 pub use figures::{Figure, Goal, figures};
-pub use systems::{ABLATIONS, BASELINES, Decider, FORESIGHT, NO_TIER, System, TTLS};
+pub use systems::{ABLATIONS, BASELINES, Decider, FORESIGHT, Means, NO_TIER, System, TTLS};
 
 use crate::cluster::{ClusterOptions, Report, TransferOptions, simulate_with};
 use crate::engine::EngineProfile;
@@ -30,7 +30,7 @@ const MINUTE_US: u64 = 60_000_000;
 /// Memory of which there is always enough, as a multiple of the peak demand.
 const PLENTY: f64 = 4.0;
 
-/// Host memory for caches: half of what a node of eight H100 has (2 TB, DGX H100).
+/// Host memory of a node for caches: half of what one of eight H100 has (2 TB, DGX H100).
 const HOST_BYTES: u64 = 1 << 40;
 
 /// Shares of the peak demand that engines have, and their names in figures.
@@ -85,14 +85,14 @@ impl Scene {
     /// machine.
     pub fn run(&self, system: &System, kv_tokens: u64) -> Report {
         let kv = KvConfig {
-            retention: system.retention,
-            host_tokens_max: if system.host_tier {
-                HOST_BYTES / self.transfers.kv_bytes_per_token.max(1)
+            retention: system.can(Means::Retention),
+            host_tokens_max: if system.can(Means::HostTier) {
+                self.host_tokens()
             } else {
                 0
             },
             host_tokens_per_s: self.transfers.host_tokens_per_s(),
-            migration_tokens_per_s: if system.migration {
+            migration_tokens_per_s: if system.can(Means::Migration) {
                 self.transfers.migration_tokens_per_s()
             } else {
                 0
@@ -111,7 +111,7 @@ impl Scene {
             engines: self.engines,
             profile: self.profile.clone().with_kv_tokens(kv_tokens),
             transfers: self.transfers,
-            tells_prefixes: system.tells_prefixes,
+            tells_prefixes: system.can(Means::Prefixes),
             concurrency: self.live,
             stop_at_us: Some((WARM_UP_MIN + self.minutes) * MINUTE_US),
             count_from_us: WARM_UP_MIN * MINUTE_US,
@@ -119,6 +119,12 @@ impl Scene {
             audit: false,
         };
         simulate_with(&self.runs, &options, &mut *system.answers())
+    }
+
+    /// Context that the host memory of all nodes holds, in tokens.
+    fn host_tokens(&self) -> u64 {
+        let nodes = self.transfers.node_of(self.engines.max(1) - 1) + 1;
+        u64::from(nodes) * HOST_BYTES / self.transfers.kv_bytes_per_token.max(1)
     }
 
     /// Runs the agents with room for all.

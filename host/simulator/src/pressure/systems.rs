@@ -27,6 +27,21 @@ pub enum Decider {
     Foresight(&'static str),
 }
 
+/// What a system can do beside deciding who waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Means {
+    /// Its policy is asked what becomes of caches.
+    Retention,
+    /// There is host memory to offload to.
+    HostTier,
+    /// Caches can be moved between engines.
+    Migration,
+    /// The ledger knows which beginnings are shared.
+    Prefixes,
+}
+
+use Means::{HostTier, Migration, Prefixes, Retention};
+
 /// A system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct System {
@@ -36,24 +51,15 @@ pub struct System {
     pub mode: Mode,
     /// Who decides.
     pub decider: Decider,
-    /// Whether it is asked what becomes of caches.
-    pub retention: bool,
-    /// Whether there is host memory to offload to.
-    pub host_tier: bool,
-    /// Whether caches can be moved between engines.
-    pub migration: bool,
-    /// Whether the ledger knows which beginnings are shared.
-    pub tells_prefixes: bool,
+    /// What it can do.
+    pub means: &'static [Means],
 }
 
 const PLAIN: System = System {
     name: "sticky",
     mode: Mode::Sticky,
     decider: Decider::Nobody,
-    retention: false,
-    host_tier: false,
-    migration: false,
-    tells_prefixes: true,
+    means: &[Prefixes],
 };
 
 /// A program stays on its engine, which evicts the least recently used blocks.
@@ -115,16 +121,14 @@ pub const BASELINES: [System; 7] = [
 pub const FORESIGHT: System = System {
     name: "foresight",
     decider: Decider::Foresight("waiting"),
-    retention: true,
-    host_tier: true,
-    migration: true,
+    means: &[Retention, HostTier, Migration, Prefixes],
     ..AWARE
 };
 
 /// The same without anywhere to offload to.
 pub const NO_TIER: System = System {
     name: "foresight.no_tier",
-    host_tier: false,
+    means: &[Retention, Migration, Prefixes],
     ..FORESIGHT
 };
 
@@ -132,7 +136,7 @@ pub const NO_TIER: System = System {
 pub const ABLATIONS: [System; 5] = [
     System {
         name: "without.prefixes",
-        tells_prefixes: false,
+        means: &[Retention, HostTier, Migration],
         ..FORESIGHT
     },
     // A decay says who goes, and the core sends him the cheapest way.
@@ -141,7 +145,7 @@ pub const ABLATIONS: [System; 5] = [
         decider: Decider::ThunderAgent(
             r#"{"decay": "exponential", "half_life_s": 1, "hold_s": 0}"#,
         ),
-        retention: false,
+        means: &[HostTier, Migration, Prefixes],
         ..FORESIGHT
     },
     System {
@@ -155,12 +159,17 @@ pub const ABLATIONS: [System; 5] = [
     },
     System {
         name: "without.migration",
-        migration: false,
+        means: &[Retention, HostTier, Prefixes],
         ..FORESIGHT
     },
 ];
 
 impl System {
+    /// Whether it can do this.
+    pub fn can(&self, means: Means) -> bool {
+        self.means.contains(&means)
+    }
+
     /// A policy that has seen nothing yet.
     ///
     /// # Panics

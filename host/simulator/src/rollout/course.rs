@@ -246,16 +246,16 @@ impl<'a> Course<'a> {
             1,
         );
         let key: Box<str> = program.run.id.as_str().into();
-        let Some((tool_us, result)) = self.programs[index].answered(self.now, lone_us) else {
+        // What the tool call that begins will take is not known yet.
+        let lasts_ms = program_tool_ms(program);
+        let Some((tool_us, _)) = self.programs[index].answered(self.now, lone_us) else {
             self.open -= 1;
             return self.handle(&Event::ProgramReleased { program: key });
         };
-        let _ = result;
         self.due
             .push(Reverse((self.now + tool_us, Due::Send(index))));
         let id = self.core.state().keys.get(&key).copied();
         if let (Some(id), Some(forecasts)) = (id, &mut self.policies.forecasts) {
-            let lasts_ms = program_tool_ms(&self.programs[index]);
             forecasts.predict(&self.core, &[id], |_| lasts_ms);
         }
         self.tool_begins(index, &key);

@@ -81,7 +81,7 @@ impl LabArgs {
         let seeds = if quick { 1 } else { self.seeds };
         report.setting("time_scale", self.time_scale);
         report.setting("seeds", seeds);
-        let (mut pairs, mut runs, mut speeds) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut pairs, mut runs, mut replay_speeds) = (Vec::new(), Vec::new(), Vec::new());
         let mut own_errors = Vec::new();
         for case in cases(quick, &self.workloads)? {
             let mut recordings = Vec::new();
@@ -97,13 +97,13 @@ impl LabArgs {
             for (place, set) in case.sets.iter().enumerate() {
                 let (recording, forecast) = (&recordings[place], &forecasts[place]);
                 runs.push(described(&case, set, recording, forecast));
-                speeds.push(forecast.speed);
+                replay_speeds.push(forecast.speed);
                 let real_s = makespan_s(recording);
                 own_errors.push((forecast.makespans_s[place] - real_s).abs() / real_s);
             }
             pairs.extend(compared(&case, &recordings, &forecasts));
         }
-        push_figures(&mut report, &pairs, &speeds, &own_errors);
+        push_figures(&mut report, &pairs, &replay_speeds, &own_errors);
         report.detail("pairs", pairs.iter().map(shown).collect());
         report.detail("runs", runs.into());
         report.note(
@@ -113,7 +113,7 @@ impl LabArgs {
     }
 }
 
-fn push_figures(report: &mut Report, pairs: &[Pair], speeds: &[f64], own_errors: &[f64]) {
+fn push_figures(report: &mut Report, pairs: &[Pair], replay_speeds: &[f64], own_errors: &[f64]) {
     let agreeing = pairs.iter().filter(|pair| pair.agrees()).count() as f64;
     let share = agreeing / pairs.len().max(1) as f64;
     let errors: Vec<f64> = pairs.iter().map(Pair::error).collect();
@@ -124,7 +124,7 @@ fn push_figures(report: &mut Report, pairs: &[Pair], speeds: &[f64], own_errors:
         Figure::new("median_error", median(&errors), "share").target(Target::AtMost(0.15)),
         Figure::new("median_makespan_error", median(&of_makespan), "share"),
         Figure::new("median_own_error", median(own_errors), "share"),
-        Figure::new("replay_speed_median", median(speeds), "times")
+        Figure::new("replay_speed_median", median(replay_speeds), "times")
             .target(Target::AtLeast(1_000.0)),
     ];
     for figure in figures {
