@@ -19,6 +19,7 @@ pub mod engines;
 pub mod gateway;
 mod leading;
 pub mod link;
+mod memory;
 pub mod messaging;
 pub mod metrics;
 pub mod plots;

@@ -421,7 +421,8 @@ pub fn resident_bytes() -> Option<u64> {
         .map(|kib| kib * 1024)
 }
 
-fn escape(label: &str) -> String {
+/// A label's value.
+pub(crate) fn escape(label: &str) -> String {
     label
         .replace('\\', "\\\\")
         .replace('"', "\\\"")

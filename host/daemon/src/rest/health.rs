@@ -82,10 +82,12 @@ pub(super) async fn metrics(
 ) -> Response {
     let read = app.driver.read(|view| {
         let state = view.core.state();
-        (state.totals(), state.counters)
+        let uses = crate::memory::MemoryUses::read(view);
+        (state.totals(), state.counters, uses)
     });
     let policies = (app.policies.totals().await, app.policies.versions().await);
-    let (Ok((totals, counters)), (Ok(policies), Ok(versions))) = (read.await, policies) else {
+    let (Ok((totals, counters, uses)), (Ok(policies), Ok(versions))) = (read.await, policies)
+    else {
         return stopped();
     };
     if wants_json(&headers) {
@@ -97,6 +99,7 @@ pub(super) async fn metrics(
         .render(&totals, &counters, &policies, &|worker| {
             app.engines.load(worker)
         });
+    text.push_str(&uses.shown_to(&caller.principal).render());
     if let Some(bodies) = &app.gateway.bodies {
         text.push_str(&crate::metrics::counter(
             "treadle_bodies_left_out_total",

@@ -14,6 +14,7 @@ pub(crate) mod cluster;
 mod events;
 mod health;
 mod loads;
+mod memory;
 mod plugins;
 mod programs;
 mod tenants;
@@ -51,6 +52,7 @@ pub(crate) fn router(app: App) -> Router {
         .route("/list_workers", get(workers::list_urls))
         .route("/add_worker", post(workers::add))
         .route("/remove_worker", post(workers::remove_by_query))
+        .route("/v1/memory", get(memory::show))
         .route("/v1/loads", get(loads::loads))
         .route("/get_load", get(loads::get_load))
         .route("/abort_request", post(loads::abort_request))

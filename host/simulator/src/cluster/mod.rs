@@ -9,7 +9,7 @@ mod agents;
 mod report;
 mod transfers;
 
-pub use report::Report;
+pub use report::{KvShares, Report};
 pub use transfers::TransferOptions;
 
 use crate::engine::{Engine, EngineProfile, Output, RequestSpec};
@@ -18,6 +18,7 @@ use crate::workload::AgentRun;
 use agents::Agents;
 use std::collections::BTreeMap;
 use transfers::Transfers;
+use treadle_core::accounts::TokenTime;
 use treadle_core::{
     Capacity, Command, Core, CoreConfig, Event, PrefixSegment, Question, StepArrival, StepTokens,
     Verdict, Voices,
@@ -128,6 +129,8 @@ struct Cluster<'a> {
     prompt_tokens: u64,
     cached_tokens: u64,
     refused: u64,
+    /// What memory was used for before the figures begin.
+    kv_before: TokenTime,
 }
 
 impl<'a> Cluster<'a> {
@@ -157,6 +160,7 @@ impl<'a> Cluster<'a> {
             prompt_tokens: 0,
             cached_tokens: 0,
             refused: 0,
+            kv_before: TokenTime::default(),
         };
         for worker in 0..options.engines {
             cluster.handle(&Event::WorkerAdded {
@@ -187,6 +191,10 @@ impl<'a> Cluster<'a> {
             };
             if self.options.stop_at_us.is_some_and(|stop| next > stop) {
                 return;
+            }
+            let begins = self.options.count_from_us;
+            if self.now < begins && next >= begins {
+                self.kv_before = self.kv_uses(begins);
             }
             self.now = self.now.max(next);
             self.advance_engines();
