@@ -239,6 +239,42 @@ async fn a_shared_beginning_is_counted_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn it_is_told_what_memory_is_used_for() {
+    let stand = Stand::start(1, 100_000).await;
+    let agents = (0..3).map(|p| agent(stand.client.clone(), format!("agent-{p}"), 2_000));
+    for agent in agents {
+        agent.await;
+    }
+    let memory = stand.client.get("/v1/memory").await.ok();
+    let worker = &memory["workers"][0]["token_seconds"];
+    let of = |uses: &Value, what: &str| uses[what].as_f64().expect("token-seconds");
+    assert!(of(worker, "unused") > 0.0, "{memory}");
+    let job = &memory["jobs"][0];
+    assert_eq!(
+        (&job["tenant"], &job["job"]),
+        (&json!("default"), &json!("default"))
+    );
+    for what in ["decode", "prefill", "caching"] {
+        let (worker, job) = (of(worker, what), of(&job["token_seconds"], what));
+        assert!(worker > 0.0, "{what}: {memory}");
+        assert!(
+            (worker - job).abs() < 0.01,
+            "{what} of the only job: {memory}"
+        );
+    }
+    let metrics = stand.client.metrics().await;
+    let (all, of_jobs) = (
+        metrics.value("treadle_kv_token_seconds_total"),
+        metrics.value("treadle_kv_job_token_seconds_total"),
+    );
+    assert!(
+        all > of_jobs && of_jobs > 0.0,
+        "{all} of workers, {of_jobs} of jobs"
+    );
+    stand.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn plain_routing_places_without_looking_at_memory() {
     for mode in ["sticky", "least-load"] {
         let stand = Stand::tuned(2, 8_192, |config| {

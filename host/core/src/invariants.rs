@@ -1,6 +1,7 @@
 //! What must hold after every event. Tests and the simulator call this after
 //! each one; it recomputes every sum from scratch.
 
+use crate::accounts::{Account, Charge, Use};
 use crate::offload::Direction;
 use crate::program::Program;
 use crate::step::StepState;
@@ -19,6 +20,7 @@ impl Core {
         assert_steps(state, self);
         assert_moves(state);
         assert_copies(self);
+        assert_accounts(self);
         assert_eq!(
             state.keys.len(),
             state.programs.len(),
@@ -175,6 +177,60 @@ fn assert_copies(core: &Core) {
     let out = out.filter(|t| t.direction == Direction::Out).count();
     let workers = offloads.busy(Direction::Out).len();
     assert_eq!(out, workers, "one cache at a time leaves a worker");
+}
+
+/// Accounts say what the ledgers say, and nothing waits to be divided but what
+/// programs know of.
+fn assert_accounts(core: &Core) {
+    let state = &core.state;
+    let mut workers: BTreeMap<WorkerId, (u64, BTreeMap<&str, u64>)> = BTreeMap::new();
+    let mut jobs: BTreeMap<&str, BTreeMap<&str, u64>> = BTreeMap::new();
+    for (id, p) in &state.programs {
+        let place = p.place.map(|place| Charge {
+            worker: place.worker,
+            what: core.use_of(p),
+            tokens: place.charged_tokens,
+        });
+        assert_eq!(p.meter.place, place, "{id}: the use of its place");
+        assert_eq!(p.meter.kept, core.kept_charge(*id), "{id}: room kept");
+        for charge in place.into_iter().chain(p.meter.kept) {
+            let what = charge.what.as_str();
+            let of_worker = workers.entry(charge.worker).or_default();
+            *of_worker.1.entry(what).or_default() += charge.tokens;
+            *jobs.entry(&p.job).or_default().entry(what).or_default() += charge.tokens;
+        }
+        if let Some(place) = place {
+            workers.entry(place.worker).or_default().0 += p.meter.undivided_at(state.now);
+        }
+    }
+    for (id, w) in &state.workers {
+        let (undivided, mut uses) = workers.remove(id).unwrap_or_default();
+        assert_eq!(
+            w.account.at(state.now).undivided,
+            undivided,
+            "{id}: undivided"
+        );
+        uses.insert("shared", w.shared_tokens);
+        let in_use: u64 = uses.values().sum();
+        assert_eq!(in_use, w.used_tokens(), "{id}: tokens in all uses");
+        let capacity = w.capacity.tokens.filter(|_| w.is_healthy());
+        let capacity = capacity.filter(|_| core.config.mode != crate::Mode::LeastLoad);
+        uses.insert("unused", capacity.unwrap_or(0).saturating_sub(in_use));
+        assert_uses(&w.account, &uses);
+        let over = in_use.saturating_sub(capacity.unwrap_or(in_use));
+        assert_eq!(w.account.tokens_over(), over, "{id}: above capacity");
+    }
+    for (job, account) in state.job_accounts.iter() {
+        assert_uses(account, &jobs.remove(job).unwrap_or_default());
+    }
+    assert!(jobs.is_empty(), "each job has an account");
+}
+
+fn assert_uses(account: &Account, uses: &BTreeMap<&str, u64>) {
+    for what in Use::ALL {
+        let tokens = uses.get(what.as_str()).copied().unwrap_or(0);
+        assert_eq!(account.tokens(what), tokens, "{what:?}: tokens now");
+    }
 }
 
 fn assert_steps(state: &State, core: &Core) {

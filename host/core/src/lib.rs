@@ -38,6 +38,7 @@
 //! assert!(matches!(core.poll_command(), Some(Command::AskPolicy { .. })));
 //! ```
 
+pub mod accounts;
 pub mod action;
 mod command;
 mod config;
@@ -101,13 +102,15 @@ impl Core {
     /// A core that goes on from a snapshot. Settings that the snapshot holds
     /// come before those that are given.
     pub fn with_state(config: CoreConfig, state: State) -> Self {
-        Self {
+        let mut core = Self {
             config: state.config.clone().unwrap_or(config),
             state,
             commands: VecDeque::new(),
             decisions: VecDeque::new(),
             due: Due::default(),
-        }
+        };
+        core.account_all();
+        core
     }
 
     /// Handles one event at `now`. Time that runs backwards is taken to stand

@@ -1,5 +1,6 @@
 //! A program: one agent trajectory, its place, its context and its steps.
 
+use crate::accounts::Meter;
 use crate::action::Action;
 use crate::event::PrefixSegment;
 use serde::{Deserialize, Serialize};
@@ -108,6 +109,9 @@ pub struct Program {
     /// Tokens that its last finished step generated.
     #[serde(default)]
     pub last_output_tokens: u64,
+    /// What it stands with in the accounts.
+    #[serde(default, skip_serializing_if = "Meter::is_default")]
+    pub meter: Meter,
 }
 
 impl Program {

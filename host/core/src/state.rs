@@ -1,5 +1,6 @@
 //! The state: what a snapshot holds and what a replay reproduces.
 
+use crate::accounts::JobAccounts;
 use crate::action::Tools;
 use crate::config::CoreConfig;
 use crate::distribution::Distribution;
@@ -152,6 +153,9 @@ pub struct State {
     /// KV caches that are not, or not only, at an engine.
     #[serde(default, skip_serializing_if = "Offloads::is_default")]
     pub offloads: Offloads,
+    /// What jobs used KV memory for.
+    #[serde(default, skip_serializing_if = "JobAccounts::is_empty")]
+    pub job_accounts: JobAccounts,
     /// When gathered programs are placed, while some are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gather_at: Option<Timestamp>,

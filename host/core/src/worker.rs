@@ -1,6 +1,7 @@
 //! A worker and its ledger: what its KV cache holds, program by program, with
 //! shared prefixes counted once.
 
+use crate::accounts::{Account, Charge};
 use crate::event::{Capacity, PrefixSegment};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
@@ -85,6 +86,9 @@ pub struct Worker {
     /// Steps that wait for this worker alone, the most urgent first.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub line: BTreeSet<Lined>,
+    /// What its memory was used for.
+    #[serde(default)]
+    pub account: Account,
 }
 
 impl Worker {
@@ -107,6 +111,7 @@ impl Worker {
             begun: BTreeSet::new(),
             kept: BTreeMap::new(),
             line: BTreeSet::new(),
+            account: Account::default(),
         }
     }
 
@@ -196,6 +201,31 @@ impl Worker {
         let slot = self.kept.remove(&program)?.slot?;
         self.slots_taken.remove(&slot);
         Some(slot)
+    }
+
+    /// A charge takes the place of another in its account.
+    pub(crate) fn rebook(
+        &mut self,
+        old: Option<Charge>,
+        new: Option<Charge>,
+        has_ledger: bool,
+        now: Timestamp,
+    ) {
+        if let Some(old) = &old {
+            self.account.end(old, now);
+        }
+        if let Some(new) = &new {
+            self.account.begin(new, now);
+        }
+        self.balance(has_ledger, now);
+    }
+
+    /// Brings its account in line with its capacity and its shared prefixes. What
+    /// it has is unused only while it could be used.
+    pub(crate) fn balance(&mut self, has_ledger: bool, now: Timestamp) {
+        let usable = has_ledger && self.is_healthy();
+        let capacity = self.capacity.tokens.filter(|_| usable);
+        self.account.balance(self.shared_tokens, capacity, now);
     }
 
     /// Charges a prefix; shared parts are charged with their first program.

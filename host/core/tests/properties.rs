@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use story::Story;
 use treadle_core::offload::Direction;
 use treadle_core::{Capacity, Command, Core, Event, KvConfig, Mode, RolloutConfig};
-use treadle_model::{EngineKind, Span, WorkerId};
+use treadle_model::{EngineKind, Span, Timestamp, WorkerId};
 
 #[derive(Clone, Debug)]
 enum Move {
@@ -320,6 +320,28 @@ fn let_it_end(story: &mut Story) {
     panic!("{} steps never ended", story.core.state().steps.len());
 }
 
+/// What each worker was used for, by brute force: tokens in use or, if that is
+/// more, capacity, times the time; the tokens of its programs times the time; and
+/// what was beyond capacity.
+fn integrate(
+    core: &Core,
+    until: Timestamp,
+    sums: &mut BTreeMap<WorkerId, [u64; 2]>,
+    job: &mut u64,
+) {
+    let state = core.state();
+    let ms = until.0 / 1_000 - state.now.0 / 1_000;
+    sums.retain(|worker, _| state.workers.contains_key(worker));
+    for (id, w) in &state.workers {
+        let used = w.used_tokens();
+        let capacity = w.capacity.tokens.filter(|_| w.is_healthy()).unwrap_or(used);
+        let sum = sums.entry(*id).or_default();
+        sum[0] += used.max(capacity) * ms;
+        sum[1] += used.saturating_sub(capacity) * ms;
+        *job += (used - w.shared_tokens) * ms;
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
@@ -364,5 +386,27 @@ proptest! {
             replayed.handle(*at, event);
         }
         prop_assert_eq!(bytes(&replayed), bytes(&story.core));
+    }
+    #[test]
+    fn uses_add_up_to_capacity_times_the_time(scene in scenes(), script in moves()) {
+        let mut story = set_scene(scene);
+        let mut next_step = 0;
+        for one in &script {
+            play(&mut story, &mut next_step, one);
+        }
+        let mut core = Core::new(story.core.config().clone());
+        let (mut sums, mut job) = (BTreeMap::new(), 0);
+        for (at, event) in &story.journal {
+            integrate(&core, *at, &mut sums, &mut job);
+            core.handle(*at, event);
+        }
+        let state = core.state();
+        for (id, w) in &state.workers {
+            let [total, over] = sums.get(id).copied().unwrap_or_default();
+            let told = w.account.at(state.now);
+            prop_assert_eq!((told.total(), told.over), (total, over), "{}", id);
+        }
+        let of_job = state.job_accounts.get("story").map(|account| account.at(state.now));
+        prop_assert_eq!(of_job.unwrap_or_default().total(), job);
     }
 }

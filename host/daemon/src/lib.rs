@@ -20,6 +20,7 @@ pub mod gateway;
 pub mod lab;
 mod leading;
 pub mod link;
+mod memory;
 pub mod messaging;
 pub mod metrics;
 pub mod plots;

@@ -428,7 +428,8 @@ pub fn resident_bytes() -> Option<u64> {
         .map(|kib| kib * 1024)
 }
 
-fn escape(label: &str) -> String {
+/// A label's value.
+pub(crate) fn escape(label: &str) -> String {
     label
         .replace('\\', "\\\\")
         .replace('"', "\\\"")

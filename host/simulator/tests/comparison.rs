@@ -126,6 +126,12 @@ fn without_pressure_nobody_is_paused() {
         (0, 0, 0),
         "{report:?}"
     );
+    let kv = report.kv;
+    let work = kv.decode + kv.prefill + kv.recompute;
+    let all = work + kv.caching + kv.transfer + kv.shared + kv.unused;
+    assert!((all - 1.0).abs() < 1e-9, "{kv:?}");
+    assert!(kv.recompute < kv.prefill && kv.transfer == 0.0, "{kv:?}");
+    assert!(kv.unused > 0.5 && kv.caching > 0.0, "{kv:?}");
 }
 
 /// On recorded coding agents, of which 192 are live at once: at least 2.1 times

@@ -101,6 +101,7 @@ async fn nothing_of_acme(client: &Client) {
         "/workers",
         "/list_workers",
         "/v1/loads",
+        "/v1/memory",
         "/get_load",
         "/v1/programs?limit=1000",
         "/v1/programs/same",

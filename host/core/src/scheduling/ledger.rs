@@ -38,6 +38,7 @@ impl Core {
         p.last_worker = Some(worker);
         p.status = Status::Active;
         self.refresh_idle(program);
+        self.account(program);
     }
 
     /// Keeps the worker's list of programs between steps true.
@@ -81,6 +82,7 @@ impl Core {
             w.slots_taken.remove(&slot);
         }
         self.state.restore_wanted = true;
+        self.account(program);
         Some(place)
     }
 
@@ -93,6 +95,9 @@ impl Core {
         let Some(place) = p.place.as_mut() else {
             return;
         };
+        if place.charged_tokens == weighted {
+            return;
+        }
         let Some(w) = self.state.workers.get_mut(&place.worker) else {
             return;
         };
@@ -104,6 +109,7 @@ impl Core {
             .saturating_sub(place.charged_tokens)
             .saturating_add(weighted);
         place.charged_tokens = weighted;
+        self.account_charge(program);
     }
 
     /// Recomputes what a program's place must hold, and charges it.

@@ -132,6 +132,7 @@ impl Core {
             since,
         };
         self.state.migrations.moving.insert(program, begun);
+        self.account(program);
         let deadline = since + self.config.kv.transfer_max;
         self.state.timers.arm(deadline, Timer::Transfer(program));
         self.command(Command::MigrateProgram {
@@ -164,6 +165,7 @@ impl Core {
         self.state.timers.disarm(deadline, Timer::Transfer(program));
         let to = self.state.workers.get_mut(&ended.to);
         let slot = to.and_then(|w| w.give_room_back(program));
+        self.account(program);
         self.due.moves = true;
         Some((ended, slot))
     }
@@ -215,6 +217,7 @@ impl Core {
             self.state.counters.migrations += 1;
             self.unplace(program);
             self.place_at(program, to, slot);
+            self.note_warm(program);
         }
         self.ask_again(program);
     }

@@ -1,5 +1,6 @@
 //! How programs get places, keep them, give them up and wait for them.
 
+mod accounting;
 mod context;
 mod costs;
 mod growth;

@@ -31,6 +31,7 @@ impl Core {
     pub(crate) fn want_offload(&mut self, program: ProgramId) {
         self.state.offloads.wanted.insert(program);
         self.due.offloads = true;
+        self.account(program);
     }
 
     /// What an event has made possible.
@@ -116,6 +117,7 @@ impl Core {
             deadline,
         };
         self.state.offloads.begin(program, transfer);
+        self.account(program);
     }
 
     /// Takes a transfer off the books; its link is free again.
@@ -127,6 +129,7 @@ impl Core {
             self.spend_link(&transfer);
         }
         self.due.offloads = true;
+        self.account(program);
         Some(transfer)
     }
 
@@ -213,7 +216,9 @@ impl Core {
 
     /// Gives up what is happening to a program's cache: where it was it is valid.
     pub(crate) fn give_up_transfer(&mut self, program: ProgramId) {
-        self.state.offloads.wanted.remove(&program);
+        if self.state.offloads.wanted.remove(&program) {
+            self.account(program);
+        }
         if self.end_transfer(program).is_some() {
             self.command(Command::CancelTransfer { program });
         }
@@ -223,7 +228,7 @@ impl Core {
     /// has to wait for its cache, which is on its way back.
     pub(crate) fn waits_for_load(&mut self, program: ProgramId) -> bool {
         let Some(transfer) = self.state.offloads.moving.get(&program).copied() else {
-            self.state.offloads.wanted.remove(&program);
+            self.give_up_transfer(program);
             return false;
         };
         if transfer.direction == Direction::Out || !self.pays_to_wait(&transfer) {
@@ -312,6 +317,7 @@ impl Core {
         }
         self.end_transfer(program);
         self.state.counters.loads += 1;
+        self.note_warm(program);
         self.drop_copy(program);
         self.send_waiting(program);
     }
@@ -375,7 +381,9 @@ impl Core {
 
     /// Whoever carried transfers out is gone. Copies in host memory outlive it.
     pub(crate) fn forget_transfers(&mut self) {
-        self.state.offloads.wanted.clear();
+        for program in std::mem::take(&mut self.state.offloads.wanted) {
+            self.account(program);
+        }
         let moving: Vec<ProgramId> = self.state.offloads.moving.keys().copied().collect();
         for program in moving {
             if self.state.offloads.is_returning(program) {

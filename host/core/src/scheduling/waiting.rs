@@ -127,6 +127,7 @@ impl Core {
             }
         }
         self.refresh_idle(program);
+        self.account(program);
         Some(program)
     }
 

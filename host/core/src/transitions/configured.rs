@@ -33,6 +33,7 @@ impl Core {
         self.state.restore_wanted = true;
         self.due.serve.extend(self.state.workers.keys());
         if other_mode {
+            self.account_all();
             self.route_placed_again();
         }
     }

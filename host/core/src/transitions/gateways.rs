@@ -26,6 +26,7 @@ impl Core {
             if let Some(w) = self.state.workers.get_mut(&ended.to) {
                 w.give_room_back(program);
             }
+            self.account(program);
             self.ask_again(program);
         }
         self.forget_transfers();

@@ -1,6 +1,7 @@
 //! Programs open with their first step and close by release, idleness or the
 //! end of their only step.
 
+use crate::accounts::Meter;
 use crate::program::{FULL_WEIGHT_PPM, Program};
 use crate::timers::Timer;
 use crate::{Command, Core, Refusal, StepArrival};
@@ -62,6 +63,7 @@ impl Core {
             actions_failed: 0,
             first_prompt_tokens: arrival.prompt_tokens,
             last_output_tokens: 0,
+            meter: Meter::default(),
         }
     }
 

@@ -80,8 +80,11 @@ impl Core {
 
     pub(crate) fn step_first_token(&mut self, step: StepId) {
         let now = self.state.now;
-        if let Some(s) = self.state.steps.get_mut(&step) {
-            s.first_token_at.get_or_insert(now);
+        let s = self.state.steps.get_mut(&step);
+        if let Some(s) = s.filter(|s| s.first_token_at.is_none()) {
+            s.first_token_at = Some(now);
+            let program = s.program;
+            self.account(program);
         }
     }
 
@@ -106,6 +109,7 @@ impl Core {
             return;
         };
         let (program, prompt_bytes) = (s.program, s.prompt_bytes);
+        self.divide(step, tokens);
         self.state.counters.steps_finished += 1;
         self.state.counters.prompt_tokens += tokens.prompt;
         self.state.counters.output_tokens += tokens.output;
@@ -169,6 +173,7 @@ impl Core {
         };
         let (program, context) = (s.program, s.context_tokens());
         let began = s.first_token_at.is_some();
+        self.divide_by_guess(program);
         self.state.counters.steps_cancelled += 1;
         if let Some(p) = self.state.programs.get_mut(&program)
             && began
@@ -249,6 +254,8 @@ impl Core {
         if let Some(w) = self.state.workers.get_mut(&worker) {
             w.running_steps -= 1;
         }
+        let program = s.program;
+        self.account(program);
         self.due.serve.insert(worker);
     }
 

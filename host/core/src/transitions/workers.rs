@@ -21,6 +21,7 @@ impl Core {
         self.state
             .workers
             .insert(worker, Worker::new(worker, url.into(), engine, capacity));
+        self.account_worker(worker);
         self.state.restore_wanted = true;
         self.refuse_waiting_too_long();
     }
@@ -40,6 +41,7 @@ impl Core {
         }
         let fewer_slots = capacity.slots != w.capacity.slots;
         w.capacity = capacity;
+        self.account_worker(worker);
         if fewer_slots {
             // Seats are handed out anew; their caches are not known any more.
             self.vacate(worker);
@@ -60,6 +62,7 @@ impl Core {
             return;
         }
         w.health = Health::Lost;
+        self.account_worker(worker);
         if self
             .state
             .reserved
@@ -85,6 +88,7 @@ impl Core {
             return;
         };
         w.health = Health::Healthy;
+        self.account_worker(worker);
         self.state.restore_wanted = true;
     }
 

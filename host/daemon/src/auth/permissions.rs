@@ -54,6 +54,7 @@ const TABLE: &[(Method, &str, Needs)] = &[
     (Method::GET, "/list_workers", VIEW),
     (Method::POST, "/add_worker", ENGINES),
     (Method::POST, "/remove_worker", ENGINES),
+    (Method::GET, "/v1/memory", VIEW),
     (Method::GET, "/v1/loads", VIEW),
     (Method::GET, "/get_load", VIEW),
     (Method::POST, "/abort_request", RUN),

@@ -13,6 +13,7 @@ mod events;
 mod lab;
 mod local_token;
 mod logs;
+mod memory;
 mod migrate;
 mod output;
 mod plugin;
@@ -71,6 +72,8 @@ enum Command {
     Programs(programs::ProgramsArgs),
     /// List, add and remove engines.
     Workers(workers::WorkersArgs),
+    /// Show what the engines' KV memory is used for.
+    Memory(memory::MemoryArgs),
     /// Start engines after a plan of parallelism, or show the plan.
     Provision(Box<provision::ProvisionArgs>),
     /// Show the journal.
@@ -158,6 +161,7 @@ impl Command {
             Self::Status(args) => args.run().await,
             Self::Programs(args) => args.run().await,
             Self::Workers(args) => args.run().await,
+            Self::Memory(args) => args.run().await,
             Self::Provision(args) => Box::pin(args.run()).await,
             Self::Events(args) => args.run().await,
             Self::Plugin(args) => args.run().await,
@@ -199,6 +203,7 @@ mod tests {
             "treadle programs p --steps -n 5",
             "treadle programs -- release",
             "treadle workers",
+            "treadle memory --json",
             "treadle workers add http://e:1 --kind vllm --capacity-tokens 10",
             "treadle provision --plan 4x1,1x4 --url http://a:1 -- vllm serve m --port {port}",
             "treadle provision --ask columns.json --json",

@@ -37,7 +37,7 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{mpsc, oneshot, watch};
 use treadle_core::{Core, Event, Refusal, StepArrival};
-use treadle_model::{EngineKind, ProgramId, StepId, WorkerId, World};
+use treadle_model::{EngineKind, ProgramId, StepId, Timestamp, WorkerId, World};
 
 /// What a waiting handler is told about its step.
 #[derive(Clone, Debug)]
@@ -97,6 +97,8 @@ pub struct View<'a> {
     pub policies: &'a PolicyDesk,
     /// Position of the latest event.
     pub seq: u64,
+    /// The scheduler's clock.
+    pub now: Timestamp,
 }
 
 type Reading = Box<dyn FnOnce(&View<'_>) + Send>;

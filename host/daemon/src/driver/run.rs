@@ -166,6 +166,7 @@ impl Driver {
                 profiles: &self.profiles,
                 policies: &self.policies,
                 seq: self.seq,
+                now: self.clock.now(),
             }),
             Input::Change(input) => {
                 let ChangeInput {

@@ -86,10 +86,12 @@ pub(super) async fn metrics(
 ) -> Response {
     let read = app.driver.read(|view| {
         let state = view.core.state();
-        ((state.totals(), Held::of(state)), state.counters)
+        let uses = crate::memory::MemoryUses::read(view);
+        ((state.totals(), Held::of(state)), state.counters, uses)
     });
     let policies = (app.policies.totals().await, app.policies.versions().await);
-    let (Ok(((totals, held), counters)), (Ok(policies), Ok(versions))) = (read.await, policies)
+    let (Ok(((totals, held), counters, uses)), (Ok(policies), Ok(versions))) =
+        (read.await, policies)
     else {
         return stopped();
     };
@@ -104,6 +106,7 @@ pub(super) async fn metrics(
         });
     text.push_str(&held.render(&counters));
     text.push_str(&app.node.render());
+    text.push_str(&uses.shown_to(&caller.principal).render());
     if let Some(bodies) = &app.gateway.bodies {
         text.push_str(&crate::metrics::counter(
             "treadle_bodies_left_out_total",

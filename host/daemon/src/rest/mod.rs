@@ -16,6 +16,7 @@ mod events;
 mod health;
 mod lab;
 mod loads;
+mod memory;
 mod plugins;
 mod programs;
 mod tenants;
@@ -53,6 +54,7 @@ pub(crate) fn router(app: App) -> Router {
         .route("/list_workers", get(workers::list_urls))
         .route("/add_worker", post(workers::add))
         .route("/remove_worker", post(workers::remove_by_query))
+        .route("/v1/memory", get(memory::show))
         .route("/v1/loads", get(loads::loads))
         .route("/get_load", get(loads::get_load))
         .route("/abort_request", post(loads::abort_request))
@@ -83,16 +85,7 @@ pub(crate) fn router(app: App) -> Router {
         .route("/v1/plugins/{plugin}", get(plugins::show))
         .route("/v1/plugins/{plugin}/logs", get(plugins::logs))
         .route("/v1/cluster", get(cluster::show))
-        .route("/v1/whoami", get(tenants::whoami))
-        .route("/v1/tenants", get(tenants::list).post(tenants::create))
-        .route(
-            "/v1/tenants/{tenant}",
-            get(tenants::show).put(tenants::change),
-        )
-        .route("/v1/tokens", get(tokens::list).post(tokens::create))
-        .route("/v1/tokens/{token}", delete(tokens::revoke))
-        .route("/v1/tokens/{token}/rotate", post(tokens::rotate))
-        .route("/v1/audit", get(audit::page))
+        .merge(access())
         .layer(DefaultBodyLimit::max(CONTROL_BYTES_MAX));
     let uploads = Router::new()
         .route("/v1/plugins", get(plugins::list).post(plugins::push))
@@ -109,6 +102,21 @@ pub(crate) fn router(app: App) -> Router {
         .method_not_allowed_fallback(method_not_allowed)
         .fallback(unknown_path)
         .layer(guard)
+}
+
+/// Who may do what.
+fn access() -> Router<App> {
+    Router::new()
+        .route("/v1/whoami", get(tenants::whoami))
+        .route("/v1/tenants", get(tenants::list).post(tenants::create))
+        .route(
+            "/v1/tenants/{tenant}",
+            get(tenants::show).put(tenants::change),
+        )
+        .route("/v1/tokens", get(tokens::list).post(tokens::create))
+        .route("/v1/tokens/{token}", delete(tokens::revoke))
+        .route("/v1/tokens/{token}/rotate", post(tokens::rotate))
+        .route("/v1/audit", get(audit::page))
 }
 
 /// Requests that any engine answers.

@@ -11,8 +11,8 @@ mod schedule;
 mod surroundings;
 mod transfers;
 
-pub use report::Report;
 pub(crate) use report::percentile;
+pub use report::{KvShares, Report};
 pub use schedule::{Begin, RunStart, Schedule, Wave};
 pub use surroundings::{Nobody, StepSeen, Surroundings, Watch};
 pub use transfers::TransferOptions;
@@ -23,6 +23,7 @@ use crate::workload::AgentRun;
 use agents::Agents;
 use std::collections::{BTreeMap, BTreeSet};
 use transfers::Transfers;
+use treadle_core::accounts::TokenTime;
 use treadle_core::{
     Capacity, Command, Core, CoreConfig, Event, PrefixSegment, Question, StepArrival, StepTokens,
     Verdict, Voices,
@@ -155,6 +156,8 @@ struct Cluster<'a> {
     prompt_tokens: u64,
     cached_tokens: u64,
     refused: u64,
+    /// What memory was used for before the figures begin.
+    kv_before: TokenTime,
 }
 
 impl<'a> Cluster<'a> {
@@ -193,6 +196,7 @@ impl<'a> Cluster<'a> {
             prompt_tokens: 0,
             cached_tokens: 0,
             refused: 0,
+            kv_before: TokenTime::default(),
         };
         for worker in 0..options.engines {
             let profile = cluster.engines[worker as usize].profile();
@@ -230,6 +234,10 @@ impl<'a> Cluster<'a> {
             }
             if !self.watch.goes_on(next) {
                 return;
+            }
+            let begins = self.options.count_from_us;
+            if self.now < begins && next >= begins {
+                self.kv_before = self.kv_uses(begins);
             }
             self.now = self.now.max(next);
             self.advance_engines();

@@ -2,6 +2,49 @@
 
 use super::Cluster;
 use serde::Serialize;
+use treadle_core::accounts::{TokenTime, Use};
+use treadle_model::Timestamp;
+
+/// What the engines' KV memory was used for, by the core's ledger: shares of what
+/// was charged or unused (`ThunderAgent` §4.2). All zero in the mode that keeps no
+/// ledger.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct KvShares {
+    /// Programs that generated.
+    pub decode: f64,
+    /// New prompt tokens being computed.
+    pub prefill: f64,
+    /// History being computed again.
+    pub recompute: f64,
+    /// Programs between steps.
+    pub caching: f64,
+    /// Caches on their way.
+    pub transfer: f64,
+    /// Prefixes that several programs share.
+    pub shared: f64,
+    /// Room.
+    pub unused: f64,
+}
+
+impl KvShares {
+    /// The shares of these sums.
+    pub fn of(sums: &TokenTime) -> Self {
+        let mut shares = Self::default();
+        for (what, share) in sums.shares() {
+            let field = match what {
+                Use::Decode => &mut shares.decode,
+                Use::Prefill => &mut shares.prefill,
+                Use::Recompute => &mut shares.recompute,
+                Use::Caching => &mut shares.caching,
+                Use::Transfer => &mut shares.transfer,
+                Use::Shared => &mut shares.shared,
+                Use::Unused => &mut shares.unused,
+            };
+            *field = share;
+        }
+        shares
+    }
+}
 
 /// Figures of a simulated run. Times are virtual.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -36,6 +79,8 @@ pub struct Report {
     pub loads: u64,
     /// Caches moved to another engine.
     pub migrations: u64,
+    /// What KV memory was used for.
+    pub kv: KvShares,
     /// Events that the core handled.
     pub core_events: u64,
 }
@@ -75,8 +120,16 @@ impl Cluster<'_> {
             offloads: counters.offloads,
             loads: counters.loads,
             migrations: counters.migrations,
+            kv: KvShares::of(&self.kv_uses(self.now).since(&self.kv_before)),
             core_events: self.events,
         }
+    }
+
+    /// What all engines' memory was used for until then.
+    pub(super) fn kv_uses(&self, at_us: u64) -> TokenTime {
+        let workers = self.core.state().workers.values();
+        let sums = workers.map(|w| w.account.at(Timestamp(at_us)));
+        sums.fold(TokenTime::default(), |all, one| all.plus(&one))
     }
 }
 

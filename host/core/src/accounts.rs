@@ -1,0 +1,418 @@
+//! What KV memory was used for: the space-time product of `ThunderAgent` §4.2,
+//! tokens of the ledger times the time that they were charged, per worker and
+//! per job.
+//!
+//! An account knows how many tokens are in which use at present, and is brought
+//! up to date just before that changes; so it can be read at any time without a
+//! look at the programs behind it. Its clock has whole milliseconds: all sums
+//! are exact, and a worker's uses add up to its capacity times the time.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use treadle_model::{Timestamp, WorkerId};
+
+/// Jobs that accounts are kept of. Beyond it the one that has been without a
+/// charge for longest makes room.
+pub const JOB_ACCOUNTS_MAX: usize = 4_096;
+
+/// What KV memory is used for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Use {
+    /// A step of the program generates.
+    Decode,
+    /// A step of the program is at its engine without a first token: the share
+    /// of that for tokens which the program had not computed before.
+    Prefill,
+    /// The rest of it.
+    Recompute,
+    /// The program is between steps, or waits for something else than its cache.
+    Caching,
+    /// Its cache waits for a link or is on its way, at either end.
+    Transfer,
+    /// Prefixes that programs placed here begin with. They are charged once,
+    /// so they are no single job's.
+    Shared,
+    /// Capacity that is not charged.
+    Unused,
+}
+
+impl Use {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Decode,
+        Self::Prefill,
+        Self::Recompute,
+        Self::Caching,
+        Self::Transfer,
+        Self::Shared,
+        Self::Unused,
+    ];
+
+    /// Its name, as on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Decode => "decode",
+            Self::Prefill => "prefill",
+            Self::Recompute => "recompute",
+            Self::Caching => "caching",
+            Self::Transfer => "transfer",
+            Self::Shared => "shared",
+            Self::Unused => "unused",
+        }
+    }
+}
+
+const USES: usize = Use::ALL.len();
+
+/// Token-milliseconds by use.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct TokenTime {
+    by_use: [u64; USES],
+    /// Of steps before their first token that have not ended: what share of it
+    /// was for tokens computed before is known when they do.
+    pub undivided: u64,
+    /// Charged above capacity: so much of the uses was on paper only.
+    pub over: u64,
+}
+
+impl TokenTime {
+    /// Token-milliseconds of one use.
+    pub const fn of(&self, what: Use) -> u64 {
+        self.by_use[what as usize]
+    }
+
+    /// All uses together, those before their first token included: a worker's
+    /// capacity times the time, and what was charged above it.
+    pub fn total(&self) -> u64 {
+        let sum = |sum: u64, next: &u64| sum.saturating_add(*next);
+        self.by_use.iter().fold(self.undivided, sum)
+    }
+
+    /// The share of each use in what is told apart.
+    pub fn shares(&self) -> impl Iterator<Item = (Use, f64)> {
+        let told = self.total().saturating_sub(self.undivided).max(1);
+        let share = move |what| (what, self.of(what) as f64 / told as f64);
+        Use::ALL.into_iter().map(share)
+    }
+
+    /// What has come since `earlier`.
+    #[must_use]
+    pub fn since(mut self, earlier: &Self) -> Self {
+        for what in Use::ALL {
+            let sum = &mut self.by_use[what as usize];
+            *sum = sum.saturating_sub(earlier.of(what));
+        }
+        self.undivided = self.undivided.saturating_sub(earlier.undivided);
+        self.over = self.over.saturating_sub(earlier.over);
+        self
+    }
+
+    /// The same of several accounts together.
+    #[must_use]
+    pub fn plus(mut self, other: &Self) -> Self {
+        for what in Use::ALL {
+            self.add(what, other.of(what));
+        }
+        self.undivided = self.undivided.saturating_add(other.undivided);
+        self.over = self.over.saturating_add(other.over);
+        self
+    }
+
+    fn add(&mut self, what: Use, token_ms: u64) {
+        let sum = &mut self.by_use[what as usize];
+        *sum = sum.saturating_add(token_ms);
+    }
+
+    /// Puts what was undivided where it belongs.
+    pub(crate) fn divide(&mut self, parts: &Parts) {
+        self.undivided = self.undivided.saturating_sub(parts.total());
+        self.add(Use::Decode, parts.decode);
+        self.add(Use::Prefill, parts.prefill);
+        self.add(Use::Recompute, parts.recompute);
+    }
+}
+
+/// What a step's time before its first token comes to, in token-milliseconds.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Parts {
+    pub(crate) decode: u64,
+    pub(crate) prefill: u64,
+    pub(crate) recompute: u64,
+}
+
+impl Parts {
+    /// `computing` of `elapsed` were spent on tokens that the engine computed,
+    /// of which so many had been computed before; the rest was decoding that
+    /// nobody saw.
+    pub(crate) fn of(
+        token_ms: u64,
+        computed: u64,
+        again: u64,
+        (computing, elapsed): (u64, u64),
+    ) -> Self {
+        let computing = share(token_ms, computing.min(elapsed), elapsed);
+        let recompute = share(computing, again.min(computed), computed);
+        Self {
+            decode: token_ms - computing,
+            prefill: computing - recompute,
+            recompute,
+        }
+    }
+
+    const fn total(&self) -> u64 {
+        // They are parts of one number.
+        self.decode + self.prefill + self.recompute
+    }
+}
+
+/// `part` of `whole`, of `all`; nothing of nothing.
+fn share(all: u64, part: u64, whole: u64) -> u64 {
+    if whole == 0 {
+        return 0;
+    }
+    (u128::from(all) * u128::from(part) / u128::from(whole)) as u64
+}
+
+/// The account of a worker or a job.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct Account {
+    /// Up to when it is kept, in milliseconds.
+    at_ms: u64,
+    /// Tokens in each use now.
+    tokens: [u64; USES],
+    /// Tokens charged above capacity now.
+    tokens_over: u64,
+    sums: TokenTime,
+}
+
+impl Account {
+    /// What it comes to at `now`.
+    pub fn at(&self, now: Timestamp) -> TokenTime {
+        let mut account = *self;
+        account.settle(now);
+        account.sums
+    }
+
+    /// Tokens in a use now; those before their first token are under
+    /// [`Use::Prefill`].
+    pub const fn tokens(&self, what: Use) -> u64 {
+        self.tokens[what as usize]
+    }
+
+    /// Tokens charged above capacity now.
+    pub const fn tokens_over(&self) -> u64 {
+        self.tokens_over
+    }
+
+    /// Brings it up to date.
+    pub(crate) fn settle(&mut self, now: Timestamp) {
+        let now_ms = clock_ms(now);
+        let passed = now_ms.saturating_sub(self.at_ms);
+        if passed == 0 {
+            return;
+        }
+        self.at_ms = now_ms;
+        for what in Use::ALL {
+            let token_ms = self.tokens(what).saturating_mul(passed);
+            match what {
+                Use::Prefill => {
+                    self.sums.undivided = self.sums.undivided.saturating_add(token_ms);
+                }
+                _ => self.sums.add(what, token_ms),
+            }
+        }
+        let over = self.tokens_over.saturating_mul(passed);
+        self.sums.over = self.sums.over.saturating_add(over);
+    }
+
+    /// The charge ends now.
+    pub(crate) fn end(&mut self, charge: &Charge, now: Timestamp) {
+        self.settle(now);
+        let tokens = &mut self.tokens[charge.what as usize];
+        *tokens = tokens.saturating_sub(charge.tokens);
+    }
+
+    /// The charge begins now.
+    pub(crate) fn begin(&mut self, charge: &Charge, now: Timestamp) {
+        self.settle(now);
+        let tokens = &mut self.tokens[charge.what as usize];
+        *tokens = tokens.saturating_add(charge.tokens);
+    }
+
+    pub(crate) fn divide(&mut self, parts: &Parts, now: Timestamp) {
+        self.settle(now);
+        self.sums.divide(parts);
+    }
+
+    /// From now on so much is shared, and what else there is unused.
+    pub(crate) fn balance(&mut self, shared: u64, capacity: Option<u64>, now: Timestamp) {
+        let programs = &self.tokens[..Use::Shared as usize];
+        let charged = programs
+            .iter()
+            .fold(shared, |sum, next| sum.saturating_add(*next));
+        let unused = capacity.unwrap_or(0).saturating_sub(charged);
+        let over = capacity.map_or(0, |capacity| charged.saturating_sub(capacity));
+        let known = (
+            self.tokens(Use::Shared),
+            self.tokens(Use::Unused),
+            self.tokens_over,
+        );
+        if known == (shared, unused, over) {
+            return;
+        }
+        self.settle(now);
+        self.tokens[Use::Shared as usize] = shared;
+        self.tokens[Use::Unused as usize] = unused;
+        self.tokens_over = over;
+    }
+
+    fn is_idle(&self) -> bool {
+        self.tokens.iter().all(|tokens| *tokens == 0)
+    }
+}
+
+/// The time by an account's clock.
+pub(crate) const fn clock_ms(now: Timestamp) -> u64 {
+    now.0 / 1_000
+}
+
+/// The accounts of all jobs; those of workers are with the workers. They outlive
+/// their programs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct JobAccounts(BTreeMap<Box<str>, Account>);
+
+impl JobAccounts {
+    /// All of them by job.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Account)> {
+        self.0.iter().map(|(job, account)| (&**job, account))
+    }
+
+    /// One job's.
+    pub fn get(&self, job: &str) -> Option<&Account> {
+        self.0.get(job)
+    }
+
+    /// True without any.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn get_mut(&mut self, job: &str) -> Option<&mut Account> {
+        self.0.get_mut(job)
+    }
+
+    /// One job's, which is opened if there is room or can be made.
+    pub(crate) fn open(&mut self, job: &str) -> Option<&mut Account> {
+        if !self.0.contains_key(job) {
+            if self.0.len() >= JOB_ACCOUNTS_MAX {
+                let idle = self.0.iter().filter(|(_, account)| account.is_idle());
+                let oldest = idle.min_by_key(|(_, account)| account.at_ms);
+                let oldest = oldest.map(|(job, _)| job.clone())?;
+                self.0.remove(&oldest);
+            }
+            self.0.insert(job.into(), Account::default());
+        }
+        self.0.get_mut(job)
+    }
+}
+
+/// Tokens of a program at a worker, in one use.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct Charge {
+    /// The worker.
+    pub worker: WorkerId,
+    /// What for; [`Use::Prefill`] until the first token.
+    pub what: Use,
+    /// How many.
+    pub tokens: u64,
+}
+
+/// What a program stands with in the accounts.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct Meter {
+    /// Its place.
+    pub place: Option<Charge>,
+    /// Room that is kept for it where its cache goes.
+    pub kept: Option<Charge>,
+    /// Its job's account has these too.
+    pub in_job: bool,
+    /// Its last step's cache is where its place is, as far as is known.
+    pub is_warm: bool,
+    /// Since when its place has been used as it is, in milliseconds.
+    since_ms: u64,
+    /// Token-milliseconds before first tokens that are not divided yet.
+    undivided: u64,
+}
+
+impl Meter {
+    /// True if there is nothing to say.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Token-milliseconds that are not divided yet, up to `now`.
+    pub fn undivided_at(&self, now: Timestamp) -> u64 {
+        let mut meter = *self;
+        meter.settle(now);
+        meter.undivided
+    }
+
+    pub(crate) fn settle(&mut self, now: Timestamp) {
+        let now_ms = clock_ms(now);
+        let passed = now_ms.saturating_sub(self.since_ms);
+        self.since_ms = now_ms;
+        if let Some(charge) = self.place
+            && charge.what == Use::Prefill
+        {
+            let token_ms = charge.tokens.saturating_mul(passed);
+            self.undivided = self.undivided.saturating_add(token_ms);
+        }
+    }
+
+    pub(crate) fn take_undivided(&mut self) -> u64 {
+        std::mem::take(&mut self.undivided)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_lose_nothing() {
+        for token_ms in [0, 1, 7, 1_000, u64::MAX] {
+            for (computed, again) in [(0, 0), (3, 1), (10, 10), (7, 9)] {
+                for timing in [(1, 1), (0, 5), (2, 3), (9, 3), (0, 0)] {
+                    let parts = Parts::of(token_ms, computed, again, timing);
+                    assert_eq!(parts.total(), token_ms);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_job_beyond_the_bound_takes_the_place_of_the_longest_idle() {
+        let mut jobs = JobAccounts::default();
+        let charge = Charge {
+            worker: WorkerId(0),
+            what: Use::Caching,
+            tokens: 5,
+        };
+        for job in 0..JOB_ACCOUNTS_MAX {
+            let at = Timestamp::default() + treadle_model::Span::from_secs(job as u64);
+            let account = jobs.open(&job.to_string()).unwrap();
+            account.begin(&charge, at);
+            if job == 7 || job == 9 {
+                account.end(&charge, at);
+            }
+        }
+        assert!(jobs.open("new").is_some() && jobs.get("7").is_none());
+        jobs.get_mut("new").unwrap().begin(&charge, Timestamp(0));
+        assert!(jobs.open("newer").is_some() && jobs.get("9").is_none());
+        jobs.get_mut("newer").unwrap().begin(&charge, Timestamp(0));
+        assert!(jobs.open("newest").is_none(), "all others are in use");
+        assert_eq!(jobs.iter().count(), JOB_ACCOUNTS_MAX);
+    }
+}
