@@ -207,8 +207,8 @@ const NOTE: &str = "In virtual time, on simulated engines: figures are the same 
     vs_* are steps a minute over the named system's at the same KV memory (half, a third, a \
     quarter of the peak demand of the live programs); ttl_pin is the best of four times to live. \
     share_of_no_pressure is of the same agents with four times the memory of their peak; \
-    share_of_memory_bound is of what the batch that fits into the memory could do, by the means \
-    of the workload: where running steps alone fill the memory no policy reaches the first. \
+    share_of_memory_estimate is of what the batch that fits into the memory can do, estimated from \
+    the means of the workload: where running steps alone fill the memory no policy reaches the first. \
     no_tier is foresight without host memory, beside the fastest of the others. gain.* is what \
     foresight loses without one of its parts.";
 
@@ -227,7 +227,7 @@ mod tests {
             "step_p99_vs_sticky.kv_third.agents",
             "foresight_vs_thunderagent.kv_half.agents",
             "share_of_no_pressure.kv_third.agents",
-            "share_of_memory_bound.kv_third.agents",
+            "share_of_memory_estimate.kv_third.agents",
             "no_tier.vs_best.kv_third.agents",
             "gain.hazard.kv_third.agents",
             "gain.offload.kv_third.agents",

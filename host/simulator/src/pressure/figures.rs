@@ -95,7 +95,7 @@ pub fn figures(
         }
         let goal = (*share == "kv_third").then_some(Goal::AtLeast(0.9));
         push("share_of_no_pressure", faster(ours, free), goal);
-        push("share_of_memory_bound", ours.steps_per_min / bound, None);
+        push("share_of_memory_estimate", ours.steps_per_min / bound, None);
         no_tier(&cell, &mut push);
         for system in &ABLATIONS {
             if let Some(report) = cell.of(system.name) {
