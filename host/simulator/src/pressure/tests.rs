@@ -1,3 +1,5 @@
+//! The comparison under memory pressure: it repeats, and its figures mean what they say.
+
 use super::systems::{FORESIGHT, STICKY, TTLS};
 use super::*;
 use crate::workload::LognormalAgents;
