@@ -6,6 +6,7 @@
 
 use crate::explain::{Because, DecisionKind};
 use crate::migration::{Move, Wanted};
+use crate::offload::Direction;
 use crate::ranking::Ranking;
 use crate::timers::Timer;
 use crate::worker::Worker;
@@ -98,10 +99,15 @@ impl Core {
             return;
         }
         let mut busy = self.state.migrations.busy();
+        busy.extend(self.state.offloads.busy(Direction::Out));
         for (program, to) in self.state.migrations.by_rank() {
             let Some(p) = self.state.programs.get(&program) else {
                 continue;
             };
+            let transfers = &self.state.offloads;
+            if transfers.is_leaving(program) || transfers.is_returning(program) {
+                continue;
+            }
             if !p.is_between_steps() || p.steps_finished == 0 || busy.contains(&to) {
                 continue;
             }
@@ -167,6 +173,7 @@ impl Core {
         let slot = to.and_then(|w| w.give_room_back(program));
         self.account(program);
         self.due.moves = true;
+        self.due.offloads = true;
         Some((ended, slot))
     }
 

@@ -10,8 +10,12 @@ use crate::scheduling::costs::time_for;
 use crate::scheduling::why::Why;
 use crate::timers::Timer;
 use crate::{Command, Core, Mode};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use treadle_model::{Phase, ProgramId, Span, WorkerId};
+
+/// Caches on their way to one worker at once; whoever carries them out takes them
+/// one by one, and each has a deadline.
+const LOADS_MAX: usize = 16;
 
 impl Core {
     /// True if a program's cache may go to host memory: there is one, and room in
@@ -29,6 +33,7 @@ impl Core {
     /// Notes that a program's cache is to leave; it keeps its place until the
     /// copy is there.
     pub(crate) fn want_offload(&mut self, program: ProgramId) {
+        self.state.migrations.wanted.remove(&program);
         self.state.offloads.wanted.insert(program);
         self.due.offloads = true;
         self.account(program);
@@ -51,6 +56,7 @@ impl Core {
         }
         let now = self.state.now;
         let mut busy = self.state.offloads.busy(Direction::Out);
+        busy.extend(self.state.migrations.busy());
         let spent = self.state.offloads.link_free_at.iter();
         busy.extend(
             spent
@@ -127,6 +133,7 @@ impl Core {
         self.state.timers.disarm(transfer.deadline, timer);
         if transfer.direction == Direction::Out {
             self.spend_link(&transfer);
+            self.due.moves = true;
         }
         self.due.offloads = true;
         self.account(program);
@@ -189,10 +196,14 @@ impl Core {
             .filter(|(needed, _)| *needed > mine)
             .collect();
         later.sort_unstable();
-        while taken(self) > most {
-            let Some((_, last)) = later.pop() else {
-                return false;
-            };
+        let size = |held: &ProgramId| self.state.offloads.held.get(held).map_or(0, |c| c.tokens);
+        let droppable: u64 = later.iter().map(|(_, held)| size(held)).sum();
+        if taken(self).saturating_sub(droppable) > most {
+            return false;
+        }
+        while taken(self) > most
+            && let Some((_, last)) = later.pop()
+        {
             self.state.counters.copies_lost += 1;
             self.drop_copy(last);
         }
@@ -239,6 +250,17 @@ impl Core {
             return false;
         }
         true
+    }
+
+    /// Workers that as many caches are on their way to as should be.
+    pub(crate) fn loading(&self) -> BTreeSet<WorkerId> {
+        let mut loads: BTreeMap<WorkerId, usize> = BTreeMap::new();
+        let moving = self.state.offloads.moving.values();
+        for transfer in moving.filter(|t| t.direction == Direction::Back) {
+            *loads.entry(transfer.worker).or_default() += 1;
+        }
+        loads.retain(|_, loads| *loads >= LOADS_MAX);
+        loads.into_keys().collect()
     }
 
     fn pays_to_wait(&self, transfer: &Transfer) -> bool {
@@ -363,8 +385,24 @@ impl Core {
         }
         self.command(Command::CancelTransfer { program });
         match transfer.direction {
-            Direction::Out => self.offload_failed(program),
+            Direction::Out => {
+                self.offload_failed(program);
+                self.pause_leaving(transfer.worker);
+            }
             Direction::Back => self.load_failed(program),
+        }
+    }
+
+    /// A worker does not give its caches away: who was to go goes without.
+    fn pause_leaving(&mut self, worker: WorkerId) {
+        let wanted = self.state.offloads.wanted.iter().copied();
+        let here = wanted.filter(|program| {
+            let p = self.state.programs.get(program);
+            p.and_then(|p| p.place)
+                .is_some_and(|place| place.worker == worker)
+        });
+        for program in here.collect::<Vec<_>>() {
+            self.pause(program);
         }
     }
 
@@ -419,7 +457,7 @@ impl Core {
         if offloads.held.is_empty() || self.anybody_unplaced() {
             return;
         }
-        let busy = offloads.busy(Direction::Back);
+        let mut busy = offloads.busy(Direction::Back);
         let mut soon: Vec<(Span, ProgramId)> = offloads
             .held
             .iter()
@@ -437,6 +475,7 @@ impl Core {
             self.explain(program, worker, &why);
             self.place(program, worker);
             if self.begin_load(program) {
+                busy.insert(worker);
                 self.state.counters.prefetches += 1;
             }
         }

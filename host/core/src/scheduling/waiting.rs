@@ -41,6 +41,10 @@ impl Core {
         p.waiting.remove(index);
         let place = p.place;
         self.leave_line(step, place);
+        let w = place.and_then(|place| self.state.workers.get_mut(&place.worker));
+        if let Some(w) = w {
+            w.backlog.end(step);
+        }
         self.state.waiting_steps -= 1;
         let deadline = waits_since + self.config.queue_wait_max;
         self.state.timers.disarm(deadline, Timer::StepWait(step));
@@ -119,6 +123,9 @@ impl Core {
             p.running.push(step);
             p.waited_total.0 += now.since(s.waits_since).0;
         }
+        let p = self.state.programs.get(&program);
+        let warm = p.filter(|p| p.meter.is_warm);
+        self.add_prompt(step, worker, warm.map_or(0, |p| p.context_tokens));
         let rollout = self.config.mode == Mode::Rollout;
         if let Some(w) = self.state.workers.get_mut(&worker) {
             w.running_steps += 1;

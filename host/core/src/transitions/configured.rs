@@ -28,7 +28,12 @@ impl Core {
         }
         let other_mode = self.config.mode != config.mode;
         self.forget_copies(config);
+        let fill = |config: &CoreConfig| (config.low_watermark_ppm, config.kv.clone());
+        let other_fill = fill(&self.config) != fill(config);
         self.config = config.clone();
+        if other_fill {
+            self.forget_headroom();
+        }
         self.state.config = Some(config.clone());
         self.state.restore_wanted = true;
         self.due.serve.extend(self.state.workers.keys());

@@ -83,8 +83,11 @@ impl Core {
         let s = self.state.steps.get_mut(&step);
         if let Some(s) = s.filter(|s| s.first_token_at.is_none()) {
             s.first_token_at = Some(now);
-            let program = s.program;
+            let (program, at) = (s.program, s.state.worker());
             self.account(program);
+            if let Some(worker) = at {
+                self.end_prompt(step, worker);
+            }
         }
     }
 
@@ -255,6 +258,7 @@ impl Core {
             w.running_steps -= 1;
         }
         let program = s.program;
+        self.end_prompt(step, worker);
         self.account(program);
         self.due.serve.insert(worker);
     }
