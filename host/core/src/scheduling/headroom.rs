@@ -1,5 +1,6 @@
 //! What an engine does with its memory beyond what the ledger knows, while
-//! `kv.retention` is on: how much must stay free for caches to survive, which caches
+//! `kv.retention` is on: how much must stay free for caches to survive until they
+//! are copied, which caches
 //! that left stand before those that are kept, and how much prompt waits inside it.
 
 use crate::Core;
@@ -8,7 +9,7 @@ use crate::worker::Worker;
 use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
 
 /// The most that is kept free, in millionths of the capacity.
-const HEADROOM_PPM_MAX: u32 = 300_000;
+const HEADROOM_PPM_MAX: u32 = 200_000;
 /// What a lost cache adds to that. It takes a hundred that were found to take it
 /// back, so that about one in a hundred is lost.
 const LOST_PPM: u32 = 4_000;
@@ -32,7 +33,9 @@ impl Core {
     /// A step of a program whose cache was at its worker has ended: if the engine
     /// had evicted it, more must stay free there.
     pub(crate) fn learn_headroom(&mut self, worker: WorkerId, cached: u64, before: u64) {
-        if !self.config.kv.retention || before == 0 {
+        // Without host memory there is nothing else that could be done with a cache.
+        let kv = &self.config.kv;
+        if !kv.retention || kv.host_tokens_max == 0 || before == 0 {
             return;
         }
         let Some(w) = self.state.workers.get_mut(&worker) else {
