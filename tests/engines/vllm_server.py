@@ -41,7 +41,7 @@ def environment(nixl_port):
     return os.environ | {
         "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_SERVER_DEV_MODE": "1",
         "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "OMP_NUM_THREADS": "1", "TORCH_COMPILE_DISABLE": "1", "VLLM_SLEEP_WHEN_IDLE": "1",
+        "OMP_NUM_THREADS": "1", "TORCH_COMPILE_DISABLE": "1",
         "VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo",
         # The transfer needs both ends alive, as between machines.
         "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "lo",
