@@ -27,7 +27,6 @@ pub(crate) fn moving(config: &mut Config) {
 
 /// What a step of one of the programs came to.
 pub(crate) struct Acted {
-    pub(crate) name: &'static str,
     pub(crate) request: Value,
     pub(crate) answer: Value,
 }
@@ -53,7 +52,6 @@ pub(crate) async fn step(client: &Client, model: &str, name: &'static str, token
         fields.remove("program_id");
     }
     Acted {
-        name,
         request,
         answer,
     }
