@@ -1,5 +1,7 @@
 //! Moves of caches from engine to engine in a rollout, by the default placement policy.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use serde_json::{Value, json};
 use treadle::config::Config;
 use treadle_tests::support::client::Client;
@@ -39,26 +41,46 @@ impl Acted {
     }
 }
 
-/// The first tokens of a program's context. What a model has to say of them is one thing only.
-pub(crate) async fn step(client: &Client, model: &str, name: &'static str, tokens: u32) -> Acted {
-    let number = if name == PROGRAMS[0] { 1 } else { 2 };
-    let mut request = json!({
-        "model": model, "prompt": ids(number, 0, tokens as usize), "max_tokens": 8,
-        "temperature": 0, "ignore_eos": true, "return_token_ids": true,
-    });
-    request["program_id"] = json!(name);
-    let answer = client.post(COMPLETIONS, &request).await.ok();
-    if let Some(fields) = request.as_object_mut() {
-        fields.remove("program_id");
+/// Numbers of programs that no test had before: real engines outlive tests, and know their tokens.
+pub(crate) fn strangers(count: u32) -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    std::process::id() % 4_000 * 100 + NEXT.fetch_add(count, Ordering::Relaxed)
+}
+
+/// Two programs.
+pub(crate) struct Both {
+    /// The number of the first.
+    first: u32,
+}
+
+impl Both {
+    pub(crate) fn new() -> Self {
+        let first = strangers(2);
+        Self { first }
     }
-    Acted {
-        request,
-        answer,
+
+    /// A step of one of them with so much context.
+    pub(crate) async fn step(
+        &self,
+        client: &Client,
+        model: &str,
+        name: &str,
+        tokens: u32,
+    ) -> Acted {
+        let number = self.first + u32::from(name != PROGRAMS[0]);
+        let request = json!({
+            "model": model, "prompt": ids(number, 0, tokens as usize), "max_tokens": 8,
+            "temperature": 0, "ignore_eos": true, "return_token_ids": true,
+        });
+        let mut named = request.clone();
+        named["program_id"] = json!(name);
+        let answer = client.post(COMPLETIONS, &named).await.ok();
+        Acted { request, answer }
     }
 }
 
-/// Has both programs act, and those moved that had better be elsewhere.
-pub(crate) async fn both_act(stand: &Stand, model: &str) {
+/// Has two programs act, and those moved that had better be elsewhere.
+pub(crate) async fn both_act(stand: &Stand, model: &str) -> Both {
     let client = &stand.client;
     upload(client, "/v1/plugins", guest("default-placement"))
         .await
@@ -66,9 +88,11 @@ pub(crate) async fn both_act(stand: &Stand, model: &str) {
     let config = json!({"migrate_slack": 0.0, "moves_max": 1});
     let binding = json!({"world": "placement", "policy": "default-placement", "config": config});
     put_binding(client, &binding).await.ok();
+    let both = Both::new();
     for name in PROGRAMS {
-        step(client, model, name, TOKENS).await;
+        both.step(client, model, name, TOKENS).await;
     }
+    both
 }
 
 /// Brings a server to the one that is there.
@@ -81,7 +105,7 @@ pub(crate) async fn joins(stand: &Stand, second: &str) {
 /// its next step.
 pub(crate) async fn one_moves(stand: &Stand, model: &str, second: &str) -> Acted {
     let client = &stand.client;
-    both_act(stand, model).await;
+    let both = both_act(stand, model).await;
     joins(stand, second).await;
     let moved = async || {
         let programs = stage::caches(client).await;
@@ -91,7 +115,7 @@ pub(crate) async fn one_moves(stand: &Stand, model: &str, second: &str) -> Acted
     };
     stage::until("a program has moved", async || moved().await.is_some()).await;
     let name = moved().await.expect("one of them");
-    let acted = step(client, model, name, TOKENS + MORE).await;
+    let acted = both.step(client, model, name, TOKENS + MORE).await;
     let metrics = client.metrics().await;
     assert!(metrics.count("treadle_kv_migrations_total") >= 1);
     acted

@@ -13,6 +13,7 @@ use treadle_transfer::{
 
 use super::{block_tokens, client_of, fetched, model_of, pair, undisturbed};
 use crate::conversation::{answer_ids, ids};
+use crate::offload::moves::strangers;
 
 /// Context of a program, in tokens.
 const TOKENS: usize = 1_000;
@@ -118,11 +119,9 @@ pub(super) fn tokens(ids: &[u32]) -> Prompt {
     Prompt::Ids(ids.into())
 }
 
-/// Tokens that no test before had; the servers outlive them.
+/// Tokens that no test had before.
 pub(super) fn fresh(count: usize) -> Vec<u32> {
-    static LAST: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-    let number = LAST.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    ids(std::process::id() % 4_000 * 100 + number, 7, count)
+    ids(strangers(1), 0, count)
 }
 
 #[tokio::test(flavor = "multi_thread")]

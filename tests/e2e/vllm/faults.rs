@@ -6,7 +6,7 @@ use treadle_tests::support::vllm_server::{Relay, VllmServer};
 use super::copies::{Pair, fresh, tokens};
 use super::{client_of, fetched, model_of, pair, undisturbed};
 use crate::conversation::answer_ids;
-use crate::offload::moves::{MORE, PROGRAMS, TOKENS, both_act, joins, moving, step};
+use crate::offload::moves::{MORE, PROGRAMS, TOKENS, both_act, joins, moving};
 use crate::offload::stage;
 
 /// When the server dies.
@@ -47,7 +47,7 @@ async fn dies(moment: Moment) {
     .await;
     let client = &stand.client;
     let model = model_of(&second).await;
-    both_act(&stand, &model).await;
+    let both = both_act(&stand, &model).await;
     let before = fetched(&second).await;
     joins(&stand, &second).await;
     let held = relay.export().await;
@@ -76,7 +76,7 @@ async fn dies(moment: Moment) {
     };
     stage::until("the move is given up", ended).await;
     for name in PROGRAMS {
-        let acted = step(client, &model, name, TOKENS + MORE).await;
+        let acted = both.step(client, &model, name, TOKENS + MORE).await;
         let answer = answer_ids(&acted.answer["choices"][0]);
         assert_eq!(answer, undisturbed(&second, &acted.request).await, "{name}");
     }
