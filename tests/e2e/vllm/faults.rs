@@ -4,7 +4,7 @@ use treadle_tests::support::stand::{Stand, endpoint};
 use treadle_tests::support::vllm_server::{Relay, VllmServer};
 
 use super::copies::{Pair, fresh, tokens};
-use super::{client_of, fetched, model_of, pair, undisturbed};
+use super::{client_of, model_of, pair, undisturbed};
 use crate::conversation::answer_ids;
 use crate::offload::moves::{MORE, PROGRAMS, TOKENS, both_act, joins, moving};
 use crate::offload::stage;
@@ -48,7 +48,7 @@ async fn dies(moment: Moment) {
     let client = &stand.client;
     let model = model_of(&second).await;
     let both = both_act(&stand, &model).await;
-    let before = fetched(&second).await;
+    let before = transfers(&second).await;
     joins(&stand, &second).await;
     let held = relay.export().await;
     match moment {
@@ -80,8 +80,15 @@ async fn dies(moment: Moment) {
         let answer = answer_ids(&acted.answer["choices"][0]);
         assert_eq!(answer, undisturbed(&second, &acted.request).await, "{name}");
     }
-    assert_eq!(fetched(&second).await, before, "nothing came");
+    assert_eq!(transfers(&second).await, before, "nothing came");
     stand.finish().await;
+}
+
+/// Transfers that came to their end at a server. Its count of tokens by source has those too that it
+/// only expected.
+async fn transfers(url: &str) -> u64 {
+    let metrics = client_of(url).metrics().await;
+    metrics.count("vllm:nixl_bytes_transferred_count")
 }
 
 /// Has a cache go from one server to the other, so that they need not make acquaintance later.
