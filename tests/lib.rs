@@ -17,4 +17,5 @@ pub mod support {
     pub mod raw_engine;
     pub mod services;
     pub mod stand;
+    pub mod vllm_server;
 }

@@ -4,7 +4,7 @@
 mod faults;
 pub(crate) mod moves;
 mod simulated;
-mod stage;
+pub(crate) mod stage;
 
 use std::time::Duration;
 

@@ -1,42 +1,93 @@
 //! The gateway in front of real vLLM servers, whose URLs stand in `TREADLE_TEST_VLLM_URL` with
-//! commas between them. `make test-vllm` runs these.
+//! commas between them. `make test-vllm` starts two and runs these.
+
+mod copies;
+mod faults;
+mod figures;
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use treadle_tests::support::client::Client;
-use treadle_tests::support::stand::{CHAT, Stand, endpoint, streamed};
+use treadle_tests::support::stand::{CHAT, COMPLETIONS, Stand, endpoint, streamed};
 
-use crate::conversation::{Conversation, Form};
-use crate::offload::moves::{moving, one_moves};
+use crate::conversation::{Conversation, Form, answer_ids};
+use crate::offload::moves::{MORE, TOKENS, moving, one_moves};
 
-/// Tokens of vLLM's blocks; what is cached is whole blocks.
-const BLOCK_TOKENS: u64 = 16;
+/// Counts prompt tokens by where their KV was.
+const BY_SOURCE: &str = "vllm:prompt_tokens_cached_by_source_total";
+/// For engines that are slow on purpose, as on a processor.
+const PATIENCE: Duration = Duration::from_mins(3);
 
-async fn gateway() -> (Stand, Vec<String>, String) {
+/// The servers.
+fn servers() -> Vec<String> {
     let urls = std::env::var("TREADLE_TEST_VLLM_URL");
-    let urls = urls.expect("set TREADLE_TEST_VLLM_URL to the URL of a vLLM server");
-    let urls: Vec<String> = urls
-        .split(',')
-        .map(|url| url.trim_end_matches('/').to_owned())
-        .collect();
-    let endpoints = urls.iter().map(endpoint).collect();
-    let stand = Stand::tuned(0, 0, |config| config.engines.endpoints = endpoints).await;
-    let models = stand.client.get("/v1/models").await.ok();
-    let model = models["data"][0]["id"]
+    let urls = urls.expect("set TREADLE_TEST_VLLM_URL to the URLs of vLLM servers");
+    let urls = urls.split(',').map(|url| url.trim_end_matches('/'));
+    urls.map(str::to_owned).collect()
+}
+
+/// Two of them.
+fn pair() -> [String; 2] {
+    let urls = servers();
+    let [first, second, ..] = &urls[..] else {
+        panic!("name two servers in TREADLE_TEST_VLLM_URL, with a comma between");
+    };
+    [first.clone(), second.clone()]
+}
+
+/// A client of a server itself.
+fn client_of(url: &str) -> Client {
+    Client::new(url).patient(PATIENCE)
+}
+
+/// What a server calls its model.
+async fn model_of(url: &str) -> String {
+    let models = client_of(url).get("/v1/models").await.ok();
+    models["data"][0]["id"]
         .as_str()
         .expect("a model")
-        .to_owned();
+        .to_owned()
+}
+
+/// Tokens of a server's blocks: what is cached is whole blocks.
+async fn block_tokens(url: &str) -> u64 {
+    let metrics = client_of(url).metrics().await;
+    let tokens = metrics.label("vllm:cache_config_info", "block_size");
+    tokens.expect("its blocks").parse().expect("a number")
+}
+
+/// Prompt tokens whose KV a server has had from others.
+async fn fetched(url: &str) -> u64 {
+    let metrics = client_of(url).metrics().await;
+    metrics.count_with(BY_SOURCE, "source=\"p2p\"")
+}
+
+/// The tokens that a server answers where nothing of the prompt is in any cache.
+async fn undisturbed(url: &str, request: &Value) -> Vec<u32> {
+    static LAST: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    let number = LAST.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let mut request = request.clone();
+    request["cache_salt"] = json!(format!("calm-{}-{number}", std::process::id()));
+    let answer = client_of(url).post(COMPLETIONS, &request).await.ok();
+    let cached = &answer["usage"]["prompt_tokens_details"]["cached_tokens"];
+    assert!(cached.as_u64().unwrap_or(0) == 0, "nobody has this salt");
+    answer_ids(&answer["choices"][0])
+}
+
+async fn gateway() -> (Stand, Vec<String>, String) {
+    let urls = servers();
+    let endpoints = urls.iter().map(endpoint).collect();
+    let stand = Stand::tuned(0, 0, |config| config.engines.endpoints = endpoints).await;
+    let model = model_of(&urls[0]).await;
     (stand, urls, model)
 }
 
 async fn running(urls: &[String]) -> u64 {
     let mut sum = 0;
     for url in urls {
-        sum += Client::new(url)
-            .metrics()
-            .await
-            .count("vllm:num_requests_running");
+        let metrics = client_of(url).metrics().await;
+        sum += metrics.count("vllm:num_requests_running");
     }
     sum
 }
@@ -44,7 +95,8 @@ async fn running(urls: &[String]) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a vLLM server at TREADLE_TEST_VLLM_URL"]
 async fn vllm_conversations_keep_their_caches() {
-    let (stand, _, model) = gateway().await;
+    let (stand, urls, model) = gateway().await;
+    let block_tokens = block_tokens(&urls[0]).await;
     let talks: Vec<_> = (0..20)
         .map(|number| {
             let talk = Conversation::plan(number);
@@ -67,7 +119,7 @@ async fn vllm_conversations_keep_their_caches() {
                 Form::Ids => pair[0].prompt + pair[0].output - 1,
                 Form::Messages => pair[0].prompt,
             };
-            let least = (context / BLOCK_TOKENS * BLOCK_TOKENS).saturating_sub(BLOCK_TOKENS);
+            let least = (context / block_tokens * block_tokens).saturating_sub(block_tokens);
             // vLLM says so only with --enable-prompt-tokens-details.
             let told = pair[1].cached;
             assert!(told == 0 || told >= least, "{}: {pair:?}", talk.program);
@@ -101,17 +153,25 @@ async fn vllm_hears_of_clients_that_leave() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs two vLLM servers with the NixlConnector at TREADLE_TEST_VLLM_URL"]
 async fn vllm_caches_move_to_the_other_server() {
-    let (asking, urls, model) = gateway().await;
-    asking.finish().await;
-    let [first, second, ..] = &urls[..] else {
-        panic!("name two servers, with a comma between");
-    };
+    let [first, second] = pair();
+    let model = model_of(&first).await;
     let stand = Stand::tuned(0, 0, |config| {
-        config.engines.endpoints = vec![endpoint(first)];
+        config.engines.endpoints = vec![endpoint(&first)];
         moving(config);
     })
     .await;
-    let cached = one_moves(&stand, &model, second).await;
-    assert!(cached >= BLOCK_TOKENS, "nothing was there");
+    let before = fetched(&second).await;
+    let acted = one_moves(&stand, &model, &second).await;
+    // What the program's last prompt had is there, in whole blocks, and it came from the other one.
+    let least = (u64::from(TOKENS) / block_tokens(&second).await - 1) * block_tokens(&second).await;
+    assert!(acted.cached() >= least, "{} tokens", acted.cached());
+    let fetched = fetched(&second).await - before;
+    assert!(
+        (least..u64::from(TOKENS + MORE)).contains(&fetched),
+        "{fetched} tokens"
+    );
+    let answer = answer_ids(&acted.answer["choices"][0]);
+    assert_eq!(answer, undisturbed(&second, &acted.request).await);
+    assert_eq!(answer, undisturbed(&first, &acted.request).await);
     stand.finish().await;
 }

@@ -34,6 +34,29 @@ impl Metrics {
         self.value(name) as u64
     }
 
+    /// The same over the rows that have this among their labels; 0 without any.
+    pub fn count_with(&self, name: &str, label: &str) -> u64 {
+        let rows = self.0.iter().filter(|(key, _)| {
+            let labels = key.strip_prefix(name).and_then(|key| key.strip_prefix('{'));
+            labels.is_some_and(|labels| labels.contains(label))
+        });
+        rows.map(|(_, figure)| figure).sum::<f64>() as u64
+    }
+
+    /// What a label says in the first row of a metric.
+    pub fn label(&self, name: &str, label: &str) -> Option<&str> {
+        let with_labels = format!("{name}{{");
+        let (key, _) = self
+            .0
+            .iter()
+            .find(|(key, _)| key.starts_with(&with_labels))?;
+        let value = ['{', ','].into_iter().find_map(|before| {
+            let (_, value) = key.split_once(&format!("{before}{label}=\""))?;
+            value.split('"').next()
+        });
+        value
+    }
+
     /// True if a metric of this name is shown at all.
     pub fn has(&self, name: &str) -> bool {
         let with_labels = format!("{name}{{");

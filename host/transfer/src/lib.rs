@@ -12,6 +12,7 @@
 //!
 //! Dropping a future of this crate ends what it began and leaves no partial copy behind.
 
+mod ask;
 mod client;
 mod copy;
 mod error;

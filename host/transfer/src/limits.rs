@@ -17,9 +17,9 @@ pub struct Limits {
     pub drop: Duration,
     /// Between two pieces of a stream.
     pub idle: Duration,
-    /// How long a copy in an engine's own memory (vLLM) may be used. With [`Self::import`] it has to
-    /// stay below the time after which the engine frees it (`VLLM_NIXL_ABORT_REQUEST_TIMEOUT`,
-    /// 480 s by itself).
+    /// How long after it was asked for a copy in an engine's own memory (vLLM) may be used. It has to
+    /// stay well below the time after which the engine frees what nobody has begun to fetch
+    /// (`kv_lease_duration`, 30 s by itself): nobody notices blocks that hold something else.
     pub engine_held: Duration,
     /// Transfers that wait for one worker in one direction.
     pub waiting_max: usize,
@@ -36,7 +36,7 @@ impl Default for Limits {
             import: Duration::from_secs(30),
             drop: Duration::from_secs(5),
             idle: Duration::from_secs(5),
-            engine_held: Duration::from_mins(2),
+            engine_held: Duration::from_secs(15),
             waiting_max: 64,
             connections_max: 64,
         }

@@ -73,7 +73,7 @@ pub struct Import {
     pub slot: Option<u32>,
     /// Whose KV it has to be.
     pub program: ProgramId,
-    /// The program's prompt. Engines other than llama.cpp need it.
+    /// The program's prompt. SGLang needs it; copies of others are compared with it.
     pub prompt: Option<Prompt>,
     /// The salt of its requests' prefix cache, if they had one.
     pub cache_salt: Option<Box<str>>,

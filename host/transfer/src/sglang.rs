@@ -10,10 +10,10 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::ask::{needed, one_token, parsed};
 use crate::client::{EngineClient, within};
 use crate::lanes::{Direction, Lanes};
 use crate::support::{Means, Support};
-use crate::vllm::{needed, one_token};
 use crate::{
     Answer, CopyId, Export, Import, Imported, KvCopy, KvExecutor, Limits, Place, Prefix, Prompt,
     TransferError, WorkerRef,
@@ -66,10 +66,12 @@ impl Sglang {
                 }),
             ),
             Prompt::Body { path, body } => {
-                let body: Value = serde_json::from_slice(body).map_err(|error| {
-                    TransferError::internal("the program's last request", error)
-                })?;
-                (&**path, one_token(body)?)
+                let mut body = one_token(parsed(body)?)?;
+                // A tool that must be called makes another answer, not another prompt.
+                if let Some(fields) = body.as_object_mut() {
+                    fields.remove("tool_choice");
+                }
+                (&**path, body)
             }
         };
         if let Some(salt) = salt {

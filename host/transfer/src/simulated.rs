@@ -10,10 +10,10 @@ use http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::ask::needed;
 use crate::client::{EngineClient, within};
 use crate::lanes::{Direction, Lanes};
 use crate::support::{Means, Support};
-use crate::vllm::needed;
 use crate::{
     Answer, CopyId, Export, Import, Imported, KvCopy, KvExecutor, Limits, Place, Prefix, Prompt,
     TransferError, WorkerRef,

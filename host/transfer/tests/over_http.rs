@@ -55,7 +55,7 @@ impl Vllm {
                 );
                 (200, text)
             }
-            "/v1/completions" => {
+            "/v1/completions" | "/v1/chat/completions" => {
                 let given = body["kv_transfer_params"].clone();
                 self.asked.lock().unwrap().push(body);
                 if given["do_remote_decode"] == true {
@@ -66,6 +66,7 @@ impl Vllm {
                     });
                     let answer = json!({
                         "usage": { "prompt_tokens": 100 }, "kv_transfer_params": held,
+                        "prompt_token_ids": ids(9, 100),
                     });
                     return (200, answer.to_string());
                 }
@@ -130,6 +131,34 @@ async fn vllm_fetches_once_and_its_counter_is_believed() {
     );
 }
 
+/// A fetch with fewer tokens takes the last of the blocks, with more it ends the server.
+#[tokio::test]
+async fn vllm_fetches_what_the_first_one_saw_whatever_was_said_since() {
+    let (source, target) = (Vllm::default(), Vllm::default());
+    target.fetches.store(96, Ordering::SeqCst);
+    let (from, to) = (source.serve().await, target.serve().await);
+    let executors = executors(Limits::default());
+    let chat = |messages: Value| Prompt::Body {
+        path: "/v1/chat/completions".into(),
+        body: json!({ "model": "m", "messages": messages, "stream": true })
+            .to_string()
+            .into(),
+    };
+    let said = json!([{ "role": "user", "content": "x" }]);
+    let mut asked = export(vllm(&from), 1, &[]);
+    asked.prompt = Some(chat(said));
+    let copy = executors.export(asked).await.unwrap();
+    assert!(copy.prefix.may_begin(&ids(9, 130)) && !copy.prefix.may_begin(&ids(8, 130)));
+    let mut asked = import(vllm(&to), &copy, &[]);
+    asked.prompt = Some(chat(json!([{ "role": "user", "content": "x, and more" }])));
+    executors.import(asked).await.unwrap();
+    let [completion] = &target.asked()[..] else {
+        panic!("{:?}", target.asked());
+    };
+    assert_eq!(completion["prompt"], json!(ids(9, 100)));
+    assert_eq!(completion["messages"], Value::Null);
+}
+
 #[tokio::test]
 async fn vllms_that_fetch_nothing_are_not_believed() {
     let source = Vllm::default();
@@ -163,6 +192,14 @@ async fn what_an_engine_holds_is_used_in_time_and_by_who_had_it_held() {
     let others = executors(Limits::default());
     let error = others.import(asked.clone()).await.unwrap_err();
     assert_eq!(error.code(), "gone");
+    let mut altered = held(&ours, &from).await;
+    let Place::Engine { parameters, .. } = &mut altered.place else {
+        panic!("{altered:?}");
+    };
+    parameters["remote_block_ids"] = json!([4, 5, 6]);
+    let altered = import(vllm(&from), &altered, &ids(1, 100));
+    let error = ours.import(altered).await.unwrap_err();
+    assert_eq!(error.code(), "wrong-handle");
     ours.drop(copy).await.unwrap();
     assert_eq!(ours.import(asked).await.unwrap_err().code(), "gone");
     let hasty = executors(Limits {
@@ -175,7 +212,7 @@ async fn what_an_engine_holds_is_used_in_time_and_by_who_had_it_held() {
     let mut blind = export(vllm(&from), 1, &[]);
     blind.prompt = None;
     assert_eq!(ours.export(blind).await.unwrap_err().code(), "incomplete");
-    assert_eq!(source.asked().len(), 2, "only what was exported");
+    assert_eq!(source.asked().len(), 3, "only what was exported");
 }
 
 #[tokio::test]

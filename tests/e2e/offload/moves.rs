@@ -1,5 +1,7 @@
 //! Moves of caches from engine to engine in a rollout, by the default placement policy.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use serde_json::{Value, json};
 use treadle::config::Config;
 use treadle_tests::support::client::Client;
@@ -7,11 +9,14 @@ use treadle_tests::support::policy::guest;
 use treadle_tests::support::stand::{COMPLETIONS, MODEL, Stand, engine};
 
 use super::stage;
+use crate::conversation::ids;
 use crate::plugins::crowd::{put_binding, upload};
 
 /// Context of a program, in tokens.
-const TOKENS: u32 = 1_600;
-const PROGRAMS: [&str; 2] = ["one", "two"];
+pub(crate) const TOKENS: u32 = 1_600;
+/// Tokens by which it grows.
+pub(crate) const MORE: u32 = 100;
+pub(crate) const PROGRAMS: [&str; 2] = ["one", "two"];
 
 /// A rollout in which programs move.
 pub(crate) fn moving(config: &mut Config) {
@@ -22,19 +27,60 @@ pub(crate) fn moving(config: &mut Config) {
     config.rollout.prefill_tokens_per_s = 10_000;
 }
 
-async fn step(client: &Client, model: &str, name: &str, tokens: u32) -> Value {
-    let first = if name == PROGRAMS[0] { 500 } else { 5_000 };
-    let prompt: Vec<u32> = (first..first + tokens).collect();
-    let body = json!({
-        "model": model, "prompt": prompt, "max_tokens": 4, "program_id": name, "temperature": 0,
-    });
-    let answer = client.post(COMPLETIONS, &body).await.ok();
-    answer["usage"].clone()
+/// What a step of one of the programs came to.
+pub(crate) struct Acted {
+    pub(crate) request: Value,
+    pub(crate) answer: Value,
 }
 
-/// Two programs act at the only engine; then a second one comes, and one of them moves there. Gives
-/// the tokens that its next step found there.
-pub(crate) async fn one_moves(stand: &Stand, model: &str, second: &str) -> u64 {
+impl Acted {
+    /// Prompt tokens that the engine had in its cache.
+    pub(crate) fn cached(&self) -> u64 {
+        let details = &self.answer["usage"]["prompt_tokens_details"]["cached_tokens"];
+        details.as_u64().expect("the engine tells what was cached")
+    }
+}
+
+/// Numbers of programs that no test had before: real engines outlive tests, and know their tokens.
+pub(crate) fn strangers(count: u32) -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    std::process::id() % 4_000 * 100 + NEXT.fetch_add(count, Ordering::Relaxed)
+}
+
+/// Two programs.
+pub(crate) struct Both {
+    /// The number of the first.
+    first: u32,
+}
+
+impl Both {
+    pub(crate) fn new() -> Self {
+        let first = strangers(2);
+        Self { first }
+    }
+
+    /// A step of one of them with so much context.
+    pub(crate) async fn step(
+        &self,
+        client: &Client,
+        model: &str,
+        name: &str,
+        tokens: u32,
+    ) -> Acted {
+        let number = self.first + u32::from(name != PROGRAMS[0]);
+        let request = json!({
+            "model": model, "prompt": ids(number, 0, tokens as usize), "max_tokens": 8,
+            "temperature": 0, "ignore_eos": true, "return_token_ids": true,
+        });
+        let mut named = request.clone();
+        named["program_id"] = json!(name);
+        let answer = client.post(COMPLETIONS, &named).await.ok();
+        Acted { request, answer }
+    }
+}
+
+/// Has two programs act, and those moved that had better be elsewhere.
+pub(crate) async fn both_act(stand: &Stand, model: &str) -> Both {
     let client = &stand.client;
     upload(client, "/v1/plugins", guest("default-placement"))
         .await
@@ -42,11 +88,25 @@ pub(crate) async fn one_moves(stand: &Stand, model: &str, second: &str) -> u64 {
     let config = json!({"migrate_slack": 0.0, "moves_max": 1});
     let binding = json!({"world": "placement", "policy": "default-placement", "config": config});
     put_binding(client, &binding).await.ok();
+    let both = Both::new();
     for name in PROGRAMS {
-        step(client, model, name, TOKENS).await;
+        both.step(client, model, name, TOKENS).await;
     }
+    both
+}
+
+/// Brings a server to the one that is there.
+pub(crate) async fn joins(stand: &Stand, second: &str) {
     let worker = json!({"url": second, "kind": "vllm"});
-    client.post("/workers", &worker).await.ok();
+    stand.client.post("/workers", &worker).await.ok();
+}
+
+/// Two programs act at the only engine; then a second one comes, and one of them moves there. Gives
+/// its next step.
+pub(crate) async fn one_moves(stand: &Stand, model: &str, second: &str) -> Acted {
+    let client = &stand.client;
+    let both = both_act(stand, model).await;
+    joins(stand, second).await;
     let moved = async || {
         let programs = stage::caches(client).await;
         PROGRAMS
@@ -55,11 +115,10 @@ pub(crate) async fn one_moves(stand: &Stand, model: &str, second: &str) -> u64 {
     };
     stage::until("a program has moved", async || moved().await.is_some()).await;
     let name = moved().await.expect("one of them");
-    let usage = step(client, model, name, TOKENS + 100).await;
+    let acted = both.step(client, model, name, TOKENS + MORE).await;
     let metrics = client.metrics().await;
     assert!(metrics.count("treadle_kv_migrations_total") >= 1);
-    let details = &usage["prompt_tokens_details"]["cached_tokens"];
-    details.as_u64().expect("the engine tells what was cached")
+    acted
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -71,7 +130,7 @@ async fn a_cache_moves_between_simulated_engines() {
         config.engines.endpoints.truncate(1);
     })
     .await;
-    let cached = one_moves(&stand, MODEL, &second).await;
+    let cached = one_moves(&stand, MODEL, &second).await.cached();
     assert!(cached >= u64::from(TOKENS) - 16, "{cached} of {TOKENS}");
     stand.finish().await;
 }

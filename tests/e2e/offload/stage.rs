@@ -204,7 +204,7 @@ pub(super) async fn press(client: &Client, talks: &mut [Talk], tokens: usize) ->
 }
 
 /// The live programs.
-pub(super) async fn caches(client: &Client) -> Value {
+pub(crate) async fn caches(client: &Client) -> Value {
     client.get("/programs").await.ok()
 }
 
@@ -215,7 +215,7 @@ pub(super) async fn until_at(client: &Client, program: &str, place: &str) {
 }
 
 /// Waits for something.
-pub(super) async fn until(what: &str, condition: impl AsyncFn() -> bool) {
+pub(crate) async fn until(what: &str, condition: impl AsyncFn() -> bool) {
     let began = Instant::now();
     while !condition().await {
         assert!(began.elapsed() < PATIENCE, "in vain: {what}");

@@ -8,8 +8,7 @@ use serde::Deserialize;
 struct ServerInfo {
     max_total_num_tokens: Option<u64>,
     context_length: Option<u64>,
-    #[serde(default)]
-    internal_states: Vec<InternalState>,
+    internal_states: Option<Vec<InternalState>>,
 }
 
 #[derive(Deserialize)]
@@ -17,10 +16,13 @@ struct InternalState {
     max_total_num_tokens: Option<u64>,
 }
 
-/// Reads `/server_info`; `None` where the body is something else.
+/// Reads `/server_info`; `None` where the body is something else. vLLM has a page of that name too.
 pub fn reading_of_server_info(body: &[u8]) -> Option<EngineReading> {
     let info: ServerInfo = serde_json::from_slice(body).ok()?;
-    let inner = info.internal_states.first();
+    if info.max_total_num_tokens.is_none() && info.internal_states.is_none() {
+        return None;
+    }
+    let inner = info.internal_states.as_ref().and_then(|all| all.first());
     Some(EngineReading {
         capacity_tokens: info
             .max_total_num_tokens
@@ -62,10 +64,8 @@ mod tests {
             (reading.capacity_tokens, reading.context_tokens_max),
             (Some(7), None)
         );
-        assert_eq!(
-            reading_of_server_info(b"{}"),
-            Some(EngineReading::default())
-        );
+        let vllm = br#"{"vllm_config":"model='x'","vllm_env":{},"system_env":{}}"#;
+        assert_eq!(reading_of_server_info(vllm), None);
         assert_eq!(reading_of_server_info(b"Not Found"), None);
     }
 

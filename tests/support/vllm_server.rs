@@ -1,0 +1,194 @@
+//! A real vLLM server of a test's own, to be held and killed, run by the recipe in `tests/engines/`;
+//! and a relay before it that can keep the answer to an export back.
+
+use std::convert::Infallible;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::client::Client;
+use super::policy::root;
+
+/// The Python that has vLLM.
+const PYTHON_VARIABLE: &str = "TREADLE_TEST_VLLM_PYTHON";
+/// The folder of the model that the other servers have.
+const MODEL_VARIABLE: &str = "TREADLE_TEST_VLLM_MODEL";
+/// A server takes a minute or two to start, and its first requests are slow.
+const START: Duration = Duration::from_mins(10);
+
+/// A server. Dropping it ends all of its processes.
+pub struct VllmServer {
+    child: Child,
+    group: String,
+    url: String,
+    /// A client of the server itself.
+    pub client: Client,
+}
+
+impl VllmServer {
+    /// Starts a server with the model that the others have; `None` where nobody said how.
+    pub async fn start(folder: &Path) -> Option<Self> {
+        let path = |variable| std::env::var_os(variable).map(PathBuf::from);
+        let (Some(python), Some(model)) = (path(PYTHON_VARIABLE), path(MODEL_VARIABLE)) else {
+            eprintln!(
+                "SKIPPED: {PYTHON_VARIABLE} and {MODEL_VARIABLE} don't say how to start a vLLM \
+                 server that may be killed"
+            );
+            return None;
+        };
+        let log = folder.join("vllm.log");
+        let mut child = Command::new(python)
+            .arg(root().join("tests/engines/vllm_server.py"))
+            .args([&model, &log])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("Python runs");
+        let output = child.stdout.take().expect("its output");
+        let line = tokio::task::spawn_blocking(move || {
+            let mut line = String::new();
+            BufReader::new(output).read_line(&mut line).map(|_| line)
+        });
+        let line = tokio::time::timeout(START, line).await;
+        let line = line.expect("it starts in time").expect("no panic");
+        let said: Value = serde_json::from_str(&line.expect("a line")).unwrap_or_default();
+        let (Some(url), Some(group)) = (said["url"].as_str(), said["group"].as_u64()) else {
+            let log = std::fs::read_to_string(log).unwrap_or_default();
+            panic!("vLLM did not start: {log}");
+        };
+        Some(Self {
+            child,
+            group: format!("-{group}"),
+            url: url.to_owned(),
+            client: Client::new(url).patient(START),
+        })
+    }
+
+    /// Its base URL.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Holds all of its processes as they are (SIGSTOP).
+    pub fn freeze(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Kills all of its processes at once (SIGKILL).
+    pub fn kill(&self) {
+        self.signal("-KILL");
+    }
+
+    fn signal(&self, signal: &str) {
+        let sent = Command::new("kill")
+            .args([signal, "--", &self.group])
+            .status();
+        assert!(sent.expect("kill runs").success());
+    }
+}
+
+impl Drop for VllmServer {
+    fn drop(&mut self) {
+        // It ends its server, and then itself, when its input does.
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// The answer to an export, which the relay keeps until it is let go or dropped.
+pub struct Kept(oneshot::Sender<()>);
+
+impl Kept {
+    /// Passes it on.
+    pub fn let_go(self) {
+        let _ = self.0.send(());
+    }
+}
+
+/// Passes requests on to a server, and answers in one piece back.
+pub struct Relay {
+    url: String,
+    kept: UnboundedReceiver<Kept>,
+    server: JoinHandle<()>,
+}
+
+impl Relay {
+    /// A relay before a server.
+    pub async fn before(server: &VllmServer) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let (sender, kept) = unbounded_channel();
+        let client = server.client.clone();
+        let server = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (client, sender) = (client.clone(), sender.clone());
+                let service = service_fn(move |request| {
+                    let (client, sender) = (client.clone(), sender.clone());
+                    async move { Ok::<_, Infallible>(passed_on(&client, &sender, request).await) }
+                });
+                let connection = hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), service);
+                tokio::spawn(connection);
+            }
+        });
+        Self { url, kept, server }
+    }
+
+    /// Its base URL.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The next answer to an export.
+    pub async fn export(&mut self) -> Kept {
+        self.kept.recv().await.expect("the relay runs")
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+async fn passed_on(
+    client: &Client,
+    kept: &UnboundedSender<Kept>,
+    request: Request<Incoming>,
+) -> Response<Full<Bytes>> {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.expect("a body").to_bytes();
+    let asked: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let headers = [("content-type", "application/json")];
+    let path = head.uri.to_string();
+    let mut response = Response::new(Full::default());
+    *response.status_mut() = StatusCode::BAD_GATEWAY;
+    let Ok(answer) = client.open(head.method, &path, &headers, body).await else {
+        return response;
+    };
+    let status = answer.status();
+    let Ok(body) = answer.into_body().collect().await else {
+        return response;
+    };
+    if asked["kv_transfer_params"]["do_remote_decode"] == true {
+        let (sender, let_go) = oneshot::channel();
+        let _ = kept.send(Kept(sender));
+        let _ = let_go.await;
+    }
+    *response.status_mut() = status;
+    *response.body_mut() = Full::new(body.to_bytes());
+    response
+}
