@@ -85,6 +85,9 @@ pub struct Tags {
     pub model: Box<str>,
     /// The version of its weights.
     pub weights: Box<str>,
+    /// What else the engine tells of them and of itself, where it does (llama.cpp).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape: Option<Box<str>>,
     /// Tokens of a block, where the engine tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_tokens: Option<u32>,
@@ -109,6 +112,11 @@ impl Tags {
         }
         if self.weights != worker.weights {
             return differ("weights", &self.weights, &worker.weights);
+        }
+        if let (Some(copy), Some(worker)) = (&self.shape, &worker.shape)
+            && copy != worker
+        {
+            return differ("shape", copy, worker);
         }
         if let (Some(copy), Some(worker)) = (self.block_tokens, worker.block_tokens)
             && copy != worker
@@ -269,6 +277,7 @@ mod tests {
             tags: Tags {
                 model: "m".into(),
                 weights: "3".into(),
+                shape: Some("n_params=9".into()),
                 block_tokens: None,
                 dtype: Some("f16".into()),
             },
@@ -318,6 +327,10 @@ mod tests {
             },
             Tags {
                 dtype: Some("f32".into()),
+                ..tags.clone()
+            },
+            Tags {
+                shape: Some("n_params=8".into()),
                 ..tags.clone()
             },
         ];

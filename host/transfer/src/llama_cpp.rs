@@ -1,16 +1,19 @@
 //! llama.cpp: slots saved to files and restored from them.
 //!
 //! The server restores under any weights, and bytes that changed, without a word; so the weights'
-//! version is bound to the copy, and its checksum is compared each time. It restores a slot's tokens
-//! with the KV and compares prompts with them itself. A save or a restore waits while a step runs in
+//! version is bound to the copy, its checksum is compared each time, and the server is asked what it
+//! has right before and after ([`seen`]). It restores a slot's tokens with the KV and compares
+//! prompts with them itself. A save or a restore waits while a step runs in
 //! the slot, and is given up by closing the connection.
 
+mod seen;
 pub(crate) mod slot_file;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
+use seen::Seen;
 use serde_json::{Value, json};
 
 use crate::client::{EngineClient, within};
@@ -65,7 +68,8 @@ impl LlamaCpp {
     async fn save(&self, export: Export) -> Result<KvCopy, TransferError> {
         let worker = &export.worker;
         let _turn = self.lanes.enter(&worker.url, Direction::Out).await?;
-        let slot = self.slot(worker, export.slot).await?;
+        let (slot, seen) = self.slot(worker, export.slot).await?;
+        let tags = seen.tags(&export.tags)?;
         let saving = self
             .nodes
             .saving(worker.node.as_deref(), CopyId::random()?)
@@ -77,10 +81,11 @@ impl LlamaCpp {
         if tokens == 0 {
             return Err(TransferError::not_taken(&worker.url, "the slot is empty"));
         }
+        self.is_still(&worker.url, &seen).await?;
         let ids = export.prompt.as_ref().and_then(Prompt::ids);
         let draft = Draft {
             program: export.program,
-            tags: export.tags,
+            tags,
             bytes: count(&worker.url, &answer, "n_written")?,
             tokens,
             known_tokens: ids.map_or(0, |ids| ids.len() as u64),
@@ -90,7 +95,7 @@ impl LlamaCpp {
             check_head(&unkept, ids)?;
         }
         if export.release {
-            self.release(&worker.url, slot).await;
+            self.empty(&worker.url, slot).await;
         }
         unkept.keep().await
     }
@@ -99,50 +104,72 @@ impl LlamaCpp {
         import.check()?;
         let (worker, copy) = (&import.worker, &import.copy);
         let _turn = self.lanes.enter(&worker.url, Direction::In).await?;
-        let slot = self.slot(worker, import.slot).await?;
+        let (slot, seen) = self.slot(worker, import.slot).await?;
+        seen.computed(copy, &import.tags)?;
         let name = CopyId::random()?;
         let _staged = self.nodes.stage(worker.node.as_deref(), copy, name).await?;
         let path = format!("/slots/{slot}?action=restore");
         let file = json!({ "filename": slot_file(name) });
         let answer = self.client.post(&worker.url, &path, &file).await?;
-        let tokens = count(&worker.url, &answer, "n_restored")?;
-        let bytes = count(&worker.url, &answer, "n_read")?;
+        let taken = self.taken(&worker.url, copy, &answer, &seen).await;
+        if taken.is_err() {
+            self.empty(&worker.url, slot).await;
+        }
+        taken
+    }
+
+    /// What a restore brought, if it is the copy and came under its own weights.
+    async fn taken(
+        &self,
+        url: &str,
+        copy: &KvCopy,
+        answer: &Value,
+        before: &Seen,
+    ) -> Result<Imported, TransferError> {
+        let tokens = count(url, answer, "n_restored")?;
+        let bytes = count(url, answer, "n_read")?;
         if tokens != copy.prefix.tokens || bytes != copy.bytes {
-            self.release(&worker.url, slot).await;
             let why = format!(
                 "it restored {tokens} tokens from {bytes} bytes, not {} from {}",
                 copy.prefix.tokens, copy.bytes
             );
-            return Err(TransferError::not_taken(&worker.url, why));
+            return Err(TransferError::not_taken(url, why));
         }
+        self.is_still(url, before).await?;
         Ok(Imported { tokens, bytes })
     }
 
-    /// A slot that is there: the server takes any number for one of its slots.
-    async fn slot(&self, worker: &WorkerRef, slot: Option<u32>) -> Result<u32, TransferError> {
+    /// An error if the server is not what it was before.
+    async fn is_still(&self, url: &str, before: &Seen) -> Result<(), TransferError> {
+        Seen::at(&self.client, url).await?.same(url, before)
+    }
+
+    /// A slot that is there, and its server: that takes any number for one of its slots.
+    async fn slot(
+        &self,
+        worker: &WorkerRef,
+        slot: Option<u32>,
+    ) -> Result<(u32, Seen), TransferError> {
         let slot = slot.ok_or(TransferError::Incomplete {
             field: "slot",
             why: "llama.cpp's KV is in slots",
         })?;
-        let props = self.client.text(&worker.url, "/props").await?;
-        let props: Value = serde_json::from_str(&props)
-            .map_err(|error| TransferError::unreachable(&worker.url, error))?;
-        let slots = count(&worker.url, &props, "total_slots")?;
-        if u64::from(slot) >= slots {
-            let why = format!("it has {slots} slots, and no slot {slot}");
+        let seen = Seen::at(&self.client, &worker.url).await?;
+        if u64::from(slot) >= seen.slots {
+            let why = format!("it has {} slots, and no slot {slot}", seen.slots);
             return Err(TransferError::unsupported(&worker.url, why));
         }
-        Ok(slot)
+        Ok((slot, seen))
     }
 
-    /// Empties a slot. If that fails, its content is what it was, and still right.
-    async fn release(&self, url: &str, slot: u32) {
+    /// Empties a slot that was filled with something else than it should be. A server that is gone
+    /// has no slots either.
+    async fn empty(&self, url: &str, slot: u32) {
         let path = format!("/slots/{slot}?action=erase");
         let body = json!({});
         let erased = self.client.post(url, &path, &body);
-        // The other node waits no longer than this for the word that the copy stays.
-        if let Err(error) = within("emptying a slot", self.limits.idle / 2, erased).await {
-            tracing::debug!(worker = url, slot, %error, "the slot was not emptied");
+        if let Err(error) = within("emptying a slot", self.limits.idle, erased).await {
+            tracing::warn!(worker = url, slot, %error, "the slot was not emptied");
         }
     }
 }

@@ -174,6 +174,70 @@ async fn what_is_not_the_programs_is_not_restored() {
 }
 
 #[tokio::test]
+async fn a_server_that_has_another_model_by_now_is_found_out() {
+    let stand = stand().await;
+    let held = ids(1, 50);
+    let copy = stand.copy(1, 50).await;
+    let back = import(stand.worker(), &copy, &held);
+    // Who asks does not know of it yet: neither the name nor the file.
+    for (name, file) in [("other", "tiny.gguf"), ("tiny", "other.gguf")] {
+        stand.slots.become_another(name, file);
+        assert_eq!(stand.refused(back.clone()).await, "other-tags");
+    }
+    stand.slots.become_another("other", "tiny.gguf");
+    let out = export(stand.worker(), 1, &held);
+    let error = stand.executors.export(out).await.unwrap_err();
+    assert_eq!(error.code(), "other-tags", "who asks takes it for the first");
+    assert_eq!(*stand.slots.asked.lock().unwrap(), ["save"], "nothing else");
+    stand.slots.become_another("tiny", "tiny.gguf");
+    stand.executors.import(back).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_becomes_another_in_mid_transfer_is_found_out() {
+    let stand = stand().await;
+    let held = ids(1, 50);
+    let copy = stand.copy(1, 50).await;
+    let before = stand.tier.usage();
+    for back in [true, false] {
+        stand.slots.become_another("tiny", "tiny.gguf");
+        stand.slots.asked.lock().unwrap().clear();
+        stand.slots.free.forget_permits(usize::MAX);
+        let swapped = async {
+            stand.slots.until_asked(1).await;
+            stand.slots.become_another("tiny", "other.gguf");
+            stand.slots.free.add_permits(10);
+        };
+        let code = async {
+            if back {
+                stand.refused(import(stand.worker(), &copy, &held)).await
+            } else {
+                let asked = export(stand.worker(), 1, &held);
+                stand.executors.export(asked).await.unwrap_err().code()
+            }
+        };
+        let (code, ()) = tokio::join!(code, swapped);
+        assert_eq!(code, "not-taken");
+    }
+    assert_eq!(stand.slots.get(1), Vec::<u32>::new(), "emptied again");
+    assert_eq!(stand.tier.usage(), before, "nothing was kept");
+    // One that changes while a transfer waits for its turn, too.
+    stand.slots.become_another("tiny", "tiny.gguf");
+    stand.slots.asked.lock().unwrap().clear();
+    stand.slots.free.forget_permits(usize::MAX);
+    let first = stand.refused(import(stand.worker(), &copy, &held));
+    let second = stand.refused(import(stand.worker(), &copy, &held));
+    let swapped = async {
+        stand.slots.until_asked(1).await;
+        stand.slots.become_another("other", "other.gguf");
+        stand.slots.free.add_permits(10);
+    };
+    let (first, second, ()) = tokio::join!(first, second, swapped);
+    assert_eq!([first, second], ["not-taken", "other-tags"]);
+    assert_eq!(*stand.slots.asked.lock().unwrap(), ["restore", "erase"]);
+}
+
+#[tokio::test]
 async fn a_slot_of_another_program_is_no_copy() {
     let stand = stand().await;
     stand.slots.put(0, &ids(2, 50));

@@ -121,7 +121,6 @@ impl Carrying {
             },
             Order::ForgetEngine { url } => {
                 self.node.executors.forget(&url);
-                self.node.tags.forget(&url);
                 self.told.remove(&url);
             }
             Order::ForgetProgram { key } => self.node.prompts.forget(&key),

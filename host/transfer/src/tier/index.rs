@@ -174,6 +174,7 @@ mod tests {
             tags: Tags {
                 model: "m".into(),
                 weights: "1".into(),
+                shape: None,
                 block_tokens: None,
                 dtype: None,
             },

@@ -21,6 +21,7 @@ fn tags() -> Tags {
     Tags {
         model: "treadle-sim".into(),
         weights: "1".into(),
+        shape: None,
         block_tokens: None,
         dtype: None,
     }
