@@ -81,6 +81,7 @@ impl LlamaCpp {
         if tokens == 0 {
             return Err(TransferError::not_taken(&worker.url, "the slot is empty"));
         }
+        check_count(tokens, export.tokens)?;
         self.is_still(&worker.url, &seen).await?;
         let ids = export.prompt.as_ref().and_then(Prompt::ids);
         let draft = Draft {
@@ -185,6 +186,18 @@ fn check_head(unkept: &UnkeptAt, ids: &[u32]) -> Result<(), TransferError> {
     }
     Err(TransferError::OtherPrefix {
         why: format!("the slot's first {tokens} tokens are others").into(),
+    })
+}
+
+/// Whether a slot can be what the scheduler takes it for. Its count may be a guess, where an engine
+/// did not tell; the slot of somebody else is mostly another one altogether.
+fn check_count(saved: u64, expected: u64) -> Result<(), TransferError> {
+    let within_twice = saved <= expected.saturating_mul(2) && expected <= saved.saturating_mul(2);
+    if expected == 0 || within_twice {
+        return Ok(());
+    }
+    Err(TransferError::OtherPrefix {
+        why: format!("the slot has {saved} tokens, the program some {expected}").into(),
     })
 }
 

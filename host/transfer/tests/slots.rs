@@ -248,6 +248,14 @@ async fn a_slot_of_another_program_is_no_copy() {
     let asked = export(stand.worker(), 1, &ids(1, 60));
     let error = stand.executors.export(asked).await.unwrap_err();
     assert_eq!(error.code(), "not-taken");
+    // Where its tokens are not known, their number is.
+    for tokens in [29, 121] {
+        stand.slots.put(0, &ids(2, tokens));
+        let mut asked = export(stand.worker(), 1, &ids(1, 60));
+        asked.prompt = None;
+        let error = stand.executors.export(asked).await.unwrap_err();
+        assert_eq!(error.code(), "other-prefix");
+    }
     assert_eq!(stand.files(), Vec::<String>::new());
     assert_eq!(stand.tier.usage().bytes, 0);
 }

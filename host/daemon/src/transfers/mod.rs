@@ -12,6 +12,8 @@ mod orders;
 mod prompts;
 mod reconcile;
 mod tags;
+#[cfg(test)]
+mod tests;
 mod work;
 
 pub use books::TransferBooks;
