@@ -3,7 +3,12 @@
 //! The server restores under any weights, and bytes that changed, without a word; so the weights'
 //! version is bound to the copy, its checksum is compared each time, and the server is asked what it
 //! has right before and after ([`seen`]). It restores a slot's tokens with the KV and compares
-//! prompts with them itself. A save or a restore waits while a step runs in
+//! prompts with them itself.
+//!
+//! A slot is not emptied when it was saved: until the scheduler has heard of the copy, the slot is
+//! the program's, and its next step may be on its way there; after that it is somebody else's. Who
+//! comes next overwrites it, and a server whose slots share one pool of cells takes those of idle
+//! slots for a step that finds none. A save or a restore waits while a step runs in
 //! the slot, and is given up by closing the connection.
 
 mod seen;
@@ -95,10 +100,16 @@ impl LlamaCpp {
         if let Some(ids) = ids {
             check_head(&unkept, ids)?;
         }
-        if export.release {
-            self.empty(&worker.url, slot).await;
+        let copy = unkept.copy().clone();
+        match unkept.keep().await {
+            // It may have been kept, and only the word of that be lost.
+            Err(error) => {
+                let removed = within("dropping a copy", self.limits.drop, self.nodes.remove(&copy));
+                let _ = removed.await;
+                Err(error)
+            }
+            kept => kept,
         }
-        unkept.keep().await
     }
 
     async fn restore(&self, import: Import) -> Result<Imported, TransferError> {

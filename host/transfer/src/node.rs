@@ -99,11 +99,16 @@ impl UnkeptAt {
         }
     }
 
+    pub(crate) fn copy(&self) -> &KvCopy {
+        match self {
+            Self::Here(unkept) => unkept.copy(),
+            Self::There(unkept) => &unkept.copy,
+        }
+    }
+
     pub(crate) async fn keep(self) -> Result<KvCopy, TransferError> {
         match self {
-            Self::Here(unkept) => unkept
-                .keep()
-                .ok_or_else(|| TransferError::internal("a copy", "it went before it was kept")),
+            Self::Here(unkept) => Ok(unkept.keep()),
             Self::There(unkept) => unkept.keep().await,
         }
     }

@@ -61,8 +61,6 @@ pub struct Export {
     pub cache_salt: Option<Box<str>>,
     /// What the worker computes with.
     pub tags: Tags,
-    /// Whether to empty the slot after the copy was made (llama.cpp).
-    pub release: bool,
 }
 
 /// Bring a copy to a worker.

@@ -183,7 +183,6 @@ impl Transfer {
             prompt,
             cache_salt: None,
             tags: self.tags(from).await?,
-            release: false,
         };
         let copy = self.node.executors.export(export).await?;
         if copy.prefix.tokens == 0 {

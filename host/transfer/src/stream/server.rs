@@ -188,9 +188,7 @@ impl Served {
             receive::<Draft>(peer, stream).await
         });
         let unkept = saving.adopt(draft.await?).await?;
-        let Some(copy) = unkept.copy().cloned() else {
-            return Ok(());
-        };
+        let copy = unkept.copy().clone();
         let head = unkept.head().cloned();
         let copy = Box::new(copy);
         let adopted = Said::Adopted { copy, head };

@@ -25,29 +25,31 @@ pub(crate) struct Draft {
 /// A copy that is whole, and goes unless it is kept.
 pub(crate) struct Unkept {
     tier: Tier,
-    copy: Option<KvCopy>,
+    copy: KvCopy,
+    is_kept: bool,
     /// The copy's first tokens, as many as its program is known to have.
     head: Option<Prefix>,
 }
 
 impl Unkept {
-    pub(crate) fn copy(&self) -> Option<&KvCopy> {
-        self.copy.as_ref()
+    pub(crate) fn copy(&self) -> &KvCopy {
+        &self.copy
     }
 
     pub(crate) fn head(&self) -> Option<&Prefix> {
         self.head.as_ref()
     }
 
-    pub(crate) fn keep(mut self) -> Option<KvCopy> {
-        self.copy.take()
+    pub(crate) fn keep(mut self) -> KvCopy {
+        self.is_kept = true;
+        self.copy.clone()
     }
 }
 
 impl Drop for Unkept {
     fn drop(&mut self) {
-        if let Some(copy) = self.copy.take() {
-            self.tier.remove(copy.id);
+        if !self.is_kept {
+            self.tier.remove(self.copy.id);
         }
     }
 }
@@ -141,7 +143,8 @@ pub(super) async fn adopt(
     }
     Ok(Unkept {
         tier,
-        copy: Some(copy),
+        copy,
+        is_kept: false,
         head,
     })
 }

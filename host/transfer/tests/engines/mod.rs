@@ -236,7 +236,6 @@ pub(crate) fn export(worker: WorkerRef, program: u64, tokens: &[u32]) -> Export 
         prompt: Some(Prompt::Ids(tokens.into())),
         cache_salt: None,
         tags: tags(),
-        release: false,
     }
 }
 

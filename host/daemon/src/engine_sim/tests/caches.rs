@@ -43,7 +43,6 @@ fn export(bench: &Bench) -> Export {
         prompt: Some(Prompt::Body { path, body }),
         cache_salt: None,
         tags: tags(),
-        release: true,
     }
 }
 
