@@ -60,6 +60,15 @@ impl Executors {
         self.known(|known| known.remove(url));
     }
 
+    /// Has another node say which of its copies gave way ([`Tier::evictions`]); nothing without a
+    /// tier here.
+    pub async fn hear(&self, node: &str) -> Result<(), TransferError> {
+        match &self.llama_cpp {
+            Some(llama_cpp) => llama_cpp.hear(node).await,
+            None => Ok(()),
+        }
+    }
+
     /// What a worker can do, as it said last; it is asked if it never was.
     pub async fn support_seen(&self, worker: WorkerRef) -> Result<Support, TransferError> {
         let known = self.known(|known| known.get(&worker.url).cloned());

@@ -52,6 +52,11 @@ impl LlamaCpp {
         }
     }
 
+    /// Has another node say which of its copies gave way ([`Tier::evictions`]).
+    pub async fn hear(&self, node: &str) -> Result<(), TransferError> {
+        within("hearing of a node", self.limits.probe, self.nodes.link.hear(node)).await
+    }
+
     /// Asks with a name that no file can have: refused where slots can be saved, and known to be
     /// impossible where they can't.
     async fn probe(&self, worker: &WorkerRef) -> Result<Support, TransferError> {

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use evicted::{Evicted, Evictions};
+pub(crate) use evicted::{Heard, News};
 use files::Folder;
 use index::Index;
 pub(crate) use receiving::{Draft, Unkept};
@@ -69,7 +70,7 @@ impl Tier {
     pub fn open(settings: &TierSettings) -> Result<Self, TransferError> {
         let folder = Folder::open(&settings.folder, &settings.slots_folder)?;
         let mut index = Index::new(settings.bytes_max);
-        let evictions = Evictions::default();
+        let evictions = Evictions::new()?;
         for copy in folder.scan()? {
             index.insert(copy);
         }
@@ -103,7 +104,7 @@ impl Tier {
         self.index().usage()
     }
 
-    /// What gave way to other copies.
+    /// What gave way to other copies, here and, as far as was heard, at other nodes.
     pub fn evictions(&self) -> &Evictions {
         &self.inner.evictions
     }

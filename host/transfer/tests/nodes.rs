@@ -53,12 +53,16 @@ async fn node() -> Node {
 }
 
 async fn node_with(limits: Limits) -> Node {
+    node_of(10 << 20, limits).await
+}
+
+async fn node_of(bytes_max: u64, limits: Limits) -> Node {
     let folder = tempfile::tempdir().unwrap();
     let address = address().await;
     let tier = Tier::open(&TierSettings {
         folder: folder.path().join("tier"),
         slots_folder: folder.path().join("slots"),
-        bytes_max: 10 << 20,
+        bytes_max,
         node: address.as_str().into(),
     })
     .unwrap();
@@ -161,6 +165,52 @@ async fn another_slot_is_no_copy_there_either() {
         tokio::task::yield_now().await;
     }
     there.rests().await;
+}
+
+#[tokio::test]
+async fn every_node_hears_of_what_gave_way_and_strangers_of_nothing() {
+    let (here, third) = (node().await, node().await);
+    // 50 tokens have some 5,200 bytes, so two copies fit.
+    let there = node_of(12_000, limits()).await;
+    let executors = here.executors(SECRET);
+    let first = copy(&executors, &there, 1, 50).await;
+    for program in 2..4 {
+        copy(&executors, &there, program, 50).await;
+    }
+    let stranger = here.executors("b secret of the nodes");
+    let error = stranger.hear(&there.address()).await.unwrap_err();
+    assert_eq!(error.code(), "node");
+    // Whoever is beside it has heard, and other nodes hear all the same.
+    assert_eq!(there.tier.evictions().next().await.id, first.id);
+    for asking in [&here, &third] {
+        let executors = asking.executors(SECRET);
+        executors.hear(&there.address()).await.unwrap();
+        executors.hear(&there.address()).await.unwrap();
+        let heard = asking.tier.evictions().take(9);
+        assert_eq!(heard.len(), 1, "once");
+        assert_eq!(heard[0].id, first.id);
+    }
+    // It is not told as this node's own.
+    let back = there.executors(SECRET);
+    back.hear(&here.address()).await.unwrap();
+    assert_eq!(there.tier.evictions().take(9), []);
+}
+
+#[tokio::test]
+async fn a_refusal_tells_a_stranger_nothing() {
+    let node = node_of(6_000, limits()).await;
+    let executors = node.executors(SECRET);
+    for program in 1..3 {
+        copy(&executors, &node, program, 50).await;
+    }
+    let mut stream = TcpStream::connect(node.server.address()).await.unwrap();
+    let words = br#"{"secret": "wrong", "verb": {"verb": "tell"}}"#;
+    let words = frame::encode(words).unwrap();
+    stream.write_all(&words).await.unwrap();
+    let answer = frame::read(&mut stream).await.unwrap();
+    let answer: serde_json::Value = serde_json::from_slice(&answer).unwrap();
+    assert_eq!(answer["said"]["code"], "refused");
+    assert_eq!(answer["news"], serde_json::Value::Null);
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! `[kv]`: what becomes of the KV caches of programs that act.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -63,6 +64,14 @@ impl KvSection {
         let host = uri.host()?;
         let mut named = self.named_nodes();
         named.find_map(|(name, address)| (name == host).then_some(address?))
+    }
+
+    /// The addresses of other nodes' tiers, each once.
+    pub(crate) fn other_nodes(&self) -> BTreeSet<Box<str>> {
+        let addresses = self.named_nodes().filter_map(|(_, address)| address);
+        let own = self.node_name();
+        let others = addresses.filter(|address| *address != own);
+        others.map(Into::into).collect()
     }
 
     fn named_nodes(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
@@ -215,5 +224,7 @@ mod tests {
         assert_eq!(kv.node_of("http://gpu3:1/"), Some("gpu3.local:8310"));
         assert_eq!(kv.node_of("http://10.0.0.1:8000"), None);
         assert_eq!(kv.node_of("nonsense url"), None);
+        let others = ["10.0.0.2:8310", "gpu3.local:8310"].map(Box::from);
+        assert_eq!(kv.other_nodes(), BTreeSet::from(others));
     }
 }

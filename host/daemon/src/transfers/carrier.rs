@@ -1,5 +1,6 @@
 //! Who carries transfers out, for one scheduler.
 
+use super::held::{Held, Known};
 use super::node::Node;
 use super::orders::{Order, Transferred, Work};
 use super::reconcile;
@@ -39,7 +40,7 @@ impl Carrier {
             evictions,
             jobs: JoinSet::new(),
             running: HashMap::new(),
-            held: HashMap::new(),
+            held: Held::default(),
             told: BTreeSet::new(),
         };
         let task = tokio::spawn(carrying.run(orders, stopped));
@@ -70,8 +71,7 @@ struct Carrying {
     evictions: UnboundedReceiver<Evicted>,
     jobs: JoinSet<Done>,
     running: HashMap<Id, Running>,
-    /// Copies that the core knows, as it knows them.
-    held: HashMap<CopyId, (ProgramId, Box<str>)>,
+    held: Held,
     /// Engines of which it was said that they can't do what is wanted.
     told: BTreeSet<Box<str>>,
 }
@@ -79,7 +79,7 @@ struct Carrying {
 impl Carrying {
     async fn run(mut self, mut orders: UnboundedReceiver<Order>, mut stop: oneshot::Receiver<()>) {
         for copy in reconcile::compare(&self.node, &self.driver).await {
-            self.held.insert(copy.id, (copy.program, copy.handle));
+            self.held(copy.id, (copy.program, copy.handle));
         }
         loop {
             tokio::select! {
@@ -114,7 +114,7 @@ impl Carrying {
             }
             Order::Drop { copy } => match KvCopy::from_handle(&copy) {
                 Ok(copy) => {
-                    self.held.remove(&copy.id);
+                    self.held.forget(copy.id);
                     self.drop_copy(copy);
                 }
                 Err(error) => tracing::debug!(%error, "a copy to be dropped is none"),
@@ -167,8 +167,12 @@ impl Carrying {
         if let Some(copy) = passed {
             self.drop_copy(copy);
         }
+        let mut kept = None;
         let event = match done {
-            Ok(Some((Ok(moved), took))) => self.succeeded(&running, moved, took),
+            Ok(Some((Ok(moved), took))) => {
+                kept.clone_from(&moved.kept);
+                self.succeeded(&running, moved, took)
+            }
             Ok(Some((Err(failure), _))) => self.failed(&running, &failure),
             // Only drops end without a result.
             Ok(None) => return,
@@ -181,22 +185,33 @@ impl Carrying {
                 },
             ),
         };
+        let known = match (&kept, &event) {
+            (Some(copy), Event::ProgramOffloaded { copy: handle, .. }) => {
+                Some((copy.id, (running.program, handle.clone())))
+            }
+            _ => None,
+        };
         self.driver.transferred(Transferred {
             ticket: running.ticket,
             program: running.program,
             event,
         });
+        if let Some((id, known)) = known {
+            self.held(id, known);
+        }
+    }
+
+    /// The core knows a copy; it may have given way meanwhile.
+    fn held(&mut self, id: CopyId, (program, handle): Known) {
+        if let Some((program, copy)) = self.held.insert(id, program, handle) {
+            self.driver.event(Event::CopyLost { program, copy });
+        }
     }
 
     fn succeeded(&mut self, running: &Running, moved: Moved, took: Duration) -> Event {
         let kind = running.work.kind();
         self.node.books.done(kind, moved.bytes, took);
         tracing::debug!(program = %running.program, ?kind, ?took, bytes = moved.bytes, "a cache was moved");
-        if let (Some(copy), Event::ProgramOffloaded { copy: handle, .. }) =
-            (moved.kept, &moved.event)
-        {
-            self.held.insert(copy.id, (running.program, handle.clone()));
-        }
         moved.event
     }
 
@@ -216,7 +231,7 @@ impl Carrying {
 
     /// A copy gave way to others.
     fn lost(&mut self, id: CopyId) {
-        if let Some((program, copy)) = self.held.remove(&id) {
+        if let Some((program, copy)) = self.held.lost(id) {
             self.driver.event(Event::CopyLost { program, copy });
         }
     }

@@ -9,13 +9,15 @@ use crate::gateway::Upstream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use treadle_transfer::{
     Evicted, Executors, Limits, Settings, Tier, TierServer, TierSettings, TransferError, WorkerRef,
 };
 
 /// How long a tier may be held by the process before, which has not quite ended.
 const OPEN_PATIENCE: Duration = Duration::from_secs(5);
+/// Pause between two questions to another node, which of its copies gave way.
+const HEAR_PAUSE: Duration = Duration::from_secs(10);
 /// Pause between two attempts to open it.
 const OPEN_PAUSE: Duration = Duration::from_millis(100);
 
@@ -54,7 +56,7 @@ pub struct Node {
     moves: bool,
     nodes: crate::config::KvSection,
     listeners: Listeners,
-    pump: Option<JoinHandle<()>>,
+    _tasks: JoinSet<()>,
     _server: Option<TierServer>,
 }
 
@@ -83,16 +85,21 @@ impl Node {
             _ => None,
         };
         let listeners = Listeners::default();
-        let pump = tier
-            .as_ref()
-            .map(|tier| tokio::spawn(pump(tier.evictions().clone(), listeners.clone())));
+        let executors = Arc::new(Executors::new(Settings {
+            tier: tier.clone(),
+            secret,
+            limits,
+        }));
+        let mut tasks = JoinSet::new();
+        if let Some(tier) = &tier {
+            tasks.spawn(pump(tier.evictions().clone(), listeners.clone()));
+        }
+        for node in kv.other_nodes() {
+            tasks.spawn(hear(executors.clone(), node, listeners.clone()));
+        }
         let connect = Duration::from_millis(config.engines.connect_timeout_ms);
         Ok(Arc::new(Self {
-            executors: Arc::new(Executors::new(Settings {
-                tier: tier.clone(),
-                secret,
-                limits,
-            })),
+            executors,
             tags: WorkerTags::new(Upstream::new(connect), &kv.weights),
             prompts: Arc::new(Prompts::new(kv.prompt_bytes_max)),
             books: TransferBooks::default(),
@@ -107,7 +114,7 @@ impl Node {
                     || config.rollout.migration_interval_ms > 0),
             nodes: kv.clone(),
             listeners,
-            pump,
+            _tasks: tasks,
             _server: server,
         }))
     }
@@ -144,20 +151,26 @@ impl Node {
     }
 }
 
-impl Drop for Node {
-    fn drop(&mut self) {
-        if let Some(pump) = &self.pump {
-            pump.abort();
-        }
-    }
-}
-
 /// Tells everybody who schedules here.
 async fn pump(evictions: treadle_transfer::Evictions, listeners: Listeners) {
     loop {
         let evicted = evictions.next().await;
         let mut listeners = listeners.lock().unwrap_or_else(PoisonError::into_inner);
         listeners.retain(|listener| listener.send(evicted).is_ok());
+    }
+}
+
+/// Asks another node which of its copies gave way, for as long as anybody schedules here.
+async fn hear(executors: Arc<Executors>, node: Box<str>, listeners: Listeners) {
+    loop {
+        tokio::time::sleep(HEAR_PAUSE).await;
+        let anybody = {
+            let listeners = listeners.lock().unwrap_or_else(PoisonError::into_inner);
+            listeners.iter().any(|listener| !listener.is_closed())
+        };
+        if anybody && let Err(error) = executors.hear(&node).await {
+            tracing::debug!(%node, %error, "a node does not say what gave way there");
+        }
     }
 }
 

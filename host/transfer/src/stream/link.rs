@@ -20,7 +20,7 @@ const PIECE_BYTES: usize = 256 << 10;
 pub(crate) struct Link {
     secret: Option<Box<str>>,
     limits: Limits,
-    /// What their tiers have evicted.
+    /// Where it goes what they say of their evictions.
     evictions: Evictions,
 }
 
@@ -85,6 +85,11 @@ impl Link {
         self.open(node, Verb::Drop { id }).await?.done().await
     }
 
+    /// Has another node say which of its copies gave way.
+    pub(crate) async fn hear(&self, node: &str) -> Result<(), TransferError> {
+        self.open(node, Verb::Tell).await?.done().await
+    }
+
     /// Writes the bytes of another node's copy to a file. What is there after an error is the
     /// caller's to remove.
     pub(crate) async fn fetch(
@@ -122,9 +127,13 @@ impl Link {
             limits: self.limits.clone(),
             evictions: self.evictions.clone(),
         };
-        let secret = self.secret.clone();
+        let opening = Opening {
+            secret: self.secret.clone(),
+            heard: self.evictions.heard_of(node),
+            verb,
+        };
         let _ = connection.stream.set_nodelay(true);
-        send(node, &mut connection.stream, &Opening { secret, verb }).await?;
+        send(node, &mut connection.stream, &opening).await?;
         Ok(connection)
     }
 }
@@ -132,8 +141,8 @@ impl Link {
 impl Connection {
     async fn answer(&mut self) -> Result<Said, TransferError> {
         let reply: Reply = receive(&self.node, &mut self.stream).await?;
-        for evicted in reply.evicted {
-            self.evictions.push(evicted);
+        if let Some(news) = &reply.news {
+            self.evictions.hear(&self.node, news);
         }
         match reply.said {
             Said::Refused { code, message } => Err(TransferError::Node {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::frame;
-use crate::tier::Evicted;
+use crate::tier::{Heard, News};
 use crate::{CopyId, KvCopy, Prefix, TransferError};
 
 /// Most evictions that one answer tells of; the next one tells of the others.
@@ -15,6 +15,9 @@ pub(super) const EVICTIONS_TOLD_MAX: usize = 1_000;
 #[derive(Serialize, Deserialize)]
 pub(super) struct Opening {
     pub(super) secret: Option<Box<str>>,
+    /// How far the asking node has heard of evictions.
+    #[serde(default)]
+    pub(super) heard: Option<Heard>,
     pub(super) verb: Verb,
 }
 
@@ -30,6 +33,8 @@ pub(super) enum Verb {
     Stage { copy: KvCopy, name: CopyId },
     /// Forget a copy.
     Drop { id: CopyId },
+    /// Say what gave way.
+    Tell,
 }
 
 /// The last word of a transfer that went well.
@@ -42,8 +47,9 @@ pub(super) struct Goodbye {
 #[derive(Serialize, Deserialize)]
 pub(super) struct Reply {
     pub(super) said: Said,
+    /// None for who is refused.
     #[serde(default)]
-    pub(super) evicted: Vec<Evicted>,
+    pub(super) news: Option<News>,
 }
 
 #[derive(Serialize, Deserialize)]

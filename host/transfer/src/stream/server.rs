@@ -13,7 +13,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::Link;
 use super::message::{EVICTIONS_TOLD_MAX, Goodbye, Opening, Reply, Said, Verb, receive, send};
 use crate::client::within;
-use crate::tier::{Draft, Tier};
+use crate::tier::{Draft, Heard, Tier};
 use crate::{CopyId, KvCopy, Limits, TransferError};
 
 /// Bytes of a copy that are sent at once.
@@ -99,8 +99,15 @@ impl Served {
             receive::<Opening>(peer, &mut stream).await
         });
         let opening = opening.await?;
-        let outcome = if self.is_known(opening.secret.as_deref()) {
-            self.answer(&mut stream, peer, opening.verb).await
+        let is_known = self.is_known(opening.secret.as_deref());
+        let mut visit = Visit {
+            served: self,
+            stream,
+            peer,
+            heard: opening.heard,
+        };
+        let outcome = if is_known {
+            visit.answer(opening.verb).await
         } else {
             Err(TransferError::Refused {
                 url: self.tier.node().into(),
@@ -109,12 +116,8 @@ impl Served {
             })
         };
         if let Err(error) = &outcome {
-            let said = Said::Refused {
-                code: error.code().into(),
-                message: error.to_string().into(),
-            };
             // It may be gone; then it knows.
-            let _ = self.reply(&mut stream, peer, said).await;
+            let _ = visit.refuse(error).await;
         }
         outcome
     }
@@ -128,37 +131,40 @@ impl Served {
         let differences = own.iter().zip(said).fold(0, |all, (a, b)| all | (a ^ b));
         own.len() == said.len() && differences == 0
     }
+}
 
-    async fn answer(
-        &self,
-        stream: &mut TcpStream,
-        peer: &str,
-        verb: Verb,
-    ) -> Result<(), TransferError> {
+/// A connection at work.
+struct Visit<'s> {
+    served: &'s Served,
+    stream: TcpStream,
+    peer: &'s str,
+    /// How far the other node has heard of evictions.
+    heard: Option<Heard>,
+}
+
+impl Visit<'_> {
+    async fn answer(&mut self, verb: Verb) -> Result<(), TransferError> {
         match verb {
-            Verb::Fetch { copy } => self.fetch(stream, peer, &copy).await,
-            Verb::Save { id } => self.save(stream, peer, id).await,
-            Verb::Stage { copy, name } => self.stage(stream, peer, &copy, name).await,
+            Verb::Fetch { copy } => self.fetch(&copy).await,
+            Verb::Save { id } => self.save(id).await,
+            Verb::Stage { copy, name } => self.stage(&copy, name).await,
             Verb::Drop { id } => {
-                self.tier.remove(id);
-                self.reply(stream, peer, Said::Done).await
+                self.served.tier.remove(id);
+                self.reply(Said::Done).await
             }
+            Verb::Tell => self.reply(Said::Done).await,
         }
     }
 
-    async fn fetch(
-        &self,
-        stream: &mut TcpStream,
-        peer: &str,
-        copy: &KvCopy,
-    ) -> Result<(), TransferError> {
-        let pinned = self.tier.pin(copy)?;
+    async fn fetch(&mut self, copy: &KvCopy) -> Result<(), TransferError> {
+        let pinned = self.served.tier.pin(copy)?;
         let path = pinned.path();
         let mut file = tokio::fs::File::open(&path)
             .await
             .map_err(TransferError::file("opening", &path))?;
         let bytes = copy.bytes;
-        self.reply(stream, peer, Said::Bytes { bytes }).await?;
+        self.reply(Said::Bytes { bytes }).await?;
+        let (peer, stream) = (self.peer, &mut self.stream);
         let mut piece = vec![0; PIECE_BYTES];
         loop {
             let read = file
@@ -168,7 +174,7 @@ impl Served {
             if read == 0 {
                 return Ok(());
             }
-            within("sending a piece of a copy", self.limits.idle, async {
+            within("sending a piece of a copy", self.served.limits.idle, async {
                 let sent = stream.write_all(&piece[..read]).await;
                 sent.map_err(|error| TransferError::unreachable(peer, error))
             })
@@ -176,59 +182,61 @@ impl Served {
         }
     }
 
-    async fn save(
-        &self,
-        stream: &mut TcpStream,
-        peer: &str,
-        id: CopyId,
-    ) -> Result<(), TransferError> {
-        let saving = self.tier.saving(id);
-        self.reply(stream, peer, Said::Done).await?;
-        let draft = within("an engine's save", self.limits.export, async {
-            receive::<Draft>(peer, stream).await
+    async fn save(&mut self, id: CopyId) -> Result<(), TransferError> {
+        let limits = &self.served.limits;
+        let saving = self.served.tier.saving(id);
+        self.reply(Said::Done).await?;
+        let draft = within("an engine's save", limits.export, async {
+            receive::<Draft>(self.peer, &mut self.stream).await
         });
         let unkept = saving.adopt(draft.await?).await?;
-        let copy = unkept.copy().clone();
+        let copy = Box::new(unkept.copy().clone());
         let head = unkept.head().cloned();
-        let copy = Box::new(copy);
-        let adopted = Said::Adopted { copy, head };
-        self.reply(stream, peer, adopted).await?;
-        let last = within("the word that a copy stays", self.limits.idle, async {
-            receive::<Goodbye>(peer, stream).await
+        self.reply(Said::Adopted { copy, head }).await?;
+        let last = within("the word that a copy stays", limits.idle, async {
+            receive::<Goodbye>(self.peer, &mut self.stream).await
         });
         if last.await?.done {
             unkept.keep();
         }
-        self.reply(stream, peer, Said::Done).await
+        self.reply(Said::Done).await
     }
 
-    async fn stage(
-        &self,
-        stream: &mut TcpStream,
-        peer: &str,
-        copy: &KvCopy,
-        name: CopyId,
-    ) -> Result<(), TransferError> {
+    async fn stage(&mut self, copy: &KvCopy, name: CopyId) -> Result<(), TransferError> {
+        let Served {
+            tier, limits, link, ..
+        } = self.served;
         let staged = tokio::select! {
-            staged = within("staging", self.limits.import, self.tier.stage(copy, name, &self.link)) => staged?,
-            () = ended(stream) => return Ok(()),
+            staged = within("staging", limits.import, tier.stage(copy, name, link)) => staged?,
+            () = ended(&mut self.stream) => return Ok(()),
         };
-        self.reply(stream, peer, Said::Done).await?;
-        let _ = tokio::time::timeout(self.limits.import, ended(stream)).await;
+        self.reply(Said::Done).await?;
+        let _ = tokio::time::timeout(limits.import, ended(&mut self.stream)).await;
         drop(staged);
         Ok(())
     }
 
-    async fn reply(
-        &self,
-        stream: &mut TcpStream,
-        peer: &str,
-        said: Said,
-    ) -> Result<(), TransferError> {
-        let evicted = self.tier.evictions().take(EVICTIONS_TOLD_MAX);
-        let reply = Reply { said, evicted };
-        within("answering a node", self.limits.idle, async {
-            send(peer, stream, &reply).await
+    /// Answers, with what the other node has not heard of.
+    async fn reply(&mut self, said: Said) -> Result<(), TransferError> {
+        let evictions = self.served.tier.evictions();
+        let news = evictions.since(self.heard, EVICTIONS_TOLD_MAX);
+        self.heard = Some(news.heard);
+        let news = Some(news);
+        self.send(&Reply { said, news }).await
+    }
+
+    /// Tells the cause, and nothing else: it may be a stranger.
+    async fn refuse(&mut self, error: &TransferError) -> Result<(), TransferError> {
+        let said = Said::Refused {
+            code: error.code().into(),
+            message: error.to_string().into(),
+        };
+        self.send(&Reply { said, news: None }).await
+    }
+
+    async fn send(&mut self, reply: &Reply) -> Result<(), TransferError> {
+        within("answering a node", self.served.limits.idle, async {
+            send(self.peer, &mut self.stream, reply).await
         })
         .await
     }
