@@ -26,7 +26,7 @@ use crate::lanes::{Direction, Lanes};
 use crate::node::{Nodes, UnkeptAt};
 use crate::stream::Link;
 use crate::support::{Means, Support};
-use crate::tier::{Draft, Tier, slot_file};
+use crate::tier::{Draft, Plan, Tier, slot_file};
 use crate::{
     Answer, CopyId, Export, Import, Imported, KvCopy, KvExecutor, Limits, Prefix, Prompt,
     TransferError, WorkerRef,
@@ -80,9 +80,13 @@ impl LlamaCpp {
         let _turn = self.lanes.enter(&worker.url, Direction::Out).await?;
         let (slot, seen) = self.slot(worker, export.slot).await?;
         let tags = seen.tags(&export.tags)?;
+        let plan = Plan {
+            model: tags.model.clone(),
+            tokens: export.tokens,
+        };
         let saving = self
             .nodes
-            .saving(worker.node.as_deref(), CopyId::random()?)
+            .saving(worker.node.as_deref(), CopyId::random()?, plan)
             .await?;
         let path = format!("/slots/{slot}?action=save");
         let file = json!({ "filename": slot_file(saving.id()) });

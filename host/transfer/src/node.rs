@@ -1,7 +1,7 @@
 //! The node of a worker: this one, with its tier, or another one, with its tier's server.
 
 use crate::stream::{Link, RemoteSaving, RemoteStaged, RemoteUnkept};
-use crate::tier::{Draft, Saving, Staged, Tier, Unkept};
+use crate::tier::{Draft, Plan, Saving, Staged, Tier, Unkept};
 use crate::{CopyId, KvCopy, Place, Prefix, TransferError};
 
 /// All nodes, as seen from this one.
@@ -34,10 +34,11 @@ impl Nodes {
         &self,
         node: Option<&str>,
         id: CopyId,
+        plan: Plan,
     ) -> Result<SavingAt, TransferError> {
         Ok(match self.other(node) {
-            None => SavingAt::Here(self.tier.saving(id)),
-            Some(node) => SavingAt::There(self.link.save(node, id).await?),
+            None => SavingAt::Here(self.tier.saving(id, &plan)?),
+            Some(node) => SavingAt::There(self.link.save(node, id, plan).await?),
         })
     }
 

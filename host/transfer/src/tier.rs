@@ -5,21 +5,26 @@
 //! copy or swept away by the next one. The least recently used copy gives way to a new one, unless a
 //! transfer uses it.
 
+mod estimates;
 mod evicted;
 mod files;
 mod index;
 mod receiving;
 mod slots;
+mod strays;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use estimates::Estimates;
+pub(crate) use estimates::Plan;
 pub use evicted::{Evicted, Evictions};
 pub(crate) use evicted::{Heard, News};
 use files::Folder;
 use index::Index;
 pub(crate) use receiving::{Draft, Unkept};
 pub(crate) use slots::{Saving, Staged, slot_file};
+use strays::{STRAY_AGE, Strays};
 
 use crate::{CopyId, KvCopy, Place, TransferError};
 
@@ -61,7 +66,8 @@ struct Inner {
     node: Box<str>,
     index: Mutex<Index>,
     evictions: Evictions,
-    strays: slots::Strays,
+    strays: Strays,
+    estimates: Estimates,
 }
 
 impl Tier {
@@ -71,7 +77,10 @@ impl Tier {
         let folder = Folder::open(&settings.folder, &settings.slots_folder)?;
         let mut index = Index::new(settings.bytes_max);
         let evictions = Evictions::new()?;
+        let (strays, estimates) = (Strays::default(), Estimates::default());
+        strays.sweep(folder.slots(), STRAY_AGE)?;
         for copy in folder.scan()? {
+            estimates.learn_of(&copy);
             index.insert(copy);
         }
         for copy in index.shrink() {
@@ -84,7 +93,8 @@ impl Tier {
                 node: settings.node.clone(),
                 index: Mutex::new(index),
                 evictions,
-                strays: slots::Strays::default(),
+                strays,
+                estimates,
             }),
         })
     }
@@ -115,6 +125,15 @@ impl Tier {
         let mut index = self.index();
         if index.remove(id) {
             self.inner.folder.remove(id);
+        }
+    }
+
+    /// Removes what nobody wants from the engines' folder: files of transfers that were given up, and
+    /// of processes that were killed. To be called from time to time; blocks on the file system.
+    pub fn sweep(&self) {
+        let inner = &self.inner;
+        if let Err(error) = inner.strays.sweep(inner.folder.slots(), STRAY_AGE) {
+            tracing::warn!(%error, "the engines' folder was not swept");
         }
     }
 
@@ -156,6 +175,12 @@ impl Tier {
             tier: self.clone(),
             bytes,
         })
+    }
+
+    /// Room for what is in the tier and beside the engines at once, where a link can't be made.
+    pub(crate) fn room_beside(&self, bytes: u64) -> Result<Option<Reservation>, TransferError> {
+        let crosses = self.inner.folder.crosses();
+        crosses.then(|| self.reserve(bytes)).transpose()
     }
 
     /// The bytes of a copy.
@@ -200,6 +225,20 @@ impl Drop for Pinned {
 pub(crate) struct Reservation {
     tier: Tier,
     bytes: u64,
+}
+
+impl Reservation {
+    /// Makes it as large as what has come.
+    pub(crate) fn resize(&mut self, bytes: u64) -> Result<(), TransferError> {
+        if bytes > self.bytes {
+            let mut more = self.tier.reserve(bytes - self.bytes)?;
+            more.bytes = 0;
+        } else {
+            self.tier.index().release(self.bytes - bytes);
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
 }
 
 impl Drop for Reservation {

@@ -3,6 +3,7 @@
 #[allow(dead_code, reason = "each test uses some of it")]
 mod engines;
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -380,12 +381,48 @@ async fn the_tier_keeps_its_bound_and_says_who_gave_way() {
         let worker = other.worker(EngineKind::Llamacpp);
         let error = stand.executors.export(export(worker, 4, &large)).await;
         assert_eq!(error.unwrap_err().code(), "tier-full");
+        let asked = beside.asked.lock().unwrap().clone();
+        assert_eq!(asked, Vec::<String>::new(), "no file was written in vain");
         assert_eq!(stand.tier.copies().len(), 2, "nobody gave way in vain");
         stand.slots.free.add_permits(10);
     };
     let (taken, ()) = tokio::join!(asked, restoring);
     taken.unwrap();
     assert!(stand.tier.usage().bytes <= 12_000);
+}
+
+#[tokio::test]
+async fn what_is_there_twice_has_room_for_two() {
+    let (folder, shared) = (tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm"));
+    let shared = shared.unwrap();
+    let device = |path: &Path| std::fs::metadata(path).unwrap().dev();
+    let crosses = device(folder.path()) != device(shared.path());
+    for (bytes_max, fits) in [(6_000, !crosses), (12_000, true)] {
+        let settings = TierSettings {
+            slots_folder: shared.path().into(),
+            ..settings(folder.path(), bytes_max)
+        };
+        let tier = Tier::open(&settings).unwrap();
+        let executors = Executors::new(Settings {
+            tier: Some(tier.clone()),
+            limits: limits(),
+            ..Settings::default()
+        });
+        let slots = Slots::new(shared.path());
+        let engine = slots.serve().await;
+        let worker = engine.worker(EngineKind::Llamacpp);
+        let held = ids(1, 50);
+        slots.put(0, &held);
+        let copied = executors.export(export(worker.clone(), 1, &held)).await;
+        match copied {
+            Ok(copy) => {
+                let taken = executors.import(import(worker, &copy, &held)).await;
+                assert_eq!(taken.unwrap().tokens, 50);
+            }
+            Err(error) => assert_eq!(error.code(), "tier-full"),
+        }
+        assert_eq!(tier.usage().copies, usize::from(fits));
+    }
 }
 
 #[tokio::test]

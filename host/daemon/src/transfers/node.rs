@@ -18,6 +18,8 @@ use treadle_transfer::{
 const OPEN_PATIENCE: Duration = Duration::from_secs(5);
 /// Pause between two questions to another node, which of its copies gave way.
 const HEAR_PAUSE: Duration = Duration::from_secs(10);
+/// Pause between two looks for files that nobody wants.
+const SWEEP_PAUSE: Duration = Duration::from_mins(1);
 /// Pause between two attempts to open it.
 const OPEN_PAUSE: Duration = Duration::from_millis(100);
 
@@ -93,6 +95,7 @@ impl Node {
         let mut tasks = JoinSet::new();
         if let Some(tier) = &tier {
             tasks.spawn(pump(tier.evictions().clone(), listeners.clone()));
+            tasks.spawn(sweep(tier.clone()));
         }
         for node in kv.other_nodes() {
             tasks.spawn(hear(executors.clone(), node, listeners.clone()));
@@ -157,6 +160,18 @@ async fn pump(evictions: treadle_transfer::Evictions, listeners: Listeners) {
         let evicted = evictions.next().await;
         let mut listeners = listeners.lock().unwrap_or_else(PoisonError::into_inner);
         listeners.retain(|listener| listener.send(evicted).is_ok());
+    }
+}
+
+/// Has the engines' folder swept.
+async fn sweep(tier: Tier) {
+    loop {
+        tokio::time::sleep(SWEEP_PAUSE).await;
+        let tier = tier.clone();
+        let swept = tokio::task::spawn_blocking(move || tier.sweep());
+        if let Err(error) = swept.await {
+            tracing::warn!(%error, "the engines' folder was not swept");
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::Xxh3;
 use super::message::{Goodbye, Opening, Reply, Said, Verb, receive, send};
 use crate::client::within;
 use crate::copy::Digest;
-use crate::tier::{Draft, Evictions};
+use crate::tier::{Draft, Evictions, Plan};
 use crate::{CopyId, KvCopy, Limits, Prefix, TransferError};
 
 /// Bytes of a stream that are read at once.
@@ -59,8 +59,13 @@ impl Link {
     }
 
     /// Prepares another node for a file that its engine is to write.
-    pub(crate) async fn save(&self, node: &str, id: CopyId) -> Result<RemoteSaving, TransferError> {
-        let mut connection = self.open(node, Verb::Save { id }).await?;
+    pub(crate) async fn save(
+        &self,
+        node: &str,
+        id: CopyId,
+        plan: Plan,
+    ) -> Result<RemoteSaving, TransferError> {
+        let mut connection = self.open(node, Verb::Save { id, plan }).await?;
         connection.done().await?;
         Ok(RemoteSaving { connection, id })
     }
@@ -110,7 +115,7 @@ impl Link {
             }
         }
         // Made here and not on another thread: the file is there before anybody may remove it.
-        let file = std::fs::File::create(path).map_err(TransferError::file("creating", path))?;
+        let file = std::fs::File::create_new(path).map_err(TransferError::file("creating", path))?;
         connection
             .receive_bytes(copy, tokio::fs::File::from_std(file), path)
             .await

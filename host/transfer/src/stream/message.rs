@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::frame;
-use crate::tier::{Heard, News};
+use crate::tier::{Heard, News, Plan};
 use crate::{CopyId, KvCopy, Prefix, TransferError};
 
 /// Most evictions that one answer tells of; the next one tells of the others.
@@ -28,7 +28,11 @@ pub(super) enum Verb {
     Fetch { copy: KvCopy },
     /// An engine on your node is about to save a slot. A draft follows, then [`Goodbye`] if the
     /// copy is to stay.
-    Save { id: CopyId },
+    Save {
+        id: CopyId,
+        #[serde(default)]
+        plan: Plan,
+    },
     /// Put a copy where the engines of your node can read it, until this connection ends.
     Stage { copy: KvCopy, name: CopyId },
     /// Forget a copy.

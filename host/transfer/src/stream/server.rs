@@ -13,7 +13,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::Link;
 use super::message::{EVICTIONS_TOLD_MAX, Goodbye, Opening, Reply, Said, Verb, receive, send};
 use crate::client::within;
-use crate::tier::{Draft, Heard, Tier};
+use crate::tier::{Draft, Heard, Plan, Tier};
 use crate::{CopyId, KvCopy, Limits, TransferError};
 
 /// Bytes of a copy that are sent at once.
@@ -146,7 +146,7 @@ impl Visit<'_> {
     async fn answer(&mut self, verb: Verb) -> Result<(), TransferError> {
         match verb {
             Verb::Fetch { copy } => self.fetch(&copy).await,
-            Verb::Save { id } => self.save(id).await,
+            Verb::Save { id, plan } => self.save(id, &plan).await,
             Verb::Stage { copy, name } => self.stage(&copy, name).await,
             Verb::Drop { id } => {
                 self.served.tier.remove(id);
@@ -182,9 +182,9 @@ impl Visit<'_> {
         }
     }
 
-    async fn save(&mut self, id: CopyId) -> Result<(), TransferError> {
+    async fn save(&mut self, id: CopyId, plan: &Plan) -> Result<(), TransferError> {
         let limits = &self.served.limits;
-        let saving = self.served.tier.saving(id);
+        let saving = self.served.tier.saving(id, plan)?;
         self.reply(Said::Done).await?;
         let draft = within("an engine's save", limits.export, async {
             receive::<Draft>(self.peer, &mut self.stream).await

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use treadle_model::ProgramId;
 
-use super::{Tier, files, remove_file};
+use super::{Reservation, Tier, files, remove_file};
 use crate::llama_cpp::slot_file;
 use crate::{CopyId, KvCopy, Place, Prefix, Tags, TransferError};
 
@@ -75,11 +75,12 @@ struct Seen {
 
 /// Takes in the file that an engine has written to `path`.
 pub(super) async fn adopt(
-    tier: Tier,
+    mut room: Reservation,
     id: CopyId,
     path: PathBuf,
     draft: Draft,
 ) -> Result<Unkept, TransferError> {
+    let tier = room.tier.clone();
     let written = tokio::fs::metadata(&path).await.map_err(|error| {
         let error = std::io::Error::new(
             error.kind(),
@@ -98,10 +99,13 @@ pub(super) async fn adopt(
         );
         return Err(TransferError::damaged(id, why));
     }
-    let mut room = tier.reserve(draft.bytes)?;
+    tier.inner.estimates.learn(&draft.tags.model, draft.bytes, draft.tokens);
+    room.resize(draft.bytes)?;
+    let beside = tier.room_beside(draft.bytes)?;
     let partial = Partial(tier.inner.folder.partial(id));
     let work = move || {
         files::move_file(&path, &partial.0)?;
+        drop(beside);
         let (bytes, digest) = files::digest(&partial.0)?;
         Ok(Seen {
             tokens: slot_file::tokens(&partial.0),
