@@ -214,6 +214,24 @@ async fn a_refusal_tells_a_stranger_nothing() {
 }
 
 #[tokio::test]
+async fn a_copy_is_not_written_over() {
+    let node = node().await;
+    let copy = copy(&node.executors(SECRET), &node, 1, 50).await;
+    let before = node.tier.usage();
+    let words = serde_json::json!({
+        "secret": SECRET, "verb": { "verb": "save", "id": copy.id },
+    });
+    let words = frame::encode(words.to_string().as_bytes()).unwrap();
+    let mut stream = TcpStream::connect(node.server.address()).await.unwrap();
+    stream.write_all(&words).await.unwrap();
+    let answer = frame::read(&mut stream).await.unwrap();
+    let answer: serde_json::Value = serde_json::from_slice(&answer).unwrap();
+    assert_eq!(answer["said"]["code"], "wrong-handle");
+    assert_eq!(node.tier.usage(), before);
+    assert_eq!(node.tier.copies(), [copy]);
+}
+
+#[tokio::test]
 async fn who_does_not_know_the_secret_is_refused() {
     let (here, there) = (node().await, node().await);
     for secret in ["", "b secret of the nodes", "a secret of the nodes!"] {
