@@ -173,6 +173,9 @@ pub enum Place {
     Tier {
         /// The node.
         node: Box<str>,
+        /// Which scheduler's it is, where several have their copies there.
+        #[serde(default)]
+        owner: Box<str>,
     },
     /// In the memory of the engine that made it, until another one fetches it.
     Engine {
@@ -284,7 +287,10 @@ mod tests {
             prefix: Prefix::of(&[1, 2, 3]),
             bytes: 12,
             checksum: Some(Digest(5).text()),
-            place: Place::Tier { node: "n".into() },
+            place: Place::Tier {
+                node: "n".into(),
+                owner: "o".into(),
+            },
         }
     }
 

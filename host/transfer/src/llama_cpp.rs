@@ -14,6 +14,7 @@
 mod seen;
 pub(crate) mod slot_file;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -55,6 +56,17 @@ impl LlamaCpp {
     /// Has another node say which of its copies gave way ([`Tier::evictions`]).
     pub async fn hear(&self, node: &str) -> Result<(), TransferError> {
         within("hearing of a node", self.limits.probe, self.nodes.link.hear(node)).await
+    }
+
+    /// Has another node forget a scheduler's copies but those that it knows.
+    pub async fn keep_only(
+        &self,
+        node: &str,
+        owner: &str,
+        known: &BTreeSet<CopyId>,
+    ) -> Result<(), TransferError> {
+        let kept = self.nodes.link.keep_only(node, owner, known);
+        within("having a node keep copies", self.limits.drop, kept).await
     }
 
     /// Asks with a name that no file can have: refused where slots can be saved, and known to be
@@ -100,6 +112,7 @@ impl LlamaCpp {
         let ids = export.prompt.as_ref().and_then(Prompt::ids);
         let draft = Draft {
             program: export.program,
+            owner: export.owner,
             tags,
             bytes: count(&worker.url, &answer, "n_written")?,
             tokens,

@@ -56,7 +56,7 @@ impl Nodes {
 
     pub(crate) async fn remove(&self, copy: &KvCopy) -> Result<(), TransferError> {
         match &copy.place {
-            Place::Tier { node } => match self.other(Some(node)) {
+            Place::Tier { node, .. } => match self.other(Some(node)) {
                 None => {
                     self.tier.remove(copy.id);
                     Ok(())

@@ -51,6 +51,8 @@ pub struct Export {
     pub slot: Option<u32>,
     /// Whose it is.
     pub program: ProgramId,
+    /// The scheduler that asks, where copies of several are in one tier.
+    pub owner: Box<str>,
     /// Tokens of its context, as the scheduler counts them; 0 if it does not know. A slot with less
     /// than half or more than twice as many is taken for another program's.
     pub tokens: u64,

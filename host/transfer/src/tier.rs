@@ -13,6 +13,7 @@ mod receiving;
 mod slots;
 mod strays;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -128,6 +129,26 @@ impl Tier {
         }
     }
 
+    /// Forgets a scheduler's copies but those that it knows; everybody's, without `owner`. Gives how
+    /// many there were.
+    pub fn keep_only(&self, owner: Option<&str>, known: &BTreeSet<CopyId>) -> usize {
+        let is_theirs = |copy: &KvCopy| match &copy.place {
+            Place::Tier { owner: own, .. } => owner.is_none_or(|owner| **own == *owner),
+            _ => false,
+        };
+        let copies = self.copies();
+        let strangers = copies.iter().filter(|copy| is_theirs(copy));
+        let strangers: Vec<CopyId> = strangers
+            .map(|copy| copy.id)
+            .filter(|id| !known.contains(id))
+            .collect();
+        for id in &strangers {
+            tracing::debug!(copy = %id, "a copy that nobody knows is dropped");
+            self.remove(*id);
+        }
+        strangers.len()
+    }
+
     /// Removes what nobody wants from the engines' folder: files of transfers that were given up, and
     /// of processes that were killed. To be called from time to time; blocks on the file system.
     pub fn sweep(&self) {
@@ -139,7 +160,7 @@ impl Tier {
 
     /// Whether a handle says that its copy is here.
     pub(crate) fn holds(&self, copy: &KvCopy) -> bool {
-        matches!(&copy.place, Place::Tier { node } if *node == self.inner.node)
+        matches!(&copy.place, Place::Tier { node, .. } if *node == self.inner.node)
     }
 
     /// Keeps a copy from being evicted, once its handle has been compared with what is here.

@@ -214,6 +214,30 @@ async fn a_refusal_tells_a_stranger_nothing() {
 }
 
 #[tokio::test]
+async fn a_scheduler_drops_its_own_orphans_and_nobody_elses() {
+    let (here, there) = (node().await, node().await);
+    let executors = here.executors(SECRET);
+    let (kept, orphan) = (
+        copy(&executors, &there, 1, 50).await,
+        copy(&executors, &there, 2, 50).await,
+    );
+    let held = ids(3, 50);
+    there.slots.put(0, &held);
+    let mut asked = export(there.worker(), 3, &held);
+    asked.owner = "other".into();
+    let others = executors.export(asked).await.unwrap();
+    let known = [kept.id].into();
+    let address = there.address();
+    executors.keep_only(&address, "main", &known).await.unwrap();
+    assert_eq!(there.tier.copies(), [kept.clone(), others.clone()]);
+    let gone = import(there.worker(), &orphan, &ids(2, 50));
+    assert_eq!(executors.import(gone).await.unwrap_err().code(), "gone");
+    // Whoever is alone with a tier knows all that may be in it.
+    assert_eq!(there.tier.keep_only(None, &known), 1);
+    assert_eq!(there.tier.copies(), [kept]);
+}
+
+#[tokio::test]
 async fn a_copy_is_not_written_over() {
     let node = node().await;
     let copy = copy(&node.executors(SECRET), &node, 1, 50).await;
@@ -296,6 +320,7 @@ async fn a_source_that_dies_or_stalls_in_mid_transfer_leaves_nothing() {
     for (silent, code) in [(false, "unreachable"), (true, "timeout")] {
         let mut told = copy.clone();
         told.place = treadle_transfer::Place::Tier {
+            owner: "main".into(),
             node: relay(there.address(), 300_000, silent).await.into(),
         };
         let asked = import(here.worker(), &told, &ids(1, tokens));

@@ -7,7 +7,7 @@ use std::path::Path;
 use treadle_core::Mode;
 
 use super::section::section;
-use super::{Config, ConfigError, conflict};
+use super::{Config, ConfigError, Role, conflict};
 
 section! {
     /// KV caches that outlive a pause: kept in host memory, brought back, moved between engines. docs/kv-transfer.md says what each engine can do, and how it is set up.
@@ -109,7 +109,7 @@ impl KvSection {
             ));
         }
         self.check_folders()?;
-        self.check_address()?;
+        self.check_address(config)?;
         self.check_nodes()
     }
 
@@ -138,9 +138,22 @@ impl KvSection {
         Ok(())
     }
 
-    fn check_address(&self) -> Result<(), ConfigError> {
+    fn check_address(&self, config: &Config) -> Result<(), ConfigError> {
         if self.tier_listen.is_empty() && self.nodes.is_empty() {
             return Ok(());
+        }
+        if config.cluster.role == Role::Single {
+            let key = match self.tier_listen.as_str() {
+                "" => "kv.nodes",
+                _ => "kv.tier_listen",
+            };
+            return Err(conflict(
+                key,
+                "is set, and cluster.role is single: a daemon that is alone with its store drops \
+                 the copies that other nodes have in its tier"
+                    .to_owned(),
+                "set cluster.role to all or gateway on every node, and one store for them",
+            ));
         }
         if self.secret.chars().count() < SECRET_CHARS_MIN {
             return Err(conflict(

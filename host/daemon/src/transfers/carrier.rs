@@ -26,17 +26,20 @@ pub(crate) struct Carrier {
 }
 
 impl Carrier {
-    /// Compares what is held with what the core knows, then does as the driver orders.
+    /// Compares what is held with what the core knows, then does as the driver orders. The copies
+    /// that are made are `owner`'s: the shard's.
     pub(crate) fn start(
         node: Arc<Node>,
         driver: DriverHandle,
         orders: UnboundedReceiver<Order>,
+        owner: Box<str>,
     ) -> Self {
         let (stop, stopped) = oneshot::channel();
         let evictions = node.evictions();
         let carrying = Carrying {
             node,
             driver,
+            owner,
             evictions,
             jobs: JoinSet::new(),
             running: HashMap::new(),
@@ -68,6 +71,7 @@ struct Running {
 struct Carrying {
     node: Arc<Node>,
     driver: DriverHandle,
+    owner: Box<str>,
     evictions: UnboundedReceiver<Evicted>,
     jobs: JoinSet<Done>,
     running: HashMap<Id, Running>,
@@ -78,7 +82,7 @@ struct Carrying {
 
 impl Carrying {
     async fn run(mut self, mut orders: UnboundedReceiver<Order>, mut stop: oneshot::Receiver<()>) {
-        for copy in reconcile::compare(&self.node, &self.driver).await {
+        for copy in reconcile::compare(&self.node, &self.driver, &self.owner).await {
             self.held(copy.id, (copy.program, copy.handle));
         }
         loop {
@@ -132,6 +136,7 @@ impl Carrying {
         let transfer = Transfer {
             node: self.node.clone(),
             program,
+            owner: self.owner.clone(),
             key,
             passing: passing.clone(),
         };

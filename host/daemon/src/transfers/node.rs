@@ -6,6 +6,7 @@ use super::prompts::Prompts;
 use super::tags::WorkerTags;
 use crate::config::{Config, Role};
 use crate::gateway::Upstream;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -57,6 +58,8 @@ pub struct Node {
     pub(super) sglang: bool,
     moves: bool,
     nodes: crate::config::KvSection,
+    /// The addresses of other nodes' tiers.
+    pub(super) others: BTreeSet<Box<str>>,
     listeners: Listeners,
     _tasks: JoinSet<()>,
     _server: Option<TierServer>,
@@ -97,8 +100,9 @@ impl Node {
             tasks.spawn(pump(tier.evictions().clone(), listeners.clone()));
             tasks.spawn(sweep(tier.clone()));
         }
-        for node in kv.other_nodes() {
-            tasks.spawn(hear(executors.clone(), node, listeners.clone()));
+        let others = kv.other_nodes();
+        for node in &others {
+            tasks.spawn(hear(executors.clone(), node.clone(), listeners.clone()));
         }
         let connect = Duration::from_millis(config.engines.connect_timeout_ms);
         Ok(Arc::new(Self {
@@ -116,6 +120,7 @@ impl Node {
                     || kv.migration_tokens_per_s > 0
                     || config.rollout.migration_interval_ms > 0),
             nodes: kv.clone(),
+            others,
             listeners,
             _tasks: tasks,
             _server: server,

@@ -55,6 +55,7 @@ async fn transfer(node: &Arc<Node>, work: &Work) -> Option<&'static str> {
     let transfer = Transfer {
         node: node.clone(),
         program: ProgramId(1),
+        owner: "".into(),
         key: "p".into(),
         passing: Arc::default(),
     };

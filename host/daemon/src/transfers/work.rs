@@ -43,6 +43,8 @@ pub(super) struct Moved {
 pub(super) struct Transfer {
     pub(super) node: Arc<Node>,
     pub(super) program: ProgramId,
+    /// The scheduler that wants it.
+    pub(super) owner: Box<str>,
     pub(super) key: Box<str>,
     pub(super) passing: Passing,
 }
@@ -179,6 +181,7 @@ impl Transfer {
             worker: self.node.worker(from),
             slot: from.slot,
             program: self.program,
+            owner: self.owner.clone(),
             tokens,
             prompt,
             cache_salt: None,

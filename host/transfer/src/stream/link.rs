@@ -1,12 +1,13 @@
 //! The asking side.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::message::{Goodbye, Opening, Reply, Said, Verb, receive, send};
+use super::message::{Goodbye, KEPT_MAX, Opening, Reply, Said, Verb, receive, send};
 use crate::client::within;
 use crate::copy::Digest;
 use crate::tier::{Draft, Evictions, Plan};
@@ -88,6 +89,24 @@ impl Link {
     /// Has another node forget a copy.
     pub(crate) async fn remove(&self, node: &str, id: CopyId) -> Result<(), TransferError> {
         self.open(node, Verb::Drop { id }).await?.done().await
+    }
+
+    /// Has another node forget a scheduler's copies but these.
+    pub(crate) async fn keep_only(
+        &self,
+        node: &str,
+        owner: &str,
+        known: &BTreeSet<CopyId>,
+    ) -> Result<(), TransferError> {
+        if known.len() > KEPT_MAX {
+            let why = format!("{} copies are too many for one message", known.len());
+            return Err(TransferError::internal("what is to be kept", why));
+        }
+        let verb = Verb::Keep {
+            owner: owner.into(),
+            ids: known.iter().copied().collect(),
+        };
+        self.open(node, verb).await?.done().await
     }
 
     /// Has another node say which of its copies gave way.

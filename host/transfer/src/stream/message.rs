@@ -11,6 +11,10 @@ use crate::{CopyId, KvCopy, Prefix, TransferError};
 /// Most evictions that one answer tells of; the next one tells of the others.
 pub(super) const EVICTIONS_TOLD_MAX: usize = 1_000;
 
+/// Most copies that a node is told to keep: as many as one message holds. Who has more has none
+/// forgotten.
+pub(super) const KEPT_MAX: usize = 10_000;
+
 /// The first words of a connection.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Opening {
@@ -37,6 +41,8 @@ pub(super) enum Verb {
     Stage { copy: KvCopy, name: CopyId },
     /// Forget a copy.
     Drop { id: CopyId },
+    /// Forget all copies of a scheduler but these.
+    Keep { owner: Box<str>, ids: Vec<CopyId> },
     /// Say what gave way.
     Tell,
 }

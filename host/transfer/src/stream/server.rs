@@ -152,6 +152,11 @@ impl Visit<'_> {
                 self.served.tier.remove(id);
                 self.reply(Said::Done).await
             }
+            Verb::Keep { owner, ids } => {
+                let known = ids.into_iter().collect();
+                self.served.tier.keep_only(Some(&owner), &known);
+                self.reply(Said::Done).await
+            }
             Verb::Tell => self.reply(Said::Done).await,
         }
     }

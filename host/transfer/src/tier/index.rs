@@ -188,7 +188,10 @@ mod tests {
             prefix: Prefix::of(&[]),
             bytes,
             checksum: None,
-            place: Place::Tier { node: "n".into() },
+            place: Place::Tier {
+                node: "n".into(),
+                owner: "o".into(),
+            },
         }
     }
 

@@ -13,6 +13,9 @@ use crate::{CopyId, KvCopy, Place, Prefix, Tags, TransferError};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Draft {
     pub(crate) program: ProgramId,
+    /// Which scheduler's it is.
+    #[serde(default)]
+    pub(crate) owner: Box<str>,
     pub(crate) tags: Tags,
     /// Bytes that the engine says it has written.
     pub(crate) bytes: u64,
@@ -135,6 +138,7 @@ pub(super) async fn adopt(
         checksum: Some(seen.checksum),
         place: Place::Tier {
             node: tier.inner.node.clone(),
+            owner: draft.owner,
         },
     };
     tier.inner.folder.commit(&copy)?;

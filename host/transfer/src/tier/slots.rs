@@ -104,7 +104,7 @@ impl Tier {
         if self.holds(copy) {
             return self.stage_own(copy, path).await;
         }
-        let Place::Tier { node } = &copy.place else {
+        let Place::Tier { node, .. } = &copy.place else {
             return Err(TransferError::wrong_handle("the copy is in no host tier"));
         };
         let room = self.reserve(copy.bytes)?;

@@ -232,6 +232,7 @@ pub(crate) fn export(worker: WorkerRef, program: u64, tokens: &[u32]) -> Export 
         worker,
         slot: Some(0),
         program: ProgramId(program),
+        owner: "main".into(),
         tokens: tokens.len() as u64,
         prompt: Some(Prompt::Ids(tokens.into())),
         cache_salt: None,

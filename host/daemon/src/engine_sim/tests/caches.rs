@@ -39,6 +39,7 @@ fn export(bench: &Bench) -> Export {
         worker: worker(bench),
         slot: None,
         program: ProgramId(1),
+        owner: "".into(),
         tokens: u64::from(TOKENS),
         prompt: Some(Prompt::Body { path, body }),
         cache_salt: None,
