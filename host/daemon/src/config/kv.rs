@@ -34,13 +34,13 @@ section! {
         slots_folder: String = String::new(), "";
         /// Address on which other nodes reach this node's tier, such as `10.0.0.5:8310`; nobody does where empty.
         tier_listen: String = String::new(), "";
-        /// The same as they have to write it; `kv.tier_listen` where empty.
+        /// The same as they have to write it, host and port; `kv.tier_listen` where empty.
         tier_advertise: String = String::new(), "";
         /// What nodes tell each other to be let in: the same text for all, 16 characters or more.
         secret: String = String::new(), "";
         /// Engines on other nodes: `HOST=ADDRESS` with commas between, the host of their URLs and the `kv.tier_listen` of the daemon beside them.
         nodes: String = String::new(), "";
-        /// Version of the weights that the engines have. Write another one when they are given other weights: copies of the old ones are never used then.
+        /// Version of the weights that the engines have, one for all of them. Write another one when they are given other weights, and start the daemon anew: copies of the old ones are never used then.
         weights: String = "1".to_owned(), "";
         /// Use the storage behind SGLang's HiCache where there is one. It finds caches by their tokens alone: it must be flushed whenever engines are given other weights.
         sglang: bool = false, "";
@@ -108,6 +108,13 @@ impl KvSection {
                  large they are",
             ));
         }
+        if self.weights.trim().is_empty() {
+            return Err(conflict(
+                "kv.weights",
+                "is empty, which tells no weights apart".to_owned(),
+                "write a word for the weights that the engines have, such as 1",
+            ));
+        }
         self.check_folders()?;
         self.check_address(config)?;
         self.check_nodes()
@@ -139,6 +146,13 @@ impl KvSection {
     }
 
     fn check_address(&self, config: &Config) -> Result<(), ConfigError> {
+        if self.tier_listen.is_empty() && !self.tier_advertise.is_empty() {
+            return Err(conflict(
+                "kv.tier_advertise",
+                "is set, and kv.tier_listen is empty, so that nobody would answer there".to_owned(),
+                "set kv.tier_listen to the address to listen on, or leave it out",
+            ));
+        }
         if self.tier_listen.is_empty() && self.nodes.is_empty() {
             return Ok(());
         }
@@ -187,18 +201,19 @@ impl KvSection {
                 "write the address as other nodes reach it",
             ));
         }
+        if !self.tier_advertise.is_empty() && !is_address(&self.tier_advertise) {
+            return Err(conflict(
+                "kv.tier_advertise",
+                format!("is `{}`", self.tier_advertise),
+                "write a host or address and a port, such as 10.0.0.5:8310, and nothing else",
+            ));
+        }
         Ok(())
     }
 
     fn check_nodes(&self) -> Result<(), ConfigError> {
         for (host, address) in self.named_nodes() {
-            let is_address = address.is_some_and(|address| {
-                let port = address
-                    .rsplit_once(':')
-                    .map(|(_, port)| port.parse::<u16>());
-                matches!(port, Some(Ok(_)))
-            });
-            if !is_address {
+            if !address.is_some_and(is_address) {
                 return Err(conflict(
                     "kv.nodes",
                     format!("has `{host}` without the address of a tier"),
@@ -221,6 +236,15 @@ impl KvSection {
         let folder = std::path::absolute(&self.folder).unwrap_or_else(|_| (&self.folder).into());
         format!("{}:{}", host.trim(), folder.display())
     }
+}
+
+/// Whether others can connect to it: a host or an address, and a port.
+fn is_address(text: &str) -> bool {
+    let Ok(authority) = text.parse::<http::uri::Authority>() else {
+        return false;
+    };
+    let has_port = authority.port_u16().is_some_and(|port| port > 0);
+    has_port && !authority.host().is_empty() && !text.contains('@')
 }
 
 #[cfg(test)]
