@@ -37,7 +37,7 @@ impl Nodes {
         plan: Plan,
     ) -> Result<SavingAt, TransferError> {
         Ok(match self.other(node) {
-            None => SavingAt::Here(self.tier.saving(id, &plan)?),
+            None => SavingAt::Here(self.tier.saving(id, &plan).await?),
             Some(node) => SavingAt::There(self.link.save(node, id, plan).await?),
         })
     }
@@ -58,7 +58,7 @@ impl Nodes {
         match &copy.place {
             Place::Tier { node, .. } => match self.other(Some(node)) {
                 None => {
-                    self.tier.remove(copy.id);
+                    self.tier.forget([copy.id]).await;
                     Ok(())
                 }
                 Some(node) => self.link.remove(node, copy.id).await,

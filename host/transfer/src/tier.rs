@@ -120,18 +120,20 @@ impl Tier {
         &self.inner.evictions
     }
 
-    /// Forgets a copy, at once or when the transfer that uses it has ended. One that is gone is no
-    /// error.
-    pub fn remove(&self, id: CopyId) {
-        let mut index = self.index();
-        if index.remove(id) {
-            self.inner.folder.remove(id);
-        }
+    /// Forgets copies, each at once or when the transfer that uses it has ended. One that is gone is
+    /// no error.
+    pub async fn forget(&self, ids: impl IntoIterator<Item = CopyId>) {
+        let gone: Vec<CopyId> = {
+            let mut index = self.index();
+            let ids = ids.into_iter();
+            ids.filter(|id| index.remove(*id)).collect()
+        };
+        self.unlink(gone).await;
     }
 
     /// Forgets a scheduler's copies but those that it knows; everybody's, without `owner`. Gives how
     /// many there were.
-    pub fn keep_only(&self, owner: Option<&str>, known: &BTreeSet<CopyId>) -> usize {
+    pub async fn keep_only(&self, owner: Option<&str>, known: &BTreeSet<CopyId>) -> usize {
         let is_theirs = |copy: &KvCopy| match &copy.place {
             Place::Tier { owner: own, .. } => owner.is_none_or(|owner| **own == *owner),
             _ => false,
@@ -142,11 +144,37 @@ impl Tier {
             .map(|copy| copy.id)
             .filter(|id| !known.contains(id))
             .collect();
-        for id in &strangers {
-            tracing::debug!(copy = %id, "a copy that nobody knows is dropped");
-            self.remove(*id);
-        }
+        self.forget(strangers.iter().copied()).await;
         strangers.len()
+    }
+
+    /// Forgets a copy; its files go meanwhile.
+    fn remove(&self, id: CopyId) {
+        let is_over = self.index().remove(id);
+        if is_over {
+            self.unlink_aside(id);
+        }
+    }
+
+    /// Removes the files of copies that the index has not any more.
+    async fn unlink(&self, ids: Vec<CopyId>) {
+        if ids.is_empty() {
+            return;
+        }
+        let inner = Arc::clone(&self.inner);
+        let removed = tokio::task::spawn_blocking(move || {
+            for id in ids {
+                inner.folder.remove(id);
+            }
+        });
+        if let Err(error) = removed.await {
+            tracing::warn!(%error, "files of the tier stay behind");
+        }
+    }
+
+    fn unlink_aside(&self, id: CopyId) {
+        let inner = Arc::clone(&self.inner);
+        aside(move || inner.folder.remove(id));
     }
 
     /// Removes what nobody wants from the engines' folder: files of transfers that were given up, and
@@ -178,30 +206,38 @@ impl Tier {
             ));
         }
         index.pin(copy.id);
-        self.inner.folder.touch(copy.id);
+        drop(index);
+        let (inner, id) = (Arc::clone(&self.inner), copy.id);
+        aside(move || inner.folder.touch(id));
         Ok(Pinned {
             tier: self.clone(),
-            id: copy.id,
+            id,
         })
     }
 
-    /// Makes room. What gives way is reported.
-    pub(crate) fn reserve(&self, bytes: u64) -> Result<Reservation, TransferError> {
-        let mut index = self.index();
-        for copy in index.reserve(bytes)? {
-            self.inner.folder.remove(copy.id);
-            self.inner.evictions.push(Evicted::of(&copy));
-        }
-        Ok(Reservation {
+    /// Makes room. What gives way is reported, and gone when this ends.
+    pub(crate) async fn reserve(&self, bytes: u64) -> Result<Reservation, TransferError> {
+        let gone = self.index().reserve(bytes)?;
+        let reserved = Reservation {
             tier: self.clone(),
             bytes,
-        })
+        };
+        for copy in &gone {
+            self.inner.evictions.push(Evicted::of(copy));
+        }
+        self.unlink(gone.iter().map(|copy| copy.id).collect()).await;
+        Ok(reserved)
     }
 
     /// Room for what is in the tier and beside the engines at once, where a link can't be made.
-    pub(crate) fn room_beside(&self, bytes: u64) -> Result<Option<Reservation>, TransferError> {
-        let crosses = self.inner.folder.crosses();
-        crosses.then(|| self.reserve(bytes)).transpose()
+    pub(crate) async fn room_beside(
+        &self,
+        bytes: u64,
+    ) -> Result<Option<Reservation>, TransferError> {
+        if !self.inner.folder.crosses() {
+            return Ok(None);
+        }
+        self.reserve(bytes).await.map(Some)
     }
 
     /// The bytes of a copy.
@@ -235,9 +271,9 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        let mut index = self.tier.index();
-        if index.unpin(self.id) {
-            self.tier.inner.folder.remove(self.id);
+        let is_over = self.tier.index().unpin(self.id);
+        if is_over {
+            self.tier.unlink_aside(self.id);
         }
     }
 }
@@ -250,9 +286,9 @@ pub(crate) struct Reservation {
 
 impl Reservation {
     /// Makes it as large as what has come.
-    pub(crate) fn resize(&mut self, bytes: u64) -> Result<(), TransferError> {
+    pub(crate) async fn resize(&mut self, bytes: u64) -> Result<(), TransferError> {
         if bytes > self.bytes {
-            let mut more = self.tier.reserve(bytes - self.bytes)?;
+            let mut more = self.tier.reserve(bytes - self.bytes).await?;
             more.bytes = 0;
         } else {
             self.tier.index().release(self.bytes - bytes);
@@ -265,6 +301,16 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         self.tier.index().release(self.bytes);
+    }
+}
+
+/// Works on files where that holds nobody up: beside the runtime, if there is one.
+fn aside(work: impl FnOnce() + Send + 'static) {
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => {
+            runtime.spawn_blocking(work);
+        }
+        Err(_) => work(),
     }
 }
 

@@ -90,6 +90,24 @@ impl Stand {
         names
     }
 
+    /// Waits until these are there and nothing else: files go a moment after their transfers.
+    async fn until_files(&self, names: &[String]) {
+        self.until(|files| files == names).await;
+    }
+
+    /// Waits until so many are there.
+    async fn until_so_many(&self, files: usize) {
+        self.until(|names| names.len() == files).await;
+    }
+
+    async fn until(&self, is_right: impl Fn(&[String]) -> bool) {
+        let began = std::time::Instant::now();
+        while !is_right(&self.files()) {
+            assert!(began.elapsed() < Duration::from_secs(5), "{:?}", self.files());
+            tokio::task::yield_now().await;
+        }
+    }
+
     async fn refused(&self, import: treadle_transfer::Import) -> &'static str {
         let error = self.executors.import(import).await.unwrap_err();
         error.code()
@@ -119,10 +137,11 @@ async fn a_copy_comes_back_as_it_went_out() {
         .import(import(stand.worker(), &copy, &longer));
     assert_eq!(taken.await.unwrap().tokens, 50);
     assert_eq!(stand.slots.get(1), held);
-    assert_eq!(stand.files().len(), 2, "one copy and its handle");
+    // One copy and its handle.
+    stand.until_so_many(2).await;
     stand.executors.drop(copy.clone()).await.unwrap();
     stand.executors.drop(copy.clone()).await.unwrap();
-    assert_eq!(stand.files(), Vec::<String>::new());
+    stand.until_files(&[]).await;
     assert_eq!(stand.tier.usage().bytes, 0);
     let late = import(stand.worker(), &copy, &held);
     assert_eq!(stand.refused(late).await, "gone");
@@ -172,7 +191,7 @@ async fn what_is_not_the_programs_is_not_restored() {
     assert_eq!(stand.refused(beyond).await, "unsupported");
     let asked = stand.slots.asked.lock().unwrap().clone();
     assert_eq!(asked, ["save"], "no restore was tried");
-    assert_eq!(stand.files().len(), 2);
+    stand.until_so_many(2).await;
 }
 
 #[tokio::test]
@@ -258,7 +277,7 @@ async fn a_slot_of_another_program_is_no_copy() {
         let error = stand.executors.export(asked).await.unwrap_err();
         assert_eq!(error.code(), "other-prefix");
     }
-    assert_eq!(stand.files(), Vec::<String>::new());
+    stand.until_files(&[]).await;
     assert_eq!(stand.tier.usage().bytes, 0);
 }
 
@@ -279,7 +298,7 @@ async fn damage_is_found_before_the_engine_sees_it() {
         let asked = import(stand.worker(), &copy, &ids(1, 50));
         assert_eq!(stand.refused(asked.clone()).await, "damaged");
         assert_eq!(stand.refused(asked).await, "gone");
-        assert_eq!(stand.files(), Vec::<String>::new());
+        stand.until_files(&[]).await;
     }
     assert_eq!(stand.slots.get(1), Vec::<u32>::new());
     assert!(
@@ -314,11 +333,8 @@ async fn a_busy_slot_is_waited_for_up_to_a_bound_and_nothing_is_left() {
     let error = hasty.import(back.clone()).await.unwrap_err();
     assert_eq!(error.code(), "timeout");
     let (kv, handle) = (format!("{}.kv", copy.id), format!("{}.json", copy.id));
-    assert_eq!(
-        stand.files(),
-        [handle, kv],
-        "the copy stays, its stage goes"
-    );
+    // The copy stays, its stage goes.
+    stand.until_files(&[handle, kv]).await;
     assert_eq!(stand.tier.usage().in_transfer, 0);
     stand.slots.free.add_permits(10);
     stand.executors.import(back).await.unwrap();
@@ -348,9 +364,9 @@ async fn whoever_stops_waiting_leaves_nothing() {
     // The engine may come to it although nobody waits: its file is swept up by the next transfer.
     stand.slots.free.add_permits(10);
     let copy = stand.copy(2, 50).await;
-    assert_eq!(stand.files().len(), 2, "{:?}", stand.files());
+    stand.until_so_many(2).await;
     stand.executors.drop(copy).await.unwrap();
-    assert_eq!(stand.files(), Vec::<String>::new());
+    stand.until_files(&[]).await;
 }
 
 #[tokio::test]
@@ -365,7 +381,7 @@ async fn the_tier_keeps_its_bound_and_says_who_gave_way() {
     assert_eq!((gone.id, gone.program), (second.id, ProgramId(2)));
     assert_eq!(stand.tier.evictions().take(9), []);
     assert_eq!(stand.tier.copies(), [first.clone(), third.clone()]);
-    assert_eq!(stand.files().len(), 4);
+    stand.until_so_many(4).await;
     // With one of them in transfer there is room for one more, not for two.
     stand.slots.free.forget_permits(usize::MAX);
     let worker = stand.worker();

@@ -39,7 +39,7 @@ pub(super) async fn compare(node: &Node, driver: &DriverHandle, owner: &str) -> 
 async fn drop_orphans(node: &Node, owner: &str, known: &[Known]) {
     let known: BTreeSet<CopyId> = known.iter().map(|known| known.id).collect();
     if let Some(tier) = &node.tier {
-        let dropped = tier.keep_only((!node.alone).then_some(owner), &known);
+        let dropped = tier.keep_only((!node.alone).then_some(owner), &known).await;
         tracing::debug!(dropped, "copies that nobody knew");
     }
     let asked = node.others.iter().map(|other| async {

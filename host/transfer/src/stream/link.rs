@@ -114,8 +114,8 @@ impl Link {
         self.open(node, Verb::Tell).await?.done().await
     }
 
-    /// Writes the bytes of another node's copy to a file. What is there after an error is the
-    /// caller's to remove.
+    /// Writes the bytes of another node's copy to a file. What is there after an error, or appears
+    /// later, is the caller's to remove.
     pub(crate) async fn fetch(
         &self,
         node: &str,
@@ -133,11 +133,9 @@ impl Link {
                 ));
             }
         }
-        // Made here and not on another thread: the file is there before anybody may remove it.
-        let file = std::fs::File::create_new(path).map_err(TransferError::file("creating", path))?;
-        connection
-            .receive_bytes(copy, tokio::fs::File::from_std(file), path)
-            .await
+        let file = tokio::fs::File::create_new(path).await;
+        let file = file.map_err(TransferError::file("creating", path))?;
+        connection.receive_bytes(copy, file, path).await
     }
 
     async fn open(&self, node: &str, verb: Verb) -> Result<Connection, TransferError> {

@@ -149,12 +149,12 @@ impl Visit<'_> {
             Verb::Save { id, plan } => self.save(id, &plan).await,
             Verb::Stage { copy, name } => self.stage(&copy, name).await,
             Verb::Drop { id } => {
-                self.served.tier.remove(id);
+                self.served.tier.forget([id]).await;
                 self.reply(Said::Done).await
             }
             Verb::Keep { owner, ids } => {
                 let known = ids.into_iter().collect();
-                self.served.tier.keep_only(Some(&owner), &known);
+                self.served.tier.keep_only(Some(&owner), &known).await;
                 self.reply(Said::Done).await
             }
             Verb::Tell => self.reply(Said::Done).await,
@@ -189,7 +189,7 @@ impl Visit<'_> {
 
     async fn save(&mut self, id: CopyId, plan: &Plan) -> Result<(), TransferError> {
         let limits = &self.served.limits;
-        let saving = self.served.tier.saving(id, plan)?;
+        let saving = self.served.tier.saving(id, plan).await?;
         self.reply(Said::Done).await?;
         let draft = within("an engine's save", limits.export, async {
             receive::<Draft>(self.peer, &mut self.stream).await

@@ -1,6 +1,6 @@
 //! A slot file becomes a copy.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use treadle_model::ProgramId;
@@ -68,14 +68,6 @@ impl Drop for Partial {
     }
 }
 
-/// What a file holds.
-struct Seen {
-    partial: Partial,
-    bytes: u64,
-    checksum: Box<str>,
-    tokens: Option<Vec<u32>>,
-}
-
 /// Takes in the file that an engine has written to `path`.
 pub(super) async fn adopt(
     mut room: Reservation,
@@ -103,29 +95,35 @@ pub(super) async fn adopt(
         return Err(TransferError::damaged(id, why));
     }
     tier.inner.estimates.learn(&draft.tags.model, draft.bytes, draft.tokens);
-    room.resize(draft.bytes)?;
-    let beside = tier.room_beside(draft.bytes)?;
-    let partial = Partial(tier.inner.folder.partial(id));
-    let work = move || {
-        files::move_file(&path, &partial.0)?;
-        drop(beside);
-        let (bytes, digest) = files::digest(&partial.0)?;
-        Ok(Seen {
-            tokens: slot_file::tokens(&partial.0),
-            checksum: digest.text(),
-            bytes,
-            partial,
-        })
-    };
-    let seen: Seen = tokio::task::spawn_blocking(work)
+    room.resize(draft.bytes).await?;
+    let beside = tier.room_beside(draft.bytes).await?;
+    // If nobody waits for it any more, what is taken in goes with the answer.
+    let work = move || take_in(room, beside, id, &path, draft);
+    tokio::task::spawn_blocking(work)
         .await
-        .map_err(|error| TransferError::internal("taking a copy in", error))??;
-    if seen.bytes != draft.bytes {
-        let why = format!("it has {} of {} bytes", seen.bytes, draft.bytes);
+        .map_err(|error| TransferError::internal("taking a copy in", error))?
+}
+
+/// The part that works on files.
+fn take_in(
+    mut room: Reservation,
+    beside: Option<Reservation>,
+    id: CopyId,
+    path: &Path,
+    draft: Draft,
+) -> Result<Unkept, TransferError> {
+    let tier = room.tier.clone();
+    let partial = Partial(tier.inner.folder.partial(id));
+    files::move_file(path, &partial.0)?;
+    drop(beside);
+    let (bytes, digest) = files::digest(&partial.0)?;
+    if bytes != draft.bytes {
+        let why = format!("it has {bytes} of {} bytes", draft.bytes);
         return Err(TransferError::damaged(id, why));
     }
-    let prefix = prefix(id, &draft, seen.tokens.as_deref())?;
-    let head = seen.tokens.as_deref().map(|tokens| {
+    let tokens = slot_file::tokens(&partial.0);
+    let prefix = prefix(id, &draft, tokens.as_deref())?;
+    let head = tokens.as_deref().map(|tokens| {
         let known = usize::try_from(draft.known_tokens).unwrap_or(usize::MAX);
         Prefix::of(&tokens[..tokens.len().min(known)])
     });
@@ -134,15 +132,14 @@ pub(super) async fn adopt(
         program: draft.program,
         tags: draft.tags,
         prefix,
-        bytes: seen.bytes,
-        checksum: Some(seen.checksum),
+        bytes,
+        checksum: Some(digest.text()),
         place: Place::Tier {
             node: tier.inner.node.clone(),
             owner: draft.owner,
         },
     };
     tier.inner.folder.commit(&copy)?;
-    drop(seen.partial);
     // The room becomes the copy's without a moment in which another could take it.
     {
         let mut index = tier.index();

@@ -2,10 +2,11 @@
 //! transfer, and goes with it, however that ends.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::files::{self, SLOT_FILE};
 use super::receiving::{Draft, Unkept};
-use super::{Pinned, Plan, Reservation, Tier, remove_file};
+use super::{Pinned, Plan, Reservation, Tier};
 use crate::stream::Link;
 use crate::{CopyId, KvCopy, Place, TransferError};
 
@@ -34,7 +35,7 @@ impl Saving {
         let path = self.path.clone();
         let room = match self.room.take() {
             Some(room) => room,
-            None => self.tier.reserve(0)?,
+            None => self.tier.reserve(0).await?,
         };
         let taken = super::receiving::adopt(room, self.id, path, draft).await?;
         self.tier.inner.strays.end(&self.path);
@@ -47,7 +48,7 @@ impl Drop for Saving {
     fn drop(&mut self) {
         if !self.path.as_os_str().is_empty() {
             let path = std::mem::take(&mut self.path);
-            self.tier.inner.strays.give_up(path);
+            self.tier.give_up(path, self.room.take());
         }
     }
 }
@@ -59,22 +60,22 @@ pub(crate) struct Staged {
     path: PathBuf,
     /// Held for as long as the file is there.
     _pinned: Option<Pinned>,
-    _room: Option<Reservation>,
+    room: Option<Reservation>,
 }
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        remove_file(&self.path);
-        self.tier.inner.strays.end(&self.path);
+        let path = std::mem::take(&mut self.path);
+        self.tier.give_up(path, self.room.take());
     }
 }
 
 impl Tier {
     /// Prepares for a file that an engine is to write under [`slot_file`], and makes room for what
     /// it may come to.
-    pub(crate) fn saving(&self, id: CopyId, plan: &Plan) -> Result<Saving, TransferError> {
+    pub(crate) async fn saving(&self, id: CopyId, plan: &Plan) -> Result<Saving, TransferError> {
         let inner = &self.inner;
-        inner.strays.sweep_given_up();
+        self.sweep_aside();
         let path = self.slot_path(&slot_file(id));
         if self.index().knows(id) || !inner.strays.begin(&path) {
             return Err(TransferError::wrong_handle(format!(
@@ -87,7 +88,7 @@ impl Tier {
             path,
             room: None,
         };
-        saving.room = Some(self.reserve(inner.estimates.of(plan))?);
+        saving.room = Some(self.reserve(inner.estimates.of(plan)).await?);
         Ok(saving)
     }
 
@@ -99,7 +100,7 @@ impl Tier {
         name: CopyId,
         link: &Link,
     ) -> Result<Staged, TransferError> {
-        self.inner.strays.sweep_given_up();
+        self.sweep_aside();
         let path = self.slot_path(&slot_file(name));
         if self.holds(copy) {
             return self.stage_own(copy, path).await;
@@ -107,10 +108,24 @@ impl Tier {
         let Place::Tier { node, .. } = &copy.place else {
             return Err(TransferError::wrong_handle("the copy is in no host tier"));
         };
-        let room = self.reserve(copy.bytes)?;
+        let room = self.reserve(copy.bytes).await?;
         let staged = self.staged(path, None, Some(room))?;
         link.fetch(node, copy, &staged.path).await?;
         Ok(staged)
+    }
+
+    /// A file there is nobody's any more; its room is free when it is gone.
+    fn give_up(&self, path: PathBuf, room: Option<Reservation>) {
+        let inner = Arc::clone(&self.inner);
+        super::aside(move || {
+            inner.strays.give_up(path);
+            drop(room);
+        });
+    }
+
+    fn sweep_aside(&self) {
+        let inner = Arc::clone(&self.inner);
+        super::aside(move || inner.strays.sweep_given_up());
     }
 
     fn staged(
@@ -127,14 +142,14 @@ impl Tier {
             tier: self.clone(),
             path,
             _pinned: pinned,
-            _room: room,
+            room,
         })
     }
 
     async fn stage_own(&self, copy: &KvCopy, path: PathBuf) -> Result<Staged, TransferError> {
         let pinned = self.pin(copy)?;
         let source = pinned.path();
-        let room = self.room_beside(copy.bytes)?;
+        let room = self.room_beside(copy.bytes).await?;
         let staged = self.staged(path, Some(pinned), room)?;
         // If nobody waits for it any more, what is staged is dropped with the answer.
         let work = move || {
