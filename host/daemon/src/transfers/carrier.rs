@@ -1,5 +1,6 @@
 //! Who carries transfers out, for one scheduler.
 
+use super::drops::Drops;
 use super::held::{Held, Known};
 use super::node::Node;
 use super::orders::{Order, Transferred, Work};
@@ -14,7 +15,7 @@ use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, Id, JoinError, JoinHandle, JoinSet};
 use treadle_core::Event;
 use treadle_model::ProgramId;
-use treadle_transfer::{CopyId, Evicted, KvCopy, KvExecutor};
+use treadle_transfer::{CopyId, Evicted, KvCopy};
 
 /// Longest cause that is put on record, in characters.
 const CAUSE_CHARS_MAX: usize = 300;
@@ -36,12 +37,14 @@ impl Carrier {
     ) -> Self {
         let (stop, stopped) = oneshot::channel();
         let evictions = node.evictions();
+        let drops = Drops::new(node.executors.clone());
         let carrying = Carrying {
             node,
             driver,
             owner,
             evictions,
             jobs: JoinSet::new(),
+            drops,
             running: HashMap::new(),
             held: Held::default(),
             told: BTreeSet::new(),
@@ -57,8 +60,8 @@ impl Carrier {
     }
 }
 
-/// A task's result; nothing for one that only dropped a copy.
-type Done = Option<(Result<Moved, Failure>, Duration)>;
+/// A transfer's result, and how long it took.
+type Done = (Result<Moved, Failure>, Duration);
 
 struct Running {
     ticket: u64,
@@ -74,6 +77,7 @@ struct Carrying {
     owner: Box<str>,
     evictions: UnboundedReceiver<Evicted>,
     jobs: JoinSet<Done>,
+    drops: Drops,
     running: HashMap<Id, Running>,
     held: Held,
     /// Engines of which it was said that they can't do what is wanted.
@@ -100,6 +104,7 @@ impl Carrying {
         // What transfers passed along is dropped with them; the tier of the next process sweeps
         // up what that does not reach.
         self.jobs.shutdown().await;
+        self.drops.shutdown().await;
     }
 
     fn obey(&mut self, order: Order) {
@@ -119,7 +124,7 @@ impl Carrying {
             Order::Drop { copy } => match KvCopy::from_handle(&copy) {
                 Ok(copy) => {
                     self.held.forget(copy.id);
-                    self.drop_copy(copy);
+                    self.drops.push(copy);
                 }
                 Err(error) => tracing::debug!(%error, "a copy to be dropped is none"),
             },
@@ -144,7 +149,7 @@ impl Carrying {
         let abort = self.jobs.spawn(async move {
             let began = Instant::now();
             let result = transfer.run(&ordered).await;
-            Some((result, began.elapsed()))
+            (result, began.elapsed())
         });
         let running = Running {
             ticket,
@@ -170,17 +175,15 @@ impl Carrying {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         if let Some(copy) = passed {
-            self.drop_copy(copy);
+            self.drops.push(copy);
         }
         let mut kept = None;
         let event = match done {
-            Ok(Some((Ok(moved), took))) => {
+            Ok((Ok(moved), took)) => {
                 kept.clone_from(&moved.kept);
                 self.succeeded(&running, moved, took)
             }
-            Ok(Some((Err(failure), _))) => self.failed(&running, &failure),
-            // Only drops end without a result.
-            Ok(None) => return,
+            Ok((Err(failure), _)) => self.failed(&running, &failure),
             Err(error) if error.is_cancelled() => return self.node.books.cancelled(),
             Err(error) => self.failed(
                 &running,
@@ -239,17 +242,5 @@ impl Carrying {
         if let Some((program, copy)) = self.held.lost(id) {
             self.driver.event(Event::CopyLost { program, copy });
         }
-    }
-
-    fn drop_copy(&mut self, copy: KvCopy) {
-        let executors = self.node.executors.clone();
-        self.jobs.spawn(async move {
-            let id = copy.id;
-            let dropped = KvExecutor::drop(&*executors, copy);
-            if let Err(error) = dropped.await {
-                tracing::debug!(%id, %error, "a copy could not be dropped");
-            }
-            None
-        });
     }
 }

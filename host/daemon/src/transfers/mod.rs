@@ -7,6 +7,7 @@
 
 mod books;
 mod carrier;
+mod drops;
 mod held;
 mod node;
 mod orders;
