@@ -47,7 +47,7 @@ impl Executors {
         } = settings;
         Self {
             llama_cpp: tier.map(|tier| LlamaCpp::new(tier, secret, limits.clone())),
-            vllm: Vllm::new(limits.clone()),
+            vllm: Vllm::new(limits.of_engine_held()),
             sglang: Sglang::new(limits.clone()),
             simulated: Simulated::new(limits.clone()),
             limits,
