@@ -243,6 +243,45 @@ async fn a_scheduler_drops_its_own_orphans_and_nobody_elses() {
 }
 
 #[tokio::test]
+async fn strangers_that_say_nothing_keep_nobody_out() {
+    let (here, there) = (node().await, node().await);
+    let executors = here.executors(SECRET);
+    let mut silent = Vec::new();
+    for _ in 0..2 * limits().connections_max {
+        silent.push(TcpStream::connect(there.server.address()).await.unwrap());
+    }
+    let copy = copy(&executors, &there, 1, 50).await;
+    assert_eq!(there.tier.copies(), [copy]);
+    // The oldest were sent away.
+    assert_eq!(silent[0].read(&mut [0; 1]).await.unwrap_or(0), 0);
+}
+
+#[tokio::test]
+async fn a_node_that_serves_as_many_as_it_can_says_so() {
+    let here = node().await;
+    let there = node_with(Limits {
+        connections_max: 1,
+        ..limits()
+    })
+    .await;
+    let executors = here.executors(SECRET);
+    let copy = copy(&executors, &there, 1, 50).await;
+    there.slots.asked.lock().unwrap().clear();
+    there.slots.free.forget_permits(usize::MAX);
+    let restored = executors.import(import(there.worker(), &copy, &ids(1, 50)));
+    let meanwhile = async {
+        there.slots.until_asked(1).await;
+        let error = executors.drop(copy.clone()).await.unwrap_err();
+        assert_eq!(error.code(), "busy");
+        there.slots.free.add_permits(10);
+    };
+    let (restored, ()) = tokio::join!(restored, meanwhile);
+    assert_eq!(restored.unwrap().tokens, 50);
+    there.rests().await;
+    assert_eq!(there.tier.copies(), [copy]);
+}
+
+#[tokio::test]
 async fn a_copy_is_not_written_over() {
     let node = node().await;
     let copy = copy(&node.executors(SECRET), &node, 1, 50).await;

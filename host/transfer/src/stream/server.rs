@@ -1,5 +1,6 @@
 //! The answering side: a tier's server.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,8 +8,8 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
 use super::Link;
 use super::message::{EVICTIONS_TOLD_MAX, Goodbye, Opening, Reply, Said, Verb, receive, send};
@@ -18,6 +19,9 @@ use crate::{CopyId, KvCopy, Limits, TransferError};
 
 /// Bytes of a copy that are sent at once.
 const PIECE_BYTES: usize = 256 << 10;
+/// Connections that have not told the secret yet; the oldest gives way to the next one, so that
+/// those that say nothing keep nobody out.
+const STRANGERS_MAX: usize = 16;
 /// A pause after a connection could not be taken, as when there are no file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -71,55 +75,91 @@ struct Served {
 
 async fn accept(listener: TcpListener, served: Arc<Served>) {
     let places = Arc::new(Semaphore::new(served.limits.connections_max));
-    let mut connections = JoinSet::new();
+    let mut strangers = JoinSet::new();
+    let mut waiting: VecDeque<AbortHandle> = VecDeque::new();
+    let mut visits = JoinSet::new();
     loop {
-        while connections.try_join_next().is_some() {}
-        let Ok((stream, peer)) = listener.accept().await else {
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            continue;
-        };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            tracing::warn!(%peer, "a transfer was turned away: too many connections");
-            continue;
-        };
-        let served = Arc::clone(&served);
-        connections.spawn(async move {
-            if let Err(error) = served.serve(stream, &peer.to_string()).await {
-                tracing::debug!(%peer, %error, "a transfer with another node ended early");
+        tokio::select! {
+            accepted = listener.accept() => {
+                let Ok((stream, peer)) = accepted else {
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                };
+                waiting.retain(|stranger| !stranger.is_finished());
+                if waiting.len() >= STRANGERS_MAX && let Some(oldest) = waiting.pop_front() {
+                    oldest.abort();
+                }
+                let served = Arc::clone(&served);
+                waiting.push_back(strangers.spawn(served.greet(stream, peer.to_string())));
             }
-            drop(place);
-        });
+            Some(greeted) = strangers.join_next() => {
+                if let Ok(Some(guest)) = greeted && visits.len() < served.visits_max() {
+                    let place = Arc::clone(&places).try_acquire_owned().ok();
+                    visits.spawn(Arc::clone(&served).receive(guest, place));
+                }
+            }
+            Some(_) = visits.join_next() => {}
+        }
     }
 }
 
+/// Who has told the secret, and what he wants.
+struct Guest {
+    stream: TcpStream,
+    peer: String,
+    opening: Opening,
+}
+
 impl Served {
-    async fn serve(&self, mut stream: TcpStream, peer: &str) -> Result<(), TransferError> {
+    /// Those that are served, and as many that are told that there are too many.
+    fn visits_max(&self) -> usize {
+        2 * self.limits.connections_max
+    }
+
+    /// Waits for the first words of a connection; nothing if there are none, or not the right ones.
+    async fn greet(self: Arc<Self>, mut stream: TcpStream, peer: String) -> Option<Guest> {
         let _ = stream.set_nodelay(true);
-        let opening = within("the first words of a node", self.limits.idle, async {
-            receive::<Opening>(peer, &mut stream).await
+        let patience = self.limits.idle.min(self.limits.connect);
+        let opening = within("the first words of a node", patience, async {
+            receive::<Opening>(&peer, &mut stream).await
         });
-        let opening = opening.await?;
+        let opening = opening.await;
+        let opening = opening.inspect_err(|error| tracing::debug!(%peer, %error, "a stranger"));
+        let opening = opening.ok()?;
         let is_known = self.is_known(opening.secret.as_deref());
-        let mut visit = Visit {
-            served: self,
+        let guest = Guest {
             stream,
             peer,
-            heard: opening.heard,
+            opening,
         };
-        let outcome = if is_known {
-            visit.answer(opening.verb).await
+        if is_known {
+            return Some(guest);
+        }
+        let error = TransferError::Refused {
+            url: self.tier.node().into(),
+            status: 401,
+            message: "the secret of the transfers is another one here".into(),
+        };
+        let _ = Visit::of(&self, guest).0.refuse(&error).await;
+        None
+    }
+
+    async fn receive(self: Arc<Self>, guest: Guest, place: Option<OwnedSemaphorePermit>) {
+        let peer = guest.peer.clone();
+        let (mut visit, verb) = Visit::of(&self, guest);
+        let outcome = if place.is_some() {
+            visit.answer(verb).await
         } else {
-            Err(TransferError::Refused {
-                url: self.tier.node().into(),
-                status: 401,
-                message: "the secret of the transfers is another one here".into(),
+            Err(TransferError::Busy {
+                worker: self.tier.node().into(),
+                waiting: self.limits.connections_max,
             })
         };
-        if let Err(error) = &outcome {
+        if let Err(error) = outcome {
+            tracing::debug!(%peer, %error, "a transfer with another node ended early");
             // It may be gone; then it knows.
-            let _ = visit.refuse(error).await;
+            let _ = visit.refuse(&error).await;
         }
-        outcome
     }
 
     /// Compares in the same time for every wrong secret of one length.
@@ -137,12 +177,22 @@ impl Served {
 struct Visit<'s> {
     served: &'s Served,
     stream: TcpStream,
-    peer: &'s str,
+    peer: String,
     /// How far the other node has heard of evictions.
     heard: Option<Heard>,
 }
 
-impl Visit<'_> {
+impl<'s> Visit<'s> {
+    fn of(served: &'s Served, guest: Guest) -> (Self, Verb) {
+        let visit = Self {
+            served,
+            stream: guest.stream,
+            peer: guest.peer,
+            heard: guest.opening.heard,
+        };
+        (visit, guest.opening.verb)
+    }
+
     async fn answer(&mut self, verb: Verb) -> Result<(), TransferError> {
         match verb {
             Verb::Fetch { copy } => self.fetch(&copy).await,
@@ -169,7 +219,7 @@ impl Visit<'_> {
             .map_err(TransferError::file("opening", &path))?;
         let bytes = copy.bytes;
         self.reply(Said::Bytes { bytes }).await?;
-        let (peer, stream) = (self.peer, &mut self.stream);
+        let (peer, stream) = (&*self.peer, &mut self.stream);
         let mut piece = vec![0; PIECE_BYTES];
         loop {
             let read = file
@@ -192,14 +242,14 @@ impl Visit<'_> {
         let saving = self.served.tier.saving(id, plan).await?;
         self.reply(Said::Done).await?;
         let draft = within("an engine's save", limits.export, async {
-            receive::<Draft>(self.peer, &mut self.stream).await
+            receive::<Draft>(&self.peer, &mut self.stream).await
         });
         let unkept = saving.adopt(draft.await?).await?;
         let copy = Box::new(unkept.copy().clone());
         let head = unkept.head().cloned();
         self.reply(Said::Adopted { copy, head }).await?;
         let last = within("the word that a copy stays", limits.idle, async {
-            receive::<Goodbye>(self.peer, &mut self.stream).await
+            receive::<Goodbye>(&self.peer, &mut self.stream).await
         });
         if last.await?.done {
             unkept.keep();
@@ -241,7 +291,7 @@ impl Visit<'_> {
 
     async fn send(&mut self, reply: &Reply) -> Result<(), TransferError> {
         within("answering a node", self.served.limits.idle, async {
-            send(self.peer, &mut self.stream, reply).await
+            send(&self.peer, &mut self.stream, reply).await
         })
         .await
     }
