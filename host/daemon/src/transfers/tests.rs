@@ -108,3 +108,33 @@ async fn both_engines_are_asked_with_one_prompt() {
     let prompts: Vec<_> = asked.iter().map(|(_, body)| &body["prompt"]).collect();
     assert_eq!(prompts, ["first", "first"]);
 }
+
+#[tokio::test]
+async fn nothing_is_saved_for_a_server_without_a_slot_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let mut config = Config::default();
+    config.kv.host_bytes_max = 1 << 20;
+    config.kv.folder = path("tier");
+    config.kv.slots_folder = path("slots");
+    let node = Node::open(&config).await.unwrap();
+    let asked = Asked::default();
+    let log = asked.clone();
+    let url = engine(move |path, body| {
+        let (is_kv, is_probe) = (path == "/kv", body["filename"] == "/");
+        if !is_kv && !is_probe {
+            log.lock().unwrap().push((path, body));
+        }
+        // A name that no file can have is refused where slots can be saved.
+        let status = if is_kv { 404 } else { 400 };
+        async move { (status, "{}".into()) }
+    })
+    .await;
+    let work = Work::Migrate {
+        from: end(0, &url, EngineKind::Llamacpp, Some(0)),
+        to: end(1, &url, EngineKind::Llamacpp, None),
+        tokens: 9,
+    };
+    assert_eq!(transfer(&node, &work).await, Some("unsupported"));
+    assert!(asked.lock().unwrap().is_empty(), "{asked:?}");
+}

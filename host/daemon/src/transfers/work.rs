@@ -159,11 +159,15 @@ impl Transfer {
             Wish::Offload => offload,
             Wish::Migrate => migrate,
         };
-        if can {
-            Ok(())
-        } else {
-            Err(unsupported(end, &support.why))
+        if !can {
+            return Err(unsupported(end, &support.why));
         }
+        if support.means == Means::SlotFiles && end.slot.is_none() {
+            // Before anything is saved for nothing.
+            let why = "the program has no slot there: llama.cpp's caches don't move in this mode";
+            return Err(unsupported(end, why));
+        }
+        Ok(())
     }
 
     async fn export(
