@@ -27,17 +27,17 @@ pub struct Limits {
 }
 
 /// Time after which vLLM frees what it holds for another engine (`VLLM_NIXL_ABORT_REQUEST_TIMEOUT`).
-const ENGINE_FREES_AFTER: Duration = Duration::from_secs(480);
+const ENGINE_FREES_AFTER: Duration = Duration::from_mins(8);
 /// Part of it that is never used.
 const ENGINE_SPARE: Duration = Duration::from_mins(1);
 
 impl Limits {
     /// The same for copies that an engine holds: what is fetched has come before it is freed.
     pub(crate) fn of_engine_held(&self) -> Self {
-        let usable = ENGINE_FREES_AFTER - ENGINE_SPARE;
+        let usable = ENGINE_FREES_AFTER.saturating_sub(ENGINE_SPARE);
         let engine_held = self.engine_held.min(usable);
         Self {
-            import: self.import.min(usable - engine_held),
+            import: self.import.min(usable.saturating_sub(engine_held)),
             engine_held,
             ..self.clone()
         }

@@ -55,7 +55,12 @@ impl LlamaCpp {
 
     /// Has another node say which of its copies gave way ([`Tier::evictions`]).
     pub async fn hear(&self, node: &str) -> Result<(), TransferError> {
-        within("hearing of a node", self.limits.probe, self.nodes.link.hear(node)).await
+        within(
+            "hearing of a node",
+            self.limits.probe,
+            self.nodes.link.hear(node),
+        )
+        .await
     }
 
     /// Has another node forget a scheduler's copies but those that it knows.
@@ -126,7 +131,11 @@ impl LlamaCpp {
         match unkept.keep().await {
             // It may have been kept, and only the word of that be lost.
             Err(error) => {
-                let removed = within("dropping a copy", self.limits.drop, self.nodes.remove(&copy));
+                let removed = within(
+                    "dropping a copy",
+                    self.limits.drop,
+                    self.nodes.remove(&copy),
+                );
                 let _ = removed.await;
                 Err(error)
             }

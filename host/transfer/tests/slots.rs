@@ -103,7 +103,11 @@ impl Stand {
     async fn until(&self, is_right: impl Fn(&[String]) -> bool) {
         let began = std::time::Instant::now();
         while !is_right(&self.files()) {
-            assert!(began.elapsed() < Duration::from_secs(5), "{:?}", self.files());
+            assert!(
+                began.elapsed() < Duration::from_secs(5),
+                "{:?}",
+                self.files()
+            );
             tokio::task::yield_now().await;
         }
     }
@@ -208,7 +212,11 @@ async fn a_server_that_has_another_model_by_now_is_found_out() {
     stand.slots.become_another("other", "tiny.gguf");
     let out = export(stand.worker(), 1, &held);
     let error = stand.executors.export(out).await.unwrap_err();
-    assert_eq!(error.code(), "other-tags", "who asks takes it for the first");
+    assert_eq!(
+        error.code(),
+        "other-tags",
+        "who asks takes it for the first"
+    );
     assert_eq!(*stand.slots.asked.lock().unwrap(), ["save"], "nothing else");
     stand.slots.become_another("tiny", "tiny.gguf");
     stand.executors.import(back).await.unwrap();
@@ -409,7 +417,10 @@ async fn the_tier_keeps_its_bound_and_says_who_gave_way() {
 
 #[tokio::test]
 async fn what_is_there_twice_has_room_for_two() {
-    let (folder, shared) = (tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm"));
+    let (folder, shared) = (
+        tempfile::tempdir().unwrap(),
+        tempfile::tempdir_in("/dev/shm"),
+    );
     let shared = shared.unwrap();
     let device = |path: &Path| std::fs::metadata(path).unwrap().dev();
     let crosses = device(folder.path()) != device(shared.path());

@@ -388,7 +388,13 @@ fn a_host_tier_for_several_nodes_without_what_it_needs_is_refused() {
         unheard.starts_with("`kv.tier_advertise` is set, and kv.tier_listen"),
         "{unheard}"
     );
-    for wrong in ["http://10.0.0.5:8310", "10.0.0.5", ":8310", "a b:8310", "10.0.0.5:0"] {
+    for wrong in [
+        "http://10.0.0.5:8310",
+        "10.0.0.5",
+        ":8310",
+        "a b:8310",
+        "10.0.0.5:0",
+    ] {
         let advertised = format!("kv.tier_advertise={wrong}");
         let said = with(&["kv.tier_listen=0.0.0.0:8310", &advertised, secret]);
         let start = format!("`kv.tier_advertise` is `{wrong}`");
@@ -396,7 +402,10 @@ fn a_host_tier_for_several_nodes_without_what_it_needs_is_refused() {
     }
     let tierless = [&whole[4..], &["kv.nodes=a=b:1", secret]].concat();
     let tierless = complaint("", &[], &tierless);
-    assert!(tierless.starts_with("`kv.host_bytes_max` is 0"), "{tierless}");
+    assert!(
+        tierless.starts_with("`kv.host_bytes_max` is 0"),
+        "{tierless}"
+    );
     let nodes = [
         "kv.tier_listen=0.0.0.0:8310",
         "kv.tier_advertise=10.0.0.5:8310",

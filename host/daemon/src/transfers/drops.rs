@@ -83,7 +83,8 @@ impl Freeing {
     async fn run(self) {
         while let Some(copy) = self.next() {
             for attempt in 1..=ATTEMPTS_MAX {
-                let Err(error) = self.executor.drop(copy.clone()).await else {
+                let dropped = KvExecutor::drop(&*self.executor, copy.clone());
+                let Err(error) = dropped.await else {
                     break;
                 };
                 let (id, place) = (copy.id, &self.place);

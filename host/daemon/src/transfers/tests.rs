@@ -67,7 +67,8 @@ fn vllm(path: &str, body: &Value) -> (u16, String) {
     match path {
         "/metrics" => (
             200,
-            "x\nvllm:nixl_x 0\nvllm:prompt_tokens_cached_by_source_total{source=\"p2p\"} 1\n".into(),
+            "x\nvllm:nixl_x 0\nvllm:prompt_tokens_cached_by_source_total{source=\"p2p\"} 1\n"
+                .into(),
         ),
         "/v1/models" => (200, json!({"data": [{"id": "m"}]}).to_string()),
         "/v1/completions" => {
@@ -85,7 +86,8 @@ async fn both_engines_are_asked_with_one_prompt() {
     let node = Node::open(&Config::default()).await.unwrap();
     let request = |text: &str| Bytes::from(json!({"prompt": text}).to_string());
     let key: Arc<str> = "p".into();
-    node.prompts.remember(&key, "/v1/completions", &request("first"));
+    node.prompts
+        .remember(&key, "/v1/completions", &request("first"));
     let asked = Asked::default();
     let (log, prompts, next) = (asked.clone(), node.prompts.clone(), request("second"));
     let url = engine(move |path, body| {

@@ -199,12 +199,7 @@ impl Transfer {
         Ok(copy)
     }
 
-    async fn import(
-        &self,
-        to: &End,
-        copy: KvCopy,
-        prompt: Option<Prompt>,
-    ) -> Result<u64, Failure> {
+    async fn import(&self, to: &End, copy: KvCopy, prompt: Option<Prompt>) -> Result<u64, Failure> {
         let bytes = copy.bytes;
         // A slot's copy has the last answer too; the server compares its tokens with prompts itself.
         let prompt = prompt.filter(|_| to.kind != EngineKind::Llamacpp);

@@ -86,7 +86,9 @@ fn shape(props: &Value, meta: &Value) -> Box<str> {
     let path = props["model_path"].as_str().unwrap_or_default();
     let file = path.rsplit(['/', '\\']).next().unwrap_or_default();
     let build = props["build_info"].as_str().unwrap_or_default();
-    let inside = SHAPE.iter().map(|field| format!("{field}={}", meta[*field]));
+    let inside = SHAPE
+        .iter()
+        .map(|field| format!("{field}={}", meta[*field]));
     let known = [format!("file={file}"), format!("build={build}")];
     let all: Vec<String> = known.into_iter().chain(inside).collect();
     all.join(" ").into()

@@ -229,10 +229,14 @@ impl<'s> Visit<'s> {
             if read == 0 {
                 return Ok(());
             }
-            within("sending a piece of a copy", self.served.limits.idle, async {
-                let sent = stream.write_all(&piece[..read]).await;
-                sent.map_err(|error| TransferError::unreachable(peer, error))
-            })
+            within(
+                "sending a piece of a copy",
+                self.served.limits.idle,
+                async {
+                    let sent = stream.write_all(&piece[..read]).await;
+                    sent.map_err(|error| TransferError::unreachable(peer, error))
+                },
+            )
             .await?;
         }
     }

@@ -132,7 +132,7 @@ impl Folder {
             }
         }
         found.sort_by_key(|(used, copy)| (*used, copy.id));
-        Ok(found.into_iter().map(|(_, copy)| copy).collect())
+        Ok(found.into_iter().map(|(_, copy)| *copy).collect())
     }
 
     fn read(&self, path: &Path) -> Found {
@@ -145,7 +145,7 @@ impl Folder {
             Some(KV | PARTIAL) => Found::Part,
             Some(HANDLE) => {
                 if let Some((used, copy)) = self.whole(id) {
-                    return Found::Whole(used, copy);
+                    return Found::Whole(used, Box::new(copy));
                 }
                 super::remove_file(&self.kv(id));
                 Found::Part
@@ -165,7 +165,7 @@ impl Folder {
 
 /// What a file turned out to be.
 enum Found {
-    Whole(SystemTime, KvCopy),
+    Whole(SystemTime, Box<KvCopy>),
     Part,
     Other,
 }

@@ -94,7 +94,9 @@ pub(super) async fn adopt(
         );
         return Err(TransferError::damaged(id, why));
     }
-    tier.inner.estimates.learn(&draft.tags.model, draft.bytes, draft.tokens);
+    tier.inner
+        .estimates
+        .learn(&draft.tags.model, draft.bytes, draft.tokens);
     room.resize(draft.bytes).await?;
     let beside = tier.room_beside(draft.bytes).await?;
     // If nobody waits for it any more, what is taken in goes with the answer.
