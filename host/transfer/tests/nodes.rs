@@ -355,6 +355,45 @@ async fn relay(to: String, bytes_max: u64, silent: bool) -> String {
     address
 }
 
+/// A relay to a node that ends with the answer that comes after so many.
+async fn relay_answers(to: String, answers: usize) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        let (mut client, _) = listener.accept().await.unwrap();
+        let server = TcpStream::connect(to).await.unwrap();
+        let (mut from, mut to) = server.into_split();
+        let (mut asking, mut answering) = client.split();
+        let back = async {
+            for _ in 0..answers {
+                let answer = frame::read(&mut from).await.unwrap();
+                frame::write(&mut answering, &answer).await.unwrap();
+            }
+            frame::read(&mut from).await.unwrap();
+        };
+        tokio::select! { _ = tokio::io::copy(&mut asking, &mut to) => {}, () = back => {} }
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_copy_of_which_nobody_hears_is_not_kept_and_its_slot_is() {
+    let (here, there) = (node().await, node().await);
+    let executors = here.executors(SECRET);
+    let held = ids(1, 50);
+    there.slots.put(0, &held);
+    // The last answer says that the copy stays.
+    let worker = WorkerRef {
+        node: Some(relay_answers(there.address(), 2).await.into()),
+        ..there.worker()
+    };
+    let error = executors.export(export(worker, 1, &held)).await;
+    assert_eq!(error.unwrap_err().code(), "unreachable");
+    there.rests().await;
+    assert_eq!(there.tier.copies(), []);
+    assert_eq!(there.slots.get(0), held);
+}
+
 #[tokio::test]
 async fn a_source_that_dies_or_stalls_in_mid_transfer_leaves_nothing() {
     let (here, there) = (node().await, node().await);

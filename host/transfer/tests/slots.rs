@@ -7,116 +7,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-use engines::{Engine, Slots, export, ids, import, tags};
-use tempfile::TempDir;
+use engines::stand::{Stand, limits, reopened, settings, stand, stand_with};
+use engines::{Slots, export, ids, import};
 use treadle_model::{EngineKind, ProgramId};
 use treadle_transfer::{
-    Executors, KvCopy, KvExecutor, Limits, Means, Settings, Tags, Tier, TierSettings, WorkerRef,
+    Executors, KvCopy, KvExecutor, Limits, Means, Settings, Tier, TierSettings,
 };
-
-const BYTES_MAX: u64 = 100_000;
-
-/// A node: a tier, an engine beside it, and who moves KV between them.
-struct Stand {
-    folder: TempDir,
-    tier: Tier,
-    executors: Executors,
-    slots: Slots,
-    engine: Engine,
-}
-
-fn settings(folder: &Path, bytes_max: u64) -> TierSettings {
-    TierSettings {
-        folder: folder.join("tier"),
-        slots_folder: folder.join("slots"),
-        bytes_max,
-        node: "here".into(),
-    }
-}
-
-fn limits() -> Limits {
-    Limits {
-        export: Duration::from_secs(5),
-        import: Duration::from_secs(5),
-        ..Limits::default()
-    }
-}
-
-async fn stand_with(bytes_max: u64) -> Stand {
-    let folder = tempfile::tempdir().unwrap();
-    let tier = Tier::open(&settings(folder.path(), bytes_max)).unwrap();
-    let executors = Executors::new(Settings {
-        tier: Some(tier.clone()),
-        limits: limits(),
-        ..Settings::default()
-    });
-    let slots = Slots::new(folder.path().join("slots"));
-    let engine = slots.serve().await;
-    Stand {
-        folder,
-        tier,
-        executors,
-        slots,
-        engine,
-    }
-}
-
-async fn stand() -> Stand {
-    stand_with(BYTES_MAX).await
-}
-
-impl Stand {
-    fn worker(&self) -> WorkerRef {
-        self.engine.worker(EngineKind::Llamacpp)
-    }
-
-    /// Has a program's KV copied out of slot 0.
-    async fn copy(&self, program: u32, tokens: u32) -> KvCopy {
-        let held = ids(program, tokens);
-        self.slots.put(0, &held);
-        let asked = export(self.worker(), program.into(), &held);
-        self.executors.export(asked).await.unwrap()
-    }
-
-    /// Names in the tier's folder and in the engines', without the lock.
-    fn files(&self) -> Vec<String> {
-        let mut names: Vec<String> = ["tier", "slots"]
-            .iter()
-            .flat_map(|folder| std::fs::read_dir(self.folder.path().join(folder)).unwrap())
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .filter(|name| name != "lock")
-            .collect();
-        names.sort();
-        names
-    }
-
-    /// Waits until these are there and nothing else: files go a moment after their transfers.
-    async fn until_files(&self, names: &[String]) {
-        self.until(|files| files == names).await;
-    }
-
-    /// Waits until so many are there.
-    async fn until_so_many(&self, files: usize) {
-        self.until(|names| names.len() == files).await;
-    }
-
-    async fn until(&self, is_right: impl Fn(&[String]) -> bool) {
-        let began = std::time::Instant::now();
-        while !is_right(&self.files()) {
-            assert!(
-                began.elapsed() < Duration::from_secs(5),
-                "{:?}",
-                self.files()
-            );
-            tokio::task::yield_now().await;
-        }
-    }
-
-    async fn refused(&self, import: treadle_transfer::Import) -> &'static str {
-        let error = self.executors.import(import).await.unwrap_err();
-        error.code()
-    }
-}
 
 #[tokio::test]
 async fn a_copy_comes_back_as_it_went_out() {
@@ -149,174 +45,6 @@ async fn a_copy_comes_back_as_it_went_out() {
     assert_eq!(stand.tier.usage().bytes, 0);
     let late = import(stand.worker(), &copy, &held);
     assert_eq!(stand.refused(late).await, "gone");
-}
-
-#[tokio::test]
-async fn what_is_not_the_programs_is_not_restored() {
-    let stand = stand().await;
-    let copy = stand.copy(1, 50).await;
-    let held = ids(1, 50);
-    let right = import(stand.worker(), &copy, &held);
-    let tagged = |tags: Tags| treadle_transfer::Import {
-        tags,
-        ..right.clone()
-    };
-    let model = tagged(Tags {
-        model: "other".into(),
-        ..tags()
-    });
-    assert_eq!(stand.refused(model).await, "other-tags");
-    let weights = tagged(Tags {
-        weights: "2".into(),
-        ..tags()
-    });
-    assert_eq!(stand.refused(weights).await, "other-tags");
-    let program = treadle_transfer::Import {
-        program: ProgramId(2),
-        ..right.clone()
-    };
-    assert_eq!(stand.refused(program).await, "other-program");
-    let prefix = import(stand.worker(), &copy, &ids(2, 60));
-    assert_eq!(stand.refused(prefix).await, "other-prefix");
-    let shorter = import(stand.worker(), &copy, &held[..49]);
-    assert_eq!(stand.refused(shorter).await, "other-prefix");
-    let mut forged = right.clone();
-    forged.copy.tags.weights = "2".into();
-    forged.tags.weights = "2".into();
-    assert_eq!(stand.refused(forged).await, "wrong-handle");
-    let mut unknown = right.clone();
-    unknown.copy.id = treadle_transfer::CopyId::random().unwrap();
-    assert_eq!(stand.refused(unknown).await, "gone");
-    let mut slotless = right.clone();
-    slotless.slot = None;
-    assert_eq!(stand.refused(slotless).await, "incomplete");
-    let mut beyond = right;
-    beyond.slot = Some(4);
-    assert_eq!(stand.refused(beyond).await, "unsupported");
-    let asked = stand.slots.asked.lock().unwrap().clone();
-    assert_eq!(asked, ["save"], "no restore was tried");
-    stand.until_so_many(2).await;
-}
-
-#[tokio::test]
-async fn a_server_that_has_another_model_by_now_is_found_out() {
-    let stand = stand().await;
-    let held = ids(1, 50);
-    let copy = stand.copy(1, 50).await;
-    let back = import(stand.worker(), &copy, &held);
-    // Who asks does not know of it yet: neither the name nor the file.
-    for (name, file) in [("other", "tiny.gguf"), ("tiny", "other.gguf")] {
-        stand.slots.become_another(name, file);
-        assert_eq!(stand.refused(back.clone()).await, "other-tags");
-    }
-    stand.slots.become_another("other", "tiny.gguf");
-    let out = export(stand.worker(), 1, &held);
-    let error = stand.executors.export(out).await.unwrap_err();
-    assert_eq!(
-        error.code(),
-        "other-tags",
-        "who asks takes it for the first"
-    );
-    assert_eq!(*stand.slots.asked.lock().unwrap(), ["save"], "nothing else");
-    stand.slots.become_another("tiny", "tiny.gguf");
-    stand.executors.import(back).await.unwrap();
-}
-
-#[tokio::test]
-async fn a_server_that_becomes_another_in_mid_transfer_is_found_out() {
-    let stand = stand().await;
-    let held = ids(1, 50);
-    let copy = stand.copy(1, 50).await;
-    let before = stand.tier.usage();
-    for back in [true, false] {
-        stand.slots.become_another("tiny", "tiny.gguf");
-        stand.slots.asked.lock().unwrap().clear();
-        stand.slots.free.forget_permits(usize::MAX);
-        let swapped = async {
-            stand.slots.until_asked(1).await;
-            stand.slots.become_another("tiny", "other.gguf");
-            stand.slots.free.add_permits(10);
-        };
-        let code = async {
-            if back {
-                stand.refused(import(stand.worker(), &copy, &held)).await
-            } else {
-                let asked = export(stand.worker(), 1, &held);
-                stand.executors.export(asked).await.unwrap_err().code()
-            }
-        };
-        let (code, ()) = tokio::join!(code, swapped);
-        assert_eq!(code, "not-taken");
-    }
-    assert_eq!(stand.slots.get(1), Vec::<u32>::new(), "emptied again");
-    assert_eq!(stand.tier.usage(), before, "nothing was kept");
-    // One that changes while a transfer waits for its turn, too.
-    stand.slots.become_another("tiny", "tiny.gguf");
-    stand.slots.asked.lock().unwrap().clear();
-    stand.slots.free.forget_permits(usize::MAX);
-    let first = stand.refused(import(stand.worker(), &copy, &held));
-    let second = stand.refused(import(stand.worker(), &copy, &held));
-    let swapped = async {
-        stand.slots.until_asked(1).await;
-        stand.slots.become_another("other", "other.gguf");
-        stand.slots.free.add_permits(10);
-    };
-    let (first, second, ()) = tokio::join!(first, second, swapped);
-    assert_eq!([first, second], ["not-taken", "other-tags"]);
-    assert_eq!(*stand.slots.asked.lock().unwrap(), ["restore", "erase"]);
-}
-
-#[tokio::test]
-async fn a_slot_of_another_program_is_no_copy() {
-    let stand = stand().await;
-    stand.slots.put(0, &ids(2, 50));
-    let asked = export(stand.worker(), 1, &ids(1, 60));
-    let error = stand.executors.export(asked).await.unwrap_err();
-    assert_eq!(error.code(), "other-prefix");
-    stand.slots.put(0, &[]);
-    let asked = export(stand.worker(), 1, &ids(1, 60));
-    let error = stand.executors.export(asked).await.unwrap_err();
-    assert_eq!(error.code(), "not-taken");
-    // Where its tokens are not known, their number is.
-    for tokens in [29, 121] {
-        stand.slots.put(0, &ids(2, tokens));
-        let mut asked = export(stand.worker(), 1, &ids(1, 60));
-        asked.prompt = None;
-        let error = stand.executors.export(asked).await.unwrap_err();
-        assert_eq!(error.code(), "other-prefix");
-    }
-    stand.until_files(&[]).await;
-    assert_eq!(stand.tier.usage().bytes, 0);
-}
-
-#[tokio::test]
-async fn damage_is_found_before_the_engine_sees_it() {
-    let stand = stand().await;
-    for damage in [
-        (|bytes: &mut Vec<u8>| bytes[900] ^= 1) as fn(&mut Vec<u8>),
-        |bytes| bytes.truncate(1_000),
-        Vec::clear,
-        |bytes| bytes.push(0),
-    ] {
-        let copy = stand.copy(1, 50).await;
-        let path = stand.folder.path().join(format!("tier/{}.kv", copy.id));
-        let mut bytes = std::fs::read(&path).unwrap();
-        damage(&mut bytes);
-        std::fs::write(&path, bytes).unwrap();
-        let asked = import(stand.worker(), &copy, &ids(1, 50));
-        assert_eq!(stand.refused(asked.clone()).await, "damaged");
-        assert_eq!(stand.refused(asked).await, "gone");
-        stand.until_files(&[]).await;
-    }
-    assert_eq!(stand.slots.get(1), Vec::<u32>::new());
-    assert!(
-        !stand
-            .slots
-            .asked
-            .lock()
-            .unwrap()
-            .contains(&"restore".into())
-    );
 }
 
 #[tokio::test]
@@ -427,7 +155,7 @@ async fn what_is_there_twice_has_room_for_two() {
     for (bytes_max, fits) in [(6_000, !crosses), (12_000, true)] {
         let settings = TierSettings {
             slots_folder: shared.path().into(),
-            ..settings(folder.path(), bytes_max)
+            ..settings(&folder.path().join(bytes_max.to_string()), bytes_max)
         };
         let tier = Tier::open(&settings).unwrap();
         let executors = Executors::new(Settings {
@@ -504,7 +232,7 @@ async fn the_next_process_takes_over_what_is_whole() {
     std::fs::write(in_tier(format!("{id}.kv")), "x").unwrap();
     std::fs::write(in_tier("notes.txt".into()), "mine").unwrap();
     std::fs::write(in_tier(format!("{}.kv", third.id)), "half").unwrap();
-    let tier = Tier::open(&settings).unwrap();
+    let tier = reopened(&settings).await;
     assert_eq!(tier.copies(), [first.clone(), second.clone()]);
     assert_eq!(tier.usage().bytes, first.bytes + second.bytes);
     let names = std::fs::read_dir(folder.path().join("tier")).unwrap();
@@ -518,7 +246,7 @@ async fn the_next_process_takes_over_what_is_whole() {
         bytes_max: 8_000,
         ..settings
     };
-    let tier = Tier::open(&smaller).unwrap();
+    let tier = reopened(&smaller).await;
     assert_eq!(tier.copies(), [second]);
     assert_eq!(tier.evictions().next().await.id, first.id);
 }

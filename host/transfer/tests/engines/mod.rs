@@ -1,5 +1,7 @@
 //! Engines that behave as a test wants, over HTTP.
 
+pub(crate) mod stand;
+
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::Future;
