@@ -32,7 +32,7 @@ section! {
         folder: String = String::new(), "";
         /// Where the llama.cpp servers of this node save slots (`--slot-save-path`), best on the file system of `kv.folder`.
         slots_folder: String = String::new(), "";
-        /// Address on which other nodes reach this node's tier, such as `10.0.0.5:8310`; nobody does where empty.
+        /// Address on which other nodes reach this node's tier, such as `10.0.0.5:8310`; nobody does where empty. With `cluster.role` `all` or `gateway` alone.
         tier_listen: String = String::new(), "";
         /// The same as they have to write it, host and port; `kv.tier_listen` where empty.
         tier_advertise: String = String::new(), "";
