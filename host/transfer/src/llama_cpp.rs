@@ -153,8 +153,11 @@ impl LlamaCpp {
         let _staged = self.nodes.stage(worker.node.as_deref(), copy, name).await?;
         let path = format!("/slots/{slot}?action=restore");
         let file = json!({ "filename": slot_file(name) });
-        let answer = self.client.post(&worker.url, &path, &file).await?;
-        let taken = self.taken(&worker.url, copy, &answer, &seen).await;
+        // An answer that is lost may have been a good one, from whatever server is there by now.
+        let taken = match self.client.post(&worker.url, &path, &file).await {
+            Ok(answer) => self.taken(&worker.url, copy, &answer, &seen).await,
+            Err(error) => Err(error),
+        };
         if taken.is_err() {
             self.empty(&worker.url, slot).await;
         }
