@@ -1,7 +1,7 @@
 //! Sets of policies side by side.
 
-use super::divergence::Difference;
-use super::replay::Outcome;
+use super::divergence::{Choices, Difference};
+use super::replay::{Outcome, PolicyRecord};
 use super::statistics::Estimate;
 use super::workload::{Cuts, Recorded, RecordedWorker, Workload};
 use serde::Serialize;
@@ -59,6 +59,9 @@ pub struct SetReport {
     pub refused: u64,
     /// Seeds under which it was given up before all programs had ended: its figures are too good.
     pub given_up: u64,
+    /// What became of the questions to its policies, all seeds together. Where a policy was given up,
+    /// the figures are those of the built-in default, not of the set.
+    pub policies: PolicyRecord,
     /// Against the first set; nothing for that one itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub against_first: Option<Change>,
@@ -96,15 +99,20 @@ impl Comparison {
         outcomes: Vec<(String, Vec<Outcome>)>,
         differences_max: usize,
     ) -> Self {
-        let first = outcomes.first().map(|(_, first)| first.clone());
-        let sets = outcomes
-            .into_iter()
-            .enumerate()
-            .map(|(place, (name, own))| {
-                let first = first.as_deref().filter(|_| place > 0);
-                let change = first.map(|first| Change::of(first, &own, differences_max));
-                SetReport::of(name, own, change)
-            });
+        let (first, others) = outcomes.split_first().unzip();
+        let changes = others.into_iter().flatten().map(|(_, own)| {
+            let (_, first) = first?;
+            Some(Change::of(first, own, differences_max))
+        });
+        let changes: Vec<Option<Change>> = std::iter::once(None).chain(changes).collect();
+        let sets = outcomes.into_iter().zip(changes);
+        let sets = sets.map(|((name, mut own), change)| {
+            // They are many, and compared now.
+            for outcome in &mut own {
+                outcome.choices = Choices::default();
+            }
+            SetReport::of(name, own, change)
+        });
         let sets = sets.collect();
         let takes_seat = |start: &&crate::cluster::RunStart| {
             matches!(start.begin, crate::cluster::Begin::Seat { .. })
@@ -144,6 +152,9 @@ impl SetReport {
             migrations: estimate(|seed| seed.migrations as f64),
             refused: seeds.iter().map(|seed| seed.refused).sum(),
             given_up: seeds.iter().filter(|seed| !seed.whole).count() as u64,
+            policies: seeds.iter().fold(PolicyRecord::default(), |all, seed| {
+                all.plus(&seed.policies)
+            }),
             against_first,
             seeds,
         }
