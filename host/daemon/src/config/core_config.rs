@@ -105,76 +105,50 @@ fn micros(span: Span) -> f64 {
     span.micros() as f64
 }
 
-fn of_scheduler(core: &CoreConfig) -> [FromKey; 14] {
+fn of_scheduler(core: &CoreConfig) -> Vec<FromKey> {
+    let (ms, s) = (
+        |name, span: Span, key| (name, micros(span), key, MS),
+        |name, span: Span, key| (name, micros(span), key, S),
+    );
+    let share = |name, ppm: u32, key| (name, f64::from(ppm), key, ONE);
+    let count = |name, count: u64, key| (name, count as f64, key, 1.0);
+    let (high, low) = (core.high_watermark_ppm, core.low_watermark_ppm);
     let attempts = f64::from(core.attempts_max) - 1.0;
-    [
-        ("tick", micros(core.tick), "scheduler.tick_ms", MS),
-        (
-            "high_watermark_ppm",
-            core.high_watermark_ppm.into(),
-            "scheduler.high_watermark",
-            ONE,
-        ),
-        (
-            "low_watermark_ppm",
-            core.low_watermark_ppm.into(),
-            "scheduler.low_watermark",
-            ONE,
-        ),
-        (
+    let (idle, unnamed) = (core.program_idle_max, core.unnamed_idle_max);
+    let candidates = core.candidates_max as u64;
+    vec![
+        ms("tick", core.tick, "scheduler.tick_ms"),
+        share("high_watermark_ppm", high, "scheduler.high_watermark"),
+        share("low_watermark_ppm", low, "scheduler.low_watermark"),
+        s(
             "queue_wait_max",
-            micros(core.queue_wait_max),
+            core.queue_wait_max,
             "scheduler.queue_wait_s_max",
-            S,
         ),
-        (
+        s(
             "deferral_max",
-            micros(core.deferral_max),
+            core.deferral_max,
             "scheduler.deferral_s_max",
-            S,
         ),
-        ("quantum", micros(core.quantum), "scheduler.quantum_s", S),
-        (
+        s("quantum", core.quantum, "scheduler.quantum_s"),
+        share(
             "pause_weight_ppm",
-            core.pause_weight_ppm.into(),
+            core.pause_weight_ppm,
             "scheduler.pause_weight",
-            ONE,
         ),
-        (
-            "program_idle_max",
-            micros(core.program_idle_max),
-            "scheduler.program_idle_s_max",
-            S,
-        ),
-        (
-            "unnamed_idle_max",
-            micros(core.unnamed_idle_max),
-            "scheduler.unnamed_idle_s_max",
-            S,
-        ),
-        (
-            "programs_max",
-            core.programs_max as f64,
-            "scheduler.programs_max",
-            1.0,
-        ),
-        (
+        s("program_idle_max", idle, "scheduler.program_idle_s_max"),
+        s("unnamed_idle_max", unnamed, "scheduler.unnamed_idle_s_max"),
+        count("programs_max", core.programs_max, "scheduler.programs_max"),
+        count(
             "queue_steps_max",
-            core.queue_steps_max as f64,
+            core.queue_steps_max,
             "scheduler.queue_len_max",
-            1.0,
         ),
-        (
-            "candidates_max",
-            core.candidates_max as f64,
-            "plugins.candidates_max",
-            1.0,
-        ),
-        (
+        count("candidates_max", candidates, "plugins.candidates_max"),
+        ms(
             "ask_deadline",
-            micros(core.ask_deadline),
+            core.ask_deadline,
             "plugins.answer_deadline_ms",
-            MS,
         ),
         ("attempts_max - 1", attempts, "engines.retry_max", 1.0),
     ]

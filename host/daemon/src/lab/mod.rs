@@ -5,6 +5,7 @@
 //! a daemon. `treadle lab compare` does the same without a daemon ([`compare`]). What is repeated and
 //! how is in `treadle_simulator::lab` and in `docs/policy-lab.md`.
 
+pub(crate) mod arguments;
 pub(crate) mod book;
 pub(crate) mod compare;
 mod error;

@@ -260,13 +260,13 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn report(set: Value) -> Value {
+    fn report(set: &Value) -> Value {
         json!({"programs": 3, "steps": 9, "kv_tokens": [10, 20], "sets": [set]})
     }
 
     #[test]
     fn a_set_whose_policies_failed_is_told_in_capitals() {
-        let told = |policies: Value| text(&report(json!({"name": "mine", "policies": policies})));
+        let told = |policies: Value| text(&report(&json!({"name": "mine", "policies": policies})));
         let given_up = told(json!({
             "answered": 1, "fallbacks": 8, "faults": 5, "given_up": 1, "latest_fault": "no column",
         }));
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn what_was_replayed_on_what_is_told() {
-        let mut report = report(json!({"name": "mine", "offloads": {"mean": 2.0}}));
+        let mut report = report(&json!({"name": "mine", "offloads": {"mean": 2.0}}));
         report["scenario"] = json!("a trace divided by 4");
         report["cut_short"] = json!({"limit_s": 9, "replays": 2, "replays_asked": 6});
         let told = text(&report);

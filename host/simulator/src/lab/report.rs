@@ -6,6 +6,9 @@ use super::statistics::Estimate;
 use super::workload::{Cuts, Recorded, RecordedWorker, Workload};
 use serde::Serialize;
 
+/// Jobs told of each outcome: a window may have as many as programs, and outcomes are many.
+const JOBS_TOLD_MAX: usize = 200;
+
 /// A figure's mean and interval under one set.
 pub type Interval = Estimate;
 
@@ -80,6 +83,8 @@ pub struct Comparison {
     pub seat_takers: u64,
     /// Waves of programs.
     pub waves: u64,
+    /// Jobs in all; of each outcome those with the most programs are told.
+    pub jobs: u64,
     /// What is not as it was.
     pub cuts: Cuts,
     /// What the window itself came to.
@@ -110,6 +115,12 @@ impl Comparison {
             // They are many, and compared now.
             for outcome in &mut own {
                 outcome.choices = Choices::default();
+                if outcome.jobs.len() > JOBS_TOLD_MAX {
+                    outcome
+                        .jobs
+                        .sort_by_key(|job| std::cmp::Reverse(job.programs));
+                    outcome.jobs.truncate(JOBS_TOLD_MAX);
+                }
             }
             SetReport::of(name, own, change)
         });
@@ -122,6 +133,7 @@ impl Comparison {
             steps: workload.steps(),
             seat_takers: workload.schedule.runs.iter().filter(takes_seat).count() as u64,
             waves: workload.schedule.waves.len() as u64,
+            jobs: workload.schedule.jobs.len() as u64,
             cuts: workload.cuts,
             recorded: workload.recorded,
             workers: workload.workers.clone(),
