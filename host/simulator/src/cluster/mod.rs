@@ -245,6 +245,10 @@ impl<'a> Cluster<'a> {
             self.end_transfers();
             while let Some(agent) = self.agents.pop_due(self.now) {
                 self.send_step(agent);
+                // Ever so many may be due at once.
+                if !self.watch.goes_on(self.now) {
+                    return;
+                }
             }
             if self.core.next_deadline().is_some_and(|at| at.0 <= self.now) {
                 self.handle(&Event::TimerFired);

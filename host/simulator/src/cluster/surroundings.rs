@@ -62,7 +62,8 @@ pub trait Watch {
     fn finished(&mut self, _step: &StepSeen) {}
     /// A run is over.
     fn ended(&mut self, _run: usize, _now_us: u64) {}
-    /// Asked before time moves on to `next_us`; `false` ends it all there.
+    /// Asked before time moves on to `next_us`, and after each step that is sent; `false` ends it
+    /// all there.
     fn goes_on(&mut self, _next_us: u64) -> bool {
         true
     }
