@@ -69,8 +69,28 @@ impl Core {
             }
             self.dequeue(next.step);
             self.dispatch(next.step, worker);
+            if self.config.rollout.engine_steps_max == 0 {
+                // What else of it waits has nothing to wait for any more.
+                self.dispatch_waiting_routed(program, worker);
+            }
             self.refresh_demand(program);
         }
+    }
+
+    fn dispatch_waiting_routed(&mut self, program: ProgramId, worker: WorkerId) {
+        let waiting = self.state.programs.get(&program).map(|p| p.waiting.clone());
+        for step in waiting.unwrap_or_default() {
+            if self.state.steps.get(&step).is_some_and(|s| s.routed) {
+                self.dequeue(step);
+                self.dispatch(step, worker);
+            }
+        }
+    }
+
+    /// True if who waits for the worker does not wait for a seat there.
+    pub(crate) fn overtakes_nobody(&self, worker: WorkerId) -> bool {
+        let w = self.state.workers.get(&worker);
+        self.config.rollout.engine_steps_max == 0 || w.is_some_and(|w| w.line.is_empty())
     }
 
     fn next_in_line(&self, worker: WorkerId, after: Option<Lined>) -> Option<Lined> {
@@ -165,6 +185,10 @@ impl Core {
             self.command(Command::PreemptStep { step: victim });
             self.resume_waiting(victim);
             self.leave_engine(victim);
+            if let Some(s) = self.state.steps.get_mut(&victim) {
+                // That it gave way is no fault of its engine.
+                s.attempts -= 1;
+            }
             self.enqueue(victim);
             self.join_line(victim, worker);
             self.refresh_idle(entry.program);

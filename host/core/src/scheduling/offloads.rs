@@ -4,7 +4,6 @@
 //! Appendix E, saw offloading lose where it filled the link).
 
 use crate::explain::{Because, DecisionKind};
-use crate::migration::endpoint_exclusive;
 use crate::offload::{Direction, HeldCopy, Transfer};
 use crate::scheduling::costs::time_for;
 use crate::scheduling::why::Why;
@@ -29,6 +28,7 @@ impl Core {
     /// Notes that a program's cache is to leave; it keeps its place until the
     /// copy is there.
     pub(crate) fn want_offload(&mut self, program: ProgramId) {
+        self.state.migrations.wanted.remove(&program);
         self.state.offloads.wanted.insert(program);
         self.due.offloads = true;
         self.account(program);
@@ -69,26 +69,28 @@ impl Core {
             })
             .collect();
         wanted.sort_unstable();
-        let ends = wanted
-            .iter()
-            .map(|(_, program, worker)| (*program, [*worker]));
-        for program in endpoint_exclusive(ends, &mut busy) {
-            self.start_offload(program);
+        for (_, program, worker) in wanted {
+            // Who finds no room in host memory leaves the link to the next.
+            if !busy.contains(&worker) && self.start_offload(program) {
+                busy.insert(worker);
+            }
         }
         self.watch_links();
     }
 
-    fn start_offload(&mut self, program: ProgramId) {
+    /// True if the cache is on its way.
+    fn start_offload(&mut self, program: ProgramId) -> bool {
         self.state.offloads.wanted.remove(&program);
         let Some(p) = self.state.programs.get(&program) else {
-            return;
+            return false;
         };
         let (Some(place), tokens) = (p.place, p.context_tokens) else {
-            return;
+            return false;
         };
         if !self.make_room_in_host(program, tokens) {
             // Host memory is full of what is needed sooner.
-            return self.pause(program);
+            self.pause(program);
+            return false;
         }
         self.begin_transfer(program, Direction::Out, place.worker, tokens);
         self.command(Command::OffloadProgram {
@@ -97,6 +99,7 @@ impl Core {
             slot: place.slot,
             tokens,
         });
+        true
     }
 
     fn begin_transfer(
@@ -289,15 +292,21 @@ impl Core {
         self.state.counters.offloads += 1;
         let since = self.state.now;
         self.pause(program);
-        self.state.offloads.hold(
-            program,
-            HeldCopy {
-                copy: copy.into(),
-                tokens,
-                bytes,
-                since,
-            },
-        );
+        let offloads = &self.state.offloads;
+        let taken = offloads.held_tokens + offloads.leaving_tokens;
+        if taken.saturating_add(tokens) > self.config.kv.host_tokens_max {
+            // It holds more than was asked for.
+            self.state.counters.copies_lost += 1;
+            let copy = copy.into();
+            return self.command(Command::DropCopy { program, copy });
+        }
+        let held = HeldCopy {
+            copy: copy.into(),
+            tokens,
+            bytes,
+            since,
+        };
+        self.state.offloads.hold(program, held);
     }
 
     /// The program was to go: without a copy, then.
@@ -419,7 +428,7 @@ impl Core {
         if offloads.held.is_empty() || self.anybody_unplaced() {
             return;
         }
-        let busy = offloads.busy(Direction::Back);
+        let mut busy = offloads.busy(Direction::Back);
         let mut soon: Vec<(Span, ProgramId)> = offloads
             .held
             .iter()
@@ -430,7 +439,7 @@ impl Core {
             let Some(worker) = self.worker_for_prefetch(program) else {
                 continue;
             };
-            if busy.contains(&worker) {
+            if !busy.insert(worker) {
                 continue;
             }
             let why = Why::new(DecisionKind::Prefetch, Because::ToolAboutToEnd);
@@ -450,6 +459,9 @@ impl Core {
         }
         let outlook = self.outlook(p);
         let back = time_for(tokens, self.config.kv.host_tokens_per_s);
+        if back > self.prefill_time(tokens) {
+            return None;
+        }
         let lead = back.micros().saturating_add(self.config.tick.micros());
         (outlook.mean.micros() <= lead).then_some((outlook.mean, program))
     }
