@@ -215,6 +215,16 @@ fn a_program_begins_once_the_memory_will_do() {
 }
 
 #[test]
+fn a_program_that_others_wait_for_goes_on_though_the_queue_is_full() {
+    let mut story = full();
+    story.reconfigure(|config| config.queue_steps_max = 1);
+    story.finish(0, 90_000, 10).arrive("a", 4, 91_000);
+    assert_eq!(story.dispatched().last(), Some(&(4, 0)));
+    story.arrive("c", 5, 100);
+    assert_eq!(story.refusals().len(), 1, "others are refused");
+}
+
+#[test]
 fn other_settings_let_those_in_line_go() {
     let mut story = full();
     configure(&mut story, |config| config.rollout.memory_ppm = 0);

@@ -78,12 +78,17 @@ impl Core {
     }
 
     fn dispatch_waiting_routed(&mut self, program: ProgramId, worker: WorkerId) {
-        let waiting = self.state.programs.get(&program).map(|p| p.waiting.clone());
-        for step in waiting.unwrap_or_default() {
-            if self.state.steps.get(&step).is_some_and(|s| s.routed) {
-                self.dequeue(step);
-                self.dispatch(step, worker);
-            }
+        let waiting = self.state.programs.get(&program).map(|p| &p.waiting);
+        let steps = waiting.into_iter().flatten();
+        let lined = steps.filter_map(|id| Some(self.state.steps.get(id)?).map(|s| (s, *id)));
+        let mut line: Vec<Lined> = lined
+            .filter(|(s, _)| s.routed)
+            .map(|(s, id)| s.lined(id))
+            .collect();
+        line.sort_unstable();
+        for lined in line {
+            self.dequeue(lined.step);
+            self.dispatch(lined.step, worker);
         }
     }
 

@@ -133,11 +133,11 @@ impl Plan {
 
 fn settings_of(seed: u64) -> CoreConfig {
     let mut config = config(&mut Stream::new(seed, "config"));
-    if let Some(rollout) = settings::rollout(&mut Stream::new(seed, "rollout")) {
+    if let Some(rollout) = settings::rollout(&mut Stream::new(seed, settings::ROLLOUT)) {
         config.mode = Mode::Rollout;
         config.rollout = rollout;
     } else if config.mode == Mode::ProgramAware
-        && let Some(kv) = settings::caches(&mut Stream::new(seed, "caches"))
+        && let Some(kv) = settings::caches(&mut Stream::new(seed, settings::CACHES))
     {
         config.kv = kv;
     }

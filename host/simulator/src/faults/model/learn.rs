@@ -93,7 +93,7 @@ impl Model {
             let mut least = steps.map(|step| self.steps[step].least_tokens);
             // Who waits there for its cache waits for another place.
             let too_long = least.any(|least| least > most);
-            if too_long && self.is_aware() && !self.runs_anything(program) {
+            if too_long && self.has_lines_or_caches() && !self.runs_anything(program) {
                 self.take_place(program);
             }
         }
