@@ -214,7 +214,9 @@ impl Scene {
         let plan = &self.plan.agents[index];
         let agent = &mut self.agents[index];
         let turn = plan.turns[agent.turn];
-        agent.context += turn.grows + turn.output;
+        if !agent.hopeless {
+            agent.context += turn.grows + turn.output;
+        }
         agent.turn += 1;
         agent.branches.clear();
         agent.attempts = 0;

@@ -1,7 +1,7 @@
 //! A recorded workload, ready to be repeated.
 
 use super::statistics::percentiles_s;
-use crate::cluster::{Begin, RunStart, Schedule, Wave};
+use crate::cluster::{Begin, RunStart, Schedule, ToolAction, Wave};
 use crate::workload::AgentRun;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -53,6 +53,8 @@ pub struct Cuts {
     pub steps_overlapping: u64,
     /// Steps whose prompt had shrunk: how much of the context they kept is a guess.
     pub steps_compacted: u64,
+    /// Actions that began before the first answer of their program in the window: left out.
+    pub actions_left_out: u64,
     /// Engines that were lost, recovered, added late or removed: repeated as there all the time.
     pub worker_changes: u64,
 }
@@ -102,6 +104,9 @@ pub struct Workload {
     pub schedule: Schedule,
     /// What clients let each step generate at most, by run and step; nothing where they did not say.
     pub output_limits: Vec<Vec<Option<u64>>>,
+    /// What tool runners told of the actions after each step, by run and step; nothing where they
+    /// told of none.
+    pub actions: Vec<Vec<Vec<ToolAction>>>,
     /// Engines; empty for a workload that was not recorded.
     pub workers: Vec<RecordedWorker>,
     /// The scheduler's settings at the end of the window, if it says.
@@ -137,6 +142,7 @@ impl Workload {
             runs,
             schedule,
             output_limits: Vec::new(),
+            actions: Vec::new(),
             workers: Vec::new(),
             config: None,
             whole_answers: false,
@@ -159,17 +165,27 @@ impl Workload {
             return jittered;
         }
         let mut stream = Pcg64Mcg::seed_from_u64(seed);
-        let mut vary = |us: &mut u64| {
-            let factor = 1.0 + share * (2.0 * stream.random::<f64>() - 1.0);
-            *us = (*us as f64 * factor) as u64;
-        };
-        for step in jittered.runs.iter_mut().flat_map(|run| &mut run.steps) {
-            vary(&mut step.tool_us);
+        let mut factor = || 1.0 + share * (2.0 * stream.random::<f64>() - 1.0);
+        let vary = |us: &mut u64, factor: f64| *us = (*us as f64 * factor) as u64;
+        for (run, place) in jittered.runs.iter_mut().zip(0..) {
+            let mut actions = jittered.actions.get_mut(place);
+            for (step, place) in run.steps.iter_mut().zip(0..) {
+                // A tool takes as much more or less as the time until the next step.
+                let factor = factor();
+                vary(&mut step.tool_us, factor);
+                let actions = actions.as_mut().and_then(|steps| steps.get_mut(place));
+                for action in actions.into_iter().flatten() {
+                    vary(&mut action.begins_us, factor);
+                    if let Some(ends_us) = &mut action.ends_us {
+                        vary(ends_us, factor);
+                    }
+                }
+            }
         }
         for start in &mut jittered.schedule.runs {
             match &mut start.begin {
-                Begin::At { offset_us } => vary(offset_us),
-                Begin::Seat { lag_us, .. } => vary(lag_us),
+                Begin::At { offset_us } => vary(offset_us, factor()),
+                Begin::Seat { lag_us, .. } => vary(lag_us, factor()),
             }
         }
         jittered
