@@ -141,6 +141,13 @@ impl Core {
         !worker.backlog.is_empty() && u128::from(worker.backlog.tokens()) * 1_000_000 > most
     }
 
+    /// True while a worker is given nobody, though it may have room: it has prompts
+    /// to compute, or caches are on their way to it.
+    pub fn is_busy(&self, worker: &Worker) -> bool {
+        self.config.kv.retention
+            && (self.is_backlogged(worker) || self.loading().contains(&worker.id))
+    }
+
     /// What was learnt and noted under other settings.
     pub(crate) fn forget_headroom(&mut self) {
         for w in self.state.workers.values_mut() {

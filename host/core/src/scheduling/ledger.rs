@@ -38,6 +38,12 @@ impl Core {
         });
         p.last_worker = Some(worker);
         p.status = Status::Active;
+        for step in &p.waiting {
+            // What waited for its turn elsewhere waits for it here.
+            let waits = self.state.steps.get(step).filter(|s| rollout && s.routed);
+            w.line.extend(waits.map(|s| s.lined(*step)));
+            self.due.serve.insert(worker);
+        }
         self.refresh_idle(program);
         self.account(program);
     }

@@ -55,6 +55,8 @@ impl Core {
             }
             if !self.has_begun(entry.program, at) {
                 // There is no cache to move.
+                let (kind, because) = (DecisionKind::Route, Because::RankChanged);
+                self.tell_why(kind, because, to, entry, ranking);
                 self.line_up_at(entry.program, to);
                 continue;
             }
@@ -84,13 +86,6 @@ impl Core {
         self.unplace(program);
         self.place(program, to);
         self.state.counters.moves += 1;
-        let waiting = self.state.programs.get(&program).map(|p| p.waiting.clone());
-        for step in waiting.unwrap_or_default() {
-            if self.state.steps.get(&step).is_some_and(|s| s.routed) {
-                self.join_line(step, to);
-            }
-        }
-        self.due.serve.insert(to);
     }
 
     /// Starts what can be started: both ends free, the program between steps.
@@ -261,7 +256,7 @@ impl Core {
         wanted.retain(|_, wanted| wanted.to != worker);
     }
 
-    fn is_moving(&self, program: ProgramId) -> bool {
+    pub(crate) fn is_moving(&self, program: ProgramId) -> bool {
         self.state.migrations.moving.contains_key(&program)
     }
 }

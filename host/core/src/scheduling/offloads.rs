@@ -4,7 +4,6 @@
 //! Appendix E, saw offloading lose where it filled the link).
 
 use crate::explain::{Because, DecisionKind};
-use crate::migration::endpoint_exclusive;
 use crate::offload::{Direction, HeldCopy, Transfer};
 use crate::scheduling::costs::time_for;
 use crate::scheduling::why::Why;
@@ -75,26 +74,28 @@ impl Core {
             })
             .collect();
         wanted.sort_unstable();
-        let ends = wanted
-            .iter()
-            .map(|(_, program, worker)| (*program, [*worker]));
-        for program in endpoint_exclusive(ends, &mut busy) {
-            self.start_offload(program);
+        for (_, program, worker) in wanted {
+            // Who finds no room in host memory leaves the link to the next.
+            if !busy.contains(&worker) && self.start_offload(program) {
+                busy.insert(worker);
+            }
         }
         self.watch_links();
     }
 
-    fn start_offload(&mut self, program: ProgramId) {
+    /// True if the cache is on its way.
+    fn start_offload(&mut self, program: ProgramId) -> bool {
         self.state.offloads.wanted.remove(&program);
         let Some(p) = self.state.programs.get(&program) else {
-            return;
+            return false;
         };
         let (Some(place), tokens) = (p.place, p.context_tokens) else {
-            return;
+            return false;
         };
         if !self.make_room_in_host(program, tokens) {
             // Host memory is full of what is needed sooner.
-            return self.pause(program);
+            self.pause(program);
+            return false;
         }
         self.begin_transfer(program, Direction::Out, place.worker, tokens);
         self.command(Command::OffloadProgram {
@@ -103,6 +104,7 @@ impl Core {
             slot: place.slot,
             tokens,
         });
+        true
     }
 
     fn begin_transfer(
@@ -311,15 +313,21 @@ impl Core {
         self.state.counters.offloads += 1;
         let since = self.state.now;
         self.pause(program);
-        self.state.offloads.hold(
-            program,
-            HeldCopy {
-                copy: copy.into(),
-                tokens,
-                bytes,
-                since,
-            },
-        );
+        let offloads = &self.state.offloads;
+        let taken = offloads.held_tokens + offloads.leaving_tokens;
+        if taken.saturating_add(tokens) > self.config.kv.host_tokens_max {
+            // It holds more than was asked for.
+            self.state.counters.copies_lost += 1;
+            let copy = copy.into();
+            return self.command(Command::DropCopy { program, copy });
+        }
+        let held = HeldCopy {
+            copy: copy.into(),
+            tokens,
+            bytes,
+            since,
+        };
+        self.state.offloads.hold(program, held);
     }
 
     /// The program was to go: without a copy, then.
@@ -468,7 +476,7 @@ impl Core {
             let Some(worker) = self.worker_for_prefetch(program) else {
                 continue;
             };
-            if busy.contains(&worker) {
+            if !busy.insert(worker) {
                 continue;
             }
             let why = Why::new(DecisionKind::Prefetch, Because::ToolAboutToEnd);
@@ -489,6 +497,9 @@ impl Core {
         }
         let outlook = self.outlook(p);
         let back = time_for(tokens, self.config.kv.host_tokens_per_s);
+        if back > self.prefill_time(tokens) {
+            return None;
+        }
         let lead = back.micros().saturating_add(self.config.tick.micros());
         (outlook.mean.micros() <= lead).then_some((outlook.mean, program))
     }

@@ -110,6 +110,9 @@ impl Core {
     pub(crate) fn run_at(&mut self, step: StepId, worker: WorkerId) -> Option<ProgramId> {
         let now = self.state.now;
         let program = self.state.steps.get(&step)?.program;
+        if self.is_moving(program) {
+            self.give_up_move(program);
+        }
         if !self.state.offloads.is_empty() {
             // From now on the engine's cache is the valid one.
             self.give_up_transfer(program);

@@ -26,6 +26,7 @@ impl Core {
                     .arm(waits_since + new, Timer::StepWait(step));
             }
         }
+        let other_lines = self.config.rollout.engine_steps_max != config.rollout.engine_steps_max;
         let other_mode = self.config.mode != config.mode;
         self.forget_copies(config);
         let fill = |config: &CoreConfig| (config.low_watermark_ppm, config.kv.clone());
@@ -39,6 +40,8 @@ impl Core {
         self.due.serve.extend(self.state.workers.keys());
         if other_mode {
             self.account_all();
+        }
+        if other_mode || other_lines {
             self.route_placed_again();
         }
     }

@@ -58,6 +58,10 @@ const CUTS: [(&str, &str); 10] = [
         "steps_compacted",
         "prompts had shrunk: what they kept is a guess",
     ),
+    (
+        "actions_left_out",
+        "actions of tools that began before their program's first answer are left out",
+    ),
     ("worker_changes", "changes of engines are not repeated"),
 ];
 

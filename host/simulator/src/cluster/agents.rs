@@ -144,6 +144,16 @@ impl<'a> Agents<'a> {
         self.live[agent].index
     }
 
+    /// The name of the agent's run.
+    pub(super) fn key(&self, agent: usize) -> &str {
+        &self.live[agent].run.id
+    }
+
+    /// Steps of it that were sent.
+    pub(super) fn steps_sent(&self, agent: usize) -> usize {
+        self.live[agent].next_step
+    }
+
     pub(super) fn sent_at(&self, agent: usize) -> u64 {
         self.live[agent].sent_at
     }

@@ -8,6 +8,7 @@
 //! `docs/policy-lab.md` says for users what is replayed as recorded, what is inferred, and what is
 //! left out.
 
+mod actions;
 mod arrivals;
 mod divergence;
 mod names;

@@ -1,5 +1,6 @@
 //! Events of a window of the journal, taken in one by one.
 
+use super::actions::RecordedActions;
 use super::arrivals::{Life, infer};
 use super::names::RunNames;
 use super::prefixes::shared_prefixes;
@@ -20,6 +21,8 @@ pub struct RecorderOptions {
     pub programs_max: usize,
     /// Steps taken at most.
     pub steps_max: usize,
+    /// Actions of tool runners taken at most.
+    pub actions_max: usize,
 }
 
 impl Default for RecorderOptions {
@@ -28,6 +31,7 @@ impl Default for RecorderOptions {
             seat_lag_us: 2_000_000,
             programs_max: 100_000,
             steps_max: 1_000_000,
+            actions_max: 4_000_000,
         }
     }
 }
@@ -47,6 +51,7 @@ pub(super) struct RecordedProgram {
     pub(super) steps: Vec<RecordedStep>,
     /// The shared parts of its first prompt.
     pub(super) prefix: Vec<PrefixSegment>,
+    actions: RecordedActions,
     released_us: Option<u64>,
     one_shot: bool,
     /// Its latest step, while that has no answer.
@@ -81,6 +86,7 @@ pub struct Recorder {
     config: Option<CoreConfig>,
     cuts: Cuts,
     steps: usize,
+    actions: usize,
     steps_told: u64,
     /// Times of the first and the last event of the window.
     range_us: Option<(u64, u64)>,
@@ -146,6 +152,20 @@ impl Recorder {
             Event::StepFinished { step, tokens, .. } => self.finished(at.0, *step, *tokens),
             Event::StepFailed { step, failure } if !failure.retryable => self.dropped(*step),
             Event::StepCancelled { step } => self.dropped(*step),
+            Event::ActionStarted {
+                program,
+                action,
+                tool,
+            } => self.action_started(at.0, program, action, tool)?,
+            Event::ActionFinished {
+                program,
+                action,
+                ok,
+            } => {
+                if let Some(&index) = self.names.get(program) {
+                    self.programs[index].actions.ended(at.0, action, *ok);
+                }
+            }
             Event::ProgramReleased { program } => {
                 if let Some(&index) = self.names.get(program) {
                     let released = &mut self.programs[index];
@@ -222,6 +242,7 @@ impl Recorder {
             job: arrival.job.clone(),
             steps: Vec::new(),
             prefix: arrival.prefix.clone(),
+            actions: RecordedActions::default(),
             released_us: None,
             one_shot: arrival.one_shot,
             awaited: None,
@@ -229,6 +250,27 @@ impl Recorder {
         });
         self.names.insert(arrival.program.clone(), index);
         Ok(index)
+    }
+
+    fn action_started(
+        &mut self,
+        at_us: u64,
+        program: &str,
+        action: &str,
+        tool: &str,
+    ) -> Result<(), LabError> {
+        let Some(&index) = self.names.get(program) else {
+            return Ok(());
+        };
+        if self.actions >= self.options.actions_max {
+            return Err(LabError::TooLarge {
+                what: "actions",
+                max: self.options.actions_max,
+            });
+        }
+        self.actions += 1;
+        self.programs[index].actions.begun(at_us, action, tool);
+        Ok(())
     }
 
     fn finished(&mut self, at_us: u64, step: StepId, tokens: StepTokens) {
@@ -278,6 +320,9 @@ impl Recorder {
         let schedule = infer(&lives, self.options.seat_lag_us);
         let recorded = self.recorded();
         let runs = self.runs();
+        let by_step = |program: &RecordedProgram| program.actions.by_step(&program.steps);
+        let (actions, left_out): (Vec<_>, Vec<u64>) = self.programs.iter().map(by_step).unzip();
+        self.cuts.actions_left_out = left_out.iter().sum();
         let limits = |program: &RecordedProgram| {
             let steps = program.steps.iter();
             steps.map(|step| step.output_tokens_max).collect()
@@ -287,6 +332,7 @@ impl Recorder {
             schedule,
             output_limits: self.programs.iter().map(limits).collect(),
             workers: self.workers.serving(),
+            actions,
             config: self.config,
             whole_answers: self.steps_told * 2 < recorded.steps,
             recorded: Some(recorded),

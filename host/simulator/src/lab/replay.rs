@@ -163,6 +163,7 @@ pub fn replay(
         schedule: Some(&workload.schedule),
         kv_tokens: &options.kv_tokens,
         output_limits: &workload.output_limits,
+        actions: &workload.actions,
         request_overhead_us: options.request_overhead_us + cluster.profile.request_overhead_us,
         whole_answers: workload.whole_answers,
     };

@@ -5,13 +5,30 @@ mod edges;
 
 use super::*;
 use crate::cluster::{
-    Begin, ClusterOptions, Report, Surroundings, TransferOptions, Watch, simulate_within,
+    Answered, Answers, Begin, ClusterOptions, Report, Surroundings, ToolAction, TransferOptions,
+    Watch, simulate_within,
 };
 use crate::engine::EngineProfile;
 use crate::native::NativeEviction;
 use crate::workload::{AgentRun, LognormalAgents};
-use treadle_core::{CoreConfig, Event, Mode};
-use treadle_model::Timestamp;
+use treadle_core::action::Tools;
+use treadle_core::distribution::Outlook;
+use treadle_core::{Core, CoreConfig, Event, Mode, Question};
+use treadle_model::{Span, Timestamp};
+
+/// Answers as the native policy does, and keeps what the core has learnt of tools.
+#[derive(Default)]
+struct Onlooker {
+    policy: NativeEviction,
+    tools: Tools,
+}
+
+impl Answers for Onlooker {
+    fn answer(&mut self, core: &Core, question: &Question, now_ms: u64) -> Answered {
+        self.tools.clone_from(&core.state().tools);
+        Answers::answer(&mut self.policy, core, question, now_ms)
+    }
+}
 
 /// Writes down what a cluster's core hears.
 struct Tape {
@@ -300,4 +317,106 @@ fn a_shrunk_prompt_keeps_what_is_known_to_be_kept() {
         let shared = run.system_tokens + run.group_tokens;
         assert!(kept >= shared && kept < shared + 500, "{kept} {shared}");
     }
+}
+
+/// Every other tool call is an edit of half a second, the others are tests that take half a minute
+/// and fail.
+fn two_tools(runs: &mut [AgentRun]) -> Vec<Vec<Vec<ToolAction>>> {
+    let mut actions = Vec::new();
+    for run in runs {
+        let last = run.steps.len() - 1;
+        let mut of_run = Vec::new();
+        for (place, step) in run.steps.iter_mut().enumerate() {
+            let (tool, ends_us, ok) = match place % 2 {
+                0 => ("edit", 500_000, true),
+                _ => ("test", 30_000_000, false),
+            };
+            let action = ToolAction {
+                tool: tool.into(),
+                begins_us: 100_000,
+                ends_us: Some(ends_us),
+                ok,
+            };
+            step.tool_us = if place == last { 0 } else { ends_us + 200_000 };
+            of_run.push(if place == last { vec![] } else { vec![action] });
+        }
+        actions.push(of_run);
+    }
+    actions
+}
+
+#[test]
+fn the_times_of_each_tool_are_learnt_as_they_were() {
+    let mut runs = runs(24);
+    let actions = two_tools(&mut runs);
+    let options = options(Mode::ProgramAware, 8);
+    let mut tape = Tape { events: Vec::new() };
+    let mut was = Onlooker::default();
+    let around = Surroundings {
+        actions: &actions,
+        ..Surroundings::default()
+    };
+    simulate_within(&runs, &options, &mut was, around, &mut tape);
+    let workload = recorded(&tape, 0..tape.events.len());
+    assert_eq!(
+        (&workload.actions, workload.cuts),
+        (&actions, Cuts::default())
+    );
+    let again = ReplayOptions {
+        core: options.core.clone(),
+        profile: options.profile.clone(),
+        kv_tokens: vec![60_000; 2],
+        request_overhead_us: 0,
+        decisions_max: 0,
+    };
+    let mut is = Onlooker::default();
+    replay(&workload, &again, &mut is, &mut |_| true).unwrap();
+    assert_eq!(is.tools, was.tools);
+    let outlook = |tool: &str| {
+        let known = &is.tools["simulation"][tool];
+        (
+            Outlook::of(&known.times, Span(0)).unwrap().mean,
+            known.failed > 0,
+        )
+    };
+    let ((edit, edits_fail), (test, tests_fail)) = (outlook("edit"), outlook("test"));
+    assert!(
+        edit < Span::from_secs(1) && test > Span::from_secs(20),
+        "{edit:?} {test:?}"
+    );
+    assert_eq!((edits_fail, tests_fail), (false, true));
+    // Others take more or less time, and their tools with them.
+    let jittered = workload.jittered(7, 0.1);
+    for (run, steps) in jittered.runs.iter().zip(&jittered.actions) {
+        for (step, action) in run
+            .steps
+            .iter()
+            .zip(steps.iter())
+            .filter_map(|(s, a)| Some((s, a.first()?)))
+        {
+            assert!(
+                action
+                    .ends_us
+                    .is_some_and(|ends_us| ends_us <= step.tool_us)
+            );
+        }
+    }
+}
+
+#[test]
+fn an_action_before_the_first_answer_is_left_out() {
+    let runs = runs(1);
+    let (mut tape, _) = tape(&runs, &options(Mode::Sticky, 1));
+    let arrived = |(_, event): &(u64, Event)| matches!(event, Event::StepArrived(_));
+    let first = tape.events.iter().position(arrived).unwrap();
+    let (at, program) = (tape.events[first].0, runs[0].id.as_str().into());
+    let event = Event::ActionStarted {
+        program,
+        action: "0".into(),
+        tool: "early".into(),
+    };
+    tape.events.insert(first + 1, (at, event));
+    let workload = recorded(&tape, 0..tape.events.len());
+    assert_eq!(workload.cuts.actions_left_out, 1);
+    assert!(workload.actions[0].iter().all(Vec::is_empty));
 }

@@ -1,7 +1,7 @@
 //! A recorded workload, ready to be repeated.
 
 use super::statistics::percentiles_s;
-use crate::cluster::{Begin, RunStart, Schedule, Wave};
+use crate::cluster::{Begin, RunStart, Schedule, ToolAction, Wave};
 use crate::workload::AgentRun;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -59,6 +59,8 @@ pub struct Cuts {
     pub steps_overlapping: u64,
     /// Steps whose prompt had shrunk: how much of the context they kept is a guess.
     pub steps_compacted: u64,
+    /// Actions that began before the first answer of their program in the window: left out.
+    pub actions_left_out: u64,
     /// Times that an engine was lost, recovered, added late or removed: one that served at all is
     /// repeated as there all the time.
     pub worker_changes: u64,
@@ -109,6 +111,9 @@ pub struct Workload {
     pub schedule: Schedule,
     /// What clients let each step generate at most, by run and step; nothing where they did not say.
     pub output_limits: Vec<Vec<Option<u64>>>,
+    /// What tool runners told of the actions after each step, by run and step; nothing where they
+    /// told of none.
+    pub actions: Vec<Vec<Vec<ToolAction>>>,
     /// Engines; empty for a workload that was not recorded.
     pub workers: Vec<RecordedWorker>,
     /// The scheduler's settings at the end of the window, if it says.
@@ -144,6 +149,7 @@ impl Workload {
             runs,
             schedule,
             output_limits: Vec::new(),
+            actions: Vec::new(),
             workers: Vec::new(),
             config: None,
             whole_answers: false,
@@ -168,16 +174,24 @@ impl Workload {
             return jittered;
         }
         let mut stream = Pcg64Mcg::seed_from_u64(seed);
-        let mut varied = |us: u64| {
-            let factor = 1.0 + share * (2.0 * stream.random::<f64>() - 1.0);
-            (us as f64 * factor) as u64
-        };
-        for step in jittered.runs.iter_mut().flat_map(|run| &mut run.steps) {
-            step.tool_us = varied(step.tool_us);
+        let mut factor = || 1.0 + share * (2.0 * stream.random::<f64>() - 1.0);
+        let varied = |us: u64, factor: f64| (us as f64 * factor) as u64;
+        for (run, place) in jittered.runs.iter_mut().zip(0..) {
+            let mut actions = jittered.actions.get_mut(place);
+            for (step, place) in run.steps.iter_mut().zip(0..) {
+                // A tool takes as much more or less as the time until the next step.
+                let factor = factor();
+                step.tool_us = varied(step.tool_us, factor);
+                let actions = actions.as_mut().and_then(|steps| steps.get_mut(place));
+                for action in actions.into_iter().flatten() {
+                    action.begins_us = varied(action.begins_us, factor);
+                    action.ends_us = action.ends_us.map(|us| varied(us, factor));
+                }
+            }
         }
         let schedule = &mut jittered.schedule;
         for wave in &mut schedule.waves {
-            wave.gap_us = varied(wave.gap_us);
+            wave.gap_us = varied(wave.gap_us, factor());
         }
         // Recorded runs stand in the order of their beginning.
         let mut latest: Vec<(u64, u64)> = vec![(0, 0); schedule.waves.len()];
@@ -185,11 +199,11 @@ impl Workload {
             match &mut start.begin {
                 Begin::At { offset_us } => {
                     let (was, is) = &mut latest[start.wave];
-                    *is += varied(offset_us.saturating_sub(*was));
+                    *is += varied(offset_us.saturating_sub(*was), factor());
                     *was = *offset_us;
                     *offset_us = *is;
                 }
-                Begin::Seat { lag_us, .. } => *lag_us = varied(*lag_us),
+                Begin::Seat { lag_us, .. } => *lag_us = varied(*lag_us, factor()),
             }
         }
         jittered
