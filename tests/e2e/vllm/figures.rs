@@ -14,7 +14,7 @@ const CONTEXTS: [usize; 3] = [1_024, 4_096, 12_288];
 /// What a tool adds.
 const TOOL_TOKENS: usize = 60;
 /// Times that each is measured.
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 3;
 
 /// Times of one move, and of the steps after it.
 struct Figures {
