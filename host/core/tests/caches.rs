@@ -97,7 +97,7 @@ fn who_finds_no_room_in_host_memory_leaves_the_link_to_the_next() {
     // The large one does not fit beside what is needed sooner.
     story.wait_s(1);
     story.arrive("other", 4, 900);
-    story.wait_s(5);
+    story.wait_s(6);
     decide(&mut story, &[(0, Fate::Offload), (1, Fate::Offload)]);
     assert_eq!(story.status("large"), "paused");
     assert_eq!(offloads(&story), [2, 1]);
@@ -114,10 +114,10 @@ fn a_cache_that_goes_to_host_memory_goes_nowhere_else() {
     assert_eq!(first, [0], "one at a time");
     story.wait_s(1);
     decide(&mut story, &[(1, Fate::Offload)]);
-    assert_eq!(offloads(&story), [1]);
+    assert!(offloads(&story).is_empty(), "it is about to go elsewhere");
     let (program, to) = (ProgramId(first[0]), WorkerId(0));
     story.handle(Event::ProgramMigrated { program, to });
-    assert_eq!(moves(&story), first, "it is on its way already");
+    assert!(offloads(&story).is_empty());
 }
 
 #[test]

@@ -57,6 +57,7 @@ impl KvSection {
             offload_link_ppm: millionths(self.offload_link_share),
             migration_tokens_per_s: self.migration_tokens_per_s,
             prefill_tokens_per_s: self.prefill_tokens_per_s,
+            backlog_max: Span((self.prefill_backlog_s * 1e6) as u64),
             transfer_max: Span::from_secs(self.transfer_s_max),
         }
     }
@@ -240,6 +241,12 @@ fn of_kv(core: &CoreConfig) -> [FromKey; 6] {
             kv.prefill_tokens_per_s as f64,
             "kv.prefill_tokens_per_s",
             1.0,
+        ),
+        (
+            "kv.backlog_max",
+            micros(kv.backlog_max),
+            "kv.prefill_backlog_s",
+            S,
         ),
         (
             "kv.transfer_max",

@@ -26,6 +26,8 @@ section! {
         migration_tokens_per_s: u64 = 0, "tokens/s", 0 ..= 1_000_000_000;
         /// Prompt tokens that an engine computes in a second: what a cache that is not kept costs.
         prefill_tokens_per_s: u64 = 10_000, "tokens/s", 1 ..= 1_000_000_000;
+        /// Prompts that may wait inside an engine, as the time that it takes to compute them, while `kv.retention` is on: requests in there hold no memory and lose their caches, so others wait outside; 0 for no bound.
+        prefill_backlog_s: f64 = 2.0, "seconds", 0.0 ..= 600.0;
         /// Time of one transfer after which it has failed, in the scheduler's time.
         transfer_s_max: u64 = 60, "seconds", 1 ..= 300;
         /// Where the host tier keeps its copies, on disk or in memory (tmpfs); one process at a time.

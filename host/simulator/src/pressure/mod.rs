@@ -2,8 +2,8 @@
 //! treadle's eviction policies and those of others, beside the same agents with room
 //! for all.
 //!
-//! All systems get the same agents, engines, links and time; only who keeps his cache
-//! where, and who waits, differs.
+//! All systems get the same agents, engines and time; only who keeps his cache where,
+//! and who waits, differs. Host memory for caches is treadle's alone.
 
 mod answers;
 mod bound;
@@ -23,6 +23,7 @@ use crate::native::NativeEviction;
 use crate::workload::{AgentRun, peak_demand_tokens};
 use serde::Serialize;
 use treadle_core::{CoreConfig, KvConfig};
+use treadle_model::Span;
 
 /// Minutes before figures count: the first programs all begin with short contexts.
 const WARM_UP_MIN: u64 = 5;
@@ -99,6 +100,14 @@ impl Scene {
             },
             prefill_tokens_per_s: self.profile.prefill_tokens_per_s,
             ..KvConfig::default()
+        };
+        let kv = KvConfig {
+            backlog_max: if system.can(Means::Backlog) {
+                kv.backlog_max
+            } else {
+                Span(0)
+            },
+            ..kv
         };
         let options = ClusterOptions {
             core: CoreConfig {

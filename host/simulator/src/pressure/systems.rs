@@ -11,6 +11,8 @@ use ttl_pin_eviction::TtlPinEviction;
 
 /// What foresight's orders take into account.
 const FORESIGHT_COLUMNS: &[&str] = &["price-ms", "back-ms", "prefill-ms", "remaining-tokens"];
+/// The same with the mean rest of a call in place of its price.
+const MEAN_COLUMNS: &[&str] = &["idle-ms", "back-ms", "prefill-ms", "remaining-tokens"];
 /// What a learnt time to live takes into account.
 const TTL_COLUMNS: &[&str] = &["idle-ms", "soonest-ms", "prefill-ms"];
 
@@ -23,8 +25,8 @@ pub enum Decider {
     ThunderAgent(&'static str),
     /// `ttl-pin-eviction` with this configuration, and the columns that it names.
     TtlPin(&'static str, &'static [&'static str]),
-    /// `foresight-eviction` with this `restore`.
-    Foresight(&'static str),
+    /// `foresight-eviction` with this `restore` and these columns.
+    Foresight(&'static str, &'static [&'static str]),
 }
 
 /// What a system can do beside deciding who waits.
@@ -38,9 +40,11 @@ pub enum Means {
     Migration,
     /// The ledger knows which beginnings are shared.
     Prefixes,
+    /// No engine gets more prompts than it computes in two seconds.
+    Backlog,
 }
 
-use Means::{HostTier, Migration, Prefixes, Retention};
+use Means::{Backlog, HostTier, Migration, Prefixes, Retention};
 
 /// A system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,9 +89,17 @@ pub(super) const THUNDERAGENT: System = System {
     ..AWARE
 };
 
+/// The plugin's own default: tokens of a tool call count in full for a while, and who
+/// waits longest comes back first.
+pub(super) const THUNDERAGENT_DEFAULT: System = System {
+    name: "thunderagent.default",
+    decider: Decider::ThunderAgent("{}"),
+    ..AWARE
+};
+
 /// Times to live of the Continuum-like baseline; of these the one with the most
 /// steps a minute stands for it in each scene, so that it is tuned to it.
-pub const TTLS: [System; 4] = [
+pub const TTLS: [System; 5] = [
     ttl(
         "ttl_pin.learnt",
         r#"{"ttl": "learnt", "extra": ["idle-ms", "soonest-ms", "prefill-ms"]}"#,
@@ -96,6 +108,7 @@ pub const TTLS: [System; 4] = [
     ttl("ttl_pin.2s", r#"{"ttl_s": 2}"#, &[]),
     ttl("ttl_pin.10s", r#"{"ttl_s": 10}"#, &[]),
     ttl("ttl_pin.30s", r#"{"ttl_s": 30}"#, &[]),
+    ttl("ttl_pin.60s", r#"{"ttl_s": 60}"#, &[]),
 ];
 
 const fn ttl(name: &'static str, config: &'static str, extra: &'static [&'static str]) -> System {
@@ -107,36 +120,38 @@ const fn ttl(name: &'static str, config: &'static str, extra: &'static [&'static
 }
 
 /// What treadle is compared with.
-pub const BASELINES: [System; 7] = [
+pub const BASELINES: [System; 9] = [
     LEAST_LOAD,
     STICKY,
     THUNDERAGENT,
+    THUNDERAGENT_DEFAULT,
     TTLS[0],
     TTLS[1],
     TTLS[2],
     TTLS[3],
+    TTLS[4],
 ];
 
 /// All that treadle can do.
 pub const FORESIGHT: System = System {
     name: "foresight",
-    decider: Decider::Foresight("waiting"),
-    means: &[Retention, HostTier, Migration, Prefixes],
+    decider: Decider::Foresight("waiting", FORESIGHT_COLUMNS),
+    means: &[Retention, HostTier, Migration, Prefixes, Backlog],
     ..AWARE
 };
 
 /// The same without anywhere to offload to.
 pub const NO_TIER: System = System {
     name: "foresight.no_tier",
-    means: &[Retention, Migration, Prefixes],
+    means: &[Retention, Migration, Prefixes, Backlog],
     ..FORESIGHT
 };
 
 /// Foresight with one thing less, by what is missing.
-pub const ABLATIONS: [System; 5] = [
+pub const ABLATIONS: [System; 7] = [
     System {
         name: "without.prefixes",
-        means: &[Retention, HostTier, Migration],
+        means: &[Retention, HostTier, Migration, Backlog],
         ..FORESIGHT
     },
     // A decay says who goes, and the core sends him the cheapest way.
@@ -150,7 +165,17 @@ pub const ABLATIONS: [System; 5] = [
     },
     System {
         name: "without.restore_order",
-        decider: Decider::Foresight("shortest"),
+        decider: Decider::Foresight("shortest", FORESIGHT_COLUMNS),
+        ..FORESIGHT
+    },
+    System {
+        name: "without.price",
+        decider: Decider::Foresight("waiting", MEAN_COLUMNS),
+        ..FORESIGHT
+    },
+    System {
+        name: "without.backlog",
+        means: &[Retention, HostTier, Migration, Prefixes],
         ..FORESIGHT
     },
     System {
@@ -159,7 +184,7 @@ pub const ABLATIONS: [System; 5] = [
     },
     System {
         name: "without.migration",
-        means: &[Retention, HostTier, Prefixes],
+        means: &[Retention, HostTier, Prefixes, Backlog],
         ..FORESIGHT
     },
 ];
@@ -186,10 +211,10 @@ impl System {
                 let policy = TtlPinEviction::configure(config).expect(valid);
                 Box::new(Native::new(policy, extra))
             }
-            Decider::Foresight(restore) => {
-                let config = json!({ "extra": FORESIGHT_COLUMNS, "restore": restore });
+            Decider::Foresight(restore, columns) => {
+                let config = json!({ "extra": columns, "restore": restore });
                 let policy = ForesightEviction::configure(&config.to_string()).expect(valid);
-                Box::new(Native::retaining(policy, FORESIGHT_COLUMNS))
+                Box::new(Native::retaining(policy, columns))
             }
         }
     }
