@@ -113,7 +113,9 @@ impl Scene {
                 ..
             } => self.begin_errand(program, Work::Migrate { from, to }, tokens),
             Command::CancelTransfer { program } => {
-                if let Some(ticket) = self.carrier.open.remove(&program) {
+                let ticket = self.carrier.open.remove(&program);
+                let goes_on = self.sabotage == Some(Sabotage::StaleTransfers);
+                if let Some(ticket) = ticket.filter(|_| !goes_on) {
                     let at = self.now_us + self.streams.carrier.below(self.told_us_max());
                     let session = self.session;
                     let stops = Happening::TransferStops { session, ticket };

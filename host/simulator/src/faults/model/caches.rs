@@ -63,6 +63,8 @@ pub(super) struct Caches {
     pub(super) gone: BTreeSet<ProgramId>,
     /// Programs that the present event gave a place before their tools return.
     pub(super) early: BTreeSet<ProgramId>,
+    /// What host memory held, and was to hold, before the present event.
+    host_tokens_before: u64,
     /// The copy that the present event reported lost.
     pub(super) lost: Option<Box<str>>,
 }
@@ -72,6 +74,7 @@ impl Caches {
         self.stopping.clear();
         self.gone.clear();
         self.early.clear();
+        self.host_tokens_before = self.host_tokens();
         self.lost = None;
     }
 
@@ -352,7 +355,12 @@ impl Model {
         for program in wanted {
             let p = core.state().programs.get(&program);
             if p.is_some_and(|p| p.place.is_none()) && !offloads.wanted.contains(&program) {
-                let tokens = self.caches.host_tokens() + self.programs[&program].context_tokens;
+                // Others may have made room since for what they need sooner.
+                let held = self
+                    .caches
+                    .host_tokens()
+                    .max(self.caches.host_tokens_before);
+                let tokens = held + self.programs[&program].context_tokens;
                 if tokens <= self.config.kv.host_tokens_max {
                     return broken(
                         "host",

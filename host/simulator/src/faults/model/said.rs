@@ -65,17 +65,7 @@ impl Model {
             return broken("programs", format!("{decision:?} is about nobody"));
         };
         if decision.kind == DecisionKind::Pause {
-            if p.place != Some(worker) || !p.steps.is_empty() {
-                return broken(
-                    "places",
-                    format!(
-                        "{program} is paused, but is at {:?} with steps {:?}",
-                        p.place, p.steps
-                    ),
-                );
-            }
-            self.take_place(program);
-            return Ok(());
+            return self.paused(program, worker);
         }
         if decision.because == Because::Adopted {
             self.take_place(program);
@@ -129,6 +119,21 @@ impl Model {
             self.caches.early.insert(program);
         }
         self.place(program, worker);
+        Ok(())
+    }
+
+    fn paused(&mut self, program: ProgramId, worker: WorkerId) -> Checked {
+        let p = &self.programs[&program];
+        if p.place != Some(worker) || !p.steps.is_empty() {
+            return broken(
+                "places",
+                format!(
+                    "{program} is paused, but is at {:?} with steps {:?}",
+                    p.place, p.steps
+                ),
+            );
+        }
+        self.take_place(program);
         Ok(())
     }
 
