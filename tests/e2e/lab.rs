@@ -5,7 +5,7 @@ use std::time::Instant;
 use http::Method;
 use serde_json::{Value, json};
 use treadle_tests::support::client::{Client, PATIENCE};
-use treadle_tests::support::policy::lru_eviction;
+use treadle_tests::support::policy::{failing_after, guest, lru_eviction};
 use treadle_tests::support::stand::{CHAT, Stand, chat};
 
 use super::tenancy::{client_of, make_tenant};
@@ -167,5 +167,81 @@ async fn what_makes_no_sense_is_refused_with_the_field_and_the_remedy() {
         assert_eq!(failed["status"], "failed", "{failed}");
         assert_eq!(failed["error"]["code"], code, "{failed}");
     }
+    stand.stop().await;
+}
+
+async fn push(client: &Client, component: Vec<u8>) -> String {
+    let pushed = client.send(Method::POST, "/v1/plugins", &[], component);
+    let pushed = pushed.await.ok();
+    pushed["digest"].as_str().expect("a digest").to_owned()
+}
+
+/// What became of the questions to the policies of a set.
+fn policies_of<'r>(run: &'r Value, set: &str) -> &'r Value {
+    let sets = run["report"]["sets"].as_array().expect("sets");
+    let set = sets.iter().find(|found| found["name"] == set);
+    &set.unwrap_or_else(|| panic!("{run}"))["policies"]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn policies_decide_with_the_columns_that_they_name_and_failures_are_told() {
+    let stand = Stand::start(1, 4_000).await;
+    let client = &stand.client;
+    let names = ["one", "two", "three", "four", "five", "six"];
+    tokio::join!(
+        program(client, "train", names[0], 3),
+        program(client, "train", names[1], 3),
+        program(client, "train", names[2], 3),
+        program(client, "train", names[3], 3),
+        program(client, "train", names[4], 3),
+        program(client, "train", names[5], 3),
+    );
+    until_journaled(client, names.len()).await;
+    for policy in ["foresight-eviction", "ttl-pin-eviction"] {
+        push(client, guest(policy)).await;
+    }
+    let failing = push(client, failing_after(1, "unreachable")).await;
+    let foresight = json!({"extra": ["idle-ms", "back-ms", "prefill-ms", "remaining-tokens"]});
+    let bind = json!({"world": "eviction", "policy": "foresight-eviction", "config": foresight});
+    let bound = client.send(Method::PUT, "/v1/bindings", &[], bind.to_string());
+    bound.await.ok();
+
+    let learnt = json!({"ttl": "learnt", "extra": ["idle-ms", "soonest-ms", "prefill-ms"]});
+    let of = |name: &str, policy: &str, config: &Value| json!({"name": name, "policies": [{"policy": policy, "config": config}]});
+    // Memory for one or two of them, so that there is something to decide.
+    let body = json!({"sets": [
+        "treadle", "recorded",
+        of("foresight", "foresight-eviction", &foresight),
+        of("learnt", "ttl-pin-eviction", &learnt),
+        of("failing", &failing, &json!({})),
+    ], "seeds": 1, "kv_tokens": 600});
+    let done = run(client, &body).await;
+    assert_eq!(done["status"], "done", "{done}");
+    for set in ["recorded", "foresight", "learnt"] {
+        let told = policies_of(&done, set);
+        assert!(told["answered"].as_u64() > Some(0), "{set}: {told}");
+        assert_eq!((&told["faults"], &told["given_up"]), (&json!(0), &json!(0)));
+    }
+    // What is bound decides what is recorded.
+    let figures = |set: usize| &done["report"]["sets"][set]["seeds"][0];
+    assert_eq!(figures(1), figures(2));
+    assert_eq!(policies_of(&done, "treadle")["answered"], 0);
+    let told = policies_of(&done, "failing");
+    assert!(told["faults"].as_u64() > Some(0), "{told}");
+    assert!(told["latest_fault"].is_string(), "{told}");
+
+    let unknown = of(
+        "x",
+        "foresight-eviction",
+        &json!({"extra": ["no-such-column"]}),
+    );
+    let failed = run(client, &json!({"sets": [unknown]})).await;
+    assert_eq!(failed["error"]["code"], "plugin_invalid", "{failed}");
+    let huge = json!({"sets": ["sticky"], "kv_tokens": 1_000_000_000_000_u64});
+    let failed = run(client, &huge).await;
+    assert_eq!(failed["error"]["param"], "kv_tokens", "{failed}");
+    let endless = json!({"sets": [{"name": "a", "settings": {"tick": 0}}]});
+    let failed = run(client, &endless).await;
+    assert_eq!(failed["error"]["param"], "sets.a", "{failed}");
     stand.stop().await;
 }

@@ -27,8 +27,13 @@ pub fn lru_eviction() -> Vec<u8> {
 /// A policy that runs `instructions` in each call of an order, but not in the trial run of its
 /// upload, where the time is 1 ms.
 pub fn failing(instructions: &str) -> Vec<u8> {
+    failing_after(1_000_000, instructions)
+}
+
+/// The same, after so many milliseconds of the scheduler's clock.
+pub fn failing_after(ms: u64, instructions: &str) -> Vec<u8> {
     let fault = format!(
-        "{ORDER}    (if (i64.gt_u (call $now_ms) (i64.const 1000000)) (then {instructions}))\n"
+        "{ORDER}    (if (i64.gt_u (call $now_ms) (i64.const {ms})) (then {instructions}))\n"
     );
     assert_eq!(BY_HAND.matches(ORDER).count(), 3, "the fixture has changed");
     let text = BY_HAND.replace(ORDER, &fault);

@@ -88,6 +88,10 @@ pub struct KvConfig {
     pub migration_tokens_per_s: u64,
     /// Prompt tokens that an engine computes in a second.
     pub prefill_tokens_per_s: u64,
+    /// Prompts that wait inside an engine, as the time that it takes to compute
+    /// them: a worker with more is given nobody else. Counts with `retention`; 0
+    /// for no bound.
+    pub backlog_max: Span,
     /// After this a transfer has failed.
     pub transfer_max: Span,
 }
@@ -101,6 +105,7 @@ impl Default for KvConfig {
             offload_link_ppm: 500_000,
             migration_tokens_per_s: 0,
             prefill_tokens_per_s: 10_000,
+            backlog_max: Span::from_secs(2),
             transfer_max: Span::from_secs(60),
         }
     }
@@ -121,7 +126,8 @@ pub struct CoreConfig {
     /// Share of capacity, in millionths, above which programs are paused.
     pub high_watermark_ppm: u32,
     /// Share of capacity, in millionths, up to which programs are restored. The
-    /// rest is room into which they grow before anyone must be paused.
+    /// rest is room into which they grow before anyone must be paused. With
+    /// `kv.retention` each worker begins there and learns its own.
     pub low_watermark_ppm: u32,
     /// Longest wait of a step for a place.
     pub queue_wait_max: Span,

@@ -33,6 +33,11 @@ pub struct Rest {
     pub mean: u64,
     /// What one in ten stays below.
     pub tenth: u64,
+    /// What waiting for the end comes to for each end that is seen, if it is given up
+    /// when that is best: the least, over all times to give up, of the mean wait until
+    /// then over the share that ends by then. The inverse is Gittins' index. Where many
+    /// end soon and a few go on for long it is far below the mean.
+    pub price: u64,
 }
 
 impl Distribution {
@@ -62,29 +67,33 @@ impl Distribution {
         }
         let left = |bucket: &u8| middle(*bucket).saturating_sub(so_far);
         let beyond = self.buckets.range(bucket(so_far)..);
-        let beyond: Vec<(u64, u64)> = beyond
+        let beyond = beyond
             .map(|(bucket, values)| (left(bucket), u64::from(*values)))
-            .filter(|(left, _)| *left > 0)
-            .collect();
-        let values: u64 = beyond.iter().map(|(_, values)| *values).sum();
+            .filter(|(left, _)| *left > 0);
+        let values: u64 = beyond.clone().map(|(_, values)| values).sum();
         if values == 0 {
             return Some(Rest {
                 mean: so_far,
                 tenth: so_far / 10,
+                price: so_far,
             });
         }
-        let weighted = beyond
-            .iter()
-            .map(|(left, values)| u128::from(*left) * u128::from(*values));
-        let mean = weighted.sum::<u128>() / u128::from(values);
-        let mut seen = 0;
-        let tenth = beyond.iter().find(|(_, of_bucket)| {
-            seen += of_bucket;
-            seen * 10 >= values
-        });
+        let (mut ended, mut spent) = (0_u64, 0_u128);
+        let (mut tenth, mut price) = (None, u128::MAX);
+        for (left, of_bucket) in beyond {
+            ended += of_bucket;
+            spent += u128::from(left) * u128::from(of_bucket);
+            if tenth.is_none() && ended * 10 >= values {
+                tenth = Some(left);
+            }
+            let waited = spent + u128::from(left) * u128::from(values - ended);
+            price = price.min(waited / u128::from(ended));
+        }
+        let whole = |wide: u128| u64::try_from(wide).unwrap_or(u64::MAX);
         Some(Rest {
-            mean: u64::try_from(mean).unwrap_or(u64::MAX),
-            tenth: tenth.map_or(0, |(left, _)| *left),
+            mean: whole(spent / u128::from(values)),
+            tenth: tenth.unwrap_or(0),
+            price: whole(price),
         })
     }
 }
@@ -96,6 +105,8 @@ pub struct Outlook {
     pub mean: Span,
     /// The time in which one in ten such calls ends.
     pub soonest: Span,
+    /// What is waited for each end that is seen, if waiting stops when that is best.
+    pub price: Span,
 }
 
 impl Outlook {
@@ -105,6 +116,7 @@ impl Outlook {
         Some(Self {
             mean: Span::from_millis(rest.mean),
             soonest: Span::from_millis(rest.tenth),
+            price: Span::from_millis(rest.price),
         })
     }
 
@@ -115,6 +127,7 @@ impl Outlook {
         Self {
             mean: Span(mean),
             soonest: Span(mean / 10),
+            price: Span(mean),
         }
     }
 
@@ -171,6 +184,19 @@ mod tests {
     }
 
     #[test]
+    fn waiting_a_little_is_worth_while_though_a_few_last_for_long() {
+        let mut values = vec![1_000; 90];
+        values.extend([1_000_000; 10]);
+        let learnt = learnt(&values);
+        let early = learnt.rest(0).unwrap();
+        assert!(early.mean > 90_000, "{early:?}");
+        // All wait for a second, and nine in ten have ended.
+        assert!((900..1_300).contains(&early.price), "{early:?}");
+        let late = learnt.rest(5_000).unwrap();
+        assert_eq!(late.price, late.mean, "those that are left end together");
+    }
+
+    #[test]
     fn beyond_all_that_is_known_it_goes_as_far_again() {
         let rest = learnt(&[1_000; 50]).rest(60_000).unwrap();
         assert_eq!(rest.mean, 60_000);
@@ -186,7 +212,31 @@ mod tests {
         assert!(rest.mean < 2_000, "{rest:?}");
     }
 
+    /// The price by its definition.
+    fn price(values: &[u64], so_far: u64) -> Option<u128> {
+        let lefts = values
+            .iter()
+            .map(|v| middle(bucket(*v)).saturating_sub(so_far));
+        let lefts: Vec<u64> = lefts.filter(|left| *left > 0).collect();
+        let until = |stop: u64| {
+            let waited: u128 = lefts.iter().map(|left| u128::from(*left.min(&stop))).sum();
+            waited / lefts.iter().filter(|left| **left <= stop).count() as u128
+        };
+        lefts.iter().map(|left| until(*left)).min()
+    }
+
     proptest! {
+        #[test]
+        fn the_price_is_the_least_over_all_times_to_give_up(
+            values in proptest::collection::vec(1_u64..1 << 20, 8..60),
+            so_far in 0_u64..1 << 19,
+        ) {
+            let rest = learnt(&values).rest(so_far).unwrap();
+            let expected = price(&values, so_far).map_or(u128::from(so_far), |least| least);
+            prop_assert_eq!(u128::from(rest.price), expected);
+            prop_assert!(rest.price <= rest.mean.max(so_far));
+        }
+
         #[test]
         fn a_bucket_holds_its_values(value in 1_u64..1 << 40) {
             let off = middle(bucket(value)).abs_diff(value);

@@ -20,6 +20,7 @@ impl Core {
         assert_steps(state, self);
         assert_moves(state);
         assert_copies(self);
+        assert_engines(self);
         assert_accounts(self);
         assert_eq!(
             state.keys.len(),
@@ -177,6 +178,35 @@ fn assert_copies(core: &Core) {
     let out = out.filter(|t| t.direction == Direction::Out).count();
     let workers = offloads.busy(Direction::Out).len();
     assert_eq!(out, workers, "one cache at a time leaves a worker");
+}
+
+/// What is known of engines' memory beyond the ledger.
+fn assert_engines(core: &Core) {
+    let state = &core.state;
+    for (id, w) in &state.workers {
+        w.lingering.assert_sums();
+        w.backlog.assert_sums();
+        assert!(
+            w.headroom_ppm.is_none_or(|ppm| ppm <= 1_000_000),
+            "{id}: headroom"
+        );
+        for step in w.backlog.steps() {
+            let s = state.steps.get(&step);
+            let p = s.and_then(|s| state.programs.get(&s.program));
+            let place = p.and_then(|p| p.place).map(|place| place.worker);
+            let at = s.and_then(|s| s.state.worker()).or(place);
+            assert_eq!(at, Some(*id), "{id}: {step} has its prompt there");
+        }
+    }
+    for program in state
+        .offloads
+        .wanted
+        .iter()
+        .chain(state.offloads.moving.keys())
+    {
+        let migrates = state.migrations.moving.contains_key(program);
+        assert!(!migrates, "{program}: goes one way at a time");
+    }
 }
 
 /// Accounts say what the ledgers say, and nothing waits to be divided but what

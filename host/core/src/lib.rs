@@ -40,12 +40,14 @@
 
 pub mod accounts;
 pub mod action;
+pub mod backlog;
 mod command;
 mod config;
 pub mod distribution;
 mod event;
 pub mod explain;
 mod invariants;
+pub mod lingering;
 pub mod link;
 pub mod migration;
 pub mod offload;

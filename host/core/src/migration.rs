@@ -29,24 +29,6 @@ pub struct Move {
     pub since: Timestamp,
 }
 
-/// The transfers that can start, in the given order: none of whose ends sends or
-/// receives already, or does in one that starts before it (`Heddle` §5.3). What
-/// starts makes its ends busy.
-pub fn endpoint_exclusive<const N: usize>(
-    wanted: impl IntoIterator<Item = (ProgramId, [WorkerId; N])>,
-    busy: &mut BTreeSet<WorkerId>,
-) -> Vec<ProgramId> {
-    let mut starting = Vec::new();
-    for (program, ends) in wanted {
-        if ends.iter().any(|end| busy.contains(end)) {
-            continue;
-        }
-        busy.extend(ends);
-        starting.push(program);
-    }
-    starting
-}
-
 /// All moves.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Migrations {

@@ -32,6 +32,10 @@ pub struct Prospects {
     pub idle: Vec<Span>,
     /// Time in which one in ten of such calls ends.
     pub soonest: Vec<Span>,
+    /// What holding the cache until such a call ends comes to for each end that is
+    /// seen, if it is given up when that is best ([`crate::distribution::Rest::price`]).
+    #[serde(default)]
+    pub price: Vec<Span>,
     /// Time to bring its cache back from host memory; [`NEVER`] without one.
     pub back: Vec<Span>,
     /// Time to move it to another worker; [`NEVER`] where that cannot be done.

@@ -43,13 +43,14 @@ impl Queue {
         self.by_need.first().map(|(need, _)| *need)
     }
 
-    /// What the waiting programs need together, in tokens; of very many only the
-    /// smallest count.
-    pub fn need_tokens(&self) -> u64 {
+    /// What those of the waiting programs need together, in tokens; of very many only
+    /// the smallest count.
+    pub fn need_tokens(&self, of: impl Fn(&ProgramId) -> bool) -> u64 {
         let needs = self
             .by_need
             .iter()
             .take(NEEDS_SUMMED)
+            .filter(|(_, program)| of(program))
             .map(|(need, _)| *need);
         needs.fold(0, u64::saturating_add)
     }

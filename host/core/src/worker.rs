@@ -2,7 +2,9 @@
 //! shared prefixes counted once.
 
 use crate::accounts::{Account, Charge};
+use crate::backlog::Backlog;
 use crate::event::{Capacity, PrefixSegment};
+use crate::lingering::Lingering;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,6 +91,17 @@ pub struct Worker {
     /// What its memory was used for.
     #[serde(default)]
     pub account: Account,
+    /// Share of its capacity, in millionths, that proved to be needed free; the low
+    /// watermark says so before the first step has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub headroom_ppm: Option<u32>,
+    /// Caches of programs that have left, while a cache that was used before them
+    /// is to be kept.
+    #[serde(default, skip_serializing_if = "Lingering::is_empty")]
+    pub lingering: Lingering,
+    /// Prompts that it has yet to compute.
+    #[serde(default, skip_serializing_if = "Backlog::is_empty")]
+    pub backlog: Backlog,
 }
 
 impl Worker {
@@ -112,6 +125,9 @@ impl Worker {
             kept: BTreeMap::new(),
             line: BTreeSet::new(),
             account: Account::default(),
+            headroom_ppm: None,
+            lingering: Lingering::default(),
+            backlog: Backlog::default(),
         }
     }
 

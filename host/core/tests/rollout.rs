@@ -4,8 +4,9 @@
 mod story;
 
 use story::Story;
-use treadle_core::{Capacity, Command, CoreConfig, Event, Mode};
-use treadle_model::{ProgramId, Span, StepId, WorkerId};
+use treadle_core::explain::DecisionKind;
+use treadle_core::{Capacity, Command, CoreConfig, Event, Mode, Purpose, Verdict, Voices};
+use treadle_model::{GatewayId, PolicyRef, ProgramId, Span, StepId, WorkerId};
 
 fn rollout() -> Story {
     Story::with_mode(Mode::Rollout, &[100_000, 100_000])
@@ -214,6 +215,16 @@ fn a_program_begins_once_the_memory_will_do() {
 }
 
 #[test]
+fn a_program_that_others_wait_for_goes_on_though_the_queue_is_full() {
+    let mut story = full();
+    story.reconfigure(|config| config.queue_steps_max = 1);
+    story.finish(0, 90_000, 10).arrive("a", 4, 91_000);
+    assert_eq!(story.dispatched().last(), Some(&(4, 0)));
+    story.arrive("c", 5, 100);
+    assert_eq!(story.refusals().len(), 1, "others are refused");
+}
+
+#[test]
 fn other_settings_let_those_in_line_go() {
     let mut story = full();
     configure(&mut story, |config| config.rollout.memory_ppm = 0);
@@ -234,4 +245,165 @@ fn nobody_is_moved_to_a_worker_that_takes_no_context_so_long() {
     story.arrive("a", 0, 100).wait_s(1).finish(0, 100, 10);
     story.wait_s(6);
     assert_eq!(moves(&story), []);
+}
+
+/// Answers an open question.
+fn answer(story: &mut Story, is_it: impl Fn(Purpose) -> bool, rows: &[(u64, f64, Option<u32>)]) {
+    let mut asks = story.core.state().asks.iter();
+    let ask = *asks.find(|(_, a)| is_it(a.purpose)).expect("it is asked").0;
+    let verdict = Verdict::Order {
+        programs: rows.iter().map(|row| ProgramId(row.0)).collect(),
+        scores: rows.iter().map(|row| row.1).collect(),
+        workers: rows.iter().map(|row| row.2.map(WorkerId)).collect(),
+        remaining_tokens: Vec::new(),
+    };
+    story.handle(Event::PolicyAnswered {
+        ask,
+        policy: PolicyRef("test".into()),
+        verdict,
+        voices: Voices::default(),
+    });
+}
+
+/// Which question is it?
+fn route(step: u64) -> impl Fn(Purpose) -> bool {
+    move |purpose| matches!(purpose, Purpose::Route { step: of } if of == StepId(step))
+}
+
+/// One step at an engine at once; program 0 has begun at worker 0, and program 1
+/// runs there. Nobody answers but the test.
+fn lined() -> Story {
+    let mut story = rollout();
+    story.mute_policy = true;
+    story.reconfigure(|config| config.rollout.engine_steps_max = 1);
+    for program in 0..2 {
+        story.arrive(&format!("p{program}"), program, 100);
+        // By the time that the rest of the second runs out the first is asked about.
+        story.handle(Event::TimerFired);
+        let at = story.core.next_deadline().expect("it is gathered");
+        story.now = story.now.max(at);
+        story.handle(Event::TimerFired);
+        let assign = |purpose| purpose == Purpose::Assign;
+        answer(&mut story, assign, &[(program, 1.0, Some(0))]);
+        if program == 0 {
+            story.finish(0, 100, 10);
+        }
+    }
+    assert_eq!(story.dispatched(), [(0, 0), (1, 0)]);
+    story
+}
+
+#[test]
+fn a_program_that_moves_takes_all_its_waiting_steps_along() {
+    let mut story = lined();
+    story.arrive("p0", 10, 120).arrive("p0", 11, 120);
+    answer(&mut story, route(10), &[(0, 1.0, Some(0))]);
+    answer(&mut story, route(11), &[(0, 0.5, Some(1))]);
+    assert_eq!(story.dispatched()[2..], [(10, 1)], "the more urgent first");
+    story.finish(10, 120, 10);
+    assert_eq!(story.dispatched()[2..], [(10, 1), (11, 1)]);
+}
+
+#[test]
+fn a_late_answer_leaves_a_step_in_line_once() {
+    let mut story = lined();
+    story.arrive("p0", 10, 120).lose(0);
+    // Placed anew before the first question is answered.
+    let at = story.core.next_deadline().expect("it is gathered");
+    story.now = story.now.max(at);
+    story.handle(Event::TimerFired);
+    story.arrive("p2", 12, 100);
+    let assign = |purpose| purpose == Purpose::Assign;
+    answer(&mut story, assign, &[(0, 1.0, Some(1))]);
+    assert_eq!(story.dispatched()[2..], [(10, 1)]);
+    story.arrive("p0", 13, 120);
+    answer(&mut story, route(13), &[(0, 1.0, Some(1))]);
+    story.lose(1);
+    let worker = WorkerId(0);
+    story.handle(Event::WorkerRecovered { worker });
+    assert!(story.core.state().workers[&worker].line.is_empty());
+}
+
+#[test]
+fn giving_way_is_not_counted_as_a_failure() {
+    let mut story = lined();
+    story.reconfigure(|config| config.attempts_max = 1);
+    story.arrive("p0", 10, 120);
+    answer(&mut story, route(10), &[(0, 5.0, Some(0))]);
+    let preempt = |purpose| matches!(purpose, Purpose::Preempt { .. });
+    answer(&mut story, preempt, &[(1, 0.0, None)]);
+    assert_eq!(story.core.state().steps[&StepId(1)].attempts, 0);
+    story.finish(10, 120, 10);
+    assert_eq!(story.dispatched().last(), Some(&(1, 0)));
+    assert_eq!(story.core.state().steps[&StepId(1)].attempts, 1);
+}
+
+#[test]
+fn a_program_that_begins_takes_all_its_waiting_steps_along() {
+    let mut story = rollout();
+    story.mute_policy = true;
+    story.reconfigure(|config| config.rollout.memory_ppm = 1_000_000);
+    story.arrive("a", 0, 90_000).wait_s(6);
+    story.arrive("b", 1, 90_000).wait_s(6);
+    // Both workers are full: two steps of one program, and one of another between them.
+    story.arrive("c", 2, 50_000).arrive("d", 3, 60_000);
+    story.wait_s(1).arrive("c", 4, 50_000).wait_s(20);
+    assert_eq!(story.dispatched().len(), 2);
+    let at = story.core.state().programs[&ProgramId(2)]
+        .place
+        .expect("placed")
+        .worker;
+    let first = if at == WorkerId(0) { "a" } else { "b" };
+    story.finish(u64::from(at.0), 90_000, 10).release(first);
+    let sent: Vec<u64> = story.dispatched()[2..]
+        .iter()
+        .map(|(step, _)| *step)
+        .collect();
+    assert!(sent.contains(&2) && sent.contains(&4), "{sent:?}");
+}
+
+#[test]
+fn an_unbegun_program_is_said_to_go_elsewhere() {
+    let mut story = full();
+    story.mute_policy = true;
+    story.reconfigure(|config| config.rollout.migration_interval = Span::from_secs(1));
+    story.progress(0, 1).wait_s(2);
+    while story.core.poll_decision().is_some() {}
+    answer(
+        &mut story,
+        |purpose| purpose == Purpose::Migrate,
+        &[(2, 9.0, Some(1))],
+    );
+    let decision = story.core.poll_decision().expect("it is said");
+    assert_eq!(
+        (decision.program, decision.kind),
+        (ProgramId(2), DecisionKind::Route)
+    );
+    assert_eq!(story.dispatched().last(), Some(&(2, 1)));
+}
+
+#[test]
+fn what_waits_beside_an_adopted_step_waits_its_turn() {
+    let mut story = lined();
+    let adopted = StepId::of(GatewayId(7), 1);
+    story.arrive("p0", 10, 120).arrive("p0", adopted.0, 120);
+    story.handle(Event::StepAdopted {
+        step: adopted,
+        worker: WorkerId(0),
+    });
+    story.progress(1, 1);
+    answer(&mut story, route(10), &[(0, 1.0, Some(0))]);
+    assert_eq!(story.dispatched().len(), 2, "the engine is full");
+}
+
+#[test]
+fn whom_no_worker_takes_is_not_asked_about_all_the_time() {
+    let mut story = Story::with_mode(Mode::Rollout, &[100, 100_000]);
+    story.lose(1);
+    story.arrive("long", 0, 5_000).wait_s(100);
+    assert!(asks(&story).len() <= 2, "{:?}", asks(&story).len());
+    let worker = WorkerId(1);
+    story.handle(Event::WorkerRecovered { worker });
+    story.wait_s(1);
+    assert_eq!(story.dispatched(), [(0, 1)]);
 }

@@ -80,7 +80,11 @@ impl Leading {
         let (transfers, orders) = TransferFeed::new();
         let feeds = (feed, transfers);
         let (driver, committed) = start_driver(config, &store, notices.clone(), feeds).await?;
-        let carrier = Carrier::start(books.node.clone(), driver.clone(), orders);
+        let owner = match config.cluster.role {
+            Role::Single => "".into(),
+            Role::All | Role::Gateway => config.cluster.shards.as_str().into(),
+        };
+        let carrier = Carrier::start(books.node.clone(), driver.clone(), orders, owner);
         let app = assemble(config, driver, store, auth, wanted, books).await?;
         app.policies.tell(notices);
         let policy = app.policies.restore().await?;

@@ -7,7 +7,7 @@ use crate::driver::View;
 use crate::metrics::escape;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
-use treadle_core::accounts::{TokenTime, Use};
+use treadle_core::accounts::{Account, TokenTime, Use};
 
 /// The accounts at one time.
 pub(crate) struct MemoryUses {
@@ -19,12 +19,14 @@ struct WorkerUses {
     id: String,
     url: Box<str>,
     sums: TokenTime,
+    now: Account,
 }
 
 struct JobUses {
     /// As the core knows it, tenant included.
     name: Box<str>,
     sums: TokenTime,
+    now: Account,
 }
 
 impl MemoryUses {
@@ -35,10 +37,12 @@ impl MemoryUses {
             id: w.id.0.to_string(),
             url: w.url.clone(),
             sums: w.account.at(view.now),
+            now: w.account,
         };
         let jobs = state.job_accounts.iter().map(|(name, account)| JobUses {
             name: name.into(),
             sums: account.at(view.now),
+            now: *account,
         });
         Self {
             workers: state.workers.values().map(worker).collect(),
@@ -92,6 +96,7 @@ impl MemoryUses {
                 "id": w.id,
                 "url": w.url,
                 "token_seconds": by_use(&w.sums),
+                "tokens_now": in_use(&w.now),
                 "undivided_token_seconds": seconds(w.sums.undivided),
                 "over_token_seconds": seconds(w.sums.over),
             })
@@ -102,6 +107,7 @@ impl MemoryUses {
                 "tenant": tenant,
                 "job": job,
                 "token_seconds": by_use(&j.sums),
+                "tokens_now": in_use(&j.now),
                 "undivided_token_seconds": seconds(j.sums.undivided),
             })
         };
@@ -114,6 +120,12 @@ impl MemoryUses {
 
 fn by_use(sums: &TokenTime) -> Map<String, Value> {
     let entry = |what: Use| (what.as_str().into(), seconds(sums.of(what)).into());
+    Use::ALL.into_iter().map(entry).collect()
+}
+
+/// Tokens in each use now; those before their first token are under `prefill`.
+fn in_use(account: &Account) -> Map<String, Value> {
+    let entry = |what: Use| (what.as_str().into(), account.tokens(what).into());
     Use::ALL.into_iter().map(entry).collect()
 }
 

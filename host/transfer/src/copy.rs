@@ -85,6 +85,9 @@ pub struct Tags {
     pub model: Box<str>,
     /// The version of its weights.
     pub weights: Box<str>,
+    /// What else the engine tells of them and of itself, where it does (llama.cpp).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape: Option<Box<str>>,
     /// Tokens of a block, where the engine tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_tokens: Option<u32>,
@@ -109,6 +112,11 @@ impl Tags {
         }
         if self.weights != worker.weights {
             return differ("weights", &self.weights, &worker.weights);
+        }
+        if let (Some(copy), Some(worker)) = (&self.shape, &worker.shape)
+            && copy != worker
+        {
+            return differ("shape", copy, worker);
         }
         if let (Some(copy), Some(worker)) = (self.block_tokens, worker.block_tokens)
             && copy != worker
@@ -165,6 +173,9 @@ pub enum Place {
     Tier {
         /// The node.
         node: Box<str>,
+        /// Which scheduler's it is, where several have their copies there.
+        #[serde(default)]
+        owner: Box<str>,
     },
     /// In the memory of the engine that made it, until another one fetches it.
     Engine {
@@ -269,13 +280,17 @@ mod tests {
             tags: Tags {
                 model: "m".into(),
                 weights: "3".into(),
+                shape: Some("n_params=9".into()),
                 block_tokens: None,
                 dtype: Some("f16".into()),
             },
             prefix: Prefix::of(&[1, 2, 3]),
             bytes: 12,
             checksum: Some(Digest(5).text()),
-            place: Place::Tier { node: "n".into() },
+            place: Place::Tier {
+                node: "n".into(),
+                owner: "o".into(),
+            },
         }
     }
 
@@ -318,6 +333,10 @@ mod tests {
             },
             Tags {
                 dtype: Some("f32".into()),
+                ..tags.clone()
+            },
+            Tags {
+                shape: Some("n_params=8".into()),
                 ..tags.clone()
             },
         ];

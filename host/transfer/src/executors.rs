@@ -1,6 +1,6 @@
 //! All executors behind one: which one it is, the worker or the copy tells.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use treadle_model::EngineKind;
@@ -8,7 +8,7 @@ use treadle_model::EngineKind;
 use crate::client::within;
 use crate::support::{Means, Support};
 use crate::{
-    Answer, Export, Import, Imported, KvCopy, KvExecutor, Limits, LlamaCpp, Place, Sglang,
+    Answer, CopyId, Export, Import, Imported, KvCopy, KvExecutor, Limits, LlamaCpp, Place, Sglang,
     Simulated, Tier, TransferError, Vllm, WorkerRef,
 };
 
@@ -47,7 +47,7 @@ impl Executors {
         } = settings;
         Self {
             llama_cpp: tier.map(|tier| LlamaCpp::new(tier, secret, limits.clone())),
-            vllm: Vllm::new(limits.clone()),
+            vllm: Vllm::new(limits.of_engine_held()),
             sglang: Sglang::new(limits.clone()),
             simulated: Simulated::new(limits.clone()),
             limits,
@@ -58,6 +58,29 @@ impl Executors {
     /// Forgets what a worker can do, as when it was started anew.
     pub fn forget(&self, url: &str) {
         self.known(|known| known.remove(url));
+    }
+
+    /// Has another node say which of its copies gave way ([`Tier::evictions`]); nothing without a
+    /// tier here.
+    pub async fn hear(&self, node: &str) -> Result<(), TransferError> {
+        match &self.llama_cpp {
+            Some(llama_cpp) => llama_cpp.hear(node).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Has another node forget a scheduler's copies but those that it knows; nothing without a tier
+    /// here.
+    pub async fn keep_only(
+        &self,
+        node: &str,
+        owner: &str,
+        known: &BTreeSet<CopyId>,
+    ) -> Result<(), TransferError> {
+        match &self.llama_cpp {
+            Some(llama_cpp) => llama_cpp.keep_only(node, owner, known).await,
+            None => Ok(()),
+        }
     }
 
     /// What a worker can do, as it said last; it is asked if it never was.

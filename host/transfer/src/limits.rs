@@ -27,6 +27,24 @@ pub struct Limits {
     pub connections_max: usize,
 }
 
+/// Time after which vLLM frees what it holds for another engine (`VLLM_NIXL_ABORT_REQUEST_TIMEOUT`).
+const ENGINE_FREES_AFTER: Duration = Duration::from_mins(8);
+/// Part of it that is never used.
+const ENGINE_SPARE: Duration = Duration::from_mins(1);
+
+impl Limits {
+    /// The same for copies that an engine holds: what is fetched has come before it is freed.
+    pub(crate) fn of_engine_held(&self) -> Self {
+        let usable = ENGINE_FREES_AFTER.saturating_sub(ENGINE_SPARE);
+        let engine_held = self.engine_held.min(usable);
+        Self {
+            import: self.import.min(usable.saturating_sub(engine_held)),
+            engine_held,
+            ..self.clone()
+        }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -40,5 +58,28 @@ impl Default for Limits {
             waiting_max: 64,
             connections_max: 64,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_engine_holds_has_come_before_it_is_freed() {
+        let hours = Limits {
+            import: Duration::from_hours(8),
+            ..Limits::default()
+        };
+        let held = hours.of_engine_held();
+        assert_eq!(held.import, Duration::from_mins(5));
+        assert!(held.engine_held + held.import < ENGINE_FREES_AFTER);
+        let longer = Limits {
+            engine_held: Duration::from_hours(1),
+            ..hours
+        };
+        assert_eq!(longer.of_engine_held().import, Duration::ZERO, "never");
+        let usual = Limits::default();
+        assert_eq!(usual.of_engine_held(), usual);
     }
 }

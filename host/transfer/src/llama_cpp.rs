@@ -1,16 +1,25 @@
 //! llama.cpp: slots saved to files and restored from them.
 //!
 //! The server restores under any weights, and bytes that changed, without a word; so the weights'
-//! version is bound to the copy, and its checksum is compared each time. It restores a slot's tokens
-//! with the KV and compares prompts with them itself. A save or a restore waits while a step runs in
+//! version is bound to the copy, its checksum is compared each time, and the server is asked what it
+//! has right before and after ([`seen`]). It restores a slot's tokens with the KV and compares
+//! prompts with them itself.
+//!
+//! A slot is not emptied when it was saved: until the scheduler has heard of the copy, the slot is
+//! the program's, and its next step may be on its way there; after that it is somebody else's. Who
+//! comes next overwrites it, and a server whose slots share one pool of cells takes those of idle
+//! slots for a step that finds none. A save or a restore waits while a step runs in
 //! the slot, and is given up by closing the connection.
 
+mod seen;
 pub(crate) mod slot_file;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
+use seen::Seen;
 use serde_json::{Value, json};
 
 use crate::client::{EngineClient, within};
@@ -18,7 +27,7 @@ use crate::lanes::{Direction, Lanes};
 use crate::node::{Nodes, UnkeptAt};
 use crate::stream::Link;
 use crate::support::{Means, Support};
-use crate::tier::{Draft, Tier, slot_file};
+use crate::tier::{Draft, Plan, Tier, slot_file};
 use crate::{
     Answer, CopyId, Export, Import, Imported, KvCopy, KvExecutor, Limits, Prefix, Prompt,
     TransferError, WorkerRef,
@@ -44,6 +53,27 @@ impl LlamaCpp {
         }
     }
 
+    /// Has another node say which of its copies gave way ([`Tier::evictions`]).
+    pub async fn hear(&self, node: &str) -> Result<(), TransferError> {
+        within(
+            "hearing of a node",
+            self.limits.probe,
+            self.nodes.link.hear(node),
+        )
+        .await
+    }
+
+    /// Has another node forget a scheduler's copies but those that it knows.
+    pub async fn keep_only(
+        &self,
+        node: &str,
+        owner: &str,
+        known: &BTreeSet<CopyId>,
+    ) -> Result<(), TransferError> {
+        let kept = self.nodes.link.keep_only(node, owner, known);
+        within("having a node keep copies", self.limits.drop, kept).await
+    }
+
     /// Asks with a name that no file can have: refused where slots can be saved, and known to be
     /// impossible where they can't.
     async fn probe(&self, worker: &WorkerRef) -> Result<Support, TransferError> {
@@ -65,10 +95,15 @@ impl LlamaCpp {
     async fn save(&self, export: Export) -> Result<KvCopy, TransferError> {
         let worker = &export.worker;
         let _turn = self.lanes.enter(&worker.url, Direction::Out).await?;
-        let slot = self.slot(worker, export.slot).await?;
+        let (slot, seen) = self.slot(worker, export.slot).await?;
+        let tags = seen.tags(&export.tags)?;
+        let plan = Plan {
+            model: tags.model.clone(),
+            tokens: export.tokens,
+        };
         let saving = self
             .nodes
-            .saving(worker.node.as_deref(), CopyId::random()?)
+            .saving(worker.node.as_deref(), CopyId::random()?, plan)
             .await?;
         let path = format!("/slots/{slot}?action=save");
         let file = json!({ "filename": slot_file(saving.id()) });
@@ -77,10 +112,13 @@ impl LlamaCpp {
         if tokens == 0 {
             return Err(TransferError::not_taken(&worker.url, "the slot is empty"));
         }
+        check_count(tokens, export.tokens)?;
+        self.is_still(&worker.url, &seen).await?;
         let ids = export.prompt.as_ref().and_then(Prompt::ids);
         let draft = Draft {
             program: export.program,
-            tags: export.tags,
+            owner: export.owner,
+            tags,
             bytes: count(&worker.url, &answer, "n_written")?,
             tokens,
             known_tokens: ids.map_or(0, |ids| ids.len() as u64),
@@ -89,60 +127,95 @@ impl LlamaCpp {
         if let Some(ids) = ids {
             check_head(&unkept, ids)?;
         }
-        if export.release {
-            self.release(&worker.url, slot).await;
+        let copy = unkept.copy().clone();
+        match unkept.keep().await {
+            // It may have been kept, and only the word of that be lost.
+            Err(error) => {
+                let removed = within(
+                    "dropping a copy",
+                    self.limits.drop,
+                    self.nodes.remove(&copy),
+                );
+                let _ = removed.await;
+                Err(error)
+            }
+            kept => kept,
         }
-        unkept.keep().await
     }
 
     async fn restore(&self, import: Import) -> Result<Imported, TransferError> {
         import.check()?;
         let (worker, copy) = (&import.worker, &import.copy);
         let _turn = self.lanes.enter(&worker.url, Direction::In).await?;
-        let slot = self.slot(worker, import.slot).await?;
+        let (slot, seen) = self.slot(worker, import.slot).await?;
+        seen.computed(copy, &import.tags)?;
         let name = CopyId::random()?;
         let _staged = self.nodes.stage(worker.node.as_deref(), copy, name).await?;
         let path = format!("/slots/{slot}?action=restore");
         let file = json!({ "filename": slot_file(name) });
-        let answer = self.client.post(&worker.url, &path, &file).await?;
-        let tokens = count(&worker.url, &answer, "n_restored")?;
-        let bytes = count(&worker.url, &answer, "n_read")?;
+        // An answer that is lost may have been a good one, from whatever server is there by now.
+        let taken = match self.client.post(&worker.url, &path, &file).await {
+            Ok(answer) => self.taken(&worker.url, copy, &answer, &seen).await,
+            Err(error) => Err(error),
+        };
+        if taken.is_err() {
+            self.empty(&worker.url, slot).await;
+        }
+        taken
+    }
+
+    /// What a restore brought, if it is the copy and came under its own weights.
+    async fn taken(
+        &self,
+        url: &str,
+        copy: &KvCopy,
+        answer: &Value,
+        before: &Seen,
+    ) -> Result<Imported, TransferError> {
+        let tokens = count(url, answer, "n_restored")?;
+        let bytes = count(url, answer, "n_read")?;
         if tokens != copy.prefix.tokens || bytes != copy.bytes {
-            self.release(&worker.url, slot).await;
             let why = format!(
                 "it restored {tokens} tokens from {bytes} bytes, not {} from {}",
                 copy.prefix.tokens, copy.bytes
             );
-            return Err(TransferError::not_taken(&worker.url, why));
+            return Err(TransferError::not_taken(url, why));
         }
+        self.is_still(url, before).await?;
         Ok(Imported { tokens, bytes })
     }
 
-    /// A slot that is there: the server takes any number for one of its slots.
-    async fn slot(&self, worker: &WorkerRef, slot: Option<u32>) -> Result<u32, TransferError> {
+    /// An error if the server is not what it was before.
+    async fn is_still(&self, url: &str, before: &Seen) -> Result<(), TransferError> {
+        Seen::at(&self.client, url).await?.same(url, before)
+    }
+
+    /// A slot that is there, and its server: that takes any number for one of its slots.
+    async fn slot(
+        &self,
+        worker: &WorkerRef,
+        slot: Option<u32>,
+    ) -> Result<(u32, Seen), TransferError> {
         let slot = slot.ok_or(TransferError::Incomplete {
             field: "slot",
             why: "llama.cpp's KV is in slots",
         })?;
-        let props = self.client.text(&worker.url, "/props").await?;
-        let props: Value = serde_json::from_str(&props)
-            .map_err(|error| TransferError::unreachable(&worker.url, error))?;
-        let slots = count(&worker.url, &props, "total_slots")?;
-        if u64::from(slot) >= slots {
-            let why = format!("it has {slots} slots, and no slot {slot}");
+        let seen = Seen::at(&self.client, &worker.url).await?;
+        if u64::from(slot) >= seen.slots {
+            let why = format!("it has {} slots, and no slot {slot}", seen.slots);
             return Err(TransferError::unsupported(&worker.url, why));
         }
-        Ok(slot)
+        Ok((slot, seen))
     }
 
-    /// Empties a slot. If that fails, its content is what it was, and still right.
-    async fn release(&self, url: &str, slot: u32) {
+    /// Empties a slot that was filled with something else than it should be. A server that is gone
+    /// has no slots either.
+    async fn empty(&self, url: &str, slot: u32) {
         let path = format!("/slots/{slot}?action=erase");
         let body = json!({});
         let erased = self.client.post(url, &path, &body);
-        // The other node waits no longer than this for the word that the copy stays.
-        if let Err(error) = within("emptying a slot", self.limits.idle / 2, erased).await {
-            tracing::debug!(worker = url, slot, %error, "the slot was not emptied");
+        if let Err(error) = within("emptying a slot", self.limits.idle, erased).await {
+            tracing::warn!(worker = url, slot, %error, "the slot was not emptied");
         }
     }
 }
@@ -158,6 +231,18 @@ fn check_head(unkept: &UnkeptAt, ids: &[u32]) -> Result<(), TransferError> {
     }
     Err(TransferError::OtherPrefix {
         why: format!("the slot's first {tokens} tokens are others").into(),
+    })
+}
+
+/// Whether a slot can be what the scheduler takes it for. Its count may be a guess, where an engine
+/// did not tell; the slot of somebody else is mostly another one altogether.
+fn check_count(saved: u64, expected: u64) -> Result<(), TransferError> {
+    let within_twice = saved <= expected.saturating_mul(2) && expected <= saved.saturating_mul(2);
+    if expected == 0 || within_twice {
+        return Ok(());
+    }
+    Err(TransferError::OtherPrefix {
+        why: format!("the slot has {saved} tokens, the program some {expected}").into(),
     })
 }
 

@@ -1,7 +1,7 @@
 //! The node of a worker: this one, with its tier, or another one, with its tier's server.
 
 use crate::stream::{Link, RemoteSaving, RemoteStaged, RemoteUnkept};
-use crate::tier::{Draft, Saving, Staged, Tier, Unkept};
+use crate::tier::{Draft, Plan, Saving, Staged, Tier, Unkept};
 use crate::{CopyId, KvCopy, Place, Prefix, TransferError};
 
 /// All nodes, as seen from this one.
@@ -34,10 +34,11 @@ impl Nodes {
         &self,
         node: Option<&str>,
         id: CopyId,
+        plan: Plan,
     ) -> Result<SavingAt, TransferError> {
         Ok(match self.other(node) {
-            None => SavingAt::Here(self.tier.saving(id)),
-            Some(node) => SavingAt::There(self.link.save(node, id).await?),
+            None => SavingAt::Here(self.tier.saving(id, &plan).await?),
+            Some(node) => SavingAt::There(self.link.save(node, id, plan).await?),
         })
     }
 
@@ -55,9 +56,9 @@ impl Nodes {
 
     pub(crate) async fn remove(&self, copy: &KvCopy) -> Result<(), TransferError> {
         match &copy.place {
-            Place::Tier { node } => match self.other(Some(node)) {
+            Place::Tier { node, .. } => match self.other(Some(node)) {
                 None => {
-                    self.tier.remove(copy.id);
+                    self.tier.forget([copy.id]).await;
                     Ok(())
                 }
                 Some(node) => self.link.remove(node, copy.id).await,
@@ -99,11 +100,16 @@ impl UnkeptAt {
         }
     }
 
+    pub(crate) fn copy(&self) -> &KvCopy {
+        match self {
+            Self::Here(unkept) => unkept.copy(),
+            Self::There(unkept) => &unkept.copy,
+        }
+    }
+
     pub(crate) async fn keep(self) -> Result<KvCopy, TransferError> {
         match self {
-            Self::Here(unkept) => unkept
-                .keep()
-                .ok_or_else(|| TransferError::internal("a copy", "it went before it was kept")),
+            Self::Here(unkept) => Ok(unkept.keep()),
             Self::There(unkept) => unkept.keep().await,
         }
     }

@@ -51,17 +51,18 @@ pub struct Export {
     pub slot: Option<u32>,
     /// Whose it is.
     pub program: ProgramId,
-    /// Tokens of its context, as the scheduler counts them; 0 if it does not know.
+    /// The scheduler that asks, where copies of several are in one tier.
+    pub owner: Box<str>,
+    /// Tokens of its context, as the scheduler counts them; 0 if it does not know. A slot with less
+    /// than half or more than twice as many is taken for another program's.
     pub tokens: u64,
-    /// What it was computed from. Engines other than llama.cpp need it; that one's copies are
-    /// compared with it.
+    /// What it was computed from, or the beginning of that. Engines other than llama.cpp need it;
+    /// that one's copies are compared with it.
     pub prompt: Option<Prompt>,
     /// The salt of its requests' prefix cache, if they had one.
     pub cache_salt: Option<Box<str>>,
     /// What the worker computes with.
     pub tags: Tags,
-    /// Whether to empty the slot after the copy was made (llama.cpp).
-    pub release: bool,
 }
 
 /// Bring a copy to a worker.

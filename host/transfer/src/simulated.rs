@@ -96,7 +96,7 @@ impl Simulated {
         let body = json!({
             "copy": id, "program": export.program, "tags": export.tags,
             "prompt": wire(needed(export.prompt.as_ref())?)?,
-            "cache_salt": export.cache_salt, "release": export.release,
+            "cache_salt": export.cache_salt,
         });
         let forget = Forgetting::new(self, url, id);
         let answer: Exported = read(url, self.client.post(url, "/kv/export", &body).await?)?;

@@ -5,20 +5,27 @@
 //! copy or swept away by the next one. The least recently used copy gives way to a new one, unless a
 //! transfer uses it.
 
+mod estimates;
 mod evicted;
 mod files;
 mod index;
 mod receiving;
 mod slots;
+mod strays;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use estimates::Estimates;
+pub(crate) use estimates::Plan;
 pub use evicted::{Evicted, Evictions};
+pub(crate) use evicted::{Heard, News};
 use files::Folder;
 use index::Index;
 pub(crate) use receiving::{Draft, Unkept};
 pub(crate) use slots::{Saving, Staged, slot_file};
+use strays::{STRAY_AGE, Strays};
 
 use crate::{CopyId, KvCopy, Place, TransferError};
 
@@ -60,7 +67,8 @@ struct Inner {
     node: Box<str>,
     index: Mutex<Index>,
     evictions: Evictions,
-    strays: slots::Strays,
+    strays: Strays,
+    estimates: Estimates,
 }
 
 impl Tier {
@@ -69,8 +77,11 @@ impl Tier {
     pub fn open(settings: &TierSettings) -> Result<Self, TransferError> {
         let folder = Folder::open(&settings.folder, &settings.slots_folder)?;
         let mut index = Index::new(settings.bytes_max);
-        let evictions = Evictions::default();
+        let evictions = Evictions::new()?;
+        let (strays, estimates) = (Strays::default(), Estimates::default());
+        strays.sweep(folder.slots(), STRAY_AGE)?;
         for copy in folder.scan()? {
+            estimates.learn_of(&copy);
             index.insert(copy);
         }
         for copy in index.shrink() {
@@ -83,7 +94,8 @@ impl Tier {
                 node: settings.node.clone(),
                 index: Mutex::new(index),
                 evictions,
-                strays: slots::Strays::default(),
+                strays,
+                estimates,
             }),
         })
     }
@@ -103,23 +115,80 @@ impl Tier {
         self.index().usage()
     }
 
-    /// What gave way to other copies.
+    /// What gave way to other copies, here and, as far as was heard, at other nodes.
     pub fn evictions(&self) -> &Evictions {
         &self.inner.evictions
     }
 
-    /// Forgets a copy, at once or when the transfer that uses it has ended. One that is gone is no
-    /// error.
-    pub fn remove(&self, id: CopyId) {
-        let mut index = self.index();
-        if index.remove(id) {
-            self.inner.folder.remove(id);
+    /// Forgets copies, each at once or when the transfer that uses it has ended. One that is gone is
+    /// no error.
+    pub async fn forget(&self, ids: impl IntoIterator<Item = CopyId>) {
+        let gone: Vec<CopyId> = {
+            let mut index = self.index();
+            let ids = ids.into_iter();
+            ids.filter(|id| index.remove(*id)).collect()
+        };
+        self.unlink(gone).await;
+    }
+
+    /// Forgets a scheduler's copies but those that it knows; everybody's, without `owner`. Gives how
+    /// many there were.
+    pub async fn keep_only(&self, owner: Option<&str>, known: &BTreeSet<CopyId>) -> usize {
+        let is_theirs = |copy: &KvCopy| match &copy.place {
+            Place::Tier { owner: own, .. } => owner.is_none_or(|owner| **own == *owner),
+            _ => false,
+        };
+        let copies = self.copies();
+        let strangers = copies.iter().filter(|copy| is_theirs(copy));
+        let strangers: Vec<CopyId> = strangers
+            .map(|copy| copy.id)
+            .filter(|id| !known.contains(id))
+            .collect();
+        self.forget(strangers.iter().copied()).await;
+        strangers.len()
+    }
+
+    /// Forgets a copy; its files go meanwhile.
+    fn remove(&self, id: CopyId) {
+        let is_over = self.index().remove(id);
+        if is_over {
+            self.unlink_aside(id);
+        }
+    }
+
+    /// Removes the files of copies that the index has not any more.
+    async fn unlink(&self, ids: Vec<CopyId>) {
+        if ids.is_empty() {
+            return;
+        }
+        let inner = Arc::clone(&self.inner);
+        let removed = tokio::task::spawn_blocking(move || {
+            for id in ids {
+                inner.folder.remove(id);
+            }
+        });
+        if let Err(error) = removed.await {
+            tracing::warn!(%error, "files of the tier stay behind");
+        }
+    }
+
+    fn unlink_aside(&self, id: CopyId) {
+        let inner = Arc::clone(&self.inner);
+        aside(move || inner.folder.remove(id));
+    }
+
+    /// Removes what nobody wants from the engines' folder: files of transfers that were given up, and
+    /// of processes that were killed. To be called from time to time; blocks on the file system.
+    pub fn sweep(&self) {
+        let inner = &self.inner;
+        if let Err(error) = inner.strays.sweep(inner.folder.slots(), STRAY_AGE) {
+            tracing::warn!(%error, "the engines' folder was not swept");
         }
     }
 
     /// Whether a handle says that its copy is here.
     pub(crate) fn holds(&self, copy: &KvCopy) -> bool {
-        matches!(&copy.place, Place::Tier { node } if *node == self.inner.node)
+        matches!(&copy.place, Place::Tier { node, .. } if *node == self.inner.node)
     }
 
     /// Keeps a copy from being evicted, once its handle has been compared with what is here.
@@ -137,24 +206,38 @@ impl Tier {
             ));
         }
         index.pin(copy.id);
-        self.inner.folder.touch(copy.id);
+        drop(index);
+        let (inner, id) = (Arc::clone(&self.inner), copy.id);
+        aside(move || inner.folder.touch(id));
         Ok(Pinned {
             tier: self.clone(),
-            id: copy.id,
+            id,
         })
     }
 
-    /// Makes room. What gives way is reported.
-    pub(crate) fn reserve(&self, bytes: u64) -> Result<Reservation, TransferError> {
-        let mut index = self.index();
-        for copy in index.reserve(bytes)? {
-            self.inner.folder.remove(copy.id);
-            self.inner.evictions.push(Evicted::of(&copy));
-        }
-        Ok(Reservation {
+    /// Makes room. What gives way is reported, and gone when this ends.
+    pub(crate) async fn reserve(&self, bytes: u64) -> Result<Reservation, TransferError> {
+        let gone = self.index().reserve(bytes)?;
+        let reserved = Reservation {
             tier: self.clone(),
             bytes,
-        })
+        };
+        for copy in &gone {
+            self.inner.evictions.push(Evicted::of(copy));
+        }
+        self.unlink(gone.iter().map(|copy| copy.id).collect()).await;
+        Ok(reserved)
+    }
+
+    /// Room for what is in the tier and beside the engines at once, where a link can't be made.
+    pub(crate) async fn room_beside(
+        &self,
+        bytes: u64,
+    ) -> Result<Option<Reservation>, TransferError> {
+        if !self.inner.folder.crosses() {
+            return Ok(None);
+        }
+        self.reserve(bytes).await.map(Some)
     }
 
     /// The bytes of a copy.
@@ -188,9 +271,9 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        let mut index = self.tier.index();
-        if index.unpin(self.id) {
-            self.tier.inner.folder.remove(self.id);
+        let is_over = self.tier.index().unpin(self.id);
+        if is_over {
+            self.tier.unlink_aside(self.id);
         }
     }
 }
@@ -201,9 +284,33 @@ pub(crate) struct Reservation {
     bytes: u64,
 }
 
+impl Reservation {
+    /// Makes it as large as what has come.
+    pub(crate) async fn resize(&mut self, bytes: u64) -> Result<(), TransferError> {
+        if bytes > self.bytes {
+            let mut more = self.tier.reserve(bytes - self.bytes).await?;
+            more.bytes = 0;
+        } else {
+            self.tier.index().release(self.bytes - bytes);
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+}
+
 impl Drop for Reservation {
     fn drop(&mut self) {
         self.tier.index().release(self.bytes);
+    }
+}
+
+/// Works on files where that holds nobody up: beside the runtime, if there is one.
+fn aside(work: impl FnOnce() + Send + 'static) {
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => {
+            runtime.spawn_blocking(work);
+        }
+        Err(_) => work(),
     }
 }
 

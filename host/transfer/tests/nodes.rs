@@ -53,12 +53,16 @@ async fn node() -> Node {
 }
 
 async fn node_with(limits: Limits) -> Node {
+    node_of(10 << 20, limits).await
+}
+
+async fn node_of(bytes_max: u64, limits: Limits) -> Node {
     let folder = tempfile::tempdir().unwrap();
     let address = address().await;
     let tier = Tier::open(&TierSettings {
         folder: folder.path().join("tier"),
         slots_folder: folder.path().join("slots"),
-        bytes_max: 10 << 20,
+        bytes_max,
         node: address.as_str().into(),
     })
     .unwrap();
@@ -103,10 +107,14 @@ impl Node {
         slots.unwrap().count()
     }
 
-    /// Waits until nothing is left of a transfer.
+    /// Waits until nothing is left of a transfer: its room is free after its file is gone.
     async fn rests(&self) {
         let began = std::time::Instant::now();
-        while self.slot_files() > 0 || self.tier.usage().in_transfer > 0 {
+        let held = || -> u64 { self.tier.copies().iter().map(|copy| copy.bytes).sum() };
+        while self.slot_files() > 0
+            || self.tier.usage().in_transfer > 0
+            || self.tier.usage().bytes > held()
+        {
             assert!(began.elapsed() < Duration::from_secs(5));
             tokio::task::yield_now().await;
         }
@@ -143,6 +151,7 @@ async fn kv_goes_out_and_in_at_other_nodes() {
         assert_eq!(from.tier.copies(), []);
     }
     for node in [&here, &there, &third] {
+        node.rests().await;
         assert_eq!(node.tier.usage().bytes, 0);
     }
 }
@@ -161,6 +170,133 @@ async fn another_slot_is_no_copy_there_either() {
         tokio::task::yield_now().await;
     }
     there.rests().await;
+}
+
+#[tokio::test]
+async fn every_node_hears_of_what_gave_way_and_strangers_of_nothing() {
+    let (here, third) = (node().await, node().await);
+    // 50 tokens have some 5,200 bytes, so two copies fit.
+    let there = node_of(12_000, limits()).await;
+    let executors = here.executors(SECRET);
+    let first = copy(&executors, &there, 1, 50).await;
+    for program in 2..4 {
+        copy(&executors, &there, program, 50).await;
+    }
+    let stranger = here.executors("b secret of the nodes");
+    let error = stranger.hear(&there.address()).await.unwrap_err();
+    assert_eq!(error.code(), "node");
+    // Whoever is beside it has heard, and other nodes hear all the same.
+    assert_eq!(there.tier.evictions().next().await.id, first.id);
+    for asking in [&here, &third] {
+        let executors = asking.executors(SECRET);
+        executors.hear(&there.address()).await.unwrap();
+        executors.hear(&there.address()).await.unwrap();
+        let heard = asking.tier.evictions().take(9);
+        assert_eq!(heard.len(), 1, "once");
+        assert_eq!(heard[0].id, first.id);
+    }
+    // It is not told as this node's own.
+    let back = there.executors(SECRET);
+    back.hear(&here.address()).await.unwrap();
+    assert_eq!(there.tier.evictions().take(9), []);
+}
+
+#[tokio::test]
+async fn a_refusal_tells_a_stranger_nothing() {
+    let node = node_of(6_000, limits()).await;
+    let executors = node.executors(SECRET);
+    for program in 1..3 {
+        copy(&executors, &node, program, 50).await;
+    }
+    let mut stream = TcpStream::connect(node.server.address()).await.unwrap();
+    let words = br#"{"secret": "wrong", "verb": {"verb": "tell"}}"#;
+    let words = frame::encode(words).unwrap();
+    stream.write_all(&words).await.unwrap();
+    let answer = frame::read(&mut stream).await.unwrap();
+    let answer: serde_json::Value = serde_json::from_slice(&answer).unwrap();
+    assert_eq!(answer["said"]["code"], "refused");
+    assert_eq!(answer["news"], serde_json::Value::Null);
+}
+
+#[tokio::test]
+async fn a_scheduler_drops_its_own_orphans_and_nobody_elses() {
+    let (here, there) = (node().await, node().await);
+    let executors = here.executors(SECRET);
+    let (kept, orphan) = (
+        copy(&executors, &there, 1, 50).await,
+        copy(&executors, &there, 2, 50).await,
+    );
+    let held = ids(3, 50);
+    there.slots.put(0, &held);
+    let mut asked = export(there.worker(), 3, &held);
+    asked.owner = "other".into();
+    let others = executors.export(asked).await.unwrap();
+    let known = [kept.id].into();
+    let address = there.address();
+    executors.keep_only(&address, "main", &known).await.unwrap();
+    assert_eq!(there.tier.copies(), [kept.clone(), others.clone()]);
+    let gone = import(there.worker(), &orphan, &ids(2, 50));
+    assert_eq!(executors.import(gone).await.unwrap_err().code(), "gone");
+    // Whoever is alone with a tier knows all that may be in it.
+    assert_eq!(there.tier.keep_only(None, &known).await, 1);
+    assert_eq!(there.tier.copies(), [kept]);
+}
+
+#[tokio::test]
+async fn strangers_that_say_nothing_keep_nobody_out() {
+    let (here, there) = (node().await, node().await);
+    let executors = here.executors(SECRET);
+    let mut silent = Vec::new();
+    for _ in 0..2 * limits().connections_max {
+        silent.push(TcpStream::connect(there.server.address()).await.unwrap());
+    }
+    let copy = copy(&executors, &there, 1, 50).await;
+    assert_eq!(there.tier.copies(), [copy]);
+    // The oldest were sent away.
+    assert_eq!(silent[0].read(&mut [0; 1]).await.unwrap_or(0), 0);
+}
+
+#[tokio::test]
+async fn a_node_that_serves_as_many_as_it_can_says_so() {
+    let here = node().await;
+    let there = node_with(Limits {
+        connections_max: 1,
+        ..limits()
+    })
+    .await;
+    let executors = here.executors(SECRET);
+    let copy = copy(&executors, &there, 1, 50).await;
+    there.slots.asked.lock().unwrap().clear();
+    there.slots.free.forget_permits(usize::MAX);
+    let restored = executors.import(import(there.worker(), &copy, &ids(1, 50)));
+    let meanwhile = async {
+        there.slots.until_asked(1).await;
+        let error = executors.drop(copy.clone()).await.unwrap_err();
+        assert_eq!(error.code(), "busy");
+        there.slots.free.add_permits(10);
+    };
+    let (restored, ()) = tokio::join!(restored, meanwhile);
+    assert_eq!(restored.unwrap().tokens, 50);
+    there.rests().await;
+    assert_eq!(there.tier.copies(), [copy]);
+}
+
+#[tokio::test]
+async fn a_copy_is_not_written_over() {
+    let node = node().await;
+    let copy = copy(&node.executors(SECRET), &node, 1, 50).await;
+    let before = node.tier.usage();
+    let words = serde_json::json!({
+        "secret": SECRET, "verb": { "verb": "save", "id": copy.id },
+    });
+    let words = frame::encode(words.to_string().as_bytes()).unwrap();
+    let mut stream = TcpStream::connect(node.server.address()).await.unwrap();
+    stream.write_all(&words).await.unwrap();
+    let answer = frame::read(&mut stream).await.unwrap();
+    let answer: serde_json::Value = serde_json::from_slice(&answer).unwrap();
+    assert_eq!(answer["said"]["code"], "wrong-handle");
+    assert_eq!(node.tier.usage(), before);
+    assert_eq!(node.tier.copies(), [copy]);
 }
 
 #[tokio::test]
@@ -193,7 +329,7 @@ async fn damage_on_the_other_node_is_found() {
     let error = executors.import(asked).await.unwrap_err();
     assert_eq!(error.code(), "unreachable", "{error}");
     assert_eq!(here.slots.get(1), Vec::<u32>::new());
-    assert_eq!(here.slot_files(), 0);
+    here.rests().await;
     assert_eq!(here.tier.usage().bytes, 0);
 }
 
@@ -219,6 +355,45 @@ async fn relay(to: String, bytes_max: u64, silent: bool) -> String {
     address
 }
 
+/// A relay to a node that ends with the answer that comes after so many.
+async fn relay_answers(to: String, answers: usize) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        let (mut client, _) = listener.accept().await.unwrap();
+        let server = TcpStream::connect(to).await.unwrap();
+        let (mut from, mut to) = server.into_split();
+        let (mut asking, mut answering) = client.split();
+        let back = async {
+            for _ in 0..answers {
+                let answer = frame::read(&mut from).await.unwrap();
+                frame::write(&mut answering, &answer).await.unwrap();
+            }
+            frame::read(&mut from).await.unwrap();
+        };
+        tokio::select! { _ = tokio::io::copy(&mut asking, &mut to) => {}, () = back => {} }
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_copy_of_which_nobody_hears_is_not_kept_and_its_slot_is() {
+    let (here, there) = (node().await, node().await);
+    let executors = here.executors(SECRET);
+    let held = ids(1, 50);
+    there.slots.put(0, &held);
+    // The last answer says that the copy stays.
+    let worker = WorkerRef {
+        node: Some(relay_answers(there.address(), 2).await.into()),
+        ..there.worker()
+    };
+    let error = executors.export(export(worker, 1, &held)).await;
+    assert_eq!(error.unwrap_err().code(), "unreachable");
+    there.rests().await;
+    assert_eq!(there.tier.copies(), []);
+    assert_eq!(there.slots.get(0), held);
+}
+
 #[tokio::test]
 async fn a_source_that_dies_or_stalls_in_mid_transfer_leaves_nothing() {
     let (here, there) = (node().await, node().await);
@@ -228,6 +403,7 @@ async fn a_source_that_dies_or_stalls_in_mid_transfer_leaves_nothing() {
     for (silent, code) in [(false, "unreachable"), (true, "timeout")] {
         let mut told = copy.clone();
         told.place = treadle_transfer::Place::Tier {
+            owner: "main".into(),
             node: relay(there.address(), 300_000, silent).await.into(),
         };
         let asked = import(here.worker(), &told, &ids(1, tokens));
@@ -235,7 +411,7 @@ async fn a_source_that_dies_or_stalls_in_mid_transfer_leaves_nothing() {
         let executors = here.executors_with(SECRET, limits);
         let error = executors.import(asked).await.unwrap_err();
         assert_eq!(error.code(), code, "{error}");
-        assert_eq!(here.slot_files(), 0);
+        here.rests().await;
         assert_eq!(here.tier.usage().bytes, 0);
     }
     assert_eq!(

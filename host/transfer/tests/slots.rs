@@ -3,97 +3,16 @@
 #[allow(dead_code, reason = "each test uses some of it")]
 mod engines;
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-use engines::{Engine, Slots, export, ids, import, tags};
-use tempfile::TempDir;
+use engines::stand::{Stand, limits, reopened, settings, stand, stand_with};
+use engines::{Slots, export, ids, import};
 use treadle_model::{EngineKind, ProgramId};
 use treadle_transfer::{
-    Executors, KvCopy, KvExecutor, Limits, Means, Settings, Tags, Tier, TierSettings, WorkerRef,
+    Executors, KvCopy, KvExecutor, Limits, Means, Settings, Tier, TierSettings,
 };
-
-const BYTES_MAX: u64 = 100_000;
-
-/// A node: a tier, an engine beside it, and who moves KV between them.
-struct Stand {
-    folder: TempDir,
-    tier: Tier,
-    executors: Executors,
-    slots: Slots,
-    engine: Engine,
-}
-
-fn settings(folder: &Path, bytes_max: u64) -> TierSettings {
-    TierSettings {
-        folder: folder.join("tier"),
-        slots_folder: folder.join("slots"),
-        bytes_max,
-        node: "here".into(),
-    }
-}
-
-fn limits() -> Limits {
-    Limits {
-        export: Duration::from_secs(5),
-        import: Duration::from_secs(5),
-        ..Limits::default()
-    }
-}
-
-async fn stand_with(bytes_max: u64) -> Stand {
-    let folder = tempfile::tempdir().unwrap();
-    let tier = Tier::open(&settings(folder.path(), bytes_max)).unwrap();
-    let executors = Executors::new(Settings {
-        tier: Some(tier.clone()),
-        limits: limits(),
-        ..Settings::default()
-    });
-    let slots = Slots::new(folder.path().join("slots"));
-    let engine = slots.serve().await;
-    Stand {
-        folder,
-        tier,
-        executors,
-        slots,
-        engine,
-    }
-}
-
-async fn stand() -> Stand {
-    stand_with(BYTES_MAX).await
-}
-
-impl Stand {
-    fn worker(&self) -> WorkerRef {
-        self.engine.worker(EngineKind::Llamacpp)
-    }
-
-    /// Has a program's KV copied out of slot 0.
-    async fn copy(&self, program: u32, tokens: u32) -> KvCopy {
-        let held = ids(program, tokens);
-        self.slots.put(0, &held);
-        let asked = export(self.worker(), program.into(), &held);
-        self.executors.export(asked).await.unwrap()
-    }
-
-    /// Names in the tier's folder and in the engines', without the lock.
-    fn files(&self) -> Vec<String> {
-        let mut names: Vec<String> = ["tier", "slots"]
-            .iter()
-            .flat_map(|folder| std::fs::read_dir(self.folder.path().join(folder)).unwrap())
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .filter(|name| name != "lock")
-            .collect();
-        names.sort();
-        names
-    }
-
-    async fn refused(&self, import: treadle_transfer::Import) -> &'static str {
-        let error = self.executors.import(import).await.unwrap_err();
-        error.code()
-    }
-}
 
 #[tokio::test]
 async fn a_copy_comes_back_as_it_went_out() {
@@ -103,11 +22,12 @@ async fn a_copy_comes_back_as_it_went_out() {
     assert!(support.offload && support.migrate);
     let held = ids(1, 50);
     stand.slots.put(0, &held);
-    let mut asked = export(stand.worker(), 1, &held);
-    asked.release = true;
+    let asked = export(stand.worker(), 1, &held);
     let copy = stand.executors.export(asked).await.unwrap();
     assert_eq!(copy.prefix.tokens, 50);
-    assert_eq!(stand.slots.get(0), Vec::<u32>::new(), "released");
+    // Whoever has given the transfer up meanwhile finds it where it was.
+    assert_eq!(stand.slots.get(0), held);
+    assert_eq!(*stand.slots.asked.lock().unwrap(), ["save"]);
     assert_eq!(stand.tier.usage().bytes, copy.bytes);
     let handle = copy.to_handle().unwrap();
     let copy = KvCopy::from_handle(&handle).unwrap();
@@ -117,105 +37,14 @@ async fn a_copy_comes_back_as_it_went_out() {
         .import(import(stand.worker(), &copy, &longer));
     assert_eq!(taken.await.unwrap().tokens, 50);
     assert_eq!(stand.slots.get(1), held);
-    assert_eq!(stand.files().len(), 2, "one copy and its handle");
+    // One copy and its handle.
+    stand.until_so_many(2).await;
     stand.executors.drop(copy.clone()).await.unwrap();
     stand.executors.drop(copy.clone()).await.unwrap();
-    assert_eq!(stand.files(), Vec::<String>::new());
+    stand.until_files(&[]).await;
     assert_eq!(stand.tier.usage().bytes, 0);
     let late = import(stand.worker(), &copy, &held);
     assert_eq!(stand.refused(late).await, "gone");
-}
-
-#[tokio::test]
-async fn what_is_not_the_programs_is_not_restored() {
-    let stand = stand().await;
-    let copy = stand.copy(1, 50).await;
-    let held = ids(1, 50);
-    let right = import(stand.worker(), &copy, &held);
-    let tagged = |tags: Tags| treadle_transfer::Import {
-        tags,
-        ..right.clone()
-    };
-    let model = tagged(Tags {
-        model: "other".into(),
-        ..tags()
-    });
-    assert_eq!(stand.refused(model).await, "other-tags");
-    let weights = tagged(Tags {
-        weights: "2".into(),
-        ..tags()
-    });
-    assert_eq!(stand.refused(weights).await, "other-tags");
-    let program = treadle_transfer::Import {
-        program: ProgramId(2),
-        ..right.clone()
-    };
-    assert_eq!(stand.refused(program).await, "other-program");
-    let prefix = import(stand.worker(), &copy, &ids(2, 60));
-    assert_eq!(stand.refused(prefix).await, "other-prefix");
-    let shorter = import(stand.worker(), &copy, &held[..49]);
-    assert_eq!(stand.refused(shorter).await, "other-prefix");
-    let mut forged = right.clone();
-    forged.copy.tags.weights = "2".into();
-    forged.tags.weights = "2".into();
-    assert_eq!(stand.refused(forged).await, "wrong-handle");
-    let mut unknown = right.clone();
-    unknown.copy.id = treadle_transfer::CopyId::random().unwrap();
-    assert_eq!(stand.refused(unknown).await, "gone");
-    let mut slotless = right.clone();
-    slotless.slot = None;
-    assert_eq!(stand.refused(slotless).await, "incomplete");
-    let mut beyond = right;
-    beyond.slot = Some(4);
-    assert_eq!(stand.refused(beyond).await, "unsupported");
-    let asked = stand.slots.asked.lock().unwrap().clone();
-    assert_eq!(asked, ["save"], "no restore was tried");
-    assert_eq!(stand.files().len(), 2);
-}
-
-#[tokio::test]
-async fn a_slot_of_another_program_is_no_copy() {
-    let stand = stand().await;
-    stand.slots.put(0, &ids(2, 50));
-    let asked = export(stand.worker(), 1, &ids(1, 60));
-    let error = stand.executors.export(asked).await.unwrap_err();
-    assert_eq!(error.code(), "other-prefix");
-    stand.slots.put(0, &[]);
-    let asked = export(stand.worker(), 1, &ids(1, 60));
-    let error = stand.executors.export(asked).await.unwrap_err();
-    assert_eq!(error.code(), "not-taken");
-    assert_eq!(stand.files(), Vec::<String>::new());
-    assert_eq!(stand.tier.usage().bytes, 0);
-}
-
-#[tokio::test]
-async fn damage_is_found_before_the_engine_sees_it() {
-    let stand = stand().await;
-    for damage in [
-        (|bytes: &mut Vec<u8>| bytes[900] ^= 1) as fn(&mut Vec<u8>),
-        |bytes| bytes.truncate(1_000),
-        Vec::clear,
-        |bytes| bytes.push(0),
-    ] {
-        let copy = stand.copy(1, 50).await;
-        let path = stand.folder.path().join(format!("tier/{}.kv", copy.id));
-        let mut bytes = std::fs::read(&path).unwrap();
-        damage(&mut bytes);
-        std::fs::write(&path, bytes).unwrap();
-        let asked = import(stand.worker(), &copy, &ids(1, 50));
-        assert_eq!(stand.refused(asked.clone()).await, "damaged");
-        assert_eq!(stand.refused(asked).await, "gone");
-        assert_eq!(stand.files(), Vec::<String>::new());
-    }
-    assert_eq!(stand.slots.get(1), Vec::<u32>::new());
-    assert!(
-        !stand
-            .slots
-            .asked
-            .lock()
-            .unwrap()
-            .contains(&"restore".into())
-    );
 }
 
 #[tokio::test]
@@ -240,11 +69,8 @@ async fn a_busy_slot_is_waited_for_up_to_a_bound_and_nothing_is_left() {
     let error = hasty.import(back.clone()).await.unwrap_err();
     assert_eq!(error.code(), "timeout");
     let (kv, handle) = (format!("{}.kv", copy.id), format!("{}.json", copy.id));
-    assert_eq!(
-        stand.files(),
-        [handle, kv],
-        "the copy stays, its stage goes"
-    );
+    // The copy stays, its stage goes.
+    stand.until_files(&[handle, kv]).await;
     assert_eq!(stand.tier.usage().in_transfer, 0);
     stand.slots.free.add_permits(10);
     stand.executors.import(back).await.unwrap();
@@ -274,9 +100,9 @@ async fn whoever_stops_waiting_leaves_nothing() {
     // The engine may come to it although nobody waits: its file is swept up by the next transfer.
     stand.slots.free.add_permits(10);
     let copy = stand.copy(2, 50).await;
-    assert_eq!(stand.files().len(), 2, "{:?}", stand.files());
+    stand.until_so_many(2).await;
     stand.executors.drop(copy).await.unwrap();
-    assert_eq!(stand.files(), Vec::<String>::new());
+    stand.until_files(&[]).await;
 }
 
 #[tokio::test]
@@ -291,7 +117,7 @@ async fn the_tier_keeps_its_bound_and_says_who_gave_way() {
     assert_eq!((gone.id, gone.program), (second.id, ProgramId(2)));
     assert_eq!(stand.tier.evictions().take(9), []);
     assert_eq!(stand.tier.copies(), [first.clone(), third.clone()]);
-    assert_eq!(stand.files().len(), 4);
+    stand.until_so_many(4).await;
     // With one of them in transfer there is room for one more, not for two.
     stand.slots.free.forget_permits(usize::MAX);
     let worker = stand.worker();
@@ -307,12 +133,51 @@ async fn the_tier_keeps_its_bound_and_says_who_gave_way() {
         let worker = other.worker(EngineKind::Llamacpp);
         let error = stand.executors.export(export(worker, 4, &large)).await;
         assert_eq!(error.unwrap_err().code(), "tier-full");
+        let asked = beside.asked.lock().unwrap().clone();
+        assert_eq!(asked, Vec::<String>::new(), "no file was written in vain");
         assert_eq!(stand.tier.copies().len(), 2, "nobody gave way in vain");
         stand.slots.free.add_permits(10);
     };
     let (taken, ()) = tokio::join!(asked, restoring);
     taken.unwrap();
     assert!(stand.tier.usage().bytes <= 12_000);
+}
+
+#[tokio::test]
+async fn what_is_there_twice_has_room_for_two() {
+    let (folder, shared) = (
+        tempfile::tempdir().unwrap(),
+        tempfile::tempdir_in("/dev/shm"),
+    );
+    let shared = shared.unwrap();
+    let device = |path: &Path| std::fs::metadata(path).unwrap().dev();
+    let crosses = device(folder.path()) != device(shared.path());
+    for (bytes_max, fits) in [(6_000, !crosses), (12_000, true)] {
+        let settings = TierSettings {
+            slots_folder: shared.path().into(),
+            ..settings(&folder.path().join(bytes_max.to_string()), bytes_max)
+        };
+        let tier = Tier::open(&settings).unwrap();
+        let executors = Executors::new(Settings {
+            tier: Some(tier.clone()),
+            limits: limits(),
+            ..Settings::default()
+        });
+        let slots = Slots::new(shared.path());
+        let engine = slots.serve().await;
+        let worker = engine.worker(EngineKind::Llamacpp);
+        let held = ids(1, 50);
+        slots.put(0, &held);
+        let copied = executors.export(export(worker.clone(), 1, &held)).await;
+        match copied {
+            Ok(copy) => {
+                let taken = executors.import(import(worker, &copy, &held)).await;
+                assert_eq!(taken.unwrap().tokens, 50);
+            }
+            Err(error) => assert_eq!(error.code(), "tier-full"),
+        }
+        assert_eq!(tier.usage().copies, usize::from(fits));
+    }
 }
 
 #[tokio::test]
@@ -367,7 +232,7 @@ async fn the_next_process_takes_over_what_is_whole() {
     std::fs::write(in_tier(format!("{id}.kv")), "x").unwrap();
     std::fs::write(in_tier("notes.txt".into()), "mine").unwrap();
     std::fs::write(in_tier(format!("{}.kv", third.id)), "half").unwrap();
-    let tier = Tier::open(&settings).unwrap();
+    let tier = reopened(&settings).await;
     assert_eq!(tier.copies(), [first.clone(), second.clone()]);
     assert_eq!(tier.usage().bytes, first.bytes + second.bytes);
     let names = std::fs::read_dir(folder.path().join("tier")).unwrap();
@@ -381,7 +246,7 @@ async fn the_next_process_takes_over_what_is_whole() {
         bytes_max: 8_000,
         ..settings
     };
-    let tier = Tier::open(&smaller).unwrap();
+    let tier = reopened(&smaller).await;
     assert_eq!(tier.copies(), [second]);
     assert_eq!(tier.evictions().next().await.id, first.id);
 }

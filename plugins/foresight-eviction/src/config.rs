@@ -3,14 +3,18 @@
 //! | key | meaning | default |
 //! |---|---|---|
 //! | `hold` | a cache is offloaded, or moved, when its tool call is expected to last longer than so many times the way out and back | 1 |
-//! | `drop` | without a way out it is dropped when the call is expected to last longer than so many times what computing a whole worker's memory takes | 1.25 |
+//! | `drop` | without a way out it is dropped when the call is expected to last longer than so many times what computing a whole worker's memory takes | 0.6; 1.25 without `price-ms` |
 //! | `restore` | `"waiting"`: the longest waiting first, or `"shortest"`: the shortest context first | `"waiting"` |
 //! | `turn_ms` | waits that differ by less are equal, and who has most to generate yet comes back first | 1000 |
-//! | `extra` | names of the extra columns: `idle-ms`, `back-ms` and `prefill-ms` order pauses, `remaining-tokens` restores; others are not used | none |
+//! | `extra` | names of the extra columns: `price-ms`, or else `idle-ms`, says what a call leaves idle; `back-ms` and `prefill-ms` order pauses, `remaining-tokens` restores; others are not used | none |
 
 use serde::Deserialize;
 use treadle_plugin::PolicyError;
 
+/// Default of `drop` where the price of a call is known. An engine that computes a
+/// prompt goes on with its other requests meanwhile, more slowly: less than all of its
+/// memory is idle.
+const DROP_BY_PRICE: f64 = 0.6;
 /// Factors beyond this are a slip of the pen.
 const FACTOR_MAX: f64 = 1_000_000.0;
 /// Longest turn, an hour.
@@ -21,6 +25,8 @@ const TURN_MS_MAX: u64 = 3_600_000;
 pub struct Named {
     /// Time that a tool call is expected to last yet.
     pub idle_ms: Option<usize>,
+    /// What is waited for each end that is seen.
+    pub price_ms: Option<usize>,
     /// Time to bring a cache back from host memory.
     pub back_ms: Option<usize>,
     /// Time to compute it again.
@@ -90,6 +96,10 @@ impl Config {
             .map_err(|error| PolicyError::invalid_config(error.to_string()))?;
         let start = Self::default();
         let at = |name: &str| raw.extra.iter().position(|known| known == name);
+        let drop = match at("price-ms") {
+            Some(_) => DROP_BY_PRICE,
+            None => start.drop,
+        };
         let turn_ms = raw.turn_ms.unwrap_or(start.turn_ms);
         if !(1..=TURN_MS_MAX).contains(&turn_ms) {
             return Err(PolicyError::invalid_config(format!(
@@ -98,12 +108,13 @@ impl Config {
         }
         Ok(Self {
             hold: factor("hold", raw.hold.unwrap_or(start.hold))?,
-            drop: factor("drop", raw.drop.unwrap_or(start.drop))?,
+            drop: factor("drop", raw.drop.unwrap_or(drop))?,
             restore: restore(raw.restore.as_deref())?,
             turn_ms,
             extra_columns: raw.extra.len(),
             named: Named {
                 idle_ms: at("idle-ms"),
+                price_ms: at("price-ms"),
                 back_ms: at("back-ms"),
                 prefill_ms: at("prefill-ms"),
                 remaining_tokens: at("remaining-tokens"),

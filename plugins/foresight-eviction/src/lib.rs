@@ -68,7 +68,8 @@ impl EvictionPolicy for ForesightEviction {
         let rows = programs.len();
         let of = |at| column(programs.extra, rows, at);
         let named = self.config.named;
-        let (idle, back) = (of(named.idle_ms), of(named.back_ms));
+        let idle = of(named.price_ms).or_else(|| of(named.idle_ms));
+        let back = of(named.back_ms);
         let prefill = of(named.prefill_ms);
         let score = |row: usize| {
             if programs.acting[row] == 0 {

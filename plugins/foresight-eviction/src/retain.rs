@@ -1,7 +1,9 @@
 //! What becomes of each acting program's cache.
 //!
-//! A cache of c tokens that stays for a call's expected rest t costs c x t of memory
-//! that others wait for. Every way to part with it has a price in the same unit:
+//! A cache of c tokens that stays for a time t costs c x t of memory that others wait
+//! for. It need not stay to the end: t is what is waited for each end that is seen, if
+//! the cache is given up when that is best (`price-ms`, the inverse of Gittins' index),
+//! or a call's expected rest where that column is not named. Every way to part with it has a price in the same unit:
 //!
 //! - out and back over a link: c for twice the time of the way, as long as it is at
 //!   the worker on both;
@@ -24,8 +26,9 @@ pub(crate) fn fates(
 ) -> Vec<Fate> {
     let mut fates = vec![Fate::Keep; programs.len()];
     let mut lacking = lacking_tokens(free_tokens, wanted_tokens);
+    let idle_ms: Vec<f64> = idle_ms(config, programs);
     let mut rows: Vec<usize> = (0..programs.len()).collect();
-    rows.sort_by_key(|&row| (std::cmp::Reverse(programs.idle_ms[row]), row));
+    rows.sort_by(|&a, &b| idle_ms[b].total_cmp(&idle_ms[a]).then(a.cmp(&b)));
     for row in rows {
         if lacking == 0 {
             break;
@@ -35,12 +38,22 @@ pub(crate) fn fates(
             capacity_tokens,
             somebody_waits: wanted_tokens > 0,
         };
-        fates[row] = way.of(programs, row);
+        fates[row] = way.of(programs, row, idle_ms[row]);
         if fates[row] != Fate::Keep {
             lacking = lacking.saturating_sub(programs.tokens[row]);
         }
     }
     fates
+}
+
+/// What each call leaves its cache idle for.
+fn idle_ms(config: &Config, programs: &RetentionColumns<'_>) -> Vec<f64> {
+    let rows = programs.len();
+    let price = crate::column(programs.extra, rows, config.named.price_ms);
+    match price {
+        Some(price) => price.iter().map(|ms| f64::from(*ms)).collect(),
+        None => programs.idle_ms.iter().map(|ms| *ms as f64).collect(),
+    }
 }
 
 /// Tokens that ought to become free: what waits and does not fit, or what is held
@@ -58,8 +71,7 @@ struct Way<'a> {
 }
 
 impl Way<'_> {
-    fn of(&self, programs: &RetentionColumns<'_>, row: usize) -> Fate {
-        let idle = programs.idle_ms[row] as f64;
+    fn of(&self, programs: &RetentionColumns<'_>, row: usize, idle: f64) -> Fate {
         let prefill = programs.prefill_ms[row];
         let pays = |way_ms: u64| {
             let quicker = way_ms != u64::MAX && way_ms < prefill;
@@ -139,6 +151,19 @@ mod tests {
             [Fate::Keep, Fate::Drop, Fate::Keep]
         );
         assert_eq!(of(-9_000, 0, &programs), [Fate::Keep; 3], "nobody waits");
+    }
+
+    #[test]
+    fn what_waiting_costs_counts_and_not_how_long_the_few_last() {
+        let config = Config::parse(r#"{"extra": ["price-ms"]}"#).unwrap();
+        let price = [1_000.0, 7_000.0, 5_000.0];
+        let programs = RetentionColumns {
+            extra: &price,
+            ..columns(&[60_000, 20_000, 90_000], &[NEVER; 3], &[NEVER; 3])
+        };
+        // Beyond 0.6 times the 10 s of the whole memory.
+        let fates = fates(&config, 10_000, 0, 9_000, &programs);
+        assert_eq!(fates, [Fate::Keep, Fate::Drop, Fate::Keep]);
     }
 
     #[test]

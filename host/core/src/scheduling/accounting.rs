@@ -166,6 +166,12 @@ impl Core {
         let computed = tokens.prompt - cached;
         let timing = self.timing(s, computed);
         let (program, again) = (s.program, before.saturating_sub(cached));
+        let place = p
+            .place
+            .filter(|_| p.meter.is_warm && tokens.cached.is_some());
+        if let Some(place) = place {
+            self.learn_headroom(place.worker, cached, before);
+        }
         self.divide_into(program, computed, again, timing);
         self.note_warm(program);
     }

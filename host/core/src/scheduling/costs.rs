@@ -32,6 +32,7 @@ impl Core {
         let none = Outlook {
             mean: Span(0),
             soonest: Span(0),
+            price: Span(0),
         };
         let outlook = if acts { self.outlook(p) } else { none };
         let tokens = p.context_tokens;
@@ -43,6 +44,7 @@ impl Core {
         };
         prospects.idle.push(outlook.mean);
         prospects.soonest.push(outlook.soonest);
+        prospects.price.push(outlook.price);
         prospects.back.push(back);
         prospects.moved.push(self.move_time_of(p));
         prospects.prefill.push(self.prefill_time(tokens));

@@ -26,6 +26,7 @@ impl Core {
         w.charge_prefix(&p.prefix);
         w.charged_tokens = w.charged_tokens.saturating_add(charged_tokens);
         w.programs.insert(program);
+        w.lingering.come_back(program);
         if rollout && (p.steps_finished > 0 || !p.running.is_empty()) {
             w.begun.insert(program);
         }
@@ -37,6 +38,12 @@ impl Core {
         });
         p.last_worker = Some(worker);
         p.status = Status::Active;
+        for step in &p.waiting {
+            // What waited for its turn elsewhere waits for it here.
+            let waits = self.state.steps.get(step).filter(|s| rollout && s.routed);
+            w.line.extend(waits.map(|s| s.lined(*step)));
+            self.due.serve.insert(worker);
+        }
         self.refresh_idle(program);
         self.account(program);
     }
@@ -63,6 +70,9 @@ impl Core {
     pub(crate) fn unplace(&mut self, program: ProgramId) -> Option<Place> {
         self.give_up_move(program);
         self.give_up_transfer(program);
+        if let Some(place) = self.state.programs.get(&program)?.place {
+            self.linger(program, place.worker);
+        }
         let p = self.state.programs.get_mut(&program)?;
         let place = p.place.take()?;
         self.due.serve.insert(place.worker);
@@ -74,6 +84,7 @@ impl Core {
         w.idle.remove(&program);
         w.begun.remove(&program);
         for step in &p.waiting {
+            w.backlog.end(*step);
             if let Some(s) = self.state.steps.get(step) {
                 w.line.remove(&s.lined(*step));
             }

@@ -69,8 +69,33 @@ impl Core {
             }
             self.dequeue(next.step);
             self.dispatch(next.step, worker);
+            if self.config.rollout.engine_steps_max == 0 {
+                // What else of it waits has nothing to wait for any more.
+                self.dispatch_waiting_routed(program, worker);
+            }
             self.refresh_demand(program);
         }
+    }
+
+    fn dispatch_waiting_routed(&mut self, program: ProgramId, worker: WorkerId) {
+        let waiting = self.state.programs.get(&program).map(|p| &p.waiting);
+        let steps = waiting.into_iter().flatten();
+        let lined = steps.filter_map(|id| Some(self.state.steps.get(id)?).map(|s| (s, *id)));
+        let mut line: Vec<Lined> = lined
+            .filter(|(s, _)| s.routed)
+            .map(|(s, id)| s.lined(id))
+            .collect();
+        line.sort_unstable();
+        for lined in line {
+            self.dequeue(lined.step);
+            self.dispatch(lined.step, worker);
+        }
+    }
+
+    /// True if who waits for the worker does not wait for a seat there.
+    pub(crate) fn overtakes_nobody(&self, worker: WorkerId) -> bool {
+        let w = self.state.workers.get(&worker);
+        self.config.rollout.engine_steps_max == 0 || w.is_some_and(|w| w.line.is_empty())
     }
 
     fn next_in_line(&self, worker: WorkerId, after: Option<Lined>) -> Option<Lined> {
@@ -165,6 +190,10 @@ impl Core {
             self.command(Command::PreemptStep { step: victim });
             self.resume_waiting(victim);
             self.leave_engine(victim);
+            if let Some(s) = self.state.steps.get_mut(&victim) {
+                // That it gave way is no fault of its engine.
+                s.attempts -= 1;
+            }
             self.enqueue(victim);
             self.join_line(victim, worker);
             self.refresh_idle(entry.program);

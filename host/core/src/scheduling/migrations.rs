@@ -6,6 +6,7 @@
 
 use crate::explain::{Because, DecisionKind};
 use crate::migration::{Move, Wanted};
+use crate::offload::Direction;
 use crate::ranking::Ranking;
 use crate::timers::Timer;
 use crate::worker::Worker;
@@ -54,6 +55,8 @@ impl Core {
             }
             if !self.has_begun(entry.program, at) {
                 // There is no cache to move.
+                let (kind, because) = (DecisionKind::Route, Because::RankChanged);
+                self.tell_why(kind, because, to, entry, ranking);
                 self.line_up_at(entry.program, to);
                 continue;
             }
@@ -83,13 +86,6 @@ impl Core {
         self.unplace(program);
         self.place(program, to);
         self.state.counters.moves += 1;
-        let waiting = self.state.programs.get(&program).map(|p| p.waiting.clone());
-        for step in waiting.unwrap_or_default() {
-            if self.state.steps.get(&step).is_some_and(|s| s.routed) {
-                self.join_line(step, to);
-            }
-        }
-        self.due.serve.insert(to);
     }
 
     /// Starts what can be started: both ends free, the program between steps.
@@ -98,10 +94,15 @@ impl Core {
             return;
         }
         let mut busy = self.state.migrations.busy();
+        busy.extend(self.state.offloads.busy(Direction::Out));
         for (program, to) in self.state.migrations.by_rank() {
             let Some(p) = self.state.programs.get(&program) else {
                 continue;
             };
+            let transfers = &self.state.offloads;
+            if transfers.is_leaving(program) || transfers.is_returning(program) {
+                continue;
+            }
             if !p.is_between_steps() || p.steps_finished == 0 || busy.contains(&to) {
                 continue;
             }
@@ -167,6 +168,7 @@ impl Core {
         let slot = to.and_then(|w| w.give_room_back(program));
         self.account(program);
         self.due.moves = true;
+        self.due.offloads = true;
         Some((ended, slot))
     }
 
@@ -254,7 +256,7 @@ impl Core {
         wanted.retain(|_, wanted| wanted.to != worker);
     }
 
-    fn is_moving(&self, program: ProgramId) -> bool {
+    pub(crate) fn is_moving(&self, program: ProgramId) -> bool {
         self.state.migrations.moving.contains_key(&program)
     }
 }

@@ -4,6 +4,7 @@ mod accounting;
 mod context;
 mod costs;
 mod growth;
+mod headroom;
 mod ledger;
 mod line;
 mod migrations;

@@ -4,14 +4,17 @@
 //! Appendix E, saw offloading lose where it filled the link).
 
 use crate::explain::{Because, DecisionKind};
-use crate::migration::endpoint_exclusive;
 use crate::offload::{Direction, HeldCopy, Transfer};
 use crate::scheduling::costs::time_for;
 use crate::scheduling::why::Why;
 use crate::timers::Timer;
 use crate::{Command, Core, Mode};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use treadle_model::{Phase, ProgramId, Span, WorkerId};
+
+/// Caches on their way to one worker at once; whoever carries them out takes them
+/// one by one, and each has a deadline.
+const LOADS_MAX: usize = 16;
 
 impl Core {
     /// True if a program's cache may go to host memory: there is one, and room in
@@ -29,6 +32,7 @@ impl Core {
     /// Notes that a program's cache is to leave; it keeps its place until the
     /// copy is there.
     pub(crate) fn want_offload(&mut self, program: ProgramId) {
+        self.state.migrations.wanted.remove(&program);
         self.state.offloads.wanted.insert(program);
         self.due.offloads = true;
         self.account(program);
@@ -51,6 +55,7 @@ impl Core {
         }
         let now = self.state.now;
         let mut busy = self.state.offloads.busy(Direction::Out);
+        busy.extend(self.state.migrations.busy());
         let spent = self.state.offloads.link_free_at.iter();
         busy.extend(
             spent
@@ -69,26 +74,28 @@ impl Core {
             })
             .collect();
         wanted.sort_unstable();
-        let ends = wanted
-            .iter()
-            .map(|(_, program, worker)| (*program, [*worker]));
-        for program in endpoint_exclusive(ends, &mut busy) {
-            self.start_offload(program);
+        for (_, program, worker) in wanted {
+            // Who finds no room in host memory leaves the link to the next.
+            if !busy.contains(&worker) && self.start_offload(program) {
+                busy.insert(worker);
+            }
         }
         self.watch_links();
     }
 
-    fn start_offload(&mut self, program: ProgramId) {
+    /// True if the cache is on its way.
+    fn start_offload(&mut self, program: ProgramId) -> bool {
         self.state.offloads.wanted.remove(&program);
         let Some(p) = self.state.programs.get(&program) else {
-            return;
+            return false;
         };
         let (Some(place), tokens) = (p.place, p.context_tokens) else {
-            return;
+            return false;
         };
         if !self.make_room_in_host(program, tokens) {
             // Host memory is full of what is needed sooner.
-            return self.pause(program);
+            self.pause(program);
+            return false;
         }
         self.begin_transfer(program, Direction::Out, place.worker, tokens);
         self.command(Command::OffloadProgram {
@@ -97,6 +104,7 @@ impl Core {
             slot: place.slot,
             tokens,
         });
+        true
     }
 
     fn begin_transfer(
@@ -127,6 +135,7 @@ impl Core {
         self.state.timers.disarm(transfer.deadline, timer);
         if transfer.direction == Direction::Out {
             self.spend_link(&transfer);
+            self.due.moves = true;
         }
         self.due.offloads = true;
         self.account(program);
@@ -189,10 +198,14 @@ impl Core {
             .filter(|(needed, _)| *needed > mine)
             .collect();
         later.sort_unstable();
-        while taken(self) > most {
-            let Some((_, last)) = later.pop() else {
-                return false;
-            };
+        let size = |held: &ProgramId| self.state.offloads.held.get(held).map_or(0, |c| c.tokens);
+        let droppable: u64 = later.iter().map(|(_, held)| size(held)).sum();
+        if taken(self).saturating_sub(droppable) > most {
+            return false;
+        }
+        while taken(self) > most
+            && let Some((_, last)) = later.pop()
+        {
             self.state.counters.copies_lost += 1;
             self.drop_copy(last);
         }
@@ -239,6 +252,17 @@ impl Core {
             return false;
         }
         true
+    }
+
+    /// Workers that as many caches are on their way to as should be.
+    pub(crate) fn loading(&self) -> BTreeSet<WorkerId> {
+        let mut loads: BTreeMap<WorkerId, usize> = BTreeMap::new();
+        let moving = self.state.offloads.moving.values();
+        for transfer in moving.filter(|t| t.direction == Direction::Back) {
+            *loads.entry(transfer.worker).or_default() += 1;
+        }
+        loads.retain(|_, loads| *loads >= LOADS_MAX);
+        loads.into_keys().collect()
     }
 
     fn pays_to_wait(&self, transfer: &Transfer) -> bool {
@@ -289,15 +313,21 @@ impl Core {
         self.state.counters.offloads += 1;
         let since = self.state.now;
         self.pause(program);
-        self.state.offloads.hold(
-            program,
-            HeldCopy {
-                copy: copy.into(),
-                tokens,
-                bytes,
-                since,
-            },
-        );
+        let offloads = &self.state.offloads;
+        let taken = offloads.held_tokens + offloads.leaving_tokens;
+        if taken.saturating_add(tokens) > self.config.kv.host_tokens_max {
+            // It holds more than was asked for.
+            self.state.counters.copies_lost += 1;
+            let copy = copy.into();
+            return self.command(Command::DropCopy { program, copy });
+        }
+        let held = HeldCopy {
+            copy: copy.into(),
+            tokens,
+            bytes,
+            since,
+        };
+        self.state.offloads.hold(program, held);
     }
 
     /// The program was to go: without a copy, then.
@@ -363,8 +393,24 @@ impl Core {
         }
         self.command(Command::CancelTransfer { program });
         match transfer.direction {
-            Direction::Out => self.offload_failed(program),
+            Direction::Out => {
+                self.offload_failed(program);
+                self.pause_leaving(transfer.worker);
+            }
             Direction::Back => self.load_failed(program),
+        }
+    }
+
+    /// A worker does not give its caches away: who was to go goes without.
+    fn pause_leaving(&mut self, worker: WorkerId) {
+        let wanted = self.state.offloads.wanted.iter().copied();
+        let here = wanted.filter(|program| {
+            let p = self.state.programs.get(program);
+            p.and_then(|p| p.place)
+                .is_some_and(|place| place.worker == worker)
+        });
+        for program in here.collect::<Vec<_>>() {
+            self.pause(program);
         }
     }
 
@@ -419,7 +465,7 @@ impl Core {
         if offloads.held.is_empty() || self.anybody_unplaced() {
             return;
         }
-        let busy = offloads.busy(Direction::Back);
+        let mut busy = offloads.busy(Direction::Back);
         let mut soon: Vec<(Span, ProgramId)> = offloads
             .held
             .iter()
@@ -430,13 +476,14 @@ impl Core {
             let Some(worker) = self.worker_for_prefetch(program) else {
                 continue;
             };
-            if busy.contains(&worker) {
+            if !busy.insert(worker) {
                 continue;
             }
             let why = Why::new(DecisionKind::Prefetch, Because::ToolAboutToEnd);
             self.explain(program, worker, &why);
             self.place(program, worker);
             if self.begin_load(program) {
+                busy.insert(worker);
                 self.state.counters.prefetches += 1;
             }
         }
@@ -450,6 +497,9 @@ impl Core {
         }
         let outlook = self.outlook(p);
         let back = time_for(tokens, self.config.kv.host_tokens_per_s);
+        if back > self.prefill_time(tokens) {
+            return None;
+        }
         let lead = back.micros().saturating_add(self.config.tick.micros());
         (outlook.mean.micros() <= lead).then_some((outlook.mean, program))
     }

@@ -5,7 +5,7 @@
 //! interrupted: its program can be paused the moment the step ends, where the
 //! worker is checked again.
 
-use crate::explain::{Because, DecisionKind};
+use crate::explain::Because;
 use crate::program::Program;
 use crate::question::ProgramColumns;
 use crate::ranking::Ranking;
@@ -107,7 +107,7 @@ impl Core {
         let least = f64::from(self.config.pause_weight_ppm) / 1e6;
         for entry in &weights.entries {
             if entry.score < least && self.is_pausable_on(entry.program, worker) {
-                let why = Why::new(DecisionKind::Pause, Because::LongToolCall);
+                let why = Why::new(self.way_out(entry.program), Because::LongToolCall);
                 self.explain(entry.program, worker, &why.by(weights.judge(entry)));
                 self.send_away(entry.program);
             }

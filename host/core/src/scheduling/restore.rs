@@ -110,7 +110,9 @@ impl Core {
             self.state.counters.moves += u64::from(last != Some(worker));
         }
         self.place(program, worker);
-        if !self.begin_load(program) {
+        if self.begin_load(program) {
+            self.add_prompts_to_come(program, worker);
+        } else {
             self.dispatch_waiting(program, worker);
         }
     }
@@ -196,7 +198,16 @@ impl Core {
             .get(&program)
             .filter(|p| p.queued.is_some() && p.place.is_none())?;
         let (private, least) = (p.private_tokens(), self.prompt_tokens_least(p));
+        let held = self.state.offloads.held.contains_key(&program);
+        let loading = if held {
+            self.loading()
+        } else {
+            BTreeSet::new()
+        };
         let admits = |w: &&Worker| {
+            if loading.contains(&w.id) {
+                return false;
+            }
             let reserved = self.state.reserved;
             let open = reserved.is_none_or(|(worker, holder)| worker != w.id || holder == p.id);
             // Most workers lack room for the private tokens alone, which is quick to see.
@@ -253,14 +264,14 @@ impl Core {
         let is_empty = worker.programs.is_empty() && worker.kept.is_empty();
         worker.is_healthy()
             && worker.has_free_slot()
+            && !self.is_backlogged(worker)
             && (is_empty || need_tokens <= self.free_tokens(worker))
     }
 
-    /// Tokens left below the low watermark. Between it and the high one is the
+    /// Tokens left below the fill, the low watermark as a rule. Between it and the high one is the
     /// room into which programs grow before anyone must be paused.
     pub(crate) fn free_tokens(&self, worker: &Worker) -> u64 {
-        worker
-            .watermark_tokens(self.config.low_watermark_ppm)
+        self.fill_tokens(worker)
             .saturating_sub(worker.used_tokens())
     }
 }

@@ -6,6 +6,7 @@ use crate::explain::{Because, DecisionKind};
 use crate::migration::Wanted;
 use crate::ranking::Ranking;
 use crate::scheduling::why::Why;
+use crate::state::Ask;
 use crate::worker::Worker;
 use crate::{Core, Fate, Mode, NEVER, Purpose};
 use treadle_model::{ProgramId, WorkerId};
@@ -17,12 +18,18 @@ impl Core {
         if !self.config.kv.retention || self.config.mode != Mode::ProgramAware {
             return;
         }
+        let about =
+            |ask: &Ask| matches!(ask.purpose, Purpose::Retain { worker: w, .. } if w == worker);
+        if self.state.asks.values().any(about) {
+            return;
+        }
+        let exposed = self.exposed_tokens(worker);
         let Some(w) = self.state.workers.get(&worker) else {
             return;
         };
-        let low = w.watermark_tokens(self.config.low_watermark_ppm);
-        let used = self.staying_tokens(w);
-        let wanted_tokens = self.state.queue.need_tokens();
+        let low = self.fill_tokens(w);
+        let used = self.staying_tokens(w).saturating_add(exposed);
+        let wanted_tokens = self.wanted_tokens();
         if used < low && wanted_tokens == 0 {
             return;
         }
@@ -40,12 +47,22 @@ impl Core {
         self.ask(purpose, candidates);
     }
 
-    /// True if nothing is happening to the program's cache.
+    /// What the programs without a place need, for each worker that could give them
+    /// one; of very many only the smallest count.
+    fn wanted_tokens(&self) -> u64 {
+        let unplaced = |program: &ProgramId| self.is_unplaced(*program);
+        let healthy = self.state.workers.values().filter(|w| w.is_healthy());
+        let share = healthy.count().max(1) as u64;
+        self.state.queue.need_tokens(unplaced).div_ceil(share)
+    }
+
+    /// True if nothing is happening to the program's cache, nor about to.
     pub(crate) fn is_settled(&self, program: ProgramId) -> bool {
         let (offloads, migrations) = (&self.state.offloads, &self.state.migrations);
         !offloads.wanted.contains(&program)
             && !offloads.moving.contains_key(&program)
             && !migrations.moving.contains_key(&program)
+            && !(migrations.wanted.contains_key(&program) && !self.is_rollout())
     }
 
     /// Tokens in use on a worker by programs that are not about to leave it.

@@ -112,8 +112,11 @@ impl Core {
                 self.send(step, worker, entry);
             }
         }
-        // Who came while the answer was on its way, or beyond the bound.
-        self.state.restore_wanted = true;
+        // Who came while the answer was on its way, or beyond the bound. Whom no worker takes
+        // waits for another one.
+        let able = |program: ProgramId| self.worker_for(program, None).is_some();
+        let more = self.unplaced().any(able);
+        self.state.restore_wanted |= more;
     }
 
     /// Sends a step on its way; its program moves with it if the placement
@@ -149,6 +152,13 @@ impl Core {
 
     /// Sends a waiting step to its worker, if it takes another one.
     fn send(&mut self, step: StepId, worker: WorkerId, entry: &Ranked) {
+        // An earlier answer may have put it there, with another priority.
+        let place = self
+            .state
+            .programs
+            .get(&entry.program)
+            .and_then(|p| p.place);
+        self.leave_line(step, place);
         if let Some(s) = self.state.steps.get_mut(&step) {
             s.priority = priority_of(entry.score);
             s.routed = true;
@@ -161,12 +171,15 @@ impl Core {
             // Who else is about to come must be known first.
             self.join_line(step, worker);
             self.due.serve.insert(worker);
-        } else if self.takes_a_step(worker) {
+        } else if self.takes_a_step(worker) && self.overtakes_nobody(worker) {
             self.dequeue(step);
             self.dispatch(step, worker);
             if let Some(program) = self.state.steps.get(&step).map(|s| s.program) {
                 self.refresh_demand(program);
             }
+        } else if self.takes_a_step(worker) {
+            self.join_line(step, worker);
+            self.due.serve.insert(worker);
         } else {
             self.join_line(step, worker);
             self.ask_preempt(worker);

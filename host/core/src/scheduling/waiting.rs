@@ -41,6 +41,10 @@ impl Core {
         p.waiting.remove(index);
         let place = p.place;
         self.leave_line(step, place);
+        let w = place.and_then(|place| self.state.workers.get_mut(&place.worker));
+        if let Some(w) = w {
+            w.backlog.end(step);
+        }
         self.state.waiting_steps -= 1;
         let deadline = waits_since + self.config.queue_wait_max;
         self.state.timers.disarm(deadline, Timer::StepWait(step));
@@ -106,6 +110,9 @@ impl Core {
     pub(crate) fn run_at(&mut self, step: StepId, worker: WorkerId) -> Option<ProgramId> {
         let now = self.state.now;
         let program = self.state.steps.get(&step)?.program;
+        if self.is_moving(program) {
+            self.give_up_move(program);
+        }
         if !self.state.offloads.is_empty() {
             // From now on the engine's cache is the valid one.
             self.give_up_transfer(program);
@@ -119,6 +126,9 @@ impl Core {
             p.running.push(step);
             p.waited_total.0 += now.since(s.waits_since).0;
         }
+        let p = self.state.programs.get(&program);
+        let warm = p.filter(|p| p.meter.is_warm);
+        self.add_prompt(step, worker, warm.map_or(0, |p| p.context_tokens));
         let rollout = self.config.mode == Mode::Rollout;
         if let Some(w) = self.state.workers.get_mut(&worker) {
             w.running_steps += 1;

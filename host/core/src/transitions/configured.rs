@@ -26,14 +26,22 @@ impl Core {
                     .arm(waits_since + new, Timer::StepWait(step));
             }
         }
+        let other_lines = self.config.rollout.engine_steps_max != config.rollout.engine_steps_max;
         let other_mode = self.config.mode != config.mode;
         self.forget_copies(config);
+        let fill = |config: &CoreConfig| (config.low_watermark_ppm, config.kv.clone());
+        let other_fill = fill(&self.config) != fill(config);
         self.config = config.clone();
+        if other_fill {
+            self.forget_headroom();
+        }
         self.state.config = Some(config.clone());
         self.state.restore_wanted = true;
         self.due.serve.extend(self.state.workers.keys());
         if other_mode {
             self.account_all();
+        }
+        if other_mode || other_lines {
             self.route_placed_again();
         }
     }

@@ -89,7 +89,10 @@ impl Core {
             return;
         }
         for program in std::mem::take(&mut self.state.adopted) {
-            if let Some(place) = self.healthy_place(program) {
+            if self.is_rollout() {
+                // An answer says when, and others may come first.
+                self.ask_again(program);
+            } else if let Some(place) = self.healthy_place(program) {
                 self.dispatch_waiting(program, place);
             }
         }

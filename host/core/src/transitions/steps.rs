@@ -32,10 +32,19 @@ impl Core {
         // is no reason to refuse one that is on its way already.
         let state = self.state.steps.get(&arrival.step).map(|s| s.state);
         let steps_max = self.config.queue_steps_max;
-        if state == Some(StepState::Waiting) && self.state.waiting_steps > steps_max {
+        let full = self.state.waiting_steps > steps_max && !self.frees_others(program);
+        if state == Some(StepState::Waiting) && full {
             self.dequeue(arrival.step);
             self.refuse(arrival.step, Refusal::QueueFull { steps_max });
         }
+    }
+
+    /// Others may wait for the memory of a program that has begun: it goes on, one
+    /// step at a time, however many wait.
+    fn frees_others(&self, program: ProgramId) -> bool {
+        let p = self.state.programs.get(&program);
+        let place = p.filter(|p| p.waiting.len() == 1).and_then(|p| p.place);
+        place.is_some_and(|place| self.has_begun(program, place.worker))
     }
 
     fn new_step(&self, program: ProgramId, arrival: &StepArrival) -> Step {
@@ -83,8 +92,11 @@ impl Core {
         let s = self.state.steps.get_mut(&step);
         if let Some(s) = s.filter(|s| s.first_token_at.is_none()) {
             s.first_token_at = Some(now);
-            let program = s.program;
+            let (program, at) = (s.program, s.state.worker());
             self.account(program);
+            if let Some(worker) = at {
+                self.end_prompt(step, worker);
+            }
         }
     }
 
@@ -255,6 +267,7 @@ impl Core {
             w.running_steps -= 1;
         }
         let program = s.program;
+        self.end_prompt(step, worker);
         self.account(program);
         self.due.serve.insert(worker);
     }

@@ -35,6 +35,7 @@ impl Core {
             .map(|w| w.id)
             .collect();
         for worker in workers {
+            self.expire_prompts(worker);
             self.ask_weigh(worker);
             self.ask_retain(worker);
             self.relieve(worker);

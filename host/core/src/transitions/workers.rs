@@ -48,6 +48,7 @@ impl Core {
         }
         self.state.restore_wanted = true;
         self.due.serve.insert(worker);
+        self.leave_small_worker(worker);
         self.relieve(worker);
         self.refuse_waiting_too_long();
     }
@@ -129,6 +130,24 @@ impl Core {
         let worker = self.state.workers.get(&place.worker);
         if worker.is_some_and(|w| !w.is_seated(place.slot)) {
             self.vacate_place(program, place.worker);
+        }
+    }
+
+    /// Who waits there for a cache or for a turn, and is too long for the worker
+    /// now, waits for another place.
+    fn leave_small_worker(&mut self, worker: WorkerId) {
+        let Some(w) = self.state.workers.get(&worker) else {
+            return;
+        };
+        let most = w.context_tokens_max();
+        let too_long = |id: &ProgramId| {
+            let p = self.state.programs.get(id);
+            p.is_some_and(|p| p.running.is_empty() && self.prompt_tokens_least(p) > most)
+        };
+        let placed = w.programs.iter().copied();
+        let leaving: Vec<ProgramId> = placed.filter(too_long).collect();
+        for program in leaving {
+            self.ask_again(program);
         }
     }
 

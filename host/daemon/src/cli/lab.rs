@@ -4,15 +4,21 @@ use super::client::{Client, Remote, escaped};
 use super::error::CliError;
 use super::output::{Column, say, say_json, say_table};
 use super::progress;
-use crate::lab::compare::{CompareArgs, SetArgs, SettingArgs, WindowArgs};
+use crate::lab::arguments::{SetArgs, SettingArgs, WindowArgs};
+use crate::lab::compare::CompareArgs;
+use crate::lab::sets::SetSpec;
 use crate::lab::text::text;
 use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Pause between two questions how far a run is.
+/// First pause between two questions how far a run is.
 const POLL_PAUSE: Duration = Duration::from_millis(300);
+/// Longest such pause: a tenant may have a bound on its requests in a second.
+const POLL_PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Refusals of such a question in a row after which the run is not waited for any longer.
+const REFUSALS_MAX: u32 = 60;
 const RUNS: &[Column] = &[
     ("RUN", "/run"),
     ("STATUS", "/status"),
@@ -129,6 +135,10 @@ async fn start(client: &Client, args: &RunArgs, json: bool) -> Result<(), CliErr
         .specs()?
         .iter()
         .map(|set| {
+            if *set == SetSpec::named(&set.name) {
+                // Some words say what no object can.
+                return json!(set.name);
+            }
             json!({
                 "name": set.name, "mode": set.mode, "settings": set.settings,
                 "policies": set.policies.iter().map(|policy| {
@@ -148,20 +158,45 @@ async fn start(client: &Client, args: &RunArgs, json: bool) -> Result<(), CliErr
         "seat_lag_s": settings.seat_lag_us as f64 / 1e6,
         "kv_tokens": settings.kv_tokens,
     });
-    let mut run = client.command(Method::POST, "/v1/lab/runs", &body).await?;
+    let run = client.command(Method::POST, "/v1/lab/runs", &body).await?;
     let name = run["run"].as_str().unwrap_or_default().to_owned();
     if args.detach {
         return if json { say_json(&run) } else { say(&name) };
     }
+    // Whoever stops waiting here must know what goes on there.
+    eprintln!(
+        "{name} is under way; ending this command leaves it at work: `treadle lab show {name}` tells of it, `treadle lab cancel {name}` ends it"
+    );
+    show(&until_ended(client, &name, run).await?, json)
+}
+
+/// Waits for a run's end. That the daemon wants fewer questions is no reason to give up.
+async fn until_ended(client: &Client, name: &str, run: Value) -> Result<Value, CliError> {
     let bar = progress::bar(0, "replaying");
+    let (mut run, mut pause, mut refusals) = (run, POLL_PAUSE, 0);
     while matches!(run["status"].as_str(), Some("queued" | "running")) {
-        tokio::time::sleep(POLL_PAUSE).await;
-        run = client.get(&path_of(&name)).await?;
+        tokio::time::sleep(pause).await;
+        pause = POLL_PAUSE_MAX.min(pause * 5 / 4);
+        match client.get(&path_of(name)).await {
+            Ok(now) => (run, refusals) = (now, 0),
+            Err(error) if refusals < REFUSALS_MAX && is_for_now(&error) => {
+                (pause, refusals) = (POLL_PAUSE_MAX, refusals + 1);
+            }
+            Err(error) => return Err(error),
+        }
         bar.set_length(run["progress"]["steps"].as_u64().unwrap_or(0));
         bar.set_position(run["progress"]["steps_done"].as_u64().unwrap_or(0));
     }
     bar.finish_and_clear();
-    show(&run, json)
+    Ok(run)
+}
+
+/// Whether a refusal holds for a while only.
+fn is_for_now(error: &CliError) -> bool {
+    let CliError::Refused { code, .. } = error else {
+        return false;
+    };
+    matches!(code.as_str(), "rate_limited" | "overloaded")
 }
 
 fn show(run: &Value, json: bool) -> Result<(), CliError> {
@@ -182,4 +217,20 @@ fn show(run: &Value, json: bool) -> Result<(), CliError> {
     say(&format!(
         "{name} is {status}, {share:.0} % of its steps repeated"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_waited_for_where_fewer_questions_are_wanted() {
+        let refused = |code: &str| CliError::Refused {
+            code: code.to_owned(),
+            message: String::new(),
+        };
+        assert!(is_for_now(&refused("rate_limited")));
+        assert!(!is_for_now(&refused("lab_run_unknown")));
+        assert!(!is_for_now(&CliError::OutputClosed));
+    }
 }

@@ -1,7 +1,8 @@
 //! `treadle memory`: what the KV memory of a daemon's engines is used for.
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+use std::time::Duration;
 
 use super::client::Remote;
 use super::error::CliError;
@@ -18,6 +19,7 @@ const USES: [&str; 7] = [
 ];
 const WORKERS: &[Column] = &[
     ("ENGINE", "/url"),
+    ("IN USE NOW", "/in_use"),
     ("TOKEN-HOURS", "/token_hours"),
     ("DECODE %", "/decode"),
     ("PREFILL %", "/prefill"),
@@ -30,6 +32,7 @@ const WORKERS: &[Column] = &[
 const JOBS: &[Column] = &[
     ("TENANT", "/tenant"),
     ("JOB", "/job"),
+    ("IN USE NOW", "/in_use"),
     ("TOKEN-HOURS", "/token_hours"),
     ("DECODE %", "/decode"),
     ("PREFILL %", "/prefill"),
@@ -43,17 +46,57 @@ const JOBS: &[Column] = &[
 pub(super) struct MemoryArgs {
     #[command(flatten)]
     remote: Remote,
+    /// Shares of the next so many seconds, in place of all the time since the accounts began.
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    interval: Option<u64>,
 }
 
 impl MemoryArgs {
-    /// Asks the daemon and shows shares of each use, by engine and by job.
+    /// Asks the daemon and shows shares of each use, by engine and by job: of all the time so far,
+    /// or of an interval.
     pub(super) async fn run(self) -> Result<(), CliError> {
-        let answer = self.remote.client().get("/v1/memory").await?;
+        let client = self.remote.client();
+        let mut answer = client.get("/v1/memory").await?;
+        if let Some(interval_s) = self.interval {
+            tokio::time::sleep(Duration::from_secs(interval_s)).await;
+            let earlier = std::mem::replace(&mut answer, client.get("/v1/memory").await?);
+            since(&mut answer, &earlier);
+        }
         if self.remote.json {
             return say_json(&answer);
         }
         say(&report(&answer))
     }
+}
+
+/// Takes off the sums of an answer what they were in an earlier one. Who was not there then began
+/// with nothing; sums that fell began anew.
+fn since(answer: &mut Value, earlier: &Value) {
+    for (list, names) in [("workers", ["id", "url"]), ("jobs", ["tenant", "job"])] {
+        for entry in answer[list].as_array_mut().into_iter().flatten() {
+            let mut before = earlier[list].as_array().into_iter().flatten();
+            let before = before.find(|before| names.iter().all(|name| before[name] == entry[name]));
+            let Some(before) = before else {
+                continue;
+            };
+            for field in ["undivided_token_seconds", "over_token_seconds"] {
+                if let Some(rest) = rest(&entry[field], &before[field]) {
+                    entry[field] = rest;
+                }
+            }
+            let uses = entry["token_seconds"].as_object_mut();
+            for (what, sum) in uses.into_iter().flat_map(Map::iter_mut) {
+                if let Some(rest) = rest(sum, &before["token_seconds"][what]) {
+                    *sum = rest;
+                }
+            }
+        }
+    }
+}
+
+fn rest(sum: &Value, before: &Value) -> Option<Value> {
+    let (sum, before) = (sum.as_f64()?, before.as_f64()?);
+    (sum >= before).then(|| json!(sum - before))
 }
 
 fn report(answer: &Value) -> String {
@@ -77,9 +120,12 @@ fn report(answer: &Value) -> String {
 fn shares(entry: &Value) -> Value {
     let of = |what: &str| entry["token_seconds"][what].as_f64().unwrap_or(0.0);
     let total: f64 = USES.iter().map(|what| of(what)).sum();
+    let now = |what: &str| entry["tokens_now"][what].as_u64().unwrap_or(0);
+    let used = USES.iter().filter(|what| **what != "unused");
+    let in_use: u64 = used.map(|what| now(what)).sum();
     let mut row = json!({
         "url": entry["url"], "tenant": entry["tenant"], "job": entry["job"],
-        "token_hours": tenths(total / 3_600.0),
+        "in_use": in_use, "token_hours": tenths(total / 3_600.0),
     });
     for what in USES {
         row[what] = json!(tenths(100.0 * of(what) / total.max(1e-9)));
@@ -99,12 +145,28 @@ mod tests {
     fn shares_are_told_in_percent() {
         let entry = json!({"url": "http://e:1", "token_seconds": {
             "decode": 1_800.0, "caching": 5_400.0, "unused": 28_800.0,
-        }});
+        }, "tokens_now": {"decode": 30, "caching": 12, "unused": 500}});
         let answer = json!({"workers": [entry], "jobs": []});
         let expected = "\
-            ENGINE      TOKEN-HOURS  DECODE %  PREFILL %  RECOMPUTE %  CACHING %  TRANSFER %  SHARED %  UNUSED %\n\
-            http://e:1         10.0       5.0        0.0          0.0       15.0         0.0       0.0      80.0\n";
+            ENGINE      IN USE NOW  TOKEN-HOURS  DECODE %  PREFILL %  RECOMPUTE %  CACHING %  TRANSFER %  SHARED %  UNUSED %\n\
+            http://e:1          42         10.0       5.0        0.0          0.0       15.0         0.0       0.0      80.0\n";
         assert_eq!(report(&answer), expected);
         assert!(report(&json!({"workers": []})).contains("treadle workers add"));
+    }
+
+    #[test]
+    fn an_interval_is_what_came_in_between() {
+        let answer = |decode: f64, caching: f64| {
+            json!({"workers": [{"id": "w0", "url": "http://e:1",
+                "token_seconds": {"decode": decode, "caching": caching},
+                "undivided_token_seconds": decode}], "jobs": []})
+        };
+        let mut later = answer(30.0, 100.0);
+        since(&mut later, &answer(20.0, 90.0));
+        assert_eq!(later, answer(10.0, 10.0));
+        // One that came meanwhile has all of it in the interval.
+        let mut fresh = answer(5.0, 5.0);
+        since(&mut fresh, &json!({"workers": [], "jobs": []}));
+        assert_eq!(fresh, answer(5.0, 5.0));
     }
 }

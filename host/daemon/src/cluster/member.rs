@@ -172,6 +172,7 @@ async fn open_shards(names: &[String], configs: &[Config]) -> Result<Vec<Shard>,
 fn shard_configs(config: &Config, names: &[String]) -> Vec<Config> {
     let own = |(at, name): (usize, &String)| {
         let mut own = config.clone();
+        own.cluster.shards.clone_from(name);
         own.store = config.store.of_shard(name, at == 0);
         own.broker = config.broker.of_shard(name, at == 0);
         let endpoints = config.engines.endpoints.iter().enumerate();

@@ -1,12 +1,13 @@
 //! `[kv]`: what becomes of the KV caches of programs that act.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
 
 use treadle_core::Mode;
 
 use super::section::section;
-use super::{Config, ConfigError, conflict};
+use super::{Config, ConfigError, Role, conflict};
 
 section! {
     /// KV caches that outlive a pause: kept in host memory, brought back, moved between engines. docs/kv-transfer.md says what each engine can do, and how it is set up.
@@ -31,15 +32,15 @@ section! {
         folder: String = String::new(), "";
         /// Where the llama.cpp servers of this node save slots (`--slot-save-path`), best on the file system of `kv.folder`.
         slots_folder: String = String::new(), "";
-        /// Address on which other nodes reach this node's tier, such as `10.0.0.5:8310`; nobody does where empty.
+        /// Address on which other nodes reach this node's tier, such as `10.0.0.5:8310`; nobody does where empty. With `cluster.role` `all` or `gateway` alone.
         tier_listen: String = String::new(), "";
-        /// The same as they have to write it; `kv.tier_listen` where empty.
+        /// The same as they have to write it, host and port; `kv.tier_listen` where empty.
         tier_advertise: String = String::new(), "";
         /// What nodes tell each other to be let in: the same text for all, 16 characters or more.
         secret: String = String::new(), "";
         /// Engines on other nodes: `HOST=ADDRESS` with commas between, the host of their URLs and the `kv.tier_listen` of the daemon beside them.
         nodes: String = String::new(), "";
-        /// Version of the weights that the engines have. Write another one when they are given other weights: copies of the old ones are never used then.
+        /// Version of the weights that the engines have, one for all of them. Write another one when they are given other weights, and start the daemon anew: copies of the old ones are never used then.
         weights: String = "1".to_owned(), "";
         /// Use the storage behind SGLang's HiCache where there is one. It finds caches by their tokens alone: it must be flushed whenever engines are given other weights.
         sglang: bool = false, "";
@@ -63,6 +64,14 @@ impl KvSection {
         let host = uri.host()?;
         let mut named = self.named_nodes();
         named.find_map(|(name, address)| (name == host).then_some(address?))
+    }
+
+    /// The addresses of other nodes' tiers, each once.
+    pub(crate) fn other_nodes(&self) -> BTreeSet<Box<str>> {
+        let addresses = self.named_nodes().filter_map(|(_, address)| address);
+        let own = self.node_name();
+        let others = addresses.filter(|address| *address != own);
+        others.map(Into::into).collect()
     }
 
     fn named_nodes(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
@@ -99,8 +108,15 @@ impl KvSection {
                  large they are",
             ));
         }
+        if self.weights.trim().is_empty() {
+            return Err(conflict(
+                "kv.weights",
+                "is empty, which tells no weights apart".to_owned(),
+                "write a word for the weights that the engines have, such as 1",
+            ));
+        }
         self.check_folders()?;
-        self.check_address()?;
+        self.check_address(config)?;
         self.check_nodes()
     }
 
@@ -129,9 +145,29 @@ impl KvSection {
         Ok(())
     }
 
-    fn check_address(&self) -> Result<(), ConfigError> {
+    fn check_address(&self, config: &Config) -> Result<(), ConfigError> {
+        if self.tier_listen.is_empty() && !self.tier_advertise.is_empty() {
+            return Err(conflict(
+                "kv.tier_advertise",
+                "is set, and kv.tier_listen is empty, so that nobody would answer there".to_owned(),
+                "set kv.tier_listen to the address to listen on, or leave it out",
+            ));
+        }
         if self.tier_listen.is_empty() && self.nodes.is_empty() {
             return Ok(());
+        }
+        if config.cluster.role == Role::Single {
+            let key = match self.tier_listen.as_str() {
+                "" => "kv.nodes",
+                _ => "kv.tier_listen",
+            };
+            return Err(conflict(
+                key,
+                "is set, and cluster.role is single: a daemon that is alone with its store drops \
+                 the copies that other nodes have in its tier"
+                    .to_owned(),
+                "set cluster.role to all or gateway on every node, and one store for them",
+            ));
         }
         if self.secret.chars().count() < SECRET_CHARS_MIN {
             return Err(conflict(
@@ -165,18 +201,19 @@ impl KvSection {
                 "write the address as other nodes reach it",
             ));
         }
+        if !self.tier_advertise.is_empty() && !is_address(&self.tier_advertise) {
+            return Err(conflict(
+                "kv.tier_advertise",
+                format!("is `{}`", self.tier_advertise),
+                "write a host or address and a port, such as 10.0.0.5:8310, and nothing else",
+            ));
+        }
         Ok(())
     }
 
     fn check_nodes(&self) -> Result<(), ConfigError> {
         for (host, address) in self.named_nodes() {
-            let is_address = address.is_some_and(|address| {
-                let port = address
-                    .rsplit_once(':')
-                    .map(|(_, port)| port.parse::<u16>());
-                matches!(port, Some(Ok(_)))
-            });
-            if !is_address {
+            if !address.is_some_and(is_address) {
                 return Err(conflict(
                     "kv.nodes",
                     format!("has `{host}` without the address of a tier"),
@@ -201,6 +238,15 @@ impl KvSection {
     }
 }
 
+/// Whether others can connect to it: a host or an address, and a port.
+fn is_address(text: &str) -> bool {
+    let Ok(authority) = text.parse::<http::uri::Authority>() else {
+        return false;
+    };
+    let has_port = authority.port_u16().is_some_and(|port| port > 0);
+    has_port && !authority.host().is_empty() && !text.contains('@')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,5 +261,7 @@ mod tests {
         assert_eq!(kv.node_of("http://gpu3:1/"), Some("gpu3.local:8310"));
         assert_eq!(kv.node_of("http://10.0.0.1:8000"), None);
         assert_eq!(kv.node_of("nonsense url"), None);
+        let others = ["10.0.0.2:8310", "gpu3.local:8310"].map(Box::from);
+        assert_eq!(kv.other_nodes(), BTreeSet::from(others));
     }
 }

@@ -33,6 +33,7 @@ pub use auth::{AnonymousScope, AuthConfig, OidcConfig};
 pub use bodies::{BodiesConfig, Keep};
 pub use broker::BrokerConfig;
 pub use cluster::{ClusterConfig, Role};
+pub(crate) use core_config::out_of_bounds;
 pub use engines::{Endpoint, EngineChoice, EnginesConfig};
 pub use error::{ConfigError, Origin};
 pub use kv::KvSection;

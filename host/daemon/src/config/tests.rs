@@ -357,13 +357,55 @@ fn a_host_tier_without_what_it_needs_is_refused() {
     let with = |more: &[&str]| complaint("", &[], &[&whole, more].concat());
     assert!(with(&["scheduler.mode=sticky"]).starts_with("`kv.host_tokens_max`"));
     assert!(with(&["kv.retention=true", "scheduler.mode=rollout"]).starts_with("`kv.retention`"));
-    assert!(with(&["kv.tier_listen=10.0.0.5:8310"]).starts_with("`kv.secret`"));
+    assert!(with(&["kv.weights= "]).starts_with("`kv.weights` is empty"));
+}
+
+#[test]
+fn a_host_tier_for_several_nodes_without_what_it_needs_is_refused() {
+    let whole = [
+        "kv.host_bytes_max=1000",
+        "kv.host_tokens_max=10",
+        "kv.folder=/a",
+        "kv.slots_folder=/b",
+        "cluster.role=all",
+        "cluster.secret=0123456789abcdef",
+        "store.path=/c",
+    ];
     let secret = "kv.secret=0123456789abcdef";
+    let with = |more: &[&str]| complaint("", &[], &[&whole, more].concat());
+    for (key, value) in [("kv.tier_listen", "10.0.0.5:8310"), ("kv.nodes", "a=b:1")] {
+        let value = format!("{key}={value}");
+        let single = with(&[value.as_str(), secret, "cluster.role=single"]);
+        let start = format!("`{key}` is set, and cluster.role is single");
+        assert!(single.starts_with(&start), "{single}");
+    }
+    assert!(with(&["kv.tier_listen=10.0.0.5:8310"]).starts_with("`kv.secret`"));
     assert!(with(&["kv.tier_listen=here", secret]).starts_with("`kv.tier_listen` is `here`"));
     assert!(with(&["kv.tier_listen=0.0.0.0:8310", secret]).starts_with("`kv.tier_advertise`"));
     assert!(with(&["kv.nodes=10.0.0.6", secret]).starts_with("`kv.nodes` has `10.0.0.6`"));
-    let alone = complaint("", &[], &["kv.nodes=a=b:1", secret]);
-    assert!(alone.starts_with("`kv.host_bytes_max` is 0"), "{alone}");
+    let unheard = with(&["kv.tier_advertise=10.0.0.5:8310"]);
+    assert!(
+        unheard.starts_with("`kv.tier_advertise` is set, and kv.tier_listen"),
+        "{unheard}"
+    );
+    for wrong in [
+        "http://10.0.0.5:8310",
+        "10.0.0.5",
+        ":8310",
+        "a b:8310",
+        "10.0.0.5:0",
+    ] {
+        let advertised = format!("kv.tier_advertise={wrong}");
+        let said = with(&["kv.tier_listen=0.0.0.0:8310", &advertised, secret]);
+        let start = format!("`kv.tier_advertise` is `{wrong}`");
+        assert!(said.starts_with(&start), "{said}");
+    }
+    let tierless = [&whole[4..], &["kv.nodes=a=b:1", secret]].concat();
+    let tierless = complaint("", &[], &tierless);
+    assert!(
+        tierless.starts_with("`kv.host_bytes_max` is 0"),
+        "{tierless}"
+    );
     let nodes = [
         "kv.tier_listen=0.0.0.0:8310",
         "kv.tier_advertise=10.0.0.5:8310",

@@ -38,14 +38,14 @@ impl Transfers {
                 program,
                 to,
                 slot,
+                tokens,
                 copy,
-                ..
             } => {
                 let Some(to) = end(core, to, slot) else {
                     let cause = NO_WORKER.into();
                     return Some(Event::LoadFailed { program, cause });
                 };
-                self.begin(core, program, Work::Load { to, copy })
+                self.begin(core, program, Work::Load { to, copy, tokens })
             }
             Command::MigrateProgram {
                 program,

@@ -92,10 +92,10 @@ impl Call {
     }
 
     /// Remembers the request for those who ask its engine for the program's cache: llama.cpp finds
-    /// it by its seat.
+    /// it by its seat, and what is in there is compared with the tokens that a completion may name.
     fn remember(&self, engine: EngineKind) {
         if let Some(prompts) = &self.app.prompts
-            && engine != EngineKind::Llamacpp
+            && (engine != EngineKind::Llamacpp || self.endpoint == Endpoint::Completions)
         {
             prompts.remember(&self.program, &self.target, &self.body);
         }

@@ -1,101 +1,26 @@
 //! The lab runs of a daemon: one at work, few that wait, the latest kept.
 
 use super::execute::{Control, Findings, Plan};
+use super::policies::{self, PolicyBytes, PolicyFound};
 use super::request::LabRequest;
-use super::sets::{PolicyBytes, ReadySet};
+use super::runs::{Run, Runs, Standing, unix_us};
+use super::sets::ReadySet;
+use super::turns::Turns;
 use super::{LabFailure, profile, window};
 use crate::auth::Tenant;
 use crate::gateway::Upstream;
-use serde_json::{Value, json};
-use std::collections::VecDeque;
+use serde_json::Value;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
-use tokio::sync::Semaphore;
+use tokio::sync::oneshot;
 use treadle_core::CoreConfig;
 use treadle_policy_runtime::PolicyEngine;
-use treadle_simulator::lab::RecorderOptions;
+use treadle_simulator::engine::EngineProfile;
+use treadle_simulator::lab::{RecorderOptions, Workload};
 use treadle_store::Store;
 use treadle_wire::{ErrorBody, ErrorCode};
 
-/// Runs that wait or are at work, all tenants together.
-const OPEN_MAX: usize = 5;
-/// The same of one tenant.
-const OPEN_OF_TENANT_MAX: usize = 3;
-/// Runs kept, open ones included; the oldest that has ended goes first.
-const KEPT_MAX: usize = 32;
-
-/// How a run stands.
-#[derive(Clone, Debug)]
-enum Standing {
-    Queued,
-    Running,
-    Done(Box<Findings>),
-    Failed(Box<ErrorBody>),
-    Cancelled,
-}
-
-impl Standing {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Running => "running",
-            Self::Done(_) => "done",
-            Self::Failed(_) => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
-    fn is_open(&self) -> bool {
-        matches!(self, Self::Queued | Self::Running)
-    }
-}
-
-struct Run {
-    id: String,
-    tenant: Tenant,
-    sets: Vec<String>,
-    window: Value,
-    created_at_us: u64,
-    ended_at_us: Option<u64>,
-    standing: Standing,
-    control: Arc<Control>,
-}
-
-impl Run {
-    /// What clients see; the findings only where one run is asked for.
-    fn to_json(&self, whole: bool) -> Value {
-        let (done, steps) = self.control.progress();
-        let share = match self.standing {
-            Standing::Done(_) => 1.0,
-            _ => done as f64 / steps.max(1) as f64,
-        };
-        let mut json = json!({
-            "run": self.id, "status": self.standing.name(), "sets": self.sets,
-            "window": self.window, "created_at_us": self.created_at_us,
-            "ended_at_us": self.ended_at_us,
-            "progress": {"share": share, "steps_done": done, "steps": steps},
-        });
-        match &self.standing {
-            Standing::Done(findings) if whole => {
-                let report = serde_json::to_value(findings).unwrap_or(Value::Null);
-                json["report"] = self.tenant.cleaned(report);
-            }
-            Standing::Failed(error) => {
-                json["error"] = json!({
-                    "code": error.code.as_str(), "message": error.message, "param": error.param,
-                });
-            }
-            _ => {}
-        }
-        json
-    }
-}
-
-#[derive(Default)]
-struct Runs {
-    kept: VecDeque<Run>,
-    last_id: u64,
-}
+/// By how much replays give way to the daemon's own threads.
+const NICENESS: i32 = 10;
 
 /// What runs need.
 struct Bench {
@@ -104,8 +29,7 @@ struct Bench {
     engine: PolicyEngine,
     /// Settings of the core, where the window says none.
     config: CoreConfig,
-    /// Who may be at work.
-    turn: Semaphore,
+    turns: Turns,
     runs: Mutex<Runs>,
 }
 
@@ -129,10 +53,15 @@ impl LabBook {
                 upstream,
                 engine,
                 config,
-                turn: Semaphore::new(1),
+                turns: Turns::default(),
                 runs: Mutex::default(),
             }),
         }
+    }
+
+    /// Fails when as many wait as may: to be asked before anything is looked up for a run.
+    pub(crate) fn check_room(&self, tenant: &Tenant) -> Result<(), LabFailure> {
+        self.bench.lock().check_room(tenant)
     }
 
     /// Takes a run in; `policies` are those of its sets. It is at work when its turn comes.
@@ -143,7 +72,7 @@ impl LabBook {
         &self,
         tenant: &Tenant,
         request: LabRequest,
-        policies: Vec<Vec<PolicyBytes>>,
+        policies: Vec<Vec<PolicyFound>>,
     ) -> Result<Value, LabFailure> {
         let control = Arc::new(Control::default());
         let (id, shown) = {
@@ -160,121 +89,164 @@ impl LabBook {
                 standing: Standing::Queued,
                 control: control.clone(),
             };
-            let shown = run.to_json(false);
+            let shown = run.to_json();
             runs.keep(run);
             (id, shown)
         };
-        let (bench, tenant) = (self.bench.clone(), tenant.clone());
-        tokio::spawn(async move {
-            let turn = bench.turn.acquire().await;
-            if control.is_cancelled() {
-                return;
-            }
-            bench.stand(&id, Standing::Running);
-            let ended = bench.work(&tenant, request, policies, control).await;
-            drop(turn);
-            bench.stand(
-                &id,
-                match ended {
-                    Ok(findings) => Standing::Done(Box::new(findings)),
-                    Err(LabFailure::Cancelled) => Standing::Cancelled,
-                    Err(failure) => {
-                        tracing::info!(run = id, %failure, "a lab run came to nothing");
-                        Standing::Failed(Box::new(failure.body()))
-                    }
-                },
-            );
-        });
+        let bench = self.bench.clone();
+        let job = Job {
+            tenant: tenant.clone(),
+            request,
+            policies,
+            control,
+        };
+        tokio::spawn(bench.see_through(id, job));
         Ok(shown)
     }
 
     /// The runs of a tenant, newest first, without what they found.
     pub(crate) fn list(&self, tenant: &Tenant) -> Vec<Value> {
         let runs = self.bench.lock();
-        let own = runs.kept.iter().rev().filter(|run| run.tenant == *tenant);
-        own.map(|run| run.to_json(false)).collect()
+        let own = runs.iter().rev().filter(|run| run.tenant == *tenant);
+        own.map(Run::to_json).collect()
     }
 
-    /// One run of a tenant with what it found.
-    pub(crate) fn show(&self, tenant: &Tenant, id: &str) -> Option<Value> {
-        let runs = self.bench.lock();
-        let run = runs.find(tenant, id)?;
-        Some(run.to_json(true))
+    /// One run of a tenant with what it found, as the text of a JSON object.
+    pub(crate) fn show(&self, tenant: &Tenant, id: &str) -> Option<String> {
+        let (head, report) = {
+            let runs = self.bench.lock();
+            let run = runs.find(tenant, id)?;
+            (run.to_json(), run.report())
+        };
+        let mut text = head.to_string();
+        if let Some(report) = report {
+            // The report was written once; it may be long.
+            text.truncate(text.len() - 1);
+            text.reserve(report.len() + 12);
+            text.push_str(",\"report\":");
+            text.push_str(&report);
+            text.push('}');
+        }
+        Some(text)
     }
 
     /// Cancels a run of a tenant, or leaves it as it has ended.
     pub(crate) fn cancel(&self, tenant: &Tenant, id: &str) -> Option<Value> {
         let mut runs = self.bench.lock();
-        let found = |run: &&mut Run| run.tenant == *tenant && run.id == id;
-        let run = runs.kept.iter_mut().find(found)?;
+        let run = runs.find_mut(tenant, id)?;
         if run.standing.is_open() {
             run.control.cancel();
             run.standing = Standing::Cancelled;
             run.ended_at_us = Some(unix_us());
         }
-        Some(run.to_json(false))
+        Some(run.to_json())
     }
 
     /// Cancels all runs.
     pub(crate) fn stop(&self) {
-        for run in &self.bench.lock().kept {
+        for run in self.bench.lock().iter() {
             run.control.cancel();
         }
     }
 }
 
+/// What a run has to do.
+struct Job {
+    tenant: Tenant,
+    request: LabRequest,
+    policies: Vec<Vec<PolicyFound>>,
+    control: Arc<Control>,
+}
+
+/// Sees to it that a run is not at work for ever if whoever does it ends early.
+struct Ending {
+    bench: Arc<Bench>,
+    id: String,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let failure = LabFailure::Ended("whoever did it stopped".to_owned());
+        let standing = Standing::Failed(Box::new(failure.body()));
+        self.bench.lock().stand(&self.id, standing);
+    }
+}
+
 impl Bench {
-    async fn work(
-        self: &Arc<Self>,
-        tenant: &Tenant,
-        request: LabRequest,
-        policies: Vec<Vec<PolicyBytes>>,
-        control: Arc<Control>,
-    ) -> Result<Findings, LabFailure> {
+    /// Waits for the run's turn, unless it is cancelled before, and does it.
+    async fn see_through(self: Arc<Self>, id: String, job: Job) {
+        let _ending = Ending {
+            bench: self.clone(),
+            id: id.clone(),
+        };
+        let turn = tokio::select! {
+            turn = self.turns.take(job.tenant.name()) => turn,
+            () = job.control.cancelled() => {
+                self.lock().stand(&id, Standing::Cancelled);
+                return;
+            }
+        };
+        self.lock().stand(&id, Standing::Running);
+        let ended = self.work(job).await;
+        drop(turn);
+        let standing = match ended {
+            Ok(report) => Standing::Done(report),
+            Err(LabFailure::Cancelled) => Standing::Cancelled,
+            Err(failure) => {
+                tracing::info!(run = id, %failure, "a lab run came to nothing");
+                Standing::Failed(Box::new(failure.body()))
+            }
+        };
+        self.lock().stand(&id, standing);
+    }
+
+    /// What a run found, as JSON.
+    async fn work(self: &Arc<Self>, job: Job) -> Result<Arc<str>, LabFailure> {
+        let (request, control) = (job.request, job.control);
         let mut window = request.window.clone();
-        window.job = window.job.map(|job| tenant.inside(&job).into_owned());
+        window.job = window.job.map(|name| job.tenant.inside(&name).into_owned());
         let options = RecorderOptions {
             seat_lag_us: request.settings.seat_lag_us,
             ..RecorderOptions::default()
         };
-        let goes_on = || !control.is_cancelled();
-        let names = tenant.names();
+        let policies = policies::read(&*self.store, &job.policies).await?;
+        let (goes_on, names) = (|| !control.is_cancelled(), job.tenant.names());
         let workload = window::load(&*self.store, &window, &names, options, &goes_on).await?;
         let profile = match &request.profile {
             Some(value) => profile::of_value(value)?,
             None => profile::ask(&self.upstream, &workload.workers).await?,
         };
-        let kv_tokens = Plan::kv_tokens_of(&workload, &profile, &request.settings)?;
-        let bench = self.clone();
-        let run = tokio::task::spawn_blocking(move || {
-            let recorded = workload.config.clone().unwrap_or(bench.config.clone());
-            let sets = request.sets.iter().zip(&policies);
-            let sets: Result<Vec<ReadySet>, LabFailure> = sets
-                .map(|(set, policies)| ReadySet::new(set, &recorded, policies, &bench.engine))
-                .collect();
-            let plan = Plan {
-                workload,
-                sets: sets?,
-                profile,
-                kv_tokens,
-                settings: request.settings,
-            };
-            plan.run(&control)
-        });
-        run.await
-            .map_err(|error| LabFailure::Ended(error.to_string()))?
+        let (bench, tenant) = (self.clone(), job.tenant);
+        on_own_thread(move || {
+            let findings = bench.replay(&request, workload, profile, &policies, &control)?;
+            let report = serde_json::to_value(findings).unwrap_or(Value::Null);
+            Ok(tenant.cleaned(report).to_string().into())
+        })
+        .await?
     }
 
-    /// Notes how a run stands, unless it was cancelled.
-    fn stand(&self, id: &str, standing: Standing) {
-        let mut runs = self.lock();
-        let Some(run) = runs.kept.iter_mut().find(|run| run.id == id) else {
-            return;
+    fn replay(
+        &self,
+        request: &LabRequest,
+        workload: Workload,
+        profile: EngineProfile,
+        policies: &[Vec<PolicyBytes>],
+        control: &Control,
+    ) -> Result<Findings, LabFailure> {
+        let kv_tokens = Plan::kv_tokens_of(&workload, &profile, &request.settings)?;
+        let recorded = workload.config.clone().unwrap_or(self.config.clone());
+        let sets = request.sets.iter().zip(policies);
+        let sets: Result<Vec<ReadySet>, LabFailure> = sets
+            .map(|(set, policies)| ReadySet::new(set, &recorded, policies, &self.engine))
+            .collect();
+        let plan = Plan {
+            workload,
+            sets: sets?,
+            profile,
+            kv_tokens,
+            settings: request.settings.clone(),
         };
-        if run.standing.is_open() {
-            run.ended_at_us = (!standing.is_open()).then(unix_us);
-            run.standing = standing;
-        }
+        plan.run(control)
     }
 
     fn lock(&self) -> MutexGuard<'_, Runs> {
@@ -282,42 +254,22 @@ impl Bench {
     }
 }
 
-impl Runs {
-    fn check_room(&self, tenant: &Tenant) -> Result<(), LabFailure> {
-        let open = || self.kept.iter().filter(|run| run.standing.is_open());
-        let of_tenant = open().filter(|run| run.tenant == *tenant).count();
-        let (count, max, whose) = if of_tenant >= OPEN_OF_TENANT_MAX {
-            (of_tenant, OPEN_OF_TENANT_MAX, "the tenant has")
-        } else {
-            (open().count(), OPEN_MAX, "there are")
-        };
-        if count < max {
-            return Ok(());
+/// Does something long on a thread that gives way to all others of the daemon.
+async fn on_own_thread<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, LabFailure> {
+    let (told, tells) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("treadle-lab".to_owned());
+    let spawned = thread.spawn(move || {
+        if let Err(error) = rustix::process::nice(NICENESS) {
+            tracing::debug!(%error, "the lab's thread keeps the daemon's priority");
         }
-        Err(LabFailure::Full(format!(
-            "{whose} {count} lab runs waiting or at work, which is the most; wait for one, or cancel one with DELETE /v1/lab/runs/RUN"
-        )))
-    }
-
-    /// Names of runs tell them apart across restarts too.
-    fn next_id(&mut self) -> String {
-        self.last_id = unix_us().max(self.last_id + 1);
-        format!("lab-{:x}", self.last_id)
-    }
-
-    fn keep(&mut self, run: Run) {
-        if self.kept.len() >= KEPT_MAX
-            && let Some(oldest) = self.kept.iter().position(|run| !run.standing.is_open())
-        {
-            self.kept.remove(oldest);
-        }
-        self.kept.push_back(run);
-    }
-
-    fn find(&self, tenant: &Tenant, id: &str) -> Option<&Run> {
-        let found = |run: &&Run| run.tenant == *tenant && run.id == id;
-        self.kept.iter().find(found)
-    }
+        // Whoever asked may be gone.
+        let _ = told.send(work());
+    });
+    spawned.map_err(|error| LabFailure::Ended(format!("no thread could be started: {error}")))?;
+    let ended = tells.await;
+    ended.map_err(|_| LabFailure::Ended("its thread ended early; the log says why".to_owned()))
 }
 
 /// What a client is told of a run that is not there.
@@ -326,18 +278,12 @@ pub(crate) fn unknown(id: &str) -> ErrorBody {
     ErrorBody::new(ErrorCode::LabRunUnknown, message)
 }
 
-fn unix_us() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_micros() as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::runs::{KEPT_OF_TENANT_MAX, OPEN_OF_TENANT_MAX};
     use crate::lab::sets::deterministic;
-    use serde_json::Map;
+    use serde_json::{Map, json};
     use std::time::Duration;
     use treadle_policy_runtime::Limits;
     use treadle_store::{Location, open};
@@ -358,9 +304,14 @@ mod tests {
             .map_err(|failure| failure.to_string())
     }
 
+    fn show(book: &LabBook, tenant: &Tenant, run: &str) -> Option<Value> {
+        let shown = book.show(tenant, run)?;
+        Some(serde_json::from_str(&shown).expect("it is JSON"))
+    }
+
     async fn until_ended(book: &LabBook, tenant: &Tenant, run: &str) -> Value {
         loop {
-            let shown = book.show(tenant, run).expect("it is kept");
+            let shown = show(book, tenant, run).expect("it is kept");
             if !matches!(shown["status"].as_str(), Some("queued" | "running")) {
                 return shown;
             }
@@ -373,17 +324,23 @@ mod tests {
         let book = book().await;
         let [acme, beta] = ["acme", "beta"].map(Tenant::new);
         // Somebody is at work.
-        let turn = book.bench.turn.acquire().await.expect("a turn");
+        let turn = book.bench.turns.take("nobody").await;
         let mut runs = Vec::new();
         for _ in 0..OPEN_OF_TENANT_MAX {
             runs.push(start(&book, &acme).expect("there is room"));
         }
         let full = start(&book, &acme).unwrap_err();
         assert!(full.contains("the tenant has 3 lab runs"), "{full}");
-        let others: Vec<String> = (0..2).filter_map(|_| start(&book, &beta).ok()).collect();
-        assert_eq!(others.len(), 2);
-        let full = start(&book, &beta).unwrap_err();
-        assert!(full.contains("there are 5 lab runs"), "{full}");
+        let mut others = 0;
+        let full = loop {
+            let tenant = Tenant::new(&format!("t{others}"));
+            match start(&book, &tenant) {
+                Ok(_) => others += 1,
+                Err(full) => break full,
+            }
+        };
+        assert!(full.contains("there are 12 lab runs"), "{full}");
+        assert_eq!(others, 9);
 
         assert!(book.show(&beta, &runs[0]).is_none());
         assert!(book.cancel(&beta, &runs[0]).is_none());
@@ -396,7 +353,7 @@ mod tests {
             assert_eq!(ended["status"], "failed");
             assert_eq!(ended["error"]["code"], "lab_window");
         }
-        let cancelled = book.show(&acme, &runs[0]).expect("it is kept");
+        let cancelled = show(&book, &acme, &runs[0]).expect("it is kept");
         assert_eq!(cancelled["status"], "cancelled");
         assert!(start(&book, &acme).is_ok());
     }
@@ -407,11 +364,66 @@ mod tests {
         let acme = Tenant::new("acme");
         let first = start(&book, &acme).expect("there is room");
         until_ended(&book, &acme, &first).await;
-        for _ in 0..KEPT_MAX {
+        for _ in 0..KEPT_OF_TENANT_MAX {
             let run = start(&book, &acme).expect("there is room");
             until_ended(&book, &acme, &run).await;
         }
         assert!(book.show(&acme, &first).is_none());
-        assert_eq!(book.list(&acme).len(), KEPT_MAX);
+        assert_eq!(book.list(&acme).len(), KEPT_OF_TENANT_MAX);
+    }
+
+    #[tokio::test]
+    async fn a_cancelled_run_lets_go_of_what_it_holds_before_its_turn() {
+        let book = book().await;
+        let acme = Tenant::new("acme");
+        let turn = book.bench.turns.take("nobody").await;
+        let run = start(&book, &acme).expect("there is room");
+        let control = {
+            let runs = book.bench.lock();
+            let run = runs.find(&acme, &run).expect("it is kept");
+            Arc::downgrade(&run.control)
+        };
+        // The run itself keeps one; the task that waits has the others.
+        while control.strong_count() < 2 {
+            tokio::task::yield_now().await;
+        }
+        book.cancel(&acme, &run);
+        while control.strong_count() > 1 {
+            tokio::task::yield_now().await;
+        }
+        drop(turn);
+    }
+
+    #[tokio::test]
+    async fn one_whose_work_ends_early_is_not_at_work_for_ever() {
+        let book = book().await;
+        let acme = Tenant::new("acme");
+        let turn = book.bench.turns.take("nobody").await;
+        let run = start(&book, &acme).expect("there is room");
+        drop(Ending {
+            bench: book.bench.clone(),
+            id: run.clone(),
+        });
+        let failed = show(&book, &acme, &run).expect("it is kept");
+        assert_eq!(failed["status"], "failed");
+        assert_eq!(failed["error"]["code"], "internal");
+        drop(turn);
+        let panicked = on_own_thread(|| panic!("on purpose")).await;
+        let panicked: Result<(), LabFailure> = panicked;
+        assert!(panicked.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_report_is_shown_as_it_was_written() {
+        let book = book().await;
+        let acme = Tenant::new("acme");
+        let turn = book.bench.turns.take("nobody").await;
+        let run = start(&book, &acme).expect("there is room");
+        let report = Standing::Done("{\"programs\":3}".into());
+        book.bench.lock().stand(&run, report);
+        let shown = show(&book, &acme, &run).expect("it is kept");
+        assert_eq!(shown["report"], json!({"programs": 3}));
+        assert_eq!(shown["progress"]["share"], 1.0);
+        drop(turn);
     }
 }

@@ -1,28 +1,35 @@
 //! `treadle lab compare`: a trace or a store's journal under sets of policies, without a daemon.
 
+use super::arguments::{SetArgs, SettingArgs, WindowArgs, file};
 use super::execute::{Control, Findings, Plan};
-use super::request::{Settings, WindowSpec, seat_lag_us};
-use super::sets::{PolicyBytes, PolicySpec, ReadySet, SetSpec, deterministic};
-use super::{LabFailure, profile, window};
+use super::policies::{self, PolicyBytes};
+use super::request::Settings;
+use super::sets::{PolicySpec, ReadySet, SetSpec, deterministic};
+use super::{LOCAL_RUN_S_MAX, LabFailure, RUN_S_MAX, profile, window};
+use crate::auth::Tenant;
+use crate::auth::tenant::DEFAULT_TENANT;
 use crate::gateway::Upstream;
 use clap::Args;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use treadle_core::CoreConfig;
+use treadle_core::{CoreConfig, KvConfig};
 use treadle_policy_runtime::Limits;
+use treadle_simulator::cluster::TransferOptions;
 use treadle_simulator::engine::EngineProfile;
 use treadle_simulator::lab::{RecordedWorker, RecorderOptions, Workload};
-use treadle_simulator::workload::{TraceOptions, load_trace, peak_demand_tokens};
+use treadle_simulator::workload::{AgentRun, TraceOptions, load_trace, peak_demand_tokens};
 use treadle_store::{Location, Names};
 
 /// For a connection to an engine that is asked what it is like.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The profile of a trace's engines unless another is named.
 const TRACE_PROFILE: &str = "glm-4.6-8xh100";
+/// Most tokens in a second that a configuration can say.
+const TOKENS_PER_S_MAX: u64 = 1_000_000_000;
 /// Programs of a trace for each seat, unless their number is given.
 const RUNS_PER_SEAT: usize = 4;
 
@@ -33,13 +40,17 @@ pub(crate) struct CompareArgs {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with = "store",
+        conflicts_with_all = ["store", "from", "to", "since", "until", "job", "seat_lag_s"],
         required_unless_present = "store"
     )]
     trace: Option<PathBuf>,
     /// The store file of a daemon; its journal is read. A running daemon is asked by
     /// `treadle lab run`.
-    #[arg(long, value_name = "PATH")]
+    #[arg(
+        long,
+        value_name = "PATH",
+        conflicts_with_all = ["programs", "runs", "token_divisor", "engines", "kv_fraction"]
+    )]
     store: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) sets: SetArgs,
@@ -61,153 +72,25 @@ pub(crate) struct CompareArgs {
     engines: u32,
     /// KV memory of a trace's engines together, as a share of what its programs need at their peak;
     /// --kv-tokens says it in tokens of one engine.
-    #[arg(long, default_value_t = 0.33)]
+    #[arg(long, default_value_t = 0.33, conflicts_with = "kv_tokens")]
     kv_fraction: f64,
-}
-
-/// Which policies.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct SetArgs {
-    /// Sets to compare with the first of them, separated by commas: `least-load`, `sticky`,
-    /// `treadle`, `recorded`, a policy, or `name=policy+policy`. A policy is a file or a stored
-    /// plugin, as in `lru.wasm`; `file:config.json` gives it a configuration.
+    /// Longest that all replays together may take, in seconds; what was replayed by then is shown.
     #[arg(
         long,
-        value_delimiter = ',',
-        value_name = "SETS",
-        required_unless_present = "sets"
+        value_name = "S",
+        default_value_t = RUN_S_MAX,
+        value_parser = clap::value_parser!(u64).range(1..=LOCAL_RUN_S_MAX)
     )]
-    policies: Vec<String>,
-    /// A file with sets as JSON, as in a request (docs/policy-lab.md).
-    #[arg(long, value_name = "FILE", conflicts_with = "policies")]
-    sets: Option<PathBuf>,
+    limit_s: u64,
 }
 
-/// Which events.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct WindowArgs {
-    /// First event of the window; the journal's beginning unless given.
-    #[arg(long, value_name = "SEQ")]
-    from: Option<u64>,
-    /// Last event; the journal's end unless given.
-    #[arg(long, value_name = "SEQ")]
-    to: Option<u64>,
-    /// Programs of this job alone.
-    #[arg(long)]
-    job: Option<String>,
-}
-
-/// How replays are made.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct SettingArgs {
-    /// What the engines are like: a preset, or a file of `treadle calibrate`. Unless given, the
-    /// engines of the window are asked, which simulated ones answer.
-    #[arg(long, value_name = "NAME|FILE")]
-    profile: Option<String>,
-    /// KV memory of each engine in place of the recorded, in tokens.
-    #[arg(long, value_name = "N")]
-    kv_tokens: Option<u64>,
-    /// How many seeds; the first leaves all as recorded.
-    #[arg(long)]
-    seeds: Option<u32>,
-    /// How much tools and arrivals vary over the other seeds, as a share.
-    #[arg(long)]
-    jitter: Option<f64>,
-    /// Decisions that differ, told of each set.
-    #[arg(long, value_name = "N")]
-    differences: Option<usize>,
-    /// A program that opens so soon after the end of another one of its job takes its seat, in
-    /// seconds.
-    #[arg(long, value_name = "S")]
-    seat_lag_s: Option<f64>,
-}
-
-impl SetArgs {
-    pub(crate) fn specs(&self) -> Result<Vec<SetSpec>, LabFailure> {
-        if let Some(path) = &self.sets {
-            let values: Vec<Value> = serde_json::from_str(&read_text(path)?).map_err(|error| {
-                LabFailure::field("sets", format!("{}: {error}", path.display()))
-            })?;
-            return SetSpec::list(&values);
-        }
-        let sets: Result<Vec<SetSpec>, LabFailure> =
-            self.policies.iter().map(|text| set_of(text)).collect();
-        SetSpec::checked(sets?)
-    }
-}
-
-/// `word`, `policy[:config]` or `name=policy[:config]+policy[:config]`.
-fn set_of(text: &str) -> Result<SetSpec, LabFailure> {
-    let (name, policies) = match text.split_once('=') {
-        Some((name, policies)) => (name, policies),
-        None if text.contains(':') => (text, text),
-        None => return Ok(SetSpec::named(text)),
-    };
-    let policy = |text: &str| {
-        let (policy, config) = match text.split_once(':') {
-            Some((policy, path)) => (policy, config_of(Path::new(path))?),
-            None => (text, Map::new()),
-        };
-        Ok(PolicySpec {
-            policy: policy.to_owned(),
-            config,
-        })
-    };
-    let policies: Result<Vec<PolicySpec>, LabFailure> = policies.split('+').map(policy).collect();
-    Ok(SetSpec {
-        name: name.to_owned(),
-        policies: policies?,
-        ..SetSpec::named("treadle")
-    })
-}
-
-fn config_of(path: &Path) -> Result<Map<String, Value>, LabFailure> {
-    serde_json::from_str(&read_text(path)?).map_err(|error| {
-        let problem = format!(
-            "{}: {error}; a configuration is a JSON object",
-            path.display()
-        );
-        LabFailure::field("policies", problem)
-    })
-}
-
-impl WindowArgs {
-    pub(crate) fn spec(&self) -> WindowSpec {
-        WindowSpec {
-            from_seq: self.from,
-            to_seq: self.to,
-            job: self.job.clone(),
-            ..WindowSpec::default()
-        }
-    }
-}
-
-impl SettingArgs {
-    pub(crate) fn settings(&self) -> Result<Settings, LabFailure> {
-        let default = Settings::default();
-        let lag = self.seat_lag_s.map(seat_lag_us).transpose()?;
-        let settings = Settings {
-            seeds: self.seeds.unwrap_or(default.seeds),
-            jitter: self.jitter.unwrap_or(default.jitter),
-            differences: self.differences.unwrap_or(default.differences),
-            seat_lag_us: lag.unwrap_or(default.seat_lag_us),
-            kv_tokens: self.kv_tokens,
-        };
-        settings.checked()
-    }
-
-    /// A preset's name as it is, a file as its document; nothing to ask the engines.
-    pub(crate) fn profile(&self) -> Result<Option<Value>, LabFailure> {
-        let Some(named) = &self.profile else {
-            return Ok(None);
-        };
-        if EngineProfile::named(named).is_some() || !Path::new(named).exists() {
-            return Ok(Some(Value::String(named.clone())));
-        }
-        let document = serde_json::from_str(&read_text(Path::new(named))?);
-        let wrong = |error| LabFailure::field("profile", format!("{named}: {error}"));
-        document.map(Some).map_err(wrong)
-    }
+/// What is replayed, and how it came about where it was not recorded.
+struct Work {
+    workload: Workload,
+    profile: EngineProfile,
+    /// Policies that are bound where it was recorded.
+    bound: Vec<PolicyBytes>,
+    scenario: Option<String>,
 }
 
 impl CompareArgs {
@@ -218,31 +101,39 @@ impl CompareArgs {
     ) -> Result<Findings, LabFailure> {
         let specs = self.sets.specs()?;
         let policies = specs.iter().map(policies_of);
-        let policies: Vec<Vec<PolicyBytes>> = policies.collect::<Result<_, _>>()?;
-        let settings = self.settings.settings()?;
-        let (workload, profile) = match &self.store {
+        let mut policies: Vec<Vec<PolicyBytes>> = policies.collect::<Result<_, _>>()?;
+        let mut settings = self.settings.settings()?;
+        settings.limit_s = self.limit_s;
+        let work = match &self.store {
             Some(path) => self.of_store(path, &settings).await?,
             None => self.of_trace()?,
         };
-        let kv_tokens = Plan::kv_tokens_of(&workload, &profile, &settings)?;
+        for (set, policies) in specs.iter().zip(&mut policies) {
+            if set.takes_bound {
+                policies.clone_from(&work.bound);
+            }
+        }
+        let kv_tokens = Plan::kv_tokens_of(&work.workload, &work.profile, &settings)?;
         let control = Arc::new(Control::default());
         let own = control.clone();
         let mut run = tokio::task::spawn_blocking(move || {
             let engine = deterministic(Limits::default())
                 .map_err(|error| LabFailure::Ended(error.to_string()))?;
-            let recorded = workload.config.clone().unwrap_or_default();
+            let recorded = work.workload.config.clone().unwrap_or_default();
             let sets = specs.iter().zip(&policies);
             let sets: Result<Vec<ReadySet>, LabFailure> = sets
                 .map(|(set, policies)| ReadySet::new(set, &recorded, policies, &engine))
                 .collect();
             let plan = Plan {
-                workload,
+                workload: work.workload,
                 sets: sets?,
-                profile,
+                profile: work.profile,
                 kv_tokens,
                 settings,
             };
-            plan.run(&own)
+            let mut findings = plan.run(&own)?;
+            findings.scenario = work.scenario;
+            Ok(findings)
         });
         loop {
             let pause = tokio::time::sleep(Duration::from_millis(200));
@@ -258,11 +149,7 @@ impl CompareArgs {
         }
     }
 
-    async fn of_store(
-        &self,
-        path: &Path,
-        settings: &Settings,
-    ) -> Result<(Workload, EngineProfile), LabFailure> {
+    async fn of_store(&self, path: &Path, settings: &Settings) -> Result<Work, LabFailure> {
         // Opening a store creates it.
         std::fs::metadata(path).map_err(|cause| file(path, &cause))?;
         let store = treadle_store::open(&Location::File(path.to_owned())).await?;
@@ -272,18 +159,30 @@ impl CompareArgs {
         };
         let (window, names) = (self.window.spec(), Names::default());
         let loaded = window::load(&*store, &window, &names, options, &|| true).await;
+        // A name in a store file is one of the daemon's own, whichever tenant's it is.
+        let everybody = Tenant::new(DEFAULT_TENANT);
+        let found = policies::bound(&*store, &everybody, window.job.as_deref()).await;
+        let read = match found {
+            Ok(found) => policies::read(&*store, &[found]).await,
+            Err(failure) => Err(failure),
+        };
         store.close().await?;
-        let workload = loaded?;
+        let (workload, bound) = (loaded?, read?.swap_remove(0));
         let profile = if let Some(value) = self.settings.profile()? {
             profile::of_value(&value)?
         } else {
             let upstream = Upstream::new(CONNECT_TIMEOUT);
             profile::ask(&upstream, &workload.workers).await?
         };
-        Ok((workload, profile))
+        Ok(Work {
+            workload,
+            profile,
+            bound,
+            scenario: None,
+        })
     }
 
-    fn of_trace(&self) -> Result<(Workload, EngineProfile), LabFailure> {
+    fn of_trace(&self) -> Result<Work, LabFailure> {
         let named = self.settings.profile()?;
         let profile = match named {
             Some(value) => profile::of_value(&value)?,
@@ -326,14 +225,50 @@ impl CompareArgs {
                 "none of its runs fits the engines; give them more memory with --kv-fraction",
             ));
         }
-        let mut workload = Workload::of_runs(runs, seats);
+        Ok(self.work_of(runs, profile, (kv_tokens, peak)))
+    }
+
+    /// Runs of a trace on engines with so much memory each, of what is needed at the peak.
+    fn work_of(
+        &self,
+        runs: Vec<AgentRun>,
+        profile: EngineProfile,
+        (kv_tokens, peak): (u64, f64),
+    ) -> Work {
+        let mut workload = Workload::of_runs(runs, self.programs as usize);
         let worker = |number| RecordedWorker {
             url: format!("trace-engine-{number}").into(),
             kv_tokens: Some(kv_tokens),
         };
         workload.workers = (0..self.engines).map(worker).collect();
-        workload.config = Some(CoreConfig::default());
-        Ok((workload, profile))
+        workload.config = Some(CoreConfig {
+            kv: kv_speeds(&profile),
+            ..CoreConfig::default()
+        });
+        let all = kv_tokens as f64 * f64::from(self.engines);
+        let scenario = format!(
+            "a trace with its token counts divided by {}, {} programs live at once, KV memory of {kv_tokens} tokens for each engine ({:.2} of the peak demand in all)",
+            self.token_divisor,
+            self.programs,
+            all / peak.max(1.0),
+        );
+        Work {
+            workload,
+            profile,
+            bound: Vec::new(),
+            scenario: Some(scenario),
+        }
+    }
+}
+
+/// What moving caches and computing them again costs on such engines; the settings say whether they
+/// are moved.
+fn kv_speeds(profile: &EngineProfile) -> KvConfig {
+    let speed = |tokens_per_s: u64| tokens_per_s.clamp(1, TOKENS_PER_S_MAX);
+    KvConfig {
+        prefill_tokens_per_s: speed(profile.prefill_tokens_per_s),
+        host_tokens_per_s: speed(TransferOptions::default().host_tokens_per_s()),
+        ..KvConfig::default()
     }
 }
 
@@ -353,20 +288,87 @@ fn policies_of(set: &SetSpec) -> Result<Vec<PolicyBytes>, LabFailure> {
         let bytes = std::fs::read(path).map_err(|cause| file(path, &cause))?;
         Ok(PolicyBytes {
             asked: spec.policy.clone(),
-            bytes,
+            bytes: bytes.into(),
             config: Value::Object(spec.config.clone()).to_string(),
         })
     };
     set.policies.iter().map(read).collect()
 }
 
-fn read_text(path: &Path) -> Result<String, LabFailure> {
-    std::fs::read_to_string(path).map_err(|cause| file(path, &cause))
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
 
-fn file(path: &Path, cause: &std::io::Error) -> LabFailure {
-    LabFailure::File {
-        path: path.display().to_string(),
-        cause: cause.to_string(),
+    #[derive(Parser, Debug)]
+    struct Command {
+        #[command(flatten)]
+        args: CompareArgs,
+    }
+
+    fn parsed(text: &str) -> Result<CompareArgs, String> {
+        let words = std::iter::once("compare").chain(text.split_whitespace());
+        let command = Command::try_parse_from(words);
+        command
+            .map(|command| command.args)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_would_have_no_effect_is_refused() {
+        let trace = "--trace t.jsonl --policies sticky";
+        let store = "--store s.db --policies sticky";
+        for option in [
+            "--from 1",
+            "--to 2",
+            "--since 8h",
+            "--job a",
+            "--seat-lag-s 3",
+        ] {
+            let error = parsed(&format!("{trace} {option}")).unwrap_err();
+            assert!(error.contains("cannot be used with"), "{option}: {error}");
+            assert!(parsed(&format!("{store} {option}")).is_ok(), "{option}");
+        }
+        for option in [
+            "--programs 9",
+            "--engines 3",
+            "--kv-fraction 0.5",
+            "--runs 5",
+        ] {
+            let error = parsed(&format!("{store} {option}")).unwrap_err();
+            assert!(error.contains("cannot be used with"), "{option}: {error}");
+            assert!(parsed(&format!("{trace} {option}")).is_ok(), "{option}");
+        }
+        assert!(parsed(&format!("{trace} --kv-fraction 1 --kv-tokens 9")).is_err());
+        let limit = |text: &str| parsed(text).map(|args| args.limit_s);
+        assert_eq!(limit(trace), Ok(RUN_S_MAX));
+        assert_eq!(limit(&format!("{trace} --limit-s 86400")), Ok(86_400));
+        assert!(limit(&format!("{trace} --limit-s 0")).is_err());
+    }
+
+    #[test]
+    fn a_window_can_be_said_by_time() {
+        let args = parsed("--store s --policies a --since 2026-11-22 --until 2026-11-22T08:30");
+        let window = args.unwrap().window.spec();
+        assert_eq!(
+            window.to_us.unwrap() - window.from_us.unwrap(),
+            30_600_000_000
+        );
+    }
+
+    #[test]
+    fn a_trace_knows_how_fast_its_engines_compute() {
+        let profile = EngineProfile::qwen3_8b_h100();
+        let kv = kv_speeds(&profile);
+        assert_eq!(kv.prefill_tokens_per_s, profile.prefill_tokens_per_s);
+        assert_eq!(
+            kv_speeds(&EngineProfile::instant()).prefill_tokens_per_s,
+            TOKENS_PER_S_MAX
+        );
+        let core = CoreConfig {
+            kv,
+            ..CoreConfig::default()
+        };
+        assert_eq!(crate::config::out_of_bounds(&core), None);
     }
 }

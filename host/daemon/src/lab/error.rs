@@ -39,10 +39,9 @@ pub enum LabFailure {
     Cancelled,
     /// It took too long.
     #[error(
-        "the run took more than {} s; choose a shorter window, fewer sets or fewer seeds",
-        super::RUN_S_MAX
+        "the run took more than {0} s before any set was replayed; choose a shorter window, or give `treadle lab compare` a longer --limit-s"
     )]
-    TimedOut,
+    TimedOut(u64),
     /// The store failed.
     #[error("{0}")]
     Store(#[from] treadle_store::StoreError),
@@ -75,7 +74,7 @@ impl LabFailure {
         }
     }
 
-    /// As clients see it.
+    /// As clients see it. What went wrong within is for the log, not for them.
     pub(crate) fn body(&self) -> ErrorBody {
         let code = match self {
             Self::Field { .. } => ErrorCode::InvalidField,
@@ -84,15 +83,41 @@ impl LabFailure {
             Self::Policy { .. } => ErrorCode::PluginInvalid,
             Self::Full(_) => ErrorCode::LabFull,
             Self::Cancelled => ErrorCode::LabCancelled,
-            Self::TimedOut => ErrorCode::LabTimeout,
+            Self::TimedOut(_) => ErrorCode::LabTimeout,
             Self::Store(_) | Self::Event { .. } | Self::File { .. } | Self::Ended(_) => {
                 ErrorCode::Internal
             }
         };
-        let body = ErrorBody::new(code, self.to_string());
+        let message = match self {
+            Self::Store(error) => {
+                tracing::error!(%error, "the store failed");
+                "the store failed; the log says how".to_owned()
+            }
+            _ => self.to_string(),
+        };
+        let body = ErrorBody::new(code, message);
         match self {
             Self::Field { field, .. } => body.with_param(field.clone()),
             _ => body,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use treadle_store::StoreError;
+
+    #[test]
+    fn what_the_store_says_is_not_for_clients() {
+        let failure = LabFailure::Store(StoreError::TooLarge {
+            what: "secret",
+            got: 2,
+            max: 1,
+        });
+        assert!(failure.to_string().contains("secret"));
+        assert_eq!(failure.body().message, "the store failed; the log says how");
+        let told = LabFailure::field("seeds", "is 0; give 1 to 32").body();
+        assert_eq!(told.message, "`seeds`: is 0; give 1 to 32");
     }
 }

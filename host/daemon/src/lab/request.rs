@@ -2,7 +2,7 @@
 
 use super::LabFailure;
 use super::sets::SetSpec;
-use super::{DIFFERENCES_MAX, SEEDS_MAX};
+use super::{DIFFERENCES_MAX, RUN_S_MAX, SEEDS_MAX};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -51,6 +51,8 @@ pub(crate) struct Settings {
     pub(crate) seat_lag_us: u64,
     /// KV memory of every engine in place of the recorded, in tokens.
     pub(crate) kv_tokens: Option<u64>,
+    /// Longest that all replays together may take, in seconds of real time.
+    pub(crate) limit_s: u64,
 }
 
 impl Default for Settings {
@@ -61,13 +63,14 @@ impl Default for Settings {
             differences: DIFFERENCES,
             seat_lag_us: (SEAT_LAG_S * 1e6) as u64,
             kv_tokens: None,
+            limit_s: RUN_S_MAX,
         }
     }
 }
 
 impl Settings {
-    /// Checks bounds.
-    pub(crate) fn checked(self) -> Result<Self, LabFailure> {
+    /// Checks bounds. Without jitter all seeds are the first one.
+    pub(crate) fn checked(mut self) -> Result<Self, LabFailure> {
         if !(1..=SEEDS_MAX).contains(&self.seeds) {
             let problem = format!("is {}; give 1 to {SEEDS_MAX}", self.seeds);
             return Err(LabFailure::field("seeds", problem));
@@ -82,6 +85,9 @@ impl Settings {
         }
         if self.kv_tokens == Some(0) {
             return Err(LabFailure::field("kv_tokens", "is 0; give 1 or more"));
+        }
+        if self.jitter <= 0.0 {
+            self.seeds = 1;
         }
         Ok(self)
     }
@@ -141,6 +147,7 @@ impl LabRequest {
             differences: body.differences.unwrap_or(default.differences),
             seat_lag_us: lag.unwrap_or(default.seat_lag_us),
             kv_tokens: body.kv_tokens,
+            limit_s: default.limit_s,
         };
         Ok(Self {
             window: body.window,
@@ -170,6 +177,12 @@ mod tests {
         assert_eq!(request.settings, Settings::default());
         assert_eq!(request.window.from_seq, Some(3));
         assert_eq!(request.sets.len(), 2);
+    }
+
+    #[test]
+    fn without_jitter_one_seed_says_all() {
+        let request = read(json!({"sets": ["sticky"], "seeds": 9, "jitter": 0})).unwrap();
+        assert_eq!(request.settings.seeds, 1);
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! Sets of policies by name.
 
+use super::policies::{PolicyBytes, WORLDS};
 use super::{LabFailure, SETS_MAX};
+use crate::config::out_of_bounds;
 use crate::driver::{BoundPolicy, Change, DeskLimits, PolicyDesk, Scope};
+use crate::policies::extra_columns;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use treadle_core::{CoreConfig, Mode};
-use treadle_model::{PolicyRef, World};
+use treadle_model::PolicyRef;
 use treadle_policy_runtime::{InstanceOptions, PolicyEngine, PolicyModule};
 
 /// Fuel for one decision, about one unit per instruction.
@@ -39,10 +42,14 @@ pub(crate) struct SetSpec {
     /// Settings of the core in place of the recorded ones, by their names in the journal.
     #[serde(default)]
     pub(crate) settings: Map<String, Value>,
+    /// Takes the policies that are bound, where its mode asks any: the word `recorded`.
+    #[serde(skip)]
+    pub(crate) takes_bound: bool,
 }
 
 impl SetSpec {
-    /// A set that is given by a word: a mode, `recorded` (the mode of the window), or a policy.
+    /// A set that is given by a word: a mode, `recorded` (the mode of the window and the policies
+    /// that are bound), or a policy.
     pub(crate) fn named(name: &str) -> Self {
         let mode = match name {
             "least-load" => Some(Mode::LeastLoad),
@@ -50,7 +57,8 @@ impl SetSpec {
             "program-aware" | "treadle" => Some(Mode::ProgramAware),
             _ => None,
         };
-        let is_policy = mode.is_none() && name != "recorded";
+        let takes_bound = name == "recorded";
+        let is_policy = mode.is_none() && !takes_bound;
         let policy = is_policy.then(|| PolicySpec {
             policy: name.to_owned(),
             config: Map::new(),
@@ -60,6 +68,7 @@ impl SetSpec {
             mode: mode.or_else(|| is_policy.then_some(Mode::ProgramAware)),
             policies: policy.into_iter().collect(),
             settings: Map::new(),
+            takes_bound,
         }
     }
 
@@ -97,6 +106,13 @@ impl SetSpec {
             if sets[..place].iter().any(|other| other.name == set.name) {
                 return wrong(format!("two are called `{}`; rename one", set.name));
             }
+            if set.policies.len() > WORLDS.len() {
+                return wrong(format!(
+                    "[{place}].policies has {}; give at most {}, one of each world",
+                    set.policies.len(),
+                    WORLDS.len()
+                ));
+            }
         }
         Ok(sets)
     }
@@ -110,20 +126,16 @@ impl SetSpec {
             let Value::Object(mut whole) = whole else {
                 return Err(LabFailure::field(field(), "the settings can't be read"));
             };
-            for (name, value) in &self.settings {
-                if !whole.contains_key(name) {
-                    let known: Vec<&str> = whole.keys().map(String::as_str).collect();
-                    let problem = format!(
-                        "settings.{name} is not known; there are {}",
-                        known.join(", ")
-                    );
-                    return Err(LabFailure::field(field(), problem));
-                }
-                whole.insert(name.clone(), value.clone());
-            }
+            let merged = merge(&mut whole, &self.settings, "settings");
+            merged.map_err(|problem| LabFailure::field(field(), problem))?;
             core = serde_json::from_value(Value::Object(whole)).map_err(|error| {
                 LabFailure::field(field(), format!("settings: {error}; mind the type"))
             })?;
+            // What a daemon refuses at its start would stop a replay, or never let it end.
+            if let Some((name, problem)) = out_of_bounds(&core) {
+                let problem = format!("settings.{name} {problem}");
+                return Err(LabFailure::field(field(), problem));
+            }
         }
         core.mode = self.mode.unwrap_or(core.mode);
         if core.mode == Mode::Rollout {
@@ -140,15 +152,33 @@ impl SetSpec {
     }
 }
 
-/// A policy whose bytes are at hand.
-#[derive(Clone)]
-pub(crate) struct PolicyBytes {
-    /// What it was asked for as.
-    pub(crate) asked: String,
-    /// A component, or a core module with embedded WIT.
-    pub(crate) bytes: Vec<u8>,
-    /// Its configuration as JSON.
-    pub(crate) config: String,
+/// Puts settings in place of those that are there, group by group.
+fn merge(
+    whole: &mut Map<String, Value>,
+    given: &Map<String, Value>,
+    path: &str,
+) -> Result<(), String> {
+    for (name, value) in given {
+        let known: Vec<&str> = whole.keys().map(String::as_str).collect();
+        let known = known.join(", ");
+        let Some(place) = whole.get_mut(name) else {
+            return Err(format!("{path}.{name} is not known; there are {known}"));
+        };
+        match (place, value) {
+            (Value::Object(group), Value::Object(given)) => {
+                merge(group, given, &format!("{path}.{name}"))?;
+            }
+            (Value::Object(group), _) => {
+                let known: Vec<&str> = group.keys().map(String::as_str).collect();
+                let known = known.join(", ");
+                return Err(format!(
+                    "{path}.{name} is a group; give an object of {known}"
+                ));
+            }
+            (place, value) => *place = value.clone(),
+        }
+    }
+    Ok(())
 }
 
 /// A set that is ready to decide, any number of times.
@@ -162,6 +192,8 @@ struct Seated {
     policy: PolicyRef,
     module: PolicyModule,
     config: String,
+    /// Columns that the configuration names, as the daemon gives them to a bound policy.
+    extra: Vec<usize>,
 }
 
 impl ReadySet {
@@ -173,6 +205,11 @@ impl ReadySet {
         engine: &PolicyEngine,
     ) -> Result<Self, LabFailure> {
         let core = spec.core(recorded)?;
+        // What is bound is asked in one mode alone.
+        let policies = match core.mode {
+            Mode::ProgramAware => policies,
+            _ => &[],
+        };
         let mut modules = Vec::with_capacity(policies.len());
         let mut worlds = Vec::new();
         for policy in policies {
@@ -185,7 +222,7 @@ impl ReadySet {
                 .compile(&inspected.component)
                 .map_err(|e| wrong(&e))?;
             let world = module.world();
-            if !matches!(world, World::Eviction | World::Priority | World::Placement) {
+            if !WORLDS.contains(&world) {
                 let cause = format!(
                     "it is of the world `{world}`, which a replay does not ask; give policies of \
                      eviction, priority or placement"
@@ -196,10 +233,12 @@ impl ReadySet {
                 return Err(wrong(&format!("the set has two of the world `{world}`")));
             }
             worlds.push(world);
+            let extra = extra_columns(world, &policy.config).map_err(|e| wrong(&e))?;
             modules.push(Seated {
                 policy: PolicyRef(format!("{}@{}", inspected.name, inspected.version)),
                 module,
                 config: policy.config.clone(),
+                extra,
             });
         }
         let set = Self {
@@ -226,7 +265,7 @@ impl ReadySet {
             let options = InstanceOptions::configured(module.config.clone());
             let instance = module.module.instance(&options).map_err(|e| wrong(&e))?;
             let bound = BoundPolicy {
-                extra: Vec::new(),
+                extra: module.extra.clone(),
                 policy: module.policy.clone(),
                 instance,
             };
@@ -278,10 +317,40 @@ mod tests {
         for (settings, wanted) in [
             (json!({"low": 1}), "settings.low is not known"),
             (json!({"low_watermark_ppm": "x"}), "invalid type"),
+            (json!({"kv": {"host": 1}}), "settings.kv.host is not known"),
+            (
+                json!({"kv": true}),
+                "settings.kv is a group; give an object of",
+            ),
+            (json!({"tick": 0}), "settings.tick is 0; give 1000 to"),
+            (
+                json!({"kv": {"host_tokens_per_s": 0}}),
+                "settings.kv.host_tokens_per_s is 0; give 1 to",
+            ),
         ] {
             let error = set(settings).core(&CoreConfig::default()).unwrap_err();
             assert!(error.to_string().contains(wanted), "{error}");
         }
+    }
+
+    #[test]
+    fn a_setting_of_a_group_leaves_the_others_of_it_as_recorded() {
+        let mut recorded = CoreConfig::default();
+        recorded.kv.host_tokens_max = 900_000;
+        recorded.kv.host_tokens_per_s = 70_000;
+        let set = json!([{"name": "a", "settings": {"kv": {"retention": true}}}]);
+        let set = SetSpec::list(set.as_array().unwrap()).unwrap().remove(0);
+        let mut wanted = recorded.clone();
+        wanted.kv.retention = true;
+        assert_eq!(set.core(&recorded).unwrap(), wanted);
+    }
+
+    #[test]
+    fn a_set_has_at_most_one_policy_of_each_world() {
+        let set = json!([{"name": "a", "policies": vec![json!({"policy": "x"}); 4]}]);
+        let error = SetSpec::list(set.as_array().unwrap()).unwrap_err();
+        let wanted = "`sets`: [0].policies has 4; give at most 3";
+        assert!(error.to_string().contains(wanted), "{error}");
     }
 
     #[test]

@@ -5,8 +5,8 @@ use super::{EVENTS_MAX, LabFailure};
 use crate::driver::record;
 use std::collections::BTreeSet;
 use treadle_core::Event;
-use treadle_model::Timestamp;
-use treadle_simulator::lab::{Recorder, RecorderOptions, Workload};
+use treadle_model::{Timestamp, WorkerId};
+use treadle_simulator::lab::{RecordedWorker, Recorder, RecorderOptions, Workload};
 use treadle_store::{
     EventPage, EventRow, Names, Order, PAGE_ROWS_MAX, ProgramCursor, ProgramPage, SeqPage, Store,
 };
@@ -25,6 +25,8 @@ const SHARED_KINDS: &[&str] = &[
 const KINDS_BEFORE: &[&str] = &[
     "worker_added",
     "worker_capacity_read",
+    "worker_lost",
+    "worker_recovered",
     "worker_removed",
     "configured",
 ];
@@ -44,6 +46,7 @@ pub(crate) async fn load(
     for row in before(store, from).await? {
         recorder.prepare(&event_of(&row)?);
     }
+    add_workers_beside(store, from, &mut recorder).await?;
     let mut after = from - 1;
     let mut first_us = None;
     loop {
@@ -51,40 +54,127 @@ pub(crate) async fn load(
             return Err(LabFailure::Cancelled);
         }
         let rows = page(store, names, after, to).await?;
-        let Some(last) = rows.last() else {
+        let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
             break;
         };
         after = last.seq;
-        for row in &rows {
-            first_us.get_or_insert(row.at_us);
-            let event = event_of(row)?;
-            if is_of_job(&event, window.job.as_deref()) {
-                recorder.take(Timestamp(row.at_us), &event)?;
-            }
-        }
+        first_us.get_or_insert(first.at_us);
+        let job = window.job.clone();
+        recorder = on_thread(move || take(recorder, &rows, job.as_deref())).await??;
     }
+    // What began before the journal's own beginning began before the window too.
     if let (Some(first_us), true) = (first_us, from > 1) {
         note_begun_before(store, names, first_us, &mut recorder).await?;
     }
-    let mut workload = recorder.finish()?;
-    if workload.workers.is_empty() {
-        // The events of their coming may be pruned.
-        for row in store.workers().await? {
-            workload
-                .workers
-                .push(treadle_simulator::lab::RecordedWorker {
-                    url: row.url.into(),
-                    kv_tokens: row.capacity_tokens,
-                });
+    Ok(on_thread(move || recorder.finish()).await??)
+}
+
+/// Takes in the events of a page.
+fn take(
+    mut recorder: Recorder,
+    rows: &[EventRow],
+    job: Option<&str>,
+) -> Result<Recorder, LabFailure> {
+    for row in rows {
+        let event = event_of(row)?;
+        if is_of_job(&event, job) {
+            recorder.take(Timestamp(row.at_us), &event)?;
         }
     }
-    Ok(workload)
+    Ok(recorder)
+}
+
+/// Does what takes long where it holds no request up.
+async fn on_thread<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, LabFailure> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| LabFailure::Ended(error.to_string()))
+}
+
+/// Tells the recorder of engines that were there as the window began and of whose coming no event
+/// tells any more, as the journal's beginning is pruned.
+async fn add_workers_beside(
+    store: &dyn Store,
+    from: u64,
+    recorder: &mut Recorder,
+) -> Result<(), LabFailure> {
+    let rows = store.workers().await?;
+    let rows = rows.into_iter().filter_map(|row| {
+        let number = row.worker.strip_prefix('w')?.parse().ok()?;
+        Some((WorkerId(number), row))
+    });
+    let missing: Vec<_> = rows.filter(|(id, _)| !recorder.knows_worker(*id)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let later = later(store, from).await?;
+    for (id, row) in missing {
+        if later.came.contains(&id) {
+            continue;
+        }
+        let known = RecordedWorker {
+            url: row.url.into(),
+            kv_tokens: row.capacity_tokens,
+        };
+        recorder.worker_beside(id, known);
+        if row.status == LOST && !later.lost.contains(&id) {
+            let cause = "it was lost before the window".into();
+            recorder.prepare(&Event::WorkerLost { worker: id, cause });
+        }
+    }
+    Ok(())
+}
+
+/// How the store names an engine that does not answer.
+const LOST: &str = "lost";
+
+/// Engines of which events from the window's beginning on tell something.
+#[derive(Default)]
+struct Later {
+    /// That they came. One that a restart registers again was there before.
+    came: BTreeSet<WorkerId>,
+    /// That they were lost.
+    lost: BTreeSet<WorkerId>,
+}
+
+async fn later(store: &dyn Store, from: u64) -> Result<Later, LabFailure> {
+    let of_kind = async |kind: &str| -> Result<Vec<EventRow>, LabFailure> {
+        let page = EventPage {
+            kind: Some(kind.to_owned()),
+            range: SeqPage {
+                after: Some(from - 1),
+                order: Order::OldestFirst,
+                limit: PAGE_ROWS_MAX,
+                ..SeqPage::default()
+            },
+            ..EventPage::default()
+        };
+        Ok(store.events_page(&page).await?)
+    };
+    let restarts = of_kind("daemon_restarted").await?;
+    let restarted = restarts.first().map_or(u64::MAX, |row| row.seq);
+    let mut later = Later::default();
+    for row in of_kind("worker_added").await? {
+        if let (true, Event::WorkerAdded { worker, .. }) = (row.seq < restarted, event_of(&row)?) {
+            later.came.insert(worker);
+        }
+    }
+    for row in of_kind("worker_lost").await? {
+        if let Event::WorkerLost { worker, .. } = event_of(&row)? {
+            later.lost.insert(worker);
+        }
+    }
+    Ok(later)
 }
 
 /// First and last event, within the bound.
 async fn range(store: &dyn Store, window: &WindowSpec) -> Result<(u64, u64), LabFailure> {
     let last = store.last_seq().await?;
-    let mut from = window.from_seq.unwrap_or(1).max(1);
+    // The journal's beginning may be pruned.
+    let first = store.events_after(0, 1).await?;
+    let first = first.first().map_or(1, |row| row.seq);
+    let mut from = window.from_seq.unwrap_or(first).max(first);
     if let Some(from_us) = window.from_us {
         from = from.max(first_at(store, from_us, last).await?);
     }
@@ -94,7 +184,7 @@ async fn range(store: &dyn Store, window: &WindowSpec) -> Result<(u64, u64), Lab
     }
     if from > to {
         return Err(LabFailure::Range(format!(
-            "the window holds no event: it goes from {from} to {to}, and the journal up to {last}"
+            "the window holds no event: it goes from {from} to {to}, and the journal from {first} to {last}"
         )));
     }
     if to - from >= EVENTS_MAX {
@@ -212,3 +302,6 @@ fn event_of(row: &EventRow) -> Result<Event, LabFailure> {
     })?;
     Ok(event)
 }
+
+#[cfg(test)]
+mod tests;

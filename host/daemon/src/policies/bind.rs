@@ -317,7 +317,7 @@ impl PolicyShelf {
 /// The extra columns that a configuration names, which this daemon must know.
 /// Policies of allocation and reward are asked by clients, with columns of their
 /// own.
-fn extra_columns(world: World, config: &str) -> Result<Vec<usize>, ShelfError> {
+pub(crate) fn extra_columns(world: World, config: &str) -> Result<Vec<usize>, ShelfError> {
     #[derive(serde::Deserialize, Default)]
     struct Named {
         #[serde(default)]

@@ -24,6 +24,7 @@ mod upload;
 
 pub use ask::{AskError, Asked};
 pub use bind::BindRequest;
+pub(crate) use bind::extra_columns;
 pub(crate) use engine::replay_engine;
 pub use engine::{COMPILE_SUBCOMMAND, EngineError, engine, signing};
 pub use error::ShelfError;
@@ -56,6 +57,12 @@ pub const NATIVE: &str = "native";
 /// The embedded policy as it was built, for those who measure it.
 pub fn default_eviction_module() -> &'static [u8] {
     DEFAULT_EVICTION
+}
+
+/// Whether a digest is that of a world's built-in default: the native one, or the reference plugin,
+/// which decides as the native one of its world does.
+pub(crate) fn is_built_in(digest: &str) -> bool {
+    digest == NATIVE || digest == treadle_policy_runtime::upload_digest(DEFAULT_EVICTION)
 }
 
 /// Uploaded policies and their bindings.

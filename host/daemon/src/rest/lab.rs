@@ -6,10 +6,10 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::gateway::error_response;
 use crate::lab::book::unknown;
+use crate::lab::policies::{PolicyFound, add_bound};
 use crate::lab::request::LabRequest;
-use crate::lab::sets::PolicyBytes;
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -24,23 +24,30 @@ pub(super) async fn start(State(app): State<App>, caller: Caller, body: Bytes) -
         Ok(request) => request,
         Err(failure) => return error_response(&failure.body()),
     };
-    let policies = match policies_of(&app, &caller, &request).await {
+    let tenant = &caller.principal.tenant.tenant;
+    if let Err(failure) = app.lab.check_room(tenant) {
+        return error_response(&failure.body());
+    }
+    let mut policies = match policies_of(&app, &caller, &request).await {
         Ok(policies) => policies,
         Err(response) => return response,
     };
-    let tenant = &caller.principal.tenant.tenant;
+    if let Err(failure) = add_bound(&*app.store, tenant, &request, &mut policies).await {
+        return error_response(&failure.body());
+    }
     match app.lab.start(tenant, request, policies) {
         Ok(run) => (StatusCode::ACCEPTED, Json(run)).into_response(),
         Err(failure) => error_response(&failure.body()),
     }
 }
 
-/// The stored plugins that the sets name, of those that the caller may bind.
+/// The stored plugins that the sets name, of those that the caller may bind. They are read when the
+/// run's turn comes.
 async fn policies_of(
     app: &App,
     caller: &Caller,
     request: &LabRequest,
-) -> Result<Vec<Vec<PolicyBytes>>, Response> {
+) -> Result<Vec<Vec<PolicyFound>>, Response> {
     let visible = visible(app, caller).await?;
     let mut policies = Vec::with_capacity(request.sets.len());
     for set in &request.sets {
@@ -51,16 +58,9 @@ async fn policies_of(
                 .resolve(&spec.policy, |head| visible.sees(head))
                 .await;
             let head = found.map_err(|error| failed(&error))?;
-            let row = app.store.plugin(&head.digest).await;
-            let row = row.map_err(|error| super::store_failed(&error))?;
-            let Some(row) = row else {
-                return Err(failed(&crate::policies::ShelfError::Unknown(
-                    spec.policy.clone(),
-                )));
-            };
-            of_set.push(PolicyBytes {
+            of_set.push(PolicyFound {
                 asked: spec.policy.clone(),
-                bytes: row.component,
+                digest: head.digest,
                 config: Value::Object(spec.config.clone()).to_string(),
             });
         }
@@ -82,7 +82,7 @@ pub(super) async fn show(
     Path(run): Path<String>,
 ) -> Response {
     match app.lab.show(&caller.principal.tenant.tenant, &run) {
-        Some(run) => ok(run),
+        Some(run) => ([(header::CONTENT_TYPE, "application/json")], run).into_response(),
         None => error_response(&unknown(&run)),
     }
 }

@@ -1,5 +1,7 @@
 //! Who carries transfers out, for one scheduler.
 
+use super::drops::Drops;
+use super::held::{Held, Known};
 use super::node::Node;
 use super::orders::{Order, Transferred, Work};
 use super::reconcile;
@@ -13,7 +15,7 @@ use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, Id, JoinError, JoinHandle, JoinSet};
 use treadle_core::Event;
 use treadle_model::ProgramId;
-use treadle_transfer::{CopyId, Evicted, KvCopy, KvExecutor};
+use treadle_transfer::{CopyId, Evicted, KvCopy};
 
 /// Longest cause that is put on record, in characters.
 const CAUSE_CHARS_MAX: usize = 300;
@@ -25,21 +27,26 @@ pub(crate) struct Carrier {
 }
 
 impl Carrier {
-    /// Compares what is held with what the core knows, then does as the driver orders.
+    /// Compares what is held with what the core knows, then does as the driver orders. The copies
+    /// that are made are `owner`'s: the shard's.
     pub(crate) fn start(
         node: Arc<Node>,
         driver: DriverHandle,
         orders: UnboundedReceiver<Order>,
+        owner: Box<str>,
     ) -> Self {
         let (stop, stopped) = oneshot::channel();
         let evictions = node.evictions();
+        let drops = Drops::new(node.executors.clone());
         let carrying = Carrying {
             node,
             driver,
+            owner,
             evictions,
             jobs: JoinSet::new(),
+            drops,
             running: HashMap::new(),
-            held: HashMap::new(),
+            held: Held::default(),
             told: BTreeSet::new(),
         };
         let task = tokio::spawn(carrying.run(orders, stopped));
@@ -53,8 +60,8 @@ impl Carrier {
     }
 }
 
-/// A task's result; nothing for one that only dropped a copy.
-type Done = Option<(Result<Moved, Failure>, Duration)>;
+/// A transfer's result, and how long it took.
+type Done = (Result<Moved, Failure>, Duration);
 
 struct Running {
     ticket: u64,
@@ -67,19 +74,20 @@ struct Running {
 struct Carrying {
     node: Arc<Node>,
     driver: DriverHandle,
+    owner: Box<str>,
     evictions: UnboundedReceiver<Evicted>,
     jobs: JoinSet<Done>,
+    drops: Drops,
     running: HashMap<Id, Running>,
-    /// Copies that the core knows, as it knows them.
-    held: HashMap<CopyId, (ProgramId, Box<str>)>,
+    held: Held,
     /// Engines of which it was said that they can't do what is wanted.
     told: BTreeSet<Box<str>>,
 }
 
 impl Carrying {
     async fn run(mut self, mut orders: UnboundedReceiver<Order>, mut stop: oneshot::Receiver<()>) {
-        for copy in reconcile::compare(&self.node, &self.driver).await {
-            self.held.insert(copy.id, (copy.program, copy.handle));
+        for copy in reconcile::compare(&self.node, &self.driver, &self.owner).await {
+            self.held(copy.id, (copy.program, copy.handle));
         }
         loop {
             tokio::select! {
@@ -96,6 +104,7 @@ impl Carrying {
         // What transfers passed along is dropped with them; the tier of the next process sweeps
         // up what that does not reach.
         self.jobs.shutdown().await;
+        self.drops.shutdown().await;
     }
 
     fn obey(&mut self, order: Order) {
@@ -114,14 +123,13 @@ impl Carrying {
             }
             Order::Drop { copy } => match KvCopy::from_handle(&copy) {
                 Ok(copy) => {
-                    self.held.remove(&copy.id);
-                    self.drop_copy(copy);
+                    self.held.forget(copy.id);
+                    self.drops.push(copy);
                 }
                 Err(error) => tracing::debug!(%error, "a copy to be dropped is none"),
             },
             Order::ForgetEngine { url } => {
                 self.node.executors.forget(&url);
-                self.node.tags.forget(&url);
                 self.told.remove(&url);
             }
             Order::ForgetProgram { key } => self.node.prompts.forget(&key),
@@ -133,6 +141,7 @@ impl Carrying {
         let transfer = Transfer {
             node: self.node.clone(),
             program,
+            owner: self.owner.clone(),
             key,
             passing: passing.clone(),
         };
@@ -140,7 +149,7 @@ impl Carrying {
         let abort = self.jobs.spawn(async move {
             let began = Instant::now();
             let result = transfer.run(&ordered).await;
-            Some((result, began.elapsed()))
+            (result, began.elapsed())
         });
         let running = Running {
             ticket,
@@ -166,13 +175,15 @@ impl Carrying {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         if let Some(copy) = passed {
-            self.drop_copy(copy);
+            self.drops.push(copy);
         }
+        let mut kept = None;
         let event = match done {
-            Ok(Some((Ok(moved), took))) => self.succeeded(&running, moved, took),
-            Ok(Some((Err(failure), _))) => self.failed(&running, &failure),
-            // Only drops end without a result.
-            Ok(None) => return,
+            Ok((Ok(moved), took)) => {
+                kept.clone_from(&moved.kept);
+                self.succeeded(&running, moved, took)
+            }
+            Ok((Err(failure), _)) => self.failed(&running, &failure),
             Err(error) if error.is_cancelled() => return self.node.books.cancelled(),
             Err(error) => self.failed(
                 &running,
@@ -182,22 +193,33 @@ impl Carrying {
                 },
             ),
         };
+        let known = match (&kept, &event) {
+            (Some(copy), Event::ProgramOffloaded { copy: handle, .. }) => {
+                Some((copy.id, (running.program, handle.clone())))
+            }
+            _ => None,
+        };
         self.driver.transferred(Transferred {
             ticket: running.ticket,
             program: running.program,
             event,
         });
+        if let Some((id, known)) = known {
+            self.held(id, known);
+        }
+    }
+
+    /// The core knows a copy; it may have given way meanwhile.
+    fn held(&mut self, id: CopyId, (program, handle): Known) {
+        if let Some((program, copy)) = self.held.insert(id, program, handle) {
+            self.driver.event(Event::CopyLost { program, copy });
+        }
     }
 
     fn succeeded(&mut self, running: &Running, moved: Moved, took: Duration) -> Event {
         let kind = running.work.kind();
         self.node.books.done(kind, moved.bytes, took);
         tracing::debug!(program = %running.program, ?kind, ?took, bytes = moved.bytes, "a cache was moved");
-        if let (Some(copy), Event::ProgramOffloaded { copy: handle, .. }) =
-            (moved.kept, &moved.event)
-        {
-            self.held.insert(copy.id, (running.program, handle.clone()));
-        }
         moved.event
     }
 
@@ -217,20 +239,8 @@ impl Carrying {
 
     /// A copy gave way to others.
     fn lost(&mut self, id: CopyId) {
-        if let Some((program, copy)) = self.held.remove(&id) {
+        if let Some((program, copy)) = self.held.lost(id) {
             self.driver.event(Event::CopyLost { program, copy });
         }
-    }
-
-    fn drop_copy(&mut self, copy: KvCopy) {
-        let executors = self.node.executors.clone();
-        self.jobs.spawn(async move {
-            let id = copy.id;
-            let dropped = KvExecutor::drop(&*executors, copy);
-            if let Err(error) = dropped.await {
-                tracing::debug!(%id, %error, "a copy could not be dropped");
-            }
-            None
-        });
     }
 }

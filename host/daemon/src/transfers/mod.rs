@@ -7,11 +7,15 @@
 
 mod books;
 mod carrier;
+mod drops;
+mod held;
 mod node;
 mod orders;
 mod prompts;
 mod reconcile;
 mod tags;
+#[cfg(test)]
+mod tests;
 mod work;
 
 pub use books::TransferBooks;

@@ -6,16 +6,21 @@ use super::prompts::Prompts;
 use super::tags::WorkerTags;
 use crate::config::{Config, Role};
 use crate::gateway::Upstream;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use treadle_transfer::{
     Evicted, Executors, Limits, Settings, Tier, TierServer, TierSettings, TransferError, WorkerRef,
 };
 
 /// How long a tier may be held by the process before, which has not quite ended.
 const OPEN_PATIENCE: Duration = Duration::from_secs(5);
+/// Pause between two questions to another node, which of its copies gave way.
+const HEAR_PAUSE: Duration = Duration::from_secs(10);
+/// Pause between two looks for files that nobody wants.
+const SWEEP_PAUSE: Duration = Duration::from_mins(1);
 /// Pause between two attempts to open it.
 const OPEN_PAUSE: Duration = Duration::from_millis(100);
 
@@ -53,8 +58,10 @@ pub struct Node {
     pub(super) sglang: bool,
     moves: bool,
     nodes: crate::config::KvSection,
+    /// The addresses of other nodes' tiers.
+    pub(super) others: BTreeSet<Box<str>>,
     listeners: Listeners,
-    pump: Option<JoinHandle<()>>,
+    _tasks: JoinSet<()>,
     _server: Option<TierServer>,
 }
 
@@ -83,16 +90,23 @@ impl Node {
             _ => None,
         };
         let listeners = Listeners::default();
-        let pump = tier
-            .as_ref()
-            .map(|tier| tokio::spawn(pump(tier.evictions().clone(), listeners.clone())));
+        let executors = Arc::new(Executors::new(Settings {
+            tier: tier.clone(),
+            secret,
+            limits,
+        }));
+        let mut tasks = JoinSet::new();
+        if let Some(tier) = &tier {
+            tasks.spawn(pump(tier.evictions().clone(), listeners.clone()));
+            tasks.spawn(sweep(tier.clone()));
+        }
+        let others = kv.other_nodes();
+        for node in &others {
+            tasks.spawn(hear(executors.clone(), node.clone(), listeners.clone()));
+        }
         let connect = Duration::from_millis(config.engines.connect_timeout_ms);
         Ok(Arc::new(Self {
-            executors: Arc::new(Executors::new(Settings {
-                tier: tier.clone(),
-                secret,
-                limits,
-            })),
+            executors,
             tags: WorkerTags::new(Upstream::new(connect), &kv.weights),
             prompts: Arc::new(Prompts::new(kv.prompt_bytes_max)),
             books: TransferBooks::default(),
@@ -106,8 +120,9 @@ impl Node {
                     || kv.migration_tokens_per_s > 0
                     || config.rollout.migration_interval_ms > 0),
             nodes: kv.clone(),
+            others,
             listeners,
-            pump,
+            _tasks: tasks,
             _server: server,
         }))
     }
@@ -144,20 +159,38 @@ impl Node {
     }
 }
 
-impl Drop for Node {
-    fn drop(&mut self) {
-        if let Some(pump) = &self.pump {
-            pump.abort();
-        }
-    }
-}
-
 /// Tells everybody who schedules here.
 async fn pump(evictions: treadle_transfer::Evictions, listeners: Listeners) {
     loop {
         let evicted = evictions.next().await;
         let mut listeners = listeners.lock().unwrap_or_else(PoisonError::into_inner);
         listeners.retain(|listener| listener.send(evicted).is_ok());
+    }
+}
+
+/// Has the engines' folder swept.
+async fn sweep(tier: Tier) {
+    loop {
+        tokio::time::sleep(SWEEP_PAUSE).await;
+        let tier = tier.clone();
+        let swept = tokio::task::spawn_blocking(move || tier.sweep());
+        if let Err(error) = swept.await {
+            tracing::warn!(%error, "the engines' folder was not swept");
+        }
+    }
+}
+
+/// Asks another node which of its copies gave way, for as long as anybody schedules here.
+async fn hear(executors: Arc<Executors>, node: Box<str>, listeners: Listeners) {
+    loop {
+        tokio::time::sleep(HEAR_PAUSE).await;
+        let anybody = {
+            let listeners = listeners.lock().unwrap_or_else(PoisonError::into_inner);
+            listeners.iter().any(|listener| !listener.is_closed())
+        };
+        if anybody && let Err(error) = executors.hear(&node).await {
+            tracing::debug!(%node, %error, "a node does not say what gave way there");
+        }
     }
 }
 

@@ -24,7 +24,11 @@ pub(crate) enum Work {
     /// Bring it to host memory.
     Offload { from: End, tokens: u64 },
     /// Bring it back.
-    Load { to: End, copy: Box<str> },
+    Load {
+        to: End,
+        copy: Box<str>,
+        tokens: u64,
+    },
     /// Bring it to another engine.
     Migrate { from: End, to: End, tokens: u64 },
 }

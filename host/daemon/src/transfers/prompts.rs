@@ -1,6 +1,8 @@
-//! The last request of each program, for engines that find caches by tokens.
+//! The last request of each program: for engines that find caches by tokens, and to compare caches
+//! with.
 
 use bytes::Bytes;
+use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use treadle_transfer::Prompt;
@@ -94,9 +96,43 @@ impl Kept {
     }
 }
 
+/// The tokens of a prompt, where the request names them and not text.
+pub(super) fn named_tokens(prompt: &Prompt) -> Option<Prompt> {
+    #[derive(Deserialize)]
+    struct Named {
+        prompt: Vec<u32>,
+    }
+    let Prompt::Body { body, .. } = prompt else {
+        return Some(prompt.clone());
+    };
+    let named: Named = serde_json::from_slice(body).ok()?;
+    (!named.prompt.is_empty()).then(|| Prompt::Ids(named.prompt.into()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requests_may_name_their_tokens() {
+        let named = |body: &'static str| {
+            named_tokens(&Prompt::Body {
+                path: "/v1/completions".into(),
+                body: Bytes::from_static(body.as_bytes()),
+            })
+        };
+        let ids = Some(Prompt::Ids([5, 6].into()));
+        assert_eq!(named(r#"{"prompt": [5, 6], "max_tokens": 1}"#), ids);
+        for other in [
+            r#"{"prompt": "text"}"#,
+            r#"{"prompt": [[5, 6]]}"#,
+            r#"{"prompt": []}"#,
+            r#"{"messages": []}"#,
+            "no JSON",
+        ] {
+            assert_eq!(named(other), None, "{other}");
+        }
+    }
 
     #[test]
     fn the_oldest_are_forgotten_at_the_bound() {

@@ -2,6 +2,7 @@
 
 use super::node::Node;
 use crate::driver::DriverHandle;
+use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use treadle_core::Event;
 use treadle_model::ProgramId;
@@ -15,7 +16,7 @@ pub(super) struct Known {
 }
 
 /// Reports copies that are gone, drops those that nobody knows, and gives the rest.
-pub(super) async fn compare(node: &Node, driver: &DriverHandle) -> Vec<Known> {
+pub(super) async fn compare(node: &Node, driver: &DriverHandle, owner: &str) -> Vec<Known> {
     let held = driver.read(|view| {
         let held = view.core.state().offloads.held.iter();
         held.map(|(program, held)| (*program, held.copy.clone()))
@@ -29,17 +30,25 @@ pub(super) async fn compare(node: &Node, driver: &DriverHandle) -> Vec<Known> {
         tracing::info!(%program, "the copy of a KV cache is gone since the last start");
         driver.event(Event::CopyLost { program, copy });
     }
-    // Other schedulers may know of the rest.
-    if let Some(tier) = node.tier.as_ref().filter(|_| node.alone) {
-        let names: BTreeSet<CopyId> = known.iter().map(|known| known.id).collect();
-        for stranger in tier.copies() {
-            if !names.contains(&stranger.id) {
-                tracing::debug!(copy = %stranger.id, "a copy that nobody knows is dropped");
-                tier.remove(stranger.id);
-            }
-        }
-    }
+    drop_orphans(node, owner, &known).await;
     known
+}
+
+/// Drops what nobody knows: all of it where one scheduler alone has copies, else one's own, at other
+/// nodes too. Nothing of this reign is there yet.
+async fn drop_orphans(node: &Node, owner: &str, known: &[Known]) {
+    let known: BTreeSet<CopyId> = known.iter().map(|known| known.id).collect();
+    if let Some(tier) = &node.tier {
+        let dropped = tier.keep_only((!node.alone).then_some(owner), &known).await;
+        tracing::debug!(dropped, "copies that nobody knew");
+    }
+    let asked = node.others.iter().map(|other| async {
+        let kept = node.executors.keep_only(other, owner, &known);
+        if let Err(error) = kept.await {
+            tracing::info!(node = &**other, %error, "copies that nobody knows may be left there");
+        }
+    });
+    join_all(asked).await;
 }
 
 type Handles = Vec<(ProgramId, Box<str>)>;
@@ -66,7 +75,7 @@ fn split(held: Handles, tier: Option<&Tier>) -> (Vec<Known>, Handles) {
 
 fn is_there(copy: &KvCopy, tier: Option<&Tier>, here: &[KvCopy]) -> bool {
     match &copy.place {
-        Place::Tier { node } => match tier {
+        Place::Tier { node, .. } => match tier {
             Some(tier) if **node == *tier.node() => here.iter().any(|held| held.id == copy.id),
             Some(_) => true,
             None => false,
@@ -90,13 +99,17 @@ mod tests {
             tags: Tags {
                 model: "m".into(),
                 weights: "1".into(),
+                shape: None,
                 block_tokens: None,
                 dtype: None,
             },
             prefix: Prefix::of(&[1]),
             bytes: 2,
             checksum: None,
-            place: Place::Tier { node: node.into() },
+            place: Place::Tier {
+                node: node.into(),
+                owner: "".into(),
+            },
         }
     }
 

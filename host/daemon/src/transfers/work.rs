@@ -2,6 +2,7 @@
 
 use super::node::Node;
 use super::orders::{End, Work};
+use super::prompts;
 use std::sync::{Arc, Mutex, PoisonError};
 use treadle_core::Event;
 use treadle_model::{EngineKind, ProgramId};
@@ -42,6 +43,8 @@ pub(super) struct Moved {
 pub(super) struct Transfer {
     pub(super) node: Arc<Node>,
     pub(super) program: ProgramId,
+    /// The scheduler that wants it.
+    pub(super) owner: Box<str>,
     pub(super) key: Box<str>,
     pub(super) passing: Passing,
 }
@@ -60,7 +63,7 @@ impl Transfer {
         let done = async {
             match work {
                 Work::Offload { from, tokens } => self.offload(from, *tokens).await,
-                Work::Load { to, copy } => self.load(to, copy).await,
+                Work::Load { to, copy, tokens } => self.load(to, copy, *tokens).await,
                 Work::Migrate { from, to, tokens } => self.migrate(from, to, *tokens).await,
             }
         };
@@ -75,7 +78,7 @@ impl Transfer {
 
     async fn offload(&self, from: &End, tokens: u64) -> Result<Moved, Failure> {
         self.able(from, Wish::Offload).await?;
-        let copy = self.export(from, tokens, true).await?;
+        let copy = self.export(from, tokens, self.prompt()).await?;
         let (tokens, bytes) = (copy.prefix.tokens, copy.bytes);
         let handle = match copy.to_handle() {
             Ok(handle) => handle,
@@ -97,9 +100,16 @@ impl Transfer {
         })
     }
 
-    async fn load(&self, to: &End, handle: &str) -> Result<Moved, Failure> {
+    async fn load(&self, to: &End, handle: &str, tokens: u64) -> Result<Moved, Failure> {
         let copy = KvCopy::from_handle(handle)?;
-        let bytes = self.import(to, copy).await?;
+        if copy.prefix.tokens != tokens {
+            let why = format!(
+                "it is of {} tokens, and {tokens} are held for the program",
+                copy.prefix.tokens
+            );
+            return Err(TransferError::WrongHandle { why: why.into() }.into());
+        }
+        let bytes = self.import(to, copy, self.prompt()).await?;
         let event = Event::ProgramLoaded {
             program: self.program,
             to: to.worker,
@@ -111,13 +121,15 @@ impl Transfer {
         })
     }
 
-    /// Until the program is at the other engine its cache stays where it was.
+    /// Until the program is at the other engine its cache stays where it was. Both engines are asked
+    /// with the same prompt, even if a step comes meanwhile that brings another.
     async fn migrate(&self, from: &End, to: &End, tokens: u64) -> Result<Moved, Failure> {
         self.able(from, Wish::Migrate).await?;
         self.able(to, Wish::Migrate).await?;
-        let copy = self.export(from, tokens, false).await?;
+        let prompt = self.prompt();
+        let copy = self.export(from, tokens, prompt.clone()).await?;
         self.pass(copy.clone());
-        let bytes = self.import(to, copy).await?;
+        let bytes = self.import(to, copy, prompt).await?;
         let event = Event::ProgramMigrated {
             program: self.program,
             to: to.worker,
@@ -147,23 +159,37 @@ impl Transfer {
             Wish::Offload => offload,
             Wish::Migrate => migrate,
         };
-        if can {
-            Ok(())
-        } else {
-            Err(unsupported(end, &support.why))
+        if !can {
+            return Err(unsupported(end, &support.why));
         }
+        if support.means == Means::SlotFiles && end.slot.is_none() {
+            // Before anything is saved for nothing.
+            let why = "the program has no slot there: llama.cpp's caches don't move in this mode";
+            return Err(unsupported(end, why));
+        }
+        Ok(())
     }
 
-    async fn export(&self, from: &End, tokens: u64, release: bool) -> Result<KvCopy, Failure> {
+    async fn export(
+        &self,
+        from: &End,
+        tokens: u64,
+        prompt: Option<Prompt>,
+    ) -> Result<KvCopy, Failure> {
+        // A slot's tokens are compared with those that the last request named.
+        let prompt = match from.kind {
+            EngineKind::Llamacpp => prompt.as_ref().and_then(prompts::named_tokens),
+            _ => prompt,
+        };
         let export = Export {
             worker: self.node.worker(from),
             slot: from.slot,
             program: self.program,
+            owner: self.owner.clone(),
             tokens,
-            prompt: self.prompt(from),
+            prompt,
             cache_salt: None,
             tags: self.tags(from).await?,
-            release,
         };
         let copy = self.node.executors.export(export).await?;
         if copy.prefix.tokens == 0 {
@@ -173,13 +199,15 @@ impl Transfer {
         Ok(copy)
     }
 
-    async fn import(&self, to: &End, copy: KvCopy) -> Result<u64, Failure> {
+    async fn import(&self, to: &End, copy: KvCopy, prompt: Option<Prompt>) -> Result<u64, Failure> {
         let bytes = copy.bytes;
+        // A slot's copy has the last answer too; the server compares its tokens with prompts itself.
+        let prompt = prompt.filter(|_| to.kind != EngineKind::Llamacpp);
         let import = Import {
             worker: self.node.worker(to),
             slot: to.slot,
             program: self.program,
-            prompt: self.prompt(to),
+            prompt,
             cache_salt: None,
             tags: self.tags(to).await?,
             copy,
@@ -188,11 +216,7 @@ impl Transfer {
         Ok(taken.bytes.max(bytes))
     }
 
-    /// llama.cpp's slots know their tokens, in files too.
-    fn prompt(&self, end: &End) -> Option<Prompt> {
-        if end.kind == EngineKind::Llamacpp {
-            return None;
-        }
+    fn prompt(&self) -> Option<Prompt> {
         self.node.prompts.of(&self.key)
     }
 

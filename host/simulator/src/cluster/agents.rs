@@ -10,7 +10,8 @@ struct Agent<'a> {
     run: &'a AgentRun,
     /// Its place among the runs.
     index: usize,
-    chain: ContextChain,
+    /// Its context; nothing once it is over.
+    chain: Option<ContextChain>,
     blocks: Vec<u64>,
     next_step: usize,
     sent_at: u64,
@@ -98,7 +99,7 @@ impl<'a> Agents<'a> {
         self.live.push(Agent {
             run,
             index,
-            chain: ContextChain::new(self.seed, run, self.block_tokens),
+            chain: Some(ContextChain::new(self.seed, run, self.block_tokens)),
             blocks: Vec::new(),
             next_step: 0,
             sent_at: at,
@@ -128,7 +129,9 @@ impl<'a> Agents<'a> {
         let index = agent.next_step;
         agent.next_step += 1;
         agent.sent_at = now;
-        agent.blocks = agent.chain.step_blocks(agent.run, index).to_vec();
+        if let Some(chain) = &mut agent.chain {
+            agent.blocks = chain.step_blocks(agent.run, index).to_vec();
+        }
         (agent.run, index)
     }
 
@@ -139,6 +142,16 @@ impl<'a> Agents<'a> {
     /// The agent's place among the runs.
     pub(super) fn run_index(&self, agent: usize) -> usize {
         self.live[agent].index
+    }
+
+    /// The name of the agent's run.
+    pub(super) fn key(&self, agent: usize) -> &str {
+        &self.live[agent].run.id
+    }
+
+    /// Steps of it that were sent.
+    pub(super) fn steps_sent(&self, agent: usize) -> usize {
+        self.live[agent].next_step
     }
 
     pub(super) fn sent_at(&self, agent: usize) -> u64 {
@@ -155,6 +168,9 @@ impl<'a> Agents<'a> {
         }
         self.unfinished -= 1;
         let (key, index) = (ended.run.id.as_str().into(), ended.index);
+        // Contexts are most of what agents hold, and nobody asks for this one again.
+        let ended = &mut self.live[agent];
+        (ended.chain, ended.blocks) = (None, Vec::new());
         match &mut self.turns {
             Turns::Seats(_) => self.seat(now),
             Turns::Scheduled(runs, line) => {
@@ -163,5 +179,35 @@ impl<'a> Agents<'a> {
             }
         }
         Some(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::AgentStep;
+
+    #[test]
+    fn whoever_is_over_holds_no_context() {
+        let step = AgentStep {
+            input_tokens: 4_000,
+            output_tokens: 10,
+            ..AgentStep::default()
+        };
+        let run = |id: &str| AgentRun {
+            id: id.into(),
+            group: 0,
+            system_tokens: 0,
+            group_tokens: 0,
+            steps: vec![step],
+        };
+        let runs = [run("a"), run("b")];
+        let mut agents = Agents::new(&runs, 1, 1, 16);
+        let first = agents.pop_due(0).unwrap();
+        agents.begin_step(first, 0);
+        assert_eq!(agents.blocks(first).len(), 250);
+        assert_eq!(agents.step_ended(first, 5).as_deref(), Some("a"));
+        assert!(agents.blocks(first).is_empty() && agents.live[first].chain.is_none());
+        assert!(agents.any_live(), "the next one has taken the seat");
     }
 }

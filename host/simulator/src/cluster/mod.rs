@@ -5,6 +5,7 @@
 //! Everything happens in order of time, and at one time in a fixed order, so a
 //! run depends on its options alone.
 
+mod actions;
 mod agents;
 mod report;
 mod schedule;
@@ -14,7 +15,7 @@ mod transfers;
 pub(crate) use report::percentile;
 pub use report::{KvShares, Report};
 pub use schedule::{Begin, RunStart, Schedule, Wave};
-pub use surroundings::{Nobody, StepSeen, Surroundings, Watch};
+pub use surroundings::{Nobody, StepSeen, Surroundings, ToolAction, Watch};
 pub use transfers::TransferOptions;
 
 use crate::engine::{Engine, EngineProfile, Output, RequestSpec};
@@ -145,6 +146,9 @@ struct Cluster<'a> {
     core: Core,
     engines: Vec<Engine>,
     agents: Agents<'a>,
+    /// What tool runners are about to tell, in order.
+    telling: BTreeMap<(u64, u64), Event>,
+    told: u64,
     transfers: Transfers,
     agents_by_program: BTreeMap<ProgramId, usize>,
     steps: BTreeMap<StepId, Running>,
@@ -185,6 +189,8 @@ impl<'a> Cluster<'a> {
             core: Core::new(options.core.clone()),
             engines,
             agents,
+            telling: BTreeMap::new(),
+            told: 0,
             transfers: Transfers::new(options.engines, options.transfers),
             agents_by_program: BTreeMap::new(),
             steps: BTreeMap::new(),
@@ -225,7 +231,8 @@ impl<'a> Cluster<'a> {
             if agent.is_none() && self.steps.is_empty() && !self.agents.any_live() {
                 return;
             }
-            let due = [engine, deadline, agent, sending, link];
+            let telling = self.telling.first_key_value().map(|((at, _), _)| *at);
+            let due = [engine, deadline, agent, sending, link, telling];
             let Some(next) = due.into_iter().flatten().min() else {
                 return;
             };
@@ -243,8 +250,13 @@ impl<'a> Cluster<'a> {
             self.advance_engines();
             self.deliver();
             self.end_transfers();
+            self.tell_of_actions();
             while let Some(agent) = self.agents.pop_due(self.now) {
                 self.send_step(agent);
+                // Ever so many may be due at once.
+                if !self.watch.goes_on(self.now) {
+                    return;
+                }
             }
             if self.core.next_deadline().is_some_and(|at| at.0 <= self.now) {
                 self.handle(&Event::TimerFired);
@@ -323,6 +335,7 @@ impl<'a> Cluster<'a> {
     }
 
     fn step_ended(&mut self, agent: usize) {
+        self.begin_actions(agent);
         if let Some(key) = self.agents.step_ended(agent, self.now) {
             self.watch.ended(self.agents.run_index(agent), self.now);
             self.handle(&Event::ProgramReleased { program: key });

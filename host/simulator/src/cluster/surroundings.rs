@@ -18,13 +18,38 @@ pub struct Surroundings<'a> {
     pub kv_tokens: &'a [u64],
     /// What clients let each step generate at most, by run and step; nothing where absent.
     pub output_limits: &'a [Vec<Option<u64>>],
+    /// What tool runners tell of the actions after each step, by run and step; nothing where
+    /// absent.
+    pub actions: &'a [Vec<Vec<ToolAction>>],
     /// Time that a step takes to its engine, in microseconds.
     pub request_overhead_us: u64,
     /// Answers come in one piece: the scheduler hears nothing of a step before its end.
     pub whole_answers: bool,
 }
 
+/// An action of a tool runner, as it tells of it. Times are microseconds after the answer that the
+/// action follows.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ToolAction {
+    /// The tool.
+    pub tool: Box<str>,
+    /// When it begins.
+    pub begins_us: u64,
+    /// When it ends; `None` if that is not told.
+    pub ends_us: Option<u64>,
+    /// False if it fails.
+    pub ok: bool,
+}
+
 impl Surroundings<'_> {
+    /// What tool runners tell after a step.
+    pub(super) fn actions_after(&self, run: usize, step: usize) -> &[ToolAction] {
+        let steps = self.actions.get(run);
+        steps
+            .and_then(|steps| steps.get(step))
+            .map_or(&[], Vec::as_slice)
+    }
+
     pub(super) fn profile(&self, engine: usize, profile: &EngineProfile) -> EngineProfile {
         match self.kv_tokens.get(engine) {
             Some(tokens) => profile.clone().with_kv_tokens(*tokens),
@@ -62,7 +87,8 @@ pub trait Watch {
     fn finished(&mut self, _step: &StepSeen) {}
     /// A run is over.
     fn ended(&mut self, _run: usize, _now_us: u64) {}
-    /// Asked before time moves on to `next_us`; `false` ends it all there.
+    /// Asked before time moves on to `next_us`, and after each step that is sent; `false` ends it
+    /// all there.
     fn goes_on(&mut self, _next_us: u64) -> bool {
         true
     }

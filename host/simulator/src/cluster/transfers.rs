@@ -125,7 +125,8 @@ impl Cluster<'_> {
                 tokens,
                 ..
             } => {
-                let blocks = self.blocks_of(program);
+                let (blocks, cached) = self.cached(program, from);
+                let tokens = tokens.min(cached);
                 let node = self.transfers.node_of(from);
                 let ends = (Place::Worker(from.0), Place::Host(node));
                 self.transfers.start(self.now, program, ends, tokens);
@@ -155,9 +156,10 @@ impl Cluster<'_> {
                 tokens,
                 ..
             } => {
-                let blocks = self.blocks_of(program);
+                let (blocks, cached) = self.cached(program, from);
                 let ends = (Place::Worker(from.0), Place::Worker(to.0));
-                self.transfers.start(self.now, program, ends, tokens);
+                self.transfers
+                    .start(self.now, program, ends, tokens.min(cached));
                 let errand = Errand::Migrate { to, blocks };
                 self.transfers.errands.insert(program, errand);
             }
@@ -167,9 +169,17 @@ impl Cluster<'_> {
         }
     }
 
-    fn blocks_of(&self, program: ProgramId) -> Arc<[u64]> {
-        let agent = self.agents_by_program.get(&program);
-        agent.map_or_else(|| Arc::from([]), |agent| self.agents.blocks(*agent).into())
+    /// What an engine has not evicted yet of a program's cache: its blocks, and how many
+    /// tokens they hold.
+    fn cached(&self, program: ProgramId, worker: WorkerId) -> (Arc<[u64]>, u64) {
+        let Some(agent) = self.agents_by_program.get(&program) else {
+            return (Arc::from([]), 0);
+        };
+        let engine = &self.engines[worker.0 as usize];
+        let mut blocks = self.agents.blocks(*agent);
+        let tokens = engine.cached_prefix_tokens(&blocks);
+        blocks.truncate((tokens / u64::from(engine.profile().block_tokens)) as usize);
+        (blocks.into(), tokens)
     }
 
     /// Tells the core of what has arrived.
@@ -195,6 +205,10 @@ impl Cluster<'_> {
 
     fn arrived(&mut self, program: ProgramId, errand: Errand) -> Event {
         match errand {
+            Errand::Offload { blocks, .. } if blocks.is_empty() => Event::OffloadFailed {
+                program,
+                cause: "the engine has evicted it".into(),
+            },
             Errand::Offload {
                 tokens,
                 node,

@@ -55,14 +55,16 @@ pub(super) struct BlockPool {
 
 impl BlockPool {
     pub(super) fn new(count: u32) -> Self {
-        let ring = count + 1;
-        let blocks = (0..ring)
-            .map(|index| Block {
-                hash: None,
-                references: 0,
-                previous: (index + ring - 1) % ring,
-                next: (index + 1) % ring,
-                watch: 0,
+        let blocks = (0..=count)
+            .map(|index| {
+                let (previous, next) = neighbours(index, count);
+                Block {
+                    hash: None,
+                    references: 0,
+                    previous,
+                    next,
+                    watch: 0,
+                }
             })
             .collect();
         Self {
@@ -271,9 +273,25 @@ impl BlockPool {
     }
 }
 
+/// Those beside a block in the ring that ends with `last`.
+fn neighbours(index: BlockIndex, last: BlockIndex) -> (BlockIndex, BlockIndex) {
+    let previous = index.checked_sub(1).unwrap_or(last);
+    let next = if index == last { 0 } else { index + 1 };
+    (previous, next)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_ring_closes_however_large_it_is() {
+        for last in [1, u32::MAX - 1, u32::MAX] {
+            assert_eq!(neighbours(0, last), (last, 1.min(last)));
+            assert_eq!(neighbours(last, last), (last - 1, 0));
+        }
+        assert_eq!(neighbours(u32::MAX / 2 + 5, u32::MAX).0, u32::MAX / 2 + 4);
+    }
 
     #[test]
     fn a_released_chain_is_evicted_from_its_tail() {

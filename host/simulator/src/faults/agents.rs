@@ -54,6 +54,11 @@ impl Agent {
         }
     }
 
+    /// Tokens of its turns so far.
+    pub(crate) fn context(&self) -> u64 {
+        self.context
+    }
+
     pub(crate) fn is_done(&self) -> bool {
         self.stage == Stage::Done
     }
@@ -151,6 +156,7 @@ impl Scene {
             agent: index,
             branch,
             request: None,
+            generated: 0,
         };
         self.gateways[gateway].exchanges.insert(step, exchange);
         self.tell(gateway, Event::StepArrived(arrival.clone()), None);
@@ -208,7 +214,9 @@ impl Scene {
         let plan = &self.plan.agents[index];
         let agent = &mut self.agents[index];
         let turn = plan.turns[agent.turn];
-        agent.context += turn.grows + turn.output;
+        if !agent.hopeless {
+            agent.context += turn.grows + turn.output;
+        }
         agent.turn += 1;
         agent.branches.clear();
         agent.attempts = 0;

@@ -54,6 +54,16 @@ pub(crate) enum Happening {
     GatewayMissed { session: u32, id: GatewayId },
     /// A policy answers.
     Answer { session: u32, event: Box<Event> },
+    /// A transfer of a cache comes to its end.
+    TransferEnds { session: u32, ticket: u64 },
+    /// One that was given up has stopped.
+    TransferStops { session: u32, ticket: u64 },
+    /// What came of a transfer reaches the daemon.
+    TransferTold {
+        session: u32,
+        ticket: u64,
+        event: Box<Event>,
+    },
     /// The daemon looks after an engine.
     Probe { session: u32, engine: usize },
     /// The database answers a transaction.

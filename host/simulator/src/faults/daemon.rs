@@ -99,6 +99,7 @@ impl Scene {
         if seq > 0 {
             self.handle(Event::DaemonRestarted, None)?;
         }
+        self.compare_copies();
         for engine in 0..engines {
             self.tell_owner_wish(engine)?;
             let at = self.now_us + self.streams.daemon.below(self.plan.habits.probe_us);
@@ -117,6 +118,7 @@ impl Scene {
             return Ok(());
         };
         self.tally.count(FaultKind::DaemonKilled.name());
+        self.end_transfers();
         self.trace.line(self.now_us, || {
             format!("daemon {} is killed at event {}", self.session, daemon.seq)
         });
@@ -194,7 +196,7 @@ impl Scene {
         let mut inputs = VecDeque::from([(event, origin, ack)]);
         while let Some((event, origin, ack)) = inputs.pop_front() {
             for command in self.handle_one(&event, origin, ack)? {
-                self.carry_out(command, &mut inputs);
+                self.carry_out(command, &mut inputs)?;
             }
         }
         self.write();
@@ -250,7 +252,7 @@ impl Scene {
         Ok(commands)
     }
 
-    fn carry_out(&mut self, command: Command, inputs: &mut VecDeque<Input>) {
+    fn carry_out(&mut self, command: Command, inputs: &mut VecDeque<Input>) -> Checked {
         self.trace.feed(&command_bytes(&command));
         self.trace
             .line(self.now_us, || format!("       -> {}", brief(&command)));
@@ -279,15 +281,18 @@ impl Scene {
                     }
                 }
             }
-            // Of rollouts and of transfers, which these stories do not tell.
-            Command::PreemptStep { .. }
-            | Command::MigrateProgram { .. }
+            Command::PreemptStep { step } => {
+                self.preempted.insert(step);
+                self.instruct(step, &Order::Preempt { step });
+            }
+            Command::MigrateProgram { .. }
             | Command::OffloadProgram { .. }
             | Command::LoadProgram { .. }
             | Command::DropCopy { .. }
-            | Command::CancelTransfer { .. }
-            | Command::ForgetProgram { .. } => {}
+            | Command::CancelTransfer { .. } => return self.move_cache(command),
+            Command::ForgetProgram { .. } => {}
         }
+        Ok(())
     }
 
     pub(super) fn instruct(&mut self, step: StepId, order: &Order) {

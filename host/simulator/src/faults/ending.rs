@@ -20,6 +20,7 @@ impl Scene {
                 && state.steps.is_empty()
                 && daemon.unwritten.is_empty()
                 && daemon.transaction.is_none()
+                && self.carrier.is_idle()
                 && self.database.cursor == self.database.rows.len() as u64
         })
     }
@@ -64,10 +65,11 @@ impl Scene {
             .filter(|agent| !self.agents[*agent].is_done())
             .collect();
         format!(
-            "agents {agents:?}; {} programs; steps {:?}; workers {:?}",
+            "agents {agents:?}; {} programs; steps {:?}; workers {:?}; {}",
             state.programs.len(),
             state.steps,
-            state.workers
+            state.workers,
+            self.carrier.what_is_left()
         )
     }
 }

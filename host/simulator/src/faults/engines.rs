@@ -33,7 +33,10 @@ pub(crate) struct Request {
     pub(crate) branch: usize,
     pub(crate) prompt: u64,
     pub(crate) output: u64,
+    /// Tokens that its client has, of what came before it gave way too.
     pub(crate) tokens: u64,
+    /// Its client has some.
+    pub(crate) began: bool,
 }
 
 impl Scene {
@@ -44,6 +47,7 @@ impl Scene {
         step: StepId,
         worker: WorkerId,
         (agent, branch): (usize, usize),
+        generated: u64,
     ) -> u64 {
         let id = self.next_request;
         self.next_request += 1;
@@ -57,7 +61,8 @@ impl Scene {
             branch,
             prompt,
             output,
-            tokens: 0,
+            tokens: generated,
+            began: generated > 0,
         };
         self.requests.insert(id, request);
         let e = &self.engines[engine];
@@ -76,7 +81,7 @@ impl Scene {
         } else if prompt > longest {
             (5_000, Progress::Reject)
         } else {
-            (1_000 + prefill_us, Progress::Tokens(1))
+            (1_000 + prefill_us, Progress::Tokens(generated + 1))
         };
         self.calendar.put(
             self.now_us + delay,
@@ -90,7 +95,7 @@ impl Scene {
             stalls,
             Happening::Stalled {
                 request: id,
-                seen: 0,
+                seen: generated,
             },
         );
         id
@@ -145,8 +150,9 @@ impl Scene {
         let Some(request) = self.requests.get_mut(&id) else {
             return;
         };
-        let first = request.tokens == 0;
+        let first = !request.began;
         request.tokens = tokens;
+        request.began = true;
         let (gateway, step, output) = (request.gateway, request.step, request.output);
         let token_us = self.engines[request.engine].plan.token_us;
         if first {

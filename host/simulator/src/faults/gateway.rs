@@ -52,6 +52,10 @@ pub(crate) enum Order {
     Abort {
         step: StepId,
     },
+    /// It is to give way to a more urgent one.
+    Preempt {
+        step: StepId,
+    },
     /// The daemon knows nothing of it.
     Over {
         step: StepId,
@@ -100,6 +104,8 @@ pub(crate) struct Exchange {
     pub(crate) branch: usize,
     /// Its request at an engine.
     pub(crate) request: Option<u64>,
+    /// Tokens that were generated before it gave way.
+    pub(crate) generated: u64,
 }
 
 /// A gateway.
@@ -242,6 +248,7 @@ impl Scene {
                 }
                 Order::Refuse { step, refusal } => self.turn_away(gateway, step, &refusal)?,
                 Order::Abort { step } => self.abort(gateway, step),
+                Order::Preempt { step } => self.interrupt(gateway, step),
                 Order::Over { step } => self.give_up(gateway, step),
                 Order::Recorded { number } => {
                     self.gateways[gateway].unrecorded.retain(|n, _| *n > number);
@@ -263,6 +270,10 @@ impl Scene {
             return Ok(());
         };
         if let Some(open) = exchange.request {
+            if self.preempted.contains(&step) {
+                // It was thought to wait, and runs on.
+                return Ok(());
+            }
             return broken(
                 "one-dispatch",
                 format!(
@@ -270,8 +281,8 @@ impl Scene {
                 ),
             );
         }
-        let (agent, branch) = (exchange.agent, exchange.branch);
-        let request = self.start_request(gateway, step, worker, (agent, branch));
+        let (agent, branch, before) = (exchange.agent, exchange.branch, exchange.generated);
+        let request = self.start_request(gateway, step, worker, (agent, branch), before);
         if let Some(exchange) = self.gateways[gateway].exchanges.get_mut(&step) {
             exchange.request = Some(request);
         }
@@ -279,6 +290,15 @@ impl Scene {
     }
 
     fn turn_away(&mut self, gateway: usize, step: StepId, refusal: &Refusal) -> Checked {
+        let runs = |exchange: &Exchange| exchange.request.is_some();
+        let runs = self.gateways[gateway]
+            .exchanges
+            .get(&step)
+            .is_some_and(runs);
+        if runs && self.preempted.contains(&step) {
+            // An answer that goes on is not taken from its client.
+            return Ok(());
+        }
         let Some(exchange) = self.gateways[gateway].exchanges.remove(&step) else {
             return Ok(());
         };
@@ -314,7 +334,7 @@ impl Scene {
             return;
         };
         let (gateway, step) = (request.gateway, request.step);
-        let retryable = request.tokens == 0;
+        let retryable = !request.began;
         let failure = StepFailure {
             cause: cause.into(),
             retryable,

@@ -7,11 +7,13 @@
 
 mod agents;
 mod calendar;
+mod carrier;
 mod daemon;
 mod database;
 mod ending;
 mod engines;
 mod gateway;
+mod interruption;
 mod model;
 mod observed;
 mod outcome;
@@ -20,6 +22,7 @@ mod policy;
 mod remote;
 mod sabotage;
 mod schedule;
+mod settings;
 mod shrink;
 mod sink;
 mod stream;
@@ -33,6 +36,7 @@ pub use shrink::{Shrunk, shrink};
 use crate::native::NativeEviction;
 use agents::Agent;
 use calendar::{Calendar, Happening};
+use carrier::Carrier;
 use daemon::Daemon;
 use database::{Database, Row};
 use engines::{Engine, Request};
@@ -40,10 +44,11 @@ use gateway::Gateway;
 use outcome::{Checked, Trace, broken};
 use plan::Plan;
 use schedule::Weather;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use stream::Stream;
 use treadle_core::Event;
+use treadle_model::StepId;
 
 /// Virtual time within which everything ends after the last fault.
 pub const LIVENESS_US_MAX: u64 = 2 * 3_600 * 1_000_000;
@@ -73,6 +78,7 @@ struct Streams {
     policies: Stream,
     sink: Stream,
     faults: Stream,
+    carrier: Stream,
 }
 
 struct Scene {
@@ -92,6 +98,9 @@ struct Scene {
     engines: Vec<Engine>,
     requests: BTreeMap<u64, Request>,
     agents: Vec<Agent>,
+    carrier: Carrier,
+    /// Steps that were to give way: their gateways may have them run on.
+    preempted: BTreeSet<StepId>,
     native: NativeEviction,
     next_request: u64,
     next_step: u64,
@@ -159,6 +168,7 @@ impl Scene {
                 policies: Stream::new(seed, "policies"),
                 sink: Stream::new(seed, "sink"),
                 faults: Stream::new(seed, "faults' doings"),
+                carrier: Stream::new(seed, "carrier's doings"),
             },
             session: 0,
             daemon: None,
@@ -169,6 +179,8 @@ impl Scene {
             engines: engines.collect(),
             requests: BTreeMap::new(),
             agents: plan.agents.iter().map(|_| Agent::new()).collect(),
+            carrier: Carrier::default(),
+            preempted: BTreeSet::new(),
             native: NativeEviction::default(),
             next_request: 1,
             next_step: 1,
@@ -245,6 +257,13 @@ impl Scene {
                     return self.handle(*event, None);
                 }
             }
+            Happening::TransferEnds { session, ticket } => self.transfer_ends(session, ticket),
+            Happening::TransferStops { session, ticket } => self.transfer_stops(session, ticket),
+            Happening::TransferTold {
+                session,
+                ticket,
+                event,
+            } => return self.transfer_told(session, ticket, *event),
             Happening::Probe { session, engine } => return self.probe(session, engine),
             Happening::Commit { session } => return self.committed(session),
             Happening::Publish { session } => return self.publish(session),
@@ -275,6 +294,7 @@ impl Scene {
                 count(&mut self.tally);
                 self.engines[engine].up = false;
                 self.break_connections(engine, 100);
+                self.break_transfers(engine);
             }
             FaultKind::ConnectionsBroken => {
                 count(&mut self.tally);
@@ -301,6 +321,8 @@ impl Scene {
             // Half of the kills wait for a promise, and follow it closely.
             FaultKind::DaemonKilled if fault.target.is_multiple_of(2) => return self.kill_daemon(),
             FaultKind::DaemonKilled => self.kill_after_promise = true,
+            FaultKind::CopyLost => self.lose_copy(fault.strength),
+            FaultKind::HostLost => return self.lose_host(),
             FaultKind::ClockForward => {
                 count(&mut self.tally);
                 self.clock_offset_us += (fault.strength * fault.strength * 100_000).cast_signed();
@@ -334,7 +356,7 @@ impl Scene {
                 self.engines[engine].acknowledged = false;
                 return self.tell_owner_wish(engine);
             }
-            FaultKind::DaemonKilled if self.weather.until(FaultKind::DaemonKilled).is_none() => {
+            FaultKind::DaemonKilled | FaultKind::HostLost if !self.keeps_daemon_down() => {
                 self.kill_after_promise = false;
                 return self.start_daemon();
             }
@@ -343,9 +365,16 @@ impl Scene {
         Ok(())
     }
 
+    /// A fault goes on under which no daemon runs.
+    fn keeps_daemon_down(&self) -> bool {
+        let until = |kind| self.weather.until(kind).is_some();
+        until(FaultKind::DaemonKilled) || until(FaultKind::HostLost)
+    }
+
     /// An engine is started anew, with more or less memory.
     fn change_capacity(&mut self, engine: usize, strength: u64) {
         self.break_connections(engine, 100);
+        self.break_transfers(engine);
         let planned = self.plan.engines[engine].capacity.tokens.unwrap_or(4_000);
         let tokens = (planned * strength / 45).max(200);
         self.engines[engine].capacity = plan::draw_capacity(&mut self.streams.faults, tokens);

@@ -78,6 +78,7 @@ impl Observed {
         if let Some(sabotage) = self.sabotage {
             sabotage.tamper(&mut self.core, &mut commands, event, self.events);
         }
+        self.model.hear_of_engines(&self.core)?;
         self.model
             .follow(at, sim_us, event, &commands, &decisions)?;
         self.model.check(&self.core, event)?;
@@ -91,6 +92,7 @@ impl Observed {
         handle(&mut self.core, row, event);
         let commands: Vec<Command> = std::iter::from_fn(|| self.core.poll_command()).collect();
         let decisions: Vec<_> = std::iter::from_fn(|| self.core.poll_decision()).collect();
+        self.model.hear_of_engines(&self.core)?;
         self.model
             .follow(at, sim_us, event, &commands, &decisions)?;
         self.model.check(&self.core, event)

@@ -1,7 +1,8 @@
 //! The plan of a story: all that its seed decides before it begins.
 
 use super::Options;
-use super::schedule::{self, Fault};
+use super::schedule::{self, Fault, FaultKind};
+use super::settings::{self, CarrierHabits};
 use super::stream::Stream;
 use treadle_core::{Capacity, CoreConfig, KvConfig, Mode, PrefixSegment, RolloutConfig};
 use treadle_model::{EngineKind, Span};
@@ -63,6 +64,7 @@ pub(crate) struct Habits {
     /// A gateway gives a request up after so long without a token.
     pub(crate) stall_us: u64,
     pub(crate) message_us_max: u64,
+    pub(crate) carrier: CarrierHabits,
 }
 
 /// The plan.
@@ -87,7 +89,15 @@ impl Plan {
         let engines = engines(&mut Stream::new(seed, "engines"));
         let mut agents = agents(&mut Stream::new(seed, "agents"), &engines, faults_end_us);
         agents.truncate(options.programs_max.unwrap_or(usize::MAX));
-        let mut faults = schedule::draw(&mut Stream::new(seed, "faults"), faults_end_us);
+        let config = settings_of(seed);
+        let ordinary = FaultKind::ordinary();
+        let mut faults = schedule::draw(&mut Stream::new(seed, "faults"), &ordinary, faults_end_us);
+        let moves = config.rollout.migration_interval.0 > 0;
+        if moves || config.kv != KvConfig::default() {
+            let (mut stream, kinds) = (Stream::new(seed, "losses"), FaultKind::OF_TRANSFERS);
+            faults.extend(schedule::draw(&mut stream, kinds, faults_end_us));
+            faults.sort_by_key(|fault| fault.at_us);
+        }
         faults.retain(|fault| !options.without.contains(&fault.kind));
         faults.truncate(options.faults_max.unwrap_or(usize::MAX));
         let mut habits = Stream::new(seed, "habits");
@@ -97,7 +107,7 @@ impl Plan {
         let mut gateways = Stream::new(seed, "gateways");
         let remote = gateways.pick(&[0, 0, 50, 100]);
         Self {
-            config: config(&mut Stream::new(seed, "config")),
+            config,
             engines,
             gateways: (0..gateways.between(1, 3))
                 .map(|_| gateways.percent(remote))
@@ -115,9 +125,23 @@ impl Plan {
                 publish_us: habits.between(50_000, 3 * SECOND_US),
                 stall_us: habits.between(10, 60) * SECOND_US,
                 message_us_max: habits.between_low(100, 50_000),
+                carrier: settings::carrier(&mut Stream::new(seed, "carrier")),
             },
         }
     }
+}
+
+fn settings_of(seed: u64) -> CoreConfig {
+    let mut config = config(&mut Stream::new(seed, "config"));
+    if let Some(rollout) = settings::rollout(&mut Stream::new(seed, settings::ROLLOUT)) {
+        config.mode = Mode::Rollout;
+        config.rollout = rollout;
+    } else if config.mode == Mode::ProgramAware
+        && let Some(kv) = settings::caches(&mut Stream::new(seed, settings::CACHES))
+    {
+        config.kv = kv;
+    }
+    config
 }
 
 fn config(s: &mut Stream) -> CoreConfig {

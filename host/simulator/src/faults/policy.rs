@@ -3,7 +3,7 @@
 use super::Scene;
 use super::schedule::FaultKind;
 use super::stream::Stream;
-use treadle_core::{Event, Question, Verdict, Voices};
+use treadle_core::{Event, Fate, Purpose, Question, Verdict, Voices};
 use treadle_model::{AskId, PolicyRef, ProgramId, WorkerId};
 
 /// An answer, and how long it takes; none in place.
@@ -20,8 +20,20 @@ impl Scene {
             self.tally.count(FaultKind::PolicyMute.name());
             return Vec::new();
         }
-        let mut verdict = self.native.answer(question);
-        self.wish(&mut verdict);
+        let mut verdict = match question.purpose {
+            Purpose::Retain { .. } => fates(question, &mut self.streams.policies),
+            Purpose::Assign
+            | Purpose::Route { .. }
+            | Purpose::Migrate
+            | Purpose::Preempt { .. } => {
+                opinion(question, self.engines.len(), &mut self.streams.policies)
+            }
+            Purpose::Weigh { .. } | Purpose::Pause { .. } | Purpose::Restore => {
+                let mut verdict = self.native.answer(question);
+                self.wish(&mut verdict);
+                verdict
+            }
+        };
         self.mislead(&mut verdict);
         let answered = Event::PolicyAnswered {
             ask,
@@ -93,6 +105,51 @@ impl Scene {
     }
 }
 
+/// What becomes of caches, as it comes.
+fn fates(question: &Question, stream: &mut Stream) -> Verdict {
+    let all = [
+        Fate::Keep,
+        Fate::Keep,
+        Fate::Offload,
+        Fate::Offload,
+        Fate::Offload,
+        Fate::Migrate,
+        Fate::Migrate,
+        Fate::Drop,
+    ];
+    let programs = question.programs.program.iter();
+    Verdict::Fates {
+        fates: programs.map(|p| (*p, stream.pick(&all))).collect(),
+    }
+}
+
+/// What a rollout's policies want: urgent and less urgent steps, workers here and
+/// there, some who move and some who give way. The most urgent come first.
+fn opinion(question: &Question, engines: usize, stream: &mut Stream) -> Verdict {
+    let named = match question.purpose {
+        Purpose::Migrate | Purpose::Preempt { .. } => 50,
+        _ => 100,
+    };
+    let mut rows: Vec<(ProgramId, f64, Option<WorkerId>, i64)> = Vec::new();
+    for program in &question.programs.program {
+        if stream.percent(named) {
+            let score = stream.pick(&[0.0, 1.0, 2.0, 10.0, 500.0]);
+            let worker = WorkerId(stream.below(engines as u64) as u32);
+            let worker = stream.percent(70).then_some(worker);
+            let remaining = stream.between_low(0, 3_000).cast_signed();
+            let remaining = if stream.percent(70) { remaining } else { -1 };
+            rows.push((*program, score, worker, remaining));
+        }
+    }
+    rows.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    Verdict::Order {
+        programs: rows.iter().map(|row| row.0).collect(),
+        scores: rows.iter().map(|row| row.1).collect(),
+        workers: rows.iter().map(|row| row.2).collect(),
+        remaining_tokens: rows.iter().map(|row| row.3).collect(),
+    }
+}
+
 /// Leaves rows out, names some twice and forgets the order.
 fn err(verdict: &mut Verdict, stream: &mut Stream) {
     match verdict {
@@ -130,6 +187,13 @@ fn nonsense(verdict: &Verdict, stream: &mut Stream) -> Verdict {
         Verdict::Weights { .. } if stream.percent(50) => Verdict::Weights {
             weights: (0..4).map(|_| (nobody(stream), 0)).collect(),
         },
+        Verdict::Fates { .. } if stream.percent(50) => {
+            let fates = [Fate::Offload, Fate::Migrate, Fate::Drop];
+            let fate = |_| (nobody(stream), stream.pick(&fates));
+            Verdict::Fates {
+                fates: (0..4).map(fate).collect(),
+            }
+        }
         Verdict::Order { .. } => Verdict::Weights {
             weights: vec![(nobody(stream), 1)],
         },

@@ -1,6 +1,7 @@
 //! Sabotage: deliberate faults of the parts that must not have any, to see
 //! that the checks find them.
 
+use treadle_core::worker::Lined;
 use treadle_core::{Command, Core, CoreConfig, Event, State};
 use treadle_model::{Span, WorkerId};
 
@@ -52,6 +53,31 @@ sabotages! {
     ConsumerCountsTwice => "consumer-counts-twice",
     /// A transaction that was in doubt is taken to be committed.
     DoubtIsCommit => "doubt-is-commit",
+    /// What came of a transfer that was given up is taken for what came of the
+    /// next one.
+    StaleTransfers => "stale-transfers",
+    /// Now and then a copy in host memory is not dropped.
+    ForgetDrop => "forget-drop",
+    /// Transfers are not told to stop.
+    ForgetCancel => "forget-cancel",
+    /// Host memory is taken to be twice as large.
+    HostOvercommit => "host-overcommit",
+    /// Offloads take the whole of their link.
+    LinkHog => "link-hog",
+    /// Two caches go to one worker at once.
+    MoveTwice => "move-twice",
+    /// Transfers may take ten times as long.
+    TransferTooLong => "transfer-too-long",
+    /// Caches are not brought back.
+    ForgetLoad => "forget-load",
+    /// Engines are sent one step more than they are to be sent.
+    LineTooLong => "line-too-long",
+    /// Lines are served from their ends.
+    LineReversed => "line-reversed",
+    /// Programs begin whatever the memory.
+    BeginAnyway => "begin-anyway",
+    /// Steps give way to nobody.
+    PreemptForNobody => "preempt-for-nobody",
 }
 
 /// A tampering core tampers once in so many events.
@@ -70,6 +96,13 @@ impl Sabotage {
             Some(Self::Overcommit) => config.low_watermark_ppm *= 2,
             Some(Self::SkipQueueOrder) => config.deferral_max = Span::from_secs(1_000_000),
             Some(Self::WaitTooLong) => config.queue_wait_max.0 *= 2,
+            Some(Self::HostOvercommit) => config.kv.host_tokens_max *= 2,
+            Some(Self::LinkHog) => config.kv.offload_link_ppm = 1_000_000,
+            Some(Self::TransferTooLong) => config.kv.transfer_max.0 *= 10,
+            Some(Self::LineTooLong) if config.rollout.engine_steps_max > 0 => {
+                config.rollout.engine_steps_max += 1;
+            }
+            Some(Self::BeginAnyway) => config.rollout.memory_ppm *= 4,
             _ => {}
         }
         config
@@ -110,9 +143,81 @@ impl Sabotage {
                     replace(core, state);
                 }
             }
+            Self::ForgetDrop if events.is_multiple_of(5) => {
+                commands.retain(|c| !matches!(c, Command::DropCopy { .. }));
+            }
+            Self::ForgetCancel => {
+                commands.retain(|c| !matches!(c, Command::CancelTransfer { .. }));
+            }
+            Self::ForgetLoad => {
+                commands.retain(|c| !matches!(c, Command::LoadProgram { .. }));
+            }
+            Self::MoveTwice => move_twice(core.state(), commands),
+            Self::LineReversed => {
+                let mut state = core.state().clone();
+                if reverse_lines(&mut state) {
+                    replace(core, state);
+                }
+            }
+            Self::PreemptForNobody if events.is_multiple_of(TAMPER_EVENTS) => {
+                let runs = |s: &treadle_core::step::Step| s.state.worker().is_some();
+                let mut steps = core.state().steps.iter();
+                let running = steps.find(|(_, s)| runs(s)).map(|(step, _)| *step);
+                commands.extend(running.map(|step| Command::PreemptStep { step }));
+            }
             _ => {}
         }
     }
+}
+
+/// Another program goes where one goes.
+fn move_twice(state: &State, commands: &mut Vec<Command>) {
+    let moves = |c: &&Command| matches!(c, Command::MigrateProgram { .. });
+    let Some(Command::MigrateProgram {
+        program,
+        from,
+        to,
+        from_slot,
+        to_slot,
+        ..
+    }) = commands.iter().find(moves).cloned()
+    else {
+        return;
+    };
+    let idle = state.workers.get(&from).into_iter().flat_map(|w| &w.idle);
+    let other = idle
+        .filter(|other| **other != program)
+        .find_map(|id| state.programs.get(id));
+    commands.extend(other.map(|other| Command::MigrateProgram {
+        program: other.id,
+        from,
+        to,
+        from_slot,
+        to_slot,
+        tokens: other.context_tokens,
+    }));
+}
+
+/// The last in a line and the first trade their priorities.
+fn reverse_lines(state: &mut State) -> bool {
+    let mut changed = false;
+    for w in state.workers.values_mut() {
+        let (Some(first), Some(last)) = (w.line.first().copied(), w.line.last().copied()) else {
+            continue;
+        };
+        if first.priority == last.priority {
+            continue;
+        }
+        changed = true;
+        for (lined, priority) in [(first, last.priority), (last, first.priority)] {
+            w.line.remove(&lined);
+            w.line.insert(Lined { priority, ..lined });
+            if let Some(s) = state.steps.get_mut(&lined.step) {
+                s.priority = priority.0;
+            }
+        }
+    }
+    changed
 }
 
 fn double(state: &mut State, worker: WorkerId) {

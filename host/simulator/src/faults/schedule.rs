@@ -74,9 +74,41 @@ kinds! {
     ClockForward => "clock-forward",
     /// The clock jumps backward.
     ClockBackward => "clock-backward",
+    /// A transfer of a cache fails on its way.
+    TransferFails => "transfer-fails",
+    /// Nothing is heard of a transfer.
+    TransferHangs => "transfer-hangs",
+    /// What came of a transfer is told twice.
+    TransferToldTwice => "transfer-told-twice",
+    /// What came of a transfer is told late, perhaps after it was given up.
+    TransferToldLate => "transfer-told-late",
+    /// A copy holds fewer tokens, or more, than were asked for.
+    CopyDiffers => "copy-differs",
+    /// A copy in host memory is lost, or damaged without a word.
+    CopyLost => "copy-lost",
+    /// The daemon's machine restarts: its host memory is empty.
+    HostLost => "host-lost",
 }
 
 impl FaultKind {
+    /// Those that strike where caches are moved.
+    pub(crate) const OF_TRANSFERS: &'static [Self] = &[
+        Self::TransferFails,
+        Self::TransferHangs,
+        Self::TransferToldTwice,
+        Self::TransferToldLate,
+        Self::CopyDiffers,
+        Self::CopyLost,
+        Self::HostLost,
+    ];
+
+    /// Those that strike anywhere.
+    pub(crate) fn ordinary() -> Vec<Self> {
+        let all = Self::ALL.iter().copied();
+        all.filter(|kind| !Self::OF_TRANSFERS.contains(kind))
+            .collect()
+    }
+
     /// The kind of this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.name() == name)
@@ -102,11 +134,11 @@ const FAULTS_MAX: u64 = 24;
 /// Longest outage, in virtual microseconds.
 const OUTAGE_US_MAX: u64 = 30_000_000;
 
-/// Draws a schedule that ends by `end_us`. Each story has some kinds only:
-/// many faults of few kinds find other bugs than a little of everything.
-pub(crate) fn draw(stream: &mut Stream, end_us: u64) -> Vec<Fault> {
+/// Draws a schedule of some of these kinds that ends by `end_us`. Each story has
+/// some only: many faults of few kinds find other bugs than a little of everything.
+pub(crate) fn draw(stream: &mut Stream, of: &[FaultKind], end_us: u64) -> Vec<Fault> {
     let share = stream.pick(&[15, 30, 50, 100]);
-    let kinds: Vec<FaultKind> = FaultKind::ALL
+    let kinds: Vec<FaultKind> = of
         .iter()
         .copied()
         .filter(|_| stream.percent(share))

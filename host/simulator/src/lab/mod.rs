@@ -8,12 +8,15 @@
 //! `docs/policy-lab.md` says for users what is replayed as recorded, what is inferred, and what is
 //! left out.
 
+mod actions;
 mod arrivals;
 mod divergence;
+mod names;
 mod prefixes;
 mod recorder;
 mod replay;
 mod report;
+mod serving;
 mod statistics;
 #[cfg(test)]
 mod tests;
@@ -21,7 +24,7 @@ mod workload;
 
 pub use divergence::{Choice, Choices, Difference};
 pub use recorder::{Recorder, RecorderOptions};
-pub use replay::{JobOutcome, Outcome, ReplayOptions, replay};
+pub use replay::{JobOutcome, Outcome, PolicyRecord, ReplayOptions, replay};
 pub use report::{Change, Comparison, Interval, SetReport};
 pub use statistics::{Estimate, jain_index};
 pub use workload::{Cuts, LabError, Recorded, RecordedWorker, Workload};

@@ -1,11 +1,14 @@
 //! Events of a window of the journal, taken in one by one.
 
+use super::actions::RecordedActions;
 use super::arrivals::{Life, infer};
+use super::names::RunNames;
 use super::prefixes::shared_prefixes;
+use super::serving::SeenWorkers;
 use super::workload::{Cuts, LabError, Recorded, RecordedWorker, Workload};
 use crate::workload::{AgentRun, AgentStep, ToolResult};
 use std::collections::{BTreeMap, BTreeSet};
-use treadle_core::{Capacity, CoreConfig, Event, PrefixSegment, StepArrival, StepTokens};
+use treadle_core::{CoreConfig, Event, PrefixSegment, StepArrival, StepTokens};
 use treadle_model::{StepId, Timestamp, WorkerId};
 
 /// How a window is read.
@@ -18,6 +21,8 @@ pub struct RecorderOptions {
     pub programs_max: usize,
     /// Steps taken at most.
     pub steps_max: usize,
+    /// Actions of tool runners taken at most.
+    pub actions_max: usize,
 }
 
 impl Default for RecorderOptions {
@@ -26,6 +31,7 @@ impl Default for RecorderOptions {
             seat_lag_us: 2_000_000,
             programs_max: 100_000,
             steps_max: 1_000_000,
+            actions_max: 4_000_000,
         }
     }
 }
@@ -45,9 +51,13 @@ pub(super) struct RecordedProgram {
     pub(super) steps: Vec<RecordedStep>,
     /// The shared parts of its first prompt.
     pub(super) prefix: Vec<PrefixSegment>,
+    actions: RecordedActions,
     released_us: Option<u64>,
     one_shot: bool,
-    open: u64,
+    /// Its latest step, while that has no answer.
+    awaited: Option<StepId>,
+    /// When it was last heard of.
+    last_us: u64,
 }
 
 /// A step that is not answered yet.
@@ -55,6 +65,10 @@ struct OpenStep {
     program: usize,
     arrived_us: u64,
     output_tokens_max: Option<u64>,
+    /// Its first token came before its end.
+    told: bool,
+    /// A later step of its program has come meanwhile.
+    overtaken: bool,
 }
 
 /// Takes in the events of a window and gives the workload in it.
@@ -68,11 +82,14 @@ pub struct Recorder {
     names: BTreeMap<Box<str>, usize>,
     open: BTreeMap<StepId, OpenStep>,
     begun_before: BTreeSet<Box<str>>,
-    workers: BTreeMap<WorkerId, RecordedWorker>,
+    workers: SeenWorkers,
     config: Option<CoreConfig>,
     cuts: Cuts,
     steps: usize,
+    actions: usize,
     steps_told: u64,
+    /// Times of the first and the last event of the window.
+    range_us: Option<(u64, u64)>,
     is_in_window: bool,
 }
 
@@ -106,21 +123,55 @@ impl Recorder {
             .extend(outside.map(|program| program.key.clone()));
     }
 
+    /// Engines that events have told of so far, those included that are gone again.
+    pub fn knows_worker(&self, worker: WorkerId) -> bool {
+        self.workers.knows(worker)
+    }
+
+    /// Notes an engine that was there as the window began and of whose coming no event tells any
+    /// more. What events tell of it stays as it is.
+    pub fn worker_beside(&mut self, worker: WorkerId, known: RecordedWorker) {
+        self.workers.beside(worker, known);
+    }
+
     /// Takes in an event of the window; they come in the journal's order.
     ///
     /// # Errors
     /// [`LabError::TooLarge`] past the bounds of the options.
     pub fn take(&mut self, at: Timestamp, event: &Event) -> Result<(), LabError> {
         self.is_in_window = true;
+        let (first_us, _) = self.range_us.unwrap_or((at.0, at.0));
+        self.range_us = Some((first_us, at.0));
         match event {
             Event::StepArrived(arrival) => self.arrived(at.0, arrival)?,
-            Event::StepFirstToken { .. } => self.steps_told += 1,
+            Event::StepFirstToken { step } => {
+                if let Some(open) = self.open.get_mut(step) {
+                    open.told = true;
+                }
+            }
             Event::StepFinished { step, tokens, .. } => self.finished(at.0, *step, *tokens),
             Event::StepFailed { step, failure } if !failure.retryable => self.dropped(*step),
             Event::StepCancelled { step } => self.dropped(*step),
+            Event::ActionStarted {
+                program,
+                action,
+                tool,
+            } => self.action_started(at.0, program, action, tool)?,
+            Event::ActionFinished {
+                program,
+                action,
+                ok,
+            } => {
+                if let Some(&index) = self.names.get(program) {
+                    self.programs[index].actions.ended(at.0, action, *ok);
+                }
+            }
             Event::ProgramReleased { program } => {
                 if let Some(&index) = self.names.get(program) {
-                    self.programs[index].released_us.get_or_insert(at.0);
+                    let released = &mut self.programs[index];
+                    released.released_us.get_or_insert(at.0);
+                    // A step that was refused has no event of its own: here it is over.
+                    released.awaited = None;
                     // Its next life, if it has one, is another program.
                     self.names.remove(program);
                 }
@@ -137,47 +188,18 @@ impl Recorder {
     }
 
     fn take_surroundings(&mut self, event: &Event) {
-        match event {
-            Event::WorkerAdded {
-                worker,
-                url,
-                capacity,
-                ..
-            } => {
-                self.note_change();
-                let worker = self.workers.entry(*worker).or_insert(RecordedWorker {
-                    url: url.clone(),
-                    kv_tokens: None,
-                });
-                learn(worker, capacity);
-            }
-            Event::WorkerCapacityRead {
-                worker, capacity, ..
-            } => {
-                if let Some(worker) = self.workers.get_mut(worker) {
-                    learn(worker, capacity);
-                }
-            }
-            Event::WorkerLost { .. } | Event::WorkerRecovered { .. } => self.note_change(),
-            Event::WorkerRemoved { worker } => {
-                // One that goes within the window has served in it.
-                if self.is_in_window && !self.programs.is_empty() {
-                    self.note_change();
-                } else {
-                    self.workers.remove(worker);
-                }
-            }
-            Event::Configured { config } => self.config = Some((**config).clone()),
-            _ => {}
+        if self.workers.take(event) {
+            // What changes before the first program comes is as it was.
+            let counts = self.is_in_window && !self.programs.is_empty();
+            self.cuts.worker_changes += u64::from(counts);
+        }
+        if let Event::Configured { config } = event {
+            self.config = Some((**config).clone());
         }
     }
 
-    /// What changes before the first program comes is as it was.
-    fn note_change(&mut self) {
-        self.cuts.worker_changes += u64::from(self.is_in_window && !self.programs.is_empty());
-    }
-
     fn arrived(&mut self, at_us: u64, arrival: &StepArrival) -> Result<(), LabError> {
+        self.workers.serve();
         let index = match self.names.get(&arrival.program) {
             Some(index) => *index,
             None => self.opened(arrival)?,
@@ -189,12 +211,19 @@ impl Recorder {
             });
         }
         let program = &mut self.programs[index];
-        self.cuts.steps_overlapping += u64::from(program.open > 0);
-        program.open += 1;
+        program.last_us = at_us;
+        // Whether the one before is still at work is known when its answer comes: one that was
+        // refused has no event of its own.
+        let before = program.awaited.replace(arrival.step);
+        if let Some(before) = before.and_then(|step| self.open.get_mut(&step)) {
+            before.overtaken = true;
+        }
         let step = OpenStep {
             program: index,
             arrived_us: at_us,
             output_tokens_max: arrival.output_tokens_max,
+            told: false,
+            overtaken: false,
         };
         self.open.insert(arrival.step, step);
         Ok(())
@@ -213,12 +242,35 @@ impl Recorder {
             job: arrival.job.clone(),
             steps: Vec::new(),
             prefix: arrival.prefix.clone(),
+            actions: RecordedActions::default(),
             released_us: None,
             one_shot: arrival.one_shot,
-            open: 0,
+            awaited: None,
+            last_us: 0,
         });
         self.names.insert(arrival.program.clone(), index);
         Ok(index)
+    }
+
+    fn action_started(
+        &mut self,
+        at_us: u64,
+        program: &str,
+        action: &str,
+        tool: &str,
+    ) -> Result<(), LabError> {
+        let Some(&index) = self.names.get(program) else {
+            return Ok(());
+        };
+        if self.actions >= self.options.actions_max {
+            return Err(LabError::TooLarge {
+                what: "actions",
+                max: self.options.actions_max,
+            });
+        }
+        self.actions += 1;
+        self.programs[index].actions.begun(at_us, action, tool);
+        Ok(())
     }
 
     fn finished(&mut self, at_us: u64, step: StepId, tokens: StepTokens) {
@@ -226,8 +278,11 @@ impl Recorder {
             return;
         };
         self.steps += 1;
+        self.steps_told += u64::from(open.told);
+        self.cuts.steps_overlapping += u64::from(open.overtaken);
         let program = &mut self.programs[open.program];
-        program.open -= 1;
+        program.awaited.take_if(|awaited| *awaited == step);
+        program.last_us = at_us;
         program.steps.push(RecordedStep {
             arrived_us: open.arrived_us,
             finished_us: at_us,
@@ -238,7 +293,8 @@ impl Recorder {
 
     fn dropped(&mut self, step: StepId) {
         if let Some(open) = self.open.remove(&step) {
-            self.programs[open.program].open -= 1;
+            let program = &mut self.programs[open.program];
+            program.awaited.take_if(|awaited| *awaited == step);
             self.cuts.steps_without_answer += 1;
         }
     }
@@ -248,7 +304,7 @@ impl Recorder {
     /// # Errors
     /// [`LabError::Empty`] if no step was answered.
     pub fn finish(mut self) -> Result<Workload, LabError> {
-        self.cuts.steps_open_at_end = self.open.len() as u64;
+        self.count_open_steps();
         let seen = self.programs.len();
         self.programs.retain(|program| !program.steps.is_empty());
         self.cuts.programs_without_answer = (seen - self.programs.len()) as u64;
@@ -264,6 +320,9 @@ impl Recorder {
         let schedule = infer(&lives, self.options.seat_lag_us);
         let recorded = self.recorded();
         let runs = self.runs();
+        let by_step = |program: &RecordedProgram| program.actions.by_step(&program.steps);
+        let (actions, left_out): (Vec<_>, Vec<u64>) = self.programs.iter().map(by_step).unzip();
+        self.cuts.actions_left_out = left_out.iter().sum();
         let limits = |program: &RecordedProgram| {
             let steps = program.steps.iter();
             steps.map(|step| step.output_tokens_max).collect()
@@ -272,7 +331,8 @@ impl Recorder {
             runs,
             schedule,
             output_limits: self.programs.iter().map(limits).collect(),
-            workers: self.workers.into_values().collect(),
+            workers: self.workers.serving(),
+            actions,
             config: self.config,
             whole_answers: self.steps_told * 2 < recorded.steps,
             recorded: Some(recorded),
@@ -280,26 +340,59 @@ impl Recorder {
         })
     }
 
+    /// Steps without an answer: those that are under way as the window ends, and those of which
+    /// nothing more was heard.
+    fn count_open_steps(&mut self) {
+        for (step, open) in &self.open {
+            let program = &self.programs[open.program];
+            if program.awaited == Some(*step) && !self.is_silent(program) {
+                self.cuts.steps_open_at_end += 1;
+            } else {
+                self.cuts.steps_unheard_of += 1;
+            }
+        }
+    }
+
+    /// Whether nothing was heard of a program for so long before the window's end that its client
+    /// has left it. The scheduler takes it to be over after its longest tool call; a short window
+    /// does not last that long.
+    fn is_silent(&self, program: &RecordedProgram) -> bool {
+        let (first_us, last_us) = self.range_us.unwrap_or_default();
+        let default = CoreConfig::default();
+        let config = self.config.as_ref().unwrap_or(&default);
+        let half_us = (last_us - first_us) / 2;
+        let mut idle_us = config.program_idle_max.micros().min(half_us);
+        if program.awaited.is_some() {
+            // It may wait for a place.
+            idle_us = idle_us.max(config.queue_wait_max.micros());
+        }
+        program.released_us.is_none() && last_us - program.last_us > idle_us
+    }
+
     /// When programs opened and ended. One whose job tells the end of others is open at the
-    /// window's end if it was not released.
+    /// window's end if it was not released and its client has not left it.
     fn lives(&mut self) -> Vec<Life> {
         let told = self.programs.iter().filter(|p| p.released_us.is_some());
         let telling: BTreeSet<Box<str>> = told.map(|p| p.job.clone()).collect();
+        let mut cuts = self.cuts;
         let mut lives = Vec::with_capacity(self.programs.len());
         for program in &self.programs {
             let last_us = program.steps.iter().map(|step| step.finished_us).max();
-            let is_open = program.open > 0
-                || (program.released_us.is_none()
-                    && !program.one_shot
-                    && telling.contains(&program.job));
-            self.cuts.programs_open_at_end += u64::from(is_open);
-            self.cuts.programs_begun_before += u64::from(self.begun_before.contains(&program.key));
+            let is_unended = program.released_us.is_none()
+                && (program.awaited.is_some()
+                    || (!program.one_shot && telling.contains(&program.job)));
+            let is_left = is_unended && self.is_silent(program);
+            let is_open = is_unended && !is_left;
+            cuts.programs_open_at_end += u64::from(is_open);
+            cuts.programs_left += u64::from(is_left);
+            cuts.programs_begun_before += u64::from(self.begun_before.contains(&program.key));
             lives.push(Life {
                 job: program.job.clone(),
                 opened_us: program.steps[0].arrived_us,
                 ended_us: program.released_us.or(last_us).filter(|_| !is_open),
             });
         }
+        self.cuts = cuts;
         lives
     }
 
@@ -323,7 +416,7 @@ impl Recorder {
 
     fn runs(&mut self) -> Vec<AgentRun> {
         let shared = shared_prefixes(&self.programs);
-        let mut names = BTreeSet::new();
+        let mut names = RunNames::default();
         let mut runs = Vec::with_capacity(self.programs.len());
         for (program, shared) in self.programs.iter().zip(shared) {
             let mut steps: Vec<AgentStep> = Vec::with_capacity(program.steps.len());
@@ -337,13 +430,8 @@ impl Recorder {
                     after.map_or(0, |after| after.arrived_us.saturating_sub(step.finished_us));
                 steps.push(next);
             }
-            // A key that was used again is another program.
-            let mut id = program.key.to_string();
-            while !names.insert(id.clone()) {
-                id.push('+');
-            }
             runs.push(AgentRun {
-                id,
+                id: names.next(&program.key),
                 group: shared.group,
                 system_tokens: shared.system_tokens,
                 group_tokens: shared.group_tokens,
@@ -352,10 +440,6 @@ impl Recorder {
         }
         runs
     }
-}
-
-fn learn(worker: &mut RecordedWorker, capacity: &Capacity) {
-    worker.kv_tokens = capacity.tokens.or(worker.kv_tokens);
 }
 
 /// A step as it is repeated, and whether its reuse is a guess. A prompt that holds the whole context

@@ -86,13 +86,50 @@ pub struct Outcome {
     pub migrations: u64,
     /// Job by job.
     pub jobs: Vec<JobOutcome>,
-    /// What was decided, for comparison.
+    /// What became of the questions to the set's policies, where there are any.
+    #[serde(skip_serializing_if = "PolicyRecord::is_empty")]
+    pub policies: PolicyRecord,
+    /// What was decided, until it is compared.
     #[serde(skip)]
     pub choices: Choices,
 }
 
-/// Repeats a workload. `goes_on` is told how many steps were answered, now and then, and ends it by
-/// `false`: then there is no outcome.
+/// What became of the questions that the policies of a set were asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PolicyRecord {
+    /// Questions that they answered.
+    pub answered: u64,
+    /// Questions that a built-in default answered in their stead.
+    pub fallbacks: u64,
+    /// Of these, questions that went wrong.
+    pub faults: u64,
+    /// Times that a policy was given up for its faults: from then on the built-in default decided.
+    pub given_up: u64,
+    /// The latest fault, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latest_fault: Option<String>,
+}
+
+impl PolicyRecord {
+    /// True if nothing was asked.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// These and others together.
+    #[must_use]
+    pub fn plus(mut self, other: &Self) -> Self {
+        self.answered += other.answered;
+        self.fallbacks += other.fallbacks;
+        self.faults += other.faults;
+        self.given_up += other.given_up;
+        self.latest_fault = self.latest_fault.or_else(|| other.latest_fault.clone());
+        self
+    }
+}
+
+/// Repeats a workload. `goes_on` is told how many steps were answered, after every so many events
+/// and however long virtual time stands still, and ends it by `false`: then there is no outcome.
 pub fn replay(
     workload: &Workload,
     options: &ReplayOptions,
@@ -126,12 +163,14 @@ pub fn replay(
         schedule: Some(&workload.schedule),
         kv_tokens: &options.kv_tokens,
         output_limits: &workload.output_limits,
+        actions: &workload.actions,
         request_overhead_us: options.request_overhead_us + cluster.profile.request_overhead_us,
         whole_answers: workload.whole_answers,
     };
     let mut eyes = Eyes {
         goes_on,
         stopped: false,
+        events: 0,
         began_us: vec![None; workload.runs.len()],
         ended_us: vec![None; workload.runs.len()],
         latencies_us: Vec::new(),
@@ -168,6 +207,7 @@ fn patience_us(workload: &Workload, ideal_us: &[u64]) -> u64 {
 struct Eyes<'a> {
     goes_on: &'a mut dyn FnMut(u64) -> bool,
     stopped: bool,
+    events: u64,
     began_us: Vec<Option<u64>>,
     ended_us: Vec<Option<u64>>,
     latencies_us: Vec<u64>,
@@ -175,12 +215,23 @@ struct Eyes<'a> {
     choices: Choices,
 }
 
-/// Loops of the cluster between two questions whether to go on.
-const ASK_EVERY: usize = 64;
+/// Events of the core, and moments of the cluster, between two questions whether to go on.
+const ASK_EVERY: u64 = 64;
+
+impl Eyes<'_> {
+    /// Something has happened: now and then that is told, and whoever is told may end it all.
+    fn tick(&mut self) {
+        self.events += 1;
+        if self.events.is_multiple_of(ASK_EVERY) && !self.stopped {
+            self.stopped = !(self.goes_on)(self.latencies_us.len() as u64);
+        }
+    }
+}
 
 impl Watch for Eyes<'_> {
     fn heard(&mut self, now_us: u64, event: &Event) {
         self.choices.at(now_us, event);
+        self.tick();
     }
 
     fn decided(&mut self, decision: &Decision) {
@@ -191,9 +242,6 @@ impl Watch for Eyes<'_> {
         self.began_us[step.run].get_or_insert(step.sent_us);
         self.latencies_us.push(step.ended_us - step.sent_us);
         self.last_answer_us = step.ended_us;
-        if self.latencies_us.len().is_multiple_of(ASK_EVERY) {
-            self.stopped = !(self.goes_on)(self.latencies_us.len() as u64);
-        }
     }
 
     fn ended(&mut self, run: usize, now_us: u64) {
@@ -201,6 +249,7 @@ impl Watch for Eyes<'_> {
     }
 
     fn goes_on(&mut self, _: u64) -> bool {
+        self.tick();
         !self.stopped
     }
 }
@@ -236,6 +285,7 @@ impl Eyes<'_> {
             offloads: report.offloads,
             migrations: report.migrations,
             jobs,
+            policies: PolicyRecord::default(),
             choices: self.choices,
         }
     }

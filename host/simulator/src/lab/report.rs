@@ -1,10 +1,13 @@
 //! Sets of policies side by side.
 
-use super::divergence::Difference;
-use super::replay::Outcome;
+use super::divergence::{Choices, Difference};
+use super::replay::{Outcome, PolicyRecord};
 use super::statistics::Estimate;
 use super::workload::{Cuts, Recorded, RecordedWorker, Workload};
 use serde::Serialize;
+
+/// Jobs told of each outcome: a window may have as many as programs, and outcomes are many.
+const JOBS_TOLD_MAX: usize = 200;
 
 /// A figure's mean and interval under one set.
 pub type Interval = Estimate;
@@ -59,6 +62,9 @@ pub struct SetReport {
     pub refused: u64,
     /// Seeds under which it was given up before all programs had ended: its figures are too good.
     pub given_up: u64,
+    /// What became of the questions to its policies, all seeds together. Where a policy was given up,
+    /// the figures are those of the built-in default, not of the set.
+    pub policies: PolicyRecord,
     /// Against the first set; nothing for that one itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub against_first: Option<Change>,
@@ -77,6 +83,8 @@ pub struct Comparison {
     pub seat_takers: u64,
     /// Waves of programs.
     pub waves: u64,
+    /// Jobs in all; of each outcome those with the most programs are told.
+    pub jobs: u64,
     /// What is not as it was.
     pub cuts: Cuts,
     /// What the window itself came to.
@@ -96,15 +104,26 @@ impl Comparison {
         outcomes: Vec<(String, Vec<Outcome>)>,
         differences_max: usize,
     ) -> Self {
-        let first = outcomes.first().map(|(_, first)| first.clone());
-        let sets = outcomes
-            .into_iter()
-            .enumerate()
-            .map(|(place, (name, own))| {
-                let first = first.as_deref().filter(|_| place > 0);
-                let change = first.map(|first| Change::of(first, &own, differences_max));
-                SetReport::of(name, own, change)
-            });
+        let (first, others) = outcomes.split_first().unzip();
+        let changes = others.into_iter().flatten().map(|(_, own)| {
+            let (_, first) = first?;
+            Some(Change::of(first, own, differences_max))
+        });
+        let changes: Vec<Option<Change>> = std::iter::once(None).chain(changes).collect();
+        let sets = outcomes.into_iter().zip(changes);
+        let sets = sets.map(|((name, mut own), change)| {
+            // They are many, and compared now.
+            for outcome in &mut own {
+                outcome.choices = Choices::default();
+                if outcome.jobs.len() > JOBS_TOLD_MAX {
+                    outcome
+                        .jobs
+                        .sort_by_key(|job| std::cmp::Reverse(job.programs));
+                    outcome.jobs.truncate(JOBS_TOLD_MAX);
+                }
+            }
+            SetReport::of(name, own, change)
+        });
         let sets = sets.collect();
         let takes_seat = |start: &&crate::cluster::RunStart| {
             matches!(start.begin, crate::cluster::Begin::Seat { .. })
@@ -114,6 +133,7 @@ impl Comparison {
             steps: workload.steps(),
             seat_takers: workload.schedule.runs.iter().filter(takes_seat).count() as u64,
             waves: workload.schedule.waves.len() as u64,
+            jobs: workload.schedule.jobs.len() as u64,
             cuts: workload.cuts,
             recorded: workload.recorded,
             workers: workload.workers.clone(),
@@ -144,6 +164,9 @@ impl SetReport {
             migrations: estimate(|seed| seed.migrations as f64),
             refused: seeds.iter().map(|seed| seed.refused).sum(),
             given_up: seeds.iter().filter(|seed| !seed.whole).count() as u64,
+            policies: seeds.iter().fold(PolicyRecord::default(), |all, seed| {
+                all.plus(&seed.policies)
+            }),
             against_first,
             seeds,
         }

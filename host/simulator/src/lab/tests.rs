@@ -1,15 +1,34 @@
 //! Recording a simulated run gives the workload that it was made from, and repeating it gives what
 //! it came to.
 
+mod edges;
+
 use super::*;
 use crate::cluster::{
-    Begin, ClusterOptions, Report, Surroundings, TransferOptions, Watch, simulate_within,
+    Answered, Answers, Begin, ClusterOptions, Report, Surroundings, ToolAction, TransferOptions,
+    Watch, simulate_within,
 };
 use crate::engine::EngineProfile;
 use crate::native::NativeEviction;
 use crate::workload::{AgentRun, LognormalAgents};
-use treadle_core::{CoreConfig, Event, Mode};
-use treadle_model::Timestamp;
+use treadle_core::action::Tools;
+use treadle_core::distribution::Outlook;
+use treadle_core::{Core, CoreConfig, Event, Mode, Question};
+use treadle_model::{Span, Timestamp};
+
+/// Answers as the native policy does, and keeps what the core has learnt of tools.
+#[derive(Default)]
+struct Onlooker {
+    policy: NativeEviction,
+    tools: Tools,
+}
+
+impl Answers for Onlooker {
+    fn answer(&mut self, core: &Core, question: &Question, now_ms: u64) -> Answered {
+        self.tools.clone_from(&core.state().tools);
+        Answers::answer(&mut self.policy, core, question, now_ms)
+    }
+}
 
 /// Writes down what a cluster's core hears.
 struct Tape {
@@ -173,6 +192,25 @@ fn a_window_without_an_answer_and_one_that_is_too_large_are_refused() {
     assert_eq!(taken.unwrap_err(), LabError::TooLarge { what, max: 3 });
 }
 
+#[test]
+fn of_ever_so_many_jobs_those_with_most_programs_are_told() {
+    let mut workload = Workload::of_runs(runs(24), 8);
+    workload.workers = vec![RecordedWorker {
+        url: "a".into(),
+        kv_tokens: Some(60_000),
+    }];
+    let mut outcome = replayed(&workload, Mode::Sticky, 0);
+    let job = |programs: u64| JobOutcome {
+        job: programs.to_string().into(),
+        programs,
+        slowdown: 1.0,
+    };
+    outcome.jobs = (0..5_000).map(job).collect();
+    let told = Comparison::of(&workload, vec![("a".into(), vec![outcome])], 0);
+    let jobs = &told.sets[0].seeds[0].jobs;
+    assert_eq!((jobs.len(), jobs[0].programs), (200, 4_999));
+}
+
 fn comparison(workload: &Workload, seeds: &[u64]) -> Comparison {
     let outcomes = [Mode::LeastLoad, Mode::ProgramAware].map(|mode| {
         let own = seeds.iter().map(|&seed| {
@@ -211,6 +249,10 @@ fn the_same_seeds_give_the_same_report_and_others_another() {
     let first = &change.differences[0];
     assert!(first.ours.is_some() || first.theirs.is_some());
     assert!(one.sets[0].against_first.is_none());
+    assert_eq!(one.jobs, 1);
+    // Decisions are let go once they are compared.
+    let outcomes = one.sets.iter().flat_map(|set| &set.seeds);
+    assert!(outcomes.map(|outcome| outcome.choices.len()).sum::<usize>() == 0);
 }
 
 #[test]
@@ -229,7 +271,32 @@ fn a_replay_ends_when_it_is_told_to() {
         asked.push(steps);
         asked.len() < 2
     });
-    assert_eq!((outcome, asked), (None, vec![64, 128]));
+    assert_eq!((outcome, asked.len()), (None, 2));
+}
+
+#[test]
+fn a_replay_ends_when_it_is_told_to_even_if_virtual_time_stands_still() {
+    let workload = Workload::of_runs(runs(4), 4);
+    let mut options = ReplayOptions {
+        core: CoreConfig::default(),
+        profile: EngineProfile::glm46_8xh100(),
+        kv_tokens: vec![60_000],
+        request_overhead_us: 0,
+        decisions_max: 0,
+    };
+    // A look at the load as soon as the last one is over.
+    options.core.tick = treadle_model::Span(0);
+    let mut asked = 0;
+    let outcome = replay(
+        &workload,
+        &options,
+        &mut NativeEviction::default(),
+        &mut |_| {
+            asked += 1;
+            asked < 100
+        },
+    );
+    assert_eq!((outcome, asked), (None, 100));
 }
 
 #[test]
@@ -250,4 +317,106 @@ fn a_shrunk_prompt_keeps_what_is_known_to_be_kept() {
         let shared = run.system_tokens + run.group_tokens;
         assert!(kept >= shared && kept < shared + 500, "{kept} {shared}");
     }
+}
+
+/// Every other tool call is an edit of half a second, the others are tests that take half a minute
+/// and fail.
+fn two_tools(runs: &mut [AgentRun]) -> Vec<Vec<Vec<ToolAction>>> {
+    let mut actions = Vec::new();
+    for run in runs {
+        let last = run.steps.len() - 1;
+        let mut of_run = Vec::new();
+        for (place, step) in run.steps.iter_mut().enumerate() {
+            let (tool, ends_us, ok) = match place % 2 {
+                0 => ("edit", 500_000, true),
+                _ => ("test", 30_000_000, false),
+            };
+            let action = ToolAction {
+                tool: tool.into(),
+                begins_us: 100_000,
+                ends_us: Some(ends_us),
+                ok,
+            };
+            step.tool_us = if place == last { 0 } else { ends_us + 200_000 };
+            of_run.push(if place == last { vec![] } else { vec![action] });
+        }
+        actions.push(of_run);
+    }
+    actions
+}
+
+#[test]
+fn the_times_of_each_tool_are_learnt_as_they_were() {
+    let mut runs = runs(24);
+    let actions = two_tools(&mut runs);
+    let options = options(Mode::ProgramAware, 8);
+    let mut tape = Tape { events: Vec::new() };
+    let mut was = Onlooker::default();
+    let around = Surroundings {
+        actions: &actions,
+        ..Surroundings::default()
+    };
+    simulate_within(&runs, &options, &mut was, around, &mut tape);
+    let workload = recorded(&tape, 0..tape.events.len());
+    assert_eq!(
+        (&workload.actions, workload.cuts),
+        (&actions, Cuts::default())
+    );
+    let again = ReplayOptions {
+        core: options.core.clone(),
+        profile: options.profile.clone(),
+        kv_tokens: vec![60_000; 2],
+        request_overhead_us: 0,
+        decisions_max: 0,
+    };
+    let mut is = Onlooker::default();
+    replay(&workload, &again, &mut is, &mut |_| true).unwrap();
+    assert_eq!(is.tools, was.tools);
+    let outlook = |tool: &str| {
+        let known = &is.tools["simulation"][tool];
+        (
+            Outlook::of(&known.times, Span(0)).unwrap().mean,
+            known.failed > 0,
+        )
+    };
+    let ((edit, edits_fail), (test, tests_fail)) = (outlook("edit"), outlook("test"));
+    assert!(
+        edit < Span::from_secs(1) && test > Span::from_secs(20),
+        "{edit:?} {test:?}"
+    );
+    assert_eq!((edits_fail, tests_fail), (false, true));
+    // Others take more or less time, and their tools with them.
+    let jittered = workload.jittered(7, 0.1);
+    for (run, steps) in jittered.runs.iter().zip(&jittered.actions) {
+        for (step, action) in run
+            .steps
+            .iter()
+            .zip(steps.iter())
+            .filter_map(|(s, a)| Some((s, a.first()?)))
+        {
+            assert!(
+                action
+                    .ends_us
+                    .is_some_and(|ends_us| ends_us <= step.tool_us)
+            );
+        }
+    }
+}
+
+#[test]
+fn an_action_before_the_first_answer_is_left_out() {
+    let runs = runs(1);
+    let (mut tape, _) = tape(&runs, &options(Mode::Sticky, 1));
+    let arrived = |(_, event): &(u64, Event)| matches!(event, Event::StepArrived(_));
+    let first = tape.events.iter().position(arrived).unwrap();
+    let (at, program) = (tape.events[first].0, runs[0].id.as_str().into());
+    let event = Event::ActionStarted {
+        program,
+        action: "0".into(),
+        tool: "early".into(),
+    };
+    tape.events.insert(first + 1, (at, event));
+    let workload = recorded(&tape, 0..tape.events.len());
+    assert_eq!(workload.cuts.actions_left_out, 1);
+    assert!(workload.actions[0].iter().all(Vec::is_empty));
 }

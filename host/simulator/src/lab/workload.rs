@@ -1,7 +1,7 @@
 //! A recorded workload, ready to be repeated.
 
 use super::statistics::percentiles_s;
-use crate::cluster::{Begin, RunStart, Schedule, Wave};
+use crate::cluster::{Begin, RunStart, Schedule, ToolAction, Wave};
 use crate::workload::AgentRun;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -42,10 +42,16 @@ pub struct Cuts {
     pub programs_begun_before: u64,
     /// Programs that had not ended with the window: they are repeated up to their last answer in it.
     pub programs_open_at_end: u64,
+    /// Programs that nobody ended and of which nothing more was heard for as long as a tool call may
+    /// last, or half of a shorter window: they are taken to be over with their last answer.
+    pub programs_left: u64,
     /// Programs without an answered step in the window: left out.
     pub programs_without_answer: u64,
     /// Steps under way at the window's end: left out.
     pub steps_open_at_end: u64,
+    /// Steps of which nothing more was heard, although their program went on, was released or left:
+    /// the scheduler had refused them. Left out.
+    pub steps_unheard_of: u64,
     /// Steps that failed, were withdrawn, or were lost in a restart: left out, the time that they
     /// took stays.
     pub steps_without_answer: u64,
@@ -53,7 +59,10 @@ pub struct Cuts {
     pub steps_overlapping: u64,
     /// Steps whose prompt had shrunk: how much of the context they kept is a guess.
     pub steps_compacted: u64,
-    /// Engines that were lost, recovered, added late or removed: repeated as there all the time.
+    /// Actions that began before the first answer of their program in the window: left out.
+    pub actions_left_out: u64,
+    /// Times that an engine was lost, recovered, added late or removed: one that served at all is
+    /// repeated as there all the time.
     pub worker_changes: u64,
 }
 
@@ -102,6 +111,9 @@ pub struct Workload {
     pub schedule: Schedule,
     /// What clients let each step generate at most, by run and step; nothing where they did not say.
     pub output_limits: Vec<Vec<Option<u64>>>,
+    /// What tool runners told of the actions after each step, by run and step; nothing where they
+    /// told of none.
+    pub actions: Vec<Vec<Vec<ToolAction>>>,
     /// Engines; empty for a workload that was not recorded.
     pub workers: Vec<RecordedWorker>,
     /// The scheduler's settings at the end of the window, if it says.
@@ -137,6 +149,7 @@ impl Workload {
             runs,
             schedule,
             output_limits: Vec::new(),
+            actions: Vec::new(),
             workers: Vec::new(),
             config: None,
             whole_answers: false,
@@ -150,8 +163,10 @@ impl Workload {
         self.runs.iter().map(|run| run.steps.len() as u64).sum()
     }
 
-    /// The same with tools and arrivals that take up to this share more or less, evenly spread. Seed
-    /// 0 leaves all as it is; the others tell how much an outcome owes to accidents.
+    /// The same with tools and arrivals that take up to this share more or less, evenly spread. Of
+    /// arrivals it is the time since the one before that varies, so that a burst stays one however
+    /// late it comes. Seed 0 leaves all as it is; the others tell how much an outcome owes to
+    /// accidents.
     #[must_use]
     pub fn jittered(&self, seed: u64, share: f64) -> Self {
         let mut jittered = self.clone();
@@ -159,17 +174,36 @@ impl Workload {
             return jittered;
         }
         let mut stream = Pcg64Mcg::seed_from_u64(seed);
-        let mut vary = |us: &mut u64| {
-            let factor = 1.0 + share * (2.0 * stream.random::<f64>() - 1.0);
-            *us = (*us as f64 * factor) as u64;
-        };
-        for step in jittered.runs.iter_mut().flat_map(|run| &mut run.steps) {
-            vary(&mut step.tool_us);
+        let mut factor = || 1.0 + share * (2.0 * stream.random::<f64>() - 1.0);
+        let varied = |us: u64, factor: f64| (us as f64 * factor) as u64;
+        for (run, place) in jittered.runs.iter_mut().zip(0..) {
+            let mut actions = jittered.actions.get_mut(place);
+            for (step, place) in run.steps.iter_mut().zip(0..) {
+                // A tool takes as much more or less as the time until the next step.
+                let factor = factor();
+                step.tool_us = varied(step.tool_us, factor);
+                let actions = actions.as_mut().and_then(|steps| steps.get_mut(place));
+                for action in actions.into_iter().flatten() {
+                    action.begins_us = varied(action.begins_us, factor);
+                    action.ends_us = action.ends_us.map(|us| varied(us, factor));
+                }
+            }
         }
-        for start in &mut jittered.schedule.runs {
+        let schedule = &mut jittered.schedule;
+        for wave in &mut schedule.waves {
+            wave.gap_us = varied(wave.gap_us, factor());
+        }
+        // Recorded runs stand in the order of their beginning.
+        let mut latest: Vec<(u64, u64)> = vec![(0, 0); schedule.waves.len()];
+        for start in &mut schedule.runs {
             match &mut start.begin {
-                Begin::At { offset_us } => vary(offset_us),
-                Begin::Seat { lag_us, .. } => vary(lag_us),
+                Begin::At { offset_us } => {
+                    let (was, is) = &mut latest[start.wave];
+                    *is += varied(offset_us.saturating_sub(*was), factor());
+                    *was = *offset_us;
+                    *offset_us = *is;
+                }
+                Begin::Seat { lag_us, .. } => *lag_us = varied(*lag_us, factor()),
             }
         }
         jittered

@@ -143,6 +143,7 @@ fn extra_columns(prospects: &Prospects, names: &[&str]) -> Vec<f32> {
         match *name {
             "idle-ms" => extra.extend(prospects.idle.iter().map(number)),
             "soonest-ms" => extra.extend(prospects.soonest.iter().map(number)),
+            "price-ms" => extra.extend(prospects.price.iter().map(number)),
             "back-ms" => extra.extend(prospects.back.iter().map(number)),
             "moved-ms" => extra.extend(prospects.moved.iter().map(number)),
             "prefill-ms" => extra.extend(prospects.prefill.iter().map(number)),

@@ -10,7 +10,7 @@ use treadle_plugin::Policy;
 use ttl_pin_eviction::TtlPinEviction;
 
 /// What foresight's orders take into account.
-const FORESIGHT_COLUMNS: &[&str] = &["idle-ms", "back-ms", "prefill-ms", "remaining-tokens"];
+const FORESIGHT_COLUMNS: &[&str] = &["price-ms", "back-ms", "prefill-ms", "remaining-tokens"];
 /// What a learnt time to live takes into account.
 const TTL_COLUMNS: &[&str] = &["idle-ms", "soonest-ms", "prefill-ms"];
 

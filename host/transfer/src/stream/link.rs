@@ -1,15 +1,16 @@
 //! The asking side.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::message::{Goodbye, Opening, Reply, Said, Verb, receive, send};
+use super::message::{Goodbye, KEPT_MAX, Opening, Reply, Said, Verb, receive, send};
 use crate::client::within;
 use crate::copy::Digest;
-use crate::tier::{Draft, Evictions};
+use crate::tier::{Draft, Evictions, Plan};
 use crate::{CopyId, KvCopy, Limits, Prefix, TransferError};
 
 /// Bytes of a stream that are read at once.
@@ -20,7 +21,7 @@ const PIECE_BYTES: usize = 256 << 10;
 pub(crate) struct Link {
     secret: Option<Box<str>>,
     limits: Limits,
-    /// What their tiers have evicted.
+    /// Where it goes what they say of their evictions.
     evictions: Evictions,
 }
 
@@ -59,8 +60,13 @@ impl Link {
     }
 
     /// Prepares another node for a file that its engine is to write.
-    pub(crate) async fn save(&self, node: &str, id: CopyId) -> Result<RemoteSaving, TransferError> {
-        let mut connection = self.open(node, Verb::Save { id }).await?;
+    pub(crate) async fn save(
+        &self,
+        node: &str,
+        id: CopyId,
+        plan: Plan,
+    ) -> Result<RemoteSaving, TransferError> {
+        let mut connection = self.open(node, Verb::Save { id, plan }).await?;
         connection.done().await?;
         Ok(RemoteSaving { connection, id })
     }
@@ -85,8 +91,31 @@ impl Link {
         self.open(node, Verb::Drop { id }).await?.done().await
     }
 
-    /// Writes the bytes of another node's copy to a file. What is there after an error is the
-    /// caller's to remove.
+    /// Has another node forget a scheduler's copies but these.
+    pub(crate) async fn keep_only(
+        &self,
+        node: &str,
+        owner: &str,
+        known: &BTreeSet<CopyId>,
+    ) -> Result<(), TransferError> {
+        if known.len() > KEPT_MAX {
+            let why = format!("{} copies are too many for one message", known.len());
+            return Err(TransferError::internal("what is to be kept", why));
+        }
+        let verb = Verb::Keep {
+            owner: owner.into(),
+            ids: known.iter().copied().collect(),
+        };
+        self.open(node, verb).await?.done().await
+    }
+
+    /// Has another node say which of its copies gave way.
+    pub(crate) async fn hear(&self, node: &str) -> Result<(), TransferError> {
+        self.open(node, Verb::Tell).await?.done().await
+    }
+
+    /// Writes the bytes of another node's copy to a file. What is there after an error, or appears
+    /// later, is the caller's to remove.
     pub(crate) async fn fetch(
         &self,
         node: &str,
@@ -104,11 +133,9 @@ impl Link {
                 ));
             }
         }
-        // Made here and not on another thread: the file is there before anybody may remove it.
-        let file = std::fs::File::create(path).map_err(TransferError::file("creating", path))?;
-        connection
-            .receive_bytes(copy, tokio::fs::File::from_std(file), path)
-            .await
+        let file = tokio::fs::File::create_new(path).await;
+        let file = file.map_err(TransferError::file("creating", path))?;
+        connection.receive_bytes(copy, file, path).await
     }
 
     async fn open(&self, node: &str, verb: Verb) -> Result<Connection, TransferError> {
@@ -122,9 +149,13 @@ impl Link {
             limits: self.limits.clone(),
             evictions: self.evictions.clone(),
         };
-        let secret = self.secret.clone();
+        let opening = Opening {
+            secret: self.secret.clone(),
+            heard: self.evictions.heard_of(node),
+            verb,
+        };
         let _ = connection.stream.set_nodelay(true);
-        send(node, &mut connection.stream, &Opening { secret, verb }).await?;
+        send(node, &mut connection.stream, &opening).await?;
         Ok(connection)
     }
 }
@@ -132,8 +163,8 @@ impl Link {
 impl Connection {
     async fn answer(&mut self) -> Result<Said, TransferError> {
         let reply: Reply = receive(&self.node, &mut self.stream).await?;
-        for evicted in reply.evicted {
-            self.evictions.push(evicted);
+        if let Some(news) = &reply.news {
+            self.evictions.hear(&self.node, news);
         }
         match reply.said {
             Said::Refused { code, message } => Err(TransferError::Node {

@@ -5,16 +5,23 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::frame;
-use crate::tier::Evicted;
+use crate::tier::{Heard, News, Plan};
 use crate::{CopyId, KvCopy, Prefix, TransferError};
 
 /// Most evictions that one answer tells of; the next one tells of the others.
 pub(super) const EVICTIONS_TOLD_MAX: usize = 1_000;
 
+/// Most copies that a node is told to keep: as many as one message holds. Who has more has none
+/// forgotten.
+pub(super) const KEPT_MAX: usize = 10_000;
+
 /// The first words of a connection.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Opening {
     pub(super) secret: Option<Box<str>>,
+    /// How far the asking node has heard of evictions.
+    #[serde(default)]
+    pub(super) heard: Option<Heard>,
     pub(super) verb: Verb,
 }
 
@@ -25,11 +32,19 @@ pub(super) enum Verb {
     Fetch { copy: KvCopy },
     /// An engine on your node is about to save a slot. A draft follows, then [`Goodbye`] if the
     /// copy is to stay.
-    Save { id: CopyId },
+    Save {
+        id: CopyId,
+        #[serde(default)]
+        plan: Plan,
+    },
     /// Put a copy where the engines of your node can read it, until this connection ends.
     Stage { copy: KvCopy, name: CopyId },
     /// Forget a copy.
     Drop { id: CopyId },
+    /// Forget all copies of a scheduler but these.
+    Keep { owner: Box<str>, ids: Vec<CopyId> },
+    /// Say what gave way.
+    Tell,
 }
 
 /// The last word of a transfer that went well.
@@ -42,8 +57,9 @@ pub(super) struct Goodbye {
 #[derive(Serialize, Deserialize)]
 pub(super) struct Reply {
     pub(super) said: Said,
+    /// None for who is refused.
     #[serde(default)]
-    pub(super) evicted: Vec<Evicted>,
+    pub(super) news: Option<News>,
 }
 
 #[derive(Serialize, Deserialize)]

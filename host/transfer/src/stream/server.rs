@@ -1,5 +1,6 @@
 //! The answering side: a tier's server.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,17 +8,20 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
 use super::Link;
 use super::message::{EVICTIONS_TOLD_MAX, Goodbye, Opening, Reply, Said, Verb, receive, send};
 use crate::client::within;
-use crate::tier::{Draft, Tier};
+use crate::tier::{Draft, Heard, Plan, Tier};
 use crate::{CopyId, KvCopy, Limits, TransferError};
 
 /// Bytes of a copy that are sent at once.
 const PIECE_BYTES: usize = 256 << 10;
+/// Connections that have not told the secret yet; the oldest gives way to the next one, so that
+/// those that say nothing keep nobody out.
+const STRANGERS_MAX: usize = 16;
 /// A pause after a connection could not be taken, as when there are no file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -71,52 +75,91 @@ struct Served {
 
 async fn accept(listener: TcpListener, served: Arc<Served>) {
     let places = Arc::new(Semaphore::new(served.limits.connections_max));
-    let mut connections = JoinSet::new();
+    let mut strangers = JoinSet::new();
+    let mut waiting: VecDeque<AbortHandle> = VecDeque::new();
+    let mut visits = JoinSet::new();
     loop {
-        while connections.try_join_next().is_some() {}
-        let Ok((stream, peer)) = listener.accept().await else {
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            continue;
-        };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            tracing::warn!(%peer, "a transfer was turned away: too many connections");
-            continue;
-        };
-        let served = Arc::clone(&served);
-        connections.spawn(async move {
-            if let Err(error) = served.serve(stream, &peer.to_string()).await {
-                tracing::debug!(%peer, %error, "a transfer with another node ended early");
+        tokio::select! {
+            accepted = listener.accept() => {
+                let Ok((stream, peer)) = accepted else {
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                };
+                waiting.retain(|stranger| !stranger.is_finished());
+                if waiting.len() >= STRANGERS_MAX && let Some(oldest) = waiting.pop_front() {
+                    oldest.abort();
+                }
+                let served = Arc::clone(&served);
+                waiting.push_back(strangers.spawn(served.greet(stream, peer.to_string())));
             }
-            drop(place);
-        });
+            Some(greeted) = strangers.join_next() => {
+                if let Ok(Some(guest)) = greeted && visits.len() < served.visits_max() {
+                    let place = Arc::clone(&places).try_acquire_owned().ok();
+                    visits.spawn(Arc::clone(&served).receive(guest, place));
+                }
+            }
+            Some(_) = visits.join_next() => {}
+        }
     }
 }
 
+/// Who has told the secret, and what he wants.
+struct Guest {
+    stream: TcpStream,
+    peer: String,
+    opening: Opening,
+}
+
 impl Served {
-    async fn serve(&self, mut stream: TcpStream, peer: &str) -> Result<(), TransferError> {
+    /// Those that are served, and as many that are told that there are too many.
+    fn visits_max(&self) -> usize {
+        2 * self.limits.connections_max
+    }
+
+    /// Waits for the first words of a connection; nothing if there are none, or not the right ones.
+    async fn greet(self: Arc<Self>, mut stream: TcpStream, peer: String) -> Option<Guest> {
         let _ = stream.set_nodelay(true);
-        let opening = within("the first words of a node", self.limits.idle, async {
-            receive::<Opening>(peer, &mut stream).await
+        let patience = self.limits.idle.min(self.limits.connect);
+        let opening = within("the first words of a node", patience, async {
+            receive::<Opening>(&peer, &mut stream).await
         });
-        let opening = opening.await?;
-        let outcome = if self.is_known(opening.secret.as_deref()) {
-            self.answer(&mut stream, peer, opening.verb).await
+        let opening = opening.await;
+        let opening = opening.inspect_err(|error| tracing::debug!(%peer, %error, "a stranger"));
+        let opening = opening.ok()?;
+        let is_known = self.is_known(opening.secret.as_deref());
+        let guest = Guest {
+            stream,
+            peer,
+            opening,
+        };
+        if is_known {
+            return Some(guest);
+        }
+        let error = TransferError::Refused {
+            url: self.tier.node().into(),
+            status: 401,
+            message: "the secret of the transfers is another one here".into(),
+        };
+        let _ = Visit::of(&self, guest).0.refuse(&error).await;
+        None
+    }
+
+    async fn receive(self: Arc<Self>, guest: Guest, place: Option<OwnedSemaphorePermit>) {
+        let peer = guest.peer.clone();
+        let (mut visit, verb) = Visit::of(&self, guest);
+        let outcome = if place.is_some() {
+            visit.answer(verb).await
         } else {
-            Err(TransferError::Refused {
-                url: self.tier.node().into(),
-                status: 401,
-                message: "the secret of the transfers is another one here".into(),
+            Err(TransferError::Busy {
+                worker: self.tier.node().into(),
+                waiting: self.limits.connections_max,
             })
         };
-        if let Err(error) = &outcome {
-            let said = Said::Refused {
-                code: error.code().into(),
-                message: error.to_string().into(),
-            };
+        if let Err(error) = outcome {
+            tracing::debug!(%peer, %error, "a transfer with another node ended early");
             // It may be gone; then it knows.
-            let _ = self.reply(&mut stream, peer, said).await;
+            let _ = visit.refuse(&error).await;
         }
-        outcome
     }
 
     /// Compares in the same time for every wrong secret of one length.
@@ -128,37 +171,55 @@ impl Served {
         let differences = own.iter().zip(said).fold(0, |all, (a, b)| all | (a ^ b));
         own.len() == said.len() && differences == 0
     }
+}
 
-    async fn answer(
-        &self,
-        stream: &mut TcpStream,
-        peer: &str,
-        verb: Verb,
-    ) -> Result<(), TransferError> {
+/// A connection at work.
+struct Visit<'s> {
+    served: &'s Served,
+    stream: TcpStream,
+    peer: String,
+    /// How far the other node has heard of evictions.
+    heard: Option<Heard>,
+}
+
+impl<'s> Visit<'s> {
+    fn of(served: &'s Served, guest: Guest) -> (Self, Verb) {
+        let visit = Self {
+            served,
+            stream: guest.stream,
+            peer: guest.peer,
+            heard: guest.opening.heard,
+        };
+        (visit, guest.opening.verb)
+    }
+
+    async fn answer(&mut self, verb: Verb) -> Result<(), TransferError> {
         match verb {
-            Verb::Fetch { copy } => self.fetch(stream, peer, &copy).await,
-            Verb::Save { id } => self.save(stream, peer, id).await,
-            Verb::Stage { copy, name } => self.stage(stream, peer, &copy, name).await,
+            Verb::Fetch { copy } => self.fetch(&copy).await,
+            Verb::Save { id, plan } => self.save(id, &plan).await,
+            Verb::Stage { copy, name } => self.stage(&copy, name).await,
             Verb::Drop { id } => {
-                self.tier.remove(id);
-                self.reply(stream, peer, Said::Done).await
+                self.served.tier.forget([id]).await;
+                self.reply(Said::Done).await
             }
+            Verb::Keep { owner, ids } => {
+                let known = ids.into_iter().collect();
+                self.served.tier.keep_only(Some(&owner), &known).await;
+                self.reply(Said::Done).await
+            }
+            Verb::Tell => self.reply(Said::Done).await,
         }
     }
 
-    async fn fetch(
-        &self,
-        stream: &mut TcpStream,
-        peer: &str,
-        copy: &KvCopy,
-    ) -> Result<(), TransferError> {
-        let pinned = self.tier.pin(copy)?;
+    async fn fetch(&mut self, copy: &KvCopy) -> Result<(), TransferError> {
+        let pinned = self.served.tier.pin(copy)?;
         let path = pinned.path();
         let mut file = tokio::fs::File::open(&path)
             .await
             .map_err(TransferError::file("opening", &path))?;
         let bytes = copy.bytes;
-        self.reply(stream, peer, Said::Bytes { bytes }).await?;
+        self.reply(Said::Bytes { bytes }).await?;
+        let (peer, stream) = (&*self.peer, &mut self.stream);
         let mut piece = vec![0; PIECE_BYTES];
         loop {
             let read = file
@@ -168,69 +229,73 @@ impl Served {
             if read == 0 {
                 return Ok(());
             }
-            within("sending a piece of a copy", self.limits.idle, async {
-                let sent = stream.write_all(&piece[..read]).await;
-                sent.map_err(|error| TransferError::unreachable(peer, error))
-            })
+            within(
+                "sending a piece of a copy",
+                self.served.limits.idle,
+                async {
+                    let sent = stream.write_all(&piece[..read]).await;
+                    sent.map_err(|error| TransferError::unreachable(peer, error))
+                },
+            )
             .await?;
         }
     }
 
-    async fn save(
-        &self,
-        stream: &mut TcpStream,
-        peer: &str,
-        id: CopyId,
-    ) -> Result<(), TransferError> {
-        let saving = self.tier.saving(id);
-        self.reply(stream, peer, Said::Done).await?;
-        let draft = within("an engine's save", self.limits.export, async {
-            receive::<Draft>(peer, stream).await
+    async fn save(&mut self, id: CopyId, plan: &Plan) -> Result<(), TransferError> {
+        let limits = &self.served.limits;
+        let saving = self.served.tier.saving(id, plan).await?;
+        self.reply(Said::Done).await?;
+        let draft = within("an engine's save", limits.export, async {
+            receive::<Draft>(&self.peer, &mut self.stream).await
         });
         let unkept = saving.adopt(draft.await?).await?;
-        let Some(copy) = unkept.copy().cloned() else {
-            return Ok(());
-        };
+        let copy = Box::new(unkept.copy().clone());
         let head = unkept.head().cloned();
-        let copy = Box::new(copy);
-        let adopted = Said::Adopted { copy, head };
-        self.reply(stream, peer, adopted).await?;
-        let last = within("the word that a copy stays", self.limits.idle, async {
-            receive::<Goodbye>(peer, stream).await
+        self.reply(Said::Adopted { copy, head }).await?;
+        let last = within("the word that a copy stays", limits.idle, async {
+            receive::<Goodbye>(&self.peer, &mut self.stream).await
         });
         if last.await?.done {
             unkept.keep();
         }
-        self.reply(stream, peer, Said::Done).await
+        self.reply(Said::Done).await
     }
 
-    async fn stage(
-        &self,
-        stream: &mut TcpStream,
-        peer: &str,
-        copy: &KvCopy,
-        name: CopyId,
-    ) -> Result<(), TransferError> {
+    async fn stage(&mut self, copy: &KvCopy, name: CopyId) -> Result<(), TransferError> {
+        let Served {
+            tier, limits, link, ..
+        } = self.served;
         let staged = tokio::select! {
-            staged = within("staging", self.limits.import, self.tier.stage(copy, name, &self.link)) => staged?,
-            () = ended(stream) => return Ok(()),
+            staged = within("staging", limits.import, tier.stage(copy, name, link)) => staged?,
+            () = ended(&mut self.stream) => return Ok(()),
         };
-        self.reply(stream, peer, Said::Done).await?;
-        let _ = tokio::time::timeout(self.limits.import, ended(stream)).await;
+        self.reply(Said::Done).await?;
+        let _ = tokio::time::timeout(limits.import, ended(&mut self.stream)).await;
         drop(staged);
         Ok(())
     }
 
-    async fn reply(
-        &self,
-        stream: &mut TcpStream,
-        peer: &str,
-        said: Said,
-    ) -> Result<(), TransferError> {
-        let evicted = self.tier.evictions().take(EVICTIONS_TOLD_MAX);
-        let reply = Reply { said, evicted };
-        within("answering a node", self.limits.idle, async {
-            send(peer, stream, &reply).await
+    /// Answers, with what the other node has not heard of.
+    async fn reply(&mut self, said: Said) -> Result<(), TransferError> {
+        let evictions = self.served.tier.evictions();
+        let news = evictions.since(self.heard, EVICTIONS_TOLD_MAX);
+        self.heard = Some(news.heard);
+        let news = Some(news);
+        self.send(&Reply { said, news }).await
+    }
+
+    /// Tells the cause, and nothing else: it may be a stranger.
+    async fn refuse(&mut self, error: &TransferError) -> Result<(), TransferError> {
+        let said = Said::Refused {
+            code: error.code().into(),
+            message: error.to_string().into(),
+        };
+        self.send(&Reply { said, news: None }).await
+    }
+
+    async fn send(&mut self, reply: &Reply) -> Result<(), TransferError> {
+        within("answering a node", self.served.limits.idle, async {
+            send(&self.peer, &mut self.stream, reply).await
         })
         .await
     }

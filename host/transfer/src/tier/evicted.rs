@@ -1,17 +1,21 @@
-//! Copies that gave way to others, until somebody has heard of it.
+//! Copies that gave way to others. This process takes them off a queue; other nodes ask for what
+//! they have not heard of yet, and each says itself how far it has heard, so that no answer that is
+//! lost or turned away takes news with it.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use treadle_model::ProgramId;
 
-use crate::{CopyId, KvCopy};
+use crate::{CopyId, KvCopy, TransferError};
 
 /// Evictions that wait to be heard of; beyond it the oldest are forgotten, and whoever asks for such
 /// a copy is told that it is gone.
 const EVICTIONS_HELD_MAX: usize = 65_536;
+/// Nodes of which it is known how much was heard; beyond it all is heard anew.
+const NODES_MAX: usize = 4_096;
 
 /// A copy that gave way to others.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
@@ -31,18 +35,63 @@ impl Evicted {
     }
 }
 
-/// Copies that gave way to others, in order. Clones are the same queue.
-#[derive(Clone, Default)]
+/// How far somebody has heard of a tier's evictions.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Heard {
+    /// The tier, since it was opened.
+    tier: CopyId,
+    /// The number of the next one.
+    next: u64,
+}
+
+/// What a tier tells somebody of its evictions.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub(crate) struct News {
+    /// How far he has heard with these.
+    pub(crate) heard: Heard,
+    /// In order.
+    pub(crate) evicted: Vec<Evicted>,
+}
+
+/// Copies that gave way to others, in order. Clones are the same.
+#[derive(Clone)]
 pub struct Evictions {
-    inner: Arc<(Mutex<VecDeque<Evicted>>, Notify)>,
+    inner: Arc<(Mutex<Books>, Notify)>,
+}
+
+struct Books {
+    /// Names this tier, since it was opened.
+    tier: CopyId,
+    /// What gave way here, for other nodes.
+    own: VecDeque<Evicted>,
+    /// The number of the first of those.
+    first: u64,
+    /// What gave way anywhere, for this process.
+    untold: VecDeque<Evicted>,
+    /// What was heard of other nodes.
+    heard: BTreeMap<Box<str>, Heard>,
 }
 
 impl Evictions {
-    /// The next one; waits for it.
+    /// Nothing gave way yet.
+    pub(crate) fn new() -> Result<Self, TransferError> {
+        let books = Books {
+            tier: CopyId::random()?,
+            own: VecDeque::new(),
+            first: 0,
+            untold: VecDeque::new(),
+            heard: BTreeMap::new(),
+        };
+        Ok(Self {
+            inner: Arc::new((Mutex::new(books), Notify::new())),
+        })
+    }
+
+    /// The next one, here or at another node; waits for it. Each is given once.
     pub async fn next(&self) -> Evicted {
         loop {
             let told = self.inner.1.notified();
-            if let Some(next) = self.queue(VecDeque::pop_front) {
+            if let Some(next) = self.books().untold.pop_front() {
                 return next;
             }
             told.await;
@@ -51,20 +100,136 @@ impl Evictions {
 
     /// Those that there are now, up to so many.
     pub fn take(&self, most: usize) -> Vec<Evicted> {
-        self.queue(|queue| queue.drain(..queue.len().min(most)).collect())
+        let untold = &mut self.books().untold;
+        untold.drain(..untold.len().min(most)).collect()
     }
 
+    /// A copy gave way here.
     pub(crate) fn push(&self, evicted: Evicted) {
-        self.queue(|queue| {
-            if queue.len() == EVICTIONS_HELD_MAX {
-                queue.pop_front();
-            }
-            queue.push_back(evicted);
-        });
+        let mut books = self.books();
+        if books.own.len() == EVICTIONS_HELD_MAX {
+            books.own.pop_front();
+            books.first += 1;
+        }
+        books.own.push_back(evicted);
+        books.tell(evicted);
+        drop(books);
         self.inner.1.notify_one();
     }
 
-    fn queue<T>(&self, work: impl FnOnce(&mut VecDeque<Evicted>) -> T) -> T {
-        work(&mut self.inner.0.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Up to so many of what gave way here and somebody has not heard of.
+    pub(crate) fn since(&self, heard: Option<Heard>, most: usize) -> News {
+        let books = self.books();
+        let next = heard.filter(|heard| heard.tier == books.tier);
+        let next = next.map_or(0, |heard| heard.next).max(books.first);
+        let skipped = usize::try_from(next - books.first).unwrap_or(usize::MAX);
+        let told = books.own.iter().skip(skipped).take(most);
+        let evicted: Vec<Evicted> = told.copied().collect();
+        News {
+            heard: Heard {
+                tier: books.tier,
+                next: next + evicted.len() as u64,
+            },
+            evicted,
+        }
+    }
+
+    /// How far a node's evictions are known here.
+    pub(crate) fn heard_of(&self, node: &str) -> Option<Heard> {
+        self.books().heard.get(node).copied()
+    }
+
+    /// Takes in what a node has told; what is known already is passed over.
+    pub(crate) fn hear(&self, node: &str, news: &News) {
+        let mut books = self.books();
+        let known = books.heard.get(node).copied();
+        let known = known.filter(|known| known.tier == news.heard.tier);
+        let known = known.map_or(0, |known| known.next);
+        if news.heard.next < known {
+            return;
+        }
+        if books.heard.len() >= NODES_MAX && !books.heard.contains_key(node) {
+            books.heard.clear();
+        }
+        books.heard.insert(node.into(), news.heard);
+        let new = usize::try_from(news.heard.next - known).unwrap_or(usize::MAX);
+        let passed = news.evicted.len().saturating_sub(new);
+        for evicted in &news.evicted[passed..] {
+            books.tell(*evicted);
+        }
+        drop(books);
+        self.inner.1.notify_one();
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.inner.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Books {
+    fn tell(&mut self, evicted: Evicted) {
+        if self.untold.len() == EVICTIONS_HELD_MAX {
+            self.untold.pop_front();
+        }
+        self.untold.push_back(evicted);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn evicted(program: u64) -> Evicted {
+        Evicted {
+            id: CopyId::random().unwrap(),
+            program: ProgramId(program),
+        }
+    }
+
+    fn programs(list: &[Evicted]) -> Vec<u64> {
+        list.iter().map(|evicted| evicted.program.0).collect()
+    }
+
+    #[test]
+    fn everybody_hears_of_all_whatever_others_have_heard() {
+        let tier = Evictions::new().unwrap();
+        (0..5).for_each(|program| tier.push(evicted(program)));
+        let first = tier.since(None, 3);
+        assert_eq!(programs(&first.evicted), [0, 1, 2]);
+        // An answer that was lost is told again.
+        assert_eq!(tier.since(None, 3), first);
+        assert_eq!(programs(&tier.take(9)), [0, 1, 2, 3, 4], "who is here");
+        let second = tier.since(Some(first.heard), 3);
+        assert_eq!(programs(&second.evicted), [3, 4]);
+        assert!(tier.since(Some(second.heard), 3).evicted.is_empty());
+        // Who has heard of the process before has heard of nothing.
+        let again = Evictions::new().unwrap();
+        again.push(evicted(7));
+        assert_eq!(programs(&again.since(Some(second.heard), 3).evicted), [7]);
+    }
+
+    #[test]
+    fn the_oldest_are_forgotten_at_the_bound() {
+        let tier = Evictions::new().unwrap();
+        let most = EVICTIONS_HELD_MAX as u64;
+        let start = tier.since(None, 0);
+        (0..most + 10).for_each(|program| tier.push(evicted(program)));
+        let told = tier.since(Some(start.heard), 2);
+        assert_eq!(programs(&told.evicted), [10, 11]);
+        assert_eq!(tier.take(usize::MAX).len(), EVICTIONS_HELD_MAX);
+    }
+
+    #[test]
+    fn what_two_answers_tell_is_heard_once_and_not_passed_on() {
+        let (there, here) = (Evictions::new().unwrap(), Evictions::new().unwrap());
+        (0..3).for_each(|program| there.push(evicted(program)));
+        let (short, long) = (there.since(None, 2), there.since(None, 3));
+        here.hear("there", &short);
+        here.hear("there", &long);
+        here.hear("there", &short);
+        assert_eq!(programs(&here.take(9)), [0, 1, 2]);
+        assert_eq!(here.heard_of("there"), Some(long.heard));
+        assert_eq!(here.heard_of("elsewhere"), None);
+        assert!(here.since(None, 9).evicted.is_empty(), "its own alone");
     }
 }

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -21,8 +22,6 @@ const PARTIAL: &str = "part";
 const LOCK: &str = "lock";
 /// How the names begin of files in the engines' folder that are the tier's.
 pub(super) const SLOT_FILE: &str = "treadle-";
-/// Age of a file there after which nobody can want it any more.
-const STRAY_AGE: Duration = Duration::from_hours(1);
 /// Bytes read at once.
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -30,6 +29,8 @@ const PIECE_BYTES: usize = 1 << 20;
 pub(super) struct Folder {
     path: PathBuf,
     slots: PathBuf,
+    /// Whether they are on two file systems, so that what goes between them is there twice.
+    crosses: bool,
     /// Locked while the tier is open.
     _lock: File,
 }
@@ -47,18 +48,26 @@ impl Folder {
             ));
             TransferError::file("locking", &name)(error)
         })?;
-        let folder = Self {
+        let device = |folder: &Path| {
+            let seen = fs::metadata(folder).map_err(TransferError::file("looking at", folder));
+            seen.map(|seen| seen.dev())
+        };
+        Ok(Self {
+            crosses: device(path)? != device(slots)?,
             path: path.to_owned(),
             slots: slots.to_owned(),
             _lock: lock,
-        };
-        folder.sweep_slots()?;
-        Ok(folder)
+        })
     }
 
     /// The folder of the engines.
     pub(super) fn slots(&self) -> &Path {
         &self.slots
+    }
+
+    /// Whether what goes between the two folders is there twice.
+    pub(super) fn crosses(&self) -> bool {
+        self.crosses
     }
 
     pub(super) fn kv(&self, id: CopyId) -> PathBuf {
@@ -113,7 +122,7 @@ impl Folder {
     /// The whole copies, the least recently used first. What is not whole is removed.
     pub(super) fn scan(&self) -> Result<Vec<KvCopy>, TransferError> {
         let mut found = Vec::new();
-        for path in files(&self.path)? {
+        for path in list(&self.path)? {
             match self.read(&path) {
                 Found::Whole(used, copy) => found.push((used, copy)),
                 Found::Part => {
@@ -123,7 +132,7 @@ impl Folder {
             }
         }
         found.sort_by_key(|(used, copy)| (*used, copy.id));
-        Ok(found.into_iter().map(|(_, copy)| copy).collect())
+        Ok(found.into_iter().map(|(_, copy)| *copy).collect())
     }
 
     fn read(&self, path: &Path) -> Found {
@@ -136,7 +145,7 @@ impl Folder {
             Some(KV | PARTIAL) => Found::Part,
             Some(HANDLE) => {
                 if let Some((used, copy)) = self.whole(id) {
-                    return Found::Whole(used, copy);
+                    return Found::Whole(used, Box::new(copy));
                 }
                 super::remove_file(&self.kv(id));
                 Found::Part
@@ -152,40 +161,36 @@ impl Folder {
         let bytes = fs::metadata(self.kv(id)).ok()?.len();
         (copy.id == id && copy.bytes == bytes).then_some((used, copy))
     }
-
-    /// Removes what an earlier process has left where the engines save.
-    fn sweep_slots(&self) -> Result<(), TransferError> {
-        let now = SystemTime::now();
-        for path in files(&self.slots)? {
-            let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
-            let is_old = || {
-                let modified = fs::metadata(&path).and_then(|data| data.modified()).ok();
-                modified
-                    .and_then(|modified| now.duration_since(modified).ok())
-                    .is_some_and(|age| age > STRAY_AGE)
-            };
-            if name.starts_with(SLOT_FILE) && is_old() {
-                super::remove_file(&path);
-            }
-        }
-        Ok(())
-    }
 }
 
 /// What a file turned out to be.
 enum Found {
-    Whole(SystemTime, KvCopy),
+    Whole(SystemTime, Box<KvCopy>),
     Part,
     Other,
 }
 
-fn files(folder: &Path) -> Result<Vec<PathBuf>, TransferError> {
+/// The files of a folder.
+pub(super) fn list(folder: &Path) -> Result<Vec<PathBuf>, TransferError> {
     let read = || -> std::io::Result<Vec<PathBuf>> {
         fs::read_dir(folder)?
             .map(|entry| Ok(entry?.path()))
             .collect()
     };
     read().map_err(TransferError::file("listing", folder))
+}
+
+/// Whether a file has not changed, nor got a name, for so long.
+pub(super) fn is_older(path: &Path, age: Duration) -> bool {
+    let Ok(seen) = fs::metadata(path) else {
+        return false;
+    };
+    // A copy's second name is younger than its bytes.
+    let changed = u64::try_from(seen.ctime()).unwrap_or_default();
+    let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(changed);
+    SystemTime::now()
+        .duration_since(changed)
+        .is_ok_and(|passed| passed >= age)
 }
 
 /// Moves a file; copies it if the two places are on different file systems.

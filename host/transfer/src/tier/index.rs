@@ -41,6 +41,8 @@ impl Index {
 
     /// Adds a copy as the last used. Its room has been reserved.
     pub(super) fn insert(&mut self, copy: KvCopy) {
+        debug_assert!(!self.knows(copy.id), "{} is here already", copy.id);
+        self.forget(copy.id);
         self.uses += 1;
         self.held += copy.bytes;
         self.by_use.insert(self.uses, copy.id);
@@ -51,6 +53,11 @@ impl Index {
             copy,
         };
         self.entries.insert(entry.copy.id, entry);
+    }
+
+    /// True if a copy is here, even if it goes with its last transfer.
+    pub(super) fn knows(&self, id: CopyId) -> bool {
+        self.entries.contains_key(&id)
     }
 
     /// A copy that may be used.
@@ -174,13 +181,17 @@ mod tests {
             tags: Tags {
                 model: "m".into(),
                 weights: "1".into(),
+                shape: None,
                 block_tokens: None,
                 dtype: None,
             },
             prefix: Prefix::of(&[]),
             bytes,
             checksum: None,
-            place: Place::Tier { node: "n".into() },
+            place: Place::Tier {
+                node: "n".into(),
+                owner: "o".into(),
+            },
         }
     }
 

@@ -1,11 +1,11 @@
 //! A slot file becomes a copy.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use treadle_model::ProgramId;
 
-use super::{Tier, files, remove_file};
+use super::{Reservation, Tier, files, remove_file};
 use crate::llama_cpp::slot_file;
 use crate::{CopyId, KvCopy, Place, Prefix, Tags, TransferError};
 
@@ -13,6 +13,9 @@ use crate::{CopyId, KvCopy, Place, Prefix, Tags, TransferError};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Draft {
     pub(crate) program: ProgramId,
+    /// Which scheduler's it is.
+    #[serde(default)]
+    pub(crate) owner: Box<str>,
     pub(crate) tags: Tags,
     /// Bytes that the engine says it has written.
     pub(crate) bytes: u64,
@@ -25,29 +28,31 @@ pub(crate) struct Draft {
 /// A copy that is whole, and goes unless it is kept.
 pub(crate) struct Unkept {
     tier: Tier,
-    copy: Option<KvCopy>,
+    copy: KvCopy,
+    is_kept: bool,
     /// The copy's first tokens, as many as its program is known to have.
     head: Option<Prefix>,
 }
 
 impl Unkept {
-    pub(crate) fn copy(&self) -> Option<&KvCopy> {
-        self.copy.as_ref()
+    pub(crate) fn copy(&self) -> &KvCopy {
+        &self.copy
     }
 
     pub(crate) fn head(&self) -> Option<&Prefix> {
         self.head.as_ref()
     }
 
-    pub(crate) fn keep(mut self) -> Option<KvCopy> {
-        self.copy.take()
+    pub(crate) fn keep(mut self) -> KvCopy {
+        self.is_kept = true;
+        self.copy.clone()
     }
 }
 
 impl Drop for Unkept {
     fn drop(&mut self) {
-        if let Some(copy) = self.copy.take() {
-            self.tier.remove(copy.id);
+        if !self.is_kept {
+            self.tier.remove(self.copy.id);
         }
     }
 }
@@ -63,21 +68,14 @@ impl Drop for Partial {
     }
 }
 
-/// What a file holds.
-struct Seen {
-    partial: Partial,
-    bytes: u64,
-    checksum: Box<str>,
-    tokens: Option<Vec<u32>>,
-}
-
 /// Takes in the file that an engine has written to `path`.
 pub(super) async fn adopt(
-    tier: Tier,
+    mut room: Reservation,
     id: CopyId,
     path: PathBuf,
     draft: Draft,
 ) -> Result<Unkept, TransferError> {
+    let tier = room.tier.clone();
     let written = tokio::fs::metadata(&path).await.map_err(|error| {
         let error = std::io::Error::new(
             error.kind(),
@@ -96,27 +94,38 @@ pub(super) async fn adopt(
         );
         return Err(TransferError::damaged(id, why));
     }
-    let mut room = tier.reserve(draft.bytes)?;
-    let partial = Partial(tier.inner.folder.partial(id));
-    let work = move || {
-        files::move_file(&path, &partial.0)?;
-        let (bytes, digest) = files::digest(&partial.0)?;
-        Ok(Seen {
-            tokens: slot_file::tokens(&partial.0),
-            checksum: digest.text(),
-            bytes,
-            partial,
-        })
-    };
-    let seen: Seen = tokio::task::spawn_blocking(work)
+    tier.inner
+        .estimates
+        .learn(&draft.tags.model, draft.bytes, draft.tokens);
+    room.resize(draft.bytes).await?;
+    let beside = tier.room_beside(draft.bytes).await?;
+    // If nobody waits for it any more, what is taken in goes with the answer.
+    let work = move || take_in(room, beside, id, &path, draft);
+    tokio::task::spawn_blocking(work)
         .await
-        .map_err(|error| TransferError::internal("taking a copy in", error))??;
-    if seen.bytes != draft.bytes {
-        let why = format!("it has {} of {} bytes", seen.bytes, draft.bytes);
+        .map_err(|error| TransferError::internal("taking a copy in", error))?
+}
+
+/// The part that works on files.
+fn take_in(
+    mut room: Reservation,
+    beside: Option<Reservation>,
+    id: CopyId,
+    path: &Path,
+    draft: Draft,
+) -> Result<Unkept, TransferError> {
+    let tier = room.tier.clone();
+    let partial = Partial(tier.inner.folder.partial(id));
+    files::move_file(path, &partial.0)?;
+    drop(beside);
+    let (bytes, digest) = files::digest(&partial.0)?;
+    if bytes != draft.bytes {
+        let why = format!("it has {bytes} of {} bytes", draft.bytes);
         return Err(TransferError::damaged(id, why));
     }
-    let prefix = prefix(id, &draft, seen.tokens.as_deref())?;
-    let head = seen.tokens.as_deref().map(|tokens| {
+    let tokens = slot_file::tokens(&partial.0);
+    let prefix = prefix(id, &draft, tokens.as_deref())?;
+    let head = tokens.as_deref().map(|tokens| {
         let known = usize::try_from(draft.known_tokens).unwrap_or(usize::MAX);
         Prefix::of(&tokens[..tokens.len().min(known)])
     });
@@ -125,14 +134,14 @@ pub(super) async fn adopt(
         program: draft.program,
         tags: draft.tags,
         prefix,
-        bytes: seen.bytes,
-        checksum: Some(seen.checksum),
+        bytes,
+        checksum: Some(digest.text()),
         place: Place::Tier {
             node: tier.inner.node.clone(),
+            owner: draft.owner,
         },
     };
     tier.inner.folder.commit(&copy)?;
-    drop(seen.partial);
     // The room becomes the copy's without a moment in which another could take it.
     {
         let mut index = tier.index();
@@ -141,7 +150,8 @@ pub(super) async fn adopt(
     }
     Ok(Unkept {
         tier,
-        copy: Some(copy),
+        copy,
+        is_kept: false,
         head,
     })
 }

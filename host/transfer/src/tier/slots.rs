@@ -1,44 +1,14 @@
 //! Files in the folder that engines save slots to and restore them from. Each is there for one
 //! transfer, and goes with it, however that ends.
 
-use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::files::{self, SLOT_FILE};
 use super::receiving::{Draft, Unkept};
-use super::{Pinned, Reservation, Tier, remove_file};
+use super::{Pinned, Plan, Reservation, Tier};
 use crate::stream::Link;
 use crate::{CopyId, KvCopy, Place, TransferError};
-
-/// Most names of files that may yet appear, because an engine may yet write them; the oldest are
-/// forgotten.
-const STRAYS_MAX: usize = 1_024;
-
-/// Files that were given up before they were there.
-#[derive(Default)]
-pub(super) struct Strays {
-    names: Mutex<VecDeque<PathBuf>>,
-}
-
-impl Strays {
-    /// Removes a file now, or when it has appeared.
-    fn give_up(&self, path: PathBuf) {
-        if !remove_file(&path) {
-            let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-            if names.len() == STRAYS_MAX {
-                names.pop_front();
-            }
-            names.push_back(path);
-        }
-    }
-
-    /// Removes those that have appeared.
-    fn sweep(&self) {
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        names.retain(|path| !path.exists() || !remove_file(path));
-    }
-}
 
 /// The name of a file in the engines' folder.
 pub(crate) fn slot_file(id: CopyId) -> String {
@@ -50,6 +20,8 @@ pub(crate) struct Saving {
     tier: Tier,
     id: CopyId,
     path: PathBuf,
+    /// What it is thought to come to.
+    room: Option<Reservation>,
 }
 
 impl Saving {
@@ -60,8 +32,13 @@ impl Saving {
 
     /// Takes in what the engine has written.
     pub(crate) async fn adopt(mut self, draft: Draft) -> Result<Unkept, TransferError> {
-        let taken =
-            super::receiving::adopt(self.tier.clone(), self.id, self.path.clone(), draft).await?;
+        let path = self.path.clone();
+        let room = match self.room.take() {
+            Some(room) => room,
+            None => self.tier.reserve(0).await?,
+        };
+        let taken = super::receiving::adopt(room, self.id, path, draft).await?;
+        self.tier.inner.strays.end(&self.path);
         self.path.clear();
         Ok(taken)
     }
@@ -71,7 +48,7 @@ impl Drop for Saving {
     fn drop(&mut self) {
         if !self.path.as_os_str().is_empty() {
             let path = std::mem::take(&mut self.path);
-            self.tier.inner.strays.give_up(path);
+            self.tier.give_up(path, self.room.take());
         }
     }
 }
@@ -79,31 +56,40 @@ impl Drop for Saving {
 /// A copy's bytes where the engine can read them. Dropping it removes the file, so an engine that
 /// comes to it late finds nothing, rather than the KV of weights that it no longer has.
 pub(crate) struct Staged {
+    tier: Tier,
     path: PathBuf,
     /// Held for as long as the file is there.
-    _held: Held,
-}
-
-enum Held {
-    Pinned(#[expect(dead_code, reason = "held")] Pinned),
-    Room(#[expect(dead_code, reason = "held")] Reservation),
+    _pinned: Option<Pinned>,
+    room: Option<Reservation>,
 }
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        remove_file(&self.path);
+        let path = std::mem::take(&mut self.path);
+        self.tier.give_up(path, self.room.take());
     }
 }
 
 impl Tier {
-    /// Prepares for a file that an engine is to write under [`slot_file`].
-    pub(crate) fn saving(&self, id: CopyId) -> Saving {
-        self.inner.strays.sweep();
-        Saving {
+    /// Prepares for a file that an engine is to write under [`slot_file`], and makes room for what
+    /// it may come to.
+    pub(crate) async fn saving(&self, id: CopyId, plan: &Plan) -> Result<Saving, TransferError> {
+        let inner = &self.inner;
+        self.sweep_aside();
+        let path = self.slot_path(&slot_file(id));
+        if self.index().knows(id) || !inner.strays.begin(&path) {
+            return Err(TransferError::wrong_handle(format!(
+                "there is a copy {id} already"
+            )));
+        }
+        let mut saving = Saving {
             tier: self.clone(),
             id,
-            path: self.slot_path(&slot_file(id)),
-        }
+            path,
+            room: None,
+        };
+        saving.room = Some(self.reserve(inner.estimates.of(plan)).await?);
+        Ok(saving)
     }
 
     /// Puts a copy under [`slot_file`] of `name`, from here or from the node where it is. Its bytes
@@ -114,30 +100,57 @@ impl Tier {
         name: CopyId,
         link: &Link,
     ) -> Result<Staged, TransferError> {
-        self.inner.strays.sweep();
+        self.sweep_aside();
         let path = self.slot_path(&slot_file(name));
         if self.holds(copy) {
             return self.stage_own(copy, path).await;
         }
-        let Place::Tier { node } = &copy.place else {
+        let Place::Tier { node, .. } = &copy.place else {
             return Err(TransferError::wrong_handle("the copy is in no host tier"));
         };
-        let room = self.reserve(copy.bytes)?;
-        let staged = Staged {
-            path,
-            _held: Held::Room(room),
-        };
+        let room = self.reserve(copy.bytes).await?;
+        let staged = self.staged(path, None, Some(room))?;
         link.fetch(node, copy, &staged.path).await?;
         Ok(staged)
+    }
+
+    /// A file there is nobody's any more; its room is free when it is gone.
+    fn give_up(&self, path: PathBuf, room: Option<Reservation>) {
+        let inner = Arc::clone(&self.inner);
+        super::aside(move || {
+            inner.strays.give_up(path);
+            drop(room);
+        });
+    }
+
+    fn sweep_aside(&self) {
+        let inner = Arc::clone(&self.inner);
+        super::aside(move || inner.strays.sweep_given_up());
+    }
+
+    fn staged(
+        &self,
+        path: PathBuf,
+        pinned: Option<Pinned>,
+        room: Option<Reservation>,
+    ) -> Result<Staged, TransferError> {
+        if !self.inner.strays.begin(&path) {
+            let why = "another transfer has a file of this name";
+            return Err(TransferError::wrong_handle(why));
+        }
+        Ok(Staged {
+            tier: self.clone(),
+            path,
+            _pinned: pinned,
+            room,
+        })
     }
 
     async fn stage_own(&self, copy: &KvCopy, path: PathBuf) -> Result<Staged, TransferError> {
         let pinned = self.pin(copy)?;
         let source = pinned.path();
-        let staged = Staged {
-            path,
-            _held: Held::Pinned(pinned),
-        };
+        let room = self.room_beside(copy.bytes).await?;
+        let staged = self.staged(path, Some(pinned), room)?;
         // If nobody waits for it any more, what is staged is dropped with the answer.
         let work = move || {
             files::link_file(&source, &staged.path)?;

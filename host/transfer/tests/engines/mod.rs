@@ -1,5 +1,7 @@
 //! Engines that behave as a test wants, over HTTP.
 
+pub(crate) mod stand;
+
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::Future;
@@ -89,6 +91,8 @@ pub(crate) struct Slots {
     pub(crate) free: Arc<Semaphore>,
     /// Requests for slots, by action, as they came in.
     pub(crate) asked: Arc<Mutex<Vec<String>>>,
+    /// The model's name and its file.
+    pub(crate) model: Arc<Mutex<(String, String)>>,
 }
 
 /// Bytes that stand for the KV of a token.
@@ -101,6 +105,19 @@ impl Slots {
             held: Arc::default(),
             free: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
             asked: Arc::default(),
+            model: Arc::new(Mutex::new(("tiny".into(), "tiny.gguf".into()))),
+        }
+    }
+
+    /// Has another model take the server's place, unseen.
+    pub(crate) fn become_another(&self, name: &str, file: &str) {
+        *self.model.lock().unwrap() = (name.into(), file.into());
+    }
+
+    /// Waits until so many requests for slots have come in.
+    pub(crate) async fn until_asked(&self, requests: usize) {
+        while self.asked.lock().unwrap().len() < requests {
+            tokio::task::yield_now().await;
         }
     }
 
@@ -124,7 +141,15 @@ impl Slots {
 
     async fn answer(&self, path: &str, body: &Value) -> (u16, String) {
         if path == "/props" {
-            return (200, json!({ "total_slots": 4 }).to_string());
+            let path = format!("/models/{}", self.model.lock().unwrap().1);
+            let props = json!({ "total_slots": 4, "model_path": path, "build_info": "b1" });
+            return (200, props.to_string());
+        }
+        if path == "/v1/models" {
+            let name = self.model.lock().unwrap().0.clone();
+            let meta = json!({ "n_params": 9, "size": 36 });
+            let page = json!({ "data": [{ "id": name, "meta": meta }] });
+            return (200, page.to_string());
         }
         let Some((slot, action)) = path
             .strip_prefix("/slots/")
@@ -197,6 +222,7 @@ pub(crate) fn tags() -> Tags {
     Tags {
         model: "tiny".into(),
         weights: "1".into(),
+        shape: None,
         block_tokens: None,
         dtype: None,
     }
@@ -208,11 +234,11 @@ pub(crate) fn export(worker: WorkerRef, program: u64, tokens: &[u32]) -> Export 
         worker,
         slot: Some(0),
         program: ProgramId(program),
+        owner: "main".into(),
         tokens: tokens.len() as u64,
         prompt: Some(Prompt::Ids(tokens.into())),
         cache_salt: None,
         tags: tags(),
-        release: false,
     }
 }
 

@@ -15,22 +15,33 @@ const ENGINES: u32 = 2;
 pub(super) struct Set {
     pub(super) name: &'static str,
     pub(super) mode: Mode,
+    /// Context that host memory holds, in tokens; 0 to offload nothing.
+    pub(super) host_tokens: u64,
 }
 
 const LEAST_LOAD: Set = Set {
     name: "least-load",
     mode: Mode::LeastLoad,
+    host_tokens: 0,
 };
 const STICKY: Set = Set {
     name: "sticky",
     mode: Mode::Sticky,
+    host_tokens: 0,
 };
 const TREADLE: Set = Set {
     name: "treadle",
     mode: Mode::ProgramAware,
+    host_tokens: 0,
+};
+/// The same with host memory beside the engines.
+const OFFLOAD: Set = Set {
+    name: "offload",
+    mode: Mode::ProgramAware,
+    host_tokens: 10_000_000,
 };
 const SETS: [Set; 3] = [LEAST_LOAD, STICKY, TREADLE];
-const LEAST_LOAD_AND_TREADLE: [Set; 2] = [LEAST_LOAD, TREADLE];
+const SLOW_TOOLS_SETS: [Set; 3] = [LEAST_LOAD, TREADLE, OFFLOAD];
 
 /// A workload, its engines, and the sets that are compared on it.
 pub(super) struct Case {
@@ -59,7 +70,7 @@ pub(super) const NAMES: [&str; 5] = ["coding", "roomy", "search", "wide", "slow-
 
 /// The workloads of these names, or all; of a quick benchmark the first alone, and small. Sets are
 /// such as differ there: on slow tools plain routing is the same either way, and better than places
-/// that last through them.
+/// that last through them, and there is time to offload.
 pub(super) fn cases(quick: bool, names: &[String]) -> Result<Vec<Case>, BenchError> {
     if quick {
         let mut shape = shapes()[0].clone();
@@ -118,7 +129,7 @@ fn shapes() -> [Shape; 5] {
         of(2, (80, 36), 0.6, search),
         of(3, (96, 40), 0.33, wide),
         Shape {
-            sets: &LEAST_LOAD_AND_TREADLE,
+            sets: &SLOW_TOOLS_SETS,
             ..of(4, (48, 24), 0.15, slow_tools)
         },
     ]

@@ -166,13 +166,12 @@ fn ready(
     recorded: &CoreConfig,
     engine: &treadle_policy_runtime::PolicyEngine,
 ) -> Result<ReadySet, BenchError> {
-    let spec = SetSpec {
-        mode: Some(set.mode),
-        ..SetSpec::named("recorded")
-    };
+    let settings = json!({"kv": {"host_tokens_max": set.host_tokens}});
     let spec = SetSpec {
         name: set.name.to_owned(),
-        ..spec
+        mode: Some(set.mode),
+        settings: settings.as_object().cloned().unwrap_or_default(),
+        ..SetSpec::named("recorded")
     };
     ReadySet::new(&spec, recorded, &[], engine)
         .map_err(|failure| BenchError::Ended(failure.to_string()))

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+use treadle_simulator::cluster::TransferOptions;
 use treadle_simulator::lab::{RecorderOptions, Workload};
 use treadle_simulator::workload::{AgentRun, ChatScript};
 use treadle_store::Names;
@@ -52,7 +53,7 @@ struct Crowd {
 /// Runs a workload to its end under a set of policies.
 pub(super) async fn run(case: &Case, set: &Set, time_scale: f64) -> Result<RealRun, BenchError> {
     let engines = start_engines(case, time_scale).await?;
-    let config = config(set, time_scale, &engines);
+    let config = config(case, set, time_scale, &engines);
     let ended = |error: &dyn std::fmt::Display| BenchError::Ended(error.to_string());
     let daemon = Daemon::start(&config).await.map_err(|e| ended(&e))?;
     let started = Instant::now();
@@ -153,7 +154,7 @@ async fn start_engines(case: &Case, time_scale: f64) -> Result<Vec<EngineSimHand
 }
 
 /// The daemon's defaults, except for what the set says and where state lives.
-fn config(set: &Set, time_scale: f64, engines: &[EngineSimHandle]) -> Config {
+fn config(case: &Case, set: &Set, time_scale: f64, engines: &[EngineSimHandle]) -> Config {
     let mut config = Config::default();
     config.server.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     // The agents are gone by the time that it stops.
@@ -161,6 +162,9 @@ fn config(set: &Set, time_scale: f64, engines: &[EngineSimHandle]) -> Config {
     "memory".clone_into(&mut config.store.path);
     config.scheduler.mode = set.mode;
     config.scheduler.time_scale = time_scale;
+    config.kv.host_tokens_max = set.host_tokens;
+    config.kv.prefill_tokens_per_s = case.profile.prefill_tokens_per_s;
+    config.kv.host_tokens_per_s = TransferOptions::default().host_tokens_per_s();
     let endpoint = |engine: &EngineSimHandle| Endpoint {
         url: engine.url(),
         kind: None,

@@ -7,13 +7,14 @@ use treadle_model::{ProgramId, Span};
 
 /// Extra columns that eviction policies can name. A time that is longer than any is
 /// infinite; predicted tokens are -1 where nothing was predicted.
-pub const OUTLOOK_COLUMNS: [&str; 6] = [
+pub const OUTLOOK_COLUMNS: [&str; 7] = [
     "idle-ms",
     "soonest-ms",
     "back-ms",
     "moved-ms",
     "prefill-ms",
     "remaining-tokens",
+    "price-ms",
 ];
 
 /// Columns with one row per program; times in milliseconds, the largest number for
@@ -24,6 +25,8 @@ pub(super) struct Outlook {
     pub(super) idle_ms: Vec<u64>,
     /// Time in which one in ten of such calls ends.
     pub(super) soonest_ms: Vec<u64>,
+    /// What is waited for each end that is seen, if waiting stops when that is best.
+    price_ms: Vec<u64>,
     /// Time to bring the cache back from host memory.
     pub(super) back_ms: Vec<u64>,
     /// Time to move it.
@@ -58,6 +61,7 @@ impl Outlook {
         Self {
             idle_ms: times(&prospects.idle, 0),
             soonest_ms: times(&prospects.soonest, 0),
+            price_ms: times(&prospects.price, 0),
             back_ms: times(&prospects.back, u64::MAX),
             moved_ms: times(&prospects.moved, u64::MAX),
             prefill_ms: times(&prospects.prefill, 0),
@@ -79,7 +83,8 @@ impl Outlook {
                 2 => extra.extend(self.back_ms.iter().map(number)),
                 3 => extra.extend(self.moved_ms.iter().map(number)),
                 4 => extra.extend(self.prefill_ms.iter().map(number)),
-                _ => extra.extend(&self.remaining_tokens),
+                5 => extra.extend(&self.remaining_tokens),
+                _ => extra.extend(self.price_ms.iter().map(number)),
             }
         }
         extra
@@ -106,6 +111,7 @@ mod tests {
             prospects: Box::new(Prospects {
                 idle: vec![ms(5), ms(6), NEVER],
                 soonest: vec![ms(1), ms(2), ms(3)],
+                price: vec![ms(4), ms(4), NEVER],
                 back: vec![NEVER, ms(40), NEVER],
                 moved: vec![NEVER; 3],
                 prefill: vec![ms(7), ms(8), ms(9)],
@@ -120,10 +126,11 @@ mod tests {
             outlook.extra(&[5, 0]),
             [99.5, 12.0, -1.0, 5.0, 6.0, f32::INFINITY]
         );
+        assert_eq!(outlook.extra(&[6]), [4.0, 4.0, f32::INFINITY]);
         for (at, first) in [1.0, f32::INFINITY, f32::INFINITY, 7.0].iter().enumerate() {
             assert_eq!(outlook.extra(&[at + 1]).first(), Some(first));
         }
-        assert_eq!(OUTLOOK_COLUMNS.len(), 6);
+        assert_eq!(OUTLOOK_COLUMNS.len(), 7);
         assert!(outlook.extra(&[]).is_empty());
     }
 
@@ -134,7 +141,7 @@ mod tests {
             ..ProgramColumns::default()
         };
         let outlook = Outlook::of(&programs, |_| None);
-        let (never, all) = (f32::INFINITY, [0, 1, 2, 3, 4, 5]);
-        assert_eq!(outlook.extra(&all), [0.0, 0.0, never, never, 0.0, -1.0]);
+        let (never, all) = (f32::INFINITY, [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(outlook.extra(&all), [0.0, 0.0, never, never, 0.0, -1.0, 0.0]);
     }
 }

@@ -79,6 +79,7 @@ pub(super) fn only(programs: &ProgramColumns, rows: &[usize]) -> ProgramColumns 
         Prospects {
             idle: of(&prospects.idle, rows),
             soonest: of(&prospects.soonest, rows),
+            price: of(&prospects.price, rows),
             back: of(&prospects.back, rows),
             moved: of(&prospects.moved, rows),
             prefill: of(&prospects.prefill, rows),

@@ -21,6 +21,7 @@ fn tags() -> Tags {
     Tags {
         model: "treadle-sim".into(),
         weights: "1".into(),
+        shape: None,
         block_tokens: None,
         dtype: None,
     }
@@ -38,11 +39,11 @@ fn export(bench: &Bench) -> Export {
         worker: worker(bench),
         slot: None,
         program: ProgramId(1),
+        owner: "".into(),
         tokens: u64::from(TOKENS),
         prompt: Some(Prompt::Body { path, body }),
         cache_salt: None,
         tags: tags(),
-        release: true,
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the model knows of each thing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use treadle_core::distribution::Distribution;
 use treadle_core::program::FULL_WEIGHT_PPM;
 use treadle_core::{Capacity, PrefixSegment, Purpose};
 use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
@@ -52,12 +53,16 @@ pub(super) struct StepFacts {
     /// What it takes at least, as far as that is known.
     pub(super) least_tokens: u64,
     pub(super) expected_tokens: u64,
+    pub(super) output_max: Option<u64>,
     pub(super) output_tokens: u64,
     pub(super) began: bool,
     pub(super) attempts: u32,
     pub(super) slot: Option<u32>,
     /// Another daemon sent it, unbeknown to this one.
     pub(super) adopted: bool,
+    /// In a rollout: how urgent it is, once an answer has said so.
+    pub(super) priority: i32,
+    pub(super) routed: bool,
 }
 
 impl StepFacts {
@@ -83,8 +88,14 @@ pub(super) struct ProgramFacts {
     pub(super) steps_finished: u32,
     pub(super) closing: bool,
     pub(super) unnamed: bool,
-    /// Since when (in settled time) it has no step.
+    /// Since when (in settled time) it has no step, and nothing happens to its
+    /// cache.
     pub(super) idle_since_us: u64,
+    /// Steps that were sent to engines.
+    pub(super) steps_sent: u64,
+    /// In a rollout: it has run a step where it is.
+    pub(super) begun: bool,
+    pub(super) remaining_tokens: Option<u64>,
 }
 
 impl ProgramFacts {
@@ -107,6 +118,13 @@ pub(super) struct WorkerFacts {
     pub(super) life: u32,
     /// Since when (in settled time) it is above its high watermark.
     pub(super) over_since_us: Option<u64>,
+    /// Room for programs whose caches are on their way here, in tokens.
+    pub(super) kept: BTreeMap<ProgramId, u64>,
+    /// Up to where it is filled, where that is learnt: only how engines lose caches
+    /// says so, which the model does not know.
+    pub(super) fill_tokens: Option<u64>,
+    /// It has prompts, or caches on their way to it, enough for now.
+    pub(super) is_busy: bool,
 }
 
 impl WorkerFacts {
@@ -121,10 +139,11 @@ impl WorkerFacts {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct JobFacts {
     pub(super) output_x16: u64,
     pub(super) steps_finished: u64,
+    pub(super) outputs: Distribution,
 }
 
 #[derive(Clone, Debug)]

@@ -3,6 +3,7 @@
 use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::facts::{Answered, At, Ending, JobFacts, ProgramFacts, StepFacts, WorkerFacts};
+use std::collections::BTreeMap;
 use treadle_core::program::FULL_WEIGHT_PPM;
 use treadle_core::{Capacity, Event, Purpose, StepArrival, StepFailure, StepTokens, Verdict};
 use treadle_model::{AskId, GatewayId, ProgramId, StepId, WorkerId};
@@ -16,9 +17,7 @@ impl Model {
             Event::WorkerCapacityRead {
                 worker, capacity, ..
             } => {
-                if let Some(w) = self.workers.get_mut(worker) {
-                    w.capacity = *capacity;
-                }
+                self.capacity_read(*worker, *capacity);
             }
             Event::WorkerLost { worker, .. } => self.worker_lost(*worker),
             Event::WorkerRecovered { worker } => {
@@ -39,6 +38,7 @@ impl Model {
                 output_tokens,
             } => {
                 self.step_progressed(*step, *output_tokens);
+                self.expect_output(*step);
             }
             Event::StepFinished { step, tokens, .. } => return self.step_finished(*step, *tokens),
             Event::StepFailed { step, failure } => return self.step_failed(*step, failure),
@@ -47,20 +47,21 @@ impl Model {
             Event::PolicyAnswered { ask, verdict, .. } => self.policy_answered(*ask, verdict),
             Event::TimerFired => {
                 let now = self.now;
-                self.asks.retain(|_, ask| ask.deadline > now);
+                let late = |_: &AskId, ask: &mut super::facts::Ask| ask.deadline <= now;
+                let expired: Vec<_> = self.asks.extract_if(.., late).collect();
+                for (_, ask) in expired {
+                    self.rollout_answered(&ask, None);
+                }
             }
             Event::DaemonRestarted => {
                 // Nobody is left to answer.
                 self.asks.clear();
+                self.restart_ends_transfers();
                 return self.interrupted(GatewayId::LOCAL);
             }
             Event::GatewayLost { gateway } => return self.interrupted(*gateway),
             Event::StepAdopted { step, worker } => self.adopted(*step, *worker),
-            #[allow(
-                unreachable_patterns,
-                reason = "events of gateways elsewhere are not told here"
-            )]
-            _ => {}
+            other => self.learn_of_caches(other),
         }
         Ok(())
     }
@@ -68,8 +69,7 @@ impl Model {
     fn worker_added(&mut self, worker: WorkerId, capacity: Capacity) {
         if let Some(known) = self.workers.get_mut(&worker) {
             known.leaving = false;
-            known.capacity = capacity;
-            return;
+            return self.capacity_read(worker, capacity);
         }
         let facts = WorkerFacts {
             healthy: true,
@@ -77,14 +77,44 @@ impl Model {
             capacity,
             life: 0,
             over_since_us: None,
+            kept: BTreeMap::new(),
+            fill_tokens: None,
+            is_busy: false,
         };
         self.workers.insert(worker, facts);
+    }
+
+    fn capacity_read(&mut self, worker: WorkerId, capacity: Capacity) {
+        let Some(w) = self.workers.get_mut(&worker) else {
+            return;
+        };
+        w.capacity = capacity;
+        let most = w.context_tokens_max();
+        for program in self.placed_on(worker) {
+            let steps = self.programs[&program].steps.iter();
+            let mut least = steps.map(|step| self.steps[step].least_tokens);
+            // Who waits there for its cache waits for another place.
+            let too_long = least.any(|least| least > most);
+            if too_long && self.has_lines_or_caches() && !self.runs_anything(program) {
+                self.take_place(program);
+            }
+        }
     }
 
     fn worker_lost(&mut self, worker: WorkerId) {
         if let Some(w) = self.workers.get_mut(&worker).filter(|w| w.healthy) {
             w.healthy = false;
             w.life += 1;
+        } else {
+            return;
+        }
+        self.worker_ends_transfers(worker);
+        // Who is between steps is paused aloud.
+        for program in self.placed_on(worker) {
+            let waits = !self.programs[&program].steps.is_empty();
+            if waits && !self.runs_anything(program) && self.has_lines_or_caches() {
+                self.take_place(program);
+            }
         }
     }
 
@@ -108,10 +138,14 @@ impl Model {
         }
         p.closing |= arrival.one_shot;
         p.steps.insert(arrival.step);
-        if leaves {
-            p.place = None;
+        if step.least_tokens <= self.longest_context() {
+            self.caches.stays(id);
         }
         self.steps.insert(arrival.step, step);
+        if leaves {
+            self.take_place(id);
+        }
+        self.expect_output(arrival.step);
     }
 
     fn program_of(&mut self, arrival: &StepArrival) -> Option<ProgramId> {
@@ -140,6 +174,9 @@ impl Model {
             closing: false,
             unnamed: arrival.unnamed,
             idle_since_us: self.settled_us,
+            steps_sent: 0,
+            begun: false,
+            remaining_tokens: None,
         };
         self.programs.insert(id, facts);
         Some(id)
@@ -169,11 +206,30 @@ impl Model {
                 prompt_tokens / 2
             },
             expected_tokens: guess.min(arrival.output_tokens_max.unwrap_or(u64::MAX)),
+            output_max: arrival.output_tokens_max,
             output_tokens: 0,
             began: false,
             attempts: 0,
             slot: None,
             adopted: false,
+            priority: 0,
+            routed: false,
+        }
+    }
+
+    /// Where fates are asked, a step is expected to write what others of its job
+    /// wrote beyond what it has written.
+    fn expect_output(&mut self, step: StepId) {
+        if !self.config.kv.retention {
+            return;
+        }
+        if let Some(s) = self.steps.get_mut(&step)
+            && let Some(p) = self.programs.get(&s.program)
+            && let Some(job) = self.jobs.get(&p.job)
+            && let Some(rest) = job.outputs.rest(s.output_tokens)
+        {
+            let most = s.output_max.unwrap_or(u64::MAX);
+            s.expected_tokens = (s.output_tokens + rest.mean).min(most);
         }
     }
 
@@ -200,6 +256,7 @@ impl Model {
                 _ => job.output_x16 - job.output_x16 / 8 + sample / 8,
             };
             job.steps_finished += 1;
+            job.outputs.learn(tokens.output);
         }
         self.end(step, Ending::Finished)
     }
@@ -226,6 +283,7 @@ impl Model {
             At::Hand | At::Queue => None,
         };
         s.at = At::Hand;
+        s.routed = false;
         let (program, least_tokens) = (s.program, s.least_tokens);
         self.leave_dead_place(program);
         let another = self
@@ -237,7 +295,7 @@ impl Model {
             && let Some(p) = self.programs.get_mut(&program)
         {
             p.avoid = failed_at;
-            p.place = None;
+            self.take_place(program);
         }
         if self.leaves_place(program, least_tokens) {
             self.take_place(program);
@@ -288,6 +346,10 @@ impl Model {
         s.attempts += 1;
         s.slot = None;
         s.adopted = true;
+        if let Some(p) = self.programs.get_mut(&s.program) {
+            p.steps_sent += 1;
+            p.begun |= p.place == Some(worker);
+        }
     }
 
     fn released(&mut self, key: &str) {
@@ -306,6 +368,7 @@ impl Model {
         let Some(open) = self.asks.remove(&ask) else {
             return;
         };
+        self.rollout_answered(&open, Some(verdict));
         if matches!(open.purpose, Purpose::Restore) {
             let named = match verdict {
                 Verdict::Order { programs, .. } => programs.iter().copied().collect(),
@@ -361,6 +424,7 @@ impl Model {
     }
 
     pub(super) fn close(&mut self, program: ProgramId) {
+        self.caches.stays(program);
         if let Some(p) = self.programs.remove(&program) {
             self.keys.remove(&p.key);
             self.closed.insert(program);
@@ -378,7 +442,7 @@ impl Model {
     /// A step that finds its program's place dead, or too small for it while
     /// nothing else runs there, makes it leave; unless it is refused at once.
     fn leaves_place(&self, program: ProgramId, least_tokens: u64) -> bool {
-        if !self.is_aware() || least_tokens > self.longest_context() {
+        if !self.has_lines_or_caches() || least_tokens > self.longest_context() {
             return false;
         }
         let place = self.programs.get(&program).and_then(|p| p.place);
@@ -387,7 +451,12 @@ impl Model {
         !self.has_live_place(program) || (too_small && !self.runs_anything(program))
     }
 
-    fn has_live_place(&self, program: ProgramId) -> bool {
+    /// Places may be lost and change hands in this mode.
+    fn has_lines_or_caches(&self) -> bool {
+        self.is_aware() || self.is_rollout()
+    }
+
+    pub(super) fn has_live_place(&self, program: ProgramId) -> bool {
         let place = self.programs.get(&program).and_then(|p| p.place);
         place.is_some_and(|worker| self.workers.get(&worker).is_some_and(|w| w.healthy))
     }
@@ -401,6 +470,8 @@ impl Model {
     pub(super) fn take_place(&mut self, program: ProgramId) {
         if let Some(p) = self.programs.get_mut(&program) {
             p.place = None;
+            p.begun = false;
         }
+        self.caches.stays(program);
     }
 }

@@ -4,13 +4,17 @@
 //! up ledgers, places, waits and questions by itself and asks the core only
 //! to compare. It is written for clarity: every sum is made from scratch.
 
+mod caches;
 mod facts;
 mod learn;
+mod lines;
 mod rules;
 mod said;
+mod transfers;
 mod turns;
 
-use super::outcome::Checked;
+use super::outcome::{Checked, broken};
+use caches::Caches;
 use facts::{Answered, Ask, JobFacts, ProgramFacts, StepFacts, WorkerFacts};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::explain::Decision;
@@ -49,6 +53,15 @@ pub(crate) struct Model {
     newly_shared: BTreeSet<u64>,
     head: Option<turns::HeadOfQueue>,
     stuck: Option<turns::Stuck>,
+    caches: Caches,
+    /// What the answer said that the present event brought where programs go.
+    assigned: BTreeMap<ProgramId, lines::Said>,
+    /// Steps that gave way with the present event.
+    gave_way: usize,
+    /// The present event serves lines in their order, and sends nobody else.
+    exact_order: bool,
+    /// The head of the queue of a rollout, and since when (in settled time).
+    gathering: Option<(ProgramId, u64)>,
 }
 
 impl Model {
@@ -75,7 +88,32 @@ impl Model {
             newly_shared: BTreeSet::new(),
             head: None,
             stuck: None,
+            caches: Caches::default(),
+            assigned: BTreeMap::new(),
+            gave_way: 0,
+            exact_order: false,
+            gathering: None,
         }
+    }
+
+    /// What the core has learnt of engines, which it alone can say; within bounds.
+    pub(crate) fn hear_of_engines(&mut self, core: &Core) -> Checked {
+        if !self.config.kv.retention {
+            return Ok(());
+        }
+        let high = self.config.high_watermark_ppm;
+        for (id, known) in &core.state().workers {
+            let Some(w) = self.workers.get_mut(id) else {
+                continue;
+            };
+            let fill = core.fill_tokens(known);
+            if fill > w.watermark(high) {
+                return broken("admission", format!("{id} is filled up to {fill} tokens"));
+            }
+            w.fill_tokens = Some(fill);
+            w.is_busy = core.is_busy(known);
+        }
+        Ok(())
     }
 
     /// Takes in an event and what the core made of it, and checks both.
@@ -95,6 +133,8 @@ impl Model {
     /// Compares the core with the model, and checks bounds on time.
     pub(crate) fn check(&mut self, core: &Core, event: &Event) -> Checked {
         self.compare(core)?;
+        self.check_caches(event)?;
+        self.check_lines(core, event)?;
         self.check_time(core, event)
     }
 
@@ -115,6 +155,10 @@ impl Model {
         self.turned_away = None;
         self.answered = None;
         self.newly_shared.clear();
+        self.caches.next_event();
+        self.assigned.clear();
+        self.gave_way = 0;
+        self.exact_order = !matches!(event, Event::PolicyAnswered { .. } | Event::TimerFired);
     }
 
     fn is_aware(&self) -> bool {

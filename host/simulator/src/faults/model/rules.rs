@@ -44,7 +44,19 @@ impl Model {
     }
 
     fn used_tokens(&self, worker: WorkerId) -> u64 {
-        self.used_by(&self.placed_on(worker))
+        let kept = self
+            .workers
+            .get(&worker)
+            .map(|w| w.kept.values().sum::<u64>());
+        self.used_by(&self.placed_on(worker)) + kept.unwrap_or(0)
+    }
+
+    /// The same by programs that are not about to leave.
+    fn staying_tokens(&self, worker: WorkerId) -> u64 {
+        let leaving = self.placed_on(worker).into_iter();
+        let leaving = leaving.filter(|id| self.caches.is_leaving(*id));
+        let weight = |id: ProgramId| self.programs[&id].weighted(self.private_tokens(id));
+        self.used_tokens(worker) - leaving.map(weight).sum::<u64>()
     }
 
     /// Tokens that a program adds to some that are placed.
@@ -60,16 +72,29 @@ impl Model {
     /// it is only a seat.
     pub(super) fn lacks(&self, program: ProgramId, w: &WorkerFacts, placed: &[ProgramId]) -> u64 {
         let low = w.watermark(self.config.low_watermark_ppm);
-        let free = low.saturating_sub(self.used_by(placed));
-        let slots = w.capacity.slots;
-        let full = slots.is_some_and(|slots| placed.len() as u64 >= u64::from(slots));
+        let low = w.fill_tokens.unwrap_or(low);
+        let kept: u64 = w.kept.values().sum();
+        let free = low.saturating_sub(self.used_by(placed) + kept);
+        let seated = (placed.len() + w.kept.len()) as u64;
+        let full = w
+            .capacity
+            .slots
+            .is_some_and(|slots| seated >= u64::from(slots));
         let short = self.need_beside(program, placed).saturating_sub(free);
-        let short = if placed.is_empty() { 0 } else { short };
+        let short = if seated == 0 { 0 } else { short };
         short.max(u64::from(full))
     }
 
-    /// Why a worker may not take a waiting program; `None` if it may.
+    /// Why a worker may not take a waiting program just now; `None` if it may.
     pub(super) fn obstacle(&self, program: ProgramId, worker: WorkerId) -> Option<&'static str> {
+        if self.workers.get(&worker).is_some_and(|w| w.is_busy) {
+            return Some("is busy");
+        }
+        self.lasting_obstacle(program, worker)
+    }
+
+    /// The same where whoever has just been placed does not count.
+    pub(super) fn lasting_obstacle(&self, program: ProgramId, worker: WorkerId) -> Option<&'static str> {
         let (Some(p), Some(w)) = (self.programs.get(&program), self.workers.get(&worker)) else {
             return Some("is gone");
         };
@@ -104,7 +129,7 @@ impl Model {
     /// A program gets a place only where it leaves the worker below its low
     /// watermark, or is alone.
     pub(super) fn check_admission(&self, program: ProgramId, worker: WorkerId) -> Checked {
-        let Some(obstacle) = self.obstacle(program, worker) else {
+        let Some(obstacle) = self.lasting_obstacle(program, worker) else {
             return Ok(());
         };
         let placed = self.placed_on(worker);
@@ -174,6 +199,8 @@ impl Model {
 
     /// The core knows the same steps, programs, places, sums and questions.
     pub(super) fn compare(&mut self, core: &Core) -> Checked {
+        self.settle_useless_places(core);
+        self.compare_caches(core)?;
         self.settle_workers();
         let state = core.state();
         if !state.steps.keys().eq(self.steps.keys()) {
@@ -279,6 +306,9 @@ impl Model {
     pub(super) fn check_time(&mut self, core: &Core, event: &Event) -> Checked {
         self.check_patience(event)?;
         self.check_hope()?;
+        if self.is_rollout() {
+            return Ok(());
+        }
         if !self.is_aware() {
             let healthy = self.workers.values().any(|w| w.healthy);
             return match self.head_of_queue().filter(|_| healthy) {
@@ -368,7 +398,7 @@ impl Model {
         let bound = self.response_us_max();
         let workers: Vec<WorkerId> = self.workers.keys().copied().collect();
         for id in workers {
-            let used = self.used_tokens(id);
+            let used = self.staying_tokens(id);
             let settled_us = self.settled_us;
             let Some(w) = self.workers.get_mut(&id) else {
                 continue;
@@ -382,7 +412,7 @@ impl Model {
             for program in self.placed_on(id) {
                 let p = &self.programs[&program];
                 let both = settled_us - since.max(p.idle_since_us);
-                if p.steps.is_empty() && both > bound {
+                if p.steps.is_empty() && self.caches.is_settled(program) && both > bound {
                     return broken(
                         "memory",
                         format!(

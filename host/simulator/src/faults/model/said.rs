@@ -21,7 +21,9 @@ impl Model {
             && commands.iter().any(|c| {
                 matches!(
                     c,
-                    Command::ForgetProgram { .. } | Command::RefuseStep { .. }
+                    Command::ForgetProgram { .. }
+                        | Command::RefuseStep { .. }
+                        | Command::CancelTransfer { .. }
                 )
             });
         // A step that is refused for the failures of engines ends before what
@@ -76,11 +78,22 @@ impl Model {
             return Ok(());
         }
         if decision.because == Because::Adopted {
+            self.take_place(program);
             self.place(program, worker);
             return Ok(());
         }
+        match decision.kind {
+            DecisionKind::Offload => return self.decided_to_offload(program, worker),
+            // Wishes; what comes of them is told by commands.
+            DecisionKind::Migrate | DecisionKind::Preempt => return Ok(()),
+            DecisionKind::Route => return self.routed_to(decision),
+            DecisionKind::Place
+            | DecisionKind::Restore
+            | DecisionKind::Pause
+            | DecisionKind::Prefetch => {}
+        }
         // A plain router moves a program from a dead place without a word.
-        if p.place.is_some() && self.is_aware() {
+        if p.place.is_some() && (self.is_aware() || self.is_rollout()) {
             return broken(
                 "places",
                 format!(
@@ -89,7 +102,8 @@ impl Model {
                 ),
             );
         }
-        if (decision.kind == DecisionKind::Restore) != p.placed_before && self.is_aware() {
+        let again = decision.kind != DecisionKind::Place;
+        if again != p.placed_before && self.is_aware() {
             return broken(
                 "places",
                 format!(
@@ -104,20 +118,28 @@ impl Model {
                 format!("{program} gets a place on {worker}, which is lost"),
             );
         }
+        if self.is_rollout() {
+            return self.assigned_to(decision);
+        }
         if self.is_aware() && sums_are_known {
             self.check_admission(program, worker)?;
             self.check_turn(program)?;
+        }
+        if decision.kind == DecisionKind::Prefetch {
+            self.caches.early.insert(program);
         }
         self.place(program, worker);
         Ok(())
     }
 
-    fn place(&mut self, program: ProgramId, worker: WorkerId) {
+    pub(super) fn place(&mut self, program: ProgramId, worker: WorkerId) {
         let now = self.now;
+        let runs = self.runs_anything(program);
         if let Some(p) = self.programs.get_mut(&program) {
             p.place = Some(worker);
             p.placed_at = now;
             p.placed_before = true;
+            p.begun = p.steps_finished > 0 || runs;
             p.idle_since_us = self.settled_us;
             self.newly_shared
                 .extend(p.prefix.iter().map(|segment| segment.hash));
@@ -127,8 +149,15 @@ impl Model {
     fn commanded(&mut self, event: &Event, command: &Command) -> Checked {
         match command {
             Command::DispatchStep {
-                step, worker, slot, ..
-            } => self.dispatched(*step, *worker, *slot),
+                step,
+                worker,
+                slot,
+                priority,
+            } => {
+                self.dispatched(*step, *worker, *slot, *priority)?;
+                let program = self.steps[step].program;
+                self.check_sent(program)
+            }
             Command::RefuseStep { step, refusal } => self.refused(*step, refusal),
             Command::AbortStep { step, .. } => {
                 let open = self.steps.get(step).map(|s| s.at);
@@ -143,19 +172,22 @@ impl Model {
                 deadline,
             } => self.asked(*ask, question, *deadline),
             Command::ForgetProgram { program } => self.forgotten(event, program.id),
-            Command::PreemptStep { .. }
-            | Command::MigrateProgram { .. }
+            Command::PreemptStep { step } => self.preempted(*step),
+            Command::MigrateProgram { .. }
             | Command::OffloadProgram { .. }
             | Command::LoadProgram { .. }
             | Command::DropCopy { .. }
-            | Command::CancelTransfer { .. } => broken(
-                "commands",
-                format!("{command:?}, which nothing asks for here"),
-            ),
+            | Command::CancelTransfer { .. } => self.cache_commanded(event, command),
         }
     }
 
-    fn dispatched(&mut self, step: StepId, worker: WorkerId, slot: Option<u32>) -> Checked {
+    fn dispatched(
+        &mut self,
+        step: StepId,
+        worker: WorkerId,
+        slot: Option<u32>,
+        priority: i32,
+    ) -> Checked {
         let Some(s) = self.steps.get(&step) else {
             return broken(
                 "dispatch",
@@ -185,14 +217,23 @@ impl Model {
             }
             self.check_one_worker(program, worker)?;
         }
-        if self.is_aware() && least > w.context_tokens_max() && !self.runs_anything(program) {
+        if (self.is_aware() || self.is_rollout())
+            && least > w.context_tokens_max()
+            && !self.runs_anything(program)
+        {
             let most = w.context_tokens_max();
             return broken(
                 "context",
                 format!("{step} takes {least} tokens and is sent to {worker}, which takes {most}"),
             );
         }
+        if self.is_rollout() {
+            self.check_line(step, worker, priority)?;
+        }
         self.check_seat(program, worker, slot)?;
+        if let Some(p) = self.programs.get_mut(&program) {
+            p.steps_sent += 1;
+        }
         let now = self.now;
         if let Some(s) = self.steps.get_mut(&step) {
             s.at = At::Worker(worker, life);
@@ -231,7 +272,12 @@ impl Model {
         Ok(())
     }
 
-    fn check_seat(&self, program: ProgramId, worker: WorkerId, slot: Option<u32>) -> Checked {
+    pub(super) fn check_seat(
+        &self,
+        program: ProgramId,
+        worker: WorkerId,
+        slot: Option<u32>,
+    ) -> Checked {
         if slot.is_none() {
             return Ok(());
         }

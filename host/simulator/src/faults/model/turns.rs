@@ -113,7 +113,9 @@ impl Model {
         let (_, worker) = lacks.min()?;
         let lasted = |id: &ProgramId| {
             let p = &self.programs[id];
-            p.steps.is_empty() && self.now.since(p.placed_at) >= self.config.quantum
+            p.steps.is_empty()
+                && self.caches.is_settled(*id)
+                && self.now.since(p.placed_at) >= self.config.quantum
         };
         let placed = self.placed_on(worker);
         let (victims, stay): (Vec<ProgramId>, Vec<_>) = placed.into_iter().partition(lasted);

@@ -25,6 +25,7 @@ fn retain(core: &Core) -> Question {
     let prospects = Prospects {
         idle: (0..rows as u64).map(Span::from_millis).collect(),
         soonest: vec![Span(0); rows],
+        price: vec![Span(0); rows],
         back: vec![Span(1_000); rows],
         moved: vec![treadle_core::NEVER; rows],
         prefill: vec![Span(9_000); rows],

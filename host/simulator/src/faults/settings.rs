@@ -1,0 +1,64 @@
+//! Settings of the stories in which caches leave engines, and of rollouts. Their
+//! streams are their own, so that all other stories stay as they were.
+
+use super::stream::Stream;
+use treadle_core::{KvConfig, RolloutConfig};
+use treadle_model::Span;
+
+/// What the streams of rollouts and of caches are called. The numbers are such that
+/// the stories of `tests/seeds.txt` that are older than both stayed as they were.
+pub(crate) const ROLLOUT: &str = "rollout 24";
+pub(crate) const CACHES: &str = "caches 8467";
+
+/// How those who move caches, and interrupt steps, behave where nothing is wrong.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CarrierHabits {
+    /// Tokens of context that a link moves in a second, in truth.
+    pub(crate) tokens_per_s: u64,
+    /// Longest time until what came of a transfer is told, and until one that
+    /// was given up has stopped.
+    pub(crate) told_us_max: u64,
+    /// Of a hundred steps that are to give way, those that can't and run on.
+    pub(crate) runs_on_percent: u64,
+}
+
+pub(crate) fn carrier(s: &mut Stream) -> CarrierHabits {
+    CarrierHabits {
+        tokens_per_s: s.pick(&[200, 1_000, 5_000, 50_000]),
+        told_us_max: s.between_low(100, 50_000),
+        runs_on_percent: s.pick(&[0, 20, 60]),
+    }
+}
+
+/// Caches outlive their places in some of the program-aware stories.
+pub(crate) fn caches(s: &mut Stream) -> Option<KvConfig> {
+    let told = s.percent(35);
+    let kv = KvConfig {
+        retention: s.percent(60),
+        host_tokens_max: s.pick(&[600, 2_500, 10_000, 100_000]),
+        host_tokens_per_s: s.pick(&[300, 2_000, 20_000]),
+        offload_link_ppm: s.pick(&[100_000, 500_000, 1_000_000]) as u32,
+        migration_tokens_per_s: s.pick(&[0, 500, 5_000]),
+        prefill_tokens_per_s: s.pick(&[50, 300, 3_000]),
+        transfer_max: Span::from_secs(s.between_low(2, 60)),
+        backlog_max: Span::from_millis(s.pick(&[0, 500, 2_000, 20_000])),
+    };
+    told.then_some(kv)
+}
+
+/// Some stories are rollouts.
+pub(crate) fn rollout(s: &mut Stream) -> Option<RolloutConfig> {
+    let told = s.percent(20);
+    let moves = s.percent(60);
+    let rollout = RolloutConfig {
+        gather: Span::from_millis(s.between_low(1, 500)),
+        programs_max: s.pick(&[1, 3, 10_000]),
+        migration_interval: Span::from_millis(if moves { s.between(500, 15_000) } else { 0 }),
+        migration_tokens_per_s: s.pick(&[0, 500, 5_000]),
+        prefill_tokens_per_s: s.pick(&[0, 300, 3_000]),
+        memory_ppm: s.pick(&[0, 0, 500_000, 950_000]) as u32,
+        growth_ppm: s.pick(&[1_000_000, 1_200_000, 2_000_000]) as u32,
+        engine_steps_max: s.pick(&[0, 1, 2, 4]) as u32,
+    };
+    told.then_some(rollout)
+}

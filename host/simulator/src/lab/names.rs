@@ -1,0 +1,51 @@
+//! Names of the runs of a workload.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Names of runs: a key that was used again is another program.
+#[derive(Default)]
+pub(super) struct RunNames<'a> {
+    taken: BTreeSet<String>,
+    /// How often each key was used so far.
+    uses: BTreeMap<&'a str, u64>,
+}
+
+impl<'a> RunNames<'a> {
+    /// The key itself the first time, then with a number.
+    pub(super) fn next(&mut self, key: &'a str) -> String {
+        let uses = self.uses.entry(key).or_default();
+        loop {
+            *uses += 1;
+            let name = match *uses {
+                1 => key.to_owned(),
+                use_number => format!("{key}+{use_number}"),
+            };
+            // Another program may be called so.
+            if self.taken.insert(name.clone()) {
+                return name;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_are_used_again_get_numbers_that_nobody_else_has() {
+        let mut names = RunNames::default();
+        let given: Vec<String> = ["a", "a+2", "a", "b", "a", "a+2"]
+            .map(|key| names.next(key))
+            .into();
+        assert_eq!(given, ["a", "a+2", "a+3", "b", "a+4", "a+2+2"]);
+    }
+
+    #[test]
+    fn a_key_that_every_program_has_is_named_in_one_go_each() {
+        // With a mark more for each use this takes hours.
+        let mut names = RunNames::default();
+        let last = (0..100_000).map(|_| names.next("agent")).last();
+        assert_eq!(last.as_deref(), Some("agent+100000"));
+    }
+}
