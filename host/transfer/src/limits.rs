@@ -27,16 +27,20 @@ pub struct Limits {
     pub connections_max: usize,
 }
 
-/// Time after which vLLM frees what it holds for another engine (`VLLM_NIXL_ABORT_REQUEST_TIMEOUT`).
+/// How long vLLM holds what no other engine has asked for (`kv_lease_duration`). An engine that
+/// fetches renews that.
+const ENGINE_LEASE: Duration = Duration::from_secs(30);
+/// Time after which older ones free it in any case (`VLLM_NIXL_ABORT_REQUEST_TIMEOUT`).
 const ENGINE_FREES_AFTER: Duration = Duration::from_mins(8);
 /// Part of it that is never used.
 const ENGINE_SPARE: Duration = Duration::from_mins(1);
 
 impl Limits {
-    /// The same for copies that an engine holds: what is fetched has come before it is freed.
+    /// The same for copies that an engine holds: the fetch begins, and what is fetched has come,
+    /// before it is freed.
     pub(crate) fn of_engine_held(&self) -> Self {
         let usable = ENGINE_FREES_AFTER.saturating_sub(ENGINE_SPARE);
-        let engine_held = self.engine_held.min(usable);
+        let engine_held = self.engine_held.min(ENGINE_LEASE / 2);
         Self {
             import: self.import.min(usable.saturating_sub(engine_held)),
             engine_held,
@@ -72,13 +76,13 @@ mod tests {
             ..Limits::default()
         };
         let held = hours.of_engine_held();
-        assert_eq!(held.import, Duration::from_mins(5));
+        assert_eq!(held.import, Duration::from_secs(405));
         assert!(held.engine_held + held.import < ENGINE_FREES_AFTER);
         let longer = Limits {
             engine_held: Duration::from_hours(1),
             ..hours
         };
-        assert_eq!(longer.of_engine_held().import, Duration::ZERO, "never");
+        assert_eq!(longer.of_engine_held(), held, "the lease is no longer");
         let usual = Limits::default();
         assert_eq!(usual.of_engine_held(), usual);
     }
