@@ -42,7 +42,7 @@ async fn a_copy_comes_back_as_it_went_out() {
     stand.executors.drop(copy.clone()).await.unwrap();
     stand.executors.drop(copy.clone()).await.unwrap();
     stand.until_files(&[]).await;
-    assert_eq!(stand.tier.usage().bytes, 0);
+    stand.until_bytes(0).await;
     let late = import(stand.worker(), &copy, &held);
     assert_eq!(stand.refused(late).await, "gone");
 }

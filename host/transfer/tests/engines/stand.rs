@@ -104,6 +104,19 @@ impl Stand {
         self.until(|files| files == names).await;
     }
 
+    /// Waits until so many bytes are taken: room is free again after its file is gone.
+    pub(crate) async fn until_bytes(&self, bytes: u64) {
+        let began = std::time::Instant::now();
+        while self.tier.usage().bytes != bytes {
+            assert!(
+                began.elapsed() < Duration::from_secs(5),
+                "{:?}",
+                self.tier.usage()
+            );
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Waits until so many are there.
     pub(crate) async fn until_so_many(&self, files: usize) {
         self.until(|names| names.len() == files).await;
