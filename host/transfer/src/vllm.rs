@@ -5,7 +5,7 @@
 //! memory by block numbers, and neither engine knows whether these blocks are still what they were,
 //! nor whether they are of the same tokens. So a copy is used at most once, by the process that made
 //! it, with the tokens that the first engine saw, and not later than [`Limits::engine_held`] after
-//! it was asked for.
+//! it was asked for; a fetch that is not done soon after that is given up.
 
 mod held;
 mod request;
@@ -29,6 +29,9 @@ use crate::{
 const FETCHED: &str = "vllm:prompt_tokens_cached_by_source_total";
 /// How the connector's own metrics begin.
 const CONNECTOR: &str = "\nvllm:nixl_";
+/// A fetch that has begun may take so long beyond [`Limits::engine_held`]. On a machine without any
+/// time to spare, engines were seen to free blocks although another one was at it.
+const FETCH: Duration = Duration::from_secs(5);
 /// The counter is raised a moment after the answer.
 const COUNTER_PAUSE: Duration = Duration::from_millis(20);
 /// Looks at the counter, with a pause after each.
@@ -102,6 +105,7 @@ impl Vllm {
         copy.to_handle()?;
         let held = Held {
             until,
+            come_by: until + FETCH,
             parameters: parameters.clone(),
             seen,
         };
@@ -118,10 +122,13 @@ impl Vllm {
         let _turn = self.lanes.enter(url, Direction::In).await?;
         let before = self.fetched(url).await?;
         // From here on the first engine may free its blocks at any moment.
-        let seen = self.held.spend(copy.id, parameters)?;
-        let (path, mut body) = seen.request()?;
+        let held = self.held.spend(copy.id, parameters)?;
+        let (path, mut body) = held.seen.request()?;
         body["kv_transfer_params"] = parameters.clone();
-        self.client.post(url, path, &body).await?;
+        let left = held.come_by.saturating_duration_since(Instant::now());
+        // Giving it up closes the connection, whereupon the engine gives up what it fetches.
+        let asked = self.client.post(url, path, &body);
+        within("a fetch that the first engine waits for", left, asked).await?;
         for _ in 0..COUNTER_LOOKS {
             let tokens = self.fetched(url).await?.saturating_sub(before);
             if tokens > 0 {

@@ -48,6 +48,7 @@ impl Pair {
         Tags {
             model: self.model.as_str().into(),
             weights: "1".into(),
+            shape: None,
             block_tokens: None,
             dtype: None,
         }
@@ -59,6 +60,7 @@ impl Pair {
             worker: worker(&self.first),
             slot: None,
             program: ProgramId(1),
+            owner: "tests".into(),
             tokens: 0,
             prompt: Some(prompt),
             cache_salt: None,

@@ -14,8 +14,10 @@ const HELD_MAX: usize = 4_096;
 
 /// A copy that may yet be used.
 pub(super) struct Held {
-    /// Until when.
+    /// Until when a fetch may begin.
     pub(super) until: Instant,
+    /// Until when it has to have come.
+    pub(super) come_by: Instant,
     /// What the engine said of it.
     pub(super) parameters: Value,
     /// The prompt that it is of.
@@ -42,7 +44,7 @@ impl Holdings {
     }
 
     /// Uses a copy up, whose handle says these parameters.
-    pub(super) fn spend(&self, id: CopyId, parameters: &Value) -> Result<Seen, TransferError> {
+    pub(super) fn spend(&self, id: CopyId, parameters: &Value) -> Result<Held, TransferError> {
         let held = self.held().remove(&id).ok_or_else(|| {
             TransferError::gone(id, "it was used or dropped, or another process made it")
         })?;
@@ -57,7 +59,7 @@ impl Holdings {
                 "it says something else than the engine did",
             ));
         }
-        Ok(held.seen)
+        Ok(held)
     }
 
     pub(super) fn forget(&self, id: CopyId) {
