@@ -50,11 +50,10 @@ impl Metrics {
             .0
             .iter()
             .find(|(key, _)| key.starts_with(&with_labels))?;
-        let value = ['{', ','].into_iter().find_map(|before| {
+        ['{', ','].into_iter().find_map(|before| {
             let (_, value) = key.split_once(&format!("{before}{label}=\""))?;
             value.split('"').next()
-        });
-        value
+        })
     }
 
     /// True if a metric of this name is shown at all.

@@ -65,7 +65,6 @@ impl Pair {
             prompt: Some(prompt),
             cache_salt: None,
             tags: self.tags(),
-            release: false,
         };
         self.executors.export(export).await.expect("a copy")
     }

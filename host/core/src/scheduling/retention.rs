@@ -59,10 +59,11 @@ impl Core {
     /// True if nothing is happening to the program's cache, nor about to.
     pub(crate) fn is_settled(&self, program: ProgramId) -> bool {
         let (offloads, migrations) = (&self.state.offloads, &self.state.migrations);
-        !offloads.wanted.contains(&program)
+        let is_to_move = migrations.wanted.contains_key(&program) && !self.is_rollout();
+        !is_to_move
+            && !offloads.wanted.contains(&program)
             && !offloads.moving.contains_key(&program)
             && !migrations.moving.contains_key(&program)
-            && !(migrations.wanted.contains_key(&program) && !self.is_rollout())
     }
 
     /// Tokens in use on a worker by programs that are not about to leave it.

@@ -209,7 +209,7 @@ fn of_rollout(core: &CoreConfig) -> [FromKey; 8] {
     ]
 }
 
-fn of_kv(core: &CoreConfig) -> [FromKey; 6] {
+fn of_kv(core: &CoreConfig) -> [FromKey; 7] {
     let kv = &core.kv;
     [
         (

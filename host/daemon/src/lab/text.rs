@@ -24,7 +24,7 @@ const FIGURES: [(&str, &str, usize); 13] = [
 /// Columns that are left out where no set has any of it.
 const RARE: [&str; 2] = ["offloads", "migrations"];
 /// What may be not as it was.
-const CUTS: [(&str, &str); 10] = [
+const CUTS: [(&str, &str); 11] = [
     (
         "programs_begun_before",
         "programs had begun before the window",

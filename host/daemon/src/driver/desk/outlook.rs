@@ -142,6 +142,9 @@ mod tests {
         };
         let outlook = Outlook::of(&programs, |_| None);
         let (never, all) = (f32::INFINITY, [0, 1, 2, 3, 4, 5, 6]);
-        assert_eq!(outlook.extra(&all), [0.0, 0.0, never, never, 0.0, -1.0, 0.0]);
+        assert_eq!(
+            outlook.extra(&all),
+            [0.0, 0.0, never, never, 0.0, -1.0, 0.0]
+        );
     }
 }

@@ -118,10 +118,8 @@ impl Model {
                 ..
             } => self.offloaded(*program, copy, *tokens),
             Event::OffloadFailed { program, .. } => {
-                if self
-                    .ends(*program, |way| matches!(way, Way::Out(_)))
-                    .is_some()
-                {
+                let left = self.ends(*program, |way| matches!(way, Way::Out(_)));
+                if left.is_some() {
                     self.take_place(*program);
                 }
             }

@@ -71,6 +71,7 @@ impl StepFacts {
     }
 }
 
+#[allow(clippy::struct_excessive_bools, reason = "facts that are independent")]
 #[derive(Clone, Debug)]
 pub(super) struct ProgramFacts {
     pub(super) key: Box<str>,

@@ -94,7 +94,11 @@ impl Model {
     }
 
     /// The same where whoever has just been placed does not count.
-    pub(super) fn lasting_obstacle(&self, program: ProgramId, worker: WorkerId) -> Option<&'static str> {
+    pub(super) fn lasting_obstacle(
+        &self,
+        program: ProgramId,
+        worker: WorkerId,
+    ) -> Option<&'static str> {
         let (Some(p), Some(w)) = (self.programs.get(&program), self.workers.get(&worker)) else {
             return Some("is gone");
         };
