@@ -216,10 +216,14 @@ fn a_program_begins_once_the_memory_will_do() {
 
 #[test]
 fn a_program_that_others_wait_for_goes_on_though_the_queue_is_full() {
-    let mut story = full();
+    let mut story = Story::with_mode(Mode::Rollout, &[100_000]);
+    story.reconfigure(|config| config.rollout.memory_ppm = 1_000_000);
+    story.arrive("a", 0, 90_000).wait_s(1);
+    story.arrive("b", 2, 20_000).wait_s(1);
+    assert_eq!(story.dispatched(), [(0, 0)]);
     story.reconfigure(|config| config.queue_steps_max = 1);
     story.finish(0, 90_000, 10).arrive("a", 4, 91_000);
-    assert_eq!(story.dispatched().last(), Some(&(4, 0)));
+    assert_eq!(story.dispatched(), [(0, 0), (4, 0)]);
     story.arrive("c", 5, 100);
     assert_eq!(story.refusals().len(), 1, "others are refused");
 }

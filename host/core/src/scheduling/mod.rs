@@ -5,6 +5,7 @@ mod context;
 mod costs;
 mod growth;
 mod headroom;
+mod host_memory;
 mod ledger;
 mod line;
 mod migrations;

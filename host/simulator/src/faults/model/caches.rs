@@ -63,6 +63,9 @@ pub(super) struct Caches {
     pub(super) gone: BTreeSet<ProgramId>,
     /// Programs that the present event gave a place before their tools return.
     pub(super) early: BTreeSet<ProgramId>,
+    /// Workers whose offload the present event gave up, as nobody answered: nobody
+    /// else leaves them for host memory either.
+    pub(super) silent: BTreeSet<WorkerId>,
     /// What host memory held, and was to hold, before the present event.
     host_tokens_before: u64,
     /// The copy that the present event reported lost.
@@ -74,6 +77,7 @@ impl Caches {
         self.stopping.clear();
         self.gone.clear();
         self.early.clear();
+        self.silent.clear();
         self.host_tokens_before = self.host_tokens();
         self.lost = None;
     }
@@ -233,7 +237,7 @@ impl Model {
 
 impl Model {
     /// What must be true after each event.
-    pub(super) fn check_caches(&mut self, event: &Event) -> Checked {
+    pub(super) fn check_caches(&mut self, core: &Core, event: &Event) -> Checked {
         if let Some(program) = self.caches.stopping.first() {
             return broken(
                 "transfers",
@@ -258,7 +262,7 @@ impl Model {
                 format!("{program} goes on after its deadline: {under_way:?}"),
             );
         }
-        self.check_who_waits()?;
+        self.check_who_waits(core)?;
         self.check_links()
     }
 
@@ -288,8 +292,9 @@ impl Model {
         self.check_host()
     }
 
-    /// A step of a program with a place waits for nothing but its cache.
-    fn check_who_waits(&self) -> Checked {
+    /// A step of a program with a place waits for nothing but its cache, or to hear
+    /// whether it runs already, as another one of its program does.
+    fn check_who_waits(&self, core: &Core) -> Checked {
         if !self.is_aware() {
             return Ok(());
         }
@@ -298,6 +303,7 @@ impl Model {
             if s.at == At::Queue
                 && placed.is_some()
                 && !self.caches.under_way.contains_key(&s.program)
+                && !core.state().adopted.contains(&s.program)
             {
                 return broken(
                     "transfers",
@@ -323,7 +329,7 @@ impl Model {
                 || caches
                     .under_way
                     .values()
-                    .any(|u| u.way == Way::Out(*worker))
+                    .any(|u| u.way != Way::Back(*worker) && u.way.touches(*worker))
         };
         waits.retain(|worker, _| !busy(worker));
         self.caches
@@ -359,7 +365,9 @@ impl Model {
                     .host_tokens()
                     .max(self.caches.host_tokens_before);
                 let tokens = held + self.programs[&program].context_tokens;
-                if tokens <= self.config.kv.host_tokens_max {
+                let place = self.programs[&program].place;
+                let silent = place.is_some_and(|at| self.caches.silent.contains(&at));
+                if tokens <= self.config.kv.host_tokens_max && !silent {
                     return broken(
                         "host",
                         format!("{program} lost its place, though host memory has room for it"),

@@ -107,7 +107,7 @@ impl Model {
                 continue;
             };
             let fill = core.fill_tokens(known);
-            if fill > w.watermark(high) {
+            if fill > known.watermark_tokens(high) {
                 return broken("admission", format!("{id} is filled up to {fill} tokens"));
             }
             w.fill_tokens = Some(fill);
@@ -133,7 +133,7 @@ impl Model {
     /// Compares the core with the model, and checks bounds on time.
     pub(crate) fn check(&mut self, core: &Core, event: &Event) -> Checked {
         self.compare(core)?;
-        self.check_caches(event)?;
+        self.check_caches(core, event)?;
         self.check_lines(core, event)?;
         self.check_time(core, event)
     }

@@ -237,7 +237,8 @@ impl Model {
         let now = self.now;
         if let Some(ended) = self.ends(program, |_| true) {
             let late = matches!(event, Event::TimerFired) && ended.deadline <= now;
-            if late && matches!(ended.way, Way::Out(_)) {
+            if late && let Way::Out(worker) = ended.way {
+                self.caches.silent.insert(worker);
                 self.take_place(program);
             }
             return Ok(());
