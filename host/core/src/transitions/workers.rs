@@ -91,6 +91,8 @@ impl Core {
         w.health = Health::Healthy;
         self.account_worker(worker);
         self.state.restore_wanted = true;
+        // Who stayed in its line goes on.
+        self.due.serve.insert(worker);
     }
 
     pub(crate) fn worker_removed(&mut self, worker: WorkerId) {
