@@ -1,7 +1,7 @@
 //! What an engine does with its memory beyond what the ledger knows, while
 //! `kv.retention` is on: how much must stay free for caches to survive until they
-//! are copied, which caches
-//! that left stand before those that are kept, and how much prompt waits inside it.
+//! are copied, which caches that left stand before those that are kept, and how
+//! much prompt waits inside it.
 
 use crate::Core;
 use crate::program::Program;

@@ -80,7 +80,6 @@ impl Core {
             self.explain(program, worker, &why);
             self.place(program, worker);
             if self.begin_load(program) {
-                busy.insert(worker);
                 self.state.counters.prefetches += 1;
             }
         }

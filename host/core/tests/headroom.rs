@@ -1,0 +1,124 @@
+//! What engines do with memory beyond the ledger: prompts that wait inside them,
+//! caches that they lose, and those that linger.
+
+mod story;
+
+use story::Story;
+use treadle_core::{Command, Event, Purpose, StepTokens};
+use treadle_model::{FinishReason, Span, StepId, WorkerId};
+
+/// One worker that computes 100 prompt tokens in a second.
+fn retaining(tokens: u64, host_tokens_max: u64) -> Story {
+    let mut story = Story::with_workers(&[tokens]);
+    story.reconfigure(|config| {
+        config.kv.retention = true;
+        config.kv.host_tokens_max = host_tokens_max;
+        config.kv.prefill_tokens_per_s = 100;
+        config.kv.backlog_max = Span::from_secs(2);
+    });
+    story
+}
+
+fn dispatched(story: &Story) -> Vec<u64> {
+    story.dispatched().iter().map(|(step, _)| *step).collect()
+}
+
+/// A step ends whose engine found so much of its prompt.
+fn finish(story: &mut Story, step: u64, prompt: u64, cached: u64) {
+    let tokens = StepTokens {
+        prompt,
+        output: 10,
+        cached: Some(cached),
+    };
+    story.handle(Event::StepFinished {
+        step: StepId(step),
+        tokens,
+        finish: FinishReason::Stop,
+    });
+}
+
+fn fill(story: &Story) -> u64 {
+    let core = &story.core;
+    core.fill_tokens(&core.state().workers[&WorkerId(0)])
+}
+
+#[test]
+fn a_worker_with_prompts_for_two_seconds_gets_nobody_else_until_one_is_computed() {
+    let mut story = retaining(100_000, 0);
+    story.arrive("a", 1, 150).arrive("b", 2, 150);
+    story.arrive("c", 3, 150);
+    assert_eq!(dispatched(&story), [1, 2], "the third waits outside");
+    story.progress(1, 1);
+    assert_eq!(dispatched(&story), [1, 2, 3]);
+}
+
+#[test]
+fn a_prompt_that_must_be_computed_by_now_holds_nobody_up_though_nothing_is_heard() {
+    let mut story = retaining(100_000, 0);
+    story.arrive("a", 1, 300).arrive("b", 2, 150);
+    assert_eq!(dispatched(&story), [1]);
+    story.wait_s(2);
+    assert_eq!(dispatched(&story), [1]);
+    story.wait_s(2);
+    assert_eq!(dispatched(&story), [1, 2]);
+}
+
+#[test]
+fn without_a_bound_prompts_wait_inside() {
+    let mut story = retaining(100_000, 0);
+    story.reconfigure(|config| config.kv.backlog_max = Span(0));
+    story.arrive("a", 1, 900).arrive("b", 2, 900);
+    story.arrive("c", 3, 900);
+    assert_eq!(dispatched(&story), [1, 2, 3]);
+}
+
+#[test]
+fn a_lost_cache_leaves_more_free_and_a_found_one_a_little_less() {
+    let mut story = retaining(1_000_000, 10_000);
+    let start = fill(&story);
+    story.arrive("a", 1, 1_000).wait_s(20);
+    finish(&mut story, 1, 1_000, 0);
+    assert_eq!(fill(&story), start, "a first prompt says nothing");
+    story.arrive("a", 2, 1_100).wait_s(20);
+    finish(&mut story, 2, 1_100, 0);
+    assert_eq!(fill(&story), start - 4_000);
+    story.arrive("a", 3, 1_200).wait_s(20);
+    finish(&mut story, 3, 1_200, 1_100);
+    assert_eq!(fill(&story), start - 3_960);
+}
+
+#[test]
+fn without_host_memory_nothing_is_learnt_of_lost_caches() {
+    let mut story = retaining(1_000_000, 0);
+    let start = fill(&story);
+    for step in 1..4 {
+        story.arrive("a", step, 1_000 + step).wait_s(20);
+        finish(&mut story, step, 1_000 + step, 0);
+    }
+    assert_eq!(fill(&story), start);
+}
+
+#[test]
+fn a_kept_cache_is_asked_about_when_what_left_later_stands_before_it() {
+    let asked = |last_leaves: bool| {
+        let mut story = retaining(1_000, 10_000);
+        story.arrive("kept", 1, 390).wait_s(5);
+        finish(&mut story, 1, 390, 0);
+        story.arrive("other", 2, 390).wait_s(5);
+        finish(&mut story, 2, 390, 0);
+        if last_leaves {
+            story.release("other");
+            story.arrive("third", 3, 290).wait_s(5);
+            finish(&mut story, 3, 290, 0);
+        }
+        story.wait_s(3);
+        let retain = |c: &Command| {
+            matches!(c, Command::AskPolicy { question, .. }
+                if matches!(question.purpose, Purpose::Retain { .. }))
+        };
+        story.log.iter().any(retain)
+    };
+    // The ledger is below its watermark either way.
+    assert!(!asked(false));
+    assert!(asked(true));
+}
