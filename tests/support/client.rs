@@ -97,7 +97,7 @@ impl Client {
         }
     }
 
-    /// The same client with so much patience for each answer.
+    /// The same client with so much patience for each answer and each event of a stream.
     pub fn patient(&self, patience: Duration) -> Self {
         Self {
             patience,
@@ -173,6 +173,7 @@ impl Client {
         Events {
             body: response.into_body(),
             seen: Vec::new(),
+            patience: self.patience,
         }
     }
 
@@ -200,6 +201,7 @@ impl Client {
 pub struct Events {
     body: Incoming,
     seen: Vec<u8>,
+    patience: Duration,
 }
 
 /// How a stream ended.
@@ -214,7 +216,7 @@ pub struct Ended {
 impl Events {
     /// The next piece as it came; `None` at an end in order.
     pub async fn piece(&mut self) -> Option<Result<Bytes, hyper::Error>> {
-        let frame = tokio::time::timeout(PATIENCE, self.body.frame());
+        let frame = tokio::time::timeout(self.patience, self.body.frame());
         let frame = frame.await.expect("an event in time")?;
         let data = frame.map(|frame| frame.into_data().unwrap_or_default());
         if let Ok(data) = &data {

@@ -88,6 +88,32 @@ fn a_lost_cache_leaves_more_free_and_a_found_one_a_little_less() {
 }
 
 #[test]
+fn who_writes_its_history_anew_has_lost_no_cache() {
+    let mut story = retaining(1_000_000, 10_000);
+    let start = fill(&story);
+    story.arrive("a", 1, 1_000).wait_s(20);
+    let tokens = StepTokens {
+        prompt: 1_000,
+        output: 900,
+        cached: Some(0),
+    };
+    let finish_of_thought = Event::StepFinished {
+        step: StepId(1),
+        tokens,
+        finish: FinishReason::Stop,
+    };
+    story.handle(finish_of_thought);
+    // What was thought is left out: the prompt before was found, its answer was not.
+    story.arrive("a", 2, 1_200).wait_s(20);
+    finish(&mut story, 2, 1_200, 1_000);
+    assert_eq!(fill(&story), start + 40);
+    // The conversation is summed up.
+    story.arrive("a", 3, 400).wait_s(20);
+    finish(&mut story, 3, 400, 100);
+    assert_eq!(fill(&story), start + 40);
+}
+
+#[test]
 fn without_host_memory_nothing_is_learnt_of_lost_caches() {
     let mut story = retaining(1_000_000, 0);
     let start = fill(&story);

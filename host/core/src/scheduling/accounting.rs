@@ -166,11 +166,15 @@ impl Core {
         let computed = tokens.prompt - cached;
         let timing = self.timing(s, computed);
         let (program, again) = (s.program, before.saturating_sub(cached));
+        // Templates and agents leave out of an answer what was thought; a prompt that does not
+        // hold the one before has been written anew, and says nothing of caches.
+        let prompt_before = p.context_tokens.saturating_sub(p.last_output_tokens);
+        let keeps_history = tokens.prompt >= prompt_before;
         let place = p
             .place
-            .filter(|_| p.meter.is_warm && tokens.cached.is_some());
+            .filter(|_| p.meter.is_warm && tokens.cached.is_some() && keeps_history);
         if let Some(place) = place {
-            self.learn_headroom(place.worker, cached, before);
+            self.learn_headroom(place.worker, cached, prompt_before);
         }
         self.divide_into(program, computed, again, timing);
         self.note_warm(program);

@@ -31,7 +31,7 @@ impl Core {
     }
 
     /// A step of a program whose cache was at its worker has ended: if the engine
-    /// had evicted it, more must stay free there.
+    /// had evicted it, more must stay free there. `before` is the prompt before.
     pub(crate) fn learn_headroom(&mut self, worker: WorkerId, cached: u64, before: u64) {
         // Without host memory there is nothing else that could be done with a cache.
         let kv = &self.config.kv;

@@ -4,6 +4,7 @@
 use super::figures::{Figure, Report, Target};
 use super::{BenchError, tell};
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,10 +15,19 @@ use treadle_simulator::hardware::GLM_46;
 use treadle_simulator::pressure::{
     ABLATIONS, BASELINES, FORESIGHT, Goal, NO_TIER, Outcome, SHARES, Scene, System, figures,
 };
-use treadle_simulator::workload::{AgentRun, LognormalAgents, TraceOptions, load_trace};
+use treadle_simulator::workload::{
+    AgentRun, AgentTask, LognormalAgents, RolloutWorkload, TraceOptions, load_trace,
+};
 
 /// Live agents, minutes and seats of a quick run.
 const QUICK: (usize, u64) = (32, 3);
+/// Built-in agents, by name.
+const BUILT_IN: [&str; 4] = ["agents", "coding", "search", "math"];
+/// Live agents of each built-in kind, and of a trace.
+const LIVE: usize = 144;
+const TRACE_LIVE: usize = 192;
+/// Prompts of a rollout, with 16 programs each.
+const PROMPTS: u32 = 125;
 /// GPUs of one engine of the scene.
 const GPUS: u32 = 8;
 
@@ -27,6 +37,11 @@ pub(super) struct EvictionArgs {
     /// A trace file of agents (docs/traces.md), beside the built-in agents.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Built-in agents: `agents`, of chats and tools, and those of rollouts, whose tools take about
+    /// a second.
+    #[arg(long, value_delimiter = ',', default_value = "agents",
+        value_parser = PossibleValuesParser::new(BUILT_IN))]
+    scenes: Vec<String>,
     /// Minutes of virtual time that count, after 5 that do not.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=600))]
     minutes: u64,
@@ -42,6 +57,7 @@ impl Default for EvictionArgs {
     fn default() -> Self {
         Self {
             trace: None,
+            scenes: vec![BUILT_IN[0].to_owned()],
             minutes: 30,
             seed: 1,
             jobs: 2,
@@ -97,20 +113,37 @@ impl EvictionArgs {
 
     /// The built-in agents, and those of the trace.
     fn scenes(&self, quick: bool) -> Result<Vec<Scene>, BenchError> {
-        let agents = LognormalAgents {
-            programs: 1_500,
-            seed: self.seed,
-            ..LognormalAgents::default()
-        };
-        let agents = agents
-            .generate()
-            .map_err(|error| BenchError::Ended(error.to_string()))?;
-        let mut scenes = vec![self.scene("agents", agents, 144, quick)];
+        let mut scenes = Vec::new();
+        for name in BUILT_IN {
+            if self.scenes.iter().any(|wanted| wanted == name) {
+                let runs = self.built_in(name)?;
+                scenes.push(self.scene(name, runs, LIVE, quick));
+            }
+        }
         if let Some(path) = &self.trace {
             let runs = self.recorded(path)?;
-            scenes.push(self.scene("trace", runs, 192, quick));
+            scenes.push(self.scene("trace", runs, TRACE_LIVE, quick));
         }
         Ok(scenes)
+    }
+
+    fn built_in(&self, name: &str) -> Result<Vec<AgentRun>, BenchError> {
+        let generated = match AgentTask::named(name) {
+            Some(task) => RolloutWorkload {
+                task,
+                prompts: PROMPTS,
+                seed: self.seed,
+                ..RolloutWorkload::default()
+            }
+            .generate(),
+            None => LognormalAgents {
+                programs: 1_500,
+                seed: self.seed,
+                ..LognormalAgents::default()
+            }
+            .generate(),
+        };
+        generated.map_err(|error| BenchError::Ended(error.to_string()))
     }
 
     fn recorded(&self, path: &Path) -> Result<Vec<AgentRun>, BenchError> {
@@ -205,7 +238,7 @@ fn take<'a, 'b>(next: &AtomicUsize, errands: &'b [Errand<'a>]) -> Option<(usize,
 
 const NOTE: &str = "In virtual time, on simulated engines: figures are the same on any machine. \
     vs_* are steps a minute over the named system's at the same KV memory (half, a third, a \
-    quarter of the peak demand of the live programs); ttl_pin is the best of four times to live. \
+    quarter of the peak demand of the live programs); ttl_pin is the best of five times to live. \
     share_of_no_pressure is of the same agents with four times the memory of their peak; \
     share_of_memory_estimate is of what the batch that fits into the memory can do, estimated from \
     the means of the workload: where running steps alone fill the memory no policy reaches the first. \

@@ -12,6 +12,7 @@ mod eviction;
 pub(crate) mod figures;
 mod folder;
 mod gateway;
+mod guests;
 mod lab;
 pub(crate) mod latencies;
 mod machine;
@@ -68,7 +69,7 @@ enum Part {
     /// the figures of Heddle's evaluation. In virtual time: the same on any machine.
     Rollout(rollout::RolloutArgs),
     /// Whether the policy lab predicts: workloads in real time under several sets of policies, and
-    /// the changes in makespan that replays of the recordings predict. Takes ten minutes.
+    /// the changes in makespan that replays of the recordings predict. Takes a quarter of an hour.
     Lab(lab::LabArgs),
 }
 

@@ -44,19 +44,21 @@ enum Ended {
 /// Why an attempt failed, for the journal and for the client.
 type Cause = String;
 
-/// Sends the call to the engine that the scheduler chose.
+/// Sends the call to the engine that the scheduler chose. Where the scheduler gives the step up
+/// meanwhile, its answer still counts; `last_word` is what to do if none comes.
 pub(super) async fn attempt(
     call: &Arc<Call>,
     dispatch: &Dispatch,
     instructions: &mut UnboundedReceiver<Instruction>,
     guard: StepGuard,
+    last_word: &mut Option<Instruction>,
 ) -> Outcome {
     let by_parts = dispatch.interruptible.then(|| as_stream(call)).flatten();
     let streams = dispatch.interruptible && (call.head.stream || by_parts.is_some());
     let request = by_parts.as_ref().unwrap_or(&call.body);
     let answer = tokio::select! {
         answer = exchange_within(call, dispatch, request) => answer.map_err(Ended::Failed),
-        ended = ended(instructions, streams) => Err(ended),
+        ended = ended(instructions, streams, last_word) => Err(ended),
     };
     match answer {
         Ok(Answer::Whole(response, body)) => {
@@ -222,12 +224,17 @@ fn is_passing(status: StatusCode) -> bool {
 
 /// Waits for the scheduler's word that ends an attempt. A whole answer is not
 /// interrupted: what was generated of it is known to its engine alone.
-async fn ended(instructions: &mut UnboundedReceiver<Instruction>, streams: bool) -> Ended {
+async fn ended(
+    instructions: &mut UnboundedReceiver<Instruction>,
+    streams: bool,
+    last_word: &mut Option<Instruction>,
+) -> Ended {
     loop {
         match instructions.recv().await {
             Some(Instruction::Abort(cause)) => return Ended::Failed(cause.into()),
             Some(Instruction::Preempt) if streams => return Ended::Interrupted,
-            Some(_) => {}
+            Some(Instruction::Dispatch(_) | Instruction::Preempt) => {}
+            Some(last) => *last_word = Some(last),
             // The scheduler stopped; the engine may still answer.
             None => std::future::pending().await,
         }
@@ -311,5 +318,31 @@ pub(super) fn finish_of(finish: Option<treadle_wire::Finish>) -> FinishReason {
         Some(Finish::ToolCalls) => FinishReason::ToolCalls,
         Some(Finish::Abort) => FinishReason::Abort,
         Some(Finish::Other) | None => FinishReason::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use treadle_core::Refusal;
+
+    #[tokio::test]
+    async fn a_step_that_is_given_up_in_an_attempt_ends_with_the_reason() {
+        let (instruct, mut instructions) = unbounded_channel();
+        let mut last_word = None;
+        let refusal = Refusal::EngineFailed {
+            cause: "503".into(),
+            attempts: 1,
+        };
+        for instruction in [
+            Instruction::Preempt,
+            Instruction::Refuse(refusal.clone()),
+            Instruction::Abort("the worker was lost".into()),
+        ] {
+            instruct.send(instruction).unwrap();
+        }
+        let ended = ended(&mut instructions, false, &mut last_word).await;
+        assert!(matches!(ended, Ended::Failed(cause) if cause == "the worker was lost"));
+        assert!(matches!(last_word, Some(Instruction::Refuse(found)) if found == refusal));
     }
 }

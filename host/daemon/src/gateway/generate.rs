@@ -273,9 +273,17 @@ async fn follow(
     mut guard: StepGuard,
     registration: Arc<Registration>,
 ) -> Response<Body> {
+    // By which the scheduler gave the step up while an attempt went on.
+    let mut last_word = None;
     loop {
+        let next = async {
+            match last_word.take() {
+                None => instructions.recv().await,
+                given_up => given_up,
+            }
+        };
         let instruction = tokio::select! {
-            instruction = instructions.recv() => instruction,
+            instruction = next => instruction,
             () = registration.withdrawn(false) => return aborted(call),
         };
         match instruction {
@@ -285,7 +293,8 @@ async fn follow(
                 // any other engine learns by the connection's end.
                 let answers_aborts = dispatch.engine == EngineKind::Sglang;
                 let outcome = tokio::select! {
-                    outcome = attempt(call, &dispatch, &mut instructions, guard) => outcome,
+                    outcome =
+                        attempt(call, &dispatch, &mut instructions, guard, &mut last_word) => outcome,
                     () = registration.withdrawn(answers_aborts) => return aborted(call),
                 };
                 match outcome {

@@ -157,6 +157,7 @@ impl Scene {
             branch,
             request: None,
             generated: 0,
+            given_up: None,
         };
         self.gateways[gateway].exchanges.insert(step, exchange);
         self.tell(gateway, Event::StepArrived(arrival.clone()), None);

@@ -106,6 +106,8 @@ pub(crate) struct Exchange {
     pub(crate) request: Option<u64>,
     /// Tokens that were generated before it gave way.
     pub(crate) generated: u64,
+    /// Why the daemon gave the step up while the request was thought to wait.
+    pub(crate) given_up: Option<Refusal>,
 }
 
 /// A gateway.
@@ -290,31 +292,36 @@ impl Scene {
     }
 
     fn turn_away(&mut self, gateway: usize, step: StepId, refusal: &Refusal) -> Checked {
-        let runs = |exchange: &Exchange| exchange.request.is_some();
-        let runs = self.gateways[gateway]
-            .exchanges
-            .get(&step)
-            .is_some_and(runs);
-        if runs && self.preempted.contains(&step) {
-            // An answer that goes on is not taken from its client.
+        if self.preempted.contains(&step)
+            && let Some(exchange) = self.gateways[gateway].exchanges.get_mut(&step)
+            && exchange.request.is_some()
+        {
+            // An answer that goes on is not taken from its client, unless it fails.
+            exchange.given_up = Some(refusal.clone());
             return Ok(());
         }
-        let Some(exchange) = self.gateways[gateway].exchanges.remove(&step) else {
-            return Ok(());
-        };
-        if let Some(request) = exchange.request {
+        let exchange = self.gateways[gateway].exchanges.get(&step);
+        if let Some(request) = exchange.and_then(|exchange| exchange.request) {
             return broken(
                 "one-dispatch",
                 format!("{step} is at an engine (request {request}) and is refused: {refusal:?}"),
             );
         }
+        self.refused(gateway, step, refusal);
+        Ok(())
+    }
+
+    /// Tells a client that its step is refused.
+    fn refused(&mut self, gateway: usize, step: StepId, refusal: &Refusal) {
+        let Some(exchange) = self.gateways[gateway].exchanges.remove(&step) else {
+            return;
+        };
         self.ends.count(refusal_name(refusal));
         let answer = match refusal {
             Refusal::ContextTooLong { .. } => Answer::Hopeless,
             _ => Answer::Failed,
         };
         self.answer(exchange.agent, exchange.branch, answer);
-        Ok(())
     }
 
     fn abort(&mut self, gateway: usize, step: StepId) {
@@ -341,8 +348,12 @@ impl Scene {
         };
         self.tell(gateway, Event::StepFailed { step, failure }, None);
         if retryable {
-            if let Some(exchange) = self.gateways[gateway].exchanges.get_mut(&step) {
-                exchange.request = None;
+            let Some(exchange) = self.gateways[gateway].exchanges.get_mut(&step) else {
+                return;
+            };
+            exchange.request = None;
+            if let Some(refusal) = exchange.given_up.take() {
+                self.refused(gateway, step, &refusal);
             }
         } else if let Some(exchange) = self.gateways[gateway].exchanges.remove(&step) {
             self.answer(exchange.agent, exchange.branch, Answer::Failed);

@@ -1,7 +1,8 @@
 //! Workloads and sets of policies of the benchmark.
 
 use super::super::BenchError;
-use treadle_core::Mode;
+use treadle_core::{KvConfig, Mode};
+use treadle_simulator::cluster::TransferOptions;
 use treadle_simulator::engine::EngineProfile;
 use treadle_simulator::workload::{
     AgentRun, LognormalAgents, LognormalParameter, peak_demand_tokens,
@@ -10,38 +11,72 @@ use treadle_simulator::workload::{
 /// Engines.
 const ENGINES: u32 = 2;
 
+/// Context that host memory holds where there is some, in tokens.
+const HOST_TOKENS: u64 = 10_000_000;
+
 /// A set of policies that is run and predicted.
 #[derive(Clone, Debug)]
 pub(super) struct Set {
     pub(super) name: &'static str,
     pub(super) mode: Mode,
-    /// Context that host memory holds, in tokens; 0 to offload nothing.
-    pub(super) host_tokens: u64,
+    /// Decides in place of the built-in default, and has all means to keep caches.
+    pub(super) eviction: Option<Eviction>,
+}
+
+/// A policy of eviction, as `make guests` builds it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Eviction {
+    /// The name of its package.
+    pub(super) policy: &'static str,
+    pub(super) config: &'static str,
 }
 
 const LEAST_LOAD: Set = Set {
     name: "least-load",
     mode: Mode::LeastLoad,
-    host_tokens: 0,
+    eviction: None,
 };
 const STICKY: Set = Set {
     name: "sticky",
     mode: Mode::Sticky,
-    host_tokens: 0,
+    eviction: None,
 };
 const TREADLE: Set = Set {
     name: "treadle",
     mode: Mode::ProgramAware,
-    host_tokens: 0,
+    eviction: None,
 };
-/// The same with host memory beside the engines.
-const OFFLOAD: Set = Set {
-    name: "offload",
+const FORESIGHT: Set = Set {
+    name: "foresight",
     mode: Mode::ProgramAware,
-    host_tokens: 10_000_000,
+    eviction: Some(Eviction {
+        policy: "foresight-eviction",
+        config: r#"{"extra": ["price-ms", "back-ms", "prefill-ms", "remaining-tokens"]}"#,
+    }),
 };
 const SETS: [Set; 3] = [LEAST_LOAD, STICKY, TREADLE];
-const SLOW_TOOLS_SETS: [Set; 3] = [LEAST_LOAD, TREADLE, OFFLOAD];
+const CODING_SETS: [Set; 4] = [LEAST_LOAD, STICKY, TREADLE, FORESIGHT];
+const SLOW_TOOLS_SETS: [Set; 3] = [LEAST_LOAD, TREADLE, FORESIGHT];
+
+impl Set {
+    /// What may become of caches on such engines, in the run and in its replay.
+    pub(super) fn kv(&self, profile: &EngineProfile) -> KvConfig {
+        let links = TransferOptions::default();
+        let keeps = self.eviction.is_some();
+        KvConfig {
+            retention: keeps,
+            host_tokens_max: if keeps { HOST_TOKENS } else { 0 },
+            host_tokens_per_s: links.host_tokens_per_s(),
+            migration_tokens_per_s: if keeps {
+                links.migration_tokens_per_s()
+            } else {
+                0
+            },
+            prefill_tokens_per_s: profile.prefill_tokens_per_s,
+            ..KvConfig::default()
+        }
+    }
+}
 
 /// A workload, its engines, and the sets that are compared on it.
 pub(super) struct Case {
@@ -70,11 +105,13 @@ pub(super) const NAMES: [&str; 5] = ["coding", "roomy", "search", "wide", "slow-
 
 /// The workloads of these names, or all; of a quick benchmark the first alone, and small. Sets are
 /// such as differ there: on slow tools plain routing is the same either way, and better than places
-/// that last through them, and there is time to offload.
+/// that last through them, and there is time to offload. A quick benchmark binds no policy: it has
+/// to work where none is built.
 pub(super) fn cases(quick: bool, names: &[String]) -> Result<Vec<Case>, BenchError> {
     if quick {
         let mut shape = shapes()[0].clone();
         (shape.agents.programs, shape.agents.steps_max, shape.seats) = (12, 6, 6);
+        shape.sets = &SETS;
         return Ok(vec![case(&shape)?]);
     }
     let is_wanted = |shape: &Shape| names.is_empty() || names.iter().any(|name| name == shape.name);
@@ -124,7 +161,10 @@ fn shapes() -> [Shape; 5] {
         ..coding.clone()
     };
     [
-        of(0, (96, 40), 0.33, coding),
+        Shape {
+            sets: &CODING_SETS,
+            ..of(0, (96, 40), 0.33, coding)
+        },
         of(1, (80, 36), 0.6, roomy),
         of(2, (80, 36), 0.6, search),
         of(3, (96, 40), 0.33, wide),

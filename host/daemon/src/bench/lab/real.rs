@@ -2,22 +2,25 @@
 //! agents as its clients; and what the daemon's journal has of it.
 
 use super::super::BenchError;
-use super::cases::{Case, Set};
+use super::cases::{Case, Eviction, Set};
+use crate::bench::guests::GuestFolder;
 use crate::config::{Config, Endpoint};
 use crate::daemon::Daemon;
 use crate::demo::agents::ScaledClock;
 use crate::demo::exchange::{headers, release, step};
+use crate::driver::{EVERYONE, Role};
 use crate::engine_sim::{EngineSim, EngineSimHandle, EngineSimOptions};
 use crate::gateway::Upstream;
 use crate::lab::request::WindowSpec;
 use crate::lab::window;
+use crate::policies::{BindRequest, Upload};
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-use treadle_simulator::cluster::TransferOptions;
+use treadle_model::World;
 use treadle_simulator::lab::{RecorderOptions, Workload};
 use treadle_simulator::workload::{AgentRun, ChatScript};
 use treadle_store::Names;
@@ -51,11 +54,19 @@ struct Crowd {
 }
 
 /// Runs a workload to its end under a set of policies.
-pub(super) async fn run(case: &Case, set: &Set, time_scale: f64) -> Result<RealRun, BenchError> {
+pub(super) async fn run(
+    case: &Case,
+    set: &Set,
+    time_scale: f64,
+    guests: &GuestFolder,
+) -> Result<RealRun, BenchError> {
     let engines = start_engines(case, time_scale).await?;
     let config = config(case, set, time_scale, &engines);
     let ended = |error: &dyn std::fmt::Display| BenchError::Ended(error.to_string());
     let daemon = Daemon::start(&config).await.map_err(|e| ended(&e))?;
+    if let Some(eviction) = set.eviction {
+        bind(&daemon, eviction, guests).await?;
+    }
     let started = Instant::now();
     let crowd = Arc::new(Crowd {
         url: daemon.url(),
@@ -84,6 +95,27 @@ pub(super) async fn run(case: &Case, set: &Set, time_scale: f64) -> Result<RealR
         engine.shutdown().await;
     }
     Ok(RealRun { workload, took_s })
+}
+
+/// Has a built policy decide for all jobs.
+async fn bind(daemon: &Daemon, eviction: Eviction, guests: &GuestFolder) -> Result<(), BenchError> {
+    let ended = |error: &dyn std::fmt::Display| BenchError::Ended(error.to_string());
+    let upload = Upload {
+        bytes: guests.read(eviction.policy)?,
+        ..Upload::default()
+    };
+    let pushed = daemon.app.policies.push(upload).await;
+    let (head, _) = pushed.map_err(|e| ended(&e))?;
+    let request = BindRequest {
+        world: World::Eviction,
+        job: EVERYONE.to_owned(),
+        policy: head.digest,
+        config: eviction.config.to_owned(),
+        role: Role::Active,
+        share_ppm: 0,
+    };
+    let bound = daemon.app.policies.bind(&request, |_| true).await;
+    bound.map(|_| ()).map_err(|e| ended(&e))
 }
 
 impl Crowd {
@@ -162,9 +194,12 @@ fn config(case: &Case, set: &Set, time_scale: f64, engines: &[EngineSimHandle]) 
     "memory".clone_into(&mut config.store.path);
     config.scheduler.mode = set.mode;
     config.scheduler.time_scale = time_scale;
-    config.kv.host_tokens_max = set.host_tokens;
-    config.kv.prefill_tokens_per_s = case.profile.prefill_tokens_per_s;
-    config.kv.host_tokens_per_s = TransferOptions::default().host_tokens_per_s();
+    let kv = set.kv(&case.profile);
+    config.kv.retention = kv.retention;
+    config.kv.host_tokens_max = kv.host_tokens_max;
+    config.kv.host_tokens_per_s = kv.host_tokens_per_s;
+    config.kv.migration_tokens_per_s = kv.migration_tokens_per_s;
+    config.kv.prefill_tokens_per_s = kv.prefill_tokens_per_s;
     let endpoint = |engine: &EngineSimHandle| Endpoint {
         url: engine.url(),
         kind: None,
@@ -172,4 +207,21 @@ fn config(case: &Case, set: &Set, time_scale: f64, engines: &[EngineSimHandle]) 
     };
     config.engines.endpoints = engines.iter().map(endpoint).collect();
     config
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::lab::cases::cases;
+
+    #[test]
+    fn what_is_run_and_what_is_replayed_have_the_same_means() {
+        for case in cases(false, &[]).unwrap() {
+            for set in case.sets {
+                let core = config(&case, set, 1.0, &[]).core();
+                assert_eq!(core.kv, set.kv(&case.profile), "{}", set.name);
+                assert_eq!(core.mode, set.mode);
+            }
+        }
+    }
 }
