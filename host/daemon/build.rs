@@ -1,9 +1,11 @@
-//! Embeds the reference policy, which `make guests` builds, and the SDKs with their
+//! Embeds the policies of eviction that answer by default, which `make guests` builds, and the SDKs with their
 //! templates, from which `treadle plugin new` makes projects.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+/// Policies that answer unless others are bound.
+const POLICIES: [&str; 2] = ["foresight_eviction.wasm", "thunderagent_eviction.wasm"];
 /// What a new project is made from.
 const EMBEDDED: &[&str] = &[
     "Cargo.toml",
@@ -29,7 +31,7 @@ fn main() {
     let manifest = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
     let root = Path::new(&manifest).join("../..");
     let out = PathBuf::from(std::env::var("OUT_DIR").unwrap_or_default());
-    embed_policy(&root, &out);
+    embed_policies(&root, &out);
     let mut files = Vec::new();
     for path in EMBEDDED {
         println!("cargo::rerun-if-changed={}", root.join(path).display());
@@ -47,14 +49,16 @@ fn main() {
     }
 }
 
-fn embed_policy(root: &Path, out: &Path) {
-    let guest = root.join("target/guests/thunderagent_eviction.wasm");
-    println!("cargo::rerun-if-changed={}", guest.display());
-    if let Err(error) = std::fs::copy(&guest, out.join("thunderagent_eviction.wasm")) {
-        println!(
-            "cargo::error=the reference policy {} is missing ({error}); run `make guests` first",
-            guest.display()
-        );
+fn embed_policies(root: &Path, out: &Path) {
+    for file in POLICIES {
+        let guest = root.join("target/guests").join(file);
+        println!("cargo::rerun-if-changed={}", guest.display());
+        if let Err(error) = std::fs::copy(&guest, out.join(file)) {
+            println!(
+                "cargo::error=the policy {} is missing ({error}); run `make guests` first",
+                guest.display()
+            );
+        }
     }
 }
 

@@ -5,4 +5,5 @@ pub(crate) mod crowd;
 mod eviction;
 mod hostile;
 mod languages;
+mod retention;
 mod worlds;

@@ -89,8 +89,8 @@ pub struct KvConfig {
     /// Prompt tokens that an engine computes in a second.
     pub prefill_tokens_per_s: u64,
     /// Prompts that wait inside an engine, as the time that it takes to compute
-    /// them: a worker with more is given nobody else. Counts with `retention`; 0
-    /// for no bound.
+    /// them: a worker with more is given nobody else. Without host memory twice
+    /// as much. Counts with `retention`; 0 for no bound.
     pub backlog_max: Span,
     /// After this a transfer has failed.
     pub transfer_max: Span,

@@ -44,7 +44,7 @@ fn fill(story: &Story) -> u64 {
 
 #[test]
 fn a_worker_with_prompts_for_two_seconds_gets_nobody_else_until_one_is_computed() {
-    let mut story = retaining(100_000, 0);
+    let mut story = retaining(100_000, 10_000);
     story.arrive("a", 1, 150).arrive("b", 2, 150);
     story.arrive("c", 3, 150);
     assert_eq!(dispatched(&story), [1, 2], "the third waits outside");
@@ -53,8 +53,16 @@ fn a_worker_with_prompts_for_two_seconds_gets_nobody_else_until_one_is_computed(
 }
 
 #[test]
-fn a_prompt_that_must_be_computed_by_now_holds_nobody_up_though_nothing_is_heard() {
+fn without_host_memory_prompts_for_twice_as_long_wait_inside() {
     let mut story = retaining(100_000, 0);
+    story.arrive("a", 1, 150).arrive("b", 2, 150);
+    story.arrive("c", 3, 150).arrive("d", 4, 150);
+    assert_eq!(dispatched(&story), [1, 2, 3]);
+}
+
+#[test]
+fn a_prompt_that_must_be_computed_by_now_holds_nobody_up_though_nothing_is_heard() {
+    let mut story = retaining(100_000, 10_000);
     story.arrive("a", 1, 300).arrive("b", 2, 150);
     assert_eq!(dispatched(&story), [1]);
     story.wait_s(2);
@@ -90,6 +98,7 @@ fn a_lost_cache_leaves_more_free_and_a_found_one_a_little_less() {
 #[test]
 fn who_writes_its_history_anew_has_lost_no_cache() {
     let mut story = retaining(1_000_000, 10_000);
+    story.reconfigure(|config| config.low_watermark_ppm = 900_000);
     let start = fill(&story);
     story.arrive("a", 1, 1_000).wait_s(20);
     let tokens = StepTokens {

@@ -411,17 +411,3 @@ fn whom_no_worker_takes_is_not_asked_about_all_the_time() {
     story.wait_s(1);
     assert_eq!(story.dispatched(), [(0, 1)]);
 }
-
-#[test]
-fn a_worker_that_comes_back_serves_who_stayed_in_its_line() {
-    let mut story = lined();
-    // A program whose answer goes on stays where it is, and so does its other step.
-    story.arrive("p1", 3, 110);
-    answer(&mut story, route(3), &[(1, 1.0, Some(0))]);
-    story.progress(1, 5).lose(0).fail(1, false);
-    assert_eq!(story.dispatched(), [(0, 0), (1, 0)]);
-    story.handle(Event::WorkerRecovered {
-        worker: WorkerId(0),
-    });
-    assert_eq!(story.dispatched().last(), Some(&(3, 0)));
-}

@@ -3,7 +3,7 @@
 //! | key | meaning | default |
 //! |---|---|---|
 //! | `hold` | a cache is offloaded, or moved, when its tool call is expected to last longer than so many times the way out and back | 1 |
-//! | `drop` | without a way out it is dropped when the call is expected to last longer than so many times what computing a whole worker's memory takes | 0.6; 1.25 without `price-ms` |
+//! | `drop` | without a way out it is dropped when the call is expected to last longer than so many times what computing a whole worker's memory takes | 0.8; 1.25 without `price-ms` |
 //! | `restore` | `"waiting"`: the longest waiting first, or `"shortest"`: the shortest context first | `"waiting"` |
 //! | `turn_ms` | waits that differ by less are equal, and who has most to generate yet comes back first | 1000 |
 //! | `extra` | names of the extra columns: `price-ms`, or else `idle-ms`, says what a call leaves idle; `back-ms` and `prefill-ms` order pauses, `remaining-tokens` restores; others are not used | none |
@@ -14,7 +14,7 @@ use treadle_plugin::PolicyError;
 /// Default of `drop` where the price of a call is known. An engine that computes a
 /// prompt goes on with its other requests meanwhile, more slowly: less than all of its
 /// memory is idle.
-const DROP_BY_PRICE: f64 = 0.6;
+const DROP_BY_PRICE: f64 = 0.8;
 /// Factors beyond this are a slip of the pen.
 const FACTOR_MAX: f64 = 1_000_000.0;
 /// Longest turn, an hour.

@@ -156,12 +156,12 @@ mod tests {
     #[test]
     fn what_waiting_costs_counts_and_not_how_long_the_few_last() {
         let config = Config::parse(r#"{"extra": ["price-ms"]}"#).unwrap();
-        let price = [1_000.0, 7_000.0, 5_000.0];
+        let price = [1_000.0, 9_000.0, 7_000.0];
         let programs = RetentionColumns {
             extra: &price,
             ..columns(&[60_000, 20_000, 90_000], &[NEVER; 3], &[NEVER; 3])
         };
-        // Beyond 0.6 times the 10 s of the whole memory.
+        // Beyond 0.8 times the 10 s of the whole memory.
         let fates = fates(&config, 10_000, 0, 9_000, &programs);
         assert_eq!(fates, [Fate::Keep, Fate::Drop, Fate::Keep]);
     }

@@ -134,10 +134,13 @@ impl Core {
         }
     }
 
-    /// True while a worker has as many prompts to compute as it should.
+    /// True while a worker has as many prompts to compute as it should. Without host memory who
+    /// waits outside has no cache that he would lose inside, so that it may be twice as many.
     pub(crate) fn is_backlogged(&self, worker: &Worker) -> bool {
         let kv = &self.config.kv;
-        let most = u128::from(kv.backlog_max.micros()) * u128::from(kv.prefill_tokens_per_s);
+        let times = if kv.host_tokens_max == 0 { 2 } else { 1 };
+        let most_us = u128::from(kv.backlog_max.micros()) * times;
+        let most = most_us * u128::from(kv.prefill_tokens_per_s);
         !worker.backlog.is_empty() && u128::from(worker.backlog.tokens()) * 1_000_000 > most
     }
 

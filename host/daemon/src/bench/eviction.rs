@@ -48,6 +48,9 @@ pub(super) struct EvictionArgs {
     /// Seed of the built-in agents and of the trace's sample.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Seeds from that one on; figures are between their means.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=32))]
+    seeds: u64,
     /// Threads. Figures do not depend on them.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     jobs: u32,
@@ -60,6 +63,7 @@ impl Default for EvictionArgs {
             scenes: vec![BUILT_IN[0].to_owned()],
             minutes: 30,
             seed: 1,
+            seeds: 1,
             jobs: 2,
         }
     }
@@ -83,18 +87,27 @@ impl EvictionArgs {
     }
 
     fn measure(&self, quick: bool) -> Result<Report, BenchError> {
-        let scenes = self.scenes(quick)?;
+        let mut scenes = Vec::new();
+        for seed in self.seed..self.seed.saturating_add(self.seeds) {
+            scenes.extend(self.scenes(seed, quick)?);
+        }
         let mut report = Report::new("eviction");
         report.setting("seed", self.seed);
+        report.setting("seeds", self.seeds);
         report.setting("engine", EngineProfile::glm46_8xh100().name.as_ref());
         report.setting("engines", 2);
         let outcomes = self.outcomes(&scenes);
         let mut free = Vec::new();
-        for scene in &scenes {
+        let names = scenes.len() / self.seeds as usize;
+        for scene in &scenes[..names] {
             report.setting(&format!("live.{}", scene.name), scene.live as u64);
             report.setting(&format!("minutes.{}", scene.name), scene.minutes);
-            let without = scene.without_pressure();
-            let bounds = SHARES.map(|(_, share)| scene.bound(scene.kv_tokens(share)));
+            let of_name: Vec<&Scene> = scenes.iter().filter(|s| s.name == scene.name).collect();
+            let without: Vec<Course> = of_name.iter().map(|s| s.without_pressure()).collect();
+            let bounds = SHARES.map(|(_, share)| {
+                let bounds = of_name.iter().map(|s| s.bound(s.kv_tokens(share)));
+                bounds.sum::<f64>() / of_name.len() as f64
+            });
             for figure in figures(scene.name, &outcomes, &without, &bounds) {
                 let shown = Figure::new(figure.name, figure.value, "ratio");
                 report.push(match figure.goal {
@@ -103,7 +116,7 @@ impl EvictionArgs {
                     None => shown,
                 });
             }
-            free.push(json!({"scene": scene.name, "report": without, "bounds": bounds}));
+            free.push(json!({"scene": scene.name, "reports": without, "bounds": bounds}));
         }
         report.detail("outcomes", json!(outcomes));
         report.detail("no_pressure", json!(free));
@@ -112,54 +125,28 @@ impl EvictionArgs {
     }
 
     /// The built-in agents, and those of the trace.
-    fn scenes(&self, quick: bool) -> Result<Vec<Scene>, BenchError> {
+    fn scenes(&self, seed: u64, quick: bool) -> Result<Vec<Scene>, BenchError> {
         let mut scenes = Vec::new();
         for name in BUILT_IN {
             if self.scenes.iter().any(|wanted| wanted == name) {
-                let runs = self.built_in(name)?;
-                scenes.push(self.scene(name, runs, LIVE, quick));
+                let runs = built_in(name, seed)?;
+                scenes.push(self.scene(name, runs, (LIVE, seed), quick));
             }
         }
         if let Some(path) = &self.trace {
-            let runs = self.recorded(path)?;
-            scenes.push(self.scene("trace", runs, TRACE_LIVE, quick));
+            let runs = recorded(path, seed)?;
+            scenes.push(self.scene("trace", runs, (TRACE_LIVE, seed), quick));
         }
         Ok(scenes)
     }
 
-    fn built_in(&self, name: &str) -> Result<Vec<AgentRun>, BenchError> {
-        let generated = match AgentTask::named(name) {
-            Some(task) => RolloutWorkload {
-                task,
-                prompts: PROMPTS,
-                seed: self.seed,
-                ..RolloutWorkload::default()
-            }
-            .generate(),
-            None => LognormalAgents {
-                programs: 1_500,
-                seed: self.seed,
-                ..LognormalAgents::default()
-            }
-            .generate(),
-        };
-        generated.map_err(|error| BenchError::Ended(error.to_string()))
-    }
-
-    fn recorded(&self, path: &Path) -> Result<Vec<AgentRun>, BenchError> {
-        let file = std::fs::File::open(path)
-            .map_err(|error| BenchError::Ended(format!("{}: {error}", path.display())))?;
-        let options = TraceOptions {
-            programs: 2_304,
-            seed: self.seed,
-            ..TraceOptions::default()
-        };
-        let sample = load_trace(std::io::BufReader::new(file), &options)
-            .map_err(|error| BenchError::Ended(format!("{}: {error}", path.display())))?;
-        Ok(sample.runs)
-    }
-
-    fn scene(&self, name: &'static str, runs: Vec<AgentRun>, live: usize, quick: bool) -> Scene {
+    fn scene(
+        &self,
+        name: &'static str,
+        runs: Vec<AgentRun>,
+        (live, seed): (usize, u64),
+        quick: bool,
+    ) -> Scene {
         Scene {
             name,
             runs,
@@ -171,7 +158,7 @@ impl EvictionArgs {
                 gpus: GPUS,
             },
             minutes: if quick { QUICK.1 } else { self.minutes },
-            seed: self.seed,
+            seed,
         }
     }
 
@@ -220,6 +207,38 @@ impl EvictionArgs {
             })
             .collect()
     }
+}
+
+fn built_in(name: &str, seed: u64) -> Result<Vec<AgentRun>, BenchError> {
+    let generated = match AgentTask::named(name) {
+        Some(task) => RolloutWorkload {
+            task,
+            prompts: PROMPTS,
+            seed,
+            ..RolloutWorkload::default()
+        }
+        .generate(),
+        None => LognormalAgents {
+            programs: 1_500,
+            seed,
+            ..LognormalAgents::default()
+        }
+        .generate(),
+    };
+    generated.map_err(|error| BenchError::Ended(error.to_string()))
+}
+
+fn recorded(path: &Path, seed: u64) -> Result<Vec<AgentRun>, BenchError> {
+    let file = std::fs::File::open(path)
+        .map_err(|error| BenchError::Ended(format!("{}: {error}", path.display())))?;
+    let options = TraceOptions {
+        programs: 2_304,
+        seed,
+        ..TraceOptions::default()
+    };
+    let sample = load_trace(std::io::BufReader::new(file), &options)
+        .map_err(|error| BenchError::Ended(format!("{}: {error}", path.display())))?;
+    Ok(sample.runs)
 }
 
 impl Errand<'_> {

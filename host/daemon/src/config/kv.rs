@@ -12,7 +12,7 @@ use super::{Config, ConfigError, Role, conflict};
 section! {
     /// KV caches that outlive a pause: kept in host memory, brought back, moved between engines. docs/kv-transfer.md says what each engine can do, and how it is set up.
     KvSection in "kv" {
-        /// Ask the eviction policy what becomes of each cache while memory is short: stay, host memory, another engine, or nothing. Otherwise a program that must give its place up goes to host memory where that is quicker than computing its context again.
+        /// Ask the eviction policy what becomes of each cache while memory is short: stay, host memory, another engine, or nothing. Unless another is bound, `foresight-eviction` answers then. Otherwise a program that must give its place up goes to host memory where that is quicker than computing its context again.
         retention: bool = false, "";
         /// Room of the host tier on this node, which llama.cpp's slots are saved to; 0 for no tier.
         host_bytes_max: u64 = 0, "bytes", 0 ..= 1_099_511_627_776_000_u64;
@@ -26,7 +26,7 @@ section! {
         migration_tokens_per_s: u64 = 0, "tokens/s", 0 ..= 1_000_000_000;
         /// Prompt tokens that an engine computes in a second: what a cache that is not kept costs.
         prefill_tokens_per_s: u64 = 10_000, "tokens/s", 1 ..= 1_000_000_000;
-        /// Prompts that may wait inside an engine, as the time that it takes to compute them, while `kv.retention` is on: requests in there hold no memory and lose their caches, so others wait outside; 0 for no bound.
+        /// Prompts that may wait inside an engine, as the time that it takes to compute them, while `kv.retention` is on: requests in there hold no memory and lose their caches, so others wait outside. Twice as much where there is no host memory; 0 for no bound.
         prefill_backlog_s: f64 = 2.0, "seconds", 0.0 ..= 600.0;
         /// Time of one transfer after which it has failed, in the scheduler's time.
         transfer_s_max: u64 = 60, "seconds", 1 ..= 300;

@@ -4,11 +4,11 @@ use super::policies::{PolicyBytes, WORLDS};
 use super::{LabFailure, SETS_MAX};
 use crate::config::out_of_bounds;
 use crate::driver::{BoundPolicy, Change, DeskLimits, PolicyDesk, Scope};
-use crate::policies::extra_columns;
+use crate::policies::{eviction_by_default, extra_columns};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use treadle_core::{CoreConfig, Mode};
-use treadle_model::PolicyRef;
+use treadle_model::{PolicyRef, World};
 use treadle_policy_runtime::{InstanceOptions, PolicyEngine, PolicyModule};
 
 /// Fuel for one decision, about one unit per instruction.
@@ -196,6 +196,35 @@ struct Seated {
     extra: Vec<usize>,
 }
 
+impl Seated {
+    /// Compiles a policy.
+    fn new(policy: &PolicyBytes, engine: &PolicyEngine) -> Result<Self, LabFailure> {
+        let wrong = |error: &dyn std::fmt::Display| LabFailure::Policy {
+            policy: policy.asked.clone(),
+            cause: error.to_string(),
+        };
+        let inspected = engine.inspect(&policy.bytes).map_err(|e| wrong(&e))?;
+        let module = engine
+            .compile(&inspected.component)
+            .map_err(|e| wrong(&e))?;
+        let world = module.world();
+        if !WORLDS.contains(&world) {
+            let cause = format!(
+                "it is of the world `{world}`, which a replay does not ask; give policies of \
+                 eviction, priority or placement"
+            );
+            return Err(wrong(&cause));
+        }
+        let extra = extra_columns(world, &policy.config).map_err(|e| wrong(&e))?;
+        Ok(Self {
+            policy: PolicyRef(format!("{}@{}", inspected.name, inspected.version)),
+            module,
+            config: policy.config.clone(),
+            extra,
+        })
+    }
+}
+
 impl ReadySet {
     /// Compiles the policies of a set. Takes a while: not for an async thread.
     pub(crate) fn new(
@@ -210,36 +239,30 @@ impl ReadySet {
             Mode::ProgramAware => policies,
             _ => &[],
         };
-        let mut modules = Vec::with_capacity(policies.len());
-        let mut worlds = Vec::new();
+        let mut modules: Vec<Seated> = Vec::with_capacity(policies.len());
         for policy in policies {
-            let wrong = |error: &dyn std::fmt::Display| LabFailure::Policy {
-                policy: policy.asked.clone(),
-                cause: error.to_string(),
+            let module = Seated::new(policy, engine)?;
+            let world = module.module.world();
+            if modules.iter().any(|other| other.module.world() == world) {
+                return Err(LabFailure::Policy {
+                    policy: policy.asked.clone(),
+                    cause: format!("the set has two of the world `{world}`"),
+                });
+            }
+            modules.push(module);
+        }
+        let decides_eviction = modules
+            .iter()
+            .any(|module| module.module.world() == World::Eviction);
+        if core.mode == Mode::ProgramAware && core.kv.retention && !decides_eviction {
+            // As in a daemon with that setting.
+            let (module, config) = eviction_by_default(true);
+            let bytes = PolicyBytes {
+                asked: "the default of kv.retention".to_owned(),
+                bytes: module.into(),
+                config: config.to_owned(),
             };
-            let inspected = engine.inspect(&policy.bytes).map_err(|e| wrong(&e))?;
-            let module = engine
-                .compile(&inspected.component)
-                .map_err(|e| wrong(&e))?;
-            let world = module.world();
-            if !WORLDS.contains(&world) {
-                let cause = format!(
-                    "it is of the world `{world}`, which a replay does not ask; give policies of \
-                     eviction, priority or placement"
-                );
-                return Err(wrong(&cause));
-            }
-            if worlds.contains(&world) {
-                return Err(wrong(&format!("the set has two of the world `{world}`")));
-            }
-            worlds.push(world);
-            let extra = extra_columns(world, &policy.config).map_err(|e| wrong(&e))?;
-            modules.push(Seated {
-                policy: PolicyRef(format!("{}@{}", inspected.name, inspected.version)),
-                module,
-                config: policy.config.clone(),
-                extra,
-            });
+            modules.push(Seated::new(&bytes, engine)?);
         }
         let set = Self {
             name: spec.name.clone(),
@@ -343,6 +366,23 @@ mod tests {
         let mut wanted = recorded.clone();
         wanted.kv.retention = true;
         assert_eq!(set.core(&recorded).unwrap(), wanted);
+    }
+
+    #[test]
+    fn with_retention_eviction_has_the_default_that_a_daemon_has() {
+        let engine = deterministic(treadle_policy_runtime::Limits::default()).unwrap();
+        let policies = |set: Value| {
+            let set = SetSpec::list(&[set]).unwrap().remove(0);
+            let ready = ReadySet::new(&set, &CoreConfig::default(), &[], &engine).unwrap();
+            let names = ready.modules.into_iter().map(|module| module.policy.0);
+            names.collect::<Vec<_>>()
+        };
+        assert_eq!(policies(json!("treadle")), [""; 0]);
+        let settings = json!({"kv": {"retention": true}});
+        let found = policies(json!({"name": "a", "settings": settings}));
+        assert!(found[0].starts_with("foresight-eviction@"), "{found:?}");
+        let plain = json!({"name": "a", "mode": "sticky", "settings": settings});
+        assert_eq!(policies(plain), [""; 0]);
     }
 
     #[test]

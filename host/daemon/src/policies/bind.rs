@@ -2,7 +2,7 @@
 
 use super::roles::{Held, RoleBook, Roles, rows};
 use super::{
-    DEFAULT_EVICTION, NATIVE, PolicyShelf, ShelfError, Upload, is_asked_in_place, unix_us,
+    NATIVE, PolicyShelf, ShelfError, Upload, eviction_by_default, is_asked_in_place, unix_us,
 };
 use crate::auth::directory::WHOLE_DAEMON;
 use crate::driver::{
@@ -34,23 +34,16 @@ pub struct BindRequest {
 }
 
 impl PolicyShelf {
-    /// Binds what was bound before the restart; where nothing was, the reference
-    /// plugin of the eviction world.
+    /// Binds what was bound before the restart; where nothing was, the eviction policy that the
+    /// daemon brings along.
     pub async fn restore(&self) -> Result<PolicyRef, ShelfError> {
-        let upload = Upload {
-            bytes: DEFAULT_EVICTION.to_vec(),
-            ..Upload::default()
-        };
-        let reference = self.push_trusted(upload).await?;
-        // What the daemon brings along is everybody's.
-        self.store
-            .claim_plugin(WHOLE_DAEMON, &reference.digest, unix_us())
-            .await?;
+        let retention = self.driver.read(|view| view.core.config().kv.retention);
+        let (module, config) = eviction_by_default(retention.await?);
+        let digest = self.bring(module).await?;
         let mut stored = RoleBook::of(self.store.bindings().await?);
         let mut eviction = stored.roles(World::Eviction, EVERYONE);
         if eviction.get(Role::Active).is_none() && eviction.get(Role::Previous).is_none() {
-            let held = Held::new(reference.digest, "{}".into(), 0);
-            eviction.give(Role::Active, held);
+            eviction.give(Role::Active, Held::new(digest, config.into(), 0));
             stored.set(World::Eviction, EVERYONE, eviction);
         }
         let states = self.store.policy_states().await?;
@@ -63,6 +56,19 @@ impl PolicyShelf {
         self.want_forecasts(&stored);
         *self.roles.lock().await = stored;
         self.active(World::Eviction, EVERYONE).await
+    }
+
+    /// Stores a policy that the daemon brings along, which is everybody's.
+    async fn bring(&self, module: &[u8]) -> Result<String, ShelfError> {
+        let upload = Upload {
+            bytes: module.to_vec(),
+            ..Upload::default()
+        };
+        let head = self.push_trusted(upload).await?;
+        self.store
+            .claim_plugin(WHOLE_DAEMON, &head.digest, unix_us())
+            .await?;
+        Ok(head.digest)
     }
 
     async fn restore_roles(

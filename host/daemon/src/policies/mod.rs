@@ -51,12 +51,28 @@ use treadle_store::Store;
 /// built from `plugins/thunderagent-eviction`.
 const DEFAULT_EVICTION: &[u8] =
     include_bytes!(concat!(env!("OUT_DIR"), "/thunderagent_eviction.wasm"));
+/// The one in its place while `kv.retention` is on: treadle's own, which can say what becomes of a
+/// cache, built from `plugins/foresight-eviction`.
+const RETAINING_EVICTION: &[u8] =
+    include_bytes!(concat!(env!("OUT_DIR"), "/foresight_eviction.wasm"));
+/// Its configuration: the columns that it goes by.
+const RETAINING_CONFIG: &str =
+    r#"{"extra": ["price-ms", "back-ms", "prefill-ms", "remaining-tokens"]}"#;
 /// The name under which a world's built-in default can be bound.
 pub const NATIVE: &str = "native";
 
 /// The embedded policy as it was built, for those who measure it.
 pub fn default_eviction_module() -> &'static [u8] {
     DEFAULT_EVICTION
+}
+
+/// The eviction policy that answers unless another is bound, and its configuration.
+pub(crate) fn eviction_by_default(retention: bool) -> (&'static [u8], &'static str) {
+    if retention {
+        (RETAINING_EVICTION, RETAINING_CONFIG)
+    } else {
+        (DEFAULT_EVICTION, "{}")
+    }
 }
 
 /// Whether a digest is that of a world's built-in default: the native one, or the reference plugin,

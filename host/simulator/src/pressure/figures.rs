@@ -24,27 +24,43 @@ pub struct Figure {
     pub goal: Option<Goal>,
 }
 
+/// What reports of several seeds come to in the mean.
+#[derive(Clone, Copy)]
+struct Standing {
+    steps_per_min: f64,
+    step_p99_s: f64,
+}
+
+impl Standing {
+    fn of(reports: &[&Report]) -> Option<Self> {
+        let count = reports.len() as f64;
+        let mean = |of: fn(&Report) -> f64| reports.iter().copied().map(of).sum::<f64>() / count;
+        (count > 0.0).then(|| Self {
+            steps_per_min: mean(|report| report.steps_per_min),
+            step_p99_s: mean(|report| report.step_p99_s),
+        })
+    }
+}
+
 /// Reports of one scene at one share of memory.
 struct Cell<'a> {
     outcomes: Vec<&'a Outcome>,
 }
 
 impl Cell<'_> {
-    fn of(&self, system: &str) -> Option<&Report> {
-        let found = self
-            .outcomes
-            .iter()
-            .find(|outcome| outcome.system == system);
-        found.map(|outcome| &outcome.report)
+    fn of(&self, system: &str) -> Option<Standing> {
+        let of_system = self.outcomes.iter().filter(|o| o.system == system);
+        let reports: Vec<&Report> = of_system.map(|outcome| &outcome.report).collect();
+        Standing::of(&reports)
     }
 
     /// The one of several with the most steps a minute.
-    fn fastest(&self, of: &[System]) -> Option<&Report> {
+    fn fastest(&self, of: &[System]) -> Option<Standing> {
         let all = of.iter().filter_map(|system| self.of(system.name));
         all.max_by(|a, b| a.steps_per_min.total_cmp(&b.steps_per_min))
     }
 
-    fn named(&self, system: &str) -> Option<&Report> {
+    fn named(&self, system: &str) -> Option<Standing> {
         match system {
             "ttl_pin" => self.fastest(&TTLS),
             "thunderagent.best" => self.fastest(&[THUNDERAGENT, THUNDERAGENT_DEFAULT]),
@@ -56,15 +72,19 @@ impl Cell<'_> {
 /// Systems that figures compare with.
 const RIVALS: [&str; 4] = ["least_load", "sticky", "ttl_pin", "thunderagent"];
 
-/// All figures of a scene, whose name stands at the end of theirs. `free` is the same
-/// scene with room for all; `bounds` are steps a minute that each share allows at most.
+/// All figures of a scene, whose name stands at the end of theirs: between means over the seeds
+/// of its outcomes. `free` is the same scene with room for all, of each seed; `bounds` are steps
+/// a minute that each share allows at most.
 pub fn figures(
     scene: &str,
     outcomes: &[Outcome],
-    free: &Report,
+    free: &[Report],
     bounds: &[f64; SHARES.len()],
 ) -> Vec<Figure> {
     let mut all = Vec::new();
+    let Some(free) = Standing::of(&free.iter().collect::<Vec<_>>()) else {
+        return all;
+    };
     for ((share, _), bound) in SHARES.iter().zip(bounds) {
         let here = |o: &&Outcome| o.scene == scene && o.share == *share;
         let cell = Cell {
@@ -78,9 +98,9 @@ pub fn figures(
             continue;
         };
         for rival in RIVALS {
-            if let Some(report) = cell.named(rival) {
+            if let Some(theirs) = cell.named(rival) {
                 let goal = (rival == "thunderagent").then_some(Goal::AtLeast(1.0));
-                push(&format!("vs_{rival}"), faster(ours, report), goal);
+                push(&format!("vs_{rival}"), faster(ours, theirs), goal);
             }
         }
         if let Some(sticky) = cell.of("sticky") {
@@ -101,13 +121,13 @@ pub fn figures(
         push("share_of_memory_estimate", ours.steps_per_min / bound, None);
         no_tier(&cell, &mut push);
         for system in &ABLATIONS {
-            if let Some(report) = cell.of(system.name) {
+            if let Some(less) = cell.of(system.name) {
                 push(
                     &format!("gain.{}", gain_of(system.name)),
-                    faster(ours, report),
+                    faster(ours, less),
                     None,
                 );
-                let tail = ours.step_p99_s / report.step_p99_s;
+                let tail = ours.step_p99_s / less.step_p99_s;
                 push(&format!("step_p99.{}", gain_of(system.name)), tail, None);
             }
         }
@@ -138,6 +158,6 @@ fn gain_of(ablation: &str) -> &str {
     ablation.trim_start_matches("without.")
 }
 
-fn faster(ours: &Report, theirs: &Report) -> f64 {
+fn faster(ours: Standing, theirs: Standing) -> f64 {
     ours.steps_per_min / theirs.steps_per_min
 }

@@ -83,7 +83,7 @@ fn figures_of_a_scene_have_its_name_and_the_best_time_to_live_stands_for_all() {
         steps_per_min: 100.0,
         ..report.clone()
     };
-    let figures = figures("agents", &outcomes, &free, &[100.0; 3]);
+    let figures = figures("agents", &outcomes, &[free], &[100.0; 3]);
     let value = |name: &str| figures.iter().find(|f| f.name == name).map(|f| f.value);
     assert_eq!(value("vs_ttl_pin.kv_third.agents"), Some(2.0));
     assert_eq!(value("share_of_no_pressure.kv_third.agents"), Some(0.9));
