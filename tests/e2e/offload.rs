@@ -8,6 +8,7 @@ pub(crate) mod stage;
 
 use std::time::Duration;
 
+use serde_json::Value;
 use stage::{Engines, Talk};
 
 use crate::restart::DAEMON;
@@ -15,6 +16,8 @@ use treadle_tests::support::process::DaemonProcess;
 
 /// Context of a program, in tokens: long enough for its prefill to be felt.
 const LONG: usize = 16_384;
+/// Where times do not matter.
+const SHORT: usize = 600;
 /// How often the comparison of times may be made, on a machine that others use too.
 const ATTEMPTS_MAX: usize = 3;
 
@@ -83,17 +86,44 @@ async fn there_and_back(engines: &Engines, to_other: bool) -> (Duration, Duratio
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn foresight_has_caches_of_real_servers_leave_and_come_back() {
+    let Some(engines) = Engines::start(SHORT).await else {
+        return;
+    };
+    let stand = engines.gateway(|config| config.kv.retention = true).await;
+    let client = &stand.client;
+    let mut talks = Talk::pair(SHORT);
+    let mut gone = stage::press(client, &mut talks, SHORT).await;
+    let path = format!("/v1/programs/{}/decisions", gone.talk.name);
+    let page = client.get(&path).await.ok();
+    let decisions = page["decisions"].as_array().expect("a list");
+    let by_foresight = |decision: &Value| {
+        let policy = decision["policy"].as_str().unwrap_or_default();
+        decision["kind"] == "offload" && policy.starts_with("foresight-eviction@")
+    };
+    assert!(decisions.iter().any(by_foresight), "{page}");
+    stage::release(client, "c").await;
+    let talk = &mut gone.talk;
+    let answer = talk.step(client).await;
+    let history = talk.prompts[0].len() + talk.answers[0].len();
+    let cached = answer.cached;
+    assert!(cached >= history - 2, "{cached} of {history}");
+    engines.same_as_undisturbed(talk).await;
+    stage::release_everyone(client).await;
+    stand.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn copies_outlive_the_daemon() {
-    const TOKENS: usize = 600;
-    let Some(engines) = Engines::start(TOKENS).await else {
+    let Some(engines) = Engines::start(SHORT).await else {
         return;
     };
     let mut config = engines.config();
     let folder = engines.folder();
     config.store.path = folder.join("treadle.db").to_string_lossy().into_owned();
     let daemon = DaemonProcess::start(DAEMON, &config, folder).await;
-    let mut talks = Talk::pair(TOKENS);
-    let mut gone = stage::press(&daemon.client, &mut talks, TOKENS).await;
+    let mut talks = Talk::pair(SHORT);
+    let mut gone = stage::press(&daemon.client, &mut talks, SHORT).await;
     let journaled = async || {
         let path = "/v1/events?kind=program_offloaded";
         let events = daemon.client.get(path).await.ok();

@@ -101,6 +101,15 @@ impl KvSection {
                 "set scheduler.mode to program-aware, or leave it out",
             ));
         }
+        let is_asked = self.retention || config.scheduler.mode != Mode::ProgramAware;
+        if self.migration_tokens_per_s > 0 && !is_asked {
+            return Err(conflict(
+                "kv.migration_tokens_per_s",
+                "is set, and kv.retention is off, so that no policy is asked whose cache moves"
+                    .to_owned(),
+                "set kv.retention to true, or leave it out",
+            ));
+        }
         let moves = self.migration_tokens_per_s > 0 || config.rollout.migration_interval_ms > 0;
         if self.has_tier() && self.host_tokens_max == 0 && !moves {
             return Err(conflict(

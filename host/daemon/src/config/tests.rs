@@ -357,6 +357,10 @@ fn a_host_tier_without_what_it_needs_is_refused() {
     let with = |more: &[&str]| complaint("", &[], &[&whole, more].concat());
     assert!(with(&["scheduler.mode=sticky"]).starts_with("`kv.host_tokens_max`"));
     assert!(with(&["kv.retention=true", "scheduler.mode=rollout"]).starts_with("`kv.retention`"));
+    let nobody_asked = complaint("", &[], &["kv.migration_tokens_per_s=10"]);
+    assert!(nobody_asked.starts_with("`kv.migration_tokens_per_s` is set, and kv.retention"));
+    let asked = ["kv.migration_tokens_per_s=10", "kv.retention=true"];
+    assert!(load("", &[], &asked).is_ok());
     assert!(with(&["kv.weights= "]).starts_with("`kv.weights` is empty"));
 }
 
