@@ -7,6 +7,8 @@
 //!
 //! - out and back over a link: c for twice the time of the way, as long as it is at
 //!   the worker on both;
+//! - to another worker, where there is no host memory and nobody waits: it is held there
+//!   then, in room that nobody else makes use of;
 //! - dropped: it is computed again in c / r, r tokens a second, and meanwhile the whole
 //!   worker's programs go that much slower: the price is its memory C for c / r. So it
 //!   is worth while when t exceeds C / r, whatever c is.
@@ -77,13 +79,13 @@ impl Way<'_> {
             let quicker = way_ms != u64::MAX && way_ms < prefill;
             quicker && idle > self.config.hold * 2.0 * way_ms as f64
         };
-        // Where nobody waits another worker may have room, and the program need not
-        // come back.
-        if !self.somebody_waits && pays(programs.moved_ms[row]) {
-            return Fate::Migrate;
-        }
         if pays(programs.back_ms[row]) {
             return Fate::Offload;
+        }
+        // At another worker the cache would be held through the call as well: that is better
+        // than nothing where there is room that nobody waits for.
+        if !self.somebody_waits && pays(programs.moved_ms[row]) {
+            return Fate::Migrate;
         }
         let has_way = programs.back_ms[row] < prefill;
         let tokens = programs.tokens[row].max(1) as f64;
@@ -167,11 +169,11 @@ mod tests {
     }
 
     #[test]
-    fn who_is_in_the_way_of_nobody_moves() {
-        let programs = columns(&[9_000; 3], &[10; 3], &[20, 2_000, NEVER]);
+    fn without_host_memory_who_is_in_the_way_of_nobody_moves() {
+        let programs = columns(&[9_000; 3], &[10, NEVER, NEVER], &[5, 20, NEVER]);
         let fates = of(-9_000, 0, &programs);
-        assert_eq!(fates, [Fate::Migrate, Fate::Offload, Fate::Offload]);
-        assert_eq!(of(-9_000, 1, &programs)[0], Fate::Offload);
+        assert_eq!(fates, [Fate::Offload, Fate::Migrate, Fate::Keep]);
+        assert_eq!(of(-9_000, 1, &programs)[1], Fate::Keep, "somebody waits");
     }
 
     #[test]
