@@ -419,7 +419,11 @@ fn a_worker_that_comes_back_serves_who_stayed_in_its_line() {
     story.arrive("a", 0, 100).wait_s(1);
     story.arrive("b", 1, 100).wait_s(1).arrive("a", 2, 110);
     // A program whose answer goes on stays where it is, and so does its other step.
-    story.progress(0, 5).progress(1, 5).lose(0).finish(1, 100, 10);
+    story
+        .progress(0, 5)
+        .progress(1, 5)
+        .lose(0)
+        .finish(1, 100, 10);
     assert_eq!(story.dispatched(), [(0, 0), (1, 0)]);
     story.handle(Event::WorkerRecovered {
         worker: WorkerId(0),

@@ -22,7 +22,9 @@ use treadle_simulator::workload::{
 /// Live agents, minutes and seats of a quick run.
 const QUICK: (usize, u64) = (32, 3);
 /// Built-in agents, by name.
-const BUILT_IN: [&str; 4] = ["agents", "coding", "search", "math"];
+const BUILT_IN: [&str; 5] = ["agents", "slow-tools", "coding", "search", "math"];
+/// Median of a slow tool.
+const SLOW_TOOL_MS: f64 = 12_000.0;
 /// Live agents of each built-in kind, and of a trace.
 const LIVE: usize = 144;
 const TRACE_LIVE: usize = 192;
@@ -37,8 +39,8 @@ pub(super) struct EvictionArgs {
     /// A trace file of agents (docs/traces.md), beside the built-in agents.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Built-in agents: `agents`, of chats and tools, and those of rollouts, whose tools take about
-    /// a second.
+    /// Built-in agents: `agents`, of chats and tools of two seconds; the same with tools of twelve;
+    /// and those of rollouts, whose tools take about a second.
     #[arg(long, value_delimiter = ',', default_value = "agents",
         value_parser = PossibleValuesParser::new(BUILT_IN))]
     scenes: Vec<String>,
@@ -210,20 +212,24 @@ impl EvictionArgs {
 }
 
 fn built_in(name: &str, seed: u64) -> Result<Vec<AgentRun>, BenchError> {
-    let generated = match AgentTask::named(name) {
-        Some(task) => RolloutWorkload {
+    let generated = if let Some(task) = AgentTask::named(name) {
+        let rollout = RolloutWorkload {
             task,
             prompts: PROMPTS,
             seed,
             ..RolloutWorkload::default()
-        }
-        .generate(),
-        None => LognormalAgents {
+        };
+        rollout.generate()
+    } else {
+        let mut agents = LognormalAgents {
             programs: 1_500,
             seed,
             ..LognormalAgents::default()
+        };
+        if name == "slow-tools" {
+            agents.tool_ms.median = SLOW_TOOL_MS;
         }
-        .generate(),
+        agents.generate()
     };
     generated.map_err(|error| BenchError::Ended(error.to_string()))
 }
