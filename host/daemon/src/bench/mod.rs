@@ -12,7 +12,6 @@ mod eviction;
 pub(crate) mod figures;
 mod folder;
 mod gateway;
-mod guests;
 mod lab;
 pub(crate) mod latencies;
 mod machine;

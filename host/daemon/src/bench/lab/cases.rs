@@ -19,40 +19,29 @@ const HOST_TOKENS: u64 = 10_000_000;
 pub(super) struct Set {
     pub(super) name: &'static str,
     pub(super) mode: Mode,
-    /// Decides in place of the built-in default, and has all means to keep caches.
-    pub(super) eviction: Option<Eviction>,
-}
-
-/// A policy of eviction, as `make guests` builds it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Eviction {
-    /// The name of its package.
-    pub(super) policy: &'static str,
-    pub(super) config: &'static str,
+    /// `kv.retention` with all means to keep caches, so that `foresight-eviction` decides.
+    pub(super) retains: bool,
 }
 
 const LEAST_LOAD: Set = Set {
     name: "least-load",
     mode: Mode::LeastLoad,
-    eviction: None,
+    retains: false,
 };
 const STICKY: Set = Set {
     name: "sticky",
     mode: Mode::Sticky,
-    eviction: None,
+    retains: false,
 };
 const TREADLE: Set = Set {
     name: "treadle",
     mode: Mode::ProgramAware,
-    eviction: None,
+    retains: false,
 };
 const FORESIGHT: Set = Set {
     name: "foresight",
     mode: Mode::ProgramAware,
-    eviction: Some(Eviction {
-        policy: "foresight-eviction",
-        config: r#"{"extra": ["price-ms", "back-ms", "prefill-ms", "remaining-tokens"]}"#,
-    }),
+    retains: true,
 };
 const SETS: [Set; 3] = [LEAST_LOAD, STICKY, TREADLE];
 const CODING_SETS: [Set; 4] = [LEAST_LOAD, STICKY, TREADLE, FORESIGHT];
@@ -62,12 +51,11 @@ impl Set {
     /// What may become of caches on such engines, in the run and in its replay.
     pub(super) fn kv(&self, profile: &EngineProfile) -> KvConfig {
         let links = TransferOptions::default();
-        let keeps = self.eviction.is_some();
         KvConfig {
-            retention: keeps,
-            host_tokens_max: if keeps { HOST_TOKENS } else { 0 },
+            retention: self.retains,
+            host_tokens_max: if self.retains { HOST_TOKENS } else { 0 },
             host_tokens_per_s: links.host_tokens_per_s(),
-            migration_tokens_per_s: if keeps {
+            migration_tokens_per_s: if self.retains {
                 links.migration_tokens_per_s()
             } else {
                 0
@@ -103,10 +91,10 @@ struct Shape {
 /// Names of the workloads.
 pub(super) const NAMES: [&str; 5] = ["coding", "roomy", "search", "wide", "slow-tools"];
 
-/// The workloads of these names, or all; of a quick benchmark the first alone, and small. Sets are
+/// The workloads of these names, or all; of a quick benchmark the first alone, small, under the
+/// sets that most have. Sets are
 /// such as differ there: on slow tools plain routing is the same either way, and better than places
-/// that last through them, and there is time to offload. A quick benchmark binds no policy: it has
-/// to work where none is built.
+/// that last through them, and there is time to offload.
 pub(super) fn cases(quick: bool, names: &[String]) -> Result<Vec<Case>, BenchError> {
     if quick {
         let mut shape = shapes()[0].clone();

@@ -7,10 +7,8 @@ mod compared;
 mod real;
 
 use super::figures::{Figure, Report, Target};
-use super::guests::GuestFolder;
 use super::{BenchError, tell};
 use crate::lab::execute::{Control, Plan};
-use crate::lab::policies::PolicyBytes;
 use crate::lab::request::Settings;
 use crate::lab::sets::{ReadySet, SetSpec, deterministic};
 use cases::{Case, NAMES, Set, cases};
@@ -43,8 +41,6 @@ pub(super) struct LabArgs {
     /// These workloads alone.
     #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(NAMES))]
     workloads: Vec<String>,
-    #[command(flatten)]
-    guests: GuestFolder,
 }
 
 impl Default for LabArgs {
@@ -54,7 +50,6 @@ impl Default for LabArgs {
             repeats: 3,
             seeds: 5,
             workloads: Vec::new(),
-            guests: GuestFolder::default(),
         }
     }
 }
@@ -86,7 +81,7 @@ impl LabArgs {
             for (set, recordings) in case.sets.iter().zip(&recordings) {
                 let forecasts = recordings
                     .iter()
-                    .map(|recording| self.forecast(&case, recording, seeds));
+                    .map(|recording| forecast(&case, recording, seeds));
                 let forecasts: Vec<Forecast> = forecasts.collect::<Result<_, _>>()?;
                 for (recording, forecast) in recordings.iter().zip(&forecasts) {
                     runs.push(described(&case, set, recording, forecast));
@@ -120,70 +115,55 @@ impl LabArgs {
                 "{}: under {} in real time{times}",
                 case.name, set.name
             ));
-            let runs =
-                (0..repeats).map(|_| Box::pin(real::run(case, set, self.time_scale, &self.guests)));
+            let runs = (0..repeats).map(|_| Box::pin(real::run(case, set, self.time_scale)));
             recordings.push(try_join_all(runs).await?);
         }
         Ok(recordings)
     }
+}
 
-    /// Replays a recording under all sets.
-    fn forecast(
-        &self,
-        case: &Case,
-        recording: &RealRun,
-        seeds: u32,
-    ) -> Result<Forecast, BenchError> {
-        let engine = deterministic(Limits::default()).map_err(|e| ended(&e))?;
-        let workload = recording.workload.clone();
-        let recorded = workload.config.clone().unwrap_or_default();
-        let settings = Settings {
-            seeds,
-            differences: 0,
-            ..Settings::default()
-        };
-        let kv_tokens =
-            Plan::kv_tokens_of(&workload, &case.profile, &settings).map_err(|e| ended(&e))?;
-        let ready = |set: &Set| self.ready(case, set, &recorded, &engine);
-        let plan = Plan {
-            workload,
-            sets: case.sets.iter().map(ready).collect::<Result<_, _>>()?,
-            profile: case.profile.clone(),
-            kv_tokens,
-            settings,
-        };
-        let findings = plan.run(&Control::default()).map_err(|e| ended(&e))?;
-        let sets = findings.comparison.sets.iter();
-        Ok(Forecast {
-            makespans_s: sets.map(|set| set.makespan_s.mean).collect(),
-            speed: findings.speed,
-        })
-    }
+/// Replays a recording under all sets.
+fn forecast(case: &Case, recording: &RealRun, seeds: u32) -> Result<Forecast, BenchError> {
+    let engine = deterministic(Limits::default()).map_err(|e| ended(&e))?;
+    let workload = recording.workload.clone();
+    let recorded = workload.config.clone().unwrap_or_default();
+    let settings = Settings {
+        seeds,
+        differences: 0,
+        ..Settings::default()
+    };
+    let kv_tokens =
+        Plan::kv_tokens_of(&workload, &case.profile, &settings).map_err(|e| ended(&e))?;
+    let ready = |set: &Set| ready(case, set, &recorded, &engine);
+    let plan = Plan {
+        workload,
+        sets: case.sets.iter().map(ready).collect::<Result<_, _>>()?,
+        profile: case.profile.clone(),
+        kv_tokens,
+        settings,
+    };
+    let findings = plan.run(&Control::default()).map_err(|e| ended(&e))?;
+    let sets = findings.comparison.sets.iter();
+    Ok(Forecast {
+        makespans_s: sets.map(|set| set.makespan_s.mean).collect(),
+        speed: findings.speed,
+    })
+}
 
-    fn ready(
-        &self,
-        case: &Case,
-        set: &Set,
-        recorded: &CoreConfig,
-        engine: &PolicyEngine,
-    ) -> Result<ReadySet, BenchError> {
-        let settings = json!({"kv": set.kv(&case.profile)});
-        let spec = SetSpec {
-            name: set.name.to_owned(),
-            mode: Some(set.mode),
-            settings: settings.as_object().cloned().unwrap_or_default(),
-            ..SetSpec::named("recorded")
-        };
-        let mut policies = Vec::new();
-        if let Some(eviction) = set.eviction {
-            policies.push(PolicyBytes {
-                asked: eviction.policy.to_owned(),
-                bytes: self.guests.read(eviction.policy)?.into(),
-                config: eviction.config.to_owned(),
-            });
-        }
-        ReadySet::new(&spec, recorded, &policies, engine).map_err(|e| ended(&e))
-    }
+fn ready(
+    case: &Case,
+    set: &Set,
+    recorded: &CoreConfig,
+    engine: &PolicyEngine,
+) -> Result<ReadySet, BenchError> {
+    let settings = json!({"kv": set.kv(&case.profile)});
+    let spec = SetSpec {
+        name: set.name.to_owned(),
+        mode: Some(set.mode),
+        settings: settings.as_object().cloned().unwrap_or_default(),
+        ..SetSpec::named("recorded")
+    };
+    ReadySet::new(&spec, recorded, &[], engine).map_err(|e| ended(&e))
 }
 
 fn ended(error: &dyn std::fmt::Display) -> BenchError {

@@ -2,25 +2,21 @@
 //! agents as its clients; and what the daemon's journal has of it.
 
 use super::super::BenchError;
-use super::cases::{Case, Eviction, Set};
-use crate::bench::guests::GuestFolder;
+use super::cases::{Case, Set};
 use crate::config::{Config, Endpoint};
 use crate::daemon::Daemon;
 use crate::demo::agents::ScaledClock;
 use crate::demo::exchange::{headers, release, step};
-use crate::driver::{EVERYONE, Role};
 use crate::engine_sim::{EngineSim, EngineSimHandle, EngineSimOptions};
 use crate::gateway::Upstream;
 use crate::lab::request::WindowSpec;
 use crate::lab::window;
-use crate::policies::{BindRequest, Upload};
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-use treadle_model::World;
 use treadle_simulator::lab::{RecorderOptions, Workload};
 use treadle_simulator::workload::{AgentRun, ChatScript};
 use treadle_store::Names;
@@ -54,19 +50,11 @@ struct Crowd {
 }
 
 /// Runs a workload to its end under a set of policies.
-pub(super) async fn run(
-    case: &Case,
-    set: &Set,
-    time_scale: f64,
-    guests: &GuestFolder,
-) -> Result<RealRun, BenchError> {
+pub(super) async fn run(case: &Case, set: &Set, time_scale: f64) -> Result<RealRun, BenchError> {
     let engines = start_engines(case, time_scale).await?;
     let config = config(case, set, time_scale, &engines);
     let ended = |error: &dyn std::fmt::Display| BenchError::Ended(error.to_string());
     let daemon = Daemon::start(&config).await.map_err(|e| ended(&e))?;
-    if let Some(eviction) = set.eviction {
-        bind(&daemon, eviction, guests).await?;
-    }
     let started = Instant::now();
     let crowd = Arc::new(Crowd {
         url: daemon.url(),
@@ -95,27 +83,6 @@ pub(super) async fn run(
         engine.shutdown().await;
     }
     Ok(RealRun { workload, took_s })
-}
-
-/// Has a built policy decide for all jobs.
-async fn bind(daemon: &Daemon, eviction: Eviction, guests: &GuestFolder) -> Result<(), BenchError> {
-    let ended = |error: &dyn std::fmt::Display| BenchError::Ended(error.to_string());
-    let upload = Upload {
-        bytes: guests.read(eviction.policy)?,
-        ..Upload::default()
-    };
-    let pushed = daemon.app.policies.push(upload).await;
-    let (head, _) = pushed.map_err(|e| ended(&e))?;
-    let request = BindRequest {
-        world: World::Eviction,
-        job: EVERYONE.to_owned(),
-        policy: head.digest,
-        config: eviction.config.to_owned(),
-        role: Role::Active,
-        share_ppm: 0,
-    };
-    let bound = daemon.app.policies.bind(&request, |_| true).await;
-    bound.map(|_| ()).map_err(|e| ended(&e))
 }
 
 impl Crowd {

@@ -1,9 +1,9 @@
 //! One policy twice, as a component and linked natively, with one question for
 //! both.
 
+use super::guests::GuestFolder;
 use super::rows::Draw;
 use crate::bench::BenchError;
-use crate::bench::guests::GuestFolder;
 use default_allocation::DefaultAllocation;
 use default_placement::DefaultPlacement;
 use default_prediction::DefaultPrediction;

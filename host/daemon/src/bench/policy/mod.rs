@@ -5,6 +5,7 @@
 mod contest;
 mod duel;
 mod endless;
+mod guests;
 mod kills;
 mod rival;
 mod rows;
@@ -12,11 +13,11 @@ mod swaps;
 mod uploads;
 
 use super::figures::{Figure, Report, Target};
-use super::guests::GuestFolder;
 use super::{BenchError, tell};
 use clap::Args;
 use contest::{Contest, contest, idle, load, policy_of};
 use duel::{Times, duel, singles};
+use guests::GuestFolder;
 use rival::RivalProgram;
 use std::time::Duration;
 use treadle_model::World;

@@ -4,8 +4,8 @@
 //! changes between two decisions. Another starts instances and hands them over.
 
 use super::contest::load;
+use super::guests::GuestFolder;
 use crate::bench::BenchError;
-use crate::bench::guests::GuestFolder;
 use crate::bench::latencies::Latencies;
 use crate::driver::{BoundPolicy, Change, DeskLimits, PolicyDesk, Scope};
 use std::sync::mpsc::{Receiver, Sender, channel};

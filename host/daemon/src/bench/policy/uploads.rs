@@ -1,9 +1,9 @@
 //! How long it takes from an upload to the moment from which it decides, against a
 //! daemon over HTTP.
 
+use super::guests::GuestFolder;
 use crate::bench::BenchError;
 use crate::bench::folder::TemporaryFolder;
-use crate::bench::guests::GuestFolder;
 use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::gateway::Upstream;

@@ -1,6 +1,6 @@
 //! The built policies that are measured, as `make guests` leaves them.
 
-use super::BenchError;
+use super::super::BenchError;
 use clap::Args;
 use std::path::PathBuf;
 
