@@ -222,6 +222,17 @@ fn is_passing(status: StatusCode) -> bool {
     )
 }
 
+/// The scheduler's next word: what it said during an attempt comes first.
+pub(super) async fn next_word(
+    instructions: &mut UnboundedReceiver<Instruction>,
+    last_word: &mut Option<Instruction>,
+) -> Option<Instruction> {
+    match last_word.take() {
+        None => instructions.recv().await,
+        given_up => given_up,
+    }
+}
+
 /// Waits for the scheduler's word that ends an attempt. A whole answer is not
 /// interrupted: what was generated of it is known to its engine alone.
 async fn ended(
@@ -343,6 +354,11 @@ mod tests {
         }
         let ended = ended(&mut instructions, false, &mut last_word).await;
         assert!(matches!(ended, Ended::Failed(cause) if cause == "the worker was lost"));
-        assert!(matches!(last_word, Some(Instruction::Refuse(found)) if found == refusal));
+        // The sender is gone with the refusal, which must not be taken for the scheduler's end.
+        drop(instruct);
+        let next = next_word(&mut instructions, &mut last_word).await;
+        assert!(matches!(next, Some(Instruction::Refuse(found)) if found == refusal));
+        let next = next_word(&mut instructions, &mut last_word).await;
+        assert!(next.is_none());
     }
 }

@@ -1,6 +1,6 @@
 //! Generation endpoints: identify, wait for a place, forward.
 
-use super::attempt::{Outcome, attempt};
+use super::attempt::{Outcome, attempt, next_word};
 use super::bodies::{Bodies, Filing};
 use super::guard::StepGuard;
 use super::identity::{Identities, Identity};
@@ -276,14 +276,8 @@ async fn follow(
     // By which the scheduler gave the step up while an attempt went on.
     let mut last_word = None;
     loop {
-        let next = async {
-            match last_word.take() {
-                None => instructions.recv().await,
-                given_up => given_up,
-            }
-        };
         let instruction = tokio::select! {
-            instruction = next => instruction,
+            instruction = next_word(&mut instructions, &mut last_word) => instruction,
             () = registration.withdrawn(false) => return aborted(call),
         };
         match instruction {
