@@ -38,7 +38,12 @@ impl PolicyShelf {
     /// daemon brings along.
     pub async fn restore(&self) -> Result<PolicyRef, ShelfError> {
         let retention = self.driver.read(|view| view.core.config().kv.retention);
-        let (module, config) = eviction_by_default(retention.await?);
+        let retention = retention.await?;
+        if retention {
+            // It can be bound by its name with any settings.
+            self.bring(eviction_by_default(false).0).await?;
+        }
+        let (module, config) = eviction_by_default(retention);
         let digest = self.bring(module).await?;
         let mut stored = RoleBook::of(self.store.bindings().await?);
         let mut eviction = stored.roles(World::Eviction, EVERYONE);
