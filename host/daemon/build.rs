@@ -1,5 +1,5 @@
-//! Embeds the policies of eviction that answer by default, which `make guests` builds, and the SDKs with their
-//! templates, from which `treadle plugin new` makes projects.
+//! Embeds the policies of eviction that answer by default, which `make guests` builds,
+//! and the SDKs with their templates, from which `treadle plugin new` makes projects.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

@@ -90,8 +90,8 @@ impl EvictionArgs {
 
     fn measure(&self, quick: bool) -> Result<Report, BenchError> {
         let mut scenes = Vec::new();
-        for seed in self.seed..self.seed.saturating_add(self.seeds) {
-            scenes.extend(self.scenes(seed, quick)?);
+        for further in 0..self.seeds {
+            scenes.extend(self.scenes(self.seed.wrapping_add(further), quick)?);
         }
         let mut report = Report::new("eviction");
         report.setting("seed", self.seed);
