@@ -55,6 +55,11 @@ impl Core {
                 return;
             };
             let program = self.state.steps[&next.step].program;
+            if !self.holds_context(worker, next.step, program) {
+                // Another of its steps ran here when it joined.
+                self.route_anew(next.step);
+                continue;
+            }
             if !self.has_begun(program, worker)
                 && let Some(memory) = &mut memory
                 && !memory.admits(self.growing(program))

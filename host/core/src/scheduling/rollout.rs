@@ -31,6 +31,12 @@ impl Core {
         }
     }
 
+    /// A waiting step looks for a worker once more.
+    pub(crate) fn route_anew(&mut self, step: StepId) {
+        self.dequeue(step);
+        self.route(step);
+    }
+
     /// What an event has made possible.
     pub(crate) fn settle_rollout(&mut self) {
         let due = std::mem::take(&mut self.due);
@@ -152,6 +158,10 @@ impl Core {
 
     /// Sends a waiting step to its worker, if it takes another one.
     fn send(&mut self, step: StepId, worker: WorkerId, entry: &Ranked) {
+        if !self.holds_context(worker, step, entry.program) {
+            // Another of its steps ran there when this was asked.
+            return self.route_anew(step);
+        }
         // An earlier answer may have put it there, with another priority.
         let place = self
             .state
