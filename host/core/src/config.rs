@@ -131,9 +131,12 @@ pub struct CoreConfig {
     pub low_watermark_ppm: u32,
     /// Longest wait of a step for a place.
     pub queue_wait_max: Span,
-    /// Wait after which a program goes first, and room is made for it once
+    /// The longest wait after which a program goes first, and room is made for it once
     /// places there have lasted their quantum.
     pub deferral_max: Span,
+    /// The shortest, where caches can be offloaded: between the two it is three times what
+    /// programs wait in the mean. Elsewhere it is always the longest.
+    pub deferral_min: Span,
     /// Weight, in millionths, below which an acting program is paused while
     /// others wait: what hardly counts should not be held.
     pub pause_weight_ppm: u32,
@@ -172,6 +175,7 @@ impl Default for CoreConfig {
             low_watermark_ppm: 900_000,
             queue_wait_max: Span::from_secs(1_800),
             deferral_max: Span::from_secs(300),
+            deferral_min: Span::from_secs(30),
             pause_weight_ppm: 100_000,
             quantum: Span::from_secs(120),
             program_idle_max: Span::from_secs(3_600),

@@ -14,7 +14,7 @@ use crate::timers::Timers;
 use crate::worker::Worker;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use treadle_model::{AskId, GatewayId, ProgramId, StepId, Timestamp, WorkerId};
+use treadle_model::{AskId, GatewayId, ProgramId, Span, StepId, Timestamp, WorkerId};
 
 /// A question that waits for its answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,9 +39,9 @@ pub struct JobStatistics {
     /// Times from one step's end to the next one's arrival, in milliseconds.
     #[serde(default, skip_serializing_if = "Distribution::is_empty")]
     pub gaps: Distribution,
-    /// Output tokens of steps.
-    #[serde(default, skip_serializing_if = "Distribution::is_empty")]
-    pub outputs: Distribution,
+    /// The last step's answer came in one piece: nothing was heard of it before its end.
+    #[serde(default)]
+    pub whole_answers: bool,
 }
 
 /// Counters since the state began.
@@ -137,6 +137,9 @@ pub struct State {
     /// Programs with an adopted step, of which more waits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adopted: Vec<ProgramId>,
+    /// What programs lately waited for their places, in the mean.
+    #[serde(default)]
+    pub wait_mean: Span,
     /// The worker that admits nobody until this deferred program fits.
     pub reserved: Option<(WorkerId, ProgramId)>,
     /// What jobs' steps look like.

@@ -50,11 +50,10 @@ pub struct Step {
     pub prompt_tokens_least: u64,
     /// Size of the prompt.
     pub prompt_bytes: u64,
-    /// Output tokens that it is expected to end with.
-    pub output_tokens_expected: u64,
-    /// The client's limit on them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub output_tokens_max: Option<u64>,
+    /// Output tokens that memory is kept for before they are seen: none where they
+    /// will be seen as they come, as others make room meanwhile.
+    #[serde(alias = "output_tokens_expected")]
+    pub output_tokens_reserved: u64,
     /// Output tokens seen.
     pub output_tokens: u64,
     /// When the first output token was seen.
@@ -83,7 +82,7 @@ impl Step {
 
     /// Tokens that the program's place must hold for this step.
     pub fn demand_tokens(&self) -> u64 {
-        let output = self.output_tokens.max(self.output_tokens_expected);
+        let output = self.output_tokens.max(self.output_tokens_reserved);
         self.prompt_tokens.saturating_add(output)
     }
 

@@ -81,6 +81,43 @@ fn without_a_bound_prompts_wait_inside() {
 }
 
 #[test]
+fn memory_is_kept_for_answers_that_come_in_one_piece_and_for_no_others() {
+    let mut story = retaining(100_000, 10_000);
+    story.reconfigure(|config| config.output_tokens_guess = 30);
+    let used = |story: &Story| story.core.state().workers[&WorkerId(0)].used_tokens();
+    story.arrive("a", 1, 150);
+    assert_eq!(used(&story), 150 + 30, "nothing is known of the job");
+    story.progress(1, 70);
+    assert_eq!(used(&story), 150 + 70);
+    story.finish(1, 150, 80).arrive("a", 2, 250);
+    assert_eq!(used(&story), 250, "what it writes will be seen");
+    story.progress(2, 20);
+    assert_eq!(used(&story), 250 + 20);
+    story.finish(2, 250, 80).arrive("a", 3, 350);
+    story.finish(3, 350, 80).arrive("a", 4, 450);
+    assert_eq!(used(&story), 450 + 80, "nothing was heard of the last one");
+}
+
+#[test]
+fn the_deferral_bound_goes_by_what_others_wait_where_they_come_back_cheaply() {
+    let bound_of = |host_tokens_max| {
+        let mut story = retaining(1_000, host_tokens_max);
+        story.reconfigure(|config| config.deferral_min = Span::from_secs(1));
+        story.arrive("holder", 1, 900).arrive("waits", 2, 500);
+        story.wait_s(64);
+        let before = story.core.deferral();
+        finish(&mut story, 1, 900, 0);
+        story.release("holder");
+        assert_eq!(dispatched(&story), [1, 2]);
+        (before, story.core.deferral())
+    };
+    let seconds = |s| Span::from_secs(s);
+    assert_eq!(bound_of(0), (seconds(120), seconds(120)));
+    // One wait of 64 s among 64 makes a second in the mean.
+    assert_eq!(bound_of(10_000), (seconds(1), seconds(3)));
+}
+
+#[test]
 fn a_lost_cache_leaves_more_free_and_a_found_one_a_little_less() {
     let mut story = retaining(1_000_000, 10_000);
     let start = fill(&story);

@@ -5,7 +5,7 @@ use crate::distribution::Outlook;
 use crate::program::Program;
 use crate::question::{NEVER, Prospects};
 use crate::{Core, Mode};
-use treadle_model::{Phase, Span, StepId};
+use treadle_model::{Phase, Span};
 
 impl Core {
     /// How long a program's tool call is expected to last yet.
@@ -61,23 +61,6 @@ impl Core {
         let place = p.place.map(|place| place.worker);
         let room = place.and_then(|worker| self.roomiest_but(p.id, worker));
         room.map_or(NEVER, |_| time)
-    }
-
-    /// Expects of a step under way what others of its job wrote beyond what it has
-    /// written; true if that is something else than before.
-    pub(crate) fn foresee_growth(&mut self, step: StepId) -> bool {
-        let Some(s) = self.state.steps.get_mut(&step) else {
-            return false;
-        };
-        let program = self.state.programs.get(&s.program);
-        let job = program.and_then(|p| self.state.jobs.get(&p.job));
-        let rest = job.and_then(|job| job.outputs.rest(s.output_tokens));
-        let Some(rest) = rest else {
-            return false;
-        };
-        let most = s.output_tokens_max.unwrap_or(u64::MAX);
-        let expected = s.output_tokens.saturating_add(rest.mean).min(most);
-        std::mem::replace(&mut s.output_tokens_expected, expected) != expected
     }
 
     /// Time to move so many tokens between two workers.

@@ -129,7 +129,8 @@ impl Core {
         excess_tokens: u64,
         ranking: &Ranking,
     ) {
-        let mut left = excess_tokens;
+        // Others have grown since this was asked.
+        let mut left = excess_tokens.max(self.reserved_shortfall(worker));
         let because = if self.excess_tokens(worker) > 0 {
             Because::MemoryPressure
         } else {

@@ -1,8 +1,8 @@
 //! Restore: who gets the room that there is (`ThunderAgent` §4.3.1, §4.3.2).
 //!
 //! The policy gives the order; the core adds a bound. A program that has
-//! waited beyond `deferral_max` goes before all that have not, and if it fits
-//! nowhere, one worker admits nobody else until it does.
+//! waited several times as long as others goes before all that have not, and if
+//! it fits nowhere, one worker admits nobody else until it does.
 
 use crate::explain::{Because, DecisionKind};
 use crate::program::Program;
@@ -11,7 +11,12 @@ use crate::scheduling::why::Why;
 use crate::worker::Worker;
 use crate::{Core, Mode, Purpose};
 use std::collections::BTreeSet;
-use treadle_model::{ProgramId, WorkerId};
+use treadle_model::{ProgramId, Span, WorkerId};
+
+/// A program that has waited so many times as long as others goes first.
+const DEFERRAL_WAITS: u64 = 3;
+/// Waits that make up their mean.
+const WAITS_AVERAGED: u64 = 64;
 
 impl Core {
     /// Asks whom to restore, if somebody waits and there is room for him.
@@ -100,6 +105,7 @@ impl Core {
     }
 
     fn restore(&mut self, program: ProgramId, worker: WorkerId, first: bool) {
+        self.learn_wait(program);
         if !first {
             self.state.counters.restores += 1;
             let last = self
@@ -163,19 +169,30 @@ impl Core {
     fn least_shortfall(&self, program: ProgramId) -> Option<(u64, WorkerId)> {
         let p = self.state.programs.get(&program)?;
         let least = self.prompt_tokens_least(p);
-        let shortfall = |w: &Worker| {
-            let need = w.need_tokens(p.private_tokens(), &p.prefix);
-            let lacks = need.saturating_sub(self.free_tokens(w));
-            // Where a seat is lacking, one program must go however much is free.
-            let lacks_seat = u64::from(!w.has_free_slot());
-            (lacks.max(lacks_seat), w.id)
-        };
         self.state
             .workers
             .values()
             .filter(|w| self.may_take(w, p, least))
-            .map(shortfall)
+            .map(|w| (self.shortfall(w, p), w.id))
             .min()
+    }
+
+    /// What a worker lacks to take a program.
+    fn shortfall(&self, w: &Worker, p: &Program) -> u64 {
+        let need = w.need_tokens(p.private_tokens(), &p.prefix);
+        let lacks = need.saturating_sub(self.free_tokens(w));
+        // Where a seat is lacking, one program must go however much is free.
+        let lacks_seat = u64::from(!w.has_free_slot());
+        lacks.max(lacks_seat)
+    }
+
+    /// What a worker lacks to take the program that it is reserved for, if there
+    /// is one.
+    pub(crate) fn reserved_shortfall(&self, worker: WorkerId) -> u64 {
+        let holder = self.state.reserved.filter(|(at, _)| *at == worker);
+        let holder = holder.and_then(|(_, program)| self.state.programs.get(&program));
+        let w = self.state.workers.get(&worker);
+        w.zip(holder).map_or(0, |(w, p)| self.shortfall(w, p))
     }
 
     fn queue_position(&self, program: ProgramId) -> (treadle_model::Timestamp, ProgramId) {
@@ -185,7 +202,29 @@ impl Core {
 
     pub(crate) fn is_deferred(&self, program: ProgramId) -> bool {
         let entry = self.state.programs.get(&program).and_then(|p| p.queued);
-        entry.is_some_and(|e| self.state.now.since(e.since) >= self.config.deferral_max)
+        entry.is_some_and(|e| self.state.now.since(e.since) >= self.deferral())
+    }
+
+    /// The wait after which a program goes first. Whoever makes room for it comes
+    /// back cheaply where caches can be offloaded, and dearly elsewhere.
+    pub fn deferral(&self) -> Span {
+        let (least, most) = (self.config.deferral_min, self.config.deferral_max);
+        if self.config.kv.host_tokens_max == 0 {
+            return most;
+        }
+        let waits = self.state.wait_mean.micros();
+        Span(waits.saturating_mul(DEFERRAL_WAITS))
+            .max(least)
+            .min(most)
+    }
+
+    fn learn_wait(&mut self, program: ProgramId) {
+        let entry = self.state.programs.get(&program).and_then(|p| p.queued);
+        if let Some(entry) = entry {
+            let waited = self.state.now.since(entry.since).micros();
+            let mean = self.state.wait_mean.micros();
+            self.state.wait_mean = Span(mean - mean / WAITS_AVERAGED + waited / WAITS_AVERAGED);
+        }
     }
 
     /// The worker that a waiting program should go to, among those that it fits

@@ -1,5 +1,6 @@
 //! Steps arrive, produce tokens and end.
 
+use crate::state::JobStatistics;
 use crate::step::{Step, StepState};
 use crate::{Core, Mode, Refusal, StepArrival, StepFailure, StepTokens};
 use treadle_model::{GatewayId, Phase, ProgramId, StepId, WorkerId};
@@ -21,9 +22,6 @@ impl Core {
         let step = self.new_step(program, arrival);
         self.state.steps.insert(arrival.step, step);
         self.begin_reasoning(program, arrival);
-        if self.config.kv.retention {
-            self.foresee_growth(arrival.step);
-        }
         if self.refuse_if_too_long(arrival.step) {
             return;
         }
@@ -61,9 +59,13 @@ impl Core {
             .jobs
             .get(&arrival.job)
             .filter(|job| job.steps_finished > 0);
-        let guess = learnt.map_or(self.config.output_tokens_guess, |job| {
-            job.output_tokens_x16 / 16
-        });
+        // Rollouts let in whom there will be room for to his end.
+        let told = |job: &JobStatistics| !self.is_rollout() && !job.whole_answers;
+        let reserved = match learnt {
+            None => self.config.output_tokens_guess,
+            Some(job) if told(job) => 0,
+            Some(job) => job.output_tokens_x16 / 16,
+        };
         Step {
             program,
             arrived_at: self.state.now,
@@ -76,8 +78,7 @@ impl Core {
                 prompt_tokens / 2
             },
             prompt_bytes: arrival.prompt_bytes,
-            output_tokens_expected: guess.min(arrival.output_tokens_max.unwrap_or(u64::MAX)),
-            output_tokens_max: arrival.output_tokens_max,
+            output_tokens_reserved: reserved.min(arrival.output_tokens_max.unwrap_or(u64::MAX)),
             output_tokens: 0,
             first_token_at: None,
             dispatched_at: None,
@@ -108,9 +109,7 @@ impl Core {
         };
         s.output_tokens = s.output_tokens.max(output_tokens);
         let program = s.program;
-        let foreseen = self.config.kv.retention && self.foresee_growth(step);
-        let grown = |s: &Step| s.output_tokens > s.output_tokens_expected;
-        if foreseen || self.state.steps.get(&step).is_some_and(grown) {
+        if s.output_tokens > s.output_tokens_reserved {
             self.refresh_demand(program);
             self.relieve_place(program);
         }
@@ -121,6 +120,7 @@ impl Core {
             return;
         };
         let (program, prompt_bytes) = (s.program, s.prompt_bytes);
+        let whole_answer = s.first_token_at.is_none();
         self.divide(step, tokens);
         self.state.counters.steps_finished += 1;
         self.state.counters.prompt_tokens += tokens.prompt;
@@ -140,7 +140,7 @@ impl Core {
                 0 => sample,
                 _ => job.output_tokens_x16 - job.output_tokens_x16 / 8 + sample / 8,
             };
-            job.outputs.learn(tokens.output);
+            job.whole_answers = whole_answer;
             job.steps_finished += 1;
         }
         self.end_step(step);

@@ -19,6 +19,7 @@ impl Config {
             low_watermark_ppm: millionths(scheduler.low_watermark),
             queue_wait_max: Span::from_secs(scheduler.queue_wait_s_max),
             deferral_max: Span::from_secs(scheduler.deferral_s_max),
+            deferral_min: Span::from_secs(scheduler.deferral_s_min),
             quantum: Span::from_secs(scheduler.quantum_s),
             pause_weight_ppm: millionths(scheduler.pause_weight),
             program_idle_max: Span::from_secs(scheduler.program_idle_s_max),
@@ -130,6 +131,11 @@ fn of_scheduler(core: &CoreConfig) -> Vec<FromKey> {
             "deferral_max",
             core.deferral_max,
             "scheduler.deferral_s_max",
+        ),
+        s(
+            "deferral_min",
+            core.deferral_min,
+            "scheduler.deferral_s_min",
         ),
         s("quantum", core.quantum, "scheduler.quantum_s"),
         share(

@@ -23,8 +23,10 @@ section! {
         low_watermark: f64 = 0.9, "share", 0.05 ..= 2.0;
         /// How long a step may wait for a place before it is refused with 503.
         queue_wait_s_max: u64 = 1800, "seconds", 1 ..= 604_800;
-        /// How long others may be preferred to a waiting program before it goes first.
+        /// How long others may be preferred to a waiting program before it goes first. Where caches can be offloaded (`kv.host_tokens_max`) this is the most, and the bound three times what programs wait for their places in the mean.
         deferral_s_max: u64 = 300, "seconds", 1 ..= 604_800;
+        /// The same at least, where caches can be offloaded; from `scheduler.deferral_s_max` on that is the bound, whatever others wait.
+        deferral_s_min: u64 = 30, "seconds", 0 ..= 604_800;
         /// How long a place lasts at least before it may be taken for a program that has been deferred too long.
         quantum_s: u64 = 120, "seconds", 0 ..= 604_800;
         /// Weight below which a program in a tool call is paused while others wait; the eviction policy gives the weights.

@@ -141,6 +141,7 @@ fn settings_of(seed: u64) -> CoreConfig {
     {
         config.kv = kv;
     }
+    settings::bounds(&mut Stream::new(seed, settings::BOUNDS), &mut config);
     config
 }
 
@@ -161,6 +162,7 @@ fn config(s: &mut Stream) -> CoreConfig {
         low_watermark_ppm: low.min(high),
         queue_wait_max: Span::from_secs(deferral_s + s.between(10, 600)),
         deferral_max: Span::from_secs(deferral_s),
+        deferral_min: Span::from_secs(deferral_s),
         pause_weight_ppm: s.pick(&[0, 100_000, 100_000, 500_000]) as u32,
         quantum: Span::from_secs(s.between_low(1, 60)),
         program_idle_max: Span::from_secs(s.between(40, 400)),

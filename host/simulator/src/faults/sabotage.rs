@@ -94,7 +94,10 @@ impl Sabotage {
         let mut config = config.clone();
         match sabotage {
             Some(Self::Overcommit) => config.low_watermark_ppm *= 2,
-            Some(Self::SkipQueueOrder) => config.deferral_max = Span::from_secs(1_000_000),
+            Some(Self::SkipQueueOrder) => {
+                config.deferral_min = Span::from_secs(1_000_000);
+                config.deferral_max = config.deferral_min;
+            }
             Some(Self::WaitTooLong) => config.queue_wait_max.0 *= 2,
             Some(Self::HostOvercommit) => config.kv.host_tokens_max *= 2,
             Some(Self::LinkHog) => config.kv.offload_link_ppm = 1_000_000,

@@ -2,13 +2,14 @@
 //! streams are their own, so that all other stories stay as they were.
 
 use super::stream::Stream;
-use treadle_core::{KvConfig, RolloutConfig};
+use treadle_core::{CoreConfig, KvConfig, RolloutConfig};
 use treadle_model::Span;
 
 /// What the streams of rollouts and of caches are called. The numbers are such that
 /// the stories of `tests/seeds.txt` that are older than both stayed as they were.
 pub(crate) const ROLLOUT: &str = "rollout 24";
 pub(crate) const CACHES: &str = "caches 8467";
+pub(crate) const BOUNDS: &str = "bounds";
 
 /// How those who move caches, and interrupt steps, behave where nothing is wrong.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +45,14 @@ pub(crate) fn caches(s: &mut Stream) -> Option<KvConfig> {
         backlog_max: Span::from_millis(s.pick(&[0, 500, 2_000, 20_000])),
     };
     told.then_some(kv)
+}
+
+/// In half of the stories the deferral bound goes by what programs wait.
+pub(crate) fn bounds(s: &mut Stream, config: &mut CoreConfig) {
+    let least = s.pick(&[100_000, 1_000_000, 10_000_000]);
+    if s.percent(50) {
+        config.deferral_min = Span(least).min(config.deferral_max);
+    }
 }
 
 /// Some stories are rollouts.

@@ -137,7 +137,9 @@ impl Model {
                 let there = |way| matches!(way, Way::Move(_, at) if at == *to);
                 if self.ends(*program, there).is_some() {
                     self.take_place(*program);
-                    self.place(*program, *to);
+                    if self.is_rollout() || self.takes_waiting(*program, *to) {
+                        self.place(*program, *to);
+                    }
                 }
             }
             Event::MigrationFailed { program, .. } => {

@@ -1,7 +1,6 @@
 //! What the model knows of each thing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use treadle_core::distribution::Distribution;
 use treadle_core::program::FULL_WEIGHT_PPM;
 use treadle_core::{Capacity, PrefixSegment, Purpose};
 use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
@@ -52,8 +51,7 @@ pub(super) struct StepFacts {
     pub(super) prompt_bytes: u64,
     /// What it takes at least, as far as that is known.
     pub(super) least_tokens: u64,
-    pub(super) expected_tokens: u64,
-    pub(super) output_max: Option<u64>,
+    pub(super) reserved_tokens: u64,
     pub(super) output_tokens: u64,
     pub(super) began: bool,
     pub(super) attempts: u32,
@@ -67,7 +65,7 @@ pub(super) struct StepFacts {
 
 impl StepFacts {
     pub(super) fn demand_tokens(&self) -> u64 {
-        self.prompt_tokens + self.output_tokens.max(self.expected_tokens)
+        self.prompt_tokens + self.output_tokens.max(self.reserved_tokens)
     }
 }
 
@@ -144,7 +142,7 @@ impl WorkerFacts {
 pub(super) struct JobFacts {
     pub(super) output_x16: u64,
     pub(super) steps_finished: u64,
-    pub(super) outputs: Distribution,
+    pub(super) whole_answers: bool,
 }
 
 #[derive(Clone, Debug)]

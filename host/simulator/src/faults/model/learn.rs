@@ -36,10 +36,7 @@ impl Model {
             Event::StepProgressed {
                 step,
                 output_tokens,
-            } => {
-                self.step_progressed(*step, *output_tokens);
-                self.expect_output(*step);
-            }
+            } => self.step_progressed(*step, *output_tokens),
             Event::StepFinished { step, tokens, .. } => return self.step_finished(*step, *tokens),
             Event::StepFailed { step, failure } => return self.step_failed(*step, failure),
             Event::StepCancelled { step } => return self.step_withdrawn(*step, Ending::Cancelled),
@@ -145,7 +142,6 @@ impl Model {
         if leaves {
             self.take_place(id);
         }
-        self.expect_output(arrival.step);
     }
 
     fn program_of(&mut self, arrival: &StepArrival) -> Option<ProgramId> {
@@ -192,7 +188,12 @@ impl Model {
             .jobs
             .get(&arrival.job)
             .filter(|job| job.steps_finished > 0);
-        let guess = learnt.map_or(self.config.output_tokens_guess, |job| job.output_x16 / 16);
+        let told = |job: &JobFacts| !self.is_rollout() && !job.whole_answers;
+        let reserved = match learnt {
+            None => self.config.output_tokens_guess,
+            Some(job) if told(job) => 0,
+            Some(job) => job.output_x16 / 16,
+        };
         StepFacts {
             program,
             at: At::Hand,
@@ -205,8 +206,7 @@ impl Model {
             } else {
                 prompt_tokens / 2
             },
-            expected_tokens: guess.min(arrival.output_tokens_max.unwrap_or(u64::MAX)),
-            output_max: arrival.output_tokens_max,
+            reserved_tokens: reserved.min(arrival.output_tokens_max.unwrap_or(u64::MAX)),
             output_tokens: 0,
             began: false,
             attempts: 0,
@@ -214,22 +214,6 @@ impl Model {
             adopted: false,
             priority: 0,
             routed: false,
-        }
-    }
-
-    /// Where fates are asked, a step is expected to write what others of its job
-    /// wrote beyond what it has written.
-    fn expect_output(&mut self, step: StepId) {
-        if !self.config.kv.retention {
-            return;
-        }
-        if let Some(s) = self.steps.get_mut(&step)
-            && let Some(p) = self.programs.get(&s.program)
-            && let Some(job) = self.jobs.get(&p.job)
-            && let Some(rest) = job.outputs.rest(s.output_tokens)
-        {
-            let most = s.output_max.unwrap_or(u64::MAX);
-            s.expected_tokens = (s.output_tokens + rest.mean).min(most);
         }
     }
 
@@ -244,7 +228,7 @@ impl Model {
         let Some(s) = self.steps.get(&step) else {
             return Ok(());
         };
-        let (bytes, program) = (s.prompt_bytes, s.program);
+        let (bytes, program, began) = (s.prompt_bytes, s.program, s.began);
         if let Some(p) = self.programs.get_mut(&program) {
             p.steps_finished += 1;
             p.context_tokens = tokens.prompt + tokens.output;
@@ -256,7 +240,7 @@ impl Model {
                 _ => job.output_x16 - job.output_x16 / 8 + sample / 8,
             };
             job.steps_finished += 1;
-            job.outputs.learn(tokens.output);
+            job.whole_answers = !began;
         }
         self.end(step, Ending::Finished)
     }
@@ -441,6 +425,20 @@ impl Model {
 
     /// A step that finds its program's place dead, or too small for it while
     /// nothing else runs there, makes it leave; unless it is refused at once.
+    /// True if a worker takes the prompt that the program's first waiting step has.
+    pub(super) fn takes_waiting(&self, program: ProgramId, worker: WorkerId) -> bool {
+        let p = self.programs.get(&program);
+        let steps = p.into_iter().flat_map(|p| &p.steps);
+        let steps = steps.map(|id| (id, &self.steps[id]));
+        let waiting = steps.filter(|(_, s)| s.at == At::Queue);
+        let first = waiting.min_by_key(|(id, s)| (s.waits_since, **id));
+        let most = self
+            .workers
+            .get(&worker)
+            .map(WorkerFacts::context_tokens_max);
+        first.is_none_or(|(_, s)| most.is_some_and(|most| s.least_tokens <= most))
+    }
+
     fn leaves_place(&self, program: ProgramId, least_tokens: u64) -> bool {
         if !self.has_lines_or_caches() || least_tokens > self.longest_context() {
             return false;

@@ -19,7 +19,7 @@ use facts::{Answered, Ask, JobFacts, ProgramFacts, StepFacts, WorkerFacts};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::explain::Decision;
 use treadle_core::{Command, Core, CoreConfig, Event, Mode};
-use treadle_model::{AskId, ProgramId, StepId, Timestamp, WorkerId};
+use treadle_model::{AskId, ProgramId, Span, StepId, Timestamp, WorkerId};
 
 pub(crate) use facts::Ending;
 
@@ -40,6 +40,10 @@ pub(crate) struct Model {
     ended: BTreeMap<StepId, Ending>,
     workers: BTreeMap<WorkerId, WorkerFacts>,
     jobs: BTreeMap<Box<str>, JobFacts>,
+    /// What programs waited for their places, in the mean.
+    wait_mean_us: u64,
+    /// The deferral bound when the present event came.
+    deferral: Span,
     asks: BTreeMap<AskId, Ask>,
     next_program: u64,
     next_ask: u64,
@@ -79,6 +83,8 @@ impl Model {
             ended: BTreeMap::new(),
             workers: BTreeMap::new(),
             jobs: BTreeMap::new(),
+            wait_mean_us: 0,
+            deferral: Span(0),
             asks: BTreeMap::new(),
             next_program: 0,
             next_ask: 0,
@@ -147,10 +153,17 @@ impl Model {
         let core_us = at.since(self.now).micros();
         let real_us = sim_us.saturating_sub(self.sim_us);
         if !matches!(event, Event::DaemonRestarted) {
-            self.settled_us += core_us.min(real_us);
+            // A clock that stood still and then leaps says nothing of what could be done.
+            let most = self.response_us_max() / 2;
+            self.settled_us += core_us.min(real_us).min(most);
         }
         self.now = self.now.max(at);
         self.sim_us = sim_us;
+        let (least, most) = (self.config.deferral_min, self.config.deferral_max);
+        self.deferral = match self.config.kv.host_tokens_max {
+            0 => most,
+            _ => Span(self.wait_mean_us * 3).max(least).min(most),
+        };
         self.closed.clear();
         self.turned_away = None;
         self.answered = None;

@@ -162,7 +162,7 @@ impl Model {
             let Some(since) = self.waits_since(*other) else {
                 continue;
             };
-            let deferred = self.now.since(since) >= self.config.deferral_max;
+            let deferred = self.now.since(since) >= self.deferral;
             let before = own.is_none_or(|own| (since, *other) < own);
             // The head alone may use the worker that is reserved for it.
             let head = self.head_of_queue().is_some_and(|(_, head)| head == *other);
@@ -183,7 +183,7 @@ impl Model {
     }
 
     /// When a program's oldest waiting step began to wait.
-    fn waits_since(&self, program: ProgramId) -> Option<Timestamp> {
+    pub(super) fn waits_since(&self, program: ProgramId) -> Option<Timestamp> {
         let p = self.programs.get(&program).filter(|p| p.place.is_none())?;
         let steps = p.steps.iter().map(|step| &self.steps[step]);
         let waiting = steps.filter(|s| matches!(s.at, At::Queue));
@@ -192,7 +192,7 @@ impl Model {
 
     pub(super) fn is_deferred(&self, program: ProgramId) -> bool {
         let since = self.waits_since(program);
-        since.is_some_and(|since| self.now.since(since) >= self.config.deferral_max)
+        since.is_some_and(|since| self.now.since(since) >= self.deferral)
     }
 
     pub(super) fn head_of_queue(&self) -> Option<(Timestamp, ProgramId)> {

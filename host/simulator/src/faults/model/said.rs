@@ -117,9 +117,19 @@ impl Model {
         }
         if decision.kind == DecisionKind::Prefetch {
             self.caches.early.insert(program);
+        } else if self.is_aware() {
+            self.learn_wait(program);
         }
         self.place(program, worker);
         Ok(())
+    }
+
+    /// The mean wait goes a sixty-fourth of the way to each.
+    fn learn_wait(&mut self, program: ProgramId) {
+        if let Some(since) = self.waits_since(program) {
+            let waited = self.now.since(since).micros();
+            self.wait_mean_us = self.wait_mean_us - self.wait_mean_us / 64 + waited / 64;
+        }
     }
 
     fn paused(&mut self, program: ProgramId, worker: WorkerId) -> Checked {

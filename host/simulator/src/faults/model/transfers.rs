@@ -190,7 +190,9 @@ impl Model {
             return broken("transfers", format!("{program} goes from {from} to {to}"));
         }
         if self.is_aware() {
-            let placed = self.placed_on(to);
+            // Whoever was to leave for host memory that is full is gone without a word.
+            let mut placed = self.placed_on(to);
+            placed.retain(|id| !self.caches.wanted.contains(id));
             let lacks = self.lacks(program, &self.workers[&to], &placed);
             if lacks > 0 {
                 return broken(

@@ -40,7 +40,7 @@ impl Model {
     pub(super) fn check_head(&mut self) -> Checked {
         let head = self
             .head_of_queue()
-            .map(|(since, program)| (program, self.now.since(since) >= self.config.deferral_max));
+            .map(|(since, program)| (program, self.now.since(since) >= self.deferral));
         let roomy = head.filter(|(program, _)| self.has_room_somewhere(*program).is_some());
         let Some((program, deferred)) = roomy else {
             self.head = None;
@@ -118,6 +118,12 @@ impl Model {
                 && self.now.since(p.placed_at) >= self.config.quantum
         };
         let placed = self.placed_on(worker);
+        let leaves = |id: &ProgramId| self.caches.is_leaving(*id);
+        let (leaving, stay): (Vec<ProgramId>, Vec<_>) = placed.iter().partition(|id| leaves(id));
+        if !leaving.is_empty() && self.lacks(program, &self.workers[&worker], &stay) == 0 {
+            // Room is being made, as fast as its link lets caches go.
+            return None;
+        }
         let (victims, stay): (Vec<ProgramId>, Vec<_>) = placed.into_iter().partition(lasted);
         let enough = self.lacks(program, &self.workers[&worker], &stay) == 0;
         enough.then_some((program, worker, victims.len() as u64))
