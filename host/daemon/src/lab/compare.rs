@@ -290,6 +290,7 @@ fn policies_of(set: &SetSpec) -> Result<Vec<PolicyBytes>, LabFailure> {
             asked: spec.policy.clone(),
             bytes: bytes.into(),
             config: Value::Object(spec.config.clone()).to_string(),
+            answers_anyway: false,
         })
     };
     set.policies.iter().map(read).collect()

@@ -4,7 +4,7 @@ use super::LabFailure;
 use super::request::LabRequest;
 use crate::auth::Tenant;
 use crate::driver::{EVERYONE, Role};
-use crate::policies::is_built_in;
+use crate::policies::{NATIVE, default_eviction_module, is_built_in};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use treadle_model::World;
@@ -22,6 +22,8 @@ pub(crate) struct PolicyFound {
     pub(crate) digest: String,
     /// Its configuration as JSON.
     pub(crate) config: String,
+    /// It is what answers anyway, unless `kv.retention` is on.
+    pub(crate) answers_anyway: bool,
 }
 
 /// A policy whose bytes are at hand.
@@ -33,6 +35,8 @@ pub(crate) struct PolicyBytes {
     pub(crate) bytes: Arc<[u8]>,
     /// Its configuration as JSON.
     pub(crate) config: String,
+    /// It is what answers anyway, unless `kv.retention` is on.
+    pub(crate) answers_anyway: bool,
 }
 
 /// The stored policies that are active now for the jobs of a request, for those of its sets that
@@ -70,7 +74,8 @@ pub(crate) async fn bound(
     Ok(bound_of(&rows, &scopes))
 }
 
-/// Of each world the first scope's that has a binding; built-in defaults are left out.
+/// Of each world the first scope's that has a binding. Built-in defaults are left out, but for
+/// that of evictions: with `kv.retention` another one answers unless it is bound.
 fn bound_of(rows: &[BindingRow], scopes: &[String]) -> Vec<PolicyFound> {
     let active = |world: World, scope: &String| {
         let mut rows = rows.iter();
@@ -80,13 +85,25 @@ fn bound_of(rows: &[BindingRow], scopes: &[String]) -> Vec<PolicyFound> {
     };
     let worlds = WORLDS.iter();
     let held = worlds.filter_map(|world| scopes.iter().find_map(|scope| active(*world, scope)));
-    let held = held.filter(|row| !is_built_in(&row.digest));
+    let of_eviction = |row: &BindingRow| row.world == World::Eviction.as_str();
+    let held = held.filter(|row| !is_built_in(&row.digest) || of_eviction(row));
     let found = |row: &BindingRow| PolicyFound {
         asked: format!("{} (bound)", row.digest.get(..12).unwrap_or(&row.digest)),
         digest: row.digest.clone(),
-        config: row.config.clone(),
+        config: if row.digest == NATIVE {
+            "{}".to_owned()
+        } else {
+            row.config.clone()
+        },
+        answers_anyway: row.digest == NATIVE
+            || is_built_in(&row.digest) && is_empty_object(&row.config),
     };
     held.map(found).collect()
+}
+
+fn is_empty_object(json: &str) -> bool {
+    let settings = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(json);
+    settings.is_ok_and(|settings| settings.is_empty())
 }
 
 /// Reads what was found, each policy once however many sets have it.
@@ -97,6 +114,10 @@ pub(crate) async fn read(
     let mut read: BTreeMap<&str, Arc<[u8]>> = BTreeMap::new();
     for policy in found.iter().flatten() {
         if read.contains_key(policy.digest.as_str()) {
+            continue;
+        }
+        if is_built_in(&policy.digest) {
+            read.insert(&policy.digest, default_eviction_module().into());
             continue;
         }
         let row = store.plugin(&policy.digest).await?;
@@ -110,6 +131,7 @@ pub(crate) async fn read(
         asked: policy.asked.clone(),
         bytes: read[policy.digest.as_str()].clone(),
         config: policy.config.clone(),
+        answers_anyway: policy.answers_anyway,
     };
     let sets = found.iter();
     Ok(sets.map(|set| set.iter().map(bytes).collect()).collect())
@@ -118,7 +140,6 @@ pub(crate) async fn read(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policies::{NATIVE, default_eviction_module};
     use treadle_store::{Location, PluginHead, PluginRow, open};
 
     fn row(job: &str, world: World, role: &str, digest: &str) -> BindingRow {
@@ -155,12 +176,32 @@ mod tests {
                 .map(|found| found.digest)
                 .collect::<Vec<_>>()
         };
-        // The reference plugin and the native default are what answers anyway.
-        assert_eq!(found(&[&own, &all, "*"]), ["tenants"]);
-        assert_eq!(found(&[&all, "*"]), ["tenants", "everyones"]);
-        assert_eq!(found(&["*"]), ["everyones", "everyones"]);
-        let config = bound_of(&rows, &["*".to_owned()]).remove(0).config;
+        assert_eq!(found(&[&own, &all, "*"]), [&reference, "tenants"]);
+        assert_eq!(found(&[&all, "*"]), [&reference, "tenants", "everyones"]);
+        assert_eq!(found(&["*"]), [&reference, "everyones", "everyones"]);
+        let config = bound_of(&rows, &["*".to_owned()]).remove(1).config;
         assert_eq!(config, "{\"of\": \"*\"}");
+    }
+
+    #[tokio::test]
+    async fn what_answers_anyway_is_known_as_such() {
+        let reference = treadle_policy_runtime::upload_digest(default_eviction_module());
+        let anyway = |digest: &str, config: &str| {
+            let row = BindingRow {
+                config: config.to_owned(),
+                ..row("*", World::Eviction, "active", digest)
+            };
+            bound_of(&[row], &["*".to_owned()]).remove(0)
+        };
+        assert!(anyway(NATIVE, "").answers_anyway);
+        assert!(anyway(&reference, "{}").answers_anyway);
+        assert!(!anyway(&reference, r#"{"profile": "paper"}"#).answers_anyway);
+        assert!(!anyway("another", "{}").answers_anyway);
+        // It need not be stored.
+        let store = open(&Location::Memory).await.unwrap();
+        let native = read(&*store, &[vec![anyway(NATIVE, "")]]).await.unwrap();
+        assert_eq!(&*native[0][0].bytes, default_eviction_module());
+        assert_eq!(native[0][0].config, "{}");
     }
 
     #[tokio::test]
@@ -185,6 +226,7 @@ mod tests {
             asked: "p".into(),
             digest: digest.into(),
             config: "{}".into(),
+            answers_anyway: false,
         };
         let sets = [vec![found("d1")], Vec::new(), vec![found("d1")]];
         let bytes = read(&*store, &sets).await.unwrap();

@@ -240,7 +240,8 @@ impl ReadySet {
             _ => &[],
         };
         let mut modules: Vec<Seated> = Vec::with_capacity(policies.len());
-        for policy in policies {
+        let asked = |policy: &&PolicyBytes| core.kv.retention || !policy.answers_anyway;
+        for policy in policies.iter().filter(asked) {
             let module = Seated::new(policy, engine)?;
             let world = module.module.world();
             if modules.iter().any(|other| other.module.world() == world) {
@@ -261,6 +262,7 @@ impl ReadySet {
                 asked: "the default of kv.retention".to_owned(),
                 bytes: module.into(),
                 config: config.to_owned(),
+                answers_anyway: false,
             };
             modules.push(Seated::new(&bytes, engine)?);
         }
@@ -371,18 +373,30 @@ mod tests {
     #[test]
     fn with_retention_eviction_has_the_default_that_a_daemon_has() {
         let engine = deterministic(treadle_policy_runtime::Limits::default()).unwrap();
-        let policies = |set: Value| {
+        let policies_with = |set: Value, bound: &[PolicyBytes]| {
             let set = SetSpec::list(&[set]).unwrap().remove(0);
-            let ready = ReadySet::new(&set, &CoreConfig::default(), &[], &engine).unwrap();
+            let ready = ReadySet::new(&set, &CoreConfig::default(), bound, &engine).unwrap();
             let names = ready.modules.into_iter().map(|module| module.policy.0);
             names.collect::<Vec<_>>()
         };
+        let policies = |set: Value| policies_with(set, &[]);
         assert_eq!(policies(json!("treadle")), [""; 0]);
         let settings = json!({"kv": {"retention": true}});
         let found = policies(json!({"name": "a", "settings": settings}));
         assert!(found[0].starts_with("foresight-eviction@"), "{found:?}");
         let plain = json!({"name": "a", "mode": "sticky", "settings": settings});
         assert_eq!(policies(plain), [""; 0]);
+        // Who has bound the other default has it.
+        let bound = PolicyBytes {
+            asked: "bound".to_owned(),
+            bytes: crate::policies::default_eviction_module().into(),
+            config: "{}".to_owned(),
+            answers_anyway: true,
+        };
+        let retaining = json!({"name": "a", "settings": settings});
+        let found = policies_with(retaining, std::slice::from_ref(&bound));
+        assert!(found[0].starts_with("thunderagent-eviction@"), "{found:?}");
+        assert_eq!(policies_with(json!("treadle"), &[bound]), [""; 0]);
     }
 
     #[test]

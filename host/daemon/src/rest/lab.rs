@@ -62,6 +62,7 @@ async fn policies_of(
                 asked: spec.policy.clone(),
                 digest: head.digest,
                 config: Value::Object(spec.config.clone()).to_string(),
+                answers_anyway: false,
             });
         }
         policies.push(of_set);
