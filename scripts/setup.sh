@@ -115,6 +115,17 @@ need_python_environment() {
   printf '%s\n' "$wanted" >"$STAMP"
 }
 
+# NIXL's progress thread polls without a pause, and its Python package has no setting for one. Two
+# servers on two cores leave each other none then: a transfer of milliseconds takes up to 16 s.
+pause_nixl() {
+  local file
+  for file in "$VLLM_VENV"/lib/python3*/site-packages/nixl_cu1[23]/_api.py; do
+    sed -i 's/^\( *agent_config\.pthrDelay = \)0$/\11000/' "$file"
+    grep -q '^ *agent_config\.pthrDelay = 1000$' "$file" ||
+      fail "$file sets no pthrDelay; see what this version of NIXL does with its progress thread"
+  done
+}
+
 need_vllm() {
   local wanted
   wanted="$(printf '%s\n' "${VLLM_PACKAGES[@]}" "$VLLM_TORCH")"
@@ -192,6 +203,7 @@ main() {
       ;;
     vllm)
       need_vllm
+      pause_nixl
       return 0
       ;;
     *) fail "'$1' is not known; give build, test, services or vllm" ;;
