@@ -129,8 +129,7 @@ impl Core {
         excess_tokens: u64,
         ranking: &Ranking,
     ) {
-        // Others have grown since this was asked.
-        let mut left = excess_tokens.max(self.reserved_shortfall(worker));
+        let mut left = excess_tokens;
         let because = if self.excess_tokens(worker) > 0 {
             Because::MemoryPressure
         } else {

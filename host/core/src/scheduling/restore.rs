@@ -169,30 +169,19 @@ impl Core {
     fn least_shortfall(&self, program: ProgramId) -> Option<(u64, WorkerId)> {
         let p = self.state.programs.get(&program)?;
         let least = self.prompt_tokens_least(p);
+        let shortfall = |w: &Worker| {
+            let need = w.need_tokens(p.private_tokens(), &p.prefix);
+            let lacks = need.saturating_sub(self.free_tokens(w));
+            // Where a seat is lacking, one program must go however much is free.
+            let lacks_seat = u64::from(!w.has_free_slot());
+            (lacks.max(lacks_seat), w.id)
+        };
         self.state
             .workers
             .values()
             .filter(|w| self.may_take(w, p, least))
-            .map(|w| (self.shortfall(w, p), w.id))
+            .map(shortfall)
             .min()
-    }
-
-    /// What a worker lacks to take a program.
-    fn shortfall(&self, w: &Worker, p: &Program) -> u64 {
-        let need = w.need_tokens(p.private_tokens(), &p.prefix);
-        let lacks = need.saturating_sub(self.free_tokens(w));
-        // Where a seat is lacking, one program must go however much is free.
-        let lacks_seat = u64::from(!w.has_free_slot());
-        lacks.max(lacks_seat)
-    }
-
-    /// What a worker lacks to take the program that it is reserved for, if there
-    /// is one.
-    pub(crate) fn reserved_shortfall(&self, worker: WorkerId) -> u64 {
-        let holder = self.state.reserved.filter(|(at, _)| *at == worker);
-        let holder = holder.and_then(|(_, program)| self.state.programs.get(&program));
-        let w = self.state.workers.get(&worker);
-        w.zip(holder).map_or(0, |(w, p)| self.shortfall(w, p))
     }
 
     fn queue_position(&self, program: ProgramId) -> (treadle_model::Timestamp, ProgramId) {
