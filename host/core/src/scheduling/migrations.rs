@@ -235,8 +235,7 @@ impl Core {
     pub(crate) fn ask_again(&mut self, program: ProgramId) {
         let waiting = self.state.programs.get(&program).map(|p| p.waiting.clone());
         for step in waiting.unwrap_or_default() {
-            self.dequeue(step);
-            self.route(step);
+            self.route_anew(step);
         }
     }
 

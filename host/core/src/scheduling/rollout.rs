@@ -63,8 +63,7 @@ impl Core {
         let open = programs.flat_map(|p| p.waiting.iter().copied());
         let open: Vec<StepId> = open.filter(waits).collect();
         for step in open {
-            self.dequeue(step);
-            self.route(step);
+            self.route_anew(step);
         }
     }
 

@@ -9,6 +9,7 @@ use treadle_model::Span;
 /// the stories of `tests/seeds.txt` that are older than both stayed as they were.
 pub(crate) const ROLLOUT: &str = "rollout 24";
 pub(crate) const CACHES: &str = "caches 8467";
+/// What the stream of bounds on waits is called.
 pub(crate) const BOUNDS: &str = "bounds";
 
 /// How those who move caches, and interrupt steps, behave where nothing is wrong.
@@ -47,7 +48,8 @@ pub(crate) fn caches(s: &mut Stream) -> Option<KvConfig> {
     told.then_some(kv)
 }
 
-/// In half of the stories the deferral bound goes by what programs wait.
+/// In half of the stories in which caches can be offloaded the deferral bound goes by
+/// what programs wait.
 pub(crate) fn bounds(s: &mut Stream, config: &mut CoreConfig) {
     let least = s.pick(&[100_000, 1_000_000, 10_000_000]);
     if s.percent(50) {

@@ -92,9 +92,8 @@ struct Shape {
 pub(super) const NAMES: [&str; 5] = ["coding", "roomy", "search", "wide", "slow-tools"];
 
 /// The workloads of these names, or all; of a quick benchmark the first alone, small, under the
-/// sets that most have. Sets are
-/// such as differ there: on slow tools plain routing is the same either way, and better than places
-/// that last through them, and there is time to offload.
+/// sets that most have. Sets are such as differ there: on slow tools plain routing is the same
+/// either way, and better than places that last through them, and there is time to offload.
 pub(super) fn cases(quick: bool, names: &[String]) -> Result<Vec<Case>, BenchError> {
     if quick {
         let mut shape = shapes()[0].clone();

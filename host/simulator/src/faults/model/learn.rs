@@ -423,8 +423,6 @@ impl Model {
         })
     }
 
-    /// A step that finds its program's place dead, or too small for it while
-    /// nothing else runs there, makes it leave; unless it is refused at once.
     /// True if a worker takes the prompt that the program's first waiting step has.
     pub(super) fn takes_waiting(&self, program: ProgramId, worker: WorkerId) -> bool {
         let p = self.programs.get(&program);
@@ -439,6 +437,8 @@ impl Model {
         first.is_none_or(|(_, s)| most.is_some_and(|most| s.least_tokens <= most))
     }
 
+    /// A step that finds its program's place dead, or too small for it while
+    /// nothing else runs there, makes it leave; unless it is refused at once.
     fn leaves_place(&self, program: ProgramId, least_tokens: u64) -> bool {
         if !self.has_lines_or_caches() || least_tokens > self.longest_context() {
             return false;
