@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use treadle::config::Keep;
-use treadle_tests::support::client::Client;
+use treadle_tests::support::client::{Client, PATIENCE};
 use treadle_tests::support::stand::{CHAT, Stand, chat, streamed};
 
 async fn bodies_of(client: &Client, program: &str, step: &Value) -> Vec<Value> {
@@ -32,7 +32,7 @@ async fn kept(stand: &Stand, expected: usize) -> Vec<Vec<Value>> {
             if bodies.len() >= expected {
                 break bodies;
             }
-            assert!(began.elapsed().as_secs() < 10, "{bodies:?}");
+            assert!(began.elapsed() < PATIENCE, "{bodies:?}");
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         };
         assert_eq!(bodies[0]["kind"], "answer");

@@ -5,7 +5,7 @@ use std::time::Instant;
 use http::Method;
 use serde_json::{Value, json};
 use treadle_tests::support::client::{Client, PATIENCE};
-use treadle_tests::support::policy::{failing_after, guest, lru_eviction};
+use treadle_tests::support::policy::{failing, failing_after, guest, lru_eviction};
 use treadle_tests::support::stand::{CHAT, Stand, chat};
 
 use super::tenancy::{client_of, make_tenant};
@@ -114,11 +114,12 @@ async fn a_tenants_work_is_repeated_under_other_policies_and_nobody_elses() {
     let [one, two] = [run(&acme, &body).await, run(&acme, &body).await];
     assert_eq!(one["report"]["programs"], 2, "{one}");
     assert_eq!(one["report"]["sets"], two["report"]["sets"]);
-    nobody_else_sees(&beta, &acme, one["run"].as_str().expect("a name")).await;
+    let own = push(&acme, failing("nop")).await;
+    nobody_else_sees(&beta, &acme, one["run"].as_str().expect("a name"), &own).await;
     stand.stop().await;
 }
 
-async fn nobody_else_sees(beta: &Client, acme: &Client, name: &str) {
+async fn nobody_else_sees(beta: &Client, acme: &Client, name: &str, plugin: &str) {
     let path = format!("{RUNS}/{name}");
     assert_eq!(
         acme.get(RUNS).await.ok()["runs"].as_array().map(Vec::len),
@@ -132,7 +133,7 @@ async fn nobody_else_sees(beta: &Client, acme: &Client, name: &str) {
     let own = run(beta, &json!({"sets": ["sticky"], "seeds": 1})).await;
     assert_eq!(own["report"]["programs"], 1, "{own}");
     // The plugin of another tenant is not there.
-    let stolen = json!({"sets": [{"name": "x", "policies": [{"policy": "lru-eviction"}]}]});
+    let stolen = json!({"sets": [{"name": "x", "policies": [{"policy": plugin}]}]});
     beta.post(RUNS, &stolen)
         .await
         .refused(404, "plugin_unknown");
@@ -209,24 +210,25 @@ async fn policies_decide_with_the_columns_that_they_name_and_failures_are_told()
 
     let learnt = json!({"ttl": "learnt", "extra": ["idle-ms", "soonest-ms", "prefill-ms"]});
     let of = |name: &str, policy: &str, config: &Value| json!({"name": name, "policies": [{"policy": policy, "config": config}]});
+    let thunderagent = json!({"name": "without", "settings": {"kv": {"retention": false}}});
     // Memory for one or two of them, so that there is something to decide.
     let body = json!({"sets": [
-        "treadle", "recorded",
+        thunderagent, "recorded", "treadle",
         of("foresight", "foresight-eviction", &foresight),
         of("learnt", "ttl-pin-eviction", &learnt),
         of("failing", &failing, &json!({})),
     ], "seeds": 1, "kv_tokens": 600});
     let done = run(client, &body).await;
     assert_eq!(done["status"], "done", "{done}");
-    for set in ["recorded", "foresight", "learnt"] {
+    for set in ["recorded", "treadle", "foresight", "learnt"] {
         let told = policies_of(&done, set);
         assert!(told["answered"].as_u64() > Some(0), "{set}: {told}");
         assert_eq!((&told["faults"], &told["given_up"]), (&json!(0), &json!(0)));
     }
     // What is bound decides what is recorded.
     let figures = |set: usize| &done["report"]["sets"][set]["seeds"][0];
-    assert_eq!(figures(1), figures(2));
-    assert_eq!(policies_of(&done, "treadle")["answered"], 0);
+    assert_eq!(figures(1), figures(3));
+    assert_eq!(policies_of(&done, "without")["answered"], 0);
     let told = policies_of(&done, "failing");
     assert!(told["faults"].as_u64() > Some(0), "{told}");
     assert!(told["latest_fault"].is_string(), "{told}");

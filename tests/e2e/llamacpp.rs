@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use treadle::config::{Endpoint, EngineChoice};
-use treadle_tests::support::client::Client;
+use treadle_tests::support::client::{Client, PATIENCE};
 use treadle_tests::support::llama_server::{LlamaServer, python, tiny_model};
 use treadle_tests::support::stand::{COMPLETIONS, Stand, streamed};
 
@@ -16,6 +16,10 @@ const PROGRAMS: u32 = 20;
 const SLOTS: u32 = 4;
 /// KV memory that each server is said to have: room for two or three conversations at their end.
 const KV_TOKENS: u64 = 1_200;
+
+/// A slot is free so long after its client has left, whatever else the machine does. The answer would
+/// take minutes.
+const FREED_MAX: Duration = Duration::from_secs(15);
 
 struct Engines {
     servers: Vec<LlamaServer>,
@@ -222,7 +226,7 @@ async fn more_programs_than_slots_take_turns() {
         })
         .collect();
     for answer in asked {
-        let answer = tokio::time::timeout(Duration::from_secs(5), answer).await;
+        let answer = tokio::time::timeout(PATIENCE, answer).await;
         answer.expect("its turn comes").expect("no step fails");
     }
     stand.finish().await;
@@ -256,13 +260,13 @@ async fn a_client_that_leaves_frees_its_slot() {
         };
         let began = std::time::Instant::now();
         while busy().await != 1 {
-            assert!(began.elapsed() < Duration::from_secs(5), "no slot is busy");
+            assert!(began.elapsed() < PATIENCE, "no slot is busy");
         }
         assert!(!asking.is_finished());
         asking.abort();
         let left = std::time::Instant::now();
         while busy().await > 0 {
-            assert!(left.elapsed() < Duration::from_secs(1), "still busy");
+            assert!(left.elapsed() < FREED_MAX, "still busy");
         }
     }
     let metrics = stand.client.metrics().await;

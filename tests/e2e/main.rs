@@ -6,6 +6,7 @@ mod cluster;
 mod compatibility;
 mod conversation;
 mod faults;
+mod guides;
 mod lab;
 mod llamacpp;
 mod messaging;

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use treadle_broker::{Queue, header};
 use treadle_tests::support::broker::{Peer, amqp_url, next};
 use treadle_tests::support::client::Client;
+use treadle_tests::support::metrics::Metrics;
 use treadle_tests::support::stand::{CHAT, Stand, chat};
 
 #[allow(dead_code, reason = "these tests need no TLS and no alarms")]
@@ -112,6 +113,7 @@ async fn a_killed_broker_stops_nothing_and_gets_everything_afterwards() {
     let mut seen = BTreeMap::new();
     peer.events_until(&mut seen, |event| is_release(event, "before"))
         .await;
+    peer.broker_is_killed();
     let killed = tokio::task::spawn_blocking(move || {
         server.settle();
         server.kill();
@@ -122,6 +124,11 @@ async fn a_killed_broker_stops_nothing_and_gets_everything_afterwards() {
     for round in 0..20 {
         say(client, &format!("during-{}", round % 4)).await;
     }
+    let is_behind = |metrics: &Metrics| {
+        metrics.count("treadle_broker_connected") == 0
+            && metrics.count("treadle_broker_lag_events") >= 40
+    };
+    client.until("behind", is_behind).await;
     let health = client.get("/health").await;
     assert_eq!(health.status, 200);
     let broker = &health.json()["broker"];
@@ -183,7 +190,27 @@ async fn what_is_no_command_is_a_dead_letter_with_a_reason() {
         (
             Queue::Actions,
             r#"{"event":"started"}"#,
-            "`program` can't be",
+            "`program` is empty",
+        ),
+        (
+            Queue::Commands,
+            r#"{"command":"release_program","program":"\u001facme\u001fp"}"#,
+            "`program` holds the control character U+001F",
+        ),
+        (
+            Queue::Commands,
+            r#"{"command":"release_job","job":"\u001facme\u001fj"}"#,
+            "`job` holds the control character U+001F",
+        ),
+        (
+            Queue::Actions,
+            r#"{"event":"finished","program":"\u001facme\u001fp","action_id":"a"}"#,
+            "`program` holds the control character U+001F",
+        ),
+        (
+            Queue::Actions,
+            r#"{"event":"finished","program":"p","action_id":"a\u0000"}"#,
+            "`action_id` holds the control character U+0000",
         ),
     ] {
         peer.send(queue, "poison-1", body).await;
@@ -193,7 +220,7 @@ async fn what_is_no_command_is_a_dead_letter_with_a_reason() {
         assert_eq!(letter.body, body.as_bytes());
         letter.ack().await.expect("it is settled");
     }
-    until_commands(&stand.client, "refused", 5).await;
+    until_commands(&stand.client, "refused", 9).await;
     stand.finish().await;
     peer.clean_up().await;
 }

@@ -5,5 +5,6 @@ pub(crate) mod crowd;
 mod eviction;
 mod hostile;
 mod languages;
+mod reference;
 mod retention;
 mod worlds;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use treadle::config::Config;
-use treadle_tests::support::client::Client;
+use treadle_tests::support::client::{Client, PATIENCE};
 use treadle_tests::support::policy::lru_eviction;
 use treadle_tests::support::process::{DaemonProcess, run_if_asked};
 use treadle_tests::support::stand::{
@@ -47,7 +47,7 @@ async fn until_journaled(client: &Client, program: &str, steps: usize) {
     let began = std::time::Instant::now();
     while steps_of(client, program).await.len() < steps {
         assert!(
-            began.elapsed().as_secs() < 10,
+            began.elapsed() < PATIENCE,
             "{program} has not {steps} steps"
         );
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;

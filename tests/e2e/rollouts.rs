@@ -23,7 +23,7 @@ const SHORTS: u32 = 6;
 fn rollout(config: &mut Config) {
     config.scheduler.mode = serde_json::from_value(json!("rollout")).expect("a mode");
     // Long enough for all to come, and for their predictions.
-    config.rollout.gather_ms = 1_500;
+    config.rollout.gather_ms = 4_000;
 }
 
 /// A vLLM with room for all.
@@ -286,7 +286,7 @@ async fn a_step_gives_way_and_goes_on_in_the_same_stream() {
     {}
 
     let second = post(chat("urgent", "two", 9));
-    running.until_given_up(PATIENCE).await;
+    running.until_given_up().await;
     engine.request().await.answer_chat().await;
     second.await.expect("no step fails");
 

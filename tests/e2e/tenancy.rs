@@ -2,6 +2,7 @@
 
 mod isolation;
 mod limits;
+mod names;
 mod provider;
 mod routes;
 mod tokens;

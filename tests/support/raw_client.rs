@@ -1,9 +1,9 @@
 //! A client that writes bytes as they are, for requests that no library sends.
 
-use std::time::Duration;
-
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+
+use super::client::PATIENCE;
 
 /// A connection.
 pub struct RawClient(TcpStream);
@@ -20,8 +20,8 @@ impl RawClient {
         self.0.write_all(bytes.as_ref()).await
     }
 
-    /// What the server sends until it closes the connection, which it must within this time.
-    pub async fn until_closed(&mut self, within: Duration) -> String {
+    /// What the server sends until it closes the connection.
+    pub async fn until_closed(&mut self) -> String {
         let mut answer = Vec::new();
         let reading = async {
             let mut piece = [0; 4096];
@@ -30,14 +30,14 @@ impl RawClient {
                 answer.extend_from_slice(&piece[..count]);
             }
         };
-        let closed = tokio::time::timeout(within, reading).await.is_ok();
+        let closed = tokio::time::timeout(PATIENCE, reading).await.is_ok();
         let answer = String::from_utf8_lossy(&answer).into_owned();
-        assert!(closed, "still open after {within:?}; so far: {answer}");
+        assert!(closed, "still open; so far: {answer}");
         answer
     }
 
     /// What the server sends until a text has come.
-    pub async fn until_text(&mut self, text: &str, within: Duration) -> String {
+    pub async fn until_text(&mut self, text: &str) -> String {
         let mut answer = Vec::new();
         let reading = async {
             let mut piece = [0; 4096];
@@ -50,8 +50,8 @@ impl RawClient {
                 }
             }
         };
-        let seen = tokio::time::timeout(within, reading).await;
-        let seen = seen.unwrap_or_else(|_| panic!("`{text}` did not come within {within:?}"));
+        let seen = tokio::time::timeout(PATIENCE, reading).await;
+        let seen = seen.unwrap_or_else(|_| panic!("`{text}` did not come"));
         assert!(seen.contains(text), "closed before `{text}`: {seen}");
         seen
     }

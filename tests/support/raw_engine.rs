@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -21,7 +20,7 @@ pub struct RawEngine {
     is_well: Arc<AtomicBool>,
 }
 
-/// A generation request, and the connection that waits for its answer.
+/// A generation request, and the connection that waits for its answer and ends with it.
 pub struct RawRequest {
     /// Method, path and query, version.
     pub line: String,
@@ -141,7 +140,8 @@ impl RawRequest {
     pub async fn answer(mut self, status: &str, kind: &str, body: &str) {
         let length = body.len();
         let head = format!(
-            "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n"
+            "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\
+             connection: close\r\n\r\n"
         );
         self.write(format!("{head}{body}")).await;
     }
@@ -153,8 +153,11 @@ impl RawRequest {
 
     /// Begins an event stream of unknown length.
     pub async fn begin_events(&mut self) {
-        self.write("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
-            .await;
+        self.write(
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\
+             transfer-encoding: chunked\r\nconnection: close\r\n\r\n",
+        )
+        .await;
     }
 
     /// Sends bytes as one chunk of the stream.
@@ -171,10 +174,10 @@ impl RawRequest {
     }
 
     /// Waits until the gateway gives the request up.
-    pub async fn until_given_up(mut self, within: Duration) {
+    pub async fn until_given_up(mut self) {
         let mut rest = Vec::new();
-        let closed = tokio::time::timeout(within, self.stream.read_to_end(&mut rest)).await;
-        assert!(closed.is_ok(), "the gateway still waits after {within:?}");
+        let closed = tokio::time::timeout(PATIENCE, self.stream.read_to_end(&mut rest)).await;
+        assert!(closed.is_ok(), "the gateway still waits");
     }
 }
 

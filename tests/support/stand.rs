@@ -8,7 +8,7 @@ use treadle::config::{Config, Endpoint, EngineChoice};
 use treadle::daemon::Daemon;
 use treadle::engine_sim::{EngineSim, EngineSimHandle, EngineSimOptions};
 
-use super::client::Client;
+use super::client::{Client, PATIENCE};
 
 /// The model that simulated engines serve.
 pub const MODEL: &str = "treadle-sim";
@@ -25,7 +25,8 @@ pub struct Stand {
     pub client: Client,
 }
 
-/// A configuration for tests: everything in memory, any free port, quick looks at engines.
+/// A configuration for tests: everything in memory, any free port, quick looks at engines, patience
+/// with policies.
 pub fn config() -> Config {
     let mut config = Config::default();
     config.server.listen = ([127, 0, 0, 1], 0).into();
@@ -34,6 +35,10 @@ pub fn config() -> Config {
     config.engines.probe_interval_ms = 50;
     config.engines.connect_timeout_ms = 1_000;
     config.server.shutdown_grace_s = 1;
+    // A crowded machine must stop no call of a policy that is fine, nor end a canary.
+    config.plugins.hot_deadline_ms = 200;
+    config.plugins.background_deadline_ms = 20_000;
+    config.plugins.canary_regret_max_percent = 100_000;
     config
 }
 
@@ -116,18 +121,24 @@ impl Stand {
         requests
     }
 
-    /// Waits until no engine runs anything, at most this long.
-    pub async fn until_engines_idle(&self, within: Duration) {
+    /// Requests that the engines have answered to their end.
+    pub async fn engines_finished(&self) -> u64 {
+        let mut finished = 0;
+        for engine in &self.engines {
+            finished += engine.snapshot().await.counters.finished_requests;
+        }
+        finished
+    }
+
+    /// Waits until no engine runs anything.
+    pub async fn until_engines_idle(&self) {
         let idle = async {
             while self.engine_requests().await > 0 {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        let waited = tokio::time::timeout(within, idle).await;
-        assert!(
-            waited.is_ok(),
-            "engines still run requests after {within:?}"
-        );
+        let waited = tokio::time::timeout(PATIENCE, idle).await;
+        assert!(waited.is_ok(), "engines still run requests");
     }
 
     /// Ends the test: checks that nothing is left, releases all programs, checks again, stops.

@@ -5,6 +5,7 @@
 
 use crate::config::CoreConfig;
 use crate::question::{Verdict, Voices};
+use crate::tokens::TextSize;
 use serde::{Deserialize, Serialize};
 use treadle_model::{
     AskId, EngineKind, FinishReason, GatewayId, PolicyRef, ProgramId, StepId, WorkerId,
@@ -31,6 +32,17 @@ pub struct Capacity {
     pub slots: Option<u32>,
 }
 
+/// A prompt that came as text, from which its tokens are estimated.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PromptText {
+    /// The model that it is for, as the client names it.
+    pub model: Box<str>,
+    /// Messages in it; 0 for plain text.
+    pub messages: u32,
+    /// Bytes of each segment of the prefix.
+    pub prefix_bytes: Vec<u64>,
+}
+
 /// A step as it arrived.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepArrival {
@@ -40,12 +52,15 @@ pub struct StepArrival {
     pub program: Box<str>,
     /// The RL run it belongs to.
     pub job: Box<str>,
-    /// Prompt tokens: exact if token ids were sent, else an estimate.
+    /// Prompt tokens, exact if token ids were sent. Of a text the core makes its own estimate.
     pub prompt_tokens: u64,
-    /// True if `prompt_tokens` was counted, false if it was estimated.
+    /// True if `prompt_tokens` was counted.
     pub exact: bool,
-    /// Size of the prompt in bytes, from which later estimates are scaled.
+    /// Size of the prompt in bytes.
     pub prompt_bytes: u64,
+    /// More about a prompt that came as text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<PromptText>,
     /// The client's limit on output tokens.
     pub output_tokens_max: Option<u64>,
     /// Leading parts of the prompt that other programs may share.
@@ -56,6 +71,18 @@ pub struct StepArrival {
     /// The program was recognised by its prompt alone, not named by its client.
     #[serde(default)]
     pub unnamed: bool,
+}
+
+impl StepArrival {
+    /// The model and the size of a prompt that came as text.
+    pub fn text_size(&self) -> Option<(&str, TextSize)> {
+        let text = self.text.as_ref()?;
+        let size = TextSize {
+            bytes: self.prompt_bytes,
+            messages: text.messages,
+        };
+        Some((&text.model, size))
+    }
 }
 
 /// Why a step failed, as far as the scheduler must know.
@@ -70,7 +97,7 @@ pub struct StepFailure {
 /// Tokens of a finished step, from the engine's own account where it gave one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct StepTokens {
-    /// Tokens of the whole prompt.
+    /// Tokens of the whole prompt; 0 if the engine did not count them.
     pub prompt: u64,
     /// Tokens generated.
     pub output: u64,
@@ -101,6 +128,22 @@ pub enum Event {
         engine: EngineKind,
         /// What it can hold, as far as known.
         capacity: Capacity,
+    },
+    /// An engine was found to use KV memory for requests that treadle did not send.
+    WorkerUseRead {
+        /// The engine.
+        worker: WorkerId,
+        /// Tokens of those requests.
+        untracked_tokens: u64,
+    },
+    /// An engine was asked to count a sample prompt.
+    PromptCounted {
+        /// The model.
+        model: Box<str>,
+        /// The prompt's size.
+        size: TextSize,
+        /// Its tokens.
+        tokens: u64,
     },
     /// An engine told what it can hold.
     WorkerCapacityRead {
@@ -274,6 +317,14 @@ pub enum Event {
     /// The daemon started anew on this state: none of its own connections
     /// survived. Those of other gateways did.
     DaemonRestarted,
+    /// The store could not hold an event, however often it was tried: this
+    /// stands in its place, and changes nothing.
+    RecordRefused {
+        /// What kind of event it was.
+        kind: Box<str>,
+        /// What the store said.
+        cause: Box<str>,
+    },
 }
 
 impl Event {
@@ -282,6 +333,8 @@ impl Event {
         match self {
             Self::WorkerAdded { .. } => "worker_added",
             Self::WorkerCapacityRead { .. } => "worker_capacity_read",
+            Self::PromptCounted { .. } => "prompt_counted",
+            Self::WorkerUseRead { .. } => "worker_use_read",
             Self::WorkerLost { .. } => "worker_lost",
             Self::WorkerRecovered { .. } => "worker_recovered",
             Self::WorkerRemoved { .. } => "worker_removed",
@@ -307,6 +360,7 @@ impl Event {
             Self::TimerFired => "timer_fired",
             Self::Configured { .. } => "configured",
             Self::DaemonRestarted => "daemon_restarted",
+            Self::RecordRefused { .. } => "record_refused",
         }
     }
 }

@@ -2,6 +2,7 @@
 //! each one; it recomputes every sum from scratch.
 
 use crate::accounts::{Account, Charge, Use};
+use crate::jobs::JOBS_MAX;
 use crate::offload::Direction;
 use crate::program::Program;
 use crate::step::StepState;
@@ -22,6 +23,7 @@ impl Core {
         assert_copies(self);
         assert_engines(self);
         assert_accounts(self);
+        assert_jobs(state);
         assert_eq!(
             state.keys.len(),
             state.programs.len(),
@@ -122,6 +124,15 @@ fn assert_programs(state: &State) {
         .count();
     assert_eq!(queued, state.queue.len(), "nobody else is in the queue");
     assert_eq!(waiting, state.waiting_steps, "waiting steps");
+}
+
+fn assert_jobs(state: &State) {
+    let mut counted = state.jobs.clone();
+    counted.recount(state.programs.values().map(|p| &*p.job));
+    assert_eq!(counted, state.jobs, "jobs by their live programs");
+    let live: BTreeSet<_> = state.programs.values().map(|p| &p.job).collect();
+    let most = JOBS_MAX.max(live.len());
+    assert!(state.jobs.len() <= most, "jobs are bounded");
 }
 
 fn assert_moves(state: &State) {
@@ -242,7 +253,8 @@ fn assert_accounts(core: &Core) {
         );
         uses.insert("shared", w.shared_tokens);
         let in_use: u64 = uses.values().sum();
-        assert_eq!(in_use, w.used_tokens(), "{id}: tokens in all uses");
+        let tracked = w.used_tokens() - w.untracked_tokens;
+        assert_eq!(in_use, tracked, "{id}: tokens in all uses");
         let capacity = w.capacity.tokens.filter(|_| w.is_healthy());
         let capacity = capacity.filter(|_| core.config.mode != crate::Mode::LeastLoad);
         uses.insert("unused", capacity.unwrap_or(0).saturating_sub(in_use));

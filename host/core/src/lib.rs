@@ -29,6 +29,7 @@
 //!     prompt_tokens: 900,
 //!     exact: true,
 //!     prompt_bytes: 3_600,
+//!     text: None,
 //!     output_tokens_max: None,
 //!     prefix: vec![],
 //!     one_shot: false,
@@ -41,12 +42,14 @@
 pub mod accounts;
 pub mod action;
 pub mod backlog;
+mod bounds;
 mod command;
 mod config;
 pub mod distribution;
 mod event;
 pub mod explain;
 mod invariants;
+pub mod jobs;
 pub mod lingering;
 pub mod link;
 pub mod migration;
@@ -59,16 +62,19 @@ mod scheduling;
 pub mod state;
 pub mod step;
 mod timers;
+pub mod tokens;
 mod transitions;
 mod view;
 pub mod worker;
 
 pub use command::{Command, Refusal};
 pub use config::{CoreConfig, KvConfig, Mode, RolloutConfig};
-pub use event::{Capacity, Event, Origin, PrefixSegment, StepArrival, StepFailure, StepTokens};
+pub use event::{
+    Capacity, Event, Origin, PrefixSegment, PromptText, StepArrival, StepFailure, StepTokens,
+};
 pub use question::{Fate, NEVER, ProgramColumns, Prospects, Purpose, Question, Verdict, Voices};
 pub use state::State;
-pub use view::{Totals, WorkerTotals};
+pub use view::{RunningUse, Totals, WorkerTotals};
 
 use explain::Decision;
 use std::collections::{BTreeSet, VecDeque};
@@ -111,6 +117,8 @@ impl Core {
             decisions: VecDeque::new(),
             due: Due::default(),
         };
+        let live = core.state.programs.values().map(|p| &*p.job);
+        core.state.jobs.recount(live);
         core.account_all();
         core
     }

@@ -24,7 +24,8 @@ pub struct OpenStep {
 /// What makes both sides agree.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reconciliation {
-    /// For the core to handle, in this order.
+    /// For the core to handle, in this order, before any question that they raise is
+    /// answered: an answer may send a step that is yet to be adopted.
     pub events: Vec<Event>,
     /// Words that were lost on their way: the step is to go to the worker.
     pub dispatch: Vec<(StepId, WorkerId)>,
@@ -37,6 +38,8 @@ pub struct Reconciliation {
 /// Compares what is known of a gateway's steps with what it has in hand.
 pub fn reconcile(state: &State, gateway: GatewayId, open: &[OpenStep]) -> Reconciliation {
     let mut plan = Reconciliation::default();
+    // These make room for others, which may be at engines already.
+    let mut cancelled = Vec::new();
     let open: BTreeMap<StepId, Option<WorkerId>> =
         open.iter().map(|open| (open.step, open.at)).collect();
     let is_lost = |worker| state.workers.get(&worker).is_some_and(|w| !w.is_healthy());
@@ -44,7 +47,7 @@ pub fn reconcile(state: &State, gateway: GatewayId, open: &[OpenStep]) -> Reconc
     let next = StepId::of(GatewayId(gateway.0 + 1), 0);
     for (step, known) in state.steps.range(first..next) {
         match (open.get(step), known.state) {
-            (None, _) => plan.events.push(Event::StepCancelled { step: *step }),
+            (None, _) => cancelled.push(Event::StepCancelled { step: *step }),
             (Some(None), StepState::Running { worker, .. }) => plan.dispatch.push((*step, worker)),
             (Some(Some(at)), held) if held.worker() != Some(*at) => {
                 if state.workers.contains_key(at) {
@@ -63,6 +66,7 @@ pub fn reconcile(state: &State, gateway: GatewayId, open: &[OpenStep]) -> Reconc
             (Some(_), _) => {}
         }
     }
+    plan.events.append(&mut cancelled);
     let unknown = |step: &&StepId| !state.steps.contains_key(step);
     plan.over = open.keys().filter(unknown).copied().collect();
     plan

@@ -3,6 +3,7 @@
 use crate::accounts::Meter;
 use crate::action::Action;
 use crate::event::PrefixSegment;
+use crate::tokens::CountedPrompt;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use treadle_model::{Phase, ProgramId, Span, Status, StepId, Timestamp, WorkerId};
@@ -85,8 +86,9 @@ pub struct Program {
     pub cached_tokens_total: u64,
     /// Times it was paused.
     pub pauses: u32,
-    /// Bytes and tokens of the last counted prompt; scales later estimates.
-    pub prompt_measure: Option<(u64, u64)>,
+    /// The last of its prompts of text that an engine counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<CountedPrompt>,
     /// Its idle deadline, while one is pending.
     pub idle_check_at: Option<Timestamp>,
     /// Waiting for a place, summed over steps.
@@ -134,17 +136,5 @@ impl Program {
     /// True if no step of it is waiting or running.
     pub fn is_between_steps(&self) -> bool {
         self.running.is_empty() && self.waiting.is_empty()
-    }
-
-    /// An estimate of a prompt's tokens from its size, by this program's own
-    /// last count if there is one.
-    pub fn prompt_estimate(&self, prompt_bytes: u64, fallback_tokens: u64) -> u64 {
-        match self.prompt_measure {
-            Some((bytes, tokens)) if bytes > 0 => {
-                let scaled = u128::from(prompt_bytes) * u128::from(tokens) / u128::from(bytes);
-                u64::try_from(scaled).unwrap_or(u64::MAX)
-            }
-            _ => fallback_tokens,
-        }
     }
 }

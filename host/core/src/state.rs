@@ -4,6 +4,7 @@ use crate::accounts::JobAccounts;
 use crate::action::Tools;
 use crate::config::CoreConfig;
 use crate::distribution::Distribution;
+use crate::jobs::Jobs;
 use crate::migration::Migrations;
 use crate::offload::Offloads;
 use crate::program::Program;
@@ -11,6 +12,7 @@ use crate::question::Purpose;
 use crate::queue::Queue;
 use crate::step::Step;
 use crate::timers::Timers;
+use crate::tokens::TokenModels;
 use crate::worker::Worker;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -42,6 +44,12 @@ pub struct JobStatistics {
     /// The last step's answer came in one piece: nothing was heard of it before its end.
     #[serde(default)]
     pub whole_answers: bool,
+    /// Live programs.
+    #[serde(default)]
+    pub programs: u64,
+    /// When its last program ended, if none is live.
+    #[serde(default)]
+    pub idle_since: Timestamp,
 }
 
 /// Counters since the state began.
@@ -143,7 +151,7 @@ pub struct State {
     /// The worker that admits nobody until this deferred program fits.
     pub reserved: Option<(WorkerId, ProgramId)>,
     /// What jobs' steps look like.
-    pub jobs: BTreeMap<Box<str>, JobStatistics>,
+    pub jobs: Jobs,
     /// The settings, if an event told them: a replay needs no others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<CoreConfig>,
@@ -159,6 +167,9 @@ pub struct State {
     /// What jobs used KV memory for.
     #[serde(default, skip_serializing_if = "JobAccounts::is_empty")]
     pub job_accounts: JobAccounts,
+    /// What models' prompts cost in tokens.
+    #[serde(default, skip_serializing_if = "TokenModels::is_empty")]
+    pub token_models: TokenModels,
     /// When gathered programs are placed, while some are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gather_at: Option<Timestamp>,

@@ -1,5 +1,6 @@
 //! A step: one LLM call of a program, from its arrival to its end.
 
+use crate::event::{PromptText, StepTokens};
 use crate::worker::Lined;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
@@ -44,12 +45,14 @@ pub struct Step {
     pub state: StepState,
     /// Prompt tokens, counted or estimated.
     pub prompt_tokens: u64,
-    /// What the prompt takes at least: all of it if it was counted, half of
-    /// what was estimated.
-    #[serde(default)]
-    pub prompt_tokens_least: u64,
+    /// The prompt's tokens are estimated: no step is refused for them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub estimated: bool,
     /// Size of the prompt.
     pub prompt_bytes: u64,
+    /// More about a prompt that came as text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<PromptText>,
     /// Output tokens that memory is kept for before they are seen: none where they
     /// will be seen as they come, as others make room meanwhile.
     #[serde(alias = "output_tokens_expected")]
@@ -84,6 +87,14 @@ impl Step {
     pub fn demand_tokens(&self) -> u64 {
         let output = self.output_tokens.max(self.output_tokens_reserved);
         self.prompt_tokens.saturating_add(output)
+    }
+
+    /// Tokens of its prompt once it has ended: the engine's count, else the estimate.
+    pub fn prompt_of(&self, tokens: StepTokens) -> u64 {
+        match tokens.prompt {
+            0 => self.prompt_tokens,
+            counted => counted,
+        }
     }
 
     /// Tokens that it has produced so far, prompt included.

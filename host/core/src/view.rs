@@ -1,7 +1,9 @@
 //! Sums over the state, for metrics and for people.
 
-use crate::{Core, State};
+use crate::step::Step;
+use crate::{Core, Mode, State};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use treadle_model::{Phase, Status, WorkerId};
 
 /// What a worker holds and does.
@@ -107,7 +109,41 @@ impl State {
     }
 }
 
+/// What a worker's running steps hold by the ledger.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct RunningUse {
+    /// Steps at the engine.
+    pub steps: u64,
+    /// Tokens of their prompts and of what they have written, shared prefixes once.
+    pub tokens: u64,
+}
+
 impl Core {
+    /// What a worker's running steps hold; `None` where no ledger is kept.
+    pub fn running_use(&self, worker: WorkerId) -> Option<RunningUse> {
+        let w = self.state.workers.get(&worker)?;
+        if self.config.mode == Mode::LeastLoad {
+            return None;
+        }
+        let (mut tokens, mut shared) = (0_u64, BTreeMap::new());
+        for p in w
+            .programs
+            .iter()
+            .filter_map(|id| self.state.programs.get(id))
+        {
+            let steps = p.running.iter().filter_map(|id| self.state.steps.get(id));
+            let Some(context) = steps.map(Step::context_tokens).max() else {
+                continue;
+            };
+            tokens = tokens.saturating_add(context.saturating_sub(p.prefix_tokens()));
+            shared.extend(p.prefix.iter().map(|s| (s.hash, s.tokens)));
+        }
+        Some(RunningUse {
+            steps: u64::from(w.running_steps),
+            tokens: shared.into_values().fold(tokens, u64::saturating_add),
+        })
+    }
+
     /// A live program by its key.
     pub fn program(&self, key: &str) -> Option<&crate::program::Program> {
         self.state.programs.get(self.state.keys.get(key)?)

@@ -77,6 +77,9 @@ pub struct Worker {
     pub shared_tokens: u64,
     /// The shared prefixes, by chained hash.
     pub shared: BTreeMap<u64, SharedPrefix>,
+    /// Tokens that its engine holds for requests that treadle did not send.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub untracked_tokens: u64,
     /// Seats in use.
     pub slots_taken: BTreeSet<u32>,
     /// Programs placed here that have run a step; kept in rollouts alone.
@@ -104,6 +107,11 @@ pub struct Worker {
     pub backlog: Backlog,
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+fn is_zero(tokens: &u64) -> bool {
+    *tokens == 0
+}
+
 impl Worker {
     /// A healthy worker that holds nothing.
     pub fn new(id: WorkerId, url: Box<str>, engine: EngineKind, capacity: Capacity) -> Self {
@@ -120,6 +128,7 @@ impl Worker {
             charged_tokens: 0,
             shared_tokens: 0,
             shared: BTreeMap::new(),
+            untracked_tokens: 0,
             slots_taken: BTreeSet::new(),
             begun: BTreeSet::new(),
             kept: BTreeMap::new(),
@@ -142,6 +151,7 @@ impl Worker {
         self.charged_tokens
             .saturating_add(self.shared_tokens)
             .saturating_add(kept)
+            .saturating_add(self.untracked_tokens)
     }
 
     /// `ppm` millionths of its capacity; unbounded if that is unknown.
@@ -255,6 +265,18 @@ impl Worker {
                 self.shared_tokens = self.shared_tokens.saturating_add(shared.tokens);
             }
             shared.programs += 1;
+        }
+    }
+
+    /// The parts of a prefix that is charged here take as many tokens as it says now.
+    pub(crate) fn recount_prefix(&mut self, prefix: &[PrefixSegment]) {
+        for segment in prefix {
+            let Some(shared) = self.shared.get_mut(&segment.hash) else {
+                continue;
+            };
+            let before = std::mem::replace(&mut shared.tokens, segment.tokens);
+            let others = self.shared_tokens.saturating_sub(before);
+            self.shared_tokens = others.saturating_add(segment.tokens);
         }
     }
 

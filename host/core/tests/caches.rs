@@ -5,7 +5,7 @@ mod story;
 
 use story::Story;
 use treadle_core::explain::DecisionKind;
-use treadle_core::{Command, Event, Fate, Purpose, Verdict, Voices};
+use treadle_core::{Capacity, Command, Event, Fate, Purpose, Verdict, Voices};
 use treadle_model::{GatewayId, PolicyRef, ProgramId, Span, StepId, WorkerId};
 
 /// Workers whose programs' caches may leave; nobody answers but the test.
@@ -226,4 +226,60 @@ fn who_waits_for_a_cache_leaves_a_worker_that_became_too_small() {
     let (program, to) = (ProgramId(0), worker);
     story.handle(Event::ProgramLoaded { program, to });
     assert_eq!(story.dispatched().last(), Some(&(2, 1)));
+}
+
+/// Answers whom to restore.
+fn restore(story: &mut Story, programs: &[u64]) {
+    let mut asks = story.core.state().asks.iter();
+    let open = asks.find(|(_, a)| a.purpose == Purpose::Restore);
+    let ask = *open.expect("it is asked").0;
+    let verdict = Verdict::Order {
+        programs: programs.iter().copied().map(ProgramId).collect(),
+        scores: Vec::new(),
+        workers: Vec::new(),
+        remaining_tokens: Vec::new(),
+    };
+    story.handle(Event::PolicyAnswered {
+        ask,
+        policy: PolicyRef("test".into()),
+        verdict,
+        voices: Voices::default(),
+    });
+}
+
+#[test]
+fn a_worker_is_not_kept_for_a_program_whose_cache_comes_back_elsewhere() {
+    let mut story = caches(&[1_000], 10_000);
+    turn(&mut story, "held", 1, 590);
+    turn(&mut story, "other", 2, 390);
+    decide(&mut story, &[(0, Fate::Offload)]);
+    offloaded(&mut story, 0, 600);
+    story.arrive("other", 3, 500);
+    let capacity = Capacity {
+        tokens: Some(1_000),
+        ..Capacity::default()
+    };
+    story.add_worker(1, capacity);
+    story.arrive("busy", 4, 900).wait_s(6);
+    story.arrive("held", 5, 600).wait_s(60);
+    let held = ProgramId(0);
+    assert_eq!(story.core.state().reserved, Some((WorkerId(0), held)));
+    story.arrive("next", 6, 400).wait_s(60);
+    assert_eq!(story.dispatched().last(), Some(&(4, 1)), "both wait");
+    story.finish(4, 900, 10).release("busy");
+    restore(&mut story, &[0, 3]);
+    assert_eq!(loads(&story), [0]);
+    assert_eq!(story.dispatched().last(), Some(&(6, 0)));
+}
+
+#[test]
+fn who_waits_to_be_moved_makes_room_where_memory_is_short() {
+    let mut story = caches(&[1_000, 2_000], 0);
+    turn(&mut story, "a", 1, 490);
+    turn(&mut story, "b", 2, 390);
+    turn(&mut story, "c", 3, 1_090);
+    decide(&mut story, &[(0, Fate::Migrate), (1, Fate::Migrate)]);
+    assert_eq!(moves(&story), [0], "the other one waits for the link");
+    story.arrive("c", 4, 1_200).wait_s(6);
+    assert_eq!(story.status("b"), "paused");
 }

@@ -188,6 +188,20 @@ fn beyond_an_engines_bound_the_most_urgent_goes_first_and_the_least_urgent_gives
     assert_eq!(step.state.worker(), Some(WorkerId(1)));
 }
 
+#[test]
+fn an_adopted_step_that_gives_way_stands_in_line() {
+    let mut story = rollout();
+    story.reconfigure(|config| config.rollout.engine_steps_max = 1);
+    let step = StepId::of(GatewayId(7), 1);
+    let worker = WorkerId(0);
+    story.arrive("a", step.0, 100);
+    story.handle(Event::StepAdopted { step, worker });
+    story.arrive("b", 1, 100).arrive("c", 2, 100).wait_s(1);
+    assert_eq!(story.dispatched(), [(1, 1), (2, 0)]);
+    story.finish(2, 100, 10);
+    assert_eq!(story.dispatched().last(), Some(&(step.0, 0)));
+}
+
 /// Tells the core other settings, as a restarted daemon does.
 fn configure(story: &mut Story, change: impl FnOnce(&mut CoreConfig)) {
     let mut config = story.core.config().clone();

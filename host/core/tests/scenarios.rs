@@ -3,8 +3,9 @@
 mod story;
 
 use story::Story;
-use treadle_core::{Command, Event, Mode, Refusal};
-use treadle_model::{ProgramId, WorkerId};
+use treadle_core::jobs::JOBS_MAX;
+use treadle_core::{Capacity, Command, Core, Event, Mode, Refusal, StepArrival, StepTokens};
+use treadle_model::{FinishReason, ProgramId, StepId, WorkerId};
 
 #[test]
 fn a_new_program_is_placed_where_most_is_free() {
@@ -401,4 +402,78 @@ fn questions_die_with_the_daemon_that_asked_them() {
     s.mute_policy = false;
     s.arrive("a", 2, 300);
     assert_eq!(s.dispatched(), [(2, 0)], "it is asked anew, at once");
+}
+
+#[test]
+fn what_is_learnt_of_jobs_is_bounded_though_each_step_is_of_another() {
+    let s = Story::with_mode(Mode::LeastLoad, &[1_000]);
+    let mut core = s.core;
+    for number in 1..=JOBS_MAX as u64 + 100 {
+        let step = StepId(number);
+        let arrival = StepArrival {
+            step,
+            program: "one shot".into(),
+            job: format!("job-{number}").into(),
+            prompt_tokens: 10,
+            exact: true,
+            prompt_bytes: 40,
+            text: None,
+            output_tokens_max: None,
+            prefix: Vec::new(),
+            one_shot: true,
+            unnamed: false,
+        };
+        core.handle(s.now, &Event::StepArrived(arrival));
+        let tokens = StepTokens {
+            prompt: 10,
+            output: 5,
+            cached: None,
+        };
+        let finish = FinishReason::Stop;
+        let finished = Event::StepFinished {
+            step,
+            tokens,
+            finish,
+        };
+        core.handle(s.now, &finished);
+        while core.poll_command().is_some() {}
+    }
+    assert_eq!(core.state().programs.len(), 0);
+    assert_eq!(core.state().jobs.len(), JOBS_MAX);
+    core.assert_invariants();
+    let again = Core::with_state(core.config().clone(), core.state().clone());
+    assert_eq!(again.state().jobs, core.state().jobs, "as after a restart");
+}
+
+#[test]
+fn a_worker_that_leaves_says_nothing_of_what_is_too_long() {
+    let remove = |s: &mut Story| {
+        let worker = WorkerId(0);
+        s.handle(Event::WorkerRemoved { worker });
+    };
+    let capacity = |tokens| Capacity {
+        tokens: Some(tokens),
+        ..Capacity::default()
+    };
+    // It fails with its last step, which another worker may take.
+    let mut s = Story::with_workers(&[1_000]);
+    s.arrive("a", 1, 600).resize(0, 500);
+    remove(&mut s);
+    s.fail(1, true);
+    assert_eq!(s.refusals(), []);
+    s.add_worker(1, capacity(1_000));
+    assert_eq!(s.dispatched(), [(1, 0), (1, 1)]);
+    // Nobody else takes what waits, and nobody waits for nothing.
+    let mut s = Story::with_workers(&[1_000, 300]);
+    s.arrive("a", 1, 900).progress(1, 1).arrive("b", 2, 800);
+    remove(&mut s);
+    assert_eq!(s.refusals().len(), 1);
+    // It comes back before its last step has ended.
+    let mut s = Story::with_workers(&[1_000]);
+    s.arrive("a", 1, 900).progress(1, 1);
+    remove(&mut s);
+    s.arrive("b", 2, 2_000);
+    assert_eq!(s.refusals(), []);
+    s.add_worker(0, capacity(1_000));
+    assert_eq!(s.refusals().len(), 1);
 }

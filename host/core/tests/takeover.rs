@@ -6,7 +6,7 @@ mod story;
 use story::Story;
 use treadle_core::link::{OpenStep, reconcile};
 use treadle_core::step::StepState;
-use treadle_core::{Core, Event, Origin};
+use treadle_core::{Core, Event, Mode, Origin};
 use treadle_model::{GatewayId, StepId, WorkerId};
 
 const GATEWAY: GatewayId = GatewayId(3);
@@ -180,4 +180,41 @@ fn a_step_at_an_unknown_engine_comes_back() {
     s.fail(step(2), true);
     assert_eq!(state_of(&s, 2), StepState::Waiting);
     assert_eq!(s.core.state().waiting_steps, 1);
+}
+
+#[test]
+fn steps_are_adopted_before_others_make_room_for_them() {
+    let mut s = Story::with_workers(&[1_000, 900]);
+    s.arrive("first", step(1), 600)
+        .arrive("other", step(2), 800);
+    s.arrive("runs", step(3), 500);
+    assert_eq!(state_of(&s, 3), StepState::Waiting);
+    let sent = s.dispatched().len();
+    // The client of the first one left, and its place was the third one's before that was
+    // on record.
+    for event in meet(&s, &[open(2, Some(1)), open(3, Some(0))]).events {
+        s.handle(event);
+    }
+    assert_eq!(s.dispatched().len(), sent, "it is there already");
+    assert_eq!(state_of(&s, 3).worker(), Some(WorkerId(0)));
+}
+
+#[test]
+fn nobody_in_a_line_is_sent_who_may_be_adopted() {
+    let mut s = Story::with_mode(Mode::Rollout, &[1_000, 1_000]);
+    s.reconfigure(|config| config.rollout.engine_steps_max = 1);
+    for (program, n) in [("gave way", 3), ("elsewhere", 2), ("urgent", 1)] {
+        s.arrive(program, step(n), 100).wait_s(1);
+    }
+    assert_eq!(state_of(&s, 1).worker(), Some(WorkerId(0)));
+    assert_eq!(state_of(&s, 3), StepState::Waiting);
+    s.mute_policy = true;
+    let sent = s.dispatched().len();
+    // The urgent one went elsewhere, and the other one on, before that was on record.
+    let in_hand = [open(1, Some(1)), open(2, Some(1)), open(3, Some(0))];
+    for event in meet(&s, &in_hand).events {
+        s.handle(event);
+    }
+    assert_eq!(s.dispatched().len(), sent, "they are there already");
+    assert_eq!(state_of(&s, 3).worker(), Some(WorkerId(0)));
 }

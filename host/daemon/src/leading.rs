@@ -10,7 +10,7 @@ use crate::driver::{
     spawn_journal,
 };
 use crate::engines::{Declared, EngineWatch, WatchOptions};
-use crate::gateway::{Bodies, GatewayState, Identities, RequestIds, TokenEstimator, Upstream};
+use crate::gateway::{Bodies, GatewayState, Identities, RequestIds, Upstream};
 use crate::lab::LabBook;
 use crate::link::Scheduler;
 use crate::messaging::Messaging;
@@ -79,7 +79,14 @@ impl Leading {
         let (feed, seen, wanted) = ForecastFeed::new();
         let (transfers, orders) = TransferFeed::new();
         let feeds = (feed, transfers);
-        let (driver, committed) = start_driver(config, &store, notices.clone(), feeds).await?;
+        let (driver, committed) = start_driver(
+            config,
+            &store,
+            notices.clone(),
+            feeds,
+            books.metrics.clone(),
+        )
+        .await?;
         let owner = match config.cluster.role {
             Role::Single => "".into(),
             Role::All | Role::Gateway => config.cluster.shards.as_str().into(),
@@ -147,7 +154,6 @@ pub(crate) fn gateway_state(
         scheduler,
         upstream: Upstream::new(Duration::from_millis(config.engines.connect_timeout_ms)),
         identities: Identities::new(UNNAMED_PROGRAMS_MAX),
-        estimator: TokenEstimator::default(),
         bodies,
         requests: books.requests,
         metrics: books.metrics,
@@ -164,10 +170,11 @@ async fn start_driver(
     store: &Arc<dyn Store>,
     notices: UnboundedSender<Notice>,
     (forecasts, transfers): (ForecastFeed, TransferFeed),
+    metrics: Arc<Metrics>,
 ) -> Result<(DriverHandle, watch::Receiver<u64>), StartError> {
     let recovered = recovery::recover(&**store, config.core()).await?;
     let clock = Clock::start(recovered.core.state().now, config.scheduler.time_scale);
-    let journal = spawn_journal(store.clone());
+    let journal = spawn_journal(store.clone(), metrics);
     let committed = journal.committed();
     let restarted = recovered.seq > 0;
     let wanted = config.core();

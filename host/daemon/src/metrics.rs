@@ -1,6 +1,8 @@
 //! Prometheus metrics. The doc comment of each metric is its help text; gauges
 //! are read from the scheduler's state when scraped, so they cannot drift.
 
+mod engines;
+
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,6 +12,7 @@ use treadle_model::WorkerId;
 use treadle_wire::{Endpoint, EngineReading};
 
 use crate::driver::PolicyStatistics;
+use crate::engines::Drift;
 
 /// Upper bounds of the request histogram, in seconds.
 const BUCKETS_S: [f64; 12] = [
@@ -26,6 +29,7 @@ pub struct Metrics {
     requests: AtomicU64,
     attempts_failed: AtomicU64,
     interruptions: AtomicU64,
+    records_refused: AtomicU64,
 }
 
 impl Metrics {
@@ -58,19 +62,30 @@ impl Metrics {
         self.interruptions.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// The store could not hold rows of the journal, which were left out.
+    pub fn records_refused(&self, rows: usize) {
+        let rows = rows as u64;
+        self.records_refused.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    /// How many those are so far.
+    pub fn records_refused_total(&self) -> u64 {
+        self.records_refused.load(Ordering::Relaxed)
+    }
+
     /// Everything in Prometheus' text format.
     pub fn render(
         &self,
         totals: &Totals,
         counters: &Counters,
         policy: &PolicyStatistics,
-        engine: &dyn Fn(WorkerId) -> Option<EngineReading>,
+        engine: &dyn Fn(WorkerId) -> Option<(EngineReading, Drift)>,
     ) -> String {
         let mut text = Text::default();
         self.render_requests(&mut text);
         render_state(&mut text, totals);
         render_workers(&mut text, totals);
-        render_engines(&mut text, totals, engine);
+        engines::render(&mut text, totals, engine);
         render_counters(&mut text, counters, policy);
         text.0
     }
@@ -121,6 +136,11 @@ impl Metrics {
             "treadle_interruptions_total",
             "Steps that were taken back from their engines, to be gone on with later.",
             self.interruptions.load(Ordering::Relaxed),
+        );
+        text.counter(
+            "treadle_journal_refused_records_total",
+            "Rows that the store could not hold and that were left out; the log names them.",
+            self.records_refused_total(),
         );
     }
 }
@@ -231,62 +251,6 @@ fn render_workers(text: &mut Text, totals: &Totals) {
         for worker in &totals.workers {
             if let Some(value) = value(worker) {
                 text.row(name, &format!("worker=\"{}\"", escape(&worker.url)), value);
-            }
-        }
-    }
-}
-
-/// What engines say of themselves, as last read.
-fn render_engines(
-    text: &mut Text,
-    totals: &Totals,
-    engine: &dyn Fn(WorkerId) -> Option<EngineReading>,
-) {
-    type Column = (
-        &'static str,
-        &'static str,
-        &'static str,
-        fn(&EngineReading) -> Option<u64>,
-    );
-    let columns: [Column; 5] = [
-        (
-            "treadle_engine_running",
-            "gauge",
-            "Requests it runs.",
-            |e| e.running,
-        ),
-        (
-            "treadle_engine_waiting",
-            "gauge",
-            "Requests waiting in it.",
-            |e| e.waiting,
-        ),
-        (
-            "treadle_engine_used_tokens",
-            "gauge",
-            "KV cache that it has in use.",
-            |e| e.used_tokens,
-        ),
-        (
-            "treadle_engine_prompt_tokens_total",
-            "counter",
-            "Prompt tokens it looked up.",
-            |e| e.prompt_tokens_total,
-        ),
-        (
-            "treadle_engine_cached_tokens_total",
-            "counter",
-            "Those it had in its cache.",
-            |e| e.cached_tokens_total,
-        ),
-    ];
-    let read = |w: &treadle_core::WorkerTotals| Some((w.url.clone(), engine(w.id)?));
-    let readings: Vec<_> = totals.workers.iter().filter_map(read).collect();
-    for (name, kind, help, value) in columns {
-        text.head(name, kind, help);
-        for (url, reading) in &readings {
-            if let Some(value) = value(reading) {
-                text.row(name, &format!("worker=\"{}\"", escape(url)), value);
             }
         }
     }

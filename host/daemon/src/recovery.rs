@@ -128,10 +128,73 @@ pub async fn replay(
 
 #[cfg(test)]
 mod tests {
-    use treadle_core::Event;
+    use treadle_core::{Capacity, Event, StepArrival, StepTokens};
+    use treadle_model::{EngineKind, FinishReason, StepId, WorkerId};
     use treadle_store::{Batch, EventRow, Location, Retention, Snapshot, open};
 
     use super::*;
+
+    /// What a gateway of this process says of two programs with a step each.
+    fn two_programs() -> Vec<Event> {
+        let (worker, step) = (WorkerId(0), StepId);
+        let arrival = |n: u64| {
+            Event::StepArrived(StepArrival {
+                step: step(n),
+                program: format!("p-{n}").into(),
+                job: "j".into(),
+                prompt_tokens: 9,
+                exact: true,
+                prompt_bytes: 36,
+                text: None,
+                output_tokens_max: None,
+                prefix: vec![],
+                one_shot: false,
+                unnamed: false,
+            })
+        };
+        let finished = |n: u64| Event::StepFinished {
+            step: step(n),
+            tokens: StepTokens {
+                prompt: 9,
+                output: 3,
+                cached: None,
+            },
+            finish: FinishReason::Stop,
+        };
+        let added = Event::WorkerAdded {
+            worker,
+            url: "http://w".into(),
+            engine: EngineKind::Vllm,
+            capacity: Capacity::default(),
+        };
+        vec![added, arrival(1), arrival(2), finished(1), finished(2)]
+    }
+
+    #[tokio::test]
+    async fn a_journal_with_a_stand_in_replays() {
+        let store = open(&Location::Memory).await.expect("it opens");
+        let row = |(event, seq): (&Event, u64)| EventRow {
+            seq,
+            // The second event can't be stored.
+            at_us: if seq == 2 { u64::MAX } else { seq },
+            kind: event.kind().into(),
+            job: "j".into(),
+            program: None,
+            body: record::encode(event, None),
+        };
+        let batch = Batch {
+            events: two_programs().iter().zip(1..).map(row).collect(),
+            ..Batch::default()
+        };
+        let refused = store.append_what_fits(&batch, record::stand_in).await;
+        assert_eq!(refused.expect("the rest is stored")[0].event, Some(2));
+        let recovered = recover(&*store, CoreConfig::default()).await;
+        let recovered = recovered.expect("it replays");
+        assert_eq!(recovered.seq, 5);
+        assert!(recovered.core.program("p-1").is_none());
+        assert!(recovered.core.program("p-2").is_some());
+        assert_eq!(recovered.core.state().now, Timestamp(5));
+    }
 
     #[tokio::test]
     async fn a_replay_past_what_is_kept_is_refused() {

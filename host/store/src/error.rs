@@ -1,5 +1,7 @@
 //! What can go wrong with a store.
 
+use crate::{postgres, sqlite};
+
 /// Errors of [`crate::Store`] and of opening one.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -130,6 +132,16 @@ pub enum StoreError {
         /// What the operating system said.
         source: std::io::Error,
     },
+    /// Another process creates or migrates the same SQLite file and does not come to an end.
+    #[error(
+        "another process has been creating or migrating the store at {location} for {after_s} s; wait until it is done, or end it, and start again"
+    )]
+    Opening {
+        /// Path of the database.
+        location: String,
+        /// How long it was waited.
+        after_s: u64,
+    },
     /// A large body could not be written, read or compressed.
     #[error(
         "the body at {place} failed: {source}; check the free space and permissions, and that the store is opened with the place of its bodies"
@@ -205,9 +217,22 @@ impl StoreError {
     /// Whether the same call may succeed later without anybody changing it: the database is away,
     /// busy or full.
     pub fn passes(&self) -> bool {
-        matches!(
+        let is_of_database = matches!(
             self,
             Self::Postgres { .. } | Self::TimedOut { .. } | Self::Database(_)
-        )
+        );
+        is_of_database && !self.is_permanent()
+    }
+
+    /// Whether the rows themselves are refused, and will be however often they are tried: a number
+    /// is out of range, a text is too long or holds what the database can't, a row contradicts
+    /// others.
+    pub fn is_permanent(&self) -> bool {
+        match self {
+            Self::Orphan | Self::TooLarge { .. } | Self::OutOfRange { .. } => true,
+            Self::Postgres { source, .. } => postgres::refuses_rows(source),
+            Self::Database(source) => sqlite::refuses_rows(source),
+            _ => false,
+        }
     }
 }

@@ -58,7 +58,7 @@ pub use page::{
 };
 pub use rows::{
     Batch, BindingRow, DecisionRow, EventRow, PluginHead, PluginRow, PolicyStateRow, ProgramRow,
-    Snapshot, StepRow, WorkerRow,
+    RefusedRow, Snapshot, StandIn, StepRow, WorkerRow,
 };
 pub use schema::{About, MigrationRow, SchemaStatus};
 pub use standing::{Candidate, LEASE, LeaderRow, SIGN_INTERVAL, Standing};
@@ -73,6 +73,8 @@ pub const PRUNE_ROWS_MAX: u64 = 20_000;
 pub const COMPONENT_BYTES_MAX: usize = 64 << 20;
 /// Most that the policy of a binding may have stored, in bytes.
 pub const POLICY_STATE_BYTES_MAX: usize = 64 << 20;
+/// Longest text of a row, in bytes.
+pub const TEXT_BYTES_MAX: usize = 64 << 20;
 /// Largest snapshot, in bytes.
 pub const SNAPSHOT_BYTES_MAX: usize = 512 << 20;
 /// Snapshots kept; saving one more removes the oldest.
@@ -115,6 +117,21 @@ pub trait Store: Send + Sync {
     /// [`StoreError::Orphan`] if a step's program is neither stored nor in the batch,
     /// [`StoreError::TooLarge`] past [`BATCH_ROWS_MAX`].
     fn append<'a>(&'a self, batch: &'a Batch) -> Answer<'a, u64>;
+
+    /// Writes what can be stored of a batch as one transaction, and says what can't. It is for a
+    /// batch that [`Store::append`] refused with an error that [`StoreError::is_permanent`].
+    ///
+    /// A row that can't be stored is left out. In place of an event that can't, the journal has what
+    /// `stand_in` makes of it, under the same number: it has no gaps. Rows may be more than
+    /// [`BATCH_ROWS_MAX`].
+    ///
+    /// # Errors
+    /// [`StoreError::Gap`] as for [`Store::append`]; otherwise those that pass.
+    fn append_what_fits<'a>(
+        &'a self,
+        batch: &'a Batch,
+        stand_in: StandIn,
+    ) -> Answer<'a, Vec<RefusedRow>>;
 
     /// Sequence number of the last event that was ever appended; 0 for an empty journal.
     fn last_seq(&self) -> Answer<'_, u64>;

@@ -226,3 +226,25 @@ impl Batch {
         self.len() == 0
     }
 }
+
+/// A row that the store can't hold, however often it is tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedRow {
+    /// Its table.
+    pub table: &'static str,
+    /// What it is called there, cut to [`RefusedRow::KEY_BYTES_MAX`] bytes.
+    pub key: String,
+    /// The sequence number, if it is an event.
+    pub event: Option<u64>,
+    /// What the store said.
+    pub cause: String,
+}
+
+impl RefusedRow {
+    /// Longest key, in bytes.
+    pub const KEY_BYTES_MAX: usize = 128;
+}
+
+/// Makes what stands in the journal for an event that the store can't hold, from the event and the
+/// cause: a row with the same number that every store can hold.
+pub type StandIn = fn(&EventRow, &str) -> EventRow;

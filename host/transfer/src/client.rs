@@ -15,8 +15,8 @@ use crate::{Limits, TransferError};
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 /// Longest piece of an engine's words in an error.
 const MESSAGE_CHARS_MAX: usize = 300;
-/// Engines close idle connections after 5 s.
-const IDLE_MAX: Duration = Duration::from_secs(4);
+/// Far less than the 5 s after which engines close idle connections.
+const IDLE_MAX: Duration = Duration::from_secs(2);
 
 /// A client of engines. Its callers bound the time.
 #[derive(Clone)]

@@ -10,6 +10,8 @@ pub mod vllm;
 
 pub use models::{ModelInfo, models_of};
 
+use treadle_model::reported_tokens;
+
 /// The state of an engine, as far as it tells.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct EngineReading {
@@ -32,6 +34,17 @@ pub struct EngineReading {
 }
 
 impl EngineReading {
+    /// This reading without sizes that no engine has. What it counts since it began is not bounded:
+    /// that is only ever shown.
+    fn plausible(self) -> EngineReading {
+        EngineReading {
+            capacity_tokens: self.capacity_tokens.and_then(reported_tokens),
+            context_tokens_max: self.context_tokens_max.and_then(reported_tokens),
+            used_tokens: self.used_tokens.and_then(reported_tokens),
+            ..self
+        }
+    }
+
     /// This reading, with what it lacks taken from another.
     pub fn or(self, other: EngineReading) -> EngineReading {
         EngineReading {
@@ -50,6 +63,53 @@ impl EngineReading {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn absurd_sizes_are_not_said() {
+        for size in ["18446744073709551615", "1e300", "1099511627777"] {
+            let metrics = |names: [&str; 3]| -> String {
+                names.map(|name| format!("{name} {size}\n")).concat()
+            };
+            let of_sglang = metrics([
+                "sglang:max_total_num_tokens",
+                "sglang:num_used_tokens",
+                "sglang:num_running_reqs",
+            ]);
+            let of_vllm = format!(
+                "vllm:cache_config_info{{kv_cache_size_tokens=\"{size}\"}} 1\n\
+                 vllm:kv_cache_usage_perc {size}\n"
+            );
+            let info = format!(
+                "{{\"max_total_num_tokens\":{size},\"context_length\":{size},\"internal_states\":[]}}"
+            );
+            let slots = format!("[{{\"id\":0,\"n_ctx\":{size}}},{{\"id\":1,\"n_ctx\":{size}}}]");
+            let props = format!(
+                "{{\"total_slots\":2,\"default_generation_settings\":{{\"n_ctx\":{size}}}}}"
+            );
+            let readings = [
+                Some(sglang::reading_of_metrics(&of_sglang)),
+                Some(vllm::reading_of_metrics(&of_vllm)),
+                sglang::reading_of_server_info(info.as_bytes()),
+                llama_cpp::reading_of_slots(slots.as_bytes()),
+                llama_cpp::reading_of_props(props.as_bytes()),
+            ];
+            for reading in readings.into_iter().flatten() {
+                let sizes = (
+                    reading.capacity_tokens,
+                    reading.context_tokens_max,
+                    reading.used_tokens,
+                );
+                assert_eq!(sizes, (None, None, None), "{size}: {reading:?}");
+            }
+            let models = format!("{{\"data\":[{{\"id\":\"a\",\"max_model_len\":{size}}}]}}");
+            let models = models_of(models.as_bytes());
+            assert!(
+                models
+                    .iter()
+                    .all(|model| model.context_tokens_max.is_none())
+            );
+        }
+    }
 
     #[test]
     fn the_first_reading_goes_before_the_second() {

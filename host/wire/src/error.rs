@@ -4,6 +4,7 @@
 //! clients of the engines understand it.
 
 use serde::Serialize;
+use treadle_model::NameError;
 
 macro_rules! error_codes {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $status:literal, $kind:literal;)*) => {
@@ -189,6 +190,22 @@ impl From<RequestError> for ErrorBody {
             message: error.message,
             param: error.param,
         }
+    }
+}
+
+impl From<NameError> for RequestError {
+    fn from(error: NameError) -> Self {
+        RequestError {
+            code: ErrorCode::InvalidField,
+            param: Some(error.field().to_owned()),
+            message: error.to_string(),
+        }
+    }
+}
+
+impl From<NameError> for ErrorBody {
+    fn from(error: NameError) -> Self {
+        RequestError::from(error).into()
     }
 }
 

@@ -17,9 +17,9 @@ mod value_hash;
 use crate::endpoint::Endpoint;
 use crate::error::{ErrorCode, RequestError};
 use body::Draft;
-pub use fields::ID_BYTES_MAX;
 use serde_json::value::RawValue;
 pub use trail::{BLOCK_BYTES, BLOCK_TOKENS};
+use treadle_model::ClientName;
 
 /// Links of a chain of messages, at most; the newest stay.
 pub const CHAIN_MESSAGES_MAX: usize = 1_024;
@@ -38,6 +38,8 @@ pub struct PromptSize {
     /// Bytes of UTF-8 text and keys, tool definitions included, attachments excluded; 0 where
     /// the prompt came as token ids.
     pub bytes: u64,
+    /// Messages; 0 where the prompt came as plain text or as token ids.
+    pub messages: u32,
 }
 
 /// A stretch of a prompt's beginning, from the end of the segment before it.
@@ -62,10 +64,10 @@ pub struct RequestHead {
     pub include_usage: bool,
     /// Tokens to generate, at most; the largest of a batch.
     pub max_output_tokens: Option<u64>,
-    /// The program that the body names, at most [`ID_BYTES_MAX`] bytes, never empty.
-    pub program: Option<String>,
-    /// The request's own id, at most [`ID_BYTES_MAX`] bytes, never empty.
-    pub request_id: Option<String>,
+    /// The program that the body names.
+    pub program: Option<ClientName>,
+    /// The request's own id.
+    pub request_id: Option<ClientName>,
     /// Whether the client says how urgent the request is (`priority`).
     pub has_priority: bool,
     /// The prompt's size, summed over a batch.
@@ -87,7 +89,7 @@ impl RequestHead {
     /// # Errors
     ///
     /// `invalid_json`, `body_not_object`, `invalid_field` where a field that is read has a
-    /// wrong type or an id is too long, `missing_field` where there is no prompt.
+    /// wrong type or an id is no [`ClientName`], `missing_field` where there is no prompt.
     pub fn parse(endpoint: Endpoint, body: &[u8]) -> Result<RequestHead, RequestError> {
         let mut body = Draft::read(endpoint, body)?;
         let model = body
@@ -137,6 +139,7 @@ impl RequestHead {
         }
         let preamble_bytes = body.tools.bytes + body.system.bytes;
         self.prompt.bytes = messages.bytes + preamble_bytes;
+        self.prompt.messages = u32::try_from(messages.count).unwrap_or(u32::MAX);
         self.chain = messages.chain;
         self.prefix = messages.prefix;
         for segment in &mut self.prefix {
@@ -164,6 +167,7 @@ impl RequestHead {
         self.prompt = PromptSize {
             tokens: prompt.tokens,
             bytes: prompt.bytes,
+            messages: 0,
         };
         self.prefix = prompt.prefix;
         self.chain = prompt.chain;

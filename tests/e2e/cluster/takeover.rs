@@ -1,20 +1,15 @@
 //! The scheduler dies, or only seems to: another takes over, and clients of other daemons see
 //! nothing of it.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 use treadle::config::{Config, Role};
-use treadle_tests::support::client::Client;
+use treadle_tests::support::client::{Client, PATIENCE};
 use treadle_tests::support::cluster::{Cluster, until_scheduled};
 use treadle_tests::support::process::DaemonProcess;
 use treadle_tests::support::services::{self, Schema};
 use treadle_tests::support::stand::{COMPLETIONS, MODEL, endpoint, engine, release_all, settled};
 
 use super::DAEMON;
-
-/// A takeover may take so long.
-const TAKEOVER_MAX: Duration = Duration::from_secs(5);
 
 fn ask(program: &str, prompt_tokens: u32, max_tokens: u32) -> Value {
     let prompt: Vec<u32> = (0..prompt_tokens).collect();
@@ -48,7 +43,7 @@ async fn streams_outlive(tune: impl FnOnce(&mut Config)) {
         tune(config);
     });
     let first = cluster.start(Role::All).await;
-    let (_, _) = until_scheduled(&[&first], 0).await;
+    until_scheduled(&[&first], 0).await;
     let second = cluster.start(Role::All).await;
     let client = second.client.clone();
     for program in 0..8 {
@@ -83,8 +78,7 @@ async fn streams_outlive(tune: impl FnOnce(&mut Config)) {
         .until("under way", |m| m.count("treadle_steps_running") >= 6)
         .await;
     first.kill();
-    let (_, took) = until_scheduled(&[&second], 0).await;
-    assert!(took < TAKEOVER_MAX, "{took:?}");
+    until_scheduled(&[&second], 0).await;
     for stream in streams {
         let ended = stream.await.expect("no panic");
         assert!(
@@ -150,18 +144,17 @@ async fn a_scheduler_that_froze_is_fenced_when_it_wakes() {
     let client = second.client.clone();
     client.post(COMPLETIONS, &ask("p", 100, 5)).await.ok();
     first.freeze();
-    let (_, took) = until_scheduled(&[&second], 0).await;
-    assert!(took < 3 * TAKEOVER_MAX, "{took:?}");
+    until_scheduled(&[&second], 0).await;
     client.post(COMPLETIONS, &ask("p", 120, 5)).await.ok();
     first.thaw();
     // It finds out that it is deposed, and serves through the other one.
     let began = std::time::Instant::now();
     loop {
         let answer = first.client.post(COMPLETIONS, &ask("p", 140, 5)).await;
-        if answer.status.is_success() && until_scheduled(&[&second, &first], 0).await.0 == 0 {
+        if answer.status.is_success() && until_scheduled(&[&second, &first], 0).await == 0 {
             break;
         }
-        assert!(began.elapsed() < Duration::from_secs(20), "{answer:?}");
+        assert!(began.elapsed() < PATIENCE, "{answer:?}");
     }
     let (counted, listed) = kept(&client, "p").await;
     assert!(counted >= 3 && counted == listed, "{counted} {listed}");
@@ -190,8 +183,7 @@ async fn each_daemon_takes_over_from_the_one_before() {
     let third: DaemonProcess = cluster.start(Role::All).await;
     until_scheduled(&[&second], 0).await;
     second.kill();
-    let (_, took) = until_scheduled(&[&third], 0).await;
-    assert!(took < TAKEOVER_MAX, "{took:?}");
+    until_scheduled(&[&third], 0).await;
     assert_eq!(kept(&third.client, "p").await, (2, 2));
     settled(&third.client).await;
     release_all(&third.client).await;

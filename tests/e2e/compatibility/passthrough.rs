@@ -1,8 +1,7 @@
 //! Bytes in are bytes out, in both directions and at once.
 
-use std::time::Duration;
-
 use http::Method;
+use treadle_tests::support::client::PATIENCE;
 use treadle_tests::support::raw_engine::{CHAT_ANSWER, RawEngine};
 use treadle_tests::support::stand::{CHAT, Stand, chat, plain_endpoint, streamed};
 
@@ -85,7 +84,7 @@ async fn an_event_reaches_the_client_before_the_engine_sends_the_next() {
         }
         let expected: usize = pieces[..=number].iter().map(|p| p.len()).sum();
         while seen.len() < expected {
-            let data = tokio::time::timeout(Duration::from_secs(5), events.piece()).await;
+            let data = tokio::time::timeout(PATIENCE, events.piece()).await;
             let data = data.unwrap_or_else(|_| panic!("piece {number} is held back"));
             seen.extend_from_slice(&data.expect("no end").expect("no break"));
         }

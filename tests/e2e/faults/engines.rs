@@ -1,16 +1,18 @@
 //! One engine misbehaves in one answer.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use treadle::engine_sim::Faults;
+use treadle_tests::support::client::PATIENCE;
 use treadle_tests::support::raw_engine::RawEngine;
 use treadle_tests::support::stand::{CHAT, Stand, chat, plain_endpoint, streamed};
 
 /// The latest step of a program, once the journal has it.
 async fn latest_step(stand: &Stand, program: &str) -> serde_json::Value {
-    for _ in 0..400 {
-        let path = format!("/v1/programs/{program}/steps");
+    let began = Instant::now();
+    let path = format!("/v1/programs/{program}/steps");
+    while began.elapsed() < PATIENCE {
         let steps = stand.client.get(&path).await.ok();
         let latest = steps["steps"].as_array().and_then(|s| s.last().cloned());
         if let Some(step) = latest.filter(|step| step["outcome"].is_string()) {
@@ -132,7 +134,8 @@ async fn an_engine_that_stalls_in_its_answer_is_given_up() {
     let url = engine.url().to_owned();
     let stand = Stand::tuned(0, 0, |config| {
         config.engines.endpoints = vec![plain_endpoint(url, 9_000)];
-        config.engines.response_timeout_s = 1;
+        // Time enough for the beginning of the answer on a busy machine.
+        config.engines.response_timeout_s = 3;
         config.engines.retry_max = 0;
     })
     .await;
@@ -145,8 +148,9 @@ async fn an_engine_that_stalls_in_its_answer_is_given_up() {
             let open = client.open(http::Method::POST, CHAT, &headers, body.to_string());
             let response = open.await.expect("an answer");
             let status = response.status().as_u16();
-            let whole = http_body_util::BodyExt::collect(response.into_body()).await;
-            (status, whole.is_err())
+            let whole = http_body_util::BodyExt::collect(response.into_body());
+            let whole = tokio::time::timeout(PATIENCE, whole).await;
+            (status, whole.expect("given up in time").is_err())
         });
         let mut request = engine.request().await;
         if is_stream {
@@ -157,13 +161,12 @@ async fn an_engine_that_stalls_in_its_answer_is_given_up() {
                 "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{";
             request.write(head).await;
         }
-        let asked = tokio::time::timeout(Duration::from_secs(4), asking).await;
-        let (status, broken) = asked.expect("given up in time").expect("no panic");
+        let (status, broken) = asking.await.expect("no panic");
         assert!(
             broken || [502, 504].contains(&status),
             "{status}, stream: {is_stream}"
         );
-        request.until_given_up(Duration::from_secs(1)).await;
+        request.until_given_up().await;
     }
     stand.finish().await;
 }

@@ -1,22 +1,24 @@
 //! Engines that die, and come back.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use treadle_tests::support::client::Client;
 use treadle_tests::support::metrics::Metrics;
 use treadle_tests::support::raw_engine::RawEngine;
 use treadle_tests::support::stand::{
     CHAT, SPEED, Stand, chat, engine_at, plain_endpoint, streamed,
 };
 
+/// Steps that a program makes at least.
+const STEPS_MIN: u64 = 3;
+
 /// Runs steps of a program until told to stop; gives when each failed one was sent.
-async fn work(
-    client: treadle_tests::support::client::Client,
-    program: String,
-    until: Instant,
-) -> (u64, Vec<Instant>) {
+async fn work(client: Client, program: String, end: Arc<AtomicBool>) -> Vec<Instant> {
     let (mut fine, mut failed) = (0, Vec::new());
-    while Instant::now() < until {
+    while !end.load(Ordering::Relaxed) || fine < STEPS_MIN {
         let sent = Instant::now();
         let body = chat(&program, "a task", 40);
         let good = if fine % 2 == 0 {
@@ -39,25 +41,32 @@ async fn work(
             failed.push(sent);
         }
     }
-    (fine, failed)
+    failed
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn programs_of_a_killed_engine_go_on_at_another() {
     let mut stand = Stand::start(2, 200_000).await;
-    let until = Instant::now() + Duration::from_millis(1_500);
+    let end = Arc::new(AtomicBool::new(false));
     let programs: Vec<_> = (0..30)
-        .map(|p| tokio::spawn(work(stand.client.clone(), format!("p{p}"), until)))
+        .map(|p| tokio::spawn(work(stand.client.clone(), format!("p{p}"), end.clone())))
         .collect();
-    tokio::time::sleep(Duration::from_millis(400)).await;
+    // Work before the engine is gone, and after it.
+    let done = |m: &Metrics| m.count("treadle_steps_finished_total");
+    let before = stand.client.until("at work", |m| done(m) >= 100).await;
     let dead = stand.engines.remove(0);
     let dead_url = dead.url();
     dead.shutdown().await;
     // From here on nobody listens there.
     let killed = Instant::now();
+    let more = done(&before) + 200;
+    stand
+        .client
+        .until("at work again", |m| done(m) >= more)
+        .await;
+    end.store(true, Ordering::Relaxed);
     for program in programs {
-        let (fine, failed) = program.await.expect("no panic");
-        assert!(fine > 2, "{fine} steps");
+        let failed = program.await.expect("no panic");
         let late = failed.iter().filter(|sent| **sent > killed).count();
         assert_eq!(
             late, 0,
@@ -95,7 +104,6 @@ async fn without_engines_requests_wait_and_then_are_told_the_cause() {
     assert!(message.contains("POST /workers"), "{message}");
     let waited = began.elapsed();
     assert!(waited >= Duration::from_millis(950), "{waited:?}");
-    assert!(waited < Duration::from_secs(2), "{waited:?}");
     stand
         .client
         .get("/v1/models")

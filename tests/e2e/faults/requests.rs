@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use http::Method;
 use serde_json::json;
+use treadle_tests::support::client::PATIENCE;
 use treadle_tests::support::raw_client::RawClient;
 use treadle_tests::support::raw_engine::RawEngine;
 use treadle_tests::support::stand::{CHAT, COMPLETIONS, MODEL, Stand, chat, plain_endpoint};
@@ -96,18 +97,16 @@ async fn a_body_of_the_limit_passes_and_a_longer_one_does_not() {
 async fn a_body_that_is_only_announced_is_refused_at_once() {
     let stand = Stand::start(1, 100_000).await;
     let mut raw = RawClient::connect(&stand.daemon.url()).await;
-    let head = format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: 5000000000\r\n\r\n");
-    let began = Instant::now();
+    let head =
+        format!("POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5000000000\r\n\r\n");
     raw.write(head).await.expect("it is sent");
-    let answer = raw
-        .until_text("body_too_large", Duration::from_secs(2))
-        .await;
+    let answer = raw.until_text("body_too_large").await;
     assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
-    assert!(began.elapsed() < Duration::from_secs(1));
     // A chunked body has no announcement: it is counted.
     let stand_url = stand.daemon.url();
     let mut raw = RawClient::connect(&stand_url).await;
-    let head = format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n");
+    let head =
+        format!("POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n");
     raw.write(head).await.expect("it is sent");
     let piece = [b"100000\r\n", vec![b' '; 1 << 20].as_slice(), b"\r\n"].concat();
     for _ in 0..70 {
@@ -115,7 +114,7 @@ async fn a_body_that_is_only_announced_is_refused_at_once() {
             break;
         }
     }
-    let answer = raw.until_closed(Duration::from_secs(5)).await;
+    let answer = raw.until_closed().await;
     assert!(
         answer.is_empty() || answer.contains("body_too_large"),
         "{answer}"
@@ -137,15 +136,16 @@ async fn a_client_that_dribbles_its_headers_is_cut_off() {
     let stand = impatient().await;
     let mut raw = RawClient::connect(&stand.daemon.url()).await;
     let began = Instant::now();
-    let head = format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\nx-slow: ");
+    let head = format!("POST {CHAT} HTTP/1.1\r\nhost: localhost\r\nx-slow: ");
     for byte in head.bytes().chain(std::iter::repeat(b'a')) {
-        let sent = raw.write([byte]).await;
-        if sent.is_err() || began.elapsed() > Duration::from_millis(1_500) {
+        // However long it goes on, it sends in time for any bound between two bytes.
+        if raw.write([byte]).await.is_err() {
             break;
         }
+        assert!(began.elapsed() < PATIENCE, "it is never cut off");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    raw.until_closed(Duration::from_millis(500)).await;
+    raw.until_closed().await;
     stand.finish().await;
 }
 
@@ -153,9 +153,10 @@ async fn a_client_that_dribbles_its_headers_is_cut_off() {
 async fn a_body_that_stalls_is_given_up() {
     let stand = impatient().await;
     let mut raw = RawClient::connect(&stand.daemon.url()).await;
-    let head = format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{{\"mod");
+    let head =
+        format!("POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{{\"mod");
     raw.write(head).await.expect("it is sent");
-    let answer = raw.until_closed(Duration::from_millis(2_500)).await;
+    let answer = raw.until_closed().await;
     assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
     assert!(answer.contains("client_timeout"), "{answer}");
     stand.finish().await;
@@ -166,14 +167,12 @@ async fn a_prompt_that_can_never_fit_is_refused_at_once() {
     let stand = Stand::start(2, 4_096).await;
     let ids: Vec<u32> = (0..5_000).collect();
     let body = json!({"model": MODEL, "prompt": ids, "max_tokens": 1, "program_id": "long"});
-    let began = Instant::now();
     let answer = stand.client.post(COMPLETIONS, &body).await;
     let message = answer.refused(400, "context_too_long");
     assert!(
         message.contains("5000") && message.contains("4096"),
         "{message}"
     );
-    assert!(began.elapsed() < Duration::from_secs(1));
     stand.finish().await;
 }
 
@@ -197,7 +196,12 @@ async fn a_request_is_withdrawn_by_its_id() {
     if !answer.status.is_success() {
         answer.refused(409, "program_released");
     }
-    stand.until_engines_idle(Duration::from_secs(1)).await;
+    stand.until_engines_idle().await;
+    assert_eq!(
+        stand.engines_finished().await,
+        0,
+        "an answer that nobody wants"
+    );
     let told = stand
         .client
         .post("/abort_request", &json!({"rid": "unknown"}))
@@ -238,7 +242,7 @@ async fn a_stream_is_withdrawn_by_its_id() {
     );
     told.answer("200 OK", "application/json", "{}").await;
     assert_eq!(telling.await.expect("an answer")["aborted_here"], 1);
-    request.until_given_up(Duration::from_secs(2)).await;
+    request.until_given_up().await;
     let ended = events.finish().await;
     assert!(ended.broken && !ended.is_done());
     let last = ended.objects().pop().expect("an error event");

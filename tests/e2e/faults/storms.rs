@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use http::Method;
+use treadle_tests::support::client::PATIENCE;
 use treadle_tests::support::stand::{CHAT, Stand, chat, streamed};
 
 const CLIENTS: u64 = 100;
@@ -31,12 +32,17 @@ async fn storm(stand: &Stand, streaming: bool) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let waited = tokio::time::timeout(Duration::from_secs(10), engines_have_all).await;
+    let waited = tokio::time::timeout(PATIENCE, engines_have_all).await;
     waited.expect("the engines have all of them");
     for task in &asking {
         task.abort();
     }
-    stand.until_engines_idle(Duration::from_secs(1)).await;
+    stand.until_engines_idle().await;
+    assert_eq!(
+        stand.engines_finished().await,
+        0,
+        "answers that nobody wants"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -79,6 +85,6 @@ async fn clients_that_leave_the_queue_leave_nothing_there() {
     for task in &asking {
         task.abort();
     }
-    stand.until_engines_idle(Duration::from_secs(1)).await;
+    stand.until_engines_idle().await;
     stand.finish().await;
 }

@@ -1,7 +1,5 @@
 //! Simulated engines: offloads under pressure, and moves in rollouts' place.
 
-use std::time::Duration;
-
 use serde_json::json;
 use treadle_tests::support::stand::{COMPLETIONS, MODEL, SPEED, Stand};
 
@@ -51,7 +49,7 @@ async fn simulated_engines_give_caches_away_and_take_them_back() {
         "{status}"
     );
     // What lingers at the engines is not what comes back.
-    stand.until_engines_idle(Duration::from_secs(5)).await;
+    stand.until_engines_idle().await;
     for engine in &stand.engines {
         let engine = treadle_tests::support::client::Client::new(engine.url());
         engine.post("/reset_prefix_cache", &json!({})).await;

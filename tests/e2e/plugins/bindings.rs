@@ -251,7 +251,7 @@ async fn changes_are_in_the_audit_log() {
         change["before"]["policy"]
             .as_str()
             .unwrap()
-            .starts_with("thunderagent")
+            .starts_with("foresight")
     );
     assert!(
         change["after"]["policy"]

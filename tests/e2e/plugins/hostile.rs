@@ -1,7 +1,7 @@
 //! Hostile policies, bound while programs work: the gateway goes on serving.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::json;
 use treadle_tests::support::client::Client;
@@ -34,6 +34,8 @@ async fn health_p99_ms(client: &Client) -> f64 {
 async fn the_gateway_serves_through_the_whole_corpus() {
     let stand = Stand::tuned(2, 8_192, |config| {
         hurried(config);
+        // Each endless loop holds all others up for so long.
+        config.plugins.hot_deadline_ms = 10;
         config.plugins.backoff_ms = 10;
         config.plugins.backoff_ms_max = 20;
         // A compilation that takes minutes is for a child, and is cut short.
@@ -41,7 +43,7 @@ async fn the_gateway_serves_through_the_whole_corpus() {
             .join("target/debug/treadle")
             .to_string_lossy()
             .into_owned();
-        config.plugins.compile_wall_s_max = 4;
+        config.plugins.compile_cpu_s_max = 8;
     })
     .await;
     let client = &stand.client;
@@ -95,7 +97,5 @@ async fn the_gateway_serves_through_the_whole_corpus() {
     let bindings = client.get("/v1/bindings").await.ok();
     let active = everyones(&bindings, "priority")["policy"].as_str().unwrap();
     assert!(active.ends_with("+native"), "{active}");
-    tokio::time::timeout(Duration::from_secs(30), stand.finish())
-        .await
-        .expect("it stops");
+    stand.finish().await;
 }

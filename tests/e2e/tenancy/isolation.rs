@@ -127,26 +127,20 @@ async fn nothing_of_acme(client: &Client) {
             assert!(!text.contains(secret), "{secret} in {path}: {text}");
         }
     }
-    for key in ["only-acme", "%1Facme%1Fonly-acme"] {
-        let path = format!("/v1/programs/{key}");
-        client.get(&path).await.refused(404, "program_unknown");
-        let path = format!("/profiles/{key}");
-        client.get(&path).await.refused(404, "program_unknown");
-        for list in ["steps", "decisions"] {
-            let page = client.get(&format!("/v1/programs/{key}/{list}")).await.ok();
-            assert_eq!(page[list], json!([]), "{key}");
-        }
-        let gone = client.delete(&format!("/v1/programs/{key}")).await.ok();
-        assert_eq!(gone["released"], false, "{key}");
-        let page = client.get(&format!("/v1/events?program={key}")).await.ok();
-        let about = page["events"].as_array().expect("a list").iter();
-        assert_eq!(about.filter(|event| !event["program"].is_null()).count(), 0);
+    let key = "only-acme";
+    let path = format!("/v1/programs/{key}");
+    client.get(&path).await.refused(404, "program_unknown");
+    let path = format!("/profiles/{key}");
+    client.get(&path).await.refused(404, "program_unknown");
+    for list in ["steps", "decisions"] {
+        let page = client.get(&format!("/v1/programs/{key}/{list}")).await.ok();
+        assert_eq!(page[list], json!([]), "{key}");
     }
-    let forged = chat("\u{1f}acme\u{1f}only-acme", "hello", 4);
-    client
-        .post(CHAT, &forged)
-        .await
-        .refused(400, "invalid_field");
+    let gone = client.delete(&format!("/v1/programs/{key}")).await.ok();
+    assert_eq!(gone["released"], false, "{key}");
+    let page = client.get(&format!("/v1/events?program={key}")).await.ok();
+    let about = page["events"].as_array().expect("a list").iter();
+    assert_eq!(about.filter(|event| !event["program"].is_null()).count(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -179,9 +173,11 @@ async fn plugins_and_bindings_are_ones_own() {
     make_tenant(&stand, "beta", json!({})).await;
     let acme = client_of(&stand, "acme", "admin").await;
     let beta = client_of(&stand, "beta", "admin").await;
-    let brought_along = "thunderagent-eviction";
+    let brought_along = "foresight-eviction";
     let plugins = async |client: &Client| {
-        let page = client.get("/v1/plugins").await.ok();
+        let mut page = client.get("/v1/plugins").await.ok();
+        let listed = page["plugins"].as_array_mut().expect("a list");
+        listed.retain(|plugin| plugin["uploaded_at_us"].is_number());
         let mut names = names(&page, "plugins", "name");
         names.retain(|name| name != brought_along);
         names
@@ -290,7 +286,7 @@ async fn an_abort_of_everything_is_one_of_ones_own() {
         .ok();
     assert_eq!(aborted["aborted_here"], 1, "{aborted}");
     assert_eq!(aborted["engines_told"], 0, "{aborted}");
-    waiting.until_given_up(PATIENCE).await;
+    waiting.until_given_up().await;
     theirs.abort();
     at_engine.chunk(b"data: [DONE]\n\n").await;
     at_engine.end().await;

@@ -101,9 +101,30 @@ async fn a_local_caller_needs_a_token_to_manage_and_for_nothing_else() {
     let page = [("origin", "https://example.com")];
     let answer = nobody.send(Method::POST, "/workers", &page, "{}").await;
     answer.refused(401, "token_missing");
-    let rebound = [("host", "rebound.example.com")];
-    let answer = nobody.send(Method::GET, "/programs", &rebound, "").await;
-    answer.refused(401, "token_missing");
+    for strange in [
+        ("host", "rebound.example.com"),
+        ("host", "gpu-box"),
+        ("forwarded", "for=127.0.0.1"),
+        ("x-forwarded-for", "127.0.0.1"),
+        ("x-real-ip", "127.0.0.1"),
+        ("via", "1.1 proxy"),
+    ] {
+        for route in routes() {
+            let Needs::Scope(_) = route.needs else {
+                continue;
+            };
+            let method = route.method.clone().unwrap_or(Method::POST);
+            let path = route.path.replace(['{', '}'], "");
+            let answer = nobody.send(method, &path, &[strange], "{}").await;
+            let message = answer.refused(401, "token_missing");
+            assert!(message.contains("send a token"), "{message}");
+            assert_eq!(answer.headers["www-authenticate"], "Bearer");
+        }
+        // With a token it is nobody's matter who passes requests on.
+        let headers = [strange];
+        let answer = stand.client.send(Method::GET, "/programs", &headers, "");
+        answer.await.ok();
+    }
     stand.finish().await;
 }
 

@@ -17,7 +17,7 @@ const MIB: usize = 1 << 20;
 fn limits() -> Limits {
     Limits {
         memory_bytes_max: 16 * MIB,
-        hot_deadline_ms: 50,
+        hot_deadline_ms: 500,
         log_lines_per_s: 20,
         ..Limits::default()
     }

@@ -1,7 +1,5 @@
 //! Compiling in children: bombs do not go off in this process.
 
-use std::time::{Duration, Instant};
-
 use treadle_hostile::build;
 use treadle_policy_runtime::{
     ArtifactStore, Compiler, CompilerCommand, CompilerLimits, InstanceOptions, Limits,
@@ -35,11 +33,9 @@ fn a_bomb_is_stopped_by_the_clock() {
         wall_s_max: 1,
         ..CompilerLimits::default()
     };
-    let begin = Instant::now();
     let refusal = refusal(limits, &build("compile-bomb"));
     assert_eq!(refusal.code, "compile-timeout", "{refusal}");
     assert!(refusal.what.contains("clock"), "{refusal}");
-    assert!(begin.elapsed() < Duration::from_secs(30));
 }
 
 #[test]
@@ -83,7 +79,7 @@ fn a_deterministic_engine_has_its_own_code() {
 #[test]
 fn others_are_refused_at_once_while_the_queue_is_full() {
     let limits = CompilerLimits {
-        wall_s_max: 3,
+        cpu_s_max: 2,
         waiting_max: 0,
         ..CompilerLimits::default()
     };

@@ -13,7 +13,7 @@ const INSPECTED: usize = 50;
 
 fn engine() -> PolicyEngine {
     PolicyEngine::new(Limits {
-        background_deadline_ms: 20,
+        background_deadline_ms: 200,
         ..Limits::default()
     })
     .unwrap()

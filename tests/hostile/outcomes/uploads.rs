@@ -11,7 +11,7 @@ use crate::process::memory_peak_bytes;
 #[test]
 fn each_is_refused_with_what_where_and_how_to_mend() {
     let engine = PolicyEngine::new(Limits {
-        background_deadline_ms: 100,
+        background_deadline_ms: 1_000,
         ..Limits::default()
     })
     .unwrap();

@@ -2,6 +2,7 @@
 //! RabbitMQ alone can do.
 
 mod conformance;
+mod order;
 mod proxy;
 mod rabbitmq;
 mod restart;

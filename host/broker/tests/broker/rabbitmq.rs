@@ -5,14 +5,18 @@ use std::time::Duration;
 use treadle_broker::rabbitmq::{BarePublisher, Check, Grade, inspect};
 use treadle_broker::{Address, Broker, BrokerError, Queue, RabbitMq, Settings, Subscription};
 
-use crate::stand::{event, letter, next_ids, prefix, server_url, settings};
+use crate::stand::{event, healthy, letter, next_ids, prefix, server_url, settings};
 
-/// The error of a broker that can't be used, as an operation tells it.
-async fn refusal(settings: Settings) -> BrokerError {
+/// The error of a broker that can't be used, as an operation tells it once it is found out.
+async fn refusal(settings: Settings, is_it: impl Fn(&BrokerError) -> bool) -> BrokerError {
     let broker = RabbitMq::start(Settings {
         patience: Duration::from_secs(3),
         ..settings
     });
+    healthy(&broker, |health| {
+        health.cause().as_ref().is_some_and(&is_it)
+    })
+    .await;
     let error = broker
         .publish(&[event(1, "math", "p-1")])
         .await
@@ -64,7 +68,7 @@ async fn refusals_name_their_remedy() {
             "cacertfile",
         ),
     ] {
-        let error = refusal(settings(&url, &prefix)).await;
+        let error = refusal(settings(&url, &prefix), |error| error.code() == code).await;
         assert_eq!(error.code(), code, "{error}");
         assert!(error.to_string().contains(words), "{error}");
         let checks = inspect(&settings(&url, &prefix)).await;
@@ -85,13 +89,15 @@ async fn somebody_else_at_the_port_is_told_apart() {
         }
     });
     let url = format!("amqp://guest:s3cret@127.0.0.1:{port}");
-    let error = refusal(settings(&url, "t-nobody")).await;
+    let is_told = |error: &BrokerError| {
+        matches!(
+            error,
+            BrokerError::Protocol { .. } | BrokerError::Unreachable { .. }
+        )
+    };
+    let error = refusal(settings(&url, "t-nobody"), is_told).await;
     server.abort();
-    let is_told = matches!(
-        error,
-        BrokerError::Protocol { .. } | BrokerError::Unreachable { .. }
-    );
-    assert!(is_told, "{error}");
+    assert!(is_told(&error), "{error}");
     assert!(error.to_string().contains("RabbitMQ"), "{error}");
 }
 
@@ -111,7 +117,8 @@ async fn a_queue_that_was_declared_otherwise_is_named() {
             .unwrap(),
     );
 
-    let error = refusal(settings(&url, &prefix)).await;
+    let is_mismatch = |error: &BrokerError| matches!(error, BrokerError::Mismatch { .. });
+    let error = refusal(settings(&url, &prefix), is_mismatch).await;
     let BrokerError::Mismatch { name, .. } = &error else {
         panic!("{error}");
     };

@@ -1,17 +1,25 @@
 //! A broker that is killed while it is published to: nothing is lost, and order stays.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use treadle_broker::{
-    Broker, Deliveries, Delivery, Health, Message, RabbitMq, Subscription, header,
-};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use treadle_broker::{Broker, Deliveries, Delivery, Health, Message, RabbitMq, Subscription};
 
+use crate::order::Order;
 use crate::server::Server;
 use crate::stand::{event, healthy, prefix, publish_surely, server_url, settings};
 
-const BATCHES: u64 = 40;
+/// Messages that are published at once.
 const BATCH: u64 = 250;
+/// So many messages have arrived when the server is killed.
+const KILLED_AT: u64 = 2 * BATCH;
+/// Batches that are published after the server was killed.
+const BATCHES_AFTER: u64 = 20;
+/// Deliveries without an acknowledgement.
+const PREFETCH: u16 = 100;
 const PROGRAMS: u64 = 7;
 
 fn batch(number: u64) -> Vec<Message> {
@@ -30,7 +38,10 @@ async fn everything_arrives_in_order_though_the_broker_is_killed() {
     let prefix = prefix("kill");
     let broker = RabbitMq::start(settings(&server.url(), &prefix));
     let queue = format!("{prefix}.all");
-    let all = Subscription::new(&queue, ["#"]);
+    let all = Subscription {
+        prefetch: PREFETCH,
+        ..Subscription::new(&queue, ["#"])
+    };
     let mut deliveries = broker.subscribe(&all).await.unwrap();
     let server = tokio::task::spawn_blocking(move || {
         server.settle();
@@ -38,49 +49,76 @@ async fn everything_arrives_in_order_though_the_broker_is_killed() {
     });
     let server = server.await.unwrap();
 
+    let killed = Arc::new(AtomicBool::new(false));
+    let (published, all_published) = watch::channel(None);
     let publishing = async {
-        let mut refusals = 0;
-        for number in 0..BATCHES {
-            refusals += publish_surely(&broker, &batch(number)).await;
-        }
-        refusals
+        let last = publish_beyond(&broker, &killed).await;
+        published.send_replace(Some(last));
     };
-    let (refusals, server) = tokio::join!(publishing, consume_and_kill(&mut deliveries, server));
-    assert!(
-        refusals > 0,
-        "the broker was not killed while it was published to"
-    );
+    let outage = Killer {
+        server: Some(server),
+        killed: killed.clone(),
+    };
+    let consuming = consume_and_kill(&mut deliveries, outage, all_published);
+    let ((), server) = tokio::join!(publishing, consuming);
     healthy(&broker, Health::is_connected).await;
     broker.close().await.unwrap();
     let end = tokio::task::spawn_blocking(move || drop(server));
     end.await.unwrap();
 }
 
-/// Consumes until all has arrived, and kills the server once, early on: the publisher does not
-/// wait for this.
-async fn consume_and_kill(deliveries: &mut Deliveries, server: Server) -> Server {
-    let mut seen = BTreeSet::new();
-    let mut last_of = BTreeMap::new();
-    let mut server = Some(server);
+/// Publishes until the server is killed meanwhile, and then some; gives the last number.
+async fn publish_beyond(broker: &RabbitMq, killed: &AtomicBool) -> u64 {
+    let (mut number, mut after) = (0, 0);
+    while after < BATCHES_AFTER {
+        after += u64::from(killed.load(Ordering::Relaxed));
+        publish_surely(broker, &batch(number)).await;
+        number += 1;
+    }
+    number * BATCH
+}
+
+/// Kills a server, once.
+struct Killer {
+    server: Option<Server>,
+    killed: Arc<AtomicBool>,
+}
+
+impl Killer {
+    /// Kills the server, and starts it again, in the background.
+    fn strike(&mut self) -> Option<JoinHandle<Server>> {
+        let mut victim = self.server.take()?;
+        let killed = self.killed.clone();
+        Some(tokio::task::spawn_blocking(move || {
+            victim.kill();
+            killed.store(true, Ordering::Relaxed);
+            victim.restart();
+            victim
+        }))
+    }
+}
+
+/// Consumes until all has arrived that was published, and has the server killed early on.
+async fn consume_and_kill(
+    deliveries: &mut Deliveries,
+    mut killer: Killer,
+    mut published: watch::Receiver<Option<u64>>,
+) -> Server {
+    let mut order = Order::default();
     let mut revival = None;
-    while (seen.len() as u64) < BATCHES * BATCH {
-        let delivery = next_through(deliveries).await;
-        let seq: u64 = delivery.id.as_deref().unwrap().parse().unwrap();
-        if seen.insert(seq) {
-            let program = delivery.headers[header::SUBJECT].clone();
-            let before = last_of.insert(program, seq);
-            assert!(before < Some(seq), "{seq} after {before:?}");
-        }
+    while *published.borrow_and_update() != Some(order.last()) || !order.is_whole() {
+        let delivery = tokio::select! {
+            delivery = next_through(deliveries) => delivery,
+            Ok(()) = published.changed() => continue,
+        };
+        order.take(delivery.id.as_deref().unwrap().parse().unwrap());
         // An acknowledgement that is lost brings the message again.
         let _ = delivery.ack().await;
-        if seen.len() as u64 >= 2 * BATCH
-            && let Some(mut victim) = server.take()
+        if order.last() >= KILLED_AT
+            && let Some(begun) = killer.strike()
         {
-            revival = Some(tokio::task::spawn_blocking(move || {
-                victim.kill();
-                victim.restart();
-                victim
-            }));
+            order.broker_is_killed(PREFETCH);
+            revival = Some(begun);
         }
     }
     revival.unwrap().await.unwrap()

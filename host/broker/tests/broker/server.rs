@@ -1,5 +1,6 @@
 //! A RabbitMQ of a test's own, which it may kill.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::Read as _;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,6 +11,9 @@ use std::time::{Duration, Instant};
 
 /// How long a server may take to start on a machine with other work.
 const START_WAIT: Duration = Duration::from_mins(2);
+/// The least port that a server may have, and how many there are.
+const PORT_FIRST: u16 = 10_000;
+const PORTS: u64 = 20_000;
 /// The scripts themselves; those on the path want to be root or rabbitmq.
 const SERVER: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
 const CONTROL: &str = "/usr/lib/rabbitmq/bin/rabbitmqctl";
@@ -195,7 +199,18 @@ fn answers_at_all(port: u16) -> bool {
     TcpStream::connect(("127.0.0.1", port)).is_ok()
 }
 
+/// Ports that nobody listens at. They lie below those that the system gives to connections, so that
+/// none of these takes one before the server does, or while it is dead.
 fn free_ports<const N: usize>() -> [u16; N] {
-    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let any = RandomState::new();
+    let mut tries = 0..u16::MAX;
+    let listeners = [(); N].map(|()| {
+        tries
+            .find_map(|salt| {
+                let port = PORT_FIRST + (any.hash_one(salt) % PORTS) as u16;
+                TcpListener::bind(("127.0.0.1", port)).ok()
+            })
+            .expect("a free port")
+    });
     listeners.map(|listener| listener.local_addr().unwrap().port())
 }

@@ -8,7 +8,7 @@ use treadle_broker::{
 };
 
 /// How long something may take that should happen at once.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The server that tests use together; `None` if they are to be left out.
 pub(crate) fn server_url() -> Option<String> {

@@ -8,7 +8,7 @@ use treadle_broker::rabbitmq::{Grade, inspect};
 use treadle_broker::{Broker, BrokerError, Health, RabbitMq, Settings};
 
 use crate::server::Server;
-use crate::stand::{event, healthy, prefix, server_url, settings};
+use crate::stand::{PATIENCE, event, healthy, prefix, publish_surely, server_url, settings};
 
 /// Makes an authority and a certificate for `localhost`, and configures TLS with them.
 fn tls(folder: &Path, port: u16) -> String {
@@ -73,6 +73,11 @@ async fn by_tls(server: &Server) {
         patience: Duration::from_secs(2),
         ..settings(&distrusted, &prefix)
     });
+    let is_told = |cause: &BrokerError| matches!(cause, BrokerError::Tls { .. });
+    healthy(&broker, |health| {
+        health.cause().as_ref().is_some_and(is_told)
+    })
+    .await;
     let error = broker
         .publish(&[event(1, "math", "p-1")])
         .await
@@ -83,18 +88,19 @@ async fn by_tls(server: &Server) {
 
 async fn alarms(server: &Server) {
     let prefix = prefix("alarm");
-    let settings = Settings {
-        patience: Duration::from_millis(500),
-        ..settings(&server.url(), &prefix)
-    };
-    let broker = RabbitMq::start(settings.clone());
+    let settings = settings(&server.url(), &prefix);
+    let broker = RabbitMq::start(Settings {
+        // What a blocked broker is waited for.
+        patience: Duration::from_secs(3),
+        ..settings.clone()
+    });
     healthy(&broker, Health::is_connected).await;
     server.control(&["set_vm_memory_high_watermark", "0"]);
     // The server looks at its memory from time to time only.
     let began = std::time::Instant::now();
     let alarm = loop {
         let alarm = inspect(&settings).await.pop().unwrap();
-        if alarm.grade == Grade::Fail || began.elapsed() > Duration::from_secs(20) {
+        if alarm.grade == Grade::Fail || began.elapsed() > PATIENCE {
             break alarm;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -117,7 +123,7 @@ async fn alarms(server: &Server) {
     assert_eq!(health.word(), "blocked");
     server.control(&["set_vm_memory_high_watermark", "0.6"]);
     healthy(&broker, Health::is_connected).await;
-    assert_eq!(broker.publish(&[event(1, "math", "p-1")]).await.unwrap(), 1);
+    publish_surely(&broker, &[event(1, "math", "p-1")]).await;
     broker.remove_topology().await.unwrap();
     broker.close().await.unwrap();
 }

@@ -4,10 +4,14 @@
 //! fixes what a program, a step, a worker, a world and an instant are called,
 //! so that crates which must not see one another still mean the same thing.
 
+mod bound;
 mod id;
+mod name;
 mod time;
 mod word;
 
+pub use bound::{BYTES_MAX, TOKENS_MAX, reported_tokens};
 pub use id::{AskId, GATEWAYS_MAX, GatewayId, ProgramId, StepId, WorkerId};
+pub use name::{ClientName, NAME_BYTES_MAX, NameError};
 pub use time::{Span, Timestamp};
 pub use word::{EngineKind, FinishReason, Phase, PolicyRef, Status, World};

@@ -2,23 +2,26 @@
 //! prompt, and is refused where none ever will.
 
 use crate::program::Program;
+use crate::step::Step;
 use crate::worker::Worker;
 use crate::{Core, Refusal};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
 impl Core {
-    /// The most that any registered worker takes; `None` without workers.
+    /// The most that any registered worker takes; `None` without workers. One that
+    /// leaves takes nothing any more, though its last steps may still run.
     fn context_tokens_max(&self) -> Option<u64> {
-        let workers = self.state.workers.values();
+        let workers = self.state.workers.values().filter(|w| !w.leaving);
         workers.map(Worker::context_tokens_max).max()
     }
 
     /// Refuses a step that is not running if no worker can ever hold it.
     pub(crate) fn refuse_if_too_long(&mut self, step: StepId) -> bool {
-        let least = self.state.steps.get(&step).map(|s| s.prompt_tokens_least);
-        let (Some(prompt_tokens), Some(tokens_max)) = (least, self.context_tokens_max()) else {
+        let counted = self.state.steps.get(&step).filter(|s| !s.estimated);
+        let (Some(s), Some(tokens_max)) = (counted, self.context_tokens_max()) else {
             return false;
         };
+        let prompt_tokens = s.prompt_tokens;
         let too_long = prompt_tokens > tokens_max;
         if too_long {
             let refusal = Refusal::ContextTooLong {
@@ -30,7 +33,7 @@ impl Core {
         too_long
     }
 
-    /// After a worker went or holds less: whoever waits and fits nowhere any
+    /// After a worker went, came back or holds less: whoever waits and fits nowhere any
     /// more is told so, instead of waiting for nothing.
     pub(crate) fn refuse_waiting_too_long(&mut self) {
         let programs = self.state.queue.oldest().map(|(_, program)| program);
@@ -43,12 +46,22 @@ impl Core {
         }
     }
 
+    /// Tokens that a step's prompt is sure to have, as far as it matters where it goes: all of
+    /// those that were counted; half of what was estimated, and never more than some worker takes.
+    pub(crate) fn least_tokens(&self, step: &Step) -> u64 {
+        if !step.estimated {
+            return step.prompt_tokens;
+        }
+        let most = self.context_tokens_max().unwrap_or(u64::MAX);
+        (step.prompt_tokens / 2).min(most)
+    }
+
     /// The longest prompt that waits of the program has at least so many
     /// tokens; 0 if none waits.
     pub(crate) fn prompt_tokens_least(&self, program: &Program) -> u64 {
         let steps = program.waiting.iter();
-        let least = steps.filter_map(|s| self.state.steps.get(s));
-        least.map(|s| s.prompt_tokens_least).max().unwrap_or(0)
+        let steps = steps.filter_map(|s| self.state.steps.get(s));
+        steps.map(|s| self.least_tokens(s)).max().unwrap_or(0)
     }
 
     /// True if a step may go to its program's worker. While another step of
@@ -64,6 +77,6 @@ impl Core {
             .is_some_and(|p| !p.running.is_empty());
         runs || s
             .zip(w)
-            .is_some_and(|(s, w)| s.prompt_tokens_least <= w.context_tokens_max())
+            .is_some_and(|(s, w)| self.least_tokens(s) <= w.context_tokens_max())
     }
 }

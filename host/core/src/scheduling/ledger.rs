@@ -44,6 +44,7 @@ impl Core {
             w.line.extend(waits.map(|s| s.lined(*step)));
             self.due.serve.insert(worker);
         }
+        self.end_reservation(program);
         self.refresh_idle(program);
         self.account(program);
     }

@@ -19,11 +19,14 @@ impl Core {
         most == 0 || running.is_some_and(|running| running < most)
     }
 
-    /// Puts a routed step into its worker's line.
+    /// Puts a step into its worker's line.
     pub(crate) fn join_line(&mut self, step: StepId, worker: WorkerId) {
-        let Some(lined) = self.state.steps.get(&step).map(|s| s.lined(step)) else {
+        let Some(s) = self.state.steps.get_mut(&step) else {
             return;
         };
+        // No answer sent one that was adopted; it goes on where it is none the less.
+        s.routed = true;
+        let lined = s.lined(step);
         if let Some(w) = self.state.workers.get_mut(&worker) {
             w.line.insert(lined);
         }

@@ -15,5 +15,6 @@ mod restore;
 mod retention;
 mod rollout;
 mod routing;
+mod sizes;
 mod waiting;
 pub(crate) mod why;

@@ -24,7 +24,7 @@ impl Core {
         let most = self.config.kv.host_tokens_max;
         let has_cache = p.steps_finished > 0 && p.context_tokens > 0;
         let in_time = self.config.mode == Mode::ProgramAware;
-        in_time && has_cache && p.context_tokens <= most && self.is_settled(program)
+        in_time && has_cache && p.context_tokens <= most && self.is_at_rest(program)
     }
 
     /// Notes that a program's cache is to leave; it keeps its place until the

@@ -49,8 +49,8 @@ impl Core {
             let since = p.place.map(|place| place.since).unwrap_or_default();
             overflows || now.since(since) >= self.config.quantum
         };
-        let settled = w.idle.iter().filter(|id| self.is_settled(**id));
-        let idle = settled.filter_map(|id| self.state.programs.get(id));
+        let at_rest = w.idle.iter().filter(|id| self.is_at_rest(**id));
+        let idle = at_rest.filter_map(|id| self.state.programs.get(id));
         let mut shortest: Vec<(u64, ProgramId)> = idle
             .filter(lasted)
             .map(|p| (p.private_tokens(), p.id))
@@ -167,7 +167,7 @@ impl Core {
     pub(crate) fn is_pausable_on(&self, program: ProgramId, worker: WorkerId) -> bool {
         self.state.programs.get(&program).is_some_and(|p| {
             let here = p.place.is_some_and(|place| place.worker == worker);
-            here && p.is_between_steps() && self.is_settled(program)
+            here && p.is_between_steps() && self.is_at_rest(program)
         })
     }
 

@@ -161,6 +161,15 @@ impl Core {
         }
     }
 
+    /// A program that waits no longer for a place needs no worker kept for it.
+    pub(crate) fn end_reservation(&mut self, program: ProgramId) {
+        let reserved = self.state.reserved;
+        if reserved.is_some_and(|(_, holder)| holder == program) {
+            self.state.reserved = None;
+            self.state.restore_wanted = true;
+        }
+    }
+
     fn oldest_unplaced(&self) -> Option<ProgramId> {
         let mut waiting = self.state.queue.oldest().map(|(_, program)| program);
         waiting.find(|program| self.is_unplaced(*program))

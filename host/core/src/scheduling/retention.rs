@@ -58,10 +58,16 @@ impl Core {
 
     /// True if nothing is happening to the program's cache, nor about to.
     pub(crate) fn is_settled(&self, program: ProgramId) -> bool {
+        let wanted = &self.state.migrations.wanted;
+        let is_to_move = wanted.contains_key(&program) && !self.is_rollout();
+        !is_to_move && self.is_at_rest(program)
+    }
+
+    /// The same where a move that has not begun does not count: it may wait for its
+    /// link for long, and memory that is short does not wait for it.
+    pub(crate) fn is_at_rest(&self, program: ProgramId) -> bool {
         let (offloads, migrations) = (&self.state.offloads, &self.state.migrations);
-        let is_to_move = migrations.wanted.contains_key(&program) && !self.is_rollout();
-        !is_to_move
-            && !offloads.wanted.contains(&program)
+        !offloads.wanted.contains(&program)
             && !offloads.moving.contains_key(&program)
             && !migrations.moving.contains_key(&program)
     }
@@ -90,7 +96,7 @@ impl Core {
         ranking: &Ranking,
     ) {
         for (index, (program, fate)) in fates.iter().enumerate() {
-            if !self.is_pausable_on(*program, worker) {
+            if !self.is_pausable_on(*program, worker) || !self.is_settled(*program) {
                 continue;
             }
             let judge = ranking.entries.get(index).map(|e| ranking.judge(e));

@@ -40,7 +40,9 @@ impl Core {
     /// What an event has made possible.
     pub(crate) fn settle_rollout(&mut self) {
         let due = std::mem::take(&mut self.due);
-        for worker in due.serve {
+        // Who stands in a line may be the next to be adopted.
+        let is_adopting = !self.state.adopted.is_empty();
+        for worker in due.serve.into_iter().filter(|_| !is_adopting) {
             self.serve(worker);
         }
         if due.moves {

@@ -79,13 +79,8 @@ impl Core {
             // Those with a place wait for something else: an answer, or their cache.
             let plain = matches!(self.config.mode, Mode::Sticky | Mode::LeastLoad);
             self.state.restore_wanted |= plain || !placed;
-        } else if self
-            .state
-            .reserved
-            .is_some_and(|(_, holder)| holder == program)
-        {
-            self.state.reserved = None;
-            self.state.restore_wanted = true;
+        } else {
+            self.end_reservation(program);
         }
     }
 

@@ -88,6 +88,8 @@ impl Core {
         if self.state.adopted.is_empty() || matches!(event, Event::StepAdopted { .. }) {
             return;
         }
+        // Lines stood still meanwhile.
+        self.due.serve.extend(self.state.workers.keys());
         for program in std::mem::take(&mut self.state.adopted) {
             if self.is_rollout() {
                 // An answer says when, and others may come first.

@@ -12,6 +12,7 @@ mod workers;
 use crate::{Core, Due, Event};
 
 impl Core {
+    #[allow(clippy::too_many_lines, reason = "one line or call for each event")]
     pub(crate) fn apply(&mut self, event: &Event) {
         match event {
             Event::WorkerAdded {
@@ -29,6 +30,15 @@ impl Core {
             } => {
                 self.worker_capacity_read(*worker, *engine, *capacity);
             }
+            Event::PromptCounted {
+                model,
+                size,
+                tokens,
+            } => self.state.token_models.learn(model, *size, *tokens),
+            Event::WorkerUseRead {
+                worker,
+                untracked_tokens,
+            } => self.worker_use_read(*worker, *untracked_tokens),
             Event::WorkerLost { worker, cause } => self.worker_lost(*worker, cause),
             Event::WorkerRecovered { worker } => self.worker_recovered(*worker),
             Event::WorkerRemoved { worker } => self.worker_removed(*worker),
@@ -77,6 +87,7 @@ impl Core {
             Event::TimerFired => self.timer_fired(),
             Event::Configured { config } => self.configured(config),
             Event::DaemonRestarted => self.daemon_restarted(),
+            Event::RecordRefused { .. } => {}
         }
     }
 

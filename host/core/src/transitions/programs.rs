@@ -4,7 +4,7 @@
 use crate::accounts::Meter;
 use crate::program::{FULL_WEIGHT_PPM, Program};
 use crate::timers::Timer;
-use crate::{Command, Core, Refusal, StepArrival};
+use crate::{Command, Core, PrefixSegment, Refusal, StepArrival};
 use std::collections::BTreeMap;
 use treadle_model::{Phase, ProgramId, Span, Status};
 
@@ -22,6 +22,7 @@ impl Core {
         self.state.next_program += 1;
         self.state.counters.programs_opened += 1;
         self.state.keys.insert(arrival.program.clone(), id);
+        self.state.jobs.program_opened(&arrival.job);
         self.state
             .programs
             .insert(id, self.new_program(id, arrival));
@@ -39,7 +40,7 @@ impl Core {
             opened_at: self.state.now,
             context_tokens: 0,
             demand_tokens: 0,
-            prefix: arrival.prefix.clone(),
+            prefix: self.prefix_of(arrival),
             place: None,
             last_worker: None,
             avoid: None,
@@ -54,14 +55,14 @@ impl Core {
             output_tokens_total: 0,
             cached_tokens_total: 0,
             pauses: 0,
-            prompt_measure: None,
+            counted: None,
             idle_check_at: None,
             waited_total: Span(0),
             actions: BTreeMap::new(),
             remaining_tokens: None,
             last_action_ok: None,
             actions_failed: 0,
-            first_prompt_tokens: arrival.prompt_tokens,
+            first_prompt_tokens: self.prompt_tokens(None, arrival),
             last_output_tokens: 0,
             meter: Meter::default(),
         }
@@ -75,7 +76,7 @@ impl Core {
         };
         if p.phase == Phase::Acting {
             if p.steps_finished > 0 {
-                let job = self.state.jobs.entry(p.job.clone()).or_default();
+                let job = self.state.jobs.of_live(&p.job);
                 let sample = now.since(p.phase_since).micros();
                 job.gaps.learn(sample / 1_000);
                 job.tool_us = match job.tool_us {
@@ -87,11 +88,15 @@ impl Core {
             p.phase_since = now;
         }
         p.weight_ppm = FULL_WEIGHT_PPM;
-        if p.prefix != arrival.prefix && p.place.is_none() {
-            // A changed prompt (a compacted history) shares something else.
-            p.prefix.clone_from(&arrival.prefix);
-        }
         p.closing |= arrival.one_shot;
+        let hashes = |prefix: &[PrefixSegment]| prefix.iter().map(|s| s.hash).collect::<Vec<_>>();
+        if p.place.is_none() && hashes(&p.prefix) != hashes(&arrival.prefix) {
+            // A changed prompt (a compacted history) shares something else.
+            let prefix = self.prefix_of(arrival);
+            if let Some(p) = self.state.programs.get_mut(&program) {
+                p.prefix = prefix;
+            }
+        }
         self.refile(program);
     }
 
@@ -120,6 +125,7 @@ impl Core {
             return;
         };
         self.state.keys.remove(&p.key);
+        self.state.jobs.program_closed(&p.job, self.state.now);
         if let Some(at) = p.idle_check_at {
             self.state.timers.disarm(at, Timer::ProgramIdle(program));
         }

@@ -46,14 +46,7 @@ impl Core {
     }
 
     fn new_step(&self, program: ProgramId, arrival: &StepArrival) -> Step {
-        let known = self.state.programs.get(&program);
-        let prompt_tokens = if arrival.exact {
-            arrival.prompt_tokens
-        } else {
-            known.map_or(arrival.prompt_tokens, |p| {
-                p.prompt_estimate(arrival.prompt_bytes, arrival.prompt_tokens)
-            })
-        };
+        let counted = self.state.programs.get(&program).and_then(|p| p.counted);
         let learnt = self
             .state
             .jobs
@@ -71,13 +64,10 @@ impl Core {
             arrived_at: self.state.now,
             waits_since: self.state.now,
             state: StepState::Waiting,
-            prompt_tokens,
-            prompt_tokens_least: if arrival.exact {
-                prompt_tokens
-            } else {
-                prompt_tokens / 2
-            },
+            prompt_tokens: self.prompt_tokens(counted, arrival),
+            estimated: !arrival.exact,
             prompt_bytes: arrival.prompt_bytes,
+            text: arrival.text.clone(),
             output_tokens_reserved: reserved.min(arrival.output_tokens_max.unwrap_or(u64::MAX)),
             output_tokens: 0,
             first_token_at: None,
@@ -119,8 +109,10 @@ impl Core {
         let Some(s) = self.state.steps.get(&step) else {
             return;
         };
-        let (program, prompt_bytes) = (s.program, s.prompt_bytes);
-        let whole_answer = s.first_token_at.is_none();
+        let (program, whole_answer) = (s.program, s.first_token_at.is_none());
+        let prompt = s.prompt_of(tokens);
+        self.learn_tokens(step, tokens.prompt);
+        let tokens = StepTokens { prompt, ..tokens };
         self.divide(step, tokens);
         self.state.counters.steps_finished += 1;
         self.state.counters.prompt_tokens += tokens.prompt;
@@ -133,8 +125,7 @@ impl Core {
             p.output_tokens_total += tokens.output;
             p.cached_tokens_total += tokens.cached.unwrap_or(0);
             p.context_tokens = tokens.prompt.saturating_add(tokens.output);
-            p.prompt_measure = Some((prompt_bytes, tokens.prompt));
-            let job = self.state.jobs.entry(p.job.clone()).or_default();
+            let job = self.state.jobs.of_live(&p.job);
             let sample = tokens.output.saturating_mul(16);
             job.output_tokens_x16 = match job.steps_finished {
                 0 => sample,

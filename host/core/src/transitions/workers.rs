@@ -16,7 +16,8 @@ impl Core {
     ) {
         if let Some(known) = self.state.workers.get_mut(&worker) {
             known.leaving = false;
-            return self.worker_capacity_read(worker, engine, capacity);
+            self.worker_capacity_read(worker, engine, capacity);
+            return self.refuse_waiting_too_long();
         }
         self.state
             .workers
@@ -53,6 +54,16 @@ impl Core {
         self.refuse_waiting_too_long();
     }
 
+    /// The ledger follows the engine: what others have there is not to be had.
+    pub(crate) fn worker_use_read(&mut self, worker: WorkerId, untracked_tokens: u64) {
+        let Some(w) = self.state.workers.get_mut(&worker) else {
+            return;
+        };
+        w.untracked_tokens = untracked_tokens;
+        self.state.restore_wanted = true;
+        self.relieve(worker);
+    }
+
     /// The worker's programs lose their places there: those between steps are
     /// paused, steps that no token has left yet are taken back.
     pub(crate) fn worker_lost(&mut self, worker: WorkerId, cause: &str) {
@@ -63,6 +74,7 @@ impl Core {
             return;
         }
         w.health = Health::Lost;
+        w.untracked_tokens = 0;
         self.account_worker(worker);
         if self
             .state
@@ -100,6 +112,7 @@ impl Core {
         if let Some(w) = self.state.workers.get_mut(&worker) {
             w.leaving = true;
         }
+        self.refuse_waiting_too_long();
     }
 
     /// Removed workers go once nothing runs on them any more.
@@ -107,7 +120,6 @@ impl Core {
         let gone = |w: &Worker| w.leaving && w.running_steps == 0 && w.programs.is_empty();
         if self.state.workers.values().any(gone) {
             self.state.workers.retain(|_, w| !gone(w));
-            self.refuse_waiting_too_long();
         }
     }
 

@@ -350,6 +350,7 @@ fn arrival(
         prompt_tokens,
         exact: true,
         prompt_bytes: prompt_tokens * 4,
+        text: None,
         output_tokens_max: None,
         prefix,
         one_shot: false,

@@ -1,6 +1,7 @@
 //! Tenants and tokens in memory, as requests are checked against them: an immutable picture that is
 //! replaced as a whole after each change.
 
+use super::identity;
 use super::limits::TenantLimits;
 use super::principal::{Principal, Who};
 use super::rate::Rate;
@@ -49,6 +50,8 @@ pub struct Directory {
     /// Newest first.
     pub tokens: Vec<Arc<TokenState>>,
     by_hash: HashMap<Hash, (Arc<TokenState>, Which)>,
+    /// Hashes by what [`identity::name`] makes of them.
+    by_name: HashMap<String, Hash>,
     anonymous: Arc<Principal>,
     /// Differs from that of every picture before.
     pub generation: u64,
@@ -107,8 +110,11 @@ impl Directory {
             .into_iter()
             .filter_map(|row| token_state(row, &states, before))
             .collect();
+        let by_hash = by_hash(&tokens);
+        let named = by_hash.keys().map(|hash| (identity::name(hash), *hash));
         Self {
-            by_hash: by_hash(&tokens),
+            by_name: named.collect(),
+            by_hash,
             tenants: states,
             tokens,
             anonymous: Arc::new(Principal {
@@ -129,6 +135,20 @@ impl Directory {
 
     /// Whoever has the secret with this hash.
     pub fn principal(&self, hash: &Hash, now_us: u64) -> Result<Arc<Principal>, Refused> {
+        let token = self.good(hash, now_us)?;
+        if now_us.saturating_sub(token.used_at_us.load(Ordering::Relaxed)) >= USE_NOTED_US {
+            token.used_at_us.store(now_us, Ordering::Relaxed);
+        }
+        Ok(token.principal.clone())
+    }
+
+    /// The hash of the good token that [`identity::name`] names so.
+    pub fn named(&self, name: &str, now_us: u64) -> Option<&Hash> {
+        let hash = self.by_name.get(name)?;
+        self.good(hash, now_us).ok().map(|_| hash)
+    }
+
+    fn good(&self, hash: &Hash, now_us: u64) -> Result<&TokenState, Refused> {
         let (token, which) = self.by_hash.get(hash).ok_or(Refused::Unknown)?;
         let row = &token.row;
         if row.revoked_at_us.is_some() {
@@ -144,10 +164,7 @@ impl Directory {
         if until.is_some_and(|until| now_us >= until) {
             return Err(Refused::Expired);
         }
-        if now_us.saturating_sub(token.used_at_us.load(Ordering::Relaxed)) >= USE_NOTED_US {
-            token.used_at_us.store(now_us, Ordering::Relaxed);
-        }
-        Ok(token.principal.clone())
+        Ok(token)
     }
 
     /// Uses of tokens that the store does not know yet.
@@ -281,6 +298,11 @@ mod tests {
         assert_eq!(at(101, 50), Err(Refused::Expired));
         for unknown in [2, 3, 4] {
             assert_eq!(at(unknown, 0), Err(Refused::Unknown));
+        }
+        let named = |byte: u8, now: u64| directory.named(&identity::name(&[byte; 32]), now);
+        assert_eq!(named(1, 99), Some(&[1; 32]));
+        for bad in [named(1, 100), named(101, 50), named(2, 0), named(4, 0)] {
+            assert_eq!(bad, None);
         }
     }
 

@@ -71,7 +71,7 @@ async fn admit(
 ) -> Result<Arc<Principal>, Stopped> {
     let principal = identify(auth, headers).await?;
     let principal = in_chosen_tenant(auth, principal, headers)?;
-    permit(auth, route, &principal)?;
+    permit(auth, route, &principal, headers)?;
     if route.needs != Needs::Nothing {
         principal.tenant.rate.take().map_err(|wait| {
             let name = principal.tenant.tenant.name();
@@ -115,10 +115,9 @@ async fn identify(auth: &Auth, headers: &mut HeaderMap) -> Result<Arc<Principal>
 fn unknown(auth: &Auth, headers: &HeaderMap) -> Arc<Principal> {
     let directory = auth.directory();
     let anonymous = directory.anonymous();
-    let Some(why) = auth.anonymous.objection(headers) else {
+    if auth.anonymous.objection(headers).is_none() {
         return anonymous.clone();
-    };
-    tracing::debug!(why, "a request without a token is not taken as local");
+    }
     Arc::new(Principal {
         scope: None,
         ..(**anonymous).clone()
@@ -158,7 +157,12 @@ fn in_chosen_tenant(
     }))
 }
 
-fn permit(auth: &Auth, route: &Route, principal: &Principal) -> Result<(), ErrorBody> {
+fn permit(
+    auth: &Auth,
+    route: &Route,
+    principal: &Principal,
+    headers: &HeaderMap,
+) -> Result<(), ErrorBody> {
     let is_anonymous = principal.who == super::Who::Anonymous;
     let has = |scope: Scope| principal.scope.is_some_and(|own| own >= scope);
     let (allowed, wanted) = match route.needs {
@@ -172,6 +176,11 @@ fn permit(auth: &Auth, route: &Route, principal: &Principal) -> Result<(), Error
         return Ok(());
     }
     if is_anonymous {
+        // Where a token is needed in any case, being local would not have helped.
+        let is_open = matches!(route.needs, Needs::Scope(s) if auth.anonymous.scope >= Some(s));
+        if let Some(why) = auth.anonymous.objection(headers).filter(|_| is_open) {
+            return Err(why.refusal(&route.path));
+        }
         let message = format!(
             "{} needs a token with the scope {wanted}; send it as `Authorization: Bearer tr_...`{}",
             route.path, auth.token_hint

@@ -10,6 +10,7 @@ pub mod credentials;
 pub mod directory;
 pub mod first_token;
 mod guard;
+pub mod identity;
 pub mod limits;
 pub mod oidc;
 pub mod permissions;
@@ -24,7 +25,7 @@ pub use directory::Directory;
 pub use first_token::FirstToken;
 pub(crate) use guard::guard;
 pub use limits::TenantLimits;
-pub use principal::{Caller, ClientAddress, Principal, Who};
+pub use principal::{Caller, ClientAddress, Principal, ServedAddress, Who};
 pub use scope::Scope;
 pub use tenant::Tenant;
 

@@ -86,6 +86,7 @@ const TABLE: &[(Method, &str, Needs)] = &[
     (Method::POST, "/v1/plugins", PLUGINS),
     (Method::POST, "/v1/plugins/check", PLUGINS),
     (Method::GET, "/v1/cluster", VIEW),
+    (Method::GET, "/v1/identity", Needs::Nothing),
     (Method::GET, "/v1/whoami", VIEW),
     (Method::GET, "/v1/tenants", ADMIN),
     (Method::POST, "/v1/tenants", Needs::Root),

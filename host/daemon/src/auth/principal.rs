@@ -8,6 +8,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use treadle_model::ClientName;
 use treadle_wire::{ErrorBody, ErrorCode};
 
 /// Longest id of a request that a client may choose, in bytes.
@@ -56,7 +57,7 @@ pub struct Principal {
 
 impl Principal {
     /// A client's name for a program or a job as the core knows it.
-    pub fn inside(&self, name: &str) -> String {
+    pub fn inside(&self, name: &ClientName) -> String {
         self.tenant.tenant.inside(name).into_owned()
     }
 
@@ -114,6 +115,10 @@ impl Principal {
 /// The address that a connection came from.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientAddress(pub SocketAddr);
+
+/// The address of the daemon that a connection came to.
+#[derive(Clone, Copy, Debug)]
+pub struct ServedAddress(pub SocketAddr);
 
 /// A request's principal, and how it is told apart from others in the audit log.
 #[derive(Clone, Debug)]

@@ -32,17 +32,27 @@ pub fn new_id() -> Result<String, NoRandomness> {
     random_hex::<ID_BYTES>()
 }
 
+/// Random characters that nobody has seen yet.
+pub fn new_challenge() -> Result<String, NoRandomness> {
+    random_hex::<SECRET_BYTES>()
+}
+
 fn random_hex<const N: usize>() -> Result<String, NoRandomness> {
     let mut bytes = [0; N];
     SystemRandom::new()
         .fill(&mut bytes)
         .map_err(|_| NoRandomness)?;
-    let mut text = String::with_capacity(2 * N);
+    Ok(hex(&bytes))
+}
+
+/// Bytes as hexadecimal digits.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * bytes.len());
     for byte in bytes {
         // Writing to a string can't fail.
         let _ = write!(text, "{byte:02x}");
     }
-    Ok(text)
+    text
 }
 
 /// The hash of a secret.

@@ -2,11 +2,12 @@
 //!
 //! The core knows programs and jobs by name and knows no tenants. So what a tenant's client calls
 //! `p` is `MARK acme MARK p` from the gateway's edge inwards, and `p` again on the way out. Names of
-//! the default tenant have no mark and are the same on both sides; no client may send the mark, so
-//! no name of one tenant is ever a name of another.
+//! the default tenant have no mark and are the same on both sides. A [`ClientName`] never holds the
+//! mark, and nothing else gets a tenant in front, so no name of one tenant is a name of another.
 
 use serde_json::Value;
 use std::borrow::Cow;
+use treadle_model::ClientName;
 use treadle_store::Names;
 
 /// Stands before and behind the tenant in names inside the daemon; clients may not send it.
@@ -57,9 +58,9 @@ impl Tenant {
     }
 
     /// A client's name for a program or a job as the core knows it.
-    pub fn inside<'n>(&self, name: &'n str) -> Cow<'n, str> {
+    pub fn inside<'n>(&self, name: &'n ClientName) -> Cow<'n, str> {
         if self.prefix.is_empty() {
-            Cow::Borrowed(name)
+            Cow::Borrowed(name.as_str())
         } else {
             Cow::Owned(format!("{}{name}", self.prefix))
         }
@@ -107,11 +108,6 @@ pub fn all_jobs_of(job: &str) -> Option<String> {
     Some(format!("{MARK}{tenant}{MARK}*"))
 }
 
-/// Whether a client may use this text as a name.
-pub fn is_client_name(name: &str) -> bool {
-    !name.contains(MARK)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,21 +117,24 @@ mod tests {
     fn names_come_back_and_those_of_others_do_not() {
         let names = ["default", "a", "a-b"].map(Tenant::new);
         for tenant in &names {
-            let inside = tenant.inside("task/7 ü");
+            let name = ClientName::literal("task/7 ü");
+            let inside = tenant.inside(&name);
             assert_eq!(tenant.outside(&inside), Some("task/7 ü"));
             for other in names.iter().filter(|other| *other != tenant) {
                 assert_eq!(other.outside(&inside), None, "{inside:?}");
             }
         }
-        assert_eq!(names[0].inside("p"), "p");
-        assert!(!is_client_name(&names[1].inside("p")));
+        let p = ClientName::literal("p");
+        assert_eq!(names[0].inside(&p), "p");
+        assert!(ClientName::parse("program", names[1].inside(&p)).is_err());
     }
 
     #[test]
     fn all_jobs_of_a_tenant_have_one_name() {
         let tenant = Tenant::new("acme");
-        let all = tenant.inside("*").into_owned();
-        assert_eq!(all_jobs_of(&tenant.inside("team/math")), Some(all));
+        let [all, math] = ["*", "team/math"].map(ClientName::literal);
+        let all = tenant.inside(&all).into_owned();
+        assert_eq!(all_jobs_of(&tenant.inside(&math)), Some(all));
         assert_eq!(all_jobs_of("team/math"), None);
     }
 
@@ -152,7 +151,7 @@ mod tests {
     #[test]
     fn json_is_cleaned_to_its_leaves() {
         let tenant = Tenant::new("acme");
-        let inside = tenant.inside("p").into_owned();
+        let inside = tenant.inside(&ClientName::literal("p")).into_owned();
         let event = json!({"program": inside, "list": [{"key": inside}, 5, "free"]});
         let expected = json!({"program": "p", "list": [{"key": "p"}, 5, "free"]});
         assert_eq!(tenant.cleaned(event), expected);

@@ -3,8 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Response, header};
+use http::{HeaderMap, HeaderValue, Method, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
@@ -16,7 +15,7 @@ use treadle_wire::{Endpoint, SseScanner, StreamUsage, models_of};
 use super::CalibrateError;
 use super::disturbance::Watch;
 use crate::engines::{Declared, read_engine};
-use crate::gateway::{Upstream, UpstreamError};
+use crate::gateway::Upstream;
 
 const COMPLETIONS: &str = "/v1/completions";
 const MODELS: &str = "/v1/models";
@@ -24,8 +23,6 @@ const MODELS: &str = "/v1/models";
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 /// Longest wait for one answer: a long prompt on a slow machine.
 const ANSWER_PATIENCE: Duration = Duration::from_mins(5);
-/// Connections that may be closed under a request.
-const ATTEMPTS_MAX: u32 = 4;
 /// Largest event, error and list of models, in bytes.
 const BYTES_MAX: usize = 1 << 20;
 /// Of an error's body so much is told.
@@ -171,35 +168,16 @@ impl Target {
         body
     }
 
-    /// Sends until an answer begins. Servers close connections that have been used or have idled;
-    /// a request that met such a one was not begun, so it is sent, and timed, again.
-    async fn send(
-        &self,
-        headers: &HeaderMap,
-        body: String,
-    ) -> Result<(Instant, Response<Incoming>), CalibrateError> {
-        let body = Bytes::from(body);
-        let mut attempt = 1;
-        loop {
-            let sent_at = Instant::now();
-            let sent =
-                self.upstream
-                    .send(Method::POST, &self.url, COMPLETIONS, headers, body.clone());
-            match sent.await {
-                Ok(response) => return Ok((sent_at, response)),
-                Err(UpstreamError::Broken(_)) if attempt < ATTEMPTS_MAX => attempt += 1,
-                Err(error) => return Err(CalibrateError::Broken(error.to_string())),
-            }
-        }
-    }
-
     async fn exchange(&self, request: Request, stamps: Stamps) -> Result<Answer, CalibrateError> {
         let body = self.body(&request).to_string();
         let mut headers = HeaderMap::new();
         let json = HeaderValue::from_static("application/json");
         headers.insert(header::CONTENT_TYPE, json);
-        let (sent_at, response) = self.send(&headers, body).await?;
         let broken = |error: &dyn std::fmt::Display| CalibrateError::Broken(error.to_string());
+        let sent_at = Instant::now();
+        let upstream = &self.upstream;
+        let sent = upstream.send(Method::POST, &self.url, COMPLETIONS, &headers, body.into());
+        let response = sent.await.map_err(|error| broken(&error))?;
         let status = response.status();
         if !status.is_success() {
             return Err(refusal(status.as_u16(), response.into_body()).await);

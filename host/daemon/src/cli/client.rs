@@ -10,20 +10,22 @@ use hyper::body::Incoming;
 use serde_json::Value;
 use treadle_wire::SseScanner;
 
+use super::connection::Connection;
 use super::environment;
 use super::error::CliError;
-use super::local_token;
+use super::local_token::{self, Challenge, LocalToken, Verdict};
 use crate::auth::credentials::TENANT_HEADER;
-use crate::gateway::Upstream;
 
 /// Where a daemon listens unless it is told otherwise.
 const DEFAULT_URL: &str = "http://127.0.0.1:8300";
-/// For a connection to come about.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// For a whole answer; an upload is compiled and tried out before it is one.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(2);
 /// Largest answer.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
+/// For a daemon to prove that a token is for it.
+const PROOF_TIMEOUT: Duration = Duration::from_secs(5);
+/// Largest proof, with what is around it.
+const PROOF_BYTES_MAX: usize = 64 << 10;
 /// Largest event of a stream.
 const EVENT_BYTES_MAX: usize = 1 << 20;
 /// Carries the signature of an upload.
@@ -49,21 +51,15 @@ pub(super) struct Remote {
 impl Remote {
     /// The client for it.
     pub(super) fn client(&self) -> Client {
-        let token = match &self.token {
-            Some(token) => Some(Token::Given(token.clone())),
-            None => local_token::find(&self.url).map(Token::Found),
-        };
         Client {
-            upstream: Upstream::new(CONNECT_TIMEOUT),
-            url: self.url.clone(),
-            token,
             tenant: self.tenant.clone(),
+            ..Client::of(&self.url, self.token.as_deref())
         }
     }
 }
 
 /// Checks a base URL and takes the slash at its end away.
-fn base_url(text: &str) -> Result<String, String> {
+pub(super) fn base_url(text: &str) -> Result<String, String> {
     let is_base = |uri: &Uri| uri.scheme_str() == Some("http") && uri.query().is_none();
     match text.parse::<Uri>() {
         Ok(uri) if is_base(&uri) => Ok(text.trim_end_matches('/').to_owned()),
@@ -84,7 +80,6 @@ pub(super) fn escaped(text: &str) -> String {
 
 /// A client of one daemon.
 pub(super) struct Client {
-    upstream: Upstream,
     url: String,
     token: Option<Token>,
     tenant: Option<String>,
@@ -93,13 +88,26 @@ pub(super) struct Client {
 /// Where a token is from.
 #[derive(Clone, Debug)]
 enum Token {
-    /// Somebody said it.
+    /// The user said that it is for this URL.
     Given(String),
     /// It lies where a daemon's first one would; it may be that of another.
-    Found(String),
+    Found(LocalToken),
 }
 
 impl Client {
+    /// A client of the daemon at a URL, with this token or the one that lies here.
+    pub(super) fn of(url: &str, token: Option<&str>) -> Self {
+        let token = match token {
+            Some(token) => Some(Token::Given(token.to_owned())),
+            None => local_token::find(url).map(Token::Found),
+        };
+        Self {
+            url: url.to_owned(),
+            token,
+            tenant: None,
+        }
+    }
+
     /// Asks for something.
     pub(super) async fn get(&self, path: &str) -> Result<Value, CliError> {
         successful(self.send(Method::GET, path, Bytes::new()).await?)
@@ -137,18 +145,14 @@ impl Client {
         let mut headers = HeaderMap::new();
         let events = HeaderValue::from_static("text/event-stream");
         headers.insert(header::ACCEPT, events);
-        let headers = self.headers(true, &headers)?;
-        let sent = self
-            .upstream
-            .send(Method::GET, &self.url, path, &headers, Bytes::new());
-        let answer = sent.await.map_err(|error| self.unreachable(&error))?;
+        let (answer, withheld) = self.ask(Method::GET, path, Bytes::new(), headers).await?;
         if !answer.status().is_success() {
-            return successful(self.whole(answer).await?).map(drop);
+            return successful(self.whole(answer, withheld).await?).map(drop);
         }
         let mut body = answer.into_body();
         let mut scanner = SseScanner::new(EVENT_BYTES_MAX);
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| self.unreachable(&error))?;
+            let frame = frame.map_err(|error| self.unreachable(error.to_string()))?;
             let Some(chunk) = frame.data_ref() else {
                 continue;
             };
@@ -185,15 +189,8 @@ impl Client {
         beside: HeaderMap,
     ) -> Result<(StatusCode, Value), CliError> {
         let ask = async {
-            let headers = self.headers(true, &beside)?;
-            let answer = self.read(method.clone(), path, &headers, body.clone());
-            let (status, value) = answer.await?;
-            let is_found = matches!(self.token, Some(Token::Found(_)));
-            if is_found && status == StatusCode::UNAUTHORIZED {
-                let headers = self.headers(false, &beside)?;
-                return self.read(method, path, &headers, body).await;
-            }
-            Ok((status, value))
+            let (answer, withheld) = self.ask(method, path, body, beside).await?;
+            self.whole(answer, withheld).await
         };
         let answer = tokio::time::timeout(ANSWER_TIMEOUT, ask);
         answer.await.unwrap_or_else(|_| {
@@ -204,9 +201,70 @@ impl Client {
         })
     }
 
+    /// Sends a request on a connection of its own. The second part is the token that did not go
+    /// along, because the daemon does not know it.
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        beside: HeaderMap,
+    ) -> Result<(Response<Incoming>, Option<&LocalToken>), CliError> {
+        let connection = Connection::open(&self.url).await;
+        let mut connection = connection.map_err(|cause| self.unreachable(cause))?;
+        let mut withheld = None;
+        let token = match &self.token {
+            None => None,
+            Some(Token::Given(token)) => Some(token),
+            Some(Token::Found(token)) => {
+                if self.is_for(&mut connection, token).await? {
+                    Some(&token.secret)
+                } else {
+                    // What answered is not treadle, perhaps, and ends connections as it likes.
+                    let again = Connection::open(&self.url).await;
+                    connection = again.map_err(|cause| self.unreachable(cause))?;
+                    withheld = Some(token);
+                    None
+                }
+            }
+        };
+        let headers = self.headers(token, beside)?;
+        let sent = connection.send(method, path, headers, body).await;
+        Ok((sent.map_err(|cause| self.unreachable(cause))?, withheld))
+    }
+
+    /// Whether the daemon at the other end of this connection is the one that a token is for.
+    async fn is_for(
+        &self,
+        connection: &mut Connection,
+        token: &LocalToken,
+    ) -> Result<bool, CliError> {
+        let challenge =
+            Challenge::of(token).map_err(|error| CliError::Failed(error.to_string()))?;
+        let headers = self.headers(None, HeaderMap::new())?;
+        let path = challenge.path();
+        let asked = connection.send(Method::GET, &path, headers, Bytes::new());
+        let asked = async {
+            let answer = asked.await.ok()?;
+            let body = Limited::new(answer.into_body(), PROOF_BYTES_MAX);
+            serde_json::from_slice(&body.collect().await.ok()?.to_bytes()).ok()
+        };
+        let answer = tokio::time::timeout(PROOF_TIMEOUT, asked).await;
+        // Whoever answers something else is no daemon that knows the token.
+        let answer: Value = answer.ok().flatten().unwrap_or_default();
+        match challenge.judge(connection.peer, &answer) {
+            Verdict::Own => Ok(true),
+            Verdict::Unknown => Ok(false),
+            Verdict::Unproven => Err(CliError::Unproven {
+                url: self.url.clone(),
+                file: token.file.clone(),
+            }),
+        }
+    }
+
     /// Those of every request, with `beside`, which go before them.
-    fn headers(&self, with_token: bool, beside: &HeaderMap) -> Result<HeaderMap, CliError> {
-        let mut headers = beside.clone();
+    fn headers(&self, token: Option<&String>, beside: HeaderMap) -> Result<HeaderMap, CliError> {
+        let mut headers = beside;
         let json = HeaderValue::from_static("application/json");
         headers.entry(header::ACCEPT).or_insert(json);
         let value = |text: &str, what: &str| {
@@ -214,9 +272,7 @@ impl Client {
                 CliError::Usage(format!("the {what} holds other than ASCII characters"))
             })
         };
-        if let Some(Token::Given(token) | Token::Found(token)) =
-            self.token.as_ref().filter(|_| with_token)
-        {
+        if let Some(token) = token {
             let bearer = value(&format!("Bearer {token}"), "token")?;
             headers.insert(header::AUTHORIZATION, bearer);
         }
@@ -226,40 +282,36 @@ impl Client {
         Ok(headers)
     }
 
-    async fn read(
-        &self,
-        method: Method,
-        path: &str,
-        headers: &HeaderMap,
-        body: Bytes,
-    ) -> Result<(StatusCode, Value), CliError> {
-        let sent = self.upstream.send(method, &self.url, path, headers, body);
-        self.whole(sent.await.map_err(|error| self.unreachable(&error))?)
-            .await
-    }
-
     /// Status and body of an answer.
-    async fn whole(&self, answer: Response<Incoming>) -> Result<(StatusCode, Value), CliError> {
+    async fn whole(
+        &self,
+        answer: Response<Incoming>,
+        withheld: Option<&LocalToken>,
+    ) -> Result<(StatusCode, Value), CliError> {
         let status = answer.status();
         let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect();
         let body = body
             .await
-            .map_err(|error| self.unreachable(&*error))?
+            .map_err(|error| self.unreachable(error.to_string()))?
             .to_bytes();
         let value = serde_json::from_slice(&body).map_err(|_| CliError::Foreign {
             url: self.url.clone(),
             what: format!("status {} and no JSON", status.as_u16()),
         })?;
-        Ok((status, value))
+        match withheld {
+            Some(token) if status == StatusCode::UNAUTHORIZED => Err(CliError::Withheld {
+                refusal: refused(status, &value).to_string(),
+                url: self.url.clone(),
+                file: token.file.clone(),
+            }),
+            _ => Ok((status, value)),
+        }
     }
 
-    fn unreachable(&self, error: &dyn std::error::Error) -> CliError {
-        let text = error.to_string();
-        // What comes first tells which layers the error went through.
-        let cause = text.rsplit(": ").next().unwrap_or(&text);
+    fn unreachable(&self, cause: String) -> CliError {
         CliError::Unreachable {
             url: self.url.clone(),
-            cause: cause.to_owned(),
+            cause,
         }
     }
 }
@@ -269,12 +321,16 @@ fn successful((status, body): (StatusCode, Value)) -> Result<Value, CliError> {
     if status.is_success() {
         return Ok(body);
     }
+    Err(refused(status, &body))
+}
+
+fn refused(status: StatusCode, body: &Value) -> CliError {
     let text = |at: &str| body.pointer(at).and_then(Value::as_str);
     let status = status.as_u16();
-    Err(CliError::Refused {
+    CliError::Refused {
         code: text("/error/code").map_or_else(|| status.to_string(), str::to_owned),
         message: text("/error/message").map_or_else(|| body.to_string(), str::to_owned),
-    })
+    }
 }
 
 #[cfg(test)]

@@ -1,15 +1,22 @@
 //! `treadle doctor`: whether everything that a daemon works with is well, and what to do.
 
 use std::fmt::Write;
+use std::time::Duration;
 
+use bytes::Bytes;
 use clap::Args;
-use serde_json::json;
+use http::Method;
+use serde_json::{Value, json};
 
+use super::client::{Client, base_url};
 use super::environment;
 use super::error::CliError;
 use super::output::{say, say_json};
 use super::settings::Settings;
-use crate::doctor::{Finding, Grade, examine};
+use crate::doctor::{Finding, Grade, Report, RunBy, Said, examine};
+
+/// Longest wait for what a daemon says of itself.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Arguments of `treadle doctor`.
 #[derive(Args, Clone, Debug)]
@@ -17,8 +24,11 @@ pub(super) struct DoctorArgs {
     #[command(flatten)]
     settings: Settings,
     /// Base URL of the daemon; the address of the configuration unless given.
-    #[arg(long, env = environment::URL, value_name = "URL")]
+    #[arg(long, env = environment::URL, value_parser = base_url, value_name = "URL")]
     url: Option<String>,
+    /// Token to send; without one, that of the daemon whose store is here.
+    #[arg(long, env = environment::TOKEN, hide_env_values = true, value_name = "TOKEN")]
+    token: Option<String>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -28,22 +38,31 @@ impl DoctorArgs {
     /// Looks and prints; fails if something does not work.
     pub(super) async fn run(self) -> Result<(), CliError> {
         let config = self.settings.load(Vec::new())?;
-        let url = self.url.map_or_else(
-            || format!("http://{}", config.server.listen),
-            |url| url.trim_end_matches('/').to_owned(),
-        );
-        let findings = examine(&config, &url).await;
-        let count = |grade| findings.iter().filter(|found| found.grade == grade).count();
+        let own = || format!("http://{}", config.server.listen);
+        let url = self.url.unwrap_or_else(own);
+        let said = ask(&Client::of(&url, self.token.as_deref())).await;
+        let report = Box::pin(examine(&config, &url, &said)).await;
+        let version = said.version();
+        // What nobody runs fails nobody, unless it is what is about to be started.
+        let is_unused = version.is_some() && report.run_by == RunBy::Nobody;
+        let counted = report
+            .daemon
+            .iter()
+            .chain(report.configuration.iter().filter(|_| !is_unused));
+        let grades: Vec<Grade> = counted.map(|found| found.grade).collect();
+        let count = |grade| grades.iter().filter(|other| **other == grade).count();
         let (warnings, failures) = (count(Grade::Warn), count(Grade::Fail));
         if self.json {
             say_json(&json!({
+                "daemon": {"url": url, "version": version},
+                "configuration": {"run_by": report.run_by, "counts": !is_unused},
                 "well": failures == 0,
                 "warnings": warnings,
                 "failures": failures,
-                "findings": findings,
+                "findings": findings(&report),
             }))?;
         } else {
-            say(&report(&findings))?;
+            say(&text(&report, &url, version, is_unused))?;
         }
         if failures == 0 {
             return Ok(());
@@ -59,11 +78,69 @@ impl DoctorArgs {
     }
 }
 
-fn report(findings: &[Finding]) -> String {
-    let mut text = String::new();
+/// What the daemon says of itself.
+async fn ask(client: &Client) -> Said {
+    let get = async |path| {
+        let asked = client.send(Method::GET, path, Bytes::new());
+        let (status, body) = match tokio::time::timeout(PATIENCE, asked).await {
+            Ok(answer) => answer.map_err(|error| error.to_string())?,
+            Err(_) => return Err(format!("no answer within {} s", PATIENCE.as_secs())),
+        };
+        // A daemon whose engines are away says so with an error's status.
+        if status.is_success() || body.get("version").is_some() {
+            return Ok(body);
+        }
+        let message = body.pointer("/error/message").and_then(Value::as_str);
+        Err(message.map_or_else(|| format!("{path} answers {status}"), str::to_owned))
+    };
+    let (health, workers, cluster) =
+        tokio::join!(get("/health"), get("/workers"), get("/v1/cluster"));
+    Said {
+        health,
+        workers,
+        cluster,
+    }
+}
+
+/// All findings, each with what it is about.
+fn findings(report: &Report) -> Vec<Value> {
+    let about = |what: &'static str| {
+        move |found: &Finding| {
+            let mut shown = json!(found);
+            shown["about"] = what.into();
+            shown
+        }
+    };
+    let daemon = report.daemon.iter().map(about("daemon"));
+    let configuration = report.configuration.iter().map(about("configuration"));
+    daemon.chain(configuration).collect()
+}
+
+fn text(report: &Report, url: &str, version: Option<&str>, is_unused: bool) -> String {
+    let mut text = match version {
+        Some(version) => format!("The daemon at {url}, version {version}:\n"),
+        None => format!("No daemon of treadle answers at {url}:\n"),
+    };
+    list(&mut text, &report.daemon, false);
+    let whose = match (report.run_by, version) {
+        (RunBy::ThisDaemon, Some(_)) => ", which this daemon runs",
+        (RunBy::AnotherDaemon, Some(_)) => ", which another daemon runs",
+        (RunBy::Nobody, Some(_)) => {
+            ", which no daemon runs: what follows is about it alone, and no failure of the daemon"
+        }
+        _ => "",
+    };
+    // Writing to a string can't fail.
+    let _ = writeln!(text, "\nThe configuration here{whose}:");
+    list(&mut text, &report.configuration, is_unused);
+    text
+}
+
+fn list(text: &mut String, findings: &[Finding], is_unused: bool) {
     for found in findings {
         let mark = match found.grade {
             Grade::Ok => "ok  ",
+            _ if is_unused => "note",
             Grade::Warn => "WARN",
             Grade::Fail => "FAIL",
         };
@@ -74,5 +151,4 @@ fn report(findings: &[Finding]) -> String {
             let _ = writeln!(text, "      -> {}", found.remedy);
         }
     }
-    text
 }

@@ -84,6 +84,32 @@ pub(super) enum CliError {
         /// What came.
         what: String,
     },
+    /// The daemon wants a token and does not know the one that lies here.
+    #[error(
+        "{refusal}; the token in {} was not sent, because {url} does not say that it is the daemon that the token is for: name that daemon with --url, or give a token of this one with --token or {}",
+        file.display(),
+        environment::TOKEN
+    )]
+    Withheld {
+        /// What the daemon said.
+        refusal: String,
+        /// Where.
+        url: String,
+        /// Where the token lies.
+        file: PathBuf,
+    },
+    /// Who claims to know the token that lies here, and does not.
+    #[error(
+        "{url} does not prove that it is the daemon that the token in {} is for, so nothing was sent: something else listens there, or passes requests on to the daemon; name the daemon's own address with --url, or, if you trust what is there, give it the token with --token or {}",
+        file.display(),
+        environment::TOKEN
+    )]
+    Unproven {
+        /// Where.
+        url: String,
+        /// Where the token lies.
+        file: PathBuf,
+    },
     /// The daemon said no.
     #[error("{message} [{code}]")]
     Refused {

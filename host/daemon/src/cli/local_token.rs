@@ -1,34 +1,92 @@
-//! The token of a daemon on this machine, where it left it at its first start.
+//! The token of a daemon on this machine, where it left it at its first start, and whether a daemon
+//! is the one that it is for.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 
 use http::Uri;
+use serde_json::Value;
 
 use super::environment;
-use crate::auth::first_token;
+use crate::auth::secret::{self, Hash, NoRandomness};
+use crate::auth::{first_token, identity};
 use crate::config::{Config, StoreConfig};
 
 /// Longest token that is read, in bytes.
 const TOKEN_BYTES_MAX: u64 = 4_096;
 
+/// A token that lies on the disk. It may be that of another daemon than the one that is asked.
+#[derive(Clone, Debug)]
+pub(super) struct LocalToken {
+    /// The token.
+    pub(super) secret: String,
+    /// Where it lies.
+    pub(super) file: PathBuf,
+}
+
 /// The token beside the store that a daemon started here would use. It goes to this machine only.
-pub(super) fn find(url: &str) -> Option<String> {
+pub(super) fn find(url: &str) -> Option<LocalToken> {
     let uri: Uri = url.parse().ok()?;
     if !is_loopback(uri.host()?) {
         return None;
     }
-    let path = first_token::file_of(&store())?;
-    if std::fs::metadata(&path).ok()?.len() > TOKEN_BYTES_MAX {
+    let file = first_token::file_of(&store())?;
+    if std::fs::metadata(&file).ok()?.len() > TOKEN_BYTES_MAX {
         return None;
     }
-    let text = std::fs::read_to_string(path).ok()?;
-    let token = text.trim();
-    (!token.is_empty()).then(|| token.to_owned())
+    let text = std::fs::read_to_string(&file).ok()?;
+    let secret = text.trim().to_owned();
+    (!secret.is_empty()).then_some(LocalToken { secret, file })
+}
+
+/// What came of a challenge.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Verdict {
+    /// The daemon knows the token: it may have it.
+    Own,
+    /// It says that it does not.
+    Unknown,
+    /// It says that it does, and does not prove it.
+    Unproven,
+}
+
+/// A question that only the daemon of a token can answer (`auth::identity`).
+pub(super) struct Challenge {
+    hash: Hash,
+    text: String,
+}
+
+impl Challenge {
+    /// A new one.
+    ///
+    /// # Errors
+    /// The system gives no random numbers.
+    pub(super) fn of(token: &LocalToken) -> Result<Self, NoRandomness> {
+        Ok(Self {
+            hash: secret::hash(&token.secret),
+            text: secret::new_challenge()?,
+        })
+    }
+
+    /// The path to ask for.
+    pub(super) fn path(&self) -> String {
+        let name = identity::name(&self.hash);
+        format!("/v1/identity?token={name}&challenge={}", self.text)
+    }
+
+    /// Judges the answer of the daemon that was called at this address.
+    pub(super) fn judge(&self, called: SocketAddr, answer: &Value) -> Verdict {
+        match answer.get("proof") {
+            None | Some(Value::Null) => Verdict::Unknown,
+            Some(said) if *said == identity::proof(&self.hash, called, &self.text) => Verdict::Own,
+            Some(_) => Verdict::Unproven,
+        }
+    }
 }
 
 /// A configuration that is wrong is no matter of whoever asks a daemon.
 fn store() -> StoreConfig {
-    let file = std::env::var_os(environment::CONFIG).map(std::path::PathBuf::from);
+    let file = std::env::var_os(environment::CONFIG).map(PathBuf::from);
     let config = Config::load(file.as_deref(), environment::all(), &[]);
     config.map_or_else(|_| StoreConfig::default(), |config| config.store)
 }
@@ -41,6 +99,7 @@ fn is_loopback(host: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn a_token_found_here_stays_here() {
@@ -55,6 +114,35 @@ mod tests {
         ] {
             assert!(!is_loopback(elsewhere), "{elsewhere}");
         }
-        assert_eq!(find("http://10.0.0.1:8300"), None);
+        assert!(find("http://10.0.0.1:8300").is_none());
+    }
+
+    #[test]
+    fn answers_are_judged() {
+        let token = LocalToken {
+            secret: "tr_1".to_owned(),
+            file: PathBuf::new(),
+        };
+        let challenge = Challenge::of(&token).unwrap();
+        let called = "127.0.0.1:8300".parse().unwrap();
+        let judge = |answer: &Value| challenge.judge(called, answer);
+        let proof = |token: &str, called, text: &str| json!({"proof": identity::proof(&secret::hash(token), called, text)});
+        let good = proof("tr_1", called, &challenge.text);
+        assert_eq!(judge(&good), Verdict::Own);
+        let elsewhere = "127.0.0.1:8301".parse().unwrap();
+        assert_eq!(challenge.judge(elsewhere, &good), Verdict::Unproven);
+        for bad in [
+            proof("tr_2", called, &challenge.text),
+            proof("tr_1", called, "another"),
+            json!({"proof": true}),
+            json!({"proof": ""}),
+        ] {
+            assert_eq!(judge(&bad), Verdict::Unproven, "{bad}");
+        }
+        for unknown in [json!({"proof": null}), json!({}), json!([])] {
+            assert_eq!(judge(&unknown), Verdict::Unknown, "{unknown}");
+        }
+        assert!(!challenge.path().contains("tr_1"));
+        assert_ne!(challenge.text, Challenge::of(&token).unwrap().text);
     }
 }

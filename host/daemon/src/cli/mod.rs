@@ -6,6 +6,7 @@
 mod audit;
 mod client;
 mod config;
+mod connection;
 mod doctor;
 mod environment;
 mod error;

@@ -69,9 +69,9 @@ enum PluginCommand {
     Test(test::TestArgs),
     /// Check a policy and store it.
     Push(PushArgs),
-    /// List the stored policies and what is bound.
+    /// List the policies that can be bound, and those that are.
     List,
-    /// Let a stored policy decide from now on, for all or for some, or beside others.
+    /// Let a policy decide from now on, for all or for some, or beside others.
     Bind(bind::BindArgs),
     /// Go back to the policy that was bound before.
     Rollback(bind::RollbackArgs),

@@ -4,7 +4,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Value, json};
-use treadle_model::EngineKind;
+use treadle_model::{EngineKind, TOKENS_MAX};
 
 use super::client::{Remote, escaped};
 use super::error::CliError;
@@ -52,7 +52,7 @@ struct AddArgs {
     #[arg(long, value_parser = PossibleValuesParser::new(kinds()))]
     kind: Option<String>,
     /// Tokens that fit in its cache; asked of the engine unless given.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=TOKENS_MAX))]
     capacity_tokens: Option<u64>,
 }
 

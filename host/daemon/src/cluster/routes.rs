@@ -32,7 +32,8 @@ pub(super) fn router(parts: Arc<Parts>) -> Router {
     let own = own.merge(
         Router::new()
             .route("/v1/cluster", get(show))
-            .with_state(parts.clone()),
+            .with_state(parts.clone())
+            .merge(rest::identity(parts.auth.clone())),
     );
     Router::new()
         .route(&format!("{}/{{shard}}", link::PATH), get(connect))
@@ -131,11 +132,17 @@ fn admit(parts: &Parts, request: &Request) -> Result<(), Box<Response<Body>>> {
     let mut headers = request.headers().clone();
     let has_none = auth::credentials::take(&mut headers, parts.auth.oidc.is_some())
         == auth::credentials::Credential::None;
+    let path = request.uri().path();
+    if !has_none || path == "/health" {
+        return Ok(());
+    }
     let anonymous = &parts.auth.anonymous;
-    let is_stranger = anonymous.scope.is_none() || anonymous.objection(&headers).is_some();
-    if has_none && is_stranger && request.uri().path() != "/health" {
+    if anonymous.scope.is_none() {
         let message = "this needs a token; send it as `Authorization: Bearer tr_...`";
         return Err(Box::new(refuse(ErrorCode::TokenMissing, message)));
     }
-    Ok(())
+    match anonymous.objection(&headers) {
+        Some(why) => Err(Box::new(gateway::error_response(&why.refusal(path)))),
+        None => Ok(()),
+    }
 }

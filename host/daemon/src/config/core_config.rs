@@ -1,6 +1,6 @@
 //! The core's part of the configuration, in the core's units.
 
-use treadle_core::{CoreConfig, KvConfig, RolloutConfig};
+use treadle_core::{CoreConfig, KvConfig, Mode, RolloutConfig};
 use treadle_model::Span;
 
 use super::section::Key;
@@ -13,7 +13,7 @@ impl Config {
         CoreConfig {
             mode: scheduler.mode,
             rollout: self.rollout.core(),
-            kv: self.kv.core(),
+            kv: self.kv.core(scheduler.mode),
             tick: Span::from_millis(scheduler.tick_ms),
             high_watermark_ppm: millionths(scheduler.high_watermark),
             low_watermark_ppm: millionths(scheduler.low_watermark),
@@ -50,9 +50,9 @@ impl RolloutSection {
 }
 
 impl KvSection {
-    fn core(&self) -> KvConfig {
+    fn core(&self, mode: Mode) -> KvConfig {
         KvConfig {
-            retention: self.retention,
+            retention: self.retention && mode == Mode::ProgramAware,
             host_tokens_max: self.host_tokens_max,
             host_tokens_per_s: self.host_tokens_per_s,
             offload_link_ppm: millionths(self.offload_link_share),

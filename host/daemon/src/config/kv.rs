@@ -12,8 +12,8 @@ use super::{Config, ConfigError, Role, conflict};
 section! {
     /// KV caches that outlive a pause: kept in host memory, brought back, moved between engines. docs/kv-transfer.md says what each engine can do, and how it is set up.
     KvSection in "kv" {
-        /// Ask the eviction policy what becomes of each cache while memory is short: stay, host memory, another engine, or nothing. Unless another is bound, `foresight-eviction` answers then. Otherwise a program that must give its place up goes to host memory where that is quicker than computing its context again.
-        retention: bool = false, "";
+        /// Ask the eviction policy what becomes of each cache while memory is short: stay, host memory, another engine, or nothing. Unless another is bound, `foresight-eviction` answers then. While it is off, `thunderagent-eviction` does, and a program that must give its place up goes to host memory where that is quicker than computing its context again. Unless it is set, it is on where `scheduler.mode` is `program-aware`, and off in the other modes, which have no use for it.
+        retention: bool = true, "";
         /// Room of the host tier on this node, which llama.cpp's slots are saved to; 0 for no tier.
         host_bytes_max: u64 = 0, "bytes", 0 ..= 1_099_511_627_776_000_u64;
         /// Context that host memory is planned to hold; 0 to offload nothing.
@@ -86,6 +86,13 @@ impl KvSection {
             })
     }
 
+    /// What holds unless it was written: retention in the mode that has use for it.
+    pub(super) fn settle(&mut self, mode: Mode, retention_is_given: bool) {
+        if !retention_is_given {
+            self.retention = mode == Mode::ProgramAware;
+        }
+    }
+
     /// What no single value tells.
     pub(super) fn check(&self, config: &Config) -> Result<(), ConfigError> {
         let keeps = self.host_tokens_max > 0 || self.retention;
@@ -107,7 +114,7 @@ impl KvSection {
                 "kv.migration_tokens_per_s",
                 "is set, and kv.retention is off, so that no policy is asked whose cache moves"
                     .to_owned(),
-                "set kv.retention to true, or leave it out",
+                "turn kv.retention on, or leave this out",
             ));
         }
         let moves = self.migration_tokens_per_s > 0 || config.rollout.migration_interval_ms > 0;

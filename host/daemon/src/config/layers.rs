@@ -10,6 +10,7 @@ use super::error::{ConfigError, Origin};
 use super::nearest::nearest;
 use super::section::{Form, Key};
 use super::{Config, SECTIONS};
+use treadle_model::TOKENS_MAX;
 
 /// Largest configuration file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -87,14 +88,19 @@ impl Layers {
 
     /// All values, with the defaults below them.
     pub(super) fn done(self) -> Result<Config, ConfigError> {
-        self.values.try_into().map_err(|source: toml::de::Error| {
+        let kv = self.values.get("kv").and_then(Value::as_table);
+        let retention_is_given = kv.is_some_and(|kv| kv.contains_key("retention"));
+        let done = self.values.try_into().map_err(|source: toml::de::Error| {
             // Each value was checked on its own, so this is a form that the checks don't know.
             super::conflict(
                 "configuration",
                 format!("doesn't fit together: {source}"),
                 "docs/configuration.md lists all keys",
             )
-        })
+        });
+        let mut config: Config = done?;
+        config.kv.settle(config.scheduler.mode, retention_is_given);
+        Ok(config)
     }
 
     fn put(&mut self, key: &Key, value: Value, origin: &Origin) -> Result<(), ConfigError> {
@@ -231,10 +237,14 @@ fn is_endpoint(entry: &Value) -> bool {
                 })
                 && table
                     .get("capacity_tokens")
-                    .is_none_or(|tokens| tokens.as_integer().is_some_and(|tokens| tokens > 0))
+                    .is_none_or(|tokens| tokens.as_integer().is_some_and(is_capacity))
         }
         _ => false,
     }
+}
+
+fn is_capacity(tokens: i64) -> bool {
+    u64::try_from(tokens).is_ok_and(|tokens| (1..=TOKENS_MAX).contains(&tokens))
 }
 
 /// Not-a-number is out of all bounds.

@@ -34,7 +34,7 @@ impl Form {
             Self::Flag => "true or false".into(),
             Self::Word(words) => format!("one of {}", words.join(", ")),
             Self::Endpoints => "a list of URLs such as [\"http://10.0.0.1:8000\"], or of tables \
-                                { url, kind, capacity_tokens }"
+                                { url, kind, capacity_tokens }, of which the last is at most 2^40"
                 .into(),
         }
     }

@@ -272,11 +272,14 @@ fn every_default_is_a_value_that_could_be_written() {
     assert_eq!(written.len(), SECTIONS.len());
 }
 
-/// Each crate has defaults of its own for its tests; a daemon without a configuration has the same.
+/// Each crate has defaults of its own for its tests; a daemon without a configuration has the same,
+/// and keeps caches beyond that.
 #[test]
 fn the_defaults_are_those_of_the_crates() {
     let config = Config::default();
-    assert_eq!(config.core(), treadle_core::CoreConfig::default());
+    let mut expected = treadle_core::CoreConfig::default();
+    expected.kv.retention = true;
+    assert_eq!(config.core(), expected);
     assert_eq!(
         config.plugins.limits(),
         treadle_policy_runtime::Limits::default()
@@ -357,11 +360,33 @@ fn a_host_tier_without_what_it_needs_is_refused() {
     let with = |more: &[&str]| complaint("", &[], &[&whole, more].concat());
     assert!(with(&["scheduler.mode=sticky"]).starts_with("`kv.host_tokens_max`"));
     assert!(with(&["kv.retention=true", "scheduler.mode=rollout"]).starts_with("`kv.retention`"));
-    let nobody_asked = complaint("", &[], &["kv.migration_tokens_per_s=10"]);
+    let moves = "kv.migration_tokens_per_s=10";
+    let nobody_asked = complaint("", &[], &[moves, "kv.retention=false"]);
     assert!(nobody_asked.starts_with("`kv.migration_tokens_per_s` is set, and kv.retention"));
-    let asked = ["kv.migration_tokens_per_s=10", "kv.retention=true"];
-    assert!(load("", &[], &asked).is_ok());
+    assert!(load("", &[], &[moves]).is_ok());
     assert!(with(&["kv.weights= "]).starts_with("`kv.weights` is empty"));
+}
+
+#[test]
+fn caches_are_retained_unless_the_mode_or_a_setting_says_otherwise() {
+    let retains = |sets: &[&str]| {
+        let config = load("", &[], sets).unwrap();
+        assert_eq!(config.core().kv.retention, config.kv.retention);
+        config.kv.retention
+    };
+    assert!(retains(&[]));
+    assert!(!retains(&["kv.retention=false"]));
+    for mode in ["rollout", "sticky", "least-load"] {
+        let mode = format!("scheduler.mode={mode}");
+        assert!(!retains(&[&mode]), "{mode} starts, without it");
+        assert!(!retains(&[&mode, "kv.retention=false"]));
+        let asked = complaint("", &[], &[&mode, "kv.retention=true"]);
+        assert!(asked.starts_with("`kv.retention` is set"), "{asked}");
+    }
+    let mut by_hand = Config::default();
+    assert!(by_hand.core().kv.retention);
+    by_hand.scheduler.mode = treadle_core::Mode::Sticky;
+    assert!(!by_hand.core().kv.retention);
 }
 
 #[test]

@@ -1,47 +1,61 @@
-//! Policies from files, for runs in virtual time: sandboxed as in the daemon, but
-//! bounded by fuel instead of time, so that a run can be repeated on any machine.
+//! Policies for runs in virtual time: sandboxed as in the daemon, but bounded by fuel
+//! instead of time, so that a run can be repeated on any machine.
 
 use super::DemoError;
 use crate::driver::{BoundPolicy, Change, DeskLimits, PolicyDesk, Scope};
+use crate::policies::{eviction_by_default, extra_columns};
 use std::path::PathBuf;
 use treadle_core::{Core, Question};
-use treadle_model::PolicyRef;
+use treadle_model::{PolicyRef, World};
 use treadle_policy_runtime::{InstanceOptions, Limits, PolicyEngine};
 use treadle_simulator::cluster::{Answered, Answers};
 
 /// Fuel for one decision, about one unit per instruction.
 const FUEL_PER_CALL: u64 = 100_000_000;
 
-/// A desk at which the policies of these files sit, each for its world.
+/// A desk at which the policies of these files sit, each for its world, and the one of eviction
+/// that a daemon binds by default, unless theirs is one.
 pub(super) fn desk(files: &[PathBuf]) -> Result<PolicyDesk, DemoError> {
-    let refused = |path: &PathBuf, error: &dyn std::fmt::Display| DemoError::Policy {
-        path: path.clone(),
-        cause: error.to_string(),
-    };
     let mut desk = PolicyDesk::new(DeskLimits {
         restarts_in_place: true,
         ..DeskLimits::default()
     });
+    let mut decides_eviction = false;
     for path in files {
-        let bytes = std::fs::read(path).map_err(|error| refused(path, &error))?;
-        let engine = PolicyEngine::deterministic(Limits::default(), FUEL_PER_CALL);
-        let engine = engine.map_err(|error| refused(path, &error))?;
-        let inspected = engine
-            .inspect(&bytes)
-            .map_err(|error| refused(path, &error))?;
-        let instance = engine.load(&inspected.component, &InstanceOptions::default());
-        let instance = instance.map_err(|error| refused(path, &error))?;
-        let world = instance.world();
-        let bound = BoundPolicy {
-            extra: Vec::new(),
-            policy: PolicyRef(format!("{}@{}", inspected.name, inspected.version)),
-            instance,
+        let refused = |cause: String| DemoError::Policy {
+            path: path.clone(),
+            cause,
         };
-        let change = Change::Activate(Some(bound));
-        desk.change(world, &Scope::Everyone, change, 0)
-            .map_err(|error| refused(path, &error))?;
+        let bytes = std::fs::read(path).map_err(|error| refused(error.to_string()))?;
+        let world = bind(&mut desk, &bytes, "{}").map_err(refused)?;
+        decides_eviction |= world == World::Eviction;
+    }
+    if !decides_eviction {
+        let (module, config) = eviction_by_default(true);
+        bind(&mut desk, module, config).map_err(DemoError::Ended)?;
     }
     Ok(desk)
+}
+
+/// Lets a policy decide in its world, which is what comes back.
+fn bind(desk: &mut PolicyDesk, module: &[u8], config: &str) -> Result<World, String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let engine = PolicyEngine::deterministic(Limits::default(), FUEL_PER_CALL);
+    let engine = engine.map_err(|error| text(&error))?;
+    let inspected = engine.inspect(module).map_err(|error| text(&error))?;
+    let options = InstanceOptions::configured(config.to_owned());
+    let instance = engine.load(&inspected.component, &options);
+    let instance = instance.map_err(|error| text(&error))?;
+    let world = instance.world();
+    let bound = BoundPolicy {
+        extra: extra_columns(world, config).map_err(|error| text(&error))?,
+        policy: PolicyRef(format!("{}@{}", inspected.name, inspected.version)),
+        instance,
+    };
+    let change = Change::Activate(Some(bound));
+    desk.change(world, &Scope::Everyone, change, 0)
+        .map_err(|error| text(&error))?;
+    Ok(world)
 }
 
 impl Answers for PolicyDesk {

@@ -188,7 +188,7 @@ fn notes(plan: &Plan, outcomes: &[Outcome]) -> Vec<String> {
         number(plan.profile.kv_tokens() as f64),
     )];
     notes.push(if plan.simulated_clock {
-        "Virtual time, without HTTP: the core, its native policy and the engine models in one loop."
+        "Virtual time, without HTTP: the core, its policy and the engine models in one loop."
             .to_owned()
     } else {
         format!(

@@ -6,7 +6,8 @@ use super::outcome::{ARMS, Arm, Outcome};
 use super::plan::Plan;
 use super::policies;
 use super::progress::Progress;
-use treadle_core::CoreConfig;
+use crate::config::Config;
+use treadle_core::{CoreConfig, Mode};
 use treadle_simulator::cluster::{ClusterOptions, TransferOptions, simulate, simulate_with};
 use treadle_simulator::native::NativeEviction;
 
@@ -31,11 +32,13 @@ pub(super) async fn measure_all(
 }
 
 fn measure(plan: &Plan, arm: Arm) -> Result<Outcome, DemoError> {
+    // The core has the settings that a daemon has unless it is told otherwise.
+    let mut daemon = Config::default();
+    daemon.scheduler.mode = arm.mode;
     let options = ClusterOptions {
         core: CoreConfig {
-            mode: arm.mode,
             explain: false,
-            ..CoreConfig::default()
+            ..daemon.core()
         },
         policy: NativeEviction::default(),
         engines: plan.engines,
@@ -49,11 +52,11 @@ fn measure(plan: &Plan, arm: Arm) -> Result<Outcome, DemoError> {
         audit: false,
     };
     // The plain schedulers ask nobody.
-    let report = if plan.policies.is_empty() {
-        simulate(&plan.runs, &options)
-    } else {
+    let report = if arm.mode == Mode::ProgramAware {
         let mut desk = policies::desk(&plan.policies)?;
         simulate_with(&plan.runs, &options, &mut desk)
+    } else {
+        simulate(&plan.runs, &options)
     };
     Ok(Outcome {
         arm,

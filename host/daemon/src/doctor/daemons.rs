@@ -2,7 +2,7 @@
 //! with this machine's.
 
 use super::http_date::seconds_of;
-use super::store::locations;
+use super::store::{Led, led, locations};
 use super::{Finding, Grade};
 use crate::config::{Config, Role};
 use crate::gateway::Upstream;
@@ -10,7 +10,6 @@ use http::header::DATE;
 use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use treadle_store::{Options, open_with, schema_status};
 
 /// Name of the area.
 const AREA: &str = "daemons";
@@ -29,26 +28,13 @@ pub(super) async fn examine(config: &Config, upstream: &Upstream, url: &str) -> 
         return findings;
     }
     for (shard, location) in locations(config) {
-        let leader = async {
-            if !schema_status(&location).await.ok()?.fits() {
-                return None;
-            }
-            let options = Options {
-                migrate: false,
-                ..Options::default()
-            };
-            let store = open_with(&location, &options).await.ok()?;
-            let leader = store.leader().await.ok()?;
-            let _ = store.close().await;
-            leader
-        };
-        match leader.await {
-            Some(leader) if leader.url.trim_end_matches('/') == url => {}
-            Some(leader) => {
+        match led(&location).await {
+            Led::By(leader) if leader.url.trim_end_matches('/') == url => {}
+            Led::By(leader) => {
                 let who = format!("{}, which leads shard {shard}", leader.name);
                 findings.extend(one(upstream, leader.url.trim_end_matches('/'), &who).await);
             }
-            None => findings.push(Finding::of(
+            Led::ByNobody | Led::Unknown => findings.push(Finding::of(
                 AREA,
                 format!("leader of shard {shard}"),
                 Grade::Warn,

@@ -18,10 +18,14 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Largest list of models.
 const MODELS_BYTES_MAX: usize = 4 << 20;
 
-/// Asks all of them at once.
-pub(super) async fn examine(config: &Config, upstream: &Upstream) -> Vec<Finding> {
+/// Asks all of them at once. That none is configured is as it should be where the daemon has some.
+pub(super) async fn examine(
+    config: &Config,
+    upstream: &Upstream,
+    daemon_has_some: bool,
+) -> Vec<Finding> {
     let endpoints = &config.engines.endpoints;
-    if endpoints.is_empty() {
+    if endpoints.is_empty() && !daemon_has_some {
         let finding = "none is configured";
         let remedy = "name them in `engines.endpoints`, or add them with `treadle workers add URL`";
         return vec![Finding::of(

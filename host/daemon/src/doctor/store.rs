@@ -2,7 +2,9 @@
 
 use super::{Finding, Grade};
 use crate::config::Config;
-use treadle_store::{Location, examine as examine_store};
+use treadle_store::{
+    LeaderRow, Location, Options, examine as examine_store, open_with, schema_status,
+};
 
 /// Name of the area.
 const AREA: &str = "store";
@@ -15,6 +17,43 @@ pub(super) fn locations(config: &Config) -> Vec<(String, Location)> {
         (name, location)
     };
     shards.into_iter().enumerate().map(place).collect()
+}
+
+/// Who schedules on a store.
+pub(super) enum Led {
+    /// This one, or it was the last and ended without saying so.
+    By(LeaderRow),
+    /// None does, or there is no store.
+    ByNobody,
+    /// The store can't be read, or not by this build.
+    Unknown,
+}
+
+/// Looks who schedules on a store, and changes nothing.
+pub(super) async fn led(location: &Location) -> Led {
+    let Ok(status) = schema_status(location).await else {
+        return Led::Unknown;
+    };
+    if status.applied.is_empty() {
+        return Led::ByNobody;
+    }
+    if !status.fits() {
+        return Led::Unknown;
+    }
+    let options = Options {
+        migrate: false,
+        ..Options::default()
+    };
+    let Ok(store) = open_with(location, &options).await else {
+        return Led::Unknown;
+    };
+    let leader = store.leader().await;
+    let _ = store.close().await;
+    match leader {
+        Ok(Some(leader)) => Led::By(leader),
+        Ok(None) => Led::ByNobody,
+        Err(_) => Led::Unknown,
+    }
 }
 
 /// What the store says of itself; and its clock beside this machine's.

@@ -64,10 +64,11 @@ impl Default for Links {
 
 impl Links {
     /// Whom to tell what is on record once the rows seen so far are.
-    pub(super) fn take_relayed(&mut self) -> Vec<(Words, u64)> {
+    pub(super) fn take_relayed(&mut self) -> Vec<(GatewayId, Words, u64)> {
         let joined = &self.joined;
         let relayed = self.relayed.drain();
-        let told = relayed.filter_map(|(gateway, n)| Some((joined.get(&gateway)?.clone(), n)));
+        let told =
+            relayed.filter_map(|(gateway, n)| Some((gateway, joined.get(&gateway)?.clone(), n)));
         told.collect()
     }
 
@@ -98,7 +99,7 @@ impl Driver {
                 origin,
                 event,
                 live,
-            } => self.relayed(origin, &event, live.as_ref()),
+            } => self.relayed(origin, *event, live.as_ref()),
             LinkInput::Open {
                 gateway,
                 words,
@@ -123,7 +124,7 @@ impl Driver {
                 let is_here = self.links.joined.contains_key(&gateway);
                 if !is_here && left.elapsed() >= patience {
                     self.links.left.remove(&gateway);
-                    self.handle(&Event::GatewayLost { gateway });
+                    self.handle(Event::GatewayLost { gateway });
                 }
             }
             LinkInput::Tell(word) => {
@@ -134,19 +135,19 @@ impl Driver {
         }
     }
 
-    fn relayed(&mut self, origin: Origin, event: &Event, live: Option<&LiveLimit>) {
+    fn relayed(&mut self, origin: Origin, event: Event, live: Option<&LiveLimit>) {
         let relayed = self.links.relayed.entry(origin.gateway).or_default();
         *relayed = origin.number.max(*relayed);
         if self.core.has_handled(origin) {
             return;
         }
-        if let Event::StepFinished { step, .. } = event
+        if let Event::StepFinished { step, .. } = &event
             && !self.core.state().steps.contains_key(step)
         {
             // It was given up, and is listed so: its client must not take the answer for whole.
             self.links.instruct(*step, Instruction::Forget);
         }
-        if let (Event::StepArrived(arrival), Some(live)) = (event, live)
+        if let (Event::StepArrived(arrival), Some(live)) = (&event, live)
             && self.is_beyond(arrival, live)
         {
             let programs_max = live.programs_max;
@@ -159,9 +160,7 @@ impl Driver {
     /// Both sides go on with the same steps.
     fn agree(&mut self, gateway: GatewayId, steps: &[OpenStep]) {
         let plan = reconcile(self.core.state(), gateway, steps);
-        for event in &plan.events {
-            self.handle(event);
-        }
+        self.handle_together(plan.events);
         for (step, worker) in plan.dispatch {
             let known = self.core.state().steps.get(&step);
             // The events may have changed where it is; then it was told so already.

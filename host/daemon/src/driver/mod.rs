@@ -13,6 +13,7 @@ mod links;
 mod profile;
 mod projection;
 pub(crate) mod record;
+mod recording;
 mod run;
 mod transfers;
 
@@ -27,6 +28,7 @@ pub use forecasts::{ForecastFeed, Sighting};
 pub use journal::{JournalBatch, JournalHandle, spawn_journal};
 pub(crate) use links::{LinkInput, Words};
 pub use profile::Profile;
+pub use recording::{NotRecorded, Recorder, Recording};
 pub use run::{DriverOptions, spawn_driver};
 
 use crate::auth::Tenant;
@@ -110,7 +112,7 @@ type Reading = Box<dyn FnOnce(&View<'_>) + Send>;
 pub(crate) enum Input {
     Event {
         event: Event,
-        committed: Option<oneshot::Sender<()>>,
+        committed: Option<Recorder>,
     },
     Submit {
         arrival: StepArrival,
@@ -118,6 +120,8 @@ pub(crate) enum Input {
         instructions: mpsc::UnboundedSender<Instruction>,
     },
     Read(Reading),
+    /// Told once all before it is on disk.
+    Record(Recorder),
     States(oneshot::Sender<Vec<KeptState>>),
     Forecasts(Vec<(ProgramId, Forecast)>),
     Link(Box<LinkInput>),
@@ -193,24 +197,27 @@ impl DriverHandle {
     }
 
     /// Hands an event over and waits until it is on disk.
-    pub async fn event_committed(&self, event: Event) -> Result<(), DriverStopped> {
-        let (committed, done) = oneshot::channel();
-        self.send(Input::Event {
-            event,
-            committed: Some(committed),
-        })?;
-        done.await.map_err(|_| DriverStopped)
+    pub async fn event_committed(&self, event: Event) -> Result<(), NotRecorded> {
+        self.event_to_record(event).await
     }
 
     /// Hands over an event, and gives what completes once it is on disk, or
     /// fails if it never will be.
-    pub fn event_to_record(&self, event: Event) -> oneshot::Receiver<()> {
-        let (committed, done) = oneshot::channel();
+    pub fn event_to_record(&self, event: Event) -> Recording {
+        let (committed, done) = Recording::new();
+        // Where nobody takes it, the other end is dropped.
         let _ = self.send(Input::Event {
             event,
             committed: Some(committed),
         });
         done
+    }
+
+    /// Completes once all that was handed over before is on disk, or fails if it never will be.
+    pub async fn recorded(&self) -> Result<(), DriverStopped> {
+        let (recorder, done) = Recording::new();
+        self.send(Input::Record(recorder))?;
+        done.await.map_err(|_| DriverStopped)
     }
 
     /// Something about a gateway in another process.

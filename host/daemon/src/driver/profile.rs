@@ -90,12 +90,13 @@ impl Profiles {
                 profile.pause_us += sent.since(s.arrived_at).micros();
                 profile.prefill_us += first.since(sent).micros();
                 profile.decode_us += now.since(first).micros();
-                profile.prompt_tokens += tokens.prompt;
+                let prompt = s.prompt_of(*tokens);
+                profile.prompt_tokens += prompt;
                 profile.output_tokens += tokens.output;
                 if let Some(cached) = tokens.cached {
                     profile.cached_steps += 1;
                     profile.cached_tokens += cached;
-                    profile.hit_rate_sum += cached as f64 / tokens.prompt.max(1) as f64;
+                    profile.hit_rate_sum += cached as f64 / prompt.max(1) as f64;
                 }
             }
             _ => {}

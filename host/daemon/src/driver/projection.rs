@@ -48,6 +48,7 @@ impl Subject {
                 .unwrap_or_default(),
             Event::WorkerAdded { worker, .. }
             | Event::WorkerCapacityRead { worker, .. }
+            | Event::WorkerUseRead { worker, .. }
             | Event::WorkerLost { worker, .. }
             | Event::WorkerRecovered { worker }
             | Event::WorkerRemoved { worker } => Self {
@@ -67,8 +68,10 @@ impl Subject {
             Event::Configured { .. }
             | Event::GatewayLost { .. }
             | Event::PolicyAnswered { .. }
+            | Event::PromptCounted { .. }
             | Event::TimerFired
-            | Event::DaemonRestarted => Self::default(),
+            | Event::DaemonRestarted
+            | Event::RecordRefused { .. } => Self::default(),
         }
     }
 
@@ -214,7 +217,7 @@ fn step_row(
         dispatched_at_us: s.dispatched_at.map(|at| at.0),
         first_token_at_us: s.first_token_at.map(|at| at.0),
         finished_at_us: Some(now.0),
-        prompt_tokens: tokens.map_or(s.prompt_tokens, |t| t.prompt),
+        prompt_tokens: tokens.map_or(s.prompt_tokens, |t| s.prompt_of(t)),
         output_tokens: tokens.map_or(s.output_tokens, |t| t.output),
         cached_tokens: tokens.and_then(|t| t.cached),
         outcome: outcome.into(),

@@ -23,6 +23,9 @@ const INPUTS_MAX: usize = 65_536;
 /// Inputs handled before what they changed is handed to the journal.
 const BATCH_INPUTS_MAX: usize = 512;
 
+/// Fewest events between two snapshots, even where a replay would lack one.
+const SNAPSHOT_EVENTS_MIN: u64 = 1_000;
+
 /// What a driver starts from.
 pub struct DriverOptions {
     /// The core, new or recovered.
@@ -98,7 +101,7 @@ impl Driver {
             let stop = match self.wait(inputs) {
                 Ok(Some(input)) => self.take(input),
                 Ok(None) => {
-                    self.handle(&Event::TimerFired);
+                    self.handle(Event::TimerFired);
                     None
                 }
                 Err(_) => return self.flush(),
@@ -148,7 +151,9 @@ impl Driver {
     fn take(&mut self, input: Input) -> Option<oneshot::Sender<()>> {
         match input {
             Input::Event { event, committed } => {
-                self.handle(&event);
+                let seq = self.seq + 1;
+                self.handle(event);
+                let committed = committed.map(|recorder| (seq, recorder));
                 self.batch.committed.extend(committed);
             }
             Input::Submit {
@@ -168,6 +173,7 @@ impl Driver {
                 seq: self.seq,
                 now: self.clock.now(),
             }),
+            Input::Record(recorder) => self.batch.committed.push((self.seq, recorder)),
             Input::Change(input) => {
                 let ChangeInput {
                     world,
@@ -193,7 +199,7 @@ impl Driver {
             Input::Link(input) => self.take_link(*input),
             Input::Transferred(done) => {
                 if let Some(event) = self.transfers.take(*done) {
-                    self.handle(&event);
+                    self.handle(event);
                 }
             }
             Input::Stop(stopped) => return Some(stopped),
@@ -219,18 +225,32 @@ impl Driver {
 
     fn submit(&mut self, arrival: StepArrival, instructions: mpsc::UnboundedSender<Instruction>) {
         self.instructions.insert(arrival.step, instructions);
-        self.handle(&Event::StepArrived(arrival));
+        self.handle(Event::StepArrived(arrival));
     }
 
     /// Handles an event and the answers to every question that it raised.
-    pub(super) fn handle(&mut self, event: &Event) {
+    pub(super) fn handle(&mut self, event: Event) {
         self.handle_from(event, None);
     }
 
     /// The same for an event that a gateway in another process may have relayed.
-    pub(super) fn handle_from(&mut self, event: &Event, origin: Option<Origin>) {
+    /// All that comes from outside comes in here.
+    pub(super) fn handle_from(&mut self, event: Event, origin: Option<Origin>) {
         let mut answers = VecDeque::new();
-        self.handle_one(event, origin, &mut answers);
+        self.handle_one(&event.within_bounds(), origin, &mut answers);
+        self.handle_answers(answers);
+    }
+
+    /// Handles events before any question that they raise is answered.
+    pub(super) fn handle_together(&mut self, events: Vec<Event>) {
+        let mut answers = VecDeque::new();
+        for event in events {
+            self.handle_one(&event.within_bounds(), None, &mut answers);
+        }
+        self.handle_answers(answers);
+    }
+
+    fn handle_answers(&mut self, mut answers: VecDeque<Event>) {
         while let Some(answer) = answers.pop_front() {
             self.handle_one(&answer, None, &mut answers);
         }
@@ -409,7 +429,7 @@ impl Driver {
         self.batch.relayed = self.links.take_relayed();
         let Some(journal) = &self.journal else {
             // Nothing is kept, so everything is as durable as it will be.
-            std::mem::take(&mut self.batch).tell();
+            std::mem::take(&mut self.batch).tell(&[]);
             return self.dirty.clear();
         };
         let now = self.core.state().now;
@@ -424,7 +444,10 @@ impl Driver {
         if !self.batch.is_empty() {
             journal.append(std::mem::take(&mut self.batch));
         }
-        if self.seq - self.snapshot_seq >= self.snapshot_events {
+        let events = self.seq - self.snapshot_seq;
+        let is_due = events >= self.snapshot_events
+            || (events >= SNAPSHOT_EVENTS_MIN && journal.lacks_an_event());
+        if is_due {
             self.save_snapshot();
         }
     }

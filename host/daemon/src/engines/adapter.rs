@@ -2,11 +2,13 @@
 
 use crate::gateway::Upstream;
 use bytes::Bytes;
-use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::{BodyExt, Limited};
+use serde_json::Value;
 use std::time::Duration;
 use treadle_core::Capacity;
-use treadle_model::EngineKind;
+use treadle_model::{EngineKind, TOKENS_MAX};
 use treadle_wire::engines::{llama_cpp, sglang, vllm};
 use treadle_wire::{EngineReading, models_of};
 
@@ -22,6 +24,30 @@ pub struct Declared {
     pub kind: Option<EngineKind>,
     /// Its KV cache, in tokens; overrides what it says itself.
     pub capacity_tokens: Option<u64>,
+}
+
+impl Declared {
+    /// What a client declares, or which field is wrong and what it must be.
+    pub fn new(kind: Option<&str>, capacity_tokens: Option<u64>) -> Result<Self, String> {
+        let kind = match kind {
+            None | Some("auto") => None,
+            Some(word) => Some(EngineKind::from_word(word).ok_or_else(|| {
+                let known = EngineKind::ALL.iter().map(|kind| kind.as_str());
+                let known: Vec<_> = known.collect();
+                format!("`kind` is `{word}`; it must be auto, {}", known.join(", "))
+            })?),
+        };
+        if capacity_tokens.is_some_and(|tokens| !(1..=TOKENS_MAX).contains(&tokens)) {
+            return Err(format!(
+                "`capacity_tokens` must be a whole number from 1 to {TOKENS_MAX}; leave it out to \
+                 have the engine asked"
+            ));
+        }
+        Ok(Self {
+            kind,
+            capacity_tokens,
+        })
+    }
 }
 
 /// Asks an engine what it is and holds. An error means that it does not answer.
@@ -69,7 +95,7 @@ async fn detect(
 /// Whether an engine can be given work. One that says 5xx loads its model or
 /// has died inside; one without such a page is there, at least.
 pub(super) async fn check_health(upstream: &Upstream, url: &str) -> Result<(), String> {
-    let (status, _) = fetch(upstream, url, "/health").await?;
+    let (status, _) = fetch(upstream, Method::GET, url, "/health", None).await?;
     if status.is_server_error() {
         return Err(format!("it answers /health with {status}"));
     }
@@ -78,7 +104,7 @@ pub(super) async fn check_health(upstream: &Upstream, url: &str) -> Result<(), S
 
 async fn read_as(upstream: &Upstream, url: &str, kind: EngineKind) -> Option<EngineReading> {
     let page = async |path: &str| {
-        let (status, body) = fetch(upstream, url, path).await.ok()?;
+        let (status, body) = fetch(upstream, Method::GET, url, path, None).await.ok()?;
         status.is_success().then_some(body)
     };
     match kind {
@@ -100,7 +126,7 @@ pub(super) async fn read_load(
     kind: EngineKind,
 ) -> Option<EngineReading> {
     let text = async |path: &str| {
-        let (status, body) = fetch(upstream, url, path).await.ok()?;
+        let (status, body) = fetch(upstream, Method::GET, url, path, None).await.ok()?;
         status
             .is_success()
             .then(|| String::from_utf8_lossy(&body).into_owned())
@@ -119,7 +145,9 @@ pub(super) async fn read_load(
 }
 
 async fn context_of_models(upstream: &Upstream, url: &str) -> Option<u64> {
-    let (status, body) = fetch(upstream, url, "/v1/models").await.ok()?;
+    let (status, body) = fetch(upstream, Method::GET, url, "/v1/models", None)
+        .await
+        .ok()?;
     let models = status.is_success().then(|| models_of(&body))?;
     models
         .iter()
@@ -128,11 +156,22 @@ async fn context_of_models(upstream: &Upstream, url: &str) -> Option<u64> {
 }
 
 /// An answer's status and body, whatever they are.
-async fn fetch(upstream: &Upstream, url: &str, path: &str) -> Result<(StatusCode, Bytes), String> {
+pub(super) async fn fetch(
+    upstream: &Upstream,
+    method: Method,
+    url: &str,
+    path: &str,
+    json: Option<&Value>,
+) -> Result<(StatusCode, Bytes), String> {
     let base = url.trim_end_matches('/');
+    let mut headers = HeaderMap::new();
+    if json.is_some() {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
+    let body = json.map_or_else(Bytes::new, |json| json.to_string().into());
     let answer = async {
         let response = upstream
-            .get(base, path)
+            .send(method, base, path, &headers, body)
             .await
             .map_err(|error| error.to_string())?;
         let status = response.status();
@@ -146,4 +185,26 @@ async fn fetch(upstream: &Upstream, url: &str, path: &str) -> Result<(StatusCode
     tokio::time::timeout(PROBE_PATIENCE, answer)
         .await
         .unwrap_or_else(|_| Err(format!("no answer to {path} within {patience} s")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_engine_can_be_is_refused() {
+        for capacity in [0, TOKENS_MAX + 1, u64::MAX] {
+            let error = Declared::new(None, Some(capacity)).expect_err("it is refused");
+            assert!(error.starts_with("`capacity_tokens` must be"), "{error}");
+        }
+        let error = Declared::new(Some("abacus"), None).expect_err("it is refused");
+        assert!(error.contains("`kind` is `abacus`"), "{error}");
+        let declared = Declared::new(Some("vllm"), Some(TOKENS_MAX)).expect("it is one");
+        let kind = Some(EngineKind::Vllm);
+        assert_eq!(
+            (declared.kind, declared.capacity_tokens),
+            (kind, Some(TOKENS_MAX))
+        );
+        assert_eq!(Declared::new(Some("auto"), None), Ok(Declared::default()));
+    }
 }

@@ -2,13 +2,15 @@
 //! and tells the scheduler what changed.
 
 use super::adapter::{Declared, check_health, read_engine, read_load};
+use super::drift::{Drift, DriftWatch};
+use super::samples::count_samples;
 use crate::driver::DriverHandle;
 use crate::gateway::Upstream;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::AbortHandle;
-use treadle_core::{Capacity, Event};
+use treadle_core::{Capacity, Event, RunningUse};
 use treadle_model::{EngineKind, WorkerId};
 use treadle_wire::EngineReading;
 
@@ -31,8 +33,12 @@ pub struct EngineWatch {
     loads: Loads,
 }
 
-/// What engines last said of their load.
-type Loads = Arc<Mutex<HashMap<WorkerId, EngineReading>>>;
+/// What engines last said of their load, and how far the ledger is from it.
+type Loads = Arc<Mutex<HashMap<WorkerId, (EngineReading, Drift)>>>;
+
+/// What others use of an engine is told anew if it changes by more than one part in this many of
+/// the engine's capacity.
+const UNTRACKED_PARTS: u64 = 100;
 
 impl EngineWatch {
     /// Watches nobody yet.
@@ -67,6 +73,9 @@ impl EngineWatch {
         let answers = match read {
             Ok(_) => {
                 self.driver.event(Event::WorkerRecovered { worker });
+                for counted in count_samples(&self.upstream, url, engine).await {
+                    self.driver.event(counted);
+                }
                 true
             }
             Err(cause) => {
@@ -83,6 +92,11 @@ impl EngineWatch {
 
     /// What an engine last said of its load.
     pub fn load(&self, worker: WorkerId) -> Option<EngineReading> {
+        Some(self.compared(worker)?.0)
+    }
+
+    /// The same, with what the ledger differs by.
+    pub fn compared(&self, worker: WorkerId) -> Option<(EngineReading, Drift)> {
         self.loads.lock().ok()?.get(&worker).copied()
     }
 
@@ -119,6 +133,9 @@ impl EngineWatch {
             healthy,
             misses: 0,
             loads: self.loads.clone(),
+            watch: DriftWatch::default(),
+            drift: Drift::default(),
+            untracked_tokens: 0,
         };
         let task = tokio::spawn(look.forever(self.options.interval)).abort_handle();
         if let Ok(mut tasks) = self.tasks.lock()
@@ -147,6 +164,10 @@ struct Look {
     healthy: bool,
     misses: u32,
     loads: Loads,
+    watch: DriftWatch,
+    drift: Drift,
+    /// What the core was told of last.
+    untracked_tokens: u64,
 }
 
 impl Look {
@@ -198,10 +219,52 @@ impl Look {
         }
     }
 
-    async fn read_load(&self) {
-        let load = read_load(&self.upstream, &self.url, self.known.0).await;
-        if let (Some(load), Ok(mut loads)) = (load, self.loads.lock()) {
-            loads.insert(self.worker, load);
+    async fn read_load(&mut self) {
+        let before = self.running_use().await;
+        let Some(mut load) = read_load(&self.upstream, &self.url, self.known.0).await else {
+            return;
+        };
+        load.capacity_tokens = self.known.1.tokens.or(load.capacity_tokens);
+        if let (Some(before), Some(after)) = (before, self.running_use().await)
+            && let Some(drift) = self.watch.compare([before, after], &load)
+        {
+            self.follow(drift, load.capacity_tokens);
+        }
+        if let Ok(mut loads) = self.loads.lock() {
+            loads.insert(self.worker, (load, self.drift));
+        }
+    }
+
+    /// What the ledger says of an engine whose own account is of running requests alone; those of
+    /// engines with slots are of all that lies there.
+    async fn running_use(&self) -> Option<RunningUse> {
+        if !matches!(self.known.0, EngineKind::Vllm | EngineKind::Sglang) {
+            return None;
+        }
+        let worker = self.worker;
+        let read = self.driver.read(move |view| view.core.running_use(worker));
+        read.await.ok().flatten()
+    }
+
+    /// Raises the alarm, and has the ledger follow the engine.
+    fn follow(&mut self, drift: Drift, capacity: Option<u64>) {
+        if drift.alarm && !self.drift.alarm {
+            tracing::warn!(
+                worker = %self.worker, url = %self.url,
+                drift_tokens = drift.tokens, untracked_tokens = drift.untracked_tokens,
+                "the engine's KV memory in use differs from the ledger by more than a tenth of it"
+            );
+        }
+        self.drift = drift;
+        let untracked_tokens = drift.untracked_tokens;
+        let change = untracked_tokens.abs_diff(self.untracked_tokens);
+        let ended = untracked_tokens == 0 && change > 0;
+        if ended || change > capacity.unwrap_or(0) / UNTRACKED_PARTS {
+            self.untracked_tokens = untracked_tokens;
+            self.driver.event(Event::WorkerUseRead {
+                worker: self.worker,
+                untracked_tokens,
+            });
         }
     }
 
@@ -211,6 +274,8 @@ impl Look {
             return;
         }
         tracing::warn!(worker = %self.worker, url = %self.url, %cause, "the engine is lost");
+        (self.watch, self.drift) = (DriftWatch::default(), Drift::default());
+        self.untracked_tokens = 0;
         self.driver.event(Event::WorkerLost {
             worker: self.worker,
             cause: cause.into(),

@@ -25,6 +25,9 @@ use treadle_core::{Event, StepTokens};
 use treadle_model::{EngineKind, FinishReason};
 use treadle_wire::{Endpoint, splice_field, usage_of_body};
 
+/// Bytes of an answer that are taken for a token where the engine counts none.
+const BYTES_PER_TOKEN_GUESS: u64 = 4;
+
 /// What came of an attempt.
 pub(super) enum Outcome {
     /// An answer for the client; the guard went with it or is settled.
@@ -286,19 +289,17 @@ async fn whole(
 ) -> Response<Body> {
     if parts.status.is_success() {
         let usage = usage_of_body(call.endpoint, &body).unwrap_or_default();
-        let bytes = body.len() as u64;
-        let guess = || call.app.estimator.tokens(call.head.model.as_deref(), bytes);
+        let guess = || body.len() as u64 / BYTES_PER_TOKEN_GUESS;
         let tokens = StepTokens {
-            prompt: usage.prompt_tokens.unwrap_or(call.prompt_tokens),
+            prompt: usage.prompt_tokens.unwrap_or(0),
             output: usage.output_tokens.unwrap_or_else(guess),
             cached: usage.cached_tokens,
         };
-        call.learn(usage.prompt_tokens);
         let recorded = guard.finished(tokens, finish_of(usage.finish));
         if let Some(recorded) = recorded
-            && recorded.await.is_err()
+            && let Err(error) = recorded.await
         {
-            return not_recorded();
+            return not_recorded(error);
         }
         if let Some(filing) = call.filing() {
             filing.file(std::slice::from_ref(&body));

@@ -6,10 +6,9 @@ use super::guard::StepGuard;
 use super::identity::{Identities, Identity};
 use super::refusal::{aborted, interrupted, live_programs_full, refused, stopped};
 use super::requests::{Registration, RequestIds};
-use super::stream::Accounting;
 use super::upstream::Upstream;
 use super::withdraw::withdrawable;
-use super::{TokenEstimator, body, error_response};
+use super::{body, error_response};
 use crate::auth::Principal;
 use crate::driver::{Instruction, LiveLimit};
 use crate::link::{Line, Scheduler};
@@ -25,8 +24,8 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
-use treadle_core::{PrefixSegment, StepArrival};
-use treadle_model::{EngineKind, StepId};
+use treadle_core::{PrefixSegment, PromptText, StepArrival};
+use treadle_model::{EngineKind, NAME_BYTES_MAX, StepId};
 use treadle_wire::{Endpoint, ErrorBody, RequestHead};
 
 /// Bodies beyond this are read where they hold no other request up.
@@ -40,8 +39,6 @@ pub struct GatewayState {
     pub upstream: Upstream,
     /// Programs that nobody names.
     pub identities: Identities,
-    /// Tokens before they are counted.
-    pub estimator: TokenEstimator,
     /// Requests by their clients' ids.
     pub requests: Arc<RequestIds>,
     /// Counters.
@@ -77,20 +74,9 @@ pub(super) struct Call {
     pub(super) job: Arc<str>,
     pub(super) step: StepId,
     pub(super) principal: Arc<Principal>,
-    pub(super) prompt_tokens: u64,
 }
 
 impl Call {
-    /// Learns bytes per token from an engine's count.
-    pub(super) fn learn(&self, counted_tokens: Option<u64>) {
-        if let Some(tokens) = counted_tokens {
-            let bytes = self.head.prompt.bytes;
-            self.app
-                .estimator
-                .learn(self.head.model.as_deref(), bytes, tokens);
-        }
-    }
-
     /// Remembers the request for those who ask its engine for the program's cache: llama.cpp finds
     /// it by its seat, and what is in there is compared with the tokens that a completion may name.
     fn remember(&self, engine: EngineKind) {
@@ -110,15 +96,6 @@ impl Call {
             step: self.step,
             request: self.body.clone(),
         })
-    }
-
-    pub(super) fn accounting(&self) -> Accounting {
-        Accounting {
-            app: self.app.clone(),
-            model: self.head.model.clone(),
-            prompt_tokens: self.prompt_tokens,
-            prompt_bytes: self.head.prompt.bytes,
-        }
     }
 }
 
@@ -191,8 +168,7 @@ async fn accept(
         Some(query) => format!("{}?{query}", endpoint.path()),
         None => endpoint.path().to_owned(),
     };
-    let arrival = arrival(&app, step, &identity, &head);
-    let prompt_tokens = arrival.prompt_tokens;
+    let arrival = arrival(step, &identity, &head);
     let program = identity.program;
     let headers = parts.headers;
     let line = app.scheduler.line(&identity.job);
@@ -209,38 +185,44 @@ async fn accept(
             job: identity.job,
             step,
             principal,
-            prompt_tokens,
         },
         arrival,
     ))
 }
 
-fn arrival(
-    app: &GatewayState,
-    step: StepId,
-    identity: &Identity,
-    head: &RequestHead,
-) -> StepArrival {
-    let model = head.model.as_deref();
-    let estimate = |bytes| app.estimator.tokens(model, bytes);
+fn arrival(step: StepId, identity: &Identity, head: &RequestHead) -> StepArrival {
     let segment = |s: &treadle_wire::PrefixSegment| PrefixSegment {
         hash: s.hash,
-        tokens: s.tokens.unwrap_or_else(|| estimate(s.bytes)),
+        tokens: s.tokens.unwrap_or(0),
+    };
+    let text = || PromptText {
+        model: known_model(head.model.as_deref()).into(),
+        messages: head.prompt.messages,
+        prefix_bytes: head.prefix.iter().map(|s| s.bytes).collect(),
     };
     StepArrival {
         step,
         program: identity.program.as_ref().into(),
         job: identity.job.as_ref().into(),
-        prompt_tokens: head
-            .prompt
-            .tokens
-            .unwrap_or_else(|| estimate(head.prompt.bytes)),
+        prompt_tokens: head.prompt.tokens.unwrap_or(0),
         exact: head.prompt.tokens.is_some(),
         prompt_bytes: head.prompt.bytes,
+        text: head.prompt.tokens.is_none().then(text),
         output_tokens_max: head.max_output_tokens,
         prefix: head.prefix.iter().map(segment).collect(),
         one_shot: identity.one_shot,
         unnamed: identity.unnamed,
+    }
+}
+
+/// A model's name as its prompts' costs are learnt by it. Longer ones share what is known of the
+/// unnamed: no engine serves them.
+fn known_model(model: Option<&str>) -> &str {
+    let model = model.unwrap_or("");
+    if model.len() > NAME_BYTES_MAX {
+        ""
+    } else {
+        model
     }
 }
 
@@ -258,10 +240,8 @@ async fn carry(call: Call, arrival: StepArrival) -> Response {
         guard.settle();
         return stopped();
     };
-    let id = match call.head.request_id.as_deref() {
-        Some(id) => call.principal.inside(id),
-        None => call.principal.inside(&step.to_string()),
-    };
+    let id = call.head.request_id.clone();
+    let id = call.principal.inside(&id.unwrap_or_else(|| step.into()));
     let registration = call.app.requests.register(&id);
     follow(&Arc::new(call), instructions, guard, Arc::new(registration)).await
 }

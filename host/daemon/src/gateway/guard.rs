@@ -1,7 +1,7 @@
 //! A step's guard: whatever becomes of its handler, the scheduler hears of it.
 
+use crate::driver::Recording;
 use crate::link::Line;
-use tokio::sync::oneshot;
 use treadle_core::{Event, StepFailure, StepTokens};
 use treadle_model::{FinishReason, StepId};
 
@@ -44,7 +44,7 @@ impl StepGuard {
         &mut self,
         tokens: StepTokens,
         finish: FinishReason,
-    ) -> Option<oneshot::Receiver<()>> {
+    ) -> Option<Recording> {
         if std::mem::replace(&mut self.settled, true) {
             return None;
         }

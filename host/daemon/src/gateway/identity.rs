@@ -1,11 +1,10 @@
 //! Whose step it is: by URL, by header, by body, else by what it continues.
 
 use crate::auth::Tenant;
-use crate::auth::tenant::is_client_name;
 use axum::http::HeaderMap;
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex};
-use treadle_model::StepId;
+use treadle_model::{ClientName, StepId};
 use treadle_wire::{ErrorBody, ErrorCode, PrefixIndex, RequestHead};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -13,8 +12,8 @@ use xxhash_rust::xxh3::xxh3_64;
 const KEY_HEADERS: [&str; 3] = ["x-session-id", "x-smg-routing-key", "x-program-id"];
 /// Header that names the RL run.
 const JOB_HEADER: &str = "x-treadle-job";
-/// Longest key, in bytes.
-const KEY_BYTES_MAX: usize = 512;
+/// The RL run of requests that name none.
+const DEFAULT_JOB: ClientName = ClientName::literal("default");
 
 /// Who a step belongs to.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,8 +50,8 @@ impl Identities {
         head: &RequestHead,
         step: StepId,
     ) -> Result<Identity, ErrorBody> {
-        let job = header(headers, JOB_HEADER)?.unwrap_or("default");
-        let job: Arc<str> = tenant.inside(job).into();
+        let job = header(headers, JOB_HEADER)?.unwrap_or(DEFAULT_JOB);
+        let job: Arc<str> = tenant.inside(&job).into();
         let by_header = || {
             KEY_HEADERS
                 .iter()
@@ -60,15 +59,12 @@ impl Identities {
                 .transpose()
         };
         let named = match session {
-            Some(session) => Some(session.to_owned()),
-            None => by_header()?
-                .map(ToOwned::to_owned)
-                .or_else(|| head.program.clone()),
+            Some(session) => Some(ClientName::parse("session", session)?),
+            None => by_header()?.or_else(|| head.program.clone()),
         };
-        if let Some(key) = named {
-            let program = tenant.inside(checked(&key)?).into();
+        if let Some(name) = named {
             return Ok(Identity {
-                program,
+                program: tenant.inside(&name).into(),
                 job,
                 unnamed: false,
                 one_shot: false,
@@ -85,15 +81,15 @@ impl Identities {
         step: StepId,
     ) -> Identity {
         if head.chain.is_empty() {
-            let program = tenant.inside(&format!("single-{}", step.0)).into();
+            let name = ClientName::numbered("single-", step.0);
             return Identity {
-                program,
+                program: tenant.inside(&name).into(),
                 job,
                 unnamed: true,
                 one_shot: true,
             };
         }
-        let fresh = || Arc::from(tenant.inside(&format!("auto-{}", step.0)));
+        let fresh = || Arc::from(tenant.inside(&ClientName::numbered("auto-", step.0)));
         let chain = salted(tenant, &head.chain);
         let program = match self.index.lock() {
             Ok(mut index) => {
@@ -121,7 +117,8 @@ fn salted<'c>(tenant: &Tenant, chain: &'c [u64]) -> Cow<'c, [u64]> {
     chain.iter().map(|link| link ^ salt).collect()
 }
 
-fn header<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, ErrorBody> {
+/// The name in a header; an empty one is as absent.
+fn header(headers: &HeaderMap, name: &str) -> Result<Option<ClientName>, ErrorBody> {
     let Some(value) = headers.get(name) else {
         return Ok(None);
     };
@@ -129,22 +126,10 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Err
         let message = format!("the header {name} holds other than visible ASCII characters");
         ErrorBody::new(ErrorCode::InvalidField, message).with_param(name)
     })?;
-    Ok((!value.is_empty()).then_some(value))
-}
-
-fn checked(key: &str) -> Result<&str, ErrorBody> {
-    if key.len() <= KEY_BYTES_MAX && !key.is_empty() && is_client_name(key) {
-        return Ok(key);
+    if value.is_empty() {
+        return Ok(None);
     }
-    if key.len() <= KEY_BYTES_MAX && !key.is_empty() {
-        let message = "a program's key holds the character U+001F, which stands for tenants";
-        return Err(ErrorBody::new(ErrorCode::InvalidField, message).with_param("program_id"));
-    }
-    let message = format!(
-        "a program's key has {} bytes; send one of 1 to {KEY_BYTES_MAX}",
-        key.len()
-    );
-    Err(ErrorBody::new(ErrorCode::InvalidField, message).with_param("program_id"))
+    Ok(Some(ClientName::parse(name, value)?))
 }
 
 #[cfg(test)]
@@ -194,24 +179,30 @@ mod tests {
     }
 
     #[test]
-    fn too_long_a_key_is_refused_by_name() {
+    fn what_is_no_name_is_refused_wherever_it_stands() {
         let ids = Identities::new(10);
         let head = RequestHead::parse(
             Endpoint::ChatCompletions,
             br#"{"messages":[{"role":"user","content":"x"}]}"#,
         )
         .unwrap();
+        let tenant = Tenant::new("default");
         let long = "k".repeat(600);
-        let error = ids
-            .resolve(
-                &Tenant::new("default"),
-                Some(&long),
-                &HeaderMap::new(),
-                &head,
-                StepId(1),
-            )
-            .unwrap_err();
-        assert_eq!(error.code, ErrorCode::InvalidField);
+        for bad in [long.as_str(), "\u{1f}acme\u{1f}p", "p\0", "\u{7f}"] {
+            let headers = HeaderMap::new();
+            let refused = ids.resolve(&tenant, Some(bad), &headers, &head, StepId(1));
+            let error = refused.unwrap_err();
+            assert_eq!(error.code, ErrorCode::InvalidField);
+            assert_eq!(error.param.as_deref(), Some("session"));
+        }
+        for name in KEY_HEADERS.into_iter().chain([JOB_HEADER]) {
+            for bad in [long.as_str(), "a\tb"] {
+                let mut headers = HeaderMap::new();
+                headers.insert(name, bad.parse().unwrap());
+                let refused = ids.resolve(&tenant, None, &headers, &head, StepId(1));
+                assert_eq!(refused.unwrap_err().param.as_deref(), Some(name));
+            }
+        }
     }
 
     #[test]

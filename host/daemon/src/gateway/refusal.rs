@@ -2,6 +2,7 @@
 
 use super::generate::Call;
 use super::{error_response, refuse};
+use crate::driver::NotRecorded;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
@@ -24,12 +25,13 @@ pub(super) fn interrupted() -> Response {
     )
 }
 
-/// The answer is whole, but it is not known whether that will ever be on record.
-pub(super) fn not_recorded() -> Response {
-    refuse(
-        ErrorCode::Overloaded,
-        "treadle stopped before the answer was on record; send the request again",
-    )
+/// Something is done, but that is not on record: an answer is whole, a change is made.
+pub(crate) fn not_recorded(error: NotRecorded) -> Response {
+    let code = match error {
+        NotRecorded::Stopped => ErrorCode::Overloaded,
+        NotRecorded::Refused => ErrorCode::Internal,
+    };
+    refuse(code, error.to_string())
 }
 
 /// A refusal as its client sees it.
@@ -116,7 +118,7 @@ pub(super) fn aborted(call: &Call) -> Response {
         "meta_info": {
             "id": call.head.request_id,
             "finish_reason": {"type": "abort", "message": message},
-            "prompt_tokens": call.prompt_tokens,
+            "prompt_tokens": call.head.prompt.tokens.unwrap_or(0),
             "completion_tokens": 0,
             "cached_tokens": 0,
             "output_token_logprobs": [],

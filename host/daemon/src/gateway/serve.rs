@@ -1,7 +1,7 @@
 //! Accepting connections: no delay, a bound on how many, patience with
 //! headers, and an end that lets requests in flight finish.
 
-use crate::auth::ClientAddress;
+use crate::auth::{ClientAddress, ServedAddress};
 use axum::Router;
 use axum::body::Body;
 use hyper::body::Incoming;
@@ -63,9 +63,14 @@ pub async fn serve(
             }
         };
         let _ = stream.set_nodelay(true);
+        let served = stream.local_addr().ok();
         let inner = TowerToHyperService::new(router.clone());
         let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-            request.extensions_mut().insert(ClientAddress(peer));
+            let extensions = request.extensions_mut();
+            extensions.insert(ClientAddress(peer));
+            if let Some(address) = served {
+                extensions.insert(ServedAddress(address));
+            }
             inner.call(request)
         });
         let connection = http.serve_connection(TokioIo::new(stream), service);

@@ -5,10 +5,11 @@
 
 use super::attempt::{finish_of, mark, too_slow};
 use super::bodies::Filing;
-use super::generate::Call;
+use super::generate::{Call, GatewayState};
 use super::guard::StepGuard;
 use super::interruption::{Heed, Interruptible};
 use super::upstream::end_to_end;
+use crate::driver::Recording;
 use axum::body::Body;
 use axum::http::Response;
 use bytes::Bytes;
@@ -19,7 +20,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
 use tokio::time::Sleep;
 use treadle_core::StepTokens;
 use treadle_wire::{ErrorBody, ErrorCode, SseScanner, StreamUsage};
@@ -65,7 +65,7 @@ impl StreamAnswer {
             scanner: SseScanner::default(),
             usage: StreamUsage::new(call.endpoint),
             guard,
-            call: call.accounting(),
+            app: call.app.clone(),
             interruptible,
             recorded: None,
             kept: call.filing().map(Kept::new),
@@ -81,14 +81,6 @@ impl StreamAnswer {
         mark(call, &mut response);
         response
     }
-}
-
-/// What is left to account for once the handler has returned.
-pub(super) struct Accounting {
-    pub(super) app: Arc<super::generate::GatewayState>,
-    pub(super) model: Option<String>,
-    pub(super) prompt_tokens: u64,
-    pub(super) prompt_bytes: u64,
 }
 
 /// How the stream ends once its last bytes are handed over.
@@ -109,10 +101,10 @@ struct StepStream {
     scanner: SseScanner,
     usage: StreamUsage,
     guard: StepGuard,
-    call: Accounting,
+    app: Arc<GatewayState>,
     interruptible: Option<Interruptible>,
     /// Holds the last bytes back until the step's end is on record.
-    recorded: Option<oneshot::Receiver<()>>,
+    recorded: Option<Recording>,
     /// What came, to be kept once the step is over.
     kept: Option<Kept>,
     told: Option<Instant>,
@@ -197,7 +189,7 @@ impl StepStream {
             Heed::Wait => true,
             Heed::Read(incoming) => {
                 self.upstream = Some(incoming);
-                let patience = self.call.app.response_timeout;
+                let patience = self.app.response_timeout;
                 let deadline = tokio::time::Instant::now() + patience;
                 self.overdue.as_mut().reset(deadline);
                 false
@@ -235,16 +227,12 @@ impl StepStream {
     fn finish(&mut self) {
         let usage = self.usage.usage();
         let tokens = StepTokens {
-            prompt: usage.prompt_tokens.unwrap_or(self.call.prompt_tokens),
+            prompt: usage.prompt_tokens.unwrap_or(0),
             output: usage
                 .output_tokens
                 .unwrap_or_else(|| self.usage.output_tokens_seen()),
             cached: usage.cached_tokens,
         };
-        if let Some(counted) = usage.prompt_tokens {
-            let estimator = &self.call.app.estimator;
-            estimator.learn(self.call.model.as_deref(), self.call.prompt_bytes, counted);
-        }
         if let Some(recorded) = self.guard.finished(tokens, finish_of(usage.finish)) {
             self.recorded = Some(recorded);
             if let Some(kept) = self.kept.take() {
@@ -314,9 +302,9 @@ impl HttpBody for StepStream {
             if let Some(recorded) = self.recorded.as_mut() {
                 let recorded = ready!(Pin::new(recorded).poll(context));
                 self.recorded = None;
-                if recorded.is_err() {
+                if let Err(error) = recorded {
                     self.pending.clear();
-                    self.break_off("treadle stopped before the end of the answer was on record");
+                    self.break_off(&error.to_string());
                 }
             }
             if let Some(data) = self.pending.pop_front() {
@@ -337,7 +325,7 @@ impl HttpBody for StepStream {
             };
             let Poll::Ready(frame) = Pin::new(upstream).poll_frame(context) else {
                 ready!(self.overdue.as_mut().poll(context));
-                let cause = too_slow(self.call.app.response_timeout);
+                let cause = too_slow(self.app.response_timeout);
                 self.break_off(&cause);
                 continue;
             };

@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, HeaderName, Method, Request, Response, Uri, header};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::{HttpConnector, capture_connection};
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::time::Duration;
@@ -25,9 +25,14 @@ const HOP_HEADERS: [HeaderName; 9] = [
 /// Idle connections kept per engine.
 const IDLE_CONNECTIONS_MAX: usize = 1_024;
 
-/// How long a connection may idle: less than the 5 s after which vLLM's and llama.cpp's servers close
-/// it, so that a request seldom meets a connection that is about to close.
-const IDLE_MAX: Duration = Duration::from_secs(4);
+/// How long a connection may idle: far less than the 5 s after which the servers of vLLM, SGLang and
+/// llama.cpp close it, so that no request meets a connection that is about to close, even where
+/// either side stalls for seconds.
+const IDLE_MAX: Duration = Duration::from_secs(2);
+
+/// How the server names itself that closes a connection after each event stream, without having
+/// said so.
+const CLOSES_AFTER_STREAMS: &str = "llama.cpp";
 
 /// A client for engines.
 #[derive(Clone)]
@@ -85,10 +90,15 @@ impl Upstream {
         *request.method_mut() = method;
         *request.uri_mut() = uri;
         *request.headers_mut() = kept;
-        self.client
-            .request(request)
-            .await
-            .map_err(|error| describe(&error))
+        let connection = capture_connection(&mut request);
+        let answer = self.client.request(request).await;
+        let answer = answer.map_err(|error| describe(&error))?;
+        if closes_after(answer.headers())
+            && let Some(connection) = connection.connection_metadata().as_ref()
+        {
+            connection.poison();
+        }
+        Ok(answer)
     }
 
     /// A GET without headers, for probes.
@@ -113,6 +123,17 @@ pub(super) fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     kept
 }
 
+/// Whether the server will close the connection after this answer. A request that came upon it
+/// meanwhile would be lost.
+fn closes_after(answer: &HeaderMap) -> bool {
+    let begins = |name: HeaderName, with: &str| {
+        let value = answer.get(name).and_then(|value| value.to_str().ok());
+        value.is_some_and(|value| value.starts_with(with))
+    };
+    begins(header::SERVER, CLOSES_AFTER_STREAMS)
+        && begins(header::CONTENT_TYPE, "text/event-stream")
+}
+
 fn describe(error: &Error) -> UpstreamError {
     let mut cause = error.to_string();
     let mut source = std::error::Error::source(error);
@@ -124,5 +145,44 @@ fn describe(error: &Error) -> UpstreamError {
         UpstreamError::Connect(cause)
     } else {
         UpstreamError::Broken(cause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    const STREAM: &str = "HTTP/1.1 200 OK\r\nServer: llama.cpp\r\nContent-Type: text/event-stream\r\n\
+         Transfer-Encoding: chunked\r\nKeep-Alive: timeout=5, max=100\r\n\r\n\
+         6\r\ndata: \r\n0\r\n\r\n";
+
+    /// As llama.cpp does: it says that the connection stays, and reads nothing more from it.
+    #[tokio::test]
+    async fn no_request_goes_over_a_connection_that_is_closed_after_a_stream() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = tokio::spawn(async move {
+            let mut open = Vec::new();
+            loop {
+                let (mut connection, _) = listener.accept().await.unwrap();
+                let mut request = [0; 1_024];
+                assert!(connection.read(&mut request).await.unwrap() > 0);
+                connection.write_all(STREAM.as_bytes()).await.unwrap();
+                // The client does not see yet that nothing will be read.
+                open.push(connection);
+            }
+        });
+        let upstream = Upstream::new(Duration::from_secs(30));
+        for _ in 0..3 {
+            let answer = tokio::time::timeout(Duration::from_secs(30), upstream.get(&url, "/"));
+            let answer = answer.await.expect("a connection that is read").unwrap();
+            let body = answer.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(body, "data: ");
+        }
+        server.abort();
     }
 }

@@ -7,6 +7,7 @@ use super::sets::{PolicySpec, SetSpec};
 use clap::Args;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
+use treadle_model::{ClientName, NameError};
 use treadle_simulator::engine::EngineProfile;
 
 /// Which policies.
@@ -44,8 +45,8 @@ pub(crate) struct WindowArgs {
     #[arg(long, value_name = "TIME", value_parser = moment_us)]
     until: Option<u64>,
     /// Programs of this job alone.
-    #[arg(long)]
-    job: Option<String>,
+    #[arg(long, value_parser = job_name)]
+    job: Option<ClientName>,
 }
 
 /// How replays are made.
@@ -120,6 +121,10 @@ fn config_of(path: &Path) -> Result<Map<String, Value>, LabFailure> {
         );
         LabFailure::field("policies", problem)
     })
+}
+
+fn job_name(text: &str) -> Result<ClientName, NameError> {
+    ClientName::parse("job", text)
 }
 
 impl WindowArgs {

@@ -203,15 +203,14 @@ impl Bench {
     /// What a run found, as JSON.
     async fn work(self: &Arc<Self>, job: Job) -> Result<Arc<str>, LabFailure> {
         let (request, control) = (job.request, job.control);
-        let mut window = request.window.clone();
-        window.job = window.job.map(|name| job.tenant.inside(&name).into_owned());
         let options = RecorderOptions {
             seat_lag_us: request.settings.seat_lag_us,
             ..RecorderOptions::default()
         };
         let policies = policies::read(&*self.store, &job.policies).await?;
-        let (goes_on, names) = (|| !control.is_cancelled(), job.tenant.names());
-        let workload = window::load(&*self.store, &window, &names, options, &goes_on).await?;
+        let (goes_on, tenant) = (|| !control.is_cancelled(), Some(&job.tenant));
+        let window = &request.window;
+        let workload = window::load(&*self.store, window, tenant, options, &goes_on).await?;
         let profile = match &request.profile {
             Some(value) => profile::of_value(value)?,
             None => profile::ask(&self.upstream, &workload.workers).await?,

@@ -22,7 +22,7 @@ use treadle_simulator::cluster::TransferOptions;
 use treadle_simulator::engine::EngineProfile;
 use treadle_simulator::lab::{RecordedWorker, RecorderOptions, Workload};
 use treadle_simulator::workload::{AgentRun, TraceOptions, load_trace, peak_demand_tokens};
-use treadle_store::{Location, Names};
+use treadle_store::Location;
 
 /// For a connection to an engine that is asked what it is like.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -157,11 +157,11 @@ impl CompareArgs {
             seat_lag_us: settings.seat_lag_us,
             ..RecorderOptions::default()
         };
-        let (window, names) = (self.window.spec(), Names::default());
-        let loaded = window::load(&*store, &window, &names, options, &|| true).await;
-        // A name in a store file is one of the daemon's own, whichever tenant's it is.
-        let everybody = Tenant::new(DEFAULT_TENANT);
-        let found = policies::bound(&*store, &everybody, window.job.as_deref()).await;
+        let window = self.window.spec();
+        // The work of all tenants, or that of a job of the default one.
+        let loaded = window::load(&*store, &window, None, options, &|| true).await;
+        let tenant = Tenant::new(DEFAULT_TENANT);
+        let found = policies::bound(&*store, &tenant, window.job.as_ref()).await;
         let read = match found {
             Ok(found) => policies::read(&*store, &[found]).await,
             Err(failure) => Err(failure),

@@ -7,7 +7,7 @@ use crate::driver::{EVERYONE, Role};
 use crate::policies::{NATIVE, default_eviction_module, is_built_in};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use treadle_model::World;
+use treadle_model::{ClientName, World};
 use treadle_store::{BindingRow, Store};
 
 /// Worlds whose policies a replay asks.
@@ -50,7 +50,7 @@ pub(crate) async fn add_bound(
     if !request.sets.iter().any(|set| set.takes_bound) {
         return Ok(());
     }
-    let bound = bound(store, tenant, request.window.job.as_deref()).await?;
+    let bound = bound(store, tenant, request.window.job.as_ref()).await?;
     for (set, found) in request.sets.iter().zip(found) {
         if set.takes_bound {
             found.clone_from(&bound);
@@ -63,12 +63,12 @@ pub(crate) async fn add_bound(
 pub(crate) async fn bound(
     store: &dyn Store,
     tenant: &Tenant,
-    job: Option<&str>,
+    job: Option<&ClientName>,
 ) -> Result<Vec<PolicyFound>, LabFailure> {
     let own = job.map(|job| tenant.inside(job).into_owned());
     let scopes = own
         .into_iter()
-        .chain([tenant.inside(EVERYONE).into_owned()]);
+        .chain([tenant.inside(&ClientName::literal(EVERYONE)).into_owned()]);
     let scopes: Vec<String> = scopes.chain([EVERYONE.to_owned()]).collect();
     let rows = store.bindings().await?;
     Ok(bound_of(&rows, &scopes))
@@ -157,7 +157,8 @@ mod tests {
     #[test]
     fn the_nearest_binding_of_each_world_holds() {
         let tenant = Tenant::new("acme");
-        let (own, all) = (tenant.inside("math"), tenant.inside("*"));
+        let names = ["math", "*"].map(ClientName::literal);
+        let [own, all] = names.each_ref().map(|name| tenant.inside(name));
         let reference = treadle_policy_runtime::upload_digest(default_eviction_module());
         let rows = [
             row("*", World::Eviction, "active", &reference),

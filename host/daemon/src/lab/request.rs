@@ -3,8 +3,10 @@
 use super::LabFailure;
 use super::sets::SetSpec;
 use super::{DIFFERENCES_MAX, RUN_S_MAX, SEEDS_MAX};
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
+use treadle_model::ClientName;
 
 /// Seeds unless the request says.
 const SEEDS: u32 = 3;
@@ -34,8 +36,14 @@ pub(crate) struct WindowSpec {
     #[serde(default)]
     pub(crate) to_us: Option<u64>,
     /// Programs of this job alone.
-    #[serde(default)]
-    pub(crate) job: Option<String>,
+    #[serde(default, deserialize_with = "job_name")]
+    pub(crate) job: Option<ClientName>,
+}
+
+fn job_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ClientName>, D::Error> {
+    let job = Option::<String>::deserialize(deserializer)?;
+    let job = job.map(|job| ClientName::parse("window.job", job));
+    job.transpose().map_err(D::Error::custom)
 }
 
 /// How replays are made.
@@ -207,6 +215,10 @@ mod tests {
             (
                 json!({"sets": sets, "differences": 900}),
                 "`differences`: is 900",
+            ),
+            (
+                json!({"sets": sets, "window": {"job": "\u{1f}acme\u{1f}train"}}),
+                "`window.job` holds the control character U+001F",
             ),
             (
                 json!({"sets": sets, "windows": {}}),

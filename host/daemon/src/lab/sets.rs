@@ -117,7 +117,13 @@ impl SetSpec {
         Ok(sets)
     }
 
-    /// The settings of the core under this set.
+    fn says_of_retention(&self) -> bool {
+        let kv = self.settings.get("kv").and_then(Value::as_object);
+        kv.is_some_and(|kv| kv.contains_key("retention"))
+    }
+
+    /// The settings of the core under this set. `kv.retention` has the default of its mode where
+    /// that is not the recorded one.
     pub(crate) fn core(&self, recorded: &CoreConfig) -> Result<CoreConfig, LabFailure> {
         let field = || format!("sets.{}", self.name);
         let mut core = recorded.clone();
@@ -138,6 +144,10 @@ impl SetSpec {
             }
         }
         core.mode = self.mode.unwrap_or(core.mode);
+        if core.mode != recorded.mode && !self.says_of_retention() {
+            // As a daemon in that mode has it.
+            core.kv.retention = core.mode == Mode::ProgramAware;
+        }
         if core.mode == Mode::Rollout {
             let problem = "the mode `rollout` is not replayed; name `program-aware`, `sticky` or \
                            `least-load` as its mode (`treadle sim` simulates rollouts)";
@@ -368,6 +378,23 @@ mod tests {
         let mut wanted = recorded.clone();
         wanted.kv.retention = true;
         assert_eq!(set.core(&recorded).unwrap(), wanted);
+    }
+
+    #[test]
+    fn another_mode_than_the_recorded_one_has_its_own_default_of_retention() {
+        let retains = |recorded: (Mode, bool), set: Value| {
+            let mut core = CoreConfig::default();
+            (core.mode, core.kv.retention) = recorded;
+            let set = SetSpec::list(&[set]).unwrap().remove(0);
+            set.core(&core).unwrap().kv.retention
+        };
+        assert!(retains((Mode::Sticky, false), json!("treadle")));
+        assert!(!retains((Mode::ProgramAware, true), json!("sticky")));
+        assert!(!retains((Mode::ProgramAware, false), json!("treadle")));
+        assert!(retains((Mode::ProgramAware, true), json!("treadle")));
+        let settings = json!({"kv": {"retention": false}});
+        let without = json!({"name": "a", "mode": "program-aware", "settings": settings});
+        assert!(!retains((Mode::Sticky, false), without));
     }
 
     #[test]

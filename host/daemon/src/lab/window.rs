@@ -2,6 +2,7 @@
 
 use super::request::WindowSpec;
 use super::{EVENTS_MAX, LabFailure};
+use crate::auth::Tenant;
 use crate::driver::record;
 use std::collections::BTreeSet;
 use treadle_core::Event;
@@ -33,14 +34,19 @@ const KINDS_BEFORE: &[&str] = &[
 /// Pages of programs that are looked through for when they began.
 const PROGRAM_PAGES_MAX: usize = 16;
 
-/// Reads the work of a window: of programs with these names, their engines, the settings.
+/// Reads the work of a window: of a tenant's programs or of all, their engines, the settings.
 pub(crate) async fn load(
     store: &dyn Store,
     window: &WindowSpec,
-    names: &Names,
+    tenant: Option<&Tenant>,
     options: RecorderOptions,
     goes_on: &(dyn Fn() -> bool + Sync),
 ) -> Result<Workload, LabFailure> {
+    let names = tenant.map_or_else(Names::default, Tenant::names);
+    let job = window.job.as_ref().map(|job| match tenant {
+        Some(tenant) => tenant.inside(job).into_owned(),
+        None => job.to_string(),
+    });
     let (from, to) = range(store, window).await?;
     let mut recorder = Recorder::new(options);
     for row in before(store, from).await? {
@@ -53,18 +59,18 @@ pub(crate) async fn load(
         if !goes_on() {
             return Err(LabFailure::Cancelled);
         }
-        let rows = page(store, names, after, to).await?;
+        let rows = page(store, &names, after, to).await?;
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
             break;
         };
         after = last.seq;
         first_us.get_or_insert(first.at_us);
-        let job = window.job.clone();
+        let job = job.clone();
         recorder = on_thread(move || take(recorder, &rows, job.as_deref())).await??;
     }
     // What began before the journal's own beginning began before the window too.
     if let (Some(first_us), true) = (first_us, from > 1) {
-        note_begun_before(store, names, first_us, &mut recorder).await?;
+        note_begun_before(store, &names, first_us, &mut recorder).await?;
     }
     Ok(on_thread(move || recorder.finish()).await??)
 }

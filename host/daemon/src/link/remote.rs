@@ -1,11 +1,11 @@
 //! A gateway's end: what happens to its steps, kept until it is on record.
 
 use super::frames::{FromGateway, ToGateway};
-use crate::driver::{DriverStopped, Instruction, LiveLimit};
+use crate::driver::{DriverStopped, Instruction, LiveLimit, Recorder, Recording};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::{Notify, oneshot};
 use treadle_core::link::OpenStep;
 use treadle_core::{Event, StepArrival};
 use treadle_model::{GatewayId, StepId, WorkerId};
@@ -33,7 +33,7 @@ struct Unrecorded {
 struct Waiting {
     number: u64,
     step: Option<StepId>,
-    recorded: oneshot::Sender<()>,
+    recorded: Recorder,
 }
 
 struct Open {
@@ -102,8 +102,8 @@ impl RemoteScheduler {
     }
 
     /// Hands an event over, and gives what completes once it is on record.
-    pub(crate) fn event_to_record(&self, event: Event) -> oneshot::Receiver<()> {
-        let (recorded, done) = oneshot::channel();
+    pub(crate) fn event_to_record(&self, event: Event) -> Recording {
+        let (recorded, done) = Recording::new();
         let step = match &event {
             Event::StepFinished { step, .. } => Some(*step),
             _ => None,
@@ -218,7 +218,7 @@ impl Known {
             .is_some_and(|each| each.number <= number)
         {
             if let Some(each) = self.waiting.pop_front() {
-                let _ = each.recorded.send(());
+                each.recorded.settle(Ok(()));
             }
         }
     }
@@ -264,6 +264,8 @@ impl Known {
 mod tests {
     use super::super::frames::Word;
     use super::*;
+    use crate::driver::NotRecorded;
+    use futures_util::FutureExt;
 
     fn arrival(counter: u64) -> StepArrival {
         StepArrival {
@@ -273,6 +275,7 @@ mod tests {
             prompt_tokens: 1,
             exact: true,
             prompt_bytes: 1,
+            text: None,
             output_tokens_max: None,
             prefix: vec![],
             one_shot: false,
@@ -315,9 +318,9 @@ mod tests {
         let _fate = remote.submit(arrival(1), None).expect("there is room");
         let mut done = remote.event_to_record(Event::StepCancelled { step });
         remote.hear(ToGateway::Recorded { number: 1 });
-        assert!(done.try_recv().is_err(), "not yet");
+        assert_eq!((&mut done).now_or_never(), None, "not yet");
         remote.hear(ToGateway::Recorded { number: 2 });
-        assert!(done.try_recv().is_ok());
+        assert_eq!(done.now_or_never(), Some(Ok(())));
     }
 
     #[test]
@@ -325,7 +328,7 @@ mod tests {
         let remote = RemoteScheduler::new(GatewayId(2));
         let step = StepId::of(GatewayId(2), 1);
         let _fate = remote.submit(arrival(1), None).expect("there is room");
-        let mut done = remote.event_to_record(Event::StepFinished {
+        let done = remote.event_to_record(Event::StepFinished {
             step,
             tokens: treadle_core::StepTokens {
                 prompt: 1,
@@ -337,7 +340,12 @@ mod tests {
         let word = Word::Forget;
         remote.hear(ToGateway::Step { step, word });
         remote.hear(ToGateway::Recorded { number: 2 });
-        assert!(done.try_recv().is_err(), "its client must see a break");
+        let told = done.now_or_never();
+        assert_eq!(
+            told,
+            Some(Err(NotRecorded::Stopped)),
+            "its client must see a break"
+        );
     }
 
     #[test]

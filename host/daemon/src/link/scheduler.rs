@@ -2,11 +2,10 @@
 //! one of several schedulers elsewhere, by the job's name.
 
 use super::remote::RemoteScheduler;
-use crate::driver::{DriverHandle, DriverStopped, Instruction, LiveLimit};
+use crate::driver::{DriverHandle, DriverStopped, Instruction, LiveLimit, Recording};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::oneshot;
 use treadle_core::{Event, StepArrival};
 use treadle_model::{GatewayId, StepId};
 use xxhash_rust::xxh3::xxh3_64;
@@ -127,7 +126,7 @@ impl Line {
 
     /// Hands an event over, and gives what completes once it is on record, or
     /// fails if it never will be.
-    pub fn event_to_record(&self, event: Event) -> oneshot::Receiver<()> {
+    pub fn event_to_record(&self, event: Event) -> Recording {
         match self {
             Self::Local(driver) => driver.event_to_record(event),
             Self::Remote(remote) => remote.0.event_to_record(event),

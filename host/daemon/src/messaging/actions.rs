@@ -55,15 +55,15 @@ async fn record(app: &App, body: &[u8]) -> Result<(), Failure> {
         notice.insert("program_id".to_owned(), program);
     }
     let program = text(&notice, "program_id").unwrap_or_default();
-    let key = effects::inside(&tenant, "program", &program)?;
+    let program = effects::name("program", &program)?;
     if let Some(job) = text(&notice, "job") {
-        let wanted = effects::inside(&tenant, "job", &job)?;
-        effects::check_job(app, &key, &wanted, &program, &job).await?;
+        let (key, wanted) = (tenant.inside(&program), effects::name("job", &job)?);
+        let wanted = tenant.inside(&wanted).into_owned();
+        effects::check_job(app, &key, wanted, &program, &job).await?;
     }
-    let event = event_of(&notice, |_| key.clone())
-        .map_err(|error| Failure::Refused(error.message.clone()))?;
-    let recorded = app.driver.event_committed(event).await;
-    recorded.map_err(|_| Failure::Over)
+    let event =
+        event_of(&notice, &tenant).map_err(|error| Failure::Refused(error.message.clone()))?;
+    Ok(app.driver.event_committed(event).await?)
 }
 
 /// The fields of a notice, or why it is none.

@@ -7,6 +7,7 @@ use super::effects::{self, Effect};
 use super::status::{Outcome, Status};
 use crate::app::App;
 use crate::auth::now_us;
+use crate::driver::NotRecorded;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -91,7 +92,17 @@ impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Fenced { .. } => Self::Over,
+            error if error.is_permanent() => Self::Refused(error.to_string()),
             error => Self::Unable(error.to_string()),
+        }
+    }
+}
+
+impl From<NotRecorded> for Failure {
+    fn from(error: NotRecorded) -> Self {
+        match error {
+            NotRecorded::Stopped => Self::Over,
+            NotRecorded::Refused => Self::Refused(error.to_string()),
         }
     }
 }

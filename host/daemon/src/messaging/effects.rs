@@ -2,7 +2,7 @@
 
 use super::commands::{Command, Failure};
 use crate::app::App;
-use crate::auth::tenant::{DEFAULT_TENANT, is_client_name};
+use crate::auth::tenant::DEFAULT_TENANT;
 use crate::auth::{Change, Tenant};
 use crate::engines::Declared;
 use http::Uri;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
 use treadle_core::Event;
 use treadle_core::worker::Worker;
-use treadle_model::{EngineKind, WorkerId};
+use treadle_model::{ClientName, WorkerId};
 
 /// A command that can be carried out.
 pub(super) enum Effect {
@@ -20,14 +20,14 @@ pub(super) enum Effect {
         /// The program's name in the core.
         key: String,
         /// Its name as its client knows it.
-        program: String,
+        program: ClientName,
     },
     /// All programs of a job are over.
     ReleaseJob {
         tenant: Tenant,
         /// The job's name in the core.
         inside: String,
-        job: String,
+        job: ClientName,
     },
     /// An engine is there.
     Add { url: String, declared: Declared },
@@ -48,23 +48,25 @@ pub(super) async fn check(app: &App, command: &Command) -> Result<Effect, Failur
             program,
         } => {
             let tenant = tenant_of(app, tenant.as_deref())?;
-            let key = inside(&tenant, "program", program)?;
+            let program = name("program", program)?;
+            let key = tenant.inside(&program).into_owned();
             if let Some(job) = job {
-                let wanted = inside(&tenant, "job", job)?;
-                check_job(app, &key, &wanted, program, job).await?;
+                let wanted = tenant.inside(&name("job", job)?).into_owned();
+                check_job(app, &key, wanted, &program, job).await?;
             }
             Ok(Effect::Release {
                 tenant,
                 key,
-                program: program.clone(),
+                program,
             })
         }
         Command::ReleaseJob { tenant, job } => {
             let tenant = tenant_of(app, tenant.as_deref())?;
+            let job = name("job", job)?;
             Ok(Effect::ReleaseJob {
-                inside: inside(&tenant, "job", job)?,
+                inside: tenant.inside(&job).into_owned(),
                 tenant,
-                job: job.clone(),
+                job,
             })
         }
         Command::AddWorker {
@@ -72,7 +74,8 @@ pub(super) async fn check(app: &App, command: &Command) -> Result<Effect, Failur
             kind,
             capacity_tokens,
         } => {
-            let declared = declared(kind.as_deref(), *capacity_tokens)?;
+            let declared = Declared::new(kind.as_deref(), *capacity_tokens);
+            let declared = declared.map_err(Failure::Refused)?;
             let is_address = url.parse::<Uri>().is_ok_and(|uri| {
                 uri.scheme_str() == Some("http") && uri.host().is_some_and(|host| !host.is_empty())
             });
@@ -101,23 +104,20 @@ pub(super) fn tenant_of(app: &App, name: Option<&str>) -> Result<Tenant, Failure
     }
 }
 
-/// A name as the core knows it.
-pub(super) fn inside(tenant: &Tenant, field: &str, name: &str) -> Result<String, Failure> {
-    if name.is_empty() || !is_client_name(name) {
-        return refused(format!("`{field}` can't be `{}`", name.escape_debug()));
-    }
-    Ok(tenant.inside(name).into_owned())
+/// A name in a command.
+pub(super) fn name(field: &str, text: &str) -> Result<ClientName, Failure> {
+    ClientName::parse(field, text).map_err(|error| Failure::Refused(error.to_string()))
 }
 
 /// A live program has to be of the job that a command names.
 pub(super) async fn check_job(
     app: &App,
     key: &str,
-    wanted: &str,
+    wanted: String,
     program: &str,
     job: &str,
 ) -> Result<(), Failure> {
-    let (key, wanted) = (key.to_owned(), wanted.to_owned());
+    let key = key.to_owned();
     let is_other = app.driver.read(move |view| {
         let program = view.core.program(&key);
         program.is_some_and(|program| *program.job != *wanted)
@@ -127,27 +127,6 @@ pub(super) async fn check_job(
         Ok(true) => refused(format!("program `{program}` is not of job `{job}`")),
         Err(_) => Err(Failure::Over),
     }
-}
-
-fn declared(kind: Option<&str>, capacity_tokens: Option<u64>) -> Result<Declared, Failure> {
-    let kind = match kind {
-        None | Some("auto") => None,
-        Some(word) => {
-            let Some(kind) = EngineKind::from_word(word) else {
-                let known: Vec<_> = EngineKind::ALL.iter().map(|kind| kind.as_str()).collect();
-                let known = known.join(", ");
-                return refused(format!("`kind` is `{word}`; it must be auto, {known}"));
-            };
-            Some(kind)
-        }
-    };
-    if capacity_tokens == Some(0) {
-        return refused("`capacity_tokens` must be a positive whole number");
-    }
-    Ok(Declared {
-        kind,
-        capacity_tokens,
-    })
 }
 
 /// Carries a command out; what came of it, in words.
@@ -235,8 +214,7 @@ async fn release_job(
 }
 
 async fn committed(app: &App, event: Event) -> Result<(), Failure> {
-    let committed = app.driver.event_committed(event).await;
-    committed.map_err(|_| Failure::Over)
+    Ok(app.driver.event_committed(event).await?)
 }
 
 async fn add(app: &App, id: &str, url: &str, declared: Declared) -> Result<String, Failure> {

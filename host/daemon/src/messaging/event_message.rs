@@ -165,6 +165,7 @@ mod tests {
             ("configured", "default.default.daemon.configured"),
             ("timer_fired", "default.default.daemon.timer_fired"),
             ("daemon_restarted", "default.default.daemon.restarted"),
+            ("record_refused", "default.default.daemon.record_refused"),
         ] {
             let row = row(kind, "default", None, &json!({"event": kind}));
             let message = message(&row);

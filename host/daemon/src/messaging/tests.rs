@@ -10,6 +10,9 @@ use tokio::task::JoinHandle;
 use treadle_broker::{Broker, Deliveries, InProcess, Names, Subscription};
 use treadle_store::{Batch, EventRow, Location, Retention, Snapshot, Store};
 
+/// For anything that is waited for, whatever else the machine does.
+const PATIENCE: Duration = Duration::from_mins(1);
+
 struct Stand {
     store: Arc<dyn Store>,
     broker: Arc<InProcess>,
@@ -78,7 +81,7 @@ impl Stand {
 
     async fn expect(&mut self, seqs: std::ops::RangeInclusive<u64>) {
         for seq in seqs {
-            let delivery = tokio::time::timeout(Duration::from_secs(10), self.events.next());
+            let delivery = tokio::time::timeout(PATIENCE, self.events.next());
             let delivery = delivery.await.expect("in time").expect("an event");
             assert_eq!(delivery.id, Some(seq.to_string()));
             delivery.ack().await.expect("it is settled");
@@ -119,7 +122,7 @@ async fn a_broker_that_is_away_makes_a_lag_an_alarm_and_a_catch_up() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    let late = tokio::time::timeout(Duration::from_secs(10), late);
+    let late = tokio::time::timeout(PATIENCE, late);
     late.await.expect("the alarm is raised");
     assert_eq!(work.status.lag_events(), 1_499);
     stand.broker.mend();

@@ -38,13 +38,8 @@ impl PolicyShelf {
     /// daemon brings along.
     pub async fn restore(&self) -> Result<PolicyRef, ShelfError> {
         let retention = self.driver.read(|view| view.core.config().kv.retention);
-        let retention = retention.await?;
-        if retention {
-            // It can be bound by its name with any settings.
-            self.bring(eviction_by_default(false).0).await?;
-        }
-        let (module, config) = eviction_by_default(retention);
-        let digest = self.bring(module).await?;
+        let (module, config) = eviction_by_default(retention.await?);
+        let digest = self.bring(module).await?.digest;
         let mut stored = RoleBook::of(self.store.bindings().await?);
         let mut eviction = stored.roles(World::Eviction, EVERYONE);
         if eviction.get(Role::Active).is_none() && eviction.get(Role::Previous).is_none() {
@@ -64,7 +59,7 @@ impl PolicyShelf {
     }
 
     /// Stores a policy that the daemon brings along, which is everybody's.
-    async fn bring(&self, module: &[u8]) -> Result<String, ShelfError> {
+    pub(super) async fn bring(&self, module: &[u8]) -> Result<PluginHead, ShelfError> {
         let upload = Upload {
             bytes: module.to_vec(),
             ..Upload::default()
@@ -73,7 +68,7 @@ impl PolicyShelf {
         self.store
             .claim_plugin(WHOLE_DAEMON, &head.digest, unix_us())
             .await?;
-        Ok(head.digest)
+        Ok(head)
     }
 
     async fn restore_roles(
@@ -122,7 +117,7 @@ impl PolicyShelf {
             }
             NATIVE.to_owned()
         } else {
-            let head = self.resolve(&request.policy, is_visible).await?;
+            let head = self.obtain(&request.policy, is_visible).await?;
             if head.world != world.as_str() {
                 return Err(ShelfError::World {
                     policy: request.policy.clone(),
@@ -315,7 +310,7 @@ impl PolicyShelf {
         Ok(())
     }
 
-    /// The reference plugin is part of the program and needs no signature.
+    /// A reference policy is part of the program and needs no signature.
     async fn push_trusted(&self, upload: Upload) -> Result<PluginHead, ShelfError> {
         let digest = treadle_policy_runtime::upload_digest(&upload.bytes);
         if let Some(known) = self.store.plugin(&digest).await? {

@@ -15,7 +15,7 @@ pub enum ShelfError {
     #[error("{0}")]
     Load(#[from] LoadError),
     /// No stored policy has this digest or name.
-    #[error("no plugin `{0}` is stored; `treadle plugin list` names those that are")]
+    #[error("no plugin `{0}` is stored; `treadle plugin list` names those that can be bound")]
     Unknown(String),
     /// Several stored policies have this name.
     #[error("`{name}` names {count} plugins; give the version (name@1.2.3) or the digest")]

@@ -16,6 +16,7 @@ mod forecaster;
 mod logs;
 mod modules;
 mod native;
+mod reference;
 mod remote;
 mod roles;
 mod totals;
@@ -30,6 +31,7 @@ pub use engine::{COMPILE_SUBCOMMAND, EngineError, engine, signing};
 pub use error::ShelfError;
 pub use forecaster::forecast;
 pub use logs::{LogBook, LoggedLine};
+pub(crate) use reference::unstored;
 pub use remote::RemotePredictor;
 pub use totals::VersionRow;
 pub use upkeep::keep_up;
@@ -47,38 +49,35 @@ use treadle_model::World;
 use treadle_policy_runtime::PolicyEngine;
 use treadle_store::Store;
 
-/// The eviction policy that is bound unless another is: the reference plugin,
-/// built from `plugins/thunderagent-eviction`.
-const DEFAULT_EVICTION: &[u8] =
-    include_bytes!(concat!(env!("OUT_DIR"), "/thunderagent_eviction.wasm"));
+/// The eviction policy that is bound without `kv.retention` unless another is.
+const DEFAULT_EVICTION: &str = "thunderagent-eviction";
 /// The one in its place while `kv.retention` is on: treadle's own, which can say what becomes of a
-/// cache, built from `plugins/foresight-eviction`.
-const RETAINING_EVICTION: &[u8] =
-    include_bytes!(concat!(env!("OUT_DIR"), "/foresight_eviction.wasm"));
+/// cache.
+const RETAINING_EVICTION: &str = "foresight-eviction";
 /// Its configuration: the columns that it goes by.
 const RETAINING_CONFIG: &str =
     r#"{"extra": ["price-ms", "back-ms", "prefill-ms", "remaining-tokens"]}"#;
 /// The name under which a world's built-in default can be bound.
 pub const NATIVE: &str = "native";
 
-/// The embedded policy as it was built, for those who measure it.
+/// The module of `thunderagent-eviction`, for those who measure it.
 pub fn default_eviction_module() -> &'static [u8] {
-    DEFAULT_EVICTION
+    reference::module(DEFAULT_EVICTION)
 }
 
 /// The eviction policy that answers unless another is bound, and its configuration.
 pub(crate) fn eviction_by_default(retention: bool) -> (&'static [u8], &'static str) {
     if retention {
-        (RETAINING_EVICTION, RETAINING_CONFIG)
+        (reference::module(RETAINING_EVICTION), RETAINING_CONFIG)
     } else {
-        (DEFAULT_EVICTION, "{}")
+        (default_eviction_module(), "{}")
     }
 }
 
 /// Whether a digest is that of a world's built-in default: the native one, or the reference plugin,
 /// which decides as the native one of its world does.
 pub(crate) fn is_built_in(digest: &str) -> bool {
-    digest == NATIVE || digest == treadle_policy_runtime::upload_digest(DEFAULT_EVICTION)
+    digest == NATIVE || digest == treadle_policy_runtime::upload_digest(default_eviction_module())
 }
 
 /// Uploaded policies and their bindings.

@@ -1,8 +1,11 @@
 //! Taking uploads in, listing them, and finding one by what people call it.
 
-use super::{NATIVE, PolicyShelf, ShelfError, unix_us};
+use super::{NATIVE, PolicyShelf, ShelfError, reference, unix_us};
 use treadle_policy_runtime::{Inspection, SignaturePolicy, TrustedKeys};
 use treadle_store::{PluginHead, PluginRow};
+
+/// Digits of a digest by which a policy can be named.
+const DIGEST_DIGITS_MIN: usize = 8;
 
 /// Whose signatures count, and whether uploads need one.
 #[derive(Default)]
@@ -94,16 +97,9 @@ impl PolicyShelf {
         policy: &str,
         is_visible: impl Fn(&PluginHead) -> bool,
     ) -> Result<PluginHead, ShelfError> {
-        let (name, version) = policy
-            .split_once('@')
-            .map_or((policy, None), |(n, v)| (n, Some(v)));
-        let matches = |head: &&PluginHead| {
-            let by_digest = policy.len() >= 8 && head.digest.starts_with(policy);
-            by_digest || (head.name == name && version.is_none_or(|v| head.version == v))
-        };
         let heads = self.store.plugins().await?;
         let visible = heads.into_iter().filter(|head| is_visible(head));
-        let mut found: Vec<_> = visible.filter(|head| matches(&head)).collect();
+        let mut found: Vec<_> = visible.filter(|head| is_called(head, policy)).collect();
         match found.len() {
             0 => Err(ShelfError::Unknown(policy.into())),
             1 => Ok(found.remove(0)),
@@ -114,7 +110,35 @@ impl PolicyShelf {
         }
     }
 
+    /// The same, to make use of it: what is not among the stored ones is looked for among the
+    /// reference policies that the daemon brings along, and stored for everybody.
+    pub async fn obtain(
+        &self,
+        policy: &str,
+        is_visible: impl Fn(&PluginHead) -> bool,
+    ) -> Result<PluginHead, ShelfError> {
+        match self.resolve(policy, is_visible).await {
+            Err(ShelfError::Unknown(name)) => {
+                let mut brought = reference::all().iter();
+                let found = brought.find(|brought| is_called(&brought.head, &name));
+                let found = found.ok_or(ShelfError::Unknown(name))?;
+                self.bring(found.module).await
+            }
+            other => other,
+        }
+    }
+
     pub(super) fn is_native(policy: &str) -> bool {
         policy == NATIVE
     }
+}
+
+/// Whether a policy can be meant: by its digest, the beginning of that, its name, or its name with
+/// its version.
+fn is_called(head: &PluginHead, policy: &str) -> bool {
+    let (name, version) = policy
+        .split_once('@')
+        .map_or((policy, None), |(n, v)| (n, Some(v)));
+    let by_digest = policy.len() >= DIGEST_DIGITS_MIN && head.digest.starts_with(policy);
+    by_digest || (head.name == name && version.is_none_or(|v| head.version == v))
 }

@@ -1,9 +1,9 @@
 //! Questions to the policies that scheduling does not wait for.
 
+use super::names::name;
 use super::{object, ok, refuse};
 use crate::app::App;
 use crate::auth::Caller;
-use crate::auth::tenant::is_client_name;
 use crate::policies::AskError;
 use crate::policies::calls::RecordedCall;
 use axum::extract::State;
@@ -22,9 +22,14 @@ pub(super) async fn ask(State(app): State<App>, caller: Caller, body: Bytes) -> 
         Ok(body) => body,
         Err(response) => return response,
     };
+    let principal = &caller.principal;
     let job = match body.remove("job") {
-        None | Some(Value::Null) => String::new(),
-        Some(Value::String(job)) if is_client_name(&job) => job,
+        // No job of the tenant: what is bound for all of them answers.
+        None | Some(Value::Null) => principal.tenant.tenant.prefix().to_owned(),
+        Some(Value::String(job)) => match name("job", job) {
+            Ok(job) => principal.inside(&job),
+            Err(response) => return response,
+        },
         Some(_) => return refuse(ErrorCode::InvalidField, "`job` must be a job's name"),
     };
     let call: RecordedCall = match serde_json::from_value(Value::Object(body)) {
@@ -34,7 +39,6 @@ pub(super) async fn ask(State(app): State<App>, caller: Caller, body: Bytes) -> 
             return refuse(ErrorCode::InvalidField, message);
         }
     };
-    let job = caller.principal.inside(&job);
     match app.policies.ask(job, call).await {
         Ok(asked) => ok(json!({"policy": asked.policy, "answer": asked.answer})),
         Err(error @ (AskError::BadCall(_) | AskError::InPlace(_))) => {

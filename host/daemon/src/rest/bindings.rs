@@ -1,9 +1,9 @@
 //! Bindings: which policy answers for whom, who is on trial, who is compared.
 
+use super::names::name;
 use super::plugins::{failed, visible};
 use super::{object, ok, refuse};
 use crate::app::App;
-use crate::auth::tenant::is_client_name;
 use crate::auth::{Caller, Change};
 use crate::driver::{BindingView, Changed, EVERYONE, Role, Scope};
 use crate::policies::{BindRequest, ShelfError};
@@ -147,12 +147,8 @@ fn is_alone(app: &App, caller: &Caller) -> bool {
 
 /// A job as it is called inside the daemon.
 fn job_of(app: &App, caller: &Caller, job: Option<&str>) -> Result<String, Response> {
-    let job = job.unwrap_or(EVERYONE);
-    if !is_client_name(job) {
-        let message = "`job` has a character that names may not have; send the job's own name";
-        return Err(refuse(ErrorCode::InvalidField, message));
-    }
-    let inside = caller.principal.inside(job);
+    let job = name("job", job.unwrap_or(EVERYONE))?;
+    let inside = caller.principal.inside(&job);
     if inside == EVERYONE && !is_alone(app, caller) {
         let message =
             "this binding holds for the jobs of all tenants; it takes a token of the whole daemon";

@@ -1,5 +1,6 @@
 //! Requests and answers of steps, where they are kept.
 
+use super::names::InPath;
 use super::{ok, store_failed};
 use crate::app::App;
 use crate::auth::Caller;
@@ -12,7 +13,8 @@ use treadle_store::BodyRow;
 pub(super) async fn show(
     State(app): State<App>,
     caller: Caller,
-    Path((program, step)): Path<(String, u64)>,
+    InPath(program): InPath,
+    Path((_, step)): Path<(String, u64)>,
 ) -> Response {
     let key = caller.principal.inside(&program);
     match app.store.bodies(&key, step).await {

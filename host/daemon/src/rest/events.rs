@@ -1,5 +1,6 @@
 //! The journal, for those who read along.
 
+use super::names::optional;
 use super::{ok, store_failed};
 use crate::app::App;
 use crate::auth::Caller;
@@ -14,6 +15,7 @@ use treadle_store::{EventPage, EventRow, Order, SeqPage};
 const SHARED_KINDS: &[&str] = &[
     "worker_added",
     "worker_capacity_read",
+    "worker_use_read",
     "worker_lost",
     "worker_recovered",
     "worker_removed",
@@ -53,8 +55,12 @@ pub(super) async fn page(
         limit: query.limit.unwrap_or(100),
         ..SeqPage::default()
     };
+    let program = match optional("program", query.program) {
+        Ok(program) => program,
+        Err(response) => return response,
+    };
     let page = EventPage {
-        program: query.program.map(|key| tenant.inside(&key).into_owned()),
+        program: program.map(|name| tenant.inside(&name).into_owned()),
         kind: query.kind,
         names: tenant.names(),
         shared_kinds: (!principal.root).then_some(SHARED_KINDS),

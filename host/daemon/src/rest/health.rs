@@ -102,7 +102,7 @@ pub(super) async fn metrics(
         .gateway
         .metrics
         .render(&totals, &counters, &policies, &|worker| {
-            app.engines.load(worker)
+            app.engines.compared(worker)
         });
     text.push_str(&held.render(&counters));
     text.push_str(&app.node.render());

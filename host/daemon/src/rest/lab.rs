@@ -55,7 +55,7 @@ async fn policies_of(
         for spec in &set.policies {
             let found = app
                 .policies
-                .resolve(&spec.policy, |head| visible.sees(head))
+                .obtain(&spec.policy, |head| visible.sees(head))
                 .await;
             let head = found.map_err(|error| failed(&error))?;
             of_set.push(PolicyFound {

@@ -14,9 +14,11 @@ mod caches;
 pub(crate) mod cluster;
 mod events;
 mod health;
+mod identity;
 mod lab;
 mod loads;
 mod memory;
+mod names;
 mod plugins;
 mod programs;
 mod tenants;
@@ -24,19 +26,23 @@ mod tokens;
 pub(crate) mod workers;
 
 use crate::app::App;
-use crate::auth;
-use crate::gateway::{self, GatewayState, forward_get, refuse};
+use crate::auth::{self, Auth};
+use crate::gateway::{self, GatewayState, forward_get, not_recorded, refuse};
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{any, delete, get, post};
 use std::sync::Arc;
+use std::time::Duration;
 use treadle_wire::ErrorCode;
 
 /// Largest body of a request that is not a generation request or an upload.
 const CONTROL_BYTES_MAX: usize = 1 << 20;
+
+/// Longest wait of a reader for the journal's writer.
+const RECORD_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// The whole HTTP surface.
 pub(crate) fn router(app: App) -> Router {
@@ -58,19 +64,11 @@ pub(crate) fn router(app: App) -> Router {
         .route("/v1/loads", get(loads::loads))
         .route("/get_load", get(loads::get_load))
         .route("/abort_request", post(loads::abort_request))
-        .route("/v1/programs", get(programs::history))
-        .route(
-            "/v1/programs/{program}",
-            get(programs::show).delete(programs::delete),
-        )
-        .route("/v1/programs/{program}/steps", get(programs::steps))
         .route(
             "/v1/programs/{program}/steps/{step}/bodies",
             get(bodies::show),
         )
-        .route("/v1/programs/{program}/decisions", get(programs::decisions))
         .route("/v1/jobs/{job}", delete(programs::delete_job))
-        .route("/v1/events", get(events::page))
         .route(
             "/v1/bindings",
             get(bindings::list)
@@ -86,6 +84,7 @@ pub(crate) fn router(app: App) -> Router {
         .route("/v1/plugins/{plugin}/logs", get(plugins::logs))
         .route("/v1/cluster", get(cluster::show))
         .merge(access())
+        .merge(records(&app))
         .layer(DefaultBodyLimit::max(CONTROL_BYTES_MAX));
     let uploads = Router::new()
         .route("/v1/plugins", get(plugins::list).post(plugins::push))
@@ -94,14 +93,44 @@ pub(crate) fn router(app: App) -> Router {
     let forwarded = forwarded().with_state(app.gateway.clone());
     let generation = gateway::routes().with_state(app.gateway.clone());
     let guard = from_fn_with_state(app.auth.clone(), auth::guard);
+    let identity = identity(app.auth.clone());
     control
         .merge(uploads)
         .with_state(app)
+        .merge(identity)
         .merge(forwarded)
         .merge(generation)
         .method_not_allowed_fallback(method_not_allowed)
         .fallback(unknown_path)
         .layer(guard)
+}
+
+/// What every daemon answers for itself, whoever schedules.
+pub(crate) fn identity(auth: Arc<Auth>) -> Router {
+    Router::new()
+        .route("/v1/identity", get(identity::prove))
+        .with_state(auth)
+}
+
+/// What is on record: it shows all that the scheduler had done when it was asked.
+fn records(app: &App) -> Router<App> {
+    Router::new()
+        .route("/v1/programs", get(programs::history))
+        .route(
+            "/v1/programs/{program}",
+            get(programs::show).delete(programs::delete),
+        )
+        .route("/v1/programs/{program}/steps", get(programs::steps))
+        .route("/v1/programs/{program}/decisions", get(programs::decisions))
+        .route("/v1/events", get(events::page))
+        .route_layer(from_fn_with_state(app.clone(), once_recorded))
+}
+
+/// Waits until what was done before is on disk. While the store takes nothing, what it has is shown
+/// after all.
+async fn once_recorded(State(app): State<App>, request: Request, next: Next) -> Response {
+    let _ = tokio::time::timeout(RECORD_WAIT_MAX, app.driver.recorded()).await;
+    next.run(request).await
 }
 
 /// Who may do what.

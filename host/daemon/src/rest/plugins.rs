@@ -5,7 +5,7 @@ use crate::app::App;
 use crate::auth::directory::WHOLE_DAEMON;
 use crate::auth::{Caller, Change};
 use crate::gateway::error_response;
-use crate::policies::{ShelfError, Upload};
+use crate::policies::{ShelfError, Upload, unstored};
 use axum::extract::{FromRequest, Multipart, Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -157,11 +157,16 @@ pub(super) async fn check(State(app): State<App>, request: Request) -> Response 
     }
 }
 
-/// `GET /v1/plugins`: those of the caller's tenant and those that the daemon brings along.
+/// `GET /v1/plugins`: those of the caller's tenant and those that the daemon brings along. Of the
+/// latter those that nobody has made use of are not stored yet.
 pub(super) async fn list(State(app): State<App>, caller: Caller) -> Response {
     let own = caller.principal.tenant.tenant.name();
     match owned(&app, &[own, WHOLE_DAEMON]).await {
-        Ok(heads) => ok(json!({"plugins": heads.iter().map(head_json).collect::<Vec<_>>()})),
+        Ok(heads) => {
+            let mut plugins: Vec<Value> = heads.iter().map(head_json).collect();
+            plugins.extend(unstored(&heads).map(unstored_json));
+            ok(json!({"plugins": plugins}))
+        }
         Err(response) => response,
     }
 }
@@ -324,4 +329,11 @@ fn head_json(head: &PluginHead) -> Value {
         "summary": head.summary, "size_bytes": head.size_bytes,
         "uploaded_at_us": head.uploaded_at_us, "signed_by": head.signed_by,
     })
+}
+
+/// A policy that the daemon brings along, before anybody has made use of it.
+fn unstored_json(head: &PluginHead) -> Value {
+    let mut body = head_json(head);
+    body["uploaded_at_us"] = Value::Null;
+    body
 }

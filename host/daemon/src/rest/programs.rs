@@ -1,18 +1,19 @@
 //! Programs: the live ones as `ThunderAgent`'s clients see them, and the
 //! history of all from the store.
 
-use super::{object, ok, refuse, stopped, store_failed};
+use super::names::{InPath, name, optional};
+use super::{not_recorded, object, ok, refuse, stopped, store_failed};
 use crate::app::App;
-use crate::auth::tenant::is_client_name;
 use crate::auth::{Caller, Change, Tenant};
 use crate::driver::View;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::response::Response;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use treadle_core::Event;
 use treadle_core::program::Program;
+use treadle_model::ClientName;
 use treadle_store::{DecisionRow, ProgramPage, ProgramRow, SeqPage, StepPage, StepRow};
 use treadle_wire::ErrorCode;
 
@@ -76,11 +77,8 @@ pub(super) async fn profiles(State(app): State<App>, caller: Caller) -> Response
 pub(super) async fn profile(
     State(app): State<App>,
     caller: Caller,
-    Path(program): Path<String>,
+    InPath(program): InPath,
 ) -> Response {
-    if !is_client_name(&program) {
-        return unknown(&program);
-    }
     let wanted = caller.principal.inside(&program);
     match app
         .driver
@@ -112,7 +110,10 @@ pub(super) async fn release(State(app): State<App>, caller: Caller, body: Bytes)
             return refuse(ErrorCode::MissingField, message);
         }
     };
-    release_one(&app, &caller, program).await
+    match name("program_id", program) {
+        Ok(program) => release_one(&app, &caller, program).await,
+        Err(response) => response,
+    }
 }
 
 /// Which session is over.
@@ -128,7 +129,10 @@ pub(super) async fn finish_session(
     Query(query): Query<SessionQuery>,
 ) -> Response {
     match query.session_id {
-        Some(session) if !session.is_empty() => release_one(&app, &caller, session).await,
+        Some(session) if !session.is_empty() => match name("session_id", session) {
+            Ok(program) => release_one(&app, &caller, program).await,
+            Err(response) => response,
+        },
         _ => refuse(
             ErrorCode::MissingField,
             "`session_id` is missing from the query",
@@ -140,15 +144,12 @@ pub(super) async fn finish_session(
 pub(super) async fn delete(
     State(app): State<App>,
     caller: Caller,
-    Path(program): Path<String>,
+    InPath(program): InPath,
 ) -> Response {
     release_one(&app, &caller, program).await
 }
 
-async fn release_one(app: &App, caller: &Caller, program: String) -> Response {
-    if !is_client_name(&program) {
-        return ok(json!({"program_id": program, "released": false}));
-    }
+async fn release_one(app: &App, caller: &Caller, program: ClientName) -> Response {
     let key = caller.principal.inside(&program);
     let wanted = key.clone();
     let live = app
@@ -161,8 +162,8 @@ async fn release_one(app: &App, caller: &Caller, program: String) -> Response {
     let Ok(live) = live else {
         return stopped();
     };
-    if app.driver.event_committed(event).await.is_err() {
-        return stopped();
+    if let Err(error) = app.driver.event_committed(event).await {
+        return not_recorded(error);
     }
     if let Some(steps) = live {
         note_release(app, caller, &program, json!({"steps": steps})).await;
@@ -184,11 +185,8 @@ async fn note_release(app: &App, caller: &Caller, target: &str, before: Value) {
 pub(super) async fn delete_job(
     State(app): State<App>,
     caller: Caller,
-    Path(job): Path<String>,
+    InPath(job): InPath,
 ) -> Response {
-    if !is_client_name(&job) {
-        return ok(json!({"job": job, "released": 0}));
-    }
     let wanted = caller.principal.inside(&job);
     let keys = app.driver.read(move |view| {
         let programs = view.core.state().programs.values();
@@ -231,8 +229,12 @@ pub(super) async fn history(
     Query(query): Query<PageQuery>,
 ) -> Response {
     let tenant = &caller.principal.tenant.tenant;
+    let job = match optional("job", query.job) {
+        Ok(job) => job,
+        Err(response) => return response,
+    };
     let page = ProgramPage {
-        job: query.job.map(|job| tenant.inside(&job).into_owned()),
+        job: job.map(|job| tenant.inside(&job).into_owned()),
         status: query.status,
         names: tenant.names(),
         after: None,
@@ -249,7 +251,7 @@ pub(super) async fn history(
 pub(super) async fn show(
     State(app): State<App>,
     caller: Caller,
-    Path(program): Path<String>,
+    InPath(program): InPath,
 ) -> Response {
     let tenant = &caller.principal.tenant.tenant;
     match app.store.program(&tenant.inside(&program)).await {
@@ -264,16 +266,13 @@ pub(super) async fn show(
 pub(super) async fn steps(
     State(app): State<App>,
     caller: Caller,
-    Path(program): Path<String>,
+    InPath(program): InPath,
     Query(query): Query<PageQuery>,
 ) -> Response {
     let page = StepPage {
         after: query.after,
         limit: query.limit.unwrap_or(1_000),
     };
-    if !is_client_name(&program) {
-        return ok(json!({"steps": []}));
-    }
     let key = caller.principal.inside(&program);
     match app.store.steps(&key, &page).await {
         Ok(rows) => ok(json!({"steps": rows.iter().map(step_json).collect::<Vec<_>>()})),
@@ -285,7 +284,7 @@ pub(super) async fn steps(
 pub(super) async fn decisions(
     State(app): State<App>,
     caller: Caller,
-    Path(program): Path<String>,
+    InPath(program): InPath,
     Query(query): Query<PageQuery>,
 ) -> Response {
     let page = SeqPage {
@@ -293,9 +292,6 @@ pub(super) async fn decisions(
         limit: query.limit.unwrap_or(1_000),
         ..SeqPage::default()
     };
-    if !is_client_name(&program) {
-        return ok(json!({"decisions": []}));
-    }
     let principal = &caller.principal;
     // What else could have been chosen may be programs of others.
     let alone = principal.root || app.auth.has_one_tenant();

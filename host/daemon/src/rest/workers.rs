@@ -1,7 +1,7 @@
 //! Workers: engines come and go while treadle runs. The shapes are those of
 //! SGLang's router, whose clients wait until they see the URLs they registered.
 
-use super::{not_audited, object, ok, refuse, stopped};
+use super::{not_audited, not_recorded, object, ok, refuse, stopped};
 use crate::app::App;
 use crate::auth::{Caller, Change};
 use crate::engines::Declared;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
 use treadle_core::Event;
 use treadle_core::worker::Worker;
-use treadle_model::{EngineKind, WorkerId};
+use treadle_model::WorkerId;
 use treadle_wire::ErrorCode;
 
 /// Workers at once.
@@ -131,27 +131,13 @@ pub(super) async fn add(
 }
 
 fn declared(request: &serde_json::Map<String, Value>) -> Result<Declared, Response> {
-    let kind = match request.get("kind").and_then(Value::as_str) {
-        None | Some("auto") => None,
-        Some(word) => Some(EngineKind::from_word(word).ok_or_else(|| {
-            let known: Vec<_> = EngineKind::ALL.iter().map(|kind| kind.as_str()).collect();
-            let message = format!("`kind` is `{word}`; it must be auto, {}", known.join(", "));
-            refuse(ErrorCode::InvalidField, message)
-        })?),
-    };
+    let kind = request.get("kind").and_then(Value::as_str);
     let capacity_tokens = match request.get("capacity_tokens") {
         None | Some(Value::Null) => None,
-        Some(value) => Some(value.as_u64().filter(|tokens| *tokens > 0).ok_or_else(|| {
-            refuse(
-                ErrorCode::InvalidField,
-                "`capacity_tokens` must be a positive whole number",
-            )
-        })?),
+        // What is no whole number is refused as 0 is.
+        Some(value) => Some(value.as_u64().unwrap_or_default()),
     };
-    Ok(Declared {
-        kind,
-        capacity_tokens,
-    })
+    Declared::new(kind, capacity_tokens).map_err(|message| refuse(ErrorCode::InvalidField, message))
 }
 
 async fn register(app: &App, caller: &Caller, url: &str, declared: Declared) -> Response {
@@ -241,13 +227,9 @@ async fn take_out(app: &App, caller: &Caller, reference: String) -> Response {
         Err(_) => return stopped(),
     };
     app.engines.forget(worker);
-    if app
-        .driver
-        .event_committed(Event::WorkerRemoved { worker })
-        .await
-        .is_err()
-    {
-        return stopped();
+    let removed = Event::WorkerRemoved { worker };
+    if let Err(error) = app.driver.event_committed(removed).await {
+        return not_recorded(error);
     }
     let change = Change {
         action: "worker.removed",

@@ -22,8 +22,8 @@ use treadle::gateway::Upstream;
 /// Tokens of admins of the daemons that tests have started, by their URLs.
 static TOKENS: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 
-/// For anything that a test waits for.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// For anything that a test waits for, whatever else the machine does.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A daemon with two engines.
 pub(crate) struct Cluster {

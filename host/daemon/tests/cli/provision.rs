@@ -2,12 +2,17 @@
 
 use crate::cluster::{Cluster, Served, treadle, until};
 use serde_json::{Value, json};
+use std::hash::{BuildHasher, RandomState};
 use std::net::TcpListener;
 use std::process::Command;
 
+/// A port that nobody listens at, below those that the system gives to connections: none of these
+/// takes it before the engine does.
 fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("an address").port()
+    let any = RandomState::new();
+    let mut ports = (0..u16::MAX).map(|salt| 10_000 + (any.hash_one(salt) % 20_000) as u16);
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    ports.find(is_free).expect("a free port")
 }
 
 fn is_alive(pid: &str) -> bool {

@@ -367,6 +367,7 @@ impl<'a> Cluster<'a> {
             prompt_tokens: u64::from(call.input_tokens),
             exact: true,
             prompt_bytes: u64::from(call.input_tokens) * 4,
+            text: None,
             output_tokens_max: self.surroundings.output_limit(run_index, index),
             prefix,
             one_shot: false,

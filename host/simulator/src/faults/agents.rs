@@ -6,7 +6,7 @@ use super::daemon::AckTo;
 use super::gateway::{Answer, Exchange};
 use super::plan::{AgentPlan, Turn};
 use super::schedule::FaultKind;
-use treadle_core::{Event, StepArrival};
+use treadle_core::{Event, PromptText, StepArrival};
 use treadle_model::StepId;
 
 /// Longest pause before an agent tries again.
@@ -141,9 +141,14 @@ impl Scene {
             step,
             program: plan.key.clone(),
             job: plan.job.clone(),
-            prompt_tokens: if turn.exact { prompt } else { estimate },
+            prompt_tokens: if turn.exact { prompt } else { 0 },
             exact: turn.exact,
-            prompt_bytes: prompt * 4,
+            prompt_bytes: estimate * 4,
+            text: (!turn.exact).then(|| PromptText {
+                model: "model".into(),
+                messages: (prompt % 7) as u32,
+                prefix_bytes: plan.prefix.iter().map(|s| s.tokens * 4).collect(),
+            }),
             output_tokens_max: turn.output_max,
             prefix: plan.prefix.clone(),
             one_shot: plan.one_shot,

@@ -193,7 +193,20 @@ impl Scene {
         if ack.is_some() {
             self.tempt();
         }
-        let mut inputs = VecDeque::from([(event, origin, ack)]);
+        self.handle_all(VecDeque::from([(event, origin, ack)]))
+    }
+
+    /// Handles events before any question that they raise is answered.
+    pub(crate) fn handle_together(&mut self, events: Vec<Event>) -> Checked {
+        self.handle_all(
+            events
+                .into_iter()
+                .map(|event| (event, None, None))
+                .collect(),
+        )
+    }
+
+    fn handle_all(&mut self, mut inputs: VecDeque<Input>) -> Checked {
         while let Some((event, origin, ack)) = inputs.pop_front() {
             for command in self.handle_one(&event, origin, ack)? {
                 self.carry_out(command, &mut inputs)?;

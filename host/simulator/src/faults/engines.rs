@@ -10,6 +10,8 @@ use treadle_model::{FinishReason, StepId, WorkerId};
 
 /// Tokens after which progress is told.
 const PROGRESS_TOKENS: u64 = 64;
+/// What a gateway waits for a first token beyond the time that the prompt takes.
+const PREFILL_LEEWAY_US: u64 = 1_000_000;
 
 /// An engine.
 #[derive(Debug)]
@@ -90,9 +92,14 @@ impl Scene {
                 progress,
             },
         );
-        let stalls = self.now_us + self.plan.habits.stall_us;
+        // Whoever sets gateways up lets them wait for as long as a prompt takes.
+        let patience_us = self
+            .plan
+            .habits
+            .stall_us
+            .max(prefill_us + PREFILL_LEEWAY_US);
         self.calendar.put(
-            stalls,
+            self.now_us + patience_us,
             Happening::Stalled {
                 request: id,
                 seen: generated,

@@ -50,7 +50,8 @@ use stream::Stream;
 use treadle_core::Event;
 use treadle_model::StepId;
 
-/// Virtual time within which everything ends after the last fault.
+/// Virtual time within which everything ends after the last fault, where nobody holds
+/// up others by going away without a word.
 pub const LIVENESS_US_MAX: u64 = 2 * 3_600 * 1_000_000;
 /// What the clock shows when a story begins; it may jump back by less.
 const CLOCK_START_US: i64 = 1_000_000_000_000;
@@ -214,7 +215,7 @@ impl Scene {
                 return broken("liveness", "nothing is going to happen any more");
             };
             self.now_us = self.now_us.max(at);
-            if self.now_us > self.plan.faults_end_us + LIVENESS_US_MAX {
+            if self.now_us > self.plan.ends_by_us() {
                 return broken("liveness", self.what_is_left());
             }
             if deadline.is_some_and(|deadline| deadline <= self.now_us) {

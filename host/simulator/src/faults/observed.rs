@@ -79,6 +79,7 @@ impl Observed {
             sabotage.tamper(&mut self.core, &mut commands, event, self.events);
         }
         self.model.hear_of_engines(&self.core)?;
+        self.model.hear_of_sizes(&self.core, event);
         self.model
             .follow(at, sim_us, event, &commands, &decisions)?;
         self.model.check(&self.core, event)?;
@@ -93,6 +94,7 @@ impl Observed {
         let commands: Vec<Command> = std::iter::from_fn(|| self.core.poll_command()).collect();
         let decisions: Vec<_> = std::iter::from_fn(|| self.core.poll_decision()).collect();
         self.model.hear_of_engines(&self.core)?;
+        self.model.hear_of_sizes(&self.core, event);
         self.model
             .follow(at, sim_us, event, &commands, &decisions)?;
         self.model.check(&self.core, event)

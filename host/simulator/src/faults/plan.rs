@@ -1,9 +1,9 @@
 //! The plan of a story: all that its seed decides before it begins.
 
-use super::Options;
 use super::schedule::{self, Fault, FaultKind};
 use super::settings::{self, CarrierHabits};
 use super::stream::Stream;
+use super::{LIVENESS_US_MAX, Options};
 use treadle_core::{Capacity, CoreConfig, KvConfig, Mode, PrefixSegment, RolloutConfig};
 use treadle_model::{EngineKind, Span};
 
@@ -128,6 +128,22 @@ impl Plan {
                 carrier: settings::carrier(&mut Stream::new(seed, "carrier")),
             },
         }
+    }
+}
+
+impl Plan {
+    /// When everything must be over. Where a rollout lets programs begin only if memory
+    /// will do for all, each that ends without a goodbye holds its share, and with it
+    /// perhaps everybody else, until it is taken to be over.
+    pub(crate) fn ends_by_us(&self) -> u64 {
+        let silent = self.agents.iter().filter(|agent| !agent.released).count() as u64;
+        let is_gated = self.config.mode == Mode::Rollout && self.config.rollout.memory_ppm > 0;
+        let held_us = if is_gated {
+            silent * self.config.program_idle_max.0
+        } else {
+            0
+        };
+        self.faults_end_us + LIVENESS_US_MAX + held_us
     }
 }
 

@@ -130,10 +130,7 @@ impl Scene {
         for step in plan.over {
             self.instruct(step, &Order::Over { step });
         }
-        for event in plan.events {
-            self.handle(event, None)?;
-        }
-        Ok(())
+        self.handle_together(plan.events)
     }
 
     fn instruct_again(&mut self, _: usize, step: StepId, worker: WorkerId) {

@@ -60,10 +60,25 @@ pub(super) struct RecordedProgram {
     last_us: u64,
 }
 
+/// Bytes of text that are taken for a token where the engine counted none.
+const BYTES_PER_TOKEN_GUESS: u64 = 4;
+
+/// What a program may share; of a text in bytes until its first prompt is counted.
+fn prefix_of(arrival: &StepArrival) -> Vec<PrefixSegment> {
+    let mut prefix = arrival.prefix.clone();
+    let bytes = arrival.text.iter().flat_map(|text| &text.prefix_bytes);
+    for (segment, bytes) in prefix.iter_mut().zip(bytes) {
+        segment.tokens = *bytes;
+    }
+    prefix
+}
+
 /// A step that is not answered yet.
 struct OpenStep {
     program: usize,
     arrived_us: u64,
+    /// Size of a prompt that came as text; 0 for token ids.
+    text_bytes: u64,
     output_tokens_max: Option<u64>,
     /// Its first token came before its end.
     told: bool,
@@ -221,6 +236,7 @@ impl Recorder {
         let step = OpenStep {
             program: index,
             arrived_us: at_us,
+            text_bytes: arrival.text.as_ref().map_or(0, |_| arrival.prompt_bytes),
             output_tokens_max: arrival.output_tokens_max,
             told: false,
             overtaken: false,
@@ -241,7 +257,7 @@ impl Recorder {
             key: arrival.program.clone(),
             job: arrival.job.clone(),
             steps: Vec::new(),
-            prefix: arrival.prefix.clone(),
+            prefix: prefix_of(arrival),
             actions: RecordedActions::default(),
             released_us: None,
             one_shot: arrival.one_shot,
@@ -283,6 +299,16 @@ impl Recorder {
         let program = &mut self.programs[open.program];
         program.awaited.take_if(|awaited| *awaited == step);
         program.last_us = at_us;
+        let mut tokens = tokens;
+        if tokens.prompt == 0 {
+            tokens.prompt = open.text_bytes / BYTES_PER_TOKEN_GUESS;
+        }
+        if program.steps.is_empty() && open.text_bytes > 0 {
+            for segment in &mut program.prefix {
+                let scaled = u128::from(segment.tokens) * u128::from(tokens.prompt);
+                segment.tokens = (scaled / u128::from(open.text_bytes)) as u64;
+            }
+        }
         program.steps.push(RecordedStep {
             arrived_us: open.arrived_us,
             finished_us: at_us,

@@ -310,6 +310,7 @@ impl<'a> Course<'a> {
             prompt_tokens: u64::from(call.input_tokens),
             exact: true,
             prompt_bytes: u64::from(call.input_tokens) * 4,
+            text: None,
             output_tokens_max: None,
             prefix: prefix
                 .map(|(hash, tokens)| PrefixSegment {

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use crate::StoreError;
 
 /// What to do, by SQLSTATE. The whole code first, then its class.
-const REMEDIES: [(&str, &str); 22] = [
+const REMEDIES: [(&str, &str); 24] = [
     (
         "28",
         "correct the user and the password in `store.url`, or let them in by pg_hba.conf",
@@ -70,6 +70,11 @@ const REMEDIES: [(&str, &str); 22] = [
         "the database has another encoding than UTF8; create it anew with ENCODING 'UTF8'",
     ),
     (
+        "22",
+        "the row is left out; send names and numbers that the database can hold",
+    ),
+    ("54", "the row is left out; send shorter names"),
+    (
         "58030",
         "the server's disk fails; check the server's log and its disk",
     ),
@@ -126,6 +131,22 @@ pub(super) fn failed(location: &str, source: sqlx::Error) -> StoreError {
         location: location.to_owned(),
         remedy: remedy(&source),
         source,
+    }
+}
+
+/// Classes of SQLSTATE that say that the rows are refused: a value is wrong, a constraint does not
+/// hold, a limit of the program is exceeded (a row of an index that is too long).
+const OF_ROWS: [&str; 3] = ["22", "23", "54"];
+
+/// Whether the rows are refused, and not the moment.
+pub(crate) fn refuses_rows(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Database(inner) => {
+            let code = inner.code().unwrap_or_default();
+            OF_ROWS.iter().any(|class| code.starts_with(class))
+        }
+        sqlx::Error::Encode(_) => true,
+        _ => false,
     }
 }
 

@@ -22,6 +22,7 @@ use crate::{About, Candidate, PostgresLocation, SchemaStatus, StoreError};
 
 use connect::Target;
 pub(crate) use examine::examine;
+pub(crate) use failure::refuses_rows;
 use leader::Seat;
 use work::{PostgresWork, bound};
 

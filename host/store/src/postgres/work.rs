@@ -9,7 +9,7 @@ use sqlx::{Arguments, AssertSqlSafe, Encode, Postgres, Row, SqlStr, Transaction,
 
 use super::connect::Target;
 use crate::StoreError;
-use crate::sql::{Argument, Kind, Record, Statement, Table, Values, Work};
+use crate::sql::{Argument, Kind, Record, Statement, Table, Values, Work, check_text};
 
 /// Most rows of one statement.
 const ROWS_MAX: usize = 10_000;
@@ -207,6 +207,7 @@ impl<'r> Values<'r> for Columns<'r> {
     }
 
     fn maybe_text(&mut self, value: Option<&'r str>) -> Result<(), StoreError> {
+        check_text(value)?;
         self.bytes += value.map_or(0, str::len);
         let Some(Column::Texts(values)) = self.turn() else {
             return Err(self.misfit());

@@ -5,16 +5,25 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
 
 use super::head::{self, Head, Mark};
-use super::{Engine, Work, journal, programs, steps, within, workers};
+use super::{Engine, Work, journal, programs, steps, what_fits, within, workers};
 use crate::standing::Reign;
-use crate::{BATCH_ROWS_MAX, Batch, StoreError};
+use crate::{BATCH_ROWS_MAX, Batch, RefusedRow, StandIn, StoreError};
 
 /// A batch of which nobody knows whether it was committed.
 #[derive(Debug)]
 struct Doubt {
     mark: Mark,
     digest: u64,
-    last_seq: u64,
+    appended: Appended,
+}
+
+/// What came of a batch.
+#[derive(Clone, Debug)]
+pub(super) struct Appended {
+    /// Last sequence number of the journal after it.
+    pub(super) last_seq: u64,
+    /// Rows that were left out.
+    pub(super) refused: Vec<RefusedRow>,
 }
 
 /// The one batch in doubt, if any: the next one settles it.
@@ -22,11 +31,11 @@ struct Doubt {
 pub(super) struct Doubts(Mutex<Option<Doubt>>);
 
 impl Doubts {
-    fn find(&self, batch: &Batch) -> Option<(Mark, u64)> {
+    fn find(&self, batch: &Batch) -> Option<(Mark, Appended)> {
         let doubt = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let doubt = doubt.as_ref()?;
         let same = doubt.digest == digest(batch);
-        same.then(|| (doubt.mark.clone(), doubt.last_seq))
+        same.then(|| (doubt.mark.clone(), doubt.appended.clone()))
     }
 
     fn set(&self, doubt: Option<Doubt>) {
@@ -40,11 +49,11 @@ struct Pending<'a> {
     doubts: &'a Doubts,
     batch: &'a Batch,
     mark: Option<Mark>,
-    last_seq: u64,
+    appended: Appended,
 }
 
 impl Pending<'_> {
-    fn answered(mut self) {
+    fn answered(&mut self) {
         self.mark = None;
         self.doubts.set(None);
     }
@@ -56,7 +65,7 @@ impl Drop for Pending<'_> {
             self.doubts.set(Some(Doubt {
                 mark,
                 digest: digest(self.batch),
-                last_seq: self.last_seq,
+                appended: self.appended.clone(),
             }));
         }
     }
@@ -68,42 +77,57 @@ fn digest(batch: &Batch) -> u64 {
     hasher.finish()
 }
 
-/// Writes a batch; the last sequence number of the journal after it.
+/// Writes a batch: as a whole, or with something to stand in for events that can't be stored, what
+/// can be stored of it.
 pub(super) async fn append<E: Engine>(
     engine: &E,
     reign: &Reign,
     doubts: &Doubts,
     batch: &Batch,
-) -> Result<u64, StoreError> {
-    within("the batch, in rows,", batch.len(), BATCH_ROWS_MAX)?;
+    stand_in: Option<StandIn>,
+) -> Result<Appended, StoreError> {
+    if stand_in.is_none() {
+        within("the batch, in rows,", batch.len(), BATCH_ROWS_MAX)?;
+    }
     if batch.is_empty() {
-        return journal::last_seq(engine).await;
+        let last_seq = journal::last_seq(engine).await?;
+        let refused = Vec::new();
+        return Ok(Appended { last_seq, refused });
     }
     let mut work = engine.begin().await?;
     let head = head::hold::<E>(&mut work).await?;
     // Before the fence: what was committed stays so, even if another one leads by now.
-    if let Some((mark, last_seq)) = doubts.find(batch)
-        && head.last_seq >= last_seq
+    if let Some((mark, appended)) = doubts.find(batch)
+        && head.last_seq >= appended.last_seq
         && engine.committed(&mut work, &mark).await?
     {
         doubts.set(None);
-        return Ok(last_seq);
+        return Ok(appended);
     }
     reign.admit(head.epoch)?;
     let last_seq = journal::follow(head.last_seq, &batch.events)?;
     let room = engine.make_room(&mut work, head.last_seq, last_seq).await?;
-    write(&mut work, batch, last_seq).await?;
-    commit(work, batch, doubts, head, last_seq).await?;
+    let refused = match stand_in {
+        Some(stand_in) => what_fits::write(&mut work, batch, last_seq, stand_in).await?,
+        None => write(&mut work, batch, last_seq).await?,
+    };
+    let appended = Appended { last_seq, refused };
+    let appended = commit(work, batch, doubts, head, appended).await?;
     engine.keep_room(room);
-    Ok(last_seq)
+    Ok(appended)
 }
 
-async fn write(work: &mut impl Work, batch: &Batch, last_seq: u64) -> Result<(), StoreError> {
+async fn write(
+    work: &mut impl Work,
+    batch: &Batch,
+    last_seq: u64,
+) -> Result<Vec<RefusedRow>, StoreError> {
     journal::add_events(work, &batch.events, last_seq).await?;
     journal::add_decisions(work, &batch.decisions).await?;
     programs::put(work, &batch.programs).await?;
     workers::put(work, &batch.workers).await?;
-    steps::put(work, &batch.steps).await
+    steps::put(work, &batch.steps).await?;
+    Ok(Vec::new())
 }
 
 async fn commit(
@@ -111,15 +135,15 @@ async fn commit(
     batch: &Batch,
     doubts: &Doubts,
     head: Head,
-    last_seq: u64,
-) -> Result<(), StoreError> {
-    let pending = Pending {
+    appended: Appended,
+) -> Result<Appended, StoreError> {
+    let mut pending = Pending {
         doubts,
         batch,
         mark: head.mark,
-        last_seq,
+        appended,
     };
     work.commit().await?;
     pending.answered();
-    Ok(())
+    Ok(pending.appended.clone())
 }

@@ -4,7 +4,8 @@ use super::table::{number, text};
 use super::{Cells, Engine, Record, Statement, Table, Values, Work, names};
 use crate::{DecisionRow, EventPage, EventRow, Names, Order, PAGE_ROWS_MAX, SeqPage, StoreError};
 
-const EVENTS: Table<EventRow> = Table {
+/// Events.
+pub(super) const EVENTS: Table<EventRow> = Table {
     name: "events",
     columns: &[
         number("seq"),
@@ -18,7 +19,8 @@ const EVENTS: Table<EventRow> = Table {
     bind: bind_event,
 };
 
-const DECISIONS: Table<DecisionRow> = Table {
+/// Decisions.
+pub(super) const DECISIONS: Table<DecisionRow> = Table {
     name: "decisions",
     columns: &[
         number("seq"),
@@ -78,6 +80,11 @@ pub(super) async fn add_events(
         return Ok(());
     }
     work.insert(&EVENTS, events).await?;
+    move_head(work, last_seq).await
+}
+
+/// Notes where the journal ends now.
+pub(super) async fn move_head(work: &mut impl Work, last_seq: u64) -> Result<(), StoreError> {
     work.execute(Statement::new(MOVE).number(last_seq)).await?;
     Ok(())
 }

@@ -24,6 +24,7 @@ mod store;
 mod table;
 mod tenants;
 mod tokens;
+mod what_fits;
 mod workers;
 
 use std::future::Future;
@@ -35,7 +36,7 @@ pub(crate) use store::SqlStore;
 pub(crate) use table::{Kind, Table, Values};
 
 use crate::standing::Reign;
-use crate::{About, Candidate, StoreError};
+use crate::{About, Candidate, StoreError, TEXT_BYTES_MAX};
 
 /// Who owns a row of the core; tenants are part of names there.
 const TENANT: &str = "default";
@@ -163,4 +164,10 @@ pub(crate) fn within(what: &'static str, got: usize, max: usize) -> Result<(), S
         return Err(StoreError::TooLarge { what, got, max });
     }
     Ok(())
+}
+
+/// Checks the length of a text: databases have bounds of their own, at which they break off.
+pub(crate) fn check_text(text: Option<&str>) -> Result<(), StoreError> {
+    let length = text.map_or(0, str::len);
+    within("a text, in bytes,", length, TEXT_BYTES_MAX)
 }

@@ -4,7 +4,8 @@ use super::table::{number, text};
 use super::{Cells, Engine, Record, Statement, TENANT, Table, Values, Work, names};
 use crate::{PAGE_ROWS_MAX, ProgramPage, ProgramRow, StoreError};
 
-const PROGRAMS: Table<ProgramRow> = Table {
+/// Programs.
+pub(super) const PROGRAMS: Table<ProgramRow> = Table {
     name: "programs",
     columns: &[
         text("tenant"),

@@ -4,7 +4,8 @@ use super::table::{number, text};
 use super::{Cells, Engine, Record, Statement, TENANT, Table, Values, Work};
 use crate::{PAGE_ROWS_MAX, StepPage, StepRow, StoreError};
 
-const STEPS: Table<StepRow> = Table {
+/// Steps.
+pub(super) const STEPS: Table<StepRow> = Table {
     name: "steps",
     columns: &[
         text("tenant"),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
 
-use super::append::{self, Doubts};
+use super::append::{self, Appended, Doubts};
 use super::{
     Engine, Work, audit, bindings, bodies, commands, gateways, head, journal, plugins, programs,
     retention, sinks, snapshots, steps, tenants, tokens, workers,
@@ -15,8 +15,8 @@ use crate::standing::Reign;
 use crate::{
     About, Answer, AuditPage, AuditRow, Batch, BindingRow, BodyRow, Candidate, CommandRow,
     DecisionRow, EventPage, EventRow, LeaderRow, Order, PluginHead, PluginRow, PolicyStateRow,
-    ProgramPage, ProgramRow, Pruned, Retention, SeqPage, SinkRow, Snapshot, Standing, StepPage,
-    StepRow, Store, StoreError, TenantRow, TokenRow, WorkerRow,
+    ProgramPage, ProgramRow, Pruned, RefusedRow, Retention, SeqPage, SinkRow, Snapshot, StandIn,
+    Standing, StepPage, StepRow, Store, StoreError, TenantRow, TokenRow, WorkerRow,
 };
 
 /// Commands remembered of which nobody knows whether they were noted.
@@ -80,6 +80,10 @@ impl<E: Engine> SqlStore<E> {
         Ok((work, head))
     }
 
+    async fn put(&self, batch: &Batch, stand_in: Option<StandIn>) -> Result<Appended, StoreError> {
+        append::append(&*self.engine, &self.reign, &self.doubts, batch, stand_in).await
+    }
+
     fn doubted(&self, id: &str) -> bool {
         let unsure = self.unsure.lock().unwrap_or_else(PoisonError::into_inner);
         unsure.iter().any(|known| known == id)
@@ -115,12 +119,15 @@ impl<E: Engine> SqlStore<E> {
 
 impl<E: Engine> Store for SqlStore<E> {
     fn append<'a>(&'a self, batch: &'a Batch) -> Answer<'a, u64> {
-        Box::pin(append::append(
-            &*self.engine,
-            &self.reign,
-            &self.doubts,
-            batch,
-        ))
+        Box::pin(async move { Ok(self.put(batch, None).await?.last_seq) })
+    }
+
+    fn append_what_fits<'a>(
+        &'a self,
+        batch: &'a Batch,
+        stand_in: StandIn,
+    ) -> Answer<'a, Vec<RefusedRow>> {
+        Box::pin(async move { Ok(self.put(batch, Some(stand_in)).await?.refused) })
     }
 
     fn last_seq(&self) -> Answer<'_, u64> {

@@ -4,7 +4,8 @@ use super::table::{number, text};
 use super::{Cells, Engine, Record, Statement, TENANT, Table, Values, Work};
 use crate::{PAGE_ROWS_MAX, StoreError, WorkerRow};
 
-const WORKERS: Table<WorkerRow> = Table {
+/// Workers.
+pub(super) const WORKERS: Table<WorkerRow> = Table {
     name: "workers",
     columns: &[
         text("tenant"),

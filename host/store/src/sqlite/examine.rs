@@ -49,7 +49,9 @@ pub(crate) async fn examine(path: &Path) -> Vec<Finding> {
 
 /// The folder that the file would be created in.
 fn folder(path: &Path) -> Finding {
-    let there = path.ancestors().skip(1).find(|folder| folder.is_dir());
+    // The folders above a relative path are those above the present one.
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let there = absolute.ancestors().skip(1).find(|folder| folder.is_dir());
     let finding = format!("{} is not there yet and will be created", path.display());
     let writable = there.and_then(|folder| std::fs::metadata(folder).ok());
     match writable {
@@ -60,5 +62,18 @@ fn folder(path: &Path) -> Finding {
             format!("{} can't be created", path.display()),
             "correct `store.path`, or make its folder writable for the user of the daemon",
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_whose_folder_will_be_made_is_well() {
+        for path in ["no-such-folder/x.db", "x.db", "/tmp/no/such/folder/x.db"] {
+            let found = folder(Path::new(path));
+            assert_eq!(found.grade, Grade::Ok, "{found:?}");
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! committed state and wait for nobody, and every commit is synced to the disk.
 
 mod examine;
-mod leader;
+mod lock;
 mod schema;
 mod work;
 
@@ -23,8 +23,9 @@ use crate::standing::Reign;
 use crate::{About, Candidate, StoreError};
 
 pub(crate) use examine::examine;
-use leader::Lock;
+use lock::Lock;
 pub(crate) use schema::{migrate_file, status_of_file};
+pub(crate) use work::refuses_rows;
 use work::{SqliteWork, bound, failed};
 
 /// Connections that read.
@@ -53,22 +54,14 @@ pub(crate) struct SqliteEngine {
 }
 
 impl SqliteEngine {
-    /// Opens a file, and its folder, and brings its schema up to date where that is allowed.
+    /// Opens a file, and brings its schema up to date where that is allowed.
     pub(crate) async fn open_file(path: &Path, migrate: bool) -> Result<Self, StoreError> {
         let location = path.display().to_string();
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(|source| StoreError::Folder {
-                location: location.clone(),
-                source,
-            })?;
-        }
-        let options = options(path);
-        let writer = single(options.clone(), &location).await?;
-        schema::bring(&writer, &location, migrate).await?;
+        let writer = schema::open(path, &location, migrate).await?;
         let readers = SqlitePoolOptions::new()
             .max_connections(READERS)
             .test_before_acquire(false)
-            .connect_with(options.pragma("query_only", "ON"))
+            .connect_with(options(path).pragma("query_only", "ON"))
             .await
             .map_err(|source| StoreError::Open {
                 location: location.clone(),
@@ -78,7 +71,7 @@ impl SqliteEngine {
             location,
             writer,
             readers,
-            lock: Lock::beside(path),
+            lock: Lock::beside(path, "leader"),
         })
     }
 
@@ -120,7 +113,7 @@ impl SqliteEngine {
     }
 }
 
-/// How a file is opened to write.
+/// How a file is opened once it is made.
 fn options(path: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(path)

@@ -1,10 +1,12 @@
 //! The schema of a SQLite file.
 
 use std::path::Path;
+use std::time::Duration;
 
 use sqlx::migrate::Migrator;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 
+use super::lock::Lock;
 use super::{options, single};
 use crate::StoreError;
 use crate::schema::{Applied, SchemaStatus};
@@ -15,38 +17,63 @@ const TABLES: &str = "SELECT count(*) FROM sqlite_schema WHERE name = '_sqlx_mig
 
 const APPLIED: &str = "SELECT version, success, checksum FROM _sqlx_migrations ORDER BY version";
 
+/// How long another process may take to create or migrate the same file.
+const OPENING_MAX: Duration = Duration::from_mins(2);
+
+/// Opens a file to write, creates it and its folder if they are not there, and brings its schema up
+/// to date where that is allowed.
+///
+/// One opener at a time: SQLite refuses a second one that changes the journal's mode, and sqlx's
+/// migrations read before they write; both are refused at once, whatever the busy timeout.
+pub(super) async fn open(
+    path: &Path,
+    location: &str,
+    migrate: bool,
+) -> Result<SqlitePool, StoreError> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(|source| StoreError::Folder {
+            location: location.to_owned(),
+            source,
+        })?;
+    }
+    let opening = Lock::beside(path, "opening");
+    if !opening.wait(OPENING_MAX).await? {
+        return Err(StoreError::Opening {
+            location: location.to_owned(),
+            after_s: OPENING_MAX.as_secs(),
+        });
+    }
+    let writer = single(options(path), location).await?;
+    let brought = bring(&writer, location, migrate).await;
+    if brought.is_err() {
+        writer.close().await;
+    }
+    brought.map(|()| writer)
+}
+
 /// Applies what is pending, or refuses if that is not allowed.
 pub(super) async fn bring(
     writer: &SqlitePool,
     location: &str,
     migrate: bool,
 ) -> Result<(), StoreError> {
-    let mut before = status(writer)
+    let before = status(writer)
         .await
-        .map_err(|error| open(location, error))?;
+        .map_err(|error| unopened(location, error))?;
     if !migrate {
         return before.demand(location);
     }
-    loop {
-        before.demand_usable(location)?;
-        if before.pending.is_empty() {
-            return Ok(());
-        }
-        let mut connection = writer.acquire().await?;
-        // `run` makes a future that no task can be spawned with; this is what it calls.
-        let run = MIGRATIONS.run_direct(None, &mut *connection, false).await;
-        drop(connection);
-        let Err(source) = run else { return Ok(()) };
-        let after = status(writer).await?;
-        // Another process that opens the file may have been faster by a migration.
-        if after.applied.len() <= before.applied.len() {
-            return Err(StoreError::schema(location, source));
-        }
-        before = after;
+    before.demand_usable(location)?;
+    if before.pending.is_empty() {
+        return Ok(());
     }
+    let mut connection = writer.acquire().await?;
+    // `run` makes a future that no task can be spawned with; this is what it calls.
+    let run = MIGRATIONS.run_direct(None, &mut *connection, false).await;
+    run.map_err(|source| StoreError::schema(location, source))
 }
 
-fn open(location: &str, error: StoreError) -> StoreError {
+fn unopened(location: &str, error: StoreError) -> StoreError {
     match error {
         StoreError::Database(source) => StoreError::Open {
             location: location.to_owned(),
@@ -81,10 +108,8 @@ pub(crate) async fn status_of_file(path: &Path) -> Result<SchemaStatus, StoreErr
 /// Applies the migrations that a file lacks.
 pub(crate) async fn migrate_file(path: &Path) -> Result<SchemaStatus, StoreError> {
     let location = path.display().to_string();
-    let pool = single(options(path), &location).await?;
-    let brought = bring(&pool, &location, true).await;
+    let pool = open(path, &location, true).await?;
     let status = status(&pool).await;
     pool.close().await;
-    brought?;
     status
 }

@@ -7,7 +7,7 @@ use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Arguments, AssertSqlSafe, Encode, Row, Sqlite, Transaction, Type};
 
 use crate::StoreError;
-use crate::sql::{Argument, Record, Statement, Table, Values, Work};
+use crate::sql::{Argument, Record, Statement, Table, Values, Work, check_text};
 
 /// Rows in one statement: as many of the first length as fit, then of the next.
 const LENGTHS: [usize; 3] = [256, 16, 1];
@@ -80,6 +80,24 @@ pub(super) fn failed(error: sqlx::Error) -> StoreError {
     }
 }
 
+/// Results of SQLite that say that the rows are refused: a text is too long (`SQLITE_TOOBIG`), a
+/// constraint does not hold (`SQLITE_CONSTRAINT`), a value is of another type (`SQLITE_MISMATCH`),
+/// there are too many values (`SQLITE_RANGE`).
+const OF_ROWS: [u32; 4] = [18, 19, 20, 25];
+
+/// Whether the rows are refused, and not the moment.
+pub(crate) fn refuses_rows(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Database(inner) => {
+            let code = inner.code().and_then(|code| code.parse::<u32>().ok());
+            // The lowest byte is the result, the others say more of it.
+            code.is_some_and(|code| OF_ROWS.contains(&(code & 0xff)))
+        }
+        sqlx::Error::Encode(_) => true,
+        _ => false,
+    }
+}
+
 /// A statement with its arguments in SQLite's form.
 pub(super) fn bound(statement: Statement) -> Result<(sqlx::SqlStr, SqliteArguments), StoreError> {
     let (sql, list) = statement.parts();
@@ -131,6 +149,7 @@ impl<'r> Values<'r> for Bound {
     }
 
     fn maybe_text(&mut self, value: Option<&'r str>) -> Result<(), StoreError> {
+        check_text(value)?;
         add(&mut self.arguments, value)
     }
 

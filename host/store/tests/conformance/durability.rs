@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use sqlx::Connection;
 use treadle_store::{
-    Candidate, LEASE, Location, Order, PostgresLocation, StepPage, Store, StoreError, open,
+    Candidate, Location, Order, PostgresLocation, StepPage, Store, StoreError, open,
 };
 
+use super::leadership::PATIENCE;
 use super::rows::{self, ALL};
 use super::surroundings::{file, schema};
 
@@ -176,7 +177,7 @@ async fn a_frozen_leader_is_overthrown_and_fenced() {
         if let Some(epoch) = store.campaign(&standby).await.unwrap() {
             break epoch;
         }
-        assert!(stopped.elapsed() < LEASE * 5, "nobody takes over");
+        assert!(stopped.elapsed() < PATIENCE, "nobody takes over");
         tokio::time::sleep(Duration::from_millis(100)).await;
     };
     assert_eq!(epoch, 2);

@@ -13,6 +13,7 @@ mod reopen;
 mod restarted;
 mod rows;
 mod surroundings;
+mod what_fits;
 
 use surroundings::Scratch;
 
@@ -87,6 +88,11 @@ on_every_store!(
         bindings_replace_each_other,
         what_a_policy_stored_goes_with_its_binding,
         pruning_takes_ended_programs_with_their_steps;
+    what_fits:
+        rows_that_no_store_can_hold_are_left_out,
+        an_event_that_no_store_can_hold_leaves_its_number,
+        more_rows_than_a_batch_may_have_fit,
+        a_gap_is_still_one;
 );
 
 async fn is_there_after_a_reopen(scratch: &Scratch) {

@@ -32,15 +32,18 @@ pub struct Slot {
 pub fn reading_of_props(body: &[u8]) -> Option<EngineReading> {
     let props: Props = serde_json::from_slice(body).ok()?;
     let context = props.default_generation_settings.and_then(|s| s.n_ctx);
-    Some(EngineReading {
-        capacity_tokens: props
-            .total_slots
-            .zip(context)
-            .and_then(|(slots, context)| slots.checked_mul(context)),
-        context_tokens_max: context,
-        slots: props.total_slots,
-        ..EngineReading::default()
-    })
+    Some(
+        EngineReading {
+            capacity_tokens: props
+                .total_slots
+                .zip(context)
+                .and_then(|(slots, context)| slots.checked_mul(context)),
+            context_tokens_max: context,
+            slots: props.total_slots,
+            ..EngineReading::default()
+        }
+        .plausible(),
+    )
 }
 
 /// The slots that `/slots` lists; `None` where the body is something else.
@@ -52,13 +55,16 @@ pub fn slots_of(body: &[u8]) -> Option<Vec<Slot>> {
 pub fn reading_of_slots(body: &[u8]) -> Option<EngineReading> {
     let slots = slots_of(body)?;
     let contexts = || slots.iter().filter_map(|slot| slot.context_tokens_max);
-    Some(EngineReading {
-        capacity_tokens: contexts().reduce(u64::saturating_add),
-        context_tokens_max: contexts().max(),
-        slots: Some(slots.len() as u64),
-        running: Some(slots.iter().filter(|slot| slot.is_processing).count() as u64),
-        ..EngineReading::default()
-    })
+    Some(
+        EngineReading {
+            capacity_tokens: contexts().reduce(u64::saturating_add),
+            context_tokens_max: contexts().max(),
+            slots: Some(slots.len() as u64),
+            running: Some(slots.iter().filter(|slot| slot.is_processing).count() as u64),
+            ..EngineReading::default()
+        }
+        .plausible(),
+    )
 }
 
 /// Reads the metrics. The server counts evaluated and cached prompt tokens apart.
@@ -72,6 +78,7 @@ pub fn reading_of_metrics(text: &str) -> EngineReading {
         prompt_tokens_total: evaluated.map(|tokens| tokens.saturating_add(cached.unwrap_or(0))),
         ..EngineReading::default()
     }
+    .plausible()
 }
 
 #[cfg(test)]

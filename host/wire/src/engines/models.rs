@@ -1,6 +1,7 @@
 //! `/v1/models`, which every engine serves.
 
 use serde::Deserialize;
+use treadle_model::reported_tokens;
 
 /// A model that an engine serves.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -37,7 +38,10 @@ pub fn models_of(body: &[u8]) -> Vec<ModelInfo> {
     };
     let info = |model: Model| ModelInfo {
         id: model.id,
-        context_tokens_max: model.max_model_len.or_else(|| model.meta?.n_ctx),
+        context_tokens_max: model
+            .max_model_len
+            .or_else(|| model.meta?.n_ctx)
+            .and_then(reported_tokens),
     };
     list.data.into_iter().map(info).collect()
 }

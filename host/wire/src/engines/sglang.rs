@@ -23,13 +23,16 @@ pub fn reading_of_server_info(body: &[u8]) -> Option<EngineReading> {
         return None;
     }
     let inner = info.internal_states.as_ref().and_then(|all| all.first());
-    Some(EngineReading {
-        capacity_tokens: info
-            .max_total_num_tokens
-            .or_else(|| inner?.max_total_num_tokens),
-        context_tokens_max: info.context_length,
-        ..EngineReading::default()
-    })
+    Some(
+        EngineReading {
+            capacity_tokens: info
+                .max_total_num_tokens
+                .or_else(|| inner?.max_total_num_tokens),
+            context_tokens_max: info.context_length,
+            ..EngineReading::default()
+        }
+        .plausible(),
+    )
 }
 
 /// Reads the metrics of one server.
@@ -43,6 +46,7 @@ pub fn reading_of_metrics(text: &str) -> EngineReading {
         prompt_tokens_total: count(text, "sglang:prompt_tokens_total"),
         ..EngineReading::default()
     }
+    .plausible()
 }
 
 #[cfg(test)]

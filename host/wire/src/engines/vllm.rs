@@ -21,6 +21,7 @@ pub fn reading_of_metrics(text: &str) -> EngineReading {
         prompt_tokens_total: count(text, "vllm:prefix_cache_queries_total"),
         ..EngineReading::default()
     }
+    .plausible()
 }
 
 /// Blocks may be shared by several kinds of layers, so the engine's own figure goes first.

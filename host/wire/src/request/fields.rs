@@ -4,9 +4,7 @@ use crate::error::{ErrorCode, RequestError};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::fmt;
-
-/// Bytes of an id, at most.
-pub const ID_BYTES_MAX: usize = 512;
+use treadle_model::{ClientName, TOKENS_MAX, reported_tokens};
 
 /// A field with a wrong value. `expected` completes the sentence "x must be ...".
 pub(super) fn invalid(param: &str, expected: &str) -> RequestError {
@@ -31,37 +29,36 @@ pub(super) fn flag(raw: Option<&RawValue>, param: &str) -> Result<bool, RequestE
     }
 }
 
-/// A count. -1 is how some engines spell "no limit", so it is as absent.
+/// A count of tokens. -1 is how some engines spell "no limit", so it is as absent.
 pub(super) fn count(raw: &RawValue, param: &str) -> Result<Option<u64>, RequestError> {
     let text = raw.get();
     if text == "-1" {
         return Ok(None);
     }
-    if let Ok(count) = text.parse::<u64>() {
-        return Ok(Some(count));
-    }
     // 64.0 and 1e3 are whole numbers too. A string is no number, whatever it spells.
-    let number = serde_json::from_str::<f64>(text).ok();
-    match number {
-        Some(number) if number >= 0.0 && number.fract() == 0.0 && number < 1e15 => {
-            Ok(Some(number as u64))
-        }
-        _ => Err(invalid(param, "a whole number from 0 to 10^15")),
-    }
+    let whole = |number: &f64| *number >= 0.0 && number.fract() == 0.0;
+    let fraction = || serde_json::from_str::<f64>(text).ok().filter(whole);
+    let count = text
+        .parse::<u64>()
+        .ok()
+        .or_else(|| Some(fraction()? as u64));
+    count.and_then(reported_tokens).map(Some).ok_or_else(|| {
+        let expected = format!("a whole number from 0 to {TOKENS_MAX}; leave it out for no limit");
+        invalid(param, &expected)
+    })
 }
 
 /// An id: a string, or a number taken as its own text. An empty string is as absent.
-pub(super) fn id(raw: &RawValue, param: &str) -> Result<Option<String>, RequestError> {
+pub(super) fn id(raw: &RawValue, param: &str) -> Result<Option<ClientName>, RequestError> {
     let id = match raw.get().as_bytes().first() {
         Some(b'"') => text(raw, param)?,
         Some(b'-' | b'0'..=b'9') => raw.get().to_owned(),
         _ => return Err(invalid(param, "a string or a number")),
     };
-    if id.len() > ID_BYTES_MAX {
-        let expected = format!("at most {ID_BYTES_MAX} bytes long, and is {}", id.len());
-        return Err(invalid(param, &expected));
+    if id.is_empty() {
+        return Ok(None);
     }
-    Ok(Some(id).filter(|id| !id.is_empty()))
+    Ok(Some(ClientName::parse(param, id)?))
 }
 
 /// The named fields of an object, `null` as absent, the last of duplicates.
@@ -126,6 +123,7 @@ impl Visitor<'_> for IndexOf<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use treadle_model::NAME_BYTES_MAX;
 
     fn raw(json: &str) -> Box<RawValue> {
         RawValue::from_string(json.to_owned()).unwrap()
@@ -142,7 +140,20 @@ mod tests {
             assert_eq!(count(&raw(json), "n").unwrap(), expected, "{json}");
         }
         assert_eq!(count(&raw("1e3"), "n").unwrap(), Some(1000));
-        for json in ["-2", "1.5", "\"64\"", "[]", "{}", "true", "1e999", "1e300"] {
+        let most = TOKENS_MAX.to_string();
+        assert_eq!(count(&raw(&most), "n").unwrap(), Some(TOKENS_MAX));
+        for json in [
+            "-2",
+            "1.5",
+            "\"64\"",
+            "[]",
+            "{}",
+            "true",
+            "1e999",
+            "1e300",
+            "1099511627777",
+            "18446744073709551615",
+        ] {
             let error = count(&raw(json), "n").expect_err(json);
             assert_eq!(error.param.as_deref(), Some("n"));
         }
@@ -158,14 +169,14 @@ mod tests {
         );
         assert_eq!(read("-7").as_deref(), Some("-7"));
         assert_eq!(read("\"\""), None);
-        let longest = format!("\"{}\"", "x".repeat(ID_BYTES_MAX));
-        assert_eq!(read(&longest).map(|id| id.len()), Some(ID_BYTES_MAX));
-        let longer = format!("\"{}\"", "x".repeat(ID_BYTES_MAX + 1));
-        for json in [longer.as_str(), "true", "[]", "{}"] {
-            assert_eq!(
-                id(&raw(json), "p").unwrap_err().code,
-                ErrorCode::InvalidField
-            );
+        let longest = format!("\"{}\"", "x".repeat(NAME_BYTES_MAX));
+        assert_eq!(read(&longest).map(|id| id.len()), Some(NAME_BYTES_MAX));
+        let longer = format!("\"{}\"", "x".repeat(NAME_BYTES_MAX + 1));
+        let forged = r#""\u001facme\u001fp""#;
+        for json in [longer.as_str(), forged, "true", "[]", "{}"] {
+            let error = id(&raw(json), "p").unwrap_err();
+            assert_eq!(error.code, ErrorCode::InvalidField);
+            assert_eq!(error.param.as_deref(), Some("p"));
         }
     }
 

@@ -1,13 +1,14 @@
 //! Which program and which request a body says it is.
 
 use super::body::Draft;
-use super::fields::{ID_BYTES_MAX, id, invalid, pick, text};
+use super::fields::{id, invalid, pick, text};
 use crate::error::RequestError;
 use serde_json::value::RawValue;
+use treadle_model::ClientName;
 
 /// The program, from the first of these that names one: `program_id`, `session_id`, the same
 /// two within `extra_body`, and `vllm_xargs.agentic_context`.
-pub(super) fn program_of(body: &Draft<'_>) -> Result<Option<String>, RequestError> {
+pub(super) fn program_of(body: &Draft<'_>) -> Result<Option<ClientName>, RequestError> {
     if let Some(program) = first_id([
         (body.program_id, "program_id"),
         (body.session_id, "session_id"),
@@ -31,7 +32,7 @@ pub(super) fn program_of(body: &Draft<'_>) -> Result<Option<String>, RequestErro
 }
 
 /// vLLM's extra arguments hold scalars alone, so the context often comes as a string of JSON.
-fn program_of_context(context: &RawValue) -> Result<Option<String>, RequestError> {
+fn program_of_context(context: &RawValue) -> Result<Option<ClientName>, RequestError> {
     const PARAM: &str = "vllm_xargs.agentic_context";
     if !context.get().starts_with('"') {
         return program_of_object(context, PARAM);
@@ -42,7 +43,7 @@ fn program_of_context(context: &RawValue) -> Result<Option<String>, RequestError
     program_of_object(object, PARAM)
 }
 
-fn program_of_object(object: &RawValue, param: &str) -> Result<Option<String>, RequestError> {
+fn program_of_object(object: &RawValue, param: &str) -> Result<Option<ClientName>, RequestError> {
     let names = ["program_id", "task_id", "agent_id", "session_id"];
     let [program, task, agent, session] = pick(object, names, param)?;
     if let Some(program) = optional_id(program, "vllm_xargs.agentic_context.program_id")? {
@@ -51,19 +52,14 @@ fn program_of_object(object: &RawValue, param: &str) -> Result<Option<String>, R
     let task = optional_id(task, "vllm_xargs.agentic_context.task_id")?;
     let agent = optional_id(agent, "vllm_xargs.agentic_context.agent_id")?;
     if let (Some(task), Some(agent)) = (task, agent) {
-        let program = format!("{task}/{agent}");
-        if program.len() > ID_BYTES_MAX {
-            let expected = format!("at most {ID_BYTES_MAX} bytes long as task_id/agent_id");
-            return Err(invalid(param, &expected));
-        }
-        return Ok(Some(program));
+        return Ok(Some(ClientName::parse(param, format!("{task}/{agent}"))?));
     }
     optional_id(session, "vllm_xargs.agentic_context.session_id")
 }
 
 /// The request's own id: `rid`, else `request_id`. A batch may give a list of them; then one
 /// alone counts, and several count as none.
-pub(super) fn request_id_of(body: &Draft<'_>) -> Result<Option<String>, RequestError> {
+pub(super) fn request_id_of(body: &Draft<'_>) -> Result<Option<ClientName>, RequestError> {
     for (raw, param) in [(body.rid, "rid"), (body.request_id, "request_id")] {
         let Some(raw) = raw else { continue };
         let found = if raw.get().starts_with('[') {
@@ -83,7 +79,7 @@ pub(super) fn request_id_of(body: &Draft<'_>) -> Result<Option<String>, RequestE
 
 fn first_id<const N: usize>(
     candidates: [(Option<&RawValue>, &str); N],
-) -> Result<Option<String>, RequestError> {
+) -> Result<Option<ClientName>, RequestError> {
     for (raw, param) in candidates {
         if let Some(found) = optional_id(raw, param)? {
             return Ok(Some(found));
@@ -92,7 +88,7 @@ fn first_id<const N: usize>(
     Ok(None)
 }
 
-fn optional_id(raw: Option<&RawValue>, param: &str) -> Result<Option<String>, RequestError> {
+fn optional_id(raw: Option<&RawValue>, param: &str) -> Result<Option<ClientName>, RequestError> {
     raw.map_or(Ok(None), |raw| id(raw, param))
 }
 
@@ -106,7 +102,8 @@ mod tests {
     }
 
     fn program(fields: &str) -> Option<String> {
-        head(fields).unwrap().program
+        let program = head(fields).unwrap().program;
+        program.map(|name| name.to_string())
     }
 
     #[test]
@@ -180,7 +177,12 @@ mod tests {
                 "vllm_xargs.agentic_context",
             ),
             (pair.as_str(), "vllm_xargs.agentic_context"),
+            (
+                r#""extra_body":{"session_id":"\u001facme\u001fp"}"#,
+                "extra_body.session_id",
+            ),
             (r#""rid":{}"#, "rid"),
+            (r#""rid":["\u0000"]"#, "rid"),
         ];
         for (fields, param) in wrong {
             assert_eq!(

@@ -31,7 +31,8 @@ fn a_chat_request_is_understood() {
         head.prompt,
         PromptSize {
             tokens: None,
-            bytes: 6
+            bytes: 6,
+            messages: 1,
         }
     );
     assert_eq!((head.prefix.len(), head.chain.len()), (1, 1));
@@ -61,7 +62,8 @@ fn engine_native_requests_are_understood() {
         text.prompt,
         PromptSize {
             tokens: None,
-            bytes: 3
+            bytes: 3,
+            messages: 0,
         }
     );
 }
@@ -201,7 +203,8 @@ fn escaped_and_repeated_keys_are_fields_too() {
         head.prompt,
         PromptSize {
             tokens: None,
-            bytes: 4
+            bytes: 4,
+            messages: 0,
         }
     );
     assert_eq!(head.model.as_deref(), Some("b"));

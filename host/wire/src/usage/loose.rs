@@ -7,6 +7,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 use std::marker::PhantomData;
+use treadle_model::reported_tokens;
 
 /// A type that takes what it knows of any JSON value, and its default for the rest.
 trait Loose<'de>: Default {
@@ -80,13 +81,13 @@ fn loose<'de, T: Loose<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T,
     deserializer.deserialize_any(Any(PhantomData))
 }
 
-/// A whole number.
+/// A whole number; one that no engine can mean is nothing said.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Count(pub(super) Option<u64>);
 
 impl Loose<'_> for Count {
     fn of_number(number: u64) -> Self {
-        Count(Some(number))
+        Count(reported_tokens(number))
     }
 }
 

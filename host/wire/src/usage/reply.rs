@@ -4,6 +4,7 @@ use super::loose::{Count, HasText, ListLength, Many, One, Reason};
 use super::{Finish, StepUsage};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use treadle_model::TOKENS_MAX;
 
 /// A whole reply or one event of a stream.
 #[derive(Debug, Default, Deserialize)]
@@ -236,10 +237,12 @@ pub(super) fn account(usage: &Usage, timings: &Timings, metas: &[MetaInfo]) -> S
 
 /// The sum of what is known; `None` where nothing is.
 pub(super) fn add_up(counts: impl Iterator<Item = Option<u64>>) -> Option<u64> {
-    counts.flatten().reduce(u64::saturating_add)
+    let sum = counts.flatten().reduce(u64::saturating_add)?;
+    Some(sum.min(TOKENS_MAX))
 }
 
 /// Counts come from outside: a sum of absurd ones must not overflow.
 fn sum<const N: usize>(counts: [u64; N]) -> u64 {
-    counts.into_iter().fold(0, u64::saturating_add)
+    let sum = counts.into_iter().fold(0, u64::saturating_add);
+    sum.min(TOKENS_MAX)
 }

@@ -3,6 +3,7 @@
 use super::*;
 use Endpoint::{ChatCompletions, Completions, Messages, SglangGenerate, VllmGenerate};
 use proptest::prelude::*;
+use treadle_model::TOKENS_MAX;
 
 /// Prompt, output, cached.
 type Counts = (Option<u64>, Option<u64>, Option<u64>);
@@ -100,11 +101,16 @@ fn a_reply_that_tells_nothing_gives_nothing() {
         usage_of_body(ChatCompletions, b"{\"a\":\"\xff\", \"usage\":"),
         None
     );
-    let absurd = format!(
-        r#"{{"timings":{{"cache_n":{0},"prompt_n":{0}}}}}"#,
-        u64::MAX
-    );
-    assert_eq!(body(Completions, &absurd).0.0, Some(u64::MAX));
+    let timings = |count: u64| format!(r#"{{"timings":{{"cache_n":{count},"prompt_n":{count}}}}}"#);
+    for absurd in [TOKENS_MAX + 1, u64::MAX] {
+        let told = usage_of_body(Completions, timings(absurd).as_bytes());
+        assert_eq!(told, None, "{absurd}");
+        let usage = format!(r#"{{"usage":{{"prompt_tokens":{absurd},"completion_tokens":7}}}}"#);
+        let told = usage_of_body(ChatCompletions, usage.as_bytes()).unwrap();
+        assert_eq!((told.prompt_tokens, told.output_tokens), (None, Some(7)));
+    }
+    let most = body(Completions, &timings(TOKENS_MAX));
+    assert_eq!(most.0.0, Some(TOKENS_MAX));
 }
 
 #[test]

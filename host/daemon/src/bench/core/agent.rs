@@ -56,6 +56,7 @@ impl Agent {
             prompt_tokens: u64::from(call.input_tokens),
             exact: true,
             prompt_bytes: u64::from(call.input_tokens) * 4,
+            text: None,
             output_tokens_max: None,
             prefix: vec![
                 segment(1, run.system_tokens),

@@ -4,10 +4,9 @@ use super::super::BenchError;
 use super::super::latencies::Latencies;
 use super::pgbench::psql;
 use super::rows::row;
-use crate::driver::{JournalBatch, spawn_journal};
+use crate::driver::{JournalBatch, Recording, spawn_journal};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
 use treadle_store::{Batch, EventRow, Location, PostgresLocation, Store, open};
 
 /// Time between two batches while acknowledgements are timed, as between two flushes of a driver.
@@ -72,7 +71,7 @@ impl Stand {
         time: Duration,
     ) -> Result<Latencies, BenchError> {
         let mut seq = self.store.last_seq().await?;
-        let journal = spawn_journal(self.store.clone());
+        let journal = spawn_journal(self.store.clone(), Arc::default());
         let per_flush = (f64::from(per_s) * FLUSH_PAUSE.as_secs_f64())
             .ceil()
             .max(1.0) as u64;
@@ -82,14 +81,14 @@ impl Stand {
             let mut waits = Vec::new();
             let (began, mut next) = (Instant::now(), Instant::now());
             while began.elapsed() < time {
-                let (committed, told) = oneshot::channel();
+                let (committed, told) = Recording::new();
                 let events = (seq + 1..=seq + per_flush).map(row).collect();
                 let batch = JournalBatch {
                     rows: Batch {
                         events,
                         ..Batch::default()
                     },
-                    committed: vec![committed],
+                    committed: vec![(seq + per_flush, committed)],
                     ..JournalBatch::default()
                 };
                 seq += per_flush;

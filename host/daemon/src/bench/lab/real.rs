@@ -19,7 +19,6 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use treadle_simulator::lab::{RecorderOptions, Workload};
 use treadle_simulator::workload::{AgentRun, ChatScript};
-use treadle_store::Names;
 
 /// For a connection to the daemon.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -130,8 +129,8 @@ async fn recorded(daemon: &Daemon, time_scale: f64) -> Result<Workload, BenchErr
         seat_lag_us: (SEAT_LAG_S * time_scale * 1e6) as u64,
         ..RecorderOptions::default()
     };
-    let (window, names) = (WindowSpec::default(), Names::default());
-    let loaded = window::load(&*daemon.app.store, &window, &names, options, &|| true).await;
+    let window = WindowSpec::default();
+    let loaded = window::load(&*daemon.app.store, &window, None, options, &|| true).await;
     loaded.map_err(|failure| BenchError::Ended(failure.to_string()))
 }
 

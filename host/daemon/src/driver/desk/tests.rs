@@ -38,6 +38,7 @@ fn core() -> Core {
             prompt_tokens: 10,
             exact: true,
             prompt_bytes: 40,
+            text: None,
             output_tokens_max: None,
             prefix: Vec::new(),
             one_shot: false,

@@ -147,7 +147,7 @@ async fn time_is_scaled() {
     bench.post_json(CHAT, &chat("x", 1_600, false)).await;
     let took = start.elapsed();
     assert!(
-        (Duration::from_millis(40)..Duration::from_secs(5)).contains(&took),
+        (Duration::from_millis(40)..Duration::from_secs(20)).contains(&took),
         "{took:?}"
     );
     let busy_us = bench.engine.snapshot().await.counters.busy_us;

@@ -36,6 +36,7 @@ fn step(number: u64, program: &str) -> [Event; 2] {
         prompt_tokens: 100,
         exact: true,
         prompt_bytes: 400,
+        text: None,
         output_tokens_max: None,
         prefix: Vec::new(),
         one_shot: false,
@@ -120,7 +121,7 @@ async fn store(events: &[Event], workers: Vec<WorkerRow>, kept: u64) -> Arc<dyn 
 
 async fn loaded(store: &Arc<dyn Store>, window: WindowSpec) -> Result<Workload, LabFailure> {
     let options = RecorderOptions::default();
-    load(&**store, &window, &Names::default(), options, &|| true).await
+    load(&**store, &window, None, options, &|| true).await
 }
 
 fn urls(workload: &Workload) -> Vec<&str> {

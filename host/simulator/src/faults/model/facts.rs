@@ -38,6 +38,7 @@ pub(super) enum At {
     Worker(WorkerId, u32),
 }
 
+#[allow(clippy::struct_excessive_bools, reason = "facts that are independent")]
 #[derive(Clone, Debug)]
 pub(super) struct StepFacts {
     pub(super) program: ProgramId,
@@ -48,9 +49,8 @@ pub(super) struct StepFacts {
     /// When it was sent to the engine that it is at.
     pub(super) sent_at: Timestamp,
     pub(super) prompt_tokens: u64,
-    pub(super) prompt_bytes: u64,
-    /// What it takes at least, as far as that is known.
-    pub(super) least_tokens: u64,
+    /// Those were counted, not estimated.
+    pub(super) exact: bool,
     pub(super) reserved_tokens: u64,
     pub(super) output_tokens: u64,
     pub(super) began: bool,
@@ -83,7 +83,6 @@ pub(super) struct ProgramFacts {
     pub(super) avoid: Option<WorkerId>,
     pub(super) weight_ppm: u32,
     pub(super) context_tokens: u64,
-    pub(super) prompt_measure: Option<(u64, u64)>,
     pub(super) steps_finished: u32,
     pub(super) closing: bool,
     pub(super) unnamed: bool,
@@ -117,6 +116,8 @@ pub(super) struct WorkerFacts {
     pub(super) life: u32,
     /// Since when (in settled time) it is above its high watermark.
     pub(super) over_since_us: Option<u64>,
+    /// What each shared prefix takes here, by its hash.
+    pub(super) shared: BTreeMap<u64, u64>,
     /// Room for programs whose caches are on their way here, in tokens.
     pub(super) kept: BTreeMap<ProgramId, u64>,
     /// Up to where it is filled, where that is learnt: only how engines lose caches

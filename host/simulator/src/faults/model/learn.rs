@@ -74,6 +74,7 @@ impl Model {
             capacity,
             life: 0,
             over_since_us: None,
+            shared: BTreeMap::new(),
             kept: BTreeMap::new(),
             fill_tokens: None,
             is_busy: false,
@@ -89,7 +90,7 @@ impl Model {
         let most = w.context_tokens_max();
         for program in self.placed_on(worker) {
             let steps = self.programs[&program].steps.iter();
-            let mut least = steps.map(|step| self.steps[step].least_tokens);
+            let mut least = steps.map(|step| self.least_of(&self.steps[step]));
             // Who waits there for its cache waits for another place.
             let too_long = least.any(|least| least > most);
             if too_long && self.has_lines_or_caches() && !self.runs_anything(program) {
@@ -125,17 +126,19 @@ impl Model {
             return;
         };
         let step = self.arrived_step(id, arrival);
-        let leaves = self.leaves_place(id, step.least_tokens);
+        let least = self.least_of(&step);
+        let leaves = self.leaves_place(id, least);
+        let heard = self.heard.prefix.clone();
         let Some(p) = self.programs.get_mut(&id) else {
             return;
         };
         p.weight_ppm = FULL_WEIGHT_PPM;
         if p.place.is_none() {
-            p.prefix.clone_from(&arrival.prefix);
+            p.prefix = heard.unwrap_or_else(|| arrival.prefix.clone());
         }
         p.closing |= arrival.one_shot;
         p.steps.insert(arrival.step);
-        if step.least_tokens <= self.longest_context() {
+        if least <= self.longest_context() {
             self.caches.stays(id);
         }
         self.steps.insert(arrival.step, step);
@@ -157,7 +160,7 @@ impl Model {
         let facts = ProgramFacts {
             key: arrival.program.clone(),
             job: arrival.job.clone(),
-            prefix: arrival.prefix.clone(),
+            prefix: self.heard.prefix.clone().unwrap_or_default(),
             steps: std::collections::BTreeSet::new(),
             place: None,
             placed_before: false,
@@ -165,7 +168,6 @@ impl Model {
             avoid: None,
             weight_ppm: FULL_WEIGHT_PPM,
             context_tokens: 0,
-            prompt_measure: None,
             steps_finished: 0,
             closing: false,
             unnamed: arrival.unnamed,
@@ -179,11 +181,7 @@ impl Model {
     }
 
     fn arrived_step(&self, program: ProgramId, arrival: &StepArrival) -> StepFacts {
-        let measured = self.programs[&program].prompt_measure;
-        let scaled = measured.filter(|(bytes, _)| *bytes > 0 && !arrival.exact);
-        let prompt_tokens = scaled.map_or(arrival.prompt_tokens, |(bytes, tokens)| {
-            (u128::from(arrival.prompt_bytes) * u128::from(tokens) / u128::from(bytes)) as u64
-        });
+        let heard = self.heard.prompt_tokens.filter(|_| arrival.text.is_some());
         let learnt = self
             .jobs
             .get(&arrival.job)
@@ -199,13 +197,8 @@ impl Model {
             at: At::Hand,
             waits_since: self.now,
             sent_at: self.now,
-            prompt_tokens,
-            prompt_bytes: arrival.prompt_bytes,
-            least_tokens: if arrival.exact {
-                prompt_tokens
-            } else {
-                prompt_tokens / 2
-            },
+            prompt_tokens: heard.unwrap_or(arrival.prompt_tokens),
+            exact: arrival.exact,
             reserved_tokens: reserved.min(arrival.output_tokens_max.unwrap_or(u64::MAX)),
             output_tokens: 0,
             began: false,
@@ -228,11 +221,11 @@ impl Model {
         let Some(s) = self.steps.get(&step) else {
             return Ok(());
         };
-        let (bytes, program, began) = (s.prompt_bytes, s.program, s.began);
+        let (program, began) = (s.program, s.began);
+        self.recount_prefix(program, tokens.prompt)?;
         if let Some(p) = self.programs.get_mut(&program) {
             p.steps_finished += 1;
             p.context_tokens = tokens.prompt + tokens.output;
-            p.prompt_measure = Some((bytes, tokens.prompt));
             let job: &mut JobFacts = self.jobs.entry(p.job.clone()).or_default();
             let sample = tokens.output * 16;
             job.output_x16 = match job.steps_finished {
@@ -268,7 +261,7 @@ impl Model {
         };
         s.at = At::Hand;
         s.routed = false;
-        let (program, least_tokens) = (s.program, s.least_tokens);
+        let program = s.program;
         self.leave_dead_place(program);
         let another = self
             .workers
@@ -281,7 +274,8 @@ impl Model {
             p.avoid = failed_at;
             self.take_place(program);
         }
-        if self.leaves_place(program, least_tokens) {
+        let least = self.steps.get(&step).map_or(0, |s| self.least_of(s));
+        if self.leaves_place(program, least) {
             self.take_place(program);
         }
         Ok(())
@@ -434,7 +428,7 @@ impl Model {
             .workers
             .get(&worker)
             .map(WorkerFacts::context_tokens_max);
-        first.is_none_or(|(_, s)| most.is_some_and(|most| s.least_tokens <= most))
+        first.is_none_or(|(_, s)| most.is_some_and(|most| self.least_of(s) <= most))
     }
 
     /// A step that finds its program's place dead, or too small for it while

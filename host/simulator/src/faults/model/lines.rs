@@ -213,8 +213,17 @@ impl Model {
                 other.0 < own.0
             }
         };
-        let mut line = self.line_of(worker).filter(|other| *other != step);
+        let line = self.line_of(worker).filter(|other| *other != step);
+        let mut line = line.filter(|other| self.may_stay(*other, worker));
         line.find(|other| before(other) && (begun(*other) || !begun(step)))
+    }
+
+    /// False if a step that waits in a line must go elsewhere: the worker does not
+    /// take its prompt, and nothing of its program runs there any more.
+    fn may_stay(&self, step: StepId, worker: WorkerId) -> bool {
+        let s = &self.steps[&step];
+        let most = self.workers[&worker].context_tokens_max();
+        self.least_of(s) <= most || self.runs_anything(s.program)
     }
 
     /// Those who have begun and a program that begins, each of them grown by what
@@ -225,14 +234,8 @@ impl Model {
         if rollout.memory_ppm == 0 || w.capacity.tokens.is_none() || begun.is_empty() {
             return Ok(());
         }
-        let mut shared = BTreeMap::new();
-        for id in self.placed_on(worker) {
-            let prefix = &self.programs[&id].prefix;
-            shared.extend(prefix.iter().map(|s| (s.hash, s.tokens)));
-        }
-        let most = w
-            .watermark(rollout.memory_ppm)
-            .saturating_sub(shared.values().sum());
+        let shared = self.shared_tokens(w, &self.placed_on(worker));
+        let most = w.watermark(rollout.memory_ppm).saturating_sub(shared);
         let all = begun.iter().chain([&program]);
         let all: Vec<(u64, u64)> = all
             .map(|id| {
@@ -291,6 +294,7 @@ impl Model {
         if let Some(s) = self.steps.get_mut(&step) {
             s.waits_since.0 += now.since(s.sent_at).micros();
             s.at = At::Queue;
+            s.routed = true;
             // That it gave way is no fault of its engine.
             s.attempts -= 1;
         }
@@ -312,7 +316,7 @@ impl Model {
             let known = core.state().programs.get(&program).map(|p| p.place);
             let p = &self.programs[&program];
             let waiting = p.steps.iter().filter(|s| self.steps[s].at == At::Queue);
-            let least = waiting.map(|s| self.steps[s].least_tokens).max();
+            let least = waiting.map(|s| self.least_of(&self.steps[s])).max();
             let w = &self.workers[&worker];
             let useless = !w.healthy || least.is_some_and(|least| least > w.context_tokens_max());
             if known == Some(None) && useless {
@@ -326,11 +330,14 @@ impl Model {
         if !self.is_rollout() {
             return Ok(());
         }
-        let adopted = &core.state().adopted;
+        if !core.state().adopted.is_empty() {
+            // Who waits may be the next to be adopted, so that nobody is sent.
+            return self.check_unplaced();
+        }
         let waiting = self.steps.iter().filter(|(_, s)| s.at == At::Queue);
         for (id, s) in waiting {
             let p = &self.programs[&s.program];
-            let Some(worker) = p.place.filter(|_| !adopted.contains(&s.program)) else {
+            let Some(worker) = p.place else {
                 continue;
             };
             if !self.workers.get(&worker).is_some_and(|w| w.healthy) {

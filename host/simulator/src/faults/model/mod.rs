@@ -10,6 +10,9 @@ mod learn;
 mod lines;
 mod rules;
 mod said;
+mod sizes;
+#[cfg(test)]
+mod tests;
 mod transfers;
 mod turns;
 
@@ -51,6 +54,8 @@ pub(crate) struct Model {
     closed: BTreeSet<ProgramId>,
     /// A step of the present event for which there was no program left.
     turned_away: Option<StepId>,
+    /// What the core makes of the sizes in the present event.
+    heard: sizes::Heard,
     /// The question whom to restore that the present event answered.
     answered: Option<Answered>,
     /// Hashes of prefixes of programs placed by the present event.
@@ -90,6 +95,7 @@ impl Model {
             next_ask: 0,
             closed: BTreeSet::new(),
             turned_away: None,
+            heard: sizes::Heard::default(),
             answered: None,
             newly_shared: BTreeSet::new(),
             head: None,

@@ -4,7 +4,7 @@
 use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::facts::{At, WorkerFacts};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use treadle_core::program::Program;
 use treadle_core::step::StepState;
 use treadle_core::{Core, Event, Mode};
@@ -32,23 +32,18 @@ impl Model {
 
     /// Tokens in use: what placed programs need by themselves, and each
     /// shared prefix once.
-    fn used_by(&self, placed: &[ProgramId]) -> u64 {
-        let mut shared = BTreeMap::new();
-        let mut private = 0;
-        for id in placed {
-            let p = &self.programs[id];
-            private += p.weighted(self.private_tokens(*id));
-            shared.extend(p.prefix.iter().map(|s| (s.hash, s.tokens)));
-        }
-        private + shared.values().sum::<u64>()
+    fn used_by(&self, w: &WorkerFacts, placed: &[ProgramId]) -> u64 {
+        let private = placed
+            .iter()
+            .map(|id| self.programs[id].weighted(self.private_tokens(*id)));
+        private.sum::<u64>() + self.shared_tokens(w, placed)
     }
 
     fn used_tokens(&self, worker: WorkerId) -> u64 {
-        let kept = self
-            .workers
-            .get(&worker)
-            .map(|w| w.kept.values().sum::<u64>());
-        self.used_by(&self.placed_on(worker)) + kept.unwrap_or(0)
+        let Some(w) = self.workers.get(&worker) else {
+            return 0;
+        };
+        self.used_by(w, &self.placed_on(worker)) + w.kept.values().sum::<u64>()
     }
 
     /// The same by programs that are not about to leave.
@@ -74,7 +69,7 @@ impl Model {
         let low = w.watermark(self.config.low_watermark_ppm);
         let low = w.fill_tokens.unwrap_or(low);
         let kept: u64 = w.kept.values().sum();
-        let free = low.saturating_sub(self.used_by(placed) + kept);
+        let free = low.saturating_sub(self.used_by(w, placed) + kept);
         let seated = (placed.len() + w.kept.len()) as u64;
         let full = w
             .capacity
@@ -102,8 +97,10 @@ impl Model {
         let (Some(p), Some(w)) = (self.programs.get(&program), self.workers.get(&worker)) else {
             return Some("is gone");
         };
-        let least = p.steps.iter().map(|step| self.steps[step].least_tokens);
-        let least = least.max().unwrap_or(0);
+        // What runs elsewhere does not come along.
+        let steps = p.steps.iter().map(|step| &self.steps[step]);
+        let waiting = steps.filter(|s| !matches!(s.at, At::Worker(..)));
+        let least = waiting.map(|s| self.least_of(s)).max().unwrap_or(0);
         if !w.healthy {
             return Some("is lost");
         }
@@ -137,7 +134,8 @@ impl Model {
             return Ok(());
         };
         let placed = self.placed_on(worker);
-        let (need, used) = (self.need_beside(program, &placed), self.used_by(&placed));
+        let need = self.need_beside(program, &placed);
+        let used = self.used_by(&self.workers[&worker], &placed);
         broken(
             "admission",
             format!(
@@ -333,12 +331,12 @@ impl Model {
     fn check_hope(&self) -> Checked {
         let most = self.longest_context();
         let waiting = self.steps.iter().filter(|(_, s)| s.at == At::Queue);
-        match waiting.into_iter().find(|(_, s)| s.least_tokens > most) {
+        match waiting.into_iter().find(|(_, s)| self.least_of(s) > most) {
             Some((id, s)) => broken(
                 "context",
                 format!(
                     "{id} waits, but takes {} tokens where {most} are the most",
-                    s.least_tokens
+                    self.least_of(s)
                 ),
             ),
             None => Ok(()),

@@ -134,6 +134,11 @@ impl Model {
 
     fn paused(&mut self, program: ProgramId, worker: WorkerId) -> Checked {
         let p = &self.programs[&program];
+        if p.place.is_none() && self.caches.gone.contains(&program) {
+            // It lost its place with the cache that was on its way there; its seat there
+            // is no more either, which is said of whoever is between steps.
+            return Ok(());
+        }
         if p.place != Some(worker) || !p.steps.is_empty() {
             return broken(
                 "places",
@@ -156,8 +161,10 @@ impl Model {
             p.placed_before = true;
             p.begun = p.steps_finished > 0 || runs;
             p.idle_since_us = self.settled_us;
+            let prefix = p.prefix.clone();
             self.newly_shared
-                .extend(p.prefix.iter().map(|segment| segment.hash));
+                .extend(prefix.iter().map(|segment| segment.hash));
+            self.share(program, worker, &prefix);
         }
     }
 
@@ -221,7 +228,7 @@ impl Model {
                 format!("{step} is sent to {worker}, which is lost"),
             );
         };
-        let (life, program, least) = (w.life, s.program, s.least_tokens);
+        let (life, program, least) = (w.life, s.program, self.least_of(s));
         if self.config.mode != Mode::LeastLoad {
             let place = self.programs.get(&program).and_then(|p| p.place);
             if place != Some(worker) {
@@ -327,10 +334,6 @@ impl Model {
                 ),
             };
         }
-        // A worker that goes with its last step takes nothing any more.
-        if matches!(refusal, Refusal::ContextTooLong { .. }) {
-            self.settle_workers();
-        }
         let Some(s) = self.steps.get(&step) else {
             return broken(
                 "ends-once",
@@ -356,12 +359,12 @@ impl Model {
             }
             Refusal::ContextTooLong { .. } => {
                 let most = self.longest_context();
-                if s.least_tokens <= most {
+                if !s.exact || s.prompt_tokens <= most {
                     return broken(
                         "context",
                         format!(
-                            "{step} takes {} tokens, a worker takes {most}, and it is refused",
-                            s.least_tokens
+                            "{step} takes {} tokens (exact: {}), a worker takes {most}, and it is refused",
+                            s.prompt_tokens, s.exact
                         ),
                     );
                 }
@@ -379,10 +382,8 @@ impl Model {
     }
 
     pub(super) fn longest_context(&self) -> u64 {
-        let longest = self
-            .workers
-            .values()
-            .map(super::facts::WorkerFacts::context_tokens_max);
+        let staying = self.workers.values().filter(|w| !w.leaving);
+        let longest = staying.map(super::facts::WorkerFacts::context_tokens_max);
         longest.max().unwrap_or(u64::MAX)
     }
 

@@ -16,6 +16,7 @@ fn arrival(step: u64, program: &str) -> Event {
         prompt_tokens: 100,
         exact: true,
         prompt_bytes: 400,
+        text: None,
         output_tokens_max: None,
         prefix: Vec::new(),
         one_shot: false,

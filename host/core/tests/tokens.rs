@@ -1,0 +1,197 @@
+//! Prompts of text: what they are taken for before engines count them, and what the ledger says
+//! once they have.
+
+mod story;
+
+use proptest::prelude::*;
+use story::Story;
+use treadle_core::{Event, PrefixSegment, PromptText, StepArrival};
+use treadle_model::{StepId, WorkerId};
+
+/// What a model's tokenizer and chat template make of a prompt.
+#[derive(Clone, Copy, Debug)]
+struct Tokenizer {
+    request: f64,
+    message: f64,
+    bytes_per_token: f64,
+}
+
+impl Tokenizer {
+    const PLAIN: Self = Self {
+        request: 0.0,
+        message: 10.0,
+        bytes_per_token: 4.0,
+    };
+
+    fn part(self, bytes: u64, messages: u32) -> f64 {
+        f64::from(messages) * self.message + bytes as f64 / self.bytes_per_token
+    }
+
+    fn prompt(self, bytes: u64, messages: u32) -> u64 {
+        (self.request + self.part(bytes, messages)).ceil() as u64
+    }
+}
+
+fn send(story: &mut Story, program: &str, step: u64, sizes: &[(u64, u64)]) {
+    let prefix = sizes.iter().take(4);
+    let arrival = StepArrival {
+        step: StepId(step),
+        program: program.into(),
+        job: "job".into(),
+        prompt_tokens: 0,
+        exact: false,
+        prompt_bytes: sizes.iter().map(|(_, bytes)| bytes).sum(),
+        text: Some(PromptText {
+            model: "m".into(),
+            messages: sizes.len() as u32,
+            prefix_bytes: prefix.clone().map(|(_, bytes)| *bytes).collect(),
+        }),
+        output_tokens_max: None,
+        prefix: prefix
+            .map(|(hash, _)| PrefixSegment {
+                hash: *hash,
+                tokens: 0,
+            })
+            .collect(),
+        one_shot: false,
+        unnamed: false,
+    };
+    story.handle(Event::StepArrived(arrival));
+}
+
+/// One program: its messages, each with a name and a size.
+struct Agent {
+    name: String,
+    messages: Vec<(u64, u64)>,
+    context: u64,
+}
+
+/// Two programs of the same group begin with the same two messages.
+fn agent(index: u64, group: u64, system: u64, task: u64) -> Agent {
+    Agent {
+        name: format!("agent-{index}"),
+        messages: vec![(1, system), (10 + group, task)],
+        context: 0,
+    }
+}
+
+impl Agent {
+    fn bytes(&self) -> u64 {
+        self.messages.iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Asks, is answered, and takes the answer and a tool's result into its history.
+    fn turn(&mut self, story: &mut Story, step: u64, tokenizer: Tokenizer, grows: u64) {
+        send(story, &self.name, step, &self.messages);
+        let prompt = tokenizer.prompt(self.bytes(), self.messages.len() as u32);
+        story.finish(step, prompt, 50);
+        self.context = prompt + 50;
+        let own = 1_000 + step * 2;
+        self.messages.extend([(own, 200), (own + 1, grows)]);
+    }
+}
+
+/// Tokens that an engine holds for all of them, what they share once.
+fn held(agents: &[Agent], tokenizer: Tokenizer) -> f64 {
+    let mut shared = std::collections::BTreeMap::new();
+    let mut private = 0.0;
+    for agent in agents {
+        let prefix = &agent.messages[..2];
+        private += agent.context as f64;
+        for (hash, bytes) in prefix {
+            private -= tokenizer.part(*bytes, 1);
+            shared.insert(*hash, tokenizer.part(*bytes, 1));
+        }
+    }
+    private + shared.values().sum::<f64>()
+}
+
+fn charged(story: &Story) -> u64 {
+    story.core.state().workers[&WorkerId(0)].used_tokens()
+}
+
+#[test]
+fn a_first_request_of_two_bytes_does_not_change_what_programs_are_charged() {
+    let mut story = Story::with_workers(&[10_000_000]);
+    let tokenizer = Tokenizer::PLAIN;
+    let hi = Agent {
+        name: "warm-up".into(),
+        messages: vec![(5, 2)],
+        context: 0,
+    };
+    let mut agents = vec![hi];
+    agents[0].turn(&mut story, 1, tokenizer, 0);
+    story.release("warm-up");
+    agents.clear();
+    for index in 0..39 {
+        agents.push(agent(index, index / 8, 6_000, 6_482));
+    }
+    for turn in 0..12 {
+        for (step, agent) in (2 + turn * 39..).zip(&mut agents) {
+            agent.turn(&mut story, step, tokenizer, 3_000);
+        }
+        let (charged, held) = (charged(&story) as f64, held(&agents, tokenizer));
+        assert!((charged / held - 1.0).abs() < 0.02, "{charged} for {held}");
+    }
+}
+
+#[test]
+fn an_estimate_refuses_nothing_and_a_count_does() {
+    let mut story = Story::with_workers(&[262_144]);
+    send(&mut story, "warm-up", 1, &[(5, 2)]);
+    story.finish(1, 13, 1).release("warm-up");
+    // Whatever it is taken for: the engine says what it does not take.
+    send(&mut story, "long", 2, &[(6, 400_012)]);
+    send(&mut story, "too-long", 3, &[(7, 4_000_000)]);
+    story.wait_s(1);
+    assert!(story.refusals().is_empty(), "{:?}", story.refusals());
+    story.arrive("counted", 4, 300_000);
+    assert_eq!(story.refusals().len(), 1);
+}
+
+#[test]
+fn an_engine_that_counts_nothing_leaves_the_estimate() {
+    let mut story = Story::with_workers(&[100_000]);
+    send(&mut story, "p", 1, &[(5, 4_000)]);
+    story.finish(1, 0, 100);
+    let p = story.core.program("p").unwrap();
+    assert_eq!(p.context_tokens, 1_110);
+    assert!(story.core.state().token_models.is_empty());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever the tokenizer, whatever comes first, and in whatever order they go on: once an
+    /// engine has counted a turn or two of each program, the sum of charges is what it holds. What
+    /// they share is known by the counts of whole prompts alone, so that short histories that share
+    /// nearly everything leave it open.
+    #[test]
+    fn charges_are_what_engines_hold(
+        request in 0.0_f64..40.0,
+        message in 0.0_f64..15.0,
+        bytes_per_token in 2.5_f64..5.5,
+        first in proptest::collection::vec(1_u64..200, 0..4),
+        (system, task) in (2_000_u64..12_000, 500_u64..6_000),
+        turns in proptest::collection::vec((0_usize..12, 500_u64..12_000), 24..80),
+    ) {
+        let tokenizer = Tokenizer { request, message, bytes_per_token };
+        let mut story = Story::with_workers(&[1_000_000_000]);
+        let mut step = 0;
+        for bytes in first {
+            step += 1;
+            send(&mut story, "first", step, &[(step + 100, bytes)]);
+            story.finish(step, tokenizer.prompt(bytes, 1), 5).release("first");
+        }
+        let mut agents: Vec<Agent> = (0..12)
+            .map(|index| agent(index, index / 4, system, task))
+            .collect();
+        let all = (0..24).map(|turn: usize| (turn % 12, 6_000));
+        for (index, grows) in all.chain(turns) {
+            step += 1;
+            agents[index].turn(&mut story, step, tokenizer, grows);
+        }
+        let (charged, held) = (charged(&story) as f64, held(&agents, tokenizer));
+        prop_assert!((charged / held - 1.0).abs() < 0.02, "{} for {}", charged, held);
+    }
+}

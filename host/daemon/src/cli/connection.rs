@@ -1,0 +1,93 @@
+//! A connection to a daemon: what is sent on it reaches whoever has answered on it before.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+/// For a connection to come about.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Port of a URL that names none.
+const HTTP_PORT: u16 = 80;
+
+/// A connection for one request after another.
+pub(super) struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    /// The address that has been called.
+    pub(super) peer: SocketAddr,
+    host: HeaderValue,
+    /// What goes before every path.
+    start: String,
+}
+
+impl Connection {
+    /// Connects to a base URL.
+    ///
+    /// # Errors
+    /// What the system said, in words.
+    pub(super) async fn open(url: &str) -> Result<Self, String> {
+        let uri = url.parse::<Uri>().map_err(|error| error.to_string())?;
+        let host = uri.host().ok_or("the URL names no host")?;
+        let port = uri.port_u16().unwrap_or(HTTP_PORT);
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        let connected = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect((bare, port)));
+        let stream = connected
+            .await
+            .map_err(|_| format!("no connection within {} s", CONNECT_TIMEOUT.as_secs()))?
+            .map_err(|error| error.to_string())?;
+        let _ = stream.set_nodelay(true);
+        let peer = stream.peer_addr().map_err(|error| error.to_string())?;
+        let (sender, connection) = handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| words(&error))?;
+        // Its errors come out of the requests.
+        tokio::spawn(connection);
+        let host = HeaderValue::from_str(&format!("{host}:{port}"));
+        Ok(Self {
+            sender,
+            peer,
+            host: host.map_err(|error| error.to_string())?,
+            start: uri.path().trim_end_matches('/').to_owned(),
+        })
+    }
+
+    /// Sends a request.
+    ///
+    /// # Errors
+    /// What went wrong, in words.
+    pub(super) async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Response<Incoming>, String> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        let uri = format!("{}{path}", self.start).parse::<Uri>();
+        *request.uri_mut() = uri.map_err(|error| error.to_string())?;
+        *request.headers_mut() = headers;
+        request
+            .headers_mut()
+            .insert(header::HOST, self.host.clone());
+        let ready = self.sender.ready().await;
+        ready.map_err(|error| words(&error))?;
+        let sent = self.sender.send_request(request).await;
+        sent.map_err(|error| words(&error))
+    }
+}
+
+/// The innermost cause, which says most.
+fn words(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}

@@ -1,0 +1,160 @@
+//! The ledger compared with the engine: what an engine says that its running requests hold, and
+//! what the ledger says of the steps at it.
+//!
+//! Engines and ledger are read a moment apart, and steps come and go between. So a difference
+//! counts only if it is there in several looks in a row, by the least of them.
+
+use std::collections::VecDeque;
+use treadle_core::RunningUse;
+use treadle_wire::EngineReading;
+
+/// Looks in a row that must agree.
+const LOOKS: usize = 3;
+/// A difference beyond this share of the capacity, in hundredths, is an alarm.
+const ALARM_PERCENT: u64 = 10;
+
+/// How far the ledger is from an engine's own account.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Drift {
+    /// Tokens that the engine holds for its running requests beyond those that the ledger knows of;
+    /// below zero if it holds fewer.
+    pub tokens: i64,
+    /// Those of them that are of requests which treadle did not send: the engine runs more than
+    /// the ledger knows of.
+    pub untracked_tokens: u64,
+    /// The difference is more than a tenth of what the engine can hold.
+    pub alarm: bool,
+}
+
+/// The last looks at one engine.
+#[derive(Debug, Default)]
+pub(super) struct DriftWatch {
+    looks: VecDeque<(i64, u64)>,
+}
+
+impl DriftWatch {
+    /// Compares a reading with the ledger before and after it. `None` where the engine does not
+    /// tell enough.
+    pub(super) fn compare(
+        &mut self,
+        ledger: [RunningUse; 2],
+        reading: &EngineReading,
+    ) -> Option<Drift> {
+        let (held, running) = (reading.used_tokens?, reading.running?);
+        let waiting = reading.waiting.unwrap_or(0);
+        let [before, after] = ledger;
+        let least = before.tokens.min(after.tokens);
+        let most = before.tokens.max(after.tokens);
+        // What waits inside an engine is in the ledger and holds nothing yet.
+        let least = if waiting == 0 { least } else { 0 };
+        let tokens = if held > most {
+            signed(held - most)
+        } else {
+            -signed(least.saturating_sub(held))
+        };
+        let foreign = running.saturating_add(waiting) > before.steps.max(after.steps);
+        let untracked = if foreign {
+            held.saturating_sub(most)
+        } else {
+            0
+        };
+        self.looks.push_back((tokens, untracked));
+        if self.looks.len() > LOOKS {
+            self.looks.pop_front();
+        }
+        Some(self.judge(reading.capacity_tokens))
+    }
+
+    fn judge(&self, capacity: Option<u64>) -> Drift {
+        if self.looks.len() < LOOKS {
+            return Drift::default();
+        }
+        let tokens = self.looks.iter().map(|(tokens, _)| *tokens);
+        let (least, most) = (tokens.clone().min(), tokens.max());
+        let steady = match (least.unwrap_or(0), most.unwrap_or(0)) {
+            (least, _) if least > 0 => least,
+            (_, most) if most < 0 => most,
+            _ => 0,
+        };
+        let untracked = self.looks.iter().map(|(_, untracked)| *untracked).min();
+        let bound = capacity.map(|tokens| tokens / 100 * ALARM_PERCENT);
+        Drift {
+            tokens: steady,
+            untracked_tokens: untracked.unwrap_or(0),
+            alarm: bound.is_some_and(|bound| steady.unsigned_abs() > bound),
+        }
+    }
+}
+
+fn signed(tokens: u64) -> i64 {
+    i64::try_from(tokens).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(used: u64, running: u64, waiting: u64) -> EngineReading {
+        EngineReading {
+            capacity_tokens: Some(100_000),
+            used_tokens: Some(used),
+            running: Some(running),
+            waiting: Some(waiting),
+            ..EngineReading::default()
+        }
+    }
+
+    fn ledger(steps: u64, tokens: u64) -> [RunningUse; 2] {
+        [RunningUse { steps, tokens }; 2]
+    }
+
+    fn after(looks: &[([RunningUse; 2], EngineReading)]) -> Drift {
+        let mut watch = DriftWatch::default();
+        let drifts = looks
+            .iter()
+            .map(|(ledger, read)| watch.compare(*ledger, read));
+        drifts.last().flatten().unwrap_or_default()
+    }
+
+    #[test]
+    fn what_others_run_is_untracked() {
+        let look = (ledger(2, 10_000), reading(50_000, 5, 0));
+        assert_eq!(
+            after(&[look; 2]),
+            Drift::default(),
+            "two looks are not enough"
+        );
+        let expected = Drift {
+            tokens: 40_000,
+            untracked_tokens: 40_000,
+            alarm: true,
+        };
+        assert_eq!(after(&[look; 3]), expected);
+        let quiet = (ledger(2, 10_000), reading(10_000, 2, 0));
+        assert_eq!(after(&[look, quiet, look]), Drift::default());
+    }
+
+    #[test]
+    fn a_wrong_estimate_is_an_alarm_and_nobody_elses_memory() {
+        let look = (ledger(2, 10_000), reading(40_000, 2, 0));
+        let drift = after(&[look; 3]);
+        assert_eq!((drift.tokens, drift.untracked_tokens), (30_000, 0));
+        assert!(drift.alarm);
+        let look = (ledger(2, 40_000), reading(10_000, 2, 0));
+        assert_eq!(after(&[look; 3]).tokens, -30_000);
+        let look = (ledger(2, 40_000), reading(10_000, 1, 1));
+        assert_eq!(
+            after(&[look; 3]),
+            Drift::default(),
+            "one of them waits inside"
+        );
+    }
+
+    #[test]
+    fn steps_that_come_and_go_during_a_look_are_no_drift() {
+        let [few, many] =
+            [(1, 10_000), (4, 60_000)].map(|(steps, tokens)| RunningUse { steps, tokens });
+        let look = ([few, many], reading(40_000, 3, 0));
+        assert_eq!(after(&[look; 3]), Drift::default());
+    }
+}

@@ -1,0 +1,113 @@
+//! Sizes of prompts and of what they share. What an estimate comes to the core alone can say, and
+//! the model takes it over; what must follow from it is checked.
+
+use super::super::outcome::{Checked, broken};
+use super::Model;
+use super::facts::{StepFacts, WorkerFacts};
+use std::collections::BTreeMap;
+use treadle_core::{Core, Event, PrefixSegment};
+use treadle_model::{ProgramId, WorkerId};
+
+/// What the core has made of the sizes in an event.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Heard {
+    /// Tokens of the prompt that arrived.
+    pub(super) prompt_tokens: Option<u64>,
+    /// The prefix of the program concerned.
+    pub(super) prefix: Option<Vec<PrefixSegment>>,
+    /// What its parts take where it is placed.
+    pub(super) shared: Vec<(u64, u64)>,
+}
+
+impl Model {
+    /// Takes over what the core makes of the sizes in an event.
+    pub(crate) fn hear_of_sizes(&mut self, core: &Core, event: &Event) {
+        let state = core.state();
+        self.heard = Heard::default();
+        let program = match event {
+            Event::StepArrived(arrival) => {
+                let step = state.steps.get(&arrival.step);
+                self.heard.prompt_tokens = step.map(|s| s.prompt_tokens);
+                state.keys.get(&arrival.program).copied()
+            }
+            Event::StepFinished { step, .. } => {
+                let program = self.steps.get(step).map(|s| s.program);
+                self.heard.shared = self.shared_by(core, program);
+                program
+            }
+            _ => return,
+        };
+        let program = program.and_then(|program| state.programs.get(&program));
+        self.heard.prefix = program.map(|p| p.prefix.clone());
+    }
+
+    /// Tokens that a step's prompt is sure to have. Nothing is refused for an estimate.
+    pub(super) fn least_of(&self, step: &StepFacts) -> u64 {
+        if step.exact {
+            return step.prompt_tokens;
+        }
+        (step.prompt_tokens / 2).min(self.longest_context())
+    }
+
+    fn shared_by(&self, core: &Core, program: Option<ProgramId>) -> Vec<(u64, u64)> {
+        let p = program.and_then(|program| self.programs.get(&program));
+        let Some((p, at)) = p.and_then(|p| Some((p, p.place?))) else {
+            return Vec::new();
+        };
+        let known = core.state().workers.get(&at).map(|w| &w.shared);
+        let tokens = |hash: u64| Some((hash, known?.get(&hash)?.tokens));
+        p.prefix.iter().filter_map(|s| tokens(s.hash)).collect()
+    }
+
+    /// An engine has counted a prompt: its program's prefix is no more than that.
+    pub(super) fn recount_prefix(&mut self, program: ProgramId, counted: u64) -> Checked {
+        let (heard, Some(p)) = (
+            std::mem::take(&mut self.heard),
+            self.programs.get_mut(&program),
+        ) else {
+            return Ok(());
+        };
+        if let Some(w) = p.place.and_then(|at| self.workers.get_mut(&at)) {
+            w.shared.extend(heard.shared);
+        }
+        let Some(prefix) = heard.prefix else {
+            return Ok(());
+        };
+        p.prefix = prefix;
+        let shared = p.prefix_tokens();
+        if shared > counted {
+            return broken(
+                "sizes",
+                format!("{program} shares {shared} tokens of a prompt of {counted}"),
+            );
+        }
+        Ok(())
+    }
+
+    /// A program is placed: what it alone shares there is charged as it says.
+    pub(super) fn share(&mut self, program: ProgramId, worker: WorkerId, prefix: &[PrefixSegment]) {
+        let others = self.placed_on(worker).into_iter();
+        let others = others.filter(|other| *other != program);
+        let mut shared = BTreeMap::new();
+        if let Some(w) = self.workers.get(&worker) {
+            for s in others.flat_map(|other| &self.programs[&other].prefix) {
+                shared.extend(w.shared.get(&s.hash).map(|tokens| (s.hash, *tokens)));
+            }
+        }
+        for segment in prefix {
+            shared.entry(segment.hash).or_insert(segment.tokens);
+        }
+        if let Some(w) = self.workers.get_mut(&worker) {
+            w.shared = shared;
+        }
+    }
+
+    /// Tokens of all prefixes of programs on a worker, each counted once.
+    pub(super) fn shared_tokens(&self, w: &WorkerFacts, placed: &[ProgramId]) -> u64 {
+        let prefixes = placed.iter().flat_map(|id| &self.programs[id].prefix);
+        let shared: BTreeMap<u64, u64> = prefixes
+            .map(|s| (s.hash, w.shared.get(&s.hash).copied().unwrap_or(s.tokens)))
+            .collect();
+        shared.values().sum()
+    }
+}

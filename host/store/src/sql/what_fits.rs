@@ -1,0 +1,89 @@
+//! What is left of a batch that the database refuses as a whole: every row that it can hold.
+//!
+//! Rows are written in parts, each after a savepoint. A part that is refused is undone and halved,
+//! until the row that is refused stands alone. All of it is one transaction.
+
+use super::{Statement, Table, Work, journal, programs, steps, workers};
+use crate::{Batch, EventRow, RefusedRow, StandIn, StoreError};
+
+/// Writes all rows of a batch that can be stored; an event that can't is replaced by its stand-in.
+pub(super) async fn write(
+    work: &mut impl Work,
+    batch: &Batch,
+    last_seq: u64,
+    stand_in: StandIn,
+) -> Result<Vec<RefusedRow>, StoreError> {
+    let mut refused = Vec::new();
+    for (event, row) in insert(work, &journal::EVENTS, &batch.events, event_key).await? {
+        let stand_in = stand_in(event, &row.cause);
+        work.insert(&journal::EVENTS, &[stand_in]).await?;
+        refused.push(RefusedRow {
+            event: Some(event.seq),
+            ..row
+        });
+    }
+    if !batch.events.is_empty() {
+        journal::move_head(work, last_seq).await?;
+    }
+    let decision_key = |row: &crate::DecisionRow| row.seq.to_string();
+    let decisions = insert(work, &journal::DECISIONS, &batch.decisions, decision_key).await?;
+    refused.extend(decisions.into_iter().map(|(_, row)| row));
+    let program_key = |row: &crate::ProgramRow| row.program.clone();
+    let programs = insert(work, &programs::PROGRAMS, &batch.programs, program_key).await?;
+    refused.extend(programs.into_iter().map(|(_, row)| row));
+    let worker_key = |row: &crate::WorkerRow| row.worker.clone();
+    let workers = insert(work, &workers::WORKERS, &batch.workers, worker_key).await?;
+    refused.extend(workers.into_iter().map(|(_, row)| row));
+    let step_key = |row: &crate::StepRow| row.step.to_string();
+    let steps = insert(work, &steps::STEPS, &batch.steps, step_key).await?;
+    refused.extend(steps.into_iter().map(|(_, row)| row));
+    Ok(refused)
+}
+
+fn event_key(event: &EventRow) -> String {
+    event.seq.to_string()
+}
+
+/// Inserts the rows that the table can hold, in their order; gives the others.
+async fn insert<'r, T: Sync>(
+    work: &mut impl Work,
+    table: &Table<T>,
+    rows: &'r [T],
+    key: fn(&T) -> String,
+) -> Result<Vec<(&'r T, RefusedRow)>, StoreError> {
+    let mut refused = Vec::new();
+    let mut parts = vec![rows];
+    while let Some(part) = parts.pop() {
+        if part.is_empty() {
+            continue;
+        }
+        work.execute(Statement::new("SAVEPOINT part")).await?;
+        let written = work.insert(table, part).await;
+        if written.is_err() {
+            let undo = Statement::new("ROLLBACK TO SAVEPOINT part");
+            work.execute(undo).await?;
+        }
+        work.execute(Statement::new("RELEASE SAVEPOINT part"))
+            .await?;
+        match (written, part) {
+            (Ok(()), _) => {}
+            (Err(error), _) if !error.is_permanent() => return Err(error),
+            (Err(error), [row]) => refused.push((row, refusal(table.name, key(row), &error))),
+            (Err(_), _) => {
+                let (first, second) = part.split_at(part.len() / 2);
+                parts.extend([second, first]);
+            }
+        }
+    }
+    Ok(refused)
+}
+
+fn refusal(table: &'static str, mut key: String, error: &StoreError) -> RefusedRow {
+    key.truncate(key.floor_char_boundary(RefusedRow::KEY_BYTES_MAX));
+    RefusedRow {
+        table,
+        key,
+        event: None,
+        cause: error.to_string(),
+    }
+}

@@ -1,0 +1,80 @@
+//! Locks beside a database file: who holds `.leader` leads, and who holds `.opening` may create
+//! the file and change its schema.
+
+use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::StoreError;
+
+/// Pause between two looks at a lock that another one has.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// A lock beside a database file; a database in memory has none and needs none.
+#[derive(Debug, Default)]
+pub(super) struct Lock {
+    path: Option<PathBuf>,
+    held: Mutex<Option<File>>,
+}
+
+impl Lock {
+    /// The lock of a database file for a purpose, which is the last part of its name.
+    pub(super) fn beside(path: &Path, purpose: &str) -> Self {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".");
+        name.push(purpose);
+        Self {
+            path: Some(name.into()),
+            held: Mutex::default(),
+        }
+    }
+
+    /// Takes it; `false` if another handle has it. The system lets go when the process ends.
+    pub(super) fn take(&self) -> Result<bool, StoreError> {
+        let Some(path) = &self.path else {
+            return Ok(true);
+        };
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.is_some() {
+            return Ok(true);
+        }
+        let failed = |source| StoreError::Lock {
+            path: path.display().to_string(),
+            source,
+        };
+        let writable = File::options().create(true).append(true).open(path);
+        // A file that another user made is locked just as well without the right to write it.
+        let open = writable.or_else(|error| match error.kind() {
+            ErrorKind::PermissionDenied => File::open(path),
+            _ => Err(error),
+        });
+        let open = open.map_err(failed)?;
+        match open.try_lock() {
+            Ok(()) => {
+                *held = Some(open);
+                Ok(true)
+            }
+            Err(TryLockError::WouldBlock) => Ok(false),
+            Err(TryLockError::Error(source)) => Err(failed(source)),
+        }
+    }
+
+    /// Takes it once nobody else has it; `false` if that took longer than `patience`.
+    pub(super) async fn wait(&self, patience: Duration) -> Result<bool, StoreError> {
+        let began = Instant::now();
+        while !self.take()? {
+            if began.elapsed() >= patience {
+                return Ok(false);
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        Ok(true)
+    }
+
+    /// Lets go.
+    pub(super) fn release(&self) {
+        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}

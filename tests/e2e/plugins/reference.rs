@@ -1,0 +1,58 @@
+//! The policies that the daemon brings along are bound by their names; nobody has to push them.
+
+use serde_json::{Value, json};
+use treadle_tests::support::client::Client;
+use treadle_tests::support::stand::Stand;
+
+use super::crowd::put_binding;
+
+/// All listed plugins of a name.
+async fn listed(client: &Client, name: &str) -> Vec<Value> {
+    let page = client.get("/v1/plugins").await.ok();
+    let plugins = page["plugins"].as_array().expect("a list").iter();
+    plugins.filter(|p| p["name"] == name).cloned().collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn policies_that_come_along_are_bound_by_what_the_list_says_of_them() {
+    let stand = Stand::start(1, 100_000).await;
+    let client = &stand.client;
+    let bind = async |world: &str, policy: &str| {
+        put_binding(client, &json!({"world": world, "policy": policy})).await
+    };
+    for (world, name) in [
+        ("prediction", "heddle-prediction"),
+        ("priority", "heddle-priority"),
+        ("placement", "sticky-placement"),
+        ("allocation", "heddle-allocation"),
+        ("eviction", "thunderagent-eviction"),
+        ("reward", "exact-match-reward"),
+    ] {
+        let before = listed(client, name).await;
+        assert_eq!(before.len(), 1, "{before:?}");
+        assert_eq!(
+            (&before[0]["world"], &before[0]["uploaded_at_us"]),
+            (&json!(world), &Value::Null)
+        );
+        let (version, digest) = (&before[0]["version"], &before[0]["digest"]);
+        let called = match world {
+            "priority" => format!("{name}@{}", version.as_str().expect("a version")),
+            "placement" => digest.as_str().expect("a digest")[..12].to_owned(),
+            _ => name.to_owned(),
+        };
+        let bound = bind(world, &called).await.ok();
+        let policy = bound["active"].as_str().expect("a name");
+        assert!(policy.starts_with(&format!("{name}@")), "{bound}");
+        let after = listed(client, name).await;
+        assert_eq!(after.len(), 1, "{after:?}");
+        assert_eq!(&after[0]["digest"], digest);
+        assert!(after[0]["uploaded_at_us"].is_number(), "{after:?}");
+    }
+    bind("eviction", "heddle-placement")
+        .await
+        .refused(400, "plugin_invalid");
+    bind("priority", "heddle-priority@9.9.9")
+        .await
+        .refused(404, "plugin_unknown");
+    stand.finish().await;
+}

@@ -1,0 +1,136 @@
+//! Names that no client may send, at every way in: they are refused, and nothing comes of them.
+
+use http::Method;
+use serde_json::{Value, json};
+use treadle::config::Keep;
+use treadle_tests::support::client::{Answer, Client};
+use treadle_tests::support::stand::{CHAT, Stand, chat};
+
+use super::{client_of, make_tenant};
+
+/// The program of tenant `acme` by the name that it has inside the daemon.
+const FORGED: &str = "\u{1f}acme\u{1f}p";
+const IN_PATH: &str = "%1Facme%1Fp";
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+/// The answer has to be a refusal that names the field.
+fn refused(answer: &Answer, what: &str) {
+    assert_eq!(answer.status, 400, "{what}: {:?}", answer.body);
+    let message = answer.refused(400, "invalid_field");
+    assert!(message.contains("; send a name "), "{what}: {message}");
+    assert!(answer.json()["error"]["param"].is_string(), "{what}");
+}
+
+/// What is on record of programs of `acme`, and what is bound for it.
+async fn record_of(acme: &Client) -> Value {
+    let events = acme.get("/v1/events?limit=1000").await.ok();
+    let events = events["events"].as_array().expect("a list").iter();
+    let own: Vec<_> = events.filter(|event| !event["program"].is_null()).collect();
+    json!([own, acme.get("/v1/bindings").await.ok()])
+}
+
+/// Asks with a forged name at every path that has one, and for every field of a body.
+async fn forge_everywhere(client: &Client, step: &Value) {
+    for path in [
+        format!("/v1/programs/{IN_PATH}/steps/{step}/bodies"),
+        format!("/v1/programs/{IN_PATH}"),
+        format!("/v1/programs/{IN_PATH}/steps"),
+        format!("/v1/programs/{IN_PATH}/decisions"),
+        format!("/profiles/{IN_PATH}"),
+        format!("/v1/events?program={IN_PATH}"),
+        format!("/v1/programs?job={IN_PATH}"),
+    ] {
+        refused(&client.get(&path).await, &path);
+    }
+    for path in [
+        format!("/v1/programs/{IN_PATH}"),
+        format!("/v1/jobs/{IN_PATH}"),
+        format!("/v1/bindings?world=eviction&job={IN_PATH}"),
+    ] {
+        refused(&client.delete(&path).await, &path);
+    }
+    let started = json!({"program_id": FORGED, "action_id": "a", "event": "started", "tool": "sh"});
+    let action = |field: &str| {
+        let mut body = started.clone();
+        body["program_id"] = "mine".into();
+        body[field] = FORGED.into();
+        body
+    };
+    for (path, body) in [
+        ("/v1/actions", started.clone()),
+        ("/v1/actions", action("action_id")),
+        ("/v1/actions", action("tool")),
+        ("/programs/release", json!({"program_id": FORGED})),
+        (
+            "/v1/ask",
+            json!({"world": "reward", "function": "x", "columns": {}, "job": FORGED}),
+        ),
+        (
+            "/v1/bindings/rollback",
+            json!({"world": "eviction", "job": FORGED}),
+        ),
+        (
+            "/v1/lab/runs",
+            json!({"sets": ["sticky"], "window": {"job": FORGED}}),
+        ),
+    ] {
+        refused(&client.post(path, &body).await, &format!("{path} {body}"));
+    }
+    let session = format!("/finish_session?session_id={IN_PATH}");
+    refused(&client.post(&session, &json!({})).await, &session);
+    let bind = json!({"world": "eviction", "policy": "native", "job": FORGED}).to_string();
+    let bound = client.send(Method::PUT, "/v1/bindings", &[], bind).await;
+    refused(&bound, "a binding");
+}
+
+/// Generation requests: the name in the path, in each header, in the body.
+async fn generate_with(client: &Client, bad: &str) {
+    let body = chat("mine", "hello", 4).to_string();
+    let long = "j".repeat(9_000);
+    for name in [
+        "x-session-id",
+        "x-smg-routing-key",
+        "x-program-id",
+        "x-treadle-job",
+    ] {
+        for value in ["a\tb", &long] {
+            let headers = [JSON, (name, value)];
+            let answer = client.send(Method::POST, CHAT, &headers, body.clone());
+            refused(&answer.await, name);
+        }
+    }
+    let path = format!("/sessions/{IN_PATH}{CHAT}");
+    let answer = client.send(Method::POST, &path, &[JSON], body.clone());
+    refused(&answer.await, &path);
+    let mut with_id = chat("mine", "hello", 4);
+    with_id["rid"] = bad.into();
+    for body in [chat(bad, "hello", 4), chat(&long, "hello", 4), with_id] {
+        refused(&client.post(CHAT, &body).await, "a body");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forged_name_reads_and_changes_nothing_of_another_tenant() {
+    let stand = Stand::tuned(1, 100_000, |config| config.bodies.keep = Keep::All).await;
+    make_tenant(&stand, "acme", json!({})).await;
+    let acme = client_of(&stand, "acme", "admin").await;
+    acme.post(CHAT, &chat("p", "a secret", 4)).await.ok();
+    let steps = acme.get("/v1/programs/p/steps").await.ok();
+    let step = &steps["steps"][0]["step"];
+    let bodies = format!("/v1/programs/p/steps/{step}/bodies");
+    let began = std::time::Instant::now();
+    while acme.get(&bodies).await.ok()["bodies"] == json!([]) {
+        assert!(began.elapsed().as_secs() < 10, "bodies are kept");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let before = record_of(&acme).await;
+    // Of the default tenant and, as admin of the whole daemon, allowed everything there is.
+    forge_everywhere(&stand.client, step).await;
+    generate_with(&stand.client, FORGED).await;
+    assert_eq!(record_of(&acme).await, before);
+    let runs = stand.client.get("/v1/lab/runs").await.ok();
+    assert_eq!(runs["runs"], json!([]));
+    let released = acme.delete("/v1/programs/p").await.ok();
+    assert_eq!(released["released"], true);
+    stand.finish_all(&[&acme]).await;
+}
