@@ -2,6 +2,7 @@
 //! for the client, and nothing is left of it in the daemon.
 
 mod engines;
+mod numbers;
 mod outages;
 mod requests;
 mod storms;

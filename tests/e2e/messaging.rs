@@ -188,6 +188,11 @@ async fn what_is_no_command_is_a_dead_letter_with_a_reason() {
             "http://host:port",
         ),
         (
+            Queue::Commands,
+            r#"{"command":"add_worker","url":"http://e","capacity_tokens":18446744073709551615}"#,
+            "`capacity_tokens` must be a whole number from 1 to",
+        ),
+        (
             Queue::Actions,
             r#"{"event":"started"}"#,
             "`program` is empty",
@@ -220,7 +225,7 @@ async fn what_is_no_command_is_a_dead_letter_with_a_reason() {
         assert_eq!(letter.body, body.as_bytes());
         letter.ack().await.expect("it is settled");
     }
-    until_commands(&stand.client, "refused", 9).await;
+    until_commands(&stand.client, "refused", 10).await;
     stand.finish().await;
     peer.clean_up().await;
 }

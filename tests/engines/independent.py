@@ -31,14 +31,11 @@ def tokens_of(messages):
 
 def blocks_of(messages):
     """Chained hashes of the full blocks."""
-    chain, found, parent = [], [], 0
-    for m in messages:
-        text = m["content"]
-        chain.append((m["role"], -1, 0))
-        chain.extend((text[i : i + BYTES], 0, 0) for i in range(0, len(text), BYTES))
-        chain.extend([("pad", 0, 0)] * (MESSAGE - 1))
-    for i in range(0, len(chain) - BLOCK + 1, BLOCK):
-        parent = hash((parent, tuple(chain[i : i + BLOCK])))
+    padded = (m["content"] + " " * (-len(m["content"]) % BYTES) for m in messages)
+    text = "".join(f"{m['role']:{MESSAGE * BYTES}}{content}" for m, content in zip(messages, padded))
+    found, parent, size = [], 0, BLOCK * BYTES
+    for at in range(0, len(text) - size + 1, size):
+        parent = hash((parent, text[at : at + size]))
         found.append(parent)
     return found
 
@@ -47,36 +44,44 @@ class Engine:
     """One server's scheduler, in virtual time."""
 
     def __init__(self, blocks):
-        self.blocks, self.used = blocks, collections.OrderedDict()  # hash -> references, LRU first
+        self.blocks = blocks
+        self.used, self.idle = {}, collections.OrderedDict()  # references; without any, LRU first
         self.private, self.running, self.waiting = 0, [], collections.deque()
         self.wake, self.hits, self.asked = asyncio.Event(), 0, 0
 
-    def free(self):
-        return self.blocks - self.private - sum(1 for _ in self.used)
-
     def make_room(self, need):
-        for block in [b for b, n in self.used.items() if n == 0] if self.free() < need else []:
+        free = self.blocks - self.private - len(self.used) - len(self.idle)
+        if free + len(self.idle) < need:
+            return False
+        for _ in range(need - free):
+            self.idle.popitem(last=False)
+        return True
+
+    def refer(self, block):
+        self.idle.pop(block, None)
+        self.used[block] = self.used.get(block, 0) + 1
+
+    def unrefer(self, block):
+        self.used[block] -= 1
+        if self.used[block] == 0:
             del self.used[block]
-            if self.free() >= need:
-                break
-        return self.free() >= need
+            self.idle[block] = None
 
     def admit(self, budget):
         while self.waiting and len(self.running) < 256 and budget > 0:
             r = self.waiting[0]
             hit = 0
             for b in r["hashes"]:
-                if b not in self.used:
+                if b not in self.used and b not in self.idle:
                     break
                 hit += 1
             hit = min(hit, (r["prompt"] - 1) // BLOCK)
             for b in r["hashes"][:hit]:
-                self.used[b] += 1
-                self.used.move_to_end(b)
+                self.refer(b)
             need = math.ceil(r["prompt"] / BLOCK) - hit
             if not self.make_room(need):
                 for b in r["hashes"][:hit]:
-                    self.used[b] -= 1
+                    self.unrefer(b)
                 return
             self.waiting.popleft()
             r.update(held=r["hashes"][:hit], private=need, left=r["prompt"] - hit * BLOCK, written=0)
@@ -87,15 +92,14 @@ class Engine:
             self.running.append(r)
             budget -= r["left"]
 
-    def release(self, r, keep):
-        """Its blocks stay in the cache, unreferenced."""
-        for b in r["held"]:
-            self.used[b] -= 1
-            self.used.move_to_end(b)
+    def release(self, r):
+        """What was computed of its prompt stays in the cache, its end to go first."""
         self.private -= r["private"]
-        for b in r["hashes"][len(r["held"]) :] if keep else []:
-            if b not in self.used and self.free() > 0:
-                self.used[b] = 0
+        for at, block in reversed(list(enumerate(r["hashes"][: (r["prompt"] - r["left"]) // BLOCK]))):
+            if at < len(r["held"]):
+                self.unrefer(block)
+            elif block not in self.used and block not in self.idle and self.make_room(1):
+                self.idle[block] = None
 
     def iterate(self):
         budget, prefilled = CHUNK, 0
@@ -113,7 +117,7 @@ class Engine:
             if (r["prompt"] + r["written"]) % BLOCK == 0:
                 while not self.make_room(1) and self.running[-1] is not r:
                     victim = self.running.pop()  # preempted: begins again
-                    self.release(victim, True)
+                    self.release(victim)
                     self.waiting.appendleft(victim)
                 if not self.make_room(1):
                     continue
@@ -125,7 +129,7 @@ class Engine:
         for r in done:
             if r in self.running:
                 self.running.remove(r)
-                self.release(r, True)
+                self.release(r)
                 r["done"].set_result(r)
         return STEP_S + prefilled * PREFILL_S + len(self.running) * SEQUENCE_S
 
@@ -140,7 +144,7 @@ class Engine:
             await asyncio.sleep(max(0.0, due - time.monotonic()))
 
     def metrics(self):
-        held = self.private + sum(1 for n in self.used.values() if n > 0)
+        held = self.private + len(self.used)
         return (
             f'vllm:cache_config_info{{block_size="{BLOCK}",num_gpu_blocks="{self.blocks}"}} 1\n'
             f"vllm:num_requests_running {len(self.running)}\nvllm:num_requests_waiting {len(self.waiting)}\n"
@@ -179,7 +183,7 @@ async def chat(engine, body):
             engine.waiting.remove(r)
         if r in engine.running:
             engine.running.remove(r)
-            engine.release(r, True)
+            engine.release(r)
         raise
     usage = {"prompt_tokens": r["prompt"], "completion_tokens": r["output"]}
     usage["prompt_tokens_details"] = {"cached_tokens": r["cached"]}
