@@ -54,8 +54,8 @@ async fn counts_that_no_engine_makes_do_not_stop_the_record() {
     let steps = stand.client.get("/v1/programs/p-3/steps").await.ok();
     assert_eq!(steps["steps"][0]["prompt_tokens"], 5, "{steps}");
     for program in ["p-0", "p-1", "p-2"] {
-        let steps = stand.client.get(&format!("/v1/programs/{program}/steps"));
-        let steps = steps.await.ok();
+        let path = format!("/v1/programs/{program}/steps");
+        let steps = stand.client.get(&path).await.ok();
         assert_eq!(steps["steps"][0]["outcome"], "stop", "{steps}");
     }
     let metrics = stand.client.metrics().await;
