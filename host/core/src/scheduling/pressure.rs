@@ -149,6 +149,11 @@ impl Core {
             self.send_away(entry.program);
             left = left.saturating_sub(before.saturating_sub(self.used_tokens(worker)));
         }
+        // While this was open nobody could be asked to make room for the deferred program; where
+        // memory overflows at each tick, that is all the time.
+        if because == Because::MemoryPressure {
+            self.make_room_for_deferred();
+        }
     }
 
     /// Tokens in use above the worker's high watermark, by programs that stay.

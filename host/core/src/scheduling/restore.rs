@@ -161,6 +161,12 @@ impl Core {
         }
     }
 
+    /// Reserves anew and asks for room again: by now another worker may lack least.
+    pub(crate) fn make_room_for_deferred(&mut self) {
+        self.state.reserved = None;
+        self.renew_reservation();
+    }
+
     /// A program that waits no longer for a place needs no worker kept for it.
     pub(crate) fn end_reservation(&mut self, program: ProgramId) {
         let reserved = self.state.reserved;
@@ -180,7 +186,9 @@ impl Core {
         let least = self.prompt_tokens_least(p);
         let shortfall = |w: &Worker| {
             let need = w.need_tokens(p.private_tokens(), &p.prefix);
-            let lacks = need.saturating_sub(self.free_tokens(w));
+            let lacks = need
+                .saturating_add(w.used_tokens())
+                .saturating_sub(self.fill_tokens(w));
             // Where a seat is lacking, one program must go however much is free.
             let lacks_seat = u64::from(!w.has_free_slot());
             (lacks.max(lacks_seat), w.id)
@@ -302,7 +310,14 @@ impl Core {
         worker.is_healthy()
             && worker.has_free_slot()
             && !self.is_backlogged(worker)
-            && (is_empty || need_tokens <= self.free_tokens(worker))
+            && (is_empty || self.lacking_tokens(worker, need_tokens) == 0)
+    }
+
+    /// Tokens that must leave a worker for a program that needs so many: what it is filled beyond
+    /// its fill must leave as well.
+    fn lacking_tokens(&self, worker: &Worker, need_tokens: u64) -> u64 {
+        let used = worker.used_tokens().saturating_add(need_tokens);
+        used.saturating_sub(self.fill_tokens(worker))
     }
 
     /// Tokens left below the fill, the low watermark as a rule. Between it and the high one is the

@@ -10,15 +10,13 @@ const PREFIX_RATIO_MAX: u64 = 4;
 
 impl Core {
     /// Tokens of an arriving prompt: as counted, else as estimated.
-    pub(crate) fn prompt_tokens(
-        &self,
-        counted: Option<CountedPrompt>,
-        arrival: &StepArrival,
-    ) -> u64 {
-        match arrival.text_size() {
-            Some((model, size)) => self.state.token_models.next_tokens(model, size, counted),
-            None => arrival.prompt_tokens,
-        }
+    pub fn prompt_tokens(&self, arrival: &StepArrival) -> u64 {
+        let Some((model, size)) = arrival.text_size() else {
+            return arrival.prompt_tokens;
+        };
+        let program = self.state.keys.get(&arrival.program);
+        let counted = program.and_then(|program| self.state.programs.get(program)?.counted);
+        self.state.token_models.next_tokens(model, size, counted)
     }
 
     /// The shareable beginning of an arriving prompt, each segment with its tokens.

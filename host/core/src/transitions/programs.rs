@@ -62,7 +62,7 @@ impl Core {
             remaining_tokens: None,
             last_action_ok: None,
             actions_failed: 0,
-            first_prompt_tokens: self.prompt_tokens(None, arrival),
+            first_prompt_tokens: self.prompt_tokens(arrival),
             last_output_tokens: 0,
             meter: Meter::default(),
         }

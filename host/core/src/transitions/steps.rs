@@ -46,7 +46,6 @@ impl Core {
     }
 
     fn new_step(&self, program: ProgramId, arrival: &StepArrival) -> Step {
-        let counted = self.state.programs.get(&program).and_then(|p| p.counted);
         let learnt = self
             .state
             .jobs
@@ -64,7 +63,7 @@ impl Core {
             arrived_at: self.state.now,
             waits_since: self.state.now,
             state: StepState::Waiting,
-            prompt_tokens: self.prompt_tokens(counted, arrival),
+            prompt_tokens: self.prompt_tokens(arrival),
             estimated: !arrival.exact,
             prompt_bytes: arrival.prompt_bytes,
             text: arrival.text.clone(),

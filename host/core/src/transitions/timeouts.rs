@@ -40,8 +40,7 @@ impl Core {
             self.ask_retain(worker);
             self.relieve(worker);
         }
-        self.state.reserved = None;
-        self.renew_reservation();
+        self.make_room_for_deferred();
         self.prefetch();
         self.state.restore_wanted = true;
     }

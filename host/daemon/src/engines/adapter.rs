@@ -11,6 +11,7 @@ use treadle_core::Capacity;
 use treadle_model::{EngineKind, TOKENS_MAX};
 use treadle_wire::engines::{llama_cpp, sglang, vllm};
 use treadle_wire::{EngineReading, models_of};
+use treadle_wire::{ErrorBody, ErrorCode};
 
 /// Longest wait for one answer of a probe.
 const PROBE_PATIENCE: Duration = Duration::from_secs(3);
@@ -28,20 +29,24 @@ pub struct Declared {
 
 impl Declared {
     /// What a client declares, or which field is wrong and what it must be.
-    pub fn new(kind: Option<&str>, capacity_tokens: Option<u64>) -> Result<Self, String> {
+    pub fn new(kind: Option<&str>, capacity_tokens: Option<u64>) -> Result<Self, ErrorBody> {
         let kind = match kind {
             None | Some("auto") => None,
             Some(word) => Some(EngineKind::from_word(word).ok_or_else(|| {
                 let known = EngineKind::ALL.iter().map(|kind| kind.as_str());
                 let known: Vec<_> = known.collect();
-                format!("`kind` is `{word}`; it must be auto, {}", known.join(", "))
+                let known = known.join(", ");
+                let message = format!("`kind` is `{word}`; it must be auto, {known}");
+                ErrorBody::new(ErrorCode::InvalidField, message).with_param("kind")
             })?),
         };
         if capacity_tokens.is_some_and(|tokens| !(1..=TOKENS_MAX).contains(&tokens)) {
-            return Err(format!(
+            let message = format!(
                 "`capacity_tokens` must be a whole number from 1 to {TOKENS_MAX}; leave it out to \
                  have the engine asked"
-            ));
+            );
+            let error = ErrorBody::new(ErrorCode::InvalidField, message);
+            return Err(error.with_param("capacity_tokens"));
         }
         Ok(Self {
             kind,
@@ -195,10 +200,10 @@ mod tests {
     fn what_no_engine_can_be_is_refused() {
         for capacity in [0, TOKENS_MAX + 1, u64::MAX] {
             let error = Declared::new(None, Some(capacity)).expect_err("it is refused");
-            assert!(error.starts_with("`capacity_tokens` must be"), "{error}");
+            assert_eq!(error.param.as_deref(), Some("capacity_tokens"), "{error:?}");
         }
         let error = Declared::new(Some("abacus"), None).expect_err("it is refused");
-        assert!(error.contains("`kind` is `abacus`"), "{error}");
+        assert!(error.message.contains("`kind` is `abacus`"), "{error:?}");
         let declared = Declared::new(Some("vllm"), Some(TOKENS_MAX)).expect("it is one");
         let kind = Some(EngineKind::Vllm);
         assert_eq!(

@@ -75,7 +75,7 @@ pub(super) async fn check(app: &App, command: &Command) -> Result<Effect, Failur
             capacity_tokens,
         } => {
             let declared = Declared::new(kind.as_deref(), *capacity_tokens);
-            let declared = declared.map_err(Failure::Refused)?;
+            let declared = declared.map_err(|error| Failure::Refused(error.message))?;
             let is_address = url.parse::<Uri>().is_ok_and(|uri| {
                 uri.scheme_str() == Some("http") && uri.host().is_some_and(|host| !host.is_empty())
             });

@@ -5,6 +5,7 @@ use super::{not_audited, not_recorded, object, ok, refuse, stopped};
 use crate::app::App;
 use crate::auth::{Caller, Change};
 use crate::engines::Declared;
+use crate::gateway::error_response;
 use axum::extract::{Path, Query, State};
 use axum::http::Uri;
 use axum::response::Response;
@@ -137,7 +138,7 @@ fn declared(request: &serde_json::Map<String, Value>) -> Result<Declared, Respon
         // What is no whole number is refused as 0 is.
         Some(value) => Some(value.as_u64().unwrap_or_default()),
     };
-    Declared::new(kind, capacity_tokens).map_err(|message| refuse(ErrorCode::InvalidField, message))
+    Declared::new(kind, capacity_tokens).map_err(|error| error_response(&error))
 }
 
 async fn register(app: &App, caller: &Caller, url: &str, declared: Declared) -> Response {

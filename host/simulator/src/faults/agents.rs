@@ -40,6 +40,8 @@ pub(crate) struct Agent {
     context: u64,
     attempts: u64,
     hopeless: bool,
+    /// How often it is to try again, at times that are set.
+    retries: usize,
 }
 
 impl Agent {
@@ -51,6 +53,7 @@ impl Agent {
             context: 0,
             attempts: 0,
             hopeless: false,
+            retries: 0,
         }
     }
 
@@ -80,6 +83,8 @@ impl Agent {
 impl Scene {
     /// An agent's time has come.
     pub(crate) fn agent_due(&mut self, index: usize) {
+        let agent = &mut self.agents[index];
+        agent.retries = agent.retries.saturating_sub(1);
         match self.agents[index].stage {
             Stage::Done => {}
             Stage::Releasing { .. } => self.say_goodbye(index),
@@ -240,9 +245,15 @@ impl Scene {
         self.calendar.put(at, Happening::AgentDue(index));
     }
 
-    /// Tries again later.
+    /// Tries again later, as often as it has requests at once: each time sends all of them, so
+    /// that more would come to ever more.
     pub(crate) fn pause(&mut self, index: usize) {
-        let attempts = self.agents[index].attempts;
+        let agent = &mut self.agents[index];
+        if agent.retries >= agent.branches.len().max(1) {
+            return;
+        }
+        agent.retries += 1;
+        let attempts = agent.attempts;
         let longest = (500_000 << attempts.min(7)).min(PAUSE_US_MAX);
         let at = self.now_us + self.streams.agents.between(longest / 4, longest);
         self.calendar.put(at, Happening::AgentDue(index));

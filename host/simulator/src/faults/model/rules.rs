@@ -69,13 +69,13 @@ impl Model {
         let low = w.watermark(self.config.low_watermark_ppm);
         let low = w.fill_tokens.unwrap_or(low);
         let kept: u64 = w.kept.values().sum();
-        let free = low.saturating_sub(self.used_by(w, placed) + kept);
+        let used = self.used_by(w, placed) + kept;
         let seated = (placed.len() + w.kept.len()) as u64;
         let full = w
             .capacity
             .slots
             .is_some_and(|slots| seated >= u64::from(slots));
-        let short = self.need_beside(program, placed).saturating_sub(free);
+        let short = (used + self.need_beside(program, placed)).saturating_sub(low);
         let short = if seated == 0 { 0 } else { short };
         short.max(u64::from(full))
     }

@@ -27,7 +27,9 @@ impl Model {
         let program = match event {
             Event::StepArrived(arrival) => {
                 let step = state.steps.get(&arrival.step);
-                self.heard.prompt_tokens = step.map(|s| s.prompt_tokens);
+                // A step that was refused may have cost its program a place before.
+                let tokens = step.map_or_else(|| core.prompt_tokens(arrival), |s| s.prompt_tokens);
+                self.heard.prompt_tokens = Some(tokens);
                 state.keys.get(&arrival.program).copied()
             }
             Event::StepFinished { step, .. } => {
