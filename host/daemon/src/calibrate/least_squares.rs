@@ -18,11 +18,15 @@ pub(super) struct Equation<const N: usize> {
     pub(super) weight: f64,
 }
 
-/// Coefficients of the least sum of squared weighted errors, and that sum. `None` if no subset of
-/// the columns has a solution.
-pub(super) fn solve<const N: usize>(equations: &[Equation<N>]) -> Option<([f64; N], f64)> {
+/// Coefficients of the least sum of squared weighted errors, and that sum, among the subsets of the
+/// columns that hold all of the mask `needed`. `None` if none of them has a solution.
+pub(super) fn solve<const N: usize>(
+    equations: &[Equation<N>],
+    needed: u32,
+) -> Option<([f64; N], f64)> {
     const { assert!(N <= COLUMNS_MAX) };
-    let mut subsets: Vec<u32> = (1..1_u32 << N).collect();
+    let holds = |subset: &u32| subset & needed == needed;
+    let mut subsets: Vec<u32> = (1..1_u32 << N).filter(holds).collect();
     subsets.sort_by_key(|subset| (subset.count_ones(), *subset));
     let scale: f64 = equations.iter().map(|e| (e.value * e.weight).powi(2)).sum();
     let mut best: Option<([f64; N], f64)> = None;
@@ -123,7 +127,7 @@ mod tests {
     #[test]
     fn columns_that_say_the_same_are_used_once() {
         let rows = [[1.0, 1.0, 2.0], [1.0, 1.0, 5.0], [1.0, 1.0, 9.0]];
-        let (found, error) = solve(&equations(&rows, |row| 4.0 * row[0] + row[2])).unwrap();
+        let (found, error) = solve(&equations(&rows, |row| 4.0 * row[0] + row[2]), 0).unwrap();
         assert!(error < 1e-12);
         assert!(
             (found[0] - 4.0).abs() < 1e-9 && found[1] == 0.0,
@@ -133,7 +137,7 @@ mod tests {
 
     #[test]
     fn nothing_has_no_solution() {
-        assert!(solve::<3>(&[]).is_none());
+        assert!(solve::<3>(&[], 0).is_none());
     }
 
     proptest! {
@@ -146,7 +150,7 @@ mod tests {
             for (each, value) in all.iter_mut().zip(values) {
                 each.value = f64::from(value);
             }
-            if let Some((found, least)) = solve(&all) {
+            if let Some((found, least)) = solve(&all, 0) {
                 for at in 0..3 {
                     for step in [-1.0, -1e-2, 1e-2, 1.0] {
                         let mut moved = found;
