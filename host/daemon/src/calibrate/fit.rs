@@ -166,10 +166,11 @@ fn settle(
     for _ in 0..ROUNDS_MAX {
         equations = self::equations(samples, loads, &|load| speeds.computes(load));
         trust(&mut equations, &speeds);
-        match solve(&equations, needed) {
-            Some((next, _)) if next != speeds.0 => speeds = Speeds(next),
-            _ => break,
-        }
+        let next = solve(&equations, needed).map(|(next, _)| Speeds(next));
+        let Some(next) = next.filter(|next| *next != speeds) else {
+            break;
+        };
+        speeds = next;
     }
     // Judged by the model itself, not by what was last supposed of it.
     let last = self::equations(samples, loads, &|load| speeds.computes(load));
@@ -366,9 +367,10 @@ mod tests {
             ..EngineProfile::qwen3_8b_h100()
         });
         all.retain(|sample| match sample.what {
-            Measured::Prefill { prompt_tokens, .. } => prompt_tokens <= 256,
             Measured::Decode { sequences, .. } => sequences <= 4,
-            Measured::Mixed { prompt_tokens, .. } => prompt_tokens <= 256,
+            Measured::Prefill { prompt_tokens, .. } | Measured::Mixed { prompt_tokens, .. } => {
+                prompt_tokens <= 256
+            }
         });
         for sample in &mut all {
             if next() < 0.25 {
