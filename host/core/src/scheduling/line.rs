@@ -42,6 +42,27 @@ impl Core {
         }
     }
 
+    /// A step that waits in line for a worker that does not take its prompt stays while another
+    /// of its program runs there; then it goes elsewhere, with the program.
+    pub(crate) fn leave_line_of_small_worker(&mut self, program: ProgramId) {
+        let Some(p) = self.state.programs.get(&program) else {
+            return;
+        };
+        let Some(worker) = p
+            .place
+            .map(|place| place.worker)
+            .filter(|_| self.is_rollout())
+        else {
+            return;
+        };
+        let is_lined = |step: &StepId| self.state.steps.get(step).is_some_and(|s| s.routed);
+        let waiting = p.waiting.iter().copied().filter(is_lined);
+        let stranded = waiting.filter(|step| !self.holds_context(worker, *step, program));
+        for step in stranded.collect::<Vec<_>>() {
+            self.route_anew(step);
+        }
+    }
+
     /// Sends the most urgent of those that wait for a worker while it takes
     /// more.
     pub(crate) fn serve(&mut self, worker: WorkerId) {

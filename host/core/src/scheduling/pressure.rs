@@ -122,15 +122,17 @@ impl Core {
         self.state.counters.pauses += 1;
     }
 
-    /// Pauses programs in the given order until the excess is gone.
+    /// Pauses programs in the given order until the excess is gone, and what it has grown by since
+    /// it was asked about.
     pub(crate) fn pause_in_order(
         &mut self,
         worker: WorkerId,
         excess_tokens: u64,
         ranking: &Ranking,
     ) {
-        let mut left = excess_tokens;
-        let because = if self.excess_tokens(worker) > 0 {
+        let overflow = self.excess_tokens(worker);
+        let mut left = excess_tokens.max(overflow);
+        let because = if overflow > 0 {
             Because::MemoryPressure
         } else {
             Because::RoomForDeferred

@@ -201,7 +201,8 @@ impl Core {
             return;
         };
         if !p.is_between_steps() {
-            return self.refresh_demand(program);
+            self.refresh_demand(program);
+            return self.leave_line_of_small_worker(program);
         }
         if p.closing {
             return self.close_program(program);

@@ -81,7 +81,7 @@ impl Observed {
         self.model.hear_of_engines(&self.core)?;
         self.model.hear_of_sizes(&self.core, event);
         self.model
-            .follow(at, sim_us, event, &commands, &decisions)?;
+            .follow(&self.core, at, sim_us, event, &commands, &decisions)?;
         self.model.check(&self.core, event)?;
         Ok(commands)
     }
@@ -96,7 +96,7 @@ impl Observed {
         self.model.hear_of_engines(&self.core)?;
         self.model.hear_of_sizes(&self.core, event);
         self.model
-            .follow(at, sim_us, event, &commands, &decisions)?;
+            .follow(&self.core, at, sim_us, event, &commands, &decisions)?;
         self.model.check(&self.core, event)
     }
 

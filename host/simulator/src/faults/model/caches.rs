@@ -233,7 +233,12 @@ impl Model {
             }
             self.caches.gone.insert(program);
         }
-        self.caches.wanted.clear();
+        // What was to leave, and waited for its link, can be paused from now on.
+        for program in std::mem::take(&mut self.caches.wanted) {
+            if let Some(p) = self.programs.get_mut(&program) {
+                p.idle_since_us = self.settled_us;
+            }
+        }
     }
 }
 

@@ -58,6 +58,8 @@ pub(crate) struct Model {
     heard: sizes::Heard,
     /// The question whom to restore that the present event answered.
     answered: Option<Answered>,
+    /// Steps that are refused with the present event.
+    refused: BTreeSet<StepId>,
     /// Hashes of prefixes of programs placed by the present event.
     newly_shared: BTreeSet<u64>,
     head: Option<turns::HeadOfQueue>,
@@ -97,6 +99,7 @@ impl Model {
             turned_away: None,
             heard: sizes::Heard::default(),
             answered: None,
+            refused: BTreeSet::new(),
             newly_shared: BTreeSet::new(),
             head: None,
             stuck: None,
@@ -131,6 +134,7 @@ impl Model {
     /// Takes in an event and what the core made of it, and checks both.
     pub(crate) fn follow(
         &mut self,
+        core: &Core,
         at: Timestamp,
         sim_us: u64,
         event: &Event,
@@ -139,6 +143,7 @@ impl Model {
     ) -> Checked {
         self.pass(at, sim_us, event);
         self.learn(event)?;
+        self.settle_useless_places(core);
         self.hear(event, commands, decisions)
     }
 

@@ -8,6 +8,13 @@ use treadle_core::explain::{Because, Decision, DecisionKind};
 use treadle_core::{Command, Event, Mode, Question, Refusal};
 use treadle_model::{AskId, ProgramId, StepId, Timestamp, WorkerId};
 
+fn refused(command: &Command) -> Option<StepId> {
+    match command {
+        Command::RefuseStep { step, .. } => Some(*step),
+        _ => None,
+    }
+}
+
 impl Model {
     pub(super) fn hear(
         &mut self,
@@ -28,7 +35,7 @@ impl Model {
             });
         // A step that is refused for the failures of engines ends before what
         // its end makes possible.
-        let is_refusal = |command: &&Command| matches!(command, Command::RefuseStep { .. });
+        let is_refusal = |command: &&Command| refused(command).is_some();
         let first = matches!(event, Event::StepFailed { .. });
         if first {
             self.settle_workers();
@@ -36,6 +43,7 @@ impl Model {
         for command in commands.iter().filter(is_refusal).filter(|_| first) {
             self.commanded(event, command)?;
         }
+        self.refused = commands.iter().filter_map(refused).collect();
         for decision in decisions {
             self.decided(decision, !several)?;
         }
@@ -139,7 +147,9 @@ impl Model {
             // is no more either, which is said of whoever is between steps.
             return Ok(());
         }
-        if p.place != Some(worker) || !p.steps.is_empty() {
+        // A program whose last step is refused now is between steps already.
+        let mut open = p.steps.iter().filter(|step| !self.refused.contains(step));
+        if p.place != Some(worker) || open.next().is_some() {
             return broken(
                 "places",
                 format!(
