@@ -4,7 +4,7 @@
 use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::facts::{Ask, At};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::explain::{Because, Decision};
 use treadle_core::step::priority_of;
 use treadle_core::{Core, Event, Mode, Purpose, Verdict};
@@ -302,8 +302,8 @@ impl Model {
     }
 
     /// In a rollout a place on a lost worker, or on one that does not take what
-    /// waits, may be given up at any time.
-    pub(super) fn settle_useless_places(&mut self, core: &Core) {
+    /// waits, may be given up at any time, unless a decision says so.
+    pub(super) fn settle_useless_places(&mut self, core: &Core, decided: &BTreeSet<ProgramId>) {
         if !self.is_rollout() {
             return;
         }
@@ -319,7 +319,7 @@ impl Model {
             let least = waiting.map(|s| self.least_of(&self.steps[s])).max();
             let w = &self.workers[&worker];
             let useless = !w.healthy || least.is_some_and(|least| least > w.context_tokens_max());
-            if known == Some(None) && useless {
+            if known == Some(None) && useless && !decided.contains(&program) {
                 self.take_place(program);
             }
         }

@@ -20,7 +20,7 @@ use super::outcome::{Checked, broken};
 use caches::Caches;
 use facts::{Answered, Ask, JobFacts, ProgramFacts, StepFacts, WorkerFacts};
 use std::collections::{BTreeMap, BTreeSet};
-use treadle_core::explain::Decision;
+use treadle_core::explain::{Decision, DecisionKind};
 use treadle_core::{Command, Core, CoreConfig, Event, Mode};
 use treadle_model::{AskId, ProgramId, Span, StepId, Timestamp, WorkerId};
 
@@ -143,7 +143,9 @@ impl Model {
     ) -> Checked {
         self.pass(at, sim_us, event);
         self.learn(event)?;
-        self.settle_useless_places(core);
+        let paused = |d: &&Decision| d.kind == DecisionKind::Pause;
+        let paused = decisions.iter().filter(paused).map(|d| d.program);
+        self.settle_useless_places(core, &paused.collect());
         self.hear(event, commands, decisions)
     }
 

@@ -201,7 +201,7 @@ impl Model {
 
     /// The core knows the same steps, programs, places, sums and questions.
     pub(super) fn compare(&mut self, core: &Core) -> Checked {
-        self.settle_useless_places(core);
+        self.settle_useless_places(core, &BTreeSet::new());
         self.compare_caches(core)?;
         self.settle_workers();
         let state = core.state();
