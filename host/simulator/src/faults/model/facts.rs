@@ -116,6 +116,8 @@ pub(super) struct WorkerFacts {
     pub(super) life: u32,
     /// Since when (in settled time) it is above its high watermark.
     pub(super) over_since_us: Option<u64>,
+    /// The most programs that were between steps there since then.
+    pub(super) over_idle_most: usize,
     /// What each shared prefix takes here, by its hash.
     pub(super) shared: BTreeMap<u64, u64>,
     /// Room for programs whose caches are on their way here, in tokens.

@@ -74,6 +74,7 @@ impl Model {
             capacity,
             life: 0,
             over_since_us: None,
+            over_idle_most: 0,
             shared: BTreeMap::new(),
             kept: BTreeMap::new(),
             fill_tokens: None,

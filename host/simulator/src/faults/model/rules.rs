@@ -408,10 +408,23 @@ impl Model {
             let over = w.healthy && used > w.watermark(self.config.high_watermark_ppm);
             w.over_since_us = over.then(|| w.over_since_us.unwrap_or(settled_us));
             let Some(since) = w.over_since_us else {
+                w.over_idle_most = 0;
                 continue;
             };
             let high = w.watermark(self.config.high_watermark_ppm);
-            for program in self.placed_on(id) {
+            let most = w.over_idle_most;
+            let placed = self.placed_on(id);
+            let idle = placed
+                .iter()
+                .filter(|id| self.programs[id].steps.is_empty());
+            let most = most.max(idle.count());
+            // One question is about so many programs.
+            let questions = 1 + most / (4 * self.config.candidates_max.max(1));
+            let bound = bound * questions as u64;
+            if let Some(w) = self.workers.get_mut(&id) {
+                w.over_idle_most = most;
+            }
+            for program in placed {
                 let p = &self.programs[&program];
                 let both = settled_us - since.max(p.idle_since_us);
                 if p.steps.is_empty() && self.caches.is_settled(program) && both > bound {
