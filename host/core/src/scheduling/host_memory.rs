@@ -56,6 +56,16 @@ impl Core {
         }
     }
 
+    /// A gateway that was cut off may relay a step that it sent on by itself: the
+    /// program's copy is then of a shorter context than the program has.
+    pub(crate) fn drop_outgrown_copy(&mut self, program: ProgramId) {
+        let context = self.state.programs.get(&program).map(|p| p.context_tokens);
+        let held = self.state.offloads.held.get(&program).map(|c| c.tokens);
+        if held < context && !self.state.offloads.is_returning(program) {
+            self.drop_copy(program);
+        }
+    }
+
     /// Brings back what is needed soon, if nobody waits and there is room.
     pub(crate) fn prefetch(&mut self) {
         let offloads = &self.state.offloads;

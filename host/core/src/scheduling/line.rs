@@ -6,7 +6,8 @@ use crate::explain::{Because, DecisionKind};
 use crate::program::Place;
 use crate::ranking::Ranking;
 use crate::scheduling::growth::{Growing, Memory};
-use crate::worker::Lined;
+use crate::step::Step;
+use crate::worker::{Lined, Worker};
 use crate::{Command, Core, Purpose};
 use std::ops::Bound::{Excluded, Unbounded};
 use treadle_model::{EngineKind, ProgramId, StepId, WorkerId};
@@ -176,7 +177,10 @@ impl Core {
             return;
         }
         let running = self.running_at(worker);
-        let urgent = w.line.first().map(|lined| lined.priority.0);
+        let urgent = self
+            .waiting_for_turn(w)
+            .next()
+            .map(|lined| lined.priority.0);
         let least = running.iter().map(|(priority, _)| *priority).min();
         if urgent <= least {
             return;
@@ -193,11 +197,23 @@ impl Core {
         self.ask(Purpose::Preempt { worker }, programs);
     }
 
+    /// Those in line that the worker takes by themselves. A longer one waits for another step
+    /// of its program that runs there, and goes elsewhere once that is over.
+    fn waiting_for_turn<'a>(&'a self, w: &'a Worker) -> impl Iterator<Item = &'a Lined> {
+        let most = w.context_tokens_max();
+        let steps = &self.state.steps;
+        let fits = move |step: &Step| self.least_tokens(step) <= most;
+        w.line
+            .iter()
+            .filter(move |lined| steps.get(&lined.step).is_some_and(fits))
+    }
+
     /// Takes steps back from their engine, at most as many as wait there, and
     /// none for a less urgent one.
     pub(crate) fn preempt_in_order(&mut self, worker: WorkerId, ranking: &Ranking) {
-        let line = self.state.workers.get(&worker).map(|w| w.line.clone());
-        let mut waiting = line.unwrap_or_default().into_iter();
+        let w = self.state.workers.get(&worker);
+        let waiting = w.into_iter().flat_map(|w| self.waiting_for_turn(w));
+        let mut waiting = waiting.copied().collect::<Vec<_>>().into_iter();
         let running = self.running_at(worker);
         for entry in &ranking.entries {
             let of_program = |(_, step): &&(i32, StepId)| {

@@ -57,7 +57,7 @@ impl Core {
                 // There is no cache to move.
                 let (kind, because) = (DecisionKind::Route, Because::RankChanged);
                 self.tell_why(kind, because, to, entry, ranking);
-                self.line_up_at(entry.program, to);
+                self.place_elsewhere(entry.program, to);
                 continue;
             }
             let (kind, because) = (DecisionKind::Migrate, Because::RankChanged);
@@ -81,10 +81,16 @@ impl Core {
         w.is_healthy() && context <= w.context_tokens_max()
     }
 
-    /// A program that waits for its first step waits at another worker.
-    fn line_up_at(&mut self, program: ProgramId, to: WorkerId) {
+    /// Gives a program a place at another worker. Where it had not begun, it
+    /// has not begun there either.
+    pub(crate) fn place_elsewhere(&mut self, program: ProgramId, to: WorkerId) {
+        let from = self.state.programs.get(&program).and_then(|p| p.place);
+        let begun = from.is_some_and(|from| self.has_begun(program, from.worker));
         self.unplace(program);
         self.place(program, to);
+        if let Some(w) = self.state.workers.get_mut(&to).filter(|_| !begun) {
+            w.begun.remove(&program);
+        }
         self.state.counters.moves += 1;
     }
 

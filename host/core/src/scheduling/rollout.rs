@@ -150,9 +150,7 @@ impl Core {
         let worker = worker.unwrap_or(at);
         if worker != at {
             self.tell_why(DecisionKind::Route, Because::Routed, worker, entry, ranking);
-            self.unplace(program);
-            self.place(program, worker);
-            self.state.counters.moves += 1;
+            self.place_elsewhere(program, worker);
         }
         self.send(step, worker, entry);
     }

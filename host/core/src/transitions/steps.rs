@@ -109,6 +109,7 @@ impl Core {
             return;
         };
         let (program, whole_answer) = (s.program, s.first_token_at.is_none());
+        let ran_here = s.state.worker().is_some();
         let prompt = s.prompt_of(tokens);
         self.learn_tokens(step, tokens.prompt);
         let tokens = StepTokens { prompt, ..tokens };
@@ -132,6 +133,9 @@ impl Core {
             };
             job.whole_answers = whole_answer;
             job.steps_finished += 1;
+        }
+        if !ran_here {
+            self.drop_outgrown_copy(program);
         }
         self.end_step(step);
     }
@@ -181,6 +185,7 @@ impl Core {
             && began
         {
             p.context_tokens = p.context_tokens.max(context);
+            self.drop_outgrown_copy(program);
         }
         self.end_step(step);
     }

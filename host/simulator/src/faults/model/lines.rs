@@ -99,8 +99,9 @@ impl Model {
     pub(super) fn routed_to(&mut self, decision: &Decision) -> Checked {
         let (program, worker) = (decision.program, decision.worker);
         let p = &self.programs[&program];
-        let begun = p.begun && decision.because == Because::RankChanged;
-        if p.place.is_none_or(|at| at == worker) || self.runs_anything(program) || begun {
+        let (begun, ranked) = (p.begun, decision.because == Because::RankChanged);
+        if p.place.is_none_or(|at| at == worker) || self.runs_anything(program) || (begun && ranked)
+        {
             return broken(
                 "places",
                 format!(
@@ -114,6 +115,9 @@ impl Model {
         }
         self.take_place(program);
         self.place(program, worker);
+        if let Some(p) = self.programs.get_mut(&program) {
+            p.begun &= begun;
+        }
         Ok(())
     }
 

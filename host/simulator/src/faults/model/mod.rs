@@ -146,7 +146,11 @@ impl Model {
         let paused = |d: &&Decision| d.kind == DecisionKind::Pause;
         let paused = decisions.iter().filter(paused).map(|d| d.program);
         self.settle_useless_places(core, &paused.collect());
-        self.hear(event, commands, decisions)
+        self.hear(event, commands, decisions)?;
+        if matches!(event, Event::TimerFired) {
+            self.hear_of_shared(core);
+        }
+        Ok(())
     }
 
     /// Compares the core with the model, and checks bounds on time.

@@ -43,6 +43,18 @@ impl Model {
         self.heard.prefix = program.map(|p| p.prefix.clone());
     }
 
+    /// Several deadlines may have passed at once, and places changed hands in an order that is
+    /// not told: what each shared part takes now the core alone can say.
+    pub(super) fn hear_of_shared(&mut self, core: &Core) {
+        for (id, known) in &core.state().workers {
+            let Some(w) = self.workers.get_mut(id) else {
+                continue;
+            };
+            let shared = known.shared.iter();
+            w.shared.extend(shared.map(|(hash, s)| (*hash, s.tokens)));
+        }
+    }
+
     /// Tokens that a step's prompt is sure to have. Nothing is refused for an estimate.
     pub(super) fn least_of(&self, step: &StepFacts) -> u64 {
         if step.exact {
