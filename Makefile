@@ -55,7 +55,7 @@ fuzz: ## Damage uploads for FUZZ_S seconds and look for a panic; FUZZ_SEED choos
 
 .PHONY: dst
 dst: ## Simulate SEEDS stories full of faults; SEED=n TRACE=1 tells one of them
-	@$(CARGO) run --locked --quiet --package treadle-simulator --bin dst -- \
+	@$(CARGO) run --locked --quiet --package treadle-dst --bin dst -- \
 	  $(if $(SEED),--seed $(SEED) $(if $(TRACE),--trace),--seeds $(SEEDS) --jobs $(JOBS)) $(DST_FLAGS)
 
 .PHONY: chaos
@@ -81,7 +81,7 @@ lint: ## Check format, lints and, where cargo-deny is installed, deny.toml
 
 .PHONY: docs
 docs: ## Write docs/configuration.md and the API documentation
-	UPDATE_DOCS=1 $(CARGO) test --locked --quiet --package treadle --lib config
+	UPDATE_DOCS=1 $(CARGO) test --locked --quiet --package treadle-config --lib
 	$(CARGO) doc --locked --workspace --no-deps
 
 .PHONY: clean

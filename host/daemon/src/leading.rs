@@ -15,9 +15,10 @@ use crate::lab::LabBook;
 use crate::link::Scheduler;
 use crate::messaging::Messaging;
 use crate::metrics::Metrics;
-use crate::policies::{self, PolicyShelf, RemotePredictor, forecast, keep_up};
+use crate::policies::{self, PolicyShelf, RemotePredictor, evaluator_limits, forecast};
 use crate::recovery;
-use crate::transfers::{Carrier, Node, TransferFeed};
+use crate::transfers::{Carrier, Node};
+use crate::upkeep::keep_up;
 use futures_util::future::join_all;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
@@ -27,6 +28,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use treadle_core::Event;
 use treadle_model::WorkerId;
+use treadle_scheduler::orders::TransferFeed;
 use treadle_store::{PRUNE_BODIES_MAX, Retention, Store};
 
 /// Unnamed programs that the gateway recognises.
@@ -174,12 +176,12 @@ async fn start_driver(
 ) -> Result<(DriverHandle, watch::Receiver<u64>), StartError> {
     let recovered = recovery::recover(&**store, config.core()).await?;
     let clock = Clock::start(recovered.core.state().now, config.scheduler.time_scale);
-    let journal = spawn_journal(store.clone(), metrics);
+    let journal = spawn_journal(store.clone(), metrics.journal.clone());
     let committed = journal.committed();
     let restarted = recovered.seq > 0;
     let wanted = config.core();
     let configured = recovered.core.state().config.as_ref() == Some(&wanted);
-    let mut policies = PolicyDesk::new(config.plugins.desk());
+    let mut policies = PolicyDesk::new(evaluator_limits(&config.plugins));
     policies.tell(notices);
     let driver = spawn_driver(DriverOptions {
         core: recovered.core,
@@ -226,7 +228,7 @@ async fn assemble(
         policies::engine(config)?,
         store.clone(),
         driver.clone(),
-        config.plugins.desk(),
+        evaluator_limits(&config.plugins),
         policies::signing(config)?,
         forecasts_wanted,
     )?);

@@ -4,18 +4,27 @@
 //! the gateway and REST talk to it through a handle.
 
 pub mod app;
-pub mod auth;
+pub use treadle_auth as auth;
 pub mod bench;
 pub mod calibrate;
 pub mod cli;
 pub mod cluster;
-pub mod config;
+pub use treadle_config as config;
 pub mod daemon;
 pub mod demo;
 mod doctor;
-pub mod driver;
-pub mod engine_sim;
-pub mod engines;
+/// The scheduler's and the evaluator's parts, where the daemon looks for them.
+pub mod driver {
+    pub use treadle_policy::evaluator::{
+        Answer, BindingView, BoundPolicy, CanaryView, Change, ChangeError, Changed, Comparison,
+        DeskLimits, EVERYONE, Forecast, KeptState, LATENCY_BOUNDS_US, Notice, NoticeKind,
+        OUTLOOK_COLUMNS, PolicyDesk, PolicyStatistics, Role, Scope, ShadowReport, Spread, Trial,
+        TrialLimits, VersionEntry, VersionStatistics, native_policy,
+    };
+    pub use treadle_scheduler::*;
+}
+pub use treadle_engine_sim as engine_sim;
+pub use treadle_engines as engines;
 pub mod gateway;
 pub mod lab;
 mod leading;
@@ -24,9 +33,10 @@ mod memory;
 pub mod messaging;
 pub mod metrics;
 pub mod plots;
-pub mod policies;
+mod upkeep;
+pub use treadle_registry as policies;
 mod policy_metrics;
-pub mod recovery;
+pub use treadle_scheduler::recovery;
 mod rest;
 mod sim;
-pub mod transfers;
+pub use treadle_engines::transfers;

@@ -3,7 +3,7 @@
 
 mod engines;
 
-use std::fmt::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use treadle_core::Totals;
@@ -11,8 +11,9 @@ use treadle_core::state::Counters;
 use treadle_model::WorkerId;
 use treadle_wire::{Endpoint, EngineReading};
 
-use crate::driver::PolicyStatistics;
+use crate::driver::{JournalStatistics, PolicyStatistics};
 use crate::engines::Drift;
+pub(crate) use treadle_http::{Exposition, counter, escape, gauge};
 
 /// Upper bounds of the request histogram, in seconds.
 const BUCKETS_S: [f64; 12] = [
@@ -29,7 +30,8 @@ pub struct Metrics {
     requests: AtomicU64,
     attempts_failed: AtomicU64,
     interruptions: AtomicU64,
-    records_refused: AtomicU64,
+    /// What became of the journal's rows.
+    pub journal: Arc<JournalStatistics>,
 }
 
 impl Metrics {
@@ -62,17 +64,6 @@ impl Metrics {
         self.interruptions.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The store could not hold rows of the journal, which were left out.
-    pub fn records_refused(&self, rows: usize) {
-        let rows = rows as u64;
-        self.records_refused.fetch_add(rows, Ordering::Relaxed);
-    }
-
-    /// How many those are so far.
-    pub fn records_refused_total(&self) -> u64 {
-        self.records_refused.load(Ordering::Relaxed)
-    }
-
     /// Everything in Prometheus' text format.
     pub fn render(
         &self,
@@ -81,16 +72,16 @@ impl Metrics {
         policy: &PolicyStatistics,
         engine: &dyn Fn(WorkerId) -> Option<(EngineReading, Drift)>,
     ) -> String {
-        let mut text = Text::default();
+        let mut text = Exposition::default();
         self.render_requests(&mut text);
         render_state(&mut text, totals);
         render_workers(&mut text, totals);
         engines::render(&mut text, totals, engine);
         render_counters(&mut text, counters, policy);
-        text.0
+        text.into_string()
     }
 
-    fn render_requests(&self, text: &mut Text) {
+    fn render_requests(&self, text: &mut Exposition) {
         let name = "treadle_requests_total";
         text.head(
             name,
@@ -140,26 +131,12 @@ impl Metrics {
         text.counter(
             "treadle_journal_refused_records_total",
             "Rows that the store could not hold and that were left out; the log names them.",
-            self.records_refused_total(),
+            self.journal.refused(),
         );
     }
 }
 
-/// A counter of its own.
-pub(crate) fn counter(name: &str, help: &str, value: u64) -> String {
-    let mut text = Text::default();
-    text.counter(name, help, value);
-    text.0
-}
-
-/// A gauge of its own.
-pub(crate) fn gauge(name: &str, help: &str, value: u64) -> String {
-    let mut text = Text::default();
-    text.gauge(name, help, value);
-    text.0
-}
-
-fn render_state(text: &mut Text, totals: &Totals) {
+fn render_state(text: &mut Exposition, totals: &Totals) {
     text.gauge("treadle_programs", "Live programs.", totals.programs);
     text.gauge(
         "treadle_programs_reasoning",
@@ -204,7 +181,7 @@ fn render_state(text: &mut Text, totals: &Totals) {
     );
 }
 
-fn render_workers(text: &mut Text, totals: &Totals) {
+fn render_workers(text: &mut Exposition, totals: &Totals) {
     type Column = (
         &'static str,
         &'static str,
@@ -259,7 +236,7 @@ fn render_workers(text: &mut Text, totals: &Totals) {
 /// Name, help text and value of a counter.
 type CounterRow = (&'static str, &'static str, u64);
 
-fn render_counters(text: &mut Text, c: &Counters, policy: &PolicyStatistics) {
+fn render_counters(text: &mut Exposition, c: &Counters, policy: &PolicyStatistics) {
     let steps = step_counters(c).into_iter();
     for (name, help, value) in steps
         .chain(program_counters(c))
@@ -390,39 +367,4 @@ pub fn resident_bytes() -> Option<u64> {
         .parse::<u64>()
         .ok()
         .map(|kib| kib * 1024)
-}
-
-/// A label's value.
-pub(crate) fn escape(label: &str) -> String {
-    label
-        .replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
-}
-
-#[derive(Default)]
-struct Text(String);
-
-impl Text {
-    fn head(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    fn row(&mut self, name: &str, labels: &str, value: impl std::fmt::Display) {
-        let _ = if labels.is_empty() {
-            writeln!(self.0, "{name} {value}")
-        } else {
-            writeln!(self.0, "{name}{{{labels}}} {value}")
-        };
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, value: u64) {
-        self.head(name, "gauge", help);
-        self.row(name, "", value);
-    }
-
-    fn counter(&mut self, name: &str, help: &str, value: u64) {
-        self.head(name, "counter", help);
-        self.row(name, "", value);
-    }
 }

@@ -6,13 +6,11 @@
 
 pub mod cluster;
 pub mod contest;
-pub mod engine;
-pub mod faults;
-pub mod hardware;
 pub mod lab;
-pub mod links;
-pub mod native;
 pub mod prediction;
 pub mod pressure;
 pub mod rollout;
 pub mod workload;
+
+pub use treadle_engine_model::{engine, hardware, links};
+pub use treadle_policy::native;

@@ -1,5 +1,7 @@
 //! Rows about who may do what, and which part of them to read.
 
+use treadle_model::tenant::{MARK, Tenant};
+
 /// A tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TenantRow {
@@ -90,4 +92,15 @@ pub enum Names {
     With(String),
     /// Those that don't begin with this.
     Without(String),
+}
+
+impl From<&Tenant> for Names {
+    /// Those of a tenant.
+    fn from(tenant: &Tenant) -> Self {
+        if tenant.prefix().is_empty() {
+            Self::Without(MARK.to_string())
+        } else {
+            Self::With(tenant.prefix().to_owned())
+        }
+    }
 }

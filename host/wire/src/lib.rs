@@ -11,6 +11,7 @@ pub mod prefix_index;
 pub mod request;
 pub mod splice;
 pub mod sse;
+pub mod tenant;
 pub mod usage;
 
 pub use endpoint::Endpoint;
@@ -20,4 +21,5 @@ pub use prefix_index::PrefixIndex;
 pub use request::{PrefixSegment, PromptSize, RequestHead};
 pub use splice::splice_field;
 pub use sse::{SseError, SseScanner};
+pub use tenant::without_tenant;
 pub use usage::{Finish, StepUsage, StreamUsage, usage_of_body};

@@ -7,11 +7,13 @@
 mod bound;
 mod id;
 mod name;
+pub mod tenant;
 mod time;
 mod word;
 
 pub use bound::{BYTES_MAX, TOKENS_MAX, reported_tokens};
 pub use id::{AskId, GATEWAYS_MAX, GatewayId, ProgramId, StepId, WorkerId};
 pub use name::{ClientName, NAME_BYTES_MAX, NameError};
+pub use tenant::Tenant;
 pub use time::{Span, Timestamp};
 pub use word::{EngineKind, FinishReason, Phase, PolicyRef, Status, World};

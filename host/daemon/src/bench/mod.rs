@@ -9,19 +9,16 @@ mod core;
 mod error;
 mod events;
 mod eviction;
-pub(crate) mod figures;
 mod folder;
 mod gateway;
 mod lab;
-pub(crate) mod latencies;
-mod machine;
 mod placement;
 mod policy;
 mod prediction;
 mod rollout;
-pub(crate) mod table;
 
 use clap::{Args, Subcommand};
+pub(crate) use treadle_report::{figures, latencies, machine};
 
 pub use error::BenchError;
 use figures::{Report, print};

@@ -26,10 +26,10 @@ mod summary;
 mod tally;
 mod virtual_time;
 
-use crate::bench::figures::print;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use std::path::PathBuf;
+use treadle_report::figures::print;
 use treadle_simulator::engine::EngineProfile;
 
 pub use error::DemoError;

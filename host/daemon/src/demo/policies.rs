@@ -3,15 +3,11 @@
 
 use super::DemoError;
 use crate::driver::{BoundPolicy, Change, DeskLimits, PolicyDesk, Scope};
-use crate::policies::{eviction_by_default, extra_columns};
+use crate::policies::eviction_by_default;
 use std::path::PathBuf;
-use treadle_core::{Core, Question};
 use treadle_model::{PolicyRef, World};
-use treadle_policy_runtime::{InstanceOptions, Limits, PolicyEngine};
-use treadle_simulator::cluster::{Answered, Answers};
-
-/// Fuel for one decision, about one unit per instruction.
-const FUEL_PER_CALL: u64 = 100_000_000;
+use treadle_policy::repeatable_engine;
+use treadle_policy_runtime::{InstanceOptions, Limits};
 
 /// A desk at which the policies of these files sit, each for its world, and the one of eviction
 /// that a daemon binds by default, unless theirs is one.
@@ -40,7 +36,7 @@ pub(super) fn desk(files: &[PathBuf]) -> Result<PolicyDesk, DemoError> {
 /// Lets a policy decide in its world, which is what comes back.
 fn bind(desk: &mut PolicyDesk, module: &[u8], config: &str) -> Result<World, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
-    let engine = PolicyEngine::deterministic(Limits::default(), FUEL_PER_CALL);
+    let engine = repeatable_engine(Limits::default());
     let engine = engine.map_err(|error| text(&error))?;
     let inspected = engine.inspect(module).map_err(|error| text(&error))?;
     let options = InstanceOptions::configured(config.to_owned());
@@ -48,7 +44,7 @@ fn bind(desk: &mut PolicyDesk, module: &[u8], config: &str) -> Result<World, Str
     let instance = instance.map_err(|error| text(&error))?;
     let world = instance.world();
     let bound = BoundPolicy {
-        extra: extra_columns(world, config).map_err(|error| text(&error))?,
+        extra: treadle_policy::extra_columns(world, config).map_err(|error| text(&error))?,
         policy: PolicyRef(format!("{}@{}", inspected.name, inspected.version)),
         instance,
     };
@@ -56,15 +52,4 @@ fn bind(desk: &mut PolicyDesk, module: &[u8], config: &str) -> Result<World, Str
     desk.change(world, &Scope::Everyone, change, 0)
         .map_err(|error| text(&error))?;
     Ok(world)
-}
-
-impl Answers for PolicyDesk {
-    fn answer(&mut self, core: &Core, question: &Question, now_ms: u64) -> Answered {
-        let answer = PolicyDesk::answer(self, core, question, now_ms);
-        Answered {
-            policy: answer.policy,
-            verdict: answer.verdict,
-            voices: answer.voices,
-        }
-    }
 }

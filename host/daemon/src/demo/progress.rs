@@ -2,10 +2,10 @@
 
 use super::outcome::{ARMS, Arm, Outcome};
 use super::plan::Plan;
-use crate::bench::table::number;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use treadle_report::table::number;
 
 const BAR: &str = "{msg} [{bar:30}] {percent:>3}% of all, {eta} left";
 

@@ -2,9 +2,9 @@
 
 use super::outcome::{ARMS, Outcome};
 use super::plan::Plan;
-use crate::bench::figures::{Figure, Report, Target};
-use crate::bench::table::{number, table};
 use treadle_core::Mode;
+use treadle_report::figures::{Figure, Report, Target};
+use treadle_report::table::{number, table};
 
 /// Steps of treadle over those of sticky routing, on recorded runs.
 const SPEEDUP_TARGET: f64 = 2.1;

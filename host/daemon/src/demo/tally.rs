@@ -1,9 +1,9 @@
 //! What the agents saw within the window.
 
 use super::plan::Window;
-use crate::bench::latencies::Latencies;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use treadle_report::latencies::Latencies;
 
 /// Tokens of an answer, from its usage.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

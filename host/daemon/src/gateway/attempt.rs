@@ -10,7 +10,6 @@ use super::interruption::Interruptible;
 use super::parts::{as_stream, in_one_piece};
 use super::refusal::not_recorded;
 use super::stream::{StreamAnswer, first_frame};
-use super::upstream::{UpstreamError, end_to_end};
 use crate::driver::{Dispatch, Instruction};
 use axum::body::Body;
 use axum::http::{HeaderValue, Method, Response, StatusCode, header};
@@ -22,6 +21,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::Instant;
 use treadle_core::{Event, StepTokens};
+use treadle_http::{UpstreamError, end_to_end};
 use treadle_model::{EngineKind, FinishReason};
 use treadle_wire::{Endpoint, splice_field, usage_of_body};
 

@@ -6,7 +6,6 @@ use super::guard::StepGuard;
 use super::identity::{Identities, Identity};
 use super::refusal::{aborted, interrupted, live_programs_full, refused, stopped};
 use super::requests::{Registration, RequestIds};
-use super::upstream::Upstream;
 use super::withdraw::withdrawable;
 use super::{body, error_response};
 use crate::auth::Principal;
@@ -25,6 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use treadle_core::{PrefixSegment, PromptText, StepArrival};
+use treadle_http::Upstream;
 use treadle_model::{EngineKind, NAME_BYTES_MAX, StepId};
 use treadle_wire::{Endpoint, ErrorBody, RequestHead};
 

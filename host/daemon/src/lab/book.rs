@@ -17,7 +17,7 @@ use treadle_policy_runtime::PolicyEngine;
 use treadle_simulator::engine::EngineProfile;
 use treadle_simulator::lab::{RecorderOptions, Workload};
 use treadle_store::Store;
-use treadle_wire::{ErrorBody, ErrorCode};
+use treadle_wire::{ErrorBody, ErrorCode, without_tenant};
 
 /// By how much replays give way to the daemon's own threads.
 const NICENESS: i32 = 10;
@@ -219,7 +219,7 @@ impl Bench {
         on_own_thread(move || {
             let findings = bench.replay(&request, workload, profile, &policies, &control)?;
             let report = serde_json::to_value(findings).unwrap_or(Value::Null);
-            Ok(tenant.cleaned(report).to_string().into())
+            Ok(without_tenant(&tenant, report).to_string().into())
         })
         .await?
     }
@@ -281,7 +281,6 @@ pub(crate) fn unknown(id: &str) -> ErrorBody {
 mod tests {
     use super::*;
     use crate::lab::runs::{KEPT_OF_TENANT_MAX, OPEN_OF_TENANT_MAX};
-    use crate::lab::sets::deterministic;
     use serde_json::{Map, json};
     use std::time::Duration;
     use treadle_policy_runtime::Limits;
@@ -290,7 +289,7 @@ mod tests {
     async fn book() -> LabBook {
         let store = open(&Location::Memory).await.expect("it opens");
         let upstream = Upstream::new(Duration::from_secs(1));
-        let engine = deterministic(Limits::default()).expect("it starts");
+        let engine = treadle_policy::repeatable_engine(Limits::default()).expect("it starts");
         LabBook::new(store, upstream, engine, CoreConfig::default())
     }
 

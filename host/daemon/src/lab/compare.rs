@@ -4,7 +4,7 @@ use super::arguments::{SetArgs, SettingArgs, WindowArgs, file};
 use super::execute::{Control, Findings, Plan};
 use super::policies::{self, PolicyBytes};
 use super::request::Settings;
-use super::sets::{PolicySpec, ReadySet, SetSpec, deterministic};
+use super::sets::{PolicySpec, ReadySet, SetSpec};
 use super::{LOCAL_RUN_S_MAX, LabFailure, RUN_S_MAX, profile, window};
 use crate::auth::Tenant;
 use crate::auth::tenant::DEFAULT_TENANT;
@@ -117,7 +117,7 @@ impl CompareArgs {
         let control = Arc::new(Control::default());
         let own = control.clone();
         let mut run = tokio::task::spawn_blocking(move || {
-            let engine = deterministic(Limits::default())
+            let engine = treadle_policy::repeatable_engine(Limits::default())
                 .map_err(|error| LabFailure::Ended(error.to_string()))?;
             let recorded = work.workload.config.clone().unwrap_or_default();
             let sets = specs.iter().zip(&policies);

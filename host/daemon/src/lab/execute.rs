@@ -265,7 +265,7 @@ fn comparable(mut outcomes: Outcomes) -> Outcomes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::sets::{SetSpec, deterministic};
+    use crate::lab::sets::SetSpec;
     use treadle_core::CoreConfig;
     use treadle_policy_runtime::Limits;
     use treadle_simulator::lab::RecordedWorker;
@@ -276,7 +276,7 @@ mod tests {
             programs: 8,
             ..LognormalAgents::default()
         };
-        let engine = deterministic(Limits::default()).unwrap();
+        let engine = treadle_policy::repeatable_engine(Limits::default()).unwrap();
         let ready = |name: &&str| {
             ReadySet::new(&SetSpec::named(name), &CoreConfig::default(), &[], &engine).unwrap()
         };

@@ -4,15 +4,13 @@ use super::policies::{PolicyBytes, WORLDS};
 use super::{LabFailure, SETS_MAX};
 use crate::config::out_of_bounds;
 use crate::driver::{BoundPolicy, Change, DeskLimits, PolicyDesk, Scope};
-use crate::policies::{eviction_by_default, extra_columns};
+use crate::policies::eviction_by_default;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use treadle_core::{CoreConfig, Mode};
 use treadle_model::{PolicyRef, World};
 use treadle_policy_runtime::{InstanceOptions, PolicyEngine, PolicyModule};
 
-/// Fuel for one decision, about one unit per instruction.
-const FUEL_PER_CALL: u64 = 100_000_000;
 /// Longest name of a set, in bytes.
 const NAME_BYTES_MAX: usize = 128;
 
@@ -225,7 +223,7 @@ impl Seated {
             );
             return Err(wrong(&cause));
         }
-        let extra = extra_columns(world, &policy.config).map_err(|e| wrong(&e))?;
+        let extra = treadle_policy::extra_columns(world, &policy.config).map_err(|e| wrong(&e))?;
         Ok(Self {
             policy: PolicyRef(format!("{}@{}", inspected.name, inspected.version)),
             module,
@@ -312,13 +310,6 @@ impl ReadySet {
     }
 }
 
-/// An engine that gives policies fuel in place of time, so that a replay can be repeated.
-pub(crate) fn deterministic(
-    limits: treadle_policy_runtime::Limits,
-) -> Result<PolicyEngine, treadle_policy_runtime::RuntimeError> {
-    PolicyEngine::deterministic(limits, FUEL_PER_CALL)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -399,7 +390,8 @@ mod tests {
 
     #[test]
     fn with_retention_eviction_has_the_default_that_a_daemon_has() {
-        let engine = deterministic(treadle_policy_runtime::Limits::default()).unwrap();
+        let engine =
+            treadle_policy::repeatable_engine(treadle_policy_runtime::Limits::default()).unwrap();
         let policies_with = |set: Value, bound: &[PolicyBytes]| {
             let set = SetSpec::list(&[set]).unwrap().remove(0);
             let ready = ReadySet::new(&set, &CoreConfig::default(), bound, &engine).unwrap();

@@ -1,9 +1,9 @@
 //! A report for people. It is made from the JSON that a daemon sends, so that both ways of asking
 //! the lab read alike.
 
-use crate::bench::table::table;
 use serde_json::Value;
 use std::fmt::Write;
+use treadle_report::table::table;
 
 /// Columns: head, place in a set, digits after the point.
 const FIGURES: [(&str, &str, usize); 13] = [

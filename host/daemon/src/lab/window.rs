@@ -3,10 +3,10 @@
 use super::request::WindowSpec;
 use super::{EVENTS_MAX, LabFailure};
 use crate::auth::Tenant;
-use crate::driver::record;
 use std::collections::BTreeSet;
 use treadle_core::Event;
 use treadle_model::{Timestamp, WorkerId};
+use treadle_scheduler::record;
 use treadle_simulator::lab::{RecordedWorker, Recorder, RecorderOptions, Workload};
 use treadle_store::{
     EventPage, EventRow, Names, Order, PAGE_ROWS_MAX, ProgramCursor, ProgramPage, SeqPage, Store,
@@ -42,7 +42,7 @@ pub(crate) async fn load(
     options: RecorderOptions,
     goes_on: &(dyn Fn() -> bool + Sync),
 ) -> Result<Workload, LabFailure> {
-    let names = tenant.map_or_else(Names::default, Tenant::names);
+    let names = tenant.map_or_else(Names::default, Names::from);
     let job = window.job.as_ref().map(|job| match tenant {
         Some(tenant) => tenant.inside(job).into_owned(),
         None => job.to_string(),

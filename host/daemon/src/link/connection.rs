@@ -1,8 +1,5 @@
 //! A gateway's connection to whoever schedules at present.
 
-use super::frames::{FromGateway, ToGateway, Withdrawn};
-use super::lines::{LineError, add_line, read_line};
-use super::remote::RemoteScheduler;
 use super::{PATH, PROTOCOL, PULSE, SILENCE_MAX};
 use std::future::Future;
 use std::pin::Pin;
@@ -11,6 +8,9 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use treadle_scheduler::link::RemoteScheduler;
+use treadle_scheduler::link::{FromGateway, ToGateway, Withdrawn};
+use treadle_scheduler::link::{LineError, add_line, read_line};
 
 /// Pause before another attempt.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);

@@ -1,7 +1,5 @@
 //! A scheduler's end: gateways' connections.
 
-use super::frames::{FromGateway, ToGateway};
-use super::lines::{LineError, add_line, read_line};
 use super::{PROTOCOL, PULSE};
 use crate::auth::secret;
 use crate::driver::{DriverHandle, DriverStopped, LinkInput, Words};
@@ -15,6 +13,8 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use treadle_core::Origin;
 use treadle_model::GatewayId;
+use treadle_scheduler::link::{FromGateway, ToGateway};
+use treadle_scheduler::link::{LineError, add_line, read_line};
 use treadle_wire::ErrorCode;
 
 /// Time that a gateway has for its first line.

@@ -1,6 +1,6 @@
 //! Metrics of engines: what they say of themselves, and how far the ledger is from it.
 
-use super::{Text, escape};
+use super::{Exposition, escape};
 use crate::engines::Drift;
 use treadle_core::Totals;
 use treadle_model::WorkerId;
@@ -8,7 +8,7 @@ use treadle_wire::EngineReading;
 
 /// What engines say of themselves, as last read.
 pub(super) fn render(
-    text: &mut Text,
+    text: &mut Exposition,
     totals: &Totals,
     engine: &dyn Fn(WorkerId) -> Option<(EngineReading, Drift)>,
 ) {
@@ -64,7 +64,7 @@ pub(super) fn render(
 }
 
 /// How far the ledger is from what engines say.
-fn render_drifts(text: &mut Text, readings: &[(Box<str>, (EngineReading, Drift))]) {
+fn render_drifts(text: &mut Exposition, readings: &[(Box<str>, (EngineReading, Drift))]) {
     type Column = (&'static str, &'static str, fn(Drift) -> i64);
     let columns: [Column; 3] = [
         (

@@ -5,11 +5,11 @@ use super::{object, ok, refuse};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::policies::AskError;
-use crate::policies::calls::RecordedCall;
 use axum::extract::State;
 use axum::response::Response;
 use bytes::Bytes;
 use serde_json::{Value, json};
+use treadle_policy::calls::RecordedCall;
 use treadle_wire::ErrorCode;
 
 /// `POST /v1/ask {"world", "function", "columns", "job"?}`: the answer of the

@@ -9,6 +9,7 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use treadle_store::{EventPage, EventRow, Order, SeqPage};
+use treadle_wire::without_tenant;
 
 /// Kinds of events that are about no program and that every tenant may see: workers serve all of
 /// them. Answers of policies are about programs of several tenants at once.
@@ -62,14 +63,14 @@ pub(super) async fn page(
     let page = EventPage {
         program: program.map(|name| tenant.inside(&name).into_owned()),
         kind: query.kind,
-        names: tenant.names(),
+        names: tenant.into(),
         shared_kinds: (!principal.root).then_some(SHARED_KINDS),
         range,
     };
     match app.store.events_page(&page).await {
         Ok(mut rows) => {
             rows.sort_by_key(|row| row.seq);
-            let shown = |row| tenant.cleaned(event_json(row));
+            let shown = |row| without_tenant(tenant, event_json(row));
             ok(json!({"events": rows.iter().map(shown).collect::<Vec<_>>()}))
         }
         Err(error) => store_failed(&error),

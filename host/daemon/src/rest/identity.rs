@@ -2,13 +2,14 @@
 
 use super::{ok, refuse};
 use crate::auth::identity::{CHALLENGE_BYTES_MAX, proof};
-use crate::auth::{Auth, ServedAddress, now_us};
+use crate::auth::{Auth, now_us};
 use axum::Extension;
 use axum::extract::{Query, State};
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::json;
 use std::sync::Arc;
+use treadle_http::ServedAddress;
 use treadle_wire::ErrorCode;
 
 /// A question of whoever has a token and does not want to show it yet.

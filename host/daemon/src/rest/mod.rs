@@ -168,13 +168,7 @@ async fn unknown_path(uri: Uri) -> Response {
 }
 
 async fn method_not_allowed(method: Method, uri: Uri) -> Response {
-    wrong_method(&method, &uri)
-}
-
-/// The path is there, but not for this method.
-pub(crate) fn wrong_method(method: &Method, uri: &Uri) -> Response {
-    let message = format!("{} does not take {method}", uri.path());
-    refuse(ErrorCode::MethodNotAllowed, message)
+    treadle_http::wrong_method(&method, &uri)
 }
 
 /// True if the client asked for JSON.
@@ -215,5 +209,33 @@ fn object(body: &[u8]) -> Result<serde_json::Map<String, serde_json::Value>, Res
             ErrorCode::BodyNotObject,
             "the body must be a JSON object",
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::auth::permissions::routes;
+    use std::collections::BTreeSet;
+    use treadle_wire::Endpoint;
+
+    /// Paths that the router is built from, as they stand in its source.
+    fn paths_of_the_router() -> BTreeSet<String> {
+        let source = include_str!("mod.rs");
+        let calls = source.split(concat!(".rou", "te(")).skip(1);
+        calls
+            .filter_map(|call| call.split('"').nth(1).map(str::to_owned))
+            .collect()
+    }
+
+    #[test]
+    fn every_route_is_in_the_table_and_the_table_has_no_other() {
+        let table: BTreeSet<String> = routes().into_iter().map(|route| route.path).collect();
+        let mut router = paths_of_the_router();
+        assert!(router.len() > 20, "{router:?}");
+        for endpoint in Endpoint::ALL {
+            router.insert(endpoint.path().to_owned());
+            router.insert(format!("/sessions/{{session}}{}", endpoint.path()));
+        }
+        assert_eq!(router, table);
     }
 }

@@ -2,7 +2,6 @@
 
 use super::{ok, refuse, stopped};
 use crate::app::App;
-use crate::auth::directory::WHOLE_DAEMON;
 use crate::auth::{Caller, Change};
 use crate::gateway::error_response;
 use crate::policies::{ShelfError, Upload, unstored};
@@ -16,6 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
+use treadle_model::tenant::WHOLE_DAEMON;
 use treadle_store::PluginHead;
 use treadle_wire::ErrorCode;
 

@@ -15,7 +15,7 @@ use treadle_core::Event;
 use treadle_core::program::Program;
 use treadle_model::ClientName;
 use treadle_store::{DecisionRow, ProgramPage, ProgramRow, SeqPage, StepPage, StepRow};
-use treadle_wire::ErrorCode;
+use treadle_wire::{ErrorCode, without_tenant};
 
 /// `GET /programs`: live programs by key.
 pub(super) async fn list(State(app): State<App>, caller: Caller) -> Response {
@@ -236,7 +236,7 @@ pub(super) async fn history(
     let page = ProgramPage {
         job: job.map(|job| tenant.inside(&job).into_owned()),
         status: query.status,
-        names: tenant.names(),
+        names: tenant.into(),
         after: None,
         limit: query.limit.unwrap_or(100),
     };
@@ -300,7 +300,7 @@ pub(super) async fn decisions(
         if let Some(others) = decision.pointer_mut("/why/alternatives").filter(|_| !alone) {
             *others = json!([]);
         }
-        principal.tenant.tenant.cleaned(decision)
+        without_tenant(&principal.tenant.tenant, decision)
     };
     match app
         .store

@@ -2,8 +2,8 @@
 
 use super::{not_audited, object, ok, refuse, store_failed};
 use crate::app::App;
+use crate::auth::TenantState;
 use crate::auth::changes::{ChangeError, tenant_json};
-use crate::auth::directory::TenantState;
 use crate::auth::{Caller, TenantLimits};
 use crate::gateway::error_response;
 use axum::extract::{Path, State};

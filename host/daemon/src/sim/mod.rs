@@ -8,7 +8,6 @@ mod failure;
 mod plan;
 mod summary;
 
-use crate::bench::figures::print;
 use crate::plots::{self, Course, Scene};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -16,6 +15,7 @@ use failure::Failure;
 use plan::Plan;
 use std::path::PathBuf;
 use summary::Summary;
+use treadle_report::figures::print;
 use treadle_simulator::contest::{
     AllocationKind, BASELINES, FULL, PlacementKind, PredictionKind, PriorityKind, System,
 };

@@ -1,9 +1,9 @@
 //! What came of a simulation, as text and as JSON.
 
 use super::plan::Plan;
-use crate::bench::table::{number, table};
 use serde_json::{Value, json};
 use std::path::PathBuf;
+use treadle_report::table::{number, table};
 use treadle_simulator::contest::{Left, PredictionKind, SpeedOfLight, System};
 use treadle_simulator::rollout::{Moment, RolloutReport};
 

@@ -7,6 +7,7 @@
 
 mod actions;
 mod agents;
+mod evaluator;
 mod report;
 mod schedule;
 mod surroundings;

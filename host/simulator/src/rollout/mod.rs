@@ -5,7 +5,7 @@
 //! Everything happens in order of time, and at one time in a fixed order, so a
 //! rollout depends on its options alone.
 
-pub mod columns;
+pub use treadle_policy::columns;
 mod course;
 mod forecasts;
 mod policies;

@@ -4,11 +4,11 @@
 use serde::Serialize;
 
 use super::AgentRun;
-use crate::engine::content_hash;
+use treadle_engine_model::ANSWER_TAG;
+use treadle_engine_model::engine::content_hash;
 
 /// Bytes of rendered prompt per token.
 const TOKEN_BYTES: usize = 4;
-const ANSWER_TAG: &str = "<|assistant|>";
 
 /// One message of a chat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -20,20 +20,6 @@ pub struct ChatMessage {
     /// Which call a `tool` message answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
-}
-
-/// Renders a chat as the simulated engine's template does: `<|role|>`, content and a line break for
-/// each message, then the tag under which the model answers. An answer added as an assistant
-/// message makes the next rendering an extension of this one and the answer.
-pub fn render_prompt<'a>(messages: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
-    let mut prompt = Vec::new();
-    for (role, content) in messages {
-        for part in ["<|", role, "|>", content, "\n"] {
-            prompt.extend_from_slice(part.as_bytes());
-        }
-    }
-    prompt.extend_from_slice(ANSWER_TAG.as_bytes());
-    prompt
 }
 
 /// Bytes of a rendered message beside its content.
@@ -228,6 +214,7 @@ mod tests {
 
     use super::super::AgentStep;
     use super::*;
+    use treadle_engine_model::render_prompt;
 
     fn rendered(script: &ChatScript<'_>) -> Vec<u8> {
         render_prompt(

@@ -12,7 +12,7 @@ mod lognormal;
 mod rollout;
 mod trace;
 
-pub use chat::{ChatMessage, ChatScript, render_prompt};
+pub use chat::{ChatMessage, ChatScript};
 pub use context::ContextChain;
 pub use demand::peak_demand_tokens;
 pub use lognormal::{LognormalAgents, LognormalParameter, WorkloadError};

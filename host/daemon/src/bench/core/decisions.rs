@@ -2,7 +2,6 @@
 //! really asks.
 
 use crate::bench::BenchError;
-use crate::bench::latencies::Latencies;
 use crate::driver::{BoundPolicy, Change, DeskLimits, PolicyDesk, Scope};
 use crate::policies::default_eviction_module;
 use std::collections::BTreeMap;
@@ -10,6 +9,7 @@ use std::time::{Duration, Instant};
 use treadle_core::{Core, CoreConfig, Purpose, Question};
 use treadle_model::{PolicyRef, World};
 use treadle_policy_runtime::{BreakerLimits, InstanceOptions, Limits, PolicyEngine};
+use treadle_report::latencies::Latencies;
 
 /// Questions of one purpose that are kept.
 const KEPT_MAX: usize = 500;

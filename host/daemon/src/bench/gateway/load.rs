@@ -2,7 +2,6 @@
 //! send the next request when the last is answered in full.
 
 use crate::bench::BenchError;
-use crate::bench::latencies::Latencies;
 use bytes::Bytes;
 use http::{HeaderValue, Request, header};
 use http_body_util::{BodyExt, Full};
@@ -13,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use treadle_report::latencies::Latencies;
 
 const PATH: &str = "/v1/chat/completions";
 

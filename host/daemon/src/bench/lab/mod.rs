@@ -10,7 +10,7 @@ use super::figures::{Figure, Report, Target};
 use super::{BenchError, tell};
 use crate::lab::execute::{Control, Plan};
 use crate::lab::request::Settings;
-use crate::lab::sets::{ReadySet, SetSpec, deterministic};
+use crate::lab::sets::{ReadySet, SetSpec};
 use cases::{Case, NAMES, Set, cases};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -124,7 +124,7 @@ impl LabArgs {
 
 /// Replays a recording under all sets.
 fn forecast(case: &Case, recording: &RealRun, seeds: u32) -> Result<Forecast, BenchError> {
-    let engine = deterministic(Limits::default()).map_err(|e| ended(&e))?;
+    let engine = treadle_policy::repeatable_engine(Limits::default()).map_err(|e| ended(&e))?;
     let workload = recording.workload.clone();
     let recorded = workload.config.clone().unwrap_or_default();
     let settings = Settings {

@@ -2,9 +2,9 @@
 //! on the machine happens to both.
 
 use super::contest::Contest;
-use crate::bench::latencies::Latencies;
 use std::time::{Duration, Instant};
 use treadle_policy_runtime::PolicyFault;
+use treadle_report::latencies::Latencies;
 
 /// A batch lasts about so long, so that the clock's own time does not count.
 const BATCH: Duration = Duration::from_micros(40);

@@ -2,10 +2,10 @@
 
 use super::endless::endless;
 use crate::bench::BenchError;
-use crate::bench::latencies::Latencies;
 use std::time::Instant;
 use treadle_plugin::harness::Queue;
 use treadle_policy_runtime::{CallContext, InstanceOptions, PolicyEngine, PolicyFault};
+use treadle_report::latencies::Latencies;
 
 /// The time that each call is given.
 pub(super) const DEADLINE_MS: u64 = 2;

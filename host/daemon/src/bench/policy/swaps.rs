@@ -6,13 +6,13 @@
 use super::contest::load;
 use super::guests::GuestFolder;
 use crate::bench::BenchError;
-use crate::bench::latencies::Latencies;
 use crate::driver::{BoundPolicy, Change, DeskLimits, PolicyDesk, Scope};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 use treadle_core::{Core, CoreConfig, ProgramColumns, Purpose, Question};
 use treadle_model::{PolicyRef, ProgramId, Span, World};
 use treadle_policy_runtime::{InstanceOptions, Limits, PolicyEngine, PolicyModule};
+use treadle_report::latencies::Latencies;
 
 /// Versions that take turns.
 const POLICIES: [&str; 2] = ["thunderagent-eviction", "lru-eviction"];

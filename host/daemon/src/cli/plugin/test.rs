@@ -16,7 +16,7 @@ use crate::cli::output::{plain, say, say_json, shortened};
 use crate::cli::plugin::read;
 use crate::cli::progress;
 use crate::cli::settings::Settings;
-use crate::policies::calls::{NoAnswer, RecordedCall, ask};
+use treadle_policy::calls::{NoAnswer, RecordedCall, ask};
 
 /// Inputs of a project, unless others are named.
 const INPUTS_FILE: &str = "inputs.jsonl";

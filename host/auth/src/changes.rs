@@ -1,0 +1,287 @@
+//! Changes of tenants and tokens: made in the store, then in the picture, then written down.
+
+use super::audit::{Change, NotAudited};
+use super::directory::TokenState;
+use super::limits::TenantLimits;
+use super::principal::Caller;
+use super::scope::Scope;
+use super::tenant::Tenant;
+use super::tenant_state::TenantState;
+use super::{Auth, now_us, secret};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use treadle_model::tenant::WHOLE_DAEMON;
+use treadle_store::{StoreError, TenantRow, TokenRow};
+use treadle_wire::{ErrorBody, ErrorCode};
+
+/// Tenants at once.
+const TENANTS_MAX: usize = 1_024;
+/// Tokens at once, those that ended not long ago too.
+const TOKENS_MAX: usize = 8_192;
+/// Longest name of a token, in bytes.
+const NAME_BYTES_MAX: usize = 200;
+
+/// Why nothing was changed, or why the change is not on record.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// It is not allowed, or makes no sense.
+    #[error("{}", .0.message)]
+    Refused(ErrorBody),
+    /// The store failed.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    /// The change was made, but is not in the audit log.
+    #[error("{0}")]
+    NotAudited(#[from] NotAudited),
+    /// No secret can be made.
+    #[error("{0}")]
+    Randomness(#[from] secret::NoRandomness),
+}
+
+fn refused(code: ErrorCode, message: impl Into<String>) -> ChangeError {
+    ChangeError::Refused(ErrorBody::new(code, message))
+}
+
+/// A token to be made.
+#[derive(Clone, Debug)]
+pub struct NewToken {
+    /// What people call it.
+    pub name: String,
+    /// What it may do.
+    pub scope: Scope,
+    /// Tenant that it acts for; `*` for the whole daemon.
+    pub tenant: String,
+    /// When it ends by itself.
+    pub expires_at_us: Option<u64>,
+}
+
+/// A token as clients see it.
+pub fn token_json(row: &TokenRow, last_used_at_us: Option<u64>) -> Value {
+    json!({
+        "id": row.token, "tenant": row.tenant, "name": row.name, "scope": row.scope,
+        "created_at_us": row.created_at_us, "expires_at_us": row.expires_at_us,
+        "revoked_at_us": row.revoked_at_us, "last_used_at_us": last_used_at_us,
+        "previous_until_us": row.previous_until_us,
+    })
+}
+
+/// A tenant as clients see it.
+pub fn tenant_json(name: &str, created_at_us: u64, limits: &TenantLimits) -> Value {
+    json!({"tenant": name, "created_at_us": created_at_us, "limits": limits})
+}
+
+impl Auth {
+    /// Makes a tenant.
+    pub async fn create_tenant(
+        &self,
+        caller: &Caller,
+        name: &str,
+        limits: &TenantLimits,
+    ) -> Result<Value, ChangeError> {
+        let _turn = self.changing.lock().await;
+        if !Tenant::is_name(name) {
+            let message = format!(
+                "`{name}` is no name for a tenant; take up to 63 lower-case letters, digits and dashes"
+            );
+            return Err(refused(ErrorCode::InvalidField, message));
+        }
+        let tenants = self.store.tenants().await?;
+        if tenants.iter().any(|row| row.tenant == name) {
+            let message = format!("there is a tenant `{name}` already; choose another name");
+            return Err(refused(ErrorCode::TenantExists, message));
+        }
+        if tenants.len() >= TENANTS_MAX {
+            let message = format!("there are {TENANTS_MAX} tenants; no more fit");
+            return Err(refused(ErrorCode::TenantLimit, message));
+        }
+        let created_at_us = now_us();
+        self.put_tenant(name, created_at_us, limits).await?;
+        self.reload().await?;
+        let after = tenant_json(name, created_at_us, limits);
+        self.changed(caller, "tenant.created", name, Value::Null, after)
+            .await
+    }
+
+    /// Changes what a tenant may use. Its own admins may only tighten it.
+    pub async fn set_limits(
+        &self,
+        caller: &Caller,
+        tenant: &TenantState,
+        limits: &TenantLimits,
+    ) -> Result<Value, ChangeError> {
+        let _turn = self.changing.lock().await;
+        let name = tenant.tenant.name();
+        // As they are now, not as they were before this turn came.
+        let directory = self.directory();
+        let held = directory.tenants.get(name).map(|held| &held.limits);
+        let held = held.unwrap_or(&tenant.limits);
+        if !caller.principal.root && !limits.are_within(held) {
+            let message = "an admin of the tenant may only tighten its limits; an admin of the \
+                           whole daemon may loosen them";
+            return Err(refused(ErrorCode::Forbidden, message));
+        }
+        self.put_tenant(name, tenant.created_at_us, limits).await?;
+        self.reload().await?;
+        let before = tenant_json(name, tenant.created_at_us, held);
+        let after = tenant_json(name, tenant.created_at_us, limits);
+        self.changed(caller, "tenant.changed", name, before, after)
+            .await
+    }
+
+    pub(super) async fn put_tenant(
+        &self,
+        name: &str,
+        created_at_us: u64,
+        limits: &TenantLimits,
+    ) -> Result<(), StoreError> {
+        let row = TenantRow {
+            tenant: name.to_owned(),
+            created_at_us,
+            // Numbers and flags always have a JSON form.
+            limits: serde_json::to_string(limits).unwrap_or_default(),
+        };
+        self.store.put_tenant(&row).await
+    }
+
+    /// Makes a token; its secret is in the answer and nowhere else.
+    pub async fn create_token(&self, caller: &Caller, new: NewToken) -> Result<Value, ChangeError> {
+        let _turn = self.changing.lock().await;
+        self.check_new(caller, &new)?;
+        let secret = secret::new_secret()?;
+        let row = TokenRow {
+            token: secret::new_id()?,
+            tenant: new.tenant,
+            name: new.name,
+            scope: new.scope.as_str().to_owned(),
+            hash: secret::hash(&secret).to_vec(),
+            previous_hash: None,
+            previous_until_us: None,
+            created_at_us: now_us(),
+            expires_at_us: new.expires_at_us,
+            revoked_at_us: None,
+            last_used_at_us: None,
+        };
+        self.put_token(caller, "token.created", Value::Null, &row)
+            .await?;
+        let mut answer = token_json(&row, None);
+        answer["secret"] = Value::String(secret);
+        Ok(answer)
+    }
+
+    fn check_new(&self, caller: &Caller, new: &NewToken) -> Result<(), ChangeError> {
+        let directory = self.directory();
+        if new.name.is_empty() || new.name.len() > NAME_BYTES_MAX {
+            let message = format!("`name` must have 1 to {NAME_BYTES_MAX} bytes");
+            return Err(refused(ErrorCode::InvalidField, message));
+        }
+        let own = caller.principal.tenant.tenant.name();
+        if !caller.principal.root && new.tenant != own {
+            let message = format!("an admin of `{own}` makes tokens of that tenant only");
+            return Err(refused(ErrorCode::Forbidden, message));
+        }
+        if new.tenant == WHOLE_DAEMON && new.scope != Scope::Admin {
+            let message = "a token of the whole daemon has the scope admin; name a tenant instead";
+            return Err(refused(ErrorCode::InvalidField, message));
+        }
+        if new.tenant != WHOLE_DAEMON && !directory.tenants.contains_key(new.tenant.as_str()) {
+            let message = format!("there is no tenant `{}`; make it first", new.tenant);
+            return Err(refused(ErrorCode::TenantUnknown, message));
+        }
+        if directory.tokens.len() >= TOKENS_MAX {
+            let message = format!("there are {TOKENS_MAX} tokens; revoke some and wait");
+            return Err(refused(ErrorCode::TenantLimit, message));
+        }
+        Ok(())
+    }
+
+    /// Gives a token a new secret; the one before stays good for a while.
+    pub async fn rotate_token(&self, caller: &Caller, id: &str) -> Result<Value, ChangeError> {
+        let _turn = self.changing.lock().await;
+        let held = self.token_of(caller, id)?;
+        if held.row.revoked_at_us.is_some() {
+            let message = format!("the token `{id}` is revoked; make a new one");
+            return Err(refused(ErrorCode::TokenInvalid, message));
+        }
+        let secret = secret::new_secret()?;
+        let row = TokenRow {
+            hash: secret::hash(&secret).to_vec(),
+            previous_hash: Some(held.row.hash.clone()),
+            previous_until_us: Some(now_us().saturating_add(self.rotation_grace_us)),
+            last_used_at_us: held.last_used_at_us(),
+            ..held.row.clone()
+        };
+        let before = token_json(&held.row, held.last_used_at_us());
+        self.put_token(caller, "token.rotated", before, &row)
+            .await?;
+        let mut answer = token_json(&row, row.last_used_at_us);
+        answer["secret"] = Value::String(secret);
+        Ok(answer)
+    }
+
+    /// Ends a token at once.
+    pub async fn revoke_token(&self, caller: &Caller, id: &str) -> Result<Value, ChangeError> {
+        let _turn = self.changing.lock().await;
+        let held = self.token_of(caller, id)?;
+        let row = TokenRow {
+            revoked_at_us: held.row.revoked_at_us.or(Some(now_us())),
+            last_used_at_us: held.last_used_at_us(),
+            ..held.row.clone()
+        };
+        let before = token_json(&held.row, held.last_used_at_us());
+        self.put_token(caller, "token.revoked", before, &row)
+            .await?;
+        Ok(token_json(&row, row.last_used_at_us))
+    }
+
+    /// Tokens that the caller may see, newest first.
+    pub fn tokens(&self, caller: &Caller) -> Vec<Arc<TokenState>> {
+        let directory = self.directory();
+        let visible = |token: &&Arc<TokenState>| is_visible(caller, &token.row);
+        directory.tokens.iter().filter(visible).cloned().collect()
+    }
+
+    fn token_of(&self, caller: &Caller, id: &str) -> Result<Arc<TokenState>, ChangeError> {
+        let mut tokens = self.tokens(caller).into_iter();
+        tokens.find(|token| token.row.token == id).ok_or_else(|| {
+            let message = format!("there is no token `{id}`; `treadle tokens` lists them");
+            refused(ErrorCode::TokenUnknown, message)
+        })
+    }
+
+    async fn put_token(
+        &self,
+        caller: &Caller,
+        action: &'static str,
+        before: Value,
+        row: &TokenRow,
+    ) -> Result<(), ChangeError> {
+        self.store.put_token(row).await?;
+        self.reload().await?;
+        let after = token_json(row, row.last_used_at_us);
+        self.changed(caller, action, &row.token, before, after)
+            .await?;
+        Ok(())
+    }
+
+    async fn changed(
+        &self,
+        caller: &Caller,
+        action: &'static str,
+        target: &str,
+        before: Value,
+        after: Value,
+    ) -> Result<Value, ChangeError> {
+        let change = Change {
+            action,
+            target,
+            before,
+            after: after.clone(),
+        };
+        self.audit.record(caller, change).await?;
+        Ok(after)
+    }
+}
+
+fn is_visible(caller: &Caller, row: &TokenRow) -> bool {
+    caller.principal.whole || row.tenant == caller.principal.tenant.tenant.name()
+}

@@ -1,0 +1,227 @@
+//! The guard: every request passes here before it reaches a handler.
+
+use super::credentials::{self, Credential, TENANT_HEADER};
+use super::permissions::{self, Found, Needs, Route};
+use super::principal::Principal;
+use super::scope::Scope;
+use super::{Auth, now_us, secret};
+use axum::body::Body;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::middleware::Next;
+use axum::response::Response;
+use http_body_util::Limited;
+use std::sync::Arc;
+use std::time::Duration;
+use treadle_http::{error_response, wrong_method};
+use treadle_wire::{ErrorBody, ErrorCode};
+
+/// Why a request goes no further.
+struct Stopped {
+    error: ErrorBody,
+    retry_after: Option<Duration>,
+}
+
+impl From<ErrorBody> for Stopped {
+    fn from(error: ErrorBody) -> Self {
+        Self {
+            error,
+            retry_after: None,
+        }
+    }
+}
+
+/// Lets a request through that may do what it asks, with its [`Principal`] and without its secret.
+pub async fn guard(State(auth): State<Arc<Auth>>, mut request: Request, next: Next) -> Response {
+    let Some(path) = request.extensions().get::<MatchedPath>() else {
+        // No route: the fallback answers, and says nothing that is worth guarding.
+        return next.run(request).await;
+    };
+    let route = match permissions::find(request.method(), path.as_str()) {
+        Found::Route(route) => route,
+        Found::OtherMethods => return wrong_method(request.method(), request.uri()),
+        Found::Nothing => {
+            let message = format!("{} is served to nobody", path.as_str());
+            return error_response(&ErrorBody::new(ErrorCode::Forbidden, message));
+        }
+    };
+    match admit(&auth, route, request.headers_mut()).await {
+        Ok(principal) => {
+            let request = bounded(request, route, &principal);
+            match request {
+                Ok(mut request) => {
+                    request.extensions_mut().insert(principal);
+                    next.run(request).await
+                }
+                Err(error) => error_response(&error),
+            }
+        }
+        Err(stopped) => refused(&stopped),
+    }
+}
+
+async fn admit(
+    auth: &Auth,
+    route: &Route,
+    headers: &mut HeaderMap,
+) -> Result<Arc<Principal>, Stopped> {
+    let principal = identify(auth, headers).await?;
+    let principal = in_chosen_tenant(auth, principal, headers)?;
+    permit(auth, route, &principal, headers)?;
+    if route.needs != Needs::Nothing {
+        principal.tenant.rate.take().map_err(|wait| {
+            let name = principal.tenant.tenant.name();
+            let message = format!(
+                "the tenant `{name}` sends more requests than its `requests_per_s`; wait {} ms",
+                wait.as_millis().max(1)
+            );
+            Stopped {
+                error: ErrorBody::new(ErrorCode::RateLimited, message),
+                retry_after: Some(wait),
+            }
+        })?;
+    }
+    Ok(principal)
+}
+
+async fn identify(auth: &Auth, headers: &mut HeaderMap) -> Result<Arc<Principal>, ErrorBody> {
+    match credentials::take(headers, auth.oidc.is_some()) {
+        Credential::Secret(text) => auth
+            .directory()
+            .principal(&secret::hash(&text), now_us())
+            .map_err(|refused| {
+                let message = match refused.code() {
+                    ErrorCode::TokenExpired => "the token has expired; rotate it or make a new one",
+                    _ => "no such token is known here; make one with `treadle tokens create`",
+                };
+                ErrorBody::new(refused.code(), message)
+            }),
+        Credential::Jwt(text) => match &auth.oidc {
+            Some(oidc) => oidc.principal(&text, &auth.directory()).await,
+            None => Ok(auth.directory().anonymous().clone()),
+        },
+        Credential::Several => Err(ErrorBody::new(
+            ErrorCode::TokenInvalid,
+            "the request carries two different tokens; send one",
+        )),
+        Credential::None => Ok(unknown(auth, headers)),
+    }
+}
+
+fn unknown(auth: &Auth, headers: &HeaderMap) -> Arc<Principal> {
+    let directory = auth.directory();
+    let anonymous = directory.anonymous();
+    if auth.anonymous.objection(headers).is_none() {
+        return anonymous.clone();
+    }
+    Arc::new(Principal {
+        scope: None,
+        ..(**anonymous).clone()
+    })
+}
+
+/// An admin of the whole daemon acts in the default tenant, or in the one that he names.
+fn in_chosen_tenant(
+    auth: &Auth,
+    principal: Arc<Principal>,
+    headers: &mut HeaderMap,
+) -> Result<Arc<Principal>, ErrorBody> {
+    let Some(chosen) = headers.remove(TENANT_HEADER) else {
+        return Ok(principal);
+    };
+    let chosen = chosen.to_str().unwrap_or_default();
+    if !principal.root {
+        let own = principal.tenant.tenant.name();
+        if chosen == own {
+            return Ok(principal);
+        }
+        let message = format!(
+            "the caller acts in the tenant `{own}`; only an admin of the whole daemon chooses \
+             another with x-treadle-tenant"
+        );
+        return Err(ErrorBody::new(ErrorCode::Forbidden, message));
+    }
+    let directory = auth.directory();
+    let tenant = directory.tenants.get(chosen).ok_or_else(|| {
+        let message = format!("there is no tenant `{chosen}`; `treadle tenants` lists them");
+        ErrorBody::new(ErrorCode::TenantUnknown, message)
+    })?;
+    Ok(Arc::new(Principal {
+        tenant: tenant.clone(),
+        whole: false,
+        ..(*principal).clone()
+    }))
+}
+
+fn permit(
+    auth: &Auth,
+    route: &Route,
+    principal: &Principal,
+    headers: &HeaderMap,
+) -> Result<(), ErrorBody> {
+    let is_anonymous = principal.who == super::Who::Anonymous;
+    let has = |scope: Scope| principal.scope.is_some_and(|own| own >= scope);
+    let (allowed, wanted) = match route.needs {
+        Needs::Nothing => return Ok(()),
+        // Whoever has no token gets there only where the configuration makes everybody an admin.
+        Needs::Token(scope) if is_anonymous => (has(Scope::Admin), scope.as_str()),
+        Needs::Scope(scope) | Needs::Token(scope) => (has(scope), scope.as_str()),
+        Needs::Root => (principal.root, "admin of the whole daemon"),
+    };
+    if allowed {
+        return Ok(());
+    }
+    if is_anonymous {
+        // Where a token is needed in any case, being local would not have helped.
+        let is_open = matches!(route.needs, Needs::Scope(s) if auth.anonymous.scope >= Some(s));
+        if let Some(why) = auth.anonymous.objection(headers).filter(|_| is_open) {
+            return Err(why.refusal(&route.path));
+        }
+        let message = format!(
+            "{} needs a token with the scope {wanted}; send it as `Authorization: Bearer tr_...`{}",
+            route.path, auth.token_hint
+        );
+        return Err(ErrorBody::new(ErrorCode::TokenMissing, message));
+    }
+    let own = principal.scope.map_or("none", Scope::as_str);
+    let message = format!(
+        "{} needs the scope {wanted}, the token has {own}; ask an admin for another token",
+        route.path
+    );
+    Err(ErrorBody::new(ErrorCode::Forbidden, message))
+}
+
+/// Holds a body to what its tenant may send.
+fn bounded(request: Request, route: &Route, principal: &Principal) -> Result<Request, ErrorBody> {
+    let Some(max) = principal
+        .tenant
+        .limits
+        .body_bytes
+        .filter(|_| !route.relayed)
+    else {
+        return Ok(request);
+    };
+    let announced = request.headers().get(header::CONTENT_LENGTH);
+    let announced = announced.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if announced.is_some_and(|length| length > max) {
+        let message = format!("the tenant may send {max} bytes; have its `body_bytes` raised");
+        return Err(ErrorBody::new(ErrorCode::BodyTooLarge, message));
+    }
+    let max = usize::try_from(max).unwrap_or(usize::MAX);
+    Ok(request.map(|body| Body::new(Limited::new(body, max))))
+}
+
+fn refused(stopped: &Stopped) -> Response {
+    let mut response = error_response(&stopped.error);
+    let headers = response.headers_mut();
+    if stopped.error.code.status() == 401 {
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    if let Some(wait) = stopped.retry_after {
+        let seconds = wait.as_millis().div_ceil(1_000).max(1);
+        if let Ok(seconds) = HeaderValue::from_str(&seconds.to_string()) {
+            headers.insert(header::RETRY_AFTER, seconds);
+        }
+    }
+    response
+}

@@ -1,0 +1,152 @@
+//! The provider's keys, read from its address or from a file, and read again when a token names one
+//! that is not there, though not often.
+
+use axum::http::{HeaderMap, Method};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Limited};
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet};
+use jsonwebtoken::{Algorithm, DecodingKey};
+use std::collections::HashMap;
+use std::sync::{Arc, RwLock};
+use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
+use treadle_config::OidcConfig;
+use treadle_http::Upstream;
+
+/// Largest set of keys, in bytes.
+const SET_BYTES_MAX: usize = 1 << 20;
+/// For the provider to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A key and what it may have signed with.
+pub(super) struct Key {
+    pub(super) key: DecodingKey,
+    pub(super) algorithms: Vec<Algorithm>,
+}
+
+/// The provider's keys by their ids.
+type Set = HashMap<String, Arc<Key>>;
+
+/// The provider's keys.
+pub(super) struct Keys {
+    source: String,
+    upstream: Upstream,
+    pause: Duration,
+    set: RwLock<Set>,
+    /// When they were last read; held while they are.
+    read_at: Mutex<Option<Instant>>,
+}
+
+impl Keys {
+    pub(super) fn new(config: &OidcConfig) -> Self {
+        Self {
+            source: config.jwks.clone(),
+            upstream: Upstream::new(ANSWER_TIMEOUT),
+            pause: Duration::from_secs(config.jwks_pause_s),
+            set: RwLock::default(),
+            read_at: Mutex::new(None),
+        }
+    }
+
+    /// The key of this id. A token without an id is checked with the only key, if there is one.
+    pub(super) async fn find(&self, id: Option<&str>) -> Result<Arc<Key>, String> {
+        if let Some(key) = self.known(id) {
+            return Ok(key);
+        }
+        let mut read_at = self.read_at.lock().await;
+        // Another request may have brought it while this one waited.
+        if let Some(key) = self.known(id) {
+            return Ok(key);
+        }
+        let is_due = read_at.is_none_or(|at| at.elapsed() >= self.pause);
+        if is_due {
+            *read_at = Some(Instant::now());
+            match self.read().await {
+                Ok(set) => {
+                    if let Ok(mut held) = self.set.write() {
+                        *held = set;
+                    }
+                }
+                Err(why) => {
+                    tracing::warn!(
+                        source = self.source,
+                        why,
+                        "no keys of the identity provider"
+                    );
+                    return Err("the identity provider's keys could not be read".to_owned());
+                }
+            }
+        }
+        self.known(id).ok_or_else(|| {
+            "it is signed with a key that the identity provider does not list".to_owned()
+        })
+    }
+
+    fn known(&self, id: Option<&str>) -> Option<Arc<Key>> {
+        let set = self.set.read().ok()?;
+        match id {
+            Some(id) => set.get(id).cloned(),
+            None if set.len() == 1 => set.values().next().cloned(),
+            None => None,
+        }
+    }
+
+    async fn read(&self) -> Result<Set, String> {
+        let bytes = if self.source.starts_with("http://") {
+            tokio::time::timeout(ANSWER_TIMEOUT, self.fetch())
+                .await
+                .map_err(|_| "no answer in time".to_owned())??
+        } else {
+            let read = tokio::fs::read(&self.source).await;
+            read.map_err(|error| error.to_string())?.into()
+        };
+        if bytes.len() > SET_BYTES_MAX {
+            return Err(format!("more than {SET_BYTES_MAX} bytes"));
+        }
+        let set: JwkSet = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
+        Ok(usable(&set))
+    }
+
+    async fn fetch(&self) -> Result<Bytes, String> {
+        let headers = HeaderMap::new();
+        let sent = self
+            .upstream
+            .send(Method::GET, &self.source, "", &headers, Bytes::new());
+        let response = sent.await.map_err(|error| error.to_string())?;
+        if !response.status().is_success() {
+            return Err(format!("status {}", response.status()));
+        }
+        let body = Limited::new(response.into_body(), SET_BYTES_MAX).collect();
+        Ok(body.await.map_err(|error| error.to_string())?.to_bytes())
+    }
+}
+
+/// Keys that can be used here; others in the set are no error.
+fn usable(set: &JwkSet) -> Set {
+    let read = |(at, jwk): (usize, &Jwk)| {
+        let algorithms = algorithms(jwk)?;
+        let key = DecodingKey::from_jwk(jwk).ok()?;
+        // A key without an id can only be the only one.
+        let id = jwk.common.key_id.clone();
+        let id = id.unwrap_or_else(|| format!("#{at}"));
+        Some((id, Arc::new(Key { key, algorithms })))
+    };
+    set.keys.iter().enumerate().filter_map(read).collect()
+}
+
+/// What a key may have signed with: by its kind, so that no token chooses for itself.
+fn algorithms(jwk: &Jwk) -> Option<Vec<Algorithm>> {
+    use Algorithm::{ES256, ES384, EdDSA, PS256, PS384, PS512, RS256, RS384, RS512};
+    match &jwk.algorithm {
+        AlgorithmParameters::RSA(_) => Some(vec![RS256, RS384, RS512, PS256, PS384, PS512]),
+        AlgorithmParameters::EllipticCurve(curve) => match curve.curve {
+            EllipticCurve::P256 => Some(vec![ES256]),
+            EllipticCurve::P384 => Some(vec![ES384]),
+            _ => None,
+        },
+        AlgorithmParameters::OctetKeyPair(pair) if pair.curve == EllipticCurve::Ed25519 => {
+            Some(vec![EdDSA])
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,167 @@
+//! Callers whom an identity provider vouches for: JSON Web Tokens in place of treadle's own.
+//!
+//! A token is verified once and then known by its hash until it ends, so the path of every request
+//! costs a hash and a look-up.
+
+mod keys;
+mod verifier;
+
+use super::directory::Directory;
+use super::now_us;
+use super::principal::{Principal, Who};
+use super::scope::Scope;
+use super::secret::{Hash, hash};
+use super::tenant::DEFAULT_TENANT;
+use jsonwebtoken::{Validation, decode, decode_header};
+use keys::{Key, Keys};
+use serde_json::{Map, Value};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+use treadle_config::OidcConfig;
+use treadle_model::tenant::WHOLE_DAEMON;
+use treadle_wire::{ErrorBody, ErrorCode};
+
+/// Verified tokens that are remembered; at the bound all are forgotten and verified again.
+const VERIFIED_MAX: usize = 4_096;
+/// How far the clocks of two machines may be apart.
+const LEEWAY_S: u64 = 60;
+
+/// The identity provider.
+pub struct Oidc {
+    config: OidcConfig,
+    keys: Keys,
+    verified: Mutex<HashMap<Hash, Verified>>,
+}
+
+struct Verified {
+    principal: Arc<Principal>,
+    until_us: u64,
+    /// Of the picture that tenant and limits are from.
+    generation: u64,
+}
+
+impl Oidc {
+    /// The provider that the configuration names, if it names one.
+    pub fn new(config: &OidcConfig) -> Option<Self> {
+        if config.issuer.is_empty() {
+            return None;
+        }
+        verifier::install();
+        Some(Self {
+            keys: Keys::new(config),
+            config: config.clone(),
+            verified: Mutex::default(),
+        })
+    }
+
+    /// Whoever a token is about.
+    pub(super) async fn principal(
+        &self,
+        token: &str,
+        directory: &Directory,
+    ) -> Result<Arc<Principal>, ErrorBody> {
+        let hash = hash(token);
+        let now_us = now_us();
+        if let Some(principal) = self.known(&hash, directory, now_us) {
+            return Ok(principal);
+        }
+        let header = decode_header(token).map_err(|error| invalid(&error.to_string()))?;
+        let key = self.keys.find(header.kid.as_deref()).await;
+        let key = key.map_err(|why| invalid(&why))?;
+        let claims = self.claims(token, &key)?;
+        let principal = Arc::new(self.read(&claims, directory)?);
+        let until_s = claims.get("exp").and_then(Value::as_u64).unwrap_or(0);
+        let verified = Verified {
+            principal: principal.clone(),
+            until_us: until_s.saturating_mul(1_000_000),
+            generation: directory.generation,
+        };
+        if let Ok(mut known) = self.verified.lock() {
+            if known.len() >= VERIFIED_MAX {
+                known.clear();
+            }
+            known.insert(hash, verified);
+        }
+        Ok(principal)
+    }
+
+    fn known(&self, hash: &Hash, directory: &Directory, now_us: u64) -> Option<Arc<Principal>> {
+        let known = self.verified.lock().ok()?;
+        let verified = known.get(hash)?;
+        let is_good = now_us < verified.until_us && verified.generation == directory.generation;
+        is_good.then(|| verified.principal.clone())
+    }
+
+    fn claims(&self, token: &str, key: &Key) -> Result<Map<String, Value>, ErrorBody> {
+        let mut validation = Validation::default();
+        validation.algorithms.clone_from(&key.algorithms);
+        validation.leeway = LEEWAY_S;
+        validation.validate_nbf = true;
+        validation.set_issuer(&[&self.config.issuer]);
+        validation.set_audience(&[&self.config.audience]);
+        validation.required_spec_claims = HashSet::from(["exp", "iss", "aud"].map(str::to_owned));
+        let decoded = decode::<Map<String, Value>>(token, &key.key, &validation);
+        match decoded {
+            Ok(decoded) => Ok(decoded.claims),
+            Err(error) if *error.kind() == jsonwebtoken::errors::ErrorKind::ExpiredSignature => {
+                let message = "the token has expired; get a new one from the identity provider";
+                Err(ErrorBody::new(ErrorCode::TokenExpired, message))
+            }
+            Err(error) => Err(invalid(&error.to_string())),
+        }
+    }
+
+    fn read(
+        &self,
+        claims: &Map<String, Value>,
+        directory: &Directory,
+    ) -> Result<Principal, ErrorBody> {
+        let lacks = |claim: &str, what: &str| {
+            let message = format!("the token's claim `{claim}` names no {what}");
+            ErrorBody::new(ErrorCode::Forbidden, message)
+        };
+        let claim = &self.config.scope_claim;
+        let scope = claims.get(claim).and_then(highest_scope);
+        let scope = scope.ok_or_else(|| lacks(claim, "scope of treadle"))?;
+        let claim = &self.config.tenant_claim;
+        let name = claims.get(claim).and_then(Value::as_str);
+        let name = name.ok_or_else(|| lacks(claim, "tenant"))?;
+        let root = name == WHOLE_DAEMON && scope == Scope::Admin;
+        let home = if root { DEFAULT_TENANT } else { name };
+        let tenant = directory.tenants.get(home);
+        let tenant = tenant.ok_or_else(|| lacks(claim, "tenant that treadle knows"))?;
+        let claim = &self.config.name_claim;
+        let subject = claims.get(claim).and_then(Value::as_str);
+        let subject = subject.ok_or_else(|| lacks(claim, "person"))?;
+        Ok(Principal {
+            tenant: tenant.clone(),
+            scope: Some(scope),
+            root,
+            whole: root,
+            who: Who::Subject(subject.to_owned()),
+        })
+    }
+}
+
+/// The highest scope that a claim names: words in a text or a list, with or without `treadle:`.
+fn highest_scope(claim: &Value) -> Option<Scope> {
+    let of_text = |text: &str| {
+        let words = text.split_whitespace();
+        let scopes = words
+            .filter_map(|word| Scope::from_word(word.strip_prefix("treadle:").unwrap_or(word)));
+        scopes.max()
+    };
+    match claim {
+        Value::String(text) => of_text(text),
+        Value::Array(list) => list.iter().filter_map(|item| of_text(item.as_str()?)).max(),
+        _ => None,
+    }
+}
+
+fn invalid(why: &str) -> ErrorBody {
+    let message = format!("the token is not one to trust: {why}");
+    ErrorBody::new(ErrorCode::TokenInvalid, message)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+//! Who calls, for which tenant, and what he may do.
+
+use super::scope::Scope;
+use super::tenant_state::TenantState;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use treadle_http::{ClientAddress, refuse};
+use treadle_model::ClientName;
+use treadle_wire::{ErrorBody, ErrorCode};
+
+/// Longest id of a request that a client may choose, in bytes.
+const REQUEST_ID_BYTES_MAX: usize = 128;
+
+/// Who calls.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Who {
+    /// Somebody without a token.
+    Anonymous,
+    /// Whoever has this token.
+    Token {
+        /// Its id.
+        id: String,
+        /// What people call it.
+        name: String,
+    },
+    /// Somebody whom the identity provider vouches for.
+    Subject(String),
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Anonymous => write!(f, "anonymous"),
+            Self::Token { id, name } => write!(f, "token {id} ({name})"),
+            Self::Subject(subject) => write!(f, "subject {subject}"),
+        }
+    }
+}
+
+/// Who calls, for which tenant, with which scope.
+#[derive(Clone, Debug)]
+pub struct Principal {
+    /// The tenant that he acts in.
+    pub tenant: Arc<TenantState>,
+    /// What he may do; nothing where absent.
+    pub scope: Option<Scope>,
+    /// True for an admin of the whole daemon.
+    pub root: bool,
+    /// True for an admin of the whole daemon who has chosen no tenant.
+    pub whole: bool,
+    /// Who he is.
+    pub who: Who,
+}
+
+impl Principal {
+    /// A client's name for a program or a job as the core knows it.
+    pub fn inside(&self, name: &ClientName) -> String {
+        self.tenant.tenant.inside(name).into_owned()
+    }
+
+    /// Whether uploads of his tenant need no signature.
+    pub fn takes_unsigned(&self) -> bool {
+        self.tenant.limits.unsigned_plugins
+    }
+
+    /// A name that the core knows as this client knows it; `None` if it is another tenant's.
+    pub fn outside<'n>(&self, inside: &'n str) -> Option<&'n str> {
+        self.tenant.tenant.outside(inside)
+    }
+
+    /// Largest body that he may send, where the daemon takes `daemon_max`, in bytes.
+    pub fn body_bytes_max(&self, daemon_max: usize) -> usize {
+        let own = self.tenant.limits.body_bytes.unwrap_or(u64::MAX);
+        daemon_max.min(usize::try_from(own).unwrap_or(usize::MAX))
+    }
+
+    /// Checks that another plugin may be stored, beside `count` of `bytes` together.
+    ///
+    /// # Errors
+    /// [`ErrorCode::TenantLimit`] with the limit that it would pass.
+    pub fn check_plugin(
+        &self,
+        count: u64,
+        bytes: u64,
+        new_bytes: u64,
+        signed: bool,
+    ) -> Result<(), ErrorBody> {
+        let limits = &self.tenant.limits;
+        let name = self.tenant.tenant.name();
+        let limited = |limit: &str, what: String| {
+            let message = format!(
+                "the tenant `{name}` {what}; an admin of the daemon can raise `{limit}` with \
+                 `treadle tenants set {name}`"
+            );
+            Err(ErrorBody::new(ErrorCode::TenantLimit, message))
+        };
+        if !signed && !limits.unsigned_plugins {
+            return limited("unsigned_plugins", "takes no unsigned plugins".into());
+        }
+        if let Some(max) = limits.plugins.filter(|max| count >= *max) {
+            return limited("plugins", format!("has {count} plugins of {max}"));
+        }
+        let total = bytes.saturating_add(new_bytes);
+        if let Some(max) = limits.plugin_bytes.filter(|max| total > *max) {
+            let what = format!("would have {total} bytes of plugins, of {max}");
+            return limited("plugin_bytes", what);
+        }
+        Ok(())
+    }
+}
+
+/// A request's principal, and how it is told apart from others in the audit log.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// Who calls.
+    pub principal: Arc<Principal>,
+    /// The address that the request came from.
+    pub address: Option<SocketAddr>,
+    /// The client's `x-request-id`, or one made here.
+    pub request_id: String,
+}
+
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = NoPrincipal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, NoPrincipal> {
+        let principal = parts.extensions.get::<Arc<Principal>>();
+        let principal = principal.ok_or(NoPrincipal)?.clone();
+        let given = parts.headers.get("x-request-id");
+        let given = given.and_then(|value| value.to_str().ok());
+        let given = given.filter(|id| !id.is_empty() && id.len() <= REQUEST_ID_BYTES_MAX);
+        let address = parts.extensions.get::<ClientAddress>();
+        Ok(Self {
+            principal,
+            address: address.map(|address| address.0),
+            request_id: given.map_or_else(next_request_id, str::to_owned),
+        })
+    }
+}
+
+fn next_request_id() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    format!("r{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A request that did not pass the guard; a fault in the router.
+#[derive(Clone, Copy, Debug)]
+pub struct NoPrincipal;
+
+impl axum::response::IntoResponse for NoPrincipal {
+    fn into_response(self) -> axum::response::Response {
+        let message = "the request was not checked; please report this";
+        refuse(ErrorCode::Internal, message)
+    }
+}

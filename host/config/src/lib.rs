@@ -1,0 +1,186 @@
+//! The configuration: one struct per concern, one file each.
+//!
+//! A value comes from, in rising order, the default, the file, an environment variable
+//! `TREADLE_SECTION__KEY`, and `--set section.key=value`. What is not a key, or no value for it, is
+//! an error that says where it was written and what to write instead.
+
+mod auth;
+mod bodies;
+mod broker;
+mod cluster;
+mod core_config;
+mod engines;
+mod error;
+mod kv;
+mod layers;
+mod logging;
+mod metrics;
+mod nearest;
+mod plugins;
+mod prediction;
+mod reference;
+mod rollout;
+mod scheduler;
+mod section;
+mod server;
+mod store;
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+pub use auth::{AnonymousScope, AuthConfig, OidcConfig};
+pub use bodies::{BodiesConfig, Keep};
+pub use broker::BrokerConfig;
+pub use cluster::{ClusterConfig, Role};
+pub use core_config::out_of_bounds;
+pub use engines::{Endpoint, EngineChoice, EnginesConfig};
+pub use error::{ConfigError, Origin};
+pub use kv::KvSection;
+pub use logging::{LogFormat, LoggingConfig};
+pub use metrics::MetricsConfig;
+pub use plugins::PluginsConfig;
+pub use prediction::PredictionConfig;
+pub use reference::reference_markdown;
+pub use rollout::RolloutSection;
+pub use scheduler::SchedulerConfig;
+pub use server::ServerConfig;
+pub use store::StoreConfig;
+
+use layers::Layers;
+use section::Section;
+
+/// All sections, in the order of the reference.
+const SECTIONS: &[Section] = &[
+    ServerConfig::SECTION,
+    EnginesConfig::SECTION,
+    SchedulerConfig::SECTION,
+    RolloutSection::SECTION,
+    KvSection::SECTION,
+    PredictionConfig::SECTION,
+    StoreConfig::SECTION,
+    BrokerConfig::SECTION,
+    BodiesConfig::SECTION,
+    ClusterConfig::SECTION,
+    PluginsConfig::SECTION,
+    AuthConfig::SECTION,
+    OidcConfig::SECTION,
+    MetricsConfig::SECTION,
+    LoggingConfig::SECTION,
+];
+
+/// The whole configuration.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The port that clients talk to.
+    pub server: ServerConfig,
+    /// The inference engines to serve programs with.
+    pub engines: EnginesConfig,
+    /// Which program runs when and where.
+    pub scheduler: SchedulerConfig,
+    /// The mode in which policies place programs and rank their steps.
+    pub rollout: RolloutSection,
+    /// What becomes of KV caches while tools run.
+    pub kv: KvSection,
+    /// A service that predicts, in place of a plugin.
+    pub prediction: PredictionConfig,
+    /// Where state lives and how long it stays.
+    pub store: StoreConfig,
+    /// The broker to which events go and from which commands come.
+    pub broker: BrokerConfig,
+    /// Requests and answers, kept whole.
+    pub bodies: BodiesConfig,
+    /// Several daemons on one store.
+    pub cluster: ClusterConfig,
+    /// What a policy may use before it is stopped.
+    pub plugins: PluginsConfig,
+    /// Who may do what.
+    pub auth: AuthConfig,
+    /// The identity provider whose tokens are taken beside treadle's own.
+    pub oidc: OidcConfig,
+    /// What is counted for Prometheus.
+    pub metrics: MetricsConfig,
+    /// What goes to standard error.
+    pub logging: LoggingConfig,
+}
+
+impl Config {
+    /// Puts the configuration together.
+    ///
+    /// `environment` is what `std::env::vars` gives: of it, names that start with `TREADLE_` and
+    /// have a double underscore in them are taken. `sets` are the arguments of `--set`.
+    ///
+    /// # Errors
+    /// The first value that is wrong, where it was written and what to write instead.
+    pub fn load(
+        file: Option<&Path>,
+        environment: impl IntoIterator<Item = (String, String)>,
+        sets: &[String],
+    ) -> Result<Self, ConfigError> {
+        let mut layers = Layers::default();
+        if let Some(path) = file {
+            layers.add_file(path)?;
+        }
+        layers.add_environment(environment)?;
+        for text in sets {
+            layers.add_assignment(text)?;
+        }
+        let config = layers.done()?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// What no single value tells.
+    fn check(&self) -> Result<(), ConfigError> {
+        let (low, high) = (self.scheduler.low_watermark, self.scheduler.high_watermark);
+        if low > high {
+            return Err(conflict(
+                "scheduler.low_watermark",
+                format!("is {low}, above scheduler.high_watermark, which is {high}"),
+                "lower it: programs would be paused as soon as they are resumed",
+            ));
+        }
+        self.oidc.check()?;
+        if let Some((key, problem)) = self.broker.problem() {
+            let remedy = "docs/messaging.md says how to connect a broker";
+            return Err(conflict(key, format!("can't be used: {problem}"), remedy));
+        }
+        self.store.check()?;
+        self.bodies.check()?;
+        self.cluster.check(self)?;
+        self.kv.check(self)?;
+        self.prediction.service()?;
+        let mut seen = std::collections::BTreeSet::new();
+        for endpoint in &self.engines.endpoints {
+            if !endpoint.url.parse::<http::Uri>().is_ok_and(|uri| {
+                matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some()
+            }) {
+                return Err(conflict(
+                    "engines.endpoints",
+                    format!("has `{}`, which is no address of an engine", endpoint.url),
+                    "write it as http://host:port",
+                ));
+            }
+            if !seen.insert(endpoint.url.trim_end_matches('/')) {
+                return Err(conflict(
+                    "engines.endpoints",
+                    format!("has {} twice", endpoint.url),
+                    "name each engine once",
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn conflict(key: &str, problem: String, remedy: &str) -> ConfigError {
+    ConfigError::Conflict {
+        key: key.to_owned(),
+        problem,
+        remedy: remedy.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,39 @@
+//! `[prediction]`: a service that predicts, in place of a plugin.
+
+use http::Uri;
+
+use super::section::section;
+use super::{ConfigError, conflict};
+
+section! {
+    /// A service that predicts what programs have to come, in place of a plugin; docs/prediction-service.md has its requests and answers.
+    PredictionConfig in "prediction" {
+        /// Where it is, such as `http://127.0.0.1:9000`; without one the bound policies predict.
+        url: String = String::new(), "";
+        /// Time for an answer; a later one is given up, and the bound policies predict instead.
+        deadline_ms: u64 = 500, "milliseconds", 1 ..= 60_000;
+        /// Largest answer; a larger one is given up.
+        answer_bytes_max: usize = 4 << 20, "bytes", 1024 ..= 1_073_741_824;
+    }
+}
+
+impl PredictionConfig {
+    /// The service's address, if there is one.
+    ///
+    /// # Errors
+    /// What is no address of a service.
+    pub fn service(&self) -> Result<Option<Uri>, ConfigError> {
+        if self.url.is_empty() {
+            return Ok(None);
+        }
+        let parsed: Option<Uri> = self.url.parse().ok();
+        let plain = parsed.filter(|uri| uri.scheme_str() == Some("http") && uri.host().is_some());
+        plain.map(Some).ok_or_else(|| {
+            conflict(
+                "prediction.url",
+                format!("is `{}`", self.url),
+                "give an address such as http://127.0.0.1:9000; there is no TLS to it",
+            )
+        })
+    }
+}

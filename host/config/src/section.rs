@@ -1,0 +1,152 @@
+//! What a section of the configuration is made of, and the macro that writes one down once.
+//!
+//! A key's doc comment is its line in the reference, so that the two can't drift apart.
+
+use std::net::SocketAddr;
+
+/// What a value looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// Any text.
+    Text,
+    /// An address and a port.
+    Address,
+    /// A whole number.
+    Whole,
+    /// A number.
+    Fraction,
+    /// `true` or `false`.
+    Flag,
+    /// One of a few words.
+    Word(&'static [&'static str]),
+    /// A list of engines: addresses, or tables with an address in them.
+    Endpoints,
+}
+
+impl Form {
+    /// What to write, for people.
+    pub(super) fn expected(self) -> String {
+        match self {
+            Self::Text => "text".into(),
+            Self::Address => "an address and a port such as 127.0.0.1:8300".into(),
+            Self::Whole => "a whole number".into(),
+            Self::Fraction => "a number".into(),
+            Self::Flag => "true or false".into(),
+            Self::Word(words) => format!("one of {}", words.join(", ")),
+            Self::Endpoints => "a list of URLs such as [\"http://10.0.0.1:8000\"], or of tables \
+                                { url, kind, capacity_tokens }, of which the last is at most 2^40"
+                .into(),
+        }
+    }
+}
+
+/// A type that a key may have.
+pub(super) trait Setting {
+    /// What its values look like.
+    const FORM: Form;
+}
+
+impl Setting for String {
+    const FORM: Form = Form::Text;
+}
+impl Setting for SocketAddr {
+    const FORM: Form = Form::Address;
+}
+impl Setting for u32 {
+    const FORM: Form = Form::Whole;
+}
+impl Setting for u64 {
+    const FORM: Form = Form::Whole;
+}
+impl Setting for usize {
+    const FORM: Form = Form::Whole;
+}
+impl Setting for f64 {
+    const FORM: Form = Form::Fraction;
+}
+impl Setting for bool {
+    const FORM: Form = Form::Flag;
+}
+
+/// One key of the configuration.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Key {
+    /// Section that it is in.
+    pub section: &'static str,
+    /// Its name there.
+    pub name: &'static str,
+    /// What its values look like.
+    pub form: Form,
+    /// Unit of its values; empty where there is none.
+    pub unit: &'static str,
+    /// Least and greatest value of a number.
+    pub bounds: Option<(f64, f64)>,
+    /// What it is for.
+    pub meaning: &'static str,
+}
+
+impl Key {
+    /// `section.name`.
+    pub(super) fn path(&self) -> String {
+        format!("{}.{}", self.section, self.name)
+    }
+}
+
+/// A section: its keys, beside the struct that holds their values.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Section {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is about.
+    pub about: &'static str,
+    /// Its keys, in the order of the reference.
+    pub keys: &'static [Key],
+}
+
+/// Writes a section down: `field: type = default, "unit", least..=greatest;` under its meaning.
+macro_rules! section {
+    (
+        $(#[doc = $about:literal])+
+        $name:ident in $section:literal {
+            $(
+                $(#[doc = $meaning:literal])+
+                $field:ident: $ty:ty = $default:expr, $unit:literal
+                    $(, $least:literal ..= $greatest:literal)?;
+            )+
+        }
+    ) => {
+        $(#[doc = $about])+
+        #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct $name {
+            $( $(#[doc = $meaning])+ pub $field: $ty, )+
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $( $field: $default, )+ }
+            }
+        }
+
+        impl $name {
+            /// The section, for checks and for the reference.
+            pub(super) const SECTION: $crate::section::Section =
+                $crate::section::Section {
+                    name: $section,
+                    about: concat!($($about),+),
+                    keys: &[ $( $crate::section::Key {
+                        section: $section,
+                        name: stringify!($field),
+                        form: <$ty as $crate::section::Setting>::FORM,
+                        unit: $unit,
+                        bounds: section!(@bounds $($least $greatest)?),
+                        meaning: concat!($($meaning),+),
+                    }, )+ ],
+                };
+        }
+    };
+    (@bounds) => { None };
+    (@bounds $least:literal $greatest:literal) => { Some(($least as f64, $greatest as f64)) };
+}
+
+pub(super) use section;

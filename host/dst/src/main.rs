@@ -1,0 +1,224 @@
+//! `make dst`: tells the stories of many seeds and reports the first broken
+//! rule, smaller if it can be, with the one command that tells it again.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+use treadle_dst::{FaultKind, Options, Outcome, Sabotage, Tally, explore, shrink};
+
+const USAGE: &str = "usage: dst [--seeds N] [--from SEED] [--jobs N] | dst --seed SEED [--trace] \
+[--programs N] [--faults N] [--without KIND,KIND] [--sabotage NAME]";
+/// Failing seeds after which the search ends.
+const FAILURES_MAX: usize = 5;
+/// Lines of a trace that are shown without `--trace`.
+const TRACE_LINES: usize = 40;
+
+#[derive(Default)]
+struct Arguments {
+    seeds: u64,
+    from: u64,
+    jobs: usize,
+    seed: Option<u64>,
+    options: Options,
+}
+
+fn main() -> ExitCode {
+    let arguments = match parse(std::env::args().skip(1)) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            eprintln!("{error}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    // A core that panics is a broken rule, reported with its seed.
+    std::panic::set_hook(Box::new(|_| {}));
+    match arguments.seed {
+        Some(seed) => tell(seed, &arguments.options),
+        None => search(&arguments),
+    }
+}
+
+fn parse(arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
+    let mut parsed = Arguments {
+        seeds: 200,
+        from: 1,
+        jobs: 2,
+        ..Arguments::default()
+    };
+    let mut arguments = arguments.filter(|argument| !argument.is_empty());
+    while let Some(name) = arguments.next() {
+        if name == "--trace" {
+            parsed.options.trace = true;
+            continue;
+        }
+        let value = arguments
+            .next()
+            .ok_or_else(|| format!("{name} wants a value"))?;
+        let number = || {
+            value
+                .parse::<u64>()
+                .map_err(|_| format!("{name} wants a number, not {value}"))
+        };
+        match name.as_str() {
+            "--seeds" => parsed.seeds = number()?,
+            "--from" => parsed.from = number()?,
+            "--jobs" => parsed.jobs = number()?.max(1) as usize,
+            "--seed" => parsed.seed = Some(number()?),
+            "--programs" => parsed.options.programs_max = Some(number()? as usize),
+            "--faults" => parsed.options.faults_max = Some(number()? as usize),
+            "--without" => {
+                for kind in value.split(',') {
+                    let kind = FaultKind::from_name(kind)
+                        .ok_or_else(|| format!("there is no fault {kind}"))?;
+                    parsed.options.without.push(kind);
+                }
+            }
+            "--sabotage" => {
+                let kind = Sabotage::from_name(&value)
+                    .ok_or_else(|| format!("there is no sabotage {value}"))?;
+                parsed.options.sabotage = Some(kind);
+            }
+            _ => return Err(format!("{name} is not known")),
+        }
+    }
+    Ok(parsed)
+}
+
+/// Tells the story of one seed.
+fn tell(seed: u64, options: &Options) -> ExitCode {
+    let outcome = explore(seed, options);
+    for line in &outcome.trace {
+        println!("{line}");
+    }
+    println!(
+        "seed {seed}: {} programs, {} faults planned, {} events in {:.1} virtual s, trace {:016x}",
+        outcome.programs,
+        outcome.faults_planned,
+        outcome.events,
+        outcome.lasted_us as f64 / 1e6,
+        outcome.trace_hash
+    );
+    println!("injected: {}", listed(&outcome.faults));
+    println!("ended:    {}", listed(&outcome.ends));
+    match &outcome.violation {
+        None => ExitCode::SUCCESS,
+        Some(violation) => {
+            println!("broken: {}: {}", violation.rule, violation.what);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Tells the stories of many seeds.
+fn search(arguments: &Arguments) -> ExitCode {
+    let started = Instant::now();
+    let next = AtomicU64::new(arguments.from);
+    let end = arguments.from + arguments.seeds;
+    let found: Mutex<BTreeMap<u64, Outcome>> = Mutex::default();
+    let sums: Mutex<(Tally, Tally, u64, u64, f64)> = Mutex::default();
+    std::thread::scope(|scope| {
+        for _ in 0..arguments.jobs {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= end || found.lock().expect("no panics here").len() >= FAILURES_MAX {
+                        return;
+                    }
+                    let outcome = explore(seed, &arguments.options);
+                    let mut sums = sums.lock().expect("no panics here");
+                    sums.0.add(&outcome.faults);
+                    sums.1.add(&outcome.ends);
+                    sums.2 += outcome.events;
+                    sums.3 += 1;
+                    sums.4 += outcome.lasted_us as f64 / 3.6e9;
+                    if outcome.violation.is_some() {
+                        found.lock().expect("no panics here").insert(seed, outcome);
+                    }
+                }
+            });
+        }
+    });
+    let (faults, ends, events, seeds, hours) = sums.into_inner().expect("no panics here");
+    let seconds = started.elapsed().as_secs_f64();
+    println!(
+        "{seeds} seeds in {seconds:.1} s ({:.1}/s), {events} events ({:.0}/s), {hours:.0} virtual hours",
+        seeds as f64 / seconds,
+        events as f64 / seconds
+    );
+    println!("injected: {}", listed(&faults));
+    println!("ended:    {}", listed(&ends));
+    let found = found.into_inner().expect("no panics here");
+    for outcome in found.values() {
+        report(outcome, &arguments.options);
+    }
+    if found.is_empty() {
+        println!("no rule was broken");
+        return ExitCode::SUCCESS;
+    }
+    ExitCode::FAILURE
+}
+
+fn report(outcome: &Outcome, options: &Options) {
+    let seed = outcome.seed;
+    if let Some(violation) = &outcome.violation {
+        println!(
+            "\nseed {seed} breaks {}: {}",
+            violation.rule, violation.what
+        );
+    }
+    println!("  again: make dst SEED={seed} TRACE=1{}", flags(options));
+    let Some(shrunk) = shrink(seed, options) else {
+        return;
+    };
+    let (programs, faults) = (shrunk.outcome.programs, shrunk.outcome.faults_planned);
+    println!(
+        "  smaller ({} tried): {programs} programs, {faults} faults, {} events",
+        shrunk.tries, shrunk.outcome.events
+    );
+    if let Some(violation) = &shrunk.outcome.violation {
+        println!("  it breaks {}: {}", violation.rule, violation.what);
+    }
+    println!(
+        "  again: make dst SEED={seed} TRACE=1{}",
+        flags(&shrunk.options)
+    );
+    let traced = Options {
+        trace: true,
+        ..shrunk.options
+    };
+    let trace = explore(seed, &traced).trace;
+    for line in trace.iter().skip(trace.len().saturating_sub(TRACE_LINES)) {
+        let shown: String = line.chars().take(400).collect();
+        println!("    {shown}");
+    }
+}
+
+/// The options as `make dst` takes them.
+fn flags(options: &Options) -> String {
+    let names: Vec<&str> = options.without.iter().map(|kind| kind.name()).collect();
+    let flags = [
+        options
+            .programs_max
+            .map(|most| format!("--programs {most}")),
+        options.faults_max.map(|most| format!("--faults {most}")),
+        (!names.is_empty()).then(|| format!("--without {}", names.join(","))),
+        options
+            .sabotage
+            .map(|kind| format!("--sabotage {}", kind.name())),
+    ];
+    let flags: Vec<String> = flags.into_iter().flatten().collect();
+    if flags.is_empty() {
+        return String::new();
+    }
+    format!(" DST_FLAGS='{}'", flags.join(" "))
+}
+
+fn listed(tally: &Tally) -> String {
+    let entries = tally
+        .0
+        .iter()
+        .map(|(name, times)| format!("{name} {times}"));
+    entries.collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,118 @@
+//! The command line of `treadle engine-sim`.
+
+use std::net::SocketAddr;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use tokio::net::TcpListener;
+use treadle_engine_model::engine::EngineProfile;
+
+use super::{EngineSim, EngineSimError, EngineSimOptions, Faults};
+
+/// Serve a simulated inference engine over HTTP.
+#[derive(Args, Clone, Debug)]
+pub struct EngineSimArgs {
+    /// Address to listen on; port 0 takes a free one and prints it.
+    #[arg(long, default_value = "127.0.0.1:8100")]
+    pub listen: SocketAddr,
+    /// What to model.
+    #[arg(long, default_value = "qwen3-32b-h100", value_parser = PossibleValuesParser::new(EngineProfile::NAMES))]
+    pub profile: String,
+    /// KV memory in tokens, in place of the profile's.
+    #[arg(long)]
+    pub kv_tokens: Option<u64>,
+    /// Virtual seconds in a real second.
+    #[arg(long, default_value_t = 1.0)]
+    pub time_scale: f64,
+    /// Name of the model served.
+    #[arg(long, default_value = "treadle-sim")]
+    pub model: String,
+    /// Seed of the generated text.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Answer without the model, as cheaply as possible.
+    #[arg(long)]
+    pub instant: bool,
+    /// Tokens per event of a stream.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub tokens_per_event: u32,
+    /// KV memory of one token in bytes, by which caches take their time over links.
+    #[arg(long, default_value_t = EngineSimOptions::default().kv_bytes_per_token)]
+    pub kv_bytes_per_token: u64,
+    /// Host memory for copies of KV caches, in bytes.
+    #[arg(long, default_value_t = EngineSimOptions::default().host_bytes_max)]
+    pub host_bytes_max: u64,
+    /// Misbehave: close-after-events=N, garbage-sse, never-answer, error-status=CODE,
+    /// header-delay-ms=N; requests=N limits it to the first N requests. Can be given several times.
+    #[arg(long = "fault", value_name = "FAULT")]
+    pub faults: Vec<Faults>,
+}
+
+impl EngineSimArgs {
+    /// The options that these arguments stand for.
+    pub fn options(&self) -> Result<EngineSimOptions, EngineSimError> {
+        let profile = EngineProfile::named(&self.profile);
+        Ok(EngineSimOptions {
+            profile: profile.ok_or(EngineSimError::Option("profile is not known"))?,
+            kv_tokens: self.kv_tokens,
+            time_scale: self.time_scale,
+            model: self.model.clone(),
+            seed: self.seed,
+            instant: self.instant,
+            tokens_per_event: self.tokens_per_event,
+            kv_bytes_per_token: self.kv_bytes_per_token,
+            host_bytes_max: self.host_bytes_max,
+            faults: self.faults.iter().fold(Faults::default(), Faults::with),
+            ..EngineSimOptions::default()
+        })
+    }
+
+    /// Serves until interrupted.
+    pub async fn run(self) -> Result<(), EngineSimError> {
+        let options = self.options()?;
+        let cannot = |source| EngineSimError::Listen {
+            address: self.listen.to_string(),
+            source,
+        };
+        let listener = TcpListener::bind(self.listen).await.map_err(cannot)?;
+        let handle = EngineSim::serve(listener, options)?;
+        println!("simulated engine ({}) on {}", self.profile, handle.url());
+        let _ = tokio::signal::ctrl_c().await;
+        handle.shutdown().await;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: EngineSimArgs,
+    }
+
+    #[test]
+    fn arguments_become_options() {
+        let line = "x --profile instant --kv-tokens 4096 --fault garbage-sse --fault requests=2";
+        let args = Line::try_parse_from(line.split(' '))
+            .expect("good arguments")
+            .args;
+        let options = args.options().expect("good options");
+        assert_eq!(
+            (&*options.profile.name, options.kv_tokens),
+            ("instant", Some(4_096))
+        );
+        let faults = Faults {
+            garbage_sse: true,
+            requests: Some(2),
+            ..Faults::default()
+        };
+        assert_eq!(options.faults, faults);
+        assert!(Line::try_parse_from(["x", "--profile", "gpt-9"]).is_err());
+        assert!(Line::try_parse_from(["x", "--fault", "explode"]).is_err());
+    }
+}

@@ -1,0 +1,233 @@
+//! KV caches that leave the engine and come back: copies in host memory, and the links that they
+//! take. Part of the task that owns the engine model; all times are virtual.
+//!
+//! A copy is the hashes of its blocks. Each engine has links of its own: PCIe to the host memory of
+//! its node, and the node's network card to others.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::sync::oneshot;
+use treadle_engine_model::engine::{BLOCK_TOKENS, Engine};
+use treadle_engine_model::links::{Done, Links, Place, Topology, TransferId, Worker};
+
+/// The node that the engine is on, and any other one.
+const HERE: u32 = 0;
+const ELSEWHERE: u32 = 1;
+
+/// What copies may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CopyLimits {
+    pub(super) bytes_per_token: u64,
+    pub(super) host_bytes_max: u64,
+}
+
+/// A copy of a program's cache, also as engines tell each other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct CopyRecord {
+    /// Whose, as whoever had it made says.
+    pub(super) program: Value,
+    /// What it was computed with, likewise.
+    pub(super) tags: Value,
+    pub(super) tokens: u64,
+    pub(super) bytes: u64,
+    pub(super) blocks: Vec<u64>,
+}
+
+/// Why there is no copy, or no cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum CopyError {
+    #[error("nothing of the prompt is in the cache")]
+    Nothing,
+    #[error("a copy of this name is there or on its way")]
+    Known,
+    #[error("host memory has no room for it")]
+    HostFull,
+    #[error("the engine's memory has no room for it")]
+    EngineFull,
+}
+
+/// Something to do with copies.
+pub(super) enum CopyCommand {
+    /// Copy what is cached of a prompt.
+    Export {
+        id: TransferId,
+        copy: String,
+        program: Value,
+        tags: Value,
+        blocks: Vec<u64>,
+        done: oneshot::Sender<Result<CopyRecord, CopyError>>,
+    },
+    /// Take a copy in, from host memory here or elsewhere; answered with the tokens.
+    Import {
+        id: TransferId,
+        record: CopyRecord,
+        is_here: bool,
+        done: oneshot::Sender<Result<u64, CopyError>>,
+    },
+    /// Nobody waits for it any more.
+    Cancel(TransferId),
+    /// A copy, if there is one.
+    Find {
+        copy: String,
+        found: oneshot::Sender<Option<CopyRecord>>,
+    },
+    /// Forget a copy, or what is to become one.
+    Drop(String),
+}
+
+enum Moving {
+    Out {
+        copy: String,
+        record: CopyRecord,
+        done: oneshot::Sender<Result<CopyRecord, CopyError>>,
+    },
+    In {
+        record: CopyRecord,
+        done: oneshot::Sender<Result<u64, CopyError>>,
+    },
+}
+
+/// Copies in host memory, and those on their way.
+pub(super) struct Copies {
+    limits: CopyLimits,
+    links: Links,
+    moving: BTreeMap<TransferId, Moving>,
+    held: HashMap<String, CopyRecord>,
+    /// Bytes held and coming.
+    bytes: u64,
+    ended: Vec<Done>,
+}
+
+impl Copies {
+    pub(super) fn new(limits: CopyLimits) -> Self {
+        let worker = Worker {
+            node: HERE,
+            gpus: 1,
+        };
+        Self {
+            limits,
+            links: Links::new(Topology::new(vec![worker])),
+            moving: BTreeMap::new(),
+            held: HashMap::new(),
+            bytes: 0,
+            ended: Vec::new(),
+        }
+    }
+
+    /// When the next transfer ends, in microseconds.
+    pub(super) fn next_event_at(&self) -> Option<u64> {
+        self.links.next_event_at()
+    }
+
+    /// Ends the transfers whose time has come.
+    pub(super) fn advance(&mut self, now_us: u64, engine: &mut Engine) {
+        self.links.advance(now_us, &mut self.ended);
+        for done in std::mem::take(&mut self.ended) {
+            match self.moving.remove(&done.id) {
+                Some(Moving::Out { copy, record, done }) => {
+                    let bytes = record.bytes;
+                    if done.send(Ok(record.clone())).is_ok() {
+                        self.held.insert(copy, record);
+                    } else {
+                        self.bytes -= bytes;
+                    }
+                }
+                Some(Moving::In { record, done }) => {
+                    let blocks = engine.import(now_us, &record.blocks);
+                    let tokens = u64::from(blocks) * u64::from(BLOCK_TOKENS);
+                    let _ = done.send(match tokens {
+                        0 => Err(CopyError::EngineFull),
+                        tokens => Ok(tokens),
+                    });
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Does something; the links have been advanced to this time.
+    pub(super) fn handle(&mut self, now_us: u64, engine: &Engine, command: CopyCommand) {
+        match command {
+            CopyCommand::Export {
+                id,
+                copy,
+                program,
+                tags,
+                mut blocks,
+                done,
+            } => {
+                let tokens = engine.cached_prefix_tokens(&blocks);
+                blocks.truncate((tokens / u64::from(BLOCK_TOKENS)) as usize);
+                let record = CopyRecord {
+                    program,
+                    tags,
+                    tokens,
+                    bytes: tokens * self.limits.bytes_per_token,
+                    blocks,
+                };
+                if let Err(error) = self.may_come(&copy, &record) {
+                    let _ = done.send(Err(error));
+                    return;
+                }
+                let (from, to) = (Place::Worker(0), Place::Host(HERE));
+                self.bytes += record.bytes;
+                self.links.start(now_us, id, from, to, record.bytes);
+                self.moving.insert(id, Moving::Out { copy, record, done });
+            }
+            CopyCommand::Import {
+                id,
+                record,
+                is_here,
+                done,
+            } => {
+                let from = Place::Host(if is_here { HERE } else { ELSEWHERE });
+                self.links
+                    .start(now_us, id, from, Place::Worker(0), record.bytes);
+                self.moving.insert(id, Moving::In { record, done });
+            }
+            CopyCommand::Cancel(id) => {
+                self.links.cancel(now_us, id);
+                if let Some(Moving::Out { record, .. }) = self.moving.remove(&id) {
+                    self.bytes -= record.bytes;
+                }
+            }
+            CopyCommand::Find { copy, found } => {
+                let _ = found.send(self.held.get(&copy).cloned());
+            }
+            CopyCommand::Drop(copy) => self.forget(now_us, &copy),
+        }
+    }
+
+    fn may_come(&self, copy: &str, record: &CopyRecord) -> Result<(), CopyError> {
+        if record.tokens == 0 {
+            return Err(CopyError::Nothing);
+        }
+        let is_coming =
+            |moving: &Moving| matches!(moving, Moving::Out { copy: c, .. } if c == copy);
+        if self.held.contains_key(copy) || self.moving.values().any(is_coming) {
+            return Err(CopyError::Known);
+        }
+        if self.bytes.saturating_add(record.bytes) > self.limits.host_bytes_max {
+            return Err(CopyError::HostFull);
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, now_us: u64, name: &str) {
+        if let Some(record) = self.held.remove(name) {
+            self.bytes -= record.bytes;
+        }
+        let coming = self.moving.iter().find_map(|(id, moving)| match moving {
+            Moving::Out { copy, .. } if copy == name => Some(*id),
+            _ => None,
+        });
+        if let Some(id) = coming {
+            self.links.cancel(now_us, id);
+            if let Some(Moving::Out { record, .. }) = self.moving.remove(&id) {
+                self.bytes -= record.bytes;
+            }
+        }
+    }
+}

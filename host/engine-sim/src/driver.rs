@@ -1,0 +1,404 @@
+//! The task that owns the engine model and runs it against the clock, and the client that others
+//! talk to it by.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+use treadle_engine_model::engine::{
+    Engine, EngineSnapshot, Output, RequestId, RequestSpec, SubmitError,
+};
+
+use super::caches::{Copies, CopyCommand, CopyLimits, CopyRecord};
+use super::error::ApiError;
+
+/// News of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// The first token.
+    First { cached_tokens: u32 },
+    /// Further tokens.
+    Tokens { count: u32 },
+    /// Aborted by name: nothing more comes.
+    Aborted,
+}
+
+/// Which requests to abort.
+pub(super) enum AbortScope {
+    /// Those with one of these names; unknown ones are ignored.
+    Named(Vec<String>),
+    /// All.
+    All,
+}
+
+enum Command {
+    Submit {
+        spec: RequestSpec,
+        name: String,
+        progress: mpsc::Sender<Progress>,
+        accepted: oneshot::Sender<Result<(), SubmitError>>,
+    },
+    Abandon(RequestId),
+    Abort(AbortScope),
+    ResetPrefixCache,
+    TakeSnapshot(oneshot::Sender<EngineSnapshot>),
+    Copy(CopyCommand),
+}
+
+/// Virtual time as a multiple of real time.
+#[derive(Clone, Copy)]
+struct Clock {
+    start: Instant,
+    scale: f64,
+}
+
+impl Clock {
+    fn now_us(self) -> u64 {
+        (self.start.elapsed().as_nanos() as f64 / 1_000.0 * self.scale) as u64
+    }
+
+    fn when(self, at_us: u64) -> Instant {
+        // Rounded up, so that the time has come when the timer fires.
+        let real_ns = (at_us as f64 * 1_000.0 / self.scale).ceil();
+        self.start + Duration::from_nanos(real_ns.min(1e18) as u64)
+    }
+}
+
+/// Why a request was not taken.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum OpenError {
+    #[error(transparent)]
+    Refused(#[from] SubmitError),
+    #[error("the engine holds {0} requests already: try again later")]
+    Full(usize),
+    #[error("the engine is shutting down")]
+    Closed,
+}
+
+/// Gives a transfer up when whoever waits for it is gone.
+struct CancelOnDrop {
+    id: u64,
+    commands: mpsc::UnboundedSender<Command>,
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        let _ = self
+            .commands
+            .send(Command::Copy(CopyCommand::Cancel(self.id)));
+    }
+}
+
+/// Sends commands to the driver task.
+///
+/// The channel is unbounded, but what is in it is not: a live request accounts for one submission
+/// and one abandonment, live requests are limited, and control requests are as many as connections.
+#[derive(Clone)]
+pub(super) struct EngineClient {
+    commands: mpsc::UnboundedSender<Command>,
+    live: Arc<AtomicUsize>,
+    live_max: usize,
+    next_id: Arc<AtomicU64>,
+}
+
+/// A request in the engine. Dropping it aborts what is left of it.
+pub(super) struct OpenRequest {
+    pub(super) progress: mpsc::Receiver<Progress>,
+    _guard: AbandonOnDrop,
+}
+
+struct AbandonOnDrop {
+    id: RequestId,
+    commands: mpsc::UnboundedSender<Command>,
+    live: Arc<AtomicUsize>,
+}
+
+impl Drop for AbandonOnDrop {
+    fn drop(&mut self) {
+        self.live.fetch_sub(1, Ordering::Relaxed);
+        // A driver that is gone holds no request.
+        let _ = self.commands.send(Command::Abandon(self.id));
+    }
+}
+
+impl EngineClient {
+    /// Starts the driver task of an engine; it ends when `shutdown` turns true.
+    pub(super) fn start(
+        engine: Engine,
+        time_scale: f64,
+        live_max: usize,
+        limits: CopyLimits,
+        shutdown: watch::Receiver<bool>,
+    ) -> (Self, tokio::task::JoinHandle<()>) {
+        let (commands, inbox) = mpsc::unbounded_channel();
+        let clock = Clock {
+            start: Instant::now(),
+            scale: time_scale,
+        };
+        let driver = Driver {
+            engine,
+            clock,
+            live: HashMap::new(),
+            names: BTreeMap::new(),
+            outputs: Vec::new(),
+            copies: Copies::new(limits),
+        };
+        let task = tokio::spawn(driver.run(inbox, shutdown));
+        let live = Arc::new(AtomicUsize::new(0));
+        (
+            Self {
+                commands,
+                live,
+                live_max,
+                next_id: Arc::new(AtomicU64::new(1)),
+            },
+            task,
+        )
+    }
+
+    /// Hands a request to the engine. `spec.id` is chosen here.
+    pub(super) async fn open(
+        &self,
+        mut spec: RequestSpec,
+        name: String,
+    ) -> Result<OpenRequest, OpenError> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        spec.id = id;
+        let before = self.live.fetch_add(1, Ordering::Relaxed);
+        let live = Arc::clone(&self.live);
+        let guard = AbandonOnDrop {
+            id,
+            commands: self.commands.clone(),
+            live,
+        };
+        if before >= self.live_max {
+            return Err(OpenError::Full(self.live_max));
+        }
+        // Room for every token one by one and an abort: the driver never waits for a slow reader.
+        let (sender, progress) = mpsc::channel(spec.output_tokens as usize + 1);
+        let (accepted, answer) = oneshot::channel();
+        let submit = Command::Submit {
+            spec,
+            name,
+            progress: sender,
+            accepted,
+        };
+        self.commands.send(submit).map_err(|_| OpenError::Closed)?;
+        answer.await.map_err(|_| OpenError::Closed)??;
+        Ok(OpenRequest {
+            progress,
+            _guard: guard,
+        })
+    }
+
+    pub(super) fn abort(&self, scope: AbortScope) {
+        let _ = self.commands.send(Command::Abort(scope));
+    }
+
+    pub(super) fn reset_prefix_cache(&self) {
+        let _ = self.commands.send(Command::ResetPrefixCache);
+    }
+
+    /// Copies what is cached of these blocks into host memory.
+    pub(super) async fn export(
+        &self,
+        copy: String,
+        program: Value,
+        tags: Value,
+        blocks: Vec<u64>,
+    ) -> Result<CopyRecord, ApiError> {
+        let (done, answer) = oneshot::channel();
+        let (id, _guard) = self.transfer();
+        self.copy(CopyCommand::Export {
+            id,
+            copy,
+            program,
+            tags,
+            blocks,
+            done,
+        });
+        Ok(answer.await.map_err(|_| OpenError::Closed)??)
+    }
+
+    /// Takes a copy in; gives its tokens.
+    pub(super) async fn import(&self, record: CopyRecord, is_here: bool) -> Result<u64, ApiError> {
+        let (done, answer) = oneshot::channel();
+        let (id, _guard) = self.transfer();
+        self.copy(CopyCommand::Import {
+            id,
+            record,
+            is_here,
+            done,
+        });
+        Ok(answer.await.map_err(|_| OpenError::Closed)??)
+    }
+
+    /// A copy in host memory.
+    pub(super) async fn find(&self, copy: &str) -> Option<CopyRecord> {
+        let (found, answer) = oneshot::channel();
+        let copy = copy.to_owned();
+        self.copy(CopyCommand::Find { copy, found });
+        answer.await.ok()?
+    }
+
+    /// Forgets a copy.
+    pub(super) fn forget(&self, copy: String) {
+        self.copy(CopyCommand::Drop(copy));
+    }
+
+    fn copy(&self, command: CopyCommand) {
+        let _ = self.commands.send(Command::Copy(command));
+    }
+
+    fn transfer(&self) -> (u64, CancelOnDrop) {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let commands = self.commands.clone();
+        (id, CancelOnDrop { id, commands })
+    }
+
+    /// Where the engine stands; `None` if it is gone.
+    pub(super) async fn snapshot(&self) -> Option<EngineSnapshot> {
+        let (sender, answer) = oneshot::channel();
+        self.commands.send(Command::TakeSnapshot(sender)).ok()?;
+        answer.await.ok()
+    }
+}
+
+struct LiveRequest {
+    name: String,
+    progress: mpsc::Sender<Progress>,
+}
+
+struct Driver {
+    engine: Engine,
+    clock: Clock,
+    live: HashMap<RequestId, LiveRequest>,
+    names: BTreeMap<String, RequestId>,
+    outputs: Vec<Output>,
+    copies: Copies,
+}
+
+impl Driver {
+    async fn run(
+        mut self,
+        mut inbox: mpsc::UnboundedReceiver<Command>,
+        mut shutdown: watch::Receiver<bool>,
+    ) {
+        loop {
+            self.catch_up();
+            let of_engine = self.engine.next_event_at().into_iter();
+            let due = of_engine.chain(self.copies.next_event_at()).min();
+            let due = due.map(|at_us| self.clock.when(at_us));
+            tokio::select! {
+                biased;
+                _ = shutdown.wait_for(|stop| *stop) => return,
+                command = inbox.recv() => {
+                    let Some(command) = command else { return };
+                    let now_us = self.catch_up();
+                    self.handle(now_us, command);
+                    while let Ok(command) = inbox.try_recv() {
+                        self.handle(now_us, command);
+                    }
+                }
+                () = wait_until(due) => {}
+            }
+        }
+    }
+
+    /// Runs all iterations whose time has come and tells the readers.
+    fn catch_up(&mut self) -> u64 {
+        let now_us = self.clock.now_us();
+        self.engine.advance(now_us, &mut self.outputs);
+        for output in std::mem::take(&mut self.outputs) {
+            match output {
+                Output::FirstToken {
+                    id, cached_tokens, ..
+                } => {
+                    self.tell(id, Progress::First { cached_tokens });
+                }
+                Output::Tokens { id, count, .. } => self.tell(id, Progress::Tokens { count }),
+                Output::Preempted { .. } => {}
+                Output::Finished(end) => self.forget(end.id),
+            }
+        }
+        self.copies.advance(now_us, &mut self.engine);
+        now_us
+    }
+
+    fn handle(&mut self, now_us: u64, command: Command) {
+        match command {
+            Command::Submit {
+                spec,
+                name,
+                progress,
+                accepted,
+            } => {
+                let id = spec.id;
+                let result = self.engine.submit(now_us, spec);
+                if result.is_ok() {
+                    self.names.insert(name.clone(), id);
+                    self.live.insert(id, LiveRequest { name, progress });
+                }
+                // A caller that went away meanwhile has sent its abandonment.
+                let _ = accepted.send(result);
+            }
+            Command::Abandon(id) => {
+                self.engine.abort(now_us, id);
+                self.forget(id);
+            }
+            Command::Abort(AbortScope::Named(names)) => {
+                for name in names {
+                    if let Some(id) = self.names.get(&name).copied() {
+                        self.abort(now_us, id);
+                    }
+                }
+            }
+            Command::Abort(AbortScope::All) => {
+                let mut ids: Vec<RequestId> = self.live.keys().copied().collect();
+                ids.sort_unstable();
+                for id in ids {
+                    self.abort(now_us, id);
+                }
+            }
+            Command::ResetPrefixCache => self.engine.reset_prefix_cache(),
+            Command::TakeSnapshot(sender) => {
+                let _ = sender.send(self.engine.snapshot());
+            }
+            Command::Copy(command) => self.copies.handle(now_us, &self.engine, command),
+        }
+    }
+
+    fn abort(&mut self, now_us: u64, id: RequestId) {
+        self.engine.abort(now_us, id);
+        self.tell(id, Progress::Aborted);
+        self.forget(id);
+    }
+
+    fn tell(&self, id: RequestId, progress: Progress) {
+        if let Some(request) = self.live.get(&id) {
+            // It has room for all there is to say; a reader that left aborts by its guard.
+            let _ = request.progress.try_send(progress);
+        }
+    }
+
+    fn forget(&mut self, id: RequestId) {
+        let Some(request) = self.live.remove(&id) else {
+            return;
+        };
+        // The name may meanwhile be another request's.
+        if self.names.get(&request.name) == Some(&id) {
+            self.names.remove(&request.name);
+        }
+    }
+}
+
+async fn wait_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,204 @@
+//! The verbs by which KV caches are taken out of the engine and brought back, as the executor of
+//! simulated engines (`treadle-transfer`) uses them.
+
+use std::sync::Arc;
+
+use axum::extract::{Json, Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Limited};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::Shared;
+use super::caches::{CopyError, CopyRecord};
+use super::driver::EngineClient;
+use super::error::ApiError;
+use super::request::{self, parse};
+use super::shape::Shape;
+use super::tokens;
+use treadle_http::Upstream;
+
+/// What the executor knows a simulated engine by.
+const ENGINE: &str = "treadle-engine-sim";
+/// Largest record of a copy that is taken from another engine, in bytes.
+const RECORD_BYTES_MAX: usize = 64 << 20;
+
+type SharedState = State<Arc<Shared>>;
+
+/// `GET /kv`: what the engine can do.
+pub(super) async fn abilities(State(shared): SharedState) -> Json<Value> {
+    let able = shared.client.is_some();
+    Json(json!({ "engine": ENGINE, "offload": able, "migrate": able }))
+}
+
+#[derive(Deserialize)]
+struct ExportBody {
+    copy: String,
+    program: Value,
+    tags: Value,
+    prompt: ExportPrompt,
+    #[serde(default)]
+    cache_salt: Option<String>,
+}
+
+/// Tokens, or a request as it was sent to a path.
+#[derive(Deserialize)]
+struct ExportPrompt {
+    ids: Option<Vec<u32>>,
+    path: Option<String>,
+    body: Option<Box<RawValue>>,
+}
+
+/// `POST /kv/export`: copies what is cached of a prompt into the host memory of this engine.
+pub(super) async fn export(
+    State(shared): SharedState,
+    body: Bytes,
+) -> Result<Json<Value>, ApiError> {
+    let asked: ExportBody = parse(&body)?;
+    let blocks = blocks_of(&shared, &asked)?;
+    let client = modelled(&shared)?;
+    let exported = client.export(asked.copy, asked.program, asked.tags, blocks);
+    let record = exported.await?;
+    Ok(Json(json!({
+        "tokens": record.tokens, "bytes": record.bytes,
+        "block_tokens": shared.profile.block_tokens, "prefix_hash": null,
+    })))
+}
+
+fn blocks_of(shared: &Shared, asked: &ExportBody) -> Result<Vec<u64>, ApiError> {
+    let prompt = &asked.prompt;
+    if let Some(ids) = &prompt.ids {
+        let bytes = tokens::bytes(ids);
+        return Ok(tokens::block_hashes(
+            asked.cache_salt.as_deref(),
+            &bytes,
+            b"",
+        ));
+    }
+    let (Some(path), Some(body)) = (&prompt.path, &prompt.body) else {
+        return Err(ApiError::invalid("prompt: send ids, or path and body"));
+    };
+    let path = path.split('?').next().unwrap_or_default();
+    let shape = match path {
+        "/v1/chat/completions" => Shape::Chat,
+        "/v1/completions" => Shape::Completion,
+        "/inference/v1/generate" => Shape::Tokens,
+        "/generate" => Shape::Sglang,
+        _ => {
+            let message = format!("prompt.path: `{path}` is no path of requests to generate");
+            return Err(ApiError::invalid(message));
+        }
+    };
+    let body = body.get().as_bytes();
+    let served = &shared.options.model;
+    let generation = request::read(shape, body, &HeaderMap::new(), served, "kv")?;
+    let salt = generation.salt.as_deref().or(asked.cache_salt.as_deref());
+    Ok(tokens::block_hashes(salt, &generation.prompt, b""))
+}
+
+#[derive(Deserialize)]
+struct ImportBody {
+    copy: String,
+    source: String,
+    program: Value,
+    tags: Value,
+}
+
+/// `POST /kv/import`: takes a copy in, this engine's own or another's.
+pub(super) async fn import(
+    State(shared): SharedState,
+    body: Bytes,
+) -> Result<Json<Value>, ApiError> {
+    let asked: ImportBody = parse(&body)?;
+    let client = modelled(&shared)?;
+    let source: http::Uri = asked
+        .source
+        .parse()
+        .map_err(|_| ApiError::invalid("source: send the URL of an engine"))?;
+    let own = shared.addr;
+    let is_own = source
+        .authority()
+        .is_some_and(|at| at.as_str() == own.to_string());
+    let record = if is_own {
+        client.find(&asked.copy).await
+    } else {
+        fetch(&asked.source, &asked.copy).await?
+    };
+    let gone = || ApiError::new(StatusCode::NOT_FOUND, "there is no such copy");
+    let record = record.ok_or_else(gone)?;
+    if record.program != asked.program || record.tags["model"] != asked.tags["model"] {
+        let message = "the copy is of another program or model";
+        return Err(ApiError::new(StatusCode::CONFLICT, message));
+    }
+    // Engines at one address share a node, and its host memory.
+    let is_here = source.host() == Some(own.ip().to_string().as_str());
+    let bytes = record.bytes;
+    let tokens = client.import(record, is_here).await?;
+    Ok(Json(json!({ "tokens": tokens, "bytes": bytes })))
+}
+
+async fn fetch(source: &str, copy: &str) -> Result<Option<CopyRecord>, ApiError> {
+    let failed = |cause: String| {
+        let message = format!("the copy could not be had from {source}: {cause}");
+        ApiError::new(StatusCode::BAD_GATEWAY, message)
+    };
+    let upstream = Upstream::new(super::SHUTDOWN_MAX);
+    let path = format!("/kv/copies/{copy}");
+    let asked = upstream.get(source.trim_end_matches('/'), &path).await;
+    let response = asked.map_err(|error| failed(error.to_string()))?;
+    if response.status() == StatusCode::NOT_FOUND {
+        return Ok(None);
+    }
+    let body = Limited::new(response.into_body(), RECORD_BYTES_MAX);
+    let body = body
+        .collect()
+        .await
+        .map_err(|error| failed(error.to_string()))?;
+    let record = serde_json::from_slice(&body.to_bytes());
+    record.map(Some).map_err(|error| failed(error.to_string()))
+}
+
+/// `GET /kv/copies/{copy}`: a copy, for another engine.
+pub(super) async fn show(
+    State(shared): SharedState,
+    Path(copy): Path<String>,
+) -> Result<Json<CopyRecord>, ApiError> {
+    let found = modelled(&shared)?.find(&copy).await;
+    let gone = || ApiError::new(StatusCode::NOT_FOUND, "there is no such copy");
+    found.map(Json).ok_or_else(gone)
+}
+
+#[derive(Deserialize)]
+struct DropBody {
+    copy: String,
+}
+
+/// `POST /kv/drop`: forgets a copy; one that is gone is no error.
+pub(super) async fn forget(
+    State(shared): SharedState,
+    body: Bytes,
+) -> Result<Json<Value>, ApiError> {
+    let asked: DropBody = parse(&body)?;
+    modelled(&shared)?.forget(asked.copy);
+    Ok(Json(json!({})))
+}
+
+fn modelled(shared: &Shared) -> Result<&EngineClient, ApiError> {
+    let without = || {
+        let message = "without the model (--instant) there are no caches to move";
+        ApiError::new(StatusCode::NOT_IMPLEMENTED, message)
+    };
+    shared.client.as_ref().ok_or_else(without)
+}
+
+impl From<CopyError> for ApiError {
+    fn from(error: CopyError) -> Self {
+        let status = match error {
+            CopyError::Nothing | CopyError::Known => StatusCode::CONFLICT,
+            CopyError::HostFull | CopyError::EngineFull => StatusCode::INSUFFICIENT_STORAGE,
+        };
+        Self::new(status, error.to_string())
+    }
+}

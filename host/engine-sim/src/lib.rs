@@ -1,0 +1,289 @@
+//! `treadle engine-sim`: an HTTP server that behaves like an inference engine, over the engine
+//! model of the simulator crate. The demo, benchmarks and tests run against it.
+//!
+//! Time in the model is real time multiplied by `time_scale`. One task owns the model; requests
+//! reach it by a channel, and a client that goes away takes its request out of the model at once.
+//! Everything that the server answers says that it is simulated: response header `x-engine`, and
+//! `owned_by` in `/v1/models`.
+//!
+//! It speaks vLLM's surface (`/v1/chat/completions`, `/v1/completions`, `/inference/v1/generate`,
+//! `/v1/models`, `/tokenize`, `/detokenize`, `/abort_requests`, `/reset_prefix_cache`, `/health`,
+//! `/metrics`) and some of SGLang's (`/generate`, `/abort_request`, `/flush_cache`,
+//! `/server_info`). `/sim/faults` makes it misbehave, and `/kv` takes KV caches out of it and
+//! brings them back.
+
+mod answer;
+mod args;
+mod caches;
+mod driver;
+mod error;
+mod faults;
+mod instant;
+mod kv_routes;
+mod metrics;
+mod request;
+mod routes;
+mod shape;
+#[cfg(test)]
+mod tests;
+mod tokens;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use axum::serve::ListenerExt;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use treadle_engine_model::engine::{Engine, EngineProfile, EngineSnapshot};
+
+use caches::CopyLimits;
+use driver::EngineClient;
+use faults::FaultSwitch;
+
+pub use args::EngineSimArgs;
+pub use faults::{Faults, UnknownFault};
+
+/// How long a shutdown waits for connections to end.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
+
+/// Qwen3-32B in 16 bits: 64 layers with 8 heads of 128 numbers, keys and values.
+const KV_BYTES_PER_TOKEN: u64 = 64 * 8 * 128 * 2 * 2;
+/// Host memory for copies unless another amount is asked for: 256 GiB.
+const HOST_BYTES_MAX: u64 = 256 << 30;
+
+/// What to simulate.
+#[derive(Clone, Debug)]
+pub struct EngineSimOptions {
+    /// Speeds and limits.
+    pub profile: EngineProfile,
+    /// KV memory in tokens, in place of the profile's.
+    pub kv_tokens: Option<u64>,
+    /// Virtual seconds in a real second, above 0.
+    pub time_scale: f64,
+    /// Name of the model served; requests for another are refused.
+    pub model: String,
+    /// Seed of the generated text.
+    pub seed: u64,
+    /// Answer without the model, as cheaply as possible.
+    pub instant: bool,
+    /// Tokens per event of a stream, at least 1; the first token comes alone.
+    pub tokens_per_event: u32,
+    /// Requests that the engine holds at once at most, running and waiting; more get 503.
+    pub requests_max: usize,
+    /// KV memory of one token, in bytes: how long a cache takes over a link.
+    pub kv_bytes_per_token: u64,
+    /// Host memory for copies of caches, in bytes.
+    pub host_bytes_max: u64,
+    /// What goes wrong from the start.
+    pub faults: Faults,
+}
+
+impl Default for EngineSimOptions {
+    fn default() -> Self {
+        Self {
+            profile: EngineProfile::qwen3_32b_h100(),
+            kv_tokens: None,
+            time_scale: 1.0,
+            model: "treadle-sim".to_owned(),
+            seed: 1,
+            instant: false,
+            tokens_per_event: 1,
+            requests_max: 16_384,
+            kv_bytes_per_token: KV_BYTES_PER_TOKEN,
+            host_bytes_max: HOST_BYTES_MAX,
+            faults: Faults::default(),
+        }
+    }
+}
+
+/// Why a simulated engine did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineSimError {
+    /// The address is not to be had.
+    #[error("cannot listen on {address}: {source}: choose another --listen address")]
+    Listen {
+        /// The address.
+        address: String,
+        /// What happened.
+        source: std::io::Error,
+    },
+    /// An option makes no sense.
+    #[error("{0}")]
+    Option(&'static str),
+}
+
+/// State that all handlers share.
+struct Shared {
+    addr: SocketAddr,
+    options: EngineSimOptions,
+    /// The profile with the options applied.
+    profile: EngineProfile,
+    /// `None` in instant mode.
+    client: Option<EngineClient>,
+    faults: FaultSwitch,
+    totals: metrics::Totals,
+    instant_events: instant::EventCache,
+    next_id: AtomicU64,
+    model_json: String,
+    shutdown: watch::Receiver<bool>,
+}
+
+impl Shared {
+    async fn snapshot(&self) -> EngineSnapshot {
+        let idle = EngineSnapshot {
+            total_blocks: self.profile.kv_blocks,
+            ..EngineSnapshot::default()
+        };
+        match &self.client {
+            Some(client) => client.snapshot().await.unwrap_or(idle),
+            None => idle,
+        }
+    }
+
+    /// Returns when the server stops.
+    async fn stopping(&self) {
+        // An error means that the handle is gone, which is a stop too.
+        let _ = self.shutdown.clone().wait_for(|stop| *stop).await;
+    }
+}
+
+/// The simulated engine as a library function.
+pub struct EngineSim;
+
+impl EngineSim {
+    /// Starts serving on a listener that is bound already; must be called within a tokio runtime.
+    pub fn serve(
+        listener: TcpListener,
+        options: EngineSimOptions,
+    ) -> Result<EngineSimHandle, EngineSimError> {
+        check(&options)?;
+        let addr = listener
+            .local_addr()
+            .map_err(|source| EngineSimError::Listen {
+                address: "the given socket".to_owned(),
+                source,
+            })?;
+        let (stop, shutdown) = watch::channel(false);
+        let mut profile = options.profile.clone();
+        profile.stream_interval_tokens = options.tokens_per_event;
+        if let Some(kv_tokens) = options.kv_tokens {
+            profile = profile.with_kv_tokens(kv_tokens);
+        }
+        let (client, driver) = if options.instant {
+            (None, None)
+        } else {
+            let engine = Engine::new(profile.clone());
+            let (scale, live_max) = (options.time_scale, options.requests_max);
+            let limits = CopyLimits {
+                bytes_per_token: options.kv_bytes_per_token,
+                host_bytes_max: options.host_bytes_max,
+            };
+            let stop = shutdown.clone();
+            let (client, task) = EngineClient::start(engine, scale, live_max, limits, stop);
+            (Some(client), Some(task))
+        };
+        let faults = FaultSwitch::default();
+        faults.set(options.faults.clone());
+        let shared = Arc::new(Shared {
+            addr,
+            model_json: answer::json_string(&options.model),
+            options,
+            profile,
+            client,
+            faults,
+            totals: metrics::Totals::default(),
+            instant_events: instant::EventCache::default(),
+            next_id: AtomicU64::new(1),
+            shutdown,
+        });
+        let server = tokio::spawn(run_server(listener, Arc::clone(&shared)));
+        Ok(EngineSimHandle {
+            addr,
+            stop,
+            server,
+            driver,
+            shared,
+        })
+    }
+}
+
+async fn run_server(listener: TcpListener, shared: Arc<Shared>) {
+    // Events are small: waiting to fill packets would distort their timing.
+    let listener = listener.tap_io(|stream| {
+        let _ = stream.set_nodelay(true);
+    });
+    let router = routes::router(Arc::clone(&shared));
+    let stopped = async move { shared.stopping().await };
+    if let Err(error) = axum::serve(listener, router)
+        .with_graceful_shutdown(stopped)
+        .await
+    {
+        tracing::error!(%error, "the simulated engine's server failed");
+    }
+}
+
+fn check(options: &EngineSimOptions) -> Result<(), EngineSimError> {
+    if !(options.time_scale.is_finite() && options.time_scale > 0.0) {
+        return Err(EngineSimError::Option(
+            "time_scale must be a number above 0",
+        ));
+    }
+    if options.tokens_per_event == 0 {
+        return Err(EngineSimError::Option(
+            "tokens_per_event must be at least 1",
+        ));
+    }
+    if options.model.is_empty() {
+        return Err(EngineSimError::Option("model must not be empty"));
+    }
+    Ok(())
+}
+
+/// A running simulated engine. Dropping it stops the server too, without waiting.
+pub struct EngineSimHandle {
+    addr: SocketAddr,
+    stop: watch::Sender<bool>,
+    server: JoinHandle<()>,
+    driver: Option<JoinHandle<()>>,
+    shared: Arc<Shared>,
+}
+
+impl EngineSimHandle {
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Its base URL, without a slash at the end.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
+    /// Where the engine stands.
+    pub async fn snapshot(&self) -> EngineSnapshot {
+        self.shared.snapshot().await
+    }
+
+    /// Replaces the faults in force.
+    pub fn set_faults(&self, faults: Faults) {
+        self.shared.faults.set(faults);
+    }
+
+    /// Stops: the engine goes first, which cuts the answers under way, then the connections. Waits
+    /// until both are gone, five seconds at most.
+    pub async fn shutdown(mut self) {
+        let _ = self.stop.send(true);
+        if let Some(driver) = self.driver.take() {
+            let _ = driver.await;
+        }
+        if tokio::time::timeout(SHUTDOWN_MAX, &mut self.server)
+            .await
+            .is_err()
+        {
+            self.server.abort();
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The engine's figures in Prometheus text, by vLLM's names and a few of its own.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use treadle_engine_model::engine::EngineSnapshot;
+
+use super::Shared;
+use super::shape::End;
+
+/// Answers and tokens counted outside of the model.
+#[derive(Default)]
+pub(super) struct Totals {
+    length: AtomicU64,
+    stop: AtomicU64,
+    abort: AtomicU64,
+    instant_prompt_tokens: AtomicU64,
+    instant_output_tokens: AtomicU64,
+}
+
+impl Totals {
+    pub(super) fn count(&self, end: End) {
+        let counter = match end {
+            End::Length => &self.length,
+            End::Stop => &self.stop,
+            End::Abort => &self.abort,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_tokens(&self, prompt: u64, output: u64) {
+        self.instant_prompt_tokens
+            .fetch_add(prompt, Ordering::Relaxed);
+        self.instant_output_tokens
+            .fetch_add(output, Ordering::Relaxed);
+    }
+}
+
+/// The whole page.
+pub(super) fn render(shared: &Shared, snapshot: &EngineSnapshot) -> String {
+    let mut page = Page {
+        text: String::new(),
+        model: &shared.model_json,
+    };
+    let counters = snapshot.counters;
+    let totals = &shared.totals;
+    page.gauge("vllm:num_requests_running", f64::from(snapshot.running));
+    page.gauge("vllm:num_requests_waiting", f64::from(snapshot.waiting));
+    page.gauge("vllm:kv_cache_usage_perc", snapshot.kv_usage());
+    page.counter(
+        "vllm:prefix_cache_queries_total",
+        counters.prefix_queries_tokens,
+    );
+    page.counter("vllm:prefix_cache_hits_total", counters.prefix_hits_tokens);
+    page.counter("vllm:num_preemptions_total", counters.preemptions);
+    let instant_prompt = totals.instant_prompt_tokens.load(Ordering::Relaxed);
+    let instant_output = totals.instant_output_tokens.load(Ordering::Relaxed);
+    page.counter(
+        "vllm:prompt_tokens_total",
+        counters.prompt_tokens + instant_prompt,
+    );
+    page.counter(
+        "vllm:generation_tokens_total",
+        counters.generation_tokens + instant_output,
+    );
+    page.family("vllm:request_success_total", "counter");
+    let ends = [
+        (End::Length, &totals.length),
+        (End::Stop, &totals.stop),
+        (End::Abort, &totals.abort),
+    ];
+    for (end, count) in ends {
+        let label = format!(",finished_reason=\"{}\"", end.name());
+        page.sample(
+            "vllm:request_success_total",
+            &label,
+            count.load(Ordering::Relaxed) as f64,
+        );
+    }
+    page.family("vllm:cache_config_info", "gauge");
+    let label = format!(
+        ",block_size=\"{}\",num_gpu_blocks=\"{}\",kv_cache_size_tokens=\"{}\",enable_prefix_caching=\"True\"",
+        shared.profile.block_tokens,
+        shared.profile.kv_blocks,
+        shared.profile.kv_tokens()
+    );
+    page.sample("vllm:cache_config_info", &label, 1.0);
+    page.counter(
+        "treadle_engine_sim_prefilled_tokens_total",
+        counters.prefilled_tokens,
+    );
+    page.counter(
+        "treadle_engine_sim_recomputed_tokens_total",
+        counters.recomputed_tokens,
+    );
+    page.counter(
+        "treadle_engine_sim_evicted_blocks_total",
+        counters.evicted_blocks,
+    );
+    page.counter("treadle_engine_sim_iterations_total", counters.iterations);
+    page.counter("treadle_engine_sim_busy_virtual_us_total", counters.busy_us);
+    page.text
+}
+
+struct Page<'a> {
+    text: String,
+    /// The model's name as JSON: Prometheus escapes quotes and backslashes the same way.
+    model: &'a str,
+}
+
+impl Page<'_> {
+    fn gauge(&mut self, name: &str, value: f64) {
+        self.family(name, "gauge");
+        self.sample(name, "", value);
+    }
+
+    fn counter(&mut self, name: &str, value: u64) {
+        self.family(name, "counter");
+        self.sample(name, "", value as f64);
+    }
+
+    fn family(&mut self, name: &str, kind: &str) {
+        let _ = writeln!(self.text, "# TYPE {name} {kind}");
+    }
+
+    fn sample(&mut self, name: &str, labels: &str, value: f64) {
+        let model = self.model;
+        let _ = writeln!(
+            self.text,
+            "{name}{{engine=\"0\",model_name={model}{labels}}} {value}"
+        );
+    }
+}

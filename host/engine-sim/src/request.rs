@@ -1,0 +1,308 @@
+//! Generation requests of all APIs, read into one form.
+
+use axum::http::{HeaderMap, StatusCode};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use treadle_engine_model::render_prompt;
+
+use super::error::ApiError;
+use super::shape::Shape;
+use super::tokens;
+
+/// One request to generate.
+#[allow(clippy::struct_excessive_bools, reason = "as the APIs have them")]
+pub(super) struct Generation {
+    pub(super) shape: Shape,
+    /// The id that the answer carries and that an abort names.
+    pub(super) id: String,
+    pub(super) prompt: Vec<u8>,
+    /// `None`: the server chooses.
+    pub(super) max_tokens: Option<u32>,
+    pub(super) stream: bool,
+    pub(super) include_usage: bool,
+    pub(super) return_token_ids: bool,
+    pub(super) return_logprobs: bool,
+    pub(super) priority: i32,
+    pub(super) salt: Option<String>,
+    pub(super) seed: u64,
+}
+
+/// What all bodies may say beside the prompt. Unknown fields are ignored, as the engines do.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct CommonFields {
+    model: Option<String>,
+    max_tokens: Option<u32>,
+    max_completion_tokens: Option<u32>,
+    sampling_params: Option<SamplingParams>,
+    stream: Option<bool>,
+    stream_options: Option<StreamOptions>,
+    n: Option<u32>,
+    seed: Option<i64>,
+    priority: Option<i32>,
+    cache_salt: Option<String>,
+    extra_key: Option<String>,
+    request_id: Option<String>,
+    rid: Option<String>,
+    return_token_ids: Option<bool>,
+    return_logprob: Option<bool>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct SamplingParams {
+    max_tokens: Option<u32>,
+    max_new_tokens: Option<u32>,
+    seed: Option<i64>,
+    n: Option<u32>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct StreamOptions {
+    include_usage: Option<bool>,
+}
+
+impl CommonFields {
+    /// Tokens wanted, wherever the API says so.
+    pub(super) fn tokens_wanted(&self) -> Option<u32> {
+        let sampled = self.sampling_params.as_ref();
+        let sampled = sampled.and_then(|each| each.max_new_tokens.or(each.max_tokens));
+        self.max_completion_tokens.or(self.max_tokens).or(sampled)
+    }
+
+    pub(super) fn stream(&self) -> bool {
+        self.stream.unwrap_or(false)
+    }
+
+    pub(super) fn include_usage(&self) -> bool {
+        self.stream_options
+            .as_ref()
+            .and_then(|each| each.include_usage)
+            .unwrap_or(false)
+    }
+
+    /// Fails for another model than the one served and for what the simulation cannot do.
+    pub(super) fn check(&self, served: &str) -> Result<(), ApiError> {
+        if let Some(model) = self.model.as_deref().filter(|model| *model != served) {
+            let message = format!("The model `{model}` does not exist: this engine has `{served}`");
+            return Err(ApiError::new(StatusCode::NOT_FOUND, message));
+        }
+        let sampled = self.sampling_params.as_ref().and_then(|each| each.n);
+        if self.n.or(sampled).is_some_and(|n| n != 1) {
+            return Err(ApiError::invalid(
+                "n: the simulated engine gives one choice: use 1",
+            ));
+        }
+        if self.tokens_wanted() == Some(0) {
+            return Err(ApiError::invalid("max_tokens must be at least 1"));
+        }
+        Ok(())
+    }
+
+    fn generation(self, shape: Shape, prompt: Vec<u8>, id: &str) -> Result<Generation, ApiError> {
+        if prompt.is_empty() {
+            return Err(ApiError::invalid(
+                "the prompt is empty: send at least one token",
+            ));
+        }
+        let sampled_seed = self.sampling_params.as_ref().and_then(|each| each.seed);
+        Ok(Generation {
+            shape,
+            id: shape.response_id(id),
+            prompt,
+            max_tokens: self.tokens_wanted(),
+            stream: self.stream(),
+            include_usage: self.include_usage(),
+            return_token_ids: self.return_token_ids.unwrap_or(false),
+            return_logprobs: self.return_logprob.unwrap_or(false),
+            priority: self.priority.unwrap_or(0),
+            salt: self.cache_salt.or(self.extra_key),
+            seed: self.seed.or(sampled_seed).unwrap_or(0).cast_unsigned(),
+        })
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct Message {
+    role: String,
+    #[serde(default)]
+    content: Option<Content>,
+    #[serde(default)]
+    tool_calls: Option<Box<RawValue>>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Content {
+    Text(String),
+    Parts(Vec<Part>),
+}
+
+#[derive(Deserialize)]
+struct Part {
+    #[serde(default)]
+    text: String,
+}
+
+/// The prompt of a chat.
+pub(super) fn render(messages: &[Message]) -> Vec<u8> {
+    let contents: Vec<String> = messages.iter().map(Message::text).collect();
+    let pairs = messages.iter().zip(&contents);
+    render_prompt(pairs.map(|(message, content)| (message.role.as_str(), content.as_str())))
+}
+
+impl Message {
+    fn text(&self) -> String {
+        let mut text = match &self.content {
+            Some(Content::Text(text)) => text.clone(),
+            Some(Content::Parts(parts)) => parts.iter().map(|part| part.text.as_str()).collect(),
+            None => String::new(),
+        };
+        if let Some(calls) = &self.tool_calls {
+            text.push_str(calls.get());
+        }
+        text
+    }
+}
+
+#[derive(Deserialize)]
+struct ChatBody {
+    messages: Vec<Message>,
+}
+
+#[derive(Deserialize)]
+struct CompletionBody {
+    prompt: PromptInput,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum PromptInput {
+    Text(String),
+    Ids(Vec<u32>),
+    Texts(Vec<String>),
+    IdLists(Vec<Vec<u32>>),
+}
+
+impl PromptInput {
+    fn bytes(self) -> Result<Vec<u8>, ApiError> {
+        match self {
+            Self::Text(text) => Ok(text.into_bytes()),
+            Self::Ids(ids) => Ok(tokens::bytes(&ids)),
+            Self::Texts(mut texts) if texts.len() == 1 => Ok(texts.remove(0).into_bytes()),
+            Self::IdLists(lists) if lists.len() == 1 => Ok(tokens::bytes(&lists[0])),
+            Self::Texts(_) | Self::IdLists(_) => Err(ApiError::invalid(
+                "prompt: the simulated engine takes one prompt a request",
+            )),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct TokenBody {
+    token_ids: Vec<u32>,
+}
+
+#[derive(Deserialize)]
+struct SglangBody {
+    text: Option<String>,
+    input_ids: Option<Vec<u32>>,
+}
+
+/// Reads JSON; the error says where it is wrong.
+pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+    serde_json::from_slice(body).map_err(|error| ApiError::invalid(format!("body: {error}")))
+}
+
+/// Reads a generation request. `fallback_id` is used where neither body nor headers name one.
+pub(super) fn read(
+    shape: Shape,
+    body: &[u8],
+    headers: &HeaderMap,
+    served: &str,
+    fallback_id: &str,
+) -> Result<Generation, ApiError> {
+    let mut fields: CommonFields = parse(body)?;
+    fields.check(served)?;
+    let prompt = match shape {
+        Shape::Chat => render(&parse::<ChatBody>(body)?.messages),
+        Shape::Completion => parse::<CompletionBody>(body)?.prompt.bytes()?,
+        Shape::Tokens => tokens::bytes(&parse::<TokenBody>(body)?.token_ids),
+        Shape::Sglang => match parse::<SglangBody>(body)? {
+            SglangBody {
+                text: Some(text),
+                input_ids: None,
+            } => text.into_bytes(),
+            SglangBody {
+                text: None,
+                input_ids: Some(ids),
+            } => tokens::bytes(&ids),
+            _ => return Err(ApiError::invalid("send either text or input_ids")),
+        },
+    };
+    let header = headers
+        .get("x-request-id")
+        .and_then(|value| value.to_str().ok());
+    let id = fields.request_id.take().or(fields.rid.take());
+    let id = id.unwrap_or_else(|| header.unwrap_or(fallback_id).to_owned());
+    fields.generation(shape, prompt, &id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_ok(shape: Shape, body: &str) -> Generation {
+        read(shape, body.as_bytes(), &HeaderMap::new(), "m", "7").expect("a good body")
+    }
+
+    fn read_error(shape: Shape, body: &str) -> String {
+        match read(shape, body.as_bytes(), &HeaderMap::new(), "m", "7") {
+            Ok(_) => panic!("{body} was taken"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn every_api_leads_to_the_same_form() {
+        let chat = read_ok(
+            Shape::Chat,
+            r#"{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}],
+               "max_completion_tokens":3,"stream":true,"stream_options":{"include_usage":true}}"#,
+        );
+        assert_eq!(chat.prompt, b"<|user|>hi\n<|assistant|>");
+        assert!(chat.stream && chat.include_usage);
+        assert_eq!((chat.id.as_str(), chat.max_tokens), ("chatcmpl-7", Some(3)));
+
+        let ids = read_ok(
+            Shape::Completion,
+            r#"{"prompt":[1684234849],"request_id":"r"}"#,
+        );
+        assert_eq!(
+            (ids.prompt.as_slice(), ids.id.as_str()),
+            (&b"abcd"[..], "cmpl-r-0")
+        );
+        let tokens = r#"{"token_ids":[1684234849],"sampling_params":{"max_tokens":5}}"#;
+        let tokens = read_ok(Shape::Tokens, tokens);
+        assert_eq!(
+            (tokens.prompt, tokens.max_tokens),
+            (b"abcd".to_vec(), Some(5))
+        );
+        let sglang = r#"{"text":"abcd","sampling_params":{"max_new_tokens":5},"rid":"r"}"#;
+        let sglang = read_ok(Shape::Sglang, sglang);
+        assert_eq!((sglang.id.as_str(), sglang.max_tokens), ("r", Some(5)));
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_named() {
+        let error = read_error(Shape::Chat, r#"{"model":"other","messages":[]}"#);
+        assert!(error.contains("`other` does not exist"));
+        assert!(read_error(Shape::Completion, r#"{"prompt":"x","n":2}"#).starts_with("n:"));
+        assert!(read_error(Shape::Completion, r#"{"prompt":""}"#).contains("empty"));
+        assert!(read_error(Shape::Completion, r#"{"prompt":["a","b"]}"#).starts_with("prompt:"));
+        assert!(read_error(Shape::Sglang, "{}").contains("text or input_ids"));
+        assert!(read_error(Shape::Chat, "{").starts_with("body:"));
+    }
+}

@@ -1,0 +1,215 @@
+//! Reading an engine: which software it is, and what it can hold.
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use serde_json::Value;
+use std::time::Duration;
+use treadle_core::Capacity;
+use treadle_http::Upstream;
+use treadle_model::{EngineKind, TOKENS_MAX};
+use treadle_wire::engines::{llama_cpp, sglang, vllm};
+use treadle_wire::{EngineReading, models_of};
+use treadle_wire::{ErrorBody, ErrorCode};
+
+/// Longest wait for one answer of a probe.
+const PROBE_PATIENCE: Duration = Duration::from_secs(3);
+/// Largest answer of a probe that is read.
+const PROBE_BYTES_MAX: usize = 4 << 20;
+
+/// What the owner of an engine declared of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Declared {
+    /// Its software; `None` means find out.
+    pub kind: Option<EngineKind>,
+    /// Its KV cache, in tokens; overrides what it says itself.
+    pub capacity_tokens: Option<u64>,
+}
+
+impl Declared {
+    /// What a client declares, or which field is wrong and what it must be.
+    pub fn new(kind: Option<&str>, capacity_tokens: Option<u64>) -> Result<Self, ErrorBody> {
+        let kind = match kind {
+            None | Some("auto") => None,
+            Some(word) => Some(EngineKind::from_word(word).ok_or_else(|| {
+                let known = EngineKind::ALL.iter().map(|kind| kind.as_str());
+                let known: Vec<_> = known.collect();
+                let known = known.join(", ");
+                let message = format!("`kind` is `{word}`; it must be auto, {known}");
+                ErrorBody::new(ErrorCode::InvalidField, message).with_param("kind")
+            })?),
+        };
+        if capacity_tokens.is_some_and(|tokens| !(1..=TOKENS_MAX).contains(&tokens)) {
+            let message = format!(
+                "`capacity_tokens` must be a whole number from 1 to {TOKENS_MAX}; leave it out to \
+                 have the engine asked"
+            );
+            let error = ErrorBody::new(ErrorCode::InvalidField, message);
+            return Err(error.with_param("capacity_tokens"));
+        }
+        Ok(Self {
+            kind,
+            capacity_tokens,
+        })
+    }
+}
+
+/// Asks an engine what it is and holds. An error means that it does not answer.
+pub async fn read_engine(
+    upstream: &Upstream,
+    url: &str,
+    declared: Declared,
+) -> Result<(EngineKind, Capacity), String> {
+    let (kind, reading) = match declared.kind {
+        Some(kind) => {
+            let reading = read_as(upstream, url, kind).await;
+            if reading.is_none() {
+                check_health(upstream, url).await?;
+            }
+            (kind, reading)
+        }
+        None => detect(upstream, url).await?,
+    };
+    let mut capacity = reading.map_or_else(Capacity::default, |reading| Capacity {
+        tokens: reading.capacity_tokens,
+        context_tokens_max: reading.context_tokens_max,
+        slots: reading.slots.and_then(|slots| u32::try_from(slots).ok()),
+    });
+    if capacity.context_tokens_max.is_none() && kind != EngineKind::Llamacpp {
+        capacity.context_tokens_max = context_of_models(upstream, url).await;
+    }
+    capacity.tokens = declared.capacity_tokens.or(capacity.tokens);
+    Ok((kind, capacity))
+}
+
+/// Finds out by the endpoint that only one software has.
+async fn detect(
+    upstream: &Upstream,
+    url: &str,
+) -> Result<(EngineKind, Option<EngineReading>), String> {
+    for kind in [EngineKind::Llamacpp, EngineKind::Sglang, EngineKind::Vllm] {
+        if let Some(reading) = read_as(upstream, url, kind).await {
+            return Ok((kind, Some(reading)));
+        }
+    }
+    check_health(upstream, url).await?;
+    Ok((EngineKind::Openai, None))
+}
+
+/// Whether an engine can be given work. One that says 5xx loads its model or
+/// has died inside; one without such a page is there, at least.
+pub(super) async fn check_health(upstream: &Upstream, url: &str) -> Result<(), String> {
+    let (status, _) = fetch(upstream, Method::GET, url, "/health", None).await?;
+    if status.is_server_error() {
+        return Err(format!("it answers /health with {status}"));
+    }
+    Ok(())
+}
+
+async fn read_as(upstream: &Upstream, url: &str, kind: EngineKind) -> Option<EngineReading> {
+    let page = async |path: &str| {
+        let (status, body) = fetch(upstream, Method::GET, url, path, None).await.ok()?;
+        status.is_success().then_some(body)
+    };
+    match kind {
+        EngineKind::Llamacpp => llama_cpp::reading_of_props(&page("/props").await?),
+        EngineKind::Sglang => sglang::reading_of_server_info(&page("/server_info").await?),
+        EngineKind::Vllm => {
+            let reading =
+                vllm::reading_of_metrics(&String::from_utf8_lossy(&page("/metrics").await?));
+            reading.capacity_tokens.is_some().then_some(reading)
+        }
+        EngineKind::Openai => None,
+    }
+}
+
+/// Asks an engine how loaded it is and what its cache has saved.
+pub(super) async fn read_load(
+    upstream: &Upstream,
+    url: &str,
+    kind: EngineKind,
+) -> Option<EngineReading> {
+    let text = async |path: &str| {
+        let (status, body) = fetch(upstream, Method::GET, url, path, None).await.ok()?;
+        status
+            .is_success()
+            .then(|| String::from_utf8_lossy(&body).into_owned())
+    };
+    match kind {
+        EngineKind::Llamacpp => {
+            let counted =
+                llama_cpp::reading_of_metrics(&text("/metrics").await.unwrap_or_default());
+            let slots = llama_cpp::reading_of_slots(text("/slots").await?.as_bytes())?;
+            Some(counted.or(slots))
+        }
+        EngineKind::Sglang => Some(sglang::reading_of_metrics(&text("/metrics").await?)),
+        EngineKind::Vllm => Some(vllm::reading_of_metrics(&text("/metrics").await?)),
+        EngineKind::Openai => None,
+    }
+}
+
+async fn context_of_models(upstream: &Upstream, url: &str) -> Option<u64> {
+    let (status, body) = fetch(upstream, Method::GET, url, "/v1/models", None)
+        .await
+        .ok()?;
+    let models = status.is_success().then(|| models_of(&body))?;
+    models
+        .iter()
+        .filter_map(|model| model.context_tokens_max)
+        .min()
+}
+
+/// An answer's status and body, whatever they are.
+pub(super) async fn fetch(
+    upstream: &Upstream,
+    method: Method,
+    url: &str,
+    path: &str,
+    json: Option<&Value>,
+) -> Result<(StatusCode, Bytes), String> {
+    let base = url.trim_end_matches('/');
+    let mut headers = HeaderMap::new();
+    if json.is_some() {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
+    let body = json.map_or_else(Bytes::new, |json| json.to_string().into());
+    let answer = async {
+        let response = upstream
+            .send(method, base, path, &headers, body)
+            .await
+            .map_err(|error| error.to_string())?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), PROBE_BYTES_MAX)
+            .collect()
+            .await;
+        body.map(|body| (status, body.to_bytes()))
+            .map_err(|error| error.to_string())
+    };
+    let patience = PROBE_PATIENCE.as_secs();
+    tokio::time::timeout(PROBE_PATIENCE, answer)
+        .await
+        .unwrap_or_else(|_| Err(format!("no answer to {path} within {patience} s")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_engine_can_be_is_refused() {
+        for capacity in [0, TOKENS_MAX + 1, u64::MAX] {
+            let error = Declared::new(None, Some(capacity)).expect_err("it is refused");
+            assert_eq!(error.param.as_deref(), Some("capacity_tokens"), "{error:?}");
+        }
+        let error = Declared::new(Some("abacus"), None).expect_err("it is refused");
+        assert!(error.message.contains("`kind` is `abacus`"), "{error:?}");
+        let declared = Declared::new(Some("vllm"), Some(TOKENS_MAX)).expect("it is one");
+        let kind = Some(EngineKind::Vllm);
+        assert_eq!(
+            (declared.kind, declared.capacity_tokens),
+            (kind, Some(TOKENS_MAX))
+        );
+        assert_eq!(Declared::new(Some("auto"), None), Ok(Declared::default()));
+    }
+}

@@ -1,0 +1,11 @@
+//! Engines: what they are, what they hold, and whether they answer.
+
+mod adapter;
+mod drift;
+mod samples;
+pub mod transfers;
+mod watch;
+
+pub use adapter::{Declared, read_engine};
+pub use drift::Drift;
+pub use watch::{EngineWatch, WatchOptions};

@@ -1,0 +1,230 @@
+//! What a process has of KV transfers, whichever shards it schedules: its host tier, the tier's
+//! server for other nodes, and the executors.
+
+use super::books::TransferBooks;
+use super::prompts::Prompts;
+use super::tags::WorkerTags;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
+use treadle_config::{Config, Role};
+use treadle_http::Upstream;
+use treadle_transfer::{
+    Evicted, Executors, Limits, Settings, Tier, TierServer, TierSettings, TransferError, WorkerRef,
+};
+
+/// How long a tier may be held by the process before, which has not quite ended.
+const OPEN_PATIENCE: Duration = Duration::from_secs(5);
+/// Pause between two questions to another node, which of its copies gave way.
+const HEAR_PAUSE: Duration = Duration::from_secs(10);
+/// Pause between two looks for files that nobody wants.
+const SWEEP_PAUSE: Duration = Duration::from_mins(1);
+/// Pause between two attempts to open it.
+const OPEN_PAUSE: Duration = Duration::from_millis(100);
+
+/// Why a node does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The tier's folder.
+    #[error("the host tier of KV caches can't be opened: {0}; see kv.folder and kv.slots_folder")]
+    Tier(#[from] TransferError),
+    /// The address for other nodes.
+    #[error("kv.tier_listen: {address} can't be listened on: {error}; choose another address")]
+    Listen {
+        /// The address.
+        address: String,
+        /// What the system said.
+        error: std::io::Error,
+    },
+}
+
+/// Who is told of copies that give way.
+type Listeners = Arc<Mutex<Vec<UnboundedSender<Evicted>>>>;
+
+/// What a process has of KV transfers.
+pub struct Node {
+    pub(super) executors: Arc<Executors>,
+    pub(super) tags: WorkerTags,
+    pub(super) prompts: Arc<Prompts>,
+    pub(super) books: TransferBooks,
+    pub(super) tier: Option<Tier>,
+    /// Bound of one transfer, in real time.
+    pub(super) transfer_max: Duration,
+    /// True if one scheduler alone knows what is in the tier.
+    pub(super) alone: bool,
+    /// True if SGLang's storage may be used.
+    pub(super) sglang: bool,
+    moves: bool,
+    nodes: treadle_config::KvSection,
+    /// The addresses of other nodes' tiers.
+    pub(super) others: BTreeSet<Box<str>>,
+    listeners: Listeners,
+    _tasks: JoinSet<()>,
+    _server: Option<TierServer>,
+}
+
+impl Node {
+    /// Opens the tier, if there is to be one, and lets other nodes in, if they may.
+    pub async fn open(config: &Config) -> Result<Arc<Self>, NodeError> {
+        let kv = &config.kv;
+        let scaled = kv.transfer_s_max as f64 / config.scheduler.time_scale;
+        let transfer_max = Duration::from_secs_f64(scaled);
+        let limits = Limits {
+            export: transfer_max,
+            import: transfer_max,
+            ..Limits::default()
+        };
+        let tier = if kv.has_tier() {
+            Some(open_tier(config).await?)
+        } else {
+            None
+        };
+        let secret = Some(kv.secret.as_str()).filter(|secret| !secret.is_empty());
+        let secret: Option<Box<str>> = secret.map(Into::into);
+        let server = match &tier {
+            Some(tier) if !kv.tier_listen.is_empty() => {
+                Some(serve(&kv.tier_listen, tier, secret.clone(), limits.clone()).await?)
+            }
+            _ => None,
+        };
+        let listeners = Listeners::default();
+        let executors = Arc::new(Executors::new(Settings {
+            tier: tier.clone(),
+            secret,
+            limits,
+        }));
+        let mut tasks = JoinSet::new();
+        if let Some(tier) = &tier {
+            tasks.spawn(pump(tier.evictions().clone(), listeners.clone()));
+            tasks.spawn(sweep(tier.clone()));
+        }
+        let others = kv.other_nodes();
+        for node in &others {
+            tasks.spawn(hear(executors.clone(), node.clone(), listeners.clone()));
+        }
+        let connect = Duration::from_millis(config.engines.connect_timeout_ms);
+        Ok(Arc::new(Self {
+            executors,
+            tags: WorkerTags::new(Upstream::new(connect), &kv.weights),
+            prompts: Arc::new(Prompts::new(kv.prompt_bytes_max)),
+            books: TransferBooks::default(),
+            tier,
+            transfer_max,
+            alone: config.cluster.role == Role::Single,
+            sglang: kv.sglang,
+            // Whoever never schedules is never asked for them.
+            moves: config.cluster.role != Role::Gateway
+                && (kv.host_tokens_max > 0
+                    || kv.migration_tokens_per_s > 0
+                    || config.rollout.migration_interval_ms > 0),
+            nodes: kv.clone(),
+            others,
+            listeners,
+            _tasks: tasks,
+            _server: server,
+        }))
+    }
+
+    /// Where the gateway puts the last requests of programs; `None` if nothing is ever moved.
+    pub fn prompts(&self) -> Option<Arc<Prompts>> {
+        self.moves.then(|| self.prompts.clone())
+    }
+
+    /// Metrics in Prometheus' text format.
+    pub fn render(&self) -> String {
+        let usage = self.tier.as_ref().map(Tier::usage);
+        self.books.render(usage.as_ref())
+    }
+
+    /// Copies that give way from now on.
+    pub(super) fn evictions(&self) -> UnboundedReceiver<Evicted> {
+        let (sender, received) = unbounded_channel();
+        let mut listeners = self
+            .listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        listeners.push(sender);
+        received
+    }
+
+    /// A worker as executors know it.
+    pub(super) fn worker(&self, end: &treadle_scheduler::orders::End) -> WorkerRef {
+        WorkerRef {
+            url: end.url.clone(),
+            kind: end.kind,
+            node: self.nodes.node_of(&end.url).map(Into::into),
+        }
+    }
+}
+
+/// Tells everybody who schedules here.
+async fn pump(evictions: treadle_transfer::Evictions, listeners: Listeners) {
+    loop {
+        let evicted = evictions.next().await;
+        let mut listeners = listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        listeners.retain(|listener| listener.send(evicted).is_ok());
+    }
+}
+
+/// Has the engines' folder swept.
+async fn sweep(tier: Tier) {
+    loop {
+        tokio::time::sleep(SWEEP_PAUSE).await;
+        let tier = tier.clone();
+        let swept = tokio::task::spawn_blocking(move || tier.sweep());
+        if let Err(error) = swept.await {
+            tracing::warn!(%error, "the engines' folder was not swept");
+        }
+    }
+}
+
+/// Asks another node which of its copies gave way, for as long as anybody schedules here.
+async fn hear(executors: Arc<Executors>, node: Box<str>, listeners: Listeners) {
+    loop {
+        tokio::time::sleep(HEAR_PAUSE).await;
+        let anybody = {
+            let listeners = listeners.lock().unwrap_or_else(PoisonError::into_inner);
+            listeners.iter().any(|listener| !listener.is_closed())
+        };
+        if anybody && let Err(error) = executors.hear(&node).await {
+            tracing::debug!(%node, %error, "a node does not say what gave way there");
+        }
+    }
+}
+
+async fn serve(
+    address: &str,
+    tier: &Tier,
+    secret: Option<Box<str>>,
+    limits: Limits,
+) -> Result<TierServer, NodeError> {
+    let bound = TierServer::bind(address, tier.clone(), secret, limits).await;
+    bound.map_err(|error| NodeError::Listen {
+        address: address.to_owned(),
+        error,
+    })
+}
+
+async fn open_tier(config: &Config) -> Result<Tier, TransferError> {
+    let kv = &config.kv;
+    let settings = TierSettings {
+        folder: kv.folder.clone().into(),
+        slots_folder: kv.slots_folder.clone().into(),
+        bytes_max: kv.host_bytes_max,
+        node: kv.node_name().into(),
+    };
+    let began = tokio::time::Instant::now();
+    loop {
+        let settings = settings.clone();
+        let opened = tokio::task::spawn_blocking(move || Tier::open(&settings)).await;
+        match opened {
+            Ok(Err(TransferError::File {
+                what: "locking", ..
+            })) if began.elapsed() < OPEN_PATIENCE => tokio::time::sleep(OPEN_PAUSE).await,
+            Ok(opened) => return opened,
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+}

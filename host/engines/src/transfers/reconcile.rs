@@ -1,0 +1,150 @@
+//! The start: what the core takes to be held, and what is.
+
+use super::node::Node;
+use futures_util::future::join_all;
+use std::collections::BTreeSet;
+use treadle_core::Event;
+use treadle_model::ProgramId;
+use treadle_scheduler::DriverHandle;
+use treadle_transfer::{CopyId, KvCopy, Place, Tier};
+
+/// A copy that is held, as the core knows it.
+pub(super) struct Known {
+    pub(super) id: CopyId,
+    pub(super) program: ProgramId,
+    pub(super) handle: Box<str>,
+}
+
+/// Reports copies that are gone, drops those that nobody knows, and gives the rest.
+pub(super) async fn compare(node: &Node, driver: &DriverHandle, owner: &str) -> Vec<Known> {
+    let held = driver.read(|view| {
+        let held = view.core.state().offloads.held.iter();
+        held.map(|(program, held)| (*program, held.copy.clone()))
+            .collect::<Vec<_>>()
+    });
+    let Ok(held) = held.await else {
+        return Vec::new();
+    };
+    let (known, gone) = split(held, node.tier.as_ref());
+    for (program, copy) in gone {
+        tracing::info!(%program, "the copy of a KV cache is gone since the last start");
+        driver.event(Event::CopyLost { program, copy });
+    }
+    drop_orphans(node, owner, &known).await;
+    known
+}
+
+/// Drops what nobody knows: all of it where one scheduler alone has copies, else one's own, at other
+/// nodes too. Nothing of this reign is there yet.
+async fn drop_orphans(node: &Node, owner: &str, known: &[Known]) {
+    let known: BTreeSet<CopyId> = known.iter().map(|known| known.id).collect();
+    if let Some(tier) = &node.tier {
+        let dropped = tier.keep_only((!node.alone).then_some(owner), &known).await;
+        tracing::debug!(dropped, "copies that nobody knew");
+    }
+    let asked = node.others.iter().map(|other| async {
+        let kept = node.executors.keep_only(other, owner, &known);
+        if let Err(error) = kept.await {
+            tracing::info!(node = &**other, %error, "copies that nobody knows may be left there");
+        }
+    });
+    join_all(asked).await;
+}
+
+type Handles = Vec<(ProgramId, Box<str>)>;
+
+/// Which of the handles may be used yet, and which may not. Of copies elsewhere that shows when
+/// they are asked for.
+fn split(held: Handles, tier: Option<&Tier>) -> (Vec<Known>, Handles) {
+    let here: Vec<KvCopy> = tier.map(Tier::copies).unwrap_or_default();
+    let (mut known, mut gone) = (Vec::new(), Vec::new());
+    for (program, handle) in held {
+        let copy = KvCopy::from_handle(&handle).ok();
+        let copy = copy.filter(|copy| is_there(copy, tier, &here));
+        match copy {
+            Some(KvCopy { id, .. }) => known.push(Known {
+                id,
+                program,
+                handle,
+            }),
+            None => gone.push((program, handle)),
+        }
+    }
+    (known, gone)
+}
+
+fn is_there(copy: &KvCopy, tier: Option<&Tier>, here: &[KvCopy]) -> bool {
+    match &copy.place {
+        Place::Tier { node, .. } => match tier {
+            Some(tier) if **node == *tier.node() => here.iter().any(|held| held.id == copy.id),
+            Some(_) => true,
+            None => false,
+        },
+        // Whoever made it is gone, and with it the leave to use it.
+        Place::Engine { .. } => false,
+        Place::Storage { .. } | Place::Simulated { .. } => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use treadle_transfer::{Prefix, Tags, TierSettings};
+
+    use super::*;
+
+    fn copy(program: u64, node: &str) -> KvCopy {
+        KvCopy {
+            id: CopyId::random().unwrap(),
+            program: ProgramId(program),
+            tags: Tags {
+                model: "m".into(),
+                weights: "1".into(),
+                shape: None,
+                block_tokens: None,
+                dtype: None,
+            },
+            prefix: Prefix::of(&[1]),
+            bytes: 2,
+            checksum: None,
+            place: Place::Tier {
+                node: node.into(),
+                owner: "".into(),
+            },
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_reported() {
+        let folder = tempfile::tempdir().unwrap();
+        let in_tier = folder.path().join("tier");
+        std::fs::create_dir_all(&in_tier).unwrap();
+        let (there, gone, elsewhere) = (copy(1, "here"), copy(2, "here"), copy(3, "other"));
+        // As a tier leaves it behind.
+        std::fs::write(in_tier.join(format!("{}.kv", there.id)), "xx").unwrap();
+        let handle = there.to_handle().unwrap();
+        std::fs::write(in_tier.join(format!("{}.json", there.id)), &*handle).unwrap();
+        let tier = Tier::open(&TierSettings {
+            folder: in_tier,
+            slots_folder: folder.path().join("slots"),
+            bytes_max: 100,
+            node: "here".into(),
+        })
+        .unwrap();
+        let held: Handles = [&there, &gone, &elsewhere]
+            .into_iter()
+            .map(|copy| (copy.program, copy.to_handle().unwrap()))
+            .chain([(ProgramId(4), "no handle".into())])
+            .collect();
+        let (known, lost) = split(held.clone(), Some(&tier));
+        let programs: Vec<_> = known.iter().map(|known| known.program.0).collect();
+        assert_eq!(programs, [1, 3]);
+        let programs: Vec<_> = lost.iter().map(|(program, _)| program.0).collect();
+        assert_eq!(programs, [2, 4]);
+        let (known, lost) = split(held, None);
+        assert_eq!(
+            (known.len(), lost.len()),
+            (0, 4),
+            "there is no tier any more"
+        );
+    }
+}

@@ -1,0 +1,103 @@
+//! What a worker computes with: copies of other models and weights are not its.
+
+use http_body_util::{BodyExt, Limited};
+use serde_json::Value;
+use std::time::Duration;
+use treadle_http::Upstream;
+use treadle_transfer::Tags;
+
+/// Longest wait for a list of models.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Largest list of models.
+const MODELS_BYTES_MAX: usize = 4 << 20;
+
+/// The tags of workers. Each is asked each time: what it had before it was started anew is not what
+/// it has.
+pub(super) struct WorkerTags {
+    upstream: Upstream,
+    /// The version of the weights that all workers have, for as long as this process runs.
+    weights: Box<str>,
+}
+
+impl WorkerTags {
+    pub(super) fn new(upstream: Upstream, weights: &str) -> Self {
+        Self {
+            upstream,
+            weights: weights.into(),
+        }
+    }
+
+    /// The tags of a worker.
+    pub(super) async fn of(&self, url: &str) -> Result<Tags, String> {
+        let asked = tokio::time::timeout(PATIENCE, self.ask(url)).await;
+        asked.unwrap_or_else(|_| {
+            let patience_s = PATIENCE.as_secs();
+            Err(format!(
+                "{url} sent no list of models within {patience_s} s"
+            ))
+        })
+    }
+
+    async fn ask(&self, url: &str) -> Result<Tags, String> {
+        let base = url.trim_end_matches('/');
+        let response = self.upstream.get(base, "/v1/models").await;
+        let response = response.map_err(|error| error.to_string())?;
+        let status = response.status();
+        if !status.is_success() {
+            return Err(format!("{url} answered {status} when asked for its models"));
+        }
+        let body = Limited::new(response.into_body(), MODELS_BYTES_MAX);
+        let body = body.collect().await.map_err(|error| error.to_string())?;
+        let page: Value =
+            serde_json::from_slice(&body.to_bytes()).map_err(|error| error.to_string())?;
+        tags_of(&page, &self.weights).ok_or_else(|| format!("{url} lists no model"))
+    }
+}
+
+/// The tags by a list of models. What llama.cpp tells besides, its executor asks for.
+fn tags_of(page: &Value, weights: &str) -> Option<Tags> {
+    Some(Tags {
+        model: page["data"][0]["id"].as_str()?.into(),
+        weights: weights.into(),
+        shape: None,
+        block_tokens: None,
+        dtype: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Json;
+    use axum::routing::get;
+    use serde_json::json;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn the_first_model_of_a_list_counts() {
+        let plain = tags_of(&json!({"data": [{"id": "m"}]}), "7").expect("a model");
+        assert_eq!((&*plain.model, &*plain.weights), ("m", "7"));
+        assert_eq!(tags_of(&json!({"data": []}), "1"), None);
+    }
+
+    #[tokio::test]
+    async fn a_worker_is_asked_each_time() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let asked = Arc::new(AtomicU32::new(0));
+        let models = get(move || {
+            let nth = asked.fetch_add(1, Ordering::SeqCst);
+            async move { Json(json!({"data": [{"id": format!("model {nth}")}]})) }
+        });
+        let router = axum::Router::new().route("/v1/models", models);
+        let served = tokio::spawn(async move { axum::serve(listener, router).await });
+        let tags = WorkerTags::new(Upstream::new(PATIENCE), "1");
+        for nth in 0..3 {
+            let seen = tags.of(&url).await.unwrap();
+            assert_eq!(*seen.model, format!("model {nth}"));
+        }
+        served.abort();
+    }
+}

@@ -1,0 +1,284 @@
+//! Watching engines: one task each looks whether it answers and what it holds,
+//! and tells the scheduler what changed.
+
+use super::adapter::{Declared, check_health, read_engine, read_load};
+use super::drift::{Drift, DriftWatch};
+use super::samples::count_samples;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::task::AbortHandle;
+use treadle_core::{Capacity, Event, RunningUse};
+use treadle_http::Upstream;
+use treadle_model::{EngineKind, WorkerId};
+use treadle_scheduler::DriverHandle;
+use treadle_wire::EngineReading;
+
+/// Looks in a row without an answer after which an engine is taken as lost.
+const MISSES_MAX: u32 = 3;
+
+/// How to watch.
+#[derive(Clone, Copy, Debug)]
+pub struct WatchOptions {
+    /// Time between two looks.
+    pub interval: Duration,
+}
+
+/// Watches engines.
+pub struct EngineWatch {
+    driver: DriverHandle,
+    upstream: Upstream,
+    options: WatchOptions,
+    tasks: Mutex<HashMap<WorkerId, AbortHandle>>,
+    loads: Loads,
+}
+
+/// What engines last said of their load, and how far the ledger is from it.
+type Loads = Arc<Mutex<HashMap<WorkerId, (EngineReading, Drift)>>>;
+
+/// What others use of an engine is told anew if it changes by more than one part in this many of
+/// the engine's capacity.
+const UNTRACKED_PARTS: u64 = 100;
+
+impl EngineWatch {
+    /// Watches nobody yet.
+    pub fn new(driver: DriverHandle, upstream: Upstream, options: WatchOptions) -> Arc<Self> {
+        Arc::new(Self {
+            driver,
+            upstream,
+            options,
+            tasks: Mutex::default(),
+            loads: Loads::default(),
+        })
+    }
+
+    /// Reads a new engine once, registers it and watches it from then on. One
+    /// that does not answer yet is registered as lost.
+    pub async fn register(&self, worker: WorkerId, url: &str, declared: Declared) {
+        let read = read_engine(&self.upstream, url, declared).await;
+        let (engine, capacity) = read.clone().unwrap_or((
+            declared.kind.unwrap_or(EngineKind::Openai),
+            Capacity {
+                tokens: declared.capacity_tokens,
+                ..Capacity::default()
+            },
+        ));
+        let added = Event::WorkerAdded {
+            worker,
+            url: url.into(),
+            engine,
+            capacity,
+        };
+        let _ = self.driver.event_committed(added).await;
+        let answers = match read {
+            Ok(_) => {
+                self.driver.event(Event::WorkerRecovered { worker });
+                for counted in count_samples(&self.upstream, url, engine).await {
+                    self.driver.event(counted);
+                }
+                true
+            }
+            Err(cause) => {
+                tracing::warn!(%worker, url, %cause, "the engine does not answer yet");
+                self.driver.event(Event::WorkerLost {
+                    worker,
+                    cause: cause.into(),
+                });
+                false
+            }
+        };
+        self.watch(worker, url, declared, (engine, capacity), answers);
+    }
+
+    /// What an engine last said of its load.
+    pub fn load(&self, worker: WorkerId) -> Option<EngineReading> {
+        Some(self.compared(worker)?.0)
+    }
+
+    /// The same, with what the ledger differs by.
+    pub fn compared(&self, worker: WorkerId) -> Option<(EngineReading, Drift)> {
+        self.loads.lock().ok()?.get(&worker).copied()
+    }
+
+    /// Watches an engine no longer.
+    pub fn forget(&self, worker: WorkerId) {
+        let task = self
+            .tasks
+            .lock()
+            .ok()
+            .and_then(|mut tasks| tasks.remove(&worker));
+        if let Some(task) = task {
+            task.abort();
+        }
+        if let Ok(mut loads) = self.loads.lock() {
+            loads.remove(&worker);
+        }
+    }
+
+    fn watch(
+        &self,
+        worker: WorkerId,
+        url: &str,
+        declared: Declared,
+        known: (EngineKind, Capacity),
+        healthy: bool,
+    ) {
+        let look = Look {
+            driver: self.driver.clone(),
+            upstream: self.upstream.clone(),
+            worker,
+            url: url.into(),
+            declared,
+            known,
+            healthy,
+            misses: 0,
+            loads: self.loads.clone(),
+            watch: DriftWatch::default(),
+            drift: Drift::default(),
+            untracked_tokens: 0,
+        };
+        let task = tokio::spawn(look.forever(self.options.interval)).abort_handle();
+        if let Ok(mut tasks) = self.tasks.lock()
+            && let Some(old) = tasks.insert(worker, task)
+        {
+            old.abort();
+        }
+    }
+}
+
+impl Drop for EngineWatch {
+    fn drop(&mut self) {
+        if let Ok(tasks) = self.tasks.lock() {
+            tasks.values().for_each(AbortHandle::abort);
+        }
+    }
+}
+
+struct Look {
+    driver: DriverHandle,
+    upstream: Upstream,
+    worker: WorkerId,
+    url: Box<str>,
+    declared: Declared,
+    known: (EngineKind, Capacity),
+    healthy: bool,
+    misses: u32,
+    loads: Loads,
+    watch: DriftWatch,
+    drift: Drift,
+    /// What the core was told of last.
+    untracked_tokens: u64,
+}
+
+impl Look {
+    async fn forever(mut self, interval: Duration) {
+        loop {
+            tokio::time::sleep(interval).await;
+            // The gateway may have found it dead between two looks.
+            self.healthy = self.is_held_healthy().await;
+            match check_health(&self.upstream, &self.url).await {
+                Ok(()) => self.answered().await,
+                Err(cause) => self.missed(cause),
+            }
+        }
+    }
+
+    async fn is_held_healthy(&self) -> bool {
+        let worker = self.worker;
+        let held = self.driver.read(move |view| {
+            view.core
+                .state()
+                .workers
+                .get(&worker)
+                .is_some_and(treadle_core::worker::Worker::is_healthy)
+        });
+        held.await.unwrap_or(false)
+    }
+
+    async fn answered(&mut self) {
+        self.misses = 0;
+        if self.healthy {
+            return self.read_load().await;
+        }
+        // It may be another process by now, with another cache.
+        if let Ok((engine, capacity)) = read_engine(&self.upstream, &self.url, self.declared).await
+        {
+            if self.known != (engine, capacity) {
+                self.known = (engine, capacity);
+                let worker = self.worker;
+                self.driver.event(Event::WorkerCapacityRead {
+                    worker,
+                    engine,
+                    capacity,
+                });
+            }
+            tracing::info!(worker = %self.worker, url = %self.url, "the engine answers");
+            self.driver.event(Event::WorkerRecovered {
+                worker: self.worker,
+            });
+        }
+    }
+
+    async fn read_load(&mut self) {
+        let before = self.running_use().await;
+        let Some(mut load) = read_load(&self.upstream, &self.url, self.known.0).await else {
+            return;
+        };
+        load.capacity_tokens = self.known.1.tokens.or(load.capacity_tokens);
+        if let (Some(before), Some(after)) = (before, self.running_use().await)
+            && let Some(drift) = self.watch.compare([before, after], &load)
+        {
+            self.follow(drift, load.capacity_tokens);
+        }
+        if let Ok(mut loads) = self.loads.lock() {
+            loads.insert(self.worker, (load, self.drift));
+        }
+    }
+
+    /// What the ledger says of an engine whose own account is of running requests alone; those of
+    /// engines with slots are of all that lies there.
+    async fn running_use(&self) -> Option<RunningUse> {
+        if !matches!(self.known.0, EngineKind::Vllm | EngineKind::Sglang) {
+            return None;
+        }
+        let worker = self.worker;
+        let read = self.driver.read(move |view| view.core.running_use(worker));
+        read.await.ok().flatten()
+    }
+
+    /// Raises the alarm, and has the ledger follow the engine.
+    fn follow(&mut self, drift: Drift, capacity: Option<u64>) {
+        if drift.alarm && !self.drift.alarm {
+            tracing::warn!(
+                worker = %self.worker, url = %self.url,
+                drift_tokens = drift.tokens, untracked_tokens = drift.untracked_tokens,
+                "the engine's KV memory in use differs from the ledger by more than a tenth of it"
+            );
+        }
+        self.drift = drift;
+        let untracked_tokens = drift.untracked_tokens;
+        let change = untracked_tokens.abs_diff(self.untracked_tokens);
+        let ended = untracked_tokens == 0 && change > 0;
+        if ended || change > capacity.unwrap_or(0) / UNTRACKED_PARTS {
+            self.untracked_tokens = untracked_tokens;
+            self.driver.event(Event::WorkerUseRead {
+                worker: self.worker,
+                untracked_tokens,
+            });
+        }
+    }
+
+    fn missed(&mut self, cause: String) {
+        self.misses += 1;
+        if !self.healthy || self.misses < MISSES_MAX {
+            return;
+        }
+        tracing::warn!(worker = %self.worker, url = %self.url, %cause, "the engine is lost");
+        (self.watch, self.drift) = (DriftWatch::default(), Drift::default());
+        self.untracked_tokens = 0;
+        self.driver.event(Event::WorkerLost {
+            worker: self.worker,
+            cause: cause.into(),
+        });
+    }
+}

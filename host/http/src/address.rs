@@ -1,0 +1,11 @@
+//! The two ends of a connection, as extensions of the requests that come over it.
+
+use std::net::SocketAddr;
+
+/// The address that a connection came from.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientAddress(pub SocketAddr);
+
+/// The address of the daemon that a connection came to.
+#[derive(Clone, Copy, Debug)]
+pub struct ServedAddress(pub SocketAddr);

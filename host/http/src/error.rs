@@ -1,0 +1,29 @@
+//! Errors as clients see them.
+
+use axum::body::Body;
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
+use axum::response::Response;
+use treadle_wire::{ErrorBody, ErrorCode};
+
+/// An error as clients see it: a stable code, and a message with a remedy.
+pub fn error_response(error: &ErrorBody) -> Response {
+    let mut response = Response::new(Body::from(error.to_json()));
+    *response.status_mut() =
+        StatusCode::from_u16(error.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
+    response
+}
+
+/// The same from a code and a message.
+pub fn refuse(code: ErrorCode, message: impl Into<String>) -> Response {
+    error_response(&ErrorBody::new(code, message))
+}
+
+/// The path is there, but not for this method.
+pub fn wrong_method(method: &Method, uri: &Uri) -> Response {
+    let message = format!("{} does not take {method}", uri.path());
+    refuse(ErrorCode::MethodNotAllowed, message)
+}

@@ -1,0 +1,15 @@
+//! Plumbing of HTTP that client and server sides share: pooled connections to engines, accepting
+//! connections within bounds, reading bodies, errors as responses, Prometheus' text format.
+
+mod address;
+pub mod body;
+mod error;
+mod exposition;
+mod serve;
+mod upstream;
+
+pub use address::{ClientAddress, ServedAddress};
+pub use error::{error_response, refuse, wrong_method};
+pub use exposition::{Exposition, counter, escape, gauge};
+pub use serve::{ServeLimits, serve};
+pub use upstream::{Upstream, UpstreamError, end_to_end};

@@ -1,0 +1,107 @@
+//! Accepting connections: no delay, a bound on how many, patience with
+//! headers, and an end that lets requests in flight finish.
+
+use crate::address::{ClientAddress, ServedAddress};
+use axum::Router;
+use axum::body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::http1::{self, UpgradeableConnection};
+use hyper::service::{HttpService, Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc, watch};
+
+/// Pause after an accept that failed, so that a shortage of files passes.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Bounds on connections.
+#[derive(Clone, Copy, Debug)]
+pub struct ServeLimits {
+    /// Connections at once; further ones wait to be accepted.
+    pub connections_max: usize,
+    /// Time that a client has for its request's headers.
+    pub header_read_timeout: Duration,
+    /// Time that requests in flight have to end at shutdown.
+    pub shutdown_grace: Duration,
+}
+
+/// Serves until `stop` completes.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    limits: ServeLimits,
+    stop: impl Future<Output = ()>,
+) {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(limits.header_read_timeout);
+    let seats = Arc::new(Semaphore::new(limits.connections_max));
+    let (closing, _) = watch::channel(false);
+    // Held by every connection, so that its end is the end of all of them.
+    let (open, mut all_closed) = mpsc::channel::<()>(1);
+    tokio::pin!(stop);
+    loop {
+        let accepted = async {
+            // The semaphore is never closed.
+            let seat = seats.clone().acquire_owned().await.ok();
+            (listener.accept().await, seat)
+        };
+        let (accepted, seat) = tokio::select! {
+            accepted = accepted => accepted,
+            () = &mut stop => break,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let _ = stream.set_nodelay(true);
+        let served = stream.local_addr().ok();
+        let inner = TowerToHyperService::new(router.clone());
+        let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+            let extensions = request.extensions_mut();
+            extensions.insert(ClientAddress(peer));
+            if let Some(address) = served {
+                extensions.insert(ServedAddress(address));
+            }
+            inner.call(request)
+        });
+        let connection = http.serve_connection(TokioIo::new(stream), service);
+        let (closed, open) = (closing.subscribe(), open.clone());
+        tokio::spawn(async move {
+            // Clients that vanish are an everyday matter; their steps report it.
+            let _ = until_closed(connection.with_upgrades(), closed).await;
+            drop((seat, open));
+        });
+    }
+    drop(listener);
+    drop(open);
+    closing.send_replace(true);
+    let _ = tokio::time::timeout(limits.shutdown_grace, all_closed.recv()).await;
+}
+
+/// Serves a connection; once all are to be closed, to the end of its present request.
+async fn until_closed<S>(
+    connection: UpgradeableConnection<TokioIo<TcpStream>, S>,
+    mut closed: watch::Receiver<bool>,
+) -> Result<(), hyper::Error>
+where
+    S: HttpService<Incoming, ResBody = Body> + Send,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let mut connection = pin!(connection);
+    let is_closed = async move { closed.wait_for(|closed| *closed).await.is_ok() };
+    tokio::select! {
+        ended = connection.as_mut() => return ended,
+        _ = is_closed => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    connection.await
+}

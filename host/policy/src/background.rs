@@ -1,0 +1,152 @@
+//! The desk of the worlds that scheduling does not wait for: prediction,
+//! allocation, reward.
+
+use super::background_native::{Native, Prediction};
+use super::calls::{self, NoAnswer, RecordedCall};
+use super::lock;
+use crate::evaluator::{Change, ChangeError, Changed, KeptState, PolicyDesk, Scope};
+use serde_json::Value;
+use std::sync::Mutex;
+use std::time::Instant;
+use treadle_model::{PolicyRef, World};
+use treadle_plugin::{Estimates, PolicyError};
+use treadle_policy_runtime::{
+    CallContext, FinishedColumns, LiveColumns, PolicyFault, PolicyInstance,
+};
+
+/// A desk that is shared among requests; one question is answered at a time.
+pub struct BackgroundDesk {
+    desk: Mutex<PolicyDesk>,
+    native: Mutex<Native>,
+    /// The desk's clock counts from here.
+    began: Instant,
+}
+
+impl BackgroundDesk {
+    /// Around an evaluator, with the built-in defaults behind it.
+    pub fn new(desk: PolicyDesk) -> Result<Self, PolicyError> {
+        Ok(Self {
+            desk: Mutex::new(desk),
+            native: Mutex::new(Native::new()?),
+            began: Instant::now(),
+        })
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+
+    /// Changes a binding.
+    pub fn change(
+        &self,
+        world: World,
+        scope: &Scope,
+        change: Change,
+    ) -> Result<Changed, ChangeError> {
+        let now_ms = self.now_ms();
+        lock(&self.desk).change(world, scope, change, now_ms)
+    }
+
+    /// Reads what the evaluator knows.
+    pub fn read<T>(&self, read: impl FnOnce(&PolicyDesk) -> T) -> T {
+        read(&lock(&self.desk))
+    }
+
+    /// Prepares the evaluator.
+    pub fn set_up(&self, set: impl FnOnce(&mut PolicyDesk)) {
+        set(&mut lock(&self.desk));
+    }
+
+    /// What the bound policies keep, to be stored.
+    pub fn states(&self) -> Vec<KeptState> {
+        let now_ms = self.now_ms();
+        lock(&self.desk).states(now_ms)
+    }
+
+    /// Asks the built-in default.
+    pub fn ask_native(&self, call: &RecordedCall) -> Result<Value, NoAnswer> {
+        let context = CallContext::at(self.now_ms());
+        calls::ask_native(&mut lock(&self.native), &context, call)
+    }
+
+    /// What is expected of programs: by the policy that is bound for the job, or by
+    /// the built-in default. `extra` makes the extra columns with these indices.
+    pub fn predict(
+        &self,
+        job: &str,
+        columns: &LiveColumns<'_>,
+        extra: impl FnOnce(&[usize]) -> Vec<f32>,
+    ) -> Option<Estimates> {
+        let bound = self.ask_prediction(job, columns.len(), |instance, context, named| {
+            let extra = extra(named);
+            let columns = LiveColumns {
+                extra: &extra,
+                ..*columns
+            };
+            let instance = instance.as_prediction_mut();
+            instance
+                .ok_or(PolicyFault::NotSupported)?
+                .predict(context, &columns)
+        });
+        if let Some((_, estimates)) = bound {
+            return Some(estimates);
+        }
+        let context = CallContext::at(self.now_ms());
+        let native = &mut lock(&self.native).prediction;
+        Prediction::predict(native, &context, columns).ok()
+    }
+
+    /// Tells the policy that is bound for the job what became of programs, and the
+    /// built-in default too, which may have to stand in.
+    pub fn learn(
+        &self,
+        job: &str,
+        columns: &FinishedColumns<'_>,
+        extra: impl FnOnce(&[usize]) -> Vec<f32>,
+    ) {
+        let _ = self.ask_prediction(job, columns.len(), |instance, context, named| {
+            let extra = extra(named);
+            let columns = FinishedColumns {
+                extra: &extra,
+                ..*columns
+            };
+            let instance = instance.as_prediction_mut();
+            instance
+                .ok_or(PolicyFault::NotSupported)?
+                .learn(context, &columns)
+        });
+        let context = CallContext::at(self.now_ms());
+        let native = &mut lock(&self.native).prediction;
+        // The default refuses nothing but columns of unequal length.
+        let _ = Prediction::learn(native, &context, columns);
+    }
+
+    /// The same, told which extra columns the policy's configuration names.
+    fn ask_prediction<T>(
+        &self,
+        job: &str,
+        rows: usize,
+        ask: impl FnOnce(&mut PolicyInstance, &CallContext, &[usize]) -> Result<T, PolicyFault>,
+    ) -> Option<(PolicyRef, T)> {
+        let now_ms = self.now_ms();
+        let context = CallContext::at(now_ms);
+        let mut desk = lock(&self.desk);
+        let named = desk.extra_of(World::Prediction, job);
+        desk.ask_bound(World::Prediction, job, rows, now_ms, |instance| {
+            ask(instance, &context, &named)
+        })
+    }
+
+    /// Asks the policy that is bound for a job. Nothing if the built-in default
+    /// has to answer.
+    pub fn ask<T>(
+        &self,
+        world: World,
+        job: &str,
+        rows: usize,
+        ask: impl FnOnce(&mut PolicyInstance, u64) -> Result<T, PolicyFault>,
+    ) -> Option<(PolicyRef, T)> {
+        let now_ms = self.now_ms();
+        lock(&self.desk).ask_bound(world, job, rows, now_ms, |instance| ask(instance, now_ms))
+    }
+}

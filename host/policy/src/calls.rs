@@ -1,0 +1,389 @@
+//! Calls of a policy as JSON, recorded or sent, and how they are put to it.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use treadle_policy_runtime::{
+    ActingColumns, ActiveColumns, AnswerColumns, AssignColumns, CallContext, CandidateColumns,
+    EvictionInstance, Fate, FinishedColumns, GrantColumns, LiveColumns, MigrateColumns,
+    ParallelismColumns, PlacementInstance, PolicyFault, PolicyInstance, PreemptColumns,
+    PriorityInstance, QueueColumns, RedundancyColumns, RetentionColumns, RouteColumns,
+    ServiceColumns, WaitingColumns, WorkerColumns,
+};
+
+use super::background_native::{Allocation, Native, Prediction, Reward};
+
+/// One call of a policy.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordedCall {
+    /// The world that the policy must have.
+    pub world: String,
+    /// Name of the function in the contract, such as `pause-order`.
+    pub function: String,
+    /// The binding's configuration.
+    #[serde(default = "empty_object")]
+    pub config: Value,
+    /// The time of the decision, in milliseconds.
+    #[serde(default)]
+    pub now_ms: u64,
+    /// Picks the random stream.
+    #[serde(default)]
+    pub seed: u64,
+    /// The columns by their names in the contract, with underscores.
+    pub columns: BTreeMap<String, Value>,
+    /// The answer that is right; `{"error": CODE}` where the policy has to refuse.
+    #[serde(default)]
+    pub expect: Option<Value>,
+}
+
+fn empty_object() -> Value {
+    json!({})
+}
+
+/// Why a call has no answer.
+#[derive(Debug)]
+pub enum NoAnswer {
+    /// The line makes no sense for the contract.
+    BadLine(String),
+    /// The policy failed.
+    Fault(PolicyFault),
+}
+
+impl From<PolicyFault> for NoAnswer {
+    fn from(fault: PolicyFault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+type Answered = Result<Value, NoAnswer>;
+
+/// Columns of a line, and the names of those that were asked for.
+struct Columns<'c> {
+    given: &'c BTreeMap<String, Value>,
+    known: RefCell<Vec<&'static str>>,
+}
+
+impl<'c> Columns<'c> {
+    fn of(call: &'c RecordedCall) -> Self {
+        Self {
+            given: &call.columns,
+            known: RefCell::default(),
+        }
+    }
+
+    /// A column, or a value that stands beside the columns.
+    fn take<T: DeserializeOwned>(&self, name: &'static str) -> Result<T, NoAnswer> {
+        self.known.borrow_mut().push(name);
+        let Some(value) = self.given.get(name) else {
+            return Err(NoAnswer::BadLine(format!("the column {name} is missing")));
+        };
+        T::deserialize(value)
+            .map_err(|error| NoAnswer::BadLine(format!("the column {name}: {error}")))
+    }
+
+    /// The extra columns, none unless given.
+    fn extra(&self) -> Result<Vec<f32>, NoAnswer> {
+        if self.given.contains_key("extra") {
+            return self.take("extra");
+        }
+        Ok(Vec::new())
+    }
+
+    /// Fails if there are columns that nobody asked for.
+    fn all_taken(&self) -> Result<(), NoAnswer> {
+        let known = self.known.borrow();
+        let unknown = self
+            .given
+            .keys()
+            .find(|name| !known.contains(&name.as_str()));
+        unknown.map_or(Ok(()), |name| {
+            let known = known.join(", ");
+            Err(NoAnswer::BadLine(format!(
+                "the column {name} is not known; there are {known} and extra"
+            )))
+        })
+    }
+}
+
+/// Puts a call to a policy and gives the answer as JSON.
+pub fn ask(instance: &mut PolicyInstance, context: &CallContext, call: &RecordedCall) -> Answered {
+    let world = instance.world();
+    if call.world != world.as_str() {
+        let given = &call.world;
+        return Err(NoAnswer::BadLine(format!(
+            "it is of the world {given}, and the policy of {world}"
+        )));
+    }
+    let columns = Columns::of(call);
+    let function = call.function.as_str();
+    match instance {
+        PolicyInstance::Prediction(policy) => prediction(policy, context, function, &columns),
+        PolicyInstance::Priority(policy) => priority(policy, context, function, &columns),
+        PolicyInstance::Placement(policy) => placement(policy, context, function, &columns),
+        PolicyInstance::Allocation(policy) => allocation(policy, context, function, &columns),
+        PolicyInstance::Eviction(policy) => eviction(policy, context, function, &columns),
+        PolicyInstance::Reward(policy) => reward(policy, context, function, &columns),
+    }
+}
+
+/// Puts a call to the built-in default of its world, if scheduling does not wait
+/// for that world.
+pub(crate) fn ask_native(
+    native: &mut Native,
+    context: &CallContext,
+    call: &RecordedCall,
+) -> Answered {
+    let (columns, function) = (Columns::of(call), call.function.as_str());
+    match call.world.as_str() {
+        "prediction" => prediction(&mut native.prediction, context, function, &columns),
+        "allocation" => allocation(&mut native.allocation, context, function, &columns),
+        "reward" => reward(&mut native.reward, context, function, &columns),
+        world => Err(NoAnswer::BadLine(format!(
+            "the world {world} is asked by the scheduler alone; ask prediction, allocation or reward"
+        ))),
+    }
+}
+
+fn unknown(function: &str, known: &str) -> Answered {
+    Err(NoAnswer::BadLine(format!(
+        "the function {function} is not known; there are {known}"
+    )))
+}
+
+/// Takes columns as fields, sees that none is left over, and asks.
+macro_rules! answer {
+    ($policy:ident.$function:ident($context:ident $([$($beside:ident),*])?, $given:ident: $columns:ident {
+        $($field:ident $(= $value:expr)?),* $(,)?
+    })) => {{
+        $($(let $beside = $given.take(stringify!($beside))?;)*)?
+        $(let $field = answer!(@taken $given, $field $(; $value)?);)*
+        $given.all_taken()?;
+        let columns = $columns { $($field: answer!(@passed $field $(; $value)?)),* };
+        $policy.$function($context $($(, $beside)*)?, &columns)?
+    }};
+    (@taken $given:ident, extra) => { $given.extra()? };
+    (@taken $given:ident, $field:ident) => { $given.take::<Vec<_>>(stringify!($field))? };
+    (@taken $given:ident, $field:ident; $value:expr) => { $value };
+    (@passed $field:ident) => { &$field };
+    (@passed $field:ident; $value:expr) => { $field };
+}
+
+fn prediction(
+    policy: &mut impl Prediction,
+    context: &CallContext,
+    function: &str,
+    given: &Columns<'_>,
+) -> Answered {
+    match function {
+        "predict" => {
+            let estimates = answer!(policy.predict(context, given: LiveColumns {
+                group, tokens, output_tokens, steps, tool_ms, extra,
+            }));
+            Ok(json!({
+                "remaining_tokens": estimates.remaining_tokens,
+                "remaining_tokens_p90": estimates.remaining_tokens_p90,
+                "remaining_tool_s": estimates.remaining_tool_s,
+            }))
+        }
+        "learn" => {
+            answer!(policy.learn(context, given: FinishedColumns {
+                group, tokens, output_tokens, steps, tool_ms, remaining_tokens,
+                remaining_tool_ms, extra,
+            }));
+            Ok(Value::Null)
+        }
+        _ => unknown(function, "predict and learn"),
+    }
+}
+
+fn priority(
+    policy: &mut PriorityInstance,
+    context: &CallContext,
+    function: &str,
+    given: &Columns<'_>,
+) -> Answered {
+    match function {
+        "score" => Ok(json!(answer!(policy.score(context, given: QueueColumns {
+            tokens, output_tokens, steps, waited_ms, remaining_tokens, remaining_tool_s, extra,
+        })))),
+        "preempt" => Ok(json!(
+            answer!(policy.preempt(context, given: PreemptColumns {
+                running_score, running_ms, waiting_score,
+            }))
+        )),
+        _ => unknown(function, "score and preempt"),
+    }
+}
+
+fn placement(
+    policy: &mut PlacementInstance,
+    context: &CallContext,
+    function: &str,
+    given: &Columns<'_>,
+) -> Answered {
+    let capacity_tokens: Vec<u64> = given.take("worker_capacity_tokens")?;
+    let used_tokens: Vec<u64> = given.take("worker_used_tokens")?;
+    let running: Vec<u32> = given.take("worker_running")?;
+    let all = WorkerColumns {
+        capacity_tokens: &capacity_tokens,
+        used_tokens: &used_tokens,
+        running: &running,
+    };
+    match function {
+        "assign" => Ok(json!(answer!(policy.assign(context, given: AssignColumns {
+            group, tokens, remaining_tokens, last_worker, workers = all, extra,
+        })))),
+        "route" => Ok(json!(answer!(policy.route(context, given: RouteColumns {
+            tokens = given.take("tokens")?, cached_tokens, workers = all, extra,
+        })))),
+        "migrate" => Ok(json!(
+            answer!(policy.migrate(context, given: MigrateColumns {
+                at_worker, tokens, remaining_tokens, acting, workers = all, extra,
+            }))
+        )),
+        _ => unknown(function, "assign, route and migrate"),
+    }
+}
+
+fn allocation(
+    policy: &mut impl Allocation,
+    context: &CallContext,
+    function: &str,
+    given: &Columns<'_>,
+) -> Answered {
+    match function {
+        "grant" => Ok(json!(answer!(policy.grant(context, given: GrantColumns {
+            pool, units_min, units_max, waited_ms, expected_ms, free_units, extra,
+        })))),
+        "parallelism" => Ok(json!(
+            answer!(policy.parallelism(context, given: ParallelismColumns {
+                gpus = given.take("gpus")?, degree, token_us, capacity_tokens, expected_tokens,
+            }))
+        )),
+        "redundancy" => Ok(json!(
+            answer!(policy.redundancy(context, given: RedundancyColumns {
+                wanted, finished, running, failed, running_ms, extra,
+            }))
+        )),
+        _ => unknown(function, "grant, parallelism and redundancy"),
+    }
+}
+
+fn eviction(
+    policy: &mut EvictionInstance,
+    context: &CallContext,
+    function: &str,
+    given: &Columns<'_>,
+) -> Answered {
+    match function {
+        "weigh" => Ok(json!(answer!(policy.weigh(context, given: ActingColumns {
+            tokens, phase_ms, extra,
+        })))),
+        "pause-order" => Ok(json!(
+            answer!(policy.pause_order(context, given: ActiveColumns {
+                tokens, acting, phase_ms, steps, extra,
+            }))
+        )),
+        "restore-order" => Ok(json!(
+            answer!(policy.restore_order(context, given: WaitingColumns {
+                tokens, reasoning, waited_ms, steps, extra,
+            }))
+        )),
+        "drop-order" => Ok(json!(
+            answer!(policy.drop_order(context, given: ServiceColumns {
+                bytes, idle_ms, load_ms, uses, extra,
+            }))
+        )),
+        "retain" => {
+            let fates = answer!(
+                policy.retain(context [capacity_tokens, free_tokens, wanted_tokens], given: RetentionColumns {
+                    tokens, phase_ms, idle_ms, soonest_ms, back_ms, moved_ms, prefill_ms, steps,
+                    extra,
+                })
+            );
+            Ok(json!(fates.into_iter().map(Fate::code).collect::<Vec<_>>()))
+        }
+        _ => unknown(
+            function,
+            "weigh, pause-order, restore-order, drop-order and retain",
+        ),
+    }
+}
+
+fn reward(
+    policy: &mut impl Reward,
+    context: &CallContext,
+    function: &str,
+    given: &Columns<'_>,
+) -> Answered {
+    match function {
+        "score" => {
+            let scores = answer!(policy.score(context, given: AnswerColumns {
+                answer, reference, output_tokens, steps, extra,
+            }));
+            Ok(json!({
+                "totals": scores.totals, "part_names": scores.part_names, "parts": scores.parts,
+            }))
+        }
+        "select" => Ok(json!(
+            answer!(policy.select(context, given: CandidateColumns {
+                group, reward, staleness, output_tokens, wanted = given.take("wanted")?, extra,
+            }))
+        )),
+        _ => unknown(function, "score and select"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn columns(given: &BTreeMap<String, Value>) -> Columns<'_> {
+        Columns {
+            given,
+            known: RefCell::default(),
+        }
+    }
+
+    #[test]
+    fn what_a_line_lacks_or_has_too_much_is_named() {
+        let given = BTreeMap::from([
+            ("tokens".to_owned(), json!([1, 2])),
+            ("colour".to_owned(), json!([3])),
+        ]);
+        let columns = columns(&given);
+        assert_eq!(columns.take::<Vec<u64>>("tokens").unwrap(), [1, 2]);
+        assert!(columns.extra().unwrap().is_empty());
+        let said = |result: Result<(), NoAnswer>| match result.unwrap_err() {
+            NoAnswer::BadLine(text) => text,
+            NoAnswer::Fault(fault) => fault.to_string(),
+        };
+        assert!(said(columns.take::<Vec<u64>>("steps").map(drop)).contains("steps is missing"));
+        assert!(said(columns.all_taken()).contains("colour is not known"));
+        assert!(
+            said(
+                columns
+                    .take::<Vec<u8>>("colour")
+                    .and(columns.take("tokens"))
+            )
+            .contains("tokens")
+        );
+    }
+
+    #[test]
+    fn every_sample_line_is_read() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../sdk/inputs");
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let world = path.file_stem().and_then(|stem| stem.to_str());
+            for line in std::fs::read_to_string(&path).unwrap().lines() {
+                let call: RecordedCall = serde_json::from_str(line).unwrap();
+                assert_eq!(world, Some(call.world.as_str()));
+            }
+        }
+    }
+}

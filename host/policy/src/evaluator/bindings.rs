@@ -1,0 +1,201 @@
+//! Which policies answer for whom: per world one binding for everyone, and
+//! bindings of jobs that take precedence over it.
+
+use super::seat::Seat;
+use super::trial::Trial;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use treadle_model::tenant::{MARK, all_jobs_of};
+use treadle_model::{ProgramId, World};
+
+/// The name under which everyone is bound.
+pub const EVERYONE: &str = "*";
+
+/// Whom a binding is for.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(into = "String")]
+pub enum Scope {
+    /// All jobs without a binding of their own.
+    Everyone,
+    /// One job, or all jobs of a tenant.
+    Job(Arc<str>),
+}
+
+impl Scope {
+    /// From a job's name or `*`.
+    pub fn of(job: &str) -> Self {
+        if job == EVERYONE {
+            Self::Everyone
+        } else {
+            Self::Job(job.into())
+        }
+    }
+
+    /// What the names of its tenant begin with; nothing for the default tenant
+    /// and for everyone.
+    pub fn tenant_prefix(&self) -> &str {
+        tenant_prefix(self.as_str()).unwrap_or_default()
+    }
+
+    /// The job's name or `*`.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Everyone => EVERYONE,
+            Self::Job(job) => job,
+        }
+    }
+}
+
+impl From<Scope> for String {
+    fn from(scope: Scope) -> Self {
+        scope.as_str().to_owned()
+    }
+}
+
+/// A policy on trial for a share of the programs.
+pub(super) struct Canary {
+    /// The policy.
+    pub(super) seat: Seat,
+    /// Its share of programs, in millionths.
+    pub(super) share_ppm: u32,
+    /// How its programs fare.
+    pub(super) trial: Trial,
+}
+
+/// One world's policies for one scope.
+#[derive(Default)]
+pub(super) struct Binding {
+    /// Who answers; the built-in default if nobody is seated.
+    pub(super) active: Option<Seat>,
+    /// Who answered before; for rolling back.
+    pub(super) previous: Option<Seat>,
+    /// True if `previous` was meant: rolling back to the built-in default.
+    pub(super) has_previous: bool,
+    /// On trial for a share of the programs.
+    pub(super) canary: Option<Canary>,
+    /// Whether the shadow desk holds a policy for this binding.
+    pub(super) has_shadow: bool,
+}
+
+impl Binding {
+    /// True if a policy other than the built-in default answers for someone.
+    pub(super) fn is_bound(&self) -> bool {
+        self.active.is_some() || self.canary.is_some()
+    }
+
+    /// True if the canary decides for this program. A program stays with its
+    /// version as long as the share does not shrink.
+    pub(super) fn is_canary(&self, program: ProgramId) -> bool {
+        let share = self.canary.as_ref().map_or(0, |c| c.share_ppm);
+        share > 0 && spread(program.0) % 1_000_000 < u64::from(share)
+    }
+
+    /// The policy that judges.
+    pub(super) fn seat_mut(&mut self, canary: bool) -> Option<&mut Seat> {
+        if canary {
+            return self.canary.as_mut().map(|c| &mut c.seat);
+        }
+        self.active.as_mut()
+    }
+}
+
+/// What the names of the job's tenant begin with; nothing for the default tenant.
+fn tenant_prefix(job: &str) -> Option<&str> {
+    let rest = job.strip_prefix(MARK)?;
+    let end = rest.find(MARK)?;
+    job.get(..end + 2 * MARK.len_utf8())
+}
+
+/// A program's number, mixed so that any share of it is a fair sample.
+fn spread(program: u64) -> u64 {
+    treadle_plugin::random::SplitMix64::new(program).next_u64()
+}
+
+/// One world's bindings.
+#[derive(Default)]
+pub(super) struct WorldBindings {
+    /// For jobs without their own.
+    pub(super) everyone: Binding,
+    by_job: BTreeMap<Arc<str>, Binding>,
+}
+
+impl WorldBindings {
+    /// True if one policy answers whatever the program.
+    pub(super) fn is_one_for_all(&self) -> bool {
+        self.by_job.is_empty() && self.everyone.canary.is_none()
+    }
+
+    /// The binding that holds for a job: its own, that of all jobs of its tenant,
+    /// or everyone's.
+    pub(super) fn of_job(&self, job: &str) -> (Scope, &Binding) {
+        if self.by_job.is_empty() {
+            return (Scope::Everyone, &self.everyone);
+        }
+        let own = self.by_job.get_key_value(job);
+        let found = own.or_else(|| {
+            let all = all_jobs_of(job)?;
+            self.by_job.get_key_value(all.as_str())
+        });
+        found.map_or((Scope::Everyone, &self.everyone), |(job, binding)| {
+            (Scope::Job(job.clone()), binding)
+        })
+    }
+
+    /// A scope's own binding.
+    pub(super) fn get_mut(&mut self, scope: &Scope) -> Option<&mut Binding> {
+        match scope {
+            Scope::Everyone => Some(&mut self.everyone),
+            Scope::Job(job) => self.by_job.get_mut(job),
+        }
+    }
+
+    /// A scope's own binding, made if it has none.
+    pub(super) fn entry(&mut self, scope: &Scope) -> &mut Binding {
+        match scope {
+            Scope::Everyone => &mut self.everyone,
+            Scope::Job(job) => self.by_job.entry(job.clone()).or_default(),
+        }
+    }
+
+    /// Takes away a job's binding if nothing is left in it.
+    pub(super) fn tidy(&mut self, scope: &Scope) {
+        let Scope::Job(job) = scope else { return };
+        let is_empty = |b: &Binding| !b.is_bound() && !b.has_shadow && !b.has_previous;
+        if self.by_job.get(job).is_some_and(is_empty) {
+            self.by_job.remove(job);
+        }
+    }
+
+    /// All bindings, to be asked.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (Scope, &mut Binding)> {
+        let jobs = self.by_job.iter_mut();
+        std::iter::once((Scope::Everyone, &mut self.everyone))
+            .chain(jobs.map(|(job, binding)| (Scope::Job(job.clone()), binding)))
+    }
+
+    /// All bindings, everyone's first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Scope, &Binding)> {
+        let jobs = self.by_job.iter();
+        std::iter::once((Scope::Everyone, &self.everyone))
+            .chain(jobs.map(|(job, binding)| (Scope::Job(job.clone()), binding)))
+    }
+}
+
+/// The bindings of all worlds.
+#[derive(Default)]
+pub(super) struct Bindings {
+    worlds: [WorldBindings; World::ALL.len()],
+}
+
+impl Bindings {
+    /// One world's.
+    pub(super) fn world(&self, world: World) -> &WorldBindings {
+        &self.worlds[world as usize]
+    }
+
+    /// One world's.
+    pub(super) fn world_mut(&mut self, world: World) -> &mut WorldBindings {
+        &mut self.worlds[world as usize]
+    }
+}

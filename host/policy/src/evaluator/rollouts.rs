@@ -1,0 +1,185 @@
+//! What rollouts ask beside the order of steps: where a step goes, which
+//! programs should be elsewhere, and which running steps give way.
+//!
+//! Shadows are shown none of it: they are compared by scores.
+
+use super::panel::judge;
+use super::rows::only;
+use super::wishes::context;
+use super::{Answer, PolicyDesk, native_judge, native_policy};
+use crate::columns::{Steps, Workers, cached_tokens, first_of_highest};
+use treadle_core::{Core, ProgramColumns, Purpose, Verdict, Voices};
+use treadle_model::{PolicyRef, ProgramId, WorkerId, World};
+use treadle_policy_runtime::PolicyFault;
+
+/// A program that should be elsewhere, ranked by what it has to come.
+struct Moved {
+    program: ProgramId,
+    rank: f64,
+    to: WorkerId,
+    placer: u8,
+}
+
+impl PolicyDesk {
+    /// Adds what programs are predicted to generate yet: those that begin wait for
+    /// memory that will do for all.
+    pub(super) fn add_forecasts(&self, answer: &mut Answer) {
+        let Verdict::Order {
+            programs,
+            remaining_tokens,
+            ..
+        } = &mut answer.verdict
+        else {
+            return;
+        };
+        let known = |program: &ProgramId| self.forecasts.get(program);
+        if programs.iter().any(|program| known(program).is_some()) {
+            // Saturates.
+            let tokens = |program| known(program).map_or(-1, |f| f.remaining_tokens as i64);
+            *remaining_tokens = programs.iter().map(tokens).collect();
+        }
+    }
+
+    /// Adds to a step's priority where its program's placement policy wants it.
+    /// Without one, or if it has no opinion, the step stays with its program.
+    pub(super) fn add_route(
+        &mut self,
+        core: &Core,
+        answer: &mut Answer,
+        programs: &ProgramColumns,
+        now_ms: u64,
+    ) {
+        let Verdict::Order { workers, .. } = &mut answer.verdict else {
+            return;
+        };
+        let Some((placer, _)) = self.placers(core, &programs.program).into_iter().next() else {
+            return;
+        };
+        let all = Workers::of(core);
+        let Some(program) = programs.program.first().filter(|_| !all.id.is_empty()) else {
+            return;
+        };
+        let (facts, cached) = (
+            self.facts(core, programs, &all),
+            cached_tokens(core, *program, &all),
+        );
+        let asked = self.ask_seat(&placer, now_ms, all.id.len(), |instance| {
+            let instance = instance.as_placement_mut();
+            instance
+                .ok_or(PolicyFault::NotSupported)?
+                .route(&context(now_ms), &facts.route(&cached, &all))
+        });
+        if let Some((policy, scores)) = asked {
+            let wished = first_of_highest(&scores).map(|row| all.id[row]);
+            *workers = vec![wished];
+            answer.voices.placers.push(policy);
+        }
+    }
+
+    /// Those of all placed programs that should be elsewhere, each by the policy
+    /// of its job; one without a policy stays.
+    pub(super) fn migrate(
+        &mut self,
+        core: &Core,
+        programs: &ProgramColumns,
+        now_ms: u64,
+    ) -> Answer {
+        let all = Workers::of(core);
+        let (mut policies, mut moved): (Vec<PolicyRef>, Vec<Moved>) = (Vec::new(), Vec::new());
+        for (placer, rows) in self.placers(core, &programs.program) {
+            let facts = self.facts(core, &only(programs, &rows), &all);
+            // A program whose worker is lost waits for a place; nothing is moved.
+            let here = (0..rows.len()).filter(|row| all.at(facts.worker[*row]).is_some());
+            let rows: Vec<usize> = here.map(|row| rows[row]).collect();
+            let facts = self.facts(core, &only(programs, &rows), &all);
+            if rows.is_empty() {
+                continue;
+            }
+            let asked = self.ask_seat(&placer, now_ms, rows.len(), |instance| {
+                let instance = instance.as_placement_mut();
+                instance
+                    .ok_or(PolicyFault::NotSupported)?
+                    .migrate(&context(now_ms), &facts.migrate(&all))
+            });
+            let Some((policy, wanted)) = asked else {
+                continue;
+            };
+            let placer = policies.len() as u8;
+            policies.push(policy);
+            let leaving = facts.moves(&wanted, &all).into_iter();
+            moved.extend(leaving.map(|(row, to)| Moved {
+                program: facts.id[row],
+                rank: facts.remaining_tokens[row],
+                to,
+                placer,
+            }));
+        }
+        if policies.is_empty() {
+            policies.push(native_policy(World::Placement));
+        }
+        moves(policies, &moved)
+    }
+
+    /// Running steps that give way to waiting ones: asked of the policy of the
+    /// most urgent waiting step's program.
+    pub(super) fn preempt(
+        &mut self,
+        core: &Core,
+        worker: WorkerId,
+        programs: &ProgramColumns,
+        now_ms: u64,
+    ) -> Answer {
+        let steps = Steps::of(core, worker, &programs.program);
+        let columns = steps.columns();
+        let native = || native_judge(World::Priority, Purpose::Preempt { worker });
+        let Some(urgent) = steps.most_urgent else {
+            return order(native(), Vec::new());
+        };
+        let judge = judge(&self.bindings, core, &[World::Priority], urgent);
+        let asked = self.ask_seat(&judge, now_ms, columns.len(), |instance| {
+            let instance = instance.as_priority_mut();
+            instance
+                .ok_or(PolicyFault::NotSupported)?
+                .preempt(&context(now_ms), &columns)
+        });
+        match asked {
+            Some((policy, marks)) => order(policy, steps.giving_way(&marks)),
+            None => order(native(), Vec::new()),
+        }
+    }
+}
+
+fn order(policy: PolicyRef, programs: Vec<ProgramId>) -> Answer {
+    Answer {
+        policy,
+        verdict: Verdict::Order {
+            scores: vec![0.0; programs.len()],
+            programs,
+            workers: Vec::new(),
+            remaining_tokens: Vec::new(),
+        },
+        voices: Voices::default(),
+    }
+}
+
+/// The answer names the first policy; all of them placed.
+fn moves(policies: Vec<PolicyRef>, moved: &[Moved]) -> Answer {
+    let placed_by = match policies.len() {
+        1 => Vec::new(),
+        _ => moved.iter().map(|m| m.placer).collect(),
+    };
+    Answer {
+        policy: policies[0].clone(),
+        verdict: Verdict::Order {
+            programs: moved.iter().map(|m| m.program).collect(),
+            scores: moved.iter().map(|m| m.rank).collect(),
+            workers: moved.iter().map(|m| Some(m.to)).collect(),
+            remaining_tokens: Vec::new(),
+        },
+        voices: Voices {
+            placers: policies,
+            placed_by,
+            ..Voices::default()
+        },
+    }
+}

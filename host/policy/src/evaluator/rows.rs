@@ -1,0 +1,98 @@
+//! A question's programs as columns in the units of the policy contract. What
+//! priority and placement policies are told is built in
+//! [`crate::columns`], for rollouts in virtual time too.
+
+use crate::columns;
+use treadle_core::{ProgramColumns, Prospects};
+use treadle_model::ProgramId;
+
+/// What a prediction policy said about a program.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Forecast {
+    /// Tokens still to be generated: the mean.
+    pub remaining_tokens: f64,
+    /// Their 90th percentile.
+    pub remaining_tokens_p90: f64,
+    /// Seconds still to be spent in tools.
+    pub remaining_tool_s: f64,
+}
+
+impl Forecast {
+    /// What of it stands in columns.
+    pub(super) fn in_columns(self) -> columns::Forecast {
+        columns::Forecast {
+            remaining_tokens: self.remaining_tokens,
+            remaining_tool_s: self.remaining_tool_s,
+        }
+    }
+}
+
+/// Facts on programs, one row each; all columns have the same length.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Rows {
+    /// Which program each row is about.
+    pub(super) program: Vec<ProgramId>,
+    /// Context, in tokens.
+    pub(super) tokens: Vec<u64>,
+    /// 1 in a tool call.
+    pub(super) acting: Vec<u8>,
+    /// 1 with a step waiting or running.
+    pub(super) reasoning: Vec<u8>,
+    /// Time in the present phase.
+    pub(super) phase_ms: Vec<u64>,
+    /// Time in the queue.
+    pub(super) waited_ms: Vec<u64>,
+    /// Steps finished.
+    pub(super) steps: Vec<u32>,
+}
+
+impl Rows {
+    /// The same facts, spans in milliseconds.
+    pub(super) fn of(programs: &ProgramColumns) -> Self {
+        Self {
+            program: programs.program.clone(),
+            tokens: programs.tokens.clone(),
+            acting: programs.acting.clone(),
+            reasoning: programs.acting.iter().map(|acting| 1 - acting).collect(),
+            phase_ms: programs.phase.iter().map(|span| span.millis()).collect(),
+            waited_ms: programs.waited.iter().map(|span| span.millis()).collect(),
+            steps: programs.steps.clone(),
+        }
+    }
+
+    /// Number of rows.
+    pub(super) fn len(&self) -> usize {
+        self.program.len()
+    }
+}
+
+/// These rows of a question alone, in this order.
+pub(super) fn only(programs: &ProgramColumns, rows: &[usize]) -> ProgramColumns {
+    fn of<T: Copy>(column: &[T], rows: &[usize]) -> Vec<T> {
+        rows.iter().map(|row| column[*row]).collect()
+    }
+    let prospects = &programs.prospects;
+    // Questions of tests and benchmarks may come without.
+    let prospects = if prospects.idle.is_empty() {
+        Prospects::default()
+    } else {
+        Prospects {
+            idle: of(&prospects.idle, rows),
+            soonest: of(&prospects.soonest, rows),
+            price: of(&prospects.price, rows),
+            back: of(&prospects.back, rows),
+            moved: of(&prospects.moved, rows),
+            prefill: of(&prospects.prefill, rows),
+            remaining_tokens: of(&prospects.remaining_tokens, rows),
+        }
+    };
+    ProgramColumns {
+        program: of(&programs.program, rows),
+        tokens: of(&programs.tokens, rows),
+        acting: of(&programs.acting, rows),
+        phase: of(&programs.phase, rows),
+        waited: of(&programs.waited, rows),
+        steps: of(&programs.steps, rows),
+        prospects: Box::new(prospects),
+    }
+}

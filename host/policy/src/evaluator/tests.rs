@@ -1,0 +1,259 @@
+//! The desk with real instances: who judges, and who has to go.
+
+mod retention;
+
+use super::*;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use treadle_core::{Capacity, CoreConfig, Event, ProgramColumns, StepArrival};
+use treadle_model::{EngineKind, Span, StepId, Timestamp, WorkerId};
+use treadle_policy_runtime::{InstanceOptions, Limits, PolicyEngine};
+
+const PROGRAMS: u64 = 200;
+/// What `make guests` made of `thunderagent-eviction`.
+const EVICTION: &[u8] = include_bytes!("../../../../target/guests/thunderagent_eviction.wasm");
+
+/// A core with as many programs as there are steps.
+fn core() -> Core {
+    let mut core = Core::new(CoreConfig::default());
+    let capacity = Capacity {
+        tokens: Some(1_000_000),
+        ..Capacity::default()
+    };
+    let worker = WorkerId(0);
+    let url = "http://w".into();
+    let engine = EngineKind::Vllm;
+    core.handle(
+        Timestamp(0),
+        &Event::WorkerAdded {
+            worker,
+            url,
+            engine,
+            capacity,
+        },
+    );
+    for step in 1..=PROGRAMS {
+        let arrival = StepArrival {
+            step: StepId(step),
+            program: format!("p{step}").into(),
+            job: if step % 2 == 0 { "even" } else { "odd" }.into(),
+            prompt_tokens: 10,
+            exact: true,
+            prompt_bytes: 40,
+            text: None,
+            output_tokens_max: None,
+            prefix: Vec::new(),
+            one_shot: false,
+            unnamed: false,
+        };
+        core.handle(Timestamp(step), &Event::StepArrived(arrival));
+    }
+    while core.poll_command().is_some() {}
+    core
+}
+
+fn bound(name: &str) -> BoundPolicy {
+    loaded(name, EVICTION)
+}
+
+fn loaded(name: &str, upload: &[u8]) -> BoundPolicy {
+    // A loaded machine must not make a policy fail here.
+    let limits = Limits {
+        hot_deadline_ms: 1_000,
+        ..Limits::default()
+    };
+    let engine = PolicyEngine::new(limits).expect("an engine");
+    let inspected = engine.inspect(upload).expect("a policy");
+    let instance = engine.load(&inspected.component, &InstanceOptions::default());
+    BoundPolicy {
+        policy: PolicyRef(name.into()),
+        instance: instance.expect("an instance"),
+        extra: Vec::new(),
+    }
+}
+
+fn desk() -> (PolicyDesk, UnboundedReceiver<Notice>) {
+    let mut desk = PolicyDesk::default();
+    let (notices, told) = unbounded_channel();
+    desk.tell(notices);
+    (desk, told)
+}
+
+fn question(core: &Core) -> Question {
+    let program: Vec<ProgramId> = core.state().programs.keys().copied().collect();
+    let rows = program.len();
+    Question {
+        purpose: Purpose::Restore,
+        programs: ProgramColumns {
+            tokens: (0..rows as u64).collect(),
+            acting: vec![0; rows],
+            phase: vec![Span(0); rows],
+            waited: (0..rows as u64).map(|row| Span(row * 1_000)).collect(),
+            steps: vec![1; rows],
+            program,
+            ..ProgramColumns::default()
+        },
+    }
+}
+
+fn change(desk: &mut PolicyDesk, scope: &Scope, change: Change) -> Changed {
+    desk.change(World::Eviction, scope, change, 0)
+        .expect("it can be changed")
+}
+
+#[test]
+fn each_program_is_judged_by_one_version_and_the_answer_says_by_which() {
+    let (core, (mut desk, _notices)) = (core(), desk());
+    change(
+        &mut desk,
+        &Scope::Everyone,
+        Change::Activate(Some(bound("all"))),
+    );
+    change(
+        &mut desk,
+        &Scope::of("even"),
+        Change::Activate(Some(bound("even"))),
+    );
+    change(
+        &mut desk,
+        &Scope::of("even"),
+        Change::StartCanary(bound("canary"), 400_000),
+    );
+    let answer = desk.answer(&core, &question(&core), 5);
+    let Verdict::Order {
+        programs, scores, ..
+    } = &answer.verdict
+    else {
+        panic!("{:?}", answer.verdict)
+    };
+    assert_eq!(programs.len() as u64, PROGRAMS);
+    assert!(scores.is_sorted_by(|a, b| a >= b));
+    let names: Vec<&str> = std::iter::once(&answer.policy)
+        .chain(&answer.voices.judges)
+        .map(|policy| policy.0.as_ref())
+        .collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+    let mut of_canary = 0;
+    for (program, judge) in programs.iter().zip(&answer.voices.judged_by) {
+        let name = names[usize::from(*judge)];
+        let job = &*core.state().programs[program].job;
+        assert_eq!(
+            name == "all",
+            job == "odd",
+            "{name} judged a program of {job}"
+        );
+        of_canary += u32::from(name == "canary");
+    }
+    assert!((20..60).contains(&of_canary), "{of_canary} of 100");
+    let again = desk.answer(&core, &question(&core), 6);
+    assert_eq!(
+        again.voices, answer.voices,
+        "a program stays with its version"
+    );
+}
+
+#[test]
+fn a_canary_whose_programs_fare_worse_is_ended() {
+    let (core, (mut desk, mut notices)) = (core(), desk());
+    change(
+        &mut desk,
+        &Scope::Everyone,
+        Change::Activate(Some(bound("good"))),
+    );
+    change(
+        &mut desk,
+        &Scope::Everyone,
+        Change::StartCanary(bound("slow"), 500_000),
+    );
+    let judged = desk.answer(&core, &question(&core), 5);
+    let Verdict::Order { programs, .. } = &judged.verdict else {
+        panic!("{:?}", judged.verdict)
+    };
+    let names = [&judged.policy, &judged.voices.judges[0]];
+    for _ in 0..4 {
+        for (program, judge) in programs.iter().zip(&judged.voices.judged_by) {
+            let is_slow = &*names[usize::from(*judge)].0 == "slow";
+            desk.observe_step(&core, *program, if is_slow { 900.0 } else { 500.0 });
+        }
+    }
+    let notice = notices.try_recv().expect("the canary was ended");
+    assert_eq!(notice.kind, NoticeKind::CanaryEnded);
+    assert_eq!((&*notice.policy.0, &*notice.after.0), ("slow", "good"));
+    assert!(notice.reason.contains("900 ms"), "{}", notice.reason);
+    let view = &desk.views(World::Eviction)[0];
+    assert_eq!(view.canary, None);
+    assert_eq!(&*view.policy.0, "good");
+    assert_eq!(desk.statistics().rollbacks, 1);
+}
+
+#[test]
+fn a_change_that_makes_no_sense_changes_nothing() {
+    let (mut desk, _notices) = desk();
+    let scope = Scope::Everyone;
+    let refused = desk.change(World::Reward, &scope, Change::RollBack, 0);
+    assert_eq!(refused, Err(ChangeError::NoPrevious));
+    let refused = desk.change(World::Reward, &scope, Change::Withdraw(Role::Shadow), 0);
+    assert_eq!(refused, Err(ChangeError::Vacant(Role::Shadow)));
+    assert_eq!(
+        desk.active(World::Reward, &scope),
+        native_policy(World::Reward)
+    );
+    assert_eq!(desk.statistics(), &PolicyStatistics::default());
+}
+
+#[test]
+fn rolling_back_brings_the_one_before_back() {
+    let (mut desk, _notices) = desk();
+    let scope = Scope::of("run");
+    change(&mut desk, &scope, Change::Activate(Some(bound("a"))));
+    let changed = change(&mut desk, &scope, Change::Activate(Some(bound("b"))));
+    assert_eq!((&*changed.before.0, &*changed.after.0), ("a", "b"));
+    let changed = change(&mut desk, &scope, Change::RollBack);
+    assert_eq!((&*changed.before.0, &*changed.after.0), ("b", "a"));
+    let other = desk.active(World::Eviction, &Scope::Everyone);
+    assert_eq!(other, native_policy(World::Eviction));
+}
+
+fn asked(core: &Core, purpose: Purpose) -> Question {
+    Question {
+        purpose,
+        ..question(core)
+    }
+}
+
+#[test]
+fn without_policies_nothing_of_a_rollout_is_wished() {
+    let (core, (mut desk, _notices)) = (core(), desk());
+    let step = StepId(1);
+    for purpose in [Purpose::Assign, Purpose::Route { step }] {
+        let answer = desk.answer(&core, &asked(&core, purpose), 5);
+        let Verdict::Order {
+            programs,
+            scores,
+            workers,
+            remaining_tokens,
+        } = answer.verdict
+        else {
+            panic!("an order was asked for")
+        };
+        assert!(programs.is_sorted() && programs.len() as u64 == PROGRAMS);
+        assert!(scores.iter().all(|score| *score == 0.0));
+        assert!(workers.is_empty() && remaining_tokens.is_empty());
+        assert!(
+            answer.policy.0.starts_with("equal-priority@"),
+            "{}",
+            answer.policy
+        );
+    }
+    let worker = WorkerId(0);
+    for purpose in [Purpose::Migrate, Purpose::Preempt { worker }] {
+        let answer = desk.answer(&core, &asked(&core, purpose), 5);
+        let nobody = Verdict::Order {
+            programs: Vec::new(),
+            scores: Vec::new(),
+            workers: Vec::new(),
+            remaining_tokens: Vec::new(),
+        };
+        assert_eq!(answer.verdict, nobody);
+    }
+    assert_eq!(desk.statistics().fallbacks, 0, "nobody failed");
+}

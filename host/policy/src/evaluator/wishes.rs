@@ -1,0 +1,114 @@
+//! Wishes: the workers that placement policies want for programs that are about
+//! to get a place.
+
+use super::panel::Judge;
+use super::rows::only;
+use super::{Answer, PolicyDesk};
+use crate::columns::Workers;
+use std::collections::BTreeMap;
+use treadle_core::{Core, ProgramColumns, Verdict};
+use treadle_model::{PolicyRef, ProgramId, WorkerId, World};
+use treadle_policy_runtime::{CallContext, PolicyFault};
+
+/// Placement policies that share one question.
+const PLACERS_MAX: usize = 255;
+
+impl PolicyDesk {
+    /// Adds to an order where each program should go, if a placement policy is
+    /// bound for it. Without a wish the core chooses by cache and room.
+    pub(super) fn add_wishes(
+        &mut self,
+        core: &Core,
+        answer: &mut Answer,
+        asked: &ProgramColumns,
+        now_ms: u64,
+    ) {
+        let bound = self.bindings.world(World::Placement);
+        if bound.iter().all(|(_, binding)| !binding.is_bound()) {
+            return;
+        }
+        let Verdict::Order {
+            programs, workers, ..
+        } = &mut answer.verdict
+        else {
+            return;
+        };
+        let by_row = asked.program.iter().copied().zip(0..);
+        let row_of: BTreeMap<ProgramId, usize> = by_row.collect();
+        let all = Workers::of(core);
+        workers.resize(programs.len(), None);
+        let mut placed_by = vec![0; programs.len()];
+        for (judge, of_judge) in self.placers(core, programs) {
+            let rows: Vec<usize> = of_judge.iter().map(|row| row_of[&programs[*row]]).collect();
+            let part = only(asked, &rows);
+            let Some((policy, wished)) = self.assign(core, &judge, &part, &all, now_ms) else {
+                continue;
+            };
+            let placer = answer.voices.placers.len() as u8;
+            answer.voices.placers.push(policy);
+            for (row, worker) in of_judge.into_iter().zip(wished) {
+                workers[row] = worker;
+                placed_by[row] = placer;
+            }
+        }
+        if answer.voices.placers.len() > 1 {
+            answer.voices.placed_by = placed_by;
+        }
+        if answer.voices.placers.is_empty() {
+            workers.clear();
+        }
+    }
+
+    /// Who places which rows.
+    pub(super) fn placers(&self, core: &Core, programs: &[ProgramId]) -> Vec<(Judge, Vec<usize>)> {
+        let world = self.bindings.world(World::Placement);
+        let mut placers: Vec<(Judge, Vec<usize>)> = Vec::new();
+        for (row, program) in programs.iter().enumerate() {
+            let job = core.state().programs.get(program).map_or("", |p| &*p.job);
+            let (scope, binding) = world.of_job(job);
+            if !binding.is_bound() {
+                continue;
+            }
+            let judge = Judge {
+                world: World::Placement,
+                scope,
+                canary: binding.is_canary(*program),
+            };
+            let known = placers.iter().position(|(known, _)| *known == judge);
+            match known {
+                Some(index) => placers[index].1.push(row),
+                None if placers.len() < PLACERS_MAX => placers.push((judge, vec![row])),
+                None => {}
+            }
+        }
+        placers
+    }
+
+    fn assign(
+        &mut self,
+        core: &Core,
+        judge: &Judge,
+        programs: &ProgramColumns,
+        workers: &Workers,
+        now_ms: u64,
+    ) -> Option<(PolicyRef, Vec<Option<WorkerId>>)> {
+        let facts = self.facts(core, programs, workers);
+        let (policy, rows) = self.ask_seat(judge, now_ms, programs.len(), |instance| {
+            let instance = instance.as_placement_mut();
+            instance
+                .ok_or(PolicyFault::NotSupported)?
+                .assign(&context(now_ms), &facts.assign(workers))
+        })?;
+        let worker = |row: u32| workers.at(row);
+        Some((policy, rows.into_iter().map(worker).collect()))
+    }
+}
+
+/// A question asked now, within its world's deadline.
+pub(super) fn context(now_ms: u64) -> CallContext {
+    CallContext {
+        now_ms,
+        seed: now_ms,
+        deadline_ms: None,
+    }
+}

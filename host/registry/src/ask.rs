@@ -1,0 +1,87 @@
+//! Asking the worlds that scheduling does not wait for: what is a finished program
+//! worth, how many units does an action get, how much is still to come.
+
+use super::PolicyShelf;
+use super::is_asked_in_place;
+use serde_json::Value;
+use treadle_model::{PolicyRef, World};
+use treadle_policy::calls::{self, NoAnswer, RecordedCall};
+use treadle_policy::evaluator::native_policy;
+use treadle_policy_runtime::{CallContext, PolicyFault};
+
+/// An answer and who gave it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Asked {
+    /// Who answered.
+    pub policy: PolicyRef,
+    /// What, in the shape of the contract.
+    pub answer: Value,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// The question makes no sense for the contract.
+    #[error("{0}")]
+    BadCall(String),
+    /// The question has a world that only scheduling asks.
+    #[error(
+        "`world` is `{0}`; give prediction, allocation or reward: the others are asked by the scheduler"
+    )]
+    InPlace(String),
+    /// Nobody answers: neither the bound policy nor the built-in default.
+    #[error("neither the bound policy nor the built-in default answers this: {0}")]
+    NoAnswer(PolicyFault),
+    /// The thread that asked ended early.
+    #[error("asking the policy ended early; try again")]
+    EndedEarly,
+}
+
+impl PolicyShelf {
+    /// Asks the policy that is bound for the job, and the built-in default where
+    /// it gives no answer.
+    pub async fn ask(
+        self: &std::sync::Arc<Self>,
+        job: String,
+        call: RecordedCall,
+    ) -> Result<Asked, AskError> {
+        let world = World::from_word(&call.world).filter(|world| !is_asked_in_place(*world));
+        let Some(world) = world else {
+            return Err(AskError::InPlace(call.world));
+        };
+        let this = self.clone();
+        // A policy has seconds for its answer.
+        let asked = tokio::task::spawn_blocking(move || this.ask_now(world, &job, &call));
+        asked.await.map_err(|_| AskError::EndedEarly)?
+    }
+
+    fn ask_now(&self, world: World, job: &str, call: &RecordedCall) -> Result<Asked, AskError> {
+        let lengths = call.columns.values().filter_map(Value::as_array);
+        let rows = lengths.map(Vec::len).max().unwrap_or(0);
+        let mut bad_call = None;
+        let bound = self.background.ask(world, job, rows, |instance, now_ms| {
+            match calls::ask(instance, &CallContext::at(now_ms), call) {
+                Ok(answer) => Ok(answer),
+                Err(NoAnswer::Fault(fault)) => Err(fault),
+                Err(NoAnswer::BadLine(message)) => {
+                    bad_call = Some(message);
+                    Err(PolicyFault::NotSupported)
+                }
+            }
+        });
+        if let Some(message) = bad_call {
+            return Err(AskError::BadCall(message));
+        }
+        if let Some((policy, answer)) = bound {
+            return Ok(Asked { policy, answer });
+        }
+        match self.background.ask_native(call) {
+            Ok(answer) => Ok(Asked {
+                policy: native_policy(world),
+                answer,
+            }),
+            Err(NoAnswer::BadLine(message)) => Err(AskError::BadCall(message)),
+            Err(NoAnswer::Fault(fault)) => Err(AskError::NoAnswer(fault)),
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Why a policy was not stored, bound or asked.
+
+use treadle_policy::UnknownColumn;
+use treadle_policy::evaluator::ChangeError;
+use treadle_policy_runtime::{LoadError, UploadRefusal};
+use treadle_scheduler::DriverStopped;
+use treadle_store::StoreError;
+
+/// Why a policy was not stored or bound.
+#[derive(Debug, thiserror::Error)]
+pub enum ShelfError {
+    /// The upload is no acceptable policy.
+    #[error("{0}")]
+    Refused(UploadRefusal),
+    /// The policy does not load with this configuration.
+    #[error("{0}")]
+    Load(#[from] LoadError),
+    /// No stored policy has this digest or name.
+    #[error("no plugin `{0}` is stored; `treadle plugin list` names those that can be bound")]
+    Unknown(String),
+    /// Several stored policies have this name.
+    #[error("`{name}` names {count} plugins; give the version (name@1.2.3) or the digest")]
+    Ambiguous {
+        /// The name.
+        name: String,
+        /// How many.
+        count: usize,
+    },
+    /// The policy is of another world than it was to be bound to.
+    #[error("`{policy}` is of the world `{found}`, not `{wanted}`; bind it there")]
+    World {
+        /// The policy.
+        policy: String,
+        /// Its world.
+        found: String,
+        /// The world that was asked for.
+        wanted: String,
+    },
+    /// The configuration names an extra column that no program has.
+    #[error("{0}")]
+    ExtraColumn(#[from] UnknownColumn),
+    /// The built-in default was to be a canary or a shadow.
+    #[error("`native` can only be active; name a plugin for a canary or a shadow")]
+    NativeRole,
+    /// The binding can't be changed so.
+    #[error("{0}")]
+    Change(#[from] ChangeError),
+    /// A thread that did the work ended early.
+    #[error("{0} ended early; try again")]
+    EndedEarly(&'static str),
+    /// The store failed.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    /// The daemon is stopping.
+    #[error("{0}")]
+    Stopped(#[from] DriverStopped),
+}

@@ -1,0 +1,151 @@
+//! The shelf of policies: uploads, which of them are bound, and what became of
+//! them.
+//!
+//! Worlds that scheduling waits for are asked by the driver, at its own desk;
+//! the others are asked here ([`background`]). Either way a change of bindings is
+//! loaded first, then stored, then carried out between two decisions: one that
+//! fails on the way changes nothing.
+
+mod ask;
+mod bind;
+mod engine;
+mod error;
+mod forecaster;
+mod limits;
+mod logs;
+mod modules;
+mod reference;
+mod remote;
+mod roles;
+mod totals;
+mod upload;
+
+pub use ask::{AskError, Asked};
+pub use bind::BindRequest;
+pub use engine::replay_engine;
+pub use engine::{COMPILE_SUBCOMMAND, EngineError, engine, signing};
+pub use error::ShelfError;
+pub use forecaster::forecast;
+pub use limits::evaluator_limits;
+pub use logs::{LogBook, LoggedLine};
+pub use reference::unstored;
+pub use remote::RemotePredictor;
+pub use totals::VersionRow;
+pub use upload::{Signing, Upload};
+
+use modules::Modules;
+use roles::RoleBook;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::sync::mpsc::UnboundedSender;
+use treadle_model::World;
+use treadle_policy::BackgroundDesk;
+use treadle_policy::evaluator::{DeskLimits, Notice, PolicyDesk};
+use treadle_policy_runtime::PolicyEngine;
+use treadle_scheduler::DriverHandle;
+use treadle_store::Store;
+
+/// The eviction policy that is bound without `kv.retention` unless another is.
+const DEFAULT_EVICTION: &str = "thunderagent-eviction";
+/// The one in its place while `kv.retention` is on: treadle's own, which can say what becomes of a
+/// cache.
+const RETAINING_EVICTION: &str = "foresight-eviction";
+/// Its configuration: the columns that it goes by.
+const RETAINING_CONFIG: &str =
+    r#"{"extra": ["price-ms", "back-ms", "prefill-ms", "remaining-tokens"]}"#;
+/// The name under which a world's built-in default can be bound.
+pub const NATIVE: &str = "native";
+
+/// The module of `thunderagent-eviction`, for those who measure it.
+pub fn default_eviction_module() -> &'static [u8] {
+    reference::module(DEFAULT_EVICTION)
+}
+
+/// The eviction policy that answers unless another is bound, and its configuration.
+pub fn eviction_by_default(retention: bool) -> (&'static [u8], &'static str) {
+    if retention {
+        (reference::module(RETAINING_EVICTION), RETAINING_CONFIG)
+    } else {
+        (default_eviction_module(), "{}")
+    }
+}
+
+/// Whether a digest is that of a world's built-in default: the native one, or the reference plugin,
+/// which decides as the native one of its world does.
+pub fn is_built_in(digest: &str) -> bool {
+    digest == NATIVE || digest == treadle_policy_runtime::upload_digest(default_eviction_module())
+}
+
+/// Uploaded policies and their bindings.
+pub struct PolicyShelf {
+    engine: PolicyEngine,
+    store: Arc<dyn Store>,
+    driver: DriverHandle,
+    background: BackgroundDesk,
+    signing: Signing,
+    logs: LogBook,
+    modules: Modules,
+    /// Turned on while anybody makes use of predictions.
+    forecasts_wanted: Arc<AtomicBool>,
+    /// Bindings as they are stored. Held while one is changed, so that changes
+    /// happen one after another.
+    roles: tokio::sync::Mutex<RoleBook>,
+}
+
+impl PolicyShelf {
+    /// A shelf over a store.
+    pub fn new(
+        engine: PolicyEngine,
+        store: Arc<dyn Store>,
+        driver: DriverHandle,
+        limits: DeskLimits,
+        signing: Signing,
+        forecasts_wanted: Arc<AtomicBool>,
+    ) -> Result<Self, EngineError> {
+        let background = BackgroundDesk::new(PolicyDesk::new(limits))
+            .map_err(|error| EngineError::Native(error.to_string()))?;
+        Ok(Self {
+            engine,
+            store,
+            driver,
+            background,
+            signing,
+            logs: LogBook::default(),
+            modules: Modules::default(),
+            forecasts_wanted,
+            roles: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// Where the desk of the shelf tells of bindings that it changed by itself.
+    pub fn tell(&self, notices: UnboundedSender<Notice>) {
+        self.background.set_up(|desk| desk.tell(notices));
+    }
+
+    /// Largest upload, in bytes.
+    pub fn upload_bytes_max(&self) -> usize {
+        self.engine.limits().upload_bytes_max
+    }
+
+    /// What policies wrote to their logs.
+    pub fn logs(&self) -> &LogBook {
+        &self.logs
+    }
+}
+
+/// True if scheduling waits for this world's answers.
+fn is_asked_in_place(world: World) -> bool {
+    matches!(world, World::Priority | World::Placement | World::Eviction)
+}
+
+fn unix_us() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_micros() as u64
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,16 @@
+//! When policies are given up, as the configuration says.
+
+use treadle_config::PluginsConfig;
+use treadle_policy::evaluator::{DeskLimits, TrialLimits};
+
+/// When a policy is given up.
+pub fn evaluator_limits(plugins: &PluginsConfig) -> DeskLimits {
+    DeskLimits {
+        breaker: plugins.breaker(),
+        trial: TrialLimits {
+            steps_min: plugins.canary_steps_min,
+            regret_max: plugins.canary_regret_max_percent as f64 / 100.0,
+        },
+        restarts_in_place: false,
+    }
+}

@@ -1,0 +1,74 @@
+//! The reference policies in Rust, which the daemon brings along. Each can be bound by its
+//! name; it is checked and stored when somebody first does.
+
+use std::sync::OnceLock;
+use treadle_model::World;
+use treadle_policy_runtime::upload_digest;
+use treadle_store::PluginHead;
+
+/// Name, summary and module of each, in the order of their names.
+type Brought = (&'static str, &'static str, &'static [u8]);
+static BROUGHT: &[Brought] = include!(concat!(env!("OUT_DIR"), "/reference_policies.rs"));
+
+/// A policy that the daemon brings along.
+#[derive(Debug)]
+pub(super) struct Reference {
+    /// What it is called, as if it were stored.
+    pub(super) head: PluginHead,
+    /// A core module with embedded WIT.
+    pub(super) module: &'static [u8],
+}
+
+/// The module of one of them; empty if there is none of this name, which a test rules out for
+/// those that the daemon binds by itself.
+pub(super) fn module(name: &str) -> &'static [u8] {
+    let found = BROUGHT.iter().find(|brought| brought.0 == name);
+    found.map_or(&[], |brought| brought.2)
+}
+
+/// All of them. Their digests are computed when they are first asked for.
+pub(super) fn all() -> &'static [Reference] {
+    static ALL: OnceLock<Vec<Reference>> = OnceLock::new();
+    ALL.get_or_init(|| BROUGHT.iter().filter_map(reference).collect())
+}
+
+/// Those of them that are not among these.
+pub fn unstored(stored: &[PluginHead]) -> impl Iterator<Item = &'static PluginHead> {
+    let heads = all().iter().map(|brought| &brought.head);
+    heads.filter(|head| !stored.iter().any(|known| known.digest == head.digest))
+}
+
+fn reference(&(name, summary, module): &Brought) -> Option<Reference> {
+    // A plugin is named after what it does and its world.
+    let (_, world) = name.rsplit_once('-')?;
+    let head = PluginHead {
+        digest: upload_digest(module),
+        world: World::from_word(world)?.as_str().to_owned(),
+        name: name.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        summary: summary.to_owned(),
+        size_bytes: module.len() as u64,
+        uploaded_at_us: 0,
+        signed_by: None,
+    };
+    Some(Reference { head, module })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use treadle_policy_runtime::{Limits, PolicyEngine};
+
+    #[test]
+    fn each_is_what_its_name_says() {
+        let engine = PolicyEngine::new(Limits::default()).unwrap();
+        assert_eq!(all().len(), BROUGHT.len(), "each is named after its world");
+        for Reference { head, module } in all() {
+            let found = engine.inspect(module).unwrap();
+            let is = [&found.digest, &found.world, &found.name, &found.version];
+            let said = [&head.digest, &head.world, &head.name, &head.version];
+            assert_eq!(is, said);
+            assert_eq!(found.summary, head.summary);
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! Predictions by a service over HTTP: programs go there in batches, one at a time,
+//! and what it does not answer in time is left to the bound policies.
+//! `docs/prediction-service.md` has the shapes.
+
+use super::forecaster::{Lesson, SeenColumns};
+use bytes::Bytes;
+use http::{Method, Request, Uri, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use serde::{Deserialize, Serialize};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use treadle_config::{ConfigError, PredictionConfig};
+use treadle_model::ProgramId;
+use treadle_policy::columns::EXTRA_COLUMNS;
+use treadle_policy::evaluator::Forecast;
+use treadle_scheduler::Sighting;
+
+/// Why the service's answer is of no use.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RemoteError {
+    /// Nobody answered.
+    #[error("it can't be reached: {0}")]
+    Unreachable(String),
+    /// It took too long.
+    #[error("it took more than {0} ms (`prediction.deadline_ms`)")]
+    Late(u64),
+    /// It answered with an error.
+    #[error("it answered with status {0}")]
+    Status(u16),
+    /// Its answer is not what was asked for.
+    #[error("its answer is no use: {0}")]
+    Answer(String),
+}
+
+/// The service.
+pub struct RemotePredictor {
+    client: Client<HttpConnector, Full<Bytes>>,
+    url: String,
+    deadline_ms: u64,
+    answer_bytes_max: usize,
+    failures: AtomicU64,
+}
+
+/// Columns of a question, all of one length.
+#[derive(Serialize)]
+struct Columns<'c> {
+    job: &'c str,
+    group: &'c [u64],
+    tokens: &'c [u64],
+    output_tokens: &'c [u64],
+    steps: &'c [u32],
+    tool_ms: &'c [u64],
+    extra: Extra<'c>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remaining_tokens: Option<&'c [u64]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remaining_tool_ms: Option<&'c [u64]>,
+}
+
+/// Extra columns by name.
+struct Extra<'c>(&'c SeenColumns);
+
+impl Serialize for Extra<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let columns = EXTRA_COLUMNS.iter().enumerate();
+        serializer.collect_map(columns.map(|(at, name)| (name, self.0.extra(&[at]))))
+    }
+}
+
+/// What the service expects, one entry per row.
+#[derive(Deserialize)]
+#[allow(clippy::struct_field_names, reason = "the names are those on the wire")]
+struct Estimates {
+    remaining_tokens: Vec<f64>,
+    #[serde(default)]
+    remaining_tokens_p90: Vec<f64>,
+    #[serde(default)]
+    remaining_tool_s: Vec<f64>,
+}
+
+impl RemotePredictor {
+    /// The service of the configuration, if there is one.
+    ///
+    /// # Errors
+    /// An address that is none.
+    pub fn of(config: &PredictionConfig) -> Result<Option<Self>, ConfigError> {
+        let Some(uri) = config.service()? else {
+            return Ok(None);
+        };
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(Duration::from_millis(config.deadline_ms)));
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .build(connector);
+        Ok(Some(Self {
+            client,
+            url: uri.to_string().trim_end_matches('/').to_owned(),
+            deadline_ms: config.deadline_ms,
+            answer_bytes_max: config.answer_bytes_max,
+            failures: AtomicU64::new(0),
+        }))
+    }
+
+    /// What programs of a job have to come; nothing if the service gave no answer,
+    /// which is logged and counted.
+    pub(super) async fn predict(
+        &self,
+        job: &str,
+        rows: &[Sighting],
+    ) -> Option<Vec<(ProgramId, Forecast)>> {
+        let seen = SeenColumns::of(rows.iter());
+        let asked = self.post("predict", &columns(job, &seen, None)).await;
+        let estimates = asked.and_then(|answer| estimates(&answer, rows.len()));
+        match estimates {
+            Ok(estimates) => {
+                let forecasts = rows
+                    .iter()
+                    .enumerate()
+                    .map(|(row, seen)| (seen.program, forecast(&estimates, row)));
+                Some(forecasts.collect())
+            }
+            Err(error) => {
+                self.failed(&error);
+                None
+            }
+        }
+    }
+
+    /// Tells what then came.
+    pub(super) async fn learn(&self, job: &str, lessons: &[Lesson]) {
+        let seen = SeenColumns::of(lessons.iter().map(|lesson| &lesson.seen));
+        let tokens: Vec<u64> = lessons.iter().map(|l| l.remaining_tokens).collect();
+        let tool_ms: Vec<u64> = lessons.iter().map(|l| l.remaining_tool_ms).collect();
+        let truth = Some((tokens.as_slice(), tool_ms.as_slice()));
+        if let Err(error) = self.post("learn", &columns(job, &seen, truth)).await {
+            self.failed(&error);
+        }
+    }
+
+    fn failed(&self, error: &RemoteError) {
+        let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
+        let url = &self.url;
+        tracing::warn!(%url, %error, failures, "the prediction service failed; the bound policies predict");
+    }
+
+    async fn post(&self, path: &str, columns: &Columns<'_>) -> Result<Bytes, RemoteError> {
+        let late = |_| RemoteError::Late(self.deadline_ms);
+        let deadline = Duration::from_millis(self.deadline_ms);
+        tokio::time::timeout(deadline, self.exchange(path, columns))
+            .await
+            .map_err(late)?
+    }
+
+    async fn exchange(&self, path: &str, columns: &Columns<'_>) -> Result<Bytes, RemoteError> {
+        let unusable = |error: String| RemoteError::Answer(error);
+        let uri: Uri = format!("{}/{path}", self.url)
+            .parse()
+            .map_err(|_| unusable(format!("`{}/{path}` is no address", self.url)))?;
+        let body = serde_json::to_vec(columns).map_err(|error| unusable(error.to_string()))?;
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(uri)
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::from(body))
+            .map_err(|error| unusable(error.to_string()))?;
+        let answer = self.client.request(request).await;
+        let answer = answer.map_err(|error| RemoteError::Unreachable(error.to_string()))?;
+        if !answer.status().is_success() {
+            return Err(RemoteError::Status(answer.status().as_u16()));
+        }
+        let body = Limited::new(answer.into_body(), self.answer_bytes_max).collect();
+        let body = body.await.map_err(|error| unusable(error.to_string()))?;
+        Ok(body.to_bytes())
+    }
+}
+
+fn columns<'c>(
+    job: &'c str,
+    seen: &'c SeenColumns,
+    truth: Option<(&'c [u64], &'c [u64])>,
+) -> Columns<'c> {
+    Columns {
+        job,
+        group: &seen.group,
+        tokens: &seen.tokens,
+        output_tokens: &seen.output_tokens,
+        steps: &seen.steps,
+        tool_ms: &seen.tool_ms,
+        extra: Extra(seen),
+        remaining_tokens: truth.map(|(tokens, _)| tokens),
+        remaining_tool_ms: truth.map(|(_, tool_ms)| tool_ms),
+    }
+}
+
+/// The answer, checked: one finite number that is not negative per row.
+fn estimates(answer: &[u8], rows: usize) -> Result<Estimates, RemoteError> {
+    let unusable = |error: String| RemoteError::Answer(error);
+    let estimates: Estimates =
+        serde_json::from_slice(answer).map_err(|error| unusable(error.to_string()))?;
+    let optional = [
+        ("remaining_tokens_p90", &estimates.remaining_tokens_p90),
+        ("remaining_tool_s", &estimates.remaining_tool_s),
+    ];
+    let given = optional
+        .into_iter()
+        .filter(|(_, column)| !column.is_empty());
+    for (name, column) in given.chain([("remaining_tokens", &estimates.remaining_tokens)]) {
+        if column.len() != rows {
+            let length = column.len();
+            return Err(unusable(format!(
+                "`{name}` has {length} entries, not {rows}"
+            )));
+        }
+        if !column
+            .iter()
+            .all(|value| value.is_finite() && *value >= 0.0)
+        {
+            return Err(unusable(format!("`{name}` has numbers below 0")));
+        }
+    }
+    Ok(estimates)
+}
+
+fn forecast(estimates: &Estimates, row: usize) -> Forecast {
+    let remaining_tokens = estimates.remaining_tokens[row];
+    let p90 = estimates.remaining_tokens_p90.get(row).copied();
+    Forecast {
+        remaining_tokens,
+        remaining_tokens_p90: p90.unwrap_or(remaining_tokens).max(remaining_tokens),
+        remaining_tool_s: estimates.remaining_tool_s.get(row).copied().unwrap_or(0.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::routing::post;
+    use axum::{Json, Router};
+    use serde_json::{Value, json};
+
+    fn seen(program: u64, output_tokens: u64) -> Sighting {
+        Sighting {
+            program: ProgramId(program),
+            job: "run".into(),
+            group: 1,
+            tokens: 500,
+            output_tokens,
+            steps: 1,
+            tool_ms: 20,
+            extra: [1.0, 2.0, -1.0, 0.0],
+            is_over: false,
+        }
+    }
+
+    /// A service that expects ten times what was generated.
+    async fn service(answer: fn(Value) -> Value) -> RemotePredictor {
+        let routes = Router::new().route(
+            "/predict",
+            post(move |Json(asked): Json<Value>| async move { Json(answer(asked)) }),
+        );
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, routes).await });
+        let config = PredictionConfig {
+            url,
+            deadline_ms: 5_000,
+            ..PredictionConfig::default()
+        };
+        RemotePredictor::of(&config).unwrap().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_batch_is_asked_about_and_its_answer_taken() {
+        let ten_times = |asked: Value| {
+            assert_eq!(asked["job"], "run");
+            assert_eq!(asked["extra"]["prompt-tokens"], json!([1.0, 1.0]));
+            let outputs = asked["output_tokens"].as_array().unwrap();
+            let tokens = outputs.iter().map(|tokens| tokens.as_u64().unwrap() * 10);
+            json!({ "remaining_tokens": tokens.collect::<Vec<_>>() })
+        };
+        let remote = service(ten_times).await;
+        let forecasts = remote
+            .predict("run", &[seen(1, 10), seen(2, 30)])
+            .await
+            .unwrap();
+        let tokens: Vec<_> = forecasts
+            .iter()
+            .map(|(id, f)| (id.0, f.remaining_tokens))
+            .collect();
+        assert_eq!(tokens, [(1, 100.0), (2, 300.0)]);
+    }
+
+    #[tokio::test]
+    async fn an_answer_of_no_use_is_counted_and_left() {
+        for answer in [
+            (|_| json!({ "remaining_tokens": [1.0, 2.0] })) as fn(Value) -> Value,
+            |_| json!({ "remaining_tokens": [-1.0] }),
+            |_| json!({ "tokens": [1.0] }),
+        ] {
+            let remote = service(answer).await;
+            assert!(remote.predict("run", &[seen(1, 10)]).await.is_none());
+            assert_eq!(remote.failures.load(Ordering::Relaxed), 1);
+        }
+    }
+
+    #[tokio::test]
+    async fn nobody_there_is_told() {
+        let remote = service(|_| json!({})).await;
+        let lesson = Lesson {
+            seen: seen(1, 10),
+            remaining_tokens: 5,
+            remaining_tool_ms: 0,
+        };
+        remote.learn("run", &[lesson]).await;
+        assert_eq!(remote.failures.load(Ordering::Relaxed), 1, "no such route");
+    }
+
+    #[test]
+    fn an_address_that_is_none_is_refused_by_name() {
+        let config = PredictionConfig {
+            url: "https://predictor".to_owned(),
+            ..PredictionConfig::default()
+        };
+        let error = RemotePredictor::of(&config).err().unwrap().to_string();
+        assert!(error.contains("prediction.url"), "{error}");
+    }
+}

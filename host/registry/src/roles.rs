@@ -1,0 +1,231 @@
+//! Bindings as they are stored: for each world and job, which upload with which
+//! configuration has which role.
+
+use super::unix_us;
+use std::collections::BTreeMap;
+use treadle_model::World;
+use treadle_policy::evaluator::{ChangeError, Role};
+use treadle_store::BindingRow;
+
+/// An upload with its configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Held {
+    /// Its digest, or `native`.
+    pub(super) digest: String,
+    /// Its configuration, a JSON object.
+    pub(super) config: String,
+    /// A canary's share of the programs, in millionths.
+    pub(super) share_ppm: u32,
+    since_us: u64,
+}
+
+impl Held {
+    pub(super) fn new(digest: String, config: String, share_ppm: u32) -> Self {
+        Self {
+            digest,
+            config,
+            share_ppm,
+            since_us: unix_us(),
+        }
+    }
+}
+
+/// The roles of one binding.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Roles {
+    held: BTreeMap<Role, Held>,
+}
+
+impl Roles {
+    pub(super) fn get(&self, role: Role) -> Option<&Held> {
+        self.held.get(&role)
+    }
+
+    /// Gives a role. The one that was active before becomes the previous one,
+    /// and a canary ends with the policy that it was compared with.
+    pub(super) fn give(&mut self, role: Role, held: Held) {
+        if role == Role::Active {
+            self.held.remove(&Role::Canary);
+            let before = self.held.remove(&Role::Active);
+            let native = || Held::new(super::NATIVE.into(), "{}".into(), 0);
+            self.held
+                .insert(Role::Previous, before.unwrap_or_else(native));
+        }
+        self.held.insert(role, held);
+    }
+
+    pub(super) fn withdraw(&mut self, role: Role) -> Result<(), ChangeError> {
+        let held = self.held.get(&role);
+        // The built-in default can't be taken out of its role.
+        let held = held.filter(|held| held.digest != super::NATIVE).cloned();
+        let gone = held.ok_or(ChangeError::Vacant(role))?;
+        self.held.remove(&role);
+        if role == Role::Active {
+            self.held.insert(Role::Previous, gone);
+        }
+        Ok(())
+    }
+
+    /// Ends a canary, or swaps the active policy with the one before it.
+    pub(super) fn roll_back(&mut self) -> Result<(), ChangeError> {
+        if self.held.remove(&Role::Canary).is_some() {
+            return Ok(());
+        }
+        let before = self.held.remove(&Role::Previous);
+        let before = before.ok_or(ChangeError::NoPrevious)?;
+        let active = self.held.insert(Role::Active, before);
+        if let Some(active) = active {
+            self.held.insert(Role::Previous, active);
+        }
+        Ok(())
+    }
+
+    /// The active policy has failed for good: the one before it answers, and
+    /// there is no way back.
+    pub(super) fn fail(&mut self) {
+        self.held.remove(&Role::Active);
+        if let Some(before) = self.held.remove(&Role::Previous) {
+            self.held.insert(Role::Active, before);
+        }
+    }
+}
+
+/// All bindings.
+#[derive(Debug, Default)]
+pub(super) struct RoleBook {
+    bindings: BTreeMap<(World, String), Roles>,
+}
+
+impl RoleBook {
+    /// From what is stored. Rows of worlds and roles that this version does not
+    /// know are left alone.
+    pub(super) fn of(rows: Vec<BindingRow>) -> Self {
+        let mut book = Self::default();
+        for row in rows {
+            let role = Role::ALL.into_iter().find(|r| r.as_str() == row.role);
+            let (Some(world), Some(role)) = (World::from_word(&row.world), role) else {
+                tracing::warn!(world = row.world, role = row.role, "unknown binding");
+                continue;
+            };
+            let held = Held {
+                digest: row.digest,
+                config: row.config,
+                share_ppm: row.share_ppm,
+                since_us: row.since_us,
+            };
+            let roles = book.bindings.entry((world, row.job)).or_default();
+            roles.held.insert(role, held);
+        }
+        book
+    }
+
+    pub(super) fn roles(&self, world: World, job: &str) -> Roles {
+        let key = (world, job.to_owned());
+        self.bindings.get(&key).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn set(&mut self, world: World, job: &str, roles: Roles) {
+        let key = (world, job.to_owned());
+        if roles.held.is_empty() {
+            self.bindings.remove(&key);
+        } else {
+            self.bindings.insert(key, roles);
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (World, &str, &Roles)> {
+        let bindings = self.bindings.iter();
+        bindings.map(|((world, job), roles)| (*world, job.as_str(), roles))
+    }
+}
+
+/// The rows of one binding.
+pub(super) fn rows(world: World, job: &str, roles: &Roles) -> Vec<BindingRow> {
+    let row = |(role, held): (&Role, &Held)| BindingRow {
+        job: job.to_owned(),
+        world: world.as_str().to_owned(),
+        role: role.as_str().to_owned(),
+        digest: held.digest.clone(),
+        config: held.config.clone(),
+        share_ppm: held.share_ppm,
+        since_us: held.since_us,
+    };
+    roles.held.iter().map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(digest: &str) -> Held {
+        Held::new(digest.into(), "{}".into(), 0)
+    }
+
+    fn digest(roles: &Roles, role: Role) -> Option<&str> {
+        roles.get(role).map(|held| held.digest.as_str())
+    }
+
+    #[test]
+    fn rolling_back_twice_changes_nothing() {
+        let mut roles = Roles::default();
+        assert_eq!(roles.roll_back(), Err(ChangeError::NoPrevious));
+        roles.give(Role::Active, held("a"));
+        assert_eq!(digest(&roles, Role::Previous), Some("native"));
+        roles.give(Role::Active, held("b"));
+        roles.roll_back().unwrap();
+        assert_eq!(digest(&roles, Role::Active), Some("a"));
+        roles.roll_back().unwrap();
+        assert_eq!(digest(&roles, Role::Active), Some("b"));
+    }
+
+    #[test]
+    fn a_canary_goes_first_and_with_the_policy_that_it_was_compared_with() {
+        let mut roles = Roles::default();
+        roles.give(Role::Active, held("a"));
+        roles.give(Role::Canary, held("b"));
+        roles.roll_back().unwrap();
+        assert_eq!(digest(&roles, Role::Active), Some("a"));
+        assert_eq!(digest(&roles, Role::Canary), None);
+        roles.give(Role::Canary, held("b"));
+        roles.give(Role::Active, held("c"));
+        assert_eq!(digest(&roles, Role::Canary), None);
+        assert_eq!(
+            roles.withdraw(Role::Canary),
+            Err(ChangeError::Vacant(Role::Canary))
+        );
+    }
+
+    #[test]
+    fn the_built_in_default_is_not_withdrawn() {
+        let mut roles = Roles::default();
+        roles.give(Role::Active, held("a"));
+        roles.give(Role::Active, held(super::super::NATIVE));
+        let before = roles.clone();
+        let refused = roles.withdraw(Role::Active);
+        assert_eq!(refused, Err(ChangeError::Vacant(Role::Active)));
+        assert_eq!(roles, before);
+    }
+
+    #[test]
+    fn what_is_stored_is_read_back() {
+        let mut roles = Roles::default();
+        roles.give(Role::Active, held("a"));
+        roles.give(
+            Role::Canary,
+            Held::new("b".into(), "{\"k\":1}".into(), 250_000),
+        );
+        let book = RoleBook::of(rows(World::Priority, "run", &roles));
+        assert_eq!(book.roles(World::Priority, "run"), roles);
+        assert_eq!(book.iter().count(), 1);
+    }
+
+    #[test]
+    fn a_failed_policy_gives_way_for_good() {
+        let mut roles = Roles::default();
+        roles.give(Role::Active, held("a"));
+        roles.give(Role::Active, held("b"));
+        roles.fail();
+        assert_eq!(digest(&roles, Role::Active), Some("a"));
+        assert_eq!(roles.roll_back(), Err(ChangeError::NoPrevious));
+    }
+}

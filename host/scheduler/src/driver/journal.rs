@@ -1,0 +1,304 @@
+//! The journal's writer: a task that turns what the driver saw into
+//! transactions, as many events in each as came while the last was written.
+//!
+//! What the store can't take at present is tried again; what it can't hold at all is left out.
+
+use super::links::Words;
+use crate::link::{ToGateway, Word};
+use crate::record;
+use crate::recording::{NotRecorded, Recorder};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use treadle_core::Event;
+use treadle_model::GatewayId;
+use treadle_store::{Batch, RefusedRow, Snapshot, Standing, Store, StoreError};
+
+/// Batches that may wait for the disk; beyond it the driver is held up.
+const BATCHES_MAX: usize = 1_024;
+/// Events in one transaction.
+const TRANSACTION_EVENTS_MAX: usize = 20_000;
+/// Pause between two attempts to write while the disk refuses.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// Rows that were left out of one batch and are named in the log.
+const REFUSED_NAMED_MAX: usize = 8;
+
+/// What became of rows.
+#[derive(Debug, Default)]
+pub struct JournalStatistics {
+    refused: AtomicU64,
+}
+
+impl JournalStatistics {
+    fn refuse(&self, rows: usize) {
+        self.refused.fetch_add(rows as u64, Ordering::Relaxed);
+    }
+
+    /// Rows that the store could not hold and that were left out.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+}
+
+/// What the driver saw between two flushes.
+#[derive(Default)]
+pub struct JournalBatch {
+    /// Rows to write.
+    pub rows: Batch,
+    /// Told once the rows are on disk, each with the number of the event that it is about.
+    pub committed: Vec<(u64, Recorder)>,
+    /// Gateways in other processes, told the same with the number of their last event.
+    pub relayed: Vec<(GatewayId, Words, u64)>,
+}
+
+impl JournalBatch {
+    /// True if there is nothing to write and nobody to tell.
+    pub fn is_empty(&self) -> bool {
+        self.committed.is_empty()
+            && self.relayed.is_empty()
+            && self.rows.events.is_empty()
+            && self.rows.programs.is_empty()
+            && self.rows.steps.is_empty()
+    }
+
+    fn absorb(&mut self, mut other: Self) {
+        self.rows.events.append(&mut other.rows.events);
+        self.rows.programs.append(&mut other.rows.programs);
+        self.rows.steps.append(&mut other.rows.steps);
+        self.rows.workers.append(&mut other.rows.workers);
+        self.rows.decisions.append(&mut other.rows.decisions);
+        self.committed.append(&mut other.committed);
+        self.relayed.append(&mut other.relayed);
+    }
+
+    /// Tells all who wait that the rows are on disk, save those that were refused.
+    pub(super) fn tell(self, refused: &[RefusedRow]) {
+        let refused: HashSet<u64> = refused.iter().filter_map(|row| row.event).collect();
+        let is_refused = |seq: &u64| refused.contains(seq);
+        for event in self.rows.events.iter().filter(|row| is_refused(&row.seq)) {
+            self.tell_gateway(&event.body);
+        }
+        for (seq, recorder) in self.committed {
+            recorder.settle(if is_refused(&seq) {
+                Err(NotRecorded::Refused)
+            } else {
+                Ok(())
+            });
+        }
+        for (_, words, number) in self.relayed {
+            let _ = words.send(ToGateway::Recorded { number });
+        }
+    }
+
+    /// A gateway in another process whose client waits for the end of an answer to be on record
+    /// hears that it never will be.
+    fn tell_gateway(&self, refused: &str) {
+        if let Ok((Event::StepFinished { step, .. }, _)) = record::decode(refused)
+            && let Some((_, words, _)) = self.relayed.iter().find(|to| to.0 == step.gateway())
+        {
+            let word = Word::Forget;
+            let _ = words.send(ToGateway::Step { step, word });
+        }
+    }
+}
+
+enum Entry {
+    Batch(JournalBatch),
+    Snapshot(Snapshot),
+    Close,
+}
+
+/// The driver's end of the journal.
+#[derive(Clone)]
+pub struct JournalHandle {
+    entries: mpsc::Sender<Entry>,
+    committed: watch::Receiver<u64>,
+    lacks_an_event: Arc<AtomicBool>,
+}
+
+impl JournalHandle {
+    /// Queues rows; waits while the bound is reached.
+    pub fn append(&self, batch: JournalBatch) {
+        self.send(Entry::Batch(batch));
+    }
+
+    /// Queues a snapshot of the state after event `seq`, taken at `saved_at_us`.
+    pub fn snapshot(&self, seq: u64, saved_at_us: u64, state: Vec<u8>) {
+        self.send(Entry::Snapshot(Snapshot {
+            seq,
+            saved_at_us,
+            state,
+        }));
+    }
+
+    /// Tells the last event that is on disk; 0 until one is.
+    pub fn committed(&self) -> watch::Receiver<u64> {
+        self.committed.clone()
+    }
+
+    /// Whether an event was refused since this was last asked: a replay of the journal comes to
+    /// another state, until it begins with a snapshot from after that event.
+    pub fn lacks_an_event(&self) -> bool {
+        self.lacks_an_event.swap(false, Ordering::Relaxed)
+    }
+
+    /// Ends the writer once all before is written, and waits for it.
+    pub fn close(&self) {
+        self.send(Entry::Close);
+        while !self.entries.is_closed() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Whether nothing is written any more.
+    pub fn is_closed(&self) -> bool {
+        self.entries.is_closed()
+    }
+
+    fn send(&self, entry: Entry) {
+        if self.entries.blocking_send(entry).is_err() {
+            tracing::error!("the journal's writer has ended; events are not kept any more");
+        }
+    }
+}
+
+/// Starts the writer.
+pub fn spawn_journal(store: Arc<dyn Store>, statistics: Arc<JournalStatistics>) -> JournalHandle {
+    let (entries, received) = mpsc::channel(BATCHES_MAX);
+    let (told, committed) = watch::channel(0);
+    let lacks_an_event = Arc::<AtomicBool>::default();
+    let writer = Writer {
+        store,
+        statistics,
+        told,
+        lacks_an_event: lacks_an_event.clone(),
+    };
+    tokio::spawn(writer.run(received));
+    JournalHandle {
+        entries,
+        committed,
+        lacks_an_event,
+    }
+}
+
+struct Writer {
+    store: Arc<dyn Store>,
+    statistics: Arc<JournalStatistics>,
+    told: watch::Sender<u64>,
+    lacks_an_event: Arc<AtomicBool>,
+}
+
+impl Writer {
+    async fn run(self, mut entries: mpsc::Receiver<Entry>) {
+        while let Some(entry) = entries.recv().await {
+            let mut next = Some(entry);
+            let mut batch = JournalBatch::default();
+            // Everything that came meanwhile goes into the same transaction.
+            while let Some(Entry::Batch(more)) = next {
+                batch.absorb(more);
+                let full = batch.rows.events.len() >= TRANSACTION_EVENTS_MAX;
+                next = if full { None } else { entries.try_recv().ok() };
+            }
+            if !batch.is_empty() && !self.commit(batch).await {
+                break;
+            }
+            match next {
+                Some(Entry::Snapshot(snapshot)) => self.save(&snapshot).await,
+                Some(Entry::Close) => break,
+                Some(Entry::Batch(_)) | None => {}
+            }
+        }
+        entries.close();
+    }
+
+    /// Writes a batch and tells who waits for it. `false` says that another process writes the
+    /// journal now.
+    async fn commit(&self, mut batch: JournalBatch) -> bool {
+        keep_latest(&mut batch.rows);
+        let Some(refused) = self.write(&batch.rows).await else {
+            return false;
+        };
+        self.alarm(&refused);
+        if let Some(last) = batch.rows.events.last() {
+            self.told.send_replace(last.seq);
+        }
+        batch.tell(&refused);
+        true
+    }
+
+    /// Writes until it succeeds: what the driver saw must not be lost while the disk is full for a
+    /// while. The bounded channel holds the driver meanwhile. A batch with rows that will never be
+    /// taken is written without them; gives those. `None` says that another process writes the
+    /// journal now.
+    async fn write(&self, rows: &Batch) -> Option<Vec<RefusedRow>> {
+        let mut row_by_row = false;
+        loop {
+            let written = if row_by_row {
+                self.store.append_what_fits(rows, record::stand_in).await
+            } else {
+                self.store.append(rows).await.map(|_| Vec::new())
+            };
+            let error = match written {
+                Ok(refused) => return Some(refused),
+                Err(error) => error,
+            };
+            let events = rows.events.len();
+            tracing::error!(%error, events, row_by_row, "the journal could not be written");
+            // Once deposed, whatever the store says is for good: it may be closed already.
+            let deposed = *self.store.standing().borrow() == Standing::Deposed;
+            if deposed || matches!(error, StoreError::Gap { .. } | StoreError::Fenced { .. }) {
+                return None;
+            }
+            if error.is_permanent() && !row_by_row {
+                row_by_row = true;
+            } else {
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
+        }
+    }
+
+    fn alarm(&self, refused: &[RefusedRow]) {
+        if refused.is_empty() {
+            return;
+        }
+        self.statistics.refuse(refused.len());
+        if refused.iter().any(|row| row.event.is_some()) {
+            self.lacks_an_event.store(true, Ordering::Relaxed);
+        }
+        for RefusedRow {
+            table, key, cause, ..
+        } in refused.iter().take(REFUSED_NAMED_MAX)
+        {
+            tracing::error!(
+                table,
+                ?key,
+                cause,
+                "the store can't hold a row; it is left out"
+            );
+        }
+        let rows = refused.len();
+        tracing::error!(rows, "rows were left out of the journal's batch for good");
+    }
+
+    async fn save(&self, snapshot: &Snapshot) {
+        if let Err(error) = self.store.save_snapshot(snapshot).await {
+            tracing::error!(%error, "the snapshot could not be saved");
+        }
+    }
+}
+
+/// Of several states of one program or worker only the last matters.
+fn keep_latest(rows: &mut Batch) {
+    let mut seen = HashSet::new();
+    rows.programs.reverse();
+    rows.programs.retain(|row| seen.insert(row.program.clone()));
+    rows.programs.reverse();
+    seen.clear();
+    rows.workers.reverse();
+    rows.workers.retain(|row| seen.insert(row.worker.clone()));
+}
+
+#[cfg(test)]
+mod tests;

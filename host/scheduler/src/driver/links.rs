@@ -1,0 +1,207 @@
+//! Gateways in other processes, as the driver sees them.
+
+use super::run::Driver;
+use crate::instruction::{Instruction, LiveLimit};
+use crate::link::{ToGateway, Word};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::UnboundedSender;
+use treadle_core::link::{OpenStep, reconcile};
+use treadle_core::{Event, Origin};
+use treadle_model::{GatewayId, StepId};
+
+/// How words reach a gateway. What waits in it is bounded by the gateway's
+/// open steps; a connection that does not take it is cut.
+pub type Words = UnboundedSender<ToGateway>;
+
+/// Something about a gateway in another process.
+pub enum LinkInput {
+    /// It is connected, in place of any connection that it had before.
+    Joined {
+        /// The gateway.
+        gateway: GatewayId,
+        /// The way back to it.
+        words: Words,
+    },
+    /// It relays an event.
+    Relayed {
+        /// Where the event comes from.
+        origin: Origin,
+        /// Boxed: the largest input decides the size of the queue's places.
+        event: Box<Event>,
+
+        /// How many programs its tenant may have.
+        live: Option<LiveLimit>,
+    },
+    /// It has relayed all that was not on record, and has these steps.
+    Open {
+        /// The gateway.
+        gateway: GatewayId,
+
+        /// The way back to it.
+        words: Words,
+
+        /// Its open steps.
+        steps: Vec<OpenStep>,
+    },
+    /// Its connection ended.
+    Left {
+        /// The gateway.
+        gateway: GatewayId,
+        /// The way back to it.
+        words: Words,
+    },
+    /// It has had this long to come back.
+    Overdue {
+        /// The gateway.
+        gateway: GatewayId,
+
+        /// How long to wait for it.
+        patience: Duration,
+    },
+    /// A word for all gateways.
+    Tell(ToGateway),
+}
+
+/// Gateways in other processes.
+pub(super) struct Links {
+    joined: HashMap<GatewayId, Words>,
+    left: HashMap<GatewayId, Instant>,
+    started: Instant,
+    /// Relayed since the last flush.
+    relayed: HashMap<GatewayId, u64>,
+}
+
+impl Default for Links {
+    fn default() -> Self {
+        Self {
+            joined: HashMap::new(),
+            left: HashMap::new(),
+            started: Instant::now(),
+            relayed: HashMap::new(),
+        }
+    }
+}
+
+impl Links {
+    /// Whom to tell what is on record once the rows seen so far are.
+    pub(super) fn take_relayed(&mut self) -> Vec<(GatewayId, Words, u64)> {
+        let joined = &self.joined;
+        let relayed = self.relayed.drain();
+        let told =
+            relayed.filter_map(|(gateway, n)| Some((gateway, joined.get(&gateway)?.clone(), n)));
+        told.collect()
+    }
+
+    /// Says a word about a step to its gateway. One that is not connected asks
+    /// when it comes back.
+    pub(super) fn instruct(&self, step: StepId, instruction: Instruction) {
+        if let Some(words) = self.joined.get(&step.gateway()) {
+            let word = Word::from(instruction);
+            let _ = words.send(ToGateway::Step { step, word });
+        }
+    }
+}
+
+impl Driver {
+    pub(super) fn take_link(&mut self, input: LinkInput) {
+        match input {
+            LinkInput::Joined { gateway, words } => {
+                let handled = self.core.state().gateways.get(&gateway);
+                let handled = handled.copied().unwrap_or_default();
+                let _ = words.send(ToGateway::Welcome { handled });
+                self.links.left.remove(&gateway);
+                self.links.joined.insert(gateway, words);
+                // What was handled by this scheduler before is told again once
+                // it is on record.
+                self.links.relayed.insert(gateway, handled);
+            }
+            LinkInput::Relayed {
+                origin,
+                event,
+                live,
+            } => self.relayed(origin, *event, live.as_ref()),
+            LinkInput::Open {
+                gateway,
+                words,
+                steps,
+            } => {
+                // What an earlier connection still says is no longer so.
+                let held = self.links.joined.get(&gateway);
+                if held.is_some_and(|held| held.same_channel(&words)) {
+                    self.agree(gateway, &steps);
+                }
+            }
+            LinkInput::Left { gateway, words } => {
+                let held = self.links.joined.get(&gateway);
+                if held.is_some_and(|held| held.same_channel(&words)) {
+                    self.links.joined.remove(&gateway);
+                    self.links.left.insert(gateway, Instant::now());
+                }
+            }
+            LinkInput::Overdue { gateway, patience } => {
+                let left = self.links.left.get(&gateway);
+                let left = left.copied().unwrap_or(self.links.started);
+                let is_here = self.links.joined.contains_key(&gateway);
+                if !is_here && left.elapsed() >= patience {
+                    self.links.left.remove(&gateway);
+                    self.handle(Event::GatewayLost { gateway });
+                }
+            }
+            LinkInput::Tell(word) => {
+                for words in self.links.joined.values() {
+                    let _ = words.send(word.clone());
+                }
+            }
+        }
+    }
+
+    fn relayed(&mut self, origin: Origin, event: Event, live: Option<&LiveLimit>) {
+        let relayed = self.links.relayed.entry(origin.gateway).or_default();
+        *relayed = origin.number.max(*relayed);
+        if self.core.has_handled(origin) {
+            return;
+        }
+        if let Event::StepFinished { step, .. } = &event
+            && !self.core.state().steps.contains_key(step)
+        {
+            // It was given up, and is listed so: its client must not take the answer for whole.
+            self.links.instruct(*step, Instruction::Forget);
+        }
+        if let (Event::StepArrived(arrival), Some(live)) = (&event, live)
+            && self.is_beyond(arrival, live)
+        {
+            let programs_max = live.programs_max;
+            let refused = Instruction::RefuseLive { programs_max };
+            return self.links.instruct(arrival.step, refused);
+        }
+        self.handle_from(event, Some(origin));
+    }
+
+    /// Both sides go on with the same steps.
+    fn agree(&mut self, gateway: GatewayId, steps: &[OpenStep]) {
+        let plan = reconcile(self.core.state(), gateway, steps);
+        self.handle_together(plan.events);
+        for (step, worker) in plan.dispatch {
+            let known = self.core.state().steps.get(&step);
+            // The events may have changed where it is; then it was told so already.
+            let Some(known) = known.filter(|s| s.state.worker() == Some(worker)) else {
+                continue;
+            };
+            let program = Some(known.program);
+            let place = program.and_then(|p| self.core.state().programs.get(&p)?.place);
+            let slot = place.and_then(|place| place.slot);
+            let priority = known.priority;
+            if let Some(dispatch) = self.dispatch(worker, slot, priority) {
+                self.links.instruct(step, Instruction::Dispatch(dispatch));
+            }
+        }
+        for step in plan.abort {
+            let cause = "the scheduler does not know the engine any more".into();
+            self.links.instruct(step, Instruction::Abort(cause));
+        }
+        for step in plan.over {
+            self.links.instruct(step, Instruction::Forget);
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! The driver: one thread that owns the core, hands it events in one order,
+//! carries out its commands and journals what it saw.
+//!
+//! Handlers talk to it through [`DriverHandle`]. It never waits for a disk, an
+//! engine or a client; the only thing that can hold it up is a full journal
+//! channel, which is the bound on how far it may run ahead of the disk.
+
+mod clock;
+mod forecasts;
+mod journal;
+mod links;
+mod profile;
+mod projection;
+mod run;
+mod transfers;
+
+pub use clock::Clock;
+pub use forecasts::{ForecastFeed, Sighting};
+pub use journal::{JournalBatch, JournalHandle, JournalStatistics, spawn_journal};
+pub use links::{LinkInput, Words};
+pub use profile::{Profile, Profiles};
+pub use run::{DriverOptions, spawn_driver};
+
+use crate::instruction::{Instruction, LiveLimit};
+use crate::orders::Transferred;
+use crate::recording::{DriverStopped, NotRecorded, Recorder, Recording};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError};
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::{mpsc, oneshot, watch};
+use treadle_core::{Core, Event, StepArrival};
+use treadle_model::{ProgramId, StepId, Timestamp, World};
+use treadle_policy::evaluator::{
+    Change, ChangeError, Changed, Forecast, KeptState, PolicyDesk, Scope,
+};
+
+/// What can be read between two events.
+pub struct View<'a> {
+    /// The core.
+    pub core: &'a Core,
+    /// Timings of live programs.
+    pub profiles: &'a Profiles,
+    /// The policies.
+    pub policies: &'a PolicyDesk,
+    /// Position of the latest event.
+    pub seq: u64,
+    /// The scheduler's clock.
+    pub now: Timestamp,
+}
+
+type Reading = Box<dyn FnOnce(&View<'_>) + Send>;
+
+#[allow(
+    clippy::large_enum_variant,
+    reason = "moved once through a channel; a box would cost every event an allocation"
+)]
+pub(crate) enum Input {
+    Event {
+        event: Event,
+        committed: Option<Recorder>,
+    },
+    Submit {
+        arrival: StepArrival,
+        live: Option<LiveLimit>,
+        instructions: mpsc::UnboundedSender<Instruction>,
+    },
+    Read(Reading),
+    /// Told once all before it is on disk.
+    Record(Recorder),
+    States(oneshot::Sender<Vec<KeptState>>),
+    Forecasts(Vec<(ProgramId, Forecast)>),
+    Link(Box<LinkInput>),
+    Transferred(Box<Transferred>),
+    /// Boxed: room for every input that may wait is set aside at the start.
+    Change(Box<ChangeInput>),
+    Stop(oneshot::Sender<()>),
+}
+
+/// A change of a binding, and where to tell what came of it.
+pub(crate) struct ChangeInput {
+    world: World,
+    scope: Scope,
+    change: Change,
+    done: oneshot::Sender<Result<Changed, ChangeError>>,
+}
+
+/// How everything else talks to the driver.
+#[derive(Clone)]
+pub struct DriverHandle {
+    inputs: SyncSender<Input>,
+    next_step: Arc<AtomicU64>,
+    /// Nothing is ever sent; it ends with the driver's thread.
+    ended: watch::Receiver<()>,
+}
+
+impl DriverHandle {
+    pub(crate) fn new(
+        inputs: SyncSender<Input>,
+        last_step: u64,
+        ended: watch::Receiver<()>,
+    ) -> Self {
+        Self {
+            inputs,
+            ended,
+            next_step: Arc::new(AtomicU64::new(last_step + 1)),
+        }
+    }
+
+    /// A fresh step id.
+    pub fn step_id(&self) -> StepId {
+        StepId(self.next_step.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Hands a step over and gives the channel on which its fate arrives. A new program beyond
+    /// `live` never reaches the core.
+    pub fn submit(
+        &self,
+        arrival: StepArrival,
+        live: Option<LiveLimit>,
+    ) -> Result<mpsc::UnboundedReceiver<Instruction>, DriverStopped> {
+        let (instructions, received) = mpsc::unbounded_channel();
+        self.send(Input::Submit {
+            arrival,
+            live,
+            instructions,
+        })?;
+        Ok(received)
+    }
+
+    /// Hands an event over; it is handled soon and committed later.
+    pub fn event(&self, event: Event) {
+        // After a stop nobody is left to whom the event could matter.
+        let _ = self.send(Input::Event {
+            event,
+            committed: None,
+        });
+    }
+
+    /// Hands an event over and waits until it is on disk.
+    pub async fn event_committed(&self, event: Event) -> Result<(), NotRecorded> {
+        self.event_to_record(event).await
+    }
+
+    /// Hands over an event, and gives what completes once it is on disk, or
+    /// fails if it never will be.
+    pub fn event_to_record(&self, event: Event) -> Recording {
+        let (committed, done) = Recording::new();
+        // Where nobody takes it, the other end is dropped.
+        let _ = self.send(Input::Event {
+            event,
+            committed: Some(committed),
+        });
+        done
+    }
+
+    /// Completes once all that was handed over before is on disk, or fails if it never will be.
+    pub async fn recorded(&self) -> Result<(), DriverStopped> {
+        let (recorder, done) = Recording::new();
+        self.send(Input::Record(recorder))?;
+        done.await.map_err(|_| DriverStopped)
+    }
+
+    /// Something about a gateway in another process.
+    pub fn link(&self, input: LinkInput) -> Result<(), DriverStopped> {
+        self.send(Input::Link(Box::new(input)))
+    }
+
+    /// Hands over what came of a transfer.
+    pub fn transferred(&self, done: Transferred) {
+        let _ = self.send(Input::Transferred(Box::new(done)));
+    }
+
+    /// Reads something between two events.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&View<'_>) -> T + Send + 'static,
+    ) -> Result<T, DriverStopped> {
+        let (sender, answer) = oneshot::channel();
+        self.send(Input::Read(Box::new(move |view| {
+            let _ = sender.send(read(view));
+        })))?;
+        answer.await.map_err(|_| DriverStopped)
+    }
+
+    /// Changes a binding between two decisions.
+    pub async fn change(
+        &self,
+        world: World,
+        scope: Scope,
+        change: Change,
+    ) -> Result<Result<Changed, ChangeError>, DriverStopped> {
+        let (done, changed) = oneshot::channel();
+        let input = ChangeInput {
+            world,
+            scope,
+            change,
+            done,
+        };
+        self.send(Input::Change(Box::new(input)))?;
+        changed.await.map_err(|_| DriverStopped)
+    }
+
+    /// Hands over what is expected of programs.
+    pub fn expect(&self, forecasts: Vec<(ProgramId, Forecast)>) -> Result<(), DriverStopped> {
+        self.send(Input::Forecasts(forecasts))
+    }
+
+    /// What the active policies have stored and learnt.
+    pub async fn states(&self) -> Result<Vec<KeptState>, DriverStopped> {
+        let (sender, states) = oneshot::channel();
+        self.send(Input::States(sender))?;
+        states.await.map_err(|_| DriverStopped)
+    }
+
+    /// Stops the driver once everything it has seen is on disk.
+    pub async fn stop(&self) {
+        let (stopped, done) = oneshot::channel();
+        if self.send(Input::Stop(stopped)).is_ok() {
+            let _ = done.await;
+        }
+    }
+
+    /// Completes once the driver's thread has ended, for whatever reason.
+    pub async fn stopped(&self) {
+        let mut ended = self.ended.clone();
+        while ended.changed().await.is_ok() {}
+    }
+
+    fn send(&self, input: Input) -> Result<(), DriverStopped> {
+        let input = match self.inputs.try_send(input) {
+            Ok(()) => return Ok(()),
+            Err(TrySendError::Disconnected(_)) => return Err(DriverStopped),
+            Err(TrySendError::Full(input)) => input,
+        };
+        // The driver waits for the disk. Threads that wait for the driver must not be those which
+        // the journal's writer needs.
+        let send = || self.inputs.send(input).map_err(|_| DriverStopped);
+        let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+        match flavor {
+            Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(send),
+            _ => send(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Room for every input that may wait is set aside at the start: 64 Ki times this.
+    #[test]
+    fn an_input_is_small() {
+        assert!(size_of::<Input>() <= 256, "{}", size_of::<Input>());
+    }
+}

@@ -1,0 +1,227 @@
+//! From events and state to rows: the only code that knows both the core's
+//! types and the store's.
+
+use crate::record;
+use treadle_core::explain::Decision;
+use treadle_core::program::Program;
+use treadle_core::worker::Worker;
+use treadle_core::{Core, Event, Origin};
+use treadle_model::{GatewayId, ProgramId, StepId, Timestamp, WorkerId};
+use treadle_store::{DecisionRow, EventRow, ProgramRow, StepRow, WorkerRow};
+
+/// What an event is about.
+#[derive(Default)]
+pub(crate) struct Subject {
+    pub(crate) program: Option<ProgramId>,
+    pub(crate) key: Option<Box<str>>,
+    pub(crate) job: Option<Box<str>>,
+    pub(crate) step: Option<StepId>,
+    pub(crate) worker: Option<WorkerId>,
+}
+
+impl Subject {
+    /// Looks the event's subject up before the core handles it.
+    pub(crate) fn of(core: &Core, event: &Event) -> Self {
+        match event {
+            Event::StepArrived(arrival) => Self {
+                // A new program gets the next id.
+                program: core
+                    .program(&arrival.program)
+                    .map(|p| p.id)
+                    .or(Some(ProgramId(core.state().next_program))),
+                key: Some(arrival.program.clone()),
+                job: Some(arrival.job.clone()),
+                step: Some(arrival.step),
+                worker: None,
+            },
+            Event::StepFirstToken { step }
+            | Event::StepProgressed { step, .. }
+            | Event::StepFinished { step, .. }
+            | Event::StepFailed { step, .. }
+            | Event::StepAdopted { step, .. }
+            | Event::StepCancelled { step } => Self::of_step(core, *step),
+            Event::ActionStarted { program, .. }
+            | Event::ActionFinished { program, .. }
+            | Event::ProgramReleased { program } => core
+                .program(program)
+                .map(Self::of_program)
+                .unwrap_or_default(),
+            Event::WorkerAdded { worker, .. }
+            | Event::WorkerCapacityRead { worker, .. }
+            | Event::WorkerUseRead { worker, .. }
+            | Event::WorkerLost { worker, .. }
+            | Event::WorkerRecovered { worker }
+            | Event::WorkerRemoved { worker } => Self {
+                worker: Some(*worker),
+                ..Self::default()
+            },
+            Event::ProgramMigrated { program, .. }
+            | Event::MigrationFailed { program, .. }
+            | Event::ProgramOffloaded { program, .. }
+            | Event::OffloadFailed { program, .. }
+            | Event::ProgramLoaded { program, .. }
+            | Event::LoadFailed { program, .. }
+            | Event::CopyLost { program, .. } => {
+                let program = core.state().programs.get(program);
+                program.map(Self::of_program).unwrap_or_default()
+            }
+            Event::Configured { .. }
+            | Event::GatewayLost { .. }
+            | Event::PolicyAnswered { .. }
+            | Event::PromptCounted { .. }
+            | Event::TimerFired
+            | Event::DaemonRestarted
+            | Event::RecordRefused { .. } => Self::default(),
+        }
+    }
+
+    fn of_step(core: &Core, step: StepId) -> Self {
+        let program = core.state().steps.get(&step).map(|s| s.program);
+        let program = program.and_then(|id| core.state().programs.get(&id));
+        let subject = program.map(Self::of_program).unwrap_or_default();
+        Self {
+            step: Some(step),
+            ..subject
+        }
+    }
+
+    fn of_program(program: &Program) -> Self {
+        Self {
+            program: Some(program.id),
+            key: Some(program.key.clone()),
+            job: Some(program.job.clone()),
+            ..Self::default()
+        }
+    }
+}
+
+pub(crate) fn event_row(
+    seq: u64,
+    at: Timestamp,
+    event: &Event,
+    origin: Option<Origin>,
+    subject: &Subject,
+) -> EventRow {
+    EventRow {
+        seq,
+        at_us: at.0,
+        kind: event.kind().into(),
+        job: subject.job.as_deref().unwrap_or("default").into(),
+        program: subject.key.as_deref().map(Into::into),
+        body: record::encode(event, origin),
+    }
+}
+
+pub(crate) fn program_row(
+    p: &Program,
+    core: &Core,
+    now: Timestamp,
+    ended: Option<&str>,
+) -> ProgramRow {
+    let worker = p
+        .place
+        .and_then(|place| core.state().workers.get(&place.worker));
+    let status = if ended.is_some() {
+        "finished"
+    } else {
+        p.status.as_str()
+    };
+    ProgramRow {
+        program: p.key.to_string(),
+        job: p.job.to_string(),
+        status: status.into(),
+        phase: p.phase.as_str().into(),
+        worker: worker.map(|w| w.url.to_string()),
+        context_tokens: p.context_tokens,
+        steps: u64::from(p.steps_finished),
+        tokens_total: p.prompt_tokens_total + p.output_tokens_total,
+        created_at_us: p.opened_at.0,
+        updated_at_us: now.0,
+        ended: ended.map(Into::into),
+    }
+}
+
+pub(crate) fn worker_row(w: &Worker, now: Timestamp) -> WorkerRow {
+    WorkerRow {
+        worker: w.id.to_string(),
+        url: w.url.to_string(),
+        kind: w.engine.as_str().into(),
+        status: if w.is_healthy() { "healthy" } else { "lost" }.into(),
+        capacity_tokens: w.capacity.tokens,
+        used_tokens: w.used_tokens(),
+        added_at_us: now.0,
+        updated_at_us: now.0,
+    }
+}
+
+pub(crate) fn decision_row(seq: u64, decision: &Decision) -> DecisionRow {
+    DecisionRow {
+        seq,
+        at_us: decision.at.0,
+        kind: decision.kind.as_str().into(),
+        program: Some(decision.key.to_string()),
+        worker: Some(decision.worker.to_string()),
+        policy: decision.policy.to_string(),
+        why: serde_json::to_string(decision).unwrap_or_default(),
+    }
+}
+
+/// The rows of the steps that this event ends, from the core's state before it.
+pub(crate) fn step_rows(core: &Core, event: &Event, now: Timestamp) -> Vec<StepRow> {
+    let gateway = match event {
+        Event::StepFinished { step, finish, .. } => {
+            return Vec::from_iter(step_row(core, *step, event, now, (finish.as_str(), None)));
+        }
+        Event::StepFailed { step, failure } => {
+            let outcome = ("failed", Some(failure.cause.to_string()));
+            return Vec::from_iter(step_row(core, *step, event, now, outcome));
+        }
+        Event::StepCancelled { step } => {
+            return Vec::from_iter(step_row(core, *step, event, now, ("cancelled", None)));
+        }
+        Event::DaemonRestarted => GatewayId::LOCAL,
+        Event::GatewayLost { gateway } => *gateway,
+        _ => return Vec::new(),
+    };
+    let steps = core.state().steps.keys().copied();
+    let ended = steps.filter(|step| step.gateway() == gateway);
+    let cause = || Some("the daemon that served it stopped".to_owned());
+    let row = |step| step_row(core, step, event, now, ("interrupted", cause()));
+    ended.filter_map(row).collect()
+}
+
+fn step_row(
+    core: &Core,
+    step: StepId,
+    event: &Event,
+    now: Timestamp,
+    (outcome, cause): (&str, Option<String>),
+) -> Option<StepRow> {
+    let s = core.state().steps.get(&step)?;
+    let program = core.state().programs.get(&s.program)?;
+    let worker = match s.state {
+        treadle_core::step::StepState::Running { worker, .. } => {
+            core.state().workers.get(&worker).map(|w| w.url.to_string())
+        }
+        treadle_core::step::StepState::Waiting => None,
+    };
+    let tokens = match event {
+        Event::StepFinished { tokens, .. } => Some(*tokens),
+        _ => None,
+    };
+    Some(StepRow {
+        step: step.0,
+        program: program.key.to_string(),
+        worker,
+        arrived_at_us: s.arrived_at.0,
+        dispatched_at_us: s.dispatched_at.map(|at| at.0),
+        first_token_at_us: s.first_token_at.map(|at| at.0),
+        finished_at_us: Some(now.0),
+        prompt_tokens: tokens.map_or(s.prompt_tokens, |t| s.prompt_of(t)),
+        output_tokens: tokens.map_or(s.output_tokens, |t| t.output),
+        cached_tokens: tokens.and_then(|t| t.cached),
+        outcome: outcome.into(),
+        waited_us: s.dispatched_at.unwrap_or(now).since(s.arrived_at).micros(),
+        cause,
+    })
+}

@@ -1,0 +1,202 @@
+//! What a gateway and a scheduler in different processes say to each other:
+//! one JSON object a line.
+
+use crate::{Dispatch, Instruction, LiveLimit};
+use serde::{Deserialize, Serialize};
+use treadle_core::link::OpenStep;
+use treadle_core::{Event, Refusal};
+use treadle_model::Tenant;
+use treadle_model::{EngineKind, GatewayId, StepId, WorkerId};
+
+/// Longest line, in bytes: a prompt is never in one.
+pub(super) const LINE_BYTES_MAX: usize = 16 << 20;
+
+/// From a gateway.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "moved once through a line; a box would cost every event an allocation"
+)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "say", rename_all = "snake_case")]
+pub enum FromGateway {
+    /// The first line.
+    Hello {
+        /// Its id, from the store.
+        gateway: GatewayId,
+        /// Who it is, for people.
+        name: String,
+    },
+    /// Something happened.
+    Event {
+        /// Its number among the gateway's events.
+        number: u64,
+        /// What.
+        event: Event,
+        /// A bound on the tenant's live programs, with a step's arrival.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        live: Option<Live>,
+    },
+    /// All that was not on record has been sent again; these steps are open.
+    Open {
+        /// The steps.
+        steps: Vec<OpenStep>,
+    },
+}
+
+/// A tenant's bound on live programs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Live {
+    tenant: String,
+    programs_max: u64,
+}
+
+/// From the scheduler.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "say", rename_all = "snake_case")]
+pub enum ToGateway {
+    /// The answer to a hello: events up to this number are known.
+    Welcome {
+        /// The number.
+        handled: u64,
+    },
+    /// A word about a step.
+    Step {
+        /// The step.
+        step: StepId,
+        /// The word.
+        word: Word,
+    },
+    /// Events up to this number are on record.
+    Recorded {
+        /// The number.
+        number: u64,
+    },
+    /// Requests that their client, or an operator, wants to end.
+    Withdraw(Withdrawn),
+}
+
+/// Which requests are withdrawn.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Withdrawn {
+    /// Whose; everybody's if absent.
+    pub tenant: Option<String>,
+    /// Those with this id, and its parts; all if absent.
+    pub id: Option<String>,
+    /// No engine is told, so connections to engines have to break.
+    pub cut: bool,
+}
+
+/// An instruction in a form that travels.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "word", rename_all = "snake_case")]
+pub enum Word {
+    /// Send the request there.
+    Dispatch {
+        /// The worker.
+        worker: WorkerId,
+
+        /// Its base URL.
+        url: String,
+
+        /// Its software.
+        engine: EngineKind,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+
+        /// The slot to pin the request to.
+        slot: Option<u32>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+
+        /// How urgent the step is.
+        priority: Option<i32>,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+
+        /// Whether it may be told to give way.
+        interruptible: bool,
+    },
+    /// Answer with an error.
+    Refuse {
+        /// Why.
+        why: Refusal,
+    },
+    /// The tenant has as many live programs as it may.
+    RefuseLive {
+        /// How many live programs the tenant may have.
+        programs_max: u64,
+    },
+    /// Drop the engine's request.
+    Abort {
+        /// Why.
+        cause: String,
+    },
+    /// Drop the engine's request, keep what it has generated.
+    Preempt,
+    /// The scheduler knows nothing of the step any more.
+    Forget,
+}
+
+impl From<Instruction> for Word {
+    fn from(instruction: Instruction) -> Self {
+        match instruction {
+            Instruction::Dispatch(dispatch) => Self::Dispatch {
+                worker: dispatch.worker,
+                url: dispatch.url.to_string(),
+                engine: dispatch.engine,
+                slot: dispatch.slot,
+                priority: dispatch.priority,
+                interruptible: dispatch.interruptible,
+            },
+            Instruction::Refuse(why) => Self::Refuse { why },
+            Instruction::RefuseLive { programs_max } => Self::RefuseLive { programs_max },
+            Instruction::Abort(cause) => Self::Abort {
+                cause: cause.into(),
+            },
+            Instruction::Preempt => Self::Preempt,
+            Instruction::Forget => Self::Forget,
+        }
+    }
+}
+
+impl From<Word> for Instruction {
+    fn from(word: Word) -> Self {
+        match word {
+            Word::Dispatch {
+                worker,
+                url,
+                engine,
+                slot,
+                priority,
+                interruptible,
+            } => Self::Dispatch(Dispatch {
+                worker,
+                url: url.into(),
+                engine,
+                slot,
+                priority,
+                interruptible,
+            }),
+            Word::Refuse { why } => Self::Refuse(why),
+            Word::RefuseLive { programs_max } => Self::RefuseLive { programs_max },
+            Word::Abort { cause } => Self::Abort(cause.into()),
+            Word::Preempt => Self::Preempt,
+            Word::Forget => Self::Forget,
+        }
+    }
+}
+
+impl From<LiveLimit> for Live {
+    fn from(limit: LiveLimit) -> Self {
+        Self {
+            tenant: limit.tenant.name().to_owned(),
+            programs_max: limit.programs_max,
+        }
+    }
+}
+
+impl From<Live> for LiveLimit {
+    fn from(live: Live) -> Self {
+        Self {
+            tenant: Tenant::new(&live.tenant),
+            programs_max: live.programs_max,
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Gateways and schedulers in different processes.
+//!
+//! A gateway numbers what happens to its steps and keeps it until the
+//! scheduler says that it is on record. When a scheduler dies, the gateway
+//! keeps its clients' streams open, finds the next scheduler, relays again
+//! what was not on record, and both compare what they know of its steps
+//! ([`treadle_core::link`]).
+
+mod frames;
+mod lines;
+mod remote;
+
+pub use frames::{FromGateway, Live, ToGateway, Withdrawn, Word};
+pub use lines::{LineError, add_line, read_line};
+pub use remote::RemoteScheduler;
+
+use std::time::Duration;
+
+/// Where a scheduler takes gateways' connections, followed by the shard.
+pub const PATH: &str = "/internal/link";
+/// What both ends upgrade to.
+pub const PROTOCOL: &str = "treadle-link/1";
+/// Pause between two signs of life.
+pub const PULSE: Duration = Duration::from_secs(1);
+/// Silence after which the other end is taken as gone.
+pub const SILENCE_MAX: Duration = Duration::from_secs(4);

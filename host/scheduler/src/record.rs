@@ -1,0 +1,122 @@
+//! How an event stands in the journal: its JSON, with its origin beside its
+//! own fields if a gateway in another process relayed it. And what stands there
+//! for an event that the store can't hold.
+
+use serde::Deserialize;
+use treadle_core::{Event, Origin};
+use treadle_store::EventRow;
+
+/// What stands before the origin; no event has a field of this name.
+const MARK: &str = ",\"relayed_by\":";
+/// Characters of a cause that are kept, at most.
+const CAUSE_CHARS_MAX: usize = 300;
+
+/// The JSON of an event.
+pub fn encode(event: &Event, origin: Option<Origin>) -> String {
+    // Events hold words and numbers only, which always have a JSON form.
+    let mut body = serde_json::to_string(event).unwrap_or_default();
+    if let Some(origin) = origin
+        && body.pop() == Some('}')
+    {
+        body.push_str(MARK);
+        body.push_str(&serde_json::to_string(&origin).unwrap_or_default());
+        body.push('}');
+    }
+    body
+}
+
+/// An event and its origin, from its JSON.
+pub fn decode(body: &str) -> Result<(Event, Option<Origin>), serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Relayed {
+        relayed_by: Option<Origin>,
+    }
+    let event = serde_json::from_str(body)?;
+    // A client's text may hold the mark too, escaped differently or within a string.
+    let origin = if body.contains(MARK) {
+        serde_json::from_str::<Relayed>(body)?.relayed_by
+    } else {
+        None
+    };
+    Ok((event, origin))
+}
+
+/// What stands in the journal for an event that the store can't hold. Every store can hold this: it
+/// has nothing of the event but its number, its kind and its origin.
+pub fn stand_in(row: &EventRow, cause: &str) -> EventRow {
+    let origin = decode(&row.body).ok().and_then(|(_, origin)| origin);
+    let event = Event::RecordRefused {
+        kind: plain(&row.kind),
+        cause: plain(cause),
+    };
+    EventRow {
+        seq: row.seq,
+        // A time that can't be stored is as good as none: a replay's time never runs backwards.
+        at_us: i64::try_from(row.at_us).map_or(0, |_| row.at_us),
+        kind: event.kind().into(),
+        job: "default".into(),
+        program: None,
+        body: encode(&event, origin),
+    }
+}
+
+/// The beginning of a text in characters that every database has.
+fn plain(text: &str) -> Box<str> {
+    let plain = text.chars().filter(|c| matches!(c, ' '..='~'));
+    let plain: String = plain.take(CAUSE_CHARS_MAX).collect();
+    plain.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use treadle_model::{GatewayId, StepId};
+
+    use super::*;
+
+    #[test]
+    fn a_stand_in_keeps_the_origin_alone() {
+        let origin = Some(Origin {
+            gateway: GatewayId(3),
+            number: 17,
+        });
+        let event = Event::ProgramReleased {
+            program: "p".repeat(9_000).into(),
+        };
+        let row = EventRow {
+            seq: 4,
+            at_us: u64::MAX,
+            kind: event.kind().into(),
+            job: "j\0".into(),
+            program: Some("p".repeat(9_000)),
+            body: encode(&event, origin),
+        };
+        let stand_in = stand_in(&row, &format!("too \u{e4}\0long {}", "x".repeat(999)));
+        assert_eq!((stand_in.seq, stand_in.at_us), (4, 0));
+        assert_eq!(stand_in.kind, "record_refused");
+        let (event, kept) = decode(&stand_in.body).expect("JSON");
+        assert_eq!(kept, origin);
+        let Event::RecordRefused { kind, cause } = event else {
+            panic!("{event:?}");
+        };
+        assert_eq!(&*kind, "program_released");
+        assert!(cause.starts_with("too long xxx") && cause.len() == CAUSE_CHARS_MAX);
+    }
+
+    #[test]
+    fn an_event_comes_back_with_its_origin() {
+        let origin = Origin {
+            gateway: GatewayId(3),
+            number: 17,
+        };
+        let named = Event::ProgramReleased {
+            program: ",\"relayed_by\":{}".into(),
+        };
+        let step = Event::StepFirstToken { step: StepId(9) };
+        for event in [Event::TimerFired, named, step] {
+            for origin in [None, Some(origin)] {
+                let body = encode(&event, origin);
+                assert_eq!(decode(&body).expect("JSON"), (event.clone(), origin));
+            }
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Recovery: the latest snapshot, and the events after it replayed.
+
+use crate::record;
+use treadle_core::{Core, CoreConfig, State};
+use treadle_model::Timestamp;
+use treadle_store::{Store, StoreError};
+
+/// Events read from the store at once.
+const PAGE_EVENTS: u32 = 10_000;
+
+/// Why the journal does not replay.
+#[derive(Debug, thiserror::Error)]
+pub enum RecoveryError {
+    /// The store failed.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    /// A snapshot is not readable.
+    #[error(
+        "the snapshot at event {seq} cannot be read: {error}; it was written by another version"
+    )]
+    Snapshot {
+        /// Its position.
+        seq: u64,
+        /// What the reader said.
+        error: serde_json::Error,
+    },
+    /// An event is not readable.
+    #[error("event {seq} cannot be read: {error}; it was written by another version")]
+    Event {
+        /// Its position.
+        seq: u64,
+        /// What the reader said.
+        error: serde_json::Error,
+    },
+    /// Events that a replay needs are no longer there.
+    #[error(
+        "event {wanted} is not in the journal, which goes on with event {found}; replay from the latest snapshot, or raise `store.keep_events` before the events are made"
+    )]
+    Missing {
+        /// The event to come next.
+        wanted: u64,
+        /// The one that came.
+        found: u64,
+    },
+}
+
+/// How much of the journal to replay.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Extent {
+    /// The last event; the end of the journal where absent.
+    pub until: Option<u64>,
+    /// Begin with the first event instead of the latest snapshot.
+    pub from_start: bool,
+}
+
+/// A core as it was when the last event was committed.
+pub struct Recovered {
+    /// The core.
+    pub core: Core,
+    /// Position of that event; 0 for an empty journal.
+    pub seq: u64,
+    /// Position of the snapshot that it began with; 0 if with none.
+    pub snapshot_seq: u64,
+}
+
+/// Rebuilds the core from the store.
+pub async fn recover(store: &dyn Store, config: CoreConfig) -> Result<Recovered, RecoveryError> {
+    replay(store, config, Extent::default(), &mut |_| {}).await
+}
+
+/// Rebuilds the core as it was after an event, and tells how far it has come.
+/// A snapshot that lies behind that event is left out.
+pub async fn replay(
+    store: &dyn Store,
+    config: CoreConfig,
+    extent: Extent,
+    progress: &mut (dyn FnMut(u64) + Send),
+) -> Result<Recovered, RecoveryError> {
+    let until = extent.until.unwrap_or(u64::MAX);
+    let snapshot = store.latest_snapshot().await?;
+    let snapshot = snapshot.filter(|snapshot| snapshot.seq <= until && !extent.from_start);
+    let (state, mut seq) = match &snapshot {
+        Some(snapshot) => {
+            let seq = snapshot.seq;
+            let state: State = serde_json::from_slice(&snapshot.state)
+                .map_err(|error| RecoveryError::Snapshot { seq, error })?;
+            (state, seq)
+        }
+        None => (State::default(), 0),
+    };
+    let snapshot_seq = seq;
+    let mut core = Core::with_state(config, state);
+    while seq < until {
+        let limit = u64::from(PAGE_EVENTS).min(until - seq) as u32;
+        let rows = store.events_after(seq, limit).await?;
+        if rows.is_empty() {
+            break;
+        }
+        for row in &rows {
+            let (wanted, found) = (seq + 1, row.seq);
+            if found != wanted {
+                return Err(RecoveryError::Missing { wanted, found });
+            }
+            let (event, origin) =
+                record::decode(&row.body).map_err(|error| RecoveryError::Event {
+                    seq: row.seq,
+                    error,
+                })?;
+            match origin {
+                Some(origin) => {
+                    core.handle_relayed(Timestamp(row.at_us), origin, &event);
+                }
+                None => core.handle(Timestamp(row.at_us), &event),
+            }
+            seq = row.seq;
+            // What was to be done then has been done, or died with the daemon.
+            while core.poll_command().is_some() {}
+            while core.poll_decision().is_some() {}
+        }
+        progress(seq);
+    }
+    Ok(Recovered {
+        core,
+        seq,
+        snapshot_seq,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use treadle_core::{Capacity, Event, StepArrival, StepTokens};
+    use treadle_model::{EngineKind, FinishReason, StepId, WorkerId};
+    use treadle_store::{Batch, EventRow, Location, Retention, Snapshot, open};
+
+    use super::*;
+
+    /// What a gateway of this process says of two programs with a step each.
+    fn two_programs() -> Vec<Event> {
+        let (worker, step) = (WorkerId(0), StepId);
+        let arrival = |n: u64| {
+            Event::StepArrived(StepArrival {
+                step: step(n),
+                program: format!("p-{n}").into(),
+                job: "j".into(),
+                prompt_tokens: 9,
+                exact: true,
+                prompt_bytes: 36,
+                text: None,
+                output_tokens_max: None,
+                prefix: vec![],
+                one_shot: false,
+                unnamed: false,
+            })
+        };
+        let finished = |n: u64| Event::StepFinished {
+            step: step(n),
+            tokens: StepTokens {
+                prompt: 9,
+                output: 3,
+                cached: None,
+            },
+            finish: FinishReason::Stop,
+        };
+        let added = Event::WorkerAdded {
+            worker,
+            url: "http://w".into(),
+            engine: EngineKind::Vllm,
+            capacity: Capacity::default(),
+        };
+        vec![added, arrival(1), arrival(2), finished(1), finished(2)]
+    }
+
+    #[tokio::test]
+    async fn a_journal_with_a_stand_in_replays() {
+        let store = open(&Location::Memory).await.expect("it opens");
+        let row = |(event, seq): (&Event, u64)| EventRow {
+            seq,
+            // The second event can't be stored.
+            at_us: if seq == 2 { u64::MAX } else { seq },
+            kind: event.kind().into(),
+            job: "j".into(),
+            program: None,
+            body: record::encode(event, None),
+        };
+        let batch = Batch {
+            events: two_programs().iter().zip(1..).map(row).collect(),
+            ..Batch::default()
+        };
+        let refused = store.append_what_fits(&batch, record::stand_in).await;
+        assert_eq!(refused.expect("the rest is stored")[0].event, Some(2));
+        let recovered = recover(&*store, CoreConfig::default()).await;
+        let recovered = recovered.expect("it replays");
+        assert_eq!(recovered.seq, 5);
+        assert!(recovered.core.program("p-1").is_none());
+        assert!(recovered.core.program("p-2").is_some());
+        assert_eq!(recovered.core.state().now, Timestamp(5));
+    }
+
+    #[tokio::test]
+    async fn a_replay_past_what_is_kept_is_refused() {
+        let store = open(&Location::Memory).await.expect("it opens");
+        let body = serde_json::to_string(&Event::TimerFired).expect("JSON");
+        let event = |seq| EventRow {
+            seq,
+            at_us: seq,
+            kind: "timer_fired".into(),
+            job: "j".into(),
+            program: None,
+            body: body.clone(),
+        };
+        let batch = Batch {
+            events: (1..=10).map(event).collect(),
+            ..Batch::default()
+        };
+        store.append(&batch).await.expect("it appends");
+        let extent = |until, from_start| Extent { until, from_start };
+        let fold = async |extent| replay(&*store, CoreConfig::default(), extent, &mut |_| {}).await;
+        let six = fold(extent(Some(6), false)).await.expect("it replays");
+        assert_eq!((six.seq, six.snapshot_seq), (6, 0));
+        let snapshot = Snapshot {
+            seq: 6,
+            saved_at_us: 6,
+            state: serde_json::to_vec(six.core.state()).expect("JSON"),
+        };
+        store.save_snapshot(&snapshot).await.expect("it is saved");
+        let whole = fold(extent(None, true)).await.expect("it replays");
+        let rest = fold(extent(None, false)).await.expect("it replays");
+        assert_eq!((rest.seq, rest.snapshot_seq), (10, 6));
+        assert_eq!(whole.core.state(), rest.core.state());
+
+        let retention = Retention {
+            keep_events: 0,
+            ended_before_us: 0,
+            sink_lag_events_max: 0,
+        };
+        store.prune(&retention).await.expect("it prunes");
+        for gone in [extent(None, true), extent(Some(3), false)] {
+            let error = fold(gone).await.err().expect("events are gone");
+            let missing = matches!(
+                error,
+                RecoveryError::Missing {
+                    wanted: 1,
+                    found: 7
+                }
+            );
+            assert!(missing, "{error}");
+        }
+        assert_eq!(fold(extent(None, false)).await.expect("it replays").seq, 10);
+    }
+}

@@ -1,0 +1,16 @@
+//! The daemon's policy evaluator answers in virtual time, too.
+
+use super::{Answered, Answers};
+use treadle_core::{Core, Question};
+use treadle_policy::evaluator::PolicyDesk;
+
+impl Answers for PolicyDesk {
+    fn answer(&mut self, core: &Core, question: &Question, now_ms: u64) -> Answered {
+        let answer = PolicyDesk::answer(self, core, question, now_ms);
+        Answered {
+            policy: answer.policy,
+            verdict: answer.verdict,
+            voices: answer.voices,
+        }
+    }
+}
