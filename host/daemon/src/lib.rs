@@ -3,14 +3,11 @@
 //! [`daemon::Daemon`] puts the parts together. The driver alone owns the core;
 //! the gateway and REST talk to it through a handle.
 
-pub mod app;
 pub use treadle_auth as auth;
 pub mod bench;
 pub mod calibrate;
 pub mod cli;
-pub mod cluster;
 pub use treadle_config as config;
-pub mod daemon;
 pub mod demo;
 mod doctor;
 /// The scheduler's and the evaluator's parts, where the daemon looks for them.
@@ -25,18 +22,10 @@ pub mod driver {
 }
 pub use treadle_engine_sim as engine_sim;
 pub use treadle_engines as engines;
-pub mod gateway;
-pub mod lab;
-mod leading;
-pub mod link;
-mod memory;
-pub mod messaging;
-pub mod metrics;
+pub use treadle_whatif as lab;
 pub mod plots;
-mod upkeep;
 pub use treadle_registry as policies;
-mod policy_metrics;
 pub use treadle_scheduler::recovery;
-mod rest;
 mod sim;
 pub use treadle_engines::transfers;
+pub use treadle_server::{app, cluster, daemon, messaging, metrics};

@@ -6,7 +6,6 @@
 
 pub mod cluster;
 pub mod contest;
-pub mod lab;
 pub mod prediction;
 pub mod pressure;
 pub mod rollout;

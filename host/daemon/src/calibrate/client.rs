@@ -14,8 +14,8 @@ use treadle_wire::{Endpoint, SseScanner, StreamUsage, models_of};
 
 use super::CalibrateError;
 use super::disturbance::Watch;
-use crate::engines::{Declared, read_engine};
-use crate::gateway::Upstream;
+use treadle_engines::{Declared, read_engine};
+use treadle_http::Upstream;
 
 const COMPLETIONS: &str = "/v1/completions";
 const MODELS: &str = "/v1/models";

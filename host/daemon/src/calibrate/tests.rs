@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use treadle_simulator::engine::EngineProfile;
 
 use super::{CalibrateArgs, Measured, Outcome};
-use crate::engine_sim::{EngineSim, EngineSimHandle, EngineSimOptions};
+use treadle_engine_sim::{EngineSim, EngineSimHandle, EngineSimOptions};
 
 #[derive(Parser)]
 struct Line {

@@ -14,7 +14,7 @@ use super::connection::Connection;
 use super::environment;
 use super::error::CliError;
 use super::local_token::{self, Challenge, LocalToken, Verdict};
-use crate::auth::credentials::TENANT_HEADER;
+use treadle_auth::credentials::TENANT_HEADER;
 
 /// Where a daemon listens unless it is told otherwise.
 const DEFAULT_URL: &str = "http://127.0.0.1:8300";

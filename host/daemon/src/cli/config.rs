@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 use super::error::CliError;
 use super::output::{say, say_json};
 use super::settings::Settings;
-use crate::config::reference_markdown;
+use treadle_config::reference_markdown;
 
 /// Arguments of `treadle config`.
 #[derive(Args, Clone, Debug)]

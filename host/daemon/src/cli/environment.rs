@@ -12,7 +12,7 @@ pub(super) const CONFIG: &str = "TREADLE_CONFIG";
 /// If set and not empty, no colours (<https://no-color.org>).
 pub(super) const NO_COLOR: &str = "NO_COLOR";
 
-/// All variables that can be read as text, for [`crate::config::Config::load`].
+/// All variables that can be read as text, for [`treadle_config::Config::load`].
 pub(super) fn all() -> impl Iterator<Item = (String, String)> {
     // `std::env::vars` panics on variables of others that are not UTF-8.
     std::env::vars_os()

@@ -20,16 +20,16 @@ const USAGE: u8 = 2;
 pub(super) enum CliError {
     /// A value of the configuration.
     #[error("{0}")]
-    Config(#[from] crate::config::ConfigError),
+    Config(#[from] treadle_config::ConfigError),
     /// Arguments that don't go together.
     #[error("{0}")]
     Usage(String),
     /// The daemon does not start.
     #[error("{0}")]
-    Start(#[from] crate::daemon::StartError),
+    Start(#[from] treadle_server::daemon::StartError),
     /// A simulated engine does not start.
     #[error("{0}")]
-    EngineSim(#[from] crate::engine_sim::EngineSimError),
+    EngineSim(#[from] treadle_engine_sim::EngineSimError),
     /// A demo gave no comparison.
     #[error("{0}")]
     Demo(#[from] DemoError),
@@ -41,7 +41,7 @@ pub(super) enum CliError {
     Sim(#[from] SimError),
     /// The lab found nothing.
     #[error("{0}")]
-    Lab(#[from] crate::lab::LabFailure),
+    Lab(#[from] treadle_whatif::LabFailure),
     /// An engine gave no profile.
     #[error("{0}")]
     Calibrate(#[from] CalibrateError),
@@ -53,7 +53,7 @@ pub(super) enum CliError {
     Store(#[from] treadle_store::StoreError),
     /// The journal does not replay.
     #[error("{0}")]
-    Recovery(#[from] crate::recovery::RecoveryError),
+    Recovery(#[from] treadle_scheduler::recovery::RecoveryError),
     /// Nobody listens there.
     #[error(
         "no treadle answers at {url}: {cause}; start one with `treadle up` or `treadle serve`, or name another with --url or {}",
@@ -149,7 +149,7 @@ impl CliError {
             closed if closed.is_silent() => ExitCode::SUCCESS,
             Self::Config(_)
             | Self::Usage(_)
-            | Self::Lab(crate::lab::LabFailure::Field { .. })
+            | Self::Lab(treadle_whatif::LabFailure::Field { .. })
             | Self::Demo(DemoError::Option { .. })
             | Self::Sim(SimError::Option { .. } | SimError::Contest(_)) => ExitCode::from(USAGE),
             _ => ExitCode::from(FAILURE),

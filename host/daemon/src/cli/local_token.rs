@@ -8,9 +8,9 @@ use http::Uri;
 use serde_json::Value;
 
 use super::environment;
-use crate::auth::secret::{self, Hash, NoRandomness};
-use crate::auth::{first_token, identity};
-use crate::config::{Config, StoreConfig};
+use treadle_auth::secret::{self, Hash, NoRandomness};
+use treadle_auth::{first_token, identity};
+use treadle_config::{Config, StoreConfig};
 
 /// Longest token that is read, in bytes.
 const TOKEN_BYTES_MAX: u64 = 4_096;

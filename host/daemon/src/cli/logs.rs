@@ -6,7 +6,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::environment;
 use super::error::CliError;
-use crate::config::{LogFormat, LoggingConfig};
+use treadle_config::{LogFormat, LoggingConfig};
 
 /// Starts to log. A second call in one process is an error.
 pub(super) fn start(config: &LoggingConfig) -> Result<(), CliError> {

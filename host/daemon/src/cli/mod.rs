@@ -34,16 +34,16 @@ mod workers;
 use std::io::Write;
 use std::process::ExitCode;
 
-use crate::policies::COMPILE_SUBCOMMAND;
+use treadle_registry::COMPILE_SUBCOMMAND;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use treadle_policy_runtime::compiler_main;
 
 use crate::bench::BenchArgs;
 use crate::calibrate::CalibrateArgs;
-use crate::config::LoggingConfig;
+use treadle_config::LoggingConfig;
 use crate::demo::DemoArgs;
-use crate::engine_sim::EngineSimArgs;
+use treadle_engine_sim::EngineSimArgs;
 use crate::sim::SimArgs;
 use error::CliError;
 

@@ -15,7 +15,7 @@ use super::error::CliError;
 use super::output::{Column, fields, say, say_json};
 use super::progress;
 use super::settings::Settings;
-use crate::recovery::{Extent, Recovered, replay};
+use treadle_scheduler::recovery::{Extent, Recovered, replay};
 
 const REPORT: &[Column] = &[
     ("events replayed", "/events_replayed"),

@@ -11,9 +11,9 @@ use super::error::CliError;
 use super::logs;
 use super::output::say;
 use super::settings::Settings;
-use crate::cluster::Member;
-use crate::config::{Config, Role};
-use crate::daemon::Daemon;
+use treadle_server::cluster::Member;
+use treadle_config::{Config, Role};
+use treadle_server::daemon::Daemon;
 
 /// Arguments of `treadle serve`.
 #[derive(Args, Clone, Debug)]

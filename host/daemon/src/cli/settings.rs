@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::environment;
-use crate::config::{Config, ConfigError};
+use treadle_config::{Config, ConfigError};
 
 /// Where values of the configuration come from, beside the environment.
 #[derive(Args, Clone, Debug, Default)]

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::client::{Remote, escaped};
 use super::error::CliError;
 use super::output::{Column, instant, plain, say, say_json, say_table};
-use crate::auth::Scope;
+use treadle_auth::Scope;
 
 const TOKENS: &[Column] = &[
     ("ID", "/id"),

@@ -16,9 +16,9 @@ use super::logs;
 use super::output::say;
 use super::serve::{Signals, listen_flag, stop, tell_first_token};
 use super::settings::Settings;
-use crate::config::{Config, Endpoint, StoreConfig};
-use crate::daemon::Daemon;
-use crate::engine_sim::{EngineSim, EngineSimError, EngineSimHandle, EngineSimOptions};
+use treadle_config::{Config, Endpoint, StoreConfig};
+use treadle_server::daemon::Daemon;
+use treadle_engine_sim::{EngineSim, EngineSimError, EngineSimHandle, EngineSimOptions};
 
 /// Simulated engines at most; each has a thread's worth of work to do.
 const ENGINES_MAX: i64 = 64;

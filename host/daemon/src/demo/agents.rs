@@ -3,7 +3,7 @@
 use super::exchange::{headers, release, step};
 use super::roster::Roster;
 use super::tally::Tally;
-use crate::gateway::Upstream;
+use treadle_http::Upstream;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;

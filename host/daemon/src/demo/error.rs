@@ -42,13 +42,13 @@ pub enum DemoError {
     NoRuns,
     /// A simulated engine does not start.
     #[error("{0}")]
-    Engine(#[from] crate::engine_sim::EngineSimError),
+    Engine(#[from] treadle_engine_sim::EngineSimError),
     /// No port is free.
     #[error("no port of 127.0.0.1 can be listened on: {0}")]
     Port(std::io::Error),
     /// The daemon does not start.
     #[error("{0}")]
-    Start(#[from] crate::daemon::StartError),
+    Start(#[from] treadle_server::daemon::StartError),
     /// Part of the demo ended early.
     #[error("the demo ended early: {0}")]
     Ended(String),

@@ -1,7 +1,7 @@
 //! One step over HTTP: a chat request and its answer, whole or as events.
 
 use super::tally::PromptTokens;
-use crate::gateway::Upstream;
+use treadle_http::Upstream;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
 use http_body_util::{BodyExt, Limited};

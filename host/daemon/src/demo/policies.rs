@@ -2,8 +2,8 @@
 //! instead of time, so that a run can be repeated on any machine.
 
 use super::DemoError;
-use crate::driver::{BoundPolicy, Change, DeskLimits, PolicyDesk, Scope};
-use crate::policies::eviction_by_default;
+use treadle_policy::evaluator::{BoundPolicy, Change, DeskLimits, PolicyDesk, Scope};
+use treadle_registry::eviction_by_default;
 use std::path::PathBuf;
 use treadle_model::{PolicyRef, World};
 use treadle_policy::repeatable_engine;

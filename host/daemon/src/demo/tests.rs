@@ -88,7 +88,7 @@ async fn over_http_every_scheduler_answers_without_failures() {
 #[tokio::test]
 async fn a_sandboxed_policy_decides_in_virtual_time_and_the_run_repeats() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), crate::policies::default_eviction_module()).unwrap();
+    std::fs::write(file.path(), treadle_registry::default_eviction_module()).unwrap();
     let path = file.path().display();
     let line = format!("x --simulate --programs 16 --minutes 3 --policy {path}");
     let plan = plan(&line).unwrap();

@@ -6,7 +6,7 @@ use super::outcome::{ARMS, Arm, Outcome};
 use super::plan::Plan;
 use super::policies;
 use super::progress::Progress;
-use crate::config::Config;
+use treadle_config::Config;
 use treadle_core::{CoreConfig, Mode};
 use treadle_simulator::cluster::{ClusterOptions, TransferOptions, simulate, simulate_with};
 use treadle_simulator::native::NativeEviction;

@@ -1,7 +1,7 @@
 //! The broker.
 
 use super::{Finding, Grade};
-use crate::config::Config;
+use treadle_config::Config;
 use treadle_broker::rabbitmq::{Grade as BrokerGrade, inspect};
 
 /// Name of the area.

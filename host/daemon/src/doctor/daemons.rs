@@ -4,8 +4,8 @@
 use super::http_date::seconds_of;
 use super::store::{Led, led, locations};
 use super::{Finding, Grade};
-use crate::config::{Config, Role};
-use crate::gateway::Upstream;
+use treadle_config::{Config, Role};
+use treadle_http::Upstream;
 use http::header::DATE;
 use http_body_util::{BodyExt, Limited};
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! The room on the disk under the store's file and under what policies were compiled to.
 
 use super::{Finding, Grade};
-use crate::config::Config;
+use treadle_config::Config;
 use std::path::{Path, PathBuf};
 use treadle_store::Location;
 

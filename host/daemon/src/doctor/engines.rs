@@ -1,9 +1,9 @@
 //! The configured engines: whether each answers, what it serves, how fast it says so.
 
 use super::{Finding, Grade};
-use crate::config::{Config, Endpoint};
-use crate::engines::{Declared, read_engine};
-use crate::gateway::Upstream;
+use treadle_config::{Config, Endpoint};
+use treadle_engines::{Declared, read_engine};
+use treadle_http::Upstream;
 use futures_util::future::join_all;
 use http_body_util::{BodyExt, Limited};
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! The host tier of KV caches: its folders, whether they are one file system, and their room.
 
 use super::{Finding, Grade};
-use crate::config::Config;
+use treadle_config::Config;
 use std::path::Path;
 
 /// Name of the area.

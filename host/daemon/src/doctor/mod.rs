@@ -15,8 +15,8 @@ mod store;
 pub(crate) use finding::{Finding, Grade};
 pub(crate) use running::{RunBy, Said};
 
-use crate::config::Config;
-use crate::gateway::Upstream;
+use treadle_config::Config;
+use treadle_http::Upstream;
 use std::time::Duration;
 
 /// Time for a connection to come about.

@@ -2,8 +2,8 @@
 
 use super::store::locations;
 use super::{Finding, Grade};
-use crate::config::Config;
-use crate::policies::NATIVE;
+use treadle_config::Config;
+use treadle_registry::NATIVE;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use treadle_policy_runtime::PolicyEngine;

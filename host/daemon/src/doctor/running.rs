@@ -2,7 +2,7 @@
 
 use super::store::{Led, led, locations};
 use super::{Finding, Grade};
-use crate::config::Config;
+use treadle_config::Config;
 use serde::Serialize;
 use serde_json::Value;
 use treadle_store::{LeaderRow, Location};

@@ -1,7 +1,7 @@
 //! The database of each shard.
 
 use super::{Finding, Grade};
-use crate::config::Config;
+use treadle_config::Config;
 use treadle_store::{
     LeaderRow, Location, Options, examine as examine_store, open_with, schema_status,
 };

@@ -17,7 +17,7 @@ use tokio::process::{Child, ChildStdout, Command};
 use treadle::config::Config;
 use treadle::daemon::Daemon;
 use treadle::engine_sim::{EngineSim, EngineSimHandle, EngineSimOptions};
-use treadle::gateway::Upstream;
+use treadle_http::Upstream;
 
 /// Tokens of admins of the daemons that tests have started, by their URLs.
 static TOKENS: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());

@@ -13,7 +13,7 @@ mod schedule;
 mod surroundings;
 mod transfers;
 
-pub(crate) use report::percentile;
+pub use report::percentile;
 pub use report::{KvShares, Report};
 pub use schedule::{Begin, RunStart, Schedule, Wave};
 pub use surroundings::{Nobody, StepSeen, Surroundings, ToolAction, Watch};

@@ -134,7 +134,7 @@ impl Cluster<'_> {
 }
 
 /// The value below which `share` of the sorted values lie (nearest rank).
-pub(crate) fn percentile(sorted: &[u64], share: f64) -> u64 {
+pub fn percentile(sorted: &[u64], share: f64) -> u64 {
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted
         .get(rank.saturating_sub(1))

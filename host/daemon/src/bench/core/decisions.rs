@@ -2,8 +2,8 @@
 //! really asks.
 
 use crate::bench::BenchError;
-use crate::driver::{BoundPolicy, Change, DeskLimits, PolicyDesk, Scope};
-use crate::policies::default_eviction_module;
+use treadle_policy::evaluator::{BoundPolicy, Change, DeskLimits, PolicyDesk, Scope};
+use treadle_registry::default_eviction_module;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use treadle_core::{Core, CoreConfig, Purpose, Question};

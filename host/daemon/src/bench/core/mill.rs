@@ -5,7 +5,7 @@
 use super::agent::{Agent, Stage};
 use super::decisions::Questions;
 use crate::bench::BenchError;
-use crate::driver::PolicyDesk;
+use treadle_policy::evaluator::PolicyDesk;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use treadle_core::state::Counters;

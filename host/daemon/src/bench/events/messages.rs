@@ -2,7 +2,7 @@
 
 use super::super::BenchError;
 use super::rows::row;
-use crate::messaging::message;
+use treadle_server::messaging::message;
 use std::time::{Duration, Instant};
 use treadle_broker::rabbitmq::BarePublisher;
 use treadle_broker::{Address, Broker, Message, Names, RabbitMq, Settings, Subscription};

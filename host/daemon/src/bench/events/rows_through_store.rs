@@ -4,7 +4,7 @@ use super::super::BenchError;
 use super::super::latencies::Latencies;
 use super::pgbench::psql;
 use super::rows::row;
-use crate::driver::{JournalBatch, Recording, spawn_journal};
+use treadle_scheduler::{JournalBatch, Recording, spawn_journal};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use treadle_store::{Batch, EventRow, Location, PostgresLocation, Store, open};

@@ -224,7 +224,7 @@ pub(super) fn chat_body(prompt_bytes: usize, output_tokens: u32, stream: bool) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine_sim::{EngineSim, EngineSimOptions};
+    use treadle_engine_sim::{EngineSim, EngineSimOptions};
     use tokio::net::TcpListener;
 
     async fn answers(concurrency: usize, body: Bytes, requests: usize) -> Answers {

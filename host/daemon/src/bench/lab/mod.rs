@@ -8,9 +8,9 @@ mod real;
 
 use super::figures::{Figure, Report, Target};
 use super::{BenchError, tell};
-use crate::lab::execute::{Control, Plan};
-use crate::lab::request::Settings;
-use crate::lab::sets::{ReadySet, SetSpec};
+use treadle_whatif::execute::{Control, Plan};
+use treadle_whatif::request::Settings;
+use treadle_whatif::sets::{ReadySet, SetSpec};
 use cases::{Case, NAMES, Set, cases};
 use clap::Args;
 use clap::builder::PossibleValuesParser;

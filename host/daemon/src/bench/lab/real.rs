@@ -3,21 +3,21 @@
 
 use super::super::BenchError;
 use super::cases::{Case, Set};
-use crate::config::{Config, Endpoint};
-use crate::daemon::Daemon;
+use treadle_config::{Config, Endpoint};
+use treadle_server::daemon::Daemon;
 use crate::demo::agents::ScaledClock;
 use crate::demo::exchange::{headers, release, step};
-use crate::engine_sim::{EngineSim, EngineSimHandle, EngineSimOptions};
-use crate::gateway::Upstream;
-use crate::lab::request::WindowSpec;
-use crate::lab::window;
+use treadle_engine_sim::{EngineSim, EngineSimHandle, EngineSimOptions};
+use treadle_http::Upstream;
+use treadle_whatif::request::WindowSpec;
+use treadle_whatif::window;
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-use treadle_simulator::lab::{RecorderOptions, Workload};
+use treadle_whatif::recorded::{RecorderOptions, Workload};
 use treadle_simulator::workload::{AgentRun, ChatScript};
 
 /// For a connection to the daemon.

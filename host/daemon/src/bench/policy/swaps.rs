@@ -6,7 +6,7 @@
 use super::contest::load;
 use super::guests::GuestFolder;
 use crate::bench::BenchError;
-use crate::driver::{BoundPolicy, Change, DeskLimits, PolicyDesk, Scope};
+use treadle_policy::evaluator::{BoundPolicy, Change, DeskLimits, PolicyDesk, Scope};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 use treadle_core::{Core, CoreConfig, ProgramColumns, Purpose, Question};

@@ -4,9 +4,9 @@
 use super::guests::GuestFolder;
 use crate::bench::BenchError;
 use crate::bench::folder::TemporaryFolder;
-use crate::config::Config;
-use crate::daemon::Daemon;
-use crate::gateway::Upstream;
+use treadle_config::Config;
+use treadle_server::daemon::Daemon;
+use treadle_http::Upstream;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
 use http_body_util::BodyExt;

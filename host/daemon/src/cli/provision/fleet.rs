@@ -16,7 +16,7 @@ use super::super::client::{Client, escaped};
 use super::super::error::CliError;
 use super::super::output::say;
 use super::plan::Plan;
-use crate::gateway::Upstream;
+use treadle_http::Upstream;
 
 /// Pause between two looks at an engine that gets ready.
 const LOOK_PAUSE: Duration = Duration::from_millis(200);

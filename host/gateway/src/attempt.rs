@@ -1,0 +1,365 @@
+//! One attempt: the request goes to one engine, and either an answer comes of
+//! it or a failure that the scheduler may make good elsewhere.
+//!
+//! An attempt may be repeated until the first byte of an answer has reached
+//! the client, never after.
+
+use super::generate::Call;
+use super::guard::StepGuard;
+use super::interruption::Interruptible;
+use super::parts::{as_stream, in_one_piece};
+use super::refusal::not_recorded;
+use super::stream::{StreamAnswer, first_frame};
+use treadle_scheduler::{Dispatch, Instruction};
+use axum::body::Body;
+use axum::http::{HeaderValue, Method, Response, StatusCode, header};
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::time::Instant;
+use treadle_core::{Event, StepTokens};
+use treadle_http::{UpstreamError, end_to_end};
+use treadle_model::{EngineKind, FinishReason};
+use treadle_wire::{Endpoint, splice_field, usage_of_body};
+
+/// Bytes of an answer that are taken for a token where the engine counts none.
+const BYTES_PER_TOKEN_GUESS: u64 = 4;
+
+/// What came of an attempt.
+pub(super) enum Outcome {
+    /// An answer for the client; the guard went with it or is settled.
+    Answered(Response<Body>),
+    /// Reported as failed; the scheduler's next word decides.
+    Failed(StepGuard),
+    /// Taken back by the scheduler before anything came of it.
+    Interrupted(StepGuard),
+}
+
+/// Why there is no answer.
+enum Ended {
+    Failed(Cause),
+    Interrupted,
+}
+
+/// Why an attempt failed, for the journal and for the client.
+type Cause = String;
+
+/// Sends the call to the engine that the scheduler chose. Where the scheduler gives the step up
+/// meanwhile, its answer still counts; `last_word` is what to do if none comes.
+pub(super) async fn attempt(
+    call: &Arc<Call>,
+    dispatch: &Dispatch,
+    instructions: &mut UnboundedReceiver<Instruction>,
+    guard: StepGuard,
+    last_word: &mut Option<Instruction>,
+) -> Outcome {
+    let by_parts = dispatch.interruptible.then(|| as_stream(call)).flatten();
+    let streams = dispatch.interruptible && (call.head.stream || by_parts.is_some());
+    let request = by_parts.as_ref().unwrap_or(&call.body);
+    let answer = tokio::select! {
+        answer = exchange_within(call, dispatch, request) => answer.map_err(Ended::Failed),
+        ended = ended(instructions, streams, last_word) => Err(ended),
+    };
+    match answer {
+        Ok(Answer::Whole(response, body)) => {
+            Outcome::Answered(whole(call, &response, body, guard).await)
+        }
+        Ok(Answer::Stream(stream)) => {
+            let interruptible = dispatch.interruptible.then(|| {
+                let instructions = std::mem::replace(instructions, unbounded_channel().1);
+                Interruptible::new(call.clone(), request.clone(), dispatch.engine, instructions)
+            });
+            let response = stream.respond(call, guard, interruptible);
+            Outcome::Answered(match by_parts {
+                Some(_) => in_one_piece(call, response).await,
+                None => response,
+            })
+        }
+        Err(Ended::Interrupted) => Outcome::Interrupted(guard),
+        Err(Ended::Failed(cause)) => {
+            tracing::debug!(worker = %dispatch.worker, %cause, "an attempt failed");
+            guard.attempt_failed(&cause);
+            Outcome::Failed(guard)
+        }
+    }
+}
+
+enum Answer {
+    Whole(hyper::http::response::Parts, Bytes),
+    Stream(StreamAnswer),
+}
+
+/// The bound holds for the whole of an answer; of a stream for the rest too.
+async fn exchange_within(
+    call: &Call,
+    dispatch: &Dispatch,
+    request: &Bytes,
+) -> Result<Answer, Cause> {
+    let patience = call.app.response_timeout;
+    let deadline = Instant::now() + patience;
+    tokio::time::timeout_at(deadline, exchange(call, dispatch, request, deadline))
+        .await
+        .unwrap_or_else(|_| Err(too_slow(patience)))
+}
+
+/// What an engine that takes too long is reported with.
+pub(super) fn too_slow(patience: Duration) -> Cause {
+    let patience_s = patience.as_secs();
+    format!("the engine sent no whole answer within {patience_s} s")
+}
+
+async fn exchange(
+    call: &Call,
+    dispatch: &Dispatch,
+    request: &Bytes,
+    deadline: Instant,
+) -> Result<Answer, Cause> {
+    let response = send(call, dispatch, request).await?;
+    let (parts, body) = response.into_parts();
+    if is_passing(parts.status) {
+        return Err(format!("the engine answered {}", parts.status));
+    }
+    if parts.status.is_success() && is_stream(&parts) {
+        let (first, rest) = first_frame(body).await?;
+        return Ok(Answer::Stream(StreamAnswer {
+            parts,
+            first,
+            rest,
+            deadline,
+        }));
+    }
+    let body = collect(body, call.app.answer_bytes_max).await?;
+    Ok(Answer::Whole(parts, body))
+}
+
+fn is_stream(parts: &hyper::http::response::Parts) -> bool {
+    let kind = parts.headers.get(header::CONTENT_TYPE);
+    let kind = kind.and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
+}
+
+/// Asks an engine for the rest of an answer that was interrupted.
+pub(super) async fn resume(
+    call: &Call,
+    dispatch: &Dispatch,
+    body: Bytes,
+) -> Result<Incoming, Cause> {
+    let patience = call.app.response_timeout;
+    let sent = tokio::time::timeout(patience, send(call, dispatch, &body)).await;
+    let (parts, body) = sent
+        .unwrap_or_else(|_| Err(too_slow(patience)))?
+        .into_parts();
+    if parts.status.is_success() && is_stream(&parts) {
+        return Ok(body);
+    }
+    let status = parts.status;
+    Err(format!(
+        "the engine answered {status} when the rest of the answer was asked for"
+    ))
+}
+
+async fn send(call: &Call, dispatch: &Dispatch, body: &Bytes) -> Result<Response<Incoming>, Cause> {
+    let body = addressed(call, dispatch, body);
+    let request = call.app.upstream.send(
+        Method::POST,
+        &dispatch.url,
+        &call.target,
+        &call.headers,
+        body,
+    );
+    match request.await {
+        Ok(response) => Ok(response),
+        Err(error) => {
+            let cause = error.to_string();
+            if matches!(error, UpstreamError::Connect(_)) {
+                // Said first, so that the scheduler does not choose it again.
+                let event = Event::WorkerLost {
+                    worker: dispatch.worker,
+                    cause: cause.as_str().into(),
+                };
+                call.line.event(event);
+            }
+            Err(cause)
+        }
+    }
+}
+
+/// The body as it is, but for one field: on engines with seats it is pinned to
+/// its program's, and those that order their steps are told how urgent it is.
+fn addressed(call: &Call, dispatch: &Dispatch, body: &Bytes) -> Bytes {
+    let seat = dispatch
+        .slot
+        .filter(|_| dispatch.engine == EngineKind::Llamacpp);
+    let field = match seat {
+        Some(slot) => Some(("id_slot", i64::from(slot))),
+        None => urgency(call, dispatch).map(|urgency| ("priority", urgency)),
+    };
+    let spliced = field.and_then(|(name, value)| splice_field(body, name, value));
+    spliced.map_or_else(|| body.clone(), Bytes::from)
+}
+
+/// The step's priority as its engine counts: vLLM serves the lowest first,
+/// SGLang the greatest. Nothing if all steps are alike, which engines that were
+/// not told to order their steps would refuse; nor if the client said it itself.
+fn urgency(call: &Call, dispatch: &Dispatch) -> Option<i64> {
+    let priority = dispatch.priority.filter(|priority| *priority != 0)?;
+    // Their form of Anthropic's API has no such field.
+    if call.head.has_priority || call.endpoint == Endpoint::Messages {
+        return None;
+    }
+    match dispatch.engine {
+        EngineKind::Vllm => Some(-i64::from(priority)),
+        EngineKind::Sglang => Some(i64::from(priority)),
+        EngineKind::Llamacpp | EngineKind::Openai => None,
+    }
+}
+
+/// Statuses with which engines and their proxies say "not now".
+fn is_passing(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
+    )
+}
+
+/// The scheduler's next word: what it said during an attempt comes first.
+pub(super) async fn next_word(
+    instructions: &mut UnboundedReceiver<Instruction>,
+    last_word: &mut Option<Instruction>,
+) -> Option<Instruction> {
+    match last_word.take() {
+        None => instructions.recv().await,
+        given_up => given_up,
+    }
+}
+
+/// Waits for the scheduler's word that ends an attempt. A whole answer is not
+/// interrupted: what was generated of it is known to its engine alone.
+async fn ended(
+    instructions: &mut UnboundedReceiver<Instruction>,
+    streams: bool,
+    last_word: &mut Option<Instruction>,
+) -> Ended {
+    loop {
+        match instructions.recv().await {
+            Some(Instruction::Abort(cause)) => return Ended::Failed(cause.into()),
+            Some(Instruction::Preempt) if streams => return Ended::Interrupted,
+            Some(Instruction::Dispatch(_) | Instruction::Preempt) => {}
+            Some(last) => *last_word = Some(last),
+            // The scheduler stopped; the engine may still answer.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+async fn collect(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Cause> {
+    let mut first = Bytes::new();
+    let mut rest = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|e| format!("the engine broke its answer off: {e}"))?;
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        if first.len() + rest.len() + data.len() > bytes_max {
+            return Err(format!("the engine's answer exceeds {bytes_max} bytes"));
+        }
+        if first.is_empty() {
+            first = data;
+        } else {
+            rest.extend_from_slice(&data);
+        }
+    }
+    if rest.is_empty() {
+        return Ok(first);
+    }
+    let mut whole = BytesMut::with_capacity(first.len() + rest.len());
+    whole.extend_from_slice(&first);
+    whole.extend_from_slice(&rest);
+    Ok(whole.freeze())
+}
+
+async fn whole(
+    call: &Call,
+    parts: &hyper::http::response::Parts,
+    body: Bytes,
+    mut guard: StepGuard,
+) -> Response<Body> {
+    if parts.status.is_success() {
+        let usage = usage_of_body(call.endpoint, &body).unwrap_or_default();
+        let guess = || body.len() as u64 / BYTES_PER_TOKEN_GUESS;
+        let tokens = StepTokens {
+            prompt: usage.prompt_tokens.unwrap_or(0),
+            output: usage.output_tokens.unwrap_or_else(guess),
+            cached: usage.cached_tokens,
+        };
+        let recorded = guard.finished(tokens, finish_of(usage.finish));
+        if let Some(recorded) = recorded
+            && let Err(error) = recorded.await
+        {
+            return not_recorded(error);
+        }
+        if let Some(filing) = call.filing() {
+            filing.file(std::slice::from_ref(&body));
+        }
+    } else {
+        guard.failed(&format!("the engine answered {}", parts.status));
+    }
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = parts.status;
+    *response.headers_mut() = end_to_end(&parts.headers);
+    mark(call, &mut response);
+    response
+}
+
+/// Tells the client which program its request was counted to.
+pub(super) fn mark(call: &Call, response: &mut Response<Body>) {
+    let program = call.principal.outside(&call.program);
+    if let Some(Ok(program)) = program.map(HeaderValue::from_str) {
+        response.headers_mut().insert("x-treadle-program", program);
+    }
+}
+
+pub(super) fn finish_of(finish: Option<treadle_wire::Finish>) -> FinishReason {
+    use treadle_wire::Finish;
+    match finish {
+        Some(Finish::Stop) => FinishReason::Stop,
+        Some(Finish::Length) => FinishReason::Length,
+        Some(Finish::ToolCalls) => FinishReason::ToolCalls,
+        Some(Finish::Abort) => FinishReason::Abort,
+        Some(Finish::Other) | None => FinishReason::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use treadle_core::Refusal;
+
+    #[tokio::test]
+    async fn a_step_that_is_given_up_in_an_attempt_ends_with_the_reason() {
+        let (instruct, mut instructions) = unbounded_channel();
+        let mut last_word = None;
+        let refusal = Refusal::EngineFailed {
+            cause: "503".into(),
+            attempts: 1,
+        };
+        for instruction in [
+            Instruction::Preempt,
+            Instruction::Refuse(refusal.clone()),
+            Instruction::Abort("the worker was lost".into()),
+        ] {
+            instruct.send(instruction).unwrap();
+        }
+        let ended = ended(&mut instructions, false, &mut last_word).await;
+        assert!(matches!(ended, Ended::Failed(cause) if cause == "the worker was lost"));
+        // The sender is gone with the refusal, which must not be taken for the scheduler's end.
+        drop(instruct);
+        let next = next_word(&mut instructions, &mut last_word).await;
+        assert!(matches!(next, Some(Instruction::Refuse(found)) if found == refusal));
+        let next = next_word(&mut instructions, &mut last_word).await;
+        assert!(next.is_none());
+    }
+}

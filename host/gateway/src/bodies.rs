@@ -1,0 +1,126 @@
+//! Requests and answers on their way to the store: never waited for, bounded
+//! in memory.
+
+use treadle_config::{BodiesConfig, Keep};
+use crate::routing::shard_of;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use treadle_model::StepId;
+use treadle_store::{BodyRow, Store};
+
+/// Bodies written in one transaction.
+const ROWS_AT_ONCE: usize = 64;
+/// Pause after a write that failed; the bodies of that write are left out.
+const FAILURE_PAUSE: Duration = Duration::from_secs(1);
+
+/// Takes bodies for the store.
+pub struct Bodies {
+    keep: Keep,
+    body_bytes_max: u64,
+    waiting_bytes_max: u64,
+    waiting_bytes: Arc<AtomicU64>,
+    left_out: AtomicU64,
+    shards: Vec<String>,
+    rows: UnboundedSender<(usize, BodyRow)>,
+}
+
+/// What becomes of one step's bodies.
+pub(super) struct Filing {
+    pub(super) bodies: Arc<Bodies>,
+    pub(super) job: Arc<str>,
+    pub(super) program: Arc<str>,
+    pub(super) step: StepId,
+    pub(super) request: Bytes,
+}
+
+impl Bodies {
+    /// Writes to the stores of the shards, by job; `None` if nothing is kept.
+    pub fn start(
+        config: &BodiesConfig,
+        shards: Vec<String>,
+        stores: Vec<Arc<dyn Store>>,
+    ) -> Option<Arc<Self>> {
+        if config.keep == Keep::None {
+            return None;
+        }
+        let (rows, received) = unbounded_channel();
+        let waiting_bytes = Arc::new(AtomicU64::new(0));
+        tokio::spawn(write(stores, received, waiting_bytes.clone()));
+        Some(Arc::new(Self {
+            keep: config.keep,
+            body_bytes_max: config.body_bytes_max,
+            waiting_bytes_max: config.waiting_bytes_max,
+            waiting_bytes,
+            left_out: AtomicU64::new(0),
+            shards,
+            rows,
+        }))
+    }
+
+    /// Bodies that were too long, or came while too many waited.
+    pub fn left_out(&self) -> u64 {
+        self.left_out.load(Ordering::Relaxed)
+    }
+
+    fn put(&self, filing: &Filing, kind: &str, body: Vec<u8>) {
+        let bytes = body.len() as u64;
+        let waiting = self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if bytes > self.body_bytes_max || waiting + bytes > self.waiting_bytes_max {
+            self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let row = BodyRow {
+            program: filing.program.to_string(),
+            step: filing.step.0,
+            kind: kind.to_owned(),
+            at_us: now.unwrap_or_default().as_micros() as u64,
+            body,
+        };
+        // The writer ends with the daemon only.
+        let _ = self.rows.send((shard_of(&self.shards, &filing.job), row));
+    }
+}
+
+impl Filing {
+    /// Longest answer that is worth collecting, in bytes.
+    pub(super) fn answer_bytes_max(&self) -> u64 {
+        self.bodies.body_bytes_max
+    }
+
+    /// The step is over; this was its answer, in pieces.
+    pub(super) fn file(&self, answer: &[Bytes]) {
+        if self.bodies.keep == Keep::All {
+            self.bodies.put(self, "request", self.request.to_vec());
+        }
+        self.bodies.put(self, "answer", answer.concat());
+    }
+}
+
+async fn write(
+    stores: Vec<Arc<dyn Store>>,
+    mut rows: UnboundedReceiver<(usize, BodyRow)>,
+    waiting_bytes: Arc<AtomicU64>,
+) {
+    let mut taken = Vec::new();
+    while rows.recv_many(&mut taken, ROWS_AT_ONCE).await > 0 {
+        let bytes: u64 = taken.iter().map(|(_, row)| row.body.len() as u64).sum();
+        for (shard, store) in stores.iter().enumerate() {
+            let own = taken.iter().filter(|(of, _)| *of == shard);
+            let own: Vec<BodyRow> = own.map(|(_, row)| row.clone()).collect();
+            if own.is_empty() {
+                continue;
+            }
+            if let Err(error) = store.put_bodies(&own).await {
+                tracing::warn!(%error, bodies = own.len(), "bodies of steps were not kept");
+                tokio::time::sleep(FAILURE_PAUSE).await;
+            }
+        }
+        taken.clear();
+        waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,73 @@
+//! Requests that need no place: they go to any engine that answers.
+
+use super::generate::GatewayState;
+use treadle_http::{body, error_response, refuse};
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::Response;
+use std::sync::Arc;
+use treadle_http::end_to_end;
+use treadle_wire::ErrorCode;
+
+/// Forwards a request as it is, path and query included, to the healthy
+/// worker with the fewest running steps.
+pub async fn forward_get(State(app): State<Arc<GatewayState>>, request: Request) -> Response<Body> {
+    let (parts, payload) = request.into_parts();
+    let target = parts
+        .uri
+        .path_and_query()
+        .map_or("/", |p| p.as_str())
+        .to_owned();
+    let principal = match super::principal_of(&parts) {
+        Ok(principal) => principal,
+        Err(error) => return error_response(&error),
+    };
+    let body = match body::read(
+        &parts.headers,
+        payload,
+        principal.body_bytes_max(app.body_bytes_max),
+        app.body_patience,
+    )
+    .await
+    {
+        Ok(body) => body,
+        Err(error) => return error_response(&error),
+    };
+    let Some(driver) = app.scheduler.local() else {
+        return refuse(
+            ErrorCode::Internal,
+            "nothing is scheduled here; please report this",
+        );
+    };
+    let idlest = driver.read(|view| {
+        let healthy = view
+            .core
+            .state()
+            .workers
+            .values()
+            .filter(|w| w.is_healthy());
+        healthy
+            .min_by_key(|w| (w.running_steps, w.id))
+            .map(|w| w.url.clone())
+    });
+    let Ok(Some(url)) = idlest.await else {
+        let message =
+            "no registered engine answers; start one or register another with POST /workers";
+        return refuse(ErrorCode::NoHealthyWorker, message);
+    };
+    let base = url.trim_end_matches('/');
+    match app
+        .upstream
+        .send(parts.method, base, &target, &parts.headers, body)
+        .await
+    {
+        Ok(response) => {
+            let (parts, body) = response.into_parts();
+            let mut answer = Response::new(Body::new(body));
+            *answer.status_mut() = parts.status;
+            *answer.headers_mut() = end_to_end(&parts.headers);
+            answer
+        }
+        Err(error) => refuse(ErrorCode::EngineUnreachable, error.to_string()),
+    }
+}

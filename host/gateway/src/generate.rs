@@ -1,0 +1,305 @@
+//! Generation endpoints: identify, wait for a place, forward.
+
+use super::attempt::{Outcome, attempt, next_word};
+use super::bodies::{Bodies, Filing};
+use super::guard::StepGuard;
+use super::identity::{Identities, Identity};
+use super::refusal::{aborted, interrupted, live_programs_full, refused, stopped};
+use super::requests::{Registration, RequestIds};
+use super::withdraw::withdrawable;
+use treadle_http::{body, error_response};
+use treadle_auth::Principal;
+use treadle_scheduler::{Instruction, LiveLimit};
+use crate::routing::{Line, Scheduler};
+use crate::Metrics;
+use treadle_engines::transfers::Prompts;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, Request, State};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use axum::routing::post;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedReceiver;
+use treadle_core::{PrefixSegment, PromptText, StepArrival};
+use treadle_http::Upstream;
+use treadle_model::{EngineKind, NAME_BYTES_MAX, StepId};
+use treadle_wire::{Endpoint, ErrorBody, RequestHead};
+
+/// Bodies beyond this are read where they hold no other request up.
+const PARSE_INLINE_BYTES_MAX: usize = 1 << 20;
+
+/// What every request needs.
+pub struct GatewayState {
+    /// Who schedules.
+    pub scheduler: Scheduler,
+    /// The way to engines.
+    pub upstream: Upstream,
+    /// Programs that nobody names.
+    pub identities: Identities,
+    /// Requests by their clients' ids.
+    pub requests: Arc<RequestIds>,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// Largest request body, in bytes.
+    pub body_bytes_max: usize,
+    /// Largest answer that is not a stream, in bytes.
+    pub answer_bytes_max: usize,
+    /// Longest pause within a request body.
+    pub body_patience: Duration,
+    /// Takes requests and answers to be kept, if they are.
+    pub bodies: Option<Arc<Bodies>>,
+    /// Longest wait for the head of an engine's answer.
+    pub response_timeout: Duration,
+    /// Remembers the last request of each program, where engines may be asked for its cache.
+    pub prompts: Option<Arc<Prompts>>,
+}
+
+/// One request on its way.
+pub(super) struct Call {
+    pub(super) app: Arc<GatewayState>,
+    /// The way to the scheduler of the program's job.
+    pub(super) line: Line,
+    pub(super) endpoint: Endpoint,
+    /// Path and query at the engine.
+    pub(super) target: String,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+    pub(super) head: RequestHead,
+    /// As the core knows it.
+    pub(super) program: Arc<str>,
+    /// Likewise.
+    pub(super) job: Arc<str>,
+    pub(super) step: StepId,
+    pub(super) principal: Arc<Principal>,
+}
+
+impl Call {
+    /// Remembers the request for those who ask its engine for the program's cache: llama.cpp finds
+    /// it by its seat, and what is in there is compared with the tokens that a completion may name.
+    fn remember(&self, engine: EngineKind) {
+        if let Some(prompts) = &self.app.prompts
+            && (engine != EngineKind::Llamacpp || self.endpoint == Endpoint::Completions)
+        {
+            prompts.remember(&self.program, &self.target, &self.body);
+        }
+    }
+
+    /// Where the step's bodies go, if they are kept.
+    pub(super) fn filing(&self) -> Option<Filing> {
+        Some(Filing {
+            bodies: self.app.bodies.clone()?,
+            job: self.job.clone(),
+            program: self.program.clone(),
+            step: self.step,
+            request: self.body.clone(),
+        })
+    }
+}
+
+/// The generation routes, with and without a session in the URL.
+pub fn routes() -> Router<Arc<GatewayState>> {
+    let mut router = Router::new();
+    for endpoint in Endpoint::ALL {
+        let plain = move |State(app): State<Arc<GatewayState>>, request: Request| {
+            generate(app, endpoint, None, request)
+        };
+        let in_session =
+            move |State(app): State<Arc<GatewayState>>,
+                  Path(session): Path<String>,
+                  request: Request| { generate(app, endpoint, Some(session), request) };
+        router = router.route(endpoint.path(), post(plain)).route(
+            &format!("/sessions/{{session}}{}", endpoint.path()),
+            post(in_session),
+        );
+    }
+    router
+}
+
+async fn generate(
+    app: Arc<GatewayState>,
+    endpoint: Endpoint,
+    session: Option<String>,
+    request: Request,
+) -> Response {
+    let metrics = app.metrics.clone();
+    let started = std::time::Instant::now();
+    let response = match accept(app, endpoint, session, request).await {
+        Ok((call, arrival)) => carry(call, arrival).await,
+        Err(error) => error_response(&error),
+    };
+    metrics.answered(endpoint, response.status(), started.elapsed());
+    response
+}
+
+/// Reads and understands a request; nothing is scheduled until all of it is
+/// understood.
+async fn accept(
+    app: Arc<GatewayState>,
+    endpoint: Endpoint,
+    session: Option<String>,
+    request: Request,
+) -> Result<(Call, StepArrival), ErrorBody> {
+    let (parts, payload) = request.into_parts();
+    let principal = super::principal_of(&parts)?;
+    let body = body::read(
+        &parts.headers,
+        payload,
+        principal.body_bytes_max(app.body_bytes_max),
+        app.body_patience,
+    )
+    .await?;
+    let head = if body.len() > PARSE_INLINE_BYTES_MAX {
+        tokio::task::block_in_place(|| RequestHead::parse(endpoint, &body))?
+    } else {
+        RequestHead::parse(endpoint, &body)?
+    };
+    if endpoint == Endpoint::ChatCompletions {
+        head.require_model()?;
+    }
+    let step = app.scheduler.step_id();
+    let tenant = &principal.tenant.tenant;
+    let identity =
+        app.identities
+            .resolve(tenant, session.as_deref(), &parts.headers, &head, step)?;
+    let target = match parts.uri.query() {
+        Some(query) => format!("{}?{query}", endpoint.path()),
+        None => endpoint.path().to_owned(),
+    };
+    let arrival = arrival(step, &identity, &head);
+    let program = identity.program;
+    let headers = parts.headers;
+    let line = app.scheduler.line(&identity.job);
+    Ok((
+        Call {
+            app,
+            line,
+            endpoint,
+            target,
+            headers,
+            body,
+            head,
+            program,
+            job: identity.job,
+            step,
+            principal,
+        },
+        arrival,
+    ))
+}
+
+fn arrival(step: StepId, identity: &Identity, head: &RequestHead) -> StepArrival {
+    let segment = |s: &treadle_wire::PrefixSegment| PrefixSegment {
+        hash: s.hash,
+        tokens: s.tokens.unwrap_or(0),
+    };
+    let text = || PromptText {
+        model: known_model(head.model.as_deref()).into(),
+        messages: head.prompt.messages,
+        prefix_bytes: head.prefix.iter().map(|s| s.bytes).collect(),
+    };
+    StepArrival {
+        step,
+        program: identity.program.as_ref().into(),
+        job: identity.job.as_ref().into(),
+        prompt_tokens: head.prompt.tokens.unwrap_or(0),
+        exact: head.prompt.tokens.is_some(),
+        prompt_bytes: head.prompt.bytes,
+        text: head.prompt.tokens.is_none().then(text),
+        output_tokens_max: head.max_output_tokens,
+        prefix: head.prefix.iter().map(segment).collect(),
+        one_shot: identity.one_shot,
+        unnamed: identity.unnamed,
+    }
+}
+
+/// A model's name as its prompts' costs are learnt by it. Longer ones share what is known of the
+/// unnamed: no engine serves them.
+fn known_model(model: Option<&str>) -> &str {
+    let model = model.unwrap_or("");
+    if model.len() > NAME_BYTES_MAX {
+        ""
+    } else {
+        model
+    }
+}
+
+/// From the queue to an answer.
+async fn carry(call: Call, arrival: StepArrival) -> Response {
+    let step = arrival.step;
+    let mut guard = StepGuard::new(call.line.clone(), step);
+    let tenant = &call.principal.tenant;
+    let live = tenant.limits.live_programs.map(|programs_max| LiveLimit {
+        tenant: tenant.tenant.clone(),
+        programs_max,
+    });
+    let Ok(instructions) = call.line.submit(arrival, live) else {
+        // It was never taken, so there is nothing to withdraw.
+        guard.settle();
+        return stopped();
+    };
+    let id = call.head.request_id.clone();
+    let id = call.principal.inside(&id.unwrap_or_else(|| step.into()));
+    let registration = call.app.requests.register(&id);
+    follow(&Arc::new(call), instructions, guard, Arc::new(registration)).await
+}
+
+/// Does what the scheduler says until there is an answer.
+async fn follow(
+    call: &Arc<Call>,
+    mut instructions: UnboundedReceiver<Instruction>,
+    mut guard: StepGuard,
+    registration: Arc<Registration>,
+) -> Response<Body> {
+    // By which the scheduler gave the step up while an attempt went on.
+    let mut last_word = None;
+    loop {
+        let instruction = tokio::select! {
+            instruction = next_word(&mut instructions, &mut last_word) => instruction,
+            () = registration.withdrawn(false) => return aborted(call),
+        };
+        match instruction {
+            Some(Instruction::Dispatch(dispatch)) => {
+                call.remember(dispatch.engine);
+                // SGLang is told to abort itself and answers with what it has;
+                // any other engine learns by the connection's end.
+                let answers_aborts = dispatch.engine == EngineKind::Sglang;
+                let outcome = tokio::select! {
+                    outcome =
+                        attempt(call, &dispatch, &mut instructions, guard, &mut last_word) => outcome,
+                    () = registration.withdrawn(answers_aborts) => return aborted(call),
+                };
+                match outcome {
+                    Outcome::Answered(response) => {
+                        return withdrawable(response, registration, answers_aborts);
+                    }
+                    Outcome::Interrupted(unsettled) => {
+                        guard = unsettled;
+                        call.app.metrics.step_interrupted();
+                    }
+                    Outcome::Failed(unsettled) => {
+                        guard = unsettled;
+                        call.app.metrics.attempt_failed();
+                    }
+                }
+            }
+            Some(Instruction::Refuse(refusal)) => {
+                guard.settle();
+                return refused(&refusal);
+            }
+            Some(Instruction::Forget) => {
+                guard.settle();
+                return interrupted();
+            }
+            Some(Instruction::RefuseLive { programs_max }) => {
+                guard.settle();
+                return live_programs_full(call, programs_max);
+            }
+            // The attempt that it concerned has ended already.
+            Some(Instruction::Abort(_) | Instruction::Preempt) => {}
+            None => return stopped(),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! A step's guard: whatever becomes of its handler, the scheduler hears of it.
+
+use treadle_scheduler::Recording;
+use crate::routing::Line;
+use treadle_core::{Event, StepFailure, StepTokens};
+use treadle_model::{FinishReason, StepId};
+
+/// Reports the step as withdrawn when dropped before it was settled: that is
+/// how a client's disconnect reaches the scheduler.
+pub(super) struct StepGuard {
+    line: Line,
+    step: StepId,
+    settled: bool,
+}
+
+impl StepGuard {
+    pub(super) fn new(line: Line, step: StepId) -> Self {
+        Self {
+            line,
+            step,
+            settled: false,
+        }
+    }
+
+    /// The scheduler knows already that the step is over.
+    pub(super) fn settle(&mut self) {
+        self.settled = true;
+    }
+
+    pub(super) fn first_token(&self) {
+        self.line.event(Event::StepFirstToken { step: self.step });
+    }
+
+    pub(super) fn progressed(&self, output_tokens: u64) {
+        self.line.event(Event::StepProgressed {
+            step: self.step,
+            output_tokens,
+        });
+    }
+
+    /// The answer is whole. Its end goes to the client once this is on record:
+    /// whoever holds a whole answer can rely on it.
+    pub(super) fn finished(
+        &mut self,
+        tokens: StepTokens,
+        finish: FinishReason,
+    ) -> Option<Recording> {
+        if std::mem::replace(&mut self.settled, true) {
+            return None;
+        }
+        let finished = Event::StepFinished {
+            step: self.step,
+            tokens,
+            finish,
+        };
+        Some(self.line.event_to_record(finished))
+    }
+
+    /// The engine failed the step for good.
+    pub(super) fn failed(&mut self, cause: &str) {
+        if !std::mem::replace(&mut self.settled, true) {
+            self.report_failure(cause, false);
+        }
+    }
+
+    /// The engine failed this attempt; the scheduler decides what follows.
+    pub(super) fn attempt_failed(&self, cause: &str) {
+        self.report_failure(cause, true);
+    }
+
+    fn report_failure(&self, cause: &str, retryable: bool) {
+        let failure = StepFailure {
+            cause: cause.into(),
+            retryable,
+        };
+        self.line.event(Event::StepFailed {
+            step: self.step,
+            failure,
+        });
+    }
+}
+
+impl Drop for StepGuard {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.line.event(Event::StepCancelled { step: self.step });
+        }
+    }
+}

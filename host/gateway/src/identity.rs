@@ -1,0 +1,238 @@
+//! Whose step it is: by URL, by header, by body, else by what it continues.
+
+use treadle_model::Tenant;
+use axum::http::HeaderMap;
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex};
+use treadle_model::{ClientName, StepId};
+use treadle_wire::{ErrorBody, ErrorCode, PrefixIndex, RequestHead};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Headers that carry a program's key, first come first served.
+const KEY_HEADERS: [&str; 3] = ["x-session-id", "x-smg-routing-key", "x-program-id"];
+/// Header that names the RL run.
+const JOB_HEADER: &str = "x-treadle-job";
+/// The RL run of requests that name none.
+const DEFAULT_JOB: ClientName = ClientName::literal("default");
+
+/// Who a step belongs to.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Identity {
+    /// As the core knows it, its tenant in front.
+    pub(super) program: Arc<str>,
+    /// As the core knows it.
+    pub(super) job: Arc<str>,
+    /// Recognised by its prompt, not named.
+    pub(super) unnamed: bool,
+    /// Neither named nor recognisable: it ends with this step.
+    pub(super) one_shot: bool,
+}
+
+/// Recognises programs that no client names, by the longest prompt that a new
+/// one continues.
+pub struct Identities {
+    index: Mutex<PrefixIndex>,
+}
+
+impl Identities {
+    /// Remembers up to `programs_max` unnamed programs.
+    pub fn new(programs_max: usize) -> Self {
+        Self {
+            index: Mutex::new(PrefixIndex::new(programs_max)),
+        }
+    }
+
+    pub(super) fn resolve(
+        &self,
+        tenant: &Tenant,
+        session: Option<&str>,
+        headers: &HeaderMap,
+        head: &RequestHead,
+        step: StepId,
+    ) -> Result<Identity, ErrorBody> {
+        let job = header(headers, JOB_HEADER)?.unwrap_or(DEFAULT_JOB);
+        let job: Arc<str> = tenant.inside(&job).into();
+        let by_header = || {
+            KEY_HEADERS
+                .iter()
+                .find_map(|name| header(headers, name).transpose())
+                .transpose()
+        };
+        let named = match session {
+            Some(session) => Some(ClientName::parse("session", session)?),
+            None => by_header()?.or_else(|| head.program.clone()),
+        };
+        if let Some(name) = named {
+            return Ok(Identity {
+                program: tenant.inside(&name).into(),
+                job,
+                unnamed: false,
+                one_shot: false,
+            });
+        }
+        Ok(self.recognise(tenant, head, job, step))
+    }
+
+    fn recognise(
+        &self,
+        tenant: &Tenant,
+        head: &RequestHead,
+        job: Arc<str>,
+        step: StepId,
+    ) -> Identity {
+        if head.chain.is_empty() {
+            let name = ClientName::numbered("single-", step.0);
+            return Identity {
+                program: tenant.inside(&name).into(),
+                job,
+                unnamed: true,
+                one_shot: true,
+            };
+        }
+        let fresh = || Arc::from(tenant.inside(&ClientName::numbered("auto-", step.0)));
+        let chain = salted(tenant, &head.chain);
+        let program = match self.index.lock() {
+            Ok(mut index) => {
+                let program = index.longest_match(&chain).unwrap_or_else(fresh);
+                index.insert(&chain, program.clone());
+                program
+            }
+            Err(_) => fresh(),
+        };
+        Identity {
+            program,
+            job,
+            unnamed: true,
+            one_shot: false,
+        }
+    }
+}
+
+/// Equal prompts of two tenants are two programs.
+fn salted<'c>(tenant: &Tenant, chain: &'c [u64]) -> Cow<'c, [u64]> {
+    if tenant.prefix().is_empty() {
+        return Cow::Borrowed(chain);
+    }
+    let salt = xxh3_64(tenant.prefix().as_bytes());
+    chain.iter().map(|link| link ^ salt).collect()
+}
+
+/// The name in a header; an empty one is as absent.
+fn header(headers: &HeaderMap, name: &str) -> Result<Option<ClientName>, ErrorBody> {
+    let Some(value) = headers.get(name) else {
+        return Ok(None);
+    };
+    let value = value.to_str().map_err(|_| {
+        let message = format!("the header {name} holds other than visible ASCII characters");
+        ErrorBody::new(ErrorCode::InvalidField, message).with_param(name)
+    })?;
+    if value.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(ClientName::parse(name, value)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use treadle_wire::Endpoint;
+
+    fn resolve(
+        identities: &Identities,
+        session: Option<&str>,
+        headers: &[(&'static str, &str)],
+        body: &str,
+        step: u64,
+    ) -> Identity {
+        let head = RequestHead::parse(Endpoint::ChatCompletions, body.as_bytes()).unwrap();
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.insert(*name, value.parse().unwrap());
+        }
+        identities
+            .resolve(&Tenant::new("default"), session, &map, &head, StepId(step))
+            .unwrap()
+    }
+
+    #[test]
+    fn url_goes_before_header_before_body() {
+        let ids = Identities::new(10);
+        let body = r#"{"model":"m","program_id":"b","messages":[{"role":"user","content":"x"}]}"#;
+        let header = [("x-program-id", "h")];
+        assert_eq!(&*resolve(&ids, Some("u"), &header, body, 1).program, "u");
+        assert_eq!(&*resolve(&ids, None, &header, body, 1).program, "h");
+        assert_eq!(&*resolve(&ids, None, &[], body, 1).program, "b");
+    }
+
+    #[test]
+    fn a_longer_history_is_the_same_program() {
+        let ids = Identities::new(10);
+        let first = r#"{"messages":[{"role":"user","content":"x"}]}"#;
+        let second = r#"{"messages":[{"role":"user","content":"x"},
+            {"role":"assistant","content":"y"},{"role":"user","content":"z"}]}"#;
+        let other = r#"{"messages":[{"role":"user","content":"other"}]}"#;
+        let a = resolve(&ids, None, &[], first, 1);
+        assert_eq!(&*a.program, "auto-1");
+        assert!(a.unnamed && !a.one_shot);
+        assert_eq!(resolve(&ids, None, &[], second, 2).program, a.program);
+        assert_eq!(&*resolve(&ids, None, &[], other, 3).program, "auto-3");
+    }
+
+    #[test]
+    fn what_is_no_name_is_refused_wherever_it_stands() {
+        let ids = Identities::new(10);
+        let head = RequestHead::parse(
+            Endpoint::ChatCompletions,
+            br#"{"messages":[{"role":"user","content":"x"}]}"#,
+        )
+        .unwrap();
+        let tenant = Tenant::new("default");
+        let long = "k".repeat(600);
+        for bad in [long.as_str(), "\u{1f}acme\u{1f}p", "p\0", "\u{7f}"] {
+            let headers = HeaderMap::new();
+            let refused = ids.resolve(&tenant, Some(bad), &headers, &head, StepId(1));
+            let error = refused.unwrap_err();
+            assert_eq!(error.code, ErrorCode::InvalidField);
+            assert_eq!(error.param.as_deref(), Some("session"));
+        }
+        for name in KEY_HEADERS.into_iter().chain([JOB_HEADER]) {
+            for bad in [long.as_str(), "a\tb"] {
+                let mut headers = HeaderMap::new();
+                headers.insert(name, bad.parse().unwrap());
+                let refused = ids.resolve(&tenant, None, &headers, &head, StepId(1));
+                assert_eq!(refused.unwrap_err().param.as_deref(), Some(name));
+            }
+        }
+    }
+
+    #[test]
+    fn tenants_share_no_program() {
+        let ids = Identities::new(10);
+        let [ours, theirs] = ["default", "acme"].map(Tenant::new);
+        let prompt = |turns: usize| {
+            let messages: Vec<String> = (0..turns)
+                .map(|turn| format!(r#"{{"role":"user","content":"{turn}"}}"#))
+                .collect();
+            let body = format!(r#"{{"messages":[{}]}}"#, messages.join(","));
+            RequestHead::parse(Endpoint::ChatCompletions, body.as_bytes()).unwrap()
+        };
+        let of = |tenant: &Tenant, turns: usize, step: u64| {
+            let headers = HeaderMap::new();
+            let identity = ids.resolve(tenant, None, &headers, &prompt(turns), StepId(step));
+            identity.unwrap().program
+        };
+        assert_eq!(&*of(&ours, 1, 1), "auto-1");
+        let first = of(&theirs, 2, 2);
+        assert_eq!(theirs.outside(&first), Some("auto-2"));
+        assert_eq!(&*of(&ours, 3, 3), "auto-1");
+        assert_eq!(of(&theirs, 4, 4), first);
+        let stolen = ids.resolve(
+            &ours,
+            Some(&first),
+            &HeaderMap::new(),
+            &prompt(1),
+            StepId(5),
+        );
+        assert_eq!(stolen.unwrap_err().code, ErrorCode::InvalidField);
+    }
+}

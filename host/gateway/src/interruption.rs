@@ -1,0 +1,192 @@
+//! A stream that may be interrupted: its engine's request is dropped at the
+//! scheduler's word, and at a later word the rest is asked for, wherever that
+//! is. The client sees one answer with a pause in it.
+
+use super::attempt::resume;
+use super::continuation::{Continuation, Rewriter, WHITE_SPACE};
+use super::generate::Call;
+use treadle_scheduler::{Dispatch, Instruction};
+use bytes::Bytes;
+use hyper::body::Incoming;
+use serde_json::Value;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::sync::mpsc::UnboundedReceiver;
+use treadle_model::EngineKind;
+use treadle_wire::{SseError, SseScanner};
+
+type Resuming = Pin<Box<dyn Future<Output = Result<Incoming, String>> + Send>>;
+
+/// Where the stream is.
+enum Part {
+    /// At an engine.
+    Running,
+    /// Nowhere.
+    Paused(Continuation),
+    /// On its way to an engine.
+    Resuming(Resuming),
+}
+
+/// What a stream needs to be interrupted and gone on with.
+pub(super) struct Interruptible {
+    call: Arc<Call>,
+    /// What its engine was asked.
+    request: Bytes,
+    engine: EngineKind,
+    instructions: UnboundedReceiver<Instruction>,
+    part: Part,
+    /// The scheduler wants it interrupted; it is not yet between two events.
+    wanted: bool,
+    /// All that the client was sent.
+    sent: Vec<Bytes>,
+    sent_bytes: usize,
+    rewriter: Option<Rewriter>,
+}
+
+/// What a stream is to do next.
+pub(super) enum Heed {
+    /// Go on with what it has.
+    Nothing,
+    /// Wait: there is no engine at work for it.
+    Wait,
+    /// Read from this engine.
+    Read(Incoming),
+    /// End with an error. The scheduler knows of it if `is_known`.
+    BreakOff {
+        /// Why, for people.
+        cause: String,
+        /// True if the step is over for the scheduler.
+        is_known: bool,
+    },
+}
+
+impl Interruptible {
+    pub(super) fn new(
+        call: Arc<Call>,
+        request: Bytes,
+        engine: EngineKind,
+        instructions: UnboundedReceiver<Instruction>,
+    ) -> Self {
+        Self {
+            call,
+            request,
+            engine,
+            instructions,
+            part: Part::Running,
+            wanted: false,
+            sent: Vec::new(),
+            sent_bytes: 0,
+            rewriter: None,
+        }
+    }
+
+    /// What the client is to see of an engine's bytes.
+    pub(super) fn passed(&mut self, data: Bytes) -> Result<Bytes, SseError> {
+        let data = match &mut self.rewriter {
+            Some(rewriter) => rewriter.feed(&data)?,
+            None => data,
+        };
+        // Beyond the bound it runs to its end.
+        if self.sent_bytes <= self.call.app.answer_bytes_max {
+            self.sent_bytes += data.len();
+            self.sent.push(data.clone());
+        }
+        Ok(data)
+    }
+
+    /// Hears the scheduler, and follows a request that is on its way.
+    pub(super) fn heed(&mut self, context: &mut Context<'_>) -> Heed {
+        loop {
+            if let Part::Resuming(resuming) = &mut self.part {
+                return match resuming.as_mut().poll(context) {
+                    Poll::Pending => Heed::Wait,
+                    Poll::Ready(Ok(incoming)) => {
+                        self.part = Part::Running;
+                        Heed::Read(incoming)
+                    }
+                    Poll::Ready(Err(cause)) => Heed::BreakOff {
+                        cause,
+                        is_known: false,
+                    },
+                };
+            }
+            let is_paused = matches!(self.part, Part::Paused(_));
+            match self.instructions.poll_recv(context) {
+                Poll::Pending | Poll::Ready(None) if !is_paused => return Heed::Nothing,
+                Poll::Ready(Some(Instruction::Dispatch(dispatch))) => self.resume(dispatch),
+                Poll::Ready(Some(Instruction::Preempt)) => self.wanted = true,
+                // What has begun to answer goes on; what waits hears of it otherwise.
+                Poll::Ready(Some(Instruction::Abort(_))) => {}
+                Poll::Pending => return Heed::Wait,
+                Poll::Ready(_) if is_paused => {
+                    let cause = "the scheduler gave the step up while it waited to go on";
+                    return Heed::BreakOff {
+                        cause: cause.into(),
+                        is_known: true,
+                    };
+                }
+                Poll::Ready(_) => {}
+            }
+        }
+    }
+
+    fn resume(&mut self, dispatch: Dispatch) {
+        // Sent again because it was thought to wait, it runs already.
+        self.wanted = false;
+        let Part::Paused(_) = &self.part else {
+            return;
+        };
+        let Part::Paused(continuation) = std::mem::replace(&mut self.part, Part::Running) else {
+            return;
+        };
+        let (call, body) = (self.call.clone(), continuation.body.clone());
+        self.engine = dispatch.engine;
+        self.rewriter = Some(Rewriter::new(continuation));
+        let resuming = async move { resume(&call, &dispatch, body).await };
+        self.part = Part::Resuming(Box::pin(resuming));
+    }
+
+    /// True if the engine's request is to be dropped now. `seen` is how many
+    /// tokens have come.
+    pub(super) fn interrupts(&mut self, seen: u64, is_between_events: bool) -> bool {
+        let is_between = match &self.rewriter {
+            Some(rewriter) => rewriter.is_between_events(),
+            None => is_between_events,
+        };
+        if !self.wanted || !is_between || !matches!(self.part, Part::Running) {
+            return false;
+        }
+        if self.sent_bytes > self.call.app.answer_bytes_max {
+            self.wanted = false;
+            return false;
+        }
+        let (call, events) = (&self.call, events(&self.sent));
+        match Continuation::of(call.endpoint, self.engine, &self.request, &events, seen) {
+            Ok(continuation) => {
+                self.part = Part::Paused(continuation);
+                self.wanted = false;
+                self.call.app.metrics.step_interrupted();
+                true
+            }
+            Err(obstacle) => {
+                // White space may be followed by something else.
+                self.wanted = obstacle == WHITE_SPACE;
+                tracing::debug!(step = %self.call.step, obstacle, "a step is not interrupted");
+                false
+            }
+        }
+    }
+}
+
+/// The events in these bytes that are JSON.
+pub(super) fn events(sent: &[Bytes]) -> Vec<Value> {
+    let (mut scanner, mut events) = (SseScanner::default(), Vec::new());
+    for data in sent {
+        // They were scanned before.
+        let _ = scanner.feed(data, &mut |event| {
+            events.extend(serde_json::from_slice::<Value>(event));
+        });
+    }
+    events
+}

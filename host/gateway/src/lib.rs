@@ -1,0 +1,46 @@
+//! The gateway: LLM calls in, the same LLM calls out, with scheduling between.
+//!
+//! Bodies are read but not rewritten, save for one field that pins a request
+//! to its seat on engines with seats; bytes of event streams are forwarded as
+//! they come. Forwarding waits for a place, never for a disk.
+
+mod attempt;
+mod bodies;
+mod continuation;
+mod forward;
+mod generate;
+mod guard;
+mod identity;
+mod interruption;
+mod metrics;
+mod parts;
+mod refusal;
+mod requests;
+pub mod routing;
+mod stream;
+mod withdraw;
+
+pub use bodies::Bodies;
+pub use forward::forward_get;
+pub use generate::{GatewayState, routes};
+pub use identity::Identities;
+pub use refusal::not_recorded;
+pub use requests::RequestIds;
+pub use metrics::Metrics;
+
+use treadle_auth::Principal;
+use axum::http::request::Parts;
+use std::sync::Arc;
+use treadle_wire::{ErrorBody, ErrorCode};
+
+/// Who sent a request, as the guard found out.
+fn principal_of(parts: &Parts) -> Result<Arc<Principal>, ErrorBody> {
+    parts
+        .extensions
+        .get::<Arc<Principal>>()
+        .cloned()
+        .ok_or_else(|| {
+            let message = "the request was not checked; please report this";
+            ErrorBody::new(ErrorCode::Internal, message)
+        })
+}

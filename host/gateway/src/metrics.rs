@@ -1,0 +1,113 @@
+//! What the gateway counts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use treadle_http::Exposition;
+use treadle_scheduler::JournalStatistics;
+use treadle_wire::Endpoint;
+
+/// Upper bounds of the request histogram, in seconds.
+const BUCKETS_S: [f64; 12] = [
+    0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 180.0, 600.0, 3_600.0,
+];
+const ENDPOINTS: usize = Endpoint::ALL.len();
+
+/// Counters that the gateway keeps itself.
+#[derive(Default)]
+pub struct Metrics {
+    by_class: [[AtomicU64; 6]; ENDPOINTS],
+    buckets: [AtomicU64; BUCKETS_S.len()],
+    latency_us: AtomicU64,
+    requests: AtomicU64,
+    attempts_failed: AtomicU64,
+    interruptions: AtomicU64,
+    /// What became of the journal's rows.
+    pub journal: Arc<JournalStatistics>,
+}
+
+impl Metrics {
+    /// A generation request was answered.
+    pub fn answered(&self, endpoint: Endpoint, status: axum::http::StatusCode, took: Duration) {
+        let class = usize::from(status.as_u16() / 100).min(5);
+        let row = Endpoint::ALL
+            .iter()
+            .position(|e| *e == endpoint)
+            .unwrap_or(0);
+        self.by_class[row][class].fetch_add(1, Ordering::Relaxed);
+        let bucket = BUCKETS_S
+            .iter()
+            .position(|bound| took.as_secs_f64() <= *bound);
+        if let Some(bucket) = bucket {
+            self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        }
+        self.latency_us
+            .fetch_add(took.as_micros() as u64, Ordering::Relaxed);
+        self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// An engine failed an attempt that may be repeated.
+    pub fn attempt_failed(&self) {
+        self.attempts_failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A step was taken back from its engine, to be gone on with later.
+    pub fn step_interrupted(&self) {
+        self.interruptions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// All of it in Prometheus' text format.
+    pub fn render(&self, text: &mut Exposition) {
+        let name = "treadle_requests_total";
+        text.head(
+            name,
+            "counter",
+            "Generation requests answered, by endpoint and status class.",
+        );
+        for (endpoint, row) in Endpoint::ALL.iter().zip(&self.by_class) {
+            for (class, count) in row.iter().enumerate() {
+                let count = count.load(Ordering::Relaxed);
+                if count > 0 {
+                    let labels = format!("endpoint=\"{}\",status=\"{class}xx\"", endpoint.path());
+                    text.row(name, &labels, count);
+                }
+            }
+        }
+        let name = "treadle_request_seconds";
+        text.head(
+            name,
+            "histogram",
+            "Time until an answer began, waiting for a place included.",
+        );
+        let mut sum = 0;
+        for (bound, count) in BUCKETS_S.iter().zip(&self.buckets) {
+            sum += count.load(Ordering::Relaxed);
+            text.row(
+                "treadle_request_seconds_bucket",
+                &format!("le=\"{bound}\""),
+                sum,
+            );
+        }
+        let requests = self.requests.load(Ordering::Relaxed);
+        text.row("treadle_request_seconds_bucket", "le=\"+Inf\"", requests);
+        let total_s = self.latency_us.load(Ordering::Relaxed) as f64 / 1e6;
+        text.row("treadle_request_seconds_sum", "", total_s);
+        text.row("treadle_request_seconds_count", "", requests);
+        let failed = self.attempts_failed.load(Ordering::Relaxed);
+        text.counter(
+            "treadle_attempts_failed_total",
+            "Attempts at engines that failed.",
+            failed,
+        );
+        text.counter(
+            "treadle_interruptions_total",
+            "Steps that were taken back from their engines, to be gone on with later.",
+            self.interruptions.load(Ordering::Relaxed),
+        );
+        text.counter(
+            "treadle_journal_refused_records_total",
+            "Rows that the store could not hold and that were left out; the log names them.",
+            self.journal.refused(),
+        );
+    }
+}

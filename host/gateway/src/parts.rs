@@ -1,0 +1,196 @@
+//! A whole answer that is fetched as a stream, so that it can be interrupted:
+//! what was generated of an answer in one piece is known to its engine alone.
+
+use super::attempt::mark;
+use super::continuation::check;
+use treadle_http::error_response;
+use super::generate::Call;
+use super::interruption::events;
+use axum::body::Body;
+use axum::http::{HeaderValue, Response, header};
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use serde_json::{Map, Value, json};
+use treadle_wire::{Endpoint, ErrorBody, ErrorCode};
+
+/// The request as one for a stream, if its answer can be interrupted and put
+/// together again.
+pub(super) fn as_stream(call: &Call) -> Option<Bytes> {
+    stream_of(call.endpoint, call.head.stream, &call.body)
+}
+
+fn stream_of(endpoint: Endpoint, is_stream: bool, body: &[u8]) -> Option<Bytes> {
+    if is_stream || !matches!(endpoint, Endpoint::ChatCompletions | Endpoint::Completions) {
+        return None;
+    }
+    let mut request: Map<String, Value> = serde_json::from_slice(body).ok()?;
+    check(&request).ok()?;
+    let ids_are_told = request.get("return_token_ids") == Some(&Value::Bool(true));
+    let is_one = |prompt: &Value| match prompt {
+        Value::String(_) => true,
+        Value::Array(ids) => ids_are_told && ids.iter().all(Value::is_u64),
+        _ => false,
+    };
+    if endpoint == Endpoint::Completions && !request.get("prompt").is_some_and(is_one) {
+        return None;
+    }
+    request.insert("stream".into(), true.into());
+    request.insert("stream_options".into(), json!({"include_usage": true}));
+    serde_json::to_vec(&request).ok().map(Bytes::from)
+}
+
+/// The answer in one piece.
+pub(super) async fn in_one_piece(call: &Call, stream: Response<Body>) -> Response<Body> {
+    let mut pieces = Vec::new();
+    let mut body = stream.into_body();
+    let mut is_whole = true;
+    while let Some(frame) = body.frame().await {
+        match frame.map(http_body::Frame::into_data) {
+            Ok(Ok(data)) => pieces.push(data),
+            Ok(Err(_)) => {}
+            Err(_) => is_whole = false,
+        }
+    }
+    let events = events(&pieces);
+    let whole = whole_of(call.endpoint, &events).filter(|_| is_whole);
+    let Some(whole) = whole else {
+        let last = events
+            .iter()
+            .rev()
+            .find_map(|event| event["error"]["message"].as_str());
+        let cause = last.unwrap_or("the engine's answer is not whole");
+        return error_response(&ErrorBody::new(ErrorCode::EngineStreamBroken, cause));
+    };
+    let mut response = Response::new(Body::from(whole.to_string()));
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    mark(call, &mut response);
+    response
+}
+
+/// Nothing if the events don't reach to the answer's end.
+fn whole_of(endpoint: Endpoint, events: &[Value]) -> Option<Value> {
+    let (mut whole, mut choice) = (Map::new(), Map::new());
+    let (mut message, mut text, mut ids) = (Map::new(), String::new(), None::<Vec<Value>>);
+    for event in events.iter().filter_map(Value::as_object) {
+        if event.contains_key("error") {
+            return None;
+        }
+        overlay(&mut whole, event, &["choices", "object"]);
+        let part = event.get("choices").and_then(|choices| choices.get(0));
+        let Some(part) = part.and_then(Value::as_object) else {
+            continue;
+        };
+        overlay(&mut choice, part, &["delta", "text", "token_ids"]);
+        text.push_str(part.get("text").and_then(Value::as_str).unwrap_or_default());
+        if let Some(Value::Array(more)) = part.get("token_ids") {
+            ids.get_or_insert_default().extend(more.iter().cloned());
+        }
+        if let Some(Value::Object(delta)) = part.get("delta") {
+            extend(&mut message, delta);
+        }
+    }
+    choice.get("finish_reason").filter(|end| !end.is_null())?;
+    let object = if endpoint == Endpoint::ChatCompletions {
+        message.entry("role").or_insert_with(|| json!("assistant"));
+        message.entry("content").or_insert_with(|| json!(""));
+        choice.insert("message".into(), Value::Object(message));
+        "chat.completion"
+    } else {
+        choice.insert("text".into(), text.into());
+        "text_completion"
+    };
+    if let Some(ids) = ids {
+        choice.insert("token_ids".into(), ids.into());
+    }
+    whole.insert("object".into(), object.into());
+    whole.insert("choices".into(), json!([choice]));
+    Some(Value::Object(whole))
+}
+
+/// Takes over what a later event says.
+fn overlay(earlier: &mut Map<String, Value>, later: &Map<String, Value>, save: &[&str]) {
+    for (name, value) in later {
+        let is_new = !value.is_null() || !earlier.contains_key(name);
+        if is_new && !save.contains(&name.as_str()) {
+            earlier.insert(name.clone(), value.clone());
+        }
+    }
+}
+
+/// Puts parts of texts together; what is no text is as the last event has it.
+fn extend(message: &mut Map<String, Value>, delta: &Map<String, Value>) {
+    for (name, value) in delta {
+        match (message.get_mut(name), value) {
+            (Some(Value::String(text)), Value::String(more)) if name != "role" => {
+                text.push_str(more);
+            }
+            (Some(_), Value::Null) => {}
+            _ => {
+                message.insert(name.clone(), value.clone());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_becomes_one_for_a_stream_where_its_answer_can_be_put_together() {
+        let chat = Endpoint::ChatCompletions;
+        let stream = |endpoint, body: &Value| {
+            let stream = stream_of(endpoint, false, body.to_string().as_bytes())?;
+            serde_json::from_slice::<Value>(&stream).ok()
+        };
+        let asked = stream(chat, &json!({"messages": [], "max_tokens": 5})).expect("it can");
+        let options = json!({"include_usage": true});
+        let expected = json!({
+            "messages": [], "max_tokens": 5, "stream": true, "stream_options": options,
+        });
+        assert_eq!(asked, expected);
+        assert_eq!(stream(chat, &json!({"messages": [], "n": 2})), None);
+        assert_eq!(stream(chat, &json!({"messages": [], "tools": [{}]})), None);
+        let plain = Endpoint::Completions;
+        assert!(stream(plain, &json!({"prompt": "a"})).is_some());
+        assert_eq!(stream(plain, &json!({"prompt": ["a", "b"]})), None);
+        assert_eq!(stream(plain, &json!({"prompt": [1, 2]})), None);
+        assert!(stream(plain, &json!({"prompt": [1], "return_token_ids": true})).is_some());
+        assert_eq!(stream_of(chat, true, b"{}"), None);
+        assert_eq!(stream_of(Endpoint::SglangGenerate, false, b"{}"), None);
+    }
+
+    #[test]
+    fn events_make_the_answer_that_they_are_of() {
+        let event = |choice: Value| json!({"id": "c", "object": "x.chunk", "choices": [choice]});
+        let events = [
+            event(
+                json!({"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": null}),
+            ),
+            event(json!({"index": 0, "delta": {"content": "Hel"}, "finish_reason": null})),
+            event(
+                json!({"index": 0, "delta": {"content": "lo"}, "finish_reason": "stop", "stop_reason": null}),
+            ),
+            json!({"id": "c", "object": "x.chunk", "choices": [], "usage": {"total_tokens": 7}}),
+        ];
+        let whole = json!({
+            "id": "c", "object": "chat.completion", "usage": {"total_tokens": 7},
+            "choices": [{
+                "index": 0, "finish_reason": "stop", "stop_reason": null,
+                "message": {"role": "assistant", "content": "Hello"},
+            }],
+        });
+        let chat = Endpoint::ChatCompletions;
+        assert_eq!(whole_of(chat, &events), Some(whole));
+        assert_eq!(whole_of(chat, &events[..2]), None, "it has not ended");
+        let texts = [
+            event(json!({"index": 0, "text": "a", "token_ids": [1], "finish_reason": null})),
+            event(json!({"index": 0, "text": "b", "token_ids": [2], "finish_reason": "length"})),
+        ];
+        let whole = whole_of(Endpoint::Completions, &texts).expect("it has ended");
+        assert_eq!(whole["choices"][0]["text"], "ab");
+        assert_eq!(whole["choices"][0]["token_ids"], json!([1, 2]));
+        assert_eq!(whole["object"], "text_completion");
+    }
+}

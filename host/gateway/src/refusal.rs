@@ -1,0 +1,128 @@
+//! Refusals in words that name the cause and the remedy.
+
+use super::generate::Call;
+use treadle_http::{error_response, refuse};
+use treadle_scheduler::NotRecorded;
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+use treadle_core::Refusal;
+use treadle_wire::{Endpoint, ErrorBody, ErrorCode};
+
+/// The scheduler takes nothing more.
+pub(super) fn stopped() -> Response {
+    refuse(
+        ErrorCode::Overloaded,
+        "treadle is shutting down; send the request again",
+    )
+}
+
+/// Another scheduler has taken over, and knows nothing of the step.
+pub(super) fn interrupted() -> Response {
+    refuse(
+        ErrorCode::Overloaded,
+        "another scheduler took over before the request was on record; send it again",
+    )
+}
+
+/// Something is done, but that is not on record: an answer is whole, a change is made.
+pub fn not_recorded(error: NotRecorded) -> Response {
+    let code = match error {
+        NotRecorded::Stopped => ErrorCode::Overloaded,
+        NotRecorded::Refused => ErrorCode::Internal,
+    };
+    refuse(code, error.to_string())
+}
+
+/// A refusal as its client sees it.
+pub(super) fn refused(refusal: &Refusal) -> Response {
+    error_response(&explain(refusal))
+}
+
+fn explain(refusal: &Refusal) -> ErrorBody {
+    match refusal {
+        Refusal::ContextTooLong {
+            prompt_tokens,
+            tokens_max,
+        } => ErrorBody::new(
+            ErrorCode::ContextTooLong,
+            format!(
+                "the prompt has at least {prompt_tokens} tokens, but no worker holds more than \
+                 {tokens_max}; shorten it or add a worker with more KV memory"
+            ),
+        ),
+        Refusal::QueueWaitExceeded {
+            waited_ms,
+            healthy_workers: 0,
+        } => ErrorBody::new(
+            ErrorCode::NoHealthyWorker,
+            format!(
+                "no engine has answered for {waited_ms} ms; start one of the registered engines \
+                 or register another with POST /workers"
+            ),
+        ),
+        Refusal::QueueWaitExceeded { waited_ms, .. } => ErrorBody::new(
+            ErrorCode::QueueWaitExceeded,
+            format!(
+                "the step waited {waited_ms} ms for KV memory; release finished programs, add \
+                 workers or raise scheduler.queue_wait_s_max"
+            ),
+        ),
+        Refusal::QueueFull { steps_max } => ErrorBody::new(
+            ErrorCode::QueueFull,
+            format!(
+                "{steps_max} steps wait already; send fewer at once or raise scheduler.queue_len_max"
+            ),
+        ),
+        Refusal::ProgramsFull { programs_max } => ErrorBody::new(
+            ErrorCode::ProgramsFull,
+            format!(
+                "{programs_max} programs are live; release finished ones with \
+                 POST /programs/release or raise scheduler.programs_max"
+            ),
+        ),
+        Refusal::EngineFailed { cause, attempts } => ErrorBody::new(
+            ErrorCode::EngineUnreachable,
+            format!("engines failed the step {attempts} times, the last time thus: {cause}"),
+        ),
+        Refusal::ProgramReleased => ErrorBody::new(
+            ErrorCode::ProgramReleased,
+            "the program was released while this step waited",
+        ),
+    }
+}
+
+/// The tenant has as many live programs as it may.
+pub(super) fn live_programs_full(call: &Call, programs_max: u64) -> Response {
+    let name = call.principal.tenant.tenant.name();
+    let message = format!(
+        "the tenant `{name}` has {programs_max} live programs; release finished ones with \
+         POST /programs/release, or have `live_programs` of the tenant raised"
+    );
+    refuse(ErrorCode::TenantProgramsFull, message)
+}
+
+/// A step that was aborted before an engine had it. SGLang's clients expect an
+/// empty answer with the reason, as the engine itself would give it.
+pub(super) fn aborted(call: &Call) -> Response {
+    if call.endpoint != Endpoint::SglangGenerate || call.head.stream {
+        return refuse(
+            ErrorCode::ProgramReleased,
+            "the request was aborted by POST /abort_request",
+        );
+    }
+    let message = "aborted while it waited for a place";
+    Json(json!({
+        "text": "",
+        "output_ids": [],
+        "meta_info": {
+            "id": call.head.request_id,
+            "finish_reason": {"type": "abort", "message": message},
+            "prompt_tokens": call.head.prompt.tokens.unwrap_or(0),
+            "completion_tokens": 0,
+            "cached_tokens": 0,
+            "output_token_logprobs": [],
+        },
+    }))
+    .into_response()
+}

@@ -1,0 +1,8 @@
+//! Which scheduler a job's steps go to, and the connections to those in other processes.
+
+mod connection;
+mod scheduler;
+
+pub use connection::{Leader, Peer, keep_connected};
+pub use scheduler::{Line, RemoteLine, Scheduler, Shards};
+pub(crate) use scheduler::shard_of;

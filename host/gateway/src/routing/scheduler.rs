@@ -1,0 +1,153 @@
+//! Who schedules a job, as the gateway sees it: the driver in this process, or
+//! one of several schedulers elsewhere, by the job's name.
+
+use treadle_scheduler::{DriverHandle, DriverStopped, Instruction, LiveLimit, Recording};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::mpsc::UnboundedReceiver;
+use treadle_core::{Event, StepArrival};
+use treadle_model::{GatewayId, StepId};
+use treadle_scheduler::link::RemoteScheduler;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Who schedules.
+#[derive(Clone)]
+pub enum Scheduler {
+    /// The driver of this process, every job.
+    Local(DriverHandle),
+    /// Schedulers of their own, each some jobs.
+    Shards(Arc<Shards>),
+}
+
+/// Schedulers in processes of their own, or in this one, reached in the same way.
+pub struct Shards {
+    gateway: GatewayId,
+    next_step: AtomicU64,
+    names: Vec<String>,
+    lines: Vec<Arc<RemoteScheduler>>,
+}
+
+/// The way to the scheduler of one job.
+#[derive(Clone)]
+pub enum Line {
+    /// Within this process.
+    Local(DriverHandle),
+    /// To another one.
+    Remote(RemoteLine),
+}
+
+/// See [`Line::Remote`].
+#[derive(Clone)]
+pub struct RemoteLine(Arc<RemoteScheduler>);
+
+impl Shards {
+    /// One line per shard, in the order of the names.
+    pub fn new(gateway: GatewayId, names: Vec<String>) -> Self {
+        let line = |_| Arc::new(RemoteScheduler::new(gateway));
+        let lines = names.iter().map(line).collect();
+        Self {
+            gateway,
+            next_step: AtomicU64::new(1),
+            names,
+            lines,
+        }
+    }
+
+    /// The lines, with their shards' names.
+    pub fn lines(&self) -> impl Iterator<Item = (&str, &Arc<RemoteScheduler>)> {
+        self.names.iter().map(String::as_str).zip(&self.lines)
+    }
+
+    fn line(&self, job: &str) -> Arc<RemoteScheduler> {
+        self.lines[shard_of(&self.names, job)].clone()
+    }
+}
+
+/// Which of the shards owns a job: the one of greatest weight by rendezvous
+/// hashing, so that one more shard takes jobs from the others, and moves none
+/// among them.
+pub(crate) fn shard_of(names: &[String], job: &str) -> usize {
+    let weight = |name: &String| xxh3_64(format!("{name}\0{job}").as_bytes());
+    let all = names.iter().enumerate();
+    all.max_by_key(|(_, name)| weight(name))
+        .map_or(0, |(at, _)| at)
+}
+
+impl Scheduler {
+    /// A fresh step id.
+    pub fn step_id(&self) -> StepId {
+        match self {
+            Self::Local(driver) => driver.step_id(),
+            Self::Shards(shards) => {
+                let counter = shards.next_step.fetch_add(1, Ordering::Relaxed);
+                StepId::of(shards.gateway, counter)
+            }
+        }
+    }
+
+    /// The way to the scheduler of a job.
+    pub fn line(&self, job: &str) -> Line {
+        match self {
+            Self::Local(driver) => Line::Local(driver.clone()),
+            Self::Shards(shards) => Line::Remote(RemoteLine(shards.line(job))),
+        }
+    }
+
+    /// The driver of this process, if that schedules.
+    pub fn local(&self) -> Option<&DriverHandle> {
+        match self {
+            Self::Local(driver) => Some(driver),
+            Self::Shards(_) => None,
+        }
+    }
+}
+
+impl Line {
+    /// Hands a step over and gives the channel on which its fate arrives. A new program beyond
+    /// `live` never reaches the core.
+    pub fn submit(
+        &self,
+        arrival: StepArrival,
+        live: Option<LiveLimit>,
+    ) -> Result<UnboundedReceiver<Instruction>, DriverStopped> {
+        match self {
+            Self::Local(driver) => driver.submit(arrival, live),
+            Self::Remote(remote) => remote.0.submit(arrival, live),
+        }
+    }
+
+    /// Hands an event over; it is handled soon and committed later.
+    pub fn event(&self, event: Event) {
+        match self {
+            Self::Local(driver) => driver.event(event),
+            Self::Remote(remote) => remote.0.event(event),
+        }
+    }
+
+    /// Hands an event over, and gives what completes once it is on record, or
+    /// fails if it never will be.
+    pub fn event_to_record(&self, event: Event) -> Recording {
+        match self {
+            Self::Local(driver) => driver.event_to_record(event),
+            Self::Remote(remote) => remote.0.event_to_record(event),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_more_shard_moves_jobs_to_itself_only() {
+        let two = ["a".to_owned(), "b".to_owned()];
+        let three = [two.to_vec(), vec!["c".to_owned()]].concat();
+        let mut moved = 0;
+        for job in (0..300).map(|n| format!("job-{n}")) {
+            let (before, after) = (shard_of(&two, &job), shard_of(&three, &job));
+            assert!(after == before || after == 2, "{job}");
+            moved += usize::from(after == 2);
+        }
+        assert!((60..140).contains(&moved), "{moved} of 300");
+    }
+}

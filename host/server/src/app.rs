@@ -1,0 +1,38 @@
+//! What REST handlers share.
+
+use treadle_auth::Auth;
+use treadle_scheduler::DriverHandle;
+use treadle_engines::EngineWatch;
+use treadle_gateway::GatewayState;
+use treadle_whatif::LabBook;
+use crate::messaging::Messaging;
+use treadle_registry::PolicyShelf;
+use treadle_engines::transfers::Node;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use treadle_store::Store;
+
+/// What REST handlers share.
+#[derive(Clone)]
+pub struct App {
+    /// The gateway's part.
+    pub gateway: Arc<GatewayState>,
+    /// Who may do what.
+    pub auth: Arc<Auth>,
+    /// The scheduler.
+    pub driver: DriverHandle,
+    /// Durable state.
+    pub store: Arc<dyn Store>,
+    /// Engines under watch.
+    pub engines: Arc<EngineWatch>,
+    /// Uploaded policies.
+    pub policies: Arc<PolicyShelf>,
+    /// Recorded work under other policies.
+    pub lab: LabBook,
+    /// Events out and commands in, where there is a broker.
+    pub messaging: Option<Arc<Messaging>>,
+    /// Who moves KV caches, and what is kept of them here.
+    pub node: Arc<Node>,
+    /// The next worker's id.
+    pub next_worker: Arc<AtomicU32>,
+}

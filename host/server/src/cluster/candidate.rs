@@ -1,0 +1,177 @@
+//! Standing for a shard: leading it whenever nobody else does.
+
+use treadle_auth::Auth;
+use treadle_config::Config;
+use crate::daemon::StartError;
+use crate::leading::{GatewayBooks, Leading};
+use crate::cluster::link::{LinkServer, expect_back};
+use crate::rest;
+use axum::Router;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+use tokio::sync::watch;
+use treadle_model::GatewayId;
+use treadle_store::{Candidate, Standing, Store};
+
+/// Pause between two attempts to lead.
+const CAMPAIGN_PAUSE: Duration = Duration::from_millis(200);
+/// Pause after a start that failed.
+const FAILURE_PAUSE: Duration = Duration::from_secs(1);
+
+/// What a daemon has to say about a shard while it schedules it.
+#[derive(Clone, Default)]
+pub(super) struct Seat(Arc<RwLock<Option<Occupied>>>);
+
+/// See [`Seat`].
+#[derive(Clone)]
+pub(super) struct Occupied {
+    /// All paths but those of generation requests.
+    pub(super) router: Router,
+    /// Where gateways connect.
+    pub(super) link: LinkServer,
+}
+
+impl Seat {
+    /// What there is to say at present.
+    pub(super) fn occupied(&self) -> Option<Occupied> {
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn set(&self, occupied: Option<Occupied>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = occupied;
+    }
+}
+
+/// Stands for a shard until told to stop. `home` has tenants and tokens, if
+/// they are another shard's.
+pub(super) async fn stand(
+    config: Config,
+    candidate: Candidate,
+    seat: Seat,
+    home: Option<Arc<Auth>>,
+    books: GatewayBooks,
+    mut stopping: watch::Receiver<bool>,
+) {
+    loop {
+        let term = term(
+            &config,
+            &candidate,
+            &seat,
+            home.clone(),
+            &books,
+            stopping.clone(),
+        );
+        match term.await {
+            Ok(()) => {}
+            Err(error) => {
+                tracing::error!(%error, "this daemon cannot schedule at present");
+                let pause = tokio::time::timeout(FAILURE_PAUSE, stopping.wait_for(|stop| *stop));
+                let _ = pause.await;
+            }
+        }
+        if *stopping.borrow() {
+            return;
+        }
+    }
+}
+
+/// From the wish to lead to the end of a reign.
+async fn term(
+    config: &Config,
+    candidate: &Candidate,
+    seat: &Seat,
+    home: Option<Arc<Auth>>,
+    books: &GatewayBooks,
+    mut stopping: watch::Receiver<bool>,
+) -> Result<(), StartError> {
+    let store = treadle_store::open_with(&config.store.location(), &config.store_options()).await?;
+    let epoch = loop {
+        if let Some(epoch) = store.campaign(candidate).await? {
+            break epoch;
+        }
+        let pause = tokio::time::timeout(CAMPAIGN_PAUSE, stopping.wait_for(|stop| *stop));
+        if pause.await.is_ok() {
+            return Ok(());
+        }
+    };
+    tracing::info!(
+        epoch,
+        schema = config.store.schema,
+        "this daemon schedules now"
+    );
+    let led = reign(config, &store, seat, home, books, &mut stopping).await;
+    seat.set(None);
+    if let Err(error) = store.resign().await {
+        tracing::debug!(%error, "the lead could not be given back");
+    }
+    let _ = store.close().await;
+    led
+}
+
+async fn reign(
+    config: &Config,
+    store: &Arc<dyn Store>,
+    seat: &Seat,
+    home: Option<Arc<Auth>>,
+    books: &GatewayBooks,
+    stopping: &mut watch::Receiver<bool>,
+) -> Result<(), StartError> {
+    let own_auth = home.is_none();
+    let auth = match home {
+        Some(auth) => auth,
+        None => Auth::open(config, store.clone()).await?.0,
+    };
+    let leading = Leading::start(config, store.clone(), auth, books.clone()).await?;
+    let app = leading.app.clone();
+    let link = LinkServer {
+        driver: app.driver.clone(),
+        patience: Duration::from_secs(config.cluster.gateway_patience_s),
+    };
+    expect_gateways(&link).await;
+    let router = rest::router(app.clone());
+    seat.set(Some(Occupied { router, link }));
+    let mut standing = store.standing();
+    let deposed = async move {
+        let deposed = standing.wait_for(|standing| *standing == Standing::Deposed);
+        deposed.await.is_ok()
+    };
+    let told_to_stop = async { stopping.wait_for(|stop| *stop).await.is_ok() };
+    tokio::select! {
+        _ = told_to_stop => {
+            // Another daemon goes on with what is in flight.
+            seat.set(None);
+            leading.stop().await;
+            if own_auth {
+                app.auth.close().await;
+            }
+        }
+        _ = deposed => {
+            tracing::error!("another daemon schedules now; this one stands by");
+            leading.abandon();
+        }
+        () = app.driver.stopped() => {
+            tracing::error!("the scheduler has ended; this daemon stands by");
+            leading.abandon();
+        }
+    }
+    Ok(())
+}
+
+/// Gateways of the last scheduler are given time to come.
+async fn expect_gateways(link: &LinkServer) {
+    let known = link.driver.read(|view| {
+        let state = view.core.state();
+        // Those without a step have nothing to lose.
+        let mut known: Vec<_> = state.steps.keys().map(|step| step.gateway()).collect();
+        known.dedup();
+        known.retain(|gateway| *gateway != GatewayId::LOCAL);
+        known
+    });
+    for gateway in known.await.unwrap_or_default() {
+        let link = link.clone();
+        tokio::spawn(async move { expect_back(&link, gateway).await });
+    }
+}

@@ -1,0 +1,178 @@
+//! A scheduler's end: gateways' connections.
+
+use treadle_scheduler::link::{PROTOCOL, PULSE};
+use treadle_auth::secret;
+use treadle_scheduler::{DriverHandle, DriverStopped, LinkInput, Words};
+use treadle_http::refuse;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderMap, Response, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use treadle_core::Origin;
+use treadle_model::GatewayId;
+use treadle_scheduler::link::{FromGateway, ToGateway};
+use treadle_scheduler::link::{LineError, add_line, read_line};
+use treadle_wire::ErrorCode;
+
+/// Time that a gateway has for its first line.
+const HELLO_PATIENCE: Duration = Duration::from_secs(5);
+/// Words written at once.
+const WORDS_AT_ONCE: usize = 512;
+
+/// What a scheduler lets gateways in with.
+#[derive(Clone)]
+pub(crate) struct LinkServer {
+    /// The scheduler.
+    pub(crate) driver: DriverHandle,
+    /// Time that a gateway has to come back before its steps are over.
+    pub(crate) patience: Duration,
+}
+
+/// Whether a request carries the secret that daemons share.
+pub(crate) fn knows_secret(headers: &HeaderMap, expected: &str) -> bool {
+    let sent = headers.get(header::AUTHORIZATION);
+    let sent = sent.and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+    // Digests of equal length are compared, so that time tells nothing of the secret.
+    sent.is_some_and(|sent| !expected.is_empty() && secret::hash(sent) == secret::hash(expected))
+}
+
+/// Turns a request into a gateway's connection.
+pub(crate) fn serve_link(server: LinkServer, mut request: Request) -> Response<Body> {
+    let wanted = request.headers().get(header::UPGRADE);
+    if wanted.is_none_or(|wanted| wanted != PROTOCOL) {
+        let message = format!("a gateway of another version? this one speaks {PROTOCOL}");
+        return refuse(ErrorCode::InvalidField, message);
+    }
+    let upgrade = hyper::upgrade::on(&mut request);
+    tokio::spawn(async move {
+        match upgrade.await {
+            Ok(stream) => run(&server, TokioIo::new(stream)).await,
+            Err(error) => tracing::debug!(%error, "a gateway's connection did not come about"),
+        }
+    });
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = response.headers_mut();
+    headers.insert(
+        header::CONNECTION,
+        header::HeaderValue::from_static("upgrade"),
+    );
+    headers.insert(header::UPGRADE, header::HeaderValue::from_static(PROTOCOL));
+    response
+}
+
+async fn run(server: &LinkServer, stream: impl AsyncRead + AsyncWrite + Send + 'static) {
+    let (reader, writer) = tokio::io::split(stream);
+    let mut reader = BufReader::with_capacity(64 << 10, reader);
+    let mut line = Vec::new();
+    let hello = tokio::time::timeout(HELLO_PATIENCE, read_line(&mut reader, &mut line));
+    let Ok(Ok(FromGateway::Hello { gateway, name })) = hello.await else {
+        tracing::warn!("a gateway's connection began without its name");
+        return;
+    };
+    let (words, said) = unbounded_channel();
+    // The driver holds the only strong end, so that the writer ends with the driver, and with
+    // another connection of the same gateway.
+    let held = words.downgrade();
+    if server
+        .driver
+        .link(LinkInput::Joined { gateway, words })
+        .is_err()
+    {
+        return;
+    }
+    tracing::info!(%gateway, name, "a gateway is connected");
+    let writing = write_words(writer, said);
+    let reading = async {
+        loop {
+            let said = match read_line(&mut reader, &mut line).await {
+                Ok(said) => said,
+                Err(error) => break error,
+            };
+            let Some(words) = held.upgrade() else {
+                break LineError::Closed;
+            };
+            if take(&server.driver, gateway, words, said).is_err() {
+                break LineError::Closed;
+            }
+        }
+    };
+    let ended = tokio::select! {
+        error = reading => error,
+        error = writing => error,
+        () = server.driver.stopped() => LineError::Closed,
+    };
+    tracing::warn!(%gateway, name, error = %ended, "a gateway's connection ended");
+    if let Some(words) = held.upgrade() {
+        leave(server, gateway, words).await;
+    }
+}
+
+fn take(
+    driver: &DriverHandle,
+    gateway: GatewayId,
+    words: Words,
+    said: FromGateway,
+) -> Result<(), DriverStopped> {
+    match said {
+        FromGateway::Event {
+            number,
+            event,
+            live,
+        } => driver.link(LinkInput::Relayed {
+            origin: Origin { gateway, number },
+            event: Box::new(event),
+            live: live.map(Into::into),
+        }),
+        FromGateway::Open { steps } => driver.link(LinkInput::Open {
+            gateway,
+            words,
+            steps,
+        }),
+        // Said once already.
+        FromGateway::Hello { .. } => Ok(()),
+    }
+}
+
+async fn write_words(
+    mut writer: impl AsyncWrite + Unpin,
+    mut said: UnboundedReceiver<ToGateway>,
+) -> LineError {
+    let mut buffer = Vec::new();
+    let mut words = Vec::new();
+    loop {
+        let next = said.recv_many(&mut words, WORDS_AT_ONCE);
+        match tokio::time::timeout(PULSE, next).await {
+            // The driver has ended, or the gateway has another connection.
+            Ok(0) => return LineError::Closed,
+            Ok(_) => words
+                .drain(..)
+                .for_each(|word| add_line(&mut buffer, &word)),
+            Err(_) => buffer.push(b'\n'),
+        }
+        let written = async {
+            writer.write_all(&buffer).await?;
+            writer.flush().await
+        };
+        if let Err(error) = written.await {
+            return error.into();
+        }
+        buffer.clear();
+    }
+}
+
+/// The gateway has some time to come back.
+async fn leave(server: &LinkServer, gateway: GatewayId, words: Words) {
+    let _ = server.driver.link(LinkInput::Left { gateway, words });
+    expect_back(server, gateway).await;
+}
+
+/// Ends a gateway's steps unless it is back in time.
+pub(crate) async fn expect_back(server: &LinkServer, gateway: GatewayId) {
+    let patience = server.patience;
+    tokio::time::sleep(patience).await;
+    let _ = server.driver.link(LinkInput::Overdue { gateway, patience });
+}

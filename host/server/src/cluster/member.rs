@@ -1,0 +1,240 @@
+//! One daemon among several.
+
+use super::candidate::{Seat, stand};
+use super::proxy::Proxy;
+use super::routes;
+use treadle_auth::Auth;
+use treadle_config::{Config, Role};
+use crate::daemon::{StartError, listen, serve_limits};
+use treadle_gateway::{Bodies, GatewayState, RequestIds};
+use treadle_http::{serve};
+use crate::leading::{GatewayBooks, gateway_state};
+use treadle_gateway::routing::{Peer, Scheduler, Shards, keep_connected};
+use treadle_scheduler::link::{Withdrawn};
+use treadle_engines::transfers::Node;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+use treadle_model::{GATEWAYS_MAX, GatewayId};
+use treadle_store::{Candidate, Store};
+
+/// Pause between two looks at tenants and tokens.
+const REFRESH_PAUSE: Duration = Duration::from_secs(1);
+
+/// What requests are answered with.
+pub(super) struct Parts {
+    /// What this daemon does.
+    pub(super) role: Role,
+    /// Its name.
+    pub(super) name: String,
+    /// The gateway.
+    pub(super) gateway: Arc<GatewayState>,
+    /// Who may do what, as far as the gateway has to know.
+    pub(super) auth: Arc<Auth>,
+    /// What daemons prove to each other that they belong together with.
+    pub(super) secret: String,
+    /// One per shard; the first is home to tenants and tokens.
+    pub(super) shards: Vec<Shard>,
+    /// The way to other daemons.
+    pub(super) proxy: Proxy,
+}
+
+/// A part of the jobs.
+pub(super) struct Shard {
+    /// Its name.
+    pub(super) name: String,
+    /// Its state, for looking at.
+    pub(super) store: Arc<dyn Store>,
+    /// What this daemon has to say while it schedules the shard.
+    pub(super) seat: Seat,
+}
+
+/// A running daemon among others.
+pub struct Member {
+    /// Where it listens.
+    pub addr: SocketAddr,
+    stop: watch::Sender<bool>,
+    resign: watch::Sender<bool>,
+    served: JoinHandle<()>,
+    candidates: JoinSet<()>,
+    followers: JoinSet<()>,
+}
+
+impl Member {
+    /// Opens the store, starts to listen, and stands for every shard unless it
+    /// is a gateway alone.
+    pub async fn start(config: &Config) -> Result<Self, StartError> {
+        let (listener, addr) = listen(config).await?;
+        let candidate = candidate(config, addr);
+        let names = config.cluster.shard_names();
+        let configs = shard_configs(config, &names);
+        let shards = open_shards(&names, &configs).await?;
+        let gateway = gateway_id(&*shards[0].store, &candidate.name).await?;
+        let lines = Arc::new(Shards::new(gateway, names));
+        let books = GatewayBooks::new(Node::open(config).await?);
+        let scheduler = Scheduler::Shards(lines.clone());
+        let stores = shards.iter().map(|shard| shard.store.clone()).collect();
+        let bodies = Bodies::start(&config.bodies, config.cluster.shard_names(), stores);
+        let parts = Arc::new(Parts {
+            role: config.cluster.role,
+            name: candidate.name.clone(),
+            gateway: gateway_state(config, scheduler, books.clone(), bodies),
+            auth: Auth::follow(config, shards[0].store.clone()).await?,
+            secret: config.cluster.secret.clone(),
+            shards,
+            proxy: Proxy::new(),
+        });
+        let mut followers = JoinSet::new();
+        followers.spawn(refresh(parts.auth.clone()));
+        for (at, (shard, line)) in lines.lines().enumerate() {
+            let peer = peer(config, &candidate.name, shard, at, &parts);
+            followers.spawn(keep_connected(line.clone(), peer));
+        }
+        let (stop, mut stopped) = watch::channel(false);
+        let (resign, resigning) = watch::channel(false);
+        let mut candidates = JoinSet::new();
+        if config.cluster.role == Role::All {
+            for (at, config) in configs.into_iter().enumerate() {
+                let seat = parts.shards[at].seat.clone();
+                let home = (at > 0).then(|| parts.auth.clone());
+                let books = books.clone();
+                let standing = stand(
+                    config,
+                    candidate.clone(),
+                    seat,
+                    home,
+                    books,
+                    resigning.clone(),
+                );
+                candidates.spawn(standing);
+            }
+        }
+        let router = routes::router(parts);
+        let served = tokio::spawn(serve(listener, router, serve_limits(config), async move {
+            let _ = stopped.wait_for(|stop| *stop).await;
+        }));
+        Ok(Self {
+            addr,
+            stop,
+            resign,
+            served,
+            candidates,
+            followers,
+        })
+    }
+
+    /// The base URL.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
+    /// Lets requests in flight end, then hands the shards over that it schedules.
+    pub async fn stop(mut self) {
+        let _ = self.stop.send(true);
+        let _ = (&mut self.served).await;
+        let _ = self.resign.send(true);
+        while self.candidates.join_next().await.is_some() {}
+        self.followers.shutdown().await;
+    }
+}
+
+fn candidate(config: &Config, addr: SocketAddr) -> Candidate {
+    let cluster = &config.cluster;
+    let url = match cluster.advertise.as_str() {
+        "" => format!("http://{addr}"),
+        url => url.trim_end_matches('/').to_owned(),
+    };
+    let name = match cluster.name.as_str() {
+        "" => {
+            let host = std::fs::read_to_string("/proc/sys/kernel/hostname");
+            let host = host.unwrap_or_else(|_| "daemon".into());
+            format!("{}:{}", host.trim(), addr.port())
+        }
+        name => name.to_owned(),
+    };
+    Candidate { name, url }
+}
+
+async fn open_shards(names: &[String], configs: &[Config]) -> Result<Vec<Shard>, StartError> {
+    let mut shards = Vec::with_capacity(names.len());
+    for (name, config) in names.iter().zip(configs) {
+        let (location, options) = (config.store.location(), config.store_options());
+        shards.push(Shard {
+            name: name.clone(),
+            store: treadle_store::open_with(&location, &options).await?,
+            seat: Seat::default(),
+        });
+    }
+    Ok(shards)
+}
+
+/// Each shard has its own part of the store, and of the engines.
+fn shard_configs(config: &Config, names: &[String]) -> Vec<Config> {
+    let own = |(at, name): (usize, &String)| {
+        let mut own = config.clone();
+        own.cluster.shards.clone_from(name);
+        own.store = config.store.of_shard(name, at == 0);
+        own.broker = config.broker.of_shard(name, at == 0);
+        let endpoints = config.engines.endpoints.iter().enumerate();
+        let dealt = endpoints.filter(|(nth, _)| nth % names.len() == at);
+        own.kv.host_tokens_max = config.kv.host_tokens_max / names.len() as u64;
+        own.engines.endpoints = dealt.map(|(_, endpoint)| endpoint.clone()).collect();
+        own
+    };
+    names.iter().enumerate().map(own).collect()
+}
+
+/// An id that no gateway had before: steps of a process end with it.
+async fn gateway_id(store: &dyn Store, name: &str) -> Result<GatewayId, StartError> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let started_us = now.unwrap_or_default().as_micros();
+    let id = store.gateway_id(&format!("{name} {started_us}")).await?;
+    if id >= GATEWAYS_MAX {
+        return Err(StartError::Gateways);
+    }
+    Ok(GatewayId(id))
+}
+
+fn peer(config: &Config, name: &str, shard: &str, at: usize, parts: &Arc<Parts>) -> Peer {
+    let store = parts.shards[at].store.clone();
+    let requests = parts.gateway.requests.clone();
+    Peer {
+        shard: shard.to_owned(),
+        name: name.to_owned(),
+        secret: config.cluster.secret.clone(),
+        leader: Box::new(move || {
+            let store = store.clone();
+            Box::pin(async move { Some(store.leader().await.ok()??.url) })
+        }),
+        withdraw: Box::new(move |withdrawn| withdraw(&requests, &withdrawn)),
+    }
+}
+
+fn withdraw(requests: &RequestIds, withdrawn: &Withdrawn) {
+    let tenant = withdrawn.tenant.as_deref().map(treadle_model::Tenant::new);
+    let chosen = |key: &str| {
+        let outside = match &tenant {
+            Some(tenant) => tenant.outside(key),
+            None => Some(key),
+        };
+        let of_id = |key: &str, id: &str| {
+            let rest = key.strip_prefix(id);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+        };
+        let id = withdrawn.id.as_deref();
+        outside.is_some_and(|key| id.is_none_or(|id| of_id(key, id)))
+    };
+    requests.withdraw(chosen, withdrawn.cut);
+}
+
+/// Tenants and tokens as another daemon has changed them.
+async fn refresh(auth: Arc<Auth>) {
+    loop {
+        tokio::time::sleep(REFRESH_PAUSE).await;
+        if let Err(error) = auth.refresh().await {
+            tracing::debug!(%error, "tenants and tokens could not be read; the last ones hold");
+        }
+    }
+}

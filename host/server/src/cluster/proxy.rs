@@ -1,0 +1,67 @@
+//! Requests that another daemon has to answer.
+
+use treadle_http::refuse;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderValue, Response, Uri, header};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use std::time::Duration;
+use treadle_wire::ErrorCode;
+
+/// Marks a request that was passed on once; it is not passed on again.
+pub(super) const PASSED_ON: &str = "x-treadle-passed-on";
+/// Time for a connection to come about.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The way to other daemons.
+pub(super) struct Proxy {
+    client: Client<HttpConnector, Body>,
+}
+
+impl Proxy {
+    pub(super) fn new() -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(CONNECT_PATIENCE));
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .build(connector);
+        Self { client }
+    }
+
+    /// Passes a request on as it is, bodies as they come.
+    pub(super) async fn pass_on(&self, url: &str, mut request: Request) -> Response<Body> {
+        let path = request
+            .uri()
+            .path_and_query()
+            .map_or("/", |path| path.as_str());
+        let Ok(uri) = format!("{}{path}", url.trim_end_matches('/')).parse::<Uri>() else {
+            let message = format!("`{url}` is no URL; correct `cluster.advertise` of that daemon");
+            return refuse(ErrorCode::Internal, message);
+        };
+        *request.uri_mut() = uri;
+        let headers = request.headers_mut();
+        for hop in [header::HOST, header::CONNECTION, header::UPGRADE] {
+            headers.remove(hop);
+        }
+        headers.insert(PASSED_ON, HeaderValue::from_static("1"));
+        match self.client.request(request).await {
+            Ok(response) => response.map(Body::new),
+            Err(error) => {
+                tracing::debug!(url, %error, "a request could not be passed on");
+                no_scheduler()
+            }
+        }
+    }
+}
+
+/// Nobody answers for the shard at present.
+pub(super) fn no_scheduler() -> Response<Body> {
+    let message = "no daemon schedules at present; another takes over within seconds: try again";
+    let mut response = refuse(ErrorCode::Overloaded, message);
+    let headers = response.headers_mut();
+    headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}

@@ -1,0 +1,149 @@
+//! Who answers which request.
+
+use super::member::{Parts, Shard};
+use super::proxy::{PASSED_ON, no_scheduler};
+use treadle_auth as auth;
+use treadle_gateway as gateway;
+use treadle_http::{refuse};
+use crate::cluster::link::{knows_secret, serve_link};
+use crate::rest;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, Request, State};
+use axum::http::Response;
+use axum::middleware::from_fn_with_state;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
+use serde_json::json;
+use std::sync::Arc;
+use treadle_wire::ErrorCode;
+
+/// Chooses the shard that a request is about; the first where absent.
+const SHARD_HEADER: &str = "x-treadle-shard";
+/// Paths about tenants and tokens, which the first shard is home to.
+const AT_HOME: [&str; 3] = ["/v1/tenants", "/v1/tokens", "/v1/audit"];
+
+/// Generation requests stay here, gateways connect, the rest goes to the
+/// scheduler.
+pub(super) fn router(parts: Arc<Parts>) -> Router {
+    let guard = from_fn_with_state(parts.auth.clone(), auth::guard);
+    let own = gateway::routes().with_state(parts.gateway.clone());
+    let own = own.merge(
+        Router::new()
+            .route("/v1/cluster", get(show))
+            .with_state(parts.clone())
+            .merge(rest::identity(parts.auth.clone())),
+    );
+    Router::new()
+        .route(&format!("{}/{{shard}}", treadle_scheduler::link::PATH), get(connect))
+        .fallback(answer)
+        .with_state(parts)
+        .merge(own.layer(guard))
+}
+
+/// A gateway connects to the scheduler.
+async fn connect(
+    State(parts): State<Arc<Parts>>,
+    Path(shard): Path<String>,
+    request: Request,
+) -> Response<Body> {
+    if !knows_secret(request.headers(), &parts.secret) {
+        let message = "the daemons' `cluster.secret` differ; give all of them the same";
+        return refuse(ErrorCode::Forbidden, message);
+    }
+    let known = parts.shards.iter().find(|known| known.name == shard);
+    match known.and_then(|shard| shard.seat.occupied()) {
+        Some(occupied) => serve_link(occupied.link, request),
+        None => no_scheduler(),
+    }
+}
+
+/// `GET /v1/cluster`: who schedules what, as this daemon sees it.
+async fn show(State(parts): State<Arc<Parts>>) -> Response<Body> {
+    let mut shards = Vec::with_capacity(parts.shards.len());
+    for shard in &parts.shards {
+        let here = shard.seat.occupied().is_some();
+        match rest::cluster::shard(&*shard.store, &shard.name, here).await {
+            Ok(told) => shards.push(told),
+            Err(error) => return rest::store_failed(&error),
+        }
+    }
+    rest::ok(json!({"role": parts.role, "name": parts.name, "shards": shards}))
+}
+
+async fn answer(State(parts): State<Arc<Parts>>, request: Request) -> Response<Body> {
+    let shard = match shard(&parts, &request) {
+        Ok(shard) => shard,
+        Err(response) => return *response,
+    };
+    if let Some(occupied) = shard.seat.occupied() {
+        let answer = TowerToHyperService::new(occupied.router).call(request);
+        return answer.await.into_response();
+    }
+    if request.headers().contains_key(PASSED_ON) {
+        return no_scheduler();
+    }
+    if let Err(response) = admit(&parts, &request) {
+        return *response;
+    }
+    match shard.store.leader().await {
+        Ok(Some(leader)) => parts.proxy.pass_on(&leader.url, request).await,
+        Ok(None) => no_scheduler(),
+        Err(error) => {
+            tracing::warn!(%error, "the store does not say who schedules");
+            no_scheduler()
+        }
+    }
+}
+
+/// The shard that a request is about.
+fn shard<'a>(parts: &'a Parts, request: &Request) -> Result<&'a Shard, Box<Response<Body>>> {
+    let home = &parts.shards[0];
+    let path = request.uri().path();
+    if AT_HOME.iter().any(|start| path.starts_with(start)) {
+        return Ok(home);
+    }
+    let Some(name) = request.headers().get(SHARD_HEADER) else {
+        return Ok(home);
+    };
+    let name = name.to_str().unwrap_or_default();
+    parts
+        .shards
+        .iter()
+        .find(|shard| shard.name == name)
+        .ok_or_else(|| {
+            let names: Vec<_> = parts
+                .shards
+                .iter()
+                .map(|shard| shard.name.as_str())
+                .collect();
+            let message = format!(
+                "there is no shard `{name}`; {SHARD_HEADER} takes one of {}",
+                names.join(", ")
+            );
+            Box::new(refuse(ErrorCode::InvalidField, message))
+        })
+}
+
+/// The scheduler sees this daemon as the caller, so who has no token is judged
+/// here, where the caller is seen.
+fn admit(parts: &Parts, request: &Request) -> Result<(), Box<Response<Body>>> {
+    let mut headers = request.headers().clone();
+    let has_none = auth::credentials::take(&mut headers, parts.auth.oidc.is_some())
+        == auth::credentials::Credential::None;
+    let path = request.uri().path();
+    if !has_none || path == "/health" {
+        return Ok(());
+    }
+    let anonymous = &parts.auth.anonymous;
+    if anonymous.scope.is_none() {
+        let message = "this needs a token; send it as `Authorization: Bearer tr_...`";
+        return Err(Box::new(refuse(ErrorCode::TokenMissing, message)));
+    }
+    match anonymous.objection(&headers) {
+        Some(why) => Err(Box::new(treadle_http::error_response(&why.refusal(path)))),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,341 @@
+//! What runs while this daemon schedules: the driver, the watch over engines,
+//! the policies, and what keeps the store tidy.
+
+use crate::app::App;
+use treadle_auth::Auth;
+use treadle_config as config;
+use treadle_config::{Config, Role};
+use crate::daemon::StartError;
+use treadle_scheduler::{Clock, DriverHandle, DriverOptions, ForecastFeed, spawn_driver, spawn_journal};
+use treadle_policy::evaluator::{Notice, PolicyDesk};
+use treadle_engines::{Declared, EngineWatch, WatchOptions};
+use treadle_gateway::{Bodies, GatewayState, Identities, RequestIds};
+use treadle_http::{Upstream};
+use treadle_whatif::LabBook;
+use treadle_gateway::routing::Scheduler;
+use crate::messaging::Messaging;
+use treadle_gateway::Metrics;
+use treadle_registry as policies;
+use treadle_registry::{PolicyShelf, RemotePredictor, evaluator_limits, forecast};
+use treadle_scheduler::recovery as recovery;
+use treadle_engines::transfers::{Carrier, Node};
+use crate::upkeep::keep_up;
+use futures_util::future::join_all;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use treadle_core::Event;
+use treadle_model::WorkerId;
+use treadle_scheduler::orders::TransferFeed;
+use treadle_store::{PRUNE_BODIES_MAX, Retention, Store};
+
+/// Unnamed programs that the gateway recognises.
+const UNNAMED_PROGRAMS_MAX: usize = 100_000;
+/// Pause between two removals of old rows.
+const PRUNE_PAUSE: Duration = Duration::from_mins(1);
+/// Largest answer of an engine that is not a stream.
+const ANSWER_BYTES_MAX: usize = 256 << 20;
+
+/// What all parts of a process share: what its gateway counts and knows of its requests, and what
+/// it has of KV transfers.
+#[derive(Clone)]
+pub(crate) struct GatewayBooks {
+    /// Counters.
+    pub(crate) metrics: Arc<Metrics>,
+    /// Requests by their clients' ids.
+    pub(crate) requests: Arc<RequestIds>,
+    /// Its host tier, and who moves caches.
+    pub(crate) node: Arc<Node>,
+}
+
+impl GatewayBooks {
+    /// Nothing was counted yet.
+    pub(crate) fn new(node: Arc<Node>) -> Self {
+        Self {
+            metrics: Arc::default(),
+            requests: Arc::default(),
+            node,
+        }
+    }
+}
+
+/// A scheduler at work.
+pub(crate) struct Leading {
+    /// What REST handlers share.
+    pub(crate) app: App,
+    upkeep: JoinHandle<()>,
+    carrier: Carrier,
+}
+
+impl Leading {
+    /// Replays the journal, binds policies and registers the configured engines.
+    pub(crate) async fn start(
+        config: &Config,
+        store: Arc<dyn Store>,
+        auth: Arc<Auth>,
+        books: GatewayBooks,
+    ) -> Result<Self, StartError> {
+        let (notices, told) = unbounded_channel();
+        let (feed, seen, wanted) = ForecastFeed::new();
+        let (transfers, orders) = TransferFeed::new();
+        let feeds = (feed, transfers);
+        let (driver, committed) = start_driver(
+            config,
+            &store,
+            notices.clone(),
+            feeds,
+            books.metrics.clone(),
+        )
+        .await?;
+        let owner = match config.cluster.role {
+            Role::Single => "".into(),
+            Role::All | Role::Gateway => config.cluster.shards.as_str().into(),
+        };
+        let carrier = Carrier::start(books.node.clone(), driver.clone(), orders, owner);
+        let app = assemble(config, driver, store, auth, wanted, books).await?;
+        app.policies.tell(notices);
+        let policy = app.policies.restore().await?;
+        tracing::info!(%policy, "the eviction policy is bound");
+        register_engines(config, &app).await;
+        if let Some(messaging) = &app.messaging {
+            messaging.start(&app, committed);
+        }
+        let policies = keep_up(app.policies.clone(), app.auth.clone(), told);
+        let pruning = prune_forever(config.clone(), app.clone());
+        // Its address was checked with the configuration.
+        let remote = RemotePredictor::of(&config.prediction).ok().flatten();
+        let forecasts = forecast(app.policies.clone(), app.driver.clone(), seen, remote);
+        let upkeep = tokio::spawn(async { tokio::join!(pruning, policies, forecasts).1 });
+        Ok(Self {
+            app,
+            upkeep,
+            carrier,
+        })
+    }
+
+    /// Writes everything down.
+    pub(crate) async fn stop(self) {
+        self.upkeep.abort();
+        self.app.lab.stop();
+        if let Some(messaging) = &self.app.messaging {
+            messaging.stop().await;
+        }
+        if let Err(error) = self.app.policies.save_states().await {
+            tracing::warn!(%error, "what policies have stored could not be saved");
+        }
+        self.carrier.stop().await;
+        self.app.driver.stop().await;
+    }
+
+    /// Another daemon has taken over: nothing can be written down any more.
+    pub(crate) fn abandon(self) {
+        self.upkeep.abort();
+        self.app.lab.stop();
+        if let Some(messaging) = self.app.messaging {
+            tokio::spawn(async move { messaging.stop().await });
+        }
+        // Its thread may wait for an input; it finds out that nothing is written any more.
+        let (driver, carrier) = (self.app.driver, self.carrier);
+        tokio::spawn(async move {
+            carrier.stop().await;
+            driver.stop().await;
+        });
+    }
+}
+
+/// The gateway's part of a daemon.
+pub(crate) fn gateway_state(
+    config: &Config,
+    scheduler: Scheduler,
+    books: GatewayBooks,
+    bodies: Option<Arc<Bodies>>,
+) -> Arc<GatewayState> {
+    Arc::new(GatewayState {
+        scheduler,
+        upstream: Upstream::new(Duration::from_millis(config.engines.connect_timeout_ms)),
+        identities: Identities::new(UNNAMED_PROGRAMS_MAX),
+        bodies,
+        requests: books.requests,
+        metrics: books.metrics,
+        prompts: books.node.prompts(),
+        body_bytes_max: usize::try_from(config.server.body_bytes_max).unwrap_or(usize::MAX),
+        answer_bytes_max: ANSWER_BYTES_MAX,
+        body_patience: Duration::from_secs(config.server.body_read_timeout_s),
+        response_timeout: Duration::from_secs(config.engines.response_timeout_s),
+    })
+}
+
+async fn start_driver(
+    config: &Config,
+    store: &Arc<dyn Store>,
+    notices: UnboundedSender<Notice>,
+    (forecasts, transfers): (ForecastFeed, TransferFeed),
+    metrics: Arc<Metrics>,
+) -> Result<(DriverHandle, watch::Receiver<u64>), StartError> {
+    let recovered = recovery::recover(&**store, config.core()).await?;
+    let clock = Clock::start(recovered.core.state().now, config.scheduler.time_scale);
+    let journal = spawn_journal(store.clone(), metrics.journal.clone());
+    let committed = journal.committed();
+    let restarted = recovered.seq > 0;
+    let wanted = config.core();
+    let configured = recovered.core.state().config.as_ref() == Some(&wanted);
+    let mut policies = PolicyDesk::new(evaluator_limits(&config.plugins));
+    policies.tell(notices);
+    let driver = spawn_driver(DriverOptions {
+        core: recovered.core,
+        seq: recovered.seq,
+        clock,
+        policies,
+        journal: Some(journal),
+        snapshot_events: config.store.snapshot_events,
+        forecasts: Some(forecasts),
+        transfers: Some(transfers),
+    })
+    .map_err(StartError::Thread)?;
+    if !configured {
+        let config = Box::new(wanted);
+        driver.event(Event::Configured { config });
+    }
+    if restarted {
+        driver.event(Event::DaemonRestarted);
+    }
+    Ok((driver, committed))
+}
+
+async fn assemble(
+    config: &Config,
+    driver: DriverHandle,
+    store: Arc<dyn Store>,
+    auth: Arc<Auth>,
+    forecasts_wanted: Arc<AtomicBool>,
+    books: GatewayBooks,
+) -> Result<App, StartError> {
+    let scheduler = Scheduler::Local(driver.clone());
+    // A gateway beside others keeps bodies itself; this one's would never see any.
+    let alone = config.cluster.role == Role::Single;
+    let bodies = alone.then(|| {
+        let (shards, stores) = (vec![String::new()], vec![store.clone()]);
+        Bodies::start(&config.bodies, shards, stores)
+    });
+    let node = books.node.clone();
+    let gateway = gateway_state(config, scheduler, books, bodies.flatten());
+    let upstream = gateway.upstream.clone();
+    let interval = Duration::from_millis(config.engines.probe_interval_ms);
+    let engines = EngineWatch::new(driver.clone(), upstream, WatchOptions { interval });
+    let policies = Arc::new(PolicyShelf::new(
+        policies::engine(config)?,
+        store.clone(),
+        driver.clone(),
+        evaluator_limits(&config.plugins),
+        policies::signing(config)?,
+        forecasts_wanted,
+    )?);
+    let lab = LabBook::new(
+        store.clone(),
+        gateway.upstream.clone(),
+        policies::replay_engine(config)?,
+        config.core(),
+    );
+    let last = driver
+        .read(|view| view.core.state().workers.keys().last().copied())
+        .await;
+    let next_worker = last.ok().flatten().map_or(0, |worker| worker.0 + 1);
+    let next_worker = Arc::new(AtomicU32::new(next_worker));
+    Ok(App {
+        gateway,
+        auth,
+        driver,
+        store,
+        engines,
+        policies,
+        lab,
+        messaging: Messaging::connect(&config.broker)?,
+        node,
+        next_worker,
+    })
+}
+
+/// Engines of the configuration, and those that were registered before a
+/// restart.
+async fn register_engines(config: &Config, app: &App) {
+    let known = app.driver.read(|view| {
+        let workers = view.core.state().workers.values();
+        workers
+            .map(|w| (w.id, w.url.to_string()))
+            .collect::<Vec<_>>()
+    });
+    let known = known.await.unwrap_or_default();
+    let configured = |url: &str| config.engines.endpoints.iter().find(|e| e.url == url);
+    // All at once: one that does not answer holds nobody up.
+    let registered = known.iter().map(|(worker, url)| {
+        let declared = configured(url).map_or_else(Declared::default, |e| declared(config, e));
+        app.engines.register(*worker, url, declared)
+    });
+    join_all(registered).await;
+    for endpoint in &config.engines.endpoints {
+        if known.iter().all(|(_, url)| *url != endpoint.url) {
+            let id = app
+                .next_worker
+                .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            app.engines
+                .register(WorkerId(id), &endpoint.url, declared(config, endpoint))
+                .await;
+        }
+    }
+}
+
+fn declared(config: &Config, endpoint: &config::Endpoint) -> Declared {
+    Declared {
+        kind: config.engines.kind_of(endpoint),
+        capacity_tokens: endpoint.capacity_tokens,
+    }
+}
+
+async fn prune_forever(config: Config, app: App) {
+    let pause = PRUNE_PAUSE;
+    loop {
+        tokio::time::sleep(pause).await;
+        app.auth.tidy().await;
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let kept_us = config.store.keep_ended_s.saturating_mul(1_000_000);
+        let retention = Retention {
+            keep_events: config.store.keep_events,
+            ended_before_us: (now.unwrap_or_default().as_micros() as u64).saturating_sub(kept_us),
+            // Without a broker nobody would ever pass what stays for it.
+            sink_lag_events_max: if config.broker.is_on() {
+                config.broker.lag_events_max
+            } else {
+                0
+            },
+        };
+        loop {
+            match app.store.prune(&retention).await {
+                Ok(pruned) if pruned.more => {}
+                Ok(_) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "old rows could not be removed");
+                    break;
+                }
+            }
+        }
+        prune_bodies(&config, &app).await;
+    }
+}
+
+async fn prune_bodies(config: &Config, app: &App) {
+    let kept_us = config.bodies.keep_s.saturating_mul(1_000_000);
+    loop {
+        let before_us = treadle_auth::now_us().saturating_sub(kept_us);
+        match app.store.prune_bodies(before_us).await {
+            Ok(pruned) if pruned >= PRUNE_BODIES_MAX => {}
+            Ok(_) => return,
+            Err(error) => {
+                tracing::warn!(%error, "old bodies could not be removed");
+                return;
+            }
+        }
+    }
+}

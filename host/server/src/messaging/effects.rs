@@ -1,0 +1,278 @@
+//! What commands do: checked first, then carried out and waited for until it is on disk.
+
+use super::commands::{Command, Failure};
+use crate::app::App;
+use treadle_model::tenant::DEFAULT_TENANT;
+use treadle_auth::{Change};
+use treadle_model::{Tenant};
+use treadle_engines::Declared;
+use http::Uri;
+use serde_json::{Value, json};
+use std::sync::atomic::Ordering;
+use treadle_core::Event;
+use treadle_core::worker::Worker;
+use treadle_model::{ClientName, WorkerId};
+
+/// A command that can be carried out.
+pub(super) enum Effect {
+    /// Programs are over.
+    Release {
+        tenant: Tenant,
+        /// The program's name in the core.
+        key: String,
+        /// Its name as its client knows it.
+        program: ClientName,
+    },
+    /// All programs of a job are over.
+    ReleaseJob {
+        tenant: Tenant,
+        /// The job's name in the core.
+        inside: String,
+        job: ClientName,
+    },
+    /// An engine is there.
+    Add { url: String, declared: Declared },
+    /// An engine is to be used no more.
+    Remove { worker: String },
+}
+
+fn refused<T>(reason: impl Into<String>) -> Result<T, Failure> {
+    Err(Failure::Refused(reason.into()))
+}
+
+/// Checks what a command names.
+pub(super) async fn check(app: &App, command: &Command) -> Result<Effect, Failure> {
+    match command {
+        Command::ReleaseProgram {
+            tenant,
+            job,
+            program,
+        } => {
+            let tenant = tenant_of(app, tenant.as_deref())?;
+            let program = name("program", program)?;
+            let key = tenant.inside(&program).into_owned();
+            if let Some(job) = job {
+                let wanted = tenant.inside(&name("job", job)?).into_owned();
+                check_job(app, &key, wanted, &program, job).await?;
+            }
+            Ok(Effect::Release {
+                tenant,
+                key,
+                program,
+            })
+        }
+        Command::ReleaseJob { tenant, job } => {
+            let tenant = tenant_of(app, tenant.as_deref())?;
+            let job = name("job", job)?;
+            Ok(Effect::ReleaseJob {
+                inside: tenant.inside(&job).into_owned(),
+                tenant,
+                job,
+            })
+        }
+        Command::AddWorker {
+            url,
+            kind,
+            capacity_tokens,
+        } => {
+            let declared = Declared::new(kind.as_deref(), *capacity_tokens);
+            let declared = declared.map_err(|error| Failure::Refused(error.message))?;
+            let is_address = url.parse::<Uri>().is_ok_and(|uri| {
+                uri.scheme_str() == Some("http") && uri.host().is_some_and(|host| !host.is_empty())
+            });
+            if !is_address {
+                return refused(format!("`url` is `{url}`; write it as http://host:port"));
+            }
+            Ok(Effect::Add {
+                url: url.clone(),
+                declared,
+            })
+        }
+        Command::RemoveWorker { worker } => Ok(Effect::Remove {
+            worker: worker.clone(),
+        }),
+    }
+}
+
+/// The tenant, which has to be there.
+pub(super) fn tenant_of(app: &App, name: Option<&str>) -> Result<Tenant, Failure> {
+    let name = name.unwrap_or(DEFAULT_TENANT);
+    match app.auth.directory().tenants.get(name) {
+        Some(state) => Ok(state.tenant.clone()),
+        None => refused(format!(
+            "there is no tenant `{name}`; `treadle tenants list` has all"
+        )),
+    }
+}
+
+/// A name in a command.
+pub(super) fn name(field: &str, text: &str) -> Result<ClientName, Failure> {
+    ClientName::parse(field, text).map_err(|error| Failure::Refused(error.to_string()))
+}
+
+/// A live program has to be of the job that a command names.
+pub(super) async fn check_job(
+    app: &App,
+    key: &str,
+    wanted: String,
+    program: &str,
+    job: &str,
+) -> Result<(), Failure> {
+    let key = key.to_owned();
+    let is_other = app.driver.read(move |view| {
+        let program = view.core.program(&key);
+        program.is_some_and(|program| *program.job != *wanted)
+    });
+    match is_other.await {
+        Ok(false) => Ok(()),
+        Ok(true) => refused(format!("program `{program}` is not of job `{job}`")),
+        Err(_) => Err(Failure::Over),
+    }
+}
+
+/// Carries a command out; what came of it, in words.
+pub(super) async fn carry_out(app: &App, id: &str, effect: Effect) -> Result<String, Failure> {
+    match effect {
+        Effect::Release {
+            tenant,
+            key,
+            program,
+        } => release(app, id, &tenant, &key, &program).await,
+        Effect::ReleaseJob {
+            tenant,
+            inside,
+            job,
+        } => release_job(app, id, &tenant, inside, &job).await,
+        Effect::Add { url, declared } => add(app, id, &url, declared).await,
+        Effect::Remove { worker } => remove(app, id, worker).await,
+    }
+}
+
+/// Writes down who asked for a change.
+async fn note(app: &App, id: &str, tenant: &str, change: Change<'_>) {
+    app.auth.audit.note_as(tenant, "broker", id, change).await;
+}
+
+async fn release(
+    app: &App,
+    id: &str,
+    tenant: &Tenant,
+    key: &str,
+    program: &str,
+) -> Result<String, Failure> {
+    let wanted = key.to_owned();
+    let live = app.driver.read(move |view| {
+        let program = view.core.program(&wanted);
+        program.map(|program| program.steps_finished)
+    });
+    let Some(steps) = live.await.map_err(|_| Failure::Over)? else {
+        return Ok("not live".to_owned());
+    };
+    let event = Event::ProgramReleased {
+        program: key.into(),
+    };
+    committed(app, event).await?;
+    let change = Change {
+        action: "program.released",
+        target: program,
+        before: json!({"steps": steps}),
+        after: Value::Null,
+    };
+    note(app, id, tenant.name(), change).await;
+    Ok("released".to_owned())
+}
+
+async fn release_job(
+    app: &App,
+    id: &str,
+    tenant: &Tenant,
+    inside: String,
+    job: &str,
+) -> Result<String, Failure> {
+    let keys = app.driver.read(move |view| {
+        let programs = view.core.state().programs.values();
+        let own = programs.filter(|program| *program.job == *inside);
+        own.map(|program| program.key.clone()).collect::<Vec<_>>()
+    });
+    let mut keys = keys.await.map_err(|_| Failure::Over)?;
+    let count = keys.len();
+    // Events are committed in their order, so the last one on disk means that all are.
+    let last = keys.pop();
+    for program in keys {
+        app.driver.event(Event::ProgramReleased { program });
+    }
+    if let Some(program) = last {
+        committed(app, Event::ProgramReleased { program }).await?;
+    }
+    let change = Change {
+        action: "job.released",
+        target: job,
+        before: json!({"live_programs": count}),
+        after: Value::Null,
+    };
+    note(app, id, tenant.name(), change).await;
+    Ok(format!("released {count}"))
+}
+
+async fn committed(app: &App, event: Event) -> Result<(), Failure> {
+    Ok(app.driver.event_committed(event).await?)
+}
+
+async fn add(app: &App, id: &str, url: &str, declared: Declared) -> Result<String, Failure> {
+    let wanted: Box<str> = url.into();
+    let known = app.driver.read(move |view| {
+        let workers = &view.core.state().workers;
+        let same = |worker: &&Worker| worker.url == wanted && !worker.leaving;
+        (workers.values().find(same).map(|w| w.id), workers.len())
+    });
+    let (known, count) = known.await.map_err(|_| Failure::Over)?;
+    let worker = match known {
+        Some(worker) => worker,
+        None if count >= crate::rest::workers::WORKERS_MAX => {
+            return refused(format!(
+                "{} workers are registered; remove one first",
+                crate::rest::workers::WORKERS_MAX
+            ));
+        }
+        None => WorkerId(app.next_worker.fetch_add(1, Ordering::Relaxed)),
+    };
+    app.engines.register(worker, url, declared).await;
+    let change = Change {
+        action: if known.is_some() {
+            "worker.registered_again"
+        } else {
+            "worker.added"
+        },
+        target: url,
+        before: Value::Null,
+        after: json!({"id": worker.0.to_string(), "url": url}),
+    };
+    note(app, id, DEFAULT_TENANT, change).await;
+    Ok(format!("worker {}", worker.0))
+}
+
+async fn remove(app: &App, id: &str, reference: String) -> Result<String, Failure> {
+    let found = app.driver.read(move |view| {
+        let bare = reference.trim_end_matches('/');
+        let same = |worker: &&Worker| {
+            !worker.leaving
+                && (worker.id.0.to_string() == reference
+                    || worker.url.trim_end_matches('/') == bare)
+        };
+        let worker = view.core.state().workers.values().find(same);
+        worker.map(|worker| (worker.id, worker.url.to_string()))
+    });
+    let Some((worker, url)) = found.await.map_err(|_| Failure::Over)? else {
+        return Ok("not registered".to_owned());
+    };
+    app.engines.forget(worker);
+    committed(app, Event::WorkerRemoved { worker }).await?;
+    let change = Change {
+        action: "worker.removed",
+        target: &url,
+        before: json!({"id": worker.0.to_string(), "url": url}),
+        after: Value::Null,
+    };
+    note(app, id, DEFAULT_TENANT, change).await;
+    Ok("removed".to_owned())
+}

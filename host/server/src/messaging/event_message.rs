@@ -1,0 +1,185 @@
+//! An event of the journal as a message.
+
+use super::instant::rfc3339;
+use treadle_model::tenant::{DEFAULT_TENANT, MARK};
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use treadle_broker::{Attributes, BODY_BYTES_MAX, Message, RoutingKey};
+use treadle_store::EventRow;
+
+/// Version of the body's schema. It rises when a field changes its meaning or goes; readers ignore
+/// fields that they don't know.
+pub const SCHEMA_VERSION: u16 = 1;
+/// Room for what stands around an event's own data in a body.
+const FRAME_BYTES_MAX: usize = 16_384;
+/// What events are about, as the first word of their names. What is about nothing of these is about
+/// the daemon.
+const ENTITIES: [&str; 6] = ["action", "gateway", "policy", "program", "step", "worker"];
+
+/// The body of a message.
+#[derive(Serialize)]
+struct Body<'e> {
+    seq: u64,
+    at_us: u64,
+    tenant: &'e str,
+    job: &'e str,
+    program: Option<&'e str>,
+    entity: &'e str,
+    event: &'e str,
+    /// `None` if the data was too large for a message: it is in the journal.
+    data: Option<&'e RawValue>,
+}
+
+/// An event of the journal as a message.
+pub fn message(row: &EventRow) -> Message {
+    let (tenant, job) = outside(&row.job);
+    let program = row.program.as_deref().map(|program| outside(program).1);
+    let (entity, event) = named(&row.kind);
+    let own;
+    let data = if row.body.len() > BODY_BYTES_MAX - FRAME_BYTES_MAX {
+        None
+    } else {
+        own = data(&row.body);
+        Some(&*own)
+    };
+    let body = Body {
+        seq: row.seq,
+        at_us: row.at_us,
+        tenant,
+        job,
+        program,
+        entity,
+        event,
+        data,
+    };
+    Message {
+        seq: row.seq,
+        key: RoutingKey::event(tenant, job, entity, event),
+        schema_version: SCHEMA_VERSION,
+        attributes: Attributes {
+            source: format!("/treadle/{tenant}/{job}"),
+            kind: format!("treadle.{entity}.{event}"),
+            subject: program.unwrap_or_default().to_owned(),
+            time: rfc3339(row.at_us),
+        },
+        // Numbers, words and JSON that was checked always have a JSON form.
+        body: serde_json::to_vec(&body).unwrap_or_default(),
+    }
+}
+
+/// Tenant and name of what the core knows by one name.
+fn outside(inside: &str) -> (&str, &str) {
+    inside
+        .strip_prefix(MARK)
+        .and_then(|rest| rest.split_once(MARK))
+        .unwrap_or((DEFAULT_TENANT, inside))
+}
+
+/// What a kind of event is about, and what happened to it.
+fn named(kind: &str) -> (&str, &str) {
+    match kind.split_once('_') {
+        Some((entity, event)) if ENTITIES.contains(&entity) => (entity, event),
+        Some(("daemon", event)) => ("daemon", event),
+        _ => ("daemon", kind),
+    }
+}
+
+/// The event's own data, with names as clients know them.
+fn data(body: &str) -> Box<RawValue> {
+    // In JSON the mark stands escaped. Most events have none, and go as they are.
+    let escaped = "\\u001f";
+    if !body.contains(escaped)
+        && let Ok(raw) = RawValue::from_string(body.to_owned())
+    {
+        return raw;
+    }
+    let value = serde_json::from_str(body).unwrap_or(Value::Null);
+    serde_json::value::to_raw_value(&cleaned(value)).unwrap_or_else(|_| RawValue::NULL.to_owned())
+}
+
+/// Takes tenants off all names.
+fn cleaned(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(outside(&text).1.to_owned()),
+        Value::Array(list) => list.into_iter().map(cleaned).collect(),
+        Value::Object(map) => Value::Object(
+            map.into_iter()
+                .map(|(key, item)| (key, cleaned(item)))
+                .collect(),
+        ),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn row(kind: &str, job: &str, program: Option<&str>, body: &Value) -> EventRow {
+        EventRow {
+            seq: 7,
+            at_us: 1_000_000,
+            kind: kind.into(),
+            job: job.into(),
+            program: program.map(Into::into),
+            body: body.to_string(),
+        }
+    }
+
+    fn body(message: &Message) -> Value {
+        serde_json::from_slice(&message.body).expect("JSON")
+    }
+
+    #[test]
+    fn names_are_those_of_clients() {
+        let inside = |name: &str| format!("{MARK}acme{MARK}{name}");
+        let data = json!({"event": "step_finished", "program": inside("p/1")});
+        let row = row("step_finished", &inside("m.1"), Some(&inside("p/1")), &data);
+        let message = message(&row);
+        assert_eq!(message.key.as_str(), "acme.m%2E1.step.finished");
+        assert_eq!(message.attributes.source, "/treadle/acme/m.1");
+        assert_eq!(message.attributes.kind, "treadle.step.finished");
+        assert_eq!(message.attributes.subject, "p/1");
+        assert_eq!(message.attributes.time, "1970-01-01T00:00:01.000000Z");
+        let expected = json!({
+            "seq": 7, "at_us": 1_000_000, "tenant": "acme", "job": "m.1", "program": "p/1",
+            "entity": "step", "event": "finished",
+            "data": {"event": "step_finished", "program": "p/1"},
+        });
+        assert_eq!(body(&message), expected);
+    }
+
+    #[test]
+    fn every_kind_is_about_something() {
+        for (kind, key) in [
+            ("program_released", "default.default.program.released"),
+            (
+                "worker_capacity_read",
+                "default.default.worker.capacity_read",
+            ),
+            ("action_started", "default.default.action.started"),
+            ("gateway_lost", "default.default.gateway.lost"),
+            ("policy_answered", "default.default.policy.answered"),
+            ("configured", "default.default.daemon.configured"),
+            ("timer_fired", "default.default.daemon.timer_fired"),
+            ("daemon_restarted", "default.default.daemon.restarted"),
+            ("record_refused", "default.default.daemon.record_refused"),
+        ] {
+            let row = row(kind, "default", None, &json!({"event": kind}));
+            let message = message(&row);
+            assert_eq!(message.key.as_str(), key);
+            assert_eq!(body(&message)["program"], Value::Null);
+        }
+    }
+
+    #[test]
+    fn an_event_that_is_too_large_goes_without_its_data() {
+        let large = json!("x".repeat(BODY_BYTES_MAX));
+        let row = row("step_arrived", "j", Some("p"), &large);
+        let message = message(&row);
+        assert!(message.body.len() < FRAME_BYTES_MAX);
+        assert_eq!(body(&message)["data"], Value::Null);
+    }
+}

@@ -1,0 +1,126 @@
+//! Events out and commands in, over a broker.
+//!
+//! The journal is the outbox: what is committed there is published afterwards, from a cursor that
+//! the store keeps. Nothing here holds the scheduler up: it only reads the store, and a broker that
+//! is slow or away makes a lag that is bounded, measured and told.
+
+mod actions;
+mod commands;
+mod effects;
+mod event_message;
+mod instant;
+mod outbox;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use crate::app::App;
+use treadle_config::BrokerConfig;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use treadle_broker::{Broker, BrokerError, Queue, RabbitMq};
+
+pub use event_message::{SCHEMA_VERSION, message};
+pub use status::Status;
+
+/// The sink of the store that this is.
+pub const SINK: &str = "amqp";
+/// How long tasks may take to end, and the broker to be left in good order.
+const STOP_WAIT: Duration = Duration::from_secs(3);
+
+/// The daemon's part in messages.
+pub struct Messaging {
+    broker: Arc<dyn Broker>,
+    status: Arc<Status>,
+    prefetch: u16,
+    running: Mutex<Option<Running>>,
+}
+
+struct Running {
+    stop: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Messaging {
+    /// Begins to connect, if the configuration names a broker; waits for nothing.
+    ///
+    /// # Errors
+    /// If URL or prefix can't be used.
+    pub fn connect(config: &BrokerConfig) -> Result<Option<Arc<Self>>, BrokerError> {
+        if !config.is_on() {
+            return Ok(None);
+        }
+        let broker = Arc::new(RabbitMq::start(config.settings()?));
+        Ok(Some(Self::over(broker, config)))
+    }
+
+    /// The same over a broker that is there already.
+    pub fn over(broker: Arc<dyn Broker>, config: &BrokerConfig) -> Arc<Self> {
+        Arc::new(Self {
+            status: Arc::new(Status::new(broker.health(), config.lag_events_max)),
+            broker,
+            prefetch: u16::try_from(config.prefetch).unwrap_or(u16::MAX),
+            running: Mutex::new(None),
+        })
+    }
+
+    /// How it goes.
+    pub fn status(&self) -> &Arc<Status> {
+        &self.status
+    }
+
+    /// Publishes events and carries out commands from now on. Only the daemon that schedules does;
+    /// `committed` tells the last event that is on disk.
+    pub fn start(&self, app: &App, committed: watch::Receiver<u64>) {
+        let stop = watch::Sender::new(false);
+        let outbox = outbox::Outbox {
+            store: app.store.clone(),
+            broker: Arc::clone(&self.broker),
+            status: Arc::clone(&self.status),
+            committed,
+            stop: stop.subscribe(),
+        };
+        let consumer = |queue| commands::Consumer {
+            app: app.clone(),
+            deliveries: self.broker.consume(queue, self.prefetch),
+            status: Arc::clone(&self.status),
+            stop: stop.subscribe(),
+        };
+        let tasks = vec![
+            tokio::spawn(outbox.run()),
+            tokio::spawn(consumer(Queue::Commands).run()),
+            tokio::spawn(actions::run(consumer(Queue::Actions))),
+        ];
+        let before = self.set(Some(Running { stop, tasks }));
+        if let Some(before) = before {
+            before.stop.send_replace(true);
+        }
+    }
+
+    /// Publishes and carries out no more; what has come and is not done goes back.
+    pub async fn pause(&self) {
+        let Some(running) = self.set(None) else {
+            return;
+        };
+        running.stop.send_replace(true);
+        for mut task in running.tasks {
+            if tokio::time::timeout(STOP_WAIT, &mut task).await.is_err() {
+                task.abort();
+            }
+        }
+    }
+
+    /// Ends for good.
+    pub async fn stop(&self) {
+        self.pause().await;
+        // What is not left in good order is left all the same.
+        let _ = tokio::time::timeout(STOP_WAIT, self.broker.close()).await;
+    }
+
+    fn set(&self, running: Option<Running>) -> Option<Running> {
+        let mut held = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *held, running)
+    }
+}

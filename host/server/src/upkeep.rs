@@ -1,0 +1,53 @@
+//! What has to be written down without anybody asking: bindings that a desk
+//! changed by itself, and what policies have stored.
+
+use treadle_auth::Auth;
+use treadle_policy::evaluator::Notice;
+use treadle_registry::PolicyShelf;
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+/// Pause between two savings of what policies have stored.
+const SAVE_PAUSE: Duration = Duration::from_mins(1);
+/// Pause before a notice is written down again that could not be.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// Writes down notices as they come, and states from time to time; for ever.
+pub(crate) async fn keep_up(
+    shelf: Arc<PolicyShelf>,
+    auth: Arc<Auth>,
+    mut notices: UnboundedReceiver<Notice>,
+) {
+    let mut saving = tokio::time::interval(SAVE_PAUSE);
+    saving.tick().await;
+    loop {
+        tokio::select! {
+            notice = notices.recv() => match notice {
+                Some(notice) => note(&shelf, &auth, &notice).await,
+                None => return,
+            },
+            _ = saving.tick() => {
+                if let Err(error) = shelf.save_states().await {
+                    tracing::warn!(%error, "what policies have stored could not be saved");
+                }
+            }
+        }
+    }
+}
+
+async fn note(shelf: &PolicyShelf, auth: &Auth, notice: &Notice) {
+    while let Err(error) = shelf.note(notice).await {
+        tracing::error!(%error, "a binding that was given up could not be written down");
+        tokio::time::sleep(RETRY_PAUSE).await;
+    }
+    let target = format!("{}/{}", notice.world, notice.scope.as_str());
+    let before = json!({"policy": notice.policy});
+    let after = json!({
+        "policy": notice.after, "kind": notice.kind, "reason": notice.reason,
+    });
+    auth.audit
+        .note_own("binding.given_up", &target, before, after)
+        .await;
+}

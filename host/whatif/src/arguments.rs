@@ -1,0 +1,183 @@
+//! Arguments of `treadle lab`: which policies, which events, and how replays are made.
+
+use super::LabFailure;
+use super::moments::moment_us;
+use super::request::{Settings, WindowSpec, seat_lag_us};
+use super::sets::{PolicySpec, SetSpec};
+use clap::Args;
+use serde_json::{Map, Value};
+use std::path::{Path, PathBuf};
+use treadle_model::{ClientName, NameError};
+use treadle_engine_model::engine::EngineProfile;
+
+/// Which policies.
+#[derive(Args, Clone, Debug)]
+pub struct SetArgs {
+    /// Sets to compare with the first of them, separated by commas: `least-load`, `sticky`,
+    /// `treadle`, `recorded`, a policy, or `name=policy+policy`. A policy is a file or a stored
+    /// plugin, as in `lru.wasm`; `file:config.json` gives it a configuration.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "SETS",
+        required_unless_present = "sets"
+    )]
+    policies: Vec<String>,
+    /// A file with sets as JSON, as in a request (docs/policy-lab.md).
+    #[arg(long, value_name = "FILE", conflicts_with = "policies")]
+    sets: Option<PathBuf>,
+}
+
+/// Which events.
+#[derive(Args, Clone, Debug)]
+pub struct WindowArgs {
+    /// First event of the window; the journal's beginning unless given.
+    #[arg(long, value_name = "SEQ")]
+    from: Option<u64>,
+    /// Last event; the journal's end unless given.
+    #[arg(long, value_name = "SEQ")]
+    to: Option<u64>,
+    /// Events from this time on: a date in UTC such as 2026-11-22T08:30, or how long ago, such as
+    /// 8h.
+    #[arg(long, value_name = "TIME", value_parser = moment_us)]
+    since: Option<u64>,
+    /// Events up to this time.
+    #[arg(long, value_name = "TIME", value_parser = moment_us)]
+    until: Option<u64>,
+    /// Programs of this job alone.
+    #[arg(long, value_parser = job_name)]
+    job: Option<ClientName>,
+}
+
+/// How replays are made.
+#[derive(Args, Clone, Debug)]
+pub struct SettingArgs {
+    /// What the engines are like: a preset, or a file of `treadle calibrate`. Unless given, the
+    /// engines of the window are asked, which simulated ones answer.
+    #[arg(long, value_name = "NAME|FILE")]
+    profile: Option<String>,
+    /// KV memory of each engine in place of the recorded, in tokens.
+    #[arg(long, value_name = "N")]
+    pub(super) kv_tokens: Option<u64>,
+    /// How many seeds; the first leaves all as recorded.
+    #[arg(long)]
+    seeds: Option<u32>,
+    /// How much tools and arrivals vary over the other seeds, as a share.
+    #[arg(long)]
+    jitter: Option<f64>,
+    /// Decisions that differ, told of each set.
+    #[arg(long, value_name = "N")]
+    differences: Option<usize>,
+    /// A program that opens so soon after the end of another one of its job takes its seat, in
+    /// seconds.
+    #[arg(long, value_name = "S")]
+    seat_lag_s: Option<f64>,
+}
+
+impl SetArgs {
+    /// The sets that the arguments name.
+    pub fn specs(&self) -> Result<Vec<SetSpec>, LabFailure> {
+        if let Some(path) = &self.sets {
+            let values: Vec<Value> = serde_json::from_str(&read_text(path)?).map_err(|error| {
+                LabFailure::field("sets", format!("{}: {error}", path.display()))
+            })?;
+            return SetSpec::list(&values);
+        }
+        let sets: Result<Vec<SetSpec>, LabFailure> =
+            self.policies.iter().map(|text| set_of(text)).collect();
+        SetSpec::checked(sets?)
+    }
+}
+
+/// `word`, `policy[:config]` or `name=policy[:config]+policy[:config]`.
+fn set_of(text: &str) -> Result<SetSpec, LabFailure> {
+    let (name, policies) = match text.split_once('=') {
+        Some((name, policies)) => (name, policies),
+        None if text.contains(':') => (text, text),
+        None => return Ok(SetSpec::named(text)),
+    };
+    let policy = |text: &str| {
+        let (policy, config) = match text.split_once(':') {
+            Some((policy, path)) => (policy, config_of(Path::new(path))?),
+            None => (text, Map::new()),
+        };
+        Ok(PolicySpec {
+            policy: policy.to_owned(),
+            config,
+        })
+    };
+    let policies: Result<Vec<PolicySpec>, LabFailure> = policies.split('+').map(policy).collect();
+    Ok(SetSpec {
+        name: name.to_owned(),
+        policies: policies?,
+        ..SetSpec::named("treadle")
+    })
+}
+
+fn config_of(path: &Path) -> Result<Map<String, Value>, LabFailure> {
+    serde_json::from_str(&read_text(path)?).map_err(|error| {
+        let problem = format!(
+            "{}: {error}; a configuration is a JSON object",
+            path.display()
+        );
+        LabFailure::field("policies", problem)
+    })
+}
+
+fn job_name(text: &str) -> Result<ClientName, NameError> {
+    ClientName::parse("job", text)
+}
+
+impl WindowArgs {
+    /// The window that the arguments name.
+    pub fn spec(&self) -> WindowSpec {
+        WindowSpec {
+            from_seq: self.from,
+            to_seq: self.to,
+            from_us: self.since,
+            to_us: self.until,
+            job: self.job.clone(),
+        }
+    }
+}
+
+impl SettingArgs {
+    /// The settings that the arguments name.
+    pub fn settings(&self) -> Result<Settings, LabFailure> {
+        let default = Settings::default();
+        let lag = self.seat_lag_s.map(seat_lag_us).transpose()?;
+        let settings = Settings {
+            seeds: self.seeds.unwrap_or(default.seeds),
+            jitter: self.jitter.unwrap_or(default.jitter),
+            differences: self.differences.unwrap_or(default.differences),
+            seat_lag_us: lag.unwrap_or(default.seat_lag_us),
+            kv_tokens: self.kv_tokens,
+            limit_s: default.limit_s,
+        };
+        settings.checked()
+    }
+
+    /// A preset's name as it is, a file as its document; nothing to ask the engines.
+    pub fn profile(&self) -> Result<Option<Value>, LabFailure> {
+        let Some(named) = &self.profile else {
+            return Ok(None);
+        };
+        if EngineProfile::named(named).is_some() || !Path::new(named).exists() {
+            return Ok(Some(Value::String(named.clone())));
+        }
+        let document = serde_json::from_str(&read_text(Path::new(named))?);
+        let wrong = |error| LabFailure::field("profile", format!("{named}: {error}"));
+        document.map(Some).map_err(wrong)
+    }
+}
+
+pub(super) fn read_text(path: &Path) -> Result<String, LabFailure> {
+    std::fs::read_to_string(path).map_err(|cause| file(path, &cause))
+}
+
+pub(super) fn file(path: &Path, cause: &std::io::Error) -> LabFailure {
+    LabFailure::File {
+        path: path.display().to_string(),
+        cause: cause.to_string(),
+    }
+}

@@ -1,0 +1,381 @@
+//! `treadle lab compare`: a trace or a store's journal under sets of policies, without a daemon.
+
+use super::arguments::{SetArgs, SettingArgs, WindowArgs, file};
+use super::execute::{Control, Findings, Plan};
+use super::policies::{self, PolicyBytes};
+use super::request::Settings;
+use super::sets::{PolicySpec, ReadySet, SetSpec};
+use super::{LOCAL_RUN_S_MAX, LabFailure, RUN_S_MAX, profile, window};
+use treadle_model::Tenant;
+use treadle_model::tenant::DEFAULT_TENANT;
+use treadle_http::Upstream;
+use clap::Args;
+use serde_json::Value;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use treadle_core::{CoreConfig, KvConfig};
+use treadle_policy_runtime::Limits;
+use treadle_simulator::cluster::TransferOptions;
+use treadle_engine_model::engine::EngineProfile;
+use crate::recorded::{RecordedWorker, RecorderOptions, Workload};
+use treadle_simulator::workload::{AgentRun, TraceOptions, load_trace, peak_demand_tokens};
+use treadle_store::Location;
+
+/// For a connection to an engine that is asked what it is like.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// The profile of a trace's engines unless another is named.
+const TRACE_PROFILE: &str = "glm-4.6-8xh100";
+/// Most tokens in a second that a configuration can say.
+const TOKENS_PER_S_MAX: u64 = 1_000_000_000;
+/// Programs of a trace for each seat, unless their number is given.
+const RUNS_PER_SEAT: usize = 4;
+
+/// Arguments of `treadle lab compare`.
+#[derive(Args, Clone, Debug)]
+pub struct CompareArgs {
+    /// Recorded runs (JSON lines, docs/traces.md).
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["store", "from", "to", "since", "until", "job", "seat_lag_s"],
+        required_unless_present = "store"
+    )]
+    trace: Option<PathBuf>,
+    /// The store file of a daemon; its journal is read. A running daemon is asked by
+    /// `treadle lab run`.
+    #[arg(
+        long,
+        value_name = "PATH",
+        conflicts_with_all = ["programs", "runs", "token_divisor", "engines", "kv_fraction"]
+    )]
+    store: Option<PathBuf>,
+    #[command(flatten)]
+
+/// Which sets of policies are compared.
+pub sets: SetArgs,
+    #[command(flatten)]
+
+/// Which part of the journal is repeated.
+pub window: WindowArgs,
+    #[command(flatten)]
+
+/// What else the replay goes by.
+pub settings: SettingArgs,
+    /// Programs of a trace that are live at once; one that ends is replaced by the next.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    programs: u32,
+    /// Programs taken from a trace; four for each that is live at once unless given.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    runs: Option<u32>,
+    /// Token counts of a trace are divided by this.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
+    token_divisor: u32,
+    /// Engines of a trace.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    engines: u32,
+    /// KV memory of a trace's engines together, as a share of what its programs need at their peak;
+    /// --kv-tokens says it in tokens of one engine.
+    #[arg(long, default_value_t = 0.33, conflicts_with = "kv_tokens")]
+    kv_fraction: f64,
+    /// Longest that all replays together may take, in seconds; what was replayed by then is shown.
+    #[arg(
+        long,
+        value_name = "S",
+        default_value_t = RUN_S_MAX,
+        value_parser = clap::value_parser!(u64).range(1..=LOCAL_RUN_S_MAX)
+    )]
+    limit_s: u64,
+}
+
+/// What is replayed, and how it came about where it was not recorded.
+struct Work {
+    workload: Workload,
+    profile: EngineProfile,
+    /// Policies that are bound where it was recorded.
+    bound: Vec<PolicyBytes>,
+    scenario: Option<String>,
+}
+
+impl CompareArgs {
+    /// Replays all, and tells how far it is by `tell`: steps repeated of how many.
+    pub async fn findings(
+        &self,
+        tell: &(dyn Fn(u64, u64) + Sync),
+    ) -> Result<Findings, LabFailure> {
+        let specs = self.sets.specs()?;
+        let policies = specs.iter().map(policies_of);
+        let mut policies: Vec<Vec<PolicyBytes>> = policies.collect::<Result<_, _>>()?;
+        let mut settings = self.settings.settings()?;
+        settings.limit_s = self.limit_s;
+        let work = match &self.store {
+            Some(path) => self.of_store(path, &settings).await?,
+            None => self.of_trace()?,
+        };
+        for (set, policies) in specs.iter().zip(&mut policies) {
+            if set.takes_bound {
+                policies.clone_from(&work.bound);
+            }
+        }
+        let kv_tokens = Plan::kv_tokens_of(&work.workload, &work.profile, &settings)?;
+        let control = Arc::new(Control::default());
+        let own = control.clone();
+        let mut run = tokio::task::spawn_blocking(move || {
+            let engine = treadle_policy::repeatable_engine(Limits::default())
+                .map_err(|error| LabFailure::Ended(error.to_string()))?;
+            let recorded = work.workload.config.clone().unwrap_or_default();
+            let sets = specs.iter().zip(&policies);
+            let sets: Result<Vec<ReadySet>, LabFailure> = sets
+                .map(|(set, policies)| ReadySet::new(set, &recorded, policies, &engine))
+                .collect();
+            let plan = Plan {
+                workload: work.workload,
+                sets: sets?,
+                profile: work.profile,
+                kv_tokens,
+                settings,
+            };
+            let mut findings = plan.run(&own)?;
+            findings.scenario = work.scenario;
+            Ok(findings)
+        });
+        loop {
+            let pause = tokio::time::sleep(Duration::from_millis(200));
+            tokio::select! {
+                ended = &mut run => {
+                    return ended.map_err(|error| LabFailure::Ended(error.to_string()))?;
+                }
+                () = pause => {
+                    let (done, steps) = control.progress();
+                    tell(done, steps);
+                }
+            }
+        }
+    }
+
+    async fn of_store(&self, path: &Path, settings: &Settings) -> Result<Work, LabFailure> {
+        // Opening a store creates it.
+        std::fs::metadata(path).map_err(|cause| file(path, &cause))?;
+        let store = treadle_store::open(&Location::File(path.to_owned())).await?;
+        let options = RecorderOptions {
+            seat_lag_us: settings.seat_lag_us,
+            ..RecorderOptions::default()
+        };
+        let window = self.window.spec();
+        // The work of all tenants, or that of a job of the default one.
+        let loaded = window::load(&*store, &window, None, options, &|| true).await;
+        let tenant = Tenant::new(DEFAULT_TENANT);
+        let found = policies::bound(&*store, &tenant, window.job.as_ref()).await;
+        let read = match found {
+            Ok(found) => policies::read(&*store, &[found]).await,
+            Err(failure) => Err(failure),
+        };
+        store.close().await?;
+        let (workload, bound) = (loaded?, read?.swap_remove(0));
+        let profile = if let Some(value) = self.settings.profile()? {
+            profile::of_value(&value)?
+        } else {
+            let upstream = Upstream::new(CONNECT_TIMEOUT);
+            profile::ask(&upstream, &workload.workers).await?
+        };
+        Ok(Work {
+            workload,
+            profile,
+            bound,
+            scenario: None,
+        })
+    }
+
+    fn of_trace(&self) -> Result<Work, LabFailure> {
+        let named = self.settings.profile()?;
+        let profile = match named {
+            Some(value) => profile::of_value(&value)?,
+            None => profile::named(TRACE_PROFILE)?,
+        };
+        let path = self.trace.clone().unwrap_or_default();
+        let opened = File::open(&path).map_err(|cause| file(&path, &cause))?;
+        let seats = self.programs as usize;
+        let options = TraceOptions {
+            programs: self
+                .runs
+                .map_or(seats * RUNS_PER_SEAT, |runs| runs as usize),
+            token_divisor: self.token_divisor,
+            context_limit_tokens: profile.context_limit_tokens,
+            ..TraceOptions::default()
+        };
+        let sample = load_trace(BufReader::new(opened), &options)
+            .map_err(|error| LabFailure::field("trace", error.to_string()))?;
+        let share = self.kv_fraction;
+        if !(share > 0.0 && share <= 100.0) {
+            let problem = format!("is {share}; give a number above 0, at most 100");
+            return Err(LabFailure::field("kv_fraction", problem));
+        }
+        let mut runs = sample.runs;
+        let peak = peak_demand_tokens(&runs, seats, &profile) as f64;
+        let kv_tokens = (peak * share / f64::from(self.engines)) as u64;
+        let kv_tokens = self.settings.kv_tokens.unwrap_or(kv_tokens);
+        let limit = profile
+            .clone()
+            .with_kv_tokens(kv_tokens)
+            .sequence_limit_tokens();
+        // What fits no engine would be refused under every policy.
+        runs.retain_mut(|run| {
+            run.truncate_at(limit);
+            !run.steps.is_empty()
+        });
+        if runs.is_empty() {
+            return Err(LabFailure::field(
+                "trace",
+                "none of its runs fits the engines; give them more memory with --kv-fraction",
+            ));
+        }
+        Ok(self.work_of(runs, profile, (kv_tokens, peak)))
+    }
+
+    /// Runs of a trace on engines with so much memory each, of what is needed at the peak.
+    fn work_of(
+        &self,
+        runs: Vec<AgentRun>,
+        profile: EngineProfile,
+        (kv_tokens, peak): (u64, f64),
+    ) -> Work {
+        let mut workload = Workload::of_runs(runs, self.programs as usize);
+        let worker = |number| RecordedWorker {
+            url: format!("trace-engine-{number}").into(),
+            kv_tokens: Some(kv_tokens),
+        };
+        workload.workers = (0..self.engines).map(worker).collect();
+        workload.config = Some(CoreConfig {
+            kv: kv_speeds(&profile),
+            ..CoreConfig::default()
+        });
+        let all = kv_tokens as f64 * f64::from(self.engines);
+        let scenario = format!(
+            "a trace with its token counts divided by {}, {} programs live at once, KV memory of {kv_tokens} tokens for each engine ({:.2} of the peak demand in all)",
+            self.token_divisor,
+            self.programs,
+            all / peak.max(1.0),
+        );
+        Work {
+            workload,
+            profile,
+            bound: Vec::new(),
+            scenario: Some(scenario),
+        }
+    }
+}
+
+/// What moving caches and computing them again costs on such engines; the settings say whether they
+/// are moved.
+fn kv_speeds(profile: &EngineProfile) -> KvConfig {
+    let speed = |tokens_per_s: u64| tokens_per_s.clamp(1, TOKENS_PER_S_MAX);
+    KvConfig {
+        prefill_tokens_per_s: speed(profile.prefill_tokens_per_s),
+        host_tokens_per_s: speed(TransferOptions::default().host_tokens_per_s()),
+        ..KvConfig::default()
+    }
+}
+
+/// The bytes of a set's policies, which are files here.
+fn policies_of(set: &SetSpec) -> Result<Vec<PolicyBytes>, LabFailure> {
+    let read = |spec: &PolicySpec| {
+        let path = Path::new(&spec.policy);
+        if !path.exists() {
+            return Err(LabFailure::field(
+                "policies",
+                format!(
+                    "`{}` is no file, and neither `least-load`, `sticky`, `treadle` nor `recorded`; a daemon's stored plugins are compared by `treadle lab run`",
+                    spec.policy
+                ),
+            ));
+        }
+        let bytes = std::fs::read(path).map_err(|cause| file(path, &cause))?;
+        Ok(PolicyBytes {
+            asked: spec.policy.clone(),
+            bytes: bytes.into(),
+            config: Value::Object(spec.config.clone()).to_string(),
+            answers_anyway: false,
+        })
+    };
+    set.policies.iter().map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser, Debug)]
+    struct Command {
+        #[command(flatten)]
+        args: CompareArgs,
+    }
+
+    fn parsed(text: &str) -> Result<CompareArgs, String> {
+        let words = std::iter::once("compare").chain(text.split_whitespace());
+        let command = Command::try_parse_from(words);
+        command
+            .map(|command| command.args)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_would_have_no_effect_is_refused() {
+        let trace = "--trace t.jsonl --policies sticky";
+        let store = "--store s.db --policies sticky";
+        for option in [
+            "--from 1",
+            "--to 2",
+            "--since 8h",
+            "--job a",
+            "--seat-lag-s 3",
+        ] {
+            let error = parsed(&format!("{trace} {option}")).unwrap_err();
+            assert!(error.contains("cannot be used with"), "{option}: {error}");
+            assert!(parsed(&format!("{store} {option}")).is_ok(), "{option}");
+        }
+        for option in [
+            "--programs 9",
+            "--engines 3",
+            "--kv-fraction 0.5",
+            "--runs 5",
+        ] {
+            let error = parsed(&format!("{store} {option}")).unwrap_err();
+            assert!(error.contains("cannot be used with"), "{option}: {error}");
+            assert!(parsed(&format!("{trace} {option}")).is_ok(), "{option}");
+        }
+        assert!(parsed(&format!("{trace} --kv-fraction 1 --kv-tokens 9")).is_err());
+        let limit = |text: &str| parsed(text).map(|args| args.limit_s);
+        assert_eq!(limit(trace), Ok(RUN_S_MAX));
+        assert_eq!(limit(&format!("{trace} --limit-s 86400")), Ok(86_400));
+        assert!(limit(&format!("{trace} --limit-s 0")).is_err());
+    }
+
+    #[test]
+    fn a_window_can_be_said_by_time() {
+        let args = parsed("--store s --policies a --since 2026-11-22 --until 2026-11-22T08:30");
+        let window = args.unwrap().window.spec();
+        assert_eq!(
+            window.to_us.unwrap() - window.from_us.unwrap(),
+            30_600_000_000
+        );
+    }
+
+    #[test]
+    fn a_trace_knows_how_fast_its_engines_compute() {
+        let profile = EngineProfile::qwen3_8b_h100();
+        let kv = kv_speeds(&profile);
+        assert_eq!(kv.prefill_tokens_per_s, profile.prefill_tokens_per_s);
+        assert_eq!(
+            kv_speeds(&EngineProfile::instant()).prefill_tokens_per_s,
+            TOKENS_PER_S_MAX
+        );
+        let core = CoreConfig {
+            kv,
+            ..CoreConfig::default()
+        };
+        assert_eq!(treadle_config::out_of_bounds(&core), None);
+    }
+}

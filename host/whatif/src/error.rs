@@ -1,0 +1,124 @@
+//! Why a lab run came to nothing.
+
+use crate::recorded::LabError;
+use treadle_wire::{ErrorBody, ErrorCode};
+
+/// Why a lab run came to nothing. The text is what is wrong, then the remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum LabFailure {
+    /// A field of the request makes no sense.
+    #[error("`{field}`: {problem}")]
+    Field {
+        /// Its name.
+        field: String,
+        /// What is wrong with it and what would be right.
+        problem: String,
+    },
+    /// The window can't be repeated.
+    #[error("{0}")]
+    Window(#[from] LabError),
+    /// The window is too long, or not there.
+    #[error("{0}")]
+    Range(String),
+    /// Nothing is known of the engines.
+    #[error("{0}")]
+    Profile(String),
+    /// A policy can't decide.
+    #[error("policy `{policy}`: {cause}")]
+    Policy {
+        /// Which.
+        policy: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// As many runs wait as may.
+    #[error("{0}")]
+    Full(String),
+    /// It was cancelled.
+    #[error("the run was cancelled")]
+    Cancelled,
+    /// It took too long.
+    #[error(
+        "the run took more than {0} s before any set was replayed; choose a shorter window, or give `treadle lab compare` a longer --limit-s"
+    )]
+    TimedOut(u64),
+    /// The store failed.
+    #[error("{0}")]
+    Store(#[from] treadle_store::StoreError),
+    /// An event is not readable.
+    #[error("event {seq} cannot be read: {error}; it was written by another version")]
+    Event {
+        /// Its position.
+        seq: u64,
+        /// What the reader said.
+        error: serde_json::Error,
+    },
+    /// A file that can't be read.
+    #[error("can't read {path}: {cause}; check the path and its permissions")]
+    File {
+        /// Its path.
+        path: String,
+        /// What happened.
+        cause: String,
+    },
+    /// A thread ended early.
+    #[error("the run ended early: {0}")]
+    Ended(String),
+}
+
+impl LabFailure {
+    /// A field that is wrong.
+    pub fn field(field: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::Field {
+            field: field.into(),
+            problem: problem.into(),
+        }
+    }
+
+    /// As clients see it. What went wrong within is for the log, not for them.
+    pub fn body(&self) -> ErrorBody {
+        let code = match self {
+            Self::Field { .. } => ErrorCode::InvalidField,
+            Self::Window(_) | Self::Range(_) => ErrorCode::LabWindow,
+            Self::Profile(_) => ErrorCode::LabProfile,
+            Self::Policy { .. } => ErrorCode::PluginInvalid,
+            Self::Full(_) => ErrorCode::LabFull,
+            Self::Cancelled => ErrorCode::LabCancelled,
+            Self::TimedOut(_) => ErrorCode::LabTimeout,
+            Self::Store(_) | Self::Event { .. } | Self::File { .. } | Self::Ended(_) => {
+                ErrorCode::Internal
+            }
+        };
+        let message = match self {
+            Self::Store(error) => {
+                tracing::error!(%error, "the store failed");
+                "the store failed; the log says how".to_owned()
+            }
+            _ => self.to_string(),
+        };
+        let body = ErrorBody::new(code, message);
+        match self {
+            Self::Field { field, .. } => body.with_param(field.clone()),
+            _ => body,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use treadle_store::StoreError;
+
+    #[test]
+    fn what_the_store_says_is_not_for_clients() {
+        let failure = LabFailure::Store(StoreError::TooLarge {
+            what: "secret",
+            got: 2,
+            max: 1,
+        });
+        assert!(failure.to_string().contains("secret"));
+        assert_eq!(failure.body().message, "the store failed; the log says how");
+        let told = LabFailure::field("seeds", "is 0; give 1 to 32").body();
+        assert_eq!(told.message, "`seeds`: is 0; give 1 to 32");
+    }
+}

@@ -1,0 +1,41 @@
+//! The policy lab: recorded work repeated under other policies, in the background.
+//!
+//! [`window`] reads the work out of the journal, [`sets`] says which policies are compared,
+//! [`profile`] what the engines are like, [`execute`] runs the replays, and [`book`] keeps the runs of
+//! a daemon. `treadle lab compare` does the same without a daemon ([`compare`]). What is repeated and
+//! how is in `crate::recorded` and in `docs/policy-lab.md`.
+
+pub mod arguments;
+pub mod book;
+pub mod compare;
+mod error;
+pub mod execute;
+mod moments;
+pub mod policies;
+pub mod profile;
+pub mod request;
+pub mod recorded;
+mod runs;
+pub mod sets;
+pub mod text;
+mod turns;
+pub mod window;
+
+pub use book::LabBook;
+pub use error::LabFailure;
+
+/// Sets of policies in one run.
+pub const SETS_MAX: usize = 8;
+/// Seeds of one run.
+pub const SEEDS_MAX: u32 = 32;
+/// Decisions that differ, told of each set.
+pub const DIFFERENCES_MAX: usize = 200;
+/// Events in one window.
+pub const EVENTS_MAX: u64 = 2_000_000;
+/// Longest that one run of a daemon may take, in seconds of real time; at the shell unless another
+/// limit is given.
+pub const RUN_S_MAX: u64 = 900;
+/// Longest limit at the shell: a week.
+pub const LOCAL_RUN_S_MAX: u64 = 604_800;
+/// KV blocks of all engines of a replay together: each costs memory here.
+pub const BLOCKS_MAX: u64 = 1 << 24;

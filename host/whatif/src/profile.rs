@@ -1,0 +1,63 @@
+//! What the engines of a replay are like.
+
+use super::LabFailure;
+use treadle_http::Upstream;
+use http_body_util::{BodyExt, Limited};
+use serde_json::Value;
+use std::time::Duration;
+use treadle_engine_model::engine::EngineProfile;
+use crate::recorded::RecordedWorker;
+
+/// Longest wait for an engine's answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Largest answer that is read.
+const ANSWER_BYTES_MAX: usize = 4 << 20;
+/// Engines asked at most.
+const ENGINES_ASKED_MAX: usize = 8;
+
+/// The profile of a name, or of a document as `treadle calibrate` writes it.
+pub fn of_value(value: &Value) -> Result<EngineProfile, LabFailure> {
+    match value {
+        Value::String(name) => named(name),
+        document => EngineProfile::from_json(&document.to_string())
+            .map_err(|error| LabFailure::field("profile", error.to_string())),
+    }
+}
+
+/// The preset of a name.
+pub fn named(name: &str) -> Result<EngineProfile, LabFailure> {
+    EngineProfile::named(name).ok_or_else(|| {
+        let known = EngineProfile::NAMES.join(", ");
+        let problem = format!(
+            "`{name}` is no profile; there are {known}, and documents that `treadle calibrate` writes"
+        );
+        LabFailure::field("profile", problem)
+    })
+}
+
+/// The profile that one of the engines tells of itself, as simulated ones do.
+pub async fn ask(
+    upstream: &Upstream,
+    workers: &[RecordedWorker],
+) -> Result<EngineProfile, LabFailure> {
+    for worker in workers.iter().take(ENGINES_ASKED_MAX) {
+        let told = tokio::time::timeout(PATIENCE, told_by(upstream, &worker.url)).await;
+        if let Ok(Some(profile)) = told {
+            return Ok(profile);
+        }
+    }
+    Err(LabFailure::Profile(
+        "no engine of the window tells what it is like, as real ones never do; measure one with \
+         `treadle calibrate` and give its file as `profile`, or name a preset"
+            .to_owned(),
+    ))
+}
+
+async fn told_by(upstream: &Upstream, url: &str) -> Option<EngineProfile> {
+    let base = url.trim_end_matches('/');
+    let response = upstream.get(base, "/server_info").await.ok()?;
+    let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
+    let body = body.collect().await.ok()?.to_bytes();
+    let info: Value = serde_json::from_slice(&body).ok()?;
+    EngineProfile::from_json(&info.get("engine_profile")?.to_string()).ok()
+}

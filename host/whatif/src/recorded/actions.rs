@@ -1,0 +1,64 @@
+//! Actions of tool runners in a window of the journal, each put behind the answer that it follows.
+
+use super::recorder::RecordedStep;
+use treadle_simulator::cluster::ToolAction;
+use std::collections::BTreeMap;
+
+/// What a window shows of the actions of one program.
+#[derive(Default)]
+pub(super) struct RecordedActions {
+    all: Vec<Action>,
+    /// Those under way, by their ids.
+    open: BTreeMap<Box<str>, usize>,
+}
+
+struct Action {
+    tool: Box<str>,
+    began_us: u64,
+    ended: Option<(u64, bool)>,
+}
+
+impl RecordedActions {
+    /// One has begun; its end is that of the first of its id.
+    pub(super) fn begun(&mut self, at_us: u64, id: &str, tool: &str) {
+        if !self.open.contains_key(id) {
+            self.open.insert(id.into(), self.all.len());
+            self.all.push(Action {
+                tool: tool.into(),
+                began_us: at_us,
+                ended: None,
+            });
+        }
+    }
+
+    /// One has ended. Of one that began before the window nothing is known.
+    pub(super) fn ended(&mut self, at_us: u64, id: &str, ok: bool) {
+        if let Some(index) = self.open.remove(id) {
+            self.all[index].ended = Some((at_us, ok));
+        }
+    }
+
+    /// The actions after each step, and how many began before the first answer.
+    pub(super) fn by_step(&self, steps: &[RecordedStep]) -> (Vec<Vec<ToolAction>>, u64) {
+        if self.all.is_empty() {
+            return (Vec::new(), 0);
+        }
+        let mut by_step = vec![Vec::new(); steps.len()];
+        let mut left_out = 0;
+        for action in &self.all {
+            let before = |step: &RecordedStep| step.finished_us <= action.began_us;
+            let Some(place) = steps.iter().rposition(before) else {
+                left_out += 1;
+                continue;
+            };
+            let since = |at_us: u64| at_us - steps[place].finished_us;
+            by_step[place].push(ToolAction {
+                tool: action.tool.clone(),
+                begins_us: since(action.began_us),
+                ends_us: action.ended.map(|(at_us, _)| since(at_us)),
+                ok: action.ended.is_none_or(|(_, ok)| ok),
+            });
+        }
+        (by_step, left_out)
+    }
+}

@@ -1,0 +1,497 @@
+//! Events of a window of the journal, taken in one by one.
+
+use super::actions::RecordedActions;
+use super::arrivals::{Life, infer};
+use super::names::RunNames;
+use super::prefixes::shared_prefixes;
+use super::serving::SeenWorkers;
+use super::workload::{Cuts, LabError, Recorded, RecordedWorker, Workload};
+use treadle_simulator::workload::{AgentRun, AgentStep, ToolResult};
+use std::collections::{BTreeMap, BTreeSet};
+use treadle_core::{CoreConfig, Event, PrefixSegment, StepArrival, StepTokens};
+use treadle_model::{StepId, Timestamp, WorkerId};
+
+/// How a window is read.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RecorderOptions {
+    /// A program that opens so soon after another one of its job has ended takes its seat, in
+    /// microseconds of the journal's clock.
+    pub seat_lag_us: u64,
+    /// Programs taken at most.
+    pub programs_max: usize,
+    /// Steps taken at most.
+    pub steps_max: usize,
+    /// Actions of tool runners taken at most.
+    pub actions_max: usize,
+}
+
+impl Default for RecorderOptions {
+    fn default() -> Self {
+        Self {
+            seat_lag_us: 2_000_000,
+            programs_max: 100_000,
+            steps_max: 1_000_000,
+            actions_max: 4_000_000,
+        }
+    }
+}
+
+/// An answered step.
+pub(super) struct RecordedStep {
+    pub(super) arrived_us: u64,
+    pub(super) finished_us: u64,
+    pub(super) tokens: StepTokens,
+    pub(super) output_tokens_max: Option<u64>,
+}
+
+/// A program as far as the window shows it.
+pub(super) struct RecordedProgram {
+    pub(super) key: Box<str>,
+    pub(super) job: Box<str>,
+    pub(super) steps: Vec<RecordedStep>,
+    /// The shared parts of its first prompt.
+    pub(super) prefix: Vec<PrefixSegment>,
+    actions: RecordedActions,
+    released_us: Option<u64>,
+    one_shot: bool,
+    /// Its latest step, while that has no answer.
+    awaited: Option<StepId>,
+    /// When it was last heard of.
+    last_us: u64,
+}
+
+/// Bytes of text that are taken for a token where the engine counted none.
+const BYTES_PER_TOKEN_GUESS: u64 = 4;
+
+/// What a program may share; of a text in bytes until its first prompt is counted.
+fn prefix_of(arrival: &StepArrival) -> Vec<PrefixSegment> {
+    let mut prefix = arrival.prefix.clone();
+    let bytes = arrival.text.iter().flat_map(|text| &text.prefix_bytes);
+    for (segment, bytes) in prefix.iter_mut().zip(bytes) {
+        segment.tokens = *bytes;
+    }
+    prefix
+}
+
+/// A step that is not answered yet.
+struct OpenStep {
+    program: usize,
+    arrived_us: u64,
+    /// Size of a prompt that came as text; 0 for token ids.
+    text_bytes: u64,
+    output_tokens_max: Option<u64>,
+    /// Its first token came before its end.
+    told: bool,
+    /// A later step of its program has come meanwhile.
+    overtaken: bool,
+}
+
+/// Takes in the events of a window and gives the workload in it.
+///
+/// Engines and settings come from events too: those from before the window are taken in first, by
+/// [`Recorder::prepare`].
+#[derive(Default)]
+pub struct Recorder {
+    options: RecorderOptions,
+    programs: Vec<RecordedProgram>,
+    names: BTreeMap<Box<str>, usize>,
+    open: BTreeMap<StepId, OpenStep>,
+    begun_before: BTreeSet<Box<str>>,
+    workers: SeenWorkers,
+    config: Option<CoreConfig>,
+    cuts: Cuts,
+    steps: usize,
+    actions: usize,
+    steps_told: u64,
+    /// Times of the first and the last event of the window.
+    range_us: Option<(u64, u64)>,
+    is_in_window: bool,
+}
+
+impl Recorder {
+    /// A recorder that has seen nothing.
+    pub fn new(options: RecorderOptions) -> Self {
+        Self {
+            options,
+            ..Self::default()
+        }
+    }
+
+    /// Takes in an event from before the window: engines and settings alone are kept of it.
+    pub fn prepare(&mut self, event: &Event) {
+        self.is_in_window = false;
+        self.take_surroundings(event);
+    }
+
+    /// Notes that a program had begun before the window.
+    pub fn begun_before(&mut self, program: &str) {
+        self.begun_before.insert(program.into());
+    }
+
+    /// Notes that all programs had begun before the window but for these.
+    pub fn begun_outside(&mut self, within: &BTreeSet<String>) {
+        let outside = self
+            .programs
+            .iter()
+            .filter(|program| !within.contains(&*program.key));
+        self.begun_before
+            .extend(outside.map(|program| program.key.clone()));
+    }
+
+    /// Engines that events have told of so far, those included that are gone again.
+    pub fn knows_worker(&self, worker: WorkerId) -> bool {
+        self.workers.knows(worker)
+    }
+
+    /// Notes an engine that was there as the window began and of whose coming no event tells any
+    /// more. What events tell of it stays as it is.
+    pub fn worker_beside(&mut self, worker: WorkerId, known: RecordedWorker) {
+        self.workers.beside(worker, known);
+    }
+
+    /// Takes in an event of the window; they come in the journal's order.
+    ///
+    /// # Errors
+    /// [`LabError::TooLarge`] past the bounds of the options.
+    pub fn take(&mut self, at: Timestamp, event: &Event) -> Result<(), LabError> {
+        self.is_in_window = true;
+        let (first_us, _) = self.range_us.unwrap_or((at.0, at.0));
+        self.range_us = Some((first_us, at.0));
+        match event {
+            Event::StepArrived(arrival) => self.arrived(at.0, arrival)?,
+            Event::StepFirstToken { step } => {
+                if let Some(open) = self.open.get_mut(step) {
+                    open.told = true;
+                }
+            }
+            Event::StepFinished { step, tokens, .. } => self.finished(at.0, *step, *tokens),
+            Event::StepFailed { step, failure } if !failure.retryable => self.dropped(*step),
+            Event::StepCancelled { step } => self.dropped(*step),
+            Event::ActionStarted {
+                program,
+                action,
+                tool,
+            } => self.action_started(at.0, program, action, tool)?,
+            Event::ActionFinished {
+                program,
+                action,
+                ok,
+            } => {
+                if let Some(&index) = self.names.get(program) {
+                    self.programs[index].actions.ended(at.0, action, *ok);
+                }
+            }
+            Event::ProgramReleased { program } => {
+                if let Some(&index) = self.names.get(program) {
+                    let released = &mut self.programs[index];
+                    released.released_us.get_or_insert(at.0);
+                    // A step that was refused has no event of its own: here it is over.
+                    released.awaited = None;
+                    // Its next life, if it has one, is another program.
+                    self.names.remove(program);
+                }
+            }
+            Event::DaemonRestarted => {
+                let lost: Vec<StepId> = self.open.keys().copied().collect();
+                for step in lost {
+                    self.dropped(step);
+                }
+            }
+            other => self.take_surroundings(other),
+        }
+        Ok(())
+    }
+
+    fn take_surroundings(&mut self, event: &Event) {
+        if self.workers.take(event) {
+            // What changes before the first program comes is as it was.
+            let counts = self.is_in_window && !self.programs.is_empty();
+            self.cuts.worker_changes += u64::from(counts);
+        }
+        if let Event::Configured { config } = event {
+            self.config = Some((**config).clone());
+        }
+    }
+
+    fn arrived(&mut self, at_us: u64, arrival: &StepArrival) -> Result<(), LabError> {
+        self.workers.serve();
+        let index = match self.names.get(&arrival.program) {
+            Some(index) => *index,
+            None => self.opened(arrival)?,
+        };
+        if self.steps + self.open.len() >= self.options.steps_max {
+            return Err(LabError::TooLarge {
+                what: "steps",
+                max: self.options.steps_max,
+            });
+        }
+        let program = &mut self.programs[index];
+        program.last_us = at_us;
+        // Whether the one before is still at work is known when its answer comes: one that was
+        // refused has no event of its own.
+        let before = program.awaited.replace(arrival.step);
+        if let Some(before) = before.and_then(|step| self.open.get_mut(&step)) {
+            before.overtaken = true;
+        }
+        let step = OpenStep {
+            program: index,
+            arrived_us: at_us,
+            text_bytes: arrival.text.as_ref().map_or(0, |_| arrival.prompt_bytes),
+            output_tokens_max: arrival.output_tokens_max,
+            told: false,
+            overtaken: false,
+        };
+        self.open.insert(arrival.step, step);
+        Ok(())
+    }
+
+    fn opened(&mut self, arrival: &StepArrival) -> Result<usize, LabError> {
+        if self.programs.len() >= self.options.programs_max {
+            return Err(LabError::TooLarge {
+                what: "programs",
+                max: self.options.programs_max,
+            });
+        }
+        let index = self.programs.len();
+        self.programs.push(RecordedProgram {
+            key: arrival.program.clone(),
+            job: arrival.job.clone(),
+            steps: Vec::new(),
+            prefix: prefix_of(arrival),
+            actions: RecordedActions::default(),
+            released_us: None,
+            one_shot: arrival.one_shot,
+            awaited: None,
+            last_us: 0,
+        });
+        self.names.insert(arrival.program.clone(), index);
+        Ok(index)
+    }
+
+    fn action_started(
+        &mut self,
+        at_us: u64,
+        program: &str,
+        action: &str,
+        tool: &str,
+    ) -> Result<(), LabError> {
+        let Some(&index) = self.names.get(program) else {
+            return Ok(());
+        };
+        if self.actions >= self.options.actions_max {
+            return Err(LabError::TooLarge {
+                what: "actions",
+                max: self.options.actions_max,
+            });
+        }
+        self.actions += 1;
+        self.programs[index].actions.begun(at_us, action, tool);
+        Ok(())
+    }
+
+    fn finished(&mut self, at_us: u64, step: StepId, tokens: StepTokens) {
+        let Some(open) = self.open.remove(&step) else {
+            return;
+        };
+        self.steps += 1;
+        self.steps_told += u64::from(open.told);
+        self.cuts.steps_overlapping += u64::from(open.overtaken);
+        let program = &mut self.programs[open.program];
+        program.awaited.take_if(|awaited| *awaited == step);
+        program.last_us = at_us;
+        let mut tokens = tokens;
+        if tokens.prompt == 0 {
+            tokens.prompt = open.text_bytes / BYTES_PER_TOKEN_GUESS;
+        }
+        if program.steps.is_empty() && open.text_bytes > 0 {
+            for segment in &mut program.prefix {
+                let scaled = u128::from(segment.tokens) * u128::from(tokens.prompt);
+                segment.tokens = (scaled / u128::from(open.text_bytes)) as u64;
+            }
+        }
+        program.steps.push(RecordedStep {
+            arrived_us: open.arrived_us,
+            finished_us: at_us,
+            tokens,
+            output_tokens_max: open.output_tokens_max,
+        });
+    }
+
+    fn dropped(&mut self, step: StepId) {
+        if let Some(open) = self.open.remove(&step) {
+            let program = &mut self.programs[open.program];
+            program.awaited.take_if(|awaited| *awaited == step);
+            self.cuts.steps_without_answer += 1;
+        }
+    }
+
+    /// The workload of all that was taken in.
+    ///
+    /// # Errors
+    /// [`LabError::Empty`] if no step was answered.
+    pub fn finish(mut self) -> Result<Workload, LabError> {
+        self.count_open_steps();
+        let seen = self.programs.len();
+        self.programs.retain(|program| !program.steps.is_empty());
+        self.cuts.programs_without_answer = (seen - self.programs.len()) as u64;
+        if self.programs.is_empty() {
+            return Err(LabError::Empty);
+        }
+        for program in &mut self.programs {
+            program.steps.sort_by_key(|step| step.arrived_us);
+        }
+        self.programs
+            .sort_by_key(|program| program.steps[0].arrived_us);
+        let lives = self.lives();
+        let schedule = infer(&lives, self.options.seat_lag_us);
+        let recorded = self.recorded();
+        let runs = self.runs();
+        let by_step = |program: &RecordedProgram| program.actions.by_step(&program.steps);
+        let (actions, left_out): (Vec<_>, Vec<u64>) = self.programs.iter().map(by_step).unzip();
+        self.cuts.actions_left_out = left_out.iter().sum();
+        let limits = |program: &RecordedProgram| {
+            let steps = program.steps.iter();
+            steps.map(|step| step.output_tokens_max).collect()
+        };
+        Ok(Workload {
+            runs,
+            schedule,
+            output_limits: self.programs.iter().map(limits).collect(),
+            workers: self.workers.serving(),
+            actions,
+            config: self.config,
+            whole_answers: self.steps_told * 2 < recorded.steps,
+            recorded: Some(recorded),
+            cuts: self.cuts,
+        })
+    }
+
+    /// Steps without an answer: those that are under way as the window ends, and those of which
+    /// nothing more was heard.
+    fn count_open_steps(&mut self) {
+        for (step, open) in &self.open {
+            let program = &self.programs[open.program];
+            if program.awaited == Some(*step) && !self.is_silent(program) {
+                self.cuts.steps_open_at_end += 1;
+            } else {
+                self.cuts.steps_unheard_of += 1;
+            }
+        }
+    }
+
+    /// Whether nothing was heard of a program for so long before the window's end that its client
+    /// has left it. The scheduler takes it to be over after its longest tool call; a short window
+    /// does not last that long.
+    fn is_silent(&self, program: &RecordedProgram) -> bool {
+        let (first_us, last_us) = self.range_us.unwrap_or_default();
+        let default = CoreConfig::default();
+        let config = self.config.as_ref().unwrap_or(&default);
+        let half_us = (last_us - first_us) / 2;
+        let mut idle_us = config.program_idle_max.micros().min(half_us);
+        if program.awaited.is_some() {
+            // It may wait for a place.
+            idle_us = idle_us.max(config.queue_wait_max.micros());
+        }
+        program.released_us.is_none() && last_us - program.last_us > idle_us
+    }
+
+    /// When programs opened and ended. One whose job tells the end of others is open at the
+    /// window's end if it was not released and its client has not left it.
+    fn lives(&mut self) -> Vec<Life> {
+        let told = self.programs.iter().filter(|p| p.released_us.is_some());
+        let telling: BTreeSet<Box<str>> = told.map(|p| p.job.clone()).collect();
+        let mut cuts = self.cuts;
+        let mut lives = Vec::with_capacity(self.programs.len());
+        for program in &self.programs {
+            let last_us = program.steps.iter().map(|step| step.finished_us).max();
+            let is_unended = program.released_us.is_none()
+                && (program.awaited.is_some()
+                    || (!program.one_shot && telling.contains(&program.job)));
+            let is_left = is_unended && self.is_silent(program);
+            let is_open = is_unended && !is_left;
+            cuts.programs_open_at_end += u64::from(is_open);
+            cuts.programs_left += u64::from(is_left);
+            cuts.programs_begun_before += u64::from(self.begun_before.contains(&program.key));
+            lives.push(Life {
+                job: program.job.clone(),
+                opened_us: program.steps[0].arrived_us,
+                ended_us: program.released_us.or(last_us).filter(|_| !is_open),
+            });
+        }
+        self.cuts = cuts;
+        lives
+    }
+
+    fn recorded(&self) -> Recorded {
+        let steps = || self.programs.iter().flat_map(|program| &program.steps);
+        let first_us = steps().map(|step| step.arrived_us).min().unwrap_or(0);
+        let last_us = steps().map(|step| step.finished_us).max().unwrap_or(0);
+        let took = steps().map(|step| step.finished_us.saturating_sub(step.arrived_us));
+        let mut latencies_us: Vec<u64> = took.collect();
+        // Where an engine does not tell, nothing is known of that step's share.
+        let told = || steps().filter(|step| step.tokens.cached.is_some());
+        let prompt = told().map(|step| step.tokens.prompt).sum();
+        let cached = told().filter_map(|step| step.tokens.cached).sum();
+        Recorded::of(
+            last_us.saturating_sub(first_us),
+            &mut latencies_us,
+            prompt,
+            cached,
+        )
+    }
+
+    fn runs(&mut self) -> Vec<AgentRun> {
+        let shared = shared_prefixes(&self.programs);
+        let mut names = RunNames::default();
+        let mut runs = Vec::with_capacity(self.programs.len());
+        for (program, shared) in self.programs.iter().zip(shared) {
+            let mut steps: Vec<AgentStep> = Vec::with_capacity(program.steps.len());
+            for (place, step) in program.steps.iter().enumerate() {
+                let kept = u64::from(shared.system_tokens + shared.group_tokens);
+                let before = steps.last().copied();
+                let (mut next, is_guess) = replayed(before, step, kept);
+                self.cuts.steps_compacted += u64::from(is_guess);
+                let after = program.steps.get(place + 1);
+                next.tool_us =
+                    after.map_or(0, |after| after.arrived_us.saturating_sub(step.finished_us));
+                steps.push(next);
+            }
+            runs.push(AgentRun {
+                id: names.next(&program.key),
+                group: shared.group,
+                system_tokens: shared.system_tokens,
+                group_tokens: shared.group_tokens,
+                steps,
+            });
+        }
+        runs
+    }
+}
+
+/// A step as it is repeated, and whether its reuse is a guess. A prompt that holds the whole context
+/// before it kept it; a somewhat shorter one kept the prompt before; of one that shrank, the parts
+/// that programs share and what the engine found are known to be kept.
+fn replayed(before: Option<AgentStep>, step: &RecordedStep, shared: u64) -> (AgentStep, bool) {
+    let tokens = |count: u64| u32::try_from(count).unwrap_or(u32::MAX / 4);
+    let input = tokens(step.tokens.prompt.max(1));
+    let mut next = AgentStep {
+        input_tokens: input,
+        reused_tokens: 0,
+        output_tokens: tokens(step.tokens.output.max(1)),
+        tool_us: 0,
+        tool_result: ToolResult::None,
+    };
+    let Some(before) = before else {
+        return (next, false);
+    };
+    if input >= before.context_tokens() {
+        next.reused_tokens = before.context_tokens();
+    } else if input >= before.input_tokens {
+        next.reused_tokens = before.input_tokens;
+    } else {
+        let known = tokens(shared.max(step.tokens.cached.unwrap_or(0)));
+        next.reused_tokens = known.min(input).min(before.context_tokens());
+        return (next, true);
+    }
+    (next, false)
+}

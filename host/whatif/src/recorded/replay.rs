@@ -1,0 +1,340 @@
+//! One workload under one set of policies.
+
+use super::divergence::{Choice, Choices};
+use super::statistics::{jain_index, percentiles_s};
+use super::workload::Workload;
+use treadle_simulator::cluster::{
+    Answers, ClusterOptions, Report, StepSeen, Surroundings, TransferOptions, Watch,
+    simulate_within,
+};
+use treadle_engine_model::engine::EngineProfile;
+use treadle_policy::native::NativeEviction;
+use serde::Serialize;
+use treadle_core::explain::Decision;
+use treadle_core::{CoreConfig, Event};
+
+/// A replay is given up when it has lasted this many times as long as it would one step at a time,
+/// plus [`PATIENCE_US`].
+const PATIENCE_FACTOR: u64 = 4;
+/// See [`PATIENCE_FACTOR`]: an hour of virtual time.
+const PATIENCE_US: u64 = 3_600_000_000;
+/// Output tokens between two reports of an engine, as a gateway tells of them.
+const PROGRESS_TOKENS: u32 = 64;
+
+/// How a workload is repeated.
+#[derive(Clone, Debug)]
+pub struct ReplayOptions {
+    /// The scheduler's settings.
+    pub core: CoreConfig,
+    /// What each engine is like.
+    pub profile: EngineProfile,
+    /// KV memory of each engine, in tokens: as many engines as there are numbers.
+    pub kv_tokens: Vec<u64>,
+    /// Time that a step takes to its engine besides the profile's, in microseconds.
+    pub request_overhead_us: u64,
+    /// Decisions kept for comparison at most; 0 keeps none, and is faster.
+    pub decisions_max: usize,
+}
+
+/// What the programs of one job came to.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct JobOutcome {
+    /// The job.
+    pub job: Box<str>,
+    /// Its programs that ended.
+    pub programs: u64,
+    /// Mean time of a program as a multiple of what it takes undisturbed.
+    pub slowdown: f64,
+}
+
+/// What a workload came to under one set of policies. Times are virtual, in seconds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outcome {
+    /// Steps answered.
+    pub steps: u64,
+    /// Steps that were not.
+    pub refused: u64,
+    /// Programs that ended.
+    pub programs: u64,
+    /// False if it was given up: some programs would hardly ever have ended.
+    pub whole: bool,
+    /// From the first step's sending to the last answer.
+    pub makespan_s: f64,
+    /// Steps answered a minute.
+    pub steps_per_min: f64,
+    /// Median time from sending a step to its answer.
+    pub step_p50_s: f64,
+    /// 95th percentile.
+    pub step_p95_s: f64,
+    /// 99th percentile.
+    pub step_p99_s: f64,
+    /// Share of prompt tokens found in caches.
+    pub hit_rate: f64,
+    /// Jain's index of the programs' slowdowns.
+    pub fairness: f64,
+    /// The same of the jobs' mean slowdowns.
+    pub job_fairness: f64,
+    /// Programs paused.
+    pub pauses: u64,
+    /// Paused programs restored elsewhere.
+    pub moves: u64,
+    /// Requests that engines preempted.
+    pub preemptions: u64,
+    /// Caches that went to host memory.
+    pub offloads: u64,
+    /// Caches moved to another engine.
+    pub migrations: u64,
+    /// Job by job.
+    pub jobs: Vec<JobOutcome>,
+    /// What became of the questions to the set's policies, where there are any.
+    #[serde(skip_serializing_if = "PolicyRecord::is_empty")]
+    pub policies: PolicyRecord,
+    /// What was decided, until it is compared.
+    #[serde(skip)]
+    pub choices: Choices,
+}
+
+/// What became of the questions that the policies of a set were asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PolicyRecord {
+    /// Questions that they answered.
+    pub answered: u64,
+    /// Questions that a built-in default answered in their stead.
+    pub fallbacks: u64,
+    /// Of these, questions that went wrong.
+    pub faults: u64,
+    /// Times that a policy was given up for its faults: from then on the built-in default decided.
+    pub given_up: u64,
+    /// The latest fault, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latest_fault: Option<String>,
+}
+
+impl PolicyRecord {
+    /// True if nothing was asked.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// These and others together.
+    #[must_use]
+    pub fn plus(mut self, other: &Self) -> Self {
+        self.answered += other.answered;
+        self.fallbacks += other.fallbacks;
+        self.faults += other.faults;
+        self.given_up += other.given_up;
+        self.latest_fault = self.latest_fault.or_else(|| other.latest_fault.clone());
+        self
+    }
+}
+
+/// Repeats a workload. `goes_on` is told how many steps were answered, after every so many events
+/// and however long virtual time stands still, and ends it by `false`: then there is no outcome.
+pub fn replay(
+    workload: &Workload,
+    options: &ReplayOptions,
+    answers: &mut dyn Answers,
+    goes_on: &mut dyn FnMut(u64) -> bool,
+) -> Option<Outcome> {
+    let mut profile = options.profile.clone();
+    profile.stream_interval_tokens = if workload.whole_answers {
+        u32::MAX
+    } else {
+        PROGRESS_TOKENS
+    };
+    let ideal_us = ideal_times_us(workload, &profile);
+    let cluster = ClusterOptions {
+        core: CoreConfig {
+            explain: options.decisions_max > 0,
+            ..options.core.clone()
+        },
+        policy: NativeEviction::default(),
+        engines: options.kv_tokens.len() as u32,
+        profile,
+        transfers: TransferOptions::default(),
+        tells_prefixes: true,
+        concurrency: 0,
+        stop_at_us: Some(patience_us(workload, &ideal_us)),
+        count_from_us: 0,
+        seed: 1,
+        audit: false,
+    };
+    let surroundings = Surroundings {
+        schedule: Some(&workload.schedule),
+        kv_tokens: &options.kv_tokens,
+        output_limits: &workload.output_limits,
+        actions: &workload.actions,
+        request_overhead_us: options.request_overhead_us + cluster.profile.request_overhead_us,
+        whole_answers: workload.whole_answers,
+    };
+    let mut eyes = Eyes {
+        goes_on,
+        stopped: false,
+        events: 0,
+        began_us: vec![None; workload.runs.len()],
+        ended_us: vec![None; workload.runs.len()],
+        latencies_us: Vec::new(),
+        last_answer_us: 0,
+        choices: Choices::new(options.decisions_max),
+    };
+    let report = simulate_within(&workload.runs, &cluster, answers, surroundings, &mut eyes);
+    (!eyes.stopped).then(|| eyes.outcome(workload, &ideal_us, &report))
+}
+
+/// How long each program takes if nobody else is there.
+fn ideal_times_us(workload: &Workload, profile: &EngineProfile) -> Vec<u64> {
+    let of_run = |run: &treadle_simulator::workload::AgentRun| {
+        let steps = run.steps.iter().map(|step| {
+            let fresh = u64::from(step.fresh_tokens());
+            let (output, context) = (step.output_tokens.into(), step.context_tokens().into());
+            profile.request_overhead_us
+                + profile.ideal_step_us(fresh, output, context, 1)
+                + step.tool_us
+        });
+        steps.sum::<u64>().max(1)
+    };
+    workload.runs.iter().map(of_run).collect()
+}
+
+fn patience_us(workload: &Workload, ideal_us: &[u64]) -> u64 {
+    let gaps: u64 = workload.schedule.waves.iter().map(|wave| wave.gap_us).sum();
+    let recorded_us = workload.recorded.map_or(0.0, |r| r.makespan_s * 1e6) as u64;
+    let programs: u64 = ideal_us.iter().sum();
+    PATIENCE_FACTOR * (gaps + programs + recorded_us) + PATIENCE_US
+}
+
+/// Sees what the report does not say.
+struct Eyes<'a> {
+    goes_on: &'a mut dyn FnMut(u64) -> bool,
+    stopped: bool,
+    events: u64,
+    began_us: Vec<Option<u64>>,
+    ended_us: Vec<Option<u64>>,
+    latencies_us: Vec<u64>,
+    last_answer_us: u64,
+    choices: Choices,
+}
+
+/// Events of the core, and moments of the cluster, between two questions whether to go on.
+const ASK_EVERY: u64 = 64;
+
+impl Eyes<'_> {
+    /// Something has happened: now and then that is told, and whoever is told may end it all.
+    fn tick(&mut self) {
+        self.events += 1;
+        if self.events.is_multiple_of(ASK_EVERY) && !self.stopped {
+            self.stopped = !(self.goes_on)(self.latencies_us.len() as u64);
+        }
+    }
+}
+
+impl Watch for Eyes<'_> {
+    fn heard(&mut self, now_us: u64, event: &Event) {
+        self.choices.at(now_us, event);
+        self.tick();
+    }
+
+    fn decided(&mut self, decision: &Decision) {
+        self.choices.add(decision);
+    }
+
+    fn finished(&mut self, step: &StepSeen) {
+        self.began_us[step.run].get_or_insert(step.sent_us);
+        self.latencies_us.push(step.ended_us - step.sent_us);
+        self.last_answer_us = step.ended_us;
+    }
+
+    fn ended(&mut self, run: usize, now_us: u64) {
+        self.ended_us[run] = Some(now_us);
+    }
+
+    fn goes_on(&mut self, _: u64) -> bool {
+        self.tick();
+        !self.stopped
+    }
+}
+
+impl Eyes<'_> {
+    fn outcome(mut self, workload: &Workload, ideal_us: &[u64], report: &Report) -> Outcome {
+        let first_us = self.began_us.iter().flatten().min().copied();
+        let span_us = self.last_answer_us - first_us.unwrap_or(0).min(self.last_answer_us);
+        let makespan_s = span_us as f64 / 1e6;
+        let steps = self.latencies_us.len() as u64;
+        let [step_p50_s, step_p95_s, step_p99_s] = percentiles_s(&mut self.latencies_us);
+        let slowdowns = self.slowdowns(ideal_us);
+        let jobs = jobs_of(workload, &slowdowns);
+        let of_programs: Vec<f64> = slowdowns.iter().flatten().copied().collect();
+        let of_jobs: Vec<f64> = jobs.iter().map(|job| job.slowdown).collect();
+        let programs = of_programs.len() as u64;
+        Outcome {
+            steps,
+            refused: report.refused,
+            programs,
+            whole: self.ended_us.iter().all(Option::is_some),
+            makespan_s,
+            steps_per_min: steps as f64 / makespan_s.max(1e-9) * 60.0,
+            step_p50_s,
+            step_p95_s,
+            step_p99_s,
+            hit_rate: report.hit_rate,
+            fairness: jain_index(&of_programs),
+            job_fairness: jain_index(&of_jobs),
+            pauses: report.pauses,
+            moves: report.moves,
+            preemptions: report.preemptions,
+            offloads: report.offloads,
+            migrations: report.migrations,
+            jobs,
+            policies: PolicyRecord::default(),
+            choices: self.choices,
+        }
+    }
+
+    /// For each program that ended: its time, over what it takes undisturbed.
+    fn slowdowns(&self, ideal_us: &[u64]) -> Vec<Option<f64>> {
+        let times = self.began_us.iter().zip(&self.ended_us).zip(ideal_us);
+        let slowdown = |((began, ended), ideal): ((&Option<u64>, &Option<u64>), &u64)| {
+            Some((*ended)?.saturating_sub((*began)?) as f64 / *ideal as f64)
+        };
+        times.map(slowdown).collect()
+    }
+}
+
+fn jobs_of(workload: &Workload, slowdowns: &[Option<f64>]) -> Vec<JobOutcome> {
+    let mut sums = vec![(0_u64, 0.0); workload.schedule.jobs.len()];
+    for (run, slowdown) in slowdowns.iter().enumerate() {
+        let wave = workload.schedule.runs[run].wave;
+        let (count, sum) = &mut sums[workload.schedule.waves[wave].job];
+        if let Some(slowdown) = slowdown {
+            *count += 1;
+            *sum += slowdown;
+        }
+    }
+    let names = workload.schedule.jobs.iter().map(|job| &**job);
+    let jobs = names.zip(sums);
+    let outcome = |(job, (programs, sum)): (&str, (u64, f64))| JobOutcome {
+        job: job.into(),
+        programs,
+        slowdown: sum / programs.max(1) as f64,
+    };
+    jobs.map(outcome).collect()
+}
+
+/// What a decision looks like to those who compare.
+impl From<&Decision> for Choice {
+    fn from(decision: &Decision) -> Self {
+        Self {
+            at_s: decision.at.0 as f64 / 1e6,
+            kind: decision.kind,
+            worker: decision.worker.0,
+            policy: decision.policy.0.as_str().into(),
+            because: decision.because,
+            need_tokens: decision.need_tokens,
+            used_tokens: decision.used_tokens,
+            capacity_tokens: decision.capacity_tokens,
+            waited_s: decision.waited.micros() as f64 / 1e6,
+            score: decision.score,
+            alternatives: decision.alternatives.len(),
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! A recorded workload, ready to be repeated.
+
+use super::statistics::percentiles_s;
+use treadle_simulator::cluster::{Begin, RunStart, Schedule, ToolAction, Wave};
+use treadle_simulator::workload::AgentRun;
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use serde::Serialize;
+use treadle_core::CoreConfig;
+
+/// Why a window is not one that the lab can repeat.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum LabError {
+    /// No program has a step that was answered.
+    #[error(
+        "no step was answered in this window; choose one that holds programs at work (`treadle events tail` shows the journal)"
+    )]
+    Empty,
+    /// More programs or steps than are taken.
+    #[error("the window holds more than {max} {what}; choose a shorter one")]
+    TooLarge {
+        /// Of what.
+        what: &'static str,
+        /// How many are taken.
+        max: usize,
+    },
+}
+
+/// An engine as the journal knows it.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct RecordedWorker {
+    /// Its URL.
+    pub url: Box<str>,
+    /// Its KV memory in tokens, if known.
+    pub kv_tokens: Option<u64>,
+}
+
+/// What the window's edges and its failures left out.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+pub struct Cuts {
+    /// Programs that had begun before the window: they are repeated from their first step within it.
+    pub programs_begun_before: u64,
+    /// Programs that had not ended with the window: they are repeated up to their last answer in it.
+    pub programs_open_at_end: u64,
+    /// Programs that nobody ended and of which nothing more was heard for as long as a tool call may
+    /// last, or half of a shorter window: they are taken to be over with their last answer.
+    pub programs_left: u64,
+    /// Programs without an answered step in the window: left out.
+    pub programs_without_answer: u64,
+    /// Steps under way at the window's end: left out.
+    pub steps_open_at_end: u64,
+    /// Steps of which nothing more was heard, although their program went on, was released or left:
+    /// the scheduler had refused them. Left out.
+    pub steps_unheard_of: u64,
+    /// Steps that failed, were withdrawn, or were lost in a restart: left out, the time that they
+    /// took stays.
+    pub steps_without_answer: u64,
+    /// Steps that came while another one of their program was under way: repeated one after another.
+    pub steps_overlapping: u64,
+    /// Steps whose prompt had shrunk: how much of the context they kept is a guess.
+    pub steps_compacted: u64,
+    /// Actions that began before the first answer of their program in the window: left out.
+    pub actions_left_out: u64,
+    /// Times that an engine was lost, recovered, added late or removed: one that served at all is
+    /// repeated as there all the time.
+    pub worker_changes: u64,
+}
+
+/// What the window itself came to. Times are those of the journal, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Recorded {
+    /// Steps answered.
+    pub steps: u64,
+    /// From the first step's arrival to the last answer.
+    pub makespan_s: f64,
+    /// Steps answered a minute.
+    pub steps_per_min: f64,
+    /// Median time from a step's arrival to its answer.
+    pub step_p50_s: f64,
+    /// 95th percentile.
+    pub step_p95_s: f64,
+    /// 99th percentile.
+    pub step_p99_s: f64,
+    /// Share of prompt tokens found in caches, where engines told.
+    pub hit_rate: f64,
+}
+
+impl Recorded {
+    pub(super) fn of(span_us: u64, latencies_us: &mut [u64], prompt: u64, cached: u64) -> Self {
+        let steps = latencies_us.len() as u64;
+        let makespan_s = span_us as f64 / 1e6;
+        let [step_p50_s, step_p95_s, step_p99_s] = percentiles_s(latencies_us);
+        Self {
+            steps,
+            makespan_s,
+            steps_per_min: steps as f64 / makespan_s.max(1e-9) * 60.0,
+            step_p50_s,
+            step_p95_s,
+            step_p99_s,
+            hit_rate: cached as f64 / prompt.max(1) as f64,
+        }
+    }
+}
+
+/// A workload as it was recorded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Workload {
+    /// The programs; each run's `id` is its program's key.
+    pub runs: Vec<AgentRun>,
+    /// Who begins when.
+    pub schedule: Schedule,
+    /// What clients let each step generate at most, by run and step; nothing where they did not say.
+    pub output_limits: Vec<Vec<Option<u64>>>,
+    /// What tool runners told of the actions after each step, by run and step; nothing where they
+    /// told of none.
+    pub actions: Vec<Vec<Vec<ToolAction>>>,
+    /// Engines; empty for a workload that was not recorded.
+    pub workers: Vec<RecordedWorker>,
+    /// The scheduler's settings at the end of the window, if it says.
+    pub config: Option<CoreConfig>,
+    /// Answers came in one piece, so that the scheduler heard nothing of a step before its end.
+    pub whole_answers: bool,
+    /// What the window came to; nothing for a workload that was not recorded.
+    pub recorded: Option<Recorded>,
+    /// What is not as it was.
+    pub cuts: Cuts,
+}
+
+impl Workload {
+    /// Runs that were not recorded with their times, such as those of a trace: so many seats of one
+    /// job, all taken at once.
+    pub fn of_runs(runs: Vec<AgentRun>, seats: usize) -> Self {
+        let start = |place: usize| RunStart {
+            wave: 0,
+            begin: match place.checked_sub(seats.max(1)) {
+                None => Begin::At { offset_us: 0 },
+                Some(before) => Begin::Seat {
+                    ends: before as u32 + 1,
+                    lag_us: 0,
+                },
+            },
+        };
+        let schedule = Schedule {
+            jobs: vec!["trace".into()],
+            waves: vec![Wave { job: 0, gap_us: 0 }],
+            runs: (0..runs.len()).map(start).collect(),
+        };
+        Self {
+            runs,
+            schedule,
+            output_limits: Vec::new(),
+            actions: Vec::new(),
+            workers: Vec::new(),
+            config: None,
+            whole_answers: false,
+            recorded: None,
+            cuts: Cuts::default(),
+        }
+    }
+
+    /// All steps.
+    pub fn steps(&self) -> u64 {
+        self.runs.iter().map(|run| run.steps.len() as u64).sum()
+    }
+
+    /// The same with tools and arrivals that take up to this share more or less, evenly spread. Of
+    /// arrivals it is the time since the one before that varies, so that a burst stays one however
+    /// late it comes. Seed 0 leaves all as it is; the others tell how much an outcome owes to
+    /// accidents.
+    #[must_use]
+    pub fn jittered(&self, seed: u64, share: f64) -> Self {
+        let mut jittered = self.clone();
+        if seed == 0 || share <= 0.0 {
+            return jittered;
+        }
+        let mut stream = Pcg64Mcg::seed_from_u64(seed);
+        let mut factor = || 1.0 + share * (2.0 * stream.random::<f64>() - 1.0);
+        let varied = |us: u64, factor: f64| (us as f64 * factor) as u64;
+        for (run, place) in jittered.runs.iter_mut().zip(0..) {
+            let mut actions = jittered.actions.get_mut(place);
+            for (step, place) in run.steps.iter_mut().zip(0..) {
+                // A tool takes as much more or less as the time until the next step.
+                let factor = factor();
+                step.tool_us = varied(step.tool_us, factor);
+                let actions = actions.as_mut().and_then(|steps| steps.get_mut(place));
+                for action in actions.into_iter().flatten() {
+                    action.begins_us = varied(action.begins_us, factor);
+                    action.ends_us = action.ends_us.map(|us| varied(us, factor));
+                }
+            }
+        }
+        let schedule = &mut jittered.schedule;
+        for wave in &mut schedule.waves {
+            wave.gap_us = varied(wave.gap_us, factor());
+        }
+        // Recorded runs stand in the order of their beginning.
+        let mut latest: Vec<(u64, u64)> = vec![(0, 0); schedule.waves.len()];
+        for start in &mut schedule.runs {
+            match &mut start.begin {
+                Begin::At { offset_us } => {
+                    let (was, is) = &mut latest[start.wave];
+                    *is += varied(offset_us.saturating_sub(*was), factor());
+                    *was = *offset_us;
+                    *offset_us = *is;
+                }
+                Begin::Seat { lag_us, .. } => *lag_us = varied(*lag_us, factor()),
+            }
+        }
+        jittered
+    }
+}

@@ -1,0 +1,246 @@
+//! What is asked of the lab, as JSON.
+
+use super::LabFailure;
+use super::sets::SetSpec;
+use super::{DIFFERENCES_MAX, RUN_S_MAX, SEEDS_MAX};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+use treadle_model::ClientName;
+
+/// Seeds unless the request says.
+const SEEDS: u32 = 3;
+/// Spread of tools and arrivals over seeds unless the request says.
+const JITTER: f64 = 0.05;
+/// Decisions that differ, told of each set unless the request says.
+const DIFFERENCES: usize = 10;
+/// Lag within which a program takes the seat of another, unless the request says.
+const SEAT_LAG_S: f64 = 2.0;
+/// Longest such lag.
+const SEAT_LAG_S_MAX: f64 = 86_400.0;
+
+/// Which events.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct WindowSpec {
+    /// First event.
+    #[serde(default)]
+    pub from_seq: Option<u64>,
+    /// Last event.
+    #[serde(default)]
+    pub to_seq: Option<u64>,
+    /// From this time on, on the journal's clock.
+    #[serde(default)]
+    pub from_us: Option<u64>,
+    /// Up to this time.
+    #[serde(default)]
+    pub to_us: Option<u64>,
+    /// Programs of this job alone.
+    #[serde(default, deserialize_with = "job_name")]
+    pub job: Option<ClientName>,
+}
+
+fn job_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ClientName>, D::Error> {
+    let job = Option::<String>::deserialize(deserializer)?;
+    let job = job.map(|job| ClientName::parse("window.job", job));
+    job.transpose().map_err(D::Error::custom)
+}
+
+/// How replays are made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// How many seeds; the first leaves all as recorded.
+    pub seeds: u32,
+    /// How much tools and arrivals vary over the others, as a share.
+    pub jitter: f64,
+    /// Decisions that differ, told of each set.
+    pub differences: usize,
+    /// A program that opens so soon after another one's end takes its seat.
+    pub seat_lag_us: u64,
+    /// KV memory of every engine in place of the recorded, in tokens.
+    pub kv_tokens: Option<u64>,
+    /// Longest that all replays together may take, in seconds of real time.
+    pub limit_s: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            seeds: SEEDS,
+            jitter: JITTER,
+            differences: DIFFERENCES,
+            seat_lag_us: (SEAT_LAG_S * 1e6) as u64,
+            kv_tokens: None,
+            limit_s: RUN_S_MAX,
+        }
+    }
+}
+
+impl Settings {
+    /// Checks bounds. Without jitter all seeds are the first one.
+    pub fn checked(mut self) -> Result<Self, LabFailure> {
+        if !(1..=SEEDS_MAX).contains(&self.seeds) {
+            let problem = format!("is {}; give 1 to {SEEDS_MAX}", self.seeds);
+            return Err(LabFailure::field("seeds", problem));
+        }
+        if !(0.0..=0.9).contains(&self.jitter) {
+            let problem = format!("is {}; give 0 to 0.9", self.jitter);
+            return Err(LabFailure::field("jitter", problem));
+        }
+        if self.differences > DIFFERENCES_MAX {
+            let problem = format!("is {}; give at most {DIFFERENCES_MAX}", self.differences);
+            return Err(LabFailure::field("differences", problem));
+        }
+        if self.kv_tokens == Some(0) {
+            return Err(LabFailure::field("kv_tokens", "is 0; give 1 or more"));
+        }
+        if self.jitter <= 0.0 {
+            self.seeds = 1;
+        }
+        Ok(self)
+    }
+}
+
+/// Seconds as the microseconds of a lag.
+pub fn seat_lag_us(seconds: f64) -> Result<u64, LabFailure> {
+    if (0.0..=SEAT_LAG_S_MAX).contains(&seconds) {
+        return Ok((seconds * 1e6) as u64);
+    }
+    let problem = format!("is {seconds}; give 0 to {SEAT_LAG_S_MAX} seconds");
+    Err(LabFailure::field("seat_lag_s", problem))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Body {
+    #[serde(default)]
+    window: WindowSpec,
+    sets: Vec<Value>,
+    #[serde(default)]
+    profile: Option<Value>,
+    #[serde(default)]
+    seeds: Option<u32>,
+    #[serde(default)]
+    jitter: Option<f64>,
+    #[serde(default)]
+    differences: Option<usize>,
+    #[serde(default)]
+    seat_lag_s: Option<f64>,
+    #[serde(default)]
+    kv_tokens: Option<u64>,
+}
+
+/// A whole request.
+#[derive(Clone, Debug)]
+pub struct LabRequest {
+
+/// Which part of the journal is repeated.
+pub window: WindowSpec,
+
+/// Which sets of policies are compared.
+pub sets: Vec<SetSpec>,
+    /// A preset's name, or a document of `treadle calibrate`; the engines are asked without it.
+    pub profile: Option<Value>,
+
+/// What else the replay goes by.
+pub settings: Settings,
+}
+
+impl LabRequest {
+    /// Reads the body of `POST /v1/lab/runs`.
+    pub fn of(object: Map<String, Value>) -> Result<Self, LabFailure> {
+        let body: Body = serde_json::from_value(Value::Object(object)).map_err(|error| {
+            let problem = format!("{error}; docs/policy-lab.md has the fields");
+            LabFailure::field("body", problem)
+        })?;
+        let default = Settings::default();
+        let lag = body.seat_lag_s.map(seat_lag_us).transpose()?;
+        let settings = Settings {
+            seeds: body.seeds.unwrap_or(default.seeds),
+            jitter: body.jitter.unwrap_or(default.jitter),
+            differences: body.differences.unwrap_or(default.differences),
+            seat_lag_us: lag.unwrap_or(default.seat_lag_us),
+            kv_tokens: body.kv_tokens,
+            limit_s: default.limit_s,
+        };
+        Ok(Self {
+            window: body.window,
+            sets: SetSpec::list(&body.sets)?,
+            profile: body.profile,
+            settings: settings.checked()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(body: Value) -> Result<LabRequest, String> {
+        let Value::Object(object) = body else {
+            return Err("no object".into());
+        };
+        LabRequest::of(object).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_request_is_read_with_its_defaults() {
+        let request = read(json!({"sets": ["sticky", "treadle"], "window": {"from_seq": 3}}));
+        let request = request.unwrap();
+        assert_eq!(request.settings, Settings::default());
+        assert_eq!(request.window.from_seq, Some(3));
+        assert_eq!(request.sets.len(), 2);
+    }
+
+    #[test]
+    fn without_jitter_one_seed_says_all() {
+        let request = read(json!({"sets": ["sticky"], "seeds": 9, "jitter": 0})).unwrap();
+        assert_eq!(request.settings.seeds, 1);
+    }
+
+    #[test]
+    fn nonsense_names_the_field_and_the_remedy() {
+        let sets = json!(["sticky"]);
+        for (body, wanted) in [
+            (json!({}), "missing field `sets`"),
+            (json!({"sets": []}), "`sets`: is empty"),
+            (
+                json!({"sets": sets, "seeds": 0}),
+                "`seeds`: is 0; give 1 to 32",
+            ),
+            (
+                json!({"sets": sets, "jitter": 2}),
+                "`jitter`: is 2; give 0 to 0.9",
+            ),
+            (
+                json!({"sets": sets, "seat_lag_s": -1}),
+                "`seat_lag_s`: is -1",
+            ),
+            (json!({"sets": sets, "kv_tokens": 0}), "`kv_tokens`: is 0"),
+            (
+                json!({"sets": sets, "differences": 900}),
+                "`differences`: is 900",
+            ),
+            (
+                json!({"sets": sets, "window": {"job": "\u{1f}acme\u{1f}train"}}),
+                "`window.job` holds the control character U+001F",
+            ),
+            (
+                json!({"sets": sets, "windows": {}}),
+                "unknown field `windows`",
+            ),
+            (
+                json!({"sets": [{"name": "a", "policy": []}]}),
+                "`sets[0]`: unknown field",
+            ),
+            (
+                json!({"sets": ["sticky", "sticky"]}),
+                "`sets`: two are called `sticky`",
+            ),
+        ] {
+            let error = read(body.clone()).unwrap_err();
+            assert!(error.contains(wanted), "{body}: {error}");
+        }
+    }
+}

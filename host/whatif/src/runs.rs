@@ -1,0 +1,259 @@
+//! Lab runs as they stand: those that wait, the one at work, and what is kept of the others.
+
+use super::LabFailure;
+use super::execute::Control;
+use treadle_model::Tenant;
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use treadle_wire::ErrorBody;
+
+/// Runs that wait or are at work, all tenants together.
+const OPEN_MAX: usize = 12;
+/// The same of one tenant.
+pub(super) const OPEN_OF_TENANT_MAX: usize = 3;
+/// Runs kept of one tenant, open ones included; the oldest that has ended goes first.
+pub(super) const KEPT_OF_TENANT_MAX: usize = 16;
+/// Runs kept in all; past it one goes of the tenant that has most of them.
+const KEPT_MAX: usize = 128;
+/// Reports kept in all, in bytes; past it one goes of the tenant that has most of them.
+const REPORT_BYTES_MAX: usize = 128 << 20;
+
+/// How a run stands.
+#[derive(Clone, Debug)]
+pub(super) enum Standing {
+    Queued,
+    Running,
+    /// Its report as JSON, with the names that its tenant knows.
+    Done(Arc<str>),
+    Failed(Box<ErrorBody>),
+    Cancelled,
+}
+
+impl Standing {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Done(_) => "done",
+            Self::Failed(_) => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self, Self::Queued | Self::Running)
+    }
+}
+
+/// One run.
+pub(super) struct Run {
+    pub(super) id: String,
+    pub(super) tenant: Tenant,
+    pub(super) sets: Vec<String>,
+    pub(super) window: Value,
+    pub(super) created_at_us: u64,
+    pub(super) ended_at_us: Option<u64>,
+    pub(super) standing: Standing,
+    pub(super) control: Arc<Control>,
+}
+
+impl Run {
+    /// What clients see, but for the report.
+    pub(super) fn to_json(&self) -> Value {
+        let (done, steps) = self.control.progress();
+        let share = match self.standing {
+            Standing::Done(_) => 1.0,
+            _ => done as f64 / steps.max(1) as f64,
+        };
+        let mut json = json!({
+            "run": self.id, "status": self.standing.name(), "sets": self.sets,
+            "window": self.window, "created_at_us": self.created_at_us,
+            "ended_at_us": self.ended_at_us,
+            "progress": {"share": share, "steps_done": done, "steps": steps},
+        });
+        if let Standing::Failed(error) = &self.standing {
+            json["error"] = json!({
+                "code": error.code.as_str(), "message": error.message, "param": error.param,
+            });
+        }
+        json
+    }
+
+    /// Its report as JSON, once it has one.
+    pub(super) fn report(&self) -> Option<Arc<str>> {
+        match &self.standing {
+            Standing::Done(report) => Some(report.clone()),
+            _ => None,
+        }
+    }
+
+    fn report_bytes(&self) -> usize {
+        match &self.standing {
+            Standing::Done(report) => report.len(),
+            _ => 0,
+        }
+    }
+}
+
+/// The runs of all tenants.
+#[derive(Default)]
+pub(super) struct Runs {
+    kept: VecDeque<Run>,
+    last_id: u64,
+}
+
+impl Runs {
+    /// Fails if the tenant, or all together, have as many open as may be.
+    pub(super) fn check_room(&self, tenant: &Tenant) -> Result<(), LabFailure> {
+        let open = || self.kept.iter().filter(|run| run.standing.is_open());
+        let of_tenant = open().filter(|run| run.tenant == *tenant).count();
+        let (count, max, whose) = if of_tenant >= OPEN_OF_TENANT_MAX {
+            (of_tenant, OPEN_OF_TENANT_MAX, "the tenant has")
+        } else {
+            (open().count(), OPEN_MAX, "there are")
+        };
+        if count < max {
+            return Ok(());
+        }
+        Err(LabFailure::Full(format!(
+            "{whose} {count} lab runs waiting or at work, which is the most; wait for one, or cancel one with DELETE /v1/lab/runs/RUN"
+        )))
+    }
+
+    /// Names of runs tell them apart across restarts too.
+    pub(super) fn next_id(&mut self) -> String {
+        self.last_id = unix_us().max(self.last_id + 1);
+        format!("lab-{:x}", self.last_id)
+    }
+
+    /// Keeps a run, and lets older ones of the same tenant go before those of others.
+    pub(super) fn keep(&mut self, run: Run) {
+        let own = self.kept.iter().filter(|kept| kept.tenant == run.tenant);
+        if own.count() >= KEPT_OF_TENANT_MAX {
+            let tenant = run.tenant.clone();
+            self.drop_oldest_of(&tenant);
+        }
+        if self.kept.len() >= KEPT_MAX {
+            self.drop_of_greatest(|_| 1);
+        }
+        self.kept.push_back(run);
+    }
+
+    /// Notes how a run stands, unless it has ended.
+    pub(super) fn stand(&mut self, id: &str, standing: Standing) {
+        let Some(run) = self.kept.iter_mut().find(|run| run.id == id) else {
+            return;
+        };
+        if run.standing.is_open() {
+            run.ended_at_us = (!standing.is_open()).then(unix_us);
+            run.standing = standing;
+        }
+        while self.kept.iter().map(Run::report_bytes).sum::<usize>() > REPORT_BYTES_MAX
+            && self.drop_of_greatest(Run::report_bytes)
+        {}
+    }
+
+    /// A run of a tenant.
+    pub(super) fn find(&self, tenant: &Tenant, id: &str) -> Option<&Run> {
+        let found = |run: &&Run| run.tenant == *tenant && run.id == id;
+        self.kept.iter().find(found)
+    }
+
+    /// The same, to be changed.
+    pub(super) fn find_mut(&mut self, tenant: &Tenant, id: &str) -> Option<&mut Run> {
+        let found = |run: &&mut Run| run.tenant == *tenant && run.id == id;
+        self.kept.iter_mut().find(found)
+    }
+
+    /// All of them, the oldest first.
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &Run> {
+        self.kept.iter()
+    }
+
+    fn drop_oldest_of(&mut self, tenant: &Tenant) -> bool {
+        let mut ended = self.kept.iter();
+        let oldest = ended.position(|run| run.tenant == *tenant && !run.standing.is_open());
+        oldest.is_some_and(|oldest| self.kept.remove(oldest).is_some())
+    }
+
+    /// Lets the oldest go of the tenant whose ended runs weigh most; false if none has ended.
+    fn drop_of_greatest(&mut self, weight: fn(&Run) -> usize) -> bool {
+        let ended = || self.kept.iter().filter(|run| !run.standing.is_open());
+        let of_tenant = |tenant: &Tenant| -> usize {
+            let own = ended().filter(|run| run.tenant == *tenant);
+            own.map(weight).sum()
+        };
+        let greatest = ended().max_by_key(|run| of_tenant(&run.tenant));
+        let greatest = greatest.map(|run| run.tenant.clone());
+        greatest.is_some_and(|tenant| self.drop_oldest_of(&tenant))
+    }
+}
+
+/// The time now, in microseconds since 1970.
+pub(super) fn unix_us() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_micros() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(runs: &mut Runs, tenant: &str, standing: Standing) -> String {
+        let id = runs.next_id();
+        runs.keep(Run {
+            id: id.clone(),
+            tenant: Tenant::new(tenant),
+            sets: Vec::new(),
+            window: Value::Null,
+            created_at_us: 1,
+            ended_at_us: None,
+            standing,
+            control: Arc::default(),
+        });
+        id
+    }
+
+    fn of(runs: &Runs, tenant: &str) -> usize {
+        let tenant = Tenant::new(tenant);
+        runs.iter().filter(|run| run.tenant == tenant).count()
+    }
+
+    #[test]
+    fn whoever_has_many_runs_loses_his_own_first() {
+        let mut runs = Runs::default();
+        let others = run(&mut runs, "beta", Standing::Cancelled);
+        let first = run(&mut runs, "acme", Standing::Cancelled);
+        for _ in 0..1_000 {
+            run(&mut runs, "acme", Standing::Cancelled);
+        }
+        assert_eq!(of(&runs, "acme"), KEPT_OF_TENANT_MAX);
+        assert!(runs.find(&Tenant::new("acme"), &first).is_none());
+        assert!(runs.find(&Tenant::new("beta"), &others).is_some());
+        for tenant in 0..100 {
+            for _ in 0..2 {
+                run(&mut runs, &format!("t{tenant}"), Standing::Cancelled);
+            }
+        }
+        assert_eq!(runs.kept.len(), KEPT_MAX);
+        assert!(runs.find(&Tenant::new("beta"), &others).is_some());
+        assert!(of(&runs, "acme") <= 2, "those who have most go first");
+    }
+
+    #[test]
+    fn large_reports_are_bounded_all_together() {
+        let mut runs = Runs::default();
+        let small = run(&mut runs, "beta", Standing::Running);
+        runs.stand(&small, Standing::Done("{}".into()));
+        let report: Arc<str> = "x".repeat(REPORT_BYTES_MAX / 4).into();
+        for _ in 0..10 {
+            let id = run(&mut runs, "acme", Standing::Running);
+            runs.stand(&id, Standing::Done(report.clone()));
+        }
+        assert_eq!((of(&runs, "acme"), of(&runs, "beta")), (3, 1));
+    }
+}

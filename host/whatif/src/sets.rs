@@ -1,0 +1,440 @@
+//! Sets of policies by name.
+
+use super::policies::{PolicyBytes, WORLDS};
+use super::{LabFailure, SETS_MAX};
+use treadle_config::out_of_bounds;
+use treadle_policy::evaluator::{BoundPolicy, Change, DeskLimits, PolicyDesk, Scope};
+use treadle_registry::eviction_by_default;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use treadle_core::{CoreConfig, Mode};
+use treadle_model::{PolicyRef, World};
+use treadle_policy_runtime::{InstanceOptions, PolicyEngine, PolicyModule};
+
+/// Longest name of a set, in bytes.
+const NAME_BYTES_MAX: usize = 128;
+
+/// One policy of a set: a file or a stored plugin, and its configuration.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct PolicySpec {
+    /// A path, or a stored plugin's name, name@version or digest.
+    pub policy: String,
+    /// A JSON object.
+    #[serde(default)]
+    pub config: Map<String, Value>,
+}
+
+/// A set of policies as it is asked for.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct SetSpec {
+    /// What the report calls it.
+    pub name: String,
+    /// How steps find their worker; as recorded unless given.
+    #[serde(default)]
+    pub mode: Option<Mode>,
+    /// One for each world at most; the built-in defaults answer the others.
+    #[serde(default)]
+    pub policies: Vec<PolicySpec>,
+    /// Settings of the core in place of the recorded ones, by their names in the journal.
+    #[serde(default)]
+    pub settings: Map<String, Value>,
+    /// Takes the policies that are bound, where its mode asks any: the word `recorded`.
+    #[serde(skip)]
+    pub takes_bound: bool,
+}
+
+impl SetSpec {
+    /// A set that is given by a word: a mode, `recorded` (the mode of the window and the policies
+    /// that are bound), or a policy.
+    pub fn named(name: &str) -> Self {
+        let mode = match name {
+            "least-load" => Some(Mode::LeastLoad),
+            "sticky" => Some(Mode::Sticky),
+            "program-aware" | "treadle" => Some(Mode::ProgramAware),
+            _ => None,
+        };
+        let takes_bound = name == "recorded";
+        let is_policy = mode.is_none() && !takes_bound;
+        let policy = is_policy.then(|| PolicySpec {
+            policy: name.to_owned(),
+            config: Map::new(),
+        });
+        Self {
+            name: name.to_owned(),
+            mode: mode.or_else(|| is_policy.then_some(Mode::ProgramAware)),
+            policies: policy.into_iter().collect(),
+            settings: Map::new(),
+            takes_bound,
+        }
+    }
+
+    /// Sets from JSON: words and objects.
+    pub fn list(values: &[Value]) -> Result<Vec<Self>, LabFailure> {
+        let read = |(place, value): (usize, &Value)| match value {
+            Value::String(name) => Ok(Self::named(name)),
+            other => serde_json::from_value(other.clone()).map_err(|error| {
+                let problem =
+                    format!("{error}; give a word or {{name, mode?, policies?, settings?}}");
+                LabFailure::field(format!("sets[{place}]"), problem)
+            }),
+        };
+        let sets: Result<Vec<Self>, LabFailure> = values.iter().enumerate().map(read).collect();
+        Self::checked(sets?)
+    }
+
+    /// Checks how many there are and what they are called.
+    pub fn checked(sets: Vec<Self>) -> Result<Vec<Self>, LabFailure> {
+        let wrong = |problem: String| Err(LabFailure::field("sets", problem));
+        if sets.is_empty() {
+            return wrong(
+                "is empty; name at least one, such as \"least-load\" or \"treadle\"".into(),
+            );
+        }
+        if sets.len() > SETS_MAX {
+            return wrong(format!("has {}; give at most {SETS_MAX}", sets.len()));
+        }
+        for (place, set) in sets.iter().enumerate() {
+            if set.name.is_empty() || set.name.len() > NAME_BYTES_MAX {
+                return wrong(format!(
+                    "[{place}].name must have 1 to {NAME_BYTES_MAX} bytes"
+                ));
+            }
+            if sets[..place].iter().any(|other| other.name == set.name) {
+                return wrong(format!("two are called `{}`; rename one", set.name));
+            }
+            if set.policies.len() > WORLDS.len() {
+                return wrong(format!(
+                    "[{place}].policies has {}; give at most {}, one of each world",
+                    set.policies.len(),
+                    WORLDS.len()
+                ));
+            }
+        }
+        Ok(sets)
+    }
+
+    fn says_of_retention(&self) -> bool {
+        let kv = self.settings.get("kv").and_then(Value::as_object);
+        kv.is_some_and(|kv| kv.contains_key("retention"))
+    }
+
+    /// The settings of the core under this set. `kv.retention` has the default of its mode where
+    /// that is not the recorded one.
+    pub fn core(&self, recorded: &CoreConfig) -> Result<CoreConfig, LabFailure> {
+        let field = || format!("sets.{}", self.name);
+        let mut core = recorded.clone();
+        if !self.settings.is_empty() {
+            let whole = serde_json::to_value(&core).unwrap_or_default();
+            let Value::Object(mut whole) = whole else {
+                return Err(LabFailure::field(field(), "the settings can't be read"));
+            };
+            let merged = merge(&mut whole, &self.settings, "settings");
+            merged.map_err(|problem| LabFailure::field(field(), problem))?;
+            core = serde_json::from_value(Value::Object(whole)).map_err(|error| {
+                LabFailure::field(field(), format!("settings: {error}; mind the type"))
+            })?;
+            // What a daemon refuses at its start would stop a replay, or never let it end.
+            if let Some((name, problem)) = out_of_bounds(&core) {
+                let problem = format!("settings.{name} {problem}");
+                return Err(LabFailure::field(field(), problem));
+            }
+        }
+        core.mode = self.mode.unwrap_or(core.mode);
+        if core.mode != recorded.mode && !self.says_of_retention() {
+            // As a daemon in that mode has it.
+            core.kv.retention = core.mode == Mode::ProgramAware;
+        }
+        if core.mode == Mode::Rollout {
+            let problem = "the mode `rollout` is not replayed; name `program-aware`, `sticky` or \
+                           `least-load` as its mode (`treadle sim` simulates rollouts)";
+            return Err(LabFailure::field(field(), problem));
+        }
+        if core.mode != Mode::ProgramAware && !self.policies.is_empty() {
+            let problem = "policies are asked in the mode `program-aware` alone; leave them or \
+                           the mode out";
+            return Err(LabFailure::field(field(), problem));
+        }
+        Ok(core)
+    }
+}
+
+/// Puts settings in place of those that are there, group by group.
+fn merge(
+    whole: &mut Map<String, Value>,
+    given: &Map<String, Value>,
+    path: &str,
+) -> Result<(), String> {
+    for (name, value) in given {
+        let known: Vec<&str> = whole.keys().map(String::as_str).collect();
+        let known = known.join(", ");
+        let Some(place) = whole.get_mut(name) else {
+            return Err(format!("{path}.{name} is not known; there are {known}"));
+        };
+        match (place, value) {
+            (Value::Object(group), Value::Object(given)) => {
+                merge(group, given, &format!("{path}.{name}"))?;
+            }
+            (Value::Object(group), _) => {
+                let known: Vec<&str> = group.keys().map(String::as_str).collect();
+                let known = known.join(", ");
+                return Err(format!(
+                    "{path}.{name} is a group; give an object of {known}"
+                ));
+            }
+            (place, value) => *place = value.clone(),
+        }
+    }
+    Ok(())
+}
+
+/// A set that is ready to decide, any number of times.
+pub struct ReadySet {
+
+/// Its name.
+pub name: String,
+
+/// The core's settings.
+pub core: CoreConfig,
+    modules: Vec<Seated>,
+}
+
+struct Seated {
+    policy: PolicyRef,
+    module: PolicyModule,
+    config: String,
+    /// Columns that the configuration names, as the daemon gives them to a bound policy.
+    extra: Vec<usize>,
+}
+
+impl Seated {
+    /// Compiles a policy.
+    fn new(policy: &PolicyBytes, engine: &PolicyEngine) -> Result<Self, LabFailure> {
+        let wrong = |error: &dyn std::fmt::Display| LabFailure::Policy {
+            policy: policy.asked.clone(),
+            cause: error.to_string(),
+        };
+        let inspected = engine.inspect(&policy.bytes).map_err(|e| wrong(&e))?;
+        let module = engine
+            .compile(&inspected.component)
+            .map_err(|e| wrong(&e))?;
+        let world = module.world();
+        if !WORLDS.contains(&world) {
+            let cause = format!(
+                "it is of the world `{world}`, which a replay does not ask; give policies of \
+                 eviction, priority or placement"
+            );
+            return Err(wrong(&cause));
+        }
+        let extra = treadle_policy::extra_columns(world, &policy.config).map_err(|e| wrong(&e))?;
+        Ok(Self {
+            policy: PolicyRef(format!("{}@{}", inspected.name, inspected.version)),
+            module,
+            config: policy.config.clone(),
+            extra,
+        })
+    }
+}
+
+impl ReadySet {
+    /// Compiles the policies of a set. Takes a while: not for an async thread.
+    pub fn new(
+        spec: &SetSpec,
+        recorded: &CoreConfig,
+        policies: &[PolicyBytes],
+        engine: &PolicyEngine,
+    ) -> Result<Self, LabFailure> {
+        let core = spec.core(recorded)?;
+        // What is bound is asked in one mode alone.
+        let policies = match core.mode {
+            Mode::ProgramAware => policies,
+            _ => &[],
+        };
+        let mut modules: Vec<Seated> = Vec::with_capacity(policies.len());
+        let asked = |policy: &&PolicyBytes| core.kv.retention || !policy.answers_anyway;
+        for policy in policies.iter().filter(asked) {
+            let module = Seated::new(policy, engine)?;
+            let world = module.module.world();
+            if modules.iter().any(|other| other.module.world() == world) {
+                return Err(LabFailure::Policy {
+                    policy: policy.asked.clone(),
+                    cause: format!("the set has two of the world `{world}`"),
+                });
+            }
+            modules.push(module);
+        }
+        let decides_eviction = modules
+            .iter()
+            .any(|module| module.module.world() == World::Eviction);
+        if core.mode == Mode::ProgramAware && core.kv.retention && !decides_eviction {
+            // As in a daemon with that setting.
+            let (module, config) = eviction_by_default(true);
+            let bytes = PolicyBytes {
+                asked: "the default of kv.retention".to_owned(),
+                bytes: module.into(),
+                config: config.to_owned(),
+                answers_anyway: false,
+            };
+            modules.push(Seated::new(&bytes, engine)?);
+        }
+        let set = Self {
+            name: spec.name.clone(),
+            core,
+            modules,
+        };
+        // A configuration that a policy refuses should be told before hours of replay.
+        set.desk()?;
+        Ok(set)
+    }
+
+    /// A desk at which the policies begin anew.
+    pub fn desk(&self) -> Result<PolicyDesk, LabFailure> {
+        let mut desk = PolicyDesk::new(DeskLimits {
+            restarts_in_place: true,
+            ..DeskLimits::default()
+        });
+        for module in &self.modules {
+            let wrong = |error: &dyn std::fmt::Display| LabFailure::Policy {
+                policy: module.policy.0.clone(),
+                cause: error.to_string(),
+            };
+            let options = InstanceOptions::configured(module.config.clone());
+            let instance = module.module.instance(&options).map_err(|e| wrong(&e))?;
+            let bound = BoundPolicy {
+                extra: module.extra.clone(),
+                policy: module.policy.clone(),
+                instance,
+            };
+            let change = Change::Activate(Some(bound));
+            desk.change(module.module.world(), &Scope::Everyone, change, 0)
+                .map_err(|e| wrong(&e))?;
+        }
+        Ok(desk)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn words_are_modes_the_recorded_one_or_policies() {
+        let core = |name: &str| SetSpec::named(name).core(&CoreConfig::default()).unwrap();
+        assert_eq!(core("sticky").mode, Mode::Sticky);
+        assert_eq!(core("treadle"), CoreConfig::default());
+        assert_eq!(core("recorded"), CoreConfig::default());
+        let policy = SetSpec::named("lru-eviction@0.1.0");
+        assert_eq!(policy.policies[0].policy, "lru-eviction@0.1.0");
+        assert_eq!(policy.mode, Some(Mode::ProgramAware));
+        let recorded = CoreConfig {
+            mode: Mode::Rollout,
+            ..CoreConfig::default()
+        };
+        let error = SetSpec::named("recorded").core(&recorded).unwrap_err();
+        assert!(error.to_string().contains("`rollout` is not replayed"));
+    }
+
+    #[test]
+    fn settings_replace_the_recorded_ones_and_unknown_ones_are_refused() {
+        let set = |settings: Value| {
+            let set = json!([{"name": "a", "settings": settings}]);
+            SetSpec::list(set.as_array().unwrap()).unwrap().remove(0)
+        };
+        let core = set(json!({"low_watermark_ppm": 500_000})).core(&CoreConfig::default());
+        assert_eq!(core.unwrap().low_watermark_ppm, 500_000);
+        for (settings, wanted) in [
+            (json!({"low": 1}), "settings.low is not known"),
+            (json!({"low_watermark_ppm": "x"}), "invalid type"),
+            (json!({"kv": {"host": 1}}), "settings.kv.host is not known"),
+            (
+                json!({"kv": true}),
+                "settings.kv is a group; give an object of",
+            ),
+            (json!({"tick": 0}), "settings.tick is 0; give 1000 to"),
+            (
+                json!({"kv": {"host_tokens_per_s": 0}}),
+                "settings.kv.host_tokens_per_s is 0; give 1 to",
+            ),
+        ] {
+            let error = set(settings).core(&CoreConfig::default()).unwrap_err();
+            assert!(error.to_string().contains(wanted), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_setting_of_a_group_leaves_the_others_of_it_as_recorded() {
+        let mut recorded = CoreConfig::default();
+        recorded.kv.host_tokens_max = 900_000;
+        recorded.kv.host_tokens_per_s = 70_000;
+        let set = json!([{"name": "a", "settings": {"kv": {"retention": true}}}]);
+        let set = SetSpec::list(set.as_array().unwrap()).unwrap().remove(0);
+        let mut wanted = recorded.clone();
+        wanted.kv.retention = true;
+        assert_eq!(set.core(&recorded).unwrap(), wanted);
+    }
+
+    #[test]
+    fn another_mode_than_the_recorded_one_has_its_own_default_of_retention() {
+        let retains = |recorded: (Mode, bool), set: Value| {
+            let mut core = CoreConfig::default();
+            (core.mode, core.kv.retention) = recorded;
+            let set = SetSpec::list(&[set]).unwrap().remove(0);
+            set.core(&core).unwrap().kv.retention
+        };
+        assert!(retains((Mode::Sticky, false), json!("treadle")));
+        assert!(!retains((Mode::ProgramAware, true), json!("sticky")));
+        assert!(!retains((Mode::ProgramAware, false), json!("treadle")));
+        assert!(retains((Mode::ProgramAware, true), json!("treadle")));
+        let settings = json!({"kv": {"retention": false}});
+        let without = json!({"name": "a", "mode": "program-aware", "settings": settings});
+        assert!(!retains((Mode::Sticky, false), without));
+    }
+
+    #[test]
+    fn with_retention_eviction_has_the_default_that_a_daemon_has() {
+        let engine =
+            treadle_policy::repeatable_engine(treadle_policy_runtime::Limits::default()).unwrap();
+        let policies_with = |set: Value, bound: &[PolicyBytes]| {
+            let set = SetSpec::list(&[set]).unwrap().remove(0);
+            let ready = ReadySet::new(&set, &CoreConfig::default(), bound, &engine).unwrap();
+            let names = ready.modules.into_iter().map(|module| module.policy.0);
+            names.collect::<Vec<_>>()
+        };
+        let policies = |set: Value| policies_with(set, &[]);
+        assert_eq!(policies(json!("treadle")), [""; 0]);
+        let settings = json!({"kv": {"retention": true}});
+        let found = policies(json!({"name": "a", "settings": settings}));
+        assert!(found[0].starts_with("foresight-eviction@"), "{found:?}");
+        let plain = json!({"name": "a", "mode": "sticky", "settings": settings});
+        assert_eq!(policies(plain), [""; 0]);
+        // Who has bound the other default has it.
+        let bound = PolicyBytes {
+            asked: "bound".to_owned(),
+            bytes: treadle_registry::default_eviction_module().into(),
+            config: "{}".to_owned(),
+            answers_anyway: true,
+        };
+        let retaining = json!({"name": "a", "settings": settings});
+        let found = policies_with(retaining, std::slice::from_ref(&bound));
+        assert!(found[0].starts_with("thunderagent-eviction@"), "{found:?}");
+        assert_eq!(policies_with(json!("treadle"), &[bound]), [""; 0]);
+    }
+
+    #[test]
+    fn a_set_has_at_most_one_policy_of_each_world() {
+        let set = json!([{"name": "a", "policies": vec![json!({"policy": "x"}); 4]}]);
+        let error = SetSpec::list(set.as_array().unwrap()).unwrap_err();
+        let wanted = "`sets`: [0].policies has 4; give at most 3";
+        assert!(error.to_string().contains(wanted), "{error}");
+    }
+
+    #[test]
+    fn plain_routing_asks_no_policies() {
+        let set = json!([{"name": "a", "mode": "sticky", "policies": [{"policy": "x"}]}]);
+        let set = SetSpec::list(set.as_array().unwrap()).unwrap().remove(0);
+        let error = set.core(&CoreConfig::default()).unwrap_err().to_string();
+        assert!(error.contains("`program-aware` alone"), "{error}");
+    }
+}
