@@ -65,12 +65,13 @@ chaos: build ## Kill daemons, broker, database and engines under load; CHAOS_ARG
 
 .PHONY: bench
 bench: build ## Measure the store and the benchmarks of the daemon
+	$(CARGO) build --locked --release --package treadle-bench
 	$(CARGO) run --locked --release --package treadle-store --example append_rate
 	-@scripts/build-bench-extism.sh
 	-@scripts/setup.sh services
 	@trap 'scripts/services.sh stop' EXIT; \
 	variables="$$(scripts/services.sh start)" && eval "$$variables" || echo "no servers: no figures of events"; \
-	target/release/treadle bench
+	target/release/treadle-bench
 
 .PHONY: lint
 lint: ## Check format, lints and, where cargo-deny is installed, deny.toml

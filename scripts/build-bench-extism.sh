@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds tests/bench/extism to target/bench/: the priority scores by Extism, which
-# `treadle bench policy` then runs beside treadle's own. Takes minutes: Extism has
+# `treadle-bench policy` then runs beside treadle's own. Takes minutes: Extism has
 # another version of the WebAssembly engine. Needs the target wasm32-unknown-unknown.
 set -euo pipefail
 cd "$(dirname "$0")/.."

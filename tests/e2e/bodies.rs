@@ -1,7 +1,7 @@
 //! Requests and answers, kept whole where the configuration says so.
 
 use serde_json::{Value, json};
-use treadle::config::Keep;
+use treadle_config::Keep;
 use treadle_tests::support::client::{Client, PATIENCE};
 use treadle_tests::support::stand::{CHAT, Stand, chat, streamed};
 

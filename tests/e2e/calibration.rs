@@ -1,8 +1,8 @@
-//! `treadle calibrate` against llama.cpp: what it reads, measures, writes and compares. How near
+//! `treadle-bench calibrate` against llama.cpp: what it reads, measures, writes and compares. How near
 //! the comparison comes is the machine's business: `docs/calibration.md` has figures.
 
 use serde_json::Value;
-use treadle_tests::support::command_line::treadle;
+use treadle_tests::support::command_line::treadle_bench;
 use treadle_tests::support::llama_server::{LlamaServer, python, tiny_model};
 
 const SLOTS: u32 = 2;
@@ -11,7 +11,7 @@ const SLOT_TOKENS: u32 = 1_024;
 async fn calibrate(arguments: Vec<String>) -> Value {
     let ended = tokio::task::spawn_blocking(move || {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        treadle(&arguments).ok()
+        treadle_bench(&arguments).ok()
     });
     ended.await.expect("no panic")
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use treadle::config::{Endpoint, EngineChoice};
+use treadle_config::{Endpoint, EngineChoice};
 use treadle_tests::support::client::{Client, PATIENCE};
 use treadle_tests::support::llama_server::{LlamaServer, python, tiny_model};
 use treadle_tests::support::stand::{COMPLETIONS, Stand, streamed};

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use treadle::config::Config;
+use treadle_config::Config;
 use treadle_tests::support::client::{Client, PATIENCE};
 use treadle_tests::support::policy::lru_eviction;
 use treadle_tests::support::process::{DaemonProcess, run_if_asked};

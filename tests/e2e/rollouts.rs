@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use treadle::config::{Config, Endpoint};
+use treadle_config::{Config, Endpoint};
 use treadle_tests::support::client::{Client, Ended, PATIENCE};
 use treadle_tests::support::policy::guest;
 use treadle_tests::support::raw_engine::{RawEngine, RawRequest};

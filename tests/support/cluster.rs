@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use treadle::config::{Config, Role};
+use treadle_config::{Config, Role};
 
 use super::client::{Client, PATIENCE};
 use super::process::DaemonProcess;

@@ -43,6 +43,13 @@ pub fn treadle(arguments: &[&str]) -> Ended {
     ended(&output.expect("the binary runs"))
 }
 
+/// Runs `treadle-bench` with these arguments until it ends.
+pub fn treadle_bench(arguments: &[&str]) -> Ended {
+    let program = binary().with_file_name("treadle-bench");
+    let output = Command::new(program).args(arguments).output();
+    ended(&output.expect("the binary runs"))
+}
+
 /// Runs another program that must succeed, and gives what it printed.
 pub fn said(command: &mut Command) -> String {
     let output = command.output();

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use treadle::auth::first_token;
-use treadle::cluster::Member;
-use treadle::config::{Config, Role};
-use treadle::daemon::Daemon;
+use treadle_auth::first_token;
+use treadle_config::{Config, Role};
+use treadle_server::cluster::Member;
+use treadle_server::daemon::Daemon;
 
 use super::client::{Client, PATIENCE};
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use treadle::config::{Config, Endpoint, EngineChoice};
-use treadle::daemon::Daemon;
-use treadle::engine_sim::{EngineSim, EngineSimHandle, EngineSimOptions};
+use treadle_config::{Config, Endpoint, EngineChoice};
+use treadle_engine_sim::{EngineSim, EngineSimHandle, EngineSimOptions};
+use treadle_server::daemon::Daemon;
 
 use super::client::{Client, PATIENCE};
 

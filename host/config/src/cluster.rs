@@ -23,7 +23,7 @@ impl Setting for Role {
 }
 
 section! {
-    /// Several daemons on one store; `docs/operations.md` has the whole of it.
+    /// Several daemons on one store; `docs/guides/operate.md` has the whole of it.
     ClusterConfig in "cluster" {
         /// What this daemon does: `single` is alone with its store; `all` takes requests in, and schedules while no other daemon does; `gateway` takes requests in, and never schedules.
         role: Role = Role::Single, "";

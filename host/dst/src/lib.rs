@@ -3,7 +3,7 @@
 //!
 //! One seed decides everything: the agents, the engines, the settings, the
 //! faults and when they strike. Faults stop at some time; after it, everything
-//! must finish. `docs/simulation-testing.md` lists the rules.
+//! must finish. `docs/internals/simulation-testing.md` lists the rules.
 
 mod agents;
 mod calendar;

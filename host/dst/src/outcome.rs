@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// A rule that was broken.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Violation {
-    /// The rule's name, as in `docs/simulation-testing.md`.
+    /// The rule's name, as in `docs/internals/simulation-testing.md`.
     pub rule: &'static str,
     /// What was seen.
     pub what: String,

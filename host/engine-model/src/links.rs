@@ -7,7 +7,7 @@
 //! microseconds, rates are whole bytes a second, and what is left is counted exactly.
 //!
 //! ```
-//! use treadle_simulator::links::{Links, Place, Topology, Worker};
+//! use treadle_engine_model::links::{Links, Place, Topology, Worker};
 //!
 //! let workers = vec![Worker { node: 0, gpus: 1 }, Worker { node: 1, gpus: 1 }];
 //! let mut links = Links::new(Topology::new(workers));

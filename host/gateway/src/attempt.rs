@@ -10,7 +10,6 @@ use super::interruption::Interruptible;
 use super::parts::{as_stream, in_one_piece};
 use super::refusal::not_recorded;
 use super::stream::{StreamAnswer, first_frame};
-use treadle_scheduler::{Dispatch, Instruction};
 use axum::body::Body;
 use axum::http::{HeaderValue, Method, Response, StatusCode, header};
 use bytes::{Bytes, BytesMut};
@@ -23,6 +22,7 @@ use tokio::time::Instant;
 use treadle_core::{Event, StepTokens};
 use treadle_http::{UpstreamError, end_to_end};
 use treadle_model::{EngineKind, FinishReason};
+use treadle_scheduler::{Dispatch, Instruction};
 use treadle_wire::{Endpoint, splice_field, usage_of_body};
 
 /// Bytes of an answer that are taken for a token where the engine counts none.

@@ -1,13 +1,13 @@
 //! Requests and answers on their way to the store: never waited for, bounded
 //! in memory.
 
-use treadle_config::{BodiesConfig, Keep};
 use crate::routing::shard_of;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use treadle_config::{BodiesConfig, Keep};
 use treadle_model::StepId;
 use treadle_store::{BodyRow, Store};
 

@@ -1,12 +1,12 @@
 //! Requests that need no place: they go to any engine that answers.
 
 use super::generate::GatewayState;
-use treadle_http::{body, error_response, refuse};
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::Response;
 use std::sync::Arc;
 use treadle_http::end_to_end;
+use treadle_http::{body, error_response, refuse};
 use treadle_wire::ErrorCode;
 
 /// Forwards a request as it is, path and query included, to the healthy

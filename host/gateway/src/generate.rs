@@ -7,12 +7,8 @@ use super::identity::{Identities, Identity};
 use super::refusal::{aborted, interrupted, live_programs_full, refused, stopped};
 use super::requests::{Registration, RequestIds};
 use super::withdraw::withdrawable;
-use treadle_http::{body, error_response};
-use treadle_auth::Principal;
-use treadle_scheduler::{Instruction, LiveLimit};
-use crate::routing::{Line, Scheduler};
 use crate::Metrics;
-use treadle_engines::transfers::Prompts;
+use crate::routing::{Line, Scheduler};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
@@ -23,9 +19,13 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
+use treadle_auth::Principal;
 use treadle_core::{PrefixSegment, PromptText, StepArrival};
+use treadle_engines::transfers::Prompts;
 use treadle_http::Upstream;
+use treadle_http::{body, error_response};
 use treadle_model::{EngineKind, NAME_BYTES_MAX, StepId};
+use treadle_scheduler::{Instruction, LiveLimit};
 use treadle_wire::{Endpoint, ErrorBody, RequestHead};
 
 /// Bodies beyond this are read where they hold no other request up.

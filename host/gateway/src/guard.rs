@@ -1,9 +1,9 @@
 //! A step's guard: whatever becomes of its handler, the scheduler hears of it.
 
-use treadle_scheduler::Recording;
 use crate::routing::Line;
 use treadle_core::{Event, StepFailure, StepTokens};
 use treadle_model::{FinishReason, StepId};
+use treadle_scheduler::Recording;
 
 /// Reports the step as withdrawn when dropped before it was settled: that is
 /// how a client's disconnect reaches the scheduler.

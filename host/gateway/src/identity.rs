@@ -1,9 +1,9 @@
 //! Whose step it is: by URL, by header, by body, else by what it continues.
 
-use treadle_model::Tenant;
 use axum::http::HeaderMap;
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex};
+use treadle_model::Tenant;
 use treadle_model::{ClientName, StepId};
 use treadle_wire::{ErrorBody, ErrorCode, PrefixIndex, RequestHead};
 use xxhash_rust::xxh3::xxh3_64;

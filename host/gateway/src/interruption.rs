@@ -5,7 +5,6 @@
 use super::attempt::resume;
 use super::continuation::{Continuation, Rewriter, WHITE_SPACE};
 use super::generate::Call;
-use treadle_scheduler::{Dispatch, Instruction};
 use bytes::Bytes;
 use hyper::body::Incoming;
 use serde_json::Value;
@@ -14,6 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::sync::mpsc::UnboundedReceiver;
 use treadle_model::EngineKind;
+use treadle_scheduler::{Dispatch, Instruction};
 use treadle_wire::{SseError, SseScanner};
 
 type Resuming = Pin<Box<dyn Future<Output = Result<Incoming, String>> + Send>>;

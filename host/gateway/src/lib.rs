@@ -24,13 +24,13 @@ pub use bodies::Bodies;
 pub use forward::forward_get;
 pub use generate::{GatewayState, routes};
 pub use identity::Identities;
+pub use metrics::Metrics;
 pub use refusal::not_recorded;
 pub use requests::RequestIds;
-pub use metrics::Metrics;
 
-use treadle_auth::Principal;
 use axum::http::request::Parts;
 use std::sync::Arc;
+use treadle_auth::Principal;
 use treadle_wire::{ErrorBody, ErrorCode};
 
 /// Who sent a request, as the guard found out.

@@ -3,7 +3,6 @@
 
 use super::attempt::mark;
 use super::continuation::check;
-use treadle_http::error_response;
 use super::generate::Call;
 use super::interruption::events;
 use axum::body::Body;
@@ -11,6 +10,7 @@ use axum::http::{HeaderValue, Response, header};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde_json::{Map, Value, json};
+use treadle_http::error_response;
 use treadle_wire::{Endpoint, ErrorBody, ErrorCode};
 
 /// The request as one for a stream, if its answer can be interrupted and put

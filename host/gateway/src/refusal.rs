@@ -1,12 +1,12 @@
 //! Refusals in words that name the cause and the remedy.
 
 use super::generate::Call;
-use treadle_http::{error_response, refuse};
-use treadle_scheduler::NotRecorded;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use treadle_core::Refusal;
+use treadle_http::{error_response, refuse};
+use treadle_scheduler::NotRecorded;
 use treadle_wire::{Endpoint, ErrorBody, ErrorCode};
 
 /// The scheduler takes nothing more.

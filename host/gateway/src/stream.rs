@@ -8,7 +8,6 @@ use super::bodies::Filing;
 use super::generate::{Call, GatewayState};
 use super::guard::StepGuard;
 use super::interruption::{Heed, Interruptible};
-use treadle_scheduler::Recording;
 use axum::body::Body;
 use axum::http::Response;
 use bytes::Bytes;
@@ -22,6 +21,7 @@ use std::time::{Duration, Instant};
 use tokio::time::Sleep;
 use treadle_core::StepTokens;
 use treadle_http::end_to_end;
+use treadle_scheduler::Recording;
 use treadle_wire::{ErrorBody, ErrorCode, SseScanner, StreamUsage};
 
 /// Output tokens after which progress is told.

@@ -23,7 +23,7 @@ impl Latencies {
     }
 
     /// How many there are.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.times.len()
     }
 
@@ -77,8 +77,8 @@ mod tests {
             (second, second)
         );
         let mut none = Latencies::default();
-        assert_eq!((none.percentile(0.5), none.len()), (Duration::ZERO, 0));
+        assert_eq!((none.percentile(0.5), none.count()), (Duration::ZERO, 0));
         none.absorb(one);
-        assert_eq!((none.percentile(0.5), none.len()), (second, 1));
+        assert_eq!((none.percentile(0.5), none.count()), (second, 1));
     }
 }

@@ -1,16 +1,16 @@
 //! What REST handlers share.
 
-use treadle_auth::Auth;
-use treadle_scheduler::DriverHandle;
-use treadle_engines::EngineWatch;
-use treadle_gateway::GatewayState;
-use treadle_whatif::LabBook;
 use crate::messaging::Messaging;
-use treadle_registry::PolicyShelf;
-use treadle_engines::transfers::Node;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use treadle_auth::Auth;
+use treadle_engines::EngineWatch;
+use treadle_engines::transfers::Node;
+use treadle_gateway::GatewayState;
+use treadle_registry::PolicyShelf;
+use treadle_scheduler::DriverHandle;
 use treadle_store::Store;
+use treadle_whatif::LabBook;
 
 /// What REST handlers share.
 #[derive(Clone)]

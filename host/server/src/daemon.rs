@@ -2,19 +2,19 @@
 //! the reverse in which they go down.
 
 use crate::app::App;
-use treadle_auth::{Auth, FirstToken};
-use treadle_config::Config;
-use treadle_http::{ServeLimits, serve};
 use crate::leading::{GatewayBooks, Leading};
-use treadle_registry as policies;
-use treadle_scheduler::recovery as recovery;
 use crate::rest;
-use treadle_engines::transfers::{Node, NodeError};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use treadle_auth::{Auth, FirstToken};
+use treadle_config::Config;
+use treadle_engines::transfers::{Node, NodeError};
+use treadle_http::{ServeLimits, serve};
+use treadle_registry as policies;
+use treadle_scheduler::recovery;
 use treadle_store::{Candidate, Store};
 
 /// How long a daemon waits for the store's last leader to be gone.

@@ -2,23 +2,8 @@
 //! the policies, and what keeps the store tidy.
 
 use crate::app::App;
-use treadle_auth::Auth;
-use treadle_config as config;
-use treadle_config::{Config, Role};
 use crate::daemon::StartError;
-use treadle_scheduler::{Clock, DriverHandle, DriverOptions, ForecastFeed, spawn_driver, spawn_journal};
-use treadle_policy::evaluator::{Notice, PolicyDesk};
-use treadle_engines::{Declared, EngineWatch, WatchOptions};
-use treadle_gateway::{Bodies, GatewayState, Identities, RequestIds};
-use treadle_http::{Upstream};
-use treadle_whatif::LabBook;
-use treadle_gateway::routing::Scheduler;
 use crate::messaging::Messaging;
-use treadle_gateway::Metrics;
-use treadle_registry as policies;
-use treadle_registry::{PolicyShelf, RemotePredictor, evaluator_limits, forecast};
-use treadle_scheduler::recovery as recovery;
-use treadle_engines::transfers::{Carrier, Node};
 use crate::upkeep::keep_up;
 use futures_util::future::join_all;
 use std::sync::Arc;
@@ -27,10 +12,27 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use treadle_auth::Auth;
+use treadle_config as config;
+use treadle_config::{Config, Role};
 use treadle_core::Event;
+use treadle_engines::transfers::{Carrier, Node};
+use treadle_engines::{Declared, EngineWatch, WatchOptions};
+use treadle_gateway::Metrics;
+use treadle_gateway::routing::Scheduler;
+use treadle_gateway::{Bodies, GatewayState, Identities, RequestIds};
+use treadle_http::Upstream;
 use treadle_model::WorkerId;
+use treadle_policy::evaluator::{Notice, PolicyDesk};
+use treadle_registry as policies;
+use treadle_registry::{PolicyShelf, RemotePredictor, evaluator_limits, forecast};
 use treadle_scheduler::orders::TransferFeed;
+use treadle_scheduler::recovery;
+use treadle_scheduler::{
+    Clock, DriverHandle, DriverOptions, ForecastFeed, spawn_driver, spawn_journal,
+};
 use treadle_store::{PRUNE_BODIES_MAX, Retention, Store};
+use treadle_whatif::LabBook;
 
 /// Unnamed programs that the gateway recognises.
 const UNNAMED_PROGRAMS_MAX: usize = 100_000;

@@ -1,13 +1,13 @@
 //! What KV memory was used for, per worker and job: the core's accounts as
 //! Prometheus' text and as JSON.
 
-use treadle_auth::Principal;
-use treadle_model::tenant::{DEFAULT_TENANT, MARK};
-use treadle_scheduler::View;
-use treadle_http::escape;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
+use treadle_auth::Principal;
 use treadle_core::accounts::{Account, TokenTime, Use};
+use treadle_http::escape;
+use treadle_model::tenant::{DEFAULT_TENANT, MARK};
+use treadle_scheduler::View;
 
 /// The accounts at one time.
 pub(crate) struct MemoryUses {

@@ -8,10 +8,10 @@ use treadle_core::state::Counters;
 use treadle_model::WorkerId;
 use treadle_wire::EngineReading;
 
-use treadle_policy::evaluator::{PolicyStatistics};
 use treadle_engines::Drift;
 use treadle_gateway::Metrics;
 use treadle_http::{Exposition, escape};
+use treadle_policy::evaluator::PolicyStatistics;
 
 /// Everything in Prometheus' text format.
 pub(crate) fn render(

@@ -1,9 +1,9 @@
 //! Prometheus metrics of policies, version by version.
 
+use std::fmt::Write;
 use treadle_model::tenant::MARK;
 use treadle_policy::evaluator::{LATENCY_BOUNDS_US, VersionStatistics};
 use treadle_registry::VersionRow as Row;
-use std::fmt::Write;
 
 type Reading = fn(&VersionStatistics) -> f64;
 

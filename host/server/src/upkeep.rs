@@ -1,13 +1,13 @@
 //! What has to be written down without anybody asking: bindings that a desk
 //! changed by itself, and what policies have stored.
 
-use treadle_auth::Auth;
-use treadle_policy::evaluator::Notice;
-use treadle_registry::PolicyShelf;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
+use treadle_auth::Auth;
+use treadle_policy::evaluator::Notice;
+use treadle_registry::PolicyShelf;
 
 /// Pause between two savings of what policies have stored.
 const SAVE_PAUSE: Duration = Duration::from_mins(1);

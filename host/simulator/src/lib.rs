@@ -1,15 +1,12 @@
-//! Models that surround the core: inference engines, agent workloads, and a cluster of both in
-//! virtual time.
+//! Agent workloads, and a cluster of engine models that serves them in virtual time, under the
+//! daemon's core and policies.
 //!
 //! Nothing here reads a clock or opens a socket: time is a number of microseconds that the caller
 //! advances.
 
 pub mod cluster;
-pub mod contest;
-pub mod prediction;
-pub mod pressure;
+mod correlation;
 pub mod rollout;
 pub mod workload;
 
-pub use treadle_engine_model::{engine, hardware, links};
-pub use treadle_policy::native;
+pub use correlation::pearson;

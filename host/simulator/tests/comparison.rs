@@ -3,9 +3,9 @@
 
 use std::io::BufReader;
 use treadle_core::{CoreConfig, Mode};
+use treadle_engine_model::engine::EngineProfile;
+use treadle_policy::native::NativeEviction;
 use treadle_simulator::cluster::{ClusterOptions, Report, TransferOptions, simulate};
-use treadle_simulator::engine::EngineProfile;
-use treadle_simulator::native::NativeEviction;
 use treadle_simulator::workload::{
     AgentRun, LognormalAgents, TraceOptions, load_trace, peak_demand_tokens,
 };

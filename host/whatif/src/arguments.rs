@@ -7,8 +7,8 @@ use super::sets::{PolicySpec, SetSpec};
 use clap::Args;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
-use treadle_model::{ClientName, NameError};
 use treadle_engine_model::engine::EngineProfile;
+use treadle_model::{ClientName, NameError};
 
 /// Which policies.
 #[derive(Args, Clone, Debug)]
@@ -52,7 +52,7 @@ pub struct WindowArgs {
 /// How replays are made.
 #[derive(Args, Clone, Debug)]
 pub struct SettingArgs {
-    /// What the engines are like: a preset, or a file of `treadle calibrate`. Unless given, the
+    /// What the engines are like: a preset, or a file of `treadle-bench calibrate`. Unless given, the
     /// engines of the window are asked, which simulated ones answer.
     #[arg(long, value_name = "NAME|FILE")]
     profile: Option<String>,

@@ -6,9 +6,7 @@ use super::policies::{self, PolicyBytes};
 use super::request::Settings;
 use super::sets::{PolicySpec, ReadySet, SetSpec};
 use super::{LOCAL_RUN_S_MAX, LabFailure, RUN_S_MAX, profile, window};
-use treadle_model::Tenant;
-use treadle_model::tenant::DEFAULT_TENANT;
-use treadle_http::Upstream;
+use crate::recorded::{RecordedWorker, RecorderOptions, Workload};
 use clap::Args;
 use serde_json::Value;
 use std::fs::File;
@@ -17,10 +15,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use treadle_core::{CoreConfig, KvConfig};
+use treadle_engine_model::engine::EngineProfile;
+use treadle_http::Upstream;
+use treadle_model::Tenant;
+use treadle_model::tenant::DEFAULT_TENANT;
 use treadle_policy_runtime::Limits;
 use treadle_simulator::cluster::TransferOptions;
-use treadle_engine_model::engine::EngineProfile;
-use crate::recorded::{RecordedWorker, RecorderOptions, Workload};
 use treadle_simulator::workload::{AgentRun, TraceOptions, load_trace, peak_demand_tokens};
 use treadle_store::Location;
 
@@ -54,16 +54,16 @@ pub struct CompareArgs {
     store: Option<PathBuf>,
     #[command(flatten)]
 
-/// Which sets of policies are compared.
-pub sets: SetArgs,
+    /// Which sets of policies are compared.
+    pub sets: SetArgs,
     #[command(flatten)]
 
-/// Which part of the journal is repeated.
-pub window: WindowArgs,
+    /// Which part of the journal is repeated.
+    pub window: WindowArgs,
     #[command(flatten)]
 
-/// What else the replay goes by.
-pub settings: SettingArgs,
+    /// What else the replay goes by.
+    pub settings: SettingArgs,
     /// Programs of a trace that are live at once; one that ends is replaced by the next.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     programs: u32,
@@ -101,10 +101,7 @@ struct Work {
 
 impl CompareArgs {
     /// Replays all, and tells how far it is by `tell`: steps repeated of how many.
-    pub async fn findings(
-        &self,
-        tell: &(dyn Fn(u64, u64) + Sync),
-    ) -> Result<Findings, LabFailure> {
+    pub async fn findings(&self, tell: &(dyn Fn(u64, u64) + Sync)) -> Result<Findings, LabFailure> {
         let specs = self.sets.specs()?;
         let policies = specs.iter().map(policies_of);
         let mut policies: Vec<Vec<PolicyBytes>> = policies.collect::<Result<_, _>>()?;

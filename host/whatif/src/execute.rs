@@ -3,13 +3,13 @@
 use super::request::Settings;
 use super::sets::ReadySet;
 use super::{BLOCKS_MAX, LabFailure};
-use treadle_policy::evaluator::PolicyDesk;
+use crate::recorded::{Comparison, Outcome, PolicyRecord, ReplayOptions, Workload, replay};
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use treadle_engine_model::engine::EngineProfile;
-use crate::recorded::{Comparison, Outcome, PolicyRecord, ReplayOptions, Workload, replay};
+use treadle_policy::evaluator::PolicyDesk;
 
 /// Decisions of one replay that are kept for comparison.
 const DECISIONS_MAX: usize = 100_000;
@@ -52,20 +52,19 @@ impl Control {
 
 /// A run that is ready.
 pub struct Plan {
+    /// What is repeated.
+    pub workload: Workload,
 
-/// What is repeated.
-pub workload: Workload,
+    /// Which sets of policies are compared.
+    pub sets: Vec<ReadySet>,
 
-/// Which sets of policies are compared.
-pub sets: Vec<ReadySet>,
-
-/// What the engines are like.
-pub profile: EngineProfile,
+    /// What the engines are like.
+    pub profile: EngineProfile,
     /// KV memory of each engine, in tokens.
     pub kv_tokens: Vec<u64>,
 
-/// What else the replay goes by.
-pub settings: Settings,
+    /// What else the replay goes by.
+    pub settings: Settings,
 }
 
 /// What a run came to. The comparison is the same whenever the run is repeated; the speed is not.
@@ -273,10 +272,10 @@ fn comparable(mut outcomes: Outcomes) -> Outcomes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recorded::RecordedWorker;
     use crate::sets::SetSpec;
     use treadle_core::CoreConfig;
     use treadle_policy_runtime::Limits;
-    use crate::recorded::RecordedWorker;
     use treadle_simulator::workload::LognormalAgents;
 
     fn plan(sets: &[&str], settings: Settings) -> Plan {

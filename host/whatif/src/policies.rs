@@ -2,12 +2,12 @@
 
 use super::LabFailure;
 use super::request::LabRequest;
-use treadle_model::Tenant;
-use treadle_policy::evaluator::{EVERYONE, Role};
-use treadle_registry::{NATIVE, default_eviction_module, is_built_in};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use treadle_model::Tenant;
 use treadle_model::{ClientName, World};
+use treadle_policy::evaluator::{EVERYONE, Role};
+use treadle_registry::{NATIVE, default_eviction_module, is_built_in};
 use treadle_store::{BindingRow, Store};
 
 /// Worlds whose policies a replay asks.

@@ -1,12 +1,12 @@
 //! What the engines of a replay are like.
 
 use super::LabFailure;
-use treadle_http::Upstream;
+use crate::recorded::RecordedWorker;
 use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
 use std::time::Duration;
 use treadle_engine_model::engine::EngineProfile;
-use crate::recorded::RecordedWorker;
+use treadle_http::Upstream;
 
 /// Longest wait for an engine's answer.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -15,7 +15,7 @@ const ANSWER_BYTES_MAX: usize = 4 << 20;
 /// Engines asked at most.
 const ENGINES_ASKED_MAX: usize = 8;
 
-/// The profile of a name, or of a document as `treadle calibrate` writes it.
+/// The profile of a name, or of a document as `treadle-bench calibrate` writes it.
 pub fn of_value(value: &Value) -> Result<EngineProfile, LabFailure> {
     match value {
         Value::String(name) => named(name),
@@ -29,7 +29,7 @@ pub fn named(name: &str) -> Result<EngineProfile, LabFailure> {
     EngineProfile::named(name).ok_or_else(|| {
         let known = EngineProfile::NAMES.join(", ");
         let problem = format!(
-            "`{name}` is no profile; there are {known}, and documents that `treadle calibrate` writes"
+            "`{name}` is no profile; there are {known}, and documents that `treadle-bench calibrate` writes"
         );
         LabFailure::field("profile", problem)
     })
@@ -48,7 +48,7 @@ pub async fn ask(
     }
     Err(LabFailure::Profile(
         "no engine of the window tells what it is like, as real ones never do; measure one with \
-         `treadle calibrate` and give its file as `profile`, or name a preset"
+         `treadle-bench calibrate` and give its file as `profile`, or name a preset"
             .to_owned(),
     ))
 }

@@ -133,17 +133,16 @@ struct Body {
 /// A whole request.
 #[derive(Clone, Debug)]
 pub struct LabRequest {
+    /// Which part of the journal is repeated.
+    pub window: WindowSpec,
 
-/// Which part of the journal is repeated.
-pub window: WindowSpec,
-
-/// Which sets of policies are compared.
-pub sets: Vec<SetSpec>,
-    /// A preset's name, or a document of `treadle calibrate`; the engines are asked without it.
+    /// Which sets of policies are compared.
+    pub sets: Vec<SetSpec>,
+    /// A preset's name, or a document of `treadle-bench calibrate`; the engines are asked without it.
     pub profile: Option<Value>,
 
-/// What else the replay goes by.
-pub settings: Settings,
+    /// What else the replay goes by.
+    pub settings: Settings,
 }
 
 impl LabRequest {

@@ -2,11 +2,11 @@
 
 use super::LabFailure;
 use super::execute::Control;
-use treadle_model::Tenant;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
+use treadle_model::Tenant;
 use treadle_wire::ErrorBody;
 
 /// Runs that wait or are at work, all tenants together.

@@ -2,14 +2,14 @@
 
 use super::policies::{PolicyBytes, WORLDS};
 use super::{LabFailure, SETS_MAX};
-use treadle_config::out_of_bounds;
-use treadle_policy::evaluator::{BoundPolicy, Change, DeskLimits, PolicyDesk, Scope};
-use treadle_registry::eviction_by_default;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use treadle_config::out_of_bounds;
 use treadle_core::{CoreConfig, Mode};
 use treadle_model::{PolicyRef, World};
+use treadle_policy::evaluator::{BoundPolicy, Change, DeskLimits, PolicyDesk, Scope};
 use treadle_policy_runtime::{InstanceOptions, PolicyEngine, PolicyModule};
+use treadle_registry::eviction_by_default;
 
 /// Longest name of a set, in bytes.
 const NAME_BYTES_MAX: usize = 128;
@@ -148,7 +148,7 @@ impl SetSpec {
         }
         if core.mode == Mode::Rollout {
             let problem = "the mode `rollout` is not replayed; name `program-aware`, `sticky` or \
-                           `least-load` as its mode (`treadle sim` simulates rollouts)";
+                           `least-load` as its mode (`treadle-bench sim` simulates rollouts)";
             return Err(LabFailure::field(field(), problem));
         }
         if core.mode != Mode::ProgramAware && !self.policies.is_empty() {
@@ -191,12 +191,11 @@ fn merge(
 
 /// A set that is ready to decide, any number of times.
 pub struct ReadySet {
+    /// Its name.
+    pub name: String,
 
-/// Its name.
-pub name: String,
-
-/// The core's settings.
-pub core: CoreConfig,
+    /// The core's settings.
+    pub core: CoreConfig,
     modules: Vec<Seated>,
 }
 

@@ -2,12 +2,12 @@
 
 use super::request::WindowSpec;
 use super::{EVENTS_MAX, LabFailure};
-use treadle_model::Tenant;
+use crate::recorded::{RecordedWorker, Recorder, RecorderOptions, Workload};
 use std::collections::BTreeSet;
 use treadle_core::Event;
+use treadle_model::Tenant;
 use treadle_model::{Timestamp, WorkerId};
 use treadle_scheduler::record;
-use crate::recorded::{RecordedWorker, Recorder, RecorderOptions, Workload};
 use treadle_store::{
     EventPage, EventRow, Names, Order, PAGE_ROWS_MAX, ProgramCursor, ProgramPage, SeqPage, Store,
 };

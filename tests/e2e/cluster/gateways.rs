@@ -2,7 +2,7 @@
 //! them.
 
 use serde_json::json;
-use treadle::config::Role;
+use treadle_config::Role;
 use treadle_tests::support::client::PATIENCE;
 use treadle_tests::support::cluster::{Cluster, cluster_of, until_scheduled};
 use treadle_tests::support::stand::{COMPLETIONS, MODEL, endpoint, engine, release_all, settled};

@@ -1,7 +1,7 @@
 //! Several schedulers, each of some jobs.
 
 use serde_json::{Value, json};
-use treadle::config::Role;
+use treadle_config::Role;
 use treadle_tests::support::client::Client;
 use treadle_tests::support::cluster::{Cluster, until_scheduled};
 use treadle_tests::support::stand::{COMPLETIONS, MODEL, endpoint, engine};

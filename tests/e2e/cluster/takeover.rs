@@ -2,7 +2,7 @@
 //! nothing of it.
 
 use serde_json::{Value, json};
-use treadle::config::{Config, Role};
+use treadle_config::{Config, Role};
 use treadle_tests::support::client::{Client, PATIENCE};
 use treadle_tests::support::cluster::{Cluster, until_scheduled};
 use treadle_tests::support::process::DaemonProcess;

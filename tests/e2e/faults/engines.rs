@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use treadle::engine_sim::Faults;
+use treadle_engine_sim::Faults;
 use treadle_tests::support::client::PATIENCE;
 use treadle_tests::support::raw_engine::RawEngine;
 use treadle_tests::support::stand::{CHAT, Stand, chat, plain_endpoint, streamed};

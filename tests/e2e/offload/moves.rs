@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
-use treadle::config::Config;
+use treadle_config::Config;
 use treadle_tests::support::client::Client;
 use treadle_tests::support::policy::guest;
 use treadle_tests::support::stand::{COMPLETIONS, MODEL, Stand, engine};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use treadle::config::{Config, Endpoint, EngineChoice};
+use treadle_config::{Config, Endpoint, EngineChoice};
 use treadle_tests::support::client::{Client, PATIENCE};
 use treadle_tests::support::llama_server::{LlamaServer, python, tiny_model};
 use treadle_tests::support::stand::{COMPLETIONS, Stand, config, streamed};

@@ -36,7 +36,7 @@ pub(super) fn everyones<'b>(bindings: &'b Value, world: &str) -> &'b Value {
 }
 
 /// Turns that last a tenth of a second, so that all programs get theirs.
-pub(super) fn hurried(config: &mut treadle::config::Config) {
+pub(super) fn hurried(config: &mut treadle_config::Config) {
     config.scheduler.time_scale = 10.0;
     config.scheduler.deferral_s_max = 1;
     config.scheduler.quantum_s = 0;

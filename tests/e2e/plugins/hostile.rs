@@ -15,7 +15,7 @@ use super::crowd::{crowd, everyones, hurried, put_binding, stop, upload};
 const GROWTH_BYTES_MAX: u64 = 512 << 20;
 
 fn resident_bytes() -> u64 {
-    treadle::metrics::resident_bytes().expect("the system tells")
+    treadle_server::metrics::resident_bytes().expect("the system tells")
 }
 
 /// How long the slowest of a hundred looks at the daemon's health takes.

@@ -2,7 +2,7 @@
 
 use http::Method;
 use serde_json::{Value, json};
-use treadle::config::Keep;
+use treadle_config::Keep;
 use treadle_tests::support::client::{Answer, Client};
 use treadle_tests::support::stand::{CHAT, Stand, chat};
 

@@ -2,9 +2,9 @@
 
 use http::Method;
 use serde_json::json;
-use treadle::auth::Scope;
-use treadle::auth::permissions::{Needs, Route, routes};
-use treadle::config::AnonymousScope;
+use treadle_auth::Scope;
+use treadle_auth::permissions::{Needs, Route, routes};
+use treadle_config::AnonymousScope;
 use treadle_tests::support::client::{Answer, Client};
 use treadle_tests::support::stand::Stand;
 

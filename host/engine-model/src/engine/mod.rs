@@ -7,7 +7,7 @@
 //! waited for it (the HTTP server) or jumped to it (the simulator).
 //!
 //! ```
-//! use treadle_simulator::engine::{Engine, EngineProfile, Output, RequestSpec};
+//! use treadle_engine_model::engine::{Engine, EngineProfile, Output, RequestSpec};
 //!
 //! let mut engine = Engine::new(EngineProfile::qwen3_32b_h100());
 //! let spec =

@@ -11,7 +11,7 @@ pub const BLOCK_TOKENS: u32 = 16;
 ///
 /// Presets are modelled figures: arithmetic from the size of the weights and the memory bandwidth
 /// of the part, not measurements of a machine. [`of`](Self::of) computes one from a GPU and a
-/// model; `treadle calibrate` measures one and writes it as JSON (see
+/// model; `treadle-bench calibrate` measures one and writes it as JSON (see
 /// [`from_json`](Self::from_json)). There, the fields that no preset needs can be left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

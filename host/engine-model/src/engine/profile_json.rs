@@ -1,4 +1,4 @@
-//! A profile as a JSON document: what `treadle calibrate` writes and what reads it.
+//! A profile as a JSON document: what `treadle-bench calibrate` writes and what reads it.
 //!
 //! ```json
 //! {
@@ -30,7 +30,7 @@ const POINTS_MAX: usize = 4_096;
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// It is not the JSON of a profile.
-    #[error("this is no profile: {0}; write one with `treadle calibrate`")]
+    #[error("this is no profile: {0}; write one with `treadle-bench calibrate`")]
     Json(#[from] serde_json::Error),
     /// A version that this code does not know.
     #[error("version is {0}, but this treadle reads {VERSION}: calibrate again")]

@@ -1,8 +1,8 @@
 //! GPUs, language models and the roofline that makes an engine's profile of them.
 //!
 //! ```
-//! use treadle_simulator::engine::EngineProfile;
-//! use treadle_simulator::hardware::{Assumptions, H100, QWEN3_14B};
+//! use treadle_engine_model::engine::EngineProfile;
+//! use treadle_engine_model::hardware::{Assumptions, H100, QWEN3_14B};
 //!
 //! let profile = EngineProfile::of(&H100, &QWEN3_14B, 2, &Assumptions::default()).unwrap();
 //! assert_eq!(profile.name, "qwen3-14b-2xh100");

@@ -1,6 +1,5 @@
 //! A gateway's connection to whoever schedules at present.
 
-use treadle_scheduler::link::{PATH, PROTOCOL, PULSE, SILENCE_MAX};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,6 +10,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use treadle_scheduler::link::RemoteScheduler;
 use treadle_scheduler::link::{FromGateway, ToGateway, Withdrawn};
 use treadle_scheduler::link::{LineError, add_line, read_line};
+use treadle_scheduler::link::{PATH, PROTOCOL, PULSE, SILENCE_MAX};
 
 /// Pause before another attempt.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);

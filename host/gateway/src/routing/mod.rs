@@ -4,5 +4,5 @@ mod connection;
 mod scheduler;
 
 pub use connection::{Leader, Peer, keep_connected};
-pub use scheduler::{Line, RemoteLine, Scheduler, Shards};
 pub(crate) use scheduler::shard_of;
+pub use scheduler::{Line, RemoteLine, Scheduler, Shards};

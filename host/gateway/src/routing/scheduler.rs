@@ -1,13 +1,13 @@
 //! Who schedules a job, as the gateway sees it: the driver in this process, or
 //! one of several schedulers elsewhere, by the job's name.
 
-use treadle_scheduler::{DriverHandle, DriverStopped, Instruction, LiveLimit, Recording};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::mpsc::UnboundedReceiver;
 use treadle_core::{Event, StepArrival};
 use treadle_model::{GatewayId, StepId};
 use treadle_scheduler::link::RemoteScheduler;
+use treadle_scheduler::{DriverHandle, DriverStopped, Instruction, LiveLimit, Recording};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Who schedules.

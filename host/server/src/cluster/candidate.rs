@@ -1,15 +1,15 @@
 //! Standing for a shard: leading it whenever nobody else does.
 
-use treadle_auth::Auth;
-use treadle_config::Config;
+use crate::cluster::link::{LinkServer, expect_back};
 use crate::daemon::StartError;
 use crate::leading::{GatewayBooks, Leading};
-use crate::cluster::link::{LinkServer, expect_back};
 use crate::rest;
 use axum::Router;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::watch;
+use treadle_auth::Auth;
+use treadle_config::Config;
 use treadle_model::GatewayId;
 use treadle_store::{Candidate, Standing, Store};
 

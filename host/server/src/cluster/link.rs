@@ -1,9 +1,5 @@
 //! A scheduler's end: gateways' connections.
 
-use treadle_scheduler::link::{PROTOCOL, PULSE};
-use treadle_auth::secret;
-use treadle_scheduler::{DriverHandle, DriverStopped, LinkInput, Words};
-use treadle_http::refuse;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, Response, StatusCode, header};
@@ -11,10 +7,14 @@ use hyper_util::rt::TokioIo;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use treadle_auth::secret;
 use treadle_core::Origin;
+use treadle_http::refuse;
 use treadle_model::GatewayId;
 use treadle_scheduler::link::{FromGateway, ToGateway};
 use treadle_scheduler::link::{LineError, add_line, read_line};
+use treadle_scheduler::link::{PROTOCOL, PULSE};
+use treadle_scheduler::{DriverHandle, DriverStopped, LinkInput, Words};
 use treadle_wire::ErrorCode;
 
 /// Time that a gateway has for its first line.

@@ -3,21 +3,21 @@
 use super::candidate::{Seat, stand};
 use super::proxy::Proxy;
 use super::routes;
-use treadle_auth::Auth;
-use treadle_config::{Config, Role};
 use crate::daemon::{StartError, listen, serve_limits};
-use treadle_gateway::{Bodies, GatewayState, RequestIds};
-use treadle_http::{serve};
 use crate::leading::{GatewayBooks, gateway_state};
-use treadle_gateway::routing::{Peer, Scheduler, Shards, keep_connected};
-use treadle_scheduler::link::{Withdrawn};
-use treadle_engines::transfers::Node;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
+use treadle_auth::Auth;
+use treadle_config::{Config, Role};
+use treadle_engines::transfers::Node;
+use treadle_gateway::routing::{Peer, Scheduler, Shards, keep_connected};
+use treadle_gateway::{Bodies, GatewayState, RequestIds};
+use treadle_http::serve;
 use treadle_model::{GATEWAYS_MAX, GatewayId};
+use treadle_scheduler::link::Withdrawn;
 use treadle_store::{Candidate, Store};
 
 /// Pause between two looks at tenants and tokens.

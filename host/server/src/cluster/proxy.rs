@@ -1,6 +1,5 @@
 //! Requests that another daemon has to answer.
 
-use treadle_http::refuse;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderValue, Response, Uri, header};
@@ -8,6 +7,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::time::Duration;
+use treadle_http::refuse;
 use treadle_wire::ErrorCode;
 
 /// Marks a request that was passed on once; it is not passed on again.

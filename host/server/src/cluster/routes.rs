@@ -2,9 +2,6 @@
 
 use super::member::{Parts, Shard};
 use super::proxy::{PASSED_ON, no_scheduler};
-use treadle_auth as auth;
-use treadle_gateway as gateway;
-use treadle_http::{refuse};
 use crate::cluster::link::{knows_secret, serve_link};
 use crate::rest;
 use axum::Router;
@@ -18,6 +15,9 @@ use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use serde_json::json;
 use std::sync::Arc;
+use treadle_auth as auth;
+use treadle_gateway as gateway;
+use treadle_http::refuse;
 use treadle_wire::ErrorCode;
 
 /// Chooses the shard that a request is about; the first where absent.
@@ -37,7 +37,10 @@ pub(super) fn router(parts: Arc<Parts>) -> Router {
             .merge(rest::identity(parts.auth.clone())),
     );
     Router::new()
-        .route(&format!("{}/{{shard}}", treadle_scheduler::link::PATH), get(connect))
+        .route(
+            &format!("{}/{{shard}}", treadle_scheduler::link::PATH),
+            get(connect),
+        )
         .fallback(answer)
         .with_state(parts)
         .merge(own.layer(guard))

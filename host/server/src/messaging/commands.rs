@@ -6,15 +6,15 @@
 use super::effects::{self, Effect};
 use super::status::{Outcome, Status};
 use crate::app::App;
-use treadle_auth::now_us;
-use treadle_scheduler::NotRecorded;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use treadle_auth::now_us;
 use treadle_broker::{Deliveries, Delivery};
+use treadle_scheduler::NotRecorded;
 use treadle_store::{CommandRow, EventPage, SeqPage, StoreError};
 
 /// Longest id of a command, in bytes.

@@ -2,15 +2,15 @@
 
 use super::commands::{Command, Failure};
 use crate::app::App;
-use treadle_model::tenant::DEFAULT_TENANT;
-use treadle_auth::{Change};
-use treadle_model::{Tenant};
-use treadle_engines::Declared;
 use http::Uri;
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
+use treadle_auth::Change;
 use treadle_core::Event;
 use treadle_core::worker::Worker;
+use treadle_engines::Declared;
+use treadle_model::Tenant;
+use treadle_model::tenant::DEFAULT_TENANT;
 use treadle_model::{ClientName, WorkerId};
 
 /// A command that can be carried out.

@@ -1,11 +1,11 @@
 //! An event of the journal as a message.
 
 use super::instant::rfc3339;
-use treadle_model::tenant::{DEFAULT_TENANT, MARK};
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use treadle_broker::{Attributes, BODY_BYTES_MAX, Message, RoutingKey};
+use treadle_model::tenant::{DEFAULT_TENANT, MARK};
 use treadle_store::EventRow;
 
 /// Version of the body's schema. It rises when a field changes its meaning or goes; readers ignore

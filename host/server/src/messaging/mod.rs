@@ -15,12 +15,12 @@ mod status;
 mod tests;
 
 use crate::app::App;
-use treadle_config::BrokerConfig;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use treadle_broker::{Broker, BrokerError, Queue, RabbitMq};
+use treadle_config::BrokerConfig;
 
 pub use event_message::{SCHEMA_VERSION, message};
 pub use status::Status;

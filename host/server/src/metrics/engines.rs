@@ -1,8 +1,8 @@
 //! Metrics of engines: what they say of themselves, and how far the ledger is from it.
 
 use super::{Exposition, escape};
-use treadle_engines::Drift;
 use treadle_core::Totals;
+use treadle_engines::Drift;
 use treadle_model::WorkerId;
 use treadle_wire::EngineReading;
 

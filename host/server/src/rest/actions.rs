@@ -3,14 +3,14 @@
 use super::names::in_body;
 use super::{not_recorded, object, ok};
 use crate::app::App;
-use treadle_auth::{Caller};
-use treadle_model::{Tenant};
-use treadle_http::error_response;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
 use serde_json::{Map, Value, json};
+use treadle_auth::Caller;
 use treadle_core::Event;
+use treadle_http::error_response;
+use treadle_model::Tenant;
 use treadle_wire::{ErrorBody, ErrorCode};
 
 /// `POST /v1/actions {"program_id", "action_id", "event": "started"|"finished", "tool", "ok"}`:

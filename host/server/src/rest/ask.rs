@@ -3,13 +3,13 @@
 use super::names::name;
 use super::{object, ok, refuse};
 use crate::app::App;
-use treadle_auth::Caller;
-use treadle_registry::AskError;
 use axum::extract::State;
 use axum::response::Response;
 use bytes::Bytes;
 use serde_json::{Value, json};
+use treadle_auth::Caller;
 use treadle_policy::calls::RecordedCall;
+use treadle_registry::AskError;
 use treadle_wire::ErrorCode;
 
 /// `POST /v1/ask {"world", "function", "columns", "job"?}`: the answer of the

@@ -2,11 +2,11 @@
 
 use super::{ok, store_failed};
 use crate::app::App;
-use treadle_auth::Caller;
 use axum::extract::{Query, State};
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use treadle_auth::Caller;
 use treadle_store::{AuditPage, AuditRow};
 
 /// Which changes.

@@ -4,15 +4,15 @@ use super::names::name;
 use super::plugins::{failed, visible};
 use super::{object, ok, refuse};
 use crate::app::App;
-use treadle_auth::{Caller, Change};
-use treadle_policy::evaluator::{BindingView, Changed, EVERYONE, Role, Scope};
-use treadle_registry::{BindRequest, ShelfError};
 use axum::extract::{Query, State};
 use axum::response::Response;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use treadle_auth::{Caller, Change};
 use treadle_model::World;
+use treadle_policy::evaluator::{BindingView, Changed, EVERYONE, Role, Scope};
+use treadle_registry::{BindRequest, ShelfError};
 use treadle_wire::ErrorCode;
 
 /// `GET /v1/bindings`: what answers each world at present, with the canaries and

@@ -3,10 +3,10 @@
 use super::names::InPath;
 use super::{ok, store_failed};
 use crate::app::App;
-use treadle_auth::Caller;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use serde_json::{Value, json};
+use treadle_auth::Caller;
 use treadle_store::BodyRow;
 
 /// `GET /v1/programs/{program}/steps/{step}/bodies`: what `bodies.keep` has kept of a step.

@@ -1,11 +1,11 @@
 //! Where the KV caches of programs are.
 
-use treadle_http::{counter, gauge};
 use serde_json::{Value, json};
 use treadle_core::State;
 use treadle_core::offload::Direction;
 use treadle_core::program::Program;
 use treadle_core::state::Counters;
+use treadle_http::{counter, gauge};
 use treadle_model::WorkerId;
 
 /// Where a program's cache is, as far as the scheduler knows; nothing if it is to be computed again.

@@ -3,11 +3,11 @@
 use super::names::optional;
 use super::{ok, store_failed};
 use crate::app::App;
-use treadle_auth::Caller;
 use axum::extract::{Query, State};
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use treadle_auth::Caller;
 use treadle_store::{EventPage, EventRow, Order, SeqPage};
 use treadle_wire::without_tenant;
 

@@ -4,14 +4,14 @@ use super::caches::Held;
 use super::{ok, stopped, wants_json};
 use crate::app::App;
 use crate::metrics;
-use treadle_auth::Caller;
-use treadle_policy::evaluator::Scope;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use serde_json::{Map, Value, json};
+use treadle_auth::Caller;
 use treadle_core::{Mode, Totals};
 use treadle_model::World;
+use treadle_policy::evaluator::Scope;
 
 /// `GET /health`: 200 while a program can be served, 503 with the cause if no
 /// engine answers. Whoever may not look at anything learns no more than that.
@@ -99,9 +99,13 @@ pub(super) async fn metrics(
     if wants_json(&headers) {
         return ok(metrics_json(&totals));
     }
-    let mut text = metrics::render(&app.gateway.metrics, &totals, &counters, &policies, &|worker| {
-            app.engines.compared(worker)
-        });
+    let mut text = metrics::render(
+        &app.gateway.metrics,
+        &totals,
+        &counters,
+        &policies,
+        &|worker| app.engines.compared(worker),
+    );
     text.push_str(&held.render(&counters));
     text.push_str(&app.node.render());
     text.push_str(&uses.shown_to(&caller.principal).render());

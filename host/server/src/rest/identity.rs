@@ -1,14 +1,14 @@
 //! Whether this is the daemon that a token is for.
 
 use super::{ok, refuse};
-use treadle_auth::identity::{CHALLENGE_BYTES_MAX, proof};
-use treadle_auth::{Auth, now_us};
 use axum::Extension;
 use axum::extract::{Query, State};
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::json;
 use std::sync::Arc;
+use treadle_auth::identity::{CHALLENGE_BYTES_MAX, proof};
+use treadle_auth::{Auth, now_us};
 use treadle_http::ServedAddress;
 use treadle_wire::ErrorCode;
 

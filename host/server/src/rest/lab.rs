@@ -3,16 +3,16 @@
 use super::plugins::{failed, visible};
 use super::{object, ok};
 use crate::app::App;
-use treadle_auth::Caller;
-use treadle_http::error_response;
-use treadle_whatif::book::unknown;
-use treadle_whatif::policies::{PolicyFound, add_bound};
-use treadle_whatif::request::LabRequest;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use bytes::Bytes;
 use serde_json::{Value, json};
+use treadle_auth::Caller;
+use treadle_http::error_response;
+use treadle_whatif::book::unknown;
+use treadle_whatif::policies::{PolicyFound, add_bound};
+use treadle_whatif::request::LabRequest;
 
 /// `POST /v1/lab/runs`: takes a run in; it is at work when its turn comes.
 pub(super) async fn start(State(app): State<App>, caller: Caller, body: Bytes) -> Response {

@@ -2,15 +2,15 @@
 
 use super::{object, ok, stopped};
 use crate::app::App;
-use treadle_auth::{Caller, Change};
-use treadle_scheduler::LinkInput;
-use treadle_scheduler::link::{ToGateway, Withdrawn};
 use axum::extract::State;
 use axum::http::{HeaderMap, Method};
 use axum::response::Response;
 use bytes::Bytes;
 use serde_json::{Value, json};
+use treadle_auth::{Caller, Change};
 use treadle_core::Totals;
+use treadle_scheduler::LinkInput;
+use treadle_scheduler::link::{ToGateway, Withdrawn};
 
 /// `GET /get_load`: one entry per worker, from treadle's own ledger.
 pub(super) async fn get_load(State(app): State<App>) -> Response {

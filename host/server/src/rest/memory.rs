@@ -2,10 +2,10 @@
 
 use super::{ok, stopped};
 use crate::app::App;
-use treadle_auth::Caller;
 use crate::memory::MemoryUses;
 use axum::extract::State;
 use axum::response::Response;
+use treadle_auth::Caller;
 
 /// `GET /v1/memory`: token-seconds by use, per worker and per job of the
 /// caller's tenant.

@@ -26,11 +26,6 @@ mod tokens;
 pub(crate) mod workers;
 
 use crate::app::App;
-use treadle_auth as auth;
-use treadle_auth::{Auth};
-use treadle_gateway as gateway;
-use treadle_gateway::{GatewayState, forward_get, not_recorded};
-use treadle_http::{refuse};
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
@@ -39,6 +34,11 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{any, delete, get, post};
 use std::sync::Arc;
 use std::time::Duration;
+use treadle_auth as auth;
+use treadle_auth::Auth;
+use treadle_gateway as gateway;
+use treadle_gateway::{GatewayState, forward_get, not_recorded};
+use treadle_http::refuse;
 use treadle_wire::ErrorCode;
 
 /// Largest body of a request that is not a generation request or an upload.
@@ -164,7 +164,7 @@ fn forwarded() -> Router<Arc<GatewayState>> {
 
 async fn unknown_path(uri: Uri) -> Response {
     let message = format!(
-        "there is no {}; see the README for the paths that treadle serves",
+        "there is no {}; docs/reference/http.md lists the paths",
         uri.path()
     );
     refuse(ErrorCode::UnknownPath, message)
@@ -217,8 +217,8 @@ fn object(body: &[u8]) -> Result<serde_json::Map<String, serde_json::Value>, Res
 
 #[cfg(test)]
 mod tests {
-    use treadle_auth::permissions::routes;
     use std::collections::BTreeSet;
+    use treadle_auth::permissions::routes;
     use treadle_wire::Endpoint;
 
     /// Paths that the router is built from, as they stand in its source.

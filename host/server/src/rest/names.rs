@@ -1,10 +1,10 @@
 //! Names in paths, queries and bodies: what each handler takes instead of text.
 
-use treadle_http::error_response;
 use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value};
+use treadle_http::error_response;
 use treadle_model::ClientName;
 use treadle_wire::{ErrorBody, ErrorCode};
 

@@ -2,9 +2,6 @@
 
 use super::{ok, refuse, stopped};
 use crate::app::App;
-use treadle_auth::{Caller, Change};
-use treadle_http::error_response;
-use treadle_registry::{ShelfError, Upload, unstored};
 use axum::extract::{FromRequest, Multipart, Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -15,7 +12,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
+use treadle_auth::{Caller, Change};
+use treadle_http::error_response;
 use treadle_model::tenant::WHOLE_DAEMON;
+use treadle_registry::{ShelfError, Upload, unstored};
 use treadle_store::PluginHead;
 use treadle_wire::ErrorCode;
 

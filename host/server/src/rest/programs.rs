@@ -4,17 +4,17 @@
 use super::names::{InPath, name, optional};
 use super::{not_recorded, object, ok, refuse, stopped, store_failed};
 use crate::app::App;
-use treadle_auth::{Caller, Change};
-use treadle_model::{Tenant};
-use treadle_scheduler::View;
 use axum::extract::{Query, State};
 use axum::response::Response;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use treadle_auth::{Caller, Change};
 use treadle_core::Event;
 use treadle_core::program::Program;
 use treadle_model::ClientName;
+use treadle_model::Tenant;
+use treadle_scheduler::View;
 use treadle_store::{DecisionRow, ProgramPage, ProgramRow, SeqPage, StepPage, StepRow};
 use treadle_wire::{ErrorCode, without_tenant};
 

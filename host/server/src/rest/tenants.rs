@@ -2,16 +2,16 @@
 
 use super::{not_audited, object, ok, refuse, store_failed};
 use crate::app::App;
-use treadle_auth::TenantState;
-use treadle_auth::changes::{ChangeError, tenant_json};
-use treadle_auth::{Caller, TenantLimits};
-use treadle_http::error_response;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
+use treadle_auth::TenantState;
+use treadle_auth::changes::{ChangeError, tenant_json};
+use treadle_auth::{Caller, TenantLimits};
+use treadle_http::error_response;
 use treadle_wire::ErrorCode;
 
 /// `GET /v1/whoami`: what the daemon takes the caller for.

@@ -3,13 +3,13 @@
 use super::tenants::change_failed;
 use super::{object, ok, refuse};
 use crate::app::App;
-use treadle_auth::changes::{NewToken, token_json};
-use treadle_auth::{Caller, Scope, now_us};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
+use treadle_auth::changes::{NewToken, token_json};
+use treadle_auth::{Caller, Scope, now_us};
 use treadle_wire::ErrorCode;
 
 /// `GET /v1/tokens`: those of the tenant; all for an admin of the whole daemon.

@@ -3,9 +3,6 @@
 
 use super::{not_audited, not_recorded, object, ok, refuse, stopped};
 use crate::app::App;
-use treadle_auth::{Caller, Change};
-use treadle_engines::Declared;
-use treadle_http::error_response;
 use axum::extract::{Path, Query, State};
 use axum::http::Uri;
 use axum::response::Response;
@@ -13,8 +10,11 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
+use treadle_auth::{Caller, Change};
 use treadle_core::Event;
 use treadle_core::worker::Worker;
+use treadle_engines::Declared;
+use treadle_http::error_response;
 use treadle_model::WorkerId;
 use treadle_wire::ErrorCode;
 

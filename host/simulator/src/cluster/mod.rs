@@ -19,8 +19,6 @@ pub use schedule::{Begin, RunStart, Schedule, Wave};
 pub use surroundings::{Nobody, StepSeen, Surroundings, ToolAction, Watch};
 pub use transfers::TransferOptions;
 
-use crate::engine::{Engine, EngineProfile, Output, RequestSpec};
-use crate::native::NativeEviction;
 use crate::workload::AgentRun;
 use agents::Agents;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +28,9 @@ use treadle_core::{
     Capacity, Command, Core, CoreConfig, Event, PrefixSegment, Question, StepArrival, StepTokens,
     Verdict, Voices,
 };
+use treadle_engine_model::engine::{Engine, EngineProfile, Output, RequestSpec};
 use treadle_model::{EngineKind, FinishReason, PolicyRef, ProgramId, StepId, Timestamp, WorkerId};
+use treadle_policy::native::NativeEviction;
 
 /// Output tokens after which progress is told, as the gateway does.
 const PROGRESS_TOKENS: u64 = 64;

@@ -1,9 +1,9 @@
 //! What a run may have around it beside its options, and who looks on.
 
 use super::schedule::Schedule;
-use crate::engine::EngineProfile;
 use treadle_core::Event;
 use treadle_core::explain::Decision;
+use treadle_engine_model::engine::EngineProfile;
 
 /// The job of runs that no schedule names one for.
 const JOB: &str = "simulation";

@@ -2,10 +2,10 @@
 //! them, and what is held and moved there.
 
 use super::Cluster;
-use crate::links::{Done, Links, Place, Topology, Worker};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use treadle_core::{Command, Event};
+use treadle_engine_model::links::{Done, Links, Place, Topology, Worker};
 use treadle_model::{ProgramId, WorkerId};
 
 /// GPUs of one node.

@@ -6,14 +6,14 @@ use super::policies::PolicySet;
 use super::programs::Live;
 use super::report::Moment;
 use crate::cluster::Answers;
-use crate::engine::{Engine, Output, RequestSpec};
-use crate::links::{Done, Links, Place, Topology, Worker};
 use crate::workload::AgentRun;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use treadle_core::{
     Capacity, Command, Core, Event, PrefixSegment, StepArrival, StepFailure, StepTokens,
 };
+use treadle_engine_model::engine::{Engine, Output, RequestSpec};
+use treadle_engine_model::links::{Done, Links, Place, Topology, Worker};
 use treadle_model::{EngineKind, FinishReason, ProgramId, StepId, Timestamp, WorkerId};
 
 /// What happens at a time that is known beforehand. Their order is that in

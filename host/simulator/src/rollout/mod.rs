@@ -18,10 +18,10 @@ pub use policies::{Placement, PolicySet, Priority};
 pub use programs::TimeSpent;
 pub use report::{Moment, RolloutReport};
 
-use crate::engine::EngineProfile;
 use crate::workload::AgentRun;
 use course::Course;
 use treadle_core::CoreConfig;
+use treadle_engine_model::engine::EngineProfile;
 
 /// One worker of the cluster.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! The block hashes of a run's context as it grows and is compacted.
 
 use super::AgentRun;
-use crate::engine::{chain_hash, content_hash};
+use treadle_engine_model::engine::{chain_hash, content_hash};
 
 /// Which text a stretch of context comes from; only equal sources give equal blocks.
 #[derive(Clone, Copy)]
@@ -63,7 +63,7 @@ impl ContextChain {
     }
 
     /// The full blocks of prompt and answer of the step at `index`, for
-    /// [`RequestSpec::blocks`](crate::engine::RequestSpec::blocks). Steps come in order.
+    /// [`RequestSpec::blocks`](treadle_engine_model::engine::RequestSpec::blocks). Steps come in order.
     pub fn step_blocks(&mut self, run: &AgentRun, index: usize) -> &[u64] {
         let Some(step) = run.steps.get(index) else {
             return &self.chain;

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::AgentRun;
-use crate::engine::EngineProfile;
+use treadle_engine_model::engine::EngineProfile;
 
 /// Peak demand of a workload for KV memory, in tokens: the largest sum, over time, of the contexts
 /// of the programs that are live at once, were memory unlimited and every step undisturbed.

@@ -246,7 +246,11 @@ fn shape(
 }
 
 fn stream(seed: u64, purpose: u64, index: usize) -> Pcg64Mcg {
-    Pcg64Mcg::seed_from_u64(crate::engine::content_hash(&[seed, purpose, index as u64]))
+    Pcg64Mcg::seed_from_u64(treadle_engine_model::engine::content_hash(&[
+        seed,
+        purpose,
+        index as u64,
+    ]))
 }
 
 /// To a whole number of at least one, at most what 32 bits hold.

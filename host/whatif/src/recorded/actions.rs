@@ -1,8 +1,8 @@
 //! Actions of tool runners in a window of the journal, each put behind the answer that it follows.
 
 use super::recorder::RecordedStep;
-use treadle_simulator::cluster::ToolAction;
 use std::collections::BTreeMap;
+use treadle_simulator::cluster::ToolAction;
 
 /// What a window shows of the actions of one program.
 #[derive(Default)]

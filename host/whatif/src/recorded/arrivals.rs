@@ -8,8 +8,8 @@
 //! Seats go by the number of ends in the wave, not by who it was that ended: a client with so many
 //! seats gives the next program to whichever is free first.
 
-use treadle_simulator::cluster::{Begin, RunStart, Schedule, Wave};
 use std::collections::{BTreeMap, VecDeque};
+use treadle_simulator::cluster::{Begin, RunStart, Schedule, Wave};
 
 /// A program's time in the window, in microseconds of the journal's clock.
 pub(super) struct Life {

@@ -6,10 +6,10 @@ use super::names::RunNames;
 use super::prefixes::shared_prefixes;
 use super::serving::SeenWorkers;
 use super::workload::{Cuts, LabError, Recorded, RecordedWorker, Workload};
-use treadle_simulator::workload::{AgentRun, AgentStep, ToolResult};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::{CoreConfig, Event, PrefixSegment, StepArrival, StepTokens};
 use treadle_model::{StepId, Timestamp, WorkerId};
+use treadle_simulator::workload::{AgentRun, AgentStep, ToolResult};
 
 /// How a window is read.
 #[derive(Clone, Debug, Eq, PartialEq)]

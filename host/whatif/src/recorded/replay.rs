@@ -3,15 +3,15 @@
 use super::divergence::{Choice, Choices};
 use super::statistics::{jain_index, percentiles_s};
 use super::workload::Workload;
+use serde::Serialize;
+use treadle_core::explain::Decision;
+use treadle_core::{CoreConfig, Event};
+use treadle_engine_model::engine::EngineProfile;
+use treadle_policy::native::NativeEviction;
 use treadle_simulator::cluster::{
     Answers, ClusterOptions, Report, StepSeen, Surroundings, TransferOptions, Watch,
     simulate_within,
 };
-use treadle_engine_model::engine::EngineProfile;
-use treadle_policy::native::NativeEviction;
-use serde::Serialize;
-use treadle_core::explain::Decision;
-use treadle_core::{CoreConfig, Event};
 
 /// A replay is given up when it has lasted this many times as long as it would one step at a time,
 /// plus [`PATIENCE_US`].

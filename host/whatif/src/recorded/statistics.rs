@@ -1,7 +1,7 @@
 //! Means with what they are worth, percentiles, fairness.
 
-use treadle_simulator::cluster::percentile;
 use serde::Serialize;
+use treadle_simulator::cluster::percentile;
 
 /// Student's t for 95 % on both sides, by degrees of freedom from 1.
 const T_95: [f64; 30] = [

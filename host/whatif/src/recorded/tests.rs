@@ -4,17 +4,17 @@
 mod edges;
 
 use super::*;
+use treadle_core::action::Tools;
+use treadle_core::distribution::Outlook;
+use treadle_core::{Core, CoreConfig, Event, Mode, Question};
+use treadle_engine_model::engine::EngineProfile;
+use treadle_model::{Span, Timestamp};
+use treadle_policy::native::NativeEviction;
 use treadle_simulator::cluster::{
     Answered, Answers, Begin, ClusterOptions, Report, Surroundings, ToolAction, TransferOptions,
     Watch, simulate_within,
 };
-use treadle_engine_model::engine::EngineProfile;
-use treadle_policy::native::NativeEviction;
 use treadle_simulator::workload::{AgentRun, LognormalAgents};
-use treadle_core::action::Tools;
-use treadle_core::distribution::Outlook;
-use treadle_core::{Core, CoreConfig, Event, Mode, Question};
-use treadle_model::{Span, Timestamp};
 
 /// Answers as the native policy does, and keeps what the core has learnt of tools.
 #[derive(Default)]
@@ -118,7 +118,8 @@ fn the_workload_of_a_recorded_run_is_the_one_that_it_was_made_from() {
     let workload = recorded(&tape, 0..tape.events.len());
     assert_eq!(workload.runs, runs);
     assert_eq!(workload.cuts, Cuts::default());
-    let at = |start: &&treadle_simulator::cluster::RunStart| start.begin == Begin::At { offset_us: 0 };
+    let at =
+        |start: &&treadle_simulator::cluster::RunStart| start.begin == Begin::At { offset_us: 0 };
     let schedule = &workload.schedule;
     assert_eq!((schedule.waves.len(), schedule.jobs.len()), (1, 1));
     assert_eq!(schedule.runs.iter().filter(at).count(), 8);

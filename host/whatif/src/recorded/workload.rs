@@ -1,12 +1,12 @@
 //! A recorded workload, ready to be repeated.
 
 use super::statistics::percentiles_s;
-use treadle_simulator::cluster::{Begin, RunStart, Schedule, ToolAction, Wave};
-use treadle_simulator::workload::AgentRun;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde::Serialize;
 use treadle_core::CoreConfig;
+use treadle_simulator::cluster::{Begin, RunStart, Schedule, ToolAction, Wave};
+use treadle_simulator::workload::AgentRun;
 
 /// Why a window is not one that the lab can repeat.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]

@@ -1,4 +1,4 @@
-//! Runs the priority scores by Extism, for `treadle bench policy`: a line with the
+//! Runs the priority scores by Extism, for `treadle-bench policy`: a line with the
 //! bytes of the input and a number of calls, and the input, come in; a line with the
 //! nanoseconds that the calls took and the bytes of the output, and the last output,
 //! go out. The plugin lies beside the program.

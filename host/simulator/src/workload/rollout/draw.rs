@@ -15,7 +15,7 @@ impl Draw {
     /// The stream that some numbers name.
     pub(super) fn new(name: &[u64]) -> Self {
         Self {
-            stream: Pcg64Mcg::seed_from_u64(crate::engine::content_hash(name)),
+            stream: Pcg64Mcg::seed_from_u64(treadle_engine_model::engine::content_hash(name)),
         }
     }
 

@@ -100,7 +100,7 @@ fn the_runs_are_these_on_any_machine() {
                 ]
             })
             .collect();
-        crate::engine::content_hash(&numbers)
+        treadle_engine_model::engine::content_hash(&numbers)
     });
     let expected = [
         906_340_944_796_042_382,
@@ -131,7 +131,7 @@ fn another_epoch_has_other_samples_of_the_same_prompts() {
         let sum = |group: &[AgentRun]| group.iter().map(AgentRun::output_tokens).sum::<u64>();
         runs.chunks(16).map(|group| sum(group) as f64).collect()
     };
-    let r = crate::prediction::pearson(&means(&first), &means(&second));
+    let r = crate::pearson(&means(&first), &means(&second));
     assert!((0.6..0.99).contains(&r), "{r}");
 }
 

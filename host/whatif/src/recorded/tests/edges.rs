@@ -2,9 +2,9 @@
 //! not answer.
 
 use super::*;
-use treadle_simulator::cluster::Schedule;
 use treadle_core::{Capacity, StepArrival, StepTokens};
 use treadle_model::{EngineKind, FinishReason, StepId, WorkerId};
+use treadle_simulator::cluster::Schedule;
 
 const SECOND: u64 = 1_000_000;
 
@@ -159,7 +159,8 @@ fn a_program_that_its_client_left_does_not_hold_its_wave_open() {
     );
     let Schedule { waves, runs, .. } = &workload.schedule;
     assert_eq!(waves.len(), 20);
-    let at_once = |start: &treadle_simulator::cluster::RunStart| start.begin == Begin::At { offset_us: 0 };
+    let at_once =
+        |start: &treadle_simulator::cluster::RunStart| start.begin == Begin::At { offset_us: 0 };
     assert!(runs.iter().all(at_once), "{runs:?}");
 }
 

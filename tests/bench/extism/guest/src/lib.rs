@@ -1,5 +1,5 @@
 //! The scores of `default-priority` with its default configuration, as an Extism
-//! plugin: the columns in as bytes, the scores out as bytes. `treadle bench policy`
+//! plugin: the columns in as bytes, the scores out as bytes. `treadle-bench policy`
 //! checks that they are the same.
 
 use extism_pdk::{FnResult, plugin_fn};

@@ -1,0 +1,310 @@
+//! `treadle-bench eviction`: agents under memory pressure in virtual time, with foresight and with
+//! what others do, beside the same agents with room for all.
+
+use super::figures::{Figure, Report, Target};
+use super::{BenchError, tell};
+use crate::pressure::{
+    ABLATIONS, BASELINES, FORESIGHT, Goal, NO_TIER, Outcome, SHARES, Scene, System, figures,
+};
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use treadle_engine_model::engine::EngineProfile;
+use treadle_engine_model::hardware::GLM_46;
+use treadle_simulator::cluster::{Report as Course, TransferOptions};
+use treadle_simulator::workload::{
+    AgentRun, AgentTask, LognormalAgents, RolloutWorkload, TraceOptions, load_trace,
+};
+
+/// Live agents, minutes and seats of a quick run.
+const QUICK: (usize, u64) = (32, 3);
+/// Built-in agents, by name.
+const BUILT_IN: [&str; 5] = ["agents", "slow-tools", "coding", "search", "math"];
+/// Median of a slow tool.
+const SLOW_TOOL_MS: f64 = 12_000.0;
+/// Live agents of each built-in kind, and of a trace.
+const LIVE: usize = 144;
+const TRACE_LIVE: usize = 192;
+/// Prompts of a rollout, with 16 programs each.
+const PROMPTS: u32 = 125;
+/// GPUs of one engine of the scene.
+const GPUS: u32 = 8;
+
+/// Arguments of `treadle-bench eviction`.
+#[derive(Args, Clone, Debug)]
+pub(super) struct EvictionArgs {
+    /// A trace file of agents (docs/traces.md), beside the built-in agents.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Built-in agents: `agents`, of chats and tools of two seconds; the same with tools of twelve;
+    /// and those of rollouts, whose tools take about a second.
+    #[arg(long, value_delimiter = ',', default_value = "agents",
+        value_parser = PossibleValuesParser::new(BUILT_IN))]
+    scenes: Vec<String>,
+    /// Minutes of virtual time that count, after 5 that do not.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=600))]
+    minutes: u64,
+    /// Seed of the built-in agents and of the trace's sample.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Seeds from that one on; figures are between their means.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=32))]
+    seeds: u64,
+    /// Threads. Figures do not depend on them.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    jobs: u32,
+}
+
+impl Default for EvictionArgs {
+    fn default() -> Self {
+        Self {
+            trace: None,
+            scenes: vec![BUILT_IN[0].to_owned()],
+            minutes: 30,
+            seed: 1,
+            seeds: 1,
+            jobs: 2,
+        }
+    }
+}
+
+/// What one thread is to run.
+struct Errand<'a> {
+    scene: &'a Scene,
+    share: &'static str,
+    system: &'a System,
+    kv_tokens: u64,
+}
+
+impl EvictionArgs {
+    /// Runs all systems on all scenes.
+    pub(super) async fn run(self, quick: bool) -> Result<Report, BenchError> {
+        // They keep their threads busy for as long as they run.
+        let done = tokio::task::spawn_blocking(move || self.measure(quick));
+        done.await
+            .map_err(|error| BenchError::Ended(error.to_string()))?
+    }
+
+    fn measure(&self, quick: bool) -> Result<Report, BenchError> {
+        let mut scenes = Vec::new();
+        for further in 0..self.seeds {
+            scenes.extend(self.scenes(self.seed.wrapping_add(further), quick)?);
+        }
+        let mut report = Report::new("eviction");
+        report.setting("seed", self.seed);
+        report.setting("seeds", self.seeds);
+        report.setting("engine", EngineProfile::glm46_8xh100().name.as_ref());
+        report.setting("engines", 2);
+        let outcomes = self.outcomes(&scenes);
+        let mut free = Vec::new();
+        let names = scenes.len() / self.seeds as usize;
+        for scene in &scenes[..names] {
+            report.setting(&format!("live.{}", scene.name), scene.live as u64);
+            report.setting(&format!("minutes.{}", scene.name), scene.minutes);
+            let of_name: Vec<&Scene> = scenes.iter().filter(|s| s.name == scene.name).collect();
+            let without: Vec<Course> = of_name.iter().map(|s| s.without_pressure()).collect();
+            let bounds = SHARES.map(|(_, share)| {
+                let bounds = of_name.iter().map(|s| s.bound(s.kv_tokens(share)));
+                bounds.sum::<f64>() / of_name.len() as f64
+            });
+            for figure in figures(scene.name, &outcomes, &without, &bounds) {
+                let shown = Figure::new(figure.name, figure.value, "ratio");
+                report.push(match figure.goal {
+                    Some(Goal::AtLeast(least)) => shown.target(Target::AtLeast(least)),
+                    Some(Goal::AtMost(most)) => shown.target(Target::AtMost(most)),
+                    None => shown,
+                });
+            }
+            free.push(json!({"scene": scene.name, "reports": without, "bounds": bounds}));
+        }
+        report.detail("outcomes", json!(outcomes));
+        report.detail("no_pressure", json!(free));
+        report.note(NOTE);
+        Ok(report)
+    }
+
+    /// The built-in agents, and those of the trace.
+    fn scenes(&self, seed: u64, quick: bool) -> Result<Vec<Scene>, BenchError> {
+        let mut scenes = Vec::new();
+        for name in BUILT_IN {
+            if self.scenes.iter().any(|wanted| wanted == name) {
+                let runs = built_in(name, seed)?;
+                scenes.push(self.scene(name, runs, (LIVE, seed), quick));
+            }
+        }
+        if let Some(path) = &self.trace {
+            let runs = recorded(path, seed)?;
+            scenes.push(self.scene("trace", runs, (TRACE_LIVE, seed), quick));
+        }
+        Ok(scenes)
+    }
+
+    fn scene(
+        &self,
+        name: &'static str,
+        runs: Vec<AgentRun>,
+        (live, seed): (usize, u64),
+        quick: bool,
+    ) -> Scene {
+        Scene {
+            name,
+            runs,
+            live: if quick { QUICK.0 } else { live },
+            engines: 2,
+            profile: EngineProfile::glm46_8xh100(),
+            transfers: TransferOptions {
+                kv_bytes_per_token: GLM_46.kv_bytes_per_token(),
+                gpus: GPUS,
+            },
+            minutes: if quick { QUICK.1 } else { self.minutes },
+            seed,
+        }
+    }
+
+    /// Everything that is to run, in an order that does not depend on threads.
+    fn outcomes(&self, scenes: &[Scene]) -> Vec<Outcome> {
+        let systems = || {
+            BASELINES
+                .iter()
+                .chain(&ABLATIONS)
+                .chain([&FORESIGHT, &NO_TIER])
+        };
+        let mut errands = Vec::new();
+        for scene in scenes {
+            for (share, of_peak) in SHARES {
+                let kv_tokens = scene.kv_tokens(of_peak);
+                errands.extend(systems().map(|system| Errand {
+                    scene,
+                    share,
+                    system,
+                    kv_tokens,
+                }));
+            }
+        }
+        let next = AtomicUsize::new(0);
+        let done: Mutex<Vec<(usize, Course)>> = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for _ in 0..self.jobs {
+                scope.spawn(|| {
+                    while let Some((index, errand)) = take(&next, &errands) {
+                        tell(&format!("eviction: {}", errand.title()));
+                        let course = errand.scene.run(errand.system, errand.kv_tokens);
+                        let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                        done.push((index, course));
+                    }
+                });
+            }
+        });
+        let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        done.sort_by_key(|(index, _)| *index);
+        done.into_iter()
+            .map(|(index, report)| Outcome {
+                scene: errands[index].scene.name,
+                share: errands[index].share,
+                system: errands[index].system.name,
+                report,
+            })
+            .collect()
+    }
+}
+
+fn built_in(name: &str, seed: u64) -> Result<Vec<AgentRun>, BenchError> {
+    let generated = if let Some(task) = AgentTask::named(name) {
+        let rollout = RolloutWorkload {
+            task,
+            prompts: PROMPTS,
+            seed,
+            ..RolloutWorkload::default()
+        };
+        rollout.generate()
+    } else {
+        let mut agents = LognormalAgents {
+            programs: 1_500,
+            seed,
+            ..LognormalAgents::default()
+        };
+        if name == "slow-tools" {
+            agents.tool_ms.median = SLOW_TOOL_MS;
+        }
+        agents.generate()
+    };
+    generated.map_err(|error| BenchError::Ended(error.to_string()))
+}
+
+fn recorded(path: &Path, seed: u64) -> Result<Vec<AgentRun>, BenchError> {
+    let file = std::fs::File::open(path)
+        .map_err(|error| BenchError::Ended(format!("{}: {error}", path.display())))?;
+    let options = TraceOptions {
+        programs: 2_304,
+        seed,
+        ..TraceOptions::default()
+    };
+    let sample = load_trace(std::io::BufReader::new(file), &options)
+        .map_err(|error| BenchError::Ended(format!("{}: {error}", path.display())))?;
+    Ok(sample.runs)
+}
+
+impl Errand<'_> {
+    fn title(&self) -> String {
+        format!(
+            "{}, {}, {} ...",
+            self.scene.name, self.share, self.system.name
+        )
+    }
+}
+
+fn take<'a, 'b>(next: &AtomicUsize, errands: &'b [Errand<'a>]) -> Option<(usize, &'b Errand<'a>)> {
+    let index = next.fetch_add(1, Ordering::Relaxed);
+    errands.get(index).map(|errand| (index, errand))
+}
+
+const NOTE: &str = "In virtual time, on simulated engines: figures are the same on any machine. \
+    vs_* are steps a minute over the named system's at the same KV memory (half, a third, a \
+    quarter of the peak demand of the live programs); ttl_pin is the best of five times to live. \
+    share_of_no_pressure is of the same agents with four times the memory of their peak; \
+    share_of_memory_estimate is of what the batch that fits into the memory can do, estimated from \
+    the means of the workload: where running steps alone fill the memory no policy reaches the first. \
+    no_tier is foresight without host memory, beside the fastest of the others. gain.* is what \
+    foresight loses without one of its parts.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_figures_are_there() {
+        let json = EvictionArgs::default().measure(true).unwrap().to_json();
+        for name in [
+            "vs_least_load.kv_half.agents",
+            "vs_sticky.kv_third.agents",
+            "vs_ttl_pin.kv_quarter.agents",
+            "vs_thunderagent.kv_third.agents",
+            "step_p99_vs_sticky.kv_third.agents",
+            "foresight_vs_thunderagent.kv_half.agents",
+            "share_of_no_pressure.kv_third.agents",
+            "share_of_memory_estimate.kv_third.agents",
+            "no_tier.vs_best.kv_third.agents",
+            "gain.hazard.kv_third.agents",
+            "gain.offload.kv_third.agents",
+            "gain.migration.kv_third.agents",
+            "gain.prefixes.kv_third.agents",
+            "gain.restore_order.kv_third.agents",
+        ] {
+            let value = json["figures"][name]["value"].as_f64();
+            assert!(value > Some(0.0), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_trace_that_is_not_there_is_named() {
+        let args = EvictionArgs {
+            trace: Some("nowhere.jsonl".into()),
+            ..EvictionArgs::default()
+        };
+        let error = args.measure(true).unwrap_err().to_string();
+        assert!(error.contains("nowhere.jsonl"), "{error}");
+    }
+}

@@ -1,0 +1,180 @@
+//! The processes under measurement: an engine and a gateway, each on its own,
+//! so that what one uses is told apart from the other.
+
+use super::super::program::daemon_program;
+use crate::bench::BenchError;
+use crate::bench::folder::TemporaryFolder;
+use crate::bench::machine::field;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, ChildStdout, Command};
+
+/// For a process to say where it listens.
+const START_MAX: Duration = Duration::from_mins(1);
+/// Linux tells CPU time in hundredths of a second on every architecture.
+const TICKS_PER_S: f64 = 100.0;
+/// KV memory of the engine in tokens: never the bottleneck.
+const KV_TOKENS: &str = "1000000000";
+
+/// A child process that serves HTTP; it ends when this is dropped.
+pub(super) struct Server {
+    process: Child,
+    pid: u32,
+    /// Its base URL.
+    pub(super) url: String,
+    /// Kept open: a process that writes into a closed pipe fails.
+    _output: BufReader<ChildStdout>,
+    /// Goes with the process.
+    journal_folder: Option<TemporaryFolder>,
+}
+
+impl Server {
+    /// An engine that answers at once.
+    pub(super) async fn engine() -> Result<Self, BenchError> {
+        let args = [
+            "engine-sim",
+            "--instant",
+            "--listen",
+            "127.0.0.1:0",
+            "--tokens-per-event",
+            "1",
+            "--kv-tokens",
+            KV_TOKENS,
+        ];
+        Self::start("the simulated engine", &args).await
+    }
+
+    /// A gateway in front of it, with its defaults except for the journal's place.
+    pub(super) async fn gateway(engine: &str) -> Result<Self, BenchError> {
+        let folder = TemporaryFolder::new().map_err(|error| BenchError::Process {
+            what: "the gateway",
+            cause: format!("no folder for its journal: {error}"),
+            command: "treadle serve".to_owned(),
+        })?;
+        let store = format!("store.path={}", folder.path().join("journal.db").display());
+        let args = [
+            "serve",
+            "--json",
+            "--listen",
+            "127.0.0.1:0",
+            "--engine",
+            engine,
+            "--set",
+            &store,
+            "--set",
+            "logging.filter=error",
+        ];
+        let mut gateway = Self::start("the gateway", &args).await?;
+        gateway.journal_folder = Some(folder);
+        Ok(gateway)
+    }
+
+    async fn start(what: &'static str, args: &[&str]) -> Result<Self, BenchError> {
+        let failed = |cause: String| BenchError::Process {
+            what,
+            cause,
+            command: format!("treadle {}", args.join(" ")),
+        };
+        let program = daemon_program().map_err(|error| failed(error.to_string()))?;
+        let mut command = Command::new(program);
+        command.args(args).kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        for (name, _) in std::env::vars_os() {
+            // Settings of whoever runs the benchmark are not to be measured.
+            if name.to_string_lossy().starts_with("TREADLE_") {
+                command.env_remove(name);
+            }
+        }
+        let mut process = command.spawn().map_err(|error| failed(error.to_string()))?;
+        let (Some(pid), Some(output)) = (process.id(), process.stdout.take()) else {
+            return Err(failed("it ended at once".to_owned()));
+        };
+        let mut output = BufReader::new(output);
+        let mut line = String::new();
+        let read = tokio::time::timeout(START_MAX, output.read_line(&mut line)).await;
+        let url = read.ok().and_then(|_| url_in(&line));
+        let url = url.ok_or_else(|| failed(format!("it said `{}`", line.trim())))?;
+        Ok(Self {
+            process,
+            pid,
+            url,
+            _output: output,
+            journal_folder: None,
+        })
+    }
+
+    /// CPU time that it has used so far, in seconds.
+    pub(super) fn cpu_s(&self) -> Result<f64, BenchError> {
+        let path = format!("/proc/{}/stat", self.pid);
+        cpu_s_of(&read(&path)?).ok_or_else(|| unexpected(path))
+    }
+
+    /// Memory that it holds at present, in MiB.
+    pub(super) fn resident_mib(&self) -> Result<f64, BenchError> {
+        let path = format!("/proc/{}/status", self.pid);
+        let kib = field(&read(&path)?, "VmRSS")
+            .and_then(|text| text.trim_end_matches("kB").trim().parse::<f64>().ok());
+        kib.map(|kib| kib / 1_024.0).ok_or_else(|| unexpected(path))
+    }
+
+    /// Ends it.
+    pub(super) async fn stop(mut self) {
+        // It holds nothing that anybody wants to keep.
+        let _ = self.process.kill().await;
+    }
+}
+
+fn read(path: &str) -> Result<String, BenchError> {
+    std::fs::read_to_string(path).map_err(|error| BenchError::Usage {
+        path: path.to_owned(),
+        cause: error.to_string(),
+    })
+}
+
+fn unexpected(path: String) -> BenchError {
+    let cause = "it has another form than that of Linux".to_owned();
+    BenchError::Usage { path, cause }
+}
+
+/// The base URL in what a server says first: a field of a JSON object, or the
+/// first one in a text.
+fn url_in(text: &str) -> Option<String> {
+    if let Ok(said) = serde_json::from_str::<serde_json::Value>(text) {
+        return said["url"].as_str().map(str::to_owned);
+    }
+    let url = &text[text.find("http://")?..];
+    let part = |c: char| c.is_ascii_alphanumeric() || ":/.-[]".contains(c);
+    let end = url.find(|c| !part(c)).unwrap_or(url.len());
+    Some(url[..end].to_owned())
+}
+
+/// User and system time of a line of `/proc/PID/stat`, in seconds.
+fn cpu_s_of(stat: &str) -> Option<f64> {
+    // The second field is a name in brackets that may hold anything.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_ascii_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<f64>().ok();
+    Some((ticks()? + ticks()?) / TICKS_PER_S)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_found_in_what_servers_say() {
+        let said = "simulated engine (instant) on http://127.0.0.1:4711\n";
+        assert_eq!(url_in(said).as_deref(), Some("http://127.0.0.1:4711"));
+        let said = r#"{"engines":["http://127.0.0.1:9"],"url":"http://[::1]:80"}"#;
+        assert_eq!(url_in(said).as_deref(), Some("http://[::1]:80"));
+        assert_eq!(url_in("error: no"), None);
+    }
+
+    #[test]
+    fn cpu_time_is_user_and_system_time() {
+        let stat = "7 (a ) b) S 1 7 7 0 -1 4194304 100 0 0 0 250 50 9 9 20 0 4 0 100 1 1";
+        assert_eq!(cpu_s_of(stat), Some(3.0));
+        assert_eq!(cpu_s_of("7 (x"), None);
+    }
+}

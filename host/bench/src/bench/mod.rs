@@ -1,0 +1,184 @@
+//! What the gateway, the core, events, placement and policies cost, as figures that other
+//! machines and versions can be compared by; and how rollouts are shortened, in virtual time.
+//!
+//! Engines are simulated and answer at once, so that what is measured is
+//! treadle. Targets are what the project aims at; references are figures of
+//! other routers from their own runs, not from this one.
+
+mod core;
+mod error;
+mod events;
+mod eviction;
+mod folder;
+mod gateway;
+mod lab;
+mod placement;
+mod policy;
+mod prediction;
+mod program;
+mod rollout;
+
+use crate::calibrate::CalibrateArgs;
+use crate::sim::SimArgs;
+use clap::{Args, Subcommand};
+pub(crate) use treadle_report::{figures, latencies, machine};
+
+pub use error::BenchError;
+use figures::{Report, print};
+
+/// Measure what the gateway, the core and policies cost.
+#[derive(Args, Clone, Debug)]
+pub struct BenchArgs {
+    /// What to measure; everything unless said.
+    #[command(subcommand)]
+    part: Option<Part>,
+    /// Print one JSON object.
+    #[arg(long, global = true)]
+    json: bool,
+    /// Fewer and shorter cases: to see that it works, not for figures.
+    #[arg(long, global = true)]
+    quick: bool,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum Part {
+    /// CPU time, added latency and memory of the gateway, in processes of their
+    /// own on this machine (Linux alone).
+    Gateway(gateway::GatewayArgs),
+    /// Events a second that the core handles on one thread, and the time that
+    /// policies take for their answers.
+    Core(core::CoreArgs),
+    /// Durable events a second through PostgreSQL and confirmed messages a second
+    /// through RabbitMQ, beside pgbench and a bare publisher.
+    Events(events::EventsArgs),
+    /// Agents that need more KV memory than there is, with foresight and with what others do.
+    /// In virtual time: the same on any machine.
+    Eviction(eviction::EvictionArgs),
+    /// Times of partitions of programs over workers and of plans of parallelism, and
+    /// how far they are from exhaustive ones.
+    Placement(placement::PlacementArgs),
+    /// What the sandbox costs: calls of policies in it beside the same policies
+    /// linked natively, and how fast policies are stopped, swapped and taken in.
+    /// Needs the built policies of a checkout (`make guests`).
+    Policy(policy::PolicyArgs),
+    /// How well predictors tell how long programs become, after none, one and two of
+    /// their steps: recall of the long tail and correlation.
+    Prediction(prediction::PredictionArgs),
+    /// Simulated rollouts under treadle's policies and under those of other systems, beside
+    /// the figures of Heddle's evaluation. In virtual time: the same on any machine.
+    Rollout(rollout::RolloutArgs),
+    /// Whether the policy lab predicts: workloads in real time under several sets of policies, and
+    /// the changes in makespan that replays of the recordings predict. Takes a quarter of an hour.
+    Lab(lab::LabArgs),
+    /// Simulate a rollout on a cluster of GPUs, in virtual time.
+    Sim(Box<SimArgs>),
+    /// Measure an engine, and write a profile that the simulator reads.
+    Calibrate(Box<CalibrateArgs>),
+}
+
+impl BenchArgs {
+    /// Measures and prints the figures.
+    pub async fn run(self) -> Result<(), BenchError> {
+        let report = match self.part {
+            Some(Part::Gateway(args)) => args.run(self.quick).await?,
+            Some(Part::Core(args)) => args.run(self.quick).await?,
+            Some(Part::Events(args)) => args.run(self.quick).await?,
+            Some(Part::Eviction(args)) => args.run(self.quick).await?,
+            Some(Part::Placement(args)) => args.run(self.quick).await?,
+            Some(Part::Policy(args)) => args.run(self.quick).await?,
+            Some(Part::Prediction(args)) => args.run(self.quick).await?,
+            Some(Part::Rollout(args)) => args.run(self.quick).await?,
+            Some(Part::Sim(args)) => return Ok(args.run(self.json).await?),
+            Some(Part::Calibrate(args)) => return Ok(args.run(self.json).await?),
+            Some(Part::Lab(args)) => Box::pin(args.run(self.quick)).await?,
+            None => {
+                let mut report = Report::new("all");
+                let gateway = gateway::GatewayArgs::default();
+                report.absorb(gateway.run(self.quick).await?);
+                report.absorb(core::CoreArgs::default().run(self.quick).await?);
+                report.absorb(events::EventsArgs::default().run(self.quick).await?);
+                report.absorb(eviction::EvictionArgs::default().run(self.quick).await?);
+                report.absorb(placement::PlacementArgs::default().run(self.quick).await?);
+                report.absorb(policy::PolicyArgs::default().run(self.quick).await?);
+                report.absorb(
+                    prediction::PredictionArgs::default()
+                        .run(self.quick)
+                        .await?,
+                );
+                report.absorb(rollout::RolloutArgs::default().run(self.quick).await?);
+                let lab = lab::LabArgs::default();
+                report.absorb(Box::pin(lab.run(self.quick)).await?);
+                report
+            }
+        };
+        let text = if self.json {
+            report.to_json().to_string()
+        } else {
+            report.to_text()
+        };
+        Ok(print(&text)?)
+    }
+}
+
+/// Says on standard error what is going on.
+fn tell(progress: &str) {
+    use std::io::Write;
+    // Whoever closed it does not want to know.
+    let _ = writeln!(std::io::stderr(), "{progress}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: BenchArgs,
+    }
+
+    #[test]
+    fn flags_stand_before_and_after_the_part() {
+        for line in [
+            "x",
+            "x --json",
+            "x gateway --json --seconds-per-case 2",
+            "x --quick core --programs 100 --seconds 1",
+            "x events --postgres postgres://a/b --amqp amqp://c --group 100",
+            "x placement --json --seed 3",
+            "x eviction --trace t.jsonl --minutes 10 --seed 2 --json",
+            "x policy --guests elsewhere --json",
+            "x prediction --prompts 50 --samples 8 --json",
+            "x sim --task search --model qwen3-32b --gpus 16 --prompts 20 --report --json",
+            "x sim --trace f --history g --system verl --priority heddle --fail 0@5:30",
+            "x calibrate --url http://a:1 --model m --out p.json --json --validate",
+            "x calibrate --from p.json --validate 3 --seed 5",
+            "x lab --time-scale 10 --seeds 3 --quick --json",
+            "x rollout --tasks coding,math --models qwen3-8b --seeds 3 --jobs 2 --plots out --json",
+        ] {
+            let parsed = Line::try_parse_from(line.split(' '));
+            assert!(parsed.is_ok(), "{line}: {:?}", parsed.err());
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for line in [
+            "x gateway --seconds-per-case 0",
+            "x wheels",
+            "x rollout --tasks chess",
+            "x rollout --jobs 0",
+            "x sim --task chess",
+            "x sim --trace f --prompts 5",
+            "x sim --history f",
+            "x sim --fail 0@5",
+            "x sim --report --fail 0@5:6",
+            "x sim --gpu A100",
+            "x calibrate --from p.json --out q.json",
+            "x calibrate --repeats 0",
+        ] {
+            assert!(Line::try_parse_from(line.split(' ')).is_err(), "{line}");
+        }
+    }
+}

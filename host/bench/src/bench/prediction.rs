@@ -1,0 +1,104 @@
+//! `treadle-bench prediction`: how well predictors tell how long programs become, on generated
+//! rollouts. Nothing is timed: the same options give the same figures on any machine.
+
+use super::figures::{Figure, Report, Target};
+use super::{BenchError, tell};
+use crate::prediction::{PredictionOptions, TaskPredictions, compare};
+use clap::Args;
+
+/// What the paper says of the order; its figures are drawn, not printed.
+const PAPER: &str = "Heddle Figure 13: Heddle-1 above both baselines, Heddle-2 above Heddle-1";
+
+/// Arguments of `treadle-bench prediction`.
+#[derive(Args, Clone, Debug)]
+pub(super) struct PredictionArgs {
+    /// Prompts by which predictors are judged.
+    #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    prompts: u32,
+    /// Programs per prompt.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    samples: u32,
+    /// Seed of the workloads.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+impl Default for PredictionArgs {
+    fn default() -> Self {
+        Self {
+            prompts: 400,
+            samples: 16,
+            seed: 1,
+        }
+    }
+}
+
+impl PredictionArgs {
+    /// Compares the predictors, with an earlier rollout of the same prompts and without.
+    pub(super) async fn run(mut self, quick: bool) -> Result<Report, BenchError> {
+        if quick {
+            self.prompts = self.prompts.min(100);
+        }
+        let done = tokio::task::spawn_blocking(move || self.measure());
+        done.await
+            .map_err(|error| BenchError::Ended(error.to_string()))?
+    }
+
+    fn measure(&self) -> Result<Report, BenchError> {
+        let mut report = Report::new("prediction");
+        for earlier_epoch in [true, false] {
+            let begun = if earlier_epoch { "known" } else { "new" };
+            tell(&format!("prediction: rollouts of {begun} prompts ..."));
+            let options = PredictionOptions {
+                prompts: self.prompts,
+                other_prompts: self.prompts,
+                samples: self.samples,
+                seed: self.seed,
+                earlier_epoch,
+                ..PredictionOptions::default()
+            };
+            let found = compare(&options).map_err(|error| BenchError::Ended(error.to_string()))?;
+            for task in &found.tasks {
+                add(&mut report, begun, task);
+            }
+        }
+        report.setting("prompts", self.prompts);
+        report.setting("samples", self.samples);
+        report.setting("seed", self.seed);
+        report.note(
+            "Known prompts have been rolled out once before with other samples, new ones have not. \
+             After so many steps, programs that have ended count with what they came to; those \
+             called running are the programs with three steps or more, the same for every \
+             predictor. heddle-columns is heddle without what only a gateway that reads tool \
+             results and prompts could tell it.",
+        );
+        Ok(report)
+    }
+}
+
+/// The figures of a task. What is judged against a target is the correlation after the first step.
+fn add(report: &mut Report, prompts: &str, task: &TaskPredictions) {
+    let baselines = task.predictors.iter().filter(|of| is_baseline(of.name));
+    let best_baseline = baselines.map(|of| of.pearson).fold(0.0, f64::max);
+    for of in &task.predictors {
+        let name = |what: &str| {
+            let (task, predictor, steps) = (task.task.name(), of.name, of.after_steps);
+            format!("{what}.{prompts}.{task}.{predictor}_{steps}")
+        };
+        let mut pearson = Figure::new(name("pearson"), of.pearson, "");
+        if of.name == "heddle" && of.after_steps == 1 {
+            pearson = pearson
+                .target(Target::AtLeast(best_baseline))
+                .reference(PAPER);
+        }
+        report.push(pearson);
+        report.push(Figure::new(name("recall"), of.recall, ""));
+        report.push(Figure::new(name("pearson_running"), of.pearson_running, ""));
+        report.push(Figure::new(name("recall_running"), of.recall_running, ""));
+        report.push(Figure::new(name("within_p90"), of.within_p90, ""));
+    }
+}
+
+fn is_baseline(name: &str) -> bool {
+    matches!(name, "history" | "prompt-only")
+}

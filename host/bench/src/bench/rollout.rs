@@ -1,0 +1,214 @@
+//! `treadle-bench rollout`: the comparisons of Heddle's evaluation (§7) in virtual time, beside the
+//! paper's figures and the bound that no schedule passes.
+
+use super::figures::{Figure, Report, Target};
+use super::{BenchError, tell};
+use crate::contest::{self, BASELINES, FULL, Goal, Outcome, Tournament, TournamentOptions};
+use crate::plots::{self, Course, Scene};
+use clap::Args;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use treadle_simulator::workload::{AgentModel, AgentTask};
+
+/// Period of timelines, for plots.
+const SAMPLE_US: u64 = 1_000_000;
+/// GPUs and prompts of a quick run.
+const QUICK: (u32, u32) = (8, 10);
+
+/// Arguments of `treadle-bench rollout`.
+#[derive(Args, Clone, Debug)]
+pub(super) struct RolloutArgs {
+    /// Agents: coding, search, math; all unless given.
+    #[arg(long, value_delimiter = ',', value_parser = task)]
+    tasks: Vec<AgentTask>,
+    /// Models: qwen3-8b, qwen3-14b, qwen3-32b; all unless given. Worlds alone are
+    /// compared with qwen3-14b, as the paper does.
+    #[arg(long, value_delimiter = ',', value_parser = model)]
+    models: Vec<AgentModel>,
+    /// Seeds, from 1 on; figures are medians over them.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100))]
+    seeds: u64,
+    /// Threads. Figures do not depend on them.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    jobs: u32,
+    /// Write plots of each agent and model into this folder, as SVG.
+    #[arg(long, value_name = "DIR")]
+    plots: Option<PathBuf>,
+}
+
+impl Default for RolloutArgs {
+    fn default() -> Self {
+        Self {
+            tasks: Vec::new(),
+            models: Vec::new(),
+            seeds: 1,
+            jobs: 1,
+            plots: None,
+        }
+    }
+}
+
+fn task(name: &str) -> Result<AgentTask, String> {
+    AgentTask::named(name).ok_or_else(|| "give coding, search or math".to_owned())
+}
+
+fn model(name: &str) -> Result<AgentModel, String> {
+    AgentModel::named(name).ok_or_else(|| "give qwen3-8b, qwen3-14b or qwen3-32b".to_owned())
+}
+
+impl RolloutArgs {
+    /// Runs all rollouts.
+    pub(super) async fn run(self, quick: bool) -> Result<Report, BenchError> {
+        // They keep their threads busy for as long as they run.
+        let done = tokio::task::spawn_blocking(move || self.measure(quick));
+        done.await
+            .map_err(|error| BenchError::Ended(error.to_string()))?
+    }
+
+    fn options(&self, quick: bool) -> TournamentOptions {
+        let mut options = TournamentOptions {
+            seeds: (1..=self.seeds).collect(),
+            jobs: self.jobs,
+            ..TournamentOptions::default()
+        };
+        if !self.tasks.is_empty() {
+            options.tasks.clone_from(&self.tasks);
+        }
+        if !self.models.is_empty() {
+            options.models.clone_from(&self.models);
+        }
+        if quick {
+            (options.gpus, options.prompts) = QUICK;
+        }
+        if self.plots.is_some() {
+            options.sample_us = SAMPLE_US;
+        }
+        options
+    }
+
+    fn measure(&self, quick: bool) -> Result<Report, BenchError> {
+        let options = self.options(quick);
+        let tournament = Tournament::run(&options, &|cell| tell(&format!("rollout: {cell} ...")))?;
+        let mut report = Report::new("rollout");
+        report.setting("seeds", self.seeds);
+        report.setting("gpu", options.gpu.name);
+        report.setting("gpus", options.gpus);
+        report.setting("prompts", options.prompts);
+        report.setting("samples", 16);
+        for figure in tournament.figures() {
+            report.push(shown(figure));
+        }
+        report.detail("distances", json!(tournament.distances()));
+        report.detail("outcomes", json!(tournament.outcomes));
+        report.note(
+            "In virtual time: figures are the same on any machine. vs, scheduling, placement, \
+             allocation and without are throughput of the full set over that of the system named, \
+             or with that world alone replaced; placement_alike is placement on workers of one \
+             degree of parallelism; with.oracle is over the full set with the truth for \
+             predictions. distance_to_bound is the makespan over the speed-of-light bound. What \
+             is between them is explained in details.distances of the JSON, and by \
+             `treadle-bench sim --report`.",
+        );
+        refusals(&tournament, &mut report);
+        if let Some(folder) = &self.plots {
+            for path in draw(folder, &tournament)? {
+                tell(&format!("rollout: wrote {}", path.display()));
+            }
+        }
+        Ok(report)
+    }
+}
+
+fn shown(figure: contest::Figure) -> Figure {
+    let mut shown = Figure::new(figure.name, figure.value, figure.unit);
+    if let Some(goal) = figure.goal {
+        shown = shown.target(match goal {
+            Goal::AtMost(bound) => Target::AtMost(bound),
+            Goal::AtLeast(bound) => Target::AtLeast(bound),
+        });
+    }
+    match figure.reference {
+        Some(reference) => shown.reference(reference),
+        None => shown,
+    }
+}
+
+/// A step that no worker can hold makes a rollout look shorter than it is.
+fn refusals(tournament: &Tournament, report: &mut Report) {
+    for outcome in tournament.outcomes.iter().filter(|o| o.report.refused > 0) {
+        report.note(format!(
+            "{}, {}, {}: {} of {} steps were refused, as no worker that was chosen can hold them.",
+            outcome.task.name(),
+            outcome.model.name(),
+            outcome.system.name,
+            outcome.report.refused,
+            outcome.report.steps,
+        ));
+    }
+}
+
+/// Plots of the whole systems, for the first seed.
+fn draw(folder: &Path, tournament: &Tournament) -> Result<Vec<PathBuf>, BenchError> {
+    let options = &tournament.options;
+    let mut paths = Vec::new();
+    for task in &options.tasks {
+        for model in &options.models {
+            let systems = std::iter::once(&FULL).chain(&BASELINES);
+            let found = |system| tournament.outcome(*task, *model, options.seeds[0], system);
+            let outcomes: Vec<&Outcome> = systems.filter_map(found).collect();
+            let (task, model) = (task.name(), model.name());
+            let scene = Scene {
+                title: format!("{task}, {model}, {} {}", options.gpus, options.gpu.name),
+                file: format!("{task}.{model}"),
+                bound_s: outcomes.first().map_or(0.0, |o| o.bound.bound_s()),
+                courses: outcomes.into_iter().map(course).collect(),
+            };
+            paths.extend(plots::write(folder, &scene)?);
+        }
+    }
+    Ok(paths)
+}
+
+fn course(outcome: &Outcome) -> Course<'_> {
+    Course {
+        system: outcome.system.name,
+        makespan_s: outcome.report.makespan_s,
+        last: outcome.report.last,
+        timeline: &outcome.timeline,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_figures_are_there_and_plots_are_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let args = RolloutArgs {
+            tasks: vec![AgentTask::Search],
+            models: vec![AgentModel::Qwen3Of14B],
+            plots: Some(folder.path().to_owned()),
+            ..RolloutArgs::default()
+        };
+        let json = args.measure(true).unwrap().to_json();
+        for name in [
+            "best_vs.verl",
+            "best_vs.verl_hybrid",
+            "best_vs.slime",
+            "worst_vs.any",
+            "distance_to_bound.best",
+            "vs.slime.search.qwen3-14b",
+            "scheduling.fcfs.search",
+            "placement.cache_aware.search",
+            "allocation.fix1.search",
+            "without.placement.search.qwen3-14b",
+        ] {
+            let value = json["figures"][name]["value"].as_f64();
+            assert!(value > Some(0.0), "{name}");
+        }
+        let distances = json["details"]["distances"].as_array().unwrap();
+        assert!(distances[0]["left"]["interference_s"].is_number());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 6);
+    }
+}

@@ -1,0 +1,10 @@
+//! `treadle-bench`: benchmarks of the daemon and of its policies, rollouts in virtual time, and
+//! calibration of the engine model.
+
+pub mod bench;
+pub mod calibrate;
+pub mod contest;
+pub mod plots;
+pub mod prediction;
+pub mod pressure;
+pub mod sim;

@@ -1,0 +1,19 @@
+//! How well predictions of what programs still need come true, as Heddle's Figure 13 compares them:
+//! recall of the long tail and correlation, after 0, 1 and 2 steps.
+//!
+//! The policies are the plugins, linked natively. First they go through a rollout of other prompts
+//! and an earlier one of the same prompts, then they are judged by a rollout with new samples.
+
+mod figures;
+mod replay;
+mod report;
+mod seen;
+#[cfg(test)]
+mod tests;
+
+pub use figures::tail_recall;
+pub use report::{
+    PredictionError, PredictionOptions, PredictionReport, PredictorFigures, TaskPredictions,
+    compare,
+};
+pub use seen::{Remaining, Seen, SeenTable};

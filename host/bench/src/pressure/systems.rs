@@ -1,0 +1,221 @@
+//! The systems that are compared: who decides, and with what means.
+
+use super::Native;
+use foresight_eviction::ForesightEviction;
+use serde_json::json;
+use thunderagent_eviction::ThunderAgentEviction;
+use treadle_core::Mode;
+use treadle_plugin::Policy;
+use treadle_simulator::cluster::Answers;
+use ttl_pin_eviction::TtlPinEviction;
+
+/// What foresight's orders take into account.
+const FORESIGHT_COLUMNS: &[&str] = &["price-ms", "back-ms", "prefill-ms", "remaining-tokens"];
+/// The same with the mean rest of a call in place of its price.
+const MEAN_COLUMNS: &[&str] = &["idle-ms", "back-ms", "prefill-ms", "remaining-tokens"];
+/// What a learnt time to live takes into account.
+const TTL_COLUMNS: &[&str] = &["idle-ms", "soonest-ms", "prefill-ms"];
+
+/// Whose policy it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decider {
+    /// Plain routing asks nobody.
+    Nobody,
+    /// `thunderagent-eviction` with this configuration.
+    ThunderAgent(&'static str),
+    /// `ttl-pin-eviction` with this configuration, and the columns that it names.
+    TtlPin(&'static str, &'static [&'static str]),
+    /// `foresight-eviction` with this `restore` and these columns.
+    Foresight(&'static str, &'static [&'static str]),
+}
+
+/// What a system can do beside deciding who waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Means {
+    /// Its policy is asked what becomes of caches.
+    Retention,
+    /// There is host memory to offload to.
+    HostTier,
+    /// Caches can be moved between engines.
+    Migration,
+    /// The ledger knows which beginnings are shared.
+    Prefixes,
+    /// No engine gets more prompts than it computes in two seconds.
+    Backlog,
+}
+
+use Means::{Backlog, HostTier, Migration, Prefixes, Retention};
+
+/// A system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct System {
+    /// Its name in figures.
+    pub name: &'static str,
+    /// How steps find their worker.
+    pub mode: Mode,
+    /// Who decides.
+    pub decider: Decider,
+    /// What it can do.
+    pub means: &'static [Means],
+}
+
+const PLAIN: System = System {
+    name: "sticky",
+    mode: Mode::Sticky,
+    decider: Decider::Nobody,
+    means: &[Prefixes],
+};
+
+/// A program stays on its engine, which evicts the least recently used blocks.
+pub(super) const STICKY: System = PLAIN;
+
+/// Each step goes to the engine with the fewest.
+pub(super) const LEAST_LOAD: System = System {
+    name: "least_load",
+    mode: Mode::LeastLoad,
+    ..PLAIN
+};
+
+const AWARE: System = System {
+    mode: Mode::ProgramAware,
+    ..PLAIN
+};
+
+/// The paper's own settings: weights halve every second, the shortest come back first
+/// (`ThunderAgent`, Appendix E).
+pub(super) const THUNDERAGENT: System = System {
+    name: "thunderagent",
+    decider: Decider::ThunderAgent(r#"{"profile": "paper"}"#),
+    ..AWARE
+};
+
+/// The plugin's own default: tokens of a tool call count in full for a while, and who
+/// waits longest comes back first.
+pub(super) const THUNDERAGENT_DEFAULT: System = System {
+    name: "thunderagent.default",
+    decider: Decider::ThunderAgent("{}"),
+    ..AWARE
+};
+
+/// Times to live of the Continuum-like baseline; of these the one with the most
+/// steps a minute stands for it in each scene, so that it is tuned to it.
+pub const TTLS: [System; 5] = [
+    ttl(
+        "ttl_pin.learnt",
+        r#"{"ttl": "learnt", "extra": ["idle-ms", "soonest-ms", "prefill-ms"]}"#,
+        TTL_COLUMNS,
+    ),
+    ttl("ttl_pin.2s", r#"{"ttl_s": 2}"#, &[]),
+    ttl("ttl_pin.10s", r#"{"ttl_s": 10}"#, &[]),
+    ttl("ttl_pin.30s", r#"{"ttl_s": 30}"#, &[]),
+    ttl("ttl_pin.60s", r#"{"ttl_s": 60}"#, &[]),
+];
+
+const fn ttl(name: &'static str, config: &'static str, extra: &'static [&'static str]) -> System {
+    System {
+        name,
+        decider: Decider::TtlPin(config, extra),
+        ..AWARE
+    }
+}
+
+/// What treadle is compared with.
+pub const BASELINES: [System; 9] = [
+    LEAST_LOAD,
+    STICKY,
+    THUNDERAGENT,
+    THUNDERAGENT_DEFAULT,
+    TTLS[0],
+    TTLS[1],
+    TTLS[2],
+    TTLS[3],
+    TTLS[4],
+];
+
+/// All that treadle can do.
+pub const FORESIGHT: System = System {
+    name: "foresight",
+    decider: Decider::Foresight("waiting", FORESIGHT_COLUMNS),
+    means: &[Retention, HostTier, Migration, Prefixes, Backlog],
+    ..AWARE
+};
+
+/// The same without anywhere to offload to.
+pub const NO_TIER: System = System {
+    name: "foresight.no_tier",
+    means: &[Retention, Migration, Prefixes, Backlog],
+    ..FORESIGHT
+};
+
+/// Foresight with one thing less, by what is missing.
+pub const ABLATIONS: [System; 7] = [
+    System {
+        name: "without.prefixes",
+        means: &[Retention, HostTier, Migration, Backlog],
+        ..FORESIGHT
+    },
+    // A decay says who goes, and the core sends him the cheapest way.
+    System {
+        name: "without.hazard",
+        decider: Decider::ThunderAgent(
+            r#"{"decay": "exponential", "half_life_s": 1, "hold_s": 0}"#,
+        ),
+        means: &[HostTier, Migration, Prefixes],
+        ..FORESIGHT
+    },
+    System {
+        name: "without.restore_order",
+        decider: Decider::Foresight("shortest", FORESIGHT_COLUMNS),
+        ..FORESIGHT
+    },
+    System {
+        name: "without.price",
+        decider: Decider::Foresight("waiting", MEAN_COLUMNS),
+        ..FORESIGHT
+    },
+    System {
+        name: "without.backlog",
+        means: &[Retention, HostTier, Migration, Prefixes],
+        ..FORESIGHT
+    },
+    System {
+        name: "without.offload",
+        ..NO_TIER
+    },
+    System {
+        name: "without.migration",
+        means: &[Retention, HostTier, Prefixes, Backlog],
+        ..FORESIGHT
+    },
+];
+
+impl System {
+    /// Whether it can do this.
+    pub fn can(&self, means: Means) -> bool {
+        self.means.contains(&means)
+    }
+
+    /// A policy that has seen nothing yet.
+    ///
+    /// # Panics
+    /// If a configuration of this file is invalid, which a test would have found.
+    pub fn answers(&self) -> Box<dyn Answers> {
+        let valid = "the configuration is valid";
+        match self.decider {
+            Decider::Nobody => Box::new(treadle_policy::native::NativeEviction::default()),
+            Decider::ThunderAgent(config) => {
+                let policy = ThunderAgentEviction::configure(config).expect(valid);
+                Box::new(Native::new(policy, &[]))
+            }
+            Decider::TtlPin(config, extra) => {
+                let policy = TtlPinEviction::configure(config).expect(valid);
+                Box::new(Native::new(policy, extra))
+            }
+            Decider::Foresight(restore, columns) => {
+                let config = json!({ "extra": columns, "restore": restore });
+                let policy = ForesightEviction::configure(&config.to_string()).expect(valid);
+                Box::new(Native::retaining(policy, columns))
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! `treadle demo`: one workload of agents, three schedulers, simulated engines.
+//!
+//! The same closed loop of agents runs three times: against plain least-load
+//! routing, against KV-aware sticky routing, and against treadle. By default it
+//! runs over HTTP, through a fresh daemon in front of fresh simulated engines,
+//! with all clocks scaled alike; with `--simulate` it runs in virtual time
+//! without HTTP.
+//!
+//! *Live at once* are as many programs as there are seats: each has a step
+//! under way or a tool call running, and one that ends is replaced by the next
+//! of the workload. The *window* is the time that figures cover, after a
+//! warm-up that they don't. Latencies are those of steps answered within the
+//! window, and the age of steps still open at its end: a scheduler must not
+//! look good by starving some.
+
+pub mod agents;
+mod arm;
+mod error;
+pub mod exchange;
+mod outcome;
+mod plan;
+mod policies;
+mod progress;
+mod roster;
+mod summary;
+mod tally;
+mod virtual_time;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use std::path::PathBuf;
+use treadle_engine_model::engine::EngineProfile;
+use treadle_report::figures::print;
+
+pub use error::DemoError;
+use outcome::ARMS;
+use plan::Plan;
+use progress::Progress;
+
+/// Compare plain routing, sticky routing and treadle on simulated engines.
+///
+/// The same agents run three times over HTTP, each time through a fresh daemon
+/// in front of fresh SIMULATED engines. All clocks run `--time-scale` times
+/// faster than real time, and figures are in that scaled time: they compare
+/// schedulers, they are not those of a GPU.
+#[derive(Args, Clone, Debug)]
+pub struct DemoArgs {
+    /// Recorded runs (JSON lines) in place of generated ones; token counts are
+    /// divided by four.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Programs live at once; one that ends is replaced by the next.
+    #[arg(long, default_value_t = 192, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    programs: u32,
+    /// KV memory of all engines together, as a share of what the programs need
+    /// at their peak.
+    #[arg(long, default_value_t = 0.33)]
+    kv_fraction: f64,
+    /// Seed of the workload.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Simulated engines.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    engines: u32,
+    /// What they model.
+    #[arg(long, default_value = "glm-4.6-8xh100", value_parser = PossibleValuesParser::new(EngineProfile::NAMES))]
+    profile: String,
+    /// Minutes that figures cover, in scaled time.
+    #[arg(long, default_value_t = 18.0)]
+    minutes: f64,
+    /// Minutes before them that do not count, in scaled time.
+    #[arg(long, default_value_t = 4.0)]
+    warmup_minutes: f64,
+    /// How much faster than real time all clocks run.
+    #[arg(long, default_value_t = 30.0)]
+    time_scale: f64,
+    /// Let the agents ask for event streams.
+    #[arg(long)]
+    stream: bool,
+    /// Virtual time, without HTTP: seconds instead of minutes.
+    #[arg(long, conflicts_with_all = ["time_scale", "stream"])]
+    simulate: bool,
+    /// Let treadle decide by this policy, a component or core module; each sits for
+    /// its own world. In virtual time only: there it gets fuel instead of time, so
+    /// that the run can be repeated.
+    #[arg(long, value_name = "FILE", requires = "simulate")]
+    policy: Vec<PathBuf>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl DemoArgs {
+    /// Runs the workload under each scheduler and prints how they compare.
+    pub async fn run(self) -> Result<(), DemoError> {
+        let plan = Plan::new(&self)?;
+        let progress = Progress::new(&plan);
+        let outcomes = if plan.simulated_clock {
+            virtual_time::measure_all(&plan, &progress).await?
+        } else {
+            let mut outcomes = Vec::with_capacity(ARMS.len());
+            for arm in ARMS {
+                outcomes.push(arm::measure(&plan, arm, &progress).await?);
+            }
+            outcomes
+        };
+        progress.finish();
+        let text = if self.json {
+            summary::report(&plan, &outcomes).to_json().to_string()
+        } else {
+            summary::text(&plan, &outcomes)
+        };
+        Ok(print(&text)?)
+    }
+}
+
+#[cfg(test)]
+mod tests;

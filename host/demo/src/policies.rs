@@ -1,0 +1,55 @@
+//! Policies for runs in virtual time: sandboxed as in the daemon, but bounded by fuel
+//! instead of time, so that a run can be repeated on any machine.
+
+use super::DemoError;
+use std::path::PathBuf;
+use treadle_model::{PolicyRef, World};
+use treadle_policy::evaluator::{BoundPolicy, Change, DeskLimits, PolicyDesk, Scope};
+use treadle_policy::repeatable_engine;
+use treadle_policy_runtime::{InstanceOptions, Limits};
+use treadle_registry::eviction_by_default;
+
+/// A desk at which the policies of these files sit, each for its world, and the one of eviction
+/// that a daemon binds by default, unless theirs is one.
+pub(super) fn desk(files: &[PathBuf]) -> Result<PolicyDesk, DemoError> {
+    let mut desk = PolicyDesk::new(DeskLimits {
+        restarts_in_place: true,
+        ..DeskLimits::default()
+    });
+    let mut decides_eviction = false;
+    for path in files {
+        let refused = |cause: String| DemoError::Policy {
+            path: path.clone(),
+            cause,
+        };
+        let bytes = std::fs::read(path).map_err(|error| refused(error.to_string()))?;
+        let world = bind(&mut desk, &bytes, "{}").map_err(refused)?;
+        decides_eviction |= world == World::Eviction;
+    }
+    if !decides_eviction {
+        let (module, config) = eviction_by_default(true);
+        bind(&mut desk, module, config).map_err(DemoError::Ended)?;
+    }
+    Ok(desk)
+}
+
+/// Lets a policy decide in its world, which is what comes back.
+fn bind(desk: &mut PolicyDesk, module: &[u8], config: &str) -> Result<World, String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let engine = repeatable_engine(Limits::default());
+    let engine = engine.map_err(|error| text(&error))?;
+    let inspected = engine.inspect(module).map_err(|error| text(&error))?;
+    let options = InstanceOptions::configured(config.to_owned());
+    let instance = engine.load(&inspected.component, &options);
+    let instance = instance.map_err(|error| text(&error))?;
+    let world = instance.world();
+    let bound = BoundPolicy {
+        extra: treadle_policy::extra_columns(world, config).map_err(|error| text(&error))?,
+        policy: PolicyRef(format!("{}@{}", inspected.name, inspected.version)),
+        instance,
+    };
+    let change = Change::Activate(Some(bound));
+    desk.change(world, &Scope::Everyone, change, 0)
+        .map_err(|error| text(&error))?;
+    Ok(world)
+}

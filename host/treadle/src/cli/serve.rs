@@ -1,0 +1,175 @@
+//! `treadle serve`: the daemon in the foreground.
+
+use std::io::Write;
+use std::net::SocketAddr;
+
+use clap::Args;
+use serde_json::json;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::error::CliError;
+use super::logs;
+use super::output::say;
+use super::settings::Settings;
+use treadle_config::{Config, Role};
+use treadle_server::cluster::Member;
+use treadle_server::daemon::Daemon;
+
+/// Arguments of `treadle serve`.
+#[derive(Args, Clone, Debug)]
+pub(super) struct ServeArgs {
+    #[command(flatten)]
+    settings: Settings,
+    /// Address to listen on; port 0 takes any that is free.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// Engines to serve with, in place of those of the configuration; can be
+    /// given several times.
+    #[arg(long = "engine", value_name = "URL", value_delimiter = ',')]
+    engines: Vec<String>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl ServeArgs {
+    /// Serves until a signal says to stop.
+    pub(super) async fn run(self) -> Result<(), CliError> {
+        let mut flags = listen_flag(self.listen);
+        if !self.engines.is_empty() {
+            flags.push(format!("engines.endpoints={}", self.engines.join(",")));
+        }
+        let config = self.settings.load(flags)?;
+        logs::start(&config.logging)?;
+        let mut signals = Signals::listen()?;
+        if config.cluster.role != Role::Single {
+            return serve_beside_others(&config, self.json, &mut signals).await;
+        }
+        let daemon = Daemon::start(&config).await?;
+        tell_first_token(&daemon);
+        announce(&daemon, self.json).await?;
+        tokio::select! {
+            () = signals.next() => {}
+            () = daemon.app.driver.stopped() => {
+                return Err(CliError::Failed(
+                    "nothing can be put on record any more: another daemon schedules on this store; the log says more".into(),
+                ));
+            }
+        }
+        stop(daemon.stop(), &mut signals).await
+    }
+}
+
+/// One daemon among several.
+async fn serve_beside_others(
+    config: &Config,
+    json: bool,
+    signals: &mut Signals,
+) -> Result<(), CliError> {
+    let member = Member::start(config).await?;
+    let url = member.url();
+    if json {
+        say(&json!({"url": url}).to_string())?;
+    } else {
+        let role = match config.cluster.role {
+            Role::Gateway => "a gateway",
+            Role::All | Role::Single => "a gateway, and schedules when no other daemon does",
+        };
+        say(&format!("treadle listens on {url} as {role}"))?;
+    }
+    signals.next().await;
+    stop(member.stop(), signals).await
+}
+
+/// Tells the secret of an admin that was made just now, to whoever started the daemon and to
+/// nobody else: it is in no log and in no answer.
+pub(super) fn tell_first_token(daemon: &Daemon) {
+    let Some(first) = &daemon.first_token else {
+        return;
+    };
+    let place = match &first.file {
+        Some(file) => format!("it is in {} too, where `treadle` finds it", file.display()),
+        None => format!(
+            "set {} to it to manage this daemon",
+            super::environment::TOKEN
+        ),
+    };
+    // Without a standard error there is nobody to tell.
+    let mut out = std::io::stderr().lock();
+    let _ = writeln!(
+        out,
+        "the admin's token, shown once: {}\n{place}",
+        first.secret
+    );
+}
+
+/// `--listen` as an assignment.
+pub(super) fn listen_flag(listen: Option<SocketAddr>) -> Vec<String> {
+    let assignment = listen.map(|address| format!("server.listen={address}"));
+    assignment.into_iter().collect()
+}
+
+/// URLs of the engines that the daemon knows.
+pub(super) async fn engine_urls(daemon: &Daemon) -> Vec<String> {
+    let urls = daemon.app.driver.read(|view| {
+        let workers = view.core.state().workers.values();
+        workers.map(|worker| worker.url.to_string()).collect()
+    });
+    urls.await.unwrap_or_default()
+}
+
+async fn announce(daemon: &Daemon, json: bool) -> Result<(), CliError> {
+    let (url, engines) = (daemon.url(), engine_urls(daemon).await);
+    if json {
+        // One line, for whoever waits for the port.
+        return say(&json!({"url": url, "engines": engines}).to_string());
+    }
+    let with = if engines.is_empty() {
+        format!("without an engine; add one with `treadle workers add URL --url {url}`")
+    } else {
+        format!("engines: {}", engines.join(", "))
+    };
+    say(&format!("treadle listens on {url}, {with}"))
+}
+
+/// Lets requests in flight end; a second signal does not wait for them.
+pub(super) async fn stop(
+    stopped: impl Future<Output = ()>,
+    signals: &mut Signals,
+) -> Result<(), CliError> {
+    tracing::info!("stopping; another signal does not wait for the requests in flight");
+    tokio::select! {
+        () = stopped => Ok(()),
+        () = signals.next() => Err(CliError::Failed(
+            "stopped before the requests in flight ended; set `server.shutdown_grace_s` lower to wait less".into(),
+        )),
+    }
+}
+
+/// The signals that say to stop.
+pub(super) struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    /// Signals from now on.
+    pub(super) fn listen() -> Result<Self, CliError> {
+        let listen = |kind| {
+            let what = "can't listen for signals";
+            signal(kind).map_err(|cause| CliError::System { what, cause })
+        };
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
+    }
+
+    /// The next one.
+    pub(super) async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}

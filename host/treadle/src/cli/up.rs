@@ -1,0 +1,185 @@
+//! `treadle up`: simulated engines and the daemon in front of them, in one
+//! process, to try things out on a laptop.
+
+use std::fmt::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use serde_json::json;
+use tokio::net::TcpListener;
+use treadle_core::Event;
+use treadle_engine_model::engine::EngineProfile;
+
+use super::error::CliError;
+use super::logs;
+use super::output::say;
+use super::serve::{Signals, listen_flag, stop, tell_first_token};
+use super::settings::Settings;
+use treadle_config::{Config, Endpoint, StoreConfig};
+use treadle_engine_sim::{EngineSim, EngineSimError, EngineSimHandle, EngineSimOptions};
+use treadle_server::daemon::Daemon;
+
+/// Simulated engines at most; each has a thread's worth of work to do.
+const ENGINES_MAX: i64 = 64;
+
+/// Arguments of `treadle up`.
+#[derive(Args, Clone, Debug)]
+pub(super) struct UpArgs {
+    #[command(flatten)]
+    settings: Settings,
+    /// Simulated engines to start.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=ENGINES_MAX))]
+    engines: u16,
+    /// Address for the daemon to listen on; port 0 takes any that is free.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// What the engines model.
+    #[arg(long, default_value = "qwen3-32b-h100", value_parser = PossibleValuesParser::new(EngineProfile::NAMES))]
+    profile: String,
+    /// KV memory of each engine in tokens, in place of the profile's.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    kv_tokens: Option<u64>,
+    /// Virtual seconds in a real second, for the engines and the scheduler
+    /// alike; `scheduler.time_scale` unless given.
+    #[arg(long)]
+    time_scale: Option<f64>,
+    /// Name of the model that the engines say they serve.
+    #[arg(long, default_value = "treadle-sim")]
+    model: String,
+    /// Let the engines answer at once, without the model of an engine.
+    #[arg(long)]
+    instant: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl UpArgs {
+    /// Serves until a signal says to stop.
+    pub(super) async fn run(self) -> Result<(), CliError> {
+        let mut config = self.config()?;
+        logs::start(&config.logging)?;
+        let mut signals = Signals::listen()?;
+        let engines = self.start_engines(config.scheduler.time_scale).await?;
+        config.engines.endpoints = engines.iter().map(|e| endpoint(e.url())).collect();
+        let daemon = Daemon::start(&config).await?;
+        tell_first_token(&daemon);
+        self.announce(&daemon, &config)?;
+        signals.next().await;
+        forget_engines(&daemon, &config).await;
+        let stopped = stop(daemon.stop(), &mut signals).await;
+        for engine in engines {
+            engine.shutdown().await;
+        }
+        stopped
+    }
+
+    fn config(&self) -> Result<Config, CliError> {
+        let mut flags = listen_flag(self.listen);
+        if let Some(scale) = self.time_scale {
+            flags.push(format!("scheduler.time_scale={scale:?}"));
+        }
+        let mut config = self.settings.load(flags)?;
+        // What simulated engines did does not belong among what real ones did.
+        if config.store.path == StoreConfig::default().path {
+            "memory".clone_into(&mut config.store.path);
+        }
+        Ok(config)
+    }
+
+    async fn start_engines(&self, time_scale: f64) -> Result<Vec<EngineSimHandle>, CliError> {
+        let profile = EngineProfile::named(&self.profile);
+        let profile = profile.ok_or(EngineSimError::Option("profile is not known"))?;
+        let mut engines = Vec::with_capacity(usize::from(self.engines));
+        for number in 0..self.engines {
+            let options = EngineSimOptions {
+                profile: profile.clone(),
+                kv_tokens: self.kv_tokens,
+                time_scale,
+                model: self.model.clone(),
+                seed: 1 + u64::from(number),
+                instant: self.instant,
+                ..EngineSimOptions::default()
+            };
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
+            let listener = listener.map_err(|cause| CliError::System {
+                what: "no port is free for a simulated engine",
+                cause,
+            })?;
+            engines.push(EngineSim::serve(listener, options)?);
+        }
+        Ok(engines)
+    }
+
+    fn announce(&self, daemon: &Daemon, config: &Config) -> Result<(), CliError> {
+        let (url, scale) = (daemon.url(), config.scheduler.time_scale);
+        let endpoints = config.engines.endpoints.iter();
+        let engines: Vec<&str> = endpoints.map(|each| each.url.as_str()).collect();
+        if self.json {
+            let line = json!({
+                "url": url, "engines": engines, "simulated": true, "profile": self.profile,
+                "time_scale": scale,
+            });
+            return say(&line.to_string());
+        }
+        let mut text = format!("treadle listens on {url}\n");
+        let speed = if self.instant {
+            "answers at once".to_owned()
+        } else {
+            format!("{} at {scale}x time", self.profile)
+        };
+        for engine in engines {
+            // Writing to a string can't fail.
+            let _ = writeln!(text, "  SIMULATED engine on {engine} ({speed})");
+        }
+        text.push_str(&first_request(&url, &self.model));
+        say(&text)
+    }
+}
+
+fn endpoint(url: String) -> Endpoint {
+    Endpoint {
+        url,
+        kind: None,
+        capacity_tokens: None,
+    }
+}
+
+/// How to go on: a request, and where to see what became of it.
+fn first_request(url: &str, model: &str) -> String {
+    let body = json!({
+        "model": model, "program_id": "first", "max_tokens": 32,
+        "messages": [{"role": "user", "content": "Hello"}],
+    });
+    // A quote within single quotes of the shell.
+    let body = body.to_string().replace('\'', r"'\''");
+    format!(
+        "Send a first request, then look at the program that it made:\n  \
+         curl {url}/v1/chat/completions -H 'content-type: application/json' -d '{body}'\n  \
+         treadle programs --url {url}\n\
+         Ctrl-C stops all of it."
+    )
+}
+
+/// A store that stays must not remember engines that are about to go.
+async fn forget_engines(daemon: &Daemon, config: &Config) {
+    if config.store.path == "memory" {
+        return;
+    }
+    let urls: Vec<String> = config
+        .engines
+        .endpoints
+        .iter()
+        .map(|e| e.url.clone())
+        .collect();
+    let ours = daemon.app.driver.read(move |view| {
+        let workers = view.core.state().workers.values();
+        let ours = workers.filter(|w| urls.iter().any(|url| **url == *w.url));
+        ours.map(|w| w.id).collect::<Vec<_>>()
+    });
+    for worker in ours.await.unwrap_or_default() {
+        daemon.app.engines.forget(worker);
+        daemon.app.driver.event(Event::WorkerRemoved { worker });
+    }
+}

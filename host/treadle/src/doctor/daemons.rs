@@ -1,0 +1,140 @@
+//! The daemons: whether they answer, whether they are of one build, and whether their clocks agree
+//! with this machine's.
+
+use super::http_date::seconds_of;
+use super::store::{Led, led, locations};
+use super::{Finding, Grade};
+use http::header::DATE;
+use http_body_util::{BodyExt, Limited};
+use serde_json::Value;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use treadle_config::{Config, Role};
+use treadle_http::Upstream;
+
+/// Name of the area.
+const AREA: &str = "daemons";
+/// Longest wait for an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Largest report of health.
+const HEALTH_BYTES_MAX: usize = 1 << 20;
+/// Clocks that are further apart make times of different daemons hard to compare. Headers tell whole
+/// seconds.
+const SKEW_S_MAX: i64 = 2;
+
+/// Asks the daemon at a URL, and whoever leads.
+pub(super) async fn examine(config: &Config, upstream: &Upstream, url: &str) -> Vec<Finding> {
+    let mut findings = one(upstream, url, "the daemon").await;
+    if config.cluster.role == Role::Single {
+        return findings;
+    }
+    for (shard, location) in locations(config) {
+        match led(&location).await {
+            Led::By(leader) if leader.url.trim_end_matches('/') == url => {}
+            Led::By(leader) => {
+                let who = format!("{}, which leads shard {shard}", leader.name);
+                findings.extend(one(upstream, leader.url.trim_end_matches('/'), &who).await);
+            }
+            Led::ByNobody | Led::Unknown => findings.push(Finding::of(
+                AREA,
+                format!("leader of shard {shard}"),
+                Grade::Warn,
+                "nobody leads",
+                "start a daemon with `cluster.role = all`",
+            )),
+        }
+    }
+    findings
+}
+
+async fn one(upstream: &Upstream, url: &str, who: &str) -> Vec<Finding> {
+    let check = format!("{who} at {url}");
+    let asked = async {
+        let response = upstream.get(url, "/health").await;
+        let response = response.map_err(|error| error.to_string())?;
+        let (parts, body) = response.into_parts();
+        let body = Limited::new(body, HEALTH_BYTES_MAX).collect().await;
+        let body = body.map_err(|error| error.to_string())?.to_bytes();
+        Ok::<_, String>((parts, body))
+    };
+    let answered = match tokio::time::timeout(PATIENCE, asked).await {
+        Ok(answered) => answered,
+        Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
+    };
+    let (parts, body) = match answered {
+        Ok(answer) => answer,
+        Err(cause) => {
+            let remedy = "start it with `treadle serve`, or name another with --url";
+            return vec![Finding::of(AREA, check, Grade::Warn, cause, remedy)];
+        }
+    };
+    let health: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let mut findings = vec![of_health(check.clone(), parts.status.is_success(), &health)];
+    let said = parts.headers.get(DATE).and_then(|date| date.to_str().ok());
+    if let Some(there_s) = said.and_then(seconds_of) {
+        findings.push(of_clock(format!("clock of {check}"), there_s));
+    }
+    findings
+}
+
+fn of_health(check: String, is_well: bool, health: &Value) -> Finding {
+    let version = health["version"].as_str().unwrap_or("unknown");
+    let detail = health["detail"].as_str().unwrap_or_default();
+    if health["version"].is_null() {
+        let remedy = "this is not treadle: name one with --url";
+        return Finding::of(AREA, check, Grade::Fail, "no report of health", remedy);
+    }
+    if version != env!("CARGO_PKG_VERSION") {
+        let finding = format!(
+            "it is version {version}, this is {}",
+            env!("CARGO_PKG_VERSION")
+        );
+        let remedy = "finish the upgrade: docs/guides/operate.md has the order";
+        return Finding::of(AREA, check, Grade::Warn, finding, remedy);
+    }
+    if !is_well {
+        let finding = format!("version {version}; {detail}");
+        let remedy = "see what is said of the engines and the store; `treadle status` has more";
+        return Finding::of(AREA, check, Grade::Fail, finding, remedy);
+    }
+    Finding::ok(AREA, check, format!("version {version}, serves"))
+}
+
+fn of_clock(check: String, there_s: u64) -> Finding {
+    let here = SystemTime::now().duration_since(UNIX_EPOCH);
+    let here_s = here.map_or(0, |here| here.as_secs());
+    let ahead_s = there_s.cast_signed() - here_s.cast_signed();
+    if ahead_s.abs() <= SKEW_S_MAX {
+        return Finding::ok(AREA, check, "agrees with this machine's to the second");
+    }
+    let finding = format!("it is {ahead_s} s ahead of this machine's");
+    let remedy = "synchronise both with NTP; treadle's own order does not depend on it";
+    Finding::of(AREA, check, Grade::Warn, finding, remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn health_is_graded() {
+        let version = env!("CARGO_PKG_VERSION");
+        let grade = |well, health: &Value| of_health("d".to_owned(), well, health).grade;
+        assert_eq!(grade(true, &json!({"version": version})), Grade::Ok);
+        assert_eq!(grade(false, &json!({"version": version})), Grade::Fail);
+        assert_eq!(grade(true, &json!({"version": "0.0.1"})), Grade::Warn);
+        assert_eq!(grade(true, &json!({"hello": 1})), Grade::Fail);
+    }
+
+    #[test]
+    fn clocks_far_apart_are_told() {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .expect("after 1970")
+            .as_secs();
+        assert_eq!(of_clock("c".to_owned(), now).grade, Grade::Ok);
+        let behind = of_clock("c".to_owned(), now - 60);
+        assert_eq!(behind.grade, Grade::Warn);
+        assert!(behind.seen.contains("is -6"), "{}", behind.seen);
+    }
+}

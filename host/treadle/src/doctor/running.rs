@@ -1,0 +1,234 @@
+//! The daemon that runs: what it says of itself, and whether the configuration here is its own.
+
+use super::store::{Led, led, locations};
+use super::{Finding, Grade};
+use serde::Serialize;
+use serde_json::Value;
+use treadle_config::Config;
+use treadle_store::{LeaderRow, Location};
+
+/// Name of the area of a daemon's engines.
+const ENGINES: &str = "engines";
+/// Name of the area of a daemon's broker.
+const BROKER: &str = "broker";
+/// Name of the area of what is about daemons themselves.
+const DAEMONS: &str = "daemons";
+
+/// What a daemon says when it is asked; where it says nothing, why.
+pub(crate) struct Said {
+    /// `GET /health`.
+    pub(crate) health: Result<Value, String>,
+    /// `GET /workers`.
+    pub(crate) workers: Result<Value, String>,
+    /// `GET /v1/cluster`.
+    pub(crate) cluster: Result<Value, String>,
+}
+
+/// Who runs the configuration here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RunBy {
+    /// The daemon that is examined.
+    ThisDaemon,
+    /// Another one: it schedules on the store of the configuration.
+    AnotherDaemon,
+    /// None.
+    Nobody,
+    /// The store does not tell.
+    Unknown,
+}
+
+impl Said {
+    /// The version of the daemon, if it is one.
+    pub(crate) fn version(&self) -> Option<&str> {
+        self.health.as_ref().ok()?["version"].as_str()
+    }
+
+    /// Whether it has engines.
+    pub(super) fn has_engines(&self) -> bool {
+        let total = |workers: &Value| workers["total"].as_u64();
+        self.workers.as_ref().ok().and_then(total) > Some(0)
+    }
+
+    /// What follows from it, and from who schedules on the stores of the configuration.
+    pub(super) async fn examine(&self, config: &Config, url: &str) -> (RunBy, Vec<Finding>) {
+        let mut findings = self.of_engines();
+        findings.extend(self.of_broker());
+        let mut run_by = RunBy::Nobody;
+        for (shard, location) in locations(config) {
+            let (by, other) = match led(&location).await {
+                // Each process has its own; who runs a configuration without a store leaves no trace.
+                _ if location == Location::Memory => (RunBy::Unknown, None),
+                Led::ByNobody => (RunBy::Nobody, None),
+                Led::Unknown => (RunBy::Unknown, None),
+                Led::By(leader) if self.is(&leader, url) => (RunBy::ThisDaemon, None),
+                Led::By(leader) => (RunBy::AnotherDaemon, Some(leader)),
+            };
+            run_by = run_by.or(by);
+            if let Some(leader) = other.filter(|_| self.version().is_some()) {
+                findings.push(Finding::of(
+                    DAEMONS,
+                    format!("store of shard {shard}"),
+                    Grade::Warn,
+                    format!(
+                        "{} at {} was the last to schedule on it, not {url}",
+                        leader.name, leader.url
+                    ),
+                    "name that daemon with --url, or the configuration of this one with --config",
+                ));
+            }
+        }
+        (run_by, findings)
+    }
+
+    /// Whether it is, or is led by, who schedules on a store.
+    fn is(&self, leader: &LeaderRow, url: &str) -> bool {
+        let Ok(cluster) = &self.cluster else {
+            return leader.url.trim_end_matches('/') == url;
+        };
+        let shards = cluster["shards"].as_array().into_iter().flatten();
+        let mut schedulers = shards.map(|shard| &shard["scheduler"]);
+        schedulers.any(|s| s["epoch"] == leader.epoch && s["since_us"] == leader.since_us)
+    }
+
+    fn of_engines(&self) -> Vec<Finding> {
+        if self.version().is_none() {
+            return Vec::new();
+        }
+        let workers = match &self.workers {
+            Ok(workers) => workers["workers"].as_array().into_iter().flatten(),
+            Err(cause) => {
+                let remedy = "give a token of the daemon with --token";
+                let check = "what the daemon has";
+                return vec![Finding::of(ENGINES, check, Grade::Warn, cause, remedy)];
+            }
+        };
+        let findings: Vec<Finding> = workers.map(of_engine).collect();
+        if !findings.is_empty() {
+            return findings;
+        }
+        let remedy = "add one with `treadle workers add URL`";
+        let seen = "none is registered with the daemon";
+        vec![Finding::of(
+            ENGINES,
+            "what the daemon has",
+            Grade::Warn,
+            seen,
+            remedy,
+        )]
+    }
+
+    fn of_broker(&self) -> Option<Finding> {
+        let broker = &self.health.as_ref().ok()?["broker"];
+        let state = broker["state"].as_str()?;
+        let check = "the daemon's connection";
+        if broker["degraded"] == false {
+            return Some(Finding::ok(BROKER, check, state));
+        }
+        let cause = broker["cause"]
+            .as_str()
+            .unwrap_or("events wait to be published");
+        let remedy = "look at the broker; events wait in the journal meanwhile";
+        Some(Finding::of(
+            BROKER,
+            check,
+            Grade::Warn,
+            format!("{state}: {cause}"),
+            remedy,
+        ))
+    }
+}
+
+impl RunBy {
+    /// For two shards: what is certain of one holds for the configuration.
+    fn or(self, other: Self) -> Self {
+        let strength = |run_by| match run_by {
+            Self::Nobody => 0,
+            Self::Unknown => 1,
+            Self::AnotherDaemon => 2,
+            Self::ThisDaemon => 3,
+        };
+        if strength(other) > strength(self) {
+            other
+        } else {
+            self
+        }
+    }
+}
+
+fn of_engine(worker: &Value) -> Finding {
+    let check = format!(
+        "{}, as the daemon sees it",
+        worker["url"].as_str().unwrap_or("?")
+    );
+    let kind = worker["engine"].as_str().unwrap_or("unknown");
+    if worker["is_healthy"] == true {
+        let memory = worker["capacity_tokens"].as_u64();
+        let memory =
+            memory.map_or_else(|| "unknown".to_owned(), |tokens| format!("{tokens} tokens"));
+        return Finding::ok(ENGINES, check, format!("{kind}, answers; memory: {memory}"));
+    }
+    let remedy = "start the engine, or take it out with `treadle workers remove URL`";
+    Finding::of(
+        ENGINES,
+        check,
+        Grade::Fail,
+        format!("{kind}, does not answer"),
+        remedy,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn said(workers: Value) -> Said {
+        Said {
+            health: Ok(json!({"version": "1"})),
+            workers: Ok(workers),
+            cluster: Ok(json!({"shards": [{"scheduler": {"epoch": 2, "since_us": 5}}]})),
+        }
+    }
+
+    #[test]
+    fn engines_of_the_daemon_are_graded() {
+        let worker = |well| json!({"url": "http://e:1", "is_healthy": well, "engine": "vllm"});
+        let grades = |workers: Value| -> Vec<Grade> {
+            let findings = said(json!({"total": 1, "workers": workers})).of_engines();
+            findings.iter().map(|found| found.grade).collect()
+        };
+        assert_eq!(
+            grades(json!([worker(true), worker(false)])),
+            [Grade::Ok, Grade::Fail]
+        );
+        assert_eq!(grades(json!([])), [Grade::Warn]);
+        let mut silent = said(json!({}));
+        silent.workers = Err("it needs a token".to_owned());
+        assert_eq!(silent.of_engines()[0].grade, Grade::Warn);
+        silent.health = Err("nobody listens".to_owned());
+        assert_eq!(silent.of_engines(), []);
+    }
+
+    #[test]
+    fn the_daemon_of_a_store_is_known_by_when_it_began() {
+        let url = "http://127.0.0.1:1";
+        let leader = |epoch| LeaderRow {
+            name: "d".to_owned(),
+            url: url.to_owned(),
+            epoch,
+            since_us: 5,
+            seen_us: 5,
+            now_us: 6,
+        };
+        let mut said = said(json!({}));
+        assert!(said.is(&leader(2), url));
+        assert!(
+            !said.is(&leader(1), url),
+            "another process had the address then"
+        );
+        said.cluster = Err("it needs a token".to_owned());
+        assert!(said.is(&leader(1), url));
+        assert!(!said.is(&leader(1), "http://127.0.0.1:2"));
+    }
+}

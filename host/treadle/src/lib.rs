@@ -1,0 +1,4 @@
+//! The treadle command line.
+
+pub mod cli;
+mod doctor;
