@@ -1,6 +1,8 @@
 //! Checks that the repository has the shape that `STYLE.md` and `ARCHITECTURE.md` describe. Each
 //! check lists all that offends.
 
+#[path = "architecture/circles.rs"]
+mod circles;
 #[path = "architecture/code.rs"]
 mod code;
 #[path = "architecture/dependencies.rs"]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use treadle_auth::first_token;
 use treadle_config::{Config, Role};
 use treadle_server::cluster::Member;
-use treadle_server::daemon::Daemon;
+use treadle_server::start::Daemon;
 
 use super::client::{Client, PATIENCE};
 

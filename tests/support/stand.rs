@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use treadle_config::{Config, Endpoint, EngineChoice};
 use treadle_engine_sim::{EngineSim, EngineSimHandle, EngineSimOptions};
-use treadle_server::daemon::Daemon;
+use treadle_server::start::Daemon;
 
 use super::client::{Client, PATIENCE};
 

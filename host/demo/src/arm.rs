@@ -17,7 +17,7 @@ use treadle_config::{Config, Endpoint};
 use treadle_core::state::Counters;
 use treadle_engine_sim::{EngineSim, EngineSimHandle, EngineSimOptions};
 use treadle_http::Upstream;
-use treadle_server::daemon::Daemon;
+use treadle_server::start::Daemon;
 
 /// Between two looks at how far it is.
 const LOOK: Duration = Duration::from_millis(250);

@@ -48,7 +48,7 @@ pub enum DemoError {
     Port(std::io::Error),
     /// The daemon does not start.
     #[error("{0}")]
-    Start(#[from] treadle_server::daemon::StartError),
+    Start(#[from] treadle_server::start::StartError),
     /// Part of the demo ended early.
     #[error("the demo ended early: {0}")]
     Ended(String),

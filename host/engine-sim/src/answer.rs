@@ -6,19 +6,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use axum::body::Body;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::Stream;
 use treadle_engine_model::engine::{RequestSpec, SubmitError};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::driver::{EngineClient, OpenError, OpenRequest, Progress};
-use super::error::ApiError;
+use super::driver::{EngineClient, OpenRequest, Progress};
+use super::error::{ApiError, OpenError};
 use super::faults::{self, Faults};
+use super::frames::{event_response, json_string, now_s, whole_response};
 use super::request::{self, Generation};
 use super::shape::{Encoder, End, Shape};
 use super::{Shared, instant, tokens};
@@ -96,27 +96,6 @@ async fn modelled(
     Ok(whole_response(faults::whole_body(body, faults)))
 }
 
-/// A streamed response.
-pub(super) fn event_response(body: Body) -> Response {
-    (
-        [(header::CONTENT_TYPE, "text/event-stream; charset=utf-8")],
-        body,
-    )
-        .into_response()
-}
-
-/// A response in one piece.
-pub(super) fn whole_response(body: Body) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
-}
-
-/// Seconds since 1970.
-pub(super) fn now_s() -> u64 {
-    SystemTime::UNIX_EPOCH
-        .elapsed()
-        .map_or(0, |since| since.as_secs())
-}
-
 /// Works out what the engine model must know: lengths and block hashes, and with them the text.
 fn prepare(shared: &Shared, generation: &Generation) -> Result<(Encoder, RequestSpec), ApiError> {
     let prompt = &generation.prompt;
@@ -164,12 +143,6 @@ fn prepare(shared: &Shared, generation: &Generation) -> Result<(Encoder, Request
 /// How long the answer is where the request does not say: 16 to 256 tokens, by its prompt.
 fn chosen_tokens(prompt: &[u8], seed: u64) -> usize {
     16 + (xxh3_64_with_seed(prompt, seed) % 241) as usize
-}
-
-/// A text as JSON, quotes included.
-pub(super) fn json_string(text: &str) -> String {
-    // A string always serialises.
-    serde_json::to_string(text).unwrap_or_default()
 }
 
 /// An answer under way.

@@ -14,7 +14,7 @@ use treadle_engine_model::engine::{
 };
 
 use super::caches::{Copies, CopyCommand, CopyLimits, CopyRecord};
-use super::error::ApiError;
+use super::error::{ApiError, OpenError};
 
 /// News of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,17 +66,6 @@ impl Clock {
         let real_ns = (at_us as f64 * 1_000.0 / self.scale).ceil();
         self.start + Duration::from_nanos(real_ns.min(1e18) as u64)
     }
-}
-
-/// Why a request was not taken.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum OpenError {
-    #[error(transparent)]
-    Refused(#[from] SubmitError),
-    #[error("the engine holds {0} requests already: try again later")]
-    Full(usize),
-    #[error("the engine is shutting down")]
-    Closed,
 }
 
 /// Gives a transfer up when whoever waits for it is gone.

@@ -4,7 +4,18 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-use super::driver::OpenError;
+use treadle_engine_model::engine::SubmitError;
+
+/// Why a request was not taken.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum OpenError {
+    #[error(transparent)]
+    Refused(#[from] SubmitError),
+    #[error("the engine holds {0} requests already: try again later")]
+    Full(usize),
+    #[error("the engine is shutting down")]
+    Closed,
+}
 
 /// An error with its HTTP status.
 #[derive(Debug, thiserror::Error)]

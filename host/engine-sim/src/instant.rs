@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use axum::response::Response;
 use bytes::Bytes;
 
-use super::answer::{event_response, now_s, whole_response};
 use super::error::ApiError;
 use super::faults::{self, Faults};
+use super::frames::{event_response, now_s, whole_response};
 use super::request::{CommonFields, parse};
 use super::shape::{Encoder, End, Shape};
 use super::{Shared, tokens};

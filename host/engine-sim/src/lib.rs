@@ -18,6 +18,7 @@ mod caches;
 mod driver;
 mod error;
 mod faults;
+mod frames;
 mod instant;
 mod kv_routes;
 mod metrics;
@@ -189,7 +190,7 @@ impl EngineSim {
         faults.set(options.faults.clone());
         let shared = Arc::new(Shared {
             addr,
-            model_json: answer::json_string(&options.model),
+            model_json: frames::json_string(&options.model),
             options,
             profile,
             client,

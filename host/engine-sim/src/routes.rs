@@ -11,10 +11,11 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::answer::{answer, now_s};
+use super::answer::answer;
 use super::driver::AbortScope;
 use super::error::ApiError;
 use super::faults::Faults;
+use super::frames::now_s;
 use super::request::{Message, parse, render};
 use super::shape::Shape;
 use super::{Shared, kv_routes, metrics, tokens};

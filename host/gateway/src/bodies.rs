@@ -28,12 +28,12 @@ pub struct Bodies {
 }
 
 /// What becomes of one step's bodies.
-pub(super) struct Filing {
-    pub(super) bodies: Arc<Bodies>,
-    pub(super) job: Arc<str>,
-    pub(super) program: Arc<str>,
-    pub(super) step: StepId,
-    pub(super) request: Bytes,
+pub(crate) struct Filing {
+    pub(crate) bodies: Arc<Bodies>,
+    pub(crate) job: Arc<str>,
+    pub(crate) program: Arc<str>,
+    pub(crate) step: StepId,
+    pub(crate) request: Bytes,
 }
 
 impl Bodies {
@@ -88,12 +88,12 @@ impl Bodies {
 
 impl Filing {
     /// Longest answer that is worth collecting, in bytes.
-    pub(super) fn answer_bytes_max(&self) -> u64 {
+    pub(crate) fn answer_bytes_max(&self) -> u64 {
         self.bodies.body_bytes_max
     }
 
     /// The step is over; this was its answer, in pieces.
-    pub(super) fn file(&self, answer: &[Bytes]) {
+    pub(crate) fn file(&self, answer: &[Bytes]) {
         if self.bodies.keep == Keep::All {
             self.bodies.put(self, "request", self.request.to_vec());
         }

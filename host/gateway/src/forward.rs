@@ -1,6 +1,6 @@
 //! Requests that need no place: they go to any engine that answers.
 
-use super::generate::GatewayState;
+use super::GatewayState;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::Response;

@@ -7,14 +7,14 @@ use treadle_scheduler::Recording;
 
 /// Reports the step as withdrawn when dropped before it was settled: that is
 /// how a client's disconnect reaches the scheduler.
-pub(super) struct StepGuard {
+pub(crate) struct StepGuard {
     line: Line,
     step: StepId,
     settled: bool,
 }
 
 impl StepGuard {
-    pub(super) fn new(line: Line, step: StepId) -> Self {
+    pub(crate) fn new(line: Line, step: StepId) -> Self {
         Self {
             line,
             step,
@@ -23,15 +23,15 @@ impl StepGuard {
     }
 
     /// The scheduler knows already that the step is over.
-    pub(super) fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         self.settled = true;
     }
 
-    pub(super) fn first_token(&self) {
+    pub(crate) fn first_token(&self) {
         self.line.event(Event::StepFirstToken { step: self.step });
     }
 
-    pub(super) fn progressed(&self, output_tokens: u64) {
+    pub(crate) fn progressed(&self, output_tokens: u64) {
         self.line.event(Event::StepProgressed {
             step: self.step,
             output_tokens,
@@ -40,7 +40,7 @@ impl StepGuard {
 
     /// The answer is whole. Its end goes to the client once this is on record:
     /// whoever holds a whole answer can rely on it.
-    pub(super) fn finished(
+    pub(crate) fn finished(
         &mut self,
         tokens: StepTokens,
         finish: FinishReason,
@@ -57,14 +57,14 @@ impl StepGuard {
     }
 
     /// The engine failed the step for good.
-    pub(super) fn failed(&mut self, cause: &str) {
+    pub(crate) fn failed(&mut self, cause: &str) {
         if !std::mem::replace(&mut self.settled, true) {
             self.report_failure(cause, false);
         }
     }
 
     /// The engine failed this attempt; the scheduler decides what follows.
-    pub(super) fn attempt_failed(&self, cause: &str) {
+    pub(crate) fn attempt_failed(&self, cause: &str) {
         self.report_failure(cause, true);
     }
 

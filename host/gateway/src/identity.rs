@@ -17,15 +17,15 @@ const DEFAULT_JOB: ClientName = ClientName::literal("default");
 
 /// Who a step belongs to.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Identity {
+pub(crate) struct Identity {
     /// As the core knows it, its tenant in front.
-    pub(super) program: Arc<str>,
+    pub(crate) program: Arc<str>,
     /// As the core knows it.
-    pub(super) job: Arc<str>,
+    pub(crate) job: Arc<str>,
     /// Recognised by its prompt, not named.
-    pub(super) unnamed: bool,
+    pub(crate) unnamed: bool,
     /// Neither named nor recognisable: it ends with this step.
-    pub(super) one_shot: bool,
+    pub(crate) one_shot: bool,
 }
 
 /// Recognises programs that no client names, by the longest prompt that a new
@@ -42,7 +42,7 @@ impl Identities {
         }
     }
 
-    pub(super) fn resolve(
+    pub(crate) fn resolve(
         &self,
         tenant: &Tenant,
         session: Option<&str>,

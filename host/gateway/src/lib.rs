@@ -4,28 +4,21 @@
 //! to its seat on engines with seats; bytes of event streams are forwarded as
 //! they come. Forwarding waits for a place, never for a disk.
 
-mod attempt;
 mod bodies;
-mod continuation;
 mod forward;
-mod generate;
 mod guard;
 mod identity;
-mod interruption;
 mod metrics;
-mod parts;
-mod refusal;
+mod request;
 mod requests;
 pub mod routing;
-mod stream;
 mod withdraw;
 
 pub use bodies::Bodies;
 pub use forward::forward_get;
-pub use generate::{GatewayState, routes};
 pub use identity::Identities;
 pub use metrics::Metrics;
-pub use refusal::not_recorded;
+pub use request::{GatewayState, not_recorded, routes};
 pub use requests::RequestIds;
 
 use axum::http::request::Parts;

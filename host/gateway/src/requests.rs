@@ -20,14 +20,14 @@ struct Withdrawal {
 }
 
 /// Keeps a request withdrawable while it lives.
-pub(super) struct Registration {
+pub(crate) struct Registration {
     requests: Arc<RequestIds>,
     id: Box<str>,
     withdrawal: Arc<Withdrawal>,
 }
 
 impl RequestIds {
-    pub(super) fn register(self: &Arc<Self>, id: &str) -> Registration {
+    pub(crate) fn register(self: &Arc<Self>, id: &str) -> Registration {
         let withdrawal = Arc::new(Withdrawal::default());
         if let Ok(mut in_flight) = self.in_flight.lock() {
             in_flight
@@ -63,7 +63,7 @@ impl RequestIds {
 impl Registration {
     /// Completes once the request is withdrawn. Where the engine is told, it ends the request
     /// itself, unless the connection is to be cut.
-    pub(super) async fn withdrawn(&self, engine_is_told: bool) {
+    pub(crate) async fn withdrawn(&self, engine_is_told: bool) {
         loop {
             self.withdrawal.word.notified().await;
             if !engine_is_told || self.withdrawal.cut.load(Ordering::Relaxed) {

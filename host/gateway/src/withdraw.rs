@@ -13,7 +13,7 @@ use treadle_wire::{ErrorBody, ErrorCode};
 
 /// Makes an event stream end with an error and a broken connection once its
 /// request is withdrawn; other answers are whole already. Where the engine is told, it ends the stream.
-pub(super) fn withdrawable(
+pub(crate) fn withdrawable(
     response: Response<Body>,
     registration: Arc<Registration>,
     engine_is_told: bool,

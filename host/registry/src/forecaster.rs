@@ -2,13 +2,13 @@
 //! what it expects goes to the driver, and what then came goes back to the policy. A
 //! service may take the policy's place; what it does not answer the policy does.
 
+use super::seen::{Lesson, SeenColumns};
 use super::{PolicyShelf, RemotePredictor};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tokio::sync::mpsc::Receiver;
 use treadle_model::ProgramId;
 use treadle_plugin::Estimates;
-use treadle_policy::columns::EXTRA_COLUMNS;
 use treadle_policy::evaluator::Forecast;
 use treadle_policy_runtime::{FinishedColumns, LiveColumns};
 use treadle_scheduler::{DriverHandle, Sighting};
@@ -101,13 +101,6 @@ fn remember(
     }
 }
 
-/// A program as it was seen, and what then came.
-pub(super) struct Lesson {
-    pub(super) seen: Sighting,
-    pub(super) remaining_tokens: u64,
-    pub(super) remaining_tool_ms: u64,
-}
-
 fn finished(
     kept: &mut HashMap<ProgramId, Vec<Sighting>>,
     over: Vec<Sighting>,
@@ -123,42 +116,6 @@ fn finished(
         }));
     }
     lessons
-}
-
-/// Sightings as the columns of the contract.
-#[derive(Default)]
-pub(super) struct SeenColumns {
-    pub(super) group: Vec<u64>,
-    pub(super) tokens: Vec<u64>,
-    pub(super) output_tokens: Vec<u64>,
-    pub(super) steps: Vec<u32>,
-    pub(super) tool_ms: Vec<u64>,
-    /// All that are known, row by row.
-    extra: Vec<[f32; EXTRA_COLUMNS.len()]>,
-}
-
-impl SeenColumns {
-    /// The extra columns with these indices, one after the other.
-    pub(super) fn extra(&self, columns: &[usize]) -> Vec<f32> {
-        let column = |at: &usize| {
-            let at = *at;
-            self.extra.iter().map(move |row| row[at])
-        };
-        columns.iter().flat_map(column).collect()
-    }
-
-    pub(super) fn of<'s>(sightings: impl Iterator<Item = &'s Sighting>) -> Self {
-        let mut columns = Self::default();
-        for seen in sightings {
-            columns.group.push(seen.group);
-            columns.tokens.push(seen.tokens);
-            columns.output_tokens.push(seen.output_tokens);
-            columns.steps.push(seen.steps);
-            columns.tool_ms.push(seen.tool_ms);
-            columns.extra.push(seen.extra);
-        }
-        columns
-    }
 }
 
 impl PolicyShelf {

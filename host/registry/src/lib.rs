@@ -17,6 +17,7 @@ mod modules;
 mod reference;
 mod remote;
 mod roles;
+mod seen;
 mod totals;
 mod upload;
 

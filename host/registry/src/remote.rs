@@ -2,7 +2,7 @@
 //! and what it does not answer in time is left to the bound policies.
 //! `docs/prediction-service.md` has the shapes.
 
-use super::forecaster::{Lesson, SeenColumns};
+use super::seen::{Lesson, SeenColumns};
 use bytes::Bytes;
 use http::{Method, Request, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};

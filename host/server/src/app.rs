@@ -1,6 +1,6 @@
 //! What REST handlers share.
 
-use crate::messaging::Messaging;
+use crate::broker_status::Status;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use treadle_auth::Auth;
@@ -29,8 +29,8 @@ pub struct App {
     pub policies: Arc<PolicyShelf>,
     /// Recorded work under other policies.
     pub lab: LabBook,
-    /// Events out and commands in, where there is a broker.
-    pub messaging: Option<Arc<Messaging>>,
+    /// How events out and commands in go, where there is a broker.
+    pub broker: Option<Arc<Status>>,
     /// Who moves KV caches, and what is kept of them here.
     pub node: Arc<Node>,
     /// The next worker's id.

@@ -1,16 +1,17 @@
 //! The server: REST, AMQP, Prometheus, several daemons on one store, and the order in which a
 //! daemon's parts start and stop.
 //!
-//! [`daemon::Daemon`] puts the parts together. The scheduler alone owns the core; REST and the
+//! [`start::Daemon`] puts the parts together. The scheduler alone owns the core; REST and the
 //! gateway talk to it through a handle.
 
 pub mod app;
+pub mod broker_status;
 pub mod cluster;
-pub mod daemon;
-mod leading;
+mod commands;
 mod memory;
 pub mod messaging;
 pub mod metrics;
 mod policy_metrics;
 mod rest;
+pub mod start;
 mod upkeep;

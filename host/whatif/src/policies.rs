@@ -1,7 +1,6 @@
 //! The policies of sets: found when a run is asked for, read when its turn comes.
 
 use super::LabFailure;
-use super::request::LabRequest;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use treadle_model::Tenant;
@@ -37,26 +36,6 @@ pub struct PolicyBytes {
     pub config: String,
     /// It is what answers anyway, unless `kv.retention` is on.
     pub answers_anyway: bool,
-}
-
-/// The stored policies that are active now for the jobs of a request, for those of its sets that
-/// take them: of each world the job's own, else its tenant's, else everyone's.
-pub async fn add_bound(
-    store: &dyn Store,
-    tenant: &Tenant,
-    request: &LabRequest,
-    found: &mut [Vec<PolicyFound>],
-) -> Result<(), LabFailure> {
-    if !request.sets.iter().any(|set| set.takes_bound) {
-        return Ok(());
-    }
-    let bound = bound(store, tenant, request.window.job.as_ref()).await?;
-    for (set, found) in request.sets.iter().zip(found) {
-        if set.takes_bound {
-            found.clone_from(&bound);
-        }
-    }
-    Ok(())
 }
 
 /// The stored policies that are active now for a job, or for all of its tenant.

@@ -1,12 +1,14 @@
 //! What is asked of the lab, as JSON.
 
 use super::LabFailure;
+use super::policies::{PolicyFound, bound};
 use super::sets::SetSpec;
 use super::{DIFFERENCES_MAX, RUN_S_MAX, SEEDS_MAX};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
-use treadle_model::ClientName;
+use treadle_model::{ClientName, Tenant};
+use treadle_store::Store;
 
 /// Seeds unless the request says.
 const SEEDS: u32 = 3;
@@ -169,6 +171,26 @@ impl LabRequest {
             settings: settings.checked()?,
         })
     }
+}
+
+/// The stored policies that are active now for the jobs of a request, for those of its sets that
+/// take them: of each world the job's own, else its tenant's, else everyone's.
+pub async fn add_bound(
+    store: &dyn Store,
+    tenant: &Tenant,
+    request: &LabRequest,
+    found: &mut [Vec<PolicyFound>],
+) -> Result<(), LabFailure> {
+    if !request.sets.iter().any(|set| set.takes_bound) {
+        return Ok(());
+    }
+    let bound = bound(store, tenant, request.window.job.as_ref()).await?;
+    for (set, found) in request.sets.iter().zip(found) {
+        if set.takes_bound {
+            found.clone_from(&bound);
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

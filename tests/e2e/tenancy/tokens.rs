@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use http::Method;
 use serde_json::{Value, json};
-use treadle_server::daemon::Daemon;
+use treadle_server::start::Daemon;
 use treadle_tests::support::client::Client;
 use treadle_tests::support::raw_engine::RawEngine;
 use treadle_tests::support::stand::{CHAT, Stand, chat, config, plain_endpoint};

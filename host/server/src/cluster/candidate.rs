@@ -1,9 +1,9 @@
 //! Standing for a shard: leading it whenever nobody else does.
 
 use crate::cluster::link::{LinkServer, expect_back};
-use crate::daemon::StartError;
-use crate::leading::{GatewayBooks, Leading};
 use crate::rest;
+use crate::start::StartError;
+use crate::start::{GatewayBooks, Leading};
 use axum::Router;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;

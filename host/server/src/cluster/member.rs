@@ -3,8 +3,8 @@
 use super::candidate::{Seat, stand};
 use super::proxy::Proxy;
 use super::routes;
-use crate::daemon::{StartError, listen, serve_limits};
-use crate::leading::{GatewayBooks, gateway_state};
+use crate::start::{GatewayBooks, gateway_state};
+use crate::start::{StartError, listen, serve_limits};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -4,9 +4,9 @@
 
 use super::commands::{Consumer, Failure};
 use super::effects;
-use super::status::Outcome;
 use crate::app::App;
-use crate::rest::actions::event_of;
+use crate::broker_status::Outcome;
+use crate::commands::action_event;
 use serde_json::{Map, Value};
 
 /// Fields of a notice.
@@ -62,7 +62,7 @@ async fn record(app: &App, body: &[u8]) -> Result<(), Failure> {
         effects::check_job(app, &key, wanted, &program, &job).await?;
     }
     let event =
-        event_of(&notice, &tenant).map_err(|error| Failure::Refused(error.message.clone()))?;
+        action_event(&notice, &tenant).map_err(|error| Failure::Refused(error.message.clone()))?;
     Ok(app.driver.event_committed(event).await?)
 }
 

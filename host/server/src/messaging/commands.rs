@@ -4,8 +4,8 @@
 //! carried out and settled afterwards, so one that comes again is not carried out again.
 
 use super::effects::{self, Effect};
-use super::status::{Outcome, Status};
 use crate::app::App;
+use crate::broker_status::{Outcome, Status};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::sync::Arc;

@@ -228,10 +228,10 @@ async fn add(app: &App, id: &str, url: &str, declared: Declared) -> Result<Strin
     let (known, count) = known.await.map_err(|_| Failure::Over)?;
     let worker = match known {
         Some(worker) => worker,
-        None if count >= crate::rest::workers::WORKERS_MAX => {
+        None if count >= crate::commands::WORKERS_MAX => {
             return refused(format!(
                 "{} workers are registered; remove one first",
-                crate::rest::workers::WORKERS_MAX
+                crate::commands::WORKERS_MAX
             ));
         }
         None => WorkerId(app.next_worker.fetch_add(1, Ordering::Relaxed)),

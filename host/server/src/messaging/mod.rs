@@ -10,7 +10,6 @@ mod effects;
 mod event_message;
 mod instant;
 mod outbox;
-mod status;
 #[cfg(test)]
 mod tests;
 
@@ -22,8 +21,8 @@ use tokio::task::JoinHandle;
 use treadle_broker::{Broker, BrokerError, Queue, RabbitMq};
 use treadle_config::BrokerConfig;
 
+use crate::broker_status::Status;
 pub use event_message::{SCHEMA_VERSION, message};
-pub use status::Status;
 
 /// The sink of the store that this is.
 pub const SINK: &str = "amqp";

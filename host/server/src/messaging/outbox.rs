@@ -6,7 +6,7 @@
 
 use super::SINK;
 use super::event_message::message;
-use super::status::Status;
+use crate::broker_status::Status;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;

@@ -2,7 +2,7 @@
 
 use super::SINK;
 use super::outbox::Outbox;
-use super::status::Status;
+use crate::broker_status::Status;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;

@@ -62,7 +62,7 @@ pub(super) async fn show(State(app): State<App>, caller: Caller) -> Response {
         "eviction_policy": policy,
         "kv": held.to_json(),
         // The broker is told of, and no reason to take the daemon out: scheduling does without it.
-        "broker": app.messaging.as_ref().map(|messaging| messaging.status().to_json()),
+        "broker": app.broker.as_ref().map(|broker| broker.to_json()),
         "version": env!("CARGO_PKG_VERSION"),
     });
     (status, Json(body)).into_response()
@@ -116,8 +116,8 @@ pub(super) async fn metrics(
             bodies.left_out(),
         ));
     }
-    if let Some(messaging) = &app.messaging {
-        text.push_str(&messaging.status().render());
+    if let Some(broker) = &app.broker {
+        text.push_str(&broker.render());
     }
     // Names of policies are their tenants' affair.
     if caller.principal.root || app.auth.has_one_tenant() {

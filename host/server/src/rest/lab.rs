@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 use treadle_auth::Caller;
 use treadle_http::error_response;
 use treadle_whatif::book::unknown;
-use treadle_whatif::policies::{PolicyFound, add_bound};
+use treadle_whatif::policies::PolicyFound;
 use treadle_whatif::request::LabRequest;
+use treadle_whatif::request::add_bound;
 
 /// `POST /v1/lab/runs`: takes a run in; it is at work when its turn comes.
 pub(super) async fn start(State(app): State<App>, caller: Caller, body: Bytes) -> Response {

@@ -3,10 +3,8 @@
 use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use serde_json::{Map, Value};
 use treadle_http::error_response;
 use treadle_model::ClientName;
-use treadle_wire::{ErrorBody, ErrorCode};
 
 /// The name that is the first parameter of a path: `{program}` or `{job}`.
 pub(super) struct InPath(pub(super) ClientName);
@@ -33,14 +31,4 @@ pub(super) fn name(
 /// The name in a field that may be absent.
 pub(super) fn optional(field: &str, text: Option<String>) -> Result<Option<ClientName>, Response> {
     text.map(|text| name(field, text)).transpose()
-}
-
-/// The name in a field of a body that needs it; an empty one is as absent.
-pub(super) fn in_body(body: &Map<String, Value>, field: &str) -> Result<ClientName, ErrorBody> {
-    let text = body.get(field).and_then(Value::as_str);
-    let Some(text) = text.filter(|text| !text.is_empty()) else {
-        let problem = format!("`{field}` is missing; it is a text");
-        return Err(ErrorBody::new(ErrorCode::MissingField, problem).with_param(field));
-    };
-    Ok(ClientName::parse(field, text)?)
 }

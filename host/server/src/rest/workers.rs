@@ -3,6 +3,7 @@
 
 use super::{not_audited, not_recorded, object, ok, refuse, stopped};
 use crate::app::App;
+use crate::commands::WORKERS_MAX;
 use axum::extract::{Path, Query, State};
 use axum::http::Uri;
 use axum::response::Response;
@@ -17,9 +18,6 @@ use treadle_engines::Declared;
 use treadle_http::error_response;
 use treadle_model::WorkerId;
 use treadle_wire::ErrorCode;
-
-/// Workers at once.
-pub(crate) const WORKERS_MAX: usize = 4_096;
 
 /// A worker's URL in the query, as older clients send it.
 #[derive(Deserialize)]

@@ -23,7 +23,7 @@ pub(super) enum CliError {
     Usage(String),
     /// The daemon does not start.
     #[error("{0}")]
-    Start(#[from] treadle_server::daemon::StartError),
+    Start(#[from] treadle_server::start::StartError),
     /// A simulated engine does not start.
     #[error("{0}")]
     EngineSim(#[from] treadle_engine_sim::EngineSimError),

@@ -13,7 +13,7 @@ use super::output::say;
 use super::settings::Settings;
 use treadle_config::{Config, Role};
 use treadle_server::cluster::Member;
-use treadle_server::daemon::Daemon;
+use treadle_server::start::Daemon;
 
 /// Arguments of `treadle serve`.
 #[derive(Args, Clone, Debug)]

@@ -18,7 +18,7 @@ use super::serve::{Signals, listen_flag, stop, tell_first_token};
 use super::settings::Settings;
 use treadle_config::{Config, Endpoint, StoreConfig};
 use treadle_engine_sim::{EngineSim, EngineSimError, EngineSimHandle, EngineSimOptions};
-use treadle_server::daemon::Daemon;
+use treadle_server::start::Daemon;
 
 /// Simulated engines at most; each has a thread's worth of work to do.
 const ENGINES_MAX: i64 = 64;

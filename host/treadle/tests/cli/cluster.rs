@@ -17,7 +17,7 @@ use tokio::process::{Child, ChildStdout, Command};
 use treadle_config::Config;
 use treadle_engine_sim::{EngineSim, EngineSimHandle, EngineSimOptions};
 use treadle_http::Upstream;
-use treadle_server::daemon::Daemon;
+use treadle_server::start::Daemon;
 
 /// Tokens of admins of the daemons that tests have started, by their URLs.
 static TOKENS: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use treadle_config::{Config, Role};
 use treadle_server::cluster::Member;
-use treadle_server::daemon::Daemon;
+use treadle_server::start::Daemon;
 
 use crate::cluster::{PATIENCE, binary, until};
 

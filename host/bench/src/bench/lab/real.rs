@@ -14,7 +14,7 @@ use treadle_demo::agents::ScaledClock;
 use treadle_demo::exchange::{headers, release, step};
 use treadle_engine_sim::{EngineSim, EngineSimHandle, EngineSimOptions};
 use treadle_http::Upstream;
-use treadle_server::daemon::Daemon;
+use treadle_server::start::Daemon;
 use treadle_simulator::workload::{AgentRun, ChatScript};
 use treadle_whatif::recorded::{RecorderOptions, Workload};
 use treadle_whatif::request::WindowSpec;

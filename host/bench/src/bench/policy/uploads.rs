@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use treadle_config::Config;
 use treadle_http::Upstream;
 use treadle_model::World;
-use treadle_server::daemon::Daemon;
+use treadle_server::start::Daemon;
 
 /// For a connection to the daemon.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,8 +1,8 @@
 //! What runs while this daemon schedules: the driver, the watch over engines,
 //! the policies, and what keeps the store tidy.
 
+use super::StartError;
 use crate::app::App;
-use crate::daemon::StartError;
 use crate::messaging::Messaging;
 use crate::upkeep::keep_up;
 use futures_util::future::join_all;
@@ -68,6 +68,7 @@ impl GatewayBooks {
 pub(crate) struct Leading {
     /// What REST handlers share.
     pub(crate) app: App,
+    messaging: Option<Arc<Messaging>>,
     upkeep: JoinHandle<()>,
     carrier: Carrier,
 }
@@ -97,12 +98,19 @@ impl Leading {
             Role::All | Role::Gateway => config.cluster.shards.as_str().into(),
         };
         let carrier = Carrier::start(books.node.clone(), driver.clone(), orders, owner);
-        let app = assemble(config, driver, store, auth, wanted, books).await?;
+        let messaging = Messaging::connect(&config.broker)?;
+        let broker = messaging
+            .as_ref()
+            .map(|messaging| messaging.status().clone());
+        let app = App {
+            broker,
+            ..assemble(config, driver, store, auth, wanted, books).await?
+        };
         app.policies.tell(notices);
         let policy = app.policies.restore().await?;
         tracing::info!(%policy, "the eviction policy is bound");
         register_engines(config, &app).await;
-        if let Some(messaging) = &app.messaging {
+        if let Some(messaging) = &messaging {
             messaging.start(&app, committed);
         }
         let policies = keep_up(app.policies.clone(), app.auth.clone(), told);
@@ -113,6 +121,7 @@ impl Leading {
         let upkeep = tokio::spawn(async { tokio::join!(pruning, policies, forecasts).1 });
         Ok(Self {
             app,
+            messaging,
             upkeep,
             carrier,
         })
@@ -122,7 +131,7 @@ impl Leading {
     pub(crate) async fn stop(self) {
         self.upkeep.abort();
         self.app.lab.stop();
-        if let Some(messaging) = &self.app.messaging {
+        if let Some(messaging) = &self.messaging {
             messaging.stop().await;
         }
         if let Err(error) = self.app.policies.save_states().await {
@@ -136,7 +145,7 @@ impl Leading {
     pub(crate) fn abandon(self) {
         self.upkeep.abort();
         self.app.lab.stop();
-        if let Some(messaging) = self.app.messaging {
+        if let Some(messaging) = self.messaging {
             tokio::spawn(async move { messaging.stop().await });
         }
         // Its thread may wait for an input; it finds out that nothing is written any more.
@@ -254,7 +263,7 @@ async fn assemble(
         engines,
         policies,
         lab,
-        messaging: Messaging::connect(&config.broker)?,
+        broker: None,
         node,
         next_worker,
     })

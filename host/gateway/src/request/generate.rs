@@ -1,14 +1,14 @@
 //! Generation endpoints: identify, wait for a place, forward.
 
 use super::attempt::{Outcome, attempt, next_word};
-use super::bodies::{Bodies, Filing};
-use super::guard::StepGuard;
-use super::identity::{Identities, Identity};
 use super::refusal::{aborted, interrupted, live_programs_full, refused, stopped};
-use super::requests::{Registration, RequestIds};
-use super::withdraw::withdrawable;
 use crate::Metrics;
+use crate::bodies::{Bodies, Filing};
+use crate::guard::StepGuard;
+use crate::identity::{Identities, Identity};
+use crate::requests::{Registration, RequestIds};
 use crate::routing::{Line, Scheduler};
+use crate::withdraw::withdrawable;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
@@ -143,7 +143,7 @@ async fn accept(
     request: Request,
 ) -> Result<(Call, StepArrival), ErrorBody> {
     let (parts, payload) = request.into_parts();
-    let principal = super::principal_of(&parts)?;
+    let principal = crate::principal_of(&parts)?;
     let body = body::read(
         &parts.headers,
         payload,

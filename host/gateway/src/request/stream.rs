@@ -4,10 +4,10 @@
 //! event and a broken connection, never with a silent end.
 
 use super::attempt::{finish_of, mark, too_slow};
-use super::bodies::Filing;
 use super::generate::{Call, GatewayState};
-use super::guard::StepGuard;
 use super::interruption::{Heed, Interruptible};
+use crate::bodies::Filing;
+use crate::guard::StepGuard;
 use axum::body::Body;
 use axum::http::Response;
 use bytes::Bytes;

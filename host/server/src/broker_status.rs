@@ -24,7 +24,7 @@ pub struct Status {
 
 /// What came of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     /// It was carried out.
     Done,
     /// It had been carried out before.
@@ -47,7 +47,7 @@ impl Outcome {
 
 impl Status {
     /// Nothing has been done yet.
-    pub(super) fn new(broker: watch::Receiver<Health>, lag_events_max: u64) -> Self {
+    pub(crate) fn new(broker: watch::Receiver<Health>, lag_events_max: u64) -> Self {
         Self {
             broker,
             lag_events_max,
@@ -78,36 +78,36 @@ impl Status {
     }
 
     /// The journal has got so far.
-    pub(super) fn committed(&self, seq: u64) {
+    pub(crate) fn committed(&self, seq: u64) {
         self.committed.fetch_max(seq, Ordering::Relaxed);
         self.judge();
     }
 
     /// The broker has all up to here.
-    pub(super) fn begins_after(&self, seq: u64) {
+    pub(crate) fn begins_after(&self, seq: u64) {
         self.confirmed.store(seq, Ordering::Relaxed);
         self.judge();
     }
 
     /// A batch was confirmed.
-    pub(super) fn confirmed(&self, seq: u64, messages: usize) {
+    pub(crate) fn confirmed(&self, seq: u64, messages: usize) {
         self.confirmed.store(seq, Ordering::Relaxed);
         self.published.fetch_add(messages as u64, Ordering::Relaxed);
         self.judge();
     }
 
     /// A batch was not confirmed.
-    pub(super) fn failed(&self) {
+    pub(crate) fn failed(&self) {
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Events were removed before they were published.
-    pub(super) fn missed(&self, events: u64) {
+    pub(crate) fn missed(&self, events: u64) {
         self.missed.fetch_add(events, Ordering::Relaxed);
     }
 
     /// A command was settled.
-    pub(super) fn settled(&self, outcome: Outcome) {
+    pub(crate) fn settled(&self, outcome: Outcome) {
         self.commands[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 

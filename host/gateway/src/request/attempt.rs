@@ -5,11 +5,11 @@
 //! the client, never after.
 
 use super::generate::Call;
-use super::guard::StepGuard;
 use super::interruption::Interruptible;
 use super::parts::{as_stream, in_one_piece};
 use super::refusal::not_recorded;
 use super::stream::{StreamAnswer, first_frame};
+use crate::guard::StepGuard;
 use axum::body::Body;
 use axum::http::{HeaderValue, Method, Response, StatusCode, header};
 use bytes::{Bytes, BytesMut};

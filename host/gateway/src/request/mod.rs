@@ -1,0 +1,12 @@
+//! One generation request: identified, scheduled, sent on, and its answer passed back.
+
+mod attempt;
+mod continuation;
+mod generate;
+mod interruption;
+mod parts;
+mod refusal;
+mod stream;
+
+pub use generate::{GatewayState, routes};
+pub use refusal::not_recorded;

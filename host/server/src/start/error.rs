@@ -1,0 +1,58 @@
+//! Why a daemon did not start.
+
+use std::net::SocketAddr;
+use treadle_engines::transfers::NodeError;
+use treadle_registry as policies;
+use treadle_scheduler::recovery;
+
+/// Why a daemon did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The port is taken, or not ours to take.
+    #[error("{addr} cannot be listened on: {error}; choose another with --listen")]
+    Listen {
+        /// The address.
+        addr: SocketAddr,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// The store does not open.
+    #[error("{0}")]
+    Store(#[from] treadle_store::StoreError),
+    /// The journal does not replay.
+    #[error("{0}")]
+    Recovery(#[from] recovery::RecoveryError),
+    /// The plugin runtime does not start.
+    #[error("{0}")]
+    Runtime(#[from] policies::EngineError),
+    /// The host tier of KV caches does not open.
+    #[error("{0}")]
+    Node(#[from] NodeError),
+    /// Nobody can be let in.
+    #[error("{0}")]
+    Auth(#[from] treadle_auth::AuthError),
+    /// The broker's URL or prefix can't be used.
+    #[error("{0}")]
+    Broker(#[from] treadle_broker::BrokerError),
+    /// The bound policy does not load.
+    #[error("the eviction policy could not be bound: {0}")]
+    Policy(#[from] treadle_registry::ShelfError),
+    /// Another daemon schedules on this store.
+    #[error(
+        "the daemon {name} at {url} schedules on this store; stop it, name another store, or let several daemons share one with cluster.role"
+    )]
+    Held {
+        /// Its name.
+        name: String,
+        /// Where it is reached.
+        url: String,
+    },
+    /// There have been as many gateways as there are ids for.
+    #[error(
+        "the store has handed out every gateway's id; begin a new one with store.url or store.schema"
+    )]
+    Gateways,
+    /// No thread could be started.
+    #[error("the scheduler's thread could not be started: {0}")]
+    Thread(std::io::Error),
+}
