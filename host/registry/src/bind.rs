@@ -1,6 +1,6 @@
 //! Changing bindings, and bringing them back after a restart.
 
-use super::roles::{Held, RoleBook, Roles, rows};
+use super::roles::{DIGEST_SHORT, Held, RoleBook, Roles, rows};
 use super::{
     NATIVE, PolicyShelf, ShelfError, Upload, eviction_by_default, is_asked_in_place, unix_us,
 };
@@ -210,11 +210,8 @@ impl PolicyShelf {
         let mut book = self.roles.lock().await;
         let mut roles = book.roles(world, job);
         match notice.kind {
-            NoticeKind::RolledBack => roles.fail(),
-            NoticeKind::CanaryEnded => {
-                // Whoever withdrew it meanwhile has written that down already.
-                let _ = roles.withdraw(Role::Canary);
-            }
+            NoticeKind::RolledBack => roles.fail(&notice.policy),
+            NoticeKind::CanaryEnded => roles.fail_canary(&notice.policy),
         }
         let stored = rows(world, job, &roles);
         self.store
@@ -321,6 +318,6 @@ impl PolicyShelf {
 
 /// How a version is named in the journal: name, version and digest.
 pub(super) fn policy_ref(head: &PluginHead) -> PolicyRef {
-    let short = head.digest.get(..12).unwrap_or(&head.digest);
+    let short = head.digest.get(..DIGEST_SHORT).unwrap_or(&head.digest);
     PolicyRef(format!("{}@{}+{short}", head.name, head.version))
 }

@@ -3,9 +3,12 @@
 
 use super::unix_us;
 use std::collections::BTreeMap;
-use treadle_model::World;
+use treadle_model::{PolicyRef, World};
 use treadle_policy::evaluator::{ChangeError, Role};
 use treadle_store::BindingRow;
+
+/// Characters of a digest in the name of a policy.
+pub(super) const DIGEST_SHORT: usize = 12;
 
 /// An upload with its configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +30,15 @@ impl Held {
             share_ppm,
             since_us: unix_us(),
         }
+    }
+
+    /// Whether this is the upload that a policy's name in the journal ends with.
+    fn is(&self, policy: &PolicyRef) -> bool {
+        let short = self.digest.get(..DIGEST_SHORT).unwrap_or(&self.digest);
+        policy
+            .0
+            .strip_suffix(short)
+            .is_some_and(|name| name.ends_with('+'))
     }
 }
 
@@ -80,12 +92,34 @@ impl Roles {
         Ok(())
     }
 
-    /// The active policy has failed for good: the one before it answers, and
-    /// there is no way back.
-    pub(super) fn fail(&mut self) {
-        self.held.remove(&Role::Active);
-        if let Some(before) = self.held.remove(&Role::Previous) {
-            self.held.insert(Role::Active, before);
+    /// A policy failed for good while it was active: the one before it answers, and there is no
+    /// way back. If another was bound since, that one stays, and nothing comes before it.
+    pub(super) fn fail(&mut self, failed: &PolicyRef) {
+        let has = |role| {
+            self.held
+                .get(&role)
+                .is_some_and(|held: &Held| held.is(failed))
+        };
+        let (is_active, is_previous) = (has(Role::Active), has(Role::Previous));
+        if !is_active && !is_previous {
+            return;
+        }
+        let before = self.held.remove(&Role::Previous);
+        if is_active {
+            self.held.remove(&Role::Active);
+            self.held
+                .extend(before.map(|before| (Role::Active, before)));
+        }
+    }
+
+    /// A canary failed for good; another one may have been started since.
+    pub(super) fn fail_canary(&mut self, failed: &PolicyRef) {
+        if self
+            .held
+            .get(&Role::Canary)
+            .is_some_and(|held| held.is(failed))
+        {
+            self.held.remove(&Role::Canary);
         }
     }
 }
@@ -224,8 +258,33 @@ mod tests {
         let mut roles = Roles::default();
         roles.give(Role::Active, held("a"));
         roles.give(Role::Active, held("b"));
-        roles.fail();
+        roles.fail(&policy("b"));
         assert_eq!(digest(&roles, Role::Active), Some("a"));
         assert_eq!(roles.roll_back(), Err(ChangeError::NoPrevious));
+    }
+
+    fn policy(digest: &str) -> PolicyRef {
+        PolicyRef(format!("p@1.0.0+{digest}"))
+    }
+
+    #[test]
+    fn what_was_bound_before_the_news_of_a_failure_stays() {
+        let mut roles = Roles::default();
+        roles.give(Role::Active, held("a"));
+        roles.give(Role::Active, held("faulty"));
+        // The evaluator has rolled back by now; its notice is on its way.
+        roles.give(Role::Active, held("c"));
+        roles.give(Role::Canary, held("d"));
+        roles.fail(&policy("faulty"));
+        roles.fail_canary(&policy("faulty"));
+        assert_eq!(digest(&roles, Role::Active), Some("c"));
+        assert_eq!(digest(&roles, Role::Canary), Some("d"));
+        assert_eq!(
+            digest(&roles, Role::Previous),
+            None,
+            "it must not come back"
+        );
+        roles.fail_canary(&policy("d"));
+        assert_eq!(digest(&roles, Role::Canary), None);
     }
 }

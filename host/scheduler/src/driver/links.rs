@@ -29,7 +29,6 @@ pub enum LinkInput {
         origin: Origin,
         /// Boxed: the largest input decides the size of the queue's places.
         event: Box<Event>,
-
         /// How many programs its tenant may have.
         live: Option<LiveLimit>,
     },
@@ -37,10 +36,8 @@ pub enum LinkInput {
     Open {
         /// The gateway.
         gateway: GatewayId,
-
         /// The way back to it.
         words: Words,
-
         /// Its open steps.
         steps: Vec<OpenStep>,
     },
@@ -50,12 +47,13 @@ pub enum LinkInput {
         gateway: GatewayId,
         /// The way back to it.
         words: Words,
+        /// When; it has as long to come back as from then, however late this is taken.
+        at: Instant,
     },
     /// It has had this long to come back.
     Overdue {
         /// The gateway.
         gateway: GatewayId,
-
         /// How long to wait for it.
         patience: Duration,
     },
@@ -132,11 +130,11 @@ impl Driver {
                     self.agree(gateway, &steps);
                 }
             }
-            LinkInput::Left { gateway, words } => {
+            LinkInput::Left { gateway, words, at } => {
                 let held = self.links.joined.get(&gateway);
                 if held.is_some_and(|held| held.same_channel(&words)) {
                     self.links.joined.remove(&gateway);
-                    self.links.left.insert(gateway, Instant::now());
+                    self.links.left.insert(gateway, at);
                 }
             }
             LinkInput::Overdue { gateway, patience } => {
@@ -203,5 +201,97 @@ impl Driver {
         for step in plan.over {
             self.links.instruct(step, Instruction::Forget);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Clock, DriverHandle, DriverOptions, spawn_driver};
+    use tokio::sync::mpsc::unbounded_channel;
+    use treadle_core::{Core, CoreConfig, StepArrival};
+    use treadle_model::Timestamp;
+    use treadle_policy::evaluator::{DeskLimits, PolicyDesk};
+
+    const GATEWAY: GatewayId = GatewayId(2);
+    /// How long the gateway has to come back.
+    const PATIENCE: Duration = Duration::from_millis(50);
+
+    fn driver() -> DriverHandle {
+        spawn_driver(DriverOptions {
+            core: Core::new(CoreConfig::default()),
+            seq: 0,
+            clock: Clock::start(Timestamp(0), 1.0),
+            policies: PolicyDesk::new(DeskLimits::default()),
+            journal: None,
+            snapshot_events: u64::MAX,
+            forecasts: None,
+            transfers: None,
+        })
+        .unwrap()
+    }
+
+    fn arrived(number: u64) -> LinkInput {
+        let arrival = StepArrival {
+            step: StepId::of(GATEWAY, 1),
+            program: "p".into(),
+            job: "j".into(),
+            prompt_tokens: 1,
+            exact: true,
+            prompt_bytes: 1,
+            text: None,
+            output_tokens_max: None,
+            prefix: vec![],
+            one_shot: false,
+            unnamed: false,
+        };
+        LinkInput::Relayed {
+            origin: Origin {
+                gateway: GATEWAY,
+                number,
+            },
+            event: Box::new(Event::StepArrived(arrival)),
+            live: None,
+        }
+    }
+
+    /// Once this failed, its steps held their memory for ever: the only look at whether it was
+    /// back came too early by as much as the driver was late.
+    #[tokio::test]
+    async fn a_gateway_that_leaves_while_the_driver_is_busy_is_lost_in_time() {
+        let driver = driver();
+        let (words, _told) = unbounded_channel();
+        let joined = words.clone();
+        driver
+            .link(LinkInput::Joined {
+                gateway: GATEWAY,
+                words: joined,
+            })
+            .unwrap();
+        driver.link(arrived(1)).unwrap();
+        let steps = |view: &crate::View<'_>| view.core.state().steps.len();
+        assert_eq!(driver.read(steps).await.unwrap(), 1);
+        let busy = driver.clone();
+        let busy =
+            tokio::spawn(async move { busy.read(|_| std::thread::sleep(PATIENCE * 2)).await });
+        tokio::task::yield_now().await;
+        let at = Instant::now();
+        driver
+            .link(LinkInput::Left {
+                gateway: GATEWAY,
+                words,
+                at,
+            })
+            .unwrap();
+        tokio::time::sleep(PATIENCE).await;
+        driver
+            .link(LinkInput::Overdue {
+                gateway: GATEWAY,
+                patience: PATIENCE,
+            })
+            .unwrap();
+        assert_eq!(driver.read(steps).await.unwrap(), 0);
+        busy.await.unwrap().unwrap();
+        driver.stop().await;
     }
 }

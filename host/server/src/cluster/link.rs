@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use treadle_auth::secret;
@@ -166,7 +166,8 @@ async fn write_words(
 
 /// The gateway has some time to come back.
 async fn leave(server: &LinkServer, gateway: GatewayId, words: Words) {
-    let _ = server.driver.link(LinkInput::Left { gateway, words });
+    let at = Instant::now();
+    let _ = server.driver.link(LinkInput::Left { gateway, words, at });
     expect_back(server, gateway).await;
 }
 
