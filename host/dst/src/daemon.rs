@@ -23,7 +23,7 @@ pub(crate) enum AckTo {
     /// An agent that says goodbye.
     Agent(usize),
     /// The owner of an engine, and whether he wants it.
-    Owner(usize, bool),
+    Owner(usize, u64),
 }
 
 /// An event, where it came from, and who waits for it.
@@ -411,9 +411,9 @@ impl Scene {
             self.acknowledged.push(row);
             match to {
                 AckTo::Agent(agent) => self.goodbye_acknowledged(agent),
-                AckTo::Owner(engine, wanted) => {
+                AckTo::Owner(engine, wish) => {
                     let engine = &mut self.engines[engine];
-                    engine.acknowledged |= engine.wanted == wanted;
+                    engine.acknowledged |= engine.wish == wish;
                 }
             }
         }

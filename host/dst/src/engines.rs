@@ -21,6 +21,8 @@ pub(crate) struct Engine {
     pub(crate) up: bool,
     /// Its owner wants it to be registered.
     pub(crate) wanted: bool,
+    /// How often its owner has changed his mind.
+    pub(crate) wish: u64,
     /// The daemon has acknowledged what its owner wants.
     pub(crate) acknowledged: bool,
 }

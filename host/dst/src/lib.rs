@@ -149,6 +149,7 @@ impl Scene {
             capacity: plan.capacity,
             up: true,
             wanted: true,
+            wish: 0,
             acknowledged: false,
         });
         let gateways = (1..).zip(&plan.gateways).map(|(id, remote)| Gateway {
@@ -308,6 +309,7 @@ impl Scene {
             FaultKind::WorkerRemoved => {
                 count(&mut self.tally);
                 self.engines[engine].wanted = false;
+                self.engines[engine].wish += 1;
                 self.engines[engine].acknowledged = false;
                 return self.tell_owner_wish(engine);
             }
@@ -354,6 +356,7 @@ impl Scene {
                     .is_none() =>
             {
                 self.engines[engine].wanted = true;
+                self.engines[engine].wish += 1;
                 self.engines[engine].acknowledged = false;
                 return self.tell_owner_wish(engine);
             }

@@ -19,8 +19,8 @@ impl Scene {
         if e.acknowledged || self.daemon.is_none() {
             return Ok(());
         }
-        let (worker, wanted) = (WorkerId(engine as u32), e.wanted);
-        let event = if wanted {
+        let (worker, wish) = (WorkerId(engine as u32), e.wish);
+        let event = if e.wanted {
             Event::WorkerAdded {
                 worker,
                 url: format!("http://engine-{engine}").into(),
@@ -34,7 +34,7 @@ impl Scene {
         } else {
             Event::WorkerRemoved { worker }
         };
-        self.handle(event, Some(AckTo::Owner(engine, wanted)))
+        self.handle(event, Some(AckTo::Owner(engine, wish)))
     }
 
     /// Looks after an engine: whether it answers, and what it holds.

@@ -68,15 +68,14 @@ impl Core {
     /// the program runs there the program cannot leave, and the engine says
     /// itself what it does not take.
     pub(crate) fn holds_context(&self, worker: WorkerId, step: StepId, program: ProgramId) -> bool {
+        let p = self.state.programs.get(&program);
+        p.is_some_and(|p| !p.running.is_empty()) || self.takes_prompt(worker, step)
+    }
+
+    /// True if a worker takes a step's prompt.
+    pub(crate) fn takes_prompt(&self, worker: WorkerId, step: StepId) -> bool {
         let s = self.state.steps.get(&step);
-        let w = self.state.workers.get(&worker);
-        let runs = self
-            .state
-            .programs
-            .get(&program)
-            .is_some_and(|p| !p.running.is_empty());
-        runs || s
-            .zip(w)
-            .is_some_and(|(s, w)| self.least_tokens(s) <= w.context_tokens_max())
+        let known = s.zip(self.state.workers.get(&worker));
+        known.is_some_and(|(s, w)| self.least_tokens(s) <= w.context_tokens_max())
     }
 }

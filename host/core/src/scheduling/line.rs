@@ -6,7 +6,6 @@ use crate::explain::{Because, DecisionKind};
 use crate::program::Place;
 use crate::ranking::Ranking;
 use crate::scheduling::growth::{Growing, Memory};
-use crate::step::Step;
 use crate::worker::{Lined, Worker};
 use crate::{Command, Core, Purpose};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -200,12 +199,8 @@ impl Core {
     /// Those in line that the worker takes by themselves. A longer one waits for another step
     /// of its program that runs there, and goes elsewhere once that is over.
     fn waiting_for_turn<'a>(&'a self, w: &'a Worker) -> impl Iterator<Item = &'a Lined> {
-        let most = w.context_tokens_max();
-        let steps = &self.state.steps;
-        let fits = move |step: &Step| self.least_tokens(step) <= most;
-        w.line
-            .iter()
-            .filter(move |lined| steps.get(&lined.step).is_some_and(fits))
+        let fits = |lined: &&Lined| self.takes_prompt(w.id, lined.step);
+        w.line.iter().filter(fits)
     }
 
     /// Takes steps back from their engine, at most as many as wait there, and
@@ -214,7 +209,9 @@ impl Core {
         let w = self.state.workers.get(&worker);
         let waiting = w.into_iter().flat_map(|w| self.waiting_for_turn(w));
         let mut waiting = waiting.copied().collect::<Vec<_>>().into_iter();
-        let running = self.running_at(worker);
+        let mut running = self.running_at(worker);
+        // One that it would not take again, since it became smaller, runs to its end.
+        running.retain(|(_, step)| self.takes_prompt(worker, *step));
         for entry in &ranking.entries {
             let of_program = |(_, step): &&(i32, StepId)| {
                 let s = self.state.steps.get(step);

@@ -325,9 +325,14 @@ impl Model {
         s.attempts += 1;
         s.slot = None;
         s.adopted = true;
-        if let Some(p) = self.programs.get_mut(&s.program) {
+        let program = s.program;
+        if let Some(p) = self.programs.get_mut(&program) {
             p.steps_sent += 1;
             p.begun |= p.place == Some(worker);
+        }
+        // In a rollout the program's other steps are asked about again.
+        for s in self.steps.values_mut() {
+            s.routed &= s.program != program || s.at != At::Queue;
         }
     }
 
