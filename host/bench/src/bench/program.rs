@@ -1,9 +1,17 @@
 //! The `treadle` program that is measured.
 
-use std::path::PathBuf;
+use std::io::{Error, ErrorKind};
+use std::path::{Path, PathBuf};
 
-/// The program beside this one.
+/// The program beside this one; beside its folder for tests, which cargo builds one folder deeper.
 pub(super) fn daemon_program() -> std::io::Result<PathBuf> {
     let own = std::env::current_exe()?;
-    Ok(own.with_file_name(format!("treadle{}", std::env::consts::EXE_SUFFIX)))
+    let folders = own.parent().into_iter().flat_map(Path::ancestors).take(2);
+    let name = format!("treadle{}", std::env::consts::EXE_SUFFIX);
+    let mut programs = folders.map(|folder| folder.join(&name));
+    programs.find(|program| program.is_file()).ok_or_else(|| {
+        let what =
+            "there is no treadle beside this program; build it with cargo build --package treadle";
+        Error::new(ErrorKind::NotFound, what)
+    })
 }
