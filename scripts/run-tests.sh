@@ -6,10 +6,13 @@ cd "$(dirname "$0")/.."
 
 say() { printf 'run-tests: %s\n' "$*" >&2; }
 
+# The version that is installed where none is.
+readonly NEXTEST=0.9.143
+
 ensure_nextest() {
   cargo nextest --version >/dev/null 2>&1 && return 0
-  say "installing cargo-nextest with cargo"
-  cargo install cargo-nextest --locked >&2 && return 0
+  say "installing cargo-nextest $NEXTEST with cargo"
+  cargo install cargo-nextest --locked --version "$NEXTEST" >&2 && return 0
   say "cargo-nextest can't be installed; cargo test takes its place"
   return 1
 }

@@ -1,7 +1,7 @@
 //! `[bodies]`: requests and answers, kept whole.
 
 use serde::{Deserialize, Serialize};
-use treadle_store::{BodiesAt, Options, S3Location};
+use treadle_store::{BodiesAt, Options};
 
 use super::section::{Form, Setting, section};
 use super::{Config, ConfigError, conflict};
@@ -28,10 +28,8 @@ section! {
     BodiesConfig in "bodies" {
         /// What is kept of each step: `none`, `answers`, or `all` for requests too.
         keep: Keep = Keep::None, "";
-        /// Where: `table` in the store, a folder that all daemons see, or `s3://bucket/prefix` (with credentials in `AWS_*`; the build needs the feature `s3`).
+        /// Where: `table` in the store, or a folder that all daemons see.
         place: String = "table".to_owned(), "";
-        /// URL of a server that speaks S3; that of the region where empty.
-        endpoint: String = String::new(), "";
         /// How long they are kept.
         keep_s: u64 = 604_800, "seconds", 1 ..= 3_153_600_000_u64;
         /// Longest body; longer ones are left out.
@@ -44,14 +42,13 @@ section! {
 impl BodiesConfig {
     /// What no single value tells.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
-        if self.place.is_empty() {
-            return Err(conflict(
-                "bodies.place",
-                "is empty".to_owned(),
-                "write `table`, a folder, or s3://bucket/prefix",
-            ));
-        }
-        Ok(())
+        let problem = match self.place.as_str() {
+            "" => "is empty".to_owned(),
+            url if url.contains("://") => format!("is {url}, which is no folder"),
+            _ => return Ok(()),
+        };
+        let remedy = "write `table`, or a folder that all daemons see";
+        Err(conflict("bodies.place", problem, remedy))
     }
 }
 
@@ -61,11 +58,6 @@ impl Config {
         let place = self.bodies.place.as_str();
         let bodies = if place == "table" {
             BodiesAt::Table
-        } else if place.starts_with("s3://") {
-            BodiesAt::S3(S3Location {
-                url: place.to_owned(),
-                endpoint: Some(self.bodies.endpoint.clone()).filter(|url| !url.is_empty()),
-            })
         } else {
             BodiesAt::Folder(place.into())
         };

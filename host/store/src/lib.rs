@@ -48,7 +48,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 pub use access::{AuditPage, AuditRow, Names, TenantRow, TokenRow};
-pub use bodies::{BodiesAt, S3Location};
+pub use bodies::BodiesAt;
 pub use cluster::{BodyRow, CommandRow, SinkRow};
 pub use error::StoreError;
 pub use examine::{Finding, Grade};

@@ -1,8 +1,6 @@
 //! Large bodies on their way to the store and back: compressed, in the table or beside it.
 
 mod folder;
-#[cfg(feature = "s3")]
-mod s3;
 
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -31,18 +29,6 @@ pub enum BodiesAt {
     Table,
     /// As files of a folder that all daemons of the store share.
     Folder(PathBuf),
-    /// As objects in S3; the build needs the feature `s3`.
-    S3(S3Location),
-}
-
-/// A place in S3. Credentials and region come from the environment: `AWS_ACCESS_KEY_ID`,
-/// `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, and the others of its tools.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct S3Location {
-    /// `s3://bucket/prefix`.
-    pub url: String,
-    /// URL of a server that speaks the protocol; that of the region if absent.
-    pub endpoint: Option<String>,
 }
 
 /// A body as the table has it.
@@ -68,8 +54,6 @@ pub(crate) struct Shelf(Arc<Place>);
 enum Place {
     Table,
     Folder(Folder),
-    #[cfg(feature = "s3")]
-    Bucket(s3::Bucket),
 }
 
 impl Shelf {
@@ -78,16 +62,6 @@ impl Shelf {
         let place = match at {
             BodiesAt::Table => Place::Table,
             BodiesAt::Folder(path) => Place::Folder(Folder::open(path)?),
-            #[cfg(feature = "s3")]
-            BodiesAt::S3(at) => Place::Bucket(s3::Bucket::open(at)?),
-            #[cfg(not(feature = "s3"))]
-            BodiesAt::S3(_) => {
-                return Err(StoreError::Setting {
-                    setting: "bodies",
-                    reason: "this build has no S3; build with the feature `s3`, or use a folder"
-                        .into(),
-                });
-            }
         };
         Ok(Self(Arc::new(place)))
     }
@@ -180,8 +154,6 @@ impl Place {
         match self {
             Self::Table => Err(elsewhere(name)),
             Self::Folder(folder) => folder.write(name, bytes).await,
-            #[cfg(feature = "s3")]
-            Self::Bucket(bucket) => bucket.write(name, bytes).await,
         }
     }
 
@@ -189,8 +161,6 @@ impl Place {
         match self {
             Self::Table => Err(elsewhere(name)),
             Self::Folder(folder) => folder.read(name).await,
-            #[cfg(feature = "s3")]
-            Self::Bucket(bucket) => bucket.read(name).await,
         }
     }
 
@@ -199,8 +169,6 @@ impl Place {
             // Its row goes; whoever emptied the place that held it, or kept it, meant to.
             Self::Table => Ok(()),
             Self::Folder(folder) => folder.remove(name).await,
-            #[cfg(feature = "s3")]
-            Self::Bucket(bucket) => bucket.remove(name).await,
         }
     }
 }
