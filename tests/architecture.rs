@@ -7,6 +7,8 @@ mod circles;
 mod code;
 #[path = "architecture/dependencies.rs"]
 mod dependencies;
+#[path = "architecture/docs.rs"]
+mod docs;
 #[path = "architecture/files.rs"]
 mod files;
 #[path = "architecture/licences.rs"]

@@ -1,5 +1,5 @@
-//! `treadle engine-sim`: an HTTP server that behaves like an inference engine, over the engine
-//! model of the simulator crate. The demo, benchmarks and tests run against it.
+//! `treadle engine-sim`: an HTTP server that behaves like an inference engine, over the models
+//! of `treadle-engine-model`. The demo, benchmarks and tests run against it.
 //!
 //! Time in the model is real time multiplied by `time_scale`. One task owns the model; requests
 //! reach it by a channel, and a client that goes away takes its request out of the model at once.

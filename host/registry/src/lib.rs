@@ -1,10 +1,8 @@
-//! The shelf of policies: uploads, which of them are bound, and what became of
-//! them.
+//! The registry of policies: uploads, which of them are bound, and what became of them.
 //!
-//! Worlds that scheduling waits for are asked by the driver, at its own desk;
-//! the others are asked here ([`background`]). Either way a change of bindings is
-//! loaded first, then stored, then carried out between two decisions: one that
-//! fails on the way changes nothing.
+//! Worlds that scheduling waits for are asked by the driver, with an evaluator of its own; the
+//! others are asked here ([`BackgroundDesk`]). Either way a change of bindings is loaded first, then
+//! stored, then carried out between two decisions: one that fails on the way changes nothing.
 
 mod ask;
 mod bind;

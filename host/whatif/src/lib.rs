@@ -1,9 +1,9 @@
-//! The policy lab: recorded work repeated under other policies, in the background.
+//! What-if replay: recorded work repeated under other policies, in the background.
 //!
 //! [`window`] reads the work out of the journal, [`sets`] says which policies are compared,
 //! [`profile`] what the engines are like, [`execute`] runs the replays, and [`book`] keeps the runs of
 //! a daemon. `treadle lab compare` does the same without a daemon ([`compare`]). What is repeated and
-//! how is in `crate::recorded` and in `docs/policy-lab.md`.
+//! how is in [`recorded`] and in `docs/policy-lab.md`.
 
 pub mod arguments;
 pub mod book;

@@ -1,0 +1,62 @@
+//! Links and paths in the documentation lead somewhere.
+
+use crate::none;
+use crate::tree::{Source, root, sources};
+use std::path::Path;
+
+/// Folders whose paths are looked up where the documentation names one.
+const FOLDERS: &[&str] = &["host/", "plugins/", "scripts/", "sdk/", "tests/", "wit/"];
+
+fn pages() -> Vec<Source> {
+    let mut pages = sources(&["docs"], ".md");
+    for name in [
+        "ARCHITECTURE",
+        "CHANGELOG",
+        "CONTRIBUTING",
+        "README",
+        "STYLE",
+    ] {
+        let path = format!("{name}.md");
+        let text = crate::tree::read(&path);
+        pages.push(Source { path, text });
+    }
+    assert!(pages.len() > 20, "{} pages", pages.len());
+    pages
+}
+
+#[test]
+fn links_lead_to_files() {
+    let mut broken = Vec::new();
+    for page in pages() {
+        let folder = Path::new(&page.path).parent().unwrap_or(Path::new(""));
+        for (_, rest) in page
+            .text
+            .match_indices("](")
+            .map(|(at, _)| page.text.split_at(at + 2))
+        {
+            let target = rest.split([')', '#', ' ']).next().unwrap_or_default();
+            let is_file = !target.is_empty() && !target.contains("://");
+            if is_file && !root().join(folder).join(target).exists() {
+                broken.push(format!("{}: {target}", page.path));
+            }
+        }
+    }
+    none("links to files that are not there", &broken);
+}
+
+#[test]
+fn paths_of_code_are_there() {
+    let mut missing = Vec::new();
+    for page in pages() {
+        for path in page.text.split('`').skip(1).step_by(2) {
+            let is_plain = path
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
+            let is_path = FOLDERS.iter().any(|folder| path.starts_with(folder));
+            if is_plain && is_path && !root().join(path).exists() {
+                missing.push(format!("{}: {path}", page.path));
+            }
+        }
+    }
+    none("paths in the documentation that are not there", &missing);
+}
