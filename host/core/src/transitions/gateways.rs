@@ -72,6 +72,10 @@ impl Core {
         self.dequeue(step);
         self.resume_waiting(step);
         self.leave_engine(step);
+        if let Some(s) = self.state.steps.get_mut(&step).filter(|_| at.is_some()) {
+            // It never ran where it was sent last, which is no fault of an engine.
+            s.attempts = s.attempts.saturating_sub(1);
+        }
         self.move_adopted(program, worker);
         self.run_at(step, worker);
         self.refresh_demand(program);

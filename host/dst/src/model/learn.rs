@@ -319,6 +319,8 @@ impl Model {
         }
         if matches!(s.at, At::Worker(..)) {
             s.waits_since.0 += now.since(s.sent_at).micros();
+            // It never ran where it was sent last.
+            s.attempts = s.attempts.saturating_sub(1);
         }
         s.at = At::Worker(worker, life);
         s.sent_at = now;
