@@ -54,7 +54,7 @@ fuzz: ## Damage uploads for FUZZ_S seconds and look for a panic; FUZZ_SEED choos
 	$(CARGO) run --locked --quiet --package treadle-hostile -- fuzz $(FUZZ_S) $(FUZZ_SEED)
 
 .PHONY: dst
-dst: ## Simulate SEEDS stories full of faults; SEED=n TRACE=1 tells one of them
+dst: ## Run SEEDS simulations full of faults; SEED=n TRACE=1 traces one of them
 	@$(CARGO) run --locked --quiet --package treadle-dst --bin dst -- \
 	  $(if $(SEED),--seed $(SEED) $(if $(TRACE),--trace),--seeds $(SEEDS) --jobs $(JOBS)) $(DST_FLAGS)
 

@@ -1,5 +1,5 @@
-//! What end-to-end tests stand on: a daemon with engines around it, a client, engines that
-//! misbehave by hand, and the checks that every test ends with.
+//! The base of end-to-end tests: a daemon with engines around it, a client, engines that misbehave
+//! by hand, and the checks that every test ends with.
 
 pub mod support {
     //! The parts.
@@ -8,6 +8,7 @@ pub mod support {
     pub mod client;
     pub mod cluster;
     pub mod command_line;
+    pub mod fixture;
     pub mod hostile;
     pub mod llama_server;
     pub mod metrics;
@@ -16,6 +17,5 @@ pub mod support {
     pub mod raw_client;
     pub mod raw_engine;
     pub mod services;
-    pub mod stand;
     pub mod vllm_server;
 }

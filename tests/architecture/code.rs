@@ -1,6 +1,6 @@
 //! Rust without its comments and texts, so that a rule looks at code alone.
 
-/// Whether a word stands in some code.
+/// Whether a word occurs in some code.
 pub(crate) fn has_word(code: &str, word: &str) -> bool {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     code.match_indices(word)

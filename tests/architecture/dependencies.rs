@@ -106,7 +106,7 @@ fn layer_of(name: &str) -> Option<usize> {
     LAYERS.iter().position(|layer| layer.contains(&name))
 }
 
-/// Whether `package` may see the member `seen`; `None` if no rule says so.
+/// Whether `package` may see the member `seen`; `None` if there is no rule for it.
 fn may_see(package: &Value, seen: &Value) -> Option<bool> {
     let (name, seen_name) = (text(package, "name"), text(seen, "name"));
     let is_policy = is_in(seen, "plugins");

@@ -1,21 +1,21 @@
-//! What files look like, and where the words are.
+//! The form of files, and the naming rules.
 
 use crate::code::{code_of, has_word};
 use crate::none;
 use crate::tree::{Source, names, read, sources};
 
-/// Lines of a file; whoever needs more has two files.
+/// Lines of a file; longer ones are to be cut in two.
 const LINES_MAX: usize = 500;
-/// Names that say nothing about what is inside.
+/// Names that do not describe the contents.
 const EMPTY_NAMES: &[&str] = &[
     "common", "helper", "helpers", "manager", "managers", "misc", "shared", "types", "util",
     "utils",
 ];
 /// What would make a replay differ from what it replays.
 const UNREPEATABLE: &[&str] = &["HashMap", "HashSet", "Instant", "SystemTime"];
-/// Where `unsafe` has its place: the GPU's driver, what the guests' bindings expand to, and where
-/// code that this host compiled before is taken on trust.
-const UNSAFE_PLACES: &[&str] = &[
+/// Where `unsafe` is allowed: the GPU's driver, what the guests' bindings expand to, and where code
+/// that this host compiled before is trusted.
+const UNSAFE_FILES: &[&str] = &[
     "host/policy-runtime/src/artifacts/trusted.rs",
     "host/transfer/",
     "sdk/rust/src/guest/",
@@ -27,7 +27,7 @@ fn rust() -> Vec<Source> {
     found
 }
 
-/// Paths of the files that offend, with what a check says about each.
+/// Paths of the files that offend, with a check's finding about each.
 fn offenders(files: &[Source], check: impl Fn(&Source) -> Option<String>) -> Vec<String> {
     files
         .iter()
@@ -50,7 +50,7 @@ fn files_are_short() {
 }
 
 #[test]
-fn every_file_says_first_what_it_is() {
+fn every_file_opens_with_its_purpose() {
     let silent = offenders(&rust(), |file| {
         (!file.text.starts_with("//!")).then(|| "doesn't open with //!".to_owned())
     });
@@ -58,7 +58,7 @@ fn every_file_says_first_what_it_is() {
 }
 
 #[test]
-fn names_say_what_is_inside() {
+fn names_describe_the_contents() {
     let empty = offenders(&rust(), |file| {
         let in_path = file
             .path
@@ -71,23 +71,23 @@ fn names_say_what_is_inside() {
             .find(|name| has_word(&code, &format!("mod {name}")));
         in_path
             .or(inline.copied())
-            .map(|name| format!("`{name}` says nothing"))
+            .map(|name| format!("`{name}` is not descriptive"))
     });
-    none("names that say nothing", &empty);
+    none("names that are not descriptive", &empty);
 }
 
 #[test]
 fn unsafe_has_its_place() {
     let rust = rust();
     let unsafe_files = offenders(&rust, |file| {
-        let allowed = UNSAFE_PLACES
+        let allowed = UNSAFE_FILES
             .iter()
             .any(|place| file.path.starts_with(place));
         let code = code_of(&file.text);
         let used = has_word(&code, "unsafe") || has_word(&code, "unsafe_code");
         (used && !allowed).then(|| "`unsafe`, or leave to use it".to_owned())
     });
-    none("unsafe code out of its place", &unsafe_files);
+    none("unsafe code where it is not allowed", &unsafe_files);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn the_core_can_be_repeated() {
     none("what a replay can't repeat, in the core", &unrepeatable);
 }
 
-/// The nearest `clippy.toml` alone is read, so the core's has to say what the other says.
+/// Only the nearest `clippy.toml` is read, so the core's has to repeat the other's.
 #[test]
 fn the_core_keeps_the_lints_of_the_workspace() {
     let core = read("host/core/clippy.toml");
@@ -142,7 +142,7 @@ fn worlds() -> Vec<String> {
 }
 
 #[test]
-fn one_word_in_four_places() {
+fn one_name_in_four_places() {
     let rust = rust();
     let plugins = names("plugins");
     let mut missing = Vec::new();

@@ -18,8 +18,8 @@ use crate::record::Record;
 
 /// The model that the simulated engines serve.
 pub(crate) const MODEL: &str = "treadle-sim";
-/// Chats ask for this many tokens and more, completions for less: so a journal's arrival is told
-/// from all others of its program by what it asks for.
+/// Chats ask for this many tokens and more, completions for less: so a journal's arrival is
+/// distinguished from all others of its program by what it asks for.
 pub(crate) const CHAT_TOKENS_MIN: u64 = 64;
 /// Tokens that a completion asks for at its first attempt; one more at each further.
 const COMPLETION_TOKENS: u64 = 4;

@@ -1,8 +1,8 @@
-//! Why a run came to no verdict.
+//! Why a run could not be checked.
 
 use std::path::PathBuf;
 
-/// Why a run came to no verdict.
+/// Why a run could not be checked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChaosError {
     /// The daemon's binary is not there, or too old.

@@ -16,17 +16,17 @@ const SILENCE_MAX: Duration = Duration::from_mins(1);
 /// Time for a connection to come about.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// The complete answer, with the tokens that it tells of, where it does.
+    /// The complete answer, with its token counts, where it has them.
     Complete {
-        /// The whole body, or the last object of a stream that told the usage.
+        /// The whole body, or the last object of a stream with the usage.
         answer: Value,
     },
     /// Nothing or a part came: to be tried again.
     Broken(String),
-    /// Refused for good.
+    /// Refused permanently.
     Refused(String),
 }
 

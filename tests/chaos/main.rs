@@ -8,12 +8,12 @@ mod checker;
 mod consumer;
 mod error;
 mod exchange;
+mod fixture;
 mod options;
 mod record;
 mod report;
 mod run;
 mod schedule;
-mod stand;
 
 use std::process::ExitCode;
 
@@ -47,7 +47,7 @@ fn failed(why: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Says on standard error what is going on.
-fn say(what: &str) {
+/// Reports progress on standard error.
+fn report_progress(what: &str) {
     eprintln!("chaos: {what}");
 }

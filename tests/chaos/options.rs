@@ -52,7 +52,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Whom kills can hit.
+    /// The processes that kills can hit.
     pub(crate) fn victims(&self) -> Vec<Victim> {
         let is_there = |victim: &Victim| match victim {
             Victim::Follower => self.daemons > 1,

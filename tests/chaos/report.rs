@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::checker::Verdict;
+use crate::checker::CheckResult;
 use crate::schedule::Victim;
 
 /// What a run came to.
@@ -19,17 +19,17 @@ pub(crate) struct Report {
     /// Processes that ended by themselves.
     pub(crate) ended_by_themselves: u64,
     pub(crate) folder: String,
-    pub(crate) verdict: Verdict,
+    pub(crate) check_result: CheckResult,
 }
 
 impl Report {
     /// Nothing lost, nothing counted twice, nothing stuck.
     pub(crate) fn is_clean(&self) -> bool {
-        self.verdict.is_clean()
+        self.check_result.is_clean()
     }
 
     pub(crate) fn to_json(&self) -> Value {
-        let verdict = &self.verdict;
+        let check_result = &self.check_result;
         let kills: BTreeMap<&str, usize> = self
             .outages_ms
             .iter()
@@ -48,18 +48,18 @@ impl Report {
             "kills": kills,
             "programs": self.programs,
             "requests": self.requests,
-            "acknowledged": verdict.acknowledged,
-            "events": verdict.events,
-            "messages": verdict.messages,
-            "messages_repeated": verdict.messages_repeated,
-            "lost": verdict.lost.count,
-            "double_counted": verdict.double_counted.count,
-            "stuck": verdict.stuck.count,
+            "acknowledged": check_result.acknowledged,
+            "events": check_result.events,
+            "messages": check_result.messages,
+            "messages_repeated": check_result.messages_repeated,
+            "lost": check_result.lost.count,
+            "double_counted": check_result.double_counted.count,
+            "stuck": check_result.stuck.count,
             "takeover_ms": takeover.map(|outages| spread(outages)),
             "outage_ms": outages,
             "ended_by_themselves": self.ended_by_themselves,
-            "checksum": verdict.checksum,
-            "problems": verdict.problems(),
+            "checksum": check_result.checksum,
+            "problems": check_result.problems(),
             "folder": self.folder,
         })
     }

@@ -1,4 +1,4 @@
-//! A run from its first process to its verdict.
+//! A run from its first process to its result.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,12 +14,12 @@ use crate::checker::{self, Evidence};
 use crate::consumer::Consumer;
 use crate::error::ChaosError;
 use crate::exchange::Client;
+use crate::fixture::{Fixture, SCHEMA};
 use crate::options::Options;
 use crate::record::Record;
 use crate::report::Report;
-use crate::say;
+use crate::report_progress;
 use crate::schedule::{Kill, Victim, kills};
-use crate::stand::{SCHEMA, Stand};
 
 /// How long service may be away after a kill before the run goes on anyway.
 const OUTAGE_MAX: Duration = Duration::from_mins(1);
@@ -28,21 +28,21 @@ const SETTLE_MAX: Duration = Duration::from_mins(1);
 /// Pause between two looks.
 const LOOK_PAUSE: Duration = Duration::from_millis(250);
 
-/// Runs, checks, and says what came of it.
+/// Runs, checks, and reports the result.
 pub(crate) async fn run(options: Options) -> Result<Report, ChaosError> {
     let began = Instant::now();
     let folder = options.folder()?;
-    say(&format!("records and logs go to {}", folder.display()));
-    let mut stand = Stand::start(&options, &folder).await?;
+    report_progress(&format!("records and logs go to {}", folder.display()));
+    let mut fixture = Fixture::start(&options, &folder).await?;
     let files = Files::of(&folder);
-    let consumer = match &stand.amqp_url {
+    let consumer = match &fixture.amqp_url {
         Some(url) => Some(Consumer::start(url, &files.messages).await?),
         None => None,
     };
-    stand.start_processes().await?;
-    say("all processes answer; the programs start");
+    fixture.start_processes().await?;
+    report_progress("all processes answer; the programs start");
     let shared = Arc::new(Shared {
-        daemons: stand.daemon_urls(),
+        daemons: fixture.daemon_urls(),
         client: Client::new(),
         record: Record::create(&files.clients)?,
         ending: AtomicBool::new(false),
@@ -50,7 +50,7 @@ pub(crate) async fn run(options: Options) -> Result<Report, ChaosError> {
     });
     let mut programs = agents::start(&shared, &options);
     let mut storm = Storm {
-        stand,
+        fixture,
         shared: shared.clone(),
         outages_ms: BTreeMap::new(),
         ended_by_themselves: 0,
@@ -65,14 +65,14 @@ pub(crate) async fn run(options: Options) -> Result<Report, ChaosError> {
         clients: files.clients,
         messages: consumer.is_some().then_some(files.messages),
         schema: SCHEMA,
-        psql: storm.stand.psql.clone(),
+        psql: storm.fixture.psql.clone(),
         ..Evidence::default()
     };
     storm.settle(consumer.as_ref(), &mut evidence).await?;
     if let Some(consumer) = consumer {
         consumer.stop().await?;
     }
-    let verdict = tokio::task::spawn_blocking(move || checker::check(&evidence))
+    let check_result = tokio::task::spawn_blocking(move || checker::check(&evidence))
         .await
         .map_err(|error| ChaosError::Nonsense(error.to_string()))??;
     Ok(Report {
@@ -84,7 +84,7 @@ pub(crate) async fn run(options: Options) -> Result<Report, ChaosError> {
         outages_ms: storm.outages_ms,
         ended_by_themselves: storm.ended_by_themselves,
         folder: folder.display().to_string(),
-        verdict,
+        check_result,
     })
 }
 
@@ -104,7 +104,7 @@ impl Files {
 
 /// The kills, and what they did to the service.
 struct Storm {
-    stand: Stand,
+    fixture: Fixture,
     shared: Arc<Shared>,
     outages_ms: BTreeMap<Victim, Vec<f64>>,
     ended_by_themselves: u64,
@@ -124,17 +124,17 @@ impl Storm {
     async fn sleep(&mut self, time: Duration) -> Result<(), ChaosError> {
         let until = Instant::now() + time;
         while Instant::now() < until {
-            self.ended_by_themselves += self.stand.supervise()?;
+            self.ended_by_themselves += self.fixture.supervise()?;
             tokio::time::sleep(LOOK_PAUSE.min(until - Instant::now())).await;
         }
         Ok(())
     }
 
     async fn kill(&mut self, kill: Kill) -> Result<(), ChaosError> {
-        let (engines, daemons) = self.stand.sizes();
+        let (engines, daemons) = self.fixture.sizes();
         let target = match kill.victim {
-            Victim::Leader => self.stand.leader()?,
-            Victim::Follower => (self.stand.leader()? + 1 + kill.which % (daemons - 1)) % daemons,
+            Victim::Leader => self.fixture.leader()?,
+            Victim::Follower => (self.fixture.leader()? + 1 + kill.which % (daemons - 1)) % daemons,
             Victim::Engine => kill.which % engines,
             Victim::Broker | Victim::Database | Victim::Everything => 0,
         };
@@ -155,7 +155,7 @@ impl Storm {
             self.shared.pulse.acknowledged.load(Ordering::Relaxed),
             kill.victim.as_str(),
         );
-        say(&format!(
+        report_progress(&format!(
             "killed {victim} {target}, back after {} ms; service after {outage_ms:.0} ms; \
              {acknowledged} answers so far",
             kill.down.as_millis()
@@ -170,21 +170,21 @@ impl Storm {
     /// Kills it.
     async fn end(&mut self, victim: Victim, target: usize) -> Result<(), ChaosError> {
         match victim {
-            Victim::Leader | Victim::Follower => self.stand.kill_daemon(target).await,
-            Victim::Engine => self.stand.kill_engine(target).await,
+            Victim::Leader | Victim::Follower => self.fixture.kill_daemon(target).await,
+            Victim::Engine => self.fixture.kill_engine(target).await,
             Victim::Broker => self.server(Service::Rabbitmq, Deed::Kill).await,
             Victim::Database => self.server(Service::Postgres, Deed::Kill).await,
             Victim::Everything => {
-                let (engines, daemons) = self.stand.sizes();
+                let (engines, daemons) = self.fixture.sizes();
                 self.server(Service::Postgres, Deed::Kill).await?;
                 for daemon in 0..daemons {
-                    self.stand.kill_daemon(daemon).await?;
+                    self.fixture.kill_daemon(daemon).await?;
                 }
-                if self.stand.amqp_url.is_some() {
+                if self.fixture.amqp_url.is_some() {
                     self.server(Service::Rabbitmq, Deed::Kill).await?;
                 }
                 for engine in 0..engines {
-                    self.stand.kill_engine(engine).await?;
+                    self.fixture.kill_engine(engine).await?;
                 }
                 Ok(())
             }
@@ -194,14 +194,14 @@ impl Storm {
     /// Starts it again.
     async fn begin(&mut self, victim: Victim, target: usize) -> Result<(), ChaosError> {
         match victim {
-            Victim::Leader | Victim::Follower => self.stand.start_daemon(target).await,
-            Victim::Engine => self.stand.start_engine(target).await,
+            Victim::Leader | Victim::Follower => self.fixture.start_daemon(target).await,
+            Victim::Engine => self.fixture.start_engine(target).await,
             Victim::Broker => self.server(Service::Rabbitmq, Deed::Restart).await,
             Victim::Database => self.server(Service::Postgres, Deed::Restart).await,
             Victim::Everything => {
                 self.server(Service::Postgres, Deed::Restart).await?;
-                self.stand.start_processes().await?;
-                if self.stand.amqp_url.is_some() {
+                self.fixture.start_processes().await?;
+                if self.fixture.amqp_url.is_some() {
                     self.server(Service::Rabbitmq, Deed::Restart).await?;
                 }
                 Ok(())
@@ -210,7 +210,7 @@ impl Storm {
     }
 
     async fn server(&self, service: Service, deed: Deed) -> Result<(), ChaosError> {
-        let servers = self.stand.servers.clone();
+        let servers = self.fixture.servers.clone();
         let done = tokio::task::spawn_blocking(move || match deed {
             Deed::Kill => servers.kill(service),
             Deed::Restart => servers.restart(service),
@@ -225,9 +225,9 @@ impl Storm {
         programs: &mut JoinSet<Result<(), ChaosError>>,
         deadline: Instant,
     ) -> Result<(), ChaosError> {
-        say("no more kills; the programs come to their ends");
+        report_progress("no more kills; the programs come to their ends");
         while Instant::now() < deadline {
-            self.ended_by_themselves += self.stand.supervise()?;
+            self.ended_by_themselves += self.fixture.supervise()?;
             match tokio::time::timeout(LOOK_PAUSE, programs.join_next()).await {
                 Ok(None) => return Ok(()),
                 Ok(Some(Ok(ended))) => ended?,
@@ -235,7 +235,7 @@ impl Storm {
                 Err(_) => {}
             }
         }
-        say(&format!("{} programs are stuck", programs.len()));
+        report_progress(&format!("{} programs are stuck", programs.len()));
         programs.shutdown().await;
         Ok(())
     }
@@ -249,9 +249,9 @@ impl Storm {
     ) -> Result<(), ChaosError> {
         let deadline = Instant::now() + SETTLE_MAX;
         loop {
-            let running = self.stand.metric("treadle_steps_running").await;
-            let waiting = self.stand.metric("treadle_queue_steps").await;
-            let live = self.stand.metric("treadle_programs").await;
+            let running = self.fixture.metric("treadle_steps_running").await;
+            let waiting = self.fixture.metric("treadle_queue_steps").await;
+            let live = self.fixture.metric("treadle_programs").await;
             evidence.steps_open = running.zip(waiting).map(|(r, w)| r + w);
             evidence.programs_open = live;
             if evidence.steps_open == Some(0) && live == Some(0) || Instant::now() > deadline {
@@ -259,15 +259,15 @@ impl Storm {
             }
             tokio::time::sleep(LOOK_PAUSE).await;
         }
-        evidence.seq = checker::last_seq(&self.stand.psql, SCHEMA)?;
+        evidence.seq = checker::last_seq(&self.fixture.psql, SCHEMA)?;
         let lags = |seq| consumer.is_some_and(|consumer| consumer.seq() < seq);
         while lags(evidence.seq) && Instant::now() < deadline {
             tokio::time::sleep(LOOK_PAUSE).await;
         }
-        evidence.daemons_ended_badly = self.stand.stop_processes().await?;
+        evidence.daemons_ended_badly = self.fixture.stop_processes().await?;
         evidence.replays = vec![
-            self.stand.replay(false).await?,
-            self.stand.replay(true).await?,
+            self.fixture.replay(false).await?,
+            self.fixture.replay(true).await?,
         ];
         Ok(())
     }

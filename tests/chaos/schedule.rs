@@ -1,4 +1,4 @@
-//! Who is killed when: a seed says it.
+//! Which process is killed when: decided by a seed.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// Whom a kill hits.
+/// The process that a kill hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Victim {
     /// The daemon that schedules.
@@ -49,7 +49,7 @@ impl Victim {
 /// One kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kill {
-    /// Whom it hits.
+    /// The process.
     pub(crate) victim: Victim,
     /// Which of several, to be taken modulo their number.
     pub(crate) which: usize,
@@ -59,7 +59,7 @@ pub(crate) struct Kill {
     pub(crate) down: Duration,
 }
 
-/// So many kills of each victim, in an order that the seed says; then so many blackouts.
+/// So many kills of each victim, in an order that the seed decides; then so many blackouts.
 pub(crate) fn kills(seed: u64, each: u32, victims: &[Victim], blackouts: u32) -> Vec<Kill> {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut victims: Vec<Victim> = victims

@@ -1,9 +1,9 @@
-//! Requests and answers, kept whole where the configuration says so.
+//! Requests and answers, kept whole where configured.
 
 use serde_json::{Value, json};
 use treadle_config::Keep;
-use treadle_tests::support::client::{Client, PATIENCE};
-use treadle_tests::support::stand::{CHAT, Stand, chat, streamed};
+use treadle_tests::support::client::{Client, TIMEOUT};
+use treadle_tests::support::fixture::{CHAT, Fixture, chat, streamed};
 
 async fn bodies_of(client: &Client, program: &str, step: &Value) -> Vec<Value> {
     let path = format!("/v1/programs/{program}/steps/{step}/bodies");
@@ -17,8 +17,8 @@ async fn steps_of(client: &Client, program: &str) -> Vec<Value> {
     page["steps"].as_array().expect("a list").clone()
 }
 
-async fn kept(stand: &Stand, expected: usize) -> Vec<Vec<Value>> {
-    let client = &stand.client;
+async fn kept(fixture: &Fixture, expected: usize) -> Vec<Vec<Value>> {
+    let client = &fixture.client;
     let body = chat("p", "how long is a thread?", 9);
     let whole = client.post(CHAT, &body).await;
     whole.ok();
@@ -32,7 +32,7 @@ async fn kept(stand: &Stand, expected: usize) -> Vec<Vec<Value>> {
             if bodies.len() >= expected {
                 break bodies;
             }
-            assert!(began.elapsed() < PATIENCE, "{bodies:?}");
+            assert!(began.elapsed() < TIMEOUT, "{bodies:?}");
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         };
         assert_eq!(bodies[0]["kind"], "answer");
@@ -45,60 +45,60 @@ async fn kept(stand: &Stand, expected: usize) -> Vec<Vec<Value>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_and_answers_are_kept_as_they_came() {
-    let stand = Stand::tuned(1, 100_000, |config| config.bodies.keep = Keep::All).await;
-    for bodies in kept(&stand, 2).await {
+    let fixture = Fixture::tuned(1, 100_000, |config| config.payloads.keep = Keep::All).await;
+    for bodies in kept(&fixture, 2).await {
         assert_eq!(bodies.len(), 2);
         let request: Value =
             serde_json::from_str(bodies[1]["text"].as_str().expect("text")).expect("JSON");
         assert_eq!(bodies[1]["kind"], "request");
         assert_eq!(request["messages"][0]["content"], "how long is a thread?");
     }
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_folder_holds_them_and_long_ones_are_left_out() {
     let folder = tempfile::tempdir().expect("a folder");
     let place = folder.path().to_string_lossy().into_owned();
-    let stand = Stand::tuned(1, 100_000, |config| {
-        config.bodies.keep = Keep::Answers;
-        config.bodies.place = place;
-        config.bodies.body_bytes_max = 10_000;
+    let fixture = Fixture::tuned(1, 100_000, |config| {
+        config.payloads.keep = Keep::Answers;
+        config.payloads.location = place;
+        config.payloads.body_bytes_max = 10_000;
     })
     .await;
-    kept(&stand, 1).await;
+    kept(&fixture, 1).await;
     assert!(
         std::fs::read_dir(folder.path())
             .expect("it is there")
             .count()
             > 0
     );
-    stand
+    fixture
         .client
         .post(CHAT, &chat("long", "go on", 9_000))
         .await
         .ok();
-    let steps = steps_of(&stand.client, "long").await;
+    let steps = steps_of(&fixture.client, "long").await;
     assert!(
-        bodies_of(&stand.client, "long", &steps[0]["step"])
+        bodies_of(&fixture.client, "long", &steps[0]["step"])
             .await
             .is_empty()
     );
-    let metrics = stand.client.metrics().await;
+    let metrics = fixture.client.metrics().await;
     assert_eq!(metrics.count("treadle_bodies_left_out_total"), 1);
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_kept_by_default() {
-    let stand = Stand::start(1, 100_000).await;
-    stand.client.post(CHAT, &chat("p", "hello", 5)).await.ok();
-    let steps = steps_of(&stand.client, "p").await;
+    let fixture = Fixture::start(1, 100_000).await;
+    fixture.client.post(CHAT, &chat("p", "hello", 5)).await.ok();
+    let steps = steps_of(&fixture.client, "p").await;
     assert!(
-        bodies_of(&stand.client, "p", &steps[0]["step"])
+        bodies_of(&fixture.client, "p", &steps[0]["step"])
             .await
             .is_empty()
     );
     assert_eq!(json!(steps.len()), json!(1));
-    stand.finish().await;
+    fixture.finish().await;
 }

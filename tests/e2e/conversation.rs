@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use treadle_tests::support::client::{Client, Ended};
-use treadle_tests::support::stand::{CHAT, COMPLETIONS, streamed};
+use treadle_tests::support::fixture::{CHAT, COMPLETIONS, streamed};
 
 /// Steps of a conversation.
 pub(crate) const STEPS: usize = 5;
@@ -93,7 +93,7 @@ pub(crate) fn usage(events: &[Value]) -> Usage {
     }
 }
 
-/// What a program has said and heard so far.
+/// A program's requests and answers so far.
 struct History {
     number: u32,
     ids: Vec<u32>,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
-use treadle_tests::support::client::{Client, PATIENCE};
+use treadle_tests::support::client::{Client, TIMEOUT};
 use treadle_tests::support::process::binary;
 
 const ROLLOUTS: &str = include_str!("../../docs/rollouts.md");
@@ -54,7 +54,7 @@ impl Served {
             let mut line = String::new();
             BufReader::new(output).read_line(&mut line).map(|_| line)
         });
-        let line = tokio::time::timeout(PATIENCE, line).await;
+        let line = tokio::time::timeout(TIMEOUT, line).await;
         let line = line.expect("it listens in time").expect("no panic");
         let said: Value = serde_json::from_str(&line.expect("a line")).expect("one line of JSON");
         let url = said["url"].as_str().expect("its URL").to_owned();

@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use treadle_config::{Endpoint, EngineChoice};
-use treadle_tests::support::client::{Client, PATIENCE};
+use treadle_tests::support::client::{Client, TIMEOUT};
+use treadle_tests::support::fixture::{COMPLETIONS, Fixture, streamed};
 use treadle_tests::support::llama_server::{LlamaServer, python, tiny_model};
-use treadle_tests::support::stand::{COMPLETIONS, Stand, streamed};
 
 use crate::conversation::{Conversation, Form, Usage};
-use crate::rollouts::{one_seat, text_of, until_begun};
+use crate::rollouts::{one_slot, text_of, until_begun};
 
 const PROGRAMS: u32 = 20;
 const SLOTS: u32 = 4;
-/// KV memory that each server is said to have: room for two or three conversations at their end.
+/// KV memory that each server is declared to have: room for two or three conversations at their
+/// end.
 const KV_TOKENS: u64 = 1_200;
 
 /// A slot is free so long after its client has left, whatever else the machine does. The answer would
@@ -41,17 +42,17 @@ async fn engines(slot_tokens: u32) -> Option<Engines> {
     })
 }
 
-async fn gateway(engines: &Engines, kv_tokens: Option<u64>) -> Stand {
+async fn gateway(engines: &Engines, kv_tokens: Option<u64>) -> Fixture {
     let endpoint = |server: &LlamaServer| Endpoint {
         url: server.url().to_owned(),
         kind: Some(EngineChoice::Auto),
         capacity_tokens: kv_tokens,
     };
     let endpoints = engines.servers.iter().map(endpoint).collect();
-    Stand::tuned(0, 0, |config| {
+    Fixture::tuned(0, 0, |config| {
         config.engines.endpoints = endpoints;
         config.scheduler.time_scale = 10.0;
-        config.scheduler.deferral_s_max = 1;
+        config.scheduler.starvation_s_max = 1;
         config.scheduler.quantum_s = 0;
     })
     .await
@@ -68,28 +69,32 @@ async fn conversations_keep_their_caches_until_they_are_paused() {
     let Some(engines) = engines(2_048).await else {
         return;
     };
-    let stand = gateway(&engines, Some(KV_TOKENS)).await;
-    let workers = stand.client.get("/workers").await.ok();
+    let fixture = gateway(&engines, Some(KV_TOKENS)).await;
+    let workers = fixture.client.get("/workers").await.ok();
     assert_eq!(workers["workers"][0]["engine"], "llamacpp", "{workers}");
     let talks: Vec<_> = (0..PROGRAMS)
         .map(|number| {
             let talk = Conversation::plan(number);
-            let held = talk.clone().hold(stand.client.clone(), "tiny".to_owned());
+            let held = talk.clone().hold(fixture.client.clone(), "tiny".to_owned());
             (talk, tokio::spawn(held))
         })
         .collect();
     let (mut kept, mut moved) = (0, 0);
     for (talk, held) in talks {
         let counted = held.await.expect("no step fails");
-        let (stayed, went) = check(&stand.client, &talk, &counted).await;
+        let (stayed, went) = check(&fixture.client, &talk, &counted).await;
         kept += stayed;
         moved += went;
         let release = json!({"program_id": talk.program});
-        stand.client.post("/programs/release", &release).await.ok();
+        fixture
+            .client
+            .post("/programs/release", &release)
+            .await
+            .ok();
     }
     assert!(kept >= 10, "only {kept} steps went on in their slot");
     assert!(moved > 0, "no program went on at the other server");
-    let metrics = stand.client.metrics().await;
+    let metrics = fixture.client.metrics().await;
     for name in [
         "treadle_pauses_total",
         "treadle_restores_total",
@@ -98,14 +103,14 @@ async fn conversations_keep_their_caches_until_they_are_paused() {
         assert!(metrics.count(name) > 0, "{name}");
     }
     assert_eq!(metrics.count("treadle_steps_finished_total"), 100);
-    let events = stand.client.get("/v1/events?kind=step_failed").await.ok();
+    let events = fixture.client.get("/v1/events?kind=step_failed").await.ok();
     assert_eq!(events["events"], json!([]), "attempts failed");
     counters_agree(&engines, &metrics).await;
-    stand.finish().await;
+    fixture.finish().await;
 }
 
-/// Compares a program's steps with what the engine told its client; gives how many steps went on
-/// in their slot and how many at the other server.
+/// Compares a program's steps with what the engine reported to its client; gives how many steps
+/// continued in their slot and how many at the other server.
 async fn check(client: &Client, talk: &Conversation, counted: &[Usage]) -> (u32, u32) {
     let steps = rows(client, &talk.program, "steps").await;
     let pauses: Vec<u64> = rows(client, &talk.program, "decisions")
@@ -176,7 +181,7 @@ async fn a_program_has_a_slot_of_its_own() {
     let Some(engines) = engines(2_048).await else {
         return;
     };
-    let stand = gateway(&engines, None).await;
+    let fixture = gateway(&engines, None).await;
     // As many programs as slots, in turns: each finds its own cache again.
     for step in 0..3_u64 {
         for program in 0..2 * SLOTS {
@@ -186,7 +191,7 @@ async fn a_program_has_a_slot_of_its_own() {
             let body = json!({
                 "prompt": ids, "max_tokens": 1, "program_id": format!("p{program}"),
             });
-            let answer = stand.client.post(COMPLETIONS, &body).await.ok();
+            let answer = fixture.client.post(COMPLETIONS, &body).await.ok();
             let cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64();
             let least = if step == 0 {
                 0
@@ -199,13 +204,13 @@ async fn a_program_has_a_slot_of_its_own() {
             );
         }
     }
-    let metrics = stand.client.metrics().await;
+    let metrics = fixture.client.metrics().await;
     assert_eq!(
         metrics.count("treadle_worker_slots_taken"),
         2 * u64::from(SLOTS)
     );
     assert_eq!(metrics.count("treadle_pauses_total"), 0);
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -213,11 +218,11 @@ async fn more_programs_than_slots_take_turns() {
     let Some(engines) = engines(2_048).await else {
         return;
     };
-    let stand = gateway(&engines, None).await;
-    // Nobody is released: the others must make room for those that wait.
+    let fixture = gateway(&engines, None).await;
+    // No program is released: they must make room for those that wait.
     let asked: Vec<_> = (0..2 * SLOTS + 4)
         .map(|program| {
-            let client = stand.client.clone();
+            let client = fixture.client.clone();
             let body = json!({
                 "prompt": vec![10 + program; 50], "max_tokens": 4,
                 "program_id": format!("p{program}"),
@@ -226,10 +231,10 @@ async fn more_programs_than_slots_take_turns() {
         })
         .collect();
     for answer in asked {
-        let answer = tokio::time::timeout(PATIENCE, answer).await;
+        let answer = tokio::time::timeout(TIMEOUT, answer).await;
         answer.expect("its turn comes").expect("no step fails");
     }
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -237,14 +242,14 @@ async fn a_client_that_leaves_frees_its_slot() {
     let Some(engines) = engines(16_384).await else {
         return;
     };
-    let stand = gateway(&engines, None).await;
+    let fixture = gateway(&engines, None).await;
     let body = json!({
         "prompt": [11, 12, 13], "max_tokens": 16_000, "ignore_eos": true, "program_id": "p",
     });
     // Streams alone: before an answer in one piece llama.cpp does not look for its client.
     for _ in 0..2 {
         let body = streamed(body.clone());
-        let client = stand.client.clone();
+        let client = fixture.client.clone();
         let asking = tokio::spawn(async move {
             let headers = [("content-type", "application/json")];
             let open = client.open(http::Method::POST, COMPLETIONS, &headers, body.to_string());
@@ -260,7 +265,7 @@ async fn a_client_that_leaves_frees_its_slot() {
         };
         let began = std::time::Instant::now();
         while busy().await != 1 {
-            assert!(began.elapsed() < PATIENCE, "no slot is busy");
+            assert!(began.elapsed() < TIMEOUT, "no slot is busy");
         }
         assert!(!asking.is_finished());
         asking.abort();
@@ -269,9 +274,9 @@ async fn a_client_that_leaves_frees_its_slot() {
             assert!(left.elapsed() < FREED_MAX, "still busy");
         }
     }
-    let metrics = stand.client.metrics().await;
+    let metrics = fixture.client.metrics().await;
     assert_eq!(metrics.count("treadle_steps_finished_total"), 0);
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -284,30 +289,30 @@ async fn a_step_that_gave_way_goes_on() {
         kind: Some(EngineChoice::Auto),
         capacity_tokens: None,
     };
-    let stand = one_seat(endpoint).await;
+    let fixture = one_slot(endpoint).await;
     let body = |name: &str| {
         json!({
             "model": "tiny", "program_id": name, "prompt": "Once upon a time", "max_tokens": 200,
             "temperature": 0, "ignore_eos": true,
         })
     };
-    let whole = stand.client.post(COMPLETIONS, &body("whole")).await.ok();
-    let (client, calm) = (stand.client.clone(), streamed(body("calm")));
+    let whole = fixture.client.post(COMPLETIONS, &body("whole")).await.ok();
+    let (client, calm) = (fixture.client.clone(), streamed(body("calm")));
     let calm = tokio::spawn(async move { client.stream(COMPLETIONS, &calm).await.finish().await });
-    until_begun(&stand.client, "calm").await;
+    until_begun(&fixture.client, "calm").await;
     // It has generated, so this is the more urgent.
     let mut urgent = body("whole");
     urgent["max_tokens"] = json!(5);
-    stand.client.post(COMPLETIONS, &urgent).await.ok();
+    fixture.client.post(COMPLETIONS, &urgent).await.ok();
     let ended = calm.await.expect("no step fails");
     assert!(ended.is_done() && !ended.broken, "{:?}", ended.payloads());
-    // The model's words are random pieces, which read back as other pieces: what follows the break
+    // The model's tokens are random pieces, which read back as other pieces: what follows the break
     // is not what would have followed. What came before it is.
     let (text, all) = (text_of(&ended), whole["choices"][0]["text"].to_string());
     assert_eq!(text.get(..2), all.get(1..3), "{text} {all}");
     let usage = ended.usage().expect("usage");
     assert_eq!(usage["completion_tokens"], 200, "{usage}");
-    let metrics = stand.client.metrics().await;
+    let metrics = fixture.client.metrics().await;
     assert_eq!(metrics.count("treadle_interruptions_total"), 1);
-    stand.finish().await;
+    fixture.finish().await;
 }

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use treadle_broker::{Queue, header};
 use treadle_tests::support::broker::{Peer, amqp_url, next};
 use treadle_tests::support::client::Client;
+use treadle_tests::support::fixture::{CHAT, Fixture, chat};
 use treadle_tests::support::metrics::Metrics;
-use treadle_tests::support::stand::{CHAT, Stand, chat};
 
 #[allow(dead_code, reason = "these tests need no TLS and no alarms")]
 #[path = "../../host/broker/tests/broker/server.rs"]
@@ -17,15 +17,15 @@ mod server;
 use server::Server;
 
 /// A daemon with one engine at a broker.
-async fn stand_at(url: &str, prefix: &str) -> Stand {
-    Stand::tuned(1, 100_000, |config| {
+async fn fixture_at(url: &str, prefix: &str) -> Fixture {
+    Fixture::tuned(1, 100_000, |config| {
         url.clone_into(&mut config.broker.url);
         prefix.clone_into(&mut config.broker.prefix);
     })
     .await
 }
 
-async fn say(client: &Client, program: &str) -> Value {
+async fn complete_step(client: &Client, program: &str) -> Value {
     client.post(CHAT, &chat(program, "hello", 4)).await.ok()
 }
 
@@ -53,16 +53,16 @@ async fn events_reach_a_consumer_in_order_with_keys_and_headers() {
         return;
     };
     let mut peer = Peer::connect(&url, "events").await;
-    let stand = stand_at(&url, &peer.prefix).await;
+    let fixture = fixture_at(&url, &peer.prefix).await;
     for round in 0..5 {
         for program in ["p-1", "p-2", "p-3"] {
-            say(&stand.client, program).await;
+            complete_step(&fixture.client, program).await;
         }
         if round == 2 {
-            release(&stand.client, "p-2").await;
+            release(&fixture.client, "p-2").await;
         }
     }
-    release(&stand.client, "p-1").await;
+    release(&fixture.client, "p-1").await;
     let mut seen = BTreeMap::new();
     peer.events_until(&mut seen, |event| is_release(event, "p-1"))
         .await;
@@ -94,7 +94,7 @@ async fn events_reach_a_consumer_in_order_with_keys_and_headers() {
         assert_eq!(event.headers.get(name).map(String::as_str), Some(value));
     }
     assert!(event.headers[header::TIME].ends_with('Z'));
-    stand.finish().await;
+    fixture.finish().await;
     peer.clean_up().await;
 }
 
@@ -106,9 +106,9 @@ async fn a_killed_broker_stops_nothing_and_gets_everything_afterwards() {
     let server = tokio::task::spawn_blocking(|| Server::start(|_, _| String::new()));
     let mut server = server.await.expect("a server");
     let mut peer = Peer::connect(&server.url(), "kill").await;
-    let stand = stand_at(&server.url(), &peer.prefix).await;
-    let client = &stand.client;
-    say(client, "before").await;
+    let fixture = fixture_at(&server.url(), &peer.prefix).await;
+    let client = &fixture.client;
+    complete_step(client, "before").await;
     release(client, "before").await;
     let mut seen = BTreeMap::new();
     peer.events_until(&mut seen, |event| is_release(event, "before"))
@@ -122,7 +122,7 @@ async fn a_killed_broker_stops_nothing_and_gets_everything_afterwards() {
     let mut server = killed.await.expect("no panic");
 
     for round in 0..20 {
-        say(client, &format!("during-{}", round % 4)).await;
+        complete_step(client, &format!("during-{}", round % 4)).await;
     }
     let is_behind = |metrics: &Metrics| {
         metrics.count("treadle_broker_connected") == 0
@@ -156,7 +156,7 @@ async fn a_killed_broker_stops_nothing_and_gets_everything_afterwards() {
             metrics.count("treadle_broker_connected") == 1
         })
         .await;
-    stand.finish().await;
+    fixture.finish().await;
     peer.clean_up().await;
     let end = tokio::task::spawn_blocking(move || drop(server));
     end.await.expect("no panic");
@@ -168,10 +168,10 @@ async fn what_is_no_command_is_a_dead_letter_with_a_reason() {
         return;
     };
     let peer = Peer::connect(&url, "poison").await;
-    let stand = stand_at(&url, &peer.prefix).await;
+    let fixture = fixture_at(&url, &peer.prefix).await;
     let mut dead = peer.dead_letters();
     for (queue, body, words) in [
-        (Queue::Commands, "no json", "no JSON object"),
+        (Queue::Commands, "no json", "not a JSON object"),
         (
             Queue::Commands,
             r#"{"command":"dance"}"#,
@@ -225,8 +225,8 @@ async fn what_is_no_command_is_a_dead_letter_with_a_reason() {
         assert_eq!(letter.body, body.as_bytes());
         letter.ack().await.expect("it is settled");
     }
-    until_commands(&stand.client, "refused", 10).await;
-    stand.finish().await;
+    until_commands(&fixture.client, "refused", 10).await;
+    fixture.finish().await;
     peer.clean_up().await;
 }
 
@@ -236,9 +236,9 @@ async fn a_command_releases_a_program_once_though_it_comes_twice() {
         return;
     };
     let mut peer = Peer::connect(&url, "command").await;
-    let stand = stand_at(&url, &peer.prefix).await;
-    let client = &stand.client;
-    say(client, "p").await;
+    let fixture = fixture_at(&url, &peer.prefix).await;
+    let client = &fixture.client;
+    complete_step(client, "p").await;
     let started = r#"{"event":"started","program":"p","action_id":"a","tool":"sh"}"#;
     peer.send(Queue::Actions, "", started).await;
     let mut seen = BTreeMap::new();
@@ -258,13 +258,13 @@ async fn a_command_releases_a_program_once_though_it_comes_twice() {
     assert!(programs.get("p").is_none(), "{programs}");
 
     // Another program of this name is not what the command was about.
-    say(client, "p").await;
+    complete_step(client, "p").await;
     peer.send(Queue::Commands, "c-1", command).await;
     until_commands(client, "repeated", 2).await;
     let programs = client.get("/programs").await.ok();
     assert!(programs.get("p").is_some(), "{programs}");
     release(client, "p").await;
-    say(client, "end").await;
+    complete_step(client, "end").await;
     release(client, "end").await;
     peer.events_until(&mut seen, |event| is_release(event, "end"))
         .await;
@@ -277,7 +277,7 @@ async fn a_command_releases_a_program_once_though_it_comes_twice() {
             .is_some_and(|reason| reason.contains("not of job `other`"))
     );
     dead.ack().await.expect("it is settled");
-    stand.finish().await;
+    fixture.finish().await;
     peer.clean_up().await;
 }
 
@@ -287,9 +287,9 @@ async fn engines_come_and_go_by_command() {
         return;
     };
     let peer = Peer::connect(&url, "workers").await;
-    let stand = stand_at(&url, &peer.prefix).await;
-    let client = &stand.client;
-    let engine = treadle_tests::support::stand::engine(50_000).await;
+    let fixture = fixture_at(&url, &peer.prefix).await;
+    let client = &fixture.client;
+    let engine = treadle_tests::support::fixture::engine(50_000).await;
     let add = json!({"command": "add_worker", "url": engine.url(), "kind": "vllm"});
     peer.send(Queue::Commands, "w-1", &add.to_string()).await;
     until_commands(client, "done", 1).await;
@@ -301,6 +301,6 @@ async fn engines_come_and_go_by_command() {
     let workers = client.get("/workers").await.ok();
     assert_eq!(workers["total"], 1, "{workers}");
     engine.shutdown().await;
-    stand.finish().await;
+    fixture.finish().await;
     peer.clean_up().await;
 }

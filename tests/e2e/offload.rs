@@ -54,11 +54,11 @@ async fn comes_back(to_other: bool) {
 /// Has a program's cache leave under pressure and come back; gives the time to the first token of
 /// its next step, and that of a program of the same length without a cache.
 async fn there_and_back(engines: &Engines, to_other: bool) -> (Duration, Duration) {
-    let stand = engines.gateway(|_| ()).await;
-    let client = &stand.client;
+    let fixture = engines.gateway(|_| ()).await;
+    let client = &fixture.client;
     let mut talks = Talk::pair(LONG);
     let mut gone = stage::press(client, &mut talks, LONG).await;
-    // Where it was, somebody else is now, and the other way round.
+    // Where it was, another program is now, and the other way round.
     let leaves = if to_other { gone.other.as_str() } else { "c" };
     stage::release(client, leaves).await;
     let talk = &mut gone.talk;
@@ -81,7 +81,7 @@ async fn there_and_back(engines: &Engines, to_other: bool) -> (Duration, Duratio
     let mut stranger = Talk::new("cold", 77, talk.prompts[1].len());
     let cold = stranger.step(client).await;
     assert!(cold.cached < LONG / 10, "nobody knew these tokens");
-    stand.finish().await;
+    fixture.finish().await;
     (warm, cold.first_token)
 }
 
@@ -90,8 +90,8 @@ async fn foresight_has_caches_of_real_servers_leave_and_come_back() {
     let Some(engines) = Engines::start(SHORT).await else {
         return;
     };
-    let stand = engines.gateway(|config| config.kv.retention = true).await;
-    let client = &stand.client;
+    let fixture = engines.gateway(|config| config.kv.retention = true).await;
+    let client = &fixture.client;
     let mut talks = Talk::pair(SHORT);
     let mut gone = stage::press(client, &mut talks, SHORT).await;
     let path = format!("/v1/programs/{}/decisions", gone.talk.name);
@@ -110,7 +110,7 @@ async fn foresight_has_caches_of_real_servers_leave_and_come_back() {
     assert!(cached >= history - 2, "{cached} of {history}");
     engines.same_as_undisturbed(talk).await;
     stage::release_everyone(client).await;
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -131,7 +131,7 @@ async fn copies_outlive_the_daemon() {
     };
     stage::until("the offload is on record", journaled).await;
     daemon.kill();
-    // Nobody knows of this one.
+    // This one is unknown.
     let stray = folder.join("tier").join("notes.txt");
     std::fs::write(&stray, "mine").expect("a file");
     let daemon = DaemonProcess::start(DAEMON, &config, folder).await;

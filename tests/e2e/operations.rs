@@ -6,7 +6,7 @@ mod migrate;
 
 use serde_json::json;
 use treadle_tests::support::client::Client;
-use treadle_tests::support::stand::{COMPLETIONS, MODEL};
+use treadle_tests::support::fixture::{COMPLETIONS, MODEL};
 
 /// Some steps of some programs, one of which is released.
 async fn work(client: &Client, start: u32) {

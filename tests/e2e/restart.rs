@@ -4,12 +4,12 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use treadle_config::Config;
-use treadle_tests::support::client::{Client, PATIENCE};
-use treadle_tests::support::policy::lru_eviction;
-use treadle_tests::support::process::{DaemonProcess, run_if_asked};
-use treadle_tests::support::stand::{
+use treadle_tests::support::client::{Client, TIMEOUT};
+use treadle_tests::support::fixture::{
     COMPLETIONS, MODEL, config, endpoint, engine, release_all, settled,
 };
+use treadle_tests::support::policy::lru_eviction;
+use treadle_tests::support::process::{DaemonProcess, run_if_asked};
 
 /// The test that is the daemon when a test below starts it.
 pub(crate) const DAEMON: &str = "restart::daemon_of_the_other_tests";
@@ -46,10 +46,7 @@ async fn steps_of(client: &Client, program: &str) -> Vec<Value> {
 async fn until_journaled(client: &Client, program: &str, steps: usize) {
     let began = std::time::Instant::now();
     while steps_of(client, program).await.len() < steps {
-        assert!(
-            began.elapsed() < PATIENCE,
-            "{program} has not {steps} steps"
-        );
+        assert!(began.elapsed() < TIMEOUT, "{program} has not {steps} steps");
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
 }
@@ -211,7 +208,7 @@ async fn a_torn_end_of_the_log_is_survived() {
     let folder = tempfile::tempdir().expect("a folder");
     let engine = engine(100_000).await;
     let mut config = on_disk(folder.path(), &engine.url());
-    // No snapshot: all that is known stands in the log.
+    // No snapshot: all that is known is in the log.
     config.store.snapshot_events = 1_000_000;
     let daemon = DaemonProcess::start(DAEMON, &config, folder.path()).await;
     for program in 0..20 {

@@ -1,16 +1,16 @@
-//! Rollouts: Heddle's policies, as uploaded components, say where programs go and how urgent
+//! Rollouts: Heddle's policies, as uploaded components, decide where programs go and how urgent
 //! their steps are.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use treadle_config::{Config, Endpoint};
-use treadle_tests::support::client::{Client, Ended, PATIENCE};
+use treadle_tests::support::client::{Client, Ended, TIMEOUT};
+use treadle_tests::support::fixture::{
+    CHAT, COMPLETIONS, Fixture, MODEL, chat, endpoint, engine_at, streamed,
+};
 use treadle_tests::support::policy::guest;
 use treadle_tests::support::raw_engine::{RawEngine, RawRequest};
-use treadle_tests::support::stand::{
-    CHAT, COMPLETIONS, MODEL, Stand, chat, endpoint, engine_at, streamed,
-};
 
 use crate::plugins::crowd::{put_binding, upload};
 
@@ -35,17 +35,17 @@ fn roomy(url: &str) -> Endpoint {
 }
 
 /// Two engines written by hand, declared as vLLM.
-async fn by_hand(tune: impl FnOnce(&mut Config)) -> (Stand, [RawEngine; 2]) {
+async fn by_hand(tune: impl FnOnce(&mut Config)) -> (Fixture, [RawEngine; 2]) {
     let engines = [RawEngine::start().await, RawEngine::start().await];
     let endpoints = engines.iter().map(|engine| roomy(engine.url()));
     let endpoints = endpoints.collect();
-    let stand = Stand::tuned(0, 0, |config| {
+    let fixture = Fixture::tuned(0, 0, |config| {
         rollout(config);
         config.engines.endpoints = endpoints;
         tune(config);
     })
     .await;
-    (stand, engines)
+    (fixture, engines)
 }
 
 async fn bind(client: &Client, world: &str, policy: &str, config: Value) {
@@ -108,12 +108,12 @@ fn read(request: &RawRequest) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn long_programs_are_apart_from_short_ones_and_more_urgent() {
-    let (stand, mut engines) = by_hand(|_| ()).await;
-    bind_heddle(&stand.client).await;
+    let (fixture, mut engines) = by_hand(|_| ()).await;
+    bind_heddle(&fixture.client).await;
     let sent: Vec<_> = programs()
         .into_iter()
         .map(|(name, prompt)| {
-            let client = stand.client.clone();
+            let client = fixture.client.clone();
             tokio::spawn(async move { client.post(COMPLETIONS, &body(&name, prompt)).await.ok() })
         })
         .collect();
@@ -138,26 +138,30 @@ async fn long_programs_are_apart_from_short_ones_and_more_urgent() {
     // vLLM serves the lowest first.
     let least_urgent = longs.iter().map(|(_, priority)| *priority).max();
     assert!(least_urgent < shorts.iter().map(|(_, priority)| *priority).min());
-    let page = stand.client.get("/v1/programs/long-0/decisions").await.ok();
+    let page = fixture
+        .client
+        .get("/v1/programs/long-0/decisions")
+        .await
+        .ok();
     let why = page["decisions"].to_string();
     assert!(
         why.contains("heddle-priority@") && why.contains("heddle-placement@"),
         "{why}"
     );
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_goes_to_its_program_and_a_client_may_say_itself_how_urgent_it_is() {
-    let (stand, mut engines) = by_hand(|config| config.rollout.gather_ms = 10).await;
-    bind(&stand.client, "priority", "heddle-priority", json!({})).await;
+async fn a_step_goes_to_its_program_and_a_client_may_set_its_priority() {
+    let (fixture, mut engines) = by_hand(|config| config.rollout.gather_ms = 10).await;
+    bind(&fixture.client, "priority", "heddle-priority", json!({})).await;
     let mut places = Vec::new();
     for own in [None, None, Some(7)] {
         let mut body = body("one", SHORT);
         if let Some(priority) = own {
             body["priority"] = json!(priority);
         }
-        let client = stand.client.clone();
+        let client = fixture.client.clone();
         let sent = tokio::spawn(async move { client.post(COMPLETIONS, &body).await.ok() });
         let (engine, request) = next(&mut engines).await;
         let text = String::from_utf8(request.body.clone()).expect("text");
@@ -172,19 +176,19 @@ async fn a_step_goes_to_its_program_and_a_client_may_say_itself_how_urgent_it_is
         sent.await.expect("no step fails");
     }
     assert!(places.iter().all(|place| *place == places[0]), "{places:?}");
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_policies_a_rollout_serves_steps_as_they_come() {
-    let (stand, mut engines) = by_hand(|config| {
+    let (fixture, mut engines) = by_hand(|config| {
         config.rollout.gather_ms = 10;
-        // Asked at once and again, it has nobody to move.
+        // Asked at once and again, it has no program to move.
         config.rollout.migration_interval_ms = 10;
     })
     .await;
     for name in ["one", "two", "one", "two"] {
-        let client = stand.client.clone();
+        let client = fixture.client.clone();
         let sent =
             tokio::spawn(async move { client.post(COMPLETIONS, &body(name, SHORT)).await.ok() });
         let (_, request) = next(&mut engines).await;
@@ -192,13 +196,13 @@ async fn without_policies_a_rollout_serves_steps_as_they_come() {
         request.answer_chat().await;
         sent.await.expect("no step fails");
     }
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_extra_column_that_no_program_has_is_refused_by_name() {
-    let stand = Stand::start(1, 10_000).await;
-    let client = &stand.client;
+    let fixture = Fixture::start(1, 10_000).await;
+    let client = &fixture.client;
     for (world, policy, names) in [
         (
             "prediction",
@@ -218,13 +222,13 @@ async fn an_extra_column_that_no_program_has_is_refused_by_name() {
             "{message}"
         );
     }
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 /// A scheduler that lets one step at a time run at an engine, the first come first, but those of
 /// programs that have generated before those of new ones.
-pub(crate) async fn one_seat(endpoint: Endpoint) -> Stand {
-    let stand = Stand::tuned(0, 0, |config| {
+pub(crate) async fn one_slot(endpoint: Endpoint) -> Fixture {
+    let fixture = Fixture::tuned(0, 0, |config| {
         rollout(config);
         config.engines.endpoints = vec![endpoint];
         config.rollout.gather_ms = 10;
@@ -233,8 +237,8 @@ pub(crate) async fn one_seat(endpoint: Endpoint) -> Stand {
     .await;
     // The same with and without a prediction.
     let config = json!({"rank": "total", "default_tokens": 1000, "preempt_margin_tokens": 0});
-    bind(&stand.client, "priority", "heddle-priority", config).await;
-    stand
+    bind(&fixture.client, "priority", "heddle-priority", config).await;
+    fixture
 }
 
 pub(crate) fn text_of(ended: &Ended) -> String {
@@ -251,7 +255,7 @@ pub(crate) fn text_of(ended: &Ended) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_gives_way_and_goes_on_in_the_same_stream() {
     let mut engine = RawEngine::start().await;
-    let stand = one_seat(roomy(engine.url())).await;
+    let fixture = one_slot(roomy(engine.url())).await;
     let event = |id: &str, delta: Value, end: Value| {
         let event = json!({
             "id": id, "object": "chat.completion.chunk", "created": 1, "model": MODEL,
@@ -260,7 +264,7 @@ async fn a_step_gives_way_and_goes_on_in_the_same_stream() {
         format!("data: {event}\n\n").into_bytes()
     };
     let post = |body: Value| {
-        let client = stand.client.clone();
+        let client = fixture.client.clone();
         tokio::spawn(async move { client.post(CHAT, &body).await.ok() })
     };
     // It has generated, so its next step is the more urgent.
@@ -269,7 +273,7 @@ async fn a_step_gives_way_and_goes_on_in_the_same_stream() {
     first.await.expect("no step fails");
 
     let calm = streamed(chat("calm", "hi", 9));
-    let client = stand.client.clone();
+    let client = fixture.client.clone();
     let seen = tokio::spawn(async move { client.stream(CHAT, &calm).await });
     let mut running = engine.request().await;
     running.begin_events().await;
@@ -317,10 +321,10 @@ async fn a_step_gives_way_and_goes_on_in_the_same_stream() {
     );
     let whole = json!({"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7});
     assert_eq!(ended.usage(), Some(whole));
-    let metrics = stand.client.metrics().await;
+    let metrics = fixture.client.metrics().await;
     assert_eq!(metrics.count("treadle_interruptions_total"), 1);
     assert_eq!(metrics.count("treadle_preemptions_total"), 1);
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 /// Waits until a program has been sent its first token.
@@ -331,7 +335,7 @@ pub(crate) async fn until_begun(client: &Client, program: &str) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, begun)
+    tokio::time::timeout(TIMEOUT, begun)
         .await
         .expect("a token in time");
 }
@@ -341,7 +345,7 @@ async fn an_answer_that_was_interrupted_is_the_answer_that_was_not() {
     for (ids, in_one_piece) in [(false, false), (true, false), (true, true)] {
         // Slow enough for another step to come while one runs.
         let engine = engine_at("127.0.0.1:0", 100_000, 4.0).await;
-        let stand = one_seat(roomy(&engine.url())).await;
+        let fixture = one_slot(roomy(&engine.url())).await;
         let body = |name: &str| {
             let prompt: Vec<u32> = (1..200).collect();
             let prompt = if ids {
@@ -354,8 +358,8 @@ async fn an_answer_that_was_interrupted_is_the_answer_that_was_not() {
                 "return_token_ids": ids, "seed": 5,
             })
         };
-        let whole = stand.client.post(COMPLETIONS, &body("whole")).await.ok();
-        let (client, calm) = (stand.client.clone(), body("calm"));
+        let whole = fixture.client.post(COMPLETIONS, &body("whole")).await.ok();
+        let (client, calm) = (fixture.client.clone(), body("calm"));
         let calm = tokio::spawn(async move {
             if in_one_piece {
                 return client.post(COMPLETIONS, &calm).await.ok();
@@ -368,11 +372,11 @@ async fn an_answer_that_was_interrupted_is_the_answer_that_was_not() {
             assert!(ended.is_done() && !ended.broken, "{:?}", ended.payloads());
             json!({"choices": [{"text": text_of(&ended)}], "usage": ended.usage()})
         });
-        until_begun(&stand.client, "calm").await;
+        until_begun(&fixture.client, "calm").await;
         // It has generated, so this is the more urgent.
         let mut urgent = body("whole");
         urgent["max_tokens"] = json!(5);
-        stand.client.post(COMPLETIONS, &urgent).await.ok();
+        fixture.client.post(COMPLETIONS, &urgent).await.ok();
         let calm = calm.await.expect("no step fails");
         let (text, all) = (&calm["choices"][0]["text"], &whole["choices"][0]["text"]);
         assert_eq!(text, all, "ids: {ids}, in one piece: {in_one_piece}");
@@ -380,9 +384,9 @@ async fn an_answer_that_was_interrupted_is_the_answer_that_was_not() {
         for count in ["prompt_tokens", "completion_tokens", "total_tokens"] {
             assert_eq!(usage[count], whole["usage"][count], "{count}, ids: {ids}");
         }
-        let metrics = stand.client.metrics().await;
+        let metrics = fixture.client.metrics().await;
         assert_eq!(metrics.count("treadle_interruptions_total"), 1);
-        stand.finish().await;
+        fixture.finish().await;
         engine.shutdown().await;
     }
 }

@@ -1,25 +1,25 @@
-//! Scheduling under pressure: programs give memory up and get it back, nobody fails, every
-//! decision has its why, and the ledger is what the engines count.
+//! Scheduling under pressure: programs give memory up and get it back, none fails, every decision
+//! has its reason, and the ledger is what the engines count.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use treadle_tests::support::client::Client;
+use treadle_tests::support::fixture::{CHAT, COMPLETIONS, Fixture, MODEL, streamed};
 use treadle_tests::support::metrics::Metrics;
-use treadle_tests::support::stand::{CHAT, COMPLETIONS, MODEL, Stand, streamed};
 
 const PROGRAMS: usize = 12;
 const STEPS: usize = 5;
 
-/// What a program was told by the engines, summed over its steps.
+/// The usage that engines reported to a program, summed over its steps.
 #[derive(Default)]
-struct Told {
+struct UsageTotals {
     prompt: u64,
     output: u64,
     cached: u64,
 }
 
-impl Told {
+impl UsageTotals {
     fn add(&mut self, usage: &Value) {
         self.prompt += usage["prompt_tokens"].as_u64().expect("prompt tokens");
         self.output += usage["completion_tokens"].as_u64().expect("output tokens");
@@ -29,10 +29,10 @@ impl Told {
 }
 
 /// An agent: its context grows with each step, and a tool runs between two.
-async fn agent(client: Client, program: String, context_tokens: u32) -> Told {
+async fn agent(client: Client, program: String, context_tokens: u32) -> UsageTotals {
     let seed = program.bytes().map(u32::from).sum::<u32>() << 16;
     let mut prompt: Vec<u32> = (seed..seed + context_tokens).collect();
-    let mut told = Told::default();
+    let mut told = UsageTotals::default();
     for step in 0..STEPS {
         let body = json!({
             "model": MODEL, "prompt": prompt, "max_tokens": 60,
@@ -60,29 +60,29 @@ async fn agent(client: Client, program: String, context_tokens: u32) -> Told {
 }
 
 /// Two engines on which half of the agents fit, with turns of a tenth of a second.
-async fn narrow() -> Stand {
-    Stand::tuned(2, 8_192, |config| {
+async fn narrow() -> Fixture {
+    Fixture::tuned(2, 8_192, |config| {
         config.scheduler.time_scale = 10.0;
-        config.scheduler.deferral_s_max = 1;
+        config.scheduler.starvation_s_max = 1;
         config.scheduler.quantum_s = 0;
     })
     .await
 }
 
 /// Lets a dozen agents work where half of them fit.
-async fn crowded() -> (Stand, Told) {
-    let stand = narrow().await;
+async fn crowded() -> (Fixture, UsageTotals) {
+    let fixture = narrow().await;
     let agents: Vec<_> = (0..PROGRAMS)
-        .map(|p| tokio::spawn(agent(stand.client.clone(), format!("agent-{p}"), 2_000)))
+        .map(|p| tokio::spawn(agent(fixture.client.clone(), format!("agent-{p}"), 2_000)))
         .collect();
-    let mut sum = Told::default();
+    let mut sum = UsageTotals::default();
     for agent in agents {
-        let told = agent.await.expect("nobody fails");
+        let told = agent.await.expect("no program fails");
         sum.prompt += told.prompt;
         sum.output += told.output;
         sum.cached += told.cached;
     }
-    (stand, sum)
+    (fixture, sum)
 }
 
 /// Decisions about a program, once the journal has as many as its present state needs.
@@ -93,18 +93,18 @@ async fn decisions(client: &Client, program: &str) -> Vec<Value> {
 }
 
 /// The figure of an engine's own counter.
-async fn engines_own(stand: &Stand, name: &str) -> u64 {
+async fn engines_own(fixture: &Fixture, name: &str) -> u64 {
     let mut sum = 0;
-    for engine in &stand.engines {
+    for engine in &fixture.engines {
         sum += Client::new(engine.url()).metrics().await.count(name);
     }
     sum
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn programs_are_paused_and_restored_elsewhere_and_nobody_fails() {
-    let (stand, told) = crowded().await;
-    let metrics = stand.client.metrics().await;
+async fn programs_are_paused_and_restored_elsewhere_and_none_fails() {
+    let (fixture, told) = crowded().await;
+    let metrics = fixture.client.metrics().await;
     for name in [
         "treadle_pauses_total",
         "treadle_restores_total",
@@ -117,27 +117,27 @@ async fn programs_are_paused_and_restored_elsewhere_and_nobody_fails() {
     }
     let steps = (PROGRAMS * STEPS) as u64;
     assert_eq!(metrics.count("treadle_steps_finished_total"), steps);
-    ledger_is_the_engines(&stand, &metrics, &told).await;
-    every_decision_has_a_why(&stand).await;
-    stand.finish().await;
+    ledger_is_the_engines(&fixture, &metrics, &told).await;
+    every_decision_has_a_why(&fixture).await;
+    fixture.finish().await;
 }
 
-async fn ledger_is_the_engines(stand: &Stand, metrics: &Metrics, told: &Told) {
+async fn ledger_is_the_engines(fixture: &Fixture, metrics: &Metrics, told: &UsageTotals) {
     assert_eq!(metrics.count("treadle_prompt_tokens_total"), told.prompt);
     assert_eq!(metrics.count("treadle_output_tokens_total"), told.output);
     assert_eq!(metrics.count("treadle_cached_tokens_total"), told.cached);
     assert_eq!(
-        engines_own(stand, "vllm:prompt_tokens_total").await,
+        engines_own(fixture, "vllm:prompt_tokens_total").await,
         told.prompt
     );
     assert_eq!(
-        engines_own(stand, "vllm:generation_tokens_total").await,
+        engines_own(fixture, "vllm:generation_tokens_total").await,
         told.output
     );
     let (mut prompt, mut output) = (0, 0);
     for program in 0..PROGRAMS {
         let path = format!("/v1/programs/agent-{program}/steps");
-        let page = stand.client.get(&path).await.ok();
+        let page = fixture.client.get(&path).await.ok();
         for step in page["steps"].as_array().expect("a list") {
             prompt += step["prompt_tokens"].as_u64().expect("tokens");
             output += step["output_tokens"].as_u64().expect("tokens");
@@ -146,17 +146,17 @@ async fn ledger_is_the_engines(stand: &Stand, metrics: &Metrics, told: &Told) {
     assert_eq!((prompt, output), (told.prompt, told.output));
 }
 
-async fn every_decision_has_a_why(stand: &Stand) {
+async fn every_decision_has_a_why(fixture: &Fixture) {
     let mut kinds = std::collections::BTreeSet::new();
     for program in 0..PROGRAMS {
         let key = format!("agent-{program}");
-        let decisions = decisions(&stand.client, &key).await;
+        let decisions = decisions(&fixture.client, &key).await;
         assert_eq!(decisions[0]["kind"], "place", "{key}");
         let mut placed = false;
         for decision in &decisions {
             let why = &decision["why"];
             let kind = decision["kind"].as_str().expect("a kind").to_owned();
-            // Places are given and taken in turn.
+            // Placements are given and taken in turn.
             assert_eq!(kind == "pause", placed, "{key}: {decisions:#?}");
             placed = !placed;
             assert_eq!(why["key"], *key);
@@ -182,13 +182,13 @@ async fn every_decision_has_a_why(stand: &Stand) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_worker_is_given_more_than_it_holds() {
-    let stand = narrow().await;
+    let fixture = narrow().await;
     let agents: Vec<_> = (0..PROGRAMS)
-        .map(|p| tokio::spawn(agent(stand.client.clone(), format!("agent-{p}"), 2_000)))
+        .map(|p| tokio::spawn(agent(fixture.client.clone(), format!("agent-{p}"), 2_000)))
         .collect();
     let mut looks = 0;
     while !agents.iter().all(tokio::task::JoinHandle::is_finished) {
-        let page = stand.client.get("/workers").await.ok();
+        let page = fixture.client.get("/workers").await.ok();
         for worker in page["workers"].as_array().expect("a list") {
             let count = |field: &str| worker[field].as_u64().expect("a count");
             // Running steps are never interrupted: their growth is the one excess there can be.
@@ -200,14 +200,14 @@ async fn no_worker_is_given_more_than_it_holds() {
     }
     assert!(looks > 20);
     for agent in agents {
-        agent.await.expect("nobody fails");
+        agent.await.expect("no program fails");
     }
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shared_beginning_is_counted_once() {
-    let stand = Stand::start(1, 100_000).await;
+    let fixture = Fixture::start(1, 100_000).await;
     let system = "You are a careful engineer. ".repeat(100);
     for program in 0..10 {
         let body = json!({
@@ -217,9 +217,9 @@ async fn a_shared_beginning_is_counted_once() {
                 {"role": "user", "content": format!("task number {program}")},
             ],
         });
-        stand.client.post(CHAT, &body).await.ok();
+        fixture.client.post(CHAT, &body).await.ok();
     }
-    let metrics = stand.client.metrics().await;
+    let metrics = fixture.client.metrics().await;
     let shared = metrics.count("treadle_worker_shared_tokens");
     let used = metrics.count("treadle_worker_used_tokens");
     let system_tokens = system.len() as u64 / 4;
@@ -227,25 +227,25 @@ async fn a_shared_beginning_is_counted_once() {
         (system_tokens..system_tokens * 3 / 2).contains(&shared),
         "{shared} shared"
     );
-    // Ten times the beginning would be 7,000.
+    // Ten times the first value would be 7,000.
     assert!(used < system_tokens * 2, "{used} in use");
-    let programs = stand.client.get("/programs").await.ok();
+    let programs = fixture.client.get("/programs").await.ok();
     assert!(
         programs["p3"]["context_len"]
             .as_u64()
             .is_some_and(|tokens| tokens > system_tokens)
     );
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_told_what_memory_is_used_for() {
-    let stand = Stand::start(1, 100_000).await;
-    let agents = (0..3).map(|p| agent(stand.client.clone(), format!("agent-{p}"), 2_000));
+async fn memory_uses_are_reported() {
+    let fixture = Fixture::start(1, 100_000).await;
+    let agents = (0..3).map(|p| agent(fixture.client.clone(), format!("agent-{p}"), 2_000));
     for agent in agents {
         agent.await;
     }
-    let memory = stand.client.get("/v1/memory").await.ok();
+    let memory = fixture.client.get("/v1/memory").await.ok();
     let worker = &memory["workers"][0]["token_seconds"];
     let of = |uses: &Value, what: &str| uses[what].as_f64().expect("token-seconds");
     assert!(of(worker, "unused") > 0.0, "{memory}");
@@ -262,7 +262,7 @@ async fn it_is_told_what_memory_is_used_for() {
             "{what} of the only job: {memory}"
         );
     }
-    let metrics = stand.client.metrics().await;
+    let metrics = fixture.client.metrics().await;
     let (all, of_jobs) = (
         metrics.value("treadle_kv_token_seconds_total"),
         metrics.value("treadle_kv_job_token_seconds_total"),
@@ -271,32 +271,32 @@ async fn it_is_told_what_memory_is_used_for() {
         all > of_jobs && of_jobs > 0.0,
         "{all} of workers, {of_jobs} of jobs"
     );
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn plain_routing_places_without_looking_at_memory() {
     for mode in ["sticky", "least-load"] {
-        let stand = Stand::tuned(2, 8_192, |config| {
+        let fixture = Fixture::tuned(2, 8_192, |config| {
             config.scheduler.mode = serde_json::from_value(json!(mode)).expect("a mode");
         })
         .await;
         let agents: Vec<_> = (0..4)
-            .map(|p| tokio::spawn(agent(stand.client.clone(), format!("agent-{p}"), 500)))
+            .map(|p| tokio::spawn(agent(fixture.client.clone(), format!("agent-{p}"), 500)))
             .collect();
         for agent in agents {
-            agent.await.expect("nobody fails");
+            agent.await.expect("no program fails");
         }
-        let metrics = stand.client.metrics().await;
+        let metrics = fixture.client.metrics().await;
         assert_eq!(metrics.count("treadle_pauses_total"), 0);
         assert_eq!(
             metrics.count("treadle_steps_finished_total"),
             4 * STEPS as u64
         );
         assert_eq!(
-            stand.client.get("/health").await.ok()["router_mode"],
+            fixture.client.get("/health").await.ok()["router_mode"],
             "default"
         );
-        stand.finish().await;
+        fixture.finish().await;
     }
 }

@@ -1,4 +1,4 @@
-//! Who may do what, and that nothing crosses from one tenant to another.
+//! Authentication and authorisation, and that nothing crosses from one tenant to another.
 
 mod isolation;
 mod limits;
@@ -9,19 +9,19 @@ mod tokens;
 
 use serde_json::json;
 use treadle_tests::support::client::Client;
-use treadle_tests::support::stand::Stand;
+use treadle_tests::support::fixture::Fixture;
 
 /// A client with a new token of a tenant; `*` is the whole daemon.
-pub(super) async fn client_of(stand: &Stand, tenant: &str, scope: &str) -> Client {
+pub(super) async fn client_of(fixture: &Fixture, tenant: &str, scope: &str) -> Client {
     let body = json!({"name": format!("{tenant} {scope}"), "scope": scope, "tenant": tenant});
-    let token = stand.client.post("/v1/tokens", &body).await.ok();
+    let token = fixture.client.post("/v1/tokens", &body).await.ok();
     let secret = token["secret"].as_str().expect("a secret");
-    stand.client.with_token(secret)
+    fixture.client.with_token(secret)
 }
 
 /// Makes a tenant with some limits.
-pub(super) async fn make_tenant(stand: &Stand, name: &str, limits: serde_json::Value) {
+pub(super) async fn make_tenant(fixture: &Fixture, name: &str, limits: serde_json::Value) {
     let body = json!({"tenant": name, "limits": limits});
-    let made = stand.client.post("/v1/tenants", &body).await;
+    let made = fixture.client.post("/v1/tenants", &body).await;
     assert_eq!(made.status, 201, "{:?}", made.body);
 }

@@ -1,5 +1,5 @@
-//! The gateway in front of real vLLM servers, whose URLs stand in `TREADLE_TEST_VLLM_URL` with
-//! commas between them. `make test-vllm` starts two and runs these.
+//! The gateway in front of real vLLM servers, whose URLs are in `TREADLE_TEST_VLLM_URL` with commas
+//! between them. `make test-vllm` starts two and runs these.
 
 mod copies;
 mod faults;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use treadle_tests::support::client::Client;
-use treadle_tests::support::stand::{CHAT, COMPLETIONS, Stand, endpoint, streamed};
+use treadle_tests::support::fixture::{CHAT, COMPLETIONS, Fixture, endpoint, streamed};
 
 use crate::conversation::{Conversation, Form, answer_ids};
 use crate::offload::moves::{MORE, TOKENS, moving, one_moves};
@@ -17,7 +17,7 @@ use crate::offload::moves::{MORE, TOKENS, moving, one_moves};
 /// Counts prompt tokens by where their KV was.
 const BY_SOURCE: &str = "vllm:prompt_tokens_cached_by_source_total";
 /// For engines that are slow on purpose, as on a processor.
-const PATIENCE: Duration = Duration::from_mins(3);
+const TIMEOUT: Duration = Duration::from_mins(3);
 
 /// The servers.
 fn servers() -> Vec<String> {
@@ -38,7 +38,7 @@ fn pair() -> [String; 2] {
 
 /// A client of a server itself.
 fn client_of(url: &str) -> Client {
-    Client::new(url).patient(PATIENCE)
+    Client::new(url).with_timeout(TIMEOUT)
 }
 
 /// What a server calls its model.
@@ -71,16 +71,16 @@ async fn undisturbed(url: &str, request: &Value) -> Vec<u32> {
     request["cache_salt"] = json!(format!("calm-{}-{number}", std::process::id()));
     let answer = client_of(url).post(COMPLETIONS, &request).await.ok();
     let cached = &answer["usage"]["prompt_tokens_details"]["cached_tokens"];
-    assert!(cached.as_u64().unwrap_or(0) == 0, "nobody has this salt");
+    assert!(cached.as_u64().unwrap_or(0) == 0, "no cache has this salt");
     answer_ids(&answer["choices"][0])
 }
 
-async fn gateway() -> (Stand, Vec<String>, String) {
+async fn gateway() -> (Fixture, Vec<String>, String) {
     let urls = servers();
     let endpoints = urls.iter().map(endpoint).collect();
-    let stand = Stand::tuned(0, 0, |config| config.engines.endpoints = endpoints).await;
+    let fixture = Fixture::tuned(0, 0, |config| config.engines.endpoints = endpoints).await;
     let model = model_of(&urls[0]).await;
-    (stand, urls, model)
+    (fixture, urls, model)
 }
 
 async fn running(urls: &[String]) -> u64 {
@@ -95,19 +95,19 @@ async fn running(urls: &[String]) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a vLLM server at TREADLE_TEST_VLLM_URL"]
 async fn vllm_conversations_keep_their_caches() {
-    let (stand, urls, model) = gateway().await;
+    let (fixture, urls, model) = gateway().await;
     let block_tokens = block_tokens(&urls[0]).await;
     let talks: Vec<_> = (0..20)
         .map(|number| {
             let talk = Conversation::plan(number);
-            let held = talk.clone().hold(stand.client.clone(), model.clone());
+            let held = talk.clone().hold(fixture.client.clone(), model.clone());
             (talk, tokio::spawn(held))
         })
         .collect();
     for (talk, held) in talks {
         let counted = held.await.expect("no step fails");
         let path = format!("/v1/programs/{}/steps", talk.program);
-        let page = stand.client.get(&path).await.ok();
+        let page = fixture.client.get(&path).await.ok();
         let steps = page["steps"].as_array().expect("a list");
         assert_eq!(steps.len(), counted.len());
         for (step, usage) in steps.iter().zip(&counted) {
@@ -120,23 +120,23 @@ async fn vllm_conversations_keep_their_caches() {
                 Form::Messages => pair[0].prompt,
             };
             let least = (context / block_tokens * block_tokens).saturating_sub(block_tokens);
-            // vLLM says so only with --enable-prompt-tokens-details.
+            // vLLM reports it only with --enable-prompt-tokens-details.
             let told = pair[1].cached;
             assert!(told == 0 || told >= least, "{}: {pair:?}", talk.program);
         }
     }
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a vLLM server at TREADLE_TEST_VLLM_URL"]
 async fn vllm_hears_of_clients_that_leave() {
-    let (stand, urls, model) = gateway().await;
+    let (fixture, urls, model) = gateway().await;
     let body: Value = json!({
         "model": model, "max_tokens": 2_000, "ignore_eos": true, "program_id": "p",
         "messages": [{"role": "user", "content": "Tell a long story."}],
     });
-    let mut events = stand.client.stream(CHAT, &streamed(body)).await;
+    let mut events = fixture.client.stream(CHAT, &streamed(body)).await;
     events.piece().await.expect("an event").expect("no break");
     drop(events);
     let left = std::time::Instant::now();
@@ -147,7 +147,7 @@ async fn vllm_hears_of_clients_that_leave() {
         );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -155,13 +155,13 @@ async fn vllm_hears_of_clients_that_leave() {
 async fn vllm_caches_move_to_the_other_server() {
     let [first, second] = pair();
     let model = model_of(&first).await;
-    let stand = Stand::tuned(0, 0, |config| {
+    let fixture = Fixture::tuned(0, 0, |config| {
         config.engines.endpoints = vec![endpoint(&first)];
         moving(config);
     })
     .await;
     let before = fetched(&second).await;
-    let acted = one_moves(&stand, &model, &second).await;
+    let acted = one_moves(&fixture, &model, &second).await;
     // What the program's last prompt had is there, in whole blocks, and it came from the other one.
     let least = (u64::from(TOKENS) / block_tokens(&second).await - 1) * block_tokens(&second).await;
     assert!(acted.cached() >= least, "{} tokens", acted.cached());
@@ -173,5 +173,5 @@ async fn vllm_caches_move_to_the_other_server() {
     let answer = answer_ids(&acted.answer["choices"][0]);
     assert_eq!(answer, undisturbed(&second, &acted.request).await);
     assert_eq!(answer, undisturbed(&first, &acted.request).await);
-    stand.finish().await;
+    fixture.finish().await;
 }

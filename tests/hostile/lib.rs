@@ -42,7 +42,7 @@ pub enum Outcome {
 /// How a policy is made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Source {
-    /// A world's text with some places filled in.
+    /// A world's text with some placeholders filled in.
     Text(&'static [(&'static str, &'static str)]),
     /// A text of its own, without the contract.
     Plain(&'static str),
@@ -53,7 +53,7 @@ pub(crate) enum Source {
 /// A policy and what has to come of it.
 #[derive(Debug, Clone, Copy)]
 pub struct HostilePolicy {
-    /// What it does, in words joined by hyphens.
+    /// What it does, as words joined by hyphens.
     pub name: &'static str,
     /// The world that it targets or pretends to.
     pub world: &'static str,

@@ -437,9 +437,9 @@ fn truncated() -> Vec<u8> {
     whole
 }
 
-/// The last instruction of the code is gone, and all lengths say so.
+/// The last instruction of the code is gone, and all lengths agree with that.
 fn body_cut_short() -> Vec<u8> {
-    // One type, one function, and a body of one byte that is no end.
+    // One type, one function, and a body of one byte that is not an end.
     b"\0asm\x01\0\0\0\x01\x04\x01\x60\0\0\x03\x02\x01\0\x0a\x04\x01\x02\0\x01".to_vec()
 }
 

@@ -1,4 +1,4 @@
-//! From text with places to fill in to an upload.
+//! From text with placeholders to an upload.
 
 use treadle_policy_runtime::embed_contract;
 
@@ -8,7 +8,7 @@ const WORLDS: [(&str, &str); 2] = [
     ("placement", include_str!("placement.wat")),
 ];
 
-/// A policy of a world with the places filled in that are given, and named so.
+/// A policy of a world with the given placeholders filled in, and named so.
 pub(crate) fn build(world: &str, name: &str, places: &[(&str, &str)]) -> Vec<u8> {
     embed_contract(&module(world, name, places), world).expect("the contract embeds")
 }

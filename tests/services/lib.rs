@@ -13,7 +13,7 @@ pub use servers::Servers;
 pub const POSTGRES_VARIABLE: &str = "TREADLE_TEST_POSTGRES_URL";
 /// Has the URL of a RabbitMQ server in which tests may make exchanges and queues.
 pub const AMQP_VARIABLE: &str = "TREADLE_TEST_AMQP_URL";
-/// Says, if it is set, that tests which need a server pass without doing anything.
+/// If it is set, tests which need a server pass without doing anything.
 pub const SKIP_VARIABLE: &str = "TREADLE_SKIP_SERVICE_TESTS";
 
 /// A server that tests need.
@@ -50,7 +50,7 @@ pub enum ServicesError {
     Program {
         /// The program and its arguments.
         program: String,
-        /// What it said, or why it does not run.
+        /// Its output, or why it does not run.
         cause: String,
     },
 }

@@ -8,7 +8,7 @@ use treadle_broker::{
     Address, Broker, Deliveries, Delivery, Letter, Names, Queue, RabbitMq, Settings, Subscription,
 };
 
-use super::client::PATIENCE;
+use super::client::TIMEOUT;
 
 #[allow(dead_code, reason = "these tests ask for no number")]
 #[path = "../../host/broker/tests/broker/order.rs"]
@@ -34,7 +34,7 @@ pub fn amqp_url() -> Option<String> {
 /// Events without an acknowledgement.
 const PREFETCH: u16 = 100;
 
-/// Somebody else at the broker: gets all events, sends commands.
+/// Another client of the broker: gets all events, sends commands.
 pub struct Peer {
     broker: RabbitMq,
     events: Deliveries,
@@ -151,7 +151,7 @@ impl Peer {
 
 /// The next delivery, which has to come.
 pub async fn next(deliveries: &mut Deliveries) -> Delivery {
-    tokio::time::timeout(PATIENCE, deliveries.next())
+    tokio::time::timeout(TIMEOUT, deliveries.next())
         .await
         .expect("a delivery comes in time")
         .expect("the stream goes on")

@@ -13,9 +13,9 @@ use serde_json::Value;
 
 use super::metrics::Metrics;
 
-/// No answer and no event of a test takes longer, whatever else the machine does. Whoever waits for
-/// something goes on as soon as it is there, so that a long patience costs nothing.
-pub const PATIENCE: Duration = Duration::from_mins(1);
+/// No answer and no event of a test takes longer, whatever else the machine does. Waits end as soon
+/// as their condition holds, so that a long timeout costs nothing.
+pub const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// How long a connection may idle: less than any server keeps one, so that no request meets one that
 /// is about to close.
@@ -25,10 +25,10 @@ const IDLE_MAX: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub struct Client {
     base: String,
-    /// What every request carries, unless it says otherwise.
+    /// The headers of every request, unless it sets them otherwise.
     token: Option<String>,
     pool: Pool<HttpConnector, Full<Bytes>>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// A whole answer.
@@ -80,7 +80,7 @@ impl Client {
                 .pool_timer(TokioTimer::new())
                 .pool_idle_timeout(IDLE_MAX)
                 .build_http(),
-            patience: PATIENCE,
+            timeout: TIMEOUT,
         }
     }
 
@@ -105,10 +105,10 @@ impl Client {
         }
     }
 
-    /// The same client with so much patience for each answer and each event of a stream.
-    pub fn patient(&self, patience: Duration) -> Self {
+    /// The same client with this timeout for each answer and each event of a stream.
+    pub fn with_timeout(&self, timeout: Duration) -> Self {
         Self {
-            patience,
+            timeout,
             ..self.clone()
         }
     }
@@ -132,7 +132,7 @@ impl Client {
             request = request.header("authorization", format!("Bearer {token}"));
         }
         let request = request.body(Full::new(body.into())).expect("a request");
-        tokio::time::timeout(self.patience, self.pool.request(request))
+        tokio::time::timeout(self.timeout, self.pool.request(request))
             .await
             .expect("an answer in time")
     }
@@ -147,7 +147,7 @@ impl Client {
     ) -> Answer {
         let response = self.open(method, path, headers, body).await;
         let (parts, body) = response.expect("an answer").into_parts();
-        let body = tokio::time::timeout(self.patience, body.collect()).await;
+        let body = tokio::time::timeout(self.timeout, body.collect()).await;
         Answer {
             status: parts.status,
             headers: parts.headers,
@@ -181,7 +181,7 @@ impl Client {
         Events {
             body: response.into_body(),
             seen: Vec::new(),
-            patience: self.patience,
+            timeout: self.timeout,
         }
     }
 
@@ -199,7 +199,7 @@ impl Client {
             if condition(&metrics) {
                 return metrics;
             }
-            assert!(started.elapsed() < PATIENCE, "not {what}: {metrics:#?}");
+            assert!(started.elapsed() < TIMEOUT, "not {what}: {metrics:#?}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -209,7 +209,7 @@ impl Client {
 pub struct Events {
     body: Incoming,
     seen: Vec<u8>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// How a stream ended.
@@ -224,7 +224,7 @@ pub struct Ended {
 impl Events {
     /// The next piece as it came; `None` at an end in order.
     pub async fn piece(&mut self) -> Option<Result<Bytes, hyper::Error>> {
-        let frame = tokio::time::timeout(self.patience, self.body.frame());
+        let frame = tokio::time::timeout(self.timeout, self.body.frame());
         let frame = frame.await.expect("an event in time")?;
         let data = frame.map(|frame| frame.into_data().unwrap_or_default());
         if let Ok(data) = &data {
@@ -269,7 +269,7 @@ impl Ended {
         self.payloads().iter().any(|payload| payload == "[DONE]")
     }
 
-    /// The usage that one of the events told.
+    /// The usage in one of the events.
     pub fn usage(&self) -> Option<Value> {
         let mut objects = self.objects().into_iter().rev();
         objects.find_map(|event| event.get("usage").filter(|u| u.is_object()).cloned())

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use treadle_config::{Config, Role};
 
-use super::client::{Client, PATIENCE};
+use super::client::{Client, TIMEOUT};
 use super::process::DaemonProcess;
 
 /// Daemons and what they share.
 pub struct Cluster {
-    /// The test that is a daemon when it is told so.
+    /// The test that is a daemon when asked to be.
     daemon_test: &'static str,
     folder: tempfile::TempDir,
     config: Config,
@@ -22,13 +22,13 @@ impl Cluster {
     /// No daemon yet; what is `tuned` holds for all.
     pub fn new(daemon_test: &'static str, tune: impl FnOnce(&mut Config, &Path)) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut config = super::stand::config();
+        let mut config = super::fixture::config();
         config.store.path = folder.path().join("treadle.db").to_string_lossy().into();
         config.store.snapshot_events = 500;
         config.cluster.role = Role::All;
         config.cluster.secret = "a secret of these tests".into();
         // No daemon that only stalls is taken to be gone.
-        config.cluster.gateway_patience_s = 20;
+        config.cluster.gateway_timeout_s = 20;
         tune(&mut config, folder.path());
         Self {
             daemon_test,
@@ -51,7 +51,7 @@ impl Cluster {
         let token = self.folder.path().join("admin-token");
         let began = Instant::now();
         while !token.exists() {
-            assert!(began.elapsed() < PATIENCE, "nobody made a token");
+            assert!(began.elapsed() < TIMEOUT, "no token was created");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         let token = std::fs::read_to_string(&token).expect("a token");
@@ -65,7 +65,7 @@ impl Cluster {
     }
 }
 
-/// What a daemon says of the cluster, once it knows its caller.
+/// A daemon's report about the cluster, once it knows its caller.
 pub async fn cluster_of(client: &Client) -> Value {
     let began = Instant::now();
     loop {
@@ -73,7 +73,7 @@ pub async fn cluster_of(client: &Client) -> Value {
         if answer.status.is_success() {
             return answer.json();
         }
-        assert!(began.elapsed() < PATIENCE, "{answer:?}");
+        assert!(began.elapsed() < TIMEOUT, "{answer:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -92,7 +92,7 @@ pub async fn until_scheduled(daemons: &[&DaemonProcess], shard: usize) -> usize 
                 return at;
             }
         }
-        assert!(began.elapsed() < PATIENCE, "nobody schedules");
+        assert!(began.elapsed() < TIMEOUT, "no daemon schedules");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

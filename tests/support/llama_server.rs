@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use super::client::{Client, PATIENCE};
+use super::client::{Client, TIMEOUT};
 use super::policy::root;
 
 /// Leaves these tests out.
@@ -95,7 +95,7 @@ impl LlamaServer {
             }
             line
         });
-        let url = tokio::time::timeout(PATIENCE, url).await;
+        let url = tokio::time::timeout(TIMEOUT, url).await;
         let url = url.expect("the server starts in time").expect("no panic");
         assert!(!url.is_empty(), "llama.cpp's server did not start");
         Self {

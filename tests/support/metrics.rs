@@ -43,7 +43,7 @@ impl Metrics {
         rows.map(|(_, figure)| figure).sum::<f64>() as u64
     }
 
-    /// What a label says in the first row of a metric.
+    /// A label's value in the first row of a metric.
     pub fn label(&self, name: &str, label: &str) -> Option<&str> {
         let with_labels = format!("{name}{{");
         let (key, _) = self

@@ -1,4 +1,4 @@
-//! Policies for uploads: the example from `plugins/`, and one that fails when it is told to.
+//! Policies for uploads: the example from `plugins/`, and one that fails on request.
 
 use std::path::{Path, PathBuf};
 
@@ -38,14 +38,14 @@ pub fn failing_after(ms: u64, instructions: &str) -> Vec<u8> {
     assert_eq!(BY_HAND.matches(ORDER).count(), 3, "the fixture has changed");
     let text = BY_HAND.replace(ORDER, &fault);
     let mut module = wat::parse_str(text).expect("the fixture is valid");
-    // What world it is for is told by a section that bindings add to every guest.
+    // The world it is for is named by a section that bindings add to every guest.
     for section in contract_sections(&lru_eviction()) {
         module.extend_from_slice(&section);
     }
     module
 }
 
-/// The custom sections of a module that say which world it is for, heads included.
+/// The custom sections of a module that name its world, heads included.
 fn contract_sections(module: &[u8]) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     let mut at = 8;
@@ -59,10 +59,7 @@ fn contract_sections(module: &[u8]) -> Vec<Vec<u8>> {
         }
         at = end;
     }
-    assert!(
-        !found.is_empty(),
-        "the example says not which world it is for"
-    );
+    assert!(!found.is_empty(), "the example does not name its world");
     found
 }
 

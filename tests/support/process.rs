@@ -1,5 +1,5 @@
-//! A daemon in a process of its own, to be killed: the binary, or the test program again, told by its
-//! environment to be a daemon, so that no other binary must have been built before.
+//! A daemon in a process of its own, to be killed: the binary, or the test program again, made a
+//! daemon by its environment, so that no other binary must have been built before.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use treadle_config::{Config, Role};
 use treadle_server::cluster::Member;
 use treadle_server::start::Daemon;
 
-use super::client::{Client, PATIENCE};
+use super::client::{Client, TIMEOUT};
 
 /// Where the process finds its configuration, as JSON.
 const CONFIG_VARIABLE: &str = "TREADLE_TEST_DAEMON_CONFIG";
@@ -66,7 +66,7 @@ impl DaemonProcess {
             let mut line = String::new();
             BufReader::new(output).read_line(&mut line).map(|_| line)
         });
-        let line = tokio::time::timeout(PATIENCE, line).await;
+        let line = tokio::time::timeout(TIMEOUT, line).await;
         let line = line.expect("it listens in time").expect("no panic");
         let said: serde_json::Value =
             serde_json::from_str(&line.expect("a line")).expect("one line of JSON");
@@ -95,7 +95,7 @@ impl DaemonProcess {
             }
             let ended = self.child.try_wait().expect("its state");
             assert!(ended.is_none(), "the daemon ended early: {ended:?}");
-            assert!(started.elapsed() < PATIENCE, "the daemon does not listen");
+            assert!(started.elapsed() < TIMEOUT, "the daemon does not listen");
         }
     }
 

@@ -3,7 +3,7 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::client::PATIENCE;
+use super::client::TIMEOUT;
 
 /// A connection.
 pub struct RawClient(TcpStream);
@@ -30,7 +30,7 @@ impl RawClient {
                 answer.extend_from_slice(&piece[..count]);
             }
         };
-        let closed = tokio::time::timeout(PATIENCE, reading).await.is_ok();
+        let closed = tokio::time::timeout(TIMEOUT, reading).await.is_ok();
         let answer = String::from_utf8_lossy(&answer).into_owned();
         assert!(closed, "still open; so far: {answer}");
         answer
@@ -50,7 +50,7 @@ impl RawClient {
                 }
             }
         };
-        let seen = tokio::time::timeout(PATIENCE, reading).await;
+        let seen = tokio::time::timeout(TIMEOUT, reading).await;
         let seen = seen.unwrap_or_else(|_| panic!("`{text}` did not come"));
         assert!(seen.contains(text), "closed before `{text}`: {seen}");
         seen

@@ -10,9 +10,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
 
-use super::client::PATIENCE;
+use super::client::TIMEOUT;
 
-/// The engine. It is well as long as it exists: probes are answered by itself.
+/// The engine. It is healthy as long as it exists: it answers probes itself.
 pub struct RawEngine {
     url: String,
     requests: UnboundedReceiver<RawRequest>,
@@ -62,7 +62,7 @@ impl RawEngine {
         }
     }
 
-    /// Says whether it is well from now on; while it is not, probes are answered with 503.
+    /// Sets whether it is healthy from now on; while it is not, probes are answered with 503.
     pub fn set_well(&self, is_well: bool) {
         self.is_well.store(is_well, Relaxed);
     }
@@ -74,7 +74,7 @@ impl RawEngine {
 
     /// The next generation request.
     pub async fn request(&mut self) -> RawRequest {
-        let request = tokio::time::timeout(PATIENCE, self.requests.recv()).await;
+        let request = tokio::time::timeout(TIMEOUT, self.requests.recv()).await;
         request.expect("a request in time").expect("a request")
     }
 }
@@ -176,7 +176,7 @@ impl RawRequest {
     /// Waits until the gateway gives the request up.
     pub async fn until_given_up(mut self) {
         let mut rest = Vec::new();
-        let closed = tokio::time::timeout(PATIENCE, self.stream.read_to_end(&mut rest)).await;
+        let closed = tokio::time::timeout(TIMEOUT, self.stream.read_to_end(&mut rest)).await;
         assert!(closed.is_ok(), "the gateway still waits");
     }
 }

@@ -39,12 +39,12 @@ pub struct VllmServer {
 }
 
 impl VllmServer {
-    /// Starts a server with the model that the others have; `None` where nobody said how.
+    /// Starts a server with the model that the others have; `None` where none is configured.
     pub async fn start(folder: &Path) -> Option<Self> {
         let path = |variable| std::env::var_os(variable).map(PathBuf::from);
         let (Some(python), Some(model)) = (path(PYTHON_VARIABLE), path(MODEL_VARIABLE)) else {
             eprintln!(
-                "SKIPPED: {PYTHON_VARIABLE} and {MODEL_VARIABLE} don't say how to start a vLLM \
+                "SKIPPED: {PYTHON_VARIABLE} and {MODEL_VARIABLE} don't configure how to start a vLLM \
                  server that may be killed"
             );
             return None;
@@ -73,7 +73,7 @@ impl VllmServer {
             child,
             group: format!("-{group}"),
             url: url.to_owned(),
-            client: Client::new(url).patient(START),
+            client: Client::new(url).with_timeout(START),
         })
     }
 

@@ -1,8 +1,8 @@
 //! Callers without a token: who they may be.
 //!
-//! A browser on the same machine reaches a daemon on loopback too, for whatever page it shows, and
-//! so does a reverse proxy, for whoever sends it requests. So where nothing but the address makes a
-//! caller trusted, requests of pages from elsewhere and those that a proxy passed on are recognised
+//! A browser on the same machine also reaches a daemon on loopback, on behalf of any page that it
+//! shows, and so does a reverse proxy, on behalf of any client. So where only the address makes a
+//! caller trusted, requests of pages from elsewhere and those that a proxy forwarded are recognised
 //! by their headers and refused.
 
 use super::scope::Scope;
@@ -25,8 +25,8 @@ const FORWARDED_START: &str = "x-forwarded";
 pub enum Objection {
     /// A proxy passed it on, so its sender may be anywhere.
     #[error(
-        "its header `{0}` says that a proxy passed it on; send a token, or have \
-         `auth.anonymous_scope` say what everybody may do whom the proxy lets in"
+        "its header `{0}` shows that a proxy forwarded it; send a token, or let \
+         `auth.anonymous_scope` set what all callers behind the proxy may do"
     )]
     Proxy(HeaderName),
     /// Its Host is a name that others may point at this machine.
@@ -60,7 +60,7 @@ pub struct Anonymous {
 }
 
 impl Anonymous {
-    /// What the configuration says.
+    /// The configured setting.
     pub fn of(config: &Config) -> Self {
         let stated = |scope| Self {
             scope,
@@ -117,8 +117,8 @@ fn bare(host: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
-/// Loopback addresses, and the names that mean nothing else (RFC 6761 §6.3). A name without a dot is
-/// none of them: what it resolves to is up to search domains and whoever answers for them.
+/// Loopback addresses, and the names that mean nothing else (RFC 6761 §6.3). A name without a dot
+/// is none of them: what it resolves to depends on search domains and their resolvers.
 fn is_loopback(host: &str) -> bool {
     let host = host.to_ascii_lowercase();
     host == "localhost"
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_trusted_for_the_configuration_may_come_through_a_proxy() {
+    fn callers_trusted_by_the_configuration_may_come_through_a_proxy() {
         let config = ["auth.anonymous_scope=job".to_owned()];
         let anonymous = Anonymous::of(&Config::load(None, [], &config).unwrap());
         let mut headers = HeaderMap::new();

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use treadle_store::{AuditRow, Store};
 
-/// Changes that may wait to be written; beyond it whoever makes one waits.
+/// Changes that may wait to be written; beyond it the caller that makes one waits.
 const WAITING_MAX: usize = 4_096;
 /// Changes in one transaction.
 const BATCH_MAX: usize = 256;
@@ -30,7 +30,7 @@ pub struct Change<'a> {
 
 /// The change was made, but could not be written down.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the change was made, but the audit log could not be written; the log says why")]
+#[error("the change was made, but the audit log could not be written; the cause is in the log")]
 pub struct NotAudited;
 
 /// The audit log.
@@ -92,7 +92,7 @@ impl Audit {
         }
     }
 
-    /// Writes down what the daemon changed by itself, for the default tenant.
+    /// Records what the daemon changed on its own, for the default tenant.
     pub async fn note_own(&self, action: &'static str, target: &str, before: Value, after: Value) {
         let row = AuditRow {
             id: 0,
@@ -155,7 +155,7 @@ async fn write(store: Arc<dyn Store>, mut received: mpsc::Receiver<Entry>) {
             .map(|entry| (entry.row, entry.written))
             .unzip();
         if let Err(error) = store.add_audit(&rows).await {
-            // Whoever waits learns by the dropped channel.
+            // The caller that waits learns it from the dropped channel.
             tracing::error!(%error, changes = rows.len(), "the audit log could not be written");
             continue;
         }

@@ -51,7 +51,7 @@ pub struct NewToken {
     pub scope: Scope,
     /// Tenant that it acts for; `*` for the whole daemon.
     pub tenant: String,
-    /// When it ends by itself.
+    /// When it expires.
     pub expires_at_us: Option<u64>,
 }
 
@@ -81,7 +81,7 @@ impl Auth {
         let _turn = self.changing.lock().await;
         if !Tenant::is_name(name) {
             let message = format!(
-                "`{name}` is no name for a tenant; take up to 63 lower-case letters, digits and dashes"
+                "`{name}` is not a tenant name; use up to 63 lower-case letters, digits and dashes"
             );
             return Err(refused(ErrorCode::InvalidField, message));
         }
@@ -184,7 +184,7 @@ impl Auth {
             return Err(refused(ErrorCode::InvalidField, message));
         }
         if new.tenant != WHOLE_DAEMON && !directory.tenants.contains_key(new.tenant.as_str()) {
-            let message = format!("there is no tenant `{}`; make it first", new.tenant);
+            let message = format!("no tenant `{}`; create it first", new.tenant);
             return Err(refused(ErrorCode::TenantUnknown, message));
         }
         if directory.tokens.len() >= TOKENS_MAX {
@@ -243,7 +243,7 @@ impl Auth {
     fn token_of(&self, caller: &Caller, id: &str) -> Result<Arc<TokenState>, ChangeError> {
         let mut tokens = self.tokens(caller).into_iter();
         tokens.find(|token| token.row.token == id).ok_or_else(|| {
-            let message = format!("there is no token `{id}`; `treadle tokens` lists them");
+            let message = format!("there is no token `{id}`; `treadle access tokens` lists them");
             refused(ErrorCode::TokenUnknown, message)
         })
     }

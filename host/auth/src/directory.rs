@@ -3,7 +3,7 @@
 
 use super::identity;
 use super::limits::TenantLimits;
-use super::principal::{Principal, Who};
+use super::principal::{Principal, PrincipalKind};
 use super::rate::Rate;
 use super::scope::Scope;
 use super::secret::Hash;
@@ -108,18 +108,18 @@ impl Directory {
                 scope: anonymous,
                 root: anonymous == Some(Scope::Admin),
                 whole: anonymous == Some(Scope::Admin),
-                who: Who::Anonymous,
+                who: PrincipalKind::Anonymous,
             }),
             generation: before.map_or(0, |before| before.generation + 1),
         }
     }
 
-    /// Whoever has no token.
+    /// A caller without a token.
     pub fn anonymous(&self) -> &Arc<Principal> {
         &self.anonymous
     }
 
-    /// Whoever has the secret with this hash.
+    /// The owner of the secret with this hash.
     pub fn principal(&self, hash: &Hash, now_us: u64) -> Result<Arc<Principal>, Refused> {
         let token = self.good(hash, now_us)?;
         if now_us.saturating_sub(token.used_at_us.load(Ordering::Relaxed)) >= USE_NOTED_US {
@@ -206,7 +206,7 @@ fn token_state(
 ) -> Option<Arc<TokenState>> {
     let root = row.tenant == WHOLE_DAEMON;
     let home = if root { DEFAULT_TENANT } else { &row.tenant };
-    let (Some(tenant), Some(scope)) = (tenants.get(home), Scope::from_word(&row.scope)) else {
+    let (Some(tenant), Some(scope)) = (tenants.get(home), Scope::from_name(&row.scope)) else {
         tracing::error!(
             token = row.token,
             "the token names no tenant or scope; it is left out"
@@ -221,7 +221,7 @@ fn token_state(
             scope: Some(scope),
             root,
             whole: root,
-            who: Who::Token {
+            who: PrincipalKind::Token {
                 id: row.token.clone(),
                 name: row.name.clone(),
             },

@@ -1,5 +1,5 @@
-//! The first token: made where no token for the whole daemon is good, told once, and left in a file
-//! beside the store so that the command line on the same machine finds it.
+//! The first token: created where no token for the whole daemon is valid, printed once, and left in
+//! a file beside the store so that the command line on the same machine finds it.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use treadle_store::Location;
 /// Name of the file, in the folder of the store.
 const FILE_NAME: &str = "admin-token";
 
-/// A secret that nobody has seen yet.
+/// A newly generated secret.
 #[derive(Clone, Debug)]
 pub struct FirstToken {
     /// The secret.
@@ -33,10 +33,10 @@ pub fn file_of(store: &StoreConfig) -> Option<PathBuf> {
     }
 }
 
-/// Writes a secret to a file that only its owner can read, in place of one that is there.
+/// Writes a secret to a file that only its owner can read, replacing an existing one.
 pub(super) fn write(path: &Path, secret: &str) -> std::io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
-    // Where the store is a database, nobody has made the folder yet.
+    // Where the store is a database, the folder does not exist yet.
     if let Some(folder) = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty())

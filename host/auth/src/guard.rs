@@ -34,14 +34,14 @@ impl From<ErrorBody> for Stopped {
 /// Lets a request through that may do what it asks, with its [`Principal`] and without its secret.
 pub async fn guard(State(auth): State<Arc<Auth>>, mut request: Request, next: Next) -> Response {
     let Some(path) = request.extensions().get::<MatchedPath>() else {
-        // No route: the fallback answers, and says nothing that is worth guarding.
+        // No route: the fallback answers, with nothing that is worth guarding.
         return next.run(request).await;
     };
     let route = match permissions::find(request.method(), path.as_str()) {
         Found::Route(route) => route,
         Found::OtherMethods => return wrong_method(request.method(), request.uri()),
         Found::Nothing => {
-            let message = format!("{} is served to nobody", path.as_str());
+            let message = format!("{} is never served", path.as_str());
             return error_response(&ErrorBody::new(ErrorCode::Forbidden, message));
         }
     };
@@ -92,7 +92,9 @@ async fn identify(auth: &Auth, headers: &mut HeaderMap) -> Result<Arc<Principal>
             .map_err(|refused| {
                 let message = match refused.code() {
                     ErrorCode::TokenExpired => "the token has expired; rotate it or make a new one",
-                    _ => "no such token is known here; make one with `treadle tokens create`",
+                    _ => {
+                        "no such token is known here; make one with `treadle access tokens create`"
+                    }
                 };
                 ErrorBody::new(refused.code(), message)
             }),
@@ -120,7 +122,7 @@ fn unknown(auth: &Auth, headers: &HeaderMap) -> Arc<Principal> {
     })
 }
 
-/// An admin of the whole daemon acts in the default tenant, or in the one that he names.
+/// An admin of the whole daemon acts in the default tenant, or in the one named in the request.
 fn in_chosen_tenant(
     auth: &Auth,
     principal: Arc<Principal>,
@@ -143,7 +145,7 @@ fn in_chosen_tenant(
     }
     let directory = auth.directory();
     let tenant = directory.tenants.get(chosen).ok_or_else(|| {
-        let message = format!("there is no tenant `{chosen}`; `treadle tenants` lists them");
+        let message = format!("there is no tenant `{chosen}`; `treadle access tenants` lists them");
         ErrorBody::new(ErrorCode::TenantUnknown, message)
     })?;
     Ok(Arc::new(Principal {
@@ -159,11 +161,11 @@ fn permit(
     principal: &Principal,
     headers: &HeaderMap,
 ) -> Result<(), ErrorBody> {
-    let is_anonymous = principal.who == super::Who::Anonymous;
+    let is_anonymous = principal.who == super::PrincipalKind::Anonymous;
     let has = |scope: Scope| principal.scope.is_some_and(|own| own >= scope);
     let (allowed, wanted) = match route.needs {
         Needs::Nothing => return Ok(()),
-        // Whoever has no token gets there only where the configuration makes everybody an admin.
+        // Callers without a token get there only where the configuration makes everyone an admin.
         Needs::Token(scope) if is_anonymous => (has(Scope::Admin), scope.as_str()),
         Needs::Scope(scope) | Needs::Token(scope) => (has(scope), scope.as_str()),
         Needs::Root => (principal.root, "admin of the whole daemon"),

@@ -1,9 +1,9 @@
-//! How a daemon proves that a token is for it before anybody sends it the token.
+//! How a daemon proves that it knows a token before the client sends the token.
 //!
-//! The client names the token by something that tells nothing of it, and sends random characters.
+//! The client names the token by something that reveals nothing of it, and sends random characters.
 //! The daemon that knows the token answers with an HMAC over them and over the address that it was
-//! reached at, keyed by the token's hash. Whoever listens in its place has no such key; whoever
-//! passes the question on gets an answer for another address than the client has called.
+//! reached at, keyed by the token's hash. An impostor at that address has no such key; one that
+//! forwards the question gets an answer for another address than the client has called.
 
 use super::secret::{Hash, hex};
 use ring::hmac::{HMAC_SHA256, Key, sign};

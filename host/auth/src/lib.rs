@@ -1,4 +1,4 @@
-//! Who may do what: tenants, tokens, scopes, limits and the audit log.
+//! Authentication and authorisation: tenants, tokens, scopes, limits and the audit log.
 //!
 //! Requests are checked against a picture in memory ([`Directory`]), never against the store. A
 //! change goes to the store first and becomes the next picture.
@@ -25,7 +25,7 @@ pub use directory::Directory;
 pub use first_token::FirstToken;
 pub use guard::guard;
 pub use limits::TenantLimits;
-pub use principal::{Caller, Principal, Who};
+pub use principal::{Caller, Principal, PrincipalKind};
 pub use scope::Scope;
 pub use tenant_state::TenantState;
 pub use treadle_model::tenant::{self, Tenant};
@@ -40,7 +40,7 @@ use treadle_model::tenant::WHOLE_DAEMON;
 use treadle_store::{Store, StoreError, TokenRow};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Why nobody can be let in.
+/// Why no caller can be admitted.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthError {
     /// The store failed.
@@ -56,7 +56,7 @@ pub enum AuthError {
     File {
         /// Where it should be.
         path: String,
-        /// What the system said.
+        /// The system's error.
         error: std::io::Error,
     },
 }
@@ -151,16 +151,16 @@ impl Auth {
         }
     }
 
-    /// Whether there is no tenant beside the default one.
+    /// Whether the default tenant is the only one.
     pub fn has_one_tenant(&self) -> bool {
         self.directory().tenants.len() == 1
     }
 
-    /// Writes down which tokens were used and removes what is no longer asked for.
-    pub async fn tidy(&self) {
+    /// Records which tokens were used and removes what has expired.
+    pub async fn run_maintenance(&self) {
         let uses = self.directory().uses();
         let ended_before_us = now_us().saturating_sub(self.ended_kept_us);
-        let tidied = async {
+        let cleaned_up = async {
             if !uses.is_empty() {
                 self.store.touch_tokens(&uses).await?;
             }
@@ -173,7 +173,7 @@ impl Auth {
             }
             Ok::<_, StoreError>(())
         };
-        if let Err(error) = tidied.await {
+        if let Err(error) = cleaned_up.await {
             tracing::warn!(%error, "tokens and the audit log could not be tidied up");
         }
     }
@@ -181,7 +181,7 @@ impl Auth {
     /// Writes down what is left.
     pub async fn close(&self) {
         self.audit.close().await;
-        self.tidy().await;
+        self.run_maintenance().await;
     }
 
     async fn reload(&self) -> Result<(), StoreError> {

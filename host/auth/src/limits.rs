@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a tenant may use; `None` is no limit beside those of the daemon.
+/// A tenant's limits; `None` is no limit beyond those of the daemon.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TenantLimits {
@@ -16,7 +16,7 @@ pub struct TenantLimits {
     pub requests_per_s: Option<u32>,
     /// Live programs.
     pub live_programs: Option<u64>,
-    /// Whether it may store plugins that nobody signed.
+    /// Whether it may store unsigned plugins.
     pub unsigned_plugins: bool,
 }
 
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tightening_is_told_from_loosening() {
+    fn tightening_is_distinguished_from_loosening() {
         let base = TenantLimits::default();
         let tighter = TenantLimits {
             body_bytes: Some(1),

@@ -1,6 +1,6 @@
-//! What each path asks of whoever calls it: the one table.
+//! What each path requires of its caller: the one table.
 //!
-//! A path that is not in it is served to nobody.
+//! A path that is not in it is never served.
 
 use super::scope::Scope;
 use axum::http::Method;
@@ -13,7 +13,7 @@ use treadle_wire::Endpoint;
 pub enum Needs {
     /// Nothing.
     Nothing,
-    /// At least this scope; anonymous callers may have it too, where the configuration says so.
+    /// At least this scope; anonymous callers may have it too, where the configuration allows it.
     Scope(Scope),
     /// At least this scope, and a token even where anonymous callers have it.
     Token(Scope),
@@ -143,7 +143,7 @@ static BY_PATH: LazyLock<HashMap<String, Vec<Route>>> = LazyLock::new(|| {
     by_path
 });
 
-/// What the table says of a request.
+/// The table's entry for a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Found {
     /// This.
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_method_that_is_not_there_is_told_from_a_path_that_is_not() {
+    fn an_unknown_method_is_distinguished_from_an_unknown_path() {
         assert!(matches!(
             find(&Method::HEAD, "/health"),
             Found::Route(route) if route.needs == Needs::Nothing

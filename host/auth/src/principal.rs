@@ -1,4 +1,4 @@
-//! Who calls, for which tenant, and what he may do.
+//! The caller, its tenant and its scope.
 
 use super::scope::Scope;
 use super::tenant_state::TenantState;
@@ -15,23 +15,23 @@ use treadle_wire::{ErrorBody, ErrorCode};
 /// Longest id of a request that a client may choose, in bytes.
 const REQUEST_ID_BYTES_MAX: usize = 128;
 
-/// Who calls.
+/// The kind of caller.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Who {
-    /// Somebody without a token.
+pub enum PrincipalKind {
+    /// A caller without a token.
     Anonymous,
-    /// Whoever has this token.
+    /// The owner of this token.
     Token {
         /// Its id.
         id: String,
         /// What people call it.
         name: String,
     },
-    /// Somebody whom the identity provider vouches for.
+    /// A caller authenticated by the identity provider.
     Subject(String),
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for PrincipalKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Anonymous => write!(f, "anonymous"),
@@ -41,19 +41,19 @@ impl fmt::Display for Who {
     }
 }
 
-/// Who calls, for which tenant, with which scope.
+/// The caller, its tenant and its scope.
 #[derive(Clone, Debug)]
 pub struct Principal {
-    /// The tenant that he acts in.
+    /// The tenant that it acts in.
     pub tenant: Arc<TenantState>,
-    /// What he may do; nothing where absent.
+    /// Its scope; none where absent.
     pub scope: Option<Scope>,
     /// True for an admin of the whole daemon.
     pub root: bool,
     /// True for an admin of the whole daemon who has chosen no tenant.
     pub whole: bool,
-    /// Who he is.
-    pub who: Who,
+    /// Its identity.
+    pub who: PrincipalKind,
 }
 
 impl Principal {
@@ -62,7 +62,7 @@ impl Principal {
         self.tenant.tenant.inside(name).into_owned()
     }
 
-    /// Whether uploads of his tenant need no signature.
+    /// Whether uploads of its tenant need no signature.
     pub fn takes_unsigned(&self) -> bool {
         self.tenant.limits.unsigned_plugins
     }
@@ -72,7 +72,7 @@ impl Principal {
         self.tenant.tenant.outside(inside)
     }
 
-    /// Largest body that he may send, where the daemon takes `daemon_max`, in bytes.
+    /// Largest body that it may send, where the daemon takes `daemon_max`, in bytes.
     pub fn body_bytes_max(&self, daemon_max: usize) -> usize {
         let own = self.tenant.limits.body_bytes.unwrap_or(u64::MAX);
         daemon_max.min(usize::try_from(own).unwrap_or(usize::MAX))
@@ -94,7 +94,7 @@ impl Principal {
         let limited = |limit: &str, what: String| {
             let message = format!(
                 "the tenant `{name}` {what}; an admin of the daemon can raise `{limit}` with \
-                 `treadle tenants set {name}`"
+                 `treadle access tenants set {name}`"
             );
             Err(ErrorBody::new(ErrorCode::TenantLimit, message))
         };
@@ -113,10 +113,10 @@ impl Principal {
     }
 }
 
-/// A request's principal, and how it is told apart from others in the audit log.
+/// A request's principal, and how it is distinguished from others in the audit log.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// Who calls.
+    /// The caller.
     pub principal: Arc<Principal>,
     /// The address that the request came from.
     pub address: Option<SocketAddr>,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// A bucket that fills at a steady rate and holds one second's worth.
 #[derive(Debug)]
 pub struct Rate {
-    /// Time between two requests at the full rate; 0 is no limit.
+    /// Time between two requests at the full rate; 0 for no limit.
     interval_ns: u64,
     epoch: Instant,
     /// When the bucket is full again, since the epoch.

@@ -1,8 +1,8 @@
-//! What a token may do, as one of four words.
+//! What a token may do, as one of four scopes.
 
 use serde::{Deserialize, Serialize};
 
-/// What a token may do; each word includes the ones before it.
+/// What a token may do; each scope includes the ones before it.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
@@ -20,7 +20,7 @@ impl Scope {
     /// All of them, rising.
     pub const ALL: [Self; 4] = [Self::Viewer, Self::Job, Self::Operator, Self::Admin];
 
-    /// The word.
+    /// The scope's name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Viewer => "viewer",
@@ -30,8 +30,8 @@ impl Scope {
         }
     }
 
-    /// The scope of a word.
-    pub fn from_word(word: &str) -> Option<Self> {
+    /// The scope of a name.
+    pub fn from_name(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|scope| scope.as_str() == word)
     }
 }
@@ -41,11 +41,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scopes_rise_and_keep_their_words() {
+    fn scopes_are_ordered_and_keep_their_names() {
         assert!(Scope::ALL.is_sorted());
         for scope in Scope::ALL {
-            assert_eq!(Scope::from_word(scope.as_str()), Some(scope));
+            assert_eq!(Scope::from_name(scope.as_str()), Some(scope));
         }
-        assert_eq!(Scope::from_word("root"), None);
+        assert_eq!(Scope::from_name("root"), None);
     }
 }

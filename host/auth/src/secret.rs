@@ -1,7 +1,7 @@
 //! Secrets of tokens: made here, shown once, and known by their hashes from then on.
 //!
-//! A secret is looked up by its SHA-256, so how long a look-up takes says nothing about the secrets
-//! that there are.
+//! A secret is looked up by its SHA-256, so the time of a look-up reveals nothing about existing
+//! secrets.
 
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -32,7 +32,7 @@ pub fn new_id() -> Result<String, NoRandomness> {
     random_hex::<ID_BYTES>()
 }
 
-/// Random characters that nobody has seen yet.
+/// Newly generated random characters.
 pub fn new_challenge() -> Result<String, NoRandomness> {
     random_hex::<SECRET_BYTES>()
 }

@@ -3,7 +3,7 @@
 
 pub mod bench;
 pub mod calibrate;
-pub mod contest;
+pub mod comparison;
 pub mod plots;
 pub mod prediction;
 pub mod pressure;

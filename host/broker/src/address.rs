@@ -1,4 +1,4 @@
-//! Where a broker is, and as whom to go there.
+//! The broker's address and credentials.
 
 use std::fmt;
 use std::path::Path;
@@ -8,7 +8,7 @@ use lapin::uri::{AMQPScheme, AMQPUri};
 
 use crate::BrokerError;
 
-/// Heartbeat where the URL names none, in seconds: a silent connection is given up after two.
+/// Heartbeat where the URL names none, in seconds: a silent connection is closed after two.
 const HEARTBEAT_S: u16 = 10;
 /// Largest certificate or key file, in bytes.
 const CERTIFICATE_BYTES_MAX: u64 = 1 << 20;
@@ -66,8 +66,8 @@ impl Address {
         };
         let mut uri: AMQPUri = match url.parse() {
             Ok(uri) => uri,
-            // A parser's words may repeat the URL, and with it the password.
-            Err(cause) if cause.contains(rest) => return fails("it is no URL".into()),
+            // A parser's message may repeat the URL, and with it the password.
+            Err(cause) if cause.contains(rest) => return fails("it is not a URL".into()),
             Err(cause) => return fails(cause),
         };
         // The parser takes an IPv6 address for no host at all.
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_without_the_password() {
+    fn errors_do_not_reveal_the_password() {
         for (url, word) in [
             ("http://u:s3cret@h", "begin with amqp"),
             ("amqp:u:s3cret@h", "begin with amqp"),

@@ -25,12 +25,12 @@ impl Backoff {
     pub(crate) fn next(&mut self) -> Duration {
         let whole = self.next.min(self.longest);
         self.next = whole.saturating_mul(2).min(self.longest);
-        // Without randomness the wait is whole, which is no harm.
+        // Without randomness the wait is full, which is harmless.
         let share = getrandom::u32().map_or(1.0, |random| f64::from(random) / f64::from(u32::MAX));
         whole.mul_f64(0.5 + share / 2.0)
     }
 
-    /// Begins anew.
+    /// Starts over.
     pub(crate) fn reset(&mut self) {
         self.next = self.first;
     }

@@ -12,7 +12,7 @@ use crate::{Answer, BrokerError, REASON_BYTES_MAX, header};
 
 /// How a delivery is settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Settlement {
     /// Done.
     Ack,
     /// To the dead letters, for this reason.
@@ -24,7 +24,7 @@ pub(crate) enum Verdict {
 /// Who settles a delivery.
 pub(crate) trait Settle: Send {
     /// Settles it; the delivery is what a dead letter is made of.
-    fn settle(self: Box<Self>, delivery: Parts, verdict: Verdict) -> Answer<'static, ()>;
+    fn settle(self: Box<Self>, delivery: Parts, settlement: Settlement) -> Answer<'static, ()>;
 }
 
 /// A delivery without the means to settle it.
@@ -38,11 +38,11 @@ pub(crate) struct Parts {
 /// A message that arrived. It is to be settled by [`Delivery::ack`], [`Delivery::reject`] or
 /// [`Delivery::requeue`]; one that is dropped stays unsettled until its stream or connection ends.
 pub struct Delivery {
-    /// What tells it from others, if the sender gave that.
+    /// What distinguishes it from others, if the sender gave that.
     pub id: Option<String>,
     /// What it was sent with.
     pub routing_key: String,
-    /// Headers whose values are words or numbers.
+    /// Headers whose values are strings or numbers.
     pub headers: BTreeMap<String, String>,
     /// JSON, if the sender is right.
     pub body: Vec<u8>,
@@ -85,7 +85,7 @@ impl Delivery {
     /// # Errors
     /// [`BrokerError::DeliveryLost`] if it comes again nevertheless.
     pub async fn ack(self) -> Result<(), BrokerError> {
-        self.settle(Verdict::Ack).await
+        self.settle(Settlement::Ack).await
     }
 
     /// It can't be done, now or ever: it goes to the dead letters, with the reason in the header
@@ -94,7 +94,7 @@ impl Delivery {
     /// # Errors
     /// [`BrokerError::DeliveryLost`] if it comes again nevertheless.
     pub async fn reject(self, reason: &str) -> Result<(), BrokerError> {
-        self.settle(Verdict::Reject(shortened(reason))).await
+        self.settle(Settlement::Reject(shortened(reason))).await
     }
 
     /// It can't be done at present: it comes again, up to [`crate::DELIVERY_LIMIT`] times, then
@@ -103,16 +103,16 @@ impl Delivery {
     /// # Errors
     /// [`BrokerError::DeliveryLost`] if it was given back already.
     pub async fn requeue(self) -> Result<(), BrokerError> {
-        self.settle(Verdict::Requeue).await
+        self.settle(Settlement::Requeue).await
     }
 
-    async fn settle(self, verdict: Verdict) -> Result<(), BrokerError> {
+    async fn settle(self, settlement: Settlement) -> Result<(), BrokerError> {
         let parts = Parts {
             id: self.id,
             headers: self.headers,
             body: self.body,
         };
-        self.settle.settle(parts, verdict).await
+        self.settle.settle(parts, settlement).await
     }
 }
 

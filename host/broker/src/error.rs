@@ -23,7 +23,7 @@ pub enum BrokerError {
         /// What is wrong with it.
         cause: String,
     },
-    /// Nobody answers.
+    /// No answer.
     #[error(
         "no broker answers at {address} ({cause}); start RabbitMQ there, open the port, or correct \
          host and port in broker.url"
@@ -34,7 +34,7 @@ pub enum BrokerError {
         /// What was seen.
         cause: String,
     },
-    /// Somebody answers who is no AMQP broker.
+    /// The server is not an AMQP broker.
     #[error(
         "what answers at {address} does not speak AMQP 0-9-1 ({cause}); RabbitMQ listens on 5672 \
          for amqp:// and on 5671 for amqps://"
@@ -74,7 +74,7 @@ pub enum BrokerError {
     VirtualHost {
         /// The URL without its password.
         address: String,
-        /// What the broker said.
+        /// The broker's error.
         cause: String,
     },
     /// The user may not do this.
@@ -83,7 +83,7 @@ pub enum BrokerError {
          write and read these names: rabbitmqctl set_permissions -p <vhost> <user> '.*' '.*' '.*'"
     )]
     Permission {
-        /// What the broker said.
+        /// The broker's error.
         cause: String,
     },
     /// Something of this name is there, made otherwise.
@@ -94,7 +94,7 @@ pub enum BrokerError {
     Mismatch {
         /// Name of the queue or exchange.
         name: String,
-        /// What the broker said.
+        /// The broker's error.
         cause: String,
     },
     /// The broker has no quorum queues.
@@ -105,13 +105,13 @@ pub enum BrokerError {
     Quorum {
         /// Name of the queue.
         name: String,
-        /// What the broker said.
+        /// The broker's error.
         cause: String,
     },
     /// A queue or exchange is gone.
-    #[error("{cause}; it is made anew at the next connection")]
+    #[error("{cause}; it is made again at the next connection")]
     Absent {
-        /// What the broker said.
+        /// The broker's error.
         cause: String,
     },
     /// The broker takes no messages at present.
@@ -120,7 +120,7 @@ pub enum BrokerError {
          raise vm_memory_high_watermark or lower disk_free_limit in rabbitmq.conf"
     )]
     Blocked {
-        /// What the broker said.
+        /// The broker's error.
         reason: String,
     },
     /// The broker did not take a message.
@@ -133,7 +133,7 @@ pub enum BrokerError {
         id: String,
     },
     /// The connection is lost.
-    #[error("the connection to the broker is lost ({cause}); it is made again by itself")]
+    #[error("the connection to the broker is lost ({cause}); it reconnects automatically")]
     Lost {
         /// What was seen.
         cause: String,
@@ -168,7 +168,7 @@ pub enum BrokerError {
 }
 
 impl BrokerError {
-    /// A word for metrics and health, stable.
+    /// A name for metrics and health, stable.
     pub const fn code(&self) -> &'static str {
         match self {
             Self::Url { .. } => "broker-url",
@@ -193,7 +193,7 @@ impl BrokerError {
         }
     }
 
-    /// Whether trying again may help without anybody's doing.
+    /// Whether trying again may help without any intervention.
     pub const fn passes_by_itself(&self) -> bool {
         !matches!(
             self,

@@ -16,7 +16,7 @@ pub enum Health {
     Blocked {
         /// Since when, in microseconds of Unix time.
         since_us: u64,
-        /// What the broker said.
+        /// The broker's error.
         reason: String,
     },
     /// No connection; one is tried for again and again.
@@ -50,7 +50,7 @@ impl Health {
         matches!(self, Self::Connected)
     }
 
-    /// A word: `connected`, `blocked`, `disconnected`.
+    /// A name: `connected`, `blocked`, `disconnected`.
     pub const fn word(&self) -> &'static str {
         match self {
             Self::Connected => "connected",

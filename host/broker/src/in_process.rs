@@ -1,4 +1,5 @@
-//! A broker within the process: the twin of RabbitMQ for a daemon without one, and for tests.
+//! A broker within the process: the in-memory fake of RabbitMQ for a daemon without one, and for
+//! tests.
 //!
 //! It keeps the promises of [`Broker`], delivery limit and dead letters included, save one: nothing
 //! survives the process.
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
-use crate::delivery::{Parts, Settle, Verdict};
+use crate::delivery::{Parts, Settle, Settlement};
 use crate::health::Board;
 use crate::{
     Answer, Broker, BrokerError, COMMANDS_HELD_MAX, DEAD_LETTERS_HELD_MAX, DELIVERY_LIMIT,
@@ -44,7 +45,7 @@ struct Shared {
 struct State {
     is_away: bool,
     is_closed: bool,
-    queues: BTreeMap<String, Line>,
+    queues: BTreeMap<String, MessageQueue>,
     bindings: Vec<(String, String)>,
     unsettled: BTreeMap<u64, Unsettled>,
     next_tag: u64,
@@ -52,7 +53,7 @@ struct State {
 }
 
 /// A queue.
-struct Line {
+struct MessageQueue {
     waiting: VecDeque<Stored>,
     held_max: usize,
     /// What happens past the bound: the newcomer is refused, or the oldest goes.
@@ -85,7 +86,7 @@ impl InProcess {
         let mut state = State::default();
         let dead_letters = names.queue(Queue::DeadLetters);
         for queue in Queue::ALL {
-            let line = Line {
+            let message_queue = MessageQueue {
                 waiting: VecDeque::new(),
                 held_max: if queue.has_dead_letters() {
                     COMMANDS_HELD_MAX as usize
@@ -95,7 +96,7 @@ impl InProcess {
                 refuses: queue.has_dead_letters(),
                 dead_letters: queue.has_dead_letters().then(|| dead_letters.clone()),
             };
-            state.queues.insert(names.queue(queue), line);
+            state.queues.insert(names.queue(queue), message_queue);
         }
         let board = Arc::new(Board::new());
         let part = board.add();
@@ -183,16 +184,16 @@ impl Shared {
 impl State {
     /// Puts something into a queue; `false` if it is full.
     fn put(&mut self, queue: &str, stored: Stored) -> bool {
-        let Some(line) = self.queues.get_mut(queue) else {
+        let Some(message_queue) = self.queues.get_mut(queue) else {
             return true;
         };
-        if line.waiting.len() >= line.held_max {
-            if line.refuses {
+        if message_queue.waiting.len() >= message_queue.held_max {
+            if message_queue.refuses {
                 return false;
             }
-            line.waiting.pop_front();
+            message_queue.waiting.pop_front();
         }
-        line.waiting.push_back(stored);
+        message_queue.waiting.push_back(stored);
         true
     }
 
@@ -206,21 +207,23 @@ impl State {
             let mut stored = unsettled.stored;
             stored.returns += 1;
             stored.delivered = true;
-            let Some(line) = self.queues.get_mut(&unsettled.queue) else {
+            let Some(message_queue) = self.queues.get_mut(&unsettled.queue) else {
                 continue;
             };
-            if stored.returns > DELIVERY_LIMIT && line.dead_letters.is_some() {
+            if stored.returns > DELIVERY_LIMIT && message_queue.dead_letters.is_some() {
                 self.bury(&unsettled.queue, stored, "delivery_limit", None);
             } else {
-                line.waiting.push_front(stored);
+                message_queue.waiting.push_front(stored);
             }
         }
     }
 
     /// Puts something among the dead letters of its queue, if that has any.
     fn bury(&mut self, queue: &str, mut stored: Stored, word: &str, reason: Option<String>) {
-        let line = self.queues.get(queue);
-        let Some(dead_letters) = line.and_then(|line| line.dead_letters.clone()) else {
+        let message_queue = self.queues.get(queue);
+        let Some(dead_letters) =
+            message_queue.and_then(|message_queue| message_queue.dead_letters.clone())
+        else {
             return;
         };
         stored
@@ -327,18 +330,18 @@ struct Receipt {
 }
 
 impl Settle for Receipt {
-    fn settle(self: Box<Self>, _: Parts, verdict: Verdict) -> Answer<'static, ()> {
+    fn settle(self: Box<Self>, _: Parts, settlement: Settlement) -> Answer<'static, ()> {
         Box::pin(async move {
             let mut state = self.shared.state();
             if !state.unsettled.contains_key(&self.tag) {
                 return Err(BrokerError::DeliveryLost);
             }
-            match verdict {
-                Verdict::Requeue => state.give_back(vec![self.tag]),
-                Verdict::Ack => {
+            match settlement {
+                Settlement::Requeue => state.give_back(vec![self.tag]),
+                Settlement::Ack => {
                     state.unsettled.remove(&self.tag);
                 }
-                Verdict::Reject(reason) => {
+                Settlement::Reject(reason) => {
                     if let Some(unsettled) = state.unsettled.remove(&self.tag) {
                         let queue = unsettled.queue;
                         state.bury(&queue, unsettled.stored, "rejected", Some(reason));
@@ -413,12 +416,15 @@ impl Broker for InProcess {
         Box::pin(async move {
             let mut state = self.shared.connected()?;
             let queue = &subscription.queue;
-            state.queues.entry(queue.clone()).or_insert_with(|| Line {
-                waiting: VecDeque::new(),
-                held_max: EVENTS_HELD_MAX as usize,
-                refuses: false,
-                dead_letters: None,
-            });
+            state
+                .queues
+                .entry(queue.clone())
+                .or_insert_with(|| MessageQueue {
+                    waiting: VecDeque::new(),
+                    held_max: EVENTS_HELD_MAX as usize,
+                    refuses: false,
+                    dead_letters: None,
+                });
             for pattern in &subscription.patterns {
                 let binding = (queue.clone(), pattern.clone());
                 if !state.bindings.contains(&binding) {

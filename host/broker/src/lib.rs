@@ -4,9 +4,9 @@
 //! the process, and one suite of tests runs on both. This crate knows nothing of the core, the
 //! store or JSON: it carries bytes with an id, a routing key and headers.
 //!
-//! What [`Broker::publish`] has returned for, the broker has confirmed. What it has not, the caller
-//! publishes again: messages are delivered at least once, those of one sender in order, and a
-//! consumer tells repetitions by their id.
+//! A message for which [`Broker::publish`] has returned is confirmed by the broker. Others the
+//! caller publishes again: messages are delivered at least once, those of one sender in order, and
+//! a consumer recognises repetitions by their id.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -114,7 +114,8 @@ pub trait Broker: Send + Sync {
     /// If the broker is away or refuses to make the queue.
     fn subscribe<'a>(&'a self, subscription: &'a Subscription) -> Answer<'a, Deliveries>;
 
-    /// Removes the queue of a subscription with all that waits in it; none is no error.
+    /// Removes the queue of a subscription with all that waits in it; a missing one is not an
+    /// error.
     ///
     /// # Errors
     /// If the broker is away or refuses.

@@ -20,7 +20,7 @@ pub mod header {
     pub const SUBJECT: &str = "cloudEvents:subject";
     /// CloudEvents: when it happened.
     pub const TIME: &str = "cloudEvents:time";
-    /// Why a letter is dead, in words.
+    /// Why a letter is dead, as text.
     pub const REASON: &str = "treadle-reason";
     /// The queue that a dead letter was in.
     pub const FROM_QUEUE: &str = "treadle-from-queue";
@@ -40,11 +40,11 @@ pub(crate) const CONTENT_TYPE: &str = "application/json";
 pub struct Message {
     /// Its sequence number in the journal, which is the message's id too.
     pub seq: u64,
-    /// Who gets it.
+    /// The receiver.
     pub key: RoutingKey,
     /// Version of the schema of the body.
     pub schema_version: u16,
-    /// What stands in the headers, so that nobody has to read the body to sort it.
+    /// Repeated in the headers, so that the body need not be read to sort it.
     pub attributes: Attributes,
     /// JSON.
     pub body: Vec<u8>,
@@ -85,7 +85,7 @@ impl Message {
 /// A message for one queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Letter {
-    /// What tells it from others: the receiver carries out each id once.
+    /// What distinguishes it from others: the receiver carries out each id once.
     pub id: String,
     /// Headers, by name.
     pub headers: BTreeMap<String, String>,
@@ -93,7 +93,7 @@ pub struct Letter {
     pub body: Vec<u8>,
 }
 
-/// Which events somebody wants.
+/// A subscription's events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
     /// Name of the queue that collects them.

@@ -10,7 +10,7 @@ const PREFIX_BYTES_MAX: usize = 100;
 pub enum Queue {
     /// What the daemon is asked to do.
     Commands,
-    /// What tool runners tell about their actions.
+    /// What tool runners report about their actions.
     Actions,
     /// What could not be done, with the reason in a header.
     DeadLetters,

@@ -9,16 +9,16 @@ const WORD_BYTES_MAX: usize = 62;
 /// What a shortened word ends in: `~` and 16 digits of its hash.
 const TAIL_BYTES: usize = 17;
 
-/// Who gets a message.
+/// The receivers of a message.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RoutingKey(String);
 
 impl RoutingKey {
     /// The key of an event.
     ///
-    /// In each word `.`, `*`, `#`, `%`, `~`, control characters and spaces stand as `%` and two
-    /// digits, an empty word as `%`, and one longer than 62 bytes is cut and ends in `~` and its
-    /// hash: so a word can always be bound by name, and different words stay different.
+    /// In each word `.`, `*`, `#`, `%`, `~`, control characters and spaces are written as `%` and
+    /// two digits, an empty word as `%`, and one longer than 62 bytes is cut and ends in `~` and
+    /// its hash: so a word can always be bound by name, and different words stay different.
     pub fn event(tenant: &str, job: &str, entity: &str, event: &str) -> Self {
         let words = [tenant, job, entity, event].map(word);
         Self(words.join("."))
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_words_stay_as_they_are() {
+    fn plain_key_parts_are_unchanged() {
         let key = RoutingKey::event("default", "math-7b", "step", "finished");
         assert_eq!(key.as_str(), "default.math-7b.step.finished");
     }
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn long_words_are_cut_and_stay_different() {
+    fn long_key_parts_are_cut_and_stay_distinct() {
         let long = "ü".repeat(200);
         let one = RoutingKey::event(&long, &format!("{long}1"), "step", "finished");
         let other = RoutingKey::event(&long, &format!("{long}2"), "step", "finished");

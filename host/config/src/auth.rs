@@ -1,4 +1,4 @@
-//! `[auth]` and `[oidc]`: who may do what.
+//! `[auth]` and `[oidc]`: authentication and authorisation.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,15 +25,16 @@ pub enum AnonymousScope {
 }
 
 impl AnonymousScope {
-    const WORDS: &'static [&'static str] = &["auto", "none", "viewer", "job", "operator", "admin"];
+    const CHOICES: &'static [&'static str] =
+        &["auto", "none", "viewer", "job", "operator", "admin"];
 }
 
 impl Setting for AnonymousScope {
-    const FORM: Form = Form::Word(Self::WORDS);
+    const FORM: Form = Form::Choice(Self::CHOICES);
 }
 
 section! {
-    /// Who may do what; `docs/security.md` has the whole of it.
+    /// Authentication and authorisation; `docs/security.md` has the details.
     AuthConfig in "auth" {
         /// What callers without a token may do, in the tenant `default`: `viewer` look, `job` run programs, `operator` change engines, `admin` everything. Plugins, bindings, tokens, tenants and the audit log take a token unless it is `admin`. `auto` is `operator` while `server.listen` is a loopback address, and `none` otherwise.
         anonymous_scope: AnonymousScope = AnonymousScope::Auto, "";
@@ -53,19 +54,21 @@ section! {
         audience: String = "treadle".to_owned(), "";
         /// Where the provider's keys are (JWKS): a file, or an address with `http://`. For an address with `https://`, have something fetch it into a file.
         jwks: String = String::new(), "";
-        /// Least time between two readings of the keys; they are read when a token names a key that is not known.
-        jwks_pause_s: u64 = 10, "seconds", 0 ..= 86_400;
         /// Claim that names the tenant; `*` with the scope `admin` is the whole daemon.
         tenant_claim: String = "treadle_tenant".to_owned(), "";
         /// Claim that names the scope, in a text or a list, with or without `treadle:` before it.
         scope_claim: String = "treadle_scope".to_owned(), "";
         /// Claim that names the caller in the audit log.
         name_claim: String = "sub".to_owned(), "";
+        fixed {
+            /// Least time between two readings of the keys; they are read when a token names a key that is not known.
+            jwks_pause_s: u64 = 10, "seconds", 0 ..= 86_400;
+        }
     }
 }
 
 impl OidcConfig {
-    /// What no single value tells.
+    /// Rules across several values.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         if self.issuer.is_empty() {
             return Ok(());

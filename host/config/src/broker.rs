@@ -7,18 +7,23 @@ use treadle_broker::{Address, BrokerError, Names, Settings};
 use super::section::section;
 
 section! {
-    /// The broker to which events go and from which commands come, over AMQP 0-9-1: RabbitMQ 3.10 or later. `docs/messaging.md` says what is sent.
+    /// The broker to which events go and from which commands come, over AMQP 0-9-1: RabbitMQ 3.10
+    /// or later. `docs/messaging.md` has what is sent.
     BrokerConfig in "broker" {
         /// Its URL: `amqp://user:password@host:5672/vhost`, or `amqps://` for TLS, with `?cacertfile=`, `certfile=` and `keyfile=` where the system's authorities don't do. Empty for no broker.
         url: String = String::new(), "";
         /// What the names of exchanges and queues begin with.
         prefix: String = "treadle".to_owned(), "";
-        /// Messages that are sent ahead of their confirmations.
-        window: u32 = 1_000, "messages", 1 ..= 10_000;
-        /// Events that wait for the broker before an alarm is raised. Retention keeps so many for it and no more: what a broker that is away for longer has missed is then only in the archive of whoever keeps one.
+        /// Events that wait for the broker before an alarm is raised. Retention keeps so many for
+        /// it and no more: events that a broker misses when it is away for longer remain only in
+        /// your own archive, if you keep one.
         lag_events_max: u64 = 1_000_000, "events", 1_000 ..= 1_000_000_000_000_u64;
-        /// Commands that are fetched ahead of being carried out.
-        prefetch: u32 = 64, "messages", 1 ..= 1_000;
+        fixed {
+            /// Messages that are sent ahead of their confirmations.
+            window: u32 = 1_000, "messages", 1 ..= 10_000;
+            /// Commands that are fetched ahead of being carried out.
+            prefetch: u32 = 64, "messages", 1 ..= 1_000;
+        }
     }
 }
 
@@ -37,7 +42,7 @@ impl BrokerConfig {
             names: Names::new(&self.prefix)?,
             window: self.window as usize,
             // Shorter than the default, so that a silent broker is found out soon.
-            patience: Duration::from_secs(15),
+            timeout: Duration::from_secs(15),
             // What waits meanwhile is caught up with; a broker that is back is to get it soon.
             backoff_longest: Duration::from_secs(2),
             ..Settings::new(Address::parse(&self.url)?)

@@ -9,7 +9,7 @@ use super::{Config, ConfigError, conflict};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// There are no others.
+    /// There are no other ones.
     #[default]
     Single,
     /// It takes requests in, and schedules while no other does.
@@ -19,7 +19,7 @@ pub enum Role {
 }
 
 impl Setting for Role {
-    const FORM: Form = Form::Word(&["single", "all", "gateway"]);
+    const FORM: Form = Form::Choice(&["single", "all", "gateway"]);
 }
 
 section! {
@@ -31,12 +31,12 @@ section! {
         name: String = String::new(), "";
         /// Where the other daemons reach it, such as `http://10.0.0.5:8300`; the address that it listens on where empty.
         advertise: String = String::new(), "";
-        /// What daemons prove to each other that they belong together with: the same text for all, 16 characters or more.
+        /// With it daemons prove to each other that they belong together, and let each other into their host tiers: the same text for all, 16 characters or more.
         secret: String = String::new(), "";
-        /// The shards that jobs are dealt to by name, with commas between them; each has one scheduler at a time, which may be another daemon's for each. The same text for all daemons.
-        shards: String = "main".to_owned(), "";
+        /// The shards that jobs are dealt to by name, the first of which is home to tenants and tokens; each has one scheduler at a time, which may be another daemon's for each. The same list for all daemons.
+        shards: Vec<String> = vec!["main".to_owned()], "";
         /// How long a gateway may be away before its steps are over.
-        gateway_patience_s: u64 = 10, "seconds", 1 ..= 3600;
+        gateway_timeout_s: u64 = 10, "seconds", 1 ..= 3600;
     }
 }
 
@@ -46,16 +46,7 @@ const SECRET_CHARS_MIN: usize = 16;
 const SHARDS_MAX: usize = 64;
 
 impl ClusterConfig {
-    /// Names of the shards; the first is home to tenants and tokens.
-    pub fn shard_names(&self) -> Vec<String> {
-        let names = self.shards.split(',').map(str::trim);
-        names
-            .filter(|name| !name.is_empty())
-            .map(str::to_owned)
-            .collect()
-    }
-
-    /// What no single value tells.
+    /// Rules across several values.
     pub(super) fn check(&self, config: &Config) -> Result<(), ConfigError> {
         if self.role == Role::Single {
             return Ok(());
@@ -67,7 +58,7 @@ impl ClusterConfig {
                 "give all daemons the same secret; `openssl rand -hex 32` makes one",
             ));
         }
-        let names = self.shard_names();
+        let names = &self.shards;
         let is_name = |name: &String| {
             name.len() <= 32
                 && name
@@ -77,8 +68,8 @@ impl ClusterConfig {
         if names.is_empty() || names.len() > SHARDS_MAX || !names.iter().all(is_name) {
             return Err(conflict(
                 "cluster.shards",
-                format!("is `{}`", self.shards),
-                "name 1 to 64 shards in small letters and digits, with commas between them",
+                format!("is {:?}", self.shards),
+                "name 1 to 64 shards in small letters and digits",
             ));
         }
         if !self.advertise.is_empty() && !self.advertise.starts_with("http://") {

@@ -18,12 +18,12 @@ impl Config {
             high_watermark_ppm: millionths(scheduler.high_watermark),
             low_watermark_ppm: millionths(scheduler.low_watermark),
             queue_wait_max: Span::from_secs(scheduler.queue_wait_s_max),
-            deferral_max: Span::from_secs(scheduler.deferral_s_max),
-            deferral_min: Span::from_secs(scheduler.deferral_s_min),
+            deferral_max: Span::from_secs(scheduler.starvation_s_max),
+            deferral_min: Span::from_secs(scheduler.starvation_s_min),
             quantum: Span::from_secs(scheduler.quantum_s),
             pause_weight_ppm: millionths(scheduler.pause_weight),
             program_idle_max: Span::from_secs(scheduler.program_idle_s_max),
-            unnamed_idle_max: Span::from_secs(scheduler.unnamed_idle_s_max),
+            unnamed_idle_max: Span::from_secs(scheduler.inferred_idle_s_max),
             programs_max: scheduler.programs_max,
             queue_steps_max: scheduler.queue_len_max,
             candidates_max: self.plugins.candidates_max,
@@ -75,8 +75,8 @@ const S: f64 = 1e6;
 /// Millionths in one.
 const ONE: f64 = 1e6;
 
-/// A setting of the core: its name, its value, the key that it comes from, and how much of the
-/// core's unit one of the key's is.
+/// A setting of the core: its name, its value, the key or fixed value that it comes from, and how
+/// much of the core's unit one of the key's is.
 type FromKey = (&'static str, f64, &'static str, f64);
 
 /// The first of the core's settings that no configuration could have brought about: its name, what
@@ -88,7 +88,7 @@ pub fn out_of_bounds(core: &CoreConfig) -> Option<(&'static str, String)> {
         let (least, most) = key(path)?.bounds?;
         // A share may be a millionth off.
         let (least, most) = ((least * unit).floor(), (most * unit).ceil());
-        let problem = format!("is {value}; give {least} to {most}, as of {path}");
+        let problem = format!("is {value}; give {least} to {most}");
         (!(least..=most).contains(&value)).then_some((name, problem))
     });
     let (low, high) = (core.low_watermark_ppm, core.high_watermark_ppm);
@@ -99,7 +99,9 @@ pub fn out_of_bounds(core: &CoreConfig) -> Option<(&'static str, String)> {
 }
 
 fn key(path: &str) -> Option<&'static Key> {
-    let mut keys = SECTIONS.iter().flat_map(|section| section.keys);
+    let mut keys = SECTIONS
+        .iter()
+        .flat_map(|section| section.keys.iter().chain(section.fixed));
     keys.find(|key| key.path() == path)
 }
 
@@ -130,12 +132,12 @@ fn of_scheduler(core: &CoreConfig) -> Vec<FromKey> {
         s(
             "deferral_max",
             core.deferral_max,
-            "scheduler.deferral_s_max",
+            "scheduler.starvation_s_max",
         ),
         s(
             "deferral_min",
             core.deferral_min,
-            "scheduler.deferral_s_min",
+            "scheduler.starvation_s_min",
         ),
         s("quantum", core.quantum, "scheduler.quantum_s"),
         share(
@@ -144,7 +146,7 @@ fn of_scheduler(core: &CoreConfig) -> Vec<FromKey> {
             "scheduler.pause_weight",
         ),
         s("program_idle_max", idle, "scheduler.program_idle_s_max"),
-        s("unnamed_idle_max", unnamed, "scheduler.unnamed_idle_s_max"),
+        s("unnamed_idle_max", unnamed, "scheduler.inferred_idle_s_max"),
         count("programs_max", core.programs_max, "scheduler.programs_max"),
         count(
             "queue_steps_max",
@@ -268,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_setting_comes_from_a_key_with_bounds_and_the_defaults_are_within_them() {
+    fn every_setting_has_bounds_and_the_defaults_are_within_them() {
         for core in [CoreConfig::default(), Config::default().core()] {
             assert_eq!(out_of_bounds(&core), None);
             let settings = of_scheduler(&core).into_iter();
@@ -280,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_configuration_could_say_is_told_with_its_bounds() {
+    fn values_out_of_range_are_reported_with_their_bounds() {
         let wrong = |change: fn(&mut CoreConfig)| {
             let mut core = CoreConfig::default();
             change(&mut core);
@@ -289,7 +291,7 @@ mod tests {
         for (told, wanted) in [
             (
                 wrong(|core| core.tick = Span(0)),
-                "tick is 0; give 1000 to 600000000, as of scheduler.tick_ms",
+                "tick is 0; give 1000 to 600000000",
             ),
             (
                 wrong(|core| core.kv.transfer_max = Span::from_secs(301)),

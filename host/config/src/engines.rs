@@ -23,7 +23,7 @@ pub enum EngineChoice {
 }
 
 impl EngineChoice {
-    pub(super) const WORDS: &'static [&'static str] =
+    pub(super) const CHOICES: &'static [&'static str] =
         &["auto", "vllm", "sglang", "llamacpp", "openai"];
 
     /// The kind, unless it is to be found out.
@@ -39,7 +39,7 @@ impl EngineChoice {
 }
 
 impl Setting for EngineChoice {
-    const FORM: Form = Form::Word(Self::WORDS);
+    const FORM: Form = Form::Choice(Self::CHOICES);
 }
 
 /// An engine: in a file either its URL alone or a table.
@@ -48,9 +48,9 @@ impl Setting for EngineChoice {
 pub struct Endpoint {
     /// Where it listens, without a path: `http://10.0.0.1:8000`.
     pub url: String,
-    /// What it is; `engines.kind` where it doesn't say.
+    /// Its kind; `engines.kind` by default.
     pub kind: Option<EngineChoice>,
-    /// Tokens that fit in its cache; asked of the engine where it doesn't say.
+    /// Tokens that fit in its cache; asked of the engine by default.
     pub capacity_tokens: Option<u64>,
 }
 
@@ -100,16 +100,18 @@ section! {
     EnginesConfig in "engines" {
         /// The engines: URLs, or tables with `url` and, where they differ, `kind` and `capacity_tokens` (tokens that fit in the engine's cache; the engine is asked where it is absent). In an environment variable or after `--set`, URLs with commas between them also do.
         endpoints: Vec<Endpoint> = Vec::new(), "";
-        /// What the engines are, where an entry doesn't say; `auto` finds out by asking.
+        /// The kind of engines without their own; `auto` detects it.
         kind: EngineChoice = EngineChoice::Auto, "";
-        /// How often each engine is asked for its health and load.
-        probe_interval_ms: u64 = 1000, "milliseconds", 10 ..= 600_000;
-        /// How long a connection to an engine may take to open.
-        connect_timeout_ms: u64 = 5000, "milliseconds", 1 ..= 600_000;
         /// How long an engine may take for the whole of an answer; long rollouts take hours.
         response_timeout_s: u64 = 14_400, "seconds", 1 ..= 604_800;
         /// How often a step is sent again when its engine fails before the first byte of an answer.
         retry_max: u32 = 2, "times", 0 ..= 100;
+        fixed {
+            /// How often each engine is asked for its health and load.
+            probe_interval_ms: u64 = 1000, "milliseconds", 10 ..= 600_000;
+            /// How long a connection to an engine may take to open.
+            connect_timeout_ms: u64 = 5000, "milliseconds", 1 ..= 600_000;
+        }
     }
 }
 

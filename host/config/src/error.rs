@@ -32,7 +32,7 @@ pub enum ConfigError {
     Read {
         /// Its path.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// The file is not TOML.
@@ -58,6 +58,14 @@ pub enum ConfigError {
         key: String,
         /// The key that it looks most like, if one does.
         nearest: Option<String>,
+    },
+    /// A bound of the implementation, which is no key.
+    #[error("{origin}: there is no key `{key}`; the value is fixed, leave it out")]
+    Fixed {
+        /// Where it was written.
+        origin: Origin,
+        /// What was written as a key.
+        key: String,
     },
     /// A value of the wrong form.
     #[error("{origin}: `{key}` is {value}; write {expected}")]

@@ -10,9 +10,15 @@ use super::section::section;
 use super::{Config, ConfigError, Role, conflict};
 
 section! {
-    /// KV caches that outlive a pause: kept in host memory, brought back, moved between engines. docs/kv-transfer.md says what each engine can do, and how it is set up.
+    /// KV caches that outlive a pause: kept in host memory, brought back, moved between engines.
+    /// docs/kv-transfer.md has what each engine can do, and how it is set up.
     KvSection in "kv" {
-        /// Ask the eviction policy what becomes of each cache while memory is short: stay, host memory, another engine, or nothing. Unless another is bound, `foresight-eviction` answers then. While it is off, `thunderagent-eviction` does, and a program that must give its place up goes to host memory where that is quicker than computing its context again. Unless it is set, it is on where `scheduler.mode` is `program-aware`, and off in the other modes, which have no use for it.
+        /// Ask the eviction policy what to do with each cache while memory is short: keep it, host
+        /// memory, another engine, or drop it. Unless another is bound, `foresight-eviction`
+        /// answers then. While it is off, `thunderagent-eviction` does, and a program that must
+        /// leave its worker goes to host memory where that is quicker than recomputing its context.
+        /// Unless it is set, it is on where `scheduler.mode` is `program-aware`, and off in the
+        /// other modes, which have no use for it.
         retention: bool = true, "";
         /// Room of the host tier on this node, which llama.cpp's slots are saved to; 0 for no tier.
         host_bytes_max: u64 = 0, "bytes", 0 ..= 1_099_511_627_776_000_u64;
@@ -20,39 +26,40 @@ section! {
         host_tokens_max: u64 = 0, "tokens", 0 ..= 1_000_000_000_000_u64;
         /// Context that goes between an engine and host memory in a second, in one direction: a cache is offloaded only where bringing it back is quicker than computing it again.
         host_tokens_per_s: u64 = 100_000, "tokens/s", 1 ..= 1_000_000_000;
-        /// Share of that which offloads may take, so that what comes back finds the link free.
-        offload_link_share: f64 = 0.5, "share", 0.001 ..= 1.0;
-        /// Context that goes between two engines in a second; 0 to move nothing. In rollouts `rollout.migration_tokens_per_s` is in its place.
+        /// Context that goes between two engines in a second; 0 to move nothing. In rollouts
+        /// `rollout.migration_tokens_per_s` is used instead.
         migration_tokens_per_s: u64 = 0, "tokens/s", 0 ..= 1_000_000_000;
         /// Prompt tokens that an engine computes in a second: what a cache that is not kept costs.
         prefill_tokens_per_s: u64 = 10_000, "tokens/s", 1 ..= 1_000_000_000;
-        /// Prompts that may wait inside an engine, as the time that it takes to compute them, while `kv.retention` is on: requests in there hold no memory and lose their caches, so others wait outside. Twice as much where there is no host memory; 0 for no bound.
-        prefill_backlog_s: f64 = 2.0, "seconds", 0.0 ..= 600.0;
-        /// Time of one transfer after which it has failed, in the scheduler's time.
-        transfer_s_max: u64 = 60, "seconds", 1 ..= 300;
         /// Where the host tier keeps its copies, on disk or in memory (tmpfs); one process at a time.
         folder: String = String::new(), "";
         /// Where the llama.cpp servers of this node save slots (`--slot-save-path`), best on the file system of `kv.folder`.
         slots_folder: String = String::new(), "";
-        /// Address on which other nodes reach this node's tier, such as `10.0.0.5:8310`; nobody does where empty. With `cluster.role` `all` or `gateway` alone.
+        /// Address on which other nodes reach this node's tier, such as `10.0.0.5:8310`; none do
+        /// where empty. With `cluster.role` `all` or `gateway` only.
         tier_listen: String = String::new(), "";
         /// The same as they have to write it, host and port; `kv.tier_listen` where empty.
         tier_advertise: String = String::new(), "";
-        /// What nodes tell each other to be let in: the same text for all, 16 characters or more.
-        secret: String = String::new(), "";
-        /// Engines on other nodes: `HOST=ADDRESS` with commas between, the host of their URLs and the `kv.tier_listen` of the daemon beside them.
-        nodes: String = String::new(), "";
-        /// Version of the weights that the engines have, one for all of them. Write another one when they are given other weights, and start the daemon anew: copies of the old ones are never used then.
+        /// Engines on other nodes: `HOST=ADDRESS`, the host of their URLs and the `kv.tier_listen` of the daemon beside them.
+        nodes: Vec<String> = Vec::new(), "";
+        /// Version of the weights that the engines have, one for all of them. Change it when they
+        /// are given other weights, and restart the daemon: copies of the old ones are never used
+        /// then.
         weights: String = "1".to_owned(), "";
         /// Use the storage behind SGLang's HiCache where there is one. It finds caches by their tokens alone: it must be flushed whenever engines are given other weights.
         sglang: bool = false, "";
-        /// Last requests of programs that are remembered, to ask engines for caches by their tokens; beyond it the oldest are forgotten.
-        prompt_bytes_max: u64 = 268_435_456, "bytes", 0 ..= 1_099_511_627_776_u64;
+        fixed {
+            /// Share of that which offloads may take, so that what comes back finds the link free.
+            offload_link_share: f64 = 0.5, "share", 0.001 ..= 1.0;
+            /// Prompts that may wait inside an engine, as the time that it takes to compute them, while `kv.retention` is on: requests in there hold no memory and lose their caches, so others wait outside. Twice as much where there is no host memory; 0 for no bound.
+            prefill_backlog_s: f64 = 2.0, "seconds", 0.0 ..= 600.0;
+            /// Time of one transfer after which it has failed, in the scheduler's time.
+            transfer_s_max: u64 = 60, "seconds", 1 ..= 300;
+            /// Last requests of programs that are remembered, to ask engines for caches by their tokens; beyond it the oldest are forgotten.
+            prompt_bytes_max: u64 = 268_435_456, "bytes", 0 ..= 1_099_511_627_776_u64;
+        }
     }
 }
-
-/// Fewest characters of a secret.
-const SECRET_CHARS_MIN: usize = 16;
 
 impl KvSection {
     /// True if this node keeps copies.
@@ -77,13 +84,10 @@ impl KvSection {
     }
 
     fn named_nodes(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
-        let entries = self.nodes.split(',').map(str::trim);
-        entries
-            .filter(|entry| !entry.is_empty())
-            .map(|entry| match entry.split_once('=') {
-                Some((host, address)) => (host.trim(), Some(address.trim())),
-                None => (entry, None),
-            })
+        self.nodes.iter().map(|entry| match entry.split_once('=') {
+            Some((host, address)) => (host.trim(), Some(address.trim())),
+            None => (entry.as_str(), None),
+        })
     }
 
     /// What holds unless it was written: retention in the mode that has use for it.
@@ -93,7 +97,7 @@ impl KvSection {
         }
     }
 
-    /// What no single value tells.
+    /// Rules across several values.
     pub(super) fn check(&self, config: &Config) -> Result<(), ConfigError> {
         let keeps = self.host_tokens_max > 0 || self.retention;
         if keeps && config.scheduler.mode != Mode::ProgramAware {
@@ -122,15 +126,15 @@ impl KvSection {
             return Err(conflict(
                 "kv.host_tokens_max",
                 "is 0, so that nothing would come into the tier of kv.host_bytes_max".to_owned(),
-                "set it to the tokens of context that fit there; docs/kv-transfer.md says how \
+                "set it to the tokens of context that fit there; docs/kv-transfer.md has how \
                  large they are",
             ));
         }
         if self.weights.trim().is_empty() {
             return Err(conflict(
                 "kv.weights",
-                "is empty, which tells no weights apart".to_owned(),
-                "write a word for the weights that the engines have, such as 1",
+                "is empty, which distinguishes no weights".to_owned(),
+                "name the weights that the engines have, such as 1",
             ));
         }
         self.check_folders()?;
@@ -167,7 +171,8 @@ impl KvSection {
         if self.tier_listen.is_empty() && !self.tier_advertise.is_empty() {
             return Err(conflict(
                 "kv.tier_advertise",
-                "is set, and kv.tier_listen is empty, so that nobody would answer there".to_owned(),
+                "is set, and kv.tier_listen is empty, so that nothing would answer there"
+                    .to_owned(),
                 "set kv.tier_listen to the address to listen on, or leave it out",
             ));
         }
@@ -187,18 +192,11 @@ impl KvSection {
                 "set cluster.role to all or gateway on every node, and one store for them",
             ));
         }
-        if self.secret.chars().count() < SECRET_CHARS_MIN {
-            return Err(conflict(
-                "kv.secret",
-                format!("has less than {SECRET_CHARS_MIN} characters"),
-                "give all nodes the same secret; `openssl rand -hex 32` makes one",
-            ));
-        }
         if !self.has_tier() {
             return Err(conflict(
                 "kv.host_bytes_max",
                 "is 0, and kv.tier_listen or kv.nodes has other nodes share the tier".to_owned(),
-                "say how large the tier of this node may become",
+                "set how large the tier of this node may become",
             ));
         }
         if self.tier_listen.is_empty() {
@@ -215,7 +213,7 @@ impl KvSection {
         {
             return Err(conflict(
                 "kv.tier_advertise",
-                format!("is empty, and nobody can reach {address}"),
+                format!("is empty, and {address} is unreachable from elsewhere"),
                 "write the address as other nodes reach it",
             ));
         }
@@ -235,7 +233,7 @@ impl KvSection {
                 return Err(conflict(
                     "kv.nodes",
                     format!("has `{host}` without the address of a tier"),
-                    "write HOST=ADDRESS:PORT, with commas between",
+                    "write HOST=ADDRESS:PORT",
                 ));
             }
         }
@@ -272,7 +270,10 @@ mod tests {
     #[test]
     fn engines_are_found_on_their_nodes() {
         let kv = KvSection {
-            nodes: "10.0.0.2=10.0.0.2:8310, gpu3 = gpu3.local:8310".to_owned(),
+            nodes: vec![
+                "10.0.0.2=10.0.0.2:8310".to_owned(),
+                "gpu3 = gpu3.local:8310".to_owned(),
+            ],
             ..KvSection::default()
         };
         assert_eq!(kv.node_of("http://10.0.0.2:8000"), Some("10.0.0.2:8310"));

@@ -129,6 +129,11 @@ fn find(path: &str, origin: &Origin) -> Result<&'static Key, ConfigError> {
 }
 
 fn unknown(path: &str, origin: Origin) -> ConfigError {
+    let mut fixed = SECTIONS.iter().flat_map(|section| section.fixed);
+    if fixed.any(|key| key.path() == path) {
+        let key = path.to_owned();
+        return ConfigError::Fixed { origin, key };
+    }
     let mut candidates: Vec<String> = SECTIONS
         .iter()
         .flat_map(|section| section.keys)
@@ -145,20 +150,20 @@ fn unknown(path: &str, origin: Origin) -> ConfigError {
     }
 }
 
-/// Reads what stands in a variable or an argument; what can't be read stays text, which the check
+/// Parses the value of a variable or an argument; what can't be parsed stays text, which the check
 /// of the form then refuses.
 fn from_text(form: Form, text: &str) -> Value {
     let as_text = || Value::String(text.to_owned());
     match form {
-        Form::Text | Form::Address | Form::Word(_) => as_text(),
-        Form::Endpoints if !text.trim_start().starts_with('[') => Value::Array(
+        Form::Text | Form::Address | Form::Choice(_) => as_text(),
+        Form::Texts | Form::Endpoints if !text.trim_start().starts_with('[') => Value::Array(
             text.split(',')
                 .map(str::trim)
-                .filter(|url| !url.is_empty())
-                .map(|url| Value::String(url.to_owned()))
+                .filter(|entry| !entry.is_empty())
+                .map(|entry| Value::String(entry.to_owned()))
                 .collect(),
         ),
-        Form::Whole | Form::Fraction | Form::Flag | Form::Endpoints => {
+        Form::Whole | Form::Fraction | Form::Flag | Form::Texts | Form::Endpoints => {
             toml::from_str::<Table>(&format!("value = {text}"))
                 .ok()
                 .filter(|table| table.len() == 1)
@@ -182,7 +187,7 @@ fn checked(key: &Key, value: Value, origin: &Origin) -> Result<Value, ConfigErro
         (Form::Address, Value::String(text)) if text.parse::<SocketAddr>().is_ok() => {
             Ok(Value::String(text))
         }
-        (Form::Word(words), Value::String(word)) if words.contains(&word.as_str()) => {
+        (Form::Choice(words), Value::String(word)) if words.contains(&word.as_str()) => {
             Ok(Value::String(word))
         }
         (Form::Whole, Value::Integer(number)) => {
@@ -196,6 +201,9 @@ fn checked(key: &Key, value: Value, origin: &Origin) -> Result<Value, ConfigErro
         (Form::Fraction, Value::Float(number)) => {
             within(key, number, &number.to_string(), origin)?;
             Ok(Value::Float(number))
+        }
+        (Form::Texts, Value::Array(list)) if list.iter().all(Value::is_str) => {
+            Ok(Value::Array(list))
         }
         (Form::Endpoints, Value::Array(list)) => {
             for entry in &list {
@@ -233,7 +241,7 @@ fn is_endpoint(entry: &Value) -> bool {
             table.get("url").is_some_and(Value::is_str)
                 && table.get("kind").is_none_or(|kind| {
                     kind.as_str()
-                        .is_some_and(|word| EngineChoice::WORDS.contains(&word))
+                        .is_some_and(|word| EngineChoice::CHOICES.contains(&word))
                 })
                 && table
                     .get("capacity_tokens")

@@ -1,11 +1,10 @@
 //! The configuration: one struct per concern, one file each.
 //!
 //! A value comes from, in rising order, the default, the file, an environment variable
-//! `TREADLE_SECTION__KEY`, and `--set section.key=value`. What is not a key, or no value for it, is
-//! an error that says where it was written and what to write instead.
+//! `TREADLE_SECTION__KEY`, and `--set section.key=value`. Unknown keys and invalid values abort
+//! startup with an error that names where they were written and what to write instead.
 
 mod auth;
-mod bodies;
 mod broker;
 mod cluster;
 mod core_config;
@@ -16,6 +15,7 @@ mod layers;
 mod logging;
 mod metrics;
 mod nearest;
+mod payloads;
 mod plugins;
 mod prediction;
 mod reference;
@@ -30,7 +30,6 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 pub use auth::{AnonymousScope, AuthConfig, OidcConfig};
-pub use bodies::{BodiesConfig, Keep};
 pub use broker::BrokerConfig;
 pub use cluster::{ClusterConfig, Role};
 pub use core_config::out_of_bounds;
@@ -39,6 +38,7 @@ pub use error::{ConfigError, Origin};
 pub use kv::KvSection;
 pub use logging::{LogFormat, LoggingConfig};
 pub use metrics::MetricsConfig;
+pub use payloads::{Keep, PayloadsConfig};
 pub use plugins::PluginsConfig;
 pub use prediction::PredictionConfig;
 pub use reference::reference_markdown;
@@ -60,7 +60,7 @@ const SECTIONS: &[Section] = &[
     PredictionConfig::SECTION,
     StoreConfig::SECTION,
     BrokerConfig::SECTION,
-    BodiesConfig::SECTION,
+    PayloadsConfig::SECTION,
     ClusterConfig::SECTION,
     PluginsConfig::SECTION,
     AuthConfig::SECTION,
@@ -83,19 +83,19 @@ pub struct Config {
     pub rollout: RolloutSection,
     /// What becomes of KV caches while tools run.
     pub kv: KvSection,
-    /// A service that predicts, in place of a plugin.
+    /// An external prediction service, instead of a plugin.
     pub prediction: PredictionConfig,
     /// Where state lives and how long it stays.
     pub store: StoreConfig,
     /// The broker to which events go and from which commands come.
     pub broker: BrokerConfig,
     /// Requests and answers, kept whole.
-    pub bodies: BodiesConfig,
+    pub payloads: PayloadsConfig,
     /// Several daemons on one store.
     pub cluster: ClusterConfig,
     /// What a policy may use before it is stopped.
     pub plugins: PluginsConfig,
-    /// Who may do what.
+    /// Authentication and authorisation.
     pub auth: AuthConfig,
     /// The identity provider whose tokens are taken beside treadle's own.
     pub oidc: OidcConfig,
@@ -131,7 +131,7 @@ impl Config {
         Ok(config)
     }
 
-    /// What no single value tells.
+    /// Rules across several values.
     fn check(&self) -> Result<(), ConfigError> {
         let (low, high) = (self.scheduler.low_watermark, self.scheduler.high_watermark);
         if low > high {
@@ -143,11 +143,11 @@ impl Config {
         }
         self.oidc.check()?;
         if let Some((key, problem)) = self.broker.problem() {
-            let remedy = "docs/messaging.md says how to connect a broker";
+            let remedy = "see docs/messaging.md for how to connect a broker";
             return Err(conflict(key, format!("can't be used: {problem}"), remedy));
         }
         self.store.check()?;
-        self.bodies.check()?;
+        self.payloads.check()?;
         self.cluster.check(self)?;
         self.kv.check(self)?;
         self.prediction.service()?;
@@ -158,7 +158,10 @@ impl Config {
             }) {
                 return Err(conflict(
                     "engines.endpoints",
-                    format!("has `{}`, which is no address of an engine", endpoint.url),
+                    format!(
+                        "has `{}`, which is not the address of an engine",
+                        endpoint.url
+                    ),
                     "write it as http://host:port",
                 ));
             }

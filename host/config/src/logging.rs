@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::section::{Form, Setting, section};
 
-/// What a line of the log looks like.
+/// The format of a log line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
@@ -16,7 +16,7 @@ pub enum LogFormat {
 }
 
 impl Setting for LogFormat {
-    const FORM: Form = Form::Word(&["text", "json"]);
+    const FORM: Form = Form::Choice(&["text", "json"]);
 }
 
 section! {

@@ -7,7 +7,10 @@ section! {
     MetricsConfig in "metrics" {
         /// Whether `GET /metrics` answers.
         enabled: bool = true, "";
-        /// How long a series stays that no longer changes, so that gone jobs and workers take no memory.
-        series_idle_s: u64 = 3600, "seconds", 60 ..= 2_592_000;
+        fixed {
+            /// How long a series stays that no longer changes, so that the series of ended jobs and
+            /// workers take no memory.
+            series_idle_s: u64 = 3600, "seconds", 60 ..= 2_592_000;
+        }
     }
 }

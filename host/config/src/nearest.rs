@@ -7,7 +7,7 @@ pub(super) fn nearest<'a>(
 ) -> Option<&'a str> {
     let name = last_part(key);
     let score = |candidate: &str| {
-        // The right name in the wrong section is no slip of the keys, but as plain a mistake.
+        // The right name in the wrong section is not a typo of the keys, but as plain a mistake.
         if last_part(candidate) == name {
             1
         } else {

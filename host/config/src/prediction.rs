@@ -1,4 +1,4 @@
-//! `[prediction]`: a service that predicts, in place of a plugin.
+//! `[prediction]`: an external prediction service, instead of a plugin.
 
 use http::Uri;
 
@@ -6,14 +6,17 @@ use super::section::section;
 use super::{ConfigError, conflict};
 
 section! {
-    /// A service that predicts what programs have to come, in place of a plugin; docs/prediction-service.md has its requests and answers.
+    /// A service that predicts the rest of programs, instead of a plugin;
+    /// docs/prediction-service.md has its requests and answers.
     PredictionConfig in "prediction" {
         /// Where it is, such as `http://127.0.0.1:9000`; without one the bound policies predict.
         url: String = String::new(), "";
-        /// Time for an answer; a later one is given up, and the bound policies predict instead.
+        /// Timeout of an answer; after it the bound policies predict instead.
         deadline_ms: u64 = 500, "milliseconds", 1 ..= 60_000;
-        /// Largest answer; a larger one is given up.
-        answer_bytes_max: usize = 4 << 20, "bytes", 1024 ..= 1_073_741_824;
+        fixed {
+            /// Largest answer; a larger one is refused.
+            answer_bytes_max: usize = 4 << 20, "bytes", 1024 ..= 1_073_741_824;
+        }
     }
 }
 

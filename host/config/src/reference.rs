@@ -56,11 +56,11 @@ fn write_section(page: &mut String, section: &Section, defaults: Option<&Value>)
 fn values(key: &Key) -> String {
     match (key.form, key.bounds) {
         (_, Some((least, greatest))) => format!("{least} to {greatest}"),
-        (Form::Word(words), None) => format!("`{}`", words.join("`, `")),
+        (Form::Choice(words), None) => format!("`{}`", words.join("`, `")),
         (Form::Flag, None) => "`true`, `false`".to_owned(),
         (Form::Text, None) => "text".to_owned(),
         (Form::Address, None) => "address:port".to_owned(),
-        (Form::Endpoints, None) => "list".to_owned(),
+        (Form::Texts | Form::Endpoints, None) => "list".to_owned(),
         (Form::Whole | Form::Fraction, None) => "number".to_owned(),
     }
 }

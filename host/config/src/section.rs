@@ -17,8 +17,10 @@ pub(super) enum Form {
     Fraction,
     /// `true` or `false`.
     Flag,
-    /// One of a few words.
-    Word(&'static [&'static str]),
+    /// One of a few choices.
+    Choice(&'static [&'static str]),
+    /// A list of texts.
+    Texts,
     /// A list of engines: addresses, or tables with an address in them.
     Endpoints,
 }
@@ -32,7 +34,8 @@ impl Form {
             Self::Whole => "a whole number".into(),
             Self::Fraction => "a number".into(),
             Self::Flag => "true or false".into(),
-            Self::Word(words) => format!("one of {}", words.join(", ")),
+            Self::Choice(words) => format!("one of {}", words.join(", ")),
+            Self::Texts => "a list of texts such as [\"a\", \"b\"]".into(),
             Self::Endpoints => "a list of URLs such as [\"http://10.0.0.1:8000\"], or of tables \
                                 { url, kind, capacity_tokens }, of which the last is at most 2^40"
                 .into(),
@@ -48,6 +51,9 @@ pub(super) trait Setting {
 
 impl Setting for String {
     const FORM: Form = Form::Text;
+}
+impl Setting for Vec<String> {
+    const FORM: Form = Form::Texts;
 }
 impl Setting for SocketAddr {
     const FORM: Form = Form::Address;
@@ -101,9 +107,13 @@ pub(super) struct Section {
     pub about: &'static str,
     /// Its keys, in the order of the reference.
     pub keys: &'static [Key],
+    /// What is fixed: it has a default that tests alone replace, and bounds.
+    pub fixed: &'static [Key],
 }
 
 /// Writes a section down: `field: type = default, "unit", least..=greatest;` under its meaning.
+/// What stands under `fixed` is a field of the struct with the same default in every daemon: it can't
+/// be configured, and only tests replace it.
 macro_rules! section {
     (
         $(#[doc = $about:literal])+
@@ -113,6 +123,13 @@ macro_rules! section {
                 $field:ident: $ty:ty = $default:expr, $unit:literal
                     $(, $least:literal ..= $greatest:literal)?;
             )+
+            $( fixed {
+                $(
+                    $(#[doc = $fixed_meaning:literal])+
+                    $fixed:ident: $fixed_ty:ty = $fixed_default:expr, $fixed_unit:literal
+                        $(, $fixed_least:literal ..= $fixed_greatest:literal)?;
+                )+
+            } )?
         }
     ) => {
         $(#[doc = $about])+
@@ -120,11 +137,12 @@ macro_rules! section {
         #[serde(default, deny_unknown_fields)]
         pub struct $name {
             $( $(#[doc = $meaning])+ pub $field: $ty, )+
+            $( $( $(#[doc = $fixed_meaning])+ #[serde(skip)] pub $fixed: $fixed_ty, )+ )?
         }
 
         impl Default for $name {
             fn default() -> Self {
-                Self { $( $field: $default, )+ }
+                Self { $( $field: $default, )+ $( $( $fixed: $fixed_default, )+ )? }
             }
         }
 
@@ -134,15 +152,27 @@ macro_rules! section {
                 $crate::section::Section {
                     name: $section,
                     about: concat!($($about),+),
-                    keys: &[ $( $crate::section::Key {
-                        section: $section,
-                        name: stringify!($field),
-                        form: <$ty as $crate::section::Setting>::FORM,
-                        unit: $unit,
-                        bounds: section!(@bounds $($least $greatest)?),
-                        meaning: concat!($($meaning),+),
-                    }, )+ ],
+                    keys: &[ $( section!(
+                        @key $section $field $ty, $unit, $($least $greatest)?, $($meaning)+
+                    ), )+ ],
+                    fixed: &[ $( $( section!(
+                        @key $section $fixed $fixed_ty, $fixed_unit,
+                        $($fixed_least $fixed_greatest)?, $($fixed_meaning)+
+                    ), )+ )? ],
                 };
+        }
+    };
+    (
+        @key $section:literal $field:ident $ty:ty, $unit:literal,
+        $($least:literal $greatest:literal)?, $($meaning:literal)+
+    ) => {
+        $crate::section::Key {
+            section: $section,
+            name: stringify!($field),
+            form: <$ty as $crate::section::Setting>::FORM,
+            unit: $unit,
+            bounds: section!(@bounds $($least $greatest)?),
+            meaning: concat!($($meaning),+),
         }
     };
     (@bounds) => { None };

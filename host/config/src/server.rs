@@ -11,13 +11,15 @@ section! {
         listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 8300)), "";
         /// Largest body of a request; a larger one is refused with 413.
         body_bytes_max: u64 = 64 << 20, "bytes", 1024 ..= 4_294_967_296_u64;
-        /// How long a client may take to send the head of a request, and how long a connection may stay without one, before it is closed.
-        header_read_timeout_s: u64 = 120, "seconds", 1 ..= 3600;
-        /// How long a client may pause while it sends a request's body before it is refused with 408.
-        body_read_timeout_s: u64 = 60, "seconds", 1 ..= 3600;
-        /// Open connections at once, waiting steps included; more are not accepted until some close.
-        connections_max: usize = 65_536, "connections", 1 ..= 1_000_000;
         /// How long running requests may go on after a signal to stop.
         shutdown_grace_s: u64 = 30, "seconds", 0 ..= 86_400;
+        fixed {
+            /// How long a client may take to send the head of a request, and how long a connection may stay without one, before it is closed.
+            header_read_timeout_s: u64 = 120, "seconds", 1 ..= 3600;
+            /// How long a client may pause while it sends a request's body before it is refused with 408.
+            body_read_timeout_s: u64 = 60, "seconds", 1 ..= 3600;
+            /// Open connections at once, waiting steps included; more are not accepted until some close.
+            connections_max: usize = 65_536, "connections", 1 ..= 1_000_000;
+        }
     }
 }

@@ -10,15 +10,19 @@ section! {
     StoreConfig in "store" {
         /// The database file; its folder is created if absent. `memory` keeps everything in memory, gone with the process.
         path: String = ".treadle/treadle.db".to_owned(), "";
-        /// A PostgreSQL database in place of the file, such as `postgres://user:password@host:5432/treadle`.
+        /// A PostgreSQL database instead of the file, such as
+        /// `postgres://user:password@host:5432/treadle`.
         url: String = String::new(), "";
-        /// The schema within that database; it is created if absent. Daemons with different schemas know nothing of each other.
+        /// The schema within that database; it is created if absent. Daemons with different schemas
+        /// are independent of each other.
         schema: String = "treadle".to_owned(), "";
         /// Connections to that database at most.
         connections_max: u32 = 10, "connections", 4 ..= 1000;
-        /// Whether migrations of the schema that are pending are applied at the start; without it the daemon refuses to start, and `treadle migrate` applies them.
+        /// Whether pending migrations of the schema are applied at startup; without it the daemon
+        /// refuses to start, and `treadle store migrate` applies them.
         migrate: bool = true, "";
-        /// Events between two snapshots; a restart replays at most about as many. What no longer stays is removed after each.
+        /// Events between two snapshots; a restart replays at most about as many. Rows past their
+        /// retention are removed after each.
         snapshot_events: u64 = 100_000, "events", 100 ..= 100_000_000;
         /// Newest events that stay in the journal, with the decisions that they led to.
         keep_events: u64 = 1_000_000, "events", 0 ..= 1_000_000_000_000_u64;
@@ -56,13 +60,13 @@ impl StoreConfig {
         own
     }
 
-    /// What no single value tells.
+    /// Rules across several values.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let schemes = ["postgres://", "postgresql://"];
         if !self.url.is_empty() && !schemes.iter().any(|scheme| self.url.starts_with(scheme)) {
             return Err(conflict(
                 "store.url",
-                "is no address of a PostgreSQL database".to_owned(),
+                "is not the address of a PostgreSQL database".to_owned(),
                 "write it as postgres://user:password@host:5432/database, or name a file with \
                  store.path",
             ));

@@ -37,7 +37,7 @@ fn nothing_is_the_default() {
 
 #[test]
 fn each_layer_covers_the_one_below() {
-    let text = "[scheduler]\ntick_ms = 1\nprograms_max = 1\nqueue_len_max = 1\n";
+    let text = "[scheduler]\nquantum_s = 1\nprograms_max = 1\nqueue_len_max = 1\n";
     let variables = [
         ("TREADLE_SCHEDULER__PROGRAMS_MAX", "2"),
         ("TREADLE_SCHEDULER__QUEUE_LEN_MAX", "2"),
@@ -48,7 +48,7 @@ fn each_layer_covers_the_one_below() {
     let scheduler = config.scheduler;
     assert_eq!(
         (
-            scheduler.tick_ms,
+            scheduler.quantum_s,
             scheduler.programs_max,
             scheduler.queue_len_max
         ),
@@ -67,6 +67,7 @@ fn every_form_is_read_from_text() {
         "metrics.enabled=false",
         "logging.filter=info,treadle=debug",
         "engines.endpoints=http://a:1, http://b:2/",
+        "cluster.shards=north, south",
     ];
     let config = load("", &[], &list).unwrap();
     assert_eq!(config.server.listen.to_string(), "[::1]:80");
@@ -82,6 +83,7 @@ fn every_form_is_read_from_text() {
         .map(|e| e.url.as_str())
         .collect();
     assert_eq!(urls, ["http://a:1", "http://b:2/"]);
+    assert_eq!(config.cluster.shards, ["north", "south"]);
 }
 
 #[test]
@@ -113,10 +115,10 @@ fn engines_are_urls_or_tables() {
 fn an_unknown_key_names_the_nearest() {
     for (text, variables, list, expected) in [
         (
-            "[scheduler]\ntik_ms = 1",
+            "[scheduler]\nquantm_s = 1",
             &[][..],
             &[][..],
-            "no key `scheduler.tik_ms`; did you mean `scheduler.tick_ms`?",
+            "no key `scheduler.quantm_s`; did you mean `scheduler.quantum_s`?",
         ),
         (
             "listen = 1",
@@ -155,6 +157,12 @@ fn an_unknown_key_names_the_nearest() {
             "--set: there is no key `store.dir`",
         ),
         (
+            "[scheduler]\ntick_ms = 1",
+            &[],
+            &[],
+            "there is no key `scheduler.tick_ms`; the value is fixed, leave it out",
+        ),
+        (
             "",
             &[],
             &["colour=red"],
@@ -178,16 +186,20 @@ fn a_value_of_the_wrong_form_names_key_and_remedy() {
             "write one of program-aware, sticky, least-load, rollout",
         ),
         (
-            "scheduler.tick_ms=1s",
-            "`scheduler.tick_ms` is \"1s\"; write a whole number",
+            "scheduler.queue_wait_s_max=1s",
+            "`scheduler.queue_wait_s_max` is \"1s\"; write a whole number",
         ),
         (
-            "scheduler.tick_ms=1.5",
-            "`scheduler.tick_ms` is 1.5; write a whole number",
+            "scheduler.queue_wait_s_max=1.5",
+            "`scheduler.queue_wait_s_max` is 1.5; write a whole number",
         ),
         (
             "metrics.enabled=yes",
             "`metrics.enabled` is \"yes\"; write true or false",
+        ),
+        (
+            "cluster.shards=[1]",
+            "`cluster.shards` is [1]; write a list of texts",
         ),
         (
             "engines.endpoints=[1]",
@@ -208,12 +220,12 @@ fn a_value_of_the_wrong_form_names_key_and_remedy() {
 fn a_value_out_of_bounds_names_key_and_remedy() {
     for (set, expected) in [
         (
-            "scheduler.tick_ms=0",
-            "is 0; write a value from 1 to 600000 milliseconds",
+            "scheduler.queue_wait_s_max=0",
+            "is 0; write a value from 1 to 604800 seconds",
         ),
         (
-            "scheduler.tick_ms=-1",
-            "`scheduler.tick_ms` is -1; write a value from 1",
+            "scheduler.queue_wait_s_max=-1",
+            "`scheduler.queue_wait_s_max` is -1; write a value from 1",
         ),
         (
             "scheduler.time_scale=nan",
@@ -225,7 +237,7 @@ fn a_value_out_of_bounds_names_key_and_remedy() {
         ),
         (
             "engines.endpoints=ftp://a",
-            "has `ftp://a`, which is no address of an engine",
+            "has `ftp://a`, which is not the address of an engine",
         ),
         (
             "engines.endpoints=http://a,http://a/",
@@ -293,12 +305,12 @@ fn the_defaults_are_those_of_the_crates() {
 #[test]
 fn the_core_gets_what_was_configured() {
     let list = [
-        "scheduler.tick_ms=250",
+        "scheduler.quantum_s=7",
         "scheduler.low_watermark=0.9",
         "engines.retry_max=0",
     ];
     let core = load("", &[], &list).unwrap().core();
-    assert_eq!(core.tick, treadle_model::Span::from_millis(250));
+    assert_eq!(core.quantum, treadle_model::Span::from_secs(7));
     assert_eq!(core.low_watermark_ppm, 900_000);
     assert_eq!(core.attempts_max, 1);
 }
@@ -361,8 +373,8 @@ fn a_host_tier_without_what_it_needs_is_refused() {
     assert!(with(&["scheduler.mode=sticky"]).starts_with("`kv.host_tokens_max`"));
     assert!(with(&["kv.retention=true", "scheduler.mode=rollout"]).starts_with("`kv.retention`"));
     let moves = "kv.migration_tokens_per_s=10";
-    let nobody_asked = complaint("", &[], &[moves, "kv.retention=false"]);
-    assert!(nobody_asked.starts_with("`kv.migration_tokens_per_s` is set, and kv.retention"));
+    let nothing_asked = complaint("", &[], &[moves, "kv.retention=false"]);
+    assert!(nothing_asked.starts_with("`kv.migration_tokens_per_s` is set, and kv.retention"));
     assert!(load("", &[], &[moves]).is_ok());
     assert!(with(&["kv.weights= "]).starts_with("`kv.weights` is empty"));
 }
@@ -400,18 +412,16 @@ fn a_host_tier_for_several_nodes_without_what_it_needs_is_refused() {
         "cluster.secret=0123456789abcdef",
         "store.path=/c",
     ];
-    let secret = "kv.secret=0123456789abcdef";
     let with = |more: &[&str]| complaint("", &[], &[&whole, more].concat());
     for (key, value) in [("kv.tier_listen", "10.0.0.5:8310"), ("kv.nodes", "a=b:1")] {
         let value = format!("{key}={value}");
-        let single = with(&[value.as_str(), secret, "cluster.role=single"]);
+        let single = with(&[value.as_str(), "cluster.role=single"]);
         let start = format!("`{key}` is set, and cluster.role is single");
         assert!(single.starts_with(&start), "{single}");
     }
-    assert!(with(&["kv.tier_listen=10.0.0.5:8310"]).starts_with("`kv.secret`"));
-    assert!(with(&["kv.tier_listen=here", secret]).starts_with("`kv.tier_listen` is `here`"));
-    assert!(with(&["kv.tier_listen=0.0.0.0:8310", secret]).starts_with("`kv.tier_advertise`"));
-    assert!(with(&["kv.nodes=10.0.0.6", secret]).starts_with("`kv.nodes` has `10.0.0.6`"));
+    assert!(with(&["kv.tier_listen=here"]).starts_with("`kv.tier_listen` is `here`"));
+    assert!(with(&["kv.tier_listen=0.0.0.0:8310"]).starts_with("`kv.tier_advertise`"));
+    assert!(with(&["kv.nodes=10.0.0.6"]).starts_with("`kv.nodes` has `10.0.0.6`"));
     let unheard = with(&["kv.tier_advertise=10.0.0.5:8310"]);
     assert!(
         unheard.starts_with("`kv.tier_advertise` is set, and kv.tier_listen"),
@@ -425,11 +435,11 @@ fn a_host_tier_for_several_nodes_without_what_it_needs_is_refused() {
         "10.0.0.5:0",
     ] {
         let advertised = format!("kv.tier_advertise={wrong}");
-        let said = with(&["kv.tier_listen=0.0.0.0:8310", &advertised, secret]);
+        let said = with(&["kv.tier_listen=0.0.0.0:8310", &advertised]);
         let start = format!("`kv.tier_advertise` is `{wrong}`");
         assert!(said.starts_with(&start), "{said}");
     }
-    let tierless = [&whole[4..], &["kv.nodes=a=b:1", secret]].concat();
+    let tierless = [&whole[4..], &["kv.nodes=a=b:1"]].concat();
     let tierless = complaint("", &[], &tierless);
     assert!(
         tierless.starts_with("`kv.host_bytes_max` is 0"),
@@ -439,7 +449,6 @@ fn a_host_tier_for_several_nodes_without_what_it_needs_is_refused() {
         "kv.tier_listen=0.0.0.0:8310",
         "kv.tier_advertise=10.0.0.5:8310",
         "kv.nodes=a=b:1",
-        secret,
     ];
     assert_eq!(
         load("", &[], &[&whole[..], &nodes].concat())

@@ -30,8 +30,8 @@ pub enum Use {
     Caching,
     /// Its cache waits for a link or is on its way, at either end.
     Transfer,
-    /// Prefixes that programs placed here begin with. They are charged once,
-    /// so they are no single job's.
+    /// Prefixes that programs placed here share. They are charged once, so they belong to no single
+    /// job.
     Shared,
     /// Capacity that is not charged.
     Unused,
@@ -89,7 +89,7 @@ impl TokenTime {
         self.by_use.iter().fold(self.undivided, sum)
     }
 
-    /// The share of each use in what is told apart.
+    /// The share of each use among those that are distinguished.
     pub fn shares(&self) -> impl Iterator<Item = (Use, f64)> {
         let told = self.total().saturating_sub(self.undivided).max(1);
         let share = move |what| (what, self.of(what) as f64 / told as f64);
@@ -142,9 +142,8 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// `computing` of `elapsed` were spent on tokens that the engine computed,
-    /// of which so many had been computed before; the rest was decoding that
-    /// nobody saw.
+    /// `computing` of `elapsed` were spent on tokens that the engine computed, of which so many had
+    /// been computed before; the rest was decoding that was not observed.
     pub(crate) fn of(
         token_ms: u64,
         computed: u64,
@@ -329,25 +328,25 @@ pub struct Charge {
     pub tokens: u64,
 }
 
-/// What a program stands with in the accounts.
+/// A program's entry in the accounts.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct Meter {
-    /// Its place.
+    /// Its placement.
     pub place: Option<Charge>,
     /// Room that is kept for it where its cache goes.
     pub kept: Option<Charge>,
     /// Its job's account has these too.
     pub in_job: bool,
-    /// Its last step's cache is where its place is, as far as is known.
+    /// Its last step's cache is on the worker where it is placed, as far as is known.
     pub is_warm: bool,
-    /// Since when its place has been used as it is, in milliseconds.
+    /// Since when its placement has been used as it is, in milliseconds.
     since_ms: u64,
     /// Token-milliseconds before first tokens that are not divided yet.
     undivided: u64,
 }
 
 impl Meter {
-    /// True if there is nothing to say.
+    /// True if there is nothing to report.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
@@ -393,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_beyond_the_bound_takes_the_place_of_the_longest_idle() {
+    fn a_job_beyond_the_bound_replaces_the_longest_idle() {
         let mut jobs = JobAccounts::default();
         let charge = Charge {
             worker: WorkerId(0),

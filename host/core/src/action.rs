@@ -1,7 +1,6 @@
-//! Actions: what programs do between their steps, as their tool runners tell.
+//! Actions: what programs do between their steps, as tool runners report it.
 //!
-//! Nothing is scheduled by them yet; what is learnt of a job's tools is here
-//! for whoever does.
+//! Nothing is scheduled by them yet; what is learnt of a job's tools is kept for a future user.
 
 use crate::distribution::Distribution;
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,6 @@
-//! Prompts that an engine has yet to compute. A request that waits for that inside an
-//! engine holds nothing there: its cached beginning may be evicted before its turn,
-//! and no policy can reorder it. So no more is sent than keeps the engine busy; the
-//! others wait here, with their caches in host memory.
+//! Prompts that an engine has yet to compute. A request that waits inside an engine holds nothing
+//! there: its cached prefix may be evicted before its turn, and no policy can reorder it. So no
+//! more is sent than keeps the engine busy; the others wait here, with their caches in host memory.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -12,8 +11,8 @@ use treadle_model::{Span, StepId, Timestamp};
 struct Prompt {
     /// What is not in the cache, in tokens.
     tokens: u64,
-    /// When it will be computed by the engine's speed. Engines that answer in one
-    /// piece say no more of it before the end.
+    /// When it will be computed at the engine's speed. Engines that answer in one piece report
+    /// nothing before the end.
     done_at: Timestamp,
 }
 
@@ -98,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_token_says_that_a_prompt_is_computed() {
+    fn a_first_token_marks_the_prompt_as_computed() {
         let mut backlog = Backlog::default();
         backlog.add(StepId(1), 1_000, Timestamp(0), 1_000);
         assert!(backlog.end(StepId(1)) && !backlog.end(StepId(1)));

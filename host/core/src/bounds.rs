@@ -4,8 +4,8 @@ use crate::{Capacity, Event, PrefixSegment, StepArrival, StepTokens};
 use treadle_model::{BYTES_MAX, TOKENS_MAX};
 
 impl Event {
-    /// The event with each number that came from outside cut to its bound. Whoever hands events to
-    /// the core from outside does this first; events that are replayed have been through it.
+    /// The event with each number that came from outside cut to its bound. Callers that pass events
+    /// from outside to the core do this first; replayed events have been through it.
     #[must_use]
     pub fn within_bounds(mut self) -> Self {
         match &mut self {

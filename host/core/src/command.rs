@@ -53,7 +53,7 @@ pub enum Command {
         step: StepId,
         /// Where to.
         worker: WorkerId,
-        /// The seat to pin it to, on engines that have seats.
+        /// The slot to pin it to, on engines that have slots.
         slot: Option<u32>,
         /// How urgent it is, for engines that order their steps: the greater
         /// goes first.
@@ -75,9 +75,9 @@ pub enum Command {
         from: WorkerId,
         /// Where it should be.
         to: WorkerId,
-        /// Its seat there, on engines that have seats.
+        /// Its slot there, on engines that have slots.
         from_slot: Option<u32>,
-        /// The seat that is kept for it.
+        /// The slot that is kept for it.
         to_slot: Option<u32>,
         /// Its context, in tokens.
         tokens: u64,
@@ -90,7 +90,7 @@ pub enum Command {
         program: ProgramId,
         /// Where its cache is.
         from: WorkerId,
-        /// Its seat there, on engines that have seats.
+        /// Its slot there, on engines that have slots.
         slot: Option<u32>,
         /// Its context, in tokens.
         tokens: u64,
@@ -102,7 +102,7 @@ pub enum Command {
         program: ProgramId,
         /// Where to.
         to: WorkerId,
-        /// Its seat there, on engines that have seats.
+        /// Its slot there, on engines that have slots.
         slot: Option<u32>,
         /// Context that the copy holds, in tokens.
         tokens: u64,

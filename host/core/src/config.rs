@@ -7,16 +7,16 @@ use treadle_model::Span;
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// Programs hold places within memory; others wait in one global queue.
+    /// Programs are placed within memory; others wait in one global queue.
     #[default]
     ProgramAware,
-    /// A program stays on the worker of its first step; nobody waits.
+    /// A program stays on the worker of its first step; nothing waits.
     Sticky,
-    /// Each step goes to the worker with the fewest running; nobody waits.
+    /// Each step goes to the worker with the fewest running; nothing waits.
     LeastLoad,
-    /// The placement policy says on which worker a program is, the priority
-    /// policy how urgent each of its steps is; engines serve the most urgent
-    /// first, and memory is theirs to share out (`Heddle` §3).
+    /// The placement policy decides on which worker a program is, the priority policy how urgent
+    /// each of its steps is; engines serve the most urgent first and divide their memory themselves
+    /// (`Heddle` §3).
     Rollout,
 }
 
@@ -24,8 +24,8 @@ pub enum Mode {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RolloutConfig {
-    /// How long new programs are gathered, so that those that come together are
-    /// placed together (`Heddle` §5.2 places a whole batch).
+    /// How long new programs are gathered, so that those that arrive together are placed together
+    /// (`Heddle` §5.2 places a whole batch).
     pub gather: Span,
     /// Programs in one question to a placement policy.
     pub programs_max: usize,
@@ -65,9 +65,8 @@ impl Default for RolloutConfig {
     }
 }
 
-/// What may become of the KV caches of programs that act, in
-/// [`Mode::ProgramAware`]. Without a host tier and without moves a program that
-/// loses its place loses its cache.
+/// What may be done with the KV caches of acting programs, in [`Mode::ProgramAware`]. Without a
+/// host tier and without moves a program that loses its placement loses its cache.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct KvConfig {
@@ -89,7 +88,7 @@ pub struct KvConfig {
     /// Prompt tokens that an engine computes in a second.
     pub prefill_tokens_per_s: u64,
     /// Prompts that wait inside an engine, as the time that it takes to compute
-    /// them: a worker with more is given nobody else. Without host memory twice
+    /// them: a worker with more admits no other program. Without host memory twice
     /// as much. Counts with `retention`; 0 for no bound.
     pub backlog_max: Span,
     /// After this a transfer has failed.
@@ -129,10 +128,10 @@ pub struct CoreConfig {
     /// rest is room into which they grow before anyone must be paused. With
     /// `kv.retention` each worker begins there and learns its own.
     pub low_watermark_ppm: u32,
-    /// Longest wait of a step for a place.
+    /// Longest wait of a step for placement.
     pub queue_wait_max: Span,
-    /// The longest wait after which a program goes first, and room is made for it once
-    /// places there have lasted their quantum.
+    /// The longest wait after which a program goes first, and room is made for it once programs
+    /// there have been placed for their quantum.
     pub deferral_max: Span,
     /// The shortest, where caches can be offloaded: between the two it is three times what
     /// programs wait in the mean. Elsewhere it is always the longest.
@@ -140,7 +139,7 @@ pub struct CoreConfig {
     /// Weight, in millionths, below which an acting program is paused while
     /// others wait: what hardly counts should not be held.
     pub pause_weight_ppm: u32,
-    /// Time that a place lasts at least before it may be taken for a deferred
+    /// Time for which a program stays placed at least before its memory may be taken for a starved
     /// program.
     pub quantum: Span,
     /// Longest tool call before a program is taken to be over.

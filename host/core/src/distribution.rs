@@ -1,6 +1,6 @@
-//! Distributions learnt value by value, in buckets, and what they say of a value
-//! that has come so far already: how long a tool call that has lasted so long
-//! lasts yet, how much a step that has written so much still writes.
+//! Distributions learnt value by value, in buckets, and what they predict of a value that has come
+//! so far already: how much longer a tool call that has lasted so long lasts, how much more a step
+//! that has written so much writes.
 //!
 //! Buckets are a quarter of an octave wide, so that any value is known to about
 //! 10%. All is whole numbers: the same values give the same answer anywhere.
@@ -12,9 +12,9 @@ use treadle_model::Span;
 /// Values that count; when there are more, each bucket is halved, so that what
 /// happened lately weighs more.
 const VALUES_MAX: u32 = 4_096;
-/// Values below which nothing is said.
+/// Values below which no estimate is given.
 const VALUES_MIN: u32 = 8;
-/// What is expected of a tool call while nothing is known, in microseconds.
+/// The expected duration of a tool call while nothing is known, in microseconds.
 const UNKNOWN_US: u64 = 2_000_000;
 
 /// A distribution of values from 1 to 2^50.
@@ -33,10 +33,10 @@ pub struct Rest {
     pub mean: u64,
     /// What one in ten stays below.
     pub tenth: u64,
-    /// What waiting for the end comes to for each end that is seen, if it is given up
-    /// when that is best: the least, over all times to give up, of the mean wait until
-    /// then over the share that ends by then. The inverse is Gittins' index. Where many
-    /// end soon and a few go on for long it is far below the mean.
+    /// The price of waiting for the end, for each end that is reached, with the best time to stop
+    /// waiting: the least, over all times to stop, of the mean wait until then over the share that
+    /// ends by then. The inverse is Gittins' index. Where many end soon and a few go on for long it
+    /// is far below the mean.
     pub price: u64,
 }
 
@@ -100,7 +100,7 @@ impl Distribution {
 
 /// How long a tool call lasts yet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Outlook {
+pub struct RemainingTime {
     /// The mean.
     pub mean: Span,
     /// The time in which one in ten such calls ends.
@@ -109,7 +109,7 @@ pub struct Outlook {
     pub price: Span,
 }
 
-impl Outlook {
+impl RemainingTime {
     /// By the times of other calls, in milliseconds.
     pub fn of(times_ms: &Distribution, elapsed: Span) -> Option<Self> {
         let rest = times_ms.rest(elapsed.millis())?;
@@ -120,8 +120,7 @@ impl Outlook {
         })
     }
 
-    /// Of a call of which nothing is known: what has lasted long lasts as long
-    /// again.
+    /// Of a call of which nothing is known: the longer it has lasted, the longer it will last.
     pub fn unknown(elapsed: Span) -> Self {
         let mean = elapsed.micros().max(UNKNOWN_US);
         Self {
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_values_say_nothing() {
+    fn a_few_values_give_no_estimate() {
         assert_eq!(learnt(&[1; 7]).rest(0), None);
         assert!(learnt(&[1; 8]).rest(0).is_some());
     }

@@ -4,7 +4,7 @@
 //! at which they were handled; replaying them gives the same state.
 
 use crate::config::CoreConfig;
-use crate::question::{Verdict, Voices};
+use crate::question::{Attribution, PolicyAnswer};
 use crate::tokens::TextSize;
 use serde::{Deserialize, Serialize};
 use treadle_model::{
@@ -28,7 +28,7 @@ pub struct Capacity {
     pub tokens: Option<u64>,
     /// Longest context of one program, in tokens.
     pub context_tokens_max: Option<u64>,
-    /// Engines with fixed seats (llama.cpp's slots): programs placed at once.
+    /// Engines with fixed slots (llama.cpp's slots): programs placed at once.
     pub slots: Option<u32>,
 }
 
@@ -101,7 +101,7 @@ pub struct StepTokens {
     pub prompt: u64,
     /// Tokens generated.
     pub output: u64,
-    /// Prompt tokens that the engine found in its cache, if it said so.
+    /// Prompt tokens that the engine found in its cache, if it reported them.
     pub cached: Option<u64>,
 }
 
@@ -145,7 +145,7 @@ pub enum Event {
         /// Its tokens.
         tokens: u64,
     },
-    /// An engine told what it can hold.
+    /// An engine reported what it can hold.
     WorkerCapacityRead {
         /// The engine.
         worker: WorkerId,
@@ -237,7 +237,7 @@ pub enum Event {
         /// False if it failed.
         ok: bool,
     },
-    /// The client said that the program is over.
+    /// The client reported the end of the program.
     ProgramReleased {
         /// The program's key.
         program: Box<str>,
@@ -249,12 +249,12 @@ pub enum Event {
         /// Who answered.
         policy: PolicyRef,
         /// The answer.
-        verdict: Verdict,
-        /// Who else had a say in it.
-        #[serde(default, skip_serializing_if = "Voices::is_empty")]
-        voices: Voices,
+        verdict: PolicyAnswer,
+        /// Which other policies contributed to it.
+        #[serde(default, skip_serializing_if = "Attribution::is_empty")]
+        voices: Attribution,
     },
-    /// A program's KV cache is where it was told to be.
+    /// A program's KV cache has reached its destination.
     ProgramMigrated {
         /// The program.
         program: ProgramId,
@@ -272,7 +272,7 @@ pub enum Event {
     ProgramOffloaded {
         /// The program.
         program: ProgramId,
-        /// What whoever holds the copy calls it.
+        /// The name of the copy in the host tier that holds it.
         copy: Box<str>,
         /// Context that it holds, in tokens.
         tokens: u64,
@@ -314,21 +314,21 @@ pub enum Event {
         /// The settings.
         config: Box<CoreConfig>,
     },
-    /// The daemon started anew on this state: none of its own connections
-    /// survived. Those of other gateways did.
+    /// The daemon restarted on this state: none of its own connections survived. Those of other
+    /// gateways did.
     DaemonRestarted,
-    /// The store could not hold an event, however often it was tried: this
-    /// stands in its place, and changes nothing.
+    /// The store could not hold an event, however often it was tried: this replaces it, and changes
+    /// nothing.
     RecordRefused {
         /// What kind of event it was.
         kind: Box<str>,
-        /// What the store said.
+        /// The store's error.
         cause: Box<str>,
     },
 }
 
 impl Event {
-    /// The event's name, as it stands in the journal.
+    /// The event's name, as it is in the journal.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::WorkerAdded { .. } => "worker_added",

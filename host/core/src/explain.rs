@@ -8,26 +8,26 @@ use treadle_model::{PolicyRef, ProgramId, Span, Timestamp, WorkerId};
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DecisionKind {
-    /// A program got a place for the first time.
+    /// A program was placed for the first time.
     Place,
-    /// A paused program got a place again.
+    /// A paused program was placed again.
     Restore,
-    /// A program gave up its place.
+    /// A program gave up its placement.
     Pause,
     /// A step went to another worker than its program's last one.
     Route,
     /// A program's cache should be on another worker.
     Migrate,
-    /// A running step gave way.
+    /// A running step was preempted.
     Preempt,
-    /// A program's cache goes to host memory, and its place is given up.
+    /// A program's cache goes to host memory, and its placement ends.
     Offload,
-    /// A program gets a place, and its cache back, before its tool returns.
+    /// A program is placed, and its cache loaded, before its tool returns.
     Prefetch,
 }
 
 impl DecisionKind {
-    /// The kind's name, as it stands in the journal.
+    /// The kind's name, as it is in the journal.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Place => "place",
@@ -48,13 +48,13 @@ impl DecisionKind {
 pub enum Because {
     /// A worker had room.
     RoomOnWorker,
-    /// It had waited beyond the deferral bound and went first.
+    /// It had waited beyond the starvation bound and went first.
     DeferralBound,
     /// Demand exceeded the worker's high watermark.
     MemoryPressure,
     /// Its tool call has lasted so long that it hardly counts any more.
     LongToolCall,
-    /// Room was made for a program beyond the deferral bound.
+    /// Room was made for a program beyond the starvation bound.
     RoomForDeferred,
     /// Its worker was lost or removed.
     WorkerGone,

@@ -63,7 +63,7 @@ fn assert_ledgers(state: &State) {
             idle.iter().eq(w.idle.iter()),
             "{id}: programs between steps"
         );
-        assert_lines(state, *id, w, &placed);
+        assert_run_queues(state, *id, w, &placed);
         let slots = placed
             .iter()
             .filter(|p| p.place.is_some_and(|x| x.slot.is_some()))
@@ -74,19 +74,26 @@ fn assert_ledgers(state: &State) {
             let to = state.migrations.moving.get(program).map(|m| m.to);
             assert_eq!(to, Some(*id), "{id}: room is kept for who comes");
         }
-        assert_eq!(slots, w.slots_taken.len(), "{id}: seats are held once");
+        assert_eq!(slots, w.slots_taken.len(), "{id}: slots are held once");
     }
 }
 
-fn assert_lines(state: &State, id: WorkerId, w: &Worker, placed: &[&Program]) {
+fn assert_run_queues(state: &State, id: WorkerId, w: &Worker, placed: &[&Program]) {
     let all: BTreeSet<_> = placed.iter().map(|p| p.id).collect();
     assert!(w.begun.is_subset(&all), "{id}: who has begun is placed");
     let waiting: BTreeSet<_> = placed.iter().flat_map(|p| &p.waiting).collect();
-    for lined in &w.line {
-        assert!(waiting.contains(&lined.step), "{id}: who is in line waits");
-        let s = &state.steps[&lined.step];
-        assert_eq!(*lined, s.lined(lined.step), "{id}: at its place in line");
-        assert!(s.routed, "{id}: who is in line was sent there");
+    for queued_step in &w.line {
+        assert!(
+            waiting.contains(&queued_step.step),
+            "{id}: queued steps wait"
+        );
+        let s = &state.steps[&queued_step.step];
+        assert_eq!(
+            *queued_step,
+            s.queued_step(queued_step.step),
+            "{id}: at its position in the run queue"
+        );
+        assert!(s.routed, "{id}: queued steps were routed there");
     }
 }
 
@@ -122,7 +129,11 @@ fn assert_programs(state: &State) {
         .values()
         .filter(|p| p.queued.is_some())
         .count();
-    assert_eq!(queued, state.queue.len(), "nobody else is in the queue");
+    assert_eq!(
+        queued,
+        state.queue.len(),
+        "no other program is in the queue"
+    );
     assert_eq!(waiting, state.waiting_steps, "waiting steps");
 }
 
@@ -170,7 +181,7 @@ fn assert_copies(core: &Core) {
     for (id, transfer) in &offloads.moving {
         let p = &state.programs[id];
         let place = p.place.map(|place| place.worker);
-        assert_eq!(place, Some(transfer.worker), "{id}: has its place");
+        assert_eq!(place, Some(transfer.worker), "{id}: has its placement");
         assert!(p.running.is_empty(), "{id}: does not run in a transfer");
         let back = transfer.direction == Direction::Back;
         assert!(back || p.waiting.is_empty(), "{id}: nothing waits to leave");
@@ -220,8 +231,7 @@ fn assert_engines(core: &Core) {
     }
 }
 
-/// Accounts say what the ledgers say, and nothing waits to be divided but what
-/// programs know of.
+/// Accounts agree with the ledgers, and only what programs have used waits to be divided.
 fn assert_accounts(core: &Core) {
     let state = &core.state;
     let mut workers: BTreeMap<WorkerId, (u64, BTreeMap<&str, u64>)> = BTreeMap::new();
@@ -232,7 +242,7 @@ fn assert_accounts(core: &Core) {
             what: core.use_of(p),
             tokens: place.charged_tokens,
         });
-        assert_eq!(p.meter.place, place, "{id}: the use of its place");
+        assert_eq!(p.meter.place, place, "{id}: the use of its placement");
         assert_eq!(p.meter.kept, core.kept_charge(*id), "{id}: room kept");
         for charge in place.into_iter().chain(p.meter.kept) {
             let what = charge.what.as_str();

@@ -69,7 +69,7 @@ impl Jobs {
         }
     }
 
-    /// Counts live programs by their jobs: snapshots of older versions say nothing of them.
+    /// Counts live programs by their jobs: snapshots of older versions don't have them.
     pub(crate) fn recount<'p>(&mut self, live: impl Iterator<Item = &'p str>) {
         let mut known = std::mem::take(&mut self.known);
         for job in known.values_mut() {

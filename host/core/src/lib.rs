@@ -2,11 +2,10 @@
 //!
 //! # Contract
 //!
-//! Hand it events in order with the time at which they are handled; drain its
-//! commands after each; hand it [`Event::TimerFired`] when [`Core::next_deadline`]
-//! has passed. It answers nothing by itself: every question to a policy leaves
-//! as [`Command::AskPolicy`] and comes back as [`Event::PolicyAnswered`]. The
-//! same events at the same times give the same state, byte for byte.
+//! Hand it events in order with the time at which they are handled; drain its commands after each;
+//! hand it [`Event::TimerFired`] when [`Core::next_deadline`] has passed. It answers no question
+//! itself: every question to a policy leaves as [`Command::AskPolicy`] and comes back as
+//! [`Event::PolicyAnswered`]. The same events at the same times give the same state, byte for byte.
 //!
 //! This crate knows nothing of clocks, threads, sockets, logs, HTTP, storage
 //! or WebAssembly, and iterates over nothing unordered.
@@ -72,7 +71,9 @@ pub use config::{CoreConfig, KvConfig, Mode, RolloutConfig};
 pub use event::{
     Capacity, Event, Origin, PrefixSegment, PromptText, StepArrival, StepFailure, StepTokens,
 };
-pub use question::{Fate, NEVER, ProgramColumns, Prospects, Purpose, Question, Verdict, Voices};
+pub use question::{
+    Attribution, CacheAction, CostEstimates, NEVER, PolicyAnswer, ProgramColumns, Purpose, Question,
+};
 pub use state::State;
 pub use view::{RunningUse, Totals, WorkerTotals};
 
@@ -123,8 +124,7 @@ impl Core {
         core
     }
 
-    /// Handles one event at `now`. Time that runs backwards is taken to stand
-    /// still.
+    /// Handles one event at `now`. A time earlier than the last counts as the last.
     pub fn handle(&mut self, now: Timestamp, event: &Event) {
         self.state.now = self.state.now.max(now);
         self.apply(event);
@@ -132,9 +132,9 @@ impl Core {
         self.settle();
     }
 
-    /// Handles an event that a gateway in another process has numbered. A
-    /// gateway sends again what it has not been told to be on record, so what
-    /// was handled before changes nothing; `false` says that it was.
+    /// Handles an event that a gateway in another process has numbered. A gateway resends what has
+    /// not been confirmed to be on record, so what was handled before changes nothing; `false`
+    /// means that it was.
     pub fn handle_relayed(&mut self, now: Timestamp, origin: Origin, event: &Event) -> bool {
         if self.has_handled(origin) {
             return false;

@@ -1,9 +1,9 @@
 //! Caches of programs that have left a worker, as far as its engine still has them.
 //!
-//! Engines with paged memory evict what was used least recently, and know nothing
-//! of places: the cache of a program that left after its last step stands before
-//! that of one that acts for longer and is to be kept. So a kept cache is safe only
-//! while everything that was used after it fits beside it.
+//! Engines with paged memory evict what was used least recently, and know nothing of placements:
+//! the cache of a program that left after its last step precedes that of one that acts for longer
+//! and is to be kept. So a kept cache is safe only while everything that was used after it fits
+//! beside it.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,8 +59,8 @@ impl Lingering {
         }
     }
 
-    /// Forgets what goes before anything that is to be kept: what was used no later
-    /// than `than`, or all if nothing is to be kept.
+    /// Forgets what is evicted before anything that is to be kept: what was used no later than
+    /// `than`, or all if nothing is to be kept.
     pub(crate) fn forget_older(&mut self, than: Option<Timestamp>) {
         while let Some((used_at, program)) = self.by_use.first().copied() {
             if than.is_some_and(|than| used_at > than) {
@@ -98,11 +98,7 @@ mod tests {
     fn what_is_older_than_anything_kept_does_not_matter() {
         let mut all = three();
         all.forget_older(Some(Timestamp(20)));
-        assert_eq!(
-            all.tokens(),
-            100,
-            "only what was used later stands before it"
-        );
+        assert_eq!(all.tokens(), 100, "only what was used later precedes it");
         all.forget_older(None);
         assert!(all.is_empty());
         all.assert_sums();
@@ -120,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_twice_lingers_once() {
+    fn a_program_that_leaves_twice_lingers_once() {
         let mut all = three();
         all.leave(ProgramId(1), Timestamp(50), 300, 1_000);
         assert_eq!(all.tokens(), 500);

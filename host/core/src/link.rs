@@ -1,5 +1,5 @@
-//! What a scheduler and a gateway in another process must tell each other
-//! when they meet, so that both go on with the same steps.
+//! What a scheduler and a gateway in another process must exchange when they connect, so that both
+//! continue with the same steps.
 //!
 //! Either may have missed what the other did last: a scheduler that takes over
 //! knows what is on record, a gateway knows what it does. First the gateway
@@ -17,7 +17,7 @@ use treadle_model::{GatewayId, StepId, WorkerId};
 pub struct OpenStep {
     /// The step.
     pub step: StepId,
-    /// The engine that it is at; `None` while it waits for a word.
+    /// The engine that it is at; `None` while it waits for an instruction.
     pub at: Option<WorkerId>,
 }
 
@@ -27,7 +27,7 @@ pub struct Reconciliation {
     /// For the core to handle, in this order, before any question that they raise is
     /// answered: an answer may send a step that is yet to be adopted.
     pub events: Vec<Event>,
-    /// Words that were lost on their way: the step is to go to the worker.
+    /// Instructions that were lost on their way: the step is to go to the worker.
     pub dispatch: Vec<(StepId, WorkerId)>,
     /// The step's engine is unknown: its attempt ends, it waits.
     pub abort: Vec<StepId>,
@@ -59,7 +59,7 @@ pub fn reconcile(state: &State, gateway: GatewayId, open: &[OpenStep]) -> Reconc
                     plan.abort.push(*step);
                 }
             }
-            // The word to drop it may have been lost; an answer that has begun goes on.
+            // The instruction to drop it may have been lost; an answer that has begun goes on.
             (Some(Some(at)), _) if known.first_token_at.is_none() && is_lost(*at) => {
                 plan.abort.push(*step);
             }

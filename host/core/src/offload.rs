@@ -1,6 +1,6 @@
-//! KV caches in host memory: which there are, and which are on their way to or
-//! from an engine. Of a program's cache one valid copy is known at most: the
-//! engine's while the program has a place, else the one that is held here.
+//! KV caches in host memory: which there are, and which are on their way to or from an engine. Of a
+//! program's cache one valid copy is known at most: the engine's while the program is placed, else
+//! the one that is held here.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use treadle_model::{ProgramId, Timestamp, WorkerId};
 /// A cache in host memory.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct HeldCopy {
-    /// What whoever holds it calls it; means nothing to the core.
+    /// Its name in the tier that holds it; opaque to the core.
     pub copy: Box<str>,
     /// Context that it holds, in tokens.
     pub tokens: u64,
@@ -59,7 +59,7 @@ pub struct Offloads {
     pub moving: BTreeMap<ProgramId, Transfer>,
     /// Until when offloads from a worker have used up their share of its link.
     pub link_free_at: BTreeMap<WorkerId, Timestamp>,
-    /// When the next link is free, while somebody waits for that.
+    /// When the next link is free, while a program waits for that.
     pub link_timer_at: Option<Timestamp>,
 }
 
@@ -69,7 +69,7 @@ impl Offloads {
         self.held.is_empty() && self.wanted.is_empty() && self.moving.is_empty()
     }
 
-    /// True if there is nothing to say.
+    /// True if there is nothing to report.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }

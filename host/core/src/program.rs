@@ -1,4 +1,4 @@
-//! A program: one agent trajectory, its place, its context and its steps.
+//! A program: one agent trajectory, its placement, its context and its steps.
 
 use crate::accounts::Meter;
 use crate::action::Action;
@@ -11,12 +11,12 @@ use treadle_model::{Phase, ProgramId, Span, Status, StepId, Timestamp, WorkerId}
 /// Weight of a program whose tokens count in full, in millionths.
 pub const FULL_WEIGHT_PPM: u32 = 1_000_000;
 
-/// A program's place on a worker.
+/// A program's placement on a worker.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
-pub struct Place {
+pub struct KvPlacement {
     /// The worker.
     pub worker: WorkerId,
-    /// Its seat, on engines that have seats.
+    /// Its slot, on engines that have slots.
     pub slot: Option<u32>,
     /// Private tokens charged to the worker for it.
     pub charged_tokens: u64,
@@ -42,7 +42,7 @@ pub struct Program {
     pub key: Box<str>,
     /// The RL run it belongs to.
     pub job: Box<str>,
-    /// Where it stands with the scheduler.
+    /// Its state with the scheduler.
     pub status: Status,
     /// Where it is in its own loop.
     pub phase: Phase,
@@ -52,13 +52,12 @@ pub struct Program {
     pub opened_at: Timestamp,
     /// Tokens of its history as last counted: prompt and output.
     pub context_tokens: u64,
-    /// Tokens that its place must hold: the context and what running steps
-    /// are expected to add.
+    /// Tokens that its placement must hold: the context and what running steps are expected to add.
     pub demand_tokens: u64,
     /// Leading parts of its prompt that others may share.
     pub prefix: Vec<PrefixSegment>,
-    /// Its place, if it has one.
-    pub place: Option<Place>,
+    /// Its placement, if it has one.
+    pub place: Option<KvPlacement>,
     /// Where it was placed last; its cache may linger there.
     pub last_worker: Option<WorkerId>,
     /// The worker that failed its step, to be passed over while others answer.
@@ -69,12 +68,12 @@ pub struct Program {
     pub running: Vec<StepId>,
     /// Steps in the queue, in order of arrival.
     pub waiting: Vec<StepId>,
-    /// Its entry in the queue, if it waits for a place.
+    /// Its entry in the queue, if it waits for placement.
     pub queued: Option<QueueEntry>,
     /// It ends when its last step does.
     pub closing: bool,
-    /// No client named it. It holds no memory between steps until it has come
-    /// back once: most unnamed requests never do.
+    /// No client named it: it was inferred from a prompt. It holds no memory between steps until it
+    /// has come back once: most such requests never do.
     pub unnamed: bool,
     /// Steps finished.
     pub steps_finished: u32,
@@ -91,7 +90,7 @@ pub struct Program {
     pub counted: Option<CountedPrompt>,
     /// Its idle deadline, while one is pending.
     pub idle_check_at: Option<Timestamp>,
-    /// Waiting for a place, summed over steps.
+    /// Waiting for placement, summed over steps.
     pub waited_total: Span,
     /// Actions under way, by their ids.
     #[serde(default)]
@@ -99,7 +98,7 @@ pub struct Program {
     /// Tokens that it is predicted to generate yet, as of its last step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remaining_tokens: Option<u64>,
-    /// Whether its last action that ended did well, if one was told of.
+    /// Whether its last action that ended succeeded, if one was reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_action_ok: Option<bool>,
     /// Actions of it that failed.
@@ -111,7 +110,7 @@ pub struct Program {
     /// Tokens that its last finished step generated.
     #[serde(default)]
     pub last_output_tokens: u64,
-    /// What it stands with in the accounts.
+    /// Its entry in the accounts.
     #[serde(default, skip_serializing_if = "Meter::is_default")]
     pub meter: Meter,
 }

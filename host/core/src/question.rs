@@ -9,7 +9,7 @@ use treadle_model::{PolicyRef, ProgramId, Span, StepId, WorkerId, World};
 pub struct ProgramColumns {
     /// Which program each row is about.
     pub program: Vec<ProgramId>,
-    /// Context that its place must hold, in tokens, shared prefix left out.
+    /// Context that its placement must hold, in tokens, without the shared prefix.
     pub tokens: Vec<u64>,
     /// 1 in a tool call, 0 with a step waiting or running.
     pub acting: Vec<u8>,
@@ -20,20 +20,20 @@ pub struct ProgramColumns {
     /// Steps finished so far.
     pub steps: Vec<u32>,
     /// What is expected of it.
-    pub prospects: Box<Prospects>,
+    pub prospects: Box<CostEstimates>,
 }
 
 /// What is expected of programs, one row each: what a cache would gain by
 /// staying, and what coming back would cost.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Prospects {
+pub struct CostEstimates {
     /// Time that its tool call is expected to last yet, by those of its job and
     /// tool that had lasted as long; 0 unless it acts.
     pub idle: Vec<Span>,
     /// Time in which one in ten of such calls ends.
     pub soonest: Vec<Span>,
-    /// What holding the cache until such a call ends comes to for each end that is
-    /// seen, if it is given up when that is best ([`crate::distribution::Rest::price`]).
+    /// The price of holding the cache until such a call ends, for each end that is reached, with
+    /// the best time to stop holding it ([`crate::distribution::Rest::price`]).
     #[serde(default)]
     pub price: Vec<Span>,
     /// Time to bring its cache back from host memory; [`NEVER`] without one.
@@ -42,7 +42,7 @@ pub struct Prospects {
     pub moved: Vec<Span>,
     /// Time to compute it again.
     pub prefill: Vec<Span>,
-    /// Tokens that it is predicted to generate yet; -1 where nothing is.
+    /// Tokens that it is predicted to generate yet; -1 without a prediction.
     pub remaining_tokens: Vec<i64>,
 }
 
@@ -70,14 +70,14 @@ pub enum Purpose {
         /// The worker.
         worker: WorkerId,
     },
-    /// Whom to pause first, to free tokens on the worker (eq. 11).
+    /// Which programs to pause first, to free tokens on the worker (eq. 11).
     Pause {
         /// The worker.
         worker: WorkerId,
         /// Tokens to free.
         excess_tokens: u64,
     },
-    /// Whom to restore first (eq. 10).
+    /// Which programs to restore first (eq. 10).
     Restore,
     /// What becomes of the caches of programs that act at the worker.
     Retain {
@@ -87,7 +87,7 @@ pub enum Purpose {
         capacity_tokens: u64,
         /// Tokens left below its low watermark; below 0 if it holds more.
         free_tokens: i64,
-        /// Tokens that all programs without a place need that wait for one.
+        /// Tokens that all programs waiting for placement need.
         wanted_tokens: u64,
     },
     /// Where new programs go, and how urgent they are (`Heddle` §5.2).
@@ -100,9 +100,8 @@ pub enum Purpose {
     /// Which programs should be elsewhere (§5.3). The answer may leave out
     /// those that stay.
     Migrate,
-    /// Which running steps give way to those that wait for the worker
-    /// (Algorithm 1). The rows are the programs of both; the answer names those
-    /// that give way.
+    /// Which running steps are preempted for those that wait for the worker (Algorithm 1). The rows
+    /// are the programs of both; the answer names those to preempt.
     Preempt {
         /// The worker.
         worker: WorkerId,
@@ -110,7 +109,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// True if an order is asked for, false if weights or fates are.
+    /// True if an order is asked for, false if weights or cache actions are.
     pub const fn is_ordering(self) -> bool {
         !matches!(self, Self::Weigh { .. } | Self::Retain { .. })
     }
@@ -139,7 +138,7 @@ pub struct Question {
 /// An answer, in the smallest form that the core uses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
-pub enum Verdict {
+pub enum PolicyAnswer {
     /// Programs in the order in which to pause, restore, place or move them.
     Order {
         /// The programs, first first.
@@ -150,8 +149,8 @@ pub enum Verdict {
         /// Where a placement policy wants each of them; empty if none was asked.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         workers: Vec<Option<WorkerId>>,
-        /// Tokens that each of them is predicted to generate yet, -1 where
-        /// nothing was predicted; empty if nothing was for all.
+        /// Tokens that each of them is predicted to generate yet, -1 without a prediction; empty if
+        /// there is none for any.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         remaining_tokens: Vec<i64>,
     },
@@ -162,27 +161,27 @@ pub enum Verdict {
     },
     /// What becomes of caches; those that are not named stay where they are.
     Fates {
-        /// Program and fate.
-        fates: Vec<(ProgramId, Fate)>,
+        /// Program and cache action.
+        fates: Vec<(ProgramId, CacheAction)>,
     },
 }
 
 /// What becomes of the KV cache of a program that acts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Fate {
-    /// It stays, and so does the program's place.
+pub enum CacheAction {
+    /// It stays, and so does the program's placement.
     Keep,
     /// It goes to host memory, and comes back with the program.
     Offload,
     /// It goes to a worker with room.
     Migrate,
-    /// It is given up, and computed again when the program comes back.
+    /// It is dropped, and computed again when the program comes back.
     Drop,
 }
 
-impl Fate {
-    /// The fate with this code of the policy contract.
+impl CacheAction {
+    /// The cache action with this code of the policy contract.
     pub const fn of_code(code: u8) -> Option<Self> {
         match code {
             0 => Some(Self::Keep),
@@ -194,33 +193,33 @@ impl Fate {
     }
 }
 
-/// Who had a say in an answer beside the policy that it names: the versions
-/// between which a canary shares out the programs, and the placement policy.
+/// Attribution of an answer beyond the policy that it names: the versions between which a canary
+/// shares out the programs, and the placement policy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Voices {
-    /// Versions that judged some of the rows.
+pub struct Attribution {
+    /// Versions that evaluated some of the rows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub judges: Vec<PolicyRef>,
-    /// For each row of the verdict who judged it: 0 for the policy that the
-    /// answer names, n for the nth of `judges`. Empty if all rows are 0.
+    /// For each row of the answer who evaluated it: 0 for the policy that the answer names, n for
+    /// the nth of `judges`. Empty if all rows are 0.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub judged_by: Vec<u8>,
     /// Placement policies that wished for workers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub placers: Vec<PolicyRef>,
-    /// For each row of the verdict which of `placers` wished. Empty if the first
-    /// did for all rows.
+    /// For each row of the answer which of `placers` chose the worker. Empty if the first did for
+    /// all rows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub placed_by: Vec<u8>,
 }
 
-impl Voices {
-    /// True if nobody else had a say.
+impl Attribution {
+    /// True if no other policy contributed.
     pub fn is_empty(&self) -> bool {
         self.judges.is_empty() && self.placers.is_empty()
     }
 
-    pub(crate) fn judge_of(&self, row: usize) -> usize {
+    pub(crate) fn evaluator_of(&self, row: usize) -> usize {
         self.judged_by.get(row).copied().map_or(0, usize::from)
     }
 

@@ -1,5 +1,5 @@
-//! The global waiting queue (`ThunderAgent` §4.3.2): programs without a place
-//! that have a step waiting, in the order in which those steps arrived.
+//! The global waiting queue (`ThunderAgent` §4.3.2): unplaced programs that have a step waiting, in
+//! the order in which those steps arrived.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use treadle_model::{ProgramId, Timestamp};
 /// Programs whose needs are added up at most.
 const NEEDS_SUMMED: usize = 1_024;
 
-/// Programs waiting for a place.
+/// Programs waiting for placement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Queue {
     by_wait: BTreeSet<(Timestamp, ProgramId)>,
@@ -33,7 +33,7 @@ impl Queue {
         self.by_wait.len()
     }
 
-    /// True if nobody waits.
+    /// True if no program waits.
     pub fn is_empty(&self) -> bool {
         self.by_wait.is_empty()
     }

@@ -1,7 +1,7 @@
-//! An answer as the core uses it: candidates in order, each with the version
-//! that judged it and the worker that was wished for it.
+//! An answer as the core uses it: candidates in order, each with the version that evaluated it and
+//! the worker that was chosen for it.
 
-use crate::question::{Fate, Verdict, Voices};
+use crate::question::{Attribution, CacheAction, PolicyAnswer};
 use std::collections::BTreeSet;
 use treadle_model::{PolicyRef, ProgramId, WorkerId};
 
@@ -16,17 +16,17 @@ pub(crate) struct Ranked {
     pub(crate) remaining_tokens: Option<u64>,
     /// Its row in the answer.
     row: usize,
-    /// Who gave the score, as an index into the ranking's judges.
-    judge: usize,
+    /// Who gave the score, as an index into the ranking's evaluators.
+    evaluator: usize,
 }
 
 /// Candidates, best first.
 #[derive(Clone, Debug)]
 pub(crate) struct Ranking {
     pub(crate) entries: Vec<Ranked>,
-    /// The policy that the answer names, then the others that had a say.
-    judges: Vec<PolicyRef>,
-    voices: Voices,
+    /// The policy that the answer names, then the others that contributed.
+    evaluators: Vec<PolicyRef>,
+    voices: Attribution,
 }
 
 impl Ranking {
@@ -34,11 +34,11 @@ impl Ranking {
     /// named twice.
     pub(crate) fn of_order(
         candidates: &[ProgramId],
-        verdict: &Verdict,
+        verdict: &PolicyAnswer,
         policy: &PolicyRef,
-        voices: &Voices,
+        voices: &Attribution,
     ) -> Self {
-        let Verdict::Order {
+        let PolicyAnswer::Order {
             programs,
             scores,
             workers,
@@ -59,11 +59,11 @@ impl Ranking {
                     .get(row)
                     .and_then(|tokens| u64::try_from(*tokens).ok()),
                 row,
-                judge: voices.judge_of(row),
+                evaluator: voices.evaluator_of(row),
             });
         Self {
             entries: entries.collect(),
-            judges: judges(policy, voices),
+            evaluators: evaluators(policy, voices),
             voices: voices.clone(),
         }
     }
@@ -72,7 +72,7 @@ impl Ranking {
     pub(crate) fn of_weights(
         weights: &[(ProgramId, u32)],
         policy: &PolicyRef,
-        voices: &Voices,
+        voices: &Attribution,
     ) -> Self {
         let rows = weights.iter().enumerate();
         let entries = rows.map(|(row, (program, ppm))| Ranked {
@@ -81,20 +81,20 @@ impl Ranking {
             wished: None,
             remaining_tokens: None,
             row,
-            judge: voices.judge_of(row),
+            evaluator: voices.evaluator_of(row),
         });
         Self {
             entries: entries.collect(),
-            judges: judges(policy, voices),
-            voices: Voices::default(),
+            evaluators: evaluators(policy, voices),
+            voices: Attribution::default(),
         }
     }
 
     /// Programs with what becomes of their caches, as the answer lists them.
-    pub(crate) fn of_fates(
-        fates: &[(ProgramId, Fate)],
+    pub(crate) fn of_actions(
+        fates: &[(ProgramId, CacheAction)],
         policy: &PolicyRef,
-        voices: &Voices,
+        voices: &Attribution,
     ) -> Self {
         let rows = fates.iter().enumerate();
         let entries = rows.map(|(row, (program, _))| Ranked {
@@ -103,12 +103,12 @@ impl Ranking {
             wished: None,
             remaining_tokens: None,
             row,
-            judge: voices.judge_of(row),
+            evaluator: voices.evaluator_of(row),
         });
         Self {
             entries: entries.collect(),
-            judges: judges(policy, voices),
-            voices: Voices::default(),
+            evaluators: evaluators(policy, voices),
+            voices: Attribution::default(),
         }
     }
 
@@ -120,12 +120,12 @@ impl Ranking {
             wished: None,
             remaining_tokens: None,
             row: 0,
-            judge: 0,
+            evaluator: 0,
         });
         Self {
             entries: entries.collect(),
-            judges: vec![policy.clone()],
-            voices: Voices::default(),
+            evaluators: vec![policy.clone()],
+            voices: Attribution::default(),
         }
     }
 
@@ -133,8 +133,8 @@ impl Ranking {
     /// as the core's own choice.
     pub(crate) fn add_left_out(&mut self, left_out: &[ProgramId]) {
         let named: BTreeSet<_> = self.entries.iter().map(|entry| entry.program).collect();
-        let judge = self.judges.len();
-        self.judges.push(PolicyRef("core".into()));
+        let evaluator = self.evaluators.len();
+        self.evaluators.push(PolicyRef("core".into()));
         let added = left_out.iter().filter(|program| !named.contains(program));
         self.entries.extend(added.map(|program| Ranked {
             program: *program,
@@ -142,13 +142,15 @@ impl Ranking {
             wished: None,
             remaining_tokens: None,
             row: usize::MAX,
-            judge,
+            evaluator,
         }));
     }
 
-    /// Who judged this candidate.
-    pub(crate) fn judge(&self, entry: &Ranked) -> &PolicyRef {
-        self.judges.get(entry.judge).unwrap_or(&self.judges[0])
+    /// Who evaluated this candidate.
+    pub(crate) fn evaluator(&self, entry: &Ranked) -> &PolicyRef {
+        self.evaluators
+            .get(entry.evaluator)
+            .unwrap_or(&self.evaluators[0])
     }
 
     /// Who wished for this candidate's worker.
@@ -157,7 +159,7 @@ impl Ranking {
     }
 }
 
-fn judges(policy: &PolicyRef, voices: &Voices) -> Vec<PolicyRef> {
+fn evaluators(policy: &PolicyRef, voices: &Attribution) -> Vec<PolicyRef> {
     let others = voices.judges.iter().cloned();
     std::iter::once(policy.clone()).chain(others).collect()
 }

@@ -41,7 +41,7 @@ pub struct JobStatistics {
     /// Times from one step's end to the next one's arrival, in milliseconds.
     #[serde(default, skip_serializing_if = "Distribution::is_empty")]
     pub gaps: Distribution,
-    /// The last step's answer came in one piece: nothing was heard of it before its end.
+    /// The last step's answer came in one piece: nothing was reported of it before its end.
     #[serde(default)]
     pub whole_answers: bool,
     /// Live programs.
@@ -67,18 +67,18 @@ pub struct Counters {
     pub steps_refused: u64,
     /// Steps withdrawn by their clients.
     pub steps_cancelled: u64,
-    /// Steps that engines failed for good.
+    /// Steps that engines failed permanently.
     pub steps_failed: u64,
     /// Pauses.
     pub pauses: u64,
-    /// Restores, first places left out.
+    /// Restores, without first placements.
     pub restores: u64,
     /// Restores to another worker than the last.
     pub moves: u64,
     /// KV caches moved to another worker.
     #[serde(default)]
     pub migrations: u64,
-    /// Moves of KV caches that were begun and given up.
+    /// Moves of KV caches that were begun and cancelled.
     #[serde(default)]
     pub migrations_cancelled: u64,
     /// KV caches that went to host memory.
@@ -96,7 +96,7 @@ pub struct Counters {
     /// Copies in host memory that made room for others or were lost.
     #[serde(default)]
     pub copies_lost: u64,
-    /// Steps that gave way to more urgent ones.
+    /// Steps that were preempted for more urgent ones.
     #[serde(default)]
     pub preemptions: u64,
     /// Prompt tokens of finished steps.
@@ -120,9 +120,9 @@ pub struct State {
     pub steps: BTreeMap<StepId, Step>,
     /// Registered workers.
     pub workers: BTreeMap<WorkerId, Worker>,
-    /// Programs that wait for a place.
+    /// Programs that wait for placement.
     pub queue: Queue,
-    /// Steps that wait for a place.
+    /// Steps that wait for placement.
     pub waiting_steps: u64,
     /// Pending deadlines.
     pub timers: Timers,
@@ -140,19 +140,19 @@ pub struct State {
     pub next_ask: u64,
     /// The tick is armed for this time.
     pub tick_at: Option<Timestamp>,
-    /// Something changed since the last question whom to restore.
+    /// Something changed since the last restore question.
     pub restore_wanted: bool,
     /// Programs with an adopted step, of which more waits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adopted: Vec<ProgramId>,
-    /// What programs lately waited for their places, in the mean.
+    /// Recent mean wait of programs for placement.
     #[serde(default)]
     pub wait_mean: Span,
-    /// The worker that admits nobody until this deferred program fits.
+    /// The worker that admits no other program until this starved one fits.
     pub reserved: Option<(WorkerId, ProgramId)>,
     /// What jobs' steps look like.
     pub jobs: Jobs,
-    /// The settings, if an event told them: a replay needs no others.
+    /// The settings, if an event carried them: a replay needs no others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<CoreConfig>,
     /// What jobs' tools take.

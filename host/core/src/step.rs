@@ -1,7 +1,7 @@
 //! A step: one LLM call of a program, from its arrival to its end.
 
 use crate::event::{PromptText, StepTokens};
-use crate::worker::Lined;
+use crate::worker::QueuedStep;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
@@ -68,22 +68,22 @@ pub struct Step {
     /// How urgent it is; the greater goes first.
     #[serde(default)]
     pub priority: i32,
-    /// A policy said where it goes; it waits for a seat there alone.
+    /// A policy decided where it goes; it waits for a slot there alone.
     #[serde(default)]
     pub routed: bool,
 }
 
 impl Step {
-    /// Its place in a line.
-    pub(crate) fn lined(&self, step: StepId) -> Lined {
-        Lined {
+    /// Its position in a run queue.
+    pub(crate) fn queued_step(&self, step: StepId) -> QueuedStep {
+        QueuedStep {
             priority: Reverse(self.priority),
             since: self.waits_since,
             step,
         }
     }
 
-    /// Tokens that the program's place must hold for this step.
+    /// Tokens that the program's placement must hold for this step.
     pub fn demand_tokens(&self) -> u64 {
         let output = self.output_tokens.max(self.output_tokens_reserved);
         self.prompt_tokens.saturating_add(output)
@@ -110,7 +110,7 @@ pub fn priority_of(score: f64) -> i32 {
     (in_order((score + 0.0).to_bits().cast_signed()) >> 32) as i32
 }
 
-/// The score that a priority stands for, to one part in a million.
+/// The score that a priority encodes, to one part in a million.
 pub fn score_of(priority: i32) -> f64 {
     f64::from_bits(in_order(i64::from(priority) << 32).cast_unsigned())
 }
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_priority_tells_its_score() {
+    fn a_priority_gives_back_its_score() {
         for score in SCORES {
             let told = score_of(priority_of(score));
             assert!(

@@ -13,7 +13,7 @@ pub enum Timer {
     Ask(AskId),
     /// A step that waits too long.
     StepWait(StepId),
-    /// A program that may be idle; whoever fires looks again.
+    /// A program that may be idle; the handler checks again.
     ProgramIdle(ProgramId),
     /// New programs have been gathered long enough.
     Gather,

@@ -3,8 +3,8 @@
 //! A prompt costs tokens in three ways: once for the request, once for each message (the chat
 //! template), and for each byte of text. How much of each is learnt per model by weighted least
 //! squares from the prompts that engines have counted. A sample's weight grows with its size, so
-//! that a first request of two bytes says something of the fixed costs and nothing of the cost of
-//! a byte; one far from what is known counts for less.
+//! that a first request of two bytes informs the fixed costs and not the cost of a byte; one far
+//! from what is known counts for less.
 //!
 //! An estimate decides what a prompt is charged until its engine counts it, and never refuses one.
 
@@ -186,7 +186,7 @@ fn cost(costs: [f64; 3], amounts: [f64; 3]) -> f64 {
     costs[0] * amounts[0] + costs[1] * amounts[1] + costs[2] * amounts[2]
 }
 
-/// A cost within its bounds; the lower one for what is no number.
+/// A cost within its bounds; the lower one for what is not a number.
 fn bounded(cost: f64, least: f64, most: f64) -> f64 {
     if cost > least { cost.min(most) } else { least }
 }
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_request_of_two_bytes_says_nothing_of_long_prompts() {
+    fn a_first_request_of_two_bytes_does_not_distort_long_prompts() {
         let mut models = TokenModels::default();
         models.learn("m", chat(6, 1), 13);
         let tokens = models.prompt_tokens("m", chat(12_482, 2));

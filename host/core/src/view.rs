@@ -29,7 +29,7 @@ pub struct WorkerTotals {
     pub acting: u64,
     /// Steps running.
     pub running_steps: u64,
-    /// Seats in use.
+    /// Slots in use.
     pub slots_taken: u64,
 }
 
@@ -42,7 +42,7 @@ pub struct Totals {
     pub reasoning: u64,
     /// Between steps.
     pub acting: u64,
-    /// Without a place, first places included.
+    /// Unplaced, including those that were never placed.
     pub unplaced: u64,
     /// Unplaced because they were paused.
     pub paused: u64,

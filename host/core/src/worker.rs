@@ -29,10 +29,10 @@ pub struct SharedPrefix {
     pub tokens: u64,
 }
 
-/// A step's place in a worker's line: the most urgent first, then who waits
+/// A step's entry in a worker's run queue: the most urgent first, then the one that has waited
 /// longest.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
-pub struct Lined {
+pub struct QueuedStep {
     /// Its priority.
     pub priority: Reverse<i32>,
     /// Since when it waits.
@@ -46,7 +46,7 @@ pub struct Lined {
 pub struct KeptRoom {
     /// Tokens.
     pub tokens: u64,
-    /// Its seat, on engines that have seats.
+    /// Its slot, on engines that have slots.
     pub slot: Option<u32>,
 }
 
@@ -80,7 +80,7 @@ pub struct Worker {
     /// Tokens that its engine holds for requests that treadle did not send.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub untracked_tokens: u64,
-    /// Seats in use.
+    /// Slots in use.
     pub slots_taken: BTreeSet<u32>,
     /// Programs placed here that have run a step; kept in rollouts alone.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -90,12 +90,12 @@ pub struct Worker {
     pub kept: BTreeMap<ProgramId, KeptRoom>,
     /// Steps that wait for this worker alone, the most urgent first.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub line: BTreeSet<Lined>,
+    pub line: BTreeSet<QueuedStep>,
     /// What its memory was used for.
     #[serde(default)]
     pub account: Account,
-    /// Share of its capacity, in millionths, that proved to be needed free; the low
-    /// watermark says so before the first step has ended.
+    /// Share of its capacity, in millionths, that proved to be needed free; until the first step
+    /// has ended the low watermark is used instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub headroom_ppm: Option<u32>,
     /// Caches of programs that have left, while a cache that was used before them
@@ -159,7 +159,7 @@ impl Worker {
         let Some(tokens) = self.capacity.tokens else {
             return u64::MAX;
         };
-        // This is asked for each worker whenever somebody waits; 128 bits are slow to divide.
+        // This is asked for each worker whenever a program waits; 128 bits are slow to divide.
         match tokens.checked_mul(u64::from(ppm)) {
             Some(product) => product / 1_000_000,
             None => {
@@ -185,8 +185,8 @@ impl Worker {
         private_tokens.saturating_add(fresh)
     }
 
-    /// True unless every seat is taken. A program that was placed before the
-    /// seats were known sits on one of them, though it is not known on which.
+    /// True unless every slot is taken. A program that was placed before the slots were known is on
+    /// one of them, though it is not known on which.
     pub fn has_free_slot(&self) -> bool {
         self.capacity.slots.is_none_or(|slots| {
             let seated = self.programs.len() + self.kept.len();
@@ -194,42 +194,41 @@ impl Worker {
         })
     }
 
-    /// True if a place has a seat that the worker still has, or none are
-    /// counted here.
+    /// True if a placement has a slot that the worker still has, or none are counted here.
     pub(crate) fn is_seated(&self, slot: Option<u32>) -> bool {
         self.capacity
             .slots
             .is_none_or(|slots| slot.is_some_and(|slot| slot < slots))
     }
 
-    /// Takes the lowest free seat, on engines that have seats.
+    /// Takes the lowest free slot, on engines that have slots.
     pub(crate) fn take_slot(&mut self) -> Option<u32> {
         let slot = (0..self.capacity.slots?).find(|slot| !self.slots_taken.contains(slot))?;
         self.slots_taken.insert(slot);
         Some(slot)
     }
 
-    /// Takes this seat, if it is free.
+    /// Takes this slot, if it is free.
     pub(crate) fn take_this_slot(&mut self, slot: Option<u32>) -> Option<u32> {
         let slot = slot.filter(|slot| self.is_seated(Some(*slot)))?;
         self.slots_taken.insert(slot).then_some(slot)
     }
 
-    /// Keeps room, and a seat, for a program that is about to come.
+    /// Keeps room, and a slot, for a program that is about to come.
     pub(crate) fn keep_room(&mut self, program: ProgramId, tokens: u64) -> Option<u32> {
         let slot = self.take_slot();
         self.kept.insert(program, KeptRoom { tokens, slot });
         slot
     }
 
-    /// Gives room that was kept back, and tells its seat.
+    /// Releases the room that was kept, and returns its slot.
     pub(crate) fn give_room_back(&mut self, program: ProgramId) -> Option<u32> {
         let slot = self.kept.remove(&program)?.slot?;
         self.slots_taken.remove(&slot);
         Some(slot)
     }
 
-    /// A charge takes the place of another in its account.
+    /// A charge replaces another in its account.
     pub(crate) fn rebook(
         &mut self,
         old: Option<Charge>,
@@ -246,8 +245,8 @@ impl Worker {
         self.balance(has_ledger, now);
     }
 
-    /// Brings its account in line with its capacity and its shared prefixes. What
-    /// it has is unused only while it could be used.
+    /// Brings its account up to date with its capacity and its shared prefixes. Its memory is
+    /// unused only while it could be used.
     pub(crate) fn balance(&mut self, has_ledger: bool, now: Timestamp) {
         let usable = has_ledger && self.is_healthy();
         let capacity = self.capacity.tokens.filter(|_| usable);
@@ -268,7 +267,7 @@ impl Worker {
         }
     }
 
-    /// The parts of a prefix that is charged here take as many tokens as it says now.
+    /// The parts of a prefix that is charged here take as many tokens as it reports now.
     pub(crate) fn recount_prefix(&mut self, prefix: &[PrefixSegment]) {
         for segment in prefix {
             let Some(shared) = self.shared.get_mut(&segment.hash) else {

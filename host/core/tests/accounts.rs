@@ -1,18 +1,18 @@
-//! What KV memory was used for: short stories whose sums are known.
+//! What KV memory was used for: short scenarios whose sums are known.
 
-mod story;
+mod scenario;
 
-use story::Story;
+use scenario::Scenario;
 use treadle_core::accounts::{TokenTime, Use};
 use treadle_core::offload::Direction;
 use treadle_core::{Event, KvConfig, Mode, StepTokens};
 use treadle_model::{FinishReason, Span, StepId, WorkerId};
 
-fn worker(s: &Story, worker: u32) -> TokenTime {
+fn worker(s: &Scenario, worker: u32) -> TokenTime {
     s.core.state().workers[&WorkerId(worker)].account.at(s.now)
 }
 
-fn job(s: &Story) -> TokenTime {
+fn job(s: &Scenario) -> TokenTime {
     let accounts = &s.core.state().job_accounts;
     accounts
         .get("story")
@@ -27,12 +27,12 @@ fn uses(sums: &TokenTime) -> Vec<(&'static str, u64)> {
     all.filter(|(_, token_s)| *token_s > 0).collect()
 }
 
-fn first_token(s: &mut Story, step: u64) {
+fn first_token(s: &mut Scenario, step: u64) {
     let step = StepId(step);
     s.handle(Event::StepFirstToken { step });
 }
 
-fn finish_cached(s: &mut Story, step: u64, prompt: u64, cached: u64) {
+fn finish_cached(s: &mut Scenario, step: u64, prompt: u64, cached: u64) {
     let tokens = StepTokens {
         prompt,
         output: 0,
@@ -48,7 +48,7 @@ fn finish_cached(s: &mut Story, step: u64, prompt: u64, cached: u64) {
 
 #[test]
 fn a_step_prefills_decodes_and_is_cached_and_the_rest_is_unused() {
-    let mut s = Story::with_workers(&[1_000]);
+    let mut s = Scenario::with_workers(&[1_000]);
     s.wait_s(1).arrive("a", 1, 600).wait_s(2);
     assert_eq!(
         worker(&s, 0).undivided,
@@ -77,7 +77,7 @@ fn a_step_prefills_decodes_and_is_cached_and_the_rest_is_unused() {
 
 #[test]
 fn what_was_computed_before_is_recomputed_and_the_rest_of_the_prompt_is_not() {
-    let mut s = Story::with_workers(&[1_000]);
+    let mut s = Scenario::with_workers(&[1_000]);
     s.arrive("a", 1, 600).finish(1, 600, 0);
     s.arrive("a", 2, 800).wait_s(4);
     first_token(&mut s, 2);
@@ -90,8 +90,8 @@ fn what_was_computed_before_is_recomputed_and_the_rest_of_the_prompt_is_not() {
 }
 
 #[test]
-fn without_a_count_a_program_that_lost_its_place_recomputes_its_history() {
-    let mut s = Story::with_workers(&[1_000]);
+fn without_a_count_a_displaced_program_recomputes_its_history() {
+    let mut s = Scenario::with_workers(&[1_000]);
     s.arrive("a", 1, 400).finish(1, 400, 0);
     s.arrive("b", 2, 500).progress(2, 200);
     assert_eq!(s.status("a"), "paused");
@@ -106,12 +106,12 @@ fn without_a_count_a_program_that_lost_its_place_recomputes_its_history() {
     first_token(&mut s, 4);
     s.finish(4, 600, 0);
     let kept = job(&s).since(&before).since(&since);
-    assert_eq!(uses(&kept), [("prefill", 600)], "it has kept its place now");
+    assert_eq!(uses(&kept), [("prefill", 600)], "it has stayed placed now");
 }
 
 #[test]
 fn an_answer_in_one_piece_has_decoded_beyond_the_time_for_its_prompt() {
-    let mut s = Story::with_workers(&[1_000]);
+    let mut s = Scenario::with_workers(&[1_000]);
     s.reconfigure(|config| config.kv.prefill_tokens_per_s = 300);
     s.arrive("a", 1, 600).wait_s(5).finish(1, 600, 0);
     assert_eq!(uses(&job(&s)), [("decode", 600 * 3), ("prefill", 600 * 2)]);
@@ -119,7 +119,7 @@ fn an_answer_in_one_piece_has_decoded_beyond_the_time_for_its_prompt() {
 
 #[test]
 fn a_cache_on_its_way_is_in_transfer() {
-    let mut s = Story::with_workers(&[1_000]);
+    let mut s = Scenario::with_workers(&[1_000]);
     s.reconfigure(|config| {
         config.kv = KvConfig {
             host_tokens_max: 5_000,
@@ -164,7 +164,7 @@ fn a_cache_on_its_way_is_in_transfer() {
 
 #[test]
 fn a_shared_prefix_is_nobodys() {
-    let mut s = Story::with_workers(&[1_000]);
+    let mut s = Scenario::with_workers(&[1_000]);
     for (step, key) in [(1, "a"), (2, "b")] {
         s.arrive_sharing(key, step, 300, 7, 100)
             .finish(step, 300, 0);
@@ -177,10 +177,10 @@ fn a_shared_prefix_is_nobodys() {
 
 #[test]
 fn a_lost_worker_and_one_without_a_ledger_have_nothing_unused() {
-    let mut s = Story::with_workers(&[1_000]);
+    let mut s = Scenario::with_workers(&[1_000]);
     s.wait_s(2).lose(0).wait_s(3);
     assert_eq!(uses(&worker(&s, 0)), [("unused", 2_000)]);
-    let mut s = Story::with_mode(Mode::LeastLoad, &[1_000]);
+    let mut s = Scenario::with_mode(Mode::LeastLoad, &[1_000]);
     s.arrive("a", 1, 600).wait_s(3);
     assert_eq!(worker(&s, 0), TokenTime::default());
 }

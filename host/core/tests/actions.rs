@@ -1,8 +1,8 @@
-//! What tool runners tell.
+//! What tool runners report.
 
-mod story;
+mod scenario;
 
-use story::Story;
+use scenario::Scenario;
 use treadle_core::Event;
 use treadle_core::action::{ACTIONS_MAX, ToolStatistics};
 
@@ -24,7 +24,7 @@ fn finished(program: &str, action: &str, ok: bool) -> Event {
 
 #[test]
 fn times_of_tools_are_learnt_once_for_each_call() {
-    let mut s = Story::with_workers(&[1_000]);
+    let mut s = Scenario::with_workers(&[1_000]);
     s.arrive("a", 1, 100).finish(1, 100, 0);
     s.handle(started("a", "x", "bash")).wait_s(2);
     s.handle(started("a", "x", "bash")).wait_s(1);
@@ -49,7 +49,7 @@ fn times_of_tools_are_learnt_once_for_each_call() {
 
 #[test]
 fn actions_of_a_program_are_bounded_and_go_with_it() {
-    let mut s = Story::with_workers(&[1_000]);
+    let mut s = Scenario::with_workers(&[1_000]);
     s.arrive("a", 1, 100).finish(1, 100, 0);
     for n in 0..2 * ACTIONS_MAX {
         s.handle(started("a", &n.to_string(), "bash"));

@@ -1,12 +1,11 @@
-//! Random stories: whatever happens, in whatever order, the invariants hold,
-//! every step ends once, a replay gives the same bytes, and when the faults
-//! end everything finishes.
+//! Random scenarios: whatever happens, in whatever order, the invariants hold, every step ends
+//! once, a replay gives the same bytes, and when the faults end everything finishes.
 
-mod story;
+mod scenario;
 
 use proptest::prelude::*;
+use scenario::Scenario;
 use std::collections::BTreeMap;
-use story::Story;
 use treadle_core::offload::Direction;
 use treadle_core::{Capacity, Command, Core, Event, KvConfig, Mode, RolloutConfig};
 use treadle_model::{EngineKind, Span, Timestamp, WorkerId};
@@ -96,8 +95,8 @@ fn tokens_of(tokens: u64) -> Capacity {
 }
 
 /// Steps at engines, as the surroundings know them from commands alone.
-fn running(story: &Story) -> Vec<u64> {
-    story
+fn running(scenario: &Scenario) -> Vec<u64> {
+    scenario
         .core
         .state()
         .steps
@@ -108,8 +107,8 @@ fn running(story: &Story) -> Vec<u64> {
         .collect()
 }
 
-fn play(story: &mut Story, next_step: &mut u64, one: &Move) {
-    let at_engines = running(story);
+fn play(scenario: &mut Scenario, next_step: &mut u64, one: &Move) {
+    let at_engines = running(scenario);
     let pick = |p: u8| {
         at_engines
             .get(usize::from(p) % at_engines.len().max(1))
@@ -124,53 +123,54 @@ fn play(story: &mut Story, next_step: &mut u64, one: &Move) {
             *next_step += 1;
             let key = format!("program-{program}");
             if shared {
-                story.arrive_sharing(&key, *next_step, u64::from(tokens), 7, 100);
+                scenario.arrive_sharing(&key, *next_step, u64::from(tokens), 7, 100);
             } else {
-                story.arrive(&key, *next_step, u64::from(tokens));
+                scenario.arrive(&key, *next_step, u64::from(tokens));
             }
         }
         Move::Finish { pick: p, output } => {
             if let Some(step) = pick(p) {
-                let prompt = story.core.state().steps[&treadle_model::StepId(step)].prompt_tokens;
-                story.finish(step, prompt, u64::from(output));
+                let prompt =
+                    scenario.core.state().steps[&treadle_model::StepId(step)].prompt_tokens;
+                scenario.finish(step, prompt, u64::from(output));
             }
         }
         Move::Progress { pick: p, output } => {
             if let Some(step) = pick(p) {
-                story.progress(step, u64::from(output));
+                scenario.progress(step, u64::from(output));
             }
         }
         Move::Fail { pick: p, retryable } => {
             if let Some(step) = pick(p) {
-                story.fail(step, retryable);
+                scenario.fail(step, retryable);
             }
         }
         Move::Cancel { pick: p } => {
-            let steps: Vec<_> = story.core.state().steps.keys().copied().collect();
+            let steps: Vec<_> = scenario.core.state().steps.keys().copied().collect();
             if let Some(step) = steps.get(usize::from(p) % steps.len().max(1)) {
-                story.handle(Event::StepCancelled { step: *step });
+                scenario.handle(Event::StepCancelled { step: *step });
             }
         }
-        _ => disturb(story, one),
+        _ => disturb(scenario, one),
     }
 }
 
 /// The moves of clients' farewells, engines, operators and time.
-fn disturb(story: &mut Story, one: &Move) {
+fn disturb(scenario: &mut Scenario, one: &Move) {
     match *one {
         Move::Release { program } => {
-            story.release(&format!("program-{program}"));
+            scenario.release(&format!("program-{program}"));
         }
         Move::Lose { worker } => {
-            story.lose(u32::from(worker));
+            scenario.lose(u32::from(worker));
         }
         Move::Remove { worker } => {
             let worker = WorkerId(u32::from(worker));
-            story.handle(Event::WorkerRemoved { worker });
+            scenario.handle(Event::WorkerRemoved { worker });
         }
         Move::Recover { worker } => {
-            story.add_worker(u32::from(worker), tokens_of(1_500));
-            story.handle(Event::WorkerRecovered {
+            scenario.add_worker(u32::from(worker), tokens_of(1_500));
+            scenario.handle(Event::WorkerRecovered {
                 worker: WorkerId(u32::from(worker)),
             });
         }
@@ -180,21 +180,21 @@ fn disturb(story: &mut Story, one: &Move) {
                 ..Capacity::default()
             };
             let (worker, engine) = (WorkerId(u32::from(worker)), EngineKind::Vllm);
-            story.handle(Event::WorkerCapacityRead {
+            scenario.handle(Event::WorkerCapacityRead {
                 worker,
                 engine,
                 capacity,
             });
         }
         Move::Wait { seconds } => {
-            story.wait_s(u64::from(seconds));
+            scenario.wait_s(u64::from(seconds));
         }
         Move::Restart => {
-            story.restart();
+            scenario.restart();
         }
-        Move::Migrated { arrives } => end_move(story, arrives),
-        Move::Transferred { pick, arrives } => end_transfer(story, pick, arrives),
-        Move::CopyLost { pick } => lose_copy(story, pick),
+        Move::Migrated { arrives } => end_move(scenario, arrives),
+        Move::Transferred { pick, arrives } => end_transfer(scenario, pick, arrives),
+        Move::CopyLost { pick } => lose_copy(scenario, pick),
         Move::Arrive { .. }
         | Move::Finish { .. }
         | Move::Progress { .. }
@@ -204,12 +204,12 @@ fn disturb(story: &mut Story, one: &Move) {
 }
 
 /// The first move under way ends.
-fn end_move(story: &mut Story, arrives: bool) {
-    let moving = &story.core.state().migrations.moving;
+fn end_move(scenario: &mut Scenario, arrives: bool) {
+    let moving = &scenario.core.state().migrations.moving;
     let Some((program, to)) = moving.iter().next().map(|(p, m)| (*p, m.to)) else {
         return;
     };
-    story.handle(if arrives {
+    scenario.handle(if arrives {
         Event::ProgramMigrated { program, to }
     } else {
         let cause = "link down".into();
@@ -218,8 +218,8 @@ fn end_move(story: &mut Story, arrives: bool) {
 }
 
 /// A cache arrives in host memory or back at an engine, or does not.
-fn end_transfer(story: &mut Story, pick: u8, arrives: bool) {
-    let moving = &story.core.state().offloads.moving;
+fn end_transfer(scenario: &mut Scenario, pick: u8, arrives: bool) {
+    let moving = &scenario.core.state().offloads.moving;
     let which = usize::from(pick) % moving.len().max(1);
     let Some((program, transfer)) = moving.iter().nth(which).map(|(p, t)| (*p, *t)) else {
         return;
@@ -239,21 +239,21 @@ fn end_transfer(story: &mut Story, pick: u8, arrives: bool) {
         }
         (Direction::Back, false) => Event::LoadFailed { program, cause },
     };
-    story.handle(event);
+    scenario.handle(event);
 }
 
-fn lose_copy(story: &mut Story, pick: u8) {
-    let held = &story.core.state().offloads.held;
+fn lose_copy(scenario: &mut Scenario, pick: u8) {
+    let held = &scenario.core.state().offloads.held;
     let which = usize::from(pick) % held.len().max(1);
     let lost = held.iter().nth(which);
     if let Some((program, copy)) = lost.map(|(p, held)| (*p, held.copy.clone())) {
-        story.handle(Event::CopyLost { program, copy });
+        scenario.handle(Event::CopyLost { program, copy });
     }
 }
 
 /// Program-aware, with and without caches that may go elsewhere, rollouts whose engines order their steps, and rollouts with
 /// lines before the engines.
-fn scenes() -> impl Strategy<Value = (Mode, u32, u32)> {
+fn scenarios() -> impl Strategy<Value = (Mode, u32, u32)> {
     prop_oneof![
         Just((Mode::ProgramAware, 0, 0)),
         Just((Mode::ProgramAware, 0, 1)),
@@ -265,9 +265,9 @@ fn scenes() -> impl Strategy<Value = (Mode, u32, u32)> {
     ]
 }
 
-fn set_scene((mode, engine_steps_max, memory_ppm): (Mode, u32, u32)) -> Story {
-    let mut story = Story::with_mode(mode, &[2_000, 1_200]);
-    story.reconfigure(|config| {
+fn set_scenario((mode, engine_steps_max, memory_ppm): (Mode, u32, u32)) -> Scenario {
+    let mut scenario = Scenario::with_mode(mode, &[2_000, 1_200]);
+    scenario.reconfigure(|config| {
         config.rollout = RolloutConfig {
             migration_interval: Span::from_secs(7),
             migration_tokens_per_s: 50,
@@ -288,36 +288,36 @@ fn set_scene((mode, engine_steps_max, memory_ppm): (Mode, u32, u32)) -> Story {
             };
         }
     });
-    story
+    scenario
 }
 
 /// After the faults end: workers are back, and each running step finishes.
-fn let_it_end(story: &mut Story) {
+fn let_it_end(scenario: &mut Scenario) {
     for worker in 0..2 {
-        story.add_worker(worker, tokens_of(4_000));
-        story.handle(Event::WorkerRecovered {
+        scenario.add_worker(worker, tokens_of(4_000));
+        scenario.handle(Event::WorkerRecovered {
             worker: WorkerId(worker),
         });
         let capacity = tokens_of(4_000);
         let (worker, engine) = (WorkerId(worker), EngineKind::Vllm);
-        story.handle(Event::WorkerCapacityRead {
+        scenario.handle(Event::WorkerCapacityRead {
             worker,
             engine,
             capacity,
         });
     }
     for _ in 0..2_000 {
-        if story.core.state().steps.is_empty() {
+        if scenario.core.state().steps.is_empty() {
             return;
         }
-        for step in running(story) {
-            story.finish(step, 10, 1);
+        for step in running(scenario) {
+            scenario.finish(step, 10, 1);
         }
-        end_move(story, true);
-        end_transfer(story, 0, true);
-        story.wait_s(1);
+        end_move(scenario, true);
+        end_transfer(scenario, 0, true);
+        scenario.wait_s(1);
     }
-    panic!("{} steps never ended", story.core.state().steps.len());
+    panic!("{} steps never ended", scenario.core.state().steps.len());
 }
 
 /// What each worker was used for, by brute force: tokens in use or, if that is
@@ -346,57 +346,57 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_story_keeps_the_invariants_and_ends(scene in scenes(), script in moves()) {
-        let mut story = set_scene(scene);
+    fn every_scenario_keeps_the_invariants_and_ends(setup in scenarios(), script in moves()) {
+        let mut scenario = set_scenario(setup);
         let mut next_step = 0;
         for one in &script {
-            play(&mut story, &mut next_step, one);
+            play(&mut scenario, &mut next_step, one);
         }
-        let_it_end(&mut story);
+        let_it_end(&mut scenario);
         let mut refused = BTreeMap::new();
-        for command in &story.log {
+        for command in &scenario.log {
             if let Command::RefuseStep { step, .. } = command {
                 *refused.entry(*step).or_insert(0) += 1;
             }
         }
         prop_assert!(refused.values().all(|times| *times == 1), "a step is refused once");
-        let c = story.core.state().counters;
+        let c = scenario.core.state().counters;
         let ended = c.steps_finished + c.steps_refused + c.steps_cancelled + c.steps_failed;
-        let failed_and_refused = story.refusals().iter()
+        let failed_and_refused = scenario.refusals().iter()
             .filter(|(_, r)| matches!(r, treadle_core::Refusal::EngineFailed { .. })).count() as u64;
         prop_assert_eq!(ended - failed_and_refused, c.steps_arrived, "every step ends once");
     }
 
     #[test]
-    fn a_replay_gives_the_same_bytes(scene in scenes(), script in moves()) {
-        let mut story = set_scene(scene);
+    fn a_replay_gives_the_same_bytes(setup in scenarios(), script in moves()) {
+        let mut scenario = set_scenario(setup);
         let mut next_step = 0;
         for one in &script {
-            play(&mut story, &mut next_step, one);
+            play(&mut scenario, &mut next_step, one);
         }
         let bytes = |core: &Core| serde_json::to_string(core.state()).unwrap();
-        let mut replayed = Core::new(story.core.config().clone());
-        let half = story.journal.len() / 2;
-        for (index, (at, event)) in story.journal.iter().enumerate() {
+        let mut replayed = Core::new(scenario.core.config().clone());
+        let half = scenario.journal.len() / 2;
+        for (index, (at, event)) in scenario.journal.iter().enumerate() {
             if index == half {
                 // Going on from a snapshot must make no difference.
                 let state = serde_json::from_str(&bytes(&replayed)).unwrap();
-                replayed = Core::with_state(story.core.config().clone(), state);
+                replayed = Core::with_state(scenario.core.config().clone(), state);
             }
             replayed.handle(*at, event);
         }
-        prop_assert_eq!(bytes(&replayed), bytes(&story.core));
+        prop_assert_eq!(bytes(&replayed), bytes(&scenario.core));
     }
     #[test]
-    fn uses_add_up_to_capacity_times_the_time(scene in scenes(), script in moves()) {
-        let mut story = set_scene(scene);
+    fn uses_add_up_to_capacity_times_the_time(setup in scenarios(), script in moves()) {
+        let mut scenario = set_scenario(setup);
         let mut next_step = 0;
         for one in &script {
-            play(&mut story, &mut next_step, one);
+            play(&mut scenario, &mut next_step, one);
         }
-        let mut core = Core::new(story.core.config().clone());
+        let mut core = Core::new(scenario.core.config().clone());
         let (mut sums, mut job) = (BTreeMap::new(), 0);
-        for (at, event) in &story.journal {
+        for (at, event) in &scenario.journal {
             integrate(&core, *at, &mut sums, &mut job);
             core.handle(*at, event);
         }

@@ -1,32 +1,32 @@
-//! Scripted scenarios: short stories with a known end.
+//! Scripted scenarios: short sequences with a known end.
 
-mod story;
+mod scenario;
 
-use story::Story;
+use scenario::Scenario;
 use treadle_core::jobs::JOBS_MAX;
 use treadle_core::{Capacity, Command, Core, Event, Mode, Refusal, StepArrival, StepTokens};
 use treadle_model::{FinishReason, ProgramId, StepId, WorkerId};
 
 #[test]
 fn a_new_program_is_placed_where_most_is_free() {
-    let mut s = Story::with_workers(&[1_000, 2_000]);
+    let mut s = Scenario::with_workers(&[1_000, 2_000]);
     s.arrive("a", 1, 500);
     assert_eq!(s.dispatched(), [(1, 1)]);
 }
 
 #[test]
-fn a_program_keeps_its_place_through_its_tool_call() {
-    let mut s = Story::with_workers(&[1_000]);
+fn a_program_stays_placed_through_its_tool_call() {
+    let mut s = Scenario::with_workers(&[1_000]);
     s.arrive("a", 1, 600).finish(1, 600, 0).wait_s(30);
     s.arrive("b", 2, 600);
-    assert_eq!(s.dispatched(), [(1, 0)], "b waits: a holds its place");
+    assert_eq!(s.dispatched(), [(1, 0)], "b waits: a stays placed");
     s.arrive("a", 3, 700);
     assert_eq!(s.dispatched(), [(1, 0), (3, 0)]);
 }
 
 #[test]
 fn waiting_programs_are_placed_when_room_appears() {
-    let mut s = Story::with_workers(&[1_000]);
+    let mut s = Scenario::with_workers(&[1_000]);
     s.arrive("a", 1, 600).arrive("b", 2, 600);
     assert_eq!(s.dispatched(), [(1, 0)]);
     s.finish(1, 600, 0).release("a");
@@ -35,7 +35,7 @@ fn waiting_programs_are_placed_when_room_appears() {
 
 #[test]
 fn growth_pauses_the_shortest_acting_program() {
-    let mut s = Story::with_workers(&[1_000]);
+    let mut s = Scenario::with_workers(&[1_000]);
     s.arrive("short", 1, 200).finish(1, 200, 0);
     s.arrive("long", 2, 500).finish(2, 500, 0);
     s.arrive("grows", 3, 200).finish(3, 200, 0);
@@ -47,7 +47,7 @@ fn growth_pauses_the_shortest_acting_program() {
 
 #[test]
 fn growth_while_streaming_pauses_too() {
-    let mut s = Story::with_workers(&[1_000]);
+    let mut s = Scenario::with_workers(&[1_000]);
     s.arrive("idle", 1, 400).finish(1, 400, 0);
     s.arrive("busy", 2, 500);
     assert_eq!(s.status("idle"), "active");
@@ -57,7 +57,7 @@ fn growth_while_streaming_pauses_too() {
 
 #[test]
 fn shared_prefixes_are_counted_once() {
-    let mut s = Story::with_workers(&[1_000]);
+    let mut s = Scenario::with_workers(&[1_000]);
     for (step, key) in [(1, "a"), (2, "b"), (3, "c")] {
         s.arrive_sharing(key, step, 500, 7, 300);
     }
@@ -68,7 +68,7 @@ fn shared_prefixes_are_counted_once() {
 
 #[test]
 fn a_paused_program_returns_to_another_worker() {
-    let mut s = Story::with_workers(&[1_000, 900]);
+    let mut s = Scenario::with_workers(&[1_000, 900]);
     s.arrive("a", 1, 600).finish(1, 600, 0);
     s.arrive("b", 2, 300).finish(2, 300, 0);
     s.arrive("c", 3, 500).finish(3, 500, 0);
@@ -81,8 +81,8 @@ fn a_paused_program_returns_to_another_worker() {
 }
 
 #[test]
-fn a_deferred_program_goes_first_and_gets_room() {
-    let mut s = Story::with_workers(&[1_000]);
+fn a_starved_program_goes_first_and_gets_room() {
+    let mut s = Scenario::with_workers(&[1_000]);
     s.arrive("holder", 1, 700).finish(1, 700, 0);
     s.arrive("big", 2, 600);
     for round in 0..12 {
@@ -100,7 +100,7 @@ fn a_deferred_program_goes_first_and_gets_room() {
 
 #[test]
 fn a_prompt_that_can_never_fit_is_refused_at_once() {
-    let mut s = Story::with_workers(&[1_000, 2_000]);
+    let mut s = Scenario::with_workers(&[1_000, 2_000]);
     s.arrive("a", 1, 2_001);
     assert!(matches!(
         s.refusals().as_slice(),
@@ -117,7 +117,7 @@ fn a_prompt_that_can_never_fit_is_refused_at_once() {
 
 #[test]
 fn a_wait_beyond_its_bound_is_refused_with_its_cause() {
-    let mut s = Story::with_workers(&[1_000]);
+    let mut s = Scenario::with_workers(&[1_000]);
     s.lose(0).arrive("a", 1, 10).wait_s(1_801);
     assert!(matches!(
         s.refusals().as_slice(),
@@ -133,7 +133,7 @@ fn a_wait_beyond_its_bound_is_refused_with_its_cause() {
 
 #[test]
 fn programs_of_a_lost_worker_move() {
-    let mut s = Story::with_workers(&[1_000, 1_000]);
+    let mut s = Scenario::with_workers(&[1_000, 1_000]);
     s.arrive("a", 1, 300).finish(1, 300, 0);
     let home = s.dispatched()[0].1;
     s.lose(home).arrive("a", 2, 320);
@@ -142,7 +142,7 @@ fn programs_of_a_lost_worker_move() {
 
 #[test]
 fn an_unanswered_step_of_a_lost_worker_is_sent_elsewhere() {
-    let mut s = Story::with_workers(&[1_000, 1_000]);
+    let mut s = Scenario::with_workers(&[1_000, 1_000]);
     s.arrive("a", 1, 300);
     let home = s.dispatched()[0].1;
     s.lose(home);
@@ -153,7 +153,7 @@ fn an_unanswered_step_of_a_lost_worker_is_sent_elsewhere() {
 
 #[test]
 fn a_step_that_keeps_failing_is_refused() {
-    let mut s = Story::with_workers(&[1_000]);
+    let mut s = Scenario::with_workers(&[1_000]);
     s.arrive("a", 1, 300)
         .fail(1, true)
         .fail(1, true)
@@ -166,7 +166,7 @@ fn a_step_that_keeps_failing_is_refused() {
 
 #[test]
 fn an_idle_program_is_closed() {
-    let mut s = Story::with_workers(&[1_000]);
+    let mut s = Scenario::with_workers(&[1_000]);
     s.arrive("a", 1, 300).finish(1, 300, 0).wait_s(3_500);
     assert_eq!(s.status("a"), "active");
     s.wait_s(200);
@@ -175,9 +175,9 @@ fn an_idle_program_is_closed() {
 }
 
 #[test]
-fn an_unnamed_request_holds_no_memory_and_is_soon_forgotten() {
-    let mut s = Story::with_workers(&[1_000]);
-    s.arrive_unnamed("auto-1", 1, 900).finish(1, 900, 0);
+fn an_inferred_program_holds_no_memory_and_is_soon_forgotten() {
+    let mut s = Scenario::with_workers(&[1_000]);
+    s.arrive_inferred("auto-1", 1, 900).finish(1, 900, 0);
     s.arrive("named", 2, 900);
     assert_eq!(s.dispatched(), [(1, 0), (2, 0)]);
     s.wait_s(130);
@@ -186,7 +186,7 @@ fn an_unnamed_request_holds_no_memory_and_is_soon_forgotten() {
 
 #[test]
 fn a_restart_ends_steps_and_keeps_programs() {
-    let mut s = Story::with_workers(&[1_000]);
+    let mut s = Scenario::with_workers(&[1_000]);
     s.arrive("a", 1, 300)
         .finish(1, 300, 0)
         .arrive("a", 2, 400)
@@ -199,7 +199,7 @@ fn a_restart_ends_steps_and_keeps_programs() {
 
 #[test]
 fn a_policy_that_never_answers_delays_but_does_not_stop() {
-    let mut s = Story::with_workers(&[1_000]);
+    let mut s = Scenario::with_workers(&[1_000]);
     s.mute_policy = true;
     s.arrive("a", 1, 300);
     assert_eq!(s.dispatched(), []);
@@ -209,7 +209,7 @@ fn a_policy_that_never_answers_delays_but_does_not_stop() {
 
 #[test]
 fn sticky_never_waits_and_never_moves() {
-    let mut s = Story::with_mode(Mode::Sticky, &[1_000, 1_000]);
+    let mut s = Scenario::with_mode(Mode::Sticky, &[1_000, 1_000]);
     s.arrive("a", 1, 900)
         .arrive("b", 2, 900)
         .arrive("c", 3, 900);
@@ -223,7 +223,7 @@ fn sticky_never_waits_and_never_moves() {
 
 #[test]
 fn least_load_spreads_steps() {
-    let mut s = Story::with_mode(Mode::LeastLoad, &[1_000, 1_000]);
+    let mut s = Scenario::with_mode(Mode::LeastLoad, &[1_000, 1_000]);
     s.arrive("a", 1, 900)
         .arrive("a", 2, 900)
         .arrive("a", 3, 900);
@@ -231,8 +231,8 @@ fn least_load_spreads_steps() {
 }
 
 #[test]
-fn seats_are_handed_out_once() {
-    let mut s = Story::with_slots(&[(1_000, 2)]);
+fn slots_are_assigned_once() {
+    let mut s = Scenario::with_slots(&[(1_000, 2)]);
     s.arrive("a", 1, 10).arrive("b", 2, 10).arrive("c", 3, 10);
     assert_eq!(s.slots(), [(1, Some(0)), (2, Some(1))]);
     s.finish(1, 10, 0).release("a");
@@ -241,7 +241,7 @@ fn seats_are_handed_out_once() {
 
 #[test]
 fn a_worker_gets_no_context_that_it_does_not_take() {
-    let mut s = Story::with_workers(&[1_000, 2_000]);
+    let mut s = Scenario::with_workers(&[1_000, 2_000]);
     s.arrive("big", 1, 1_900).arrive("long", 2, 1_500);
     assert_eq!(s.dispatched(), [(1, 1)], "worker 0 is empty, but too small");
     s.finish(1, 1_900, 0).release("big");
@@ -250,7 +250,7 @@ fn a_worker_gets_no_context_that_it_does_not_take() {
 
 #[test]
 fn a_program_that_outgrows_its_worker_moves_to_a_larger_one() {
-    let mut s = Story::with_workers(&[1_000, 2_000]);
+    let mut s = Scenario::with_workers(&[1_000, 2_000]);
     s.arrive("big", 1, 1_500);
     s.arrive("grows", 2, 900)
         .finish(2, 900, 50)
@@ -260,8 +260,8 @@ fn a_program_that_outgrows_its_worker_moves_to_a_larger_one() {
 }
 
 #[test]
-fn who_waits_for_a_worker_that_shrank_or_went_is_told_so() {
-    let mut s = Story::with_workers(&[1_000, 2_000]);
+fn programs_waiting_for_a_worker_that_shrank_or_left_are_notified() {
+    let mut s = Scenario::with_workers(&[1_000, 2_000]);
     s.arrive("holder", 1, 1_900)
         .arrive("a", 2, 1_500)
         .arrive("b", 3, 1_200);
@@ -285,7 +285,7 @@ fn who_waits_for_a_worker_that_shrank_or_went_is_told_so() {
 
 #[test]
 fn a_step_that_is_handed_over_twice_is_one_step() {
-    let mut s = Story::with_workers(&[1_000]);
+    let mut s = Scenario::with_workers(&[1_000]);
     s.arrive("a", 1, 300).arrive("a", 1, 300);
     assert_eq!(s.dispatched(), [(1, 0)]);
     s.arrive("b", 2, 900).arrive("b", 2, 900);
@@ -296,7 +296,7 @@ fn a_step_that_is_handed_over_twice_is_one_step() {
 
 #[test]
 fn time_at_an_engine_is_not_waiting() {
-    let mut s = Story::with_workers(&[1_000]);
+    let mut s = Scenario::with_workers(&[1_000]);
     s.arrive("a", 1, 300).wait_s(1_700).lose(0).fail(1, true);
     s.wait_s(1_790);
     assert_eq!(s.refusals(), [], "it ran for 1700 s and waited for 1790 s");
@@ -315,7 +315,7 @@ fn time_at_an_engine_is_not_waiting() {
 
 #[test]
 fn a_step_that_is_taken_back_goes_on_waiting_where_it_left_off() {
-    let mut s = Story::with_workers(&[1_000]);
+    let mut s = Scenario::with_workers(&[1_000]);
     s.arrive("holder", 1, 900).arrive("a", 2, 800).wait_s(100);
     s.finish(1, 900, 0).release("holder");
     s.wait_s(50).lose(0).fail(2, true).wait_s(1_690);
@@ -325,16 +325,16 @@ fn a_step_that_is_taken_back_goes_on_waiting_where_it_left_off() {
 }
 
 #[test]
-fn seats_that_become_known_late_are_not_given_to_more_programs_than_there_are() {
-    let mut s = Story::with_workers(&[10_000]);
+fn slots_known_late_are_not_oversubscribed() {
+    let mut s = Scenario::with_workers(&[10_000]);
     s.arrive("a", 1, 10).arrive("b", 2, 10);
-    s.recount_seats(0, 10_000, 2).arrive("c", 3, 10);
+    s.recount_slots(0, 10_000, 2).arrive("c", 3, 10);
     assert_eq!(s.slots(), [(1, None), (2, None)], "a and b sit somewhere");
     s.finish(1, 10, 0);
     assert_eq!(
         s.status("a"),
         "paused",
-        "it comes back to a seat of its own"
+        "it comes back to a slot of its own"
     );
     s.arrive("a", 4, 20);
     assert_eq!(s.slots()[2..], [(3, Some(0))]);
@@ -343,17 +343,17 @@ fn seats_that_become_known_late_are_not_given_to_more_programs_than_there_are() 
 }
 
 #[test]
-fn a_seat_that_is_gone_is_left_when_its_step_ends() {
-    let mut s = Story::with_slots(&[(10_000, 2)]);
+fn a_removed_slot_is_vacated_when_its_step_ends() {
+    let mut s = Scenario::with_slots(&[(10_000, 2)]);
     s.arrive("a", 1, 10).arrive("b", 2, 10);
-    s.recount_seats(0, 10_000, 1);
+    s.recount_slots(0, 10_000, 1);
     s.finish(2, 10, 0).finish(1, 10, 0);
     assert_eq!((s.status("a"), s.status("b")), ("active", "paused"));
 }
 
 #[test]
-fn a_full_queue_refuses_nobody_who_has_a_place() {
-    let mut s = Story::with_workers(&[1_000, 1_000]);
+fn a_full_queue_refuses_no_placed_program() {
+    let mut s = Scenario::with_workers(&[1_000, 1_000]);
     s.reconfigure(|config| config.queue_steps_max = 1);
     s.arrive("a", 1, 800).arrive("b", 2, 800).finish(1, 800, 0);
     s.arrive("c", 3, 800).lose(1).fail(2, true);
@@ -364,8 +364,8 @@ fn a_full_queue_refuses_nobody_who_has_a_place() {
 }
 
 #[test]
-fn a_policy_cannot_leave_out_who_is_deferred() {
-    let mut s = Story::with_workers(&[1_000]);
+fn a_policy_cannot_leave_out_a_starved_program() {
+    let mut s = Scenario::with_workers(&[1_000]);
     s.hidden = Some(ProgramId(1));
     s.arrive("holder", 1, 900).arrive("hidden", 2, 500);
     s.finish(1, 900, 0).release("holder").wait_s(119);
@@ -376,7 +376,7 @@ fn a_policy_cannot_leave_out_who_is_deferred() {
 
 #[test]
 fn a_policy_cannot_keep_memory_above_the_watermark() {
-    let mut s = Story::with_workers(&[1_000]);
+    let mut s = Scenario::with_workers(&[1_000]);
     s.arrive("hidden", 1, 500).finish(1, 500, 0);
     s.hidden = Some(ProgramId(0));
     s.arrive("grows", 2, 400).progress(2, 300);
@@ -384,8 +384,8 @@ fn a_policy_cannot_keep_memory_above_the_watermark() {
 }
 
 #[test]
-fn a_deferred_program_gets_a_seat_where_memory_is_free() {
-    let mut s = Story::with_slots(&[(10_000, 1)]);
+fn a_starved_program_gets_a_slot_where_memory_is_free() {
+    let mut s = Scenario::with_slots(&[(10_000, 1)]);
     s.arrive("holder", 1, 100).finish(1, 100, 0);
     s.arrive("waits", 2, 100).wait_s(125);
     assert_eq!(s.dispatched(), [(1, 0), (2, 0)]);
@@ -394,19 +394,19 @@ fn a_deferred_program_gets_a_seat_where_memory_is_free() {
 
 #[test]
 fn questions_die_with_the_daemon_that_asked_them() {
-    let mut s = Story::with_workers(&[1_000]);
+    let mut s = Scenario::with_workers(&[1_000]);
     s.mute_policy = true;
     s.arrive("a", 1, 300);
     assert_eq!(s.core.state().asks.len(), 1);
     s.restart();
     s.mute_policy = false;
     s.arrive("a", 2, 300);
-    assert_eq!(s.dispatched(), [(2, 0)], "it is asked anew, at once");
+    assert_eq!(s.dispatched(), [(2, 0)], "it is asked again, at once");
 }
 
 #[test]
 fn what_is_learnt_of_jobs_is_bounded_though_each_step_is_of_another() {
-    let s = Story::with_mode(Mode::LeastLoad, &[1_000]);
+    let s = Scenario::with_mode(Mode::LeastLoad, &[1_000]);
     let mut core = s.core;
     for number in 1..=JOBS_MAX as u64 + 100 {
         let step = StepId(number);
@@ -446,8 +446,8 @@ fn what_is_learnt_of_jobs_is_bounded_though_each_step_is_of_another() {
 }
 
 #[test]
-fn a_worker_that_leaves_says_nothing_of_what_is_too_long() {
-    let remove = |s: &mut Story| {
+fn a_leaving_worker_does_not_decide_what_is_too_long() {
+    let remove = |s: &mut Scenario| {
         let worker = WorkerId(0);
         s.handle(Event::WorkerRemoved { worker });
     };
@@ -456,20 +456,20 @@ fn a_worker_that_leaves_says_nothing_of_what_is_too_long() {
         ..Capacity::default()
     };
     // It fails with its last step, which another worker may take.
-    let mut s = Story::with_workers(&[1_000]);
+    let mut s = Scenario::with_workers(&[1_000]);
     s.arrive("a", 1, 600).resize(0, 500);
     remove(&mut s);
     s.fail(1, true);
     assert_eq!(s.refusals(), []);
     s.add_worker(1, capacity(1_000));
     assert_eq!(s.dispatched(), [(1, 0), (1, 1)]);
-    // Nobody else takes what waits, and nobody waits for nothing.
-    let mut s = Story::with_workers(&[1_000, 300]);
+    // No other program takes what waits, and none waits for nothing.
+    let mut s = Scenario::with_workers(&[1_000, 300]);
     s.arrive("a", 1, 900).progress(1, 1).arrive("b", 2, 800);
     remove(&mut s);
     assert_eq!(s.refusals().len(), 1);
     // It comes back before its last step has ended.
-    let mut s = Story::with_workers(&[1_000]);
+    let mut s = Scenario::with_workers(&[1_000]);
     s.arrive("a", 1, 900).progress(1, 1);
     remove(&mut s);
     s.arrive("b", 2, 2_000);

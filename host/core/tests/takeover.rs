@@ -1,9 +1,9 @@
 //! A scheduler takes over from another one that died: gateways go on with
 //! their steps, whatever of the last moments is not on record.
 
-mod story;
+mod scenario;
 
-use story::Story;
+use scenario::Scenario;
 use treadle_core::link::{OpenStep, reconcile};
 use treadle_core::step::StepState;
 use treadle_core::{Core, Event, Mode, Origin};
@@ -22,17 +22,17 @@ fn open(counter: u64, at: Option<u32>) -> OpenStep {
     }
 }
 
-fn meet(s: &Story, open: &[OpenStep]) -> treadle_core::link::Reconciliation {
+fn meet(s: &Scenario, open: &[OpenStep]) -> treadle_core::link::Reconciliation {
     reconcile(s.core.state(), GATEWAY, open)
 }
 
-fn state_of(s: &Story, counter: u64) -> StepState {
+fn state_of(s: &Scenario, counter: u64) -> StepState {
     s.core.state().steps[&StepId::of(GATEWAY, counter)].state
 }
 
 #[test]
 fn a_relayed_event_is_handled_once() {
-    let mut s = Story::with_workers(&[1_000]);
+    let mut s = Scenario::with_workers(&[1_000]);
     let release = Event::ProgramReleased {
         program: "a".into(),
     };
@@ -55,7 +55,7 @@ fn a_relayed_event_is_handled_once() {
 
 #[test]
 fn a_restart_ends_the_steps_of_the_schedulers_own_gateway_alone() {
-    let mut s = Story::with_workers(&[1_000]);
+    let mut s = Scenario::with_workers(&[1_000]);
     s.arrive("own", 1, 100).arrive("other", step(1), 100);
     s.handle(Event::DaemonRestarted);
     let left: Vec<_> = s.core.state().steps.keys().copied().collect();
@@ -71,15 +71,15 @@ fn a_restart_ends_the_steps_of_the_schedulers_own_gateway_alone() {
 
 #[test]
 fn what_both_know_stays_as_it_is() {
-    let mut s = Story::with_workers(&[1_000]);
+    let mut s = Scenario::with_workers(&[1_000]);
     s.arrive("a", step(1), 600).arrive("b", step(2), 600);
     let plan = meet(&s, &[open(1, Some(0)), open(2, None)]);
     assert_eq!(plan, treadle_core::link::Reconciliation::default());
 }
 
 #[test]
-fn a_lost_word_is_said_again() {
-    let mut s = Story::with_workers(&[1_000]);
+fn a_lost_message_is_sent_again() {
+    let mut s = Scenario::with_workers(&[1_000]);
     s.arrive("a", step(1), 600);
     let plan = meet(&s, &[open(1, None)]);
     assert_eq!(plan.dispatch, [(StepId(step(1)), WorkerId(0))]);
@@ -88,7 +88,7 @@ fn a_lost_word_is_said_again() {
 
 #[test]
 fn steps_that_only_one_side_knows_are_over() {
-    let mut s = Story::with_workers(&[1_000]);
+    let mut s = Scenario::with_workers(&[1_000]);
     s.arrive("a", step(1), 600);
     let plan = meet(&s, &[open(9, Some(0))]);
     assert_eq!(plan.over, [StepId(step(9))]);
@@ -99,8 +99,8 @@ fn steps_that_only_one_side_knows_are_over() {
 }
 
 #[test]
-fn a_step_that_runs_unbeknown_is_adopted_with_its_place_and_charge() {
-    let mut s = Story::with_workers(&[1_000]);
+fn a_step_unknown_to_the_core_is_adopted_with_its_placement_and_charge() {
+    let mut s = Scenario::with_workers(&[1_000]);
     s.arrive("first", step(1), 600)
         .arrive("second", step(2), 600);
     assert_eq!(state_of(&s, 2), StepState::Waiting);
@@ -120,8 +120,8 @@ fn a_step_that_runs_unbeknown_is_adopted_with_its_place_and_charge() {
 }
 
 #[test]
-fn steps_of_one_program_that_run_unbeknown_are_not_sent_again() {
-    let mut s = Story::with_workers(&[1_000]);
+fn steps_of_one_program_unknown_to_the_core_are_not_dispatched_again() {
+    let mut s = Scenario::with_workers(&[1_000]);
     s.arrive("first", step(1), 600);
     s.arrive("both", step(2), 600).arrive("both", step(3), 600);
     s.arrive("both", step(4), 600);
@@ -142,7 +142,7 @@ fn steps_of_one_program_that_run_unbeknown_are_not_sent_again() {
 
 #[test]
 fn an_adopted_step_moves_its_program() {
-    let mut s = Story::with_workers(&[1_000, 2_000]);
+    let mut s = Scenario::with_workers(&[1_000, 2_000]);
     s.arrive("a", step(1), 600);
     assert_eq!(state_of(&s, 1).worker(), Some(WorkerId(1)));
     for event in meet(&s, &[open(1, Some(0))]).events {
@@ -156,7 +156,7 @@ fn an_adopted_step_moves_its_program() {
 
 #[test]
 fn other_settings_bind_what_waits_and_stay_with_the_state() {
-    let mut s = Story::with_workers(&[1_000]);
+    let mut s = Scenario::with_workers(&[1_000]);
     s.arrive("a", step(1), 600).arrive("b", step(2), 600);
     let mut config = s.core.config().clone();
     config.queue_wait_max = treadle_model::Span::from_secs(5);
@@ -172,7 +172,7 @@ fn other_settings_bind_what_waits_and_stay_with_the_state() {
 
 #[test]
 fn a_step_at_an_unknown_engine_comes_back() {
-    let mut s = Story::with_workers(&[1_000]);
+    let mut s = Scenario::with_workers(&[1_000]);
     s.arrive("first", step(1), 600).arrive("a", step(2), 600);
     let plan = meet(&s, &[open(1, Some(0)), open(2, Some(7))]);
     assert_eq!(plan.abort, [StepId(step(2))]);
@@ -184,14 +184,14 @@ fn a_step_at_an_unknown_engine_comes_back() {
 
 #[test]
 fn steps_are_adopted_before_others_make_room_for_them() {
-    let mut s = Story::with_workers(&[1_000, 900]);
+    let mut s = Scenario::with_workers(&[1_000, 900]);
     s.arrive("first", step(1), 600)
         .arrive("other", step(2), 800);
     s.arrive("runs", step(3), 500);
     assert_eq!(state_of(&s, 3), StepState::Waiting);
     let sent = s.dispatched().len();
-    // The client of the first one left, and its place was the third one's before that was
-    // on record.
+    // The client of the first one left, and its memory went to the third one before that was on
+    // record.
     for event in meet(&s, &[open(2, Some(1)), open(3, Some(0))]).events {
         s.handle(event);
     }
@@ -200,8 +200,8 @@ fn steps_are_adopted_before_others_make_room_for_them() {
 }
 
 #[test]
-fn nobody_in_a_line_is_sent_who_may_be_adopted() {
-    let mut s = Story::with_mode(Mode::Rollout, &[1_000, 1_000]);
+fn no_queued_step_that_may_be_adopted_is_dispatched() {
+    let mut s = Scenario::with_mode(Mode::Rollout, &[1_000, 1_000]);
     s.reconfigure(|config| config.rollout.engine_steps_max = 1);
     for (program, n) in [("gave way", 3), ("elsewhere", 2), ("urgent", 1)] {
         s.arrive(program, step(n), 100).wait_s(1);

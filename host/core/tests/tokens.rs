@@ -1,10 +1,10 @@
-//! Prompts of text: what they are taken for before engines count them, and what the ledger says
-//! once they have.
+//! Prompts of text: their estimates before engines count them, and what the ledger holds once they
+//! have.
 
-mod story;
+mod scenario;
 
 use proptest::prelude::*;
-use story::Story;
+use scenario::Scenario;
 use treadle_core::{Event, PrefixSegment, PromptText, StepArrival};
 use treadle_model::{StepId, WorkerId};
 
@@ -32,7 +32,7 @@ impl Tokenizer {
     }
 }
 
-fn send(story: &mut Story, program: &str, step: u64, sizes: &[(u64, u64)]) {
+fn send(scenario: &mut Scenario, program: &str, step: u64, sizes: &[(u64, u64)]) {
     let prefix = sizes.iter().take(4);
     let arrival = StepArrival {
         step: StepId(step),
@@ -56,7 +56,7 @@ fn send(story: &mut Story, program: &str, step: u64, sizes: &[(u64, u64)]) {
         one_shot: false,
         unnamed: false,
     };
-    story.handle(Event::StepArrived(arrival));
+    scenario.handle(Event::StepArrived(arrival));
 }
 
 /// One program: its messages, each with a name and a size.
@@ -81,10 +81,10 @@ impl Agent {
     }
 
     /// Asks, is answered, and takes the answer and a tool's result into its history.
-    fn turn(&mut self, story: &mut Story, step: u64, tokenizer: Tokenizer, grows: u64) {
-        send(story, &self.name, step, &self.messages);
+    fn turn(&mut self, scenario: &mut Scenario, step: u64, tokenizer: Tokenizer, grows: u64) {
+        send(scenario, &self.name, step, &self.messages);
         let prompt = tokenizer.prompt(self.bytes(), self.messages.len() as u32);
-        story.finish(step, prompt, 50);
+        scenario.finish(step, prompt, 50);
         self.context = prompt + 50;
         let own = 1_000 + step * 2;
         self.messages.extend([(own, 200), (own + 1, grows)]);
@@ -106,13 +106,13 @@ fn held(agents: &[Agent], tokenizer: Tokenizer) -> f64 {
     private + shared.values().sum::<f64>()
 }
 
-fn charged(story: &Story) -> u64 {
-    story.core.state().workers[&WorkerId(0)].used_tokens()
+fn charged(scenario: &Scenario) -> u64 {
+    scenario.core.state().workers[&WorkerId(0)].used_tokens()
 }
 
 #[test]
 fn a_first_request_of_two_bytes_does_not_change_what_programs_are_charged() {
-    let mut story = Story::with_workers(&[10_000_000]);
+    let mut scenario = Scenario::with_workers(&[10_000_000]);
     let tokenizer = Tokenizer::PLAIN;
     let hi = Agent {
         name: "warm-up".into(),
@@ -120,43 +120,43 @@ fn a_first_request_of_two_bytes_does_not_change_what_programs_are_charged() {
         context: 0,
     };
     let mut agents = vec![hi];
-    agents[0].turn(&mut story, 1, tokenizer, 0);
-    story.release("warm-up");
+    agents[0].turn(&mut scenario, 1, tokenizer, 0);
+    scenario.release("warm-up");
     agents.clear();
     for index in 0..39 {
         agents.push(agent(index, index / 8, 6_000, 6_482));
     }
     for turn in 0..12 {
         for (step, agent) in (2 + turn * 39..).zip(&mut agents) {
-            agent.turn(&mut story, step, tokenizer, 3_000);
+            agent.turn(&mut scenario, step, tokenizer, 3_000);
         }
-        let (charged, held) = (charged(&story) as f64, held(&agents, tokenizer));
+        let (charged, held) = (charged(&scenario) as f64, held(&agents, tokenizer));
         assert!((charged / held - 1.0).abs() < 0.02, "{charged} for {held}");
     }
 }
 
 #[test]
 fn an_estimate_refuses_nothing_and_a_count_does() {
-    let mut story = Story::with_workers(&[262_144]);
-    send(&mut story, "warm-up", 1, &[(5, 2)]);
-    story.finish(1, 13, 1).release("warm-up");
-    // Whatever it is taken for: the engine says what it does not take.
-    send(&mut story, "long", 2, &[(6, 400_012)]);
-    send(&mut story, "too-long", 3, &[(7, 4_000_000)]);
-    story.wait_s(1);
-    assert!(story.refusals().is_empty(), "{:?}", story.refusals());
-    story.arrive("counted", 4, 300_000);
-    assert_eq!(story.refusals().len(), 1);
+    let mut scenario = Scenario::with_workers(&[262_144]);
+    send(&mut scenario, "warm-up", 1, &[(5, 2)]);
+    scenario.finish(1, 13, 1).release("warm-up");
+    // Whatever its estimate: the engine itself refuses what it does not take.
+    send(&mut scenario, "long", 2, &[(6, 400_012)]);
+    send(&mut scenario, "too-long", 3, &[(7, 4_000_000)]);
+    scenario.wait_s(1);
+    assert!(scenario.refusals().is_empty(), "{:?}", scenario.refusals());
+    scenario.arrive("counted", 4, 300_000);
+    assert_eq!(scenario.refusals().len(), 1);
 }
 
 #[test]
 fn an_engine_that_counts_nothing_leaves_the_estimate() {
-    let mut story = Story::with_workers(&[100_000]);
-    send(&mut story, "p", 1, &[(5, 4_000)]);
-    story.finish(1, 0, 100);
-    let p = story.core.program("p").unwrap();
+    let mut scenario = Scenario::with_workers(&[100_000]);
+    send(&mut scenario, "p", 1, &[(5, 4_000)]);
+    scenario.finish(1, 0, 100);
+    let p = scenario.core.program("p").unwrap();
     assert_eq!(p.context_tokens, 1_110);
-    assert!(story.core.state().token_models.is_empty());
+    assert!(scenario.core.state().token_models.is_empty());
 }
 
 proptest! {
@@ -176,12 +176,12 @@ proptest! {
         turns in proptest::collection::vec((0_usize..12, 500_u64..12_000), 24..80),
     ) {
         let tokenizer = Tokenizer { request, message, bytes_per_token };
-        let mut story = Story::with_workers(&[1_000_000_000]);
+        let mut scenario = Scenario::with_workers(&[1_000_000_000]);
         let mut step = 0;
         for bytes in first {
             step += 1;
-            send(&mut story, "first", step, &[(step + 100, bytes)]);
-            story.finish(step, tokenizer.prompt(bytes, 1), 5).release("first");
+            send(&mut scenario, "first", step, &[(step + 100, bytes)]);
+            scenario.finish(step, tokenizer.prompt(bytes, 1), 5).release("first");
         }
         let mut agents: Vec<Agent> = (0..12)
             .map(|index| agent(index, index / 4, system, task))
@@ -189,9 +189,9 @@ proptest! {
         let all = (0..24).map(|turn: usize| (turn % 12, 6_000));
         for (index, grows) in all.chain(turns) {
             step += 1;
-            agents[index].turn(&mut story, step, tokenizer, grows);
+            agents[index].turn(&mut scenario, step, tokenizer, grows);
         }
-        let (charged, held) = (charged(&story) as f64, held(&agents, tokenizer));
+        let (charged, held) = (charged(&scenario) as f64, held(&agents, tokenizer));
         prop_assert!((charged / held - 1.0).abs() < 0.02, "{} for {}", charged, held);
     }
 }

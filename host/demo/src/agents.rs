@@ -1,8 +1,8 @@
-//! The agents: one task per seat, in a closed loop.
+//! The agents: one task per slot, in a closed loop.
 
 use super::exchange::{headers, release, step};
-use super::roster::Roster;
-use super::tally::Tally;
+use super::run_counters::RunCounters;
+use super::run_queue::RunQueue;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -47,32 +47,32 @@ pub(super) struct Crowd {
     pub(super) stream: bool,
     pub(super) seed: u64,
     pub(super) clock: ScaledClock,
-    pub(super) roster: Roster,
-    pub(super) tally: Tally,
+    pub(super) run_queue: RunQueue,
+    pub(super) run_counters: RunCounters,
 }
 
 impl Crowd {
-    /// One seat: run after run, until it is dropped.
-    pub(super) async fn sit(self: Arc<Self>, seat: usize) {
+    /// One slot: run after run, until it is dropped.
+    pub(super) async fn sit(self: Arc<Self>, slot: usize) {
         loop {
-            let run = self.roster.take();
-            self.play(seat, &run).await;
+            let run = self.run_queue.take();
+            self.play(slot, &run).await;
         }
     }
 
-    async fn play(&self, seat: usize, run: &AgentRun) {
+    async fn play(&self, slot: usize, run: &AgentRun) {
         let headers = headers(&run.id);
         let mut script = ChatScript::new(run, self.seed);
         while let Some(index) = script.next_step() {
             let body = script.body(&self.model, self.stream);
-            self.tally.sent(seat, self.clock.now_us());
+            self.run_counters.sent(slot, self.clock.now_us());
             match step(&self.upstream, &self.url, &headers, body).await {
                 Ok(answer) => {
                     let now_us = self.clock.now_us();
-                    self.tally.answered(seat, now_us, answer.prompt);
+                    self.run_counters.answered(slot, now_us, answer.prompt);
                     script.push_answer(&answer.text);
                 }
-                Err(cause) => self.fail(seat, cause).await,
+                Err(cause) => self.fail(slot, cause).await,
             }
             if index + 1 < run.steps.len() {
                 self.sleep(run.steps[index].tool_us).await;
@@ -80,22 +80,22 @@ impl Crowd {
         }
         let released = release(&self.upstream, &self.url, &headers, &run.id).await;
         if let Err(cause) = released {
-            self.fail(seat, cause).await;
+            self.fail(slot, cause).await;
         }
     }
 
-    async fn fail(&self, seat: usize, cause: String) {
-        self.tally.failed(seat, self.clock.now_us(), cause);
+    async fn fail(&self, slot: usize, cause: String) {
+        self.run_counters.failed(slot, self.clock.now_us(), cause);
         self.sleep(FAILURE_PAUSE_US).await;
     }
 
-    /// Sleeps a scaled time and tells by how much it was too long.
+    /// Sleeps a scaled time and returns by how much it overslept.
     async fn sleep(&self, us: u64) {
         let wanted = self.clock.real(us);
         let began = Instant::now();
         tokio::time::sleep(wanted).await;
         let lag = began.elapsed().saturating_sub(wanted);
         let now_us = self.clock.now_us();
-        self.tally.overslept(now_us, lag);
+        self.run_counters.overslept(now_us, lag);
     }
 }

@@ -20,7 +20,7 @@ pub enum DemoError {
     TraceFile {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: std::io::Error,
     },
     /// The trace is not one.

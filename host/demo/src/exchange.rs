@@ -1,6 +1,6 @@
 //! One step over HTTP: a chat request and its answer, whole or as events.
 
-use super::tally::PromptTokens;
+use super::run_counters::PromptTokens;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
 use http_body_util::{BodyExt, Limited};
@@ -13,7 +13,7 @@ const CHAT: &str = "/v1/chat/completions";
 const RELEASE: &str = "/programs/release";
 /// Largest answer, and largest event of one, in bytes.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
-/// Of an error's body so much is told.
+/// Bytes of an error's body that are reported.
 const CAUSE_BYTES_MAX: usize = 300;
 
 /// What a step came back with.
@@ -51,7 +51,7 @@ pub async fn step(
     answer_of_events(&body)
 }
 
-/// Says that the program is over.
+/// Reports that the program is over.
 pub async fn release(
     upstream: &Upstream,
     url: &str,

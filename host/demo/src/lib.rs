@@ -6,24 +6,23 @@
 //! with all clocks scaled alike; with `--simulate` it runs in virtual time
 //! without HTTP.
 //!
-//! *Live at once* are as many programs as there are seats: each has a step
-//! under way or a tool call running, and one that ends is replaced by the next
-//! of the workload. The *window* is the time that figures cover, after a
-//! warm-up that they don't. Latencies are those of steps answered within the
-//! window, and the age of steps still open at its end: a scheduler must not
-//! look good by starving some.
+//! *Live at once* are as many programs as there are slots: each has a step under way or a tool call
+//! running, and one that ends is replaced by the next of the workload. The *window* is the time
+//! that figures cover, after a warm-up that they don't. Latencies are those of steps answered
+//! within the window, and the age of steps still open at its end: a scheduler must not look good by
+//! starving some.
 
 pub mod agents;
-mod arm;
 mod error;
 pub mod exchange;
 mod outcome;
 mod plan;
 mod policies;
 mod progress;
-mod roster;
+mod run_counters;
+mod run_queue;
 mod summary;
-mod tally;
+mod variant;
 mod virtual_time;
 
 use clap::Args;
@@ -33,7 +32,7 @@ use treadle_engine_model::engine::EngineProfile;
 use treadle_report::figures::print;
 
 pub use error::DemoError;
-use outcome::ARMS;
+use outcome::VARIANTS;
 use plan::Plan;
 use progress::Progress;
 
@@ -45,8 +44,7 @@ use progress::Progress;
 /// schedulers, they are not those of a GPU.
 #[derive(Args, Clone, Debug)]
 pub struct DemoArgs {
-    /// Recorded runs (JSON lines) in place of generated ones; token counts are
-    /// divided by four.
+    /// Recorded runs (JSON lines) instead of generated ones; token counts are divided by four.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Programs live at once; one that ends is replaced by the next.
@@ -80,9 +78,9 @@ pub struct DemoArgs {
     /// Virtual time, without HTTP: seconds instead of minutes.
     #[arg(long, conflicts_with_all = ["time_scale", "stream"])]
     simulate: bool,
-    /// Let treadle decide by this policy, a component or core module; each sits for
-    /// its own world. In virtual time only: there it gets fuel instead of time, so
-    /// that the run can be repeated.
+    /// Let treadle decide by this policy, a component or core module; each is bound for its own
+    /// world. In virtual time only: there it gets fuel instead of time, so that the run can be
+    /// repeated.
     #[arg(long, value_name = "FILE", requires = "simulate")]
     policy: Vec<PathBuf>,
     /// Print one JSON object.
@@ -98,9 +96,9 @@ impl DemoArgs {
         let outcomes = if plan.simulated_clock {
             virtual_time::measure_all(&plan, &progress).await?
         } else {
-            let mut outcomes = Vec::with_capacity(ARMS.len());
-            for arm in ARMS {
-                outcomes.push(arm::measure(&plan, arm, &progress).await?);
+            let mut outcomes = Vec::with_capacity(VARIANTS.len());
+            for variant in VARIANTS {
+                outcomes.push(variant::measure(&plan, variant, &progress).await?);
             }
             outcomes
         };

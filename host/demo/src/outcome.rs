@@ -1,21 +1,21 @@
-//! What came of the workload under one scheduler.
+//! The result of the workload under one scheduler.
 
-use super::tally::Measured;
+use super::run_counters::Measured;
 use treadle_core::Mode;
 
 /// The schedulers in the order in which they run.
-pub(super) const ARMS: [Arm; 3] = [
-    Arm {
+pub(super) const VARIANTS: [Variant; 3] = [
+    Variant {
         mode: Mode::LeastLoad,
         name: "least-load",
         key: "least_load",
     },
-    Arm {
+    Variant {
         mode: Mode::Sticky,
         name: "sticky",
         key: "sticky",
     },
-    Arm {
+    Variant {
         mode: Mode::ProgramAware,
         name: "treadle",
         key: "treadle",
@@ -24,7 +24,7 @@ pub(super) const ARMS: [Arm; 3] = [
 
 /// One scheduler.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Arm {
+pub(super) struct Variant {
     pub(super) mode: Mode,
     /// For people.
     pub(super) name: &'static str,
@@ -32,10 +32,10 @@ pub(super) struct Arm {
     pub(super) key: &'static str,
 }
 
-/// What came of the workload under one scheduler. Times are scaled.
+/// The result of the workload under one scheduler. Times are scaled.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Outcome {
-    pub(super) arm: Arm,
+    pub(super) variant: Variant,
     pub(super) steps_per_min: f64,
     pub(super) step_p50_s: f64,
     pub(super) step_p95_s: f64,
@@ -50,21 +50,20 @@ pub(super) struct Outcome {
     pub(super) restores: Option<u64>,
     /// Restores on another engine.
     pub(super) moves: u64,
-    /// 99th percentile of how much the agents overslept, in real milliseconds;
-    /// in virtual time nobody does.
+    /// 99th percentile of how much the agents overslept, in real milliseconds; 0 in virtual time.
     pub(super) lag_p99_ms: Option<f64>,
 }
 
 impl Outcome {
     /// From what agents saw over HTTP in a window of so many minutes.
     pub(super) fn over_http(
-        arm: Arm,
+        variant: Variant,
         mut seen: Measured,
         minutes: f64,
         counters: treadle_core::state::Counters,
     ) -> Self {
         Self {
-            arm,
+            variant,
             steps_per_min: seen.steps as f64 / minutes,
             step_p50_s: seen.latencies.percentile(0.50).as_secs_f64(),
             step_p95_s: seen.latencies.percentile(0.95).as_secs_f64(),

@@ -11,8 +11,8 @@ use treadle_simulator::workload::{
     AgentRun, LognormalAgents, TraceOptions, load_trace, peak_demand_tokens,
 };
 
-/// Runs for each seat, so that they hardly ever run out.
-const RUNS_PER_SEAT: usize = 12;
+/// Runs for each slot, enough for the whole window in almost all cases.
+const RUNS_PER_SLOT: usize = 12;
 const MINUTE_US: f64 = 60e6;
 
 /// The time that figures cover, since the beginning, in scaled microseconds.
@@ -136,7 +136,7 @@ fn workload_name(trace: Option<&Path>) -> String {
 
 fn generated(programs: usize, seed: u64) -> Result<Vec<AgentRun>, DemoError> {
     let workload = LognormalAgents {
-        programs: programs * RUNS_PER_SEAT,
+        programs: programs * RUNS_PER_SLOT,
         seed,
         ..LognormalAgents::default()
     };
@@ -149,7 +149,7 @@ fn recorded(path: &Path, programs: usize, seed: u64) -> Result<Vec<AgentRun>, De
         cause,
     })?;
     let options = TraceOptions {
-        programs: programs * RUNS_PER_SEAT,
+        programs: programs * RUNS_PER_SLOT,
         seed,
         ..TraceOptions::default()
     };

@@ -4,17 +4,17 @@
 use super::DemoError;
 use std::path::PathBuf;
 use treadle_model::{PolicyRef, World};
-use treadle_policy::evaluator::{BoundPolicy, Change, DeskLimits, PolicyDesk, Scope};
+use treadle_policy::evaluator::{BoundPolicy, Change, EvaluatorLimits, PolicyEvaluator, Scope};
 use treadle_policy::repeatable_engine;
 use treadle_policy_runtime::{InstanceOptions, Limits};
 use treadle_registry::eviction_by_default;
 
-/// A desk at which the policies of these files sit, each for its world, and the one of eviction
-/// that a daemon binds by default, unless theirs is one.
-pub(super) fn desk(files: &[PathBuf]) -> Result<PolicyDesk, DemoError> {
-    let mut desk = PolicyDesk::new(DeskLimits {
+/// An evaluator with the policies of these files bound, each for its world, and the default
+/// eviction policy of a daemon, unless one of them is of that world.
+pub(super) fn evaluator(files: &[PathBuf]) -> Result<PolicyEvaluator, DemoError> {
+    let mut evaluator = PolicyEvaluator::new(EvaluatorLimits {
         restarts_in_place: true,
-        ..DeskLimits::default()
+        ..EvaluatorLimits::default()
     });
     let mut decides_eviction = false;
     for path in files {
@@ -23,18 +23,18 @@ pub(super) fn desk(files: &[PathBuf]) -> Result<PolicyDesk, DemoError> {
             cause,
         };
         let bytes = std::fs::read(path).map_err(|error| refused(error.to_string()))?;
-        let world = bind(&mut desk, &bytes, "{}").map_err(refused)?;
+        let world = bind(&mut evaluator, &bytes, "{}").map_err(refused)?;
         decides_eviction |= world == World::Eviction;
     }
     if !decides_eviction {
         let (module, config) = eviction_by_default(true);
-        bind(&mut desk, module, config).map_err(DemoError::Ended)?;
+        bind(&mut evaluator, module, config).map_err(DemoError::Ended)?;
     }
-    Ok(desk)
+    Ok(evaluator)
 }
 
 /// Lets a policy decide in its world, which is what comes back.
-fn bind(desk: &mut PolicyDesk, module: &[u8], config: &str) -> Result<World, String> {
+fn bind(evaluator: &mut PolicyEvaluator, module: &[u8], config: &str) -> Result<World, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let engine = repeatable_engine(Limits::default());
     let engine = engine.map_err(|error| text(&error))?;
@@ -49,7 +49,8 @@ fn bind(desk: &mut PolicyDesk, module: &[u8], config: &str) -> Result<World, Str
         instance,
     };
     let change = Change::Activate(Some(bound));
-    desk.change(world, &Scope::Everyone, change, 0)
+    evaluator
+        .change(world, &Scope::Everyone, change, 0)
         .map_err(|error| text(&error))?;
     Ok(world)
 }

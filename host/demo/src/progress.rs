@@ -1,6 +1,6 @@
 //! How far it is: a bar on a terminal, plain lines otherwise, on standard error.
 
-use super::outcome::{ARMS, Arm, Outcome};
+use super::outcome::{Outcome, VARIANTS, Variant};
 use super::plan::Plan;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
@@ -9,7 +9,7 @@ use treadle_report::table::number;
 
 const BAR: &str = "{msg} [{bar:30}] {percent:>3}% of all, {eta} left";
 
-/// Tells how far it is.
+/// Reports progress.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
     from_us: u64,
@@ -19,12 +19,12 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Says what is going to happen.
+    /// Reports what happens next.
     pub(super) fn new(plan: &Plan) -> Self {
         let window = plan.window;
-        let arms = ARMS.len() as u64;
+        let variants = VARIANTS.len() as u64;
         let on_terminal = std::io::stderr().is_terminal() && !plan.simulated_clock;
-        let bar = on_terminal.then(|| ProgressBar::new(window.to_us * arms / 1_000_000));
+        let bar = on_terminal.then(|| ProgressBar::new(window.to_us * variants / 1_000_000));
         if let (Some(bar), Ok(style)) = (&bar, ProgressStyle::with_template(BAR)) {
             bar.set_style(style.progress_chars("=> "));
         }
@@ -39,8 +39,11 @@ impl Progress {
     }
 
     /// An arm is so far, and so many steps were answered in its window.
-    pub(super) fn at(&self, arm: Arm, now_us: u64, steps: u64) {
-        let place = ARMS.iter().position(|each| *each == arm).unwrap_or(0);
+    pub(super) fn at(&self, variant: Variant, now_us: u64, steps: u64) {
+        let place = VARIANTS
+            .iter()
+            .position(|each| *each == variant)
+            .unwrap_or(0);
         let in_window = now_us >= self.from_us;
         if let Some(bar) = &self.bar {
             let state = if in_window {
@@ -49,20 +52,24 @@ impl Progress {
                 "warm-up".to_owned()
             };
             let number = place + 1;
-            bar.set_message(format!("{number}/{} {}: {state}", ARMS.len(), arm.name));
+            bar.set_message(format!(
+                "{number}/{} {}: {state}",
+                VARIANTS.len(),
+                variant.name
+            ));
             bar.set_position((self.to_us * place as u64 + now_us.min(self.to_us)) / 1_000_000);
             return;
         }
         let part = place * 2 + 1 + usize::from(in_window);
         if self.announced.fetch_max(part, Ordering::Relaxed) < part {
             let what = if in_window { "measuring" } else { "warming up" };
-            self.line(&format!("{}: {what} ...", arm.name));
+            self.line(&format!("{}: {what} ...", variant.name));
         }
     }
 
     /// An arm is done.
     pub(super) fn ended(&self, outcome: &Outcome) {
-        let (name, rate) = (outcome.arm.name, number(outcome.steps_per_min));
+        let (name, rate) = (outcome.variant.name, number(outcome.steps_per_min));
         self.line(&format!("{name}: {rate} steps/min"));
     }
 
@@ -76,7 +83,7 @@ impl Progress {
     fn line(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(text),
-            // Whoever closed it does not want to know.
+            // A closed output means that no report is wanted.
             None => drop(writeln!(std::io::stderr(), "{text}")),
         }
     }
@@ -93,12 +100,12 @@ fn introduction(plan: &Plan) -> String {
         "{programs} programs live at once ({workload}) on {engines} SIMULATED engines ({}), under \
          {} schedulers",
         plan.profile.name,
-        ARMS.len()
+        VARIANTS.len()
     );
     if plan.simulated_clock {
         return format!("{what}, in virtual time");
     }
-    let seconds = plan.window.to_us as f64 / 1e6 / plan.time_scale * ARMS.len() as f64;
+    let seconds = plan.window.to_us as f64 / 1e6 / plan.time_scale * VARIANTS.len() as f64;
     let scale = plan.time_scale;
     format!("{what}, over HTTP at {scale}x time: about {seconds:.0} s")
 }

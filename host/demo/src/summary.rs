@@ -1,6 +1,6 @@
 //! The comparison: figures for programs, a table and a sentence for people.
 
-use super::outcome::{ARMS, Outcome};
+use super::outcome::{Outcome, VARIANTS};
 use super::plan::Plan;
 use treadle_core::Mode;
 use treadle_report::figures::{Figure, Report, Target};
@@ -17,7 +17,7 @@ pub(super) fn report(plan: &Plan, outcomes: &[Outcome]) -> Report {
     settings(plan, &mut report);
     for (name, unit, value) in columns() {
         for outcome in outcomes {
-            let name = format!("{name}.{}", outcome.arm.key);
+            let name = format!("{name}.{}", outcome.variant.key);
             if let Some(value) = value(outcome) {
                 report.push(Figure::new(name, value, unit));
             }
@@ -46,7 +46,9 @@ pub(super) fn text(plan: &Plan, outcomes: &[Outcome]) -> String {
     } else {
         "over HTTP, in scaled time"
     };
-    let heads = [""].into_iter().chain(outcomes.iter().map(|o| o.arm.name));
+    let heads = [""]
+        .into_iter()
+        .chain(outcomes.iter().map(|o| o.variant.name));
     let heads: Vec<&str> = heads.collect();
     let told = |column: &&Column| outcomes.iter().any(|o| column.2(o).is_some());
     let rows: Vec<Vec<String>> = columns()
@@ -62,7 +64,7 @@ pub(super) fn text(plan: &Plan, outcomes: &[Outcome]) -> String {
     )
 }
 
-/// A figure that every outcome may have: its name, its unit, and where it stands.
+/// A figure that every outcome may have: its name, its unit, and where it is found.
 type Column = (&'static str, &'static str, fn(&Outcome) -> Option<f64>);
 
 /// How the table calls a figure.
@@ -94,7 +96,7 @@ fn columns() -> [Column; 10] {
     ]
 }
 
-/// A line of the table: values, and what they are to those of sticky routing.
+/// A row of the table: values, and their ratios to those of sticky routing.
 fn row((name, unit, value): &Column, outcomes: &[Outcome]) -> Vec<String> {
     let sticky = of(outcomes, Mode::Sticky).and_then(value);
     let compared = matches!(*unit, "steps/min" | "s" | "share");
@@ -107,7 +109,7 @@ fn row((name, unit, value): &Column, outcomes: &[Outcome]) -> Vec<String> {
             _ => number(value),
         };
         match sticky {
-            Some(sticky) if compared && sticky > 0.0 && outcome.arm.mode != Mode::Sticky => {
+            Some(sticky) if compared && sticky > 0.0 && outcome.variant.mode != Mode::Sticky => {
                 format!("{text} ({:.2}x)", value / sticky)
             }
             _ => text,
@@ -118,7 +120,7 @@ fn row((name, unit, value): &Column, outcomes: &[Outcome]) -> Vec<String> {
 }
 
 fn of(outcomes: &[Outcome], mode: Mode) -> Option<&Outcome> {
-    outcomes.iter().find(|outcome| outcome.arm.mode == mode)
+    outcomes.iter().find(|outcome| outcome.variant.mode == mode)
 }
 
 /// Steps and 99th percentile of treadle over those of sticky routing.
@@ -176,7 +178,7 @@ fn settings(plan: &Plan, report: &mut Report) {
     report.setting("seed", plan.seed);
     report.setting("warmup_minutes", plan.window.from_us as f64 / 60e6);
     report.setting("minutes", plan.window.minutes());
-    report.setting("schedulers", ARMS.map(|arm| arm.name).to_vec());
+    report.setting("schedulers", VARIANTS.map(|variant| variant.name).to_vec());
 }
 
 fn notes(plan: &Plan, outcomes: &[Outcome]) -> Vec<String> {
@@ -227,7 +229,7 @@ fn notes(plan: &Plan, outcomes: &[Outcome]) -> Vec<String> {
     }
     for outcome in outcomes {
         if let Some(first) = &outcome.first_failure {
-            let (name, count) = (outcome.arm.name, outcome.failures);
+            let (name, count) = (outcome.variant.name, outcome.failures);
             notes.push(format!(
                 "{name}: {count} requests failed, the first with {first}"
             ));

@@ -6,13 +6,13 @@ use clap::Parser;
 use serde_json::Value;
 
 #[derive(Parser)]
-struct Line {
+struct CommandLine {
     #[command(flatten)]
     args: DemoArgs,
 }
 
 fn plan(line: &str) -> Result<Plan, DemoError> {
-    Plan::new(&Line::try_parse_from(line.split(' ')).unwrap().args)
+    Plan::new(&CommandLine::try_parse_from(line.split(' ')).unwrap().args)
 }
 
 fn json(plan: &Plan, outcomes: &[Outcome]) -> Value {
@@ -31,7 +31,7 @@ fn options_without_sense_are_refused_by_name() {
         let error = plan(line).err().unwrap().to_string();
         assert!(error.contains(name), "{error}");
     }
-    assert!(Line::try_parse_from(["x", "--simulate", "--stream"]).is_err());
+    assert!(CommandLine::try_parse_from(["x", "--simulate", "--stream"]).is_err());
 }
 
 #[tokio::test]
@@ -49,9 +49,12 @@ async fn virtual_time_gives_all_figures_and_the_same_ones_each_time() {
         "step_p99_s",
         "hit_rate",
     ] {
-        for arm in ["least_load", "sticky", "treadle"] {
-            let figure = &json["figures"][format!("{name}.{arm}")];
-            assert!(figure["value"].as_f64() > Some(0.0), "{name}.{arm}: {json}");
+        for variant in ["least_load", "sticky", "treadle"] {
+            let figure = &json["figures"][format!("{name}.{variant}")];
+            assert!(
+                figure["value"].as_f64() > Some(0.0),
+                "{name}.{variant}: {json}"
+            );
         }
     }
     assert_eq!(json["settings"]["engines_simulated"], true);
@@ -69,8 +72,8 @@ async fn over_http_every_scheduler_answers_without_failures() {
     let plan = plan(line).unwrap();
     let progress = Progress::new(&plan);
     let mut outcomes = Vec::new();
-    for arm in ARMS {
-        outcomes.push(arm::measure(&plan, arm, &progress).await.unwrap());
+    for variant in VARIANTS {
+        outcomes.push(variant::measure(&plan, variant, &progress).await.unwrap());
     }
     for outcome in &outcomes {
         assert!(outcome.steps_per_min > 5.0, "{outcome:?}");
@@ -97,7 +100,7 @@ async fn a_sandboxed_policy_decides_in_virtual_time_and_the_run_repeats() {
     let again = virtual_time::measure_all(&plan, &progress).await.unwrap();
     assert_eq!(outcomes, again);
     assert!(outcomes.iter().any(|outcome| outcome.pauses > 0));
-    assert!(Line::try_parse_from(["x", "--policy", "file"]).is_err());
+    assert!(CommandLine::try_parse_from(["x", "--policy", "file"]).is_err());
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 //! loop, without HTTP. The same plan gives the same figures on any machine.
 
 use super::DemoError;
-use super::outcome::{ARMS, Arm, Outcome};
+use super::outcome::{Outcome, VARIANTS, Variant};
 use super::plan::Plan;
 use super::policies;
 use super::progress::Progress;
@@ -16,11 +16,11 @@ pub(super) async fn measure_all(
     plan: &Plan,
     progress: &Progress,
 ) -> Result<Vec<Outcome>, DemoError> {
-    let tasks = ARMS.map(|arm| {
+    let tasks = VARIANTS.map(|variant| {
         let plan = plan.clone();
-        tokio::task::spawn_blocking(move || measure(&plan, arm))
+        tokio::task::spawn_blocking(move || measure(&plan, variant))
     });
-    let mut outcomes = Vec::with_capacity(ARMS.len());
+    let mut outcomes = Vec::with_capacity(VARIANTS.len());
     for task in tasks {
         let outcome = task
             .await
@@ -31,10 +31,10 @@ pub(super) async fn measure_all(
     Ok(outcomes)
 }
 
-fn measure(plan: &Plan, arm: Arm) -> Result<Outcome, DemoError> {
-    // The core has the settings that a daemon has unless it is told otherwise.
+fn measure(plan: &Plan, variant: Variant) -> Result<Outcome, DemoError> {
+    // The core has a daemon's default settings unless given otherwise.
     let mut daemon = Config::default();
-    daemon.scheduler.mode = arm.mode;
+    daemon.scheduler.mode = variant.mode;
     let options = ClusterOptions {
         core: CoreConfig {
             explain: false,
@@ -44,22 +44,22 @@ fn measure(plan: &Plan, arm: Arm) -> Result<Outcome, DemoError> {
         engines: plan.engines,
         profile: plan.profile.clone(),
         transfers: TransferOptions::default(),
-        tells_prefixes: true,
+        reports_prefixes: true,
         concurrency: plan.programs,
         stop_at_us: Some(plan.window.to_us),
         count_from_us: plan.window.from_us,
         seed: plan.seed,
         audit: false,
     };
-    // The plain schedulers ask nobody.
-    let report = if arm.mode == Mode::ProgramAware {
-        let mut desk = policies::desk(&plan.policies)?;
-        simulate_with(&plan.runs, &options, &mut desk)
+    // The plain schedulers ask no policy.
+    let report = if variant.mode == Mode::ProgramAware {
+        let mut evaluator = policies::evaluator(&plan.policies)?;
+        simulate_with(&plan.runs, &options, &mut evaluator)
     } else {
         simulate(&plan.runs, &options)
     };
     Ok(Outcome {
-        arm,
+        variant,
         steps_per_min: report.steps_per_min,
         step_p50_s: report.step_p50_s,
         step_p95_s: report.step_p95_s,

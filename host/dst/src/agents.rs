@@ -1,6 +1,6 @@
-//! Agents: programs that think, use tools, give up, come back and say goodbye.
+//! Agents: programs that think, use tools, give up, come back and release themselves.
 
-use super::Scene;
+use super::Simulation;
 use super::calendar::Happening;
 use super::daemon::AckTo;
 use super::gateway::{Answer, Exchange};
@@ -24,7 +24,7 @@ enum Branch {
 enum Stage {
     /// Takes its turns.
     Working,
-    /// Says goodbye, and goes on after it if that is so planned.
+    /// Releases the program, and goes on after it if that is so planned.
     Releasing {
         goes_on: bool,
     },
@@ -80,31 +80,31 @@ impl Agent {
     }
 }
 
-impl Scene {
+impl Simulation {
     /// An agent's time has come.
     pub(crate) fn agent_due(&mut self, index: usize) {
         let agent = &mut self.agents[index];
         agent.retries = agent.retries.saturating_sub(1);
         match self.agents[index].stage {
             Stage::Done => {}
-            Stage::Releasing { .. } => self.say_goodbye(index),
+            Stage::Releasing { .. } => self.release(index),
             Stage::Working => self.take_turn(index),
         }
     }
 
-    /// Nobody is there to take requests in.
+    /// There is no process to take requests in.
     fn is_shut(&self, index: usize) -> bool {
         let gateway = &self.gateways[index % self.gateways.len()];
         self.daemon.is_none() && gateway.remote.is_none()
     }
 
-    fn say_goodbye(&mut self, index: usize) {
+    fn release(&mut self, index: usize) {
         if self.is_shut(index) {
             return self.pause(index);
         }
         let program = self.plan.agents[index].key.clone();
         let gateway = index % self.gateways.len();
-        self.tell(
+        self.send_report(
             gateway,
             Event::ProgramReleased { program },
             Some(AckTo::Agent(index)),
@@ -170,16 +170,16 @@ impl Scene {
             given_up: None,
         };
         self.gateways[gateway].exchanges.insert(step, exchange);
-        self.tell(gateway, Event::StepArrived(arrival.clone()), None);
+        self.send_report(gateway, Event::StepArrived(arrival.clone()), None);
         let of = self.gateways.len();
         if self.gateways[gateway].remote.is_none()
             && self
-                .weather
+                .active_faults
                 .strikes(FaultKind::ArrivalRepeated, gateway, of)
                 .is_some()
         {
-            self.tally.count(FaultKind::ArrivalRepeated.name());
-            self.tell(gateway, Event::StepArrived(arrival), None);
+            self.counts.count(FaultKind::ArrivalRepeated.name());
+            self.send_report(gateway, Event::StepArrived(arrival), None);
         }
         if let Some(after) = turn.leaves_us.filter(|_| attempt == 0) {
             let leaves = Happening::ClientLeaves {
@@ -259,7 +259,7 @@ impl Scene {
         self.calendar.put(at, Happening::AgentDue(index));
     }
 
-    /// Goodbyes that a dead daemon has not acknowledged are said again.
+    /// Releases that a dead daemon has not acknowledged are sent again.
     pub(crate) fn goodbyes_lost(&mut self) {
         for index in 0..self.agents.len() {
             if matches!(self.agents[index].stage, Stage::Releasing { .. }) {

@@ -46,22 +46,28 @@ pub(crate) enum Happening {
     },
     /// An engine gets on with a request.
     Engine { request: u64, progress: Progress },
-    /// A gateway has not heard of a request for long.
+    /// A gateway's request has been silent for long.
     Stalled { request: u64, seen: u64 },
     /// A gateway in a process of its own connects to the daemon.
     GatewayConnects { gateway: usize, session: u32 },
+    /// The daemon notices that a gateway's connection has ended.
+    GatewayLeft {
+        session: u32,
+        id: GatewayId,
+        link: u64,
+    },
     /// The daemon stops waiting for a gateway that may be gone.
     GatewayMissed { session: u32, id: GatewayId },
     /// A policy answers.
     Answer { session: u32, event: Box<Event> },
     /// A transfer of a cache comes to its end.
-    TransferEnds { session: u32, ticket: u64 },
-    /// One that was given up has stopped.
-    TransferStops { session: u32, ticket: u64 },
-    /// What came of a transfer reaches the daemon.
-    TransferTold {
+    TransferEnds { session: u32, transfer_id: u64 },
+    /// A cancelled one has stopped.
+    TransferStops { session: u32, transfer_id: u64 },
+    /// The result of a transfer reaches the daemon.
+    TransferReported {
         session: u32,
-        ticket: u64,
+        transfer_id: u64,
         event: Box<Event>,
     },
     /// The daemon looks after an engine.

@@ -1,64 +1,61 @@
-//! The daemon: it owns the core, journals what it handles, carries out what
-//! it decides, and can be killed between any two instructions.
+//! The daemon: the real scheduler, with faults at its edges. It can be killed between any two inputs.
 
-use super::Scene;
+use super::Simulation;
 use super::calendar::Happening;
-use super::database::{Row, Snapshot};
-use super::gateway::{Inbox, Order, Report, Told};
-use super::observed::Observed;
+use super::database::Row;
+use super::gateway::{Inbox, Order, Report, ReportBody};
+use super::injected_bug::InjectedBug;
+use super::observed::Watcher;
 use super::outcome::{Checked, broken};
-use super::sabotage::Sabotage;
+use super::policy::Asked;
 use super::schedule::FaultKind;
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-use treadle_core::{Command, Event, Origin};
+use std::time::{Duration, Instant};
+use treadle_core::{Event, Origin};
 use treadle_model::{GatewayId, StepId, Timestamp};
+use treadle_scheduler::link::{FromGateway, ToGateway, WireInstruction};
+use treadle_scheduler::scheduler::{ConnectionId, Input, LinkInput, Options, Output, Scheduler};
+use treadle_store::Snapshot;
 
-/// Events in one transaction.
-const TRANSACTION_EVENTS_MAX: usize = 64;
-
-/// Who waits for an event to be committed.
+/// Where to acknowledge an event once it is committed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AckTo {
-    /// An agent that says goodbye.
+    /// An agent that releases its program.
     Agent(usize),
-    /// The owner of an engine, and whether he wants it.
+    /// The owner of an engine, and whether it wants it registered.
     Owner(usize, u64),
 }
 
-/// An event, where it came from, and who waits for it.
-type Input = (Event, Option<Origin>, Option<AckTo>);
-
 /// A running daemon.
 pub(crate) struct Daemon {
-    pub(super) observed: Observed,
-    pub(super) seq: u64,
+    pub(super) scheduler: Scheduler<Asked, Watcher>,
     inboxes: Vec<Inbox<Report>>,
     orders_sent: Vec<u64>,
-    /// The gateway that handed a step over.
+    /// The gateway in this process that handed a step over.
     routes: BTreeMap<StepId, usize>,
     seen: BTreeSet<StepId>,
-    /// For each gateway whether both sides agree on its steps.
-    pub(super) knows: Vec<bool>,
     pub(super) misses: Vec<u32>,
     pub(super) unwritten: VecDeque<Rc<Row>>,
     pub(super) transaction: Option<Vec<Rc<Row>>>,
-    acks: VecDeque<(Rc<Row>, AckTo)>,
-    snapshot: Option<Snapshot>,
-    snapshot_seq: u64,
+    pub(super) acks: VecDeque<(Rc<Row>, AckTo)>,
+    /// Gateways in other processes to notify once all rows up to the first number are on record.
+    pub(super) relayed: VecDeque<(u64, ConnectionId, u64)>,
+    pub(super) snapshot: Option<Snapshot>,
     orders: u64,
 }
 
 impl Daemon {
-    /// A gateway has connected anew.
+    /// A gateway has connected again.
     pub(super) fn meet(&mut self, gateway: usize) {
         self.inboxes[gateway] = Inbox::default();
         self.orders_sent[gateway] = 0;
-        self.knows[gateway] = false;
     }
 }
 
-impl Scene {
+impl Simulation {
     /// Starts a daemon on what the database holds.
     pub(crate) fn start_daemon(&mut self) -> Checked {
         if self.daemon.is_some() {
@@ -66,30 +63,37 @@ impl Scene {
         }
         self.check_acknowledged()?;
         let seq = self.database.rows.len() as u64;
-        let state = self.database.recover(self.clock(), self.sabotage)?;
+        let core = self.database.recover(self.clock(), self.injected_bug)?;
         self.session += 1;
-        self.next_step = state.last_step + 1;
-        let known = state.steps.keys().map(|step| step.gateway());
-        let known = known.chain(state.gateways.keys().copied());
+        self.next_step = core.state().last_step + 1;
+        let known = core.state().steps.keys().map(|step| step.gateway());
+        let known = known.chain(core.state().gateways.keys().copied());
         let known: BTreeSet<GatewayId> = known.filter(|id| *id != GatewayId::LOCAL).collect();
+        let options = Options {
+            core,
+            seq,
+            journals: true,
+            snapshot_events: self.plan.habits.snapshot_events,
+            moves_caches: true,
+            started: self.instant(),
+        };
         let model = self.database.auditor.model.clone();
+        let watcher = Watcher::new(model, self.injected_bug);
         let (gateways, engines) = (self.gateways.len(), self.engines.len());
         self.daemon = Some(Daemon {
-            observed: Observed::recovered(&self.plan.config, state, model, self.sabotage),
-            seq,
+            scheduler: Scheduler::new(options, Asked::default(), watcher),
             inboxes: std::iter::repeat_with(Inbox::default)
                 .take(gateways)
                 .collect(),
             orders_sent: vec![0; gateways],
             routes: BTreeMap::new(),
             seen: BTreeSet::new(),
-            knows: self.gateways.iter().map(|g| g.remote.is_none()).collect(),
             misses: vec![0; engines],
             unwritten: VecDeque::new(),
             transaction: None,
             acks: VecDeque::new(),
+            relayed: VecDeque::new(),
             snapshot: None,
-            snapshot_seq: seq,
             orders: 0,
         });
         let session = self.session;
@@ -101,7 +105,7 @@ impl Scene {
         }
         self.compare_copies();
         for engine in 0..engines {
-            self.tell_owner_wish(engine)?;
+            self.report_owner_wish(engine)?;
             let at = self.now_us + self.streams.daemon.below(self.plan.habits.probe_us);
             self.calendar.put(at, Happening::Probe { session, engine });
         }
@@ -117,12 +121,16 @@ impl Scene {
         let Some(daemon) = self.daemon.take() else {
             return Ok(());
         };
-        self.tally.count(FaultKind::DaemonKilled.name());
+        self.counts.count(FaultKind::DaemonKilled.name());
         self.end_transfers();
         self.trace.line(self.now_us, || {
-            format!("daemon {} is killed at event {}", self.session, daemon.seq)
+            let seq = daemon.scheduler.seq();
+            format!("daemon {} is killed at event {seq}", self.session)
         });
-        let reached = self.weather.strength(FaultKind::DatabaseDown).is_none()
+        let reached = self
+            .active_faults
+            .strength(FaultKind::DatabaseDown)
+            .is_none()
             && self.streams.daemon.percent(50);
         if let Some(rows) = daemon.transaction.filter(|_| reached) {
             self.database.commit(&rows, daemon.snapshot.as_ref())?;
@@ -152,71 +160,127 @@ impl Scene {
     }
 
     fn take_report(&mut self, gateway: usize, report: Report) -> Checked {
-        let event = match report.what {
-            Told::Event(event) => event,
-            Told::InHand(in_hand) => return self.gateway_met(gateway, &in_hand),
-        };
         let Some(daemon) = &mut self.daemon else {
             return Ok(());
         };
-        if let Some(origin) = report.origin {
-            if daemon.observed.core.has_handled(origin) {
-                // If it is on record since the last daemon, nobody else is
-                // going to say so.
-                let recorded = self.database.recorded(origin.gateway) >= origin.number;
-                if let Some(AckTo::Agent(agent)) = report.ack.filter(|_| recorded) {
-                    self.goodbye_acknowledged(agent);
-                }
-                return Ok(());
-            }
-        } else if let Event::StepArrived(arrival) = &event {
-            let live = daemon
-                .observed
-                .core
-                .state()
-                .steps
-                .contains_key(&arrival.step);
-            if !daemon.seen.insert(arrival.step) && !live {
-                return Ok(());
-            }
-            daemon.routes.insert(arrival.step, gateway);
+        let arrival = match report.body {
+            ReportBody::Link(frame) => return self.take_frame(gateway, frame),
+            ReportBody::Event(Event::StepArrived(arrival)) => arrival,
+            ReportBody::Event(event) => return self.handle(event, report.ack),
+        };
+        let steps = &daemon.scheduler.core().state().steps;
+        let is_live = steps.contains_key(&arrival.step);
+        if !daemon.seen.insert(arrival.step) && !is_live {
+            return Ok(());
         }
-        self.handle_from(event, report.origin, report.ack)
+        daemon.routes.insert(arrival.step, gateway);
+        let live = None;
+        self.give(Input::Submit { arrival, live }, report.ack)
+    }
+
+    /// A message of a gateway in another process.
+    fn take_frame(&mut self, gateway: usize, frame: FromGateway) -> Checked {
+        let g = &self.gateways[gateway];
+        let (Some(remote), Some(link)) = (&g.remote, g.link) else {
+            return Ok(());
+        };
+        let id = remote.link.gateway();
+        let connection = ConnectionId(link);
+        let input = match frame {
+            FromGateway::Event {
+                number,
+                event,
+                live,
+            } => LinkInput::Relayed {
+                origin: Origin {
+                    gateway: id,
+                    number,
+                },
+                event: Box::new(event),
+                live: live.map(Into::into),
+            },
+            FromGateway::Open { steps } => LinkInput::Open {
+                gateway: id,
+                connection,
+                steps,
+            },
+            FromGateway::Hello { .. } => LinkInput::Joined {
+                gateway: id,
+                connection,
+            },
+        };
+        self.give(Input::Link(input), None)
     }
 
     /// Handles an event and the answers to every question that it raised.
     pub(crate) fn handle(&mut self, event: Event, ack: Option<AckTo>) -> Checked {
-        self.handle_from(event, None, ack)
+        self.give(Input::Event(event), ack)
     }
 
-    fn handle_from(&mut self, event: Event, origin: Option<Origin>, ack: Option<AckTo>) -> Checked {
+    /// Gives the scheduler an input, and carries out what comes of it.
+    pub(crate) fn give(&mut self, input: Input, ack: Option<AckTo>) -> Checked {
         if ack.is_some() {
             self.tempt();
         }
-        self.handle_all(VecDeque::from([(event, origin, ack)]))
-    }
-
-    /// Handles events before any question that they raise is answered.
-    pub(crate) fn handle_together(&mut self, events: Vec<Event>) -> Checked {
-        self.handle_all(
-            events
-                .into_iter()
-                .map(|event| (event, None, None))
-                .collect(),
-        )
-    }
-
-    fn handle_all(&mut self, mut inputs: VecDeque<Input>) -> Checked {
-        while let Some((event, origin, ack)) = inputs.pop_front() {
-            for command in self.handle_one(&event, origin, ack)? {
-                self.carry_out(command, &mut inputs)?;
-            }
+        let mut inputs = VecDeque::from([(input, ack)]);
+        while let Some((input, ack)) = inputs.pop_front() {
+            self.give_one(input, ack)?;
+            inputs.extend(self.answers().map(|event| (Input::Event(event), None)));
         }
         self.write();
         Ok(())
     }
 
-    /// A good moment for a kill: something was said that is not on record.
+    fn give_one(&mut self, input: Input, ack: Option<AckTo>) -> Checked {
+        let now = self.clock();
+        let Some(daemon) = &mut self.daemon else {
+            return Ok(());
+        };
+        let scheduler = &mut daemon.scheduler;
+        scheduler.observer_mut().sim_us = self.now_us;
+        let handled = catch_unwind(AssertUnwindSafe(|| scheduler.handle(now, input)));
+        if let Err(panic) = handled {
+            return broken("core", panic_text(panic.as_ref()));
+        }
+        let records = scheduler.take_records();
+        let snapshot = scheduler.due_snapshot(|| false);
+        daemon.snapshot = snapshot.or(daemon.snapshot.take());
+        self.journal(records, ack);
+        while let Some(output) = self.poll_output() {
+            self.carry_out(output)?;
+        }
+        let daemon = self.daemon.as_mut();
+        let violation = daemon.and_then(|d| d.scheduler.observer_mut().violation.take());
+        violation.map_or(Ok(()), Err)
+    }
+
+    fn poll_output(&mut self) -> Option<Output> {
+        self.daemon.as_mut()?.scheduler.poll_output()
+    }
+
+    /// Answers that come at once; others are put down for later.
+    fn answers(&mut self) -> impl Iterator<Item = Event> + use<> {
+        let asked = self
+            .daemon
+            .as_mut()
+            .map(|d| &mut d.scheduler.policies_mut().0);
+        let asked = asked.map(std::mem::take).unwrap_or_default();
+        let mut answers = Vec::new();
+        for (ask, question) in asked {
+            for (event, delay) in self.ask(ask, &question) {
+                let Some(delay) = delay else {
+                    answers.push(event);
+                    continue;
+                };
+                let (session, event) = (self.session, Box::new(event));
+                self.calendar
+                    .put(self.now_us + delay, Happening::Answer { session, event });
+            }
+        }
+        answers.into_iter()
+    }
+
+    /// A good moment for a kill: something was acknowledged that is not on record.
     fn tempt(&mut self) {
         if std::mem::take(&mut self.kill_after_promise) {
             let soon = self
@@ -227,221 +291,81 @@ impl Scene {
         }
     }
 
-    fn handle_one(
-        &mut self,
-        event: &Event,
-        origin: Option<Origin>,
-        ack: Option<AckTo>,
-    ) -> Checked<Vec<Command>> {
-        let at = self.clock();
-        let Some(daemon) = &mut self.daemon else {
-            return Ok(Vec::new());
-        };
-        daemon.seq += 1;
-        self.events += 1;
-        let body =
-            serde_json::to_string(event).or_else(|error| broken("journal", error.to_string()))?;
-        self.trace.feed(&at.0.to_le_bytes());
-        self.trace.feed(body.as_bytes());
-        let seq = daemon.seq;
-        self.trace.line(self.now_us, || format!("{seq:>6} {body}"));
-        let row = Rc::new(Row {
-            seq,
-            at,
-            sim_us: self.now_us,
-            origin,
-            body,
-        });
-        daemon.unwritten.push_back(Rc::clone(&row));
-        if let Some(to) = ack {
-            daemon.acks.push_back((Rc::clone(&row), to));
-        }
-        let commands = daemon.observed.handle(&row, event)?;
-        if seq - daemon.snapshot_seq >= self.plan.habits.snapshot_events {
-            daemon.snapshot_seq = seq;
-            let bytes = daemon.observed.bytes()?;
-            daemon.snapshot = Some(Snapshot { seq, bytes });
-        }
-        Ok(commands)
-    }
-
-    fn carry_out(&mut self, command: Command, inputs: &mut VecDeque<Input>) -> Checked {
-        self.trace.feed(&command_bytes(&command));
-        self.trace
-            .line(self.now_us, || format!("       -> {}", brief(&command)));
-        match command {
-            Command::DispatchStep {
-                step, worker, slot, ..
-            } => {
-                if step.gateway() != GatewayId::LOCAL && self.streams.faults.percent(20) {
+    fn carry_out(&mut self, output: Output) -> Checked {
+        match output {
+            Output::Instruct(step, instruction) => {
+                let daemon = self.daemon.as_ref();
+                let gateway = daemon.and_then(|d| d.routes.get(&step).copied());
+                if let Some(gateway) = gateway.filter(|_| !self.forgets()) {
+                    self.send_order(gateway, &Order::Local(step, instruction));
+                }
+            }
+            Output::StepOver(step) => {
+                if let Some(daemon) = &mut self.daemon {
+                    daemon.routes.remove(&step);
+                }
+            }
+            Output::ToGateway(connection, message) => {
+                let is_dispatch = matches!(
+                    message,
+                    ToGateway::Step {
+                        word: WireInstruction::Dispatch { .. },
+                        ..
+                    }
+                );
+                if is_dispatch && self.streams.faults.percent(20) {
                     self.tempt();
                 }
-                self.instruct(step, &Order::Dispatch { step, worker, slot });
-            }
-            Command::RefuseStep { step, refusal } => {
-                self.instruct(step, &Order::Refuse { step, refusal });
-            }
-            Command::AbortStep { step, .. } => self.instruct(step, &Order::Abort { step }),
-            Command::AskPolicy { ask, question, .. } => {
-                for (event, delay) in self.ask(ask, &question) {
-                    match delay {
-                        None => inputs.push_back((event, None, None)),
-                        Some(delay) => {
-                            let (session, event) = (self.session, Box::new(event));
-                            self.calendar
-                                .put(self.now_us + delay, Happening::Answer { session, event });
-                        }
-                    }
+                let is_step = matches!(message, ToGateway::Step { .. });
+                if !(is_step && self.forgets()) {
+                    self.send_message(connection, message);
                 }
             }
-            Command::PreemptStep { step } => {
-                self.preempted.insert(step);
-                self.instruct(step, &Order::Preempt { step });
-            }
-            Command::MigrateProgram { .. }
-            | Command::OffloadProgram { .. }
-            | Command::LoadProgram { .. }
-            | Command::DropCopy { .. }
-            | Command::CancelTransfer { .. } => return self.move_cache(command),
-            Command::ForgetProgram { .. } => {}
+            Output::Transfer(order) => return self.order_transfer(order),
+            Output::Observed(_) => {}
         }
         Ok(())
     }
 
-    pub(super) fn instruct(&mut self, step: StepId, order: &Order) {
+    /// Sends a message over a connection, if it is still there.
+    pub(super) fn send_message(&mut self, connection: ConnectionId, message: ToGateway) {
+        let mut gateways = self.gateways.iter();
+        if let Some(gateway) = gateways.position(|g| g.link == Some(connection.0)) {
+            self.send_order(gateway, &Order::Link(message));
+        }
+    }
+
+    /// An injected bug loses an instruction now and then.
+    fn forgets(&mut self) -> bool {
         let Some(daemon) = &mut self.daemon else {
-            return;
-        };
-        let id = step.gateway();
-        let gateway = match id {
-            GatewayId::LOCAL => daemon.routes.get(&step).copied(),
-            _ => self.gateways.iter().position(|g| g.remote == Some(id)),
-        };
-        // What a gateway is told before both sides agree is lost on its way.
-        let Some(gateway) = gateway.filter(|gateway| daemon.knows[*gateway]) else {
-            return;
+            return false;
         };
         daemon.orders += 1;
-        if self.sabotage == Some(Sabotage::ForgetDispatch) && daemon.orders.is_multiple_of(9) {
-            return;
-        }
-        let number = daemon.orders_sent[gateway];
-        daemon.orders_sent[gateway] += 1;
-        self.order(gateway, number, order);
+        self.injected_bug == Some(InjectedBug::ForgetDispatch) && daemon.orders.is_multiple_of(9)
     }
 
-    /// Begins a transaction, if none is under way and something is to write.
-    fn write(&mut self) {
-        let early = self.sabotage == Some(Sabotage::AckBeforeCommit);
-        let Some(daemon) = &mut self.daemon else {
-            return;
-        };
-        if early {
-            let acks = std::mem::take(&mut daemon.acks);
-            self.acknowledge(acks);
+    fn send_order(&mut self, gateway: usize, order: &Order) {
+        if let Some(daemon) = &mut self.daemon {
+            let number = daemon.orders_sent[gateway];
+            daemon.orders_sent[gateway] += 1;
+            self.order(gateway, number, order);
         }
-        let Some(daemon) = &mut self.daemon else {
-            return;
-        };
-        if daemon.transaction.is_some() || daemon.unwritten.is_empty() {
-            return;
-        }
-        let count = daemon.unwritten.len().min(TRANSACTION_EVENTS_MAX);
-        daemon.transaction = Some(daemon.unwritten.drain(..count).collect());
-        let at = self.now_us
-            + self
-                .streams
-                .daemon
-                .between(1, self.plan.habits.commit_us_max);
-        let session = self.session;
-        self.calendar.put(at, Happening::Commit { session });
-    }
-
-    /// The database answers, or the daemon gives up waiting for it.
-    pub(crate) fn committed(&mut self, session: u32) -> Checked {
-        if self.session_is_over(session) {
-            return Ok(());
-        }
-        let Some(daemon) = &mut self.daemon else {
-            return Ok(());
-        };
-        let Some(rows) = daemon.transaction.take() else {
-            return Ok(());
-        };
-        let down = self.weather.strength(FaultKind::DatabaseDown).is_some();
-        let lost = self.weather.strength(FaultKind::CommitAnswerLost);
-        let lost = lost.is_some_and(|strength| self.streams.daemon.percent(strength));
-        let believes = self.sabotage == Some(Sabotage::DoubtIsCommit);
-        if !down {
-            self.database.commit(&rows, daemon.snapshot.as_ref())?;
-        }
-        if (down || lost) && !believes {
-            self.tally.count(if down {
-                FaultKind::DatabaseDown.name()
-            } else {
-                FaultKind::CommitAnswerLost.name()
-            });
-            daemon.transaction = Some(rows);
-            let at = self.now_us + self.streams.daemon.between(10_000, 500_000);
-            self.calendar.put(at, Happening::Commit { session });
-            return Ok(());
-        }
-        let through = rows.last().map_or(0, |row| row.seq);
-        let done = daemon
-            .acks
-            .iter()
-            .take_while(|(row, _)| row.seq <= through)
-            .count();
-        let acks = daemon.acks.drain(..done).collect();
-        self.acknowledge(acks);
-        let origins = rows.iter().filter_map(|row| row.origin);
-        let recorded: BTreeMap<GatewayId, u64> = origins.map(|o| (o.gateway, o.number)).collect();
-        for gateway in 0..self.gateways.len() {
-            let id = self.gateways[gateway].remote;
-            if let Some(number) = id.and_then(|id| recorded.get(&id)) {
-                self.tell_recorded(gateway, *number);
-            }
-        }
-        self.write();
-        Ok(())
-    }
-
-    fn acknowledge(&mut self, acks: VecDeque<(Rc<Row>, AckTo)>) {
-        for (row, to) in acks {
-            self.acknowledged.push(row);
-            match to {
-                AckTo::Agent(agent) => self.goodbye_acknowledged(agent),
-                AckTo::Owner(engine, wish) => {
-                    let engine = &mut self.engines[engine];
-                    engine.acknowledged |= engine.wish == wish;
-                }
-            }
-        }
-    }
-
-    /// What was acknowledged is in the journal, word for word.
-    pub(crate) fn check_acknowledged(&self) -> Checked {
-        for row in &self.acknowledged {
-            let found = self.database.rows.get(row.seq as usize - 1);
-            if found != Some(row) {
-                return broken(
-                    "acknowledged",
-                    format!("{row:?} was acknowledged, the journal has {found:?}"),
-                );
-            }
-        }
-        Ok(())
     }
 
     /// When the core's next deadline has passed by the daemon's clock.
     pub(crate) fn deadline_us(&self) -> Option<u64> {
-        let core = &self.daemon.as_ref()?.observed.core;
+        let core = self.daemon.as_ref()?.scheduler.core();
         let deadline = core.next_deadline()?;
         if deadline <= core.state().now {
             return Some(self.now_us);
         }
         let at = deadline.0.cast_signed() - self.clock_offset_us;
         Some(u64::try_from(at).unwrap_or(0).max(self.now_us))
+    }
+
+    /// The monotonic clock.
+    pub(crate) fn instant(&self) -> Instant {
+        self.epoch + Duration::from_micros(self.now_us)
     }
 
     /// The daemon's clock: it may jump, but never runs backwards.
@@ -451,46 +375,13 @@ impl Scene {
         let latest = self
             .daemon
             .as_ref()
-            .map(|daemon| daemon.observed.core.state().now);
+            .map(|daemon| daemon.scheduler.core().state().now);
         wall.max(latest.unwrap_or_default())
     }
 }
 
-fn command_bytes(command: &Command) -> [u8; 16] {
-    let (kind, what, whom) = match command {
-        Command::DispatchStep {
-            step, worker, slot, ..
-        } => (
-            1,
-            step.0,
-            u64::from(worker.0) << 32 | u64::from(slot.unwrap_or(u32::MAX)),
-        ),
-        Command::RefuseStep { step, .. } => (2, step.0, 0),
-        Command::AbortStep { step, .. } => (3, step.0, 0),
-        Command::AskPolicy { ask, question, .. } => (4, ask.0, question.programs.len() as u64),
-        Command::ForgetProgram { program } => (5, program.id.0, 0),
-        Command::PreemptStep { step } => (6, step.0, 0),
-        Command::MigrateProgram { program, to, .. } => (7, program.0, u64::from(to.0)),
-        Command::OffloadProgram { program, from, .. } => {
-            (7, program.0, 1 << 32 | u64::from(from.0))
-        }
-        Command::LoadProgram { program, to, .. } => (7, program.0, 2 << 32 | u64::from(to.0)),
-        Command::DropCopy { program, .. } => (7, program.0, 3 << 32),
-        Command::CancelTransfer { program } => (7, program.0, u64::MAX),
-    };
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&(what << 3 | kind).to_le_bytes());
-    bytes[8..].copy_from_slice(&whom.to_le_bytes());
-    bytes
-}
-
-fn brief(command: &Command) -> String {
-    match command {
-        Command::AskPolicy { ask, question, .. } => format!(
-            "ask {ask}: {:?} of {:?}",
-            question.purpose, question.programs.program
-        ),
-        Command::ForgetProgram { program } => format!("forget {} ({})", program.id, program.key),
-        other => format!("{other:?}"),
-    }
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let owned = panic.downcast_ref::<String>().cloned();
+    let text = owned.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+    text.unwrap_or_else(|| "the core panicked".to_owned())
 }

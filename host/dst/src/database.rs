@@ -1,43 +1,24 @@
 //! The database: the journal, the latest snapshot and the publisher's cursor.
 //! They outlive every daemon.
 
-use super::observed::Observed;
+use super::injected_bug::InjectedBug;
+use super::observed::{Auditor, bytes_of};
 use super::outcome::{Checked, broken};
-use super::sabotage::Sabotage;
+use std::collections::BTreeMap;
 use std::rc::Rc;
-use treadle_core::{Core, CoreConfig, Event, Origin, State};
+use treadle_core::{Core, CoreConfig};
 use treadle_model::{GatewayId, Timestamp};
+use treadle_scheduler::record;
+use treadle_scheduler::recovery::{RecoveryError, Replay};
+use treadle_store::{EventRow, Snapshot};
 
 /// One event as it is journaled.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Row {
     pub(crate) seq: u64,
-    /// The scheduler's time at which it was handled.
-    pub(crate) at: Timestamp,
-    /// The story's time; the journal of a daemon has none.
+    pub(crate) event: EventRow,
+    /// The simulation's time; the journal of a daemon has none.
     pub(crate) sim_us: u64,
-    /// The gateway in another process that relayed it.
-    pub(crate) origin: Option<Origin>,
-    pub(crate) body: String,
-}
-
-impl Row {
-    pub(crate) fn event(&self) -> Checked<Event> {
-        let read = serde_json::from_str(&self.body);
-        read.or_else(|error| {
-            broken(
-                "journal",
-                format!("event {} cannot be read: {error}", self.seq),
-            )
-        })
-    }
-}
-
-/// The state after the event `seq`.
-#[derive(Clone, Debug)]
-pub(crate) struct Snapshot {
-    pub(crate) seq: u64,
-    pub(crate) bytes: Vec<u8>,
 }
 
 /// The database.
@@ -46,18 +27,25 @@ pub(crate) struct Database {
     pub(crate) snapshot: Option<Snapshot>,
     pub(crate) cursor: u64,
     /// Folds every committed event from the first on: what a replay gives.
-    pub(crate) auditor: Observed,
+    pub(crate) auditor: Auditor,
+    /// What gateways in other processes relayed, by their numbers.
+    relayed: BTreeMap<(GatewayId, u64), Rc<Row>>,
     config: CoreConfig,
 }
 
 impl Database {
-    pub(crate) fn new(config: &CoreConfig, honest: bool, sabotage: Option<Sabotage>) -> Self {
+    pub(crate) fn new(
+        config: &CoreConfig,
+        honest: bool,
+        injected_bug: Option<InjectedBug>,
+    ) -> Self {
         Self {
             rows: Vec::new(),
             snapshot: None,
             cursor: 0,
-            auditor: Observed::untampered(config, honest, sabotage),
-            config: Sabotage::config(sabotage, config),
+            auditor: Auditor::new(config, honest, injected_bug),
+            relayed: BTreeMap::new(),
+            config: InjectedBug::config(injected_bug, config),
         }
     }
 
@@ -80,62 +68,53 @@ impl Database {
                 );
             }
             self.rows.push(Rc::clone(row));
-            self.auditor.repeat(row, &row.event()?)?;
+            self.auditor.repeat(row)?;
+            if let Ok((_, Some(origin))) = record::decode(&row.event.body) {
+                let key = (origin.gateway, origin.number);
+                self.relayed.insert(key, Rc::clone(row));
+            }
             if let Some(snapshot) = snapshot.filter(|snapshot| snapshot.seq == row.seq) {
-                self.compare(&snapshot.bytes, row.seq)?;
+                self.compare(&snapshot.state, row.seq)?;
                 self.snapshot = Some(snapshot.clone());
             }
         }
         Ok(())
     }
 
-    /// The last event of a gateway that is on record.
-    pub(crate) fn recorded(&self, gateway: GatewayId) -> u64 {
-        let gateways = &self.auditor.core.state().gateways;
-        gateways.get(&gateway).copied().unwrap_or(0)
+    /// An event of a gateway in another process, if it is on record.
+    pub(crate) fn relayed(&self, gateway: GatewayId, number: u64) -> Option<Rc<Row>> {
+        self.relayed.get(&(gateway, number)).cloned()
     }
 
-    /// What a daemon finds at its start: the latest snapshot, and the events
-    /// after it folded in.
-    pub(crate) fn recover(&self, now: Timestamp, sabotage: Option<Sabotage>) -> Checked<State> {
-        let (state, seq) = match &self.snapshot {
-            Some(snapshot) => {
-                let read = serde_json::from_slice(&snapshot.bytes);
-                (
-                    read.or_else(|error| broken("snapshot", error.to_string()))?,
-                    snapshot.seq,
-                )
-            }
-            None => (State::default(), 0),
-        };
-        let mut core = Core::with_state(self.config.clone(), state);
-        let tail = self.rows.iter().skip(seq as usize);
-        let left_out = match sabotage {
-            Some(Sabotage::RecoveryDropsEvent) => self.rows.len() as u64,
+    /// What a daemon finds at its start: the latest snapshot, and the events after it replayed.
+    pub(crate) fn recover(
+        &self,
+        now: Timestamp,
+        injected_bug: Option<InjectedBug>,
+    ) -> Checked<Core> {
+        let unreadable = |error: RecoveryError| broken("journal", error.to_string());
+        let mut replay = Replay::new(self.config.clone(), self.snapshot.as_ref())
+            .or_else(|error| broken("snapshot", error.to_string()))?;
+        let left_out = match injected_bug {
+            Some(InjectedBug::RecoveryDropsEvent) => self.rows.len() as u64,
             _ => 0,
         };
+        let tail = self.rows.iter().skip(replay.seq() as usize);
         for row in tail.filter(|row| row.seq != left_out) {
-            let at = match sabotage {
-                Some(Sabotage::RecoveryMixesTimes) => now,
-                _ => row.at,
-            };
-            match row.origin {
-                Some(origin) => {
-                    core.handle_relayed(at, origin, &row.event()?);
-                }
-                None => core.handle(at, &row.event()?),
+            let mut event = row.event.clone();
+            if injected_bug == Some(InjectedBug::RecoveryMixesTimes) {
+                event.at_us = now.0;
             }
-            while core.poll_command().is_some() {}
-            while core.poll_decision().is_some() {}
+            replay.apply(&event).or_else(unreadable)?;
         }
-        let bytes = serde_json::to_vec(core.state()).unwrap_or_default();
-        self.compare(&bytes, self.rows.len() as u64)?;
-        Ok(core.state().clone())
+        let core = replay.finish().core;
+        self.compare(&bytes_of(&core)?, self.rows.len() as u64)?;
+        Ok(core)
     }
 
     /// A state must be, byte for byte, what a replay from the start gives.
     pub(crate) fn compare(&self, bytes: &[u8], seq: u64) -> Checked {
-        let replayed = self.auditor.bytes()?;
+        let replayed = bytes_of(&self.auditor.core)?;
         if replayed == bytes {
             return Ok(());
         }

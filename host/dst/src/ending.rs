@@ -1,10 +1,11 @@
-//! The end of a story: when it is reached, and what must be true then.
+//! The end of a simulation: when it is reached, and what must be true then.
 
-use super::Scene;
+use super::Simulation;
 use super::agents::Agent;
+use super::observed::bytes_of;
 use super::outcome::{Checked, broken};
 
-impl Scene {
+impl Simulation {
     /// Everything is over.
     pub(crate) fn is_over(&self) -> bool {
         self.now_us >= self.plan.faults_end_us
@@ -12,15 +13,15 @@ impl Scene {
             && self.agents.iter().all(Agent::is_done)
     }
 
-    /// Nothing is left to do and everything is written down and published.
+    /// Nothing is left to do and everything is written and published.
     fn is_quiet(&self) -> bool {
         self.daemon.as_ref().is_some_and(|daemon| {
-            let state = daemon.observed.core.state();
+            let state = daemon.scheduler.core().state();
             state.programs.is_empty()
                 && state.steps.is_empty()
                 && daemon.unwritten.is_empty()
                 && daemon.transaction.is_none()
-                && self.carrier.is_idle()
+                && self.transfers.is_idle()
                 && self.database.cursor == self.database.rows.len() as u64
         })
     }
@@ -33,8 +34,8 @@ impl Scene {
             return broken("liveness", "no daemon runs");
         };
         self.database
-            .compare(&daemon.observed.bytes()?, daemon.seq)?;
-        let state = daemon.observed.core.state();
+            .compare(&bytes_of(daemon.scheduler.core())?, daemon.scheduler.seq())?;
+        let state = daemon.scheduler.core().state();
         for (id, worker) in &state.workers {
             if worker.used_tokens() > 0
                 || worker.running_steps > 0
@@ -49,7 +50,7 @@ impl Scene {
         if state.waiting_steps > 0 || !state.queue.is_empty() {
             return broken("liveness", "the queue is not empty");
         }
-        for ending in daemon.observed.model.endings() {
+        for ending in daemon.scheduler.observer().model.endings() {
             self.ends.count(ending.name());
         }
         Ok(())
@@ -60,7 +61,7 @@ impl Scene {
         let Some(daemon) = &self.daemon else {
             return "no daemon runs".into();
         };
-        let state = daemon.observed.core.state();
+        let state = daemon.scheduler.core().state();
         let agents: Vec<usize> = (0..self.agents.len())
             .filter(|agent| !self.agents[*agent].is_done())
             .collect();
@@ -69,7 +70,7 @@ impl Scene {
             state.programs.len(),
             state.steps,
             state.workers,
-            self.carrier.what_is_left()
+            self.transfers.what_is_left()
         )
     }
 }

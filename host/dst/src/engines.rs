@@ -1,6 +1,6 @@
 //! Engines: they compute tokens, and fail in their own ways.
 
-use super::Scene;
+use super::Simulation;
 use super::calendar::{Happening, Progress};
 use super::gateway::Answer;
 use super::plan::EnginePlan;
@@ -8,7 +8,7 @@ use super::schedule::FaultKind;
 use treadle_core::{Capacity, Event, StepFailure, StepTokens};
 use treadle_model::{FinishReason, StepId, WorkerId};
 
-/// Tokens after which progress is told.
+/// Tokens after which progress is reported.
 const PROGRESS_TOKENS: u64 = 64;
 /// What a gateway waits for a first token beyond the time that the prompt takes.
 const PREFILL_LEEWAY_US: u64 = 1_000_000;
@@ -23,7 +23,7 @@ pub(crate) struct Engine {
     pub(crate) wanted: bool,
     /// How often its owner has changed his mind.
     pub(crate) wish: u64,
-    /// The daemon has acknowledged what its owner wants.
+    /// The daemon has acknowledged its owner's wish.
     pub(crate) acknowledged: bool,
 }
 
@@ -37,13 +37,13 @@ pub(crate) struct Request {
     pub(crate) branch: usize,
     pub(crate) prompt: u64,
     pub(crate) output: u64,
-    /// Tokens that its client has, of what came before it gave way too.
+    /// Tokens that its client has, including what came before it was preempted.
     pub(crate) tokens: u64,
     /// Its client has some.
     pub(crate) began: bool,
 }
 
-impl Scene {
+impl Simulation {
     /// A gateway sends a request to an engine; gives its number.
     pub(crate) fn start_request(
         &mut self,
@@ -80,7 +80,7 @@ impl Scene {
         let (delay, progress) = if !up {
             (1_000, Progress::Refuse)
         } else if failing.is_some_and(|strength| self.streams.engines.percent(strength)) {
-            self.tally.count(FaultKind::EngineFailing.name());
+            self.counts.count(FaultKind::EngineFailing.name());
             (5_000, Progress::Refuse)
         } else if prompt > longest {
             (5_000, Progress::Reject)
@@ -94,14 +94,14 @@ impl Scene {
                 progress,
             },
         );
-        // Whoever sets gateways up lets them wait for as long as a prompt takes.
-        let patience_us = self
+        // Gateways are configured to wait for as long as a prompt takes.
+        let timeout_us = self
             .plan
             .habits
             .stall_us
             .max(prefill_us + PREFILL_LEEWAY_US);
         self.calendar.put(
-            self.now_us + patience_us,
+            self.now_us + timeout_us,
             Happening::Stalled {
                 request: id,
                 seen: generated,
@@ -111,7 +111,7 @@ impl Scene {
     }
 
     pub(crate) fn strikes_engine(&self, kind: FaultKind, engine: usize) -> Option<u64> {
-        self.weather.strikes(kind, engine, self.engines.len())
+        self.active_faults.strikes(kind, engine, self.engines.len())
     }
 
     /// An engine gets on with a request, if that is still there.
@@ -125,7 +125,7 @@ impl Scene {
             .is_some()
             && !matches!(progress, Progress::Break)
         {
-            self.tally.count(FaultKind::EngineHanging.name());
+            self.counts.count(FaultKind::EngineHanging.name());
             let later = self.now_us + 1_000_000;
             return self.calendar.put(
                 later,
@@ -149,7 +149,7 @@ impl Scene {
             cause: "400: the prompt is too long".into(),
             retryable: false,
         };
-        self.tell(gateway, Event::StepFailed { step, failure }, None);
+        self.send_report(gateway, Event::StepFailed { step, failure }, None);
         if let Some(exchange) = self.gateways[gateway].exchanges.remove(&step) {
             self.answer(exchange.agent, exchange.branch, Answer::Hopeless);
         }
@@ -165,9 +165,9 @@ impl Scene {
         let (gateway, step, output) = (request.gateway, request.step, request.output);
         let token_us = self.engines[request.engine].plan.token_us;
         if first {
-            self.tell(gateway, Event::StepFirstToken { step }, None);
+            self.send_report(gateway, Event::StepFirstToken { step }, None);
         } else if tokens < output {
-            self.tell(
+            self.send_report(
                 gateway,
                 Event::StepProgressed {
                     step,
@@ -217,14 +217,14 @@ impl Scene {
             tokens,
             finish: FinishReason::Stop,
         };
-        self.tell(request.gateway, event, None);
+        self.send_report(request.gateway, event, None);
         self.gateways[request.gateway]
             .exchanges
             .remove(&request.step);
         self.answer(request.agent, request.branch, Answer::Whole);
     }
 
-    /// A gateway gives up a request of which it has heard nothing for long.
+    /// A gateway gives up a request that has been silent for long.
     pub(crate) fn stalled(&mut self, id: u64, seen: u64) {
         let still = self
             .requests

@@ -1,18 +1,20 @@
-//! Gateways: they hand steps over, carry out what they are told and report.
+//! Gateways: they hand steps over, carry out their instructions and report.
 //!
 //! Messages between them and the daemon are numbered. The network loses,
 //! repeats, delays and mixes them; each side sends again what was lost and
 //! puts what it gets in order.
 
-use super::Scene;
+use super::Simulation;
 use super::calendar::Happening;
 use super::daemon::AckTo;
 use super::outcome::{Checked, broken};
+use super::remote::Remote;
 use super::schedule::FaultKind;
 use std::collections::BTreeMap;
-use treadle_core::link::OpenStep;
-use treadle_core::{Event, Origin, Refusal, StepFailure};
-use treadle_model::{GatewayId, StepId, WorkerId};
+use treadle_core::{Event, Refusal, StepFailure};
+use treadle_model::{StepId, WorkerId};
+use treadle_scheduler::link::{FromGateway, ToGateway};
+use treadle_scheduler::{Dispatch, Instruction};
 
 /// How long a sender waits before it sends a lost message again.
 const RESEND_US: u64 = 200_000;
@@ -21,49 +23,29 @@ const LOSSES_MAX: u64 = 8;
 /// Longest delay of a message that is late.
 const LATE_US_MAX: u64 = 4_000_000;
 
-/// What a gateway tells the daemon.
+/// A report of a gateway to the daemon.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
-    pub(crate) what: Told,
-    pub(crate) origin: Option<Origin>,
+    pub(crate) body: ReportBody,
     pub(crate) ack: Option<AckTo>,
 }
 
 /// What a report is about.
 #[derive(Clone, Debug)]
-pub(crate) enum Told {
+pub(crate) enum ReportBody {
+    /// An event of a gateway in the daemon's process.
     Event(Event),
-    /// After the events that were not on record: what it has in hand.
-    InHand(Vec<OpenStep>),
+    /// A message of one in another process.
+    Link(FromGateway),
 }
 
-/// What the daemon tells a gateway.
+/// A message of the daemon to a gateway.
 #[derive(Clone, Debug)]
 pub(crate) enum Order {
-    Dispatch {
-        step: StepId,
-        worker: WorkerId,
-        slot: Option<u32>,
-    },
-    Refuse {
-        step: StepId,
-        refusal: Refusal,
-    },
-    Abort {
-        step: StepId,
-    },
-    /// It is to give way to a more urgent one.
-    Preempt {
-        step: StepId,
-    },
-    /// The daemon knows nothing of it.
-    Over {
-        step: StepId,
-    },
-    /// Its events up to this number are on record.
-    Recorded {
-        number: u64,
-    },
+    /// An instruction for one in the daemon's process.
+    Local(StepId, Instruction),
+    /// A message for one in another process.
+    Link(ToGateway),
 }
 
 /// Numbered messages, put in order.
@@ -104,27 +86,22 @@ pub(crate) struct Exchange {
     pub(crate) branch: usize,
     /// Its request at an engine.
     pub(crate) request: Option<u64>,
-    /// Tokens that were generated before it gave way.
+    /// Tokens that were generated before it was preempted.
     pub(crate) generated: u64,
     /// Why the daemon gave the step up while the request was thought to wait.
     pub(crate) given_up: Option<Refusal>,
 }
 
 /// A gateway.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Gateway {
-    /// Its id, if it is a process of its own.
-    pub(crate) remote: Option<GatewayId>,
+    /// Its end of the link, if it is a process of its own.
+    pub(crate) remote: Option<Remote>,
     pub(crate) exchanges: BTreeMap<StepId, Exchange>,
     /// Its connection to the daemon.
     pub(crate) link: Option<u64>,
     pub(crate) inbox: Inbox<Order>,
     pub(super) sent: u64,
-    /// Steps and events so far of this process.
-    pub(crate) steps: u64,
-    pub(crate) events: u64,
-    /// Events that it has not been told to be on record, by their numbers.
-    pub(crate) unrecorded: BTreeMap<u64, Report>,
 }
 
 /// How a request ended for its client.
@@ -137,26 +114,15 @@ pub(crate) enum Answer {
     Hopeless,
 }
 
-impl Scene {
-    /// Tells the daemon of an event. A process of its own numbers it and keeps
-    /// it until it is on record.
-    pub(crate) fn tell(&mut self, gateway: usize, event: Event, ack: Option<AckTo>) {
-        let g = &mut self.gateways[gateway];
-        let mut report = Report {
-            what: Told::Event(event),
-            origin: None,
-            ack,
-        };
-        if let Some(id) = g.remote {
-            g.events += 1;
-            let number = g.events;
-            report.origin = Some(Origin {
-                gateway: id,
-                number,
-            });
-            g.unrecorded.insert(number, report.clone());
+impl Simulation {
+    /// Reports an event to the daemon.
+    pub(crate) fn send_report(&mut self, gateway: usize, event: Event, ack: Option<AckTo>) {
+        if let Some(remote) = &mut self.gateways[gateway].remote {
+            remote.report(event, ack);
+            return self.relay(gateway);
         }
-        self.send(gateway, report);
+        let body = ReportBody::Event(event);
+        self.send(gateway, Report { body, ack });
     }
 
     /// Sends a report over the gateway's connection, if it has one.
@@ -201,30 +167,33 @@ impl Scene {
         let of = self.gateways.len();
         let stream = &mut self.streams.network;
         let mut delay = 20 + stream.below(self.plan.habits.message_us_max);
-        if let Some(strength) = self.weather.strikes(FaultKind::MessagesLost, gateway, of) {
+        if let Some(strength) = self
+            .active_faults
+            .strikes(FaultKind::MessagesLost, gateway, of)
+        {
             let mut losses = 0;
             while losses < LOSSES_MAX && stream.percent(strength) {
                 losses += 1;
                 delay += RESEND_US;
-                self.tally.count(FaultKind::MessagesLost.name());
+                self.counts.count(FaultKind::MessagesLost.name());
             }
         }
         if let Some(strength) = self
-            .weather
+            .active_faults
             .strikes(FaultKind::MessagesDelayed, gateway, of)
             && stream.percent(strength)
         {
             delay += stream.below(LATE_US_MAX);
-            self.tally.count(FaultKind::MessagesDelayed.name());
+            self.counts.count(FaultKind::MessagesDelayed.name());
         }
         let mut delays = vec![delay];
-        if let Some(strength) = self
-            .weather
-            .strikes(FaultKind::MessagesDuplicated, gateway, of)
+        if let Some(strength) =
+            self.active_faults
+                .strikes(FaultKind::MessagesDuplicated, gateway, of)
             && stream.percent(strength)
         {
             delays.push(stream.below(delay + RESEND_US));
-            self.tally.count(FaultKind::MessagesDuplicated.name());
+            self.counts.count(FaultKind::MessagesDuplicated.name());
         }
         delays
     }
@@ -242,20 +211,31 @@ impl Scene {
         }
         for order in self.gateways[gateway].inbox.accept(number, order) {
             self.trace.line(self.now_us, || {
-                format!("gateway {gateway} is told {order:?}")
+                format!("gateway {gateway} is sent {order:?}")
             });
             match order {
-                Order::Dispatch { step, worker, slot } => {
-                    self.request(gateway, step, worker, slot)?;
-                }
-                Order::Refuse { step, refusal } => self.turn_away(gateway, step, &refusal)?,
-                Order::Abort { step } => self.abort(gateway, step),
-                Order::Preempt { step } => self.interrupt(gateway, step),
-                Order::Over { step } => self.give_up(gateway, step),
-                Order::Recorded { number } => {
-                    self.gateways[gateway].unrecorded.retain(|n, _| *n > number);
-                }
+                Order::Local(step, instruction) => self.instructed(gateway, step, instruction)?,
+                Order::Link(message) => self.hear(gateway, message)?,
             }
+        }
+        Ok(())
+    }
+
+    /// The handler of a step gets an instruction.
+    pub(crate) fn instructed(
+        &mut self,
+        gateway: usize,
+        step: StepId,
+        instruction: Instruction,
+    ) -> Checked {
+        match instruction {
+            Instruction::Dispatch(Dispatch { worker, slot, .. }) => {
+                return self.request(gateway, step, worker, slot);
+            }
+            Instruction::Refuse(refusal) => return self.turn_away(gateway, step, &refusal),
+            Instruction::Abort(_) => self.abort(gateway, step),
+            Instruction::Preempt => self.interrupt(gateway, step),
+            Instruction::Forget | Instruction::RefuseLive { .. } => self.give_up(gateway, step),
         }
         Ok(())
     }
@@ -268,7 +248,7 @@ impl Scene {
         slot: Option<u32>,
     ) -> Checked {
         let Some(exchange) = self.gateways[gateway].exchanges.get(&step) else {
-            // Its client went away; the daemon is about to hear of it.
+            // Its client disconnected; the daemon is about to be notified.
             return Ok(());
         };
         if let Some(open) = exchange.request {
@@ -311,7 +291,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Tells a client that its step is refused.
+    /// Reports to a client that its step is refused.
     fn refused(&mut self, gateway: usize, step: StepId, refusal: &Refusal) {
         let Some(exchange) = self.gateways[gateway].exchanges.remove(&step) else {
             return;
@@ -346,7 +326,7 @@ impl Scene {
             cause: cause.into(),
             retryable,
         };
-        self.tell(gateway, Event::StepFailed { step, failure }, None);
+        self.send_report(gateway, Event::StepFailed { step, failure }, None);
         if retryable {
             let Some(exchange) = self.gateways[gateway].exchanges.get_mut(&step) else {
                 return;
@@ -372,8 +352,8 @@ impl Scene {
         if let Some(request) = exchange.request {
             self.requests.remove(&request);
         }
-        self.tally.count("client-left");
-        self.tell(gateway, Event::StepCancelled { step }, None);
+        self.counts.count("client-left");
+        self.send_report(gateway, Event::StepCancelled { step }, None);
         self.answer(agent, branch, Answer::Failed);
     }
 }

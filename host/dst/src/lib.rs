@@ -1,5 +1,5 @@
-//! Deterministic simulation testing: the core under a seeded schedule of
-//! faults, watched by a model that knows nothing of the core's own books.
+//! Deterministic simulation testing: the scheduler and its link to gateways under a seeded schedule of
+//! faults, checked by a model that is independent of the core's own state.
 //!
 //! One seed decides everything: the agents, the engines, the settings, the
 //! faults and when they strike. Faults stop at some time; after it, everything
@@ -7,12 +7,12 @@
 
 mod agents;
 mod calendar;
-mod carrier;
 mod daemon;
 mod database;
 mod ending;
 mod engines;
 mod gateway;
+mod injected_bug;
 mod interruption;
 mod model;
 mod observed;
@@ -20,43 +20,46 @@ mod outcome;
 mod plan;
 mod policy;
 mod remote;
-mod sabotage;
 mod schedule;
 mod settings;
 mod shrink;
 mod sink;
 mod stream;
+mod transfers;
 mod watch;
+mod writer;
 
-pub use outcome::{Outcome, Tally, Violation};
-pub use sabotage::Sabotage;
+pub use injected_bug::InjectedBug;
+pub use outcome::{EventCounts, Outcome, Violation};
 pub use schedule::FaultKind;
 pub use shrink::{Shrunk, shrink};
 
 use agents::Agent;
 use calendar::{Calendar, Happening};
-use carrier::Carrier;
 use daemon::Daemon;
 use database::{Database, Row};
 use engines::{Engine, Request};
 use gateway::Gateway;
 use outcome::{Checked, Trace, broken};
 use plan::Plan;
-use schedule::Weather;
+use remote::Remote;
+use schedule::ActiveFaults;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::time::Instant;
 use stream::Stream;
+use transfers::TransferExecutor;
 use treadle_core::Event;
 use treadle_model::StepId;
 use treadle_policy::native::NativeEviction;
 
-/// Virtual time within which everything ends after the last fault, where nobody holds
-/// up others by going away without a word.
+/// Virtual time within which everything ends after the last fault, where no program blocks others
+/// by going away silently.
 pub const LIVENESS_US_MAX: u64 = 2 * 3_600 * 1_000_000;
-/// What the clock shows when a story begins; it may jump back by less.
+/// What the clock shows when a simulation begins; it may jump back by less.
 const CLOCK_START_US: i64 = 1_000_000_000_000;
 
-/// What of a seed's story to tell, and how.
+/// What to run of a seed's simulation, and how.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Only so many of its programs.
@@ -66,7 +69,7 @@ pub struct Options {
     /// No faults of these kinds.
     pub without: Vec<FaultKind>,
     /// A deliberate fault of a part that must not have any.
-    pub sabotage: Option<Sabotage>,
+    pub injected_bug: Option<InjectedBug>,
     /// Write down what happens.
     pub trace: bool,
 }
@@ -79,16 +82,18 @@ struct Streams {
     policies: Stream,
     sink: Stream,
     faults: Stream,
-    carrier: Stream,
+    transfers: Stream,
 }
 
-struct Scene {
+struct Simulation {
     plan: Plan,
-    sabotage: Option<Sabotage>,
+    injected_bug: Option<InjectedBug>,
     now_us: u64,
     clock_offset_us: i64,
+    /// What the monotonic clock shows when the simulation begins.
+    epoch: Instant,
     calendar: Calendar,
-    weather: Weather,
+    active_faults: ActiveFaults,
     streams: Streams,
     session: u32,
     daemon: Option<Daemon>,
@@ -99,8 +104,8 @@ struct Scene {
     engines: Vec<Engine>,
     requests: BTreeMap<u64, Request>,
     agents: Vec<Agent>,
-    carrier: Carrier,
-    /// Steps that were to give way: their gateways may have them run on.
+    transfers: TransferExecutor,
+    /// Steps that were to be preempted: their gateways may let them run on.
     preempted: BTreeSet<StepId>,
     native: NativeEviction,
     next_request: u64,
@@ -109,35 +114,35 @@ struct Scene {
     links: u64,
     acknowledged: Vec<Rc<Row>>,
     events: u64,
-    tally: Tally,
-    ends: Tally,
+    counts: EventCounts,
+    ends: EventCounts,
     trace: Trace,
 }
 
-/// Tells the story of a seed.
+/// Runs the simulation of a seed.
 pub fn explore(seed: u64, options: &Options) -> Outcome {
     let plan = Plan::draw(seed, options);
-    let mut scene = Scene::new(seed, plan, options);
-    let violation = scene.play().err();
+    let mut simulation = Simulation::new(seed, plan, options);
+    let violation = simulation.play().err();
     if let Some(violation) = &violation {
         let text = format!("broken: {}: {}", violation.rule, violation.what);
-        scene.trace.line(scene.now_us, || text);
+        simulation.trace.line(simulation.now_us, || text);
     }
     Outcome {
         seed,
-        programs: scene.agents.len(),
-        faults_planned: scene.plan.faults.len(),
-        trace_hash: scene.trace.hash(),
-        events: scene.events,
-        lasted_us: scene.now_us,
-        faults: scene.tally,
-        ends: scene.ends,
+        programs: simulation.agents.len(),
+        faults_planned: simulation.plan.faults.len(),
+        trace_hash: simulation.trace.hash(),
+        events: simulation.events,
+        lasted_us: simulation.now_us,
+        faults: simulation.counts,
+        ends: simulation.ends,
         violation,
-        trace: scene.trace.into_lines(),
+        trace: simulation.trace.into_lines(),
     }
 }
 
-impl Scene {
+impl Simulation {
     fn new(seed: u64, plan: Plan, options: &Options) -> Self {
         let misleading = [FaultKind::PolicyWrong, FaultKind::PolicyNonsense];
         let honest = !plan
@@ -153,15 +158,16 @@ impl Scene {
             acknowledged: false,
         });
         let gateways = (1..).zip(&plan.gateways).map(|(id, remote)| Gateway {
-            remote: remote.then_some(treadle_model::GatewayId(id)),
+            remote: remote.then(|| Remote::new(treadle_model::GatewayId(id))),
             ..Gateway::default()
         });
         Self {
-            sabotage: options.sabotage,
+            injected_bug: options.injected_bug,
             now_us: 0,
             clock_offset_us: CLOCK_START_US,
+            epoch: Instant::now(),
             calendar: Calendar::default(),
-            weather: Weather::default(),
+            active_faults: ActiveFaults::default(),
             streams: Streams {
                 agents: Stream::new(seed, "agents' doings"),
                 engines: Stream::new(seed, "engines' doings"),
@@ -170,18 +176,18 @@ impl Scene {
                 policies: Stream::new(seed, "policies"),
                 sink: Stream::new(seed, "sink"),
                 faults: Stream::new(seed, "faults' doings"),
-                carrier: Stream::new(seed, "carrier's doings"),
+                transfers: Stream::new(seed, "carrier's doings"),
             },
             session: 0,
             daemon: None,
             kill_after_promise: false,
-            database: Database::new(&plan.config, honest, options.sabotage),
+            database: Database::new(&plan.config, honest, options.injected_bug),
             consumer: sink::Consumer::default(),
             gateways: gateways.collect(),
             engines: engines.collect(),
             requests: BTreeMap::new(),
             agents: plan.agents.iter().map(|_| Agent::new()).collect(),
-            carrier: Carrier::default(),
+            transfers: TransferExecutor::default(),
             preempted: BTreeSet::new(),
             native: NativeEviction::default(),
             next_request: 1,
@@ -190,8 +196,8 @@ impl Scene {
             links: 0,
             acknowledged: Vec::new(),
             events: 0,
-            tally: Tally::default(),
-            ends: Tally::default(),
+            counts: EventCounts::default(),
+            ends: EventCounts::default(),
             trace: Trace::new(options.trace),
             plan,
         }
@@ -253,25 +259,36 @@ impl Scene {
             Happening::GatewayConnects { gateway, session } => {
                 self.gateway_connects(gateway, session);
             }
+            Happening::GatewayLeft { session, id, link } => {
+                return self.gateway_left(session, id, link);
+            }
             Happening::GatewayMissed { session, id } => return self.gateway_missed(session, id),
             Happening::Answer { session, event } => {
                 if !self.session_is_over(session) {
                     return self.handle(*event, None);
                 }
             }
-            Happening::TransferEnds { session, ticket } => self.transfer_ends(session, ticket),
-            Happening::TransferStops { session, ticket } => self.transfer_stops(session, ticket),
-            Happening::TransferTold {
+            Happening::TransferEnds {
                 session,
-                ticket,
+                transfer_id,
+            } => self.transfer_ends(session, transfer_id),
+            Happening::TransferStops {
+                session,
+                transfer_id,
+            } => self.transfer_stops(session, transfer_id),
+            Happening::TransferReported {
+                session,
+                transfer_id,
                 event,
-            } => return self.transfer_told(session, ticket, *event),
+            } => return self.transfer_reported(session, transfer_id, *event),
             Happening::Probe { session, engine } => return self.probe(session, engine),
             Happening::Commit { session } => return self.committed(session),
             Happening::Publish { session } => return self.publish(session),
             Happening::FaultBegins(index) => return self.fault_begins(index),
             Happening::FaultEnds(index) => return self.fault_ends(index),
-            Happening::DaemonDies if self.weather.until(FaultKind::DaemonKilled).is_some() => {
+            Happening::DaemonDies
+                if self.active_faults.until(FaultKind::DaemonKilled).is_some() =>
+            {
                 return self.kill_daemon();
             }
             Happening::DaemonDies => {}
@@ -287,34 +304,34 @@ impl Scene {
     fn fault_begins(&mut self, index: usize) -> Checked {
         let fault = self.plan.faults[index];
         self.trace.line(self.now_us, || format!("fault: {fault:?}"));
-        self.weather.begin(index, fault);
+        self.active_faults.begin(index, fault);
         let engine = fault.target % self.engines.len();
         let gateway = fault.target % self.gateways.len();
-        let count = |tally: &mut Tally| tally.count(fault.kind.name());
+        let count = |counts: &mut EventCounts| counts.count(fault.kind.name());
         match fault.kind {
             FaultKind::EngineCrash => {
-                count(&mut self.tally);
+                count(&mut self.counts);
                 self.engines[engine].up = false;
                 self.break_connections(engine, 100);
                 self.break_transfers(engine);
             }
             FaultKind::ConnectionsBroken => {
-                count(&mut self.tally);
+                count(&mut self.counts);
                 self.break_connections(engine, fault.strength);
             }
             FaultKind::CapacityChanged => {
-                count(&mut self.tally);
+                count(&mut self.counts);
                 self.change_capacity(engine, fault.strength);
             }
             FaultKind::WorkerRemoved => {
-                count(&mut self.tally);
+                count(&mut self.counts);
                 self.engines[engine].wanted = false;
                 self.engines[engine].wish += 1;
                 self.engines[engine].acknowledged = false;
-                return self.tell_owner_wish(engine);
+                return self.report_owner_wish(engine);
             }
             FaultKind::FalseAlarm if self.daemon.is_some() => {
-                count(&mut self.tally);
+                count(&mut self.counts);
                 let worker = treadle_model::WorkerId(engine as u32);
                 let cause = "a false alarm".into();
                 return self.handle(Event::WorkerLost { worker, cause }, None);
@@ -327,11 +344,11 @@ impl Scene {
             FaultKind::CopyLost => self.lose_copy(fault.strength),
             FaultKind::HostLost => return self.lose_host(),
             FaultKind::ClockForward => {
-                count(&mut self.tally);
+                count(&mut self.counts);
                 self.clock_offset_us += (fault.strength * fault.strength * 100_000).cast_signed();
             }
             FaultKind::ClockBackward => {
-                count(&mut self.tally);
+                count(&mut self.counts);
                 self.clock_offset_us -= (fault.strength * 1_000_000).cast_signed();
             }
             _ => {}
@@ -341,7 +358,7 @@ impl Scene {
 
     fn fault_ends(&mut self, index: usize) -> Checked {
         let fault = self.plan.faults[index];
-        self.weather.end(index);
+        self.active_faults.end(index);
         let engine = fault.target % self.engines.len();
         match fault.kind {
             // Another crash of the same engine may still last.
@@ -358,7 +375,7 @@ impl Scene {
                 self.engines[engine].wanted = true;
                 self.engines[engine].wish += 1;
                 self.engines[engine].acknowledged = false;
-                return self.tell_owner_wish(engine);
+                return self.report_owner_wish(engine);
             }
             FaultKind::DaemonKilled | FaultKind::HostLost if !self.keeps_daemon_down() => {
                 self.kill_after_promise = false;
@@ -371,11 +388,11 @@ impl Scene {
 
     /// A fault goes on under which no daemon runs.
     fn keeps_daemon_down(&self) -> bool {
-        let until = |kind| self.weather.until(kind).is_some();
+        let until = |kind| self.active_faults.until(kind).is_some();
         until(FaultKind::DaemonKilled) || until(FaultKind::HostLost)
     }
 
-    /// An engine is started anew, with more or less memory.
+    /// An engine is restarted, with more or less memory.
     fn change_capacity(&mut self, engine: usize, strength: u64) {
         self.break_connections(engine, 100);
         self.break_transfers(engine);

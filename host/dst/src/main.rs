@@ -1,15 +1,15 @@
-//! `make dst`: tells the stories of many seeds and reports the first broken
-//! rule, smaller if it can be, with the one command that tells it again.
+//! `make dst`: runs the simulations of many seeds and reports the first broken rule, smaller if it
+//! can be, with the one command that repeats it.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
-use treadle_dst::{FaultKind, Options, Outcome, Sabotage, Tally, explore, shrink};
+use treadle_dst::{EventCounts, FaultKind, InjectedBug, Options, Outcome, explore, shrink};
 
 const USAGE: &str = "usage: dst [--seeds N] [--from SEED] [--jobs N] | dst --seed SEED [--trace] \
-[--programs N] [--faults N] [--without KIND,KIND] [--sabotage NAME]";
+[--programs N] [--faults N] [--without KIND,KIND] [--inject NAME]";
 /// Failing seeds after which the search ends.
 const FAILURES_MAX: usize = 5;
 /// Lines of a trace that are shown without `--trace`.
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     // A core that panics is a broken rule, reported with its seed.
     std::panic::set_hook(Box::new(|_| {}));
     match arguments.seed {
-        Some(seed) => tell(seed, &arguments.options),
+        Some(seed) => run_seed(seed, &arguments.options),
         None => search(&arguments),
     }
 }
@@ -75,10 +75,10 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
                     parsed.options.without.push(kind);
                 }
             }
-            "--sabotage" => {
-                let kind = Sabotage::from_name(&value)
-                    .ok_or_else(|| format!("there is no sabotage {value}"))?;
-                parsed.options.sabotage = Some(kind);
+            "--inject" => {
+                let kind = InjectedBug::from_name(&value)
+                    .ok_or_else(|| format!("there is no injected bug {value}"))?;
+                parsed.options.injected_bug = Some(kind);
             }
             _ => return Err(format!("{name} is not known")),
         }
@@ -86,8 +86,8 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
     Ok(parsed)
 }
 
-/// Tells the story of one seed.
-fn tell(seed: u64, options: &Options) -> ExitCode {
+/// Runs the simulation of one seed.
+fn run_seed(seed: u64, options: &Options) -> ExitCode {
     let outcome = explore(seed, options);
     for line in &outcome.trace {
         println!("{line}");
@@ -111,13 +111,13 @@ fn tell(seed: u64, options: &Options) -> ExitCode {
     }
 }
 
-/// Tells the stories of many seeds.
+/// Runs the simulations of many seeds.
 fn search(arguments: &Arguments) -> ExitCode {
     let started = Instant::now();
     let next = AtomicU64::new(arguments.from);
     let end = arguments.from + arguments.seeds;
     let found: Mutex<BTreeMap<u64, Outcome>> = Mutex::default();
-    let sums: Mutex<(Tally, Tally, u64, u64, f64)> = Mutex::default();
+    let sums: Mutex<(EventCounts, EventCounts, u64, u64, f64)> = Mutex::default();
     std::thread::scope(|scope| {
         for _ in 0..arguments.jobs {
             scope.spawn(|| {
@@ -205,8 +205,8 @@ fn flags(options: &Options) -> String {
         options.faults_max.map(|most| format!("--faults {most}")),
         (!names.is_empty()).then(|| format!("--without {}", names.join(","))),
         options
-            .sabotage
-            .map(|kind| format!("--sabotage {}", kind.name())),
+            .injected_bug
+            .map(|kind| format!("--inject {}", kind.name())),
     ];
     let flags: Vec<String> = flags.into_iter().flatten().collect();
     if flags.is_empty() {
@@ -215,8 +215,8 @@ fn flags(options: &Options) -> String {
     format!(" DST_FLAGS='{}'", flags.join(" "))
 }
 
-fn listed(tally: &Tally) -> String {
-    let entries = tally
+fn listed(counts: &EventCounts) -> String {
+    let entries = counts
         .0
         .iter()
         .map(|(name, times)| format!("{name} {times}"));

@@ -1,122 +1,124 @@
 //! A core that is watched: the model follows it, and both must agree.
 
 use super::database::Row;
+use super::injected_bug::InjectedBug;
 use super::model::Model;
-use super::outcome::{Checked, broken};
-use super::sabotage::Sabotage;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use treadle_core::{Command, Core, CoreConfig, Event, State};
+use super::outcome::{Checked, Violation, broken};
+use std::collections::VecDeque;
+use treadle_core::explain::Decision;
+use treadle_core::{Command, Core, CoreConfig, Event};
+use treadle_model::Timestamp;
+use treadle_scheduler::record;
+use treadle_scheduler::scheduler::{Handled, Observer};
 
 /// The core checks all its sums itself once in so many events.
 const OWN_CHECK_EVENTS: u64 = 4;
 
-/// A core and its model.
+/// Watches the core of a scheduler.
+pub(crate) struct Watcher {
+    pub(crate) model: Model,
+    /// The simulation's time.
+    pub(crate) sim_us: u64,
+    /// The first broken rule.
+    pub(crate) violation: Option<Violation>,
+    /// The commands of each event, in order.
+    pub(crate) commands: VecDeque<Vec<Command>>,
+    events: u64,
+    injected_bug: Option<InjectedBug>,
+}
+
+impl Watcher {
+    pub(crate) fn new(model: Model, injected_bug: Option<InjectedBug>) -> Self {
+        Self {
+            model,
+            sim_us: 0,
+            violation: None,
+            commands: VecDeque::new(),
+            events: 0,
+            injected_bug,
+        }
+    }
+}
+
+impl Observer for Watcher {
+    fn handled(&mut self, core: &mut Core, handled: &Handled<'_>, commands: &mut Vec<Command>) {
+        self.events += 1;
+        if self.events.is_multiple_of(OWN_CHECK_EVENTS) {
+            core.assert_invariants();
+        }
+        if let Some(injected_bug) = self.injected_bug {
+            injected_bug.tamper(core, commands, handled.event, self.events);
+        }
+        self.commands.push_back(commands.clone());
+        if self.violation.is_none() {
+            let at = (handled.at, self.sim_us);
+            let done = (&commands[..], handled.decisions);
+            let followed = follow(&mut self.model, core, at, handled.event, done);
+            self.violation = followed.err();
+        }
+    }
+}
+
+/// A core that handles what is on record, and its model.
 #[derive(Clone, Debug)]
-pub(crate) struct Observed {
+pub(crate) struct Auditor {
     pub(crate) core: Core,
     pub(crate) model: Model,
-    events: u64,
-    sabotage: Option<Sabotage>,
 }
 
-impl Observed {
-    pub(crate) fn new(config: &CoreConfig, honest: bool, sabotage: Option<Sabotage>) -> Self {
-        let tampered = Sabotage::config(sabotage, config);
-        Self {
-            core: Core::new(tampered),
-            model: Model::new(config.clone(), honest),
-            events: 0,
-            sabotage,
-        }
-    }
-
-    /// The same, without anybody who tampers with it as it runs.
-    pub(crate) fn untampered(
+impl Auditor {
+    pub(crate) fn new(
         config: &CoreConfig,
         honest: bool,
-        sabotage: Option<Sabotage>,
+        injected_bug: Option<InjectedBug>,
     ) -> Self {
         Self {
-            sabotage: None,
-            ..Self::new(config, honest, sabotage)
+            core: Core::new(InjectedBug::config(injected_bug, config)),
+            model: Model::new(config.clone(), honest),
         }
     }
 
-    /// Goes on from a state with the model of another one that had the same.
-    pub(crate) fn recovered(
-        config: &CoreConfig,
-        state: State,
-        model: Model,
-        sabotage: Option<Sabotage>,
-    ) -> Self {
-        let tampered = Sabotage::config(sabotage, config);
-        Self {
-            core: Core::with_state(tampered, state),
-            model,
-            events: 0,
-            sabotage,
-        }
-    }
-
-    /// Handles an event; the core's panics are broken rules too.
-    pub(crate) fn handle(&mut self, row: &Row, event: &Event) -> Checked<Vec<Command>> {
-        let (at, sim_us) = (row.at, row.sim_us);
-        self.events += 1;
-        let own_check = self.events.is_multiple_of(OWN_CHECK_EVENTS);
-        let core = &mut self.core;
-        let handled = catch_unwind(AssertUnwindSafe(|| {
-            handle(core, row, event);
-            if own_check {
-                core.assert_invariants();
+    /// Handles an event that was handled before: it is only checked that it can be handled again.
+    pub(crate) fn repeat(&mut self, row: &Row) -> Checked {
+        let decoded = record::decode(&row.event.body);
+        let (event, origin) = decoded.or_else(|error| {
+            let seq = row.seq;
+            broken("journal", format!("event {seq} cannot be read: {error}"))
+        })?;
+        let at = Timestamp(row.event.at_us);
+        match origin {
+            Some(origin) => {
+                self.core.handle_relayed(at, origin, &event);
             }
-        }));
-        if let Err(panic) = handled {
-            return broken("core", panic_text(panic.as_ref()));
+            None => self.core.handle(at, &event),
         }
-        let mut commands: Vec<Command> = std::iter::from_fn(|| self.core.poll_command()).collect();
-        let decisions: Vec<_> = std::iter::from_fn(|| self.core.poll_decision()).collect();
-        if let Some(sabotage) = self.sabotage {
-            sabotage.tamper(&mut self.core, &mut commands, event, self.events);
-        }
-        self.model.hear_of_engines(&self.core)?;
-        self.model.hear_of_sizes(&self.core, event);
-        self.model
-            .follow(&self.core, at, sim_us, event, &commands, &decisions)?;
-        self.model.check(&self.core, event)?;
-        Ok(commands)
+        self.follow((at, row.sim_us), &event).map(|_| ())
     }
 
-    /// Handles an event that was handled before: nothing is checked but that
-    /// it can be done again.
-    pub(crate) fn repeat(&mut self, row: &Row, event: &Event) -> Checked {
-        let (at, sim_us) = (row.at, row.sim_us);
-        handle(&mut self.core, row, event);
+    /// Lets the model follow an event that the core has handled.
+    pub(crate) fn follow(&mut self, at: (Timestamp, u64), event: &Event) -> Checked<Vec<Command>> {
         let commands: Vec<Command> = std::iter::from_fn(|| self.core.poll_command()).collect();
         let decisions: Vec<_> = std::iter::from_fn(|| self.core.poll_decision()).collect();
-        self.model.hear_of_engines(&self.core)?;
-        self.model.hear_of_sizes(&self.core, event);
-        self.model
-            .follow(&self.core, at, sim_us, event, &commands, &decisions)?;
-        self.model.check(&self.core, event)
-    }
-
-    /// The state as a snapshot holds it.
-    pub(crate) fn bytes(&self) -> Checked<Vec<u8>> {
-        serde_json::to_vec(self.core.state()).or_else(|error| broken("snapshot", error.to_string()))
+        let done = (&commands[..], &decisions[..]);
+        follow(&mut self.model, &self.core, at, event, done)?;
+        Ok(commands)
     }
 }
 
-fn handle(core: &mut Core, row: &Row, event: &Event) {
-    match row.origin {
-        Some(origin) => {
-            core.handle_relayed(row.at, origin, event);
-        }
-        None => core.handle(row.at, event),
-    }
+fn follow(
+    model: &mut Model,
+    core: &Core,
+    (at, sim_us): (Timestamp, u64),
+    event: &Event,
+    (commands, decisions): (&[Command], &[Decision]),
+) -> Checked {
+    model.hear_of_engines(core)?;
+    model.hear_of_sizes(core, event);
+    model.follow(core, at, sim_us, event, commands, decisions)?;
+    model.check(core, event)
 }
 
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let owned = panic.downcast_ref::<String>().cloned();
-    let text = owned.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-    text.unwrap_or_else(|| "the core panicked".to_owned())
+/// A state as a snapshot holds it.
+pub(crate) fn bytes_of(core: &Core) -> Checked<Vec<u8>> {
+    serde_json::to_vec(core.state()).or_else(|error| broken("snapshot", error.to_string()))
 }

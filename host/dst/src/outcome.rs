@@ -1,4 +1,4 @@
-//! What came of a story.
+//! The outcome of a simulation.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ pub struct Violation {
     pub what: String,
 }
 
-/// What a check says.
+/// The result of a check.
 pub(crate) type Checked<T = ()> = Result<T, Violation>;
 
 /// A broken rule.
@@ -24,9 +24,9 @@ pub(crate) fn broken<T>(rule: &'static str, what: impl Into<String>) -> Checked<
 
 /// How often things happened, by name.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Tally(pub BTreeMap<&'static str, u64>);
+pub struct EventCounts(pub BTreeMap<&'static str, u64>);
 
-impl Tally {
+impl EventCounts {
     /// Counts one more.
     pub(crate) fn count(&mut self, name: &'static str) {
         *self.0.entry(name).or_default() += 1;
@@ -40,7 +40,7 @@ impl Tally {
     }
 }
 
-/// What came of a story.
+/// The outcome of a simulation.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Its seed.
@@ -56,9 +56,9 @@ pub struct Outcome {
     /// How long it lasted, in virtual microseconds.
     pub lasted_us: u64,
     /// Faults that were injected, by kind.
-    pub faults: Tally,
+    pub faults: EventCounts,
     /// How its steps ended, and what else is good to know.
-    pub ends: Tally,
+    pub ends: EventCounts,
     /// The first broken rule.
     pub violation: Option<Violation>,
     /// What happened, line by line, if it was asked for.

@@ -1,7 +1,7 @@
-//! The plan of a story: all that its seed decides before it begins.
+//! The plan of a simulation: all that its seed decides before it begins.
 
 use super::schedule::{self, Fault, FaultKind};
-use super::settings::{self, CarrierHabits};
+use super::settings::{self, TransferProfile};
 use super::stream::Stream;
 use super::{LIVENESS_US_MAX, Options};
 use treadle_core::{Capacity, CoreConfig, KvConfig, Mode, PrefixSegment, RolloutConfig};
@@ -15,8 +15,8 @@ pub(crate) struct EnginePlan {
     pub(crate) kind: EngineKind,
     /// What it holds in truth.
     pub(crate) capacity: Capacity,
-    /// It is registered with what it holds, instead of telling later.
-    pub(crate) told_at_once: bool,
+    /// It is registered with what it holds, instead of reporting it later.
+    pub(crate) reported_at_once: bool,
     pub(crate) prefill_tokens_per_s: u64,
     pub(crate) token_us: u64,
 }
@@ -48,14 +48,14 @@ pub(crate) struct AgentPlan {
     pub(crate) turns: Vec<Turn>,
     pub(crate) unnamed: bool,
     pub(crate) one_shot: bool,
-    /// It says goodbye; others are forgotten once they are idle for long.
+    /// It releases its program; others are forgotten once they are idle for long.
     pub(crate) released: bool,
 }
 
 /// How the parts behave where nothing is wrong.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Habits {
-    /// Policies answer in place, as in the daemon; else they take this long.
+    /// Policies answer at once, as in the daemon; else they take this long.
     pub(crate) policy_us_max: Option<u64>,
     pub(crate) commit_us_max: u64,
     pub(crate) snapshot_events: u64,
@@ -64,7 +64,7 @@ pub(crate) struct Habits {
     /// A gateway gives a request up after so long without a token.
     pub(crate) stall_us: u64,
     pub(crate) message_us_max: u64,
-    pub(crate) carrier: CarrierHabits,
+    pub(crate) transfers: TransferProfile,
 }
 
 /// The plan.
@@ -82,8 +82,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Draws the plan of a seed. What the options leave out is drawn none the
-    /// less, so that the rest stays as it was.
+    /// Draws the plan of a seed. What the options leave out is drawn nevertheless, so that the rest
+    /// stays as it was.
     pub(crate) fn draw(seed: u64, options: &Options) -> Self {
         let faults_end_us = Stream::new(seed, "length").between_low(20, 150) * SECOND_US;
         let engines = engines(&mut Stream::new(seed, "engines"));
@@ -125,16 +125,16 @@ impl Plan {
                 publish_us: habits.between(50_000, 3 * SECOND_US),
                 stall_us: habits.between(10, 60) * SECOND_US,
                 message_us_max: habits.between_low(100, 50_000),
-                carrier: settings::carrier(&mut Stream::new(seed, "carrier")),
+                transfers: settings::transfers(&mut Stream::new(seed, "carrier")),
             },
         }
     }
 }
 
 impl Plan {
-    /// When everything must be over. Where a rollout lets programs begin only if memory
-    /// will do for all, each that ends without a goodbye holds its share, and with it
-    /// perhaps everybody else, until it is taken to be over.
+    /// When everything must be over. Where a rollout lets programs begin only if memory suffices
+    /// for all, each that ends without a release keeps its share, and with it perhaps blocks all
+    /// others, until it is taken to be over.
     pub(crate) fn ends_by_us(&self) -> u64 {
         let silent = self.agents.iter().filter(|agent| !agent.released).count() as u64;
         let is_gated = self.config.mode == Mode::Rollout && self.config.rollout.memory_ppm > 0;
@@ -201,7 +201,7 @@ fn engines(s: &mut Stream) -> Vec<EnginePlan> {
             EnginePlan {
                 kind: s.pick(EngineKind::ALL),
                 capacity: draw_capacity(s, tokens),
-                told_at_once: s.percent(60),
+                reported_at_once: s.percent(60),
                 prefill_tokens_per_s: s.between(1_000, 50_000),
                 token_us: s.between(2_000, 40_000),
             }

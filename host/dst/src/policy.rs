@@ -1,23 +1,36 @@
 //! Policies: they answer, late, wrongly, twice or never.
 
-use super::Scene;
+use super::Simulation;
 use super::schedule::FaultKind;
 use super::stream::Stream;
-use treadle_core::{Event, Fate, Purpose, Question, Verdict, Voices};
+use std::collections::VecDeque;
+use treadle_core::{Attribution, CacheAction, Core, Event, PolicyAnswer, Purpose, Question};
 use treadle_model::{AskId, PolicyRef, ProgramId, WorkerId};
+use treadle_scheduler::scheduler::Policies;
 
-/// An answer, and how long it takes; none in place.
+/// Keeps the questions for the simulation, which answers them.
+#[derive(Default)]
+pub(crate) struct Asked(pub(crate) VecDeque<(AskId, Question)>);
+
+impl Policies for Asked {
+    fn answer(&mut self, _: &Core, ask: AskId, question: &Question, _: u64) -> Option<Event> {
+        self.0.push_back((ask, question.clone()));
+        None
+    }
+}
+
+/// An answer, and how long it takes; none for an immediate one.
 pub(crate) type Answered = (Event, Option<u64>);
 
-impl Scene {
+impl Simulation {
     /// What comes back for a question: nothing, an answer, or more of them.
     pub(crate) fn ask(&mut self, ask: AskId, question: &Question) -> Vec<Answered> {
         if self
-            .weather
+            .active_faults
             .strength(FaultKind::PolicyMute)
             .is_some_and(|s| self.streams.policies.percent(s))
         {
-            self.tally.count(FaultKind::PolicyMute.name());
+            self.counts.count(FaultKind::PolicyMute.name());
             return Vec::new();
         }
         let mut verdict = match question.purpose {
@@ -39,35 +52,35 @@ impl Scene {
             ask,
             policy: PolicyRef("story".into()),
             verdict,
-            voices: Voices::default(),
+            voices: Attribution::default(),
         };
         let stream = &mut self.streams.policies;
         let habit = self.plan.habits.policy_us_max;
         let mut delay = habit.map(|most| stream.below(most));
         if self
-            .weather
+            .active_faults
             .strength(FaultKind::PolicySlow)
             .is_some_and(|s| stream.percent(s))
         {
-            self.tally.count(FaultKind::PolicySlow.name());
+            self.counts.count(FaultKind::PolicySlow.name());
             delay = Some(stream.below(2 * self.plan.config.ask_deadline.0));
         }
         let mut answers = vec![(answered.clone(), delay)];
         if self
-            .weather
+            .active_faults
             .strength(FaultKind::PolicyRepeats)
             .is_some_and(|s| stream.percent(s))
         {
-            self.tally.count(FaultKind::PolicyRepeats.name());
+            self.counts.count(FaultKind::PolicyRepeats.name());
             answers.push((answered, Some(stream.below(3_000_000))));
         }
         answers
     }
 
     /// A placement policy wishes for workers now and then.
-    fn wish(&mut self, verdict: &mut Verdict) {
+    fn wish(&mut self, verdict: &mut PolicyAnswer) {
         let stream = &mut self.streams.policies;
-        if let Verdict::Order {
+        if let PolicyAnswer::Order {
             programs, workers, ..
         } = verdict
             && stream.percent(20)
@@ -84,48 +97,48 @@ impl Scene {
         }
     }
 
-    fn mislead(&mut self, verdict: &mut Verdict) {
+    fn mislead(&mut self, verdict: &mut PolicyAnswer) {
         let stream = &mut self.streams.policies;
         if self
-            .weather
+            .active_faults
             .strength(FaultKind::PolicyWrong)
             .is_some_and(|s| stream.percent(s))
         {
-            self.tally.count(FaultKind::PolicyWrong.name());
+            self.counts.count(FaultKind::PolicyWrong.name());
             err(verdict, stream);
         }
         if self
-            .weather
+            .active_faults
             .strength(FaultKind::PolicyNonsense)
             .is_some_and(|s| stream.percent(s))
         {
-            self.tally.count(FaultKind::PolicyNonsense.name());
+            self.counts.count(FaultKind::PolicyNonsense.name());
             *verdict = nonsense(verdict, stream);
         }
     }
 }
 
 /// What becomes of caches, as it comes.
-fn fates(question: &Question, stream: &mut Stream) -> Verdict {
+fn fates(question: &Question, stream: &mut Stream) -> PolicyAnswer {
     let all = [
-        Fate::Keep,
-        Fate::Keep,
-        Fate::Offload,
-        Fate::Offload,
-        Fate::Offload,
-        Fate::Migrate,
-        Fate::Migrate,
-        Fate::Drop,
+        CacheAction::Keep,
+        CacheAction::Keep,
+        CacheAction::Offload,
+        CacheAction::Offload,
+        CacheAction::Offload,
+        CacheAction::Migrate,
+        CacheAction::Migrate,
+        CacheAction::Drop,
     ];
     let programs = question.programs.program.iter();
-    Verdict::Fates {
+    PolicyAnswer::Fates {
         fates: programs.map(|p| (*p, stream.pick(&all))).collect(),
     }
 }
 
-/// What a rollout's policies want: urgent and less urgent steps, workers here and
-/// there, some who move and some who give way. The most urgent come first.
-fn opinion(question: &Question, engines: usize, stream: &mut Stream) -> Verdict {
+/// The wishes of a rollout's policies: urgent and less urgent steps, workers here and there, some
+/// programs to move and some steps to preempt. The most urgent come first.
+fn opinion(question: &Question, engines: usize, stream: &mut Stream) -> PolicyAnswer {
     let named = match question.purpose {
         Purpose::Migrate | Purpose::Preempt { .. } => 50,
         _ => 100,
@@ -142,7 +155,7 @@ fn opinion(question: &Question, engines: usize, stream: &mut Stream) -> Verdict 
         }
     }
     rows.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-    Verdict::Order {
+    PolicyAnswer::Order {
         programs: rows.iter().map(|row| row.0).collect(),
         scores: rows.iter().map(|row| row.1).collect(),
         workers: rows.iter().map(|row| row.2).collect(),
@@ -151,9 +164,9 @@ fn opinion(question: &Question, engines: usize, stream: &mut Stream) -> Verdict 
 }
 
 /// Leaves rows out, names some twice and forgets the order.
-fn err(verdict: &mut Verdict, stream: &mut Stream) {
+fn err(verdict: &mut PolicyAnswer, stream: &mut Stream) {
     match verdict {
-        Verdict::Order {
+        PolicyAnswer::Order {
             programs, scores, ..
         } => {
             stream.shuffle(programs);
@@ -162,42 +175,46 @@ fn err(verdict: &mut Verdict, stream: &mut Stream) {
             programs.extend_from_within(..kept.min(2));
             scores.truncate(stream.below(3) as usize);
         }
-        Verdict::Weights { weights } => {
+        PolicyAnswer::Weights { weights } => {
             for (_, ppm) in weights.iter_mut() {
                 *ppm = stream.pick(&[0, 1, 500_000, 1_000_000, u32::MAX]);
             }
             weights.extend_from_within(..);
         }
-        Verdict::Fates { fates } => {
+        PolicyAnswer::Fates { fates } => {
             fates.extend_from_within(..);
         }
     }
 }
 
-/// Another kind of answer, or one about nobody.
-fn nonsense(verdict: &Verdict, stream: &mut Stream) -> Verdict {
+/// Another kind of answer, or one about unknown programs.
+fn nonsense(verdict: &PolicyAnswer, stream: &mut Stream) -> PolicyAnswer {
     let nobody = |stream: &mut Stream| ProgramId(stream.pick(&[0, 1, 5, u64::MAX]));
     match verdict {
-        Verdict::Order { programs, .. } if stream.percent(50) => Verdict::Order {
+        PolicyAnswer::Order { programs, .. } if stream.percent(50) => PolicyAnswer::Order {
             programs: programs.iter().map(|_| nobody(stream)).collect(),
             scores: Vec::new(),
             workers: vec![Some(WorkerId(9_999)); programs.len()],
             remaining_tokens: vec![i64::MIN; programs.len()],
         },
-        Verdict::Weights { .. } if stream.percent(50) => Verdict::Weights {
+        PolicyAnswer::Weights { .. } if stream.percent(50) => PolicyAnswer::Weights {
             weights: (0..4).map(|_| (nobody(stream), 0)).collect(),
         },
-        Verdict::Fates { .. } if stream.percent(50) => {
-            let fates = [Fate::Offload, Fate::Migrate, Fate::Drop];
+        PolicyAnswer::Fates { .. } if stream.percent(50) => {
+            let fates = [
+                CacheAction::Offload,
+                CacheAction::Migrate,
+                CacheAction::Drop,
+            ];
             let fate = |_| (nobody(stream), stream.pick(&fates));
-            Verdict::Fates {
+            PolicyAnswer::Fates {
                 fates: (0..4).map(fate).collect(),
             }
         }
-        Verdict::Order { .. } => Verdict::Weights {
+        PolicyAnswer::Order { .. } => PolicyAnswer::Weights {
             weights: vec![(nobody(stream), 1)],
         },
-        Verdict::Weights { .. } | Verdict::Fates { .. } => Verdict::Order {
+        PolicyAnswer::Weights { .. } | PolicyAnswer::Fates { .. } => PolicyAnswer::Order {
             programs: vec![nobody(stream)],
             scores: vec![1.0],
             workers: Vec::new(),

@@ -1,28 +1,78 @@
-//! Gateways in processes of their own: they outlive a daemon, and go on with
-//! their steps under the next one.
+//! Gateways in processes of their own: they outlive a daemon, and go on with their steps under the
+//! next one. Their end of the link is the real one.
 
-use super::Scene;
+use super::Simulation;
 use super::calendar::Happening;
-use super::gateway::{Answer, Gateway, Order, Report, Told};
-use super::outcome::Checked;
+use super::daemon::AckTo;
+use super::gateway::{Answer, Gateway, Inbox, Report, ReportBody};
+use super::outcome::{Checked, broken};
 use super::schedule::FaultKind;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedReceiver;
 use treadle_core::Event;
-use treadle_core::link::{OpenStep, reconcile};
-use treadle_model::{GatewayId, StepId, WorkerId};
+use treadle_model::{GatewayId, StepId};
+use treadle_scheduler::link::{FromGateway, RemoteScheduler, ToGateway};
+use treadle_scheduler::scheduler::{ConnectionId, Input, LinkInput};
+use treadle_scheduler::{Instruction, Recording};
 
 /// Longest time until a gateway has found the daemon.
 const CONNECT_US_MAX: u64 = 2_000_000;
+/// Longest time until a daemon notices that a connection has ended.
+const NOTICE_US_MAX: u64 = 4_000_000;
 /// How long the daemon waits for a gateway that may be gone.
-const MISSED_US: u64 = 10_000_000;
+const TIMEOUT_US: u64 = 10_000_000;
 
-impl Scene {
+/// A gateway's end of the link to a daemon in another process.
+pub(crate) struct Remote {
+    pub(crate) link: RemoteScheduler,
+    /// Whether the daemon has answered on the present connection.
+    is_welcome: bool,
+    steps: u64,
+    /// Events so far.
+    events: u64,
+    handlers: BTreeMap<StepId, UnboundedReceiver<Instruction>>,
+    /// Acknowledgements to give once the event of that number is on record.
+    waiting: VecDeque<(u64, Recording, AckTo)>,
+}
+
+impl Remote {
+    pub(crate) fn new(id: GatewayId) -> Self {
+        Self {
+            link: RemoteScheduler::new(id),
+            is_welcome: false,
+            steps: 0,
+            events: 0,
+            handlers: BTreeMap::new(),
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// Keeps an event until it is on record.
+    pub(crate) fn report(&mut self, event: Event, ack: Option<AckTo>) {
+        self.events += 1;
+        match (event, ack) {
+            (Event::StepArrived(arrival), _) => {
+                let step = arrival.step;
+                if let Ok(handler) = self.link.submit(arrival, None) {
+                    self.handlers.insert(step, handler);
+                }
+            }
+            (event, Some(ack)) => {
+                let recording = self.link.event_to_record(event);
+                self.waiting.push_back((self.events, recording, ack));
+            }
+            (event, None) => self.link.event(event),
+        }
+    }
+}
+
+impl Simulation {
     /// The step id that a gateway gives out next.
     pub(crate) fn step_id(&mut self, gateway: usize) -> StepId {
-        let g = &mut self.gateways[gateway];
-        if let Some(id) = g.remote {
-            g.steps += 1;
-            return StepId::of(id, g.steps);
+        if let Some(remote) = &mut self.gateways[gateway].remote {
+            remote.steps += 1;
+            return StepId::of(remote.link.gateway(), remote.steps);
         }
         let step = StepId(self.next_step);
         self.next_step += 1;
@@ -34,9 +84,7 @@ impl Scene {
         let session = self.session;
         for gateway in 0..self.gateways.len() {
             if self.gateways[gateway].remote.is_some() {
-                let at = self.now_us + self.streams.network.below(CONNECT_US_MAX);
-                let connects = Happening::GatewayConnects { gateway, session };
-                self.calendar.put(at, connects);
+                self.gateway_comes_back(gateway);
             } else {
                 self.gateways[gateway] = Gateway::default();
                 self.gateways[gateway].link = Some(self.new_link());
@@ -44,7 +92,7 @@ impl Scene {
         }
         for id in known {
             let missed = Happening::GatewayMissed { session, id: *id };
-            self.calendar.put(self.now_us + MISSED_US, missed);
+            self.calendar.put(self.now_us + TIMEOUT_US, missed);
         }
     }
 
@@ -73,84 +121,94 @@ impl Scene {
         }
     }
 
-    /// A gateway connects: it sends again what it does not know to be on
-    /// record, then says what it has in hand.
+    /// A gateway connects, and says who it is.
     pub(crate) fn gateway_connects(&mut self, gateway: usize, session: u32) {
         if self.session_is_over(session) || self.gateways[gateway].link.is_some() {
             return;
         }
         let link = self.new_link();
         let g = &mut self.gateways[gateway];
+        let Some(remote) = &mut g.remote else {
+            return;
+        };
+        remote.is_welcome = false;
         g.link = Some(link);
         g.sent = 0;
-        g.inbox = super::gateway::Inbox::default();
-        let again: Vec<Report> = g.unrecorded.values().cloned().collect();
+        g.inbox = Inbox::default();
+        let hello = FromGateway::Hello {
+            gateway: remote.link.gateway(),
+            name: String::new(),
+        };
         if let Some(daemon) = &mut self.daemon {
             daemon.meet(gateway);
         }
-        for report in again {
-            self.send(gateway, report);
-        }
-        let in_hand = self.gateways[gateway].exchanges.iter();
-        let engine = |request: u64| WorkerId(self.requests[&request].engine as u32);
-        let in_hand = in_hand.map(|(step, exchange)| OpenStep {
-            step: *step,
-            at: exchange.request.map(engine),
-        });
-        let what = Told::InHand(in_hand.collect());
-        let report = Report {
-            what,
-            origin: None,
-            ack: None,
-        };
-        self.send(gateway, report);
+        self.send_frames(gateway, vec![hello]);
     }
 
-    /// Both sides agree on the gateway's steps from now on.
-    pub(crate) fn gateway_met(&mut self, gateway: usize, in_hand: &[OpenStep]) -> Checked {
-        let Some(id) = self.gateways[gateway].remote else {
+    fn send_frames(&mut self, gateway: usize, frames: Vec<FromGateway>) {
+        for frame in frames {
+            let body = ReportBody::Link(frame);
+            self.send(gateway, Report { body, ack: None });
+        }
+    }
+
+    /// Relays what was not relayed yet.
+    pub(crate) fn relay(&mut self, gateway: usize) {
+        let g = &self.gateways[gateway];
+        if let Some(remote) = g.remote.as_ref().filter(|r| r.is_welcome)
+            && g.link.is_some()
+        {
+            let frames = remote.link.unsent(usize::MAX);
+            self.send_frames(gateway, frames);
+        }
+    }
+
+    /// A message of the daemon.
+    pub(crate) fn hear(&mut self, gateway: usize, message: ToGateway) -> Checked {
+        let Some(remote) = &mut self.gateways[gateway].remote else {
             return Ok(());
         };
-        let Some(daemon) = &mut self.daemon else {
+        if let ToGateway::Welcome { handled } = message {
+            remote.is_welcome = true;
+            let frames = remote.link.resume(handled);
+            self.send_frames(gateway, frames);
             return Ok(());
+        }
+        let step = match &message {
+            ToGateway::Step { step, .. } => Some(*step),
+            _ => None,
         };
-        daemon.knows[gateway] = true;
-        let plan = reconcile(daemon.observed.core.state(), id, in_hand);
-        let recorded = self.database.recorded(id);
-        self.trace.line(self.now_us, || {
-            format!("gateway {gateway} ({id}) is met: {plan:?}")
-        });
-        self.tell_recorded(gateway, recorded);
-        for (step, worker) in plan.dispatch {
-            self.instruct_again(gateway, step, worker);
+        remote.link.hear(message);
+        let handler = step.and_then(|step| remote.handlers.get_mut(&step));
+        let instructions: Vec<_> = handler
+            .map(|handler| std::iter::from_fn(|| handler.try_recv().ok()).collect())
+            .unwrap_or_default();
+        for (step, instruction) in step.into_iter().cycle().zip(instructions) {
+            self.instructed(gateway, step, instruction)?;
         }
-        for step in plan.abort {
-            self.instruct(step, &Order::Abort { step });
-        }
-        for step in plan.over {
-            self.instruct(step, &Order::Over { step });
-        }
-        self.handle_together(plan.events)
+        self.hear_of_records(gateway)
     }
 
-    fn instruct_again(&mut self, _: usize, step: StepId, worker: WorkerId) {
-        let slot = self.daemon.as_ref().and_then(|daemon| {
-            let state = daemon.observed.core.state();
-            let program = state.programs.get(&state.steps.get(&step)?.program)?;
-            program.place.filter(|place| place.worker == worker)?.slot
-        });
-        self.instruct(step, &Order::Dispatch { step, worker, slot });
-    }
-
-    /// Tells a gateway which of its events are on record.
-    pub(crate) fn tell_recorded(&mut self, gateway: usize, number: u64) {
-        if let Some(id) = self.gateways[gateway].remote {
-            let step = StepId::of(id, 0);
-            self.instruct(step, &Order::Recorded { number });
+    /// Acknowledges what is on record by now.
+    fn hear_of_records(&mut self, gateway: usize) -> Checked {
+        while let Some(remote) = &mut self.gateways[gateway].remote {
+            let id = remote.link.gateway();
+            let waits = |(_, recording, _): &mut (u64, Recording, AckTo)| {
+                recording.result() == Some(Ok(()))
+            };
+            let Some((number, _, ack)) = remote.waiting.pop_front_if(waits) else {
+                break;
+            };
+            let Some(row) = self.database.relayed(id, number) else {
+                let what = format!("event {number} of {id} is not in the journal");
+                return broken("acknowledged", what);
+            };
+            self.acknowledge([(row, ack)].into());
         }
+        Ok(())
     }
 
-    /// The daemon knows nothing of a step: its client is told so.
+    /// The daemon does not know a step: its client is notified.
     pub(crate) fn give_up(&mut self, gateway: usize, step: StepId) {
         let Some(exchange) = self.gateways[gateway].exchanges.remove(&step) else {
             return;
@@ -162,51 +220,79 @@ impl Scene {
         self.answer(exchange.agent, exchange.branch, Answer::Failed);
     }
 
-    /// A gateway's process dies. Another one takes its clients, under an id
-    /// that nobody had before.
+    /// A gateway's process dies. Another one takes its clients, under a new id.
     pub(crate) fn gateway_crashes(&mut self, gateway: usize) {
-        let Some(id) = self.gateways[gateway].remote else {
+        if self.gateways[gateway].remote.is_none() {
             return;
-        };
-        self.tally.count(FaultKind::GatewayCrash.name());
+        }
+        self.counts.count(FaultKind::GatewayCrash.name());
+        self.connection_ends(gateway);
         self.drop_exchanges(gateway);
         self.next_gateway += 1;
         self.gateways[gateway] = Gateway {
-            remote: Some(GatewayId(self.next_gateway)),
+            remote: Some(Remote::new(GatewayId(self.next_gateway))),
             ..Gateway::default()
         };
         self.goodbyes_lost();
-        let session = self.session;
-        let missed = Happening::GatewayMissed { session, id };
-        self.calendar.put(self.now_us + MISSED_US, missed);
         self.gateway_comes_back(gateway);
     }
 
     /// The connection breaks; what was on its way is gone.
     pub(crate) fn gateway_cut_off(&mut self, gateway: usize) {
         if self.gateways[gateway].remote.is_some() && self.gateways[gateway].link.is_some() {
-            self.tally.count(FaultKind::GatewayCutOff.name());
-            self.gateways[gateway].link = None;
+            self.counts.count(FaultKind::GatewayCutOff.name());
+            self.connection_ends(gateway);
             self.gateway_comes_back(gateway);
         }
     }
 
+    /// The daemon is about to notice that a connection has ended.
+    fn connection_ends(&mut self, gateway: usize) {
+        let g = &mut self.gateways[gateway];
+        let (Some(link), Some(remote)) = (g.link.take(), &g.remote) else {
+            return;
+        };
+        let left = Happening::GatewayLeft {
+            session: self.session,
+            id: remote.link.gateway(),
+            link,
+        };
+        let at = self.now_us + self.streams.network.below(NOTICE_US_MAX);
+        self.calendar.put(at, left);
+    }
+
     fn gateway_comes_back(&mut self, gateway: usize) {
-        if let Some(daemon) = &mut self.daemon {
-            daemon.knows[gateway] = false;
-        }
         let session = self.session;
         let at = self.now_us + self.streams.network.below(CONNECT_US_MAX);
         self.calendar
             .put(at, Happening::GatewayConnects { gateway, session });
     }
 
-    /// Nobody has this id any more: the steps of that process are over.
-    pub(crate) fn gateway_missed(&mut self, session: u32, id: GatewayId) -> Checked {
-        let lives = self.gateways.iter().any(|g| g.remote == Some(id));
-        if self.session_is_over(session) || lives {
+    /// The daemon notices that a connection has ended.
+    pub(crate) fn gateway_left(&mut self, session: u32, id: GatewayId, link: u64) -> Checked {
+        if self.session_is_over(session) {
             return Ok(());
         }
-        self.handle(Event::GatewayLost { gateway: id }, None)
+        let missed = Happening::GatewayMissed { session, id };
+        self.calendar.put(self.now_us + TIMEOUT_US, missed);
+        let left = LinkInput::Left {
+            gateway: id,
+            connection: ConnectionId(link),
+            at: self.instant(),
+        };
+        self.give(Input::Link(left), None)
+    }
+
+    /// A gateway had to be back by now.
+    pub(crate) fn gateway_missed(&mut self, session: u32, id: GatewayId) -> Checked {
+        if self.session_is_over(session) {
+            return Ok(());
+        }
+        let overdue = LinkInput::Overdue {
+            gateway: id,
+            timeout: Duration::from_micros(TIMEOUT_US),
+            at: self.instant(),
+        };
+        self.give(Input::Link(overdue), None)
     }
 }

@@ -33,13 +33,13 @@ kinds! {
     ArrivalRepeated => "arrival-repeated",
     /// An engine answers 503.
     EngineFailing => "engine-failing",
-    /// An engine accepts requests and says nothing.
+    /// An engine accepts requests and never answers.
     EngineHanging => "engine-hanging",
     /// An engine dies, and comes back with an empty cache.
     EngineCrash => "engine-crash",
     /// The connections to an engine break.
     ConnectionsBroken => "connections-broken",
-    /// An engine is started anew and holds more or less than before.
+    /// An engine is restarted and holds more or less than before.
     CapacityChanged => "capacity-changed",
     /// The owner takes an engine out, and brings it back later.
     WorkerRemoved => "worker-removed",
@@ -66,7 +66,7 @@ kinds! {
     PolicyMute => "policy-mute",
     /// Policies leave programs out, name some twice, or in a foolish order.
     PolicyWrong => "policy-wrong",
-    /// Policies answer with ids that are nobody's, or another kind of answer.
+    /// Policies answer with unknown ids, or another kind of answer.
     PolicyNonsense => "policy-nonsense",
     /// Policies answer twice.
     PolicyRepeats => "policy-repeats",
@@ -76,15 +76,15 @@ kinds! {
     ClockBackward => "clock-backward",
     /// A transfer of a cache fails on its way.
     TransferFails => "transfer-fails",
-    /// Nothing is heard of a transfer.
+    /// Nothing is reported of a transfer.
     TransferHangs => "transfer-hangs",
-    /// What came of a transfer is told twice.
+    /// The result of a transfer is reported twice.
     TransferToldTwice => "transfer-told-twice",
-    /// What came of a transfer is told late, perhaps after it was given up.
+    /// The result of a transfer is reported late, perhaps after it was cancelled.
     TransferToldLate => "transfer-told-late",
     /// A copy holds fewer tokens, or more, than were asked for.
     CopyDiffers => "copy-differs",
-    /// A copy in host memory is lost, or damaged without a word.
+    /// A copy in host memory is lost, or damaged silently.
     CopyLost => "copy-lost",
     /// The daemon's machine restarts: its host memory is empty.
     HostLost => "host-lost",
@@ -129,13 +129,13 @@ pub(crate) struct Fault {
     pub(crate) strength: u64,
 }
 
-/// Most faults of one story.
+/// Most faults of one simulation.
 const FAULTS_MAX: u64 = 24;
 /// Longest outage, in virtual microseconds.
 const OUTAGE_US_MAX: u64 = 30_000_000;
 
-/// Draws a schedule of some of these kinds that ends by `end_us`. Each story has
-/// some only: many faults of few kinds find other bugs than a little of everything.
+/// Draws a schedule of some of these kinds that ends by `end_us`. Each simulation has some only:
+/// many faults of few kinds find other bugs than a little of everything.
 pub(crate) fn draw(stream: &mut Stream, of: &[FaultKind], end_us: u64) -> Vec<Fault> {
     let share = stream.pick(&[15, 30, 50, 100]);
     let kinds: Vec<FaultKind> = of
@@ -165,11 +165,11 @@ pub(crate) fn draw(stream: &mut Stream, of: &[FaultKind], end_us: u64) -> Vec<Fa
 
 /// What of the schedule is going on.
 #[derive(Debug, Default)]
-pub(crate) struct Weather {
+pub(crate) struct ActiveFaults {
     active: Vec<(usize, Fault)>,
 }
 
-impl Weather {
+impl ActiveFaults {
     pub(crate) fn begin(&mut self, index: usize, fault: Fault) {
         self.active.push((index, fault));
     }

@@ -1,38 +1,38 @@
-//! Settings of the stories in which caches leave engines, and of rollouts. Their
-//! streams are their own, so that all other stories stay as they were.
+//! Settings of the simulations in which caches leave engines, and of rollouts. Their streams are
+//! their own, so that all other simulations stay as they were.
 
 use super::stream::Stream;
 use treadle_core::{CoreConfig, KvConfig, RolloutConfig};
 use treadle_model::Span;
 
-/// What the streams of rollouts and of caches are called. The numbers are such that
-/// the stories of `tests/seeds.txt` that are older than both stayed as they were.
+/// What the streams of rollouts and of caches are called. The numbers are such that the simulations
+/// of `tests/seeds.txt` that are older than both stayed as they were.
 pub(crate) const ROLLOUT: &str = "rollout 24";
 pub(crate) const CACHES: &str = "caches 8467";
 /// What the stream of bounds on waits is called.
 pub(crate) const BOUNDS: &str = "bounds";
 
-/// How those who move caches, and interrupt steps, behave where nothing is wrong.
+/// How transfers and preempted steps behave where nothing is wrong.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CarrierHabits {
+pub(crate) struct TransferProfile {
     /// Tokens of context that a link moves in a second, in truth.
     pub(crate) tokens_per_s: u64,
-    /// Longest time until what came of a transfer is told, and until one that
-    /// was given up has stopped.
-    pub(crate) told_us_max: u64,
-    /// Of a hundred steps that are to give way, those that can't and run on.
+    /// Longest time until the result of a transfer is reported, and until a cancelled one has
+    /// stopped.
+    pub(crate) report_delay_us_max: u64,
+    /// Of a hundred steps that are to be preempted, those that can't and run on.
     pub(crate) runs_on_percent: u64,
 }
 
-pub(crate) fn carrier(s: &mut Stream) -> CarrierHabits {
-    CarrierHabits {
+pub(crate) fn transfers(s: &mut Stream) -> TransferProfile {
+    TransferProfile {
         tokens_per_s: s.pick(&[200, 1_000, 5_000, 50_000]),
-        told_us_max: s.between_low(100, 50_000),
+        report_delay_us_max: s.between_low(100, 50_000),
         runs_on_percent: s.pick(&[0, 20, 60]),
     }
 }
 
-/// Caches outlive their places in some of the program-aware stories.
+/// Caches outlive their placements in some of the program-aware simulations.
 pub(crate) fn caches(s: &mut Stream) -> Option<KvConfig> {
     let told = s.percent(35);
     let kv = KvConfig {
@@ -48,8 +48,8 @@ pub(crate) fn caches(s: &mut Stream) -> Option<KvConfig> {
     told.then_some(kv)
 }
 
-/// In half of the stories in which caches can be offloaded the deferral bound goes by
-/// what programs wait.
+/// In half of the simulations in which caches can be offloaded the starvation bound follows the
+/// mean wait.
 pub(crate) fn bounds(s: &mut Stream, config: &mut CoreConfig) {
     let least = s.pick(&[100_000, 1_000_000, 10_000_000]);
     if s.percent(50) {
@@ -57,7 +57,7 @@ pub(crate) fn bounds(s: &mut Stream, config: &mut CoreConfig) {
     }
 }
 
-/// Some stories are rollouts.
+/// Some simulations are rollouts.
 pub(crate) fn rollout(s: &mut Stream) -> Option<RolloutConfig> {
     let told = s.percent(20);
     let moves = s.percent(60);

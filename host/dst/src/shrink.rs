@@ -9,15 +9,15 @@ const TRIES_MAX: usize = 120;
 /// The smallest failing variant that was found.
 #[derive(Clone, Debug)]
 pub struct Shrunk {
-    /// What of the story is left.
+    /// The rest of the simulation.
     pub options: Options,
-    /// What came of it.
+    /// Its outcome.
     pub outcome: Outcome,
     /// Variants that were tried.
     pub tries: usize,
 }
 
-/// Makes a failing story smaller.
+/// Makes a failing simulation smaller.
 pub fn shrink(seed: u64, options: &Options) -> Option<Shrunk> {
     let outcome = explore(seed, options);
     outcome.violation.as_ref()?;

@@ -1,10 +1,10 @@
 //! The publisher, the broker and a consumer that keeps its own record.
 
-use super::Scene;
+use super::Simulation;
 use super::calendar::Happening;
 use super::database::Row;
+use super::injected_bug::InjectedBug;
 use super::outcome::{Checked, broken};
-use super::sabotage::Sabotage;
 use super::schedule::FaultKind;
 use std::rc::Rc;
 
@@ -19,9 +19,9 @@ pub(crate) struct Consumer {
 }
 
 impl Consumer {
-    fn take(&mut self, row: &Rc<Row>, sabotage: Option<Sabotage>) -> Checked {
+    fn take(&mut self, row: &Rc<Row>, injected_bug: Option<InjectedBug>) -> Checked {
         let last = self.record.len() as u64;
-        if row.seq <= last && sabotage != Some(Sabotage::ConsumerCountsTwice) {
+        if row.seq <= last && injected_bug != Some(InjectedBug::ConsumerCountsTwice) {
             self.repeated += 1;
             let known = &self.record[row.seq as usize - 1];
             if known != row {
@@ -43,7 +43,7 @@ impl Consumer {
     }
 }
 
-impl Scene {
+impl Simulation {
     /// The publisher of a daemon reads on from the cursor.
     pub(crate) fn publish(&mut self, session: u32) -> Checked {
         if self.session_is_over(session) {
@@ -51,7 +51,11 @@ impl Scene {
         }
         let again = self.now_us + self.streams.sink.between(1, self.plan.habits.publish_us);
         self.calendar.put(again, Happening::Publish { session });
-        if self.weather.strength(FaultKind::DatabaseDown).is_some() {
+        if self
+            .active_faults
+            .strength(FaultKind::DatabaseDown)
+            .is_some()
+        {
             return Ok(());
         }
         let from = self.database.cursor as usize;
@@ -66,19 +70,19 @@ impl Scene {
         let Some(last) = rows.last().map(|row| row.seq) else {
             return Ok(());
         };
-        if self.sabotage == Some(Sabotage::CursorBeforeConfirm) {
+        if self.injected_bug == Some(InjectedBug::CursorBeforeConfirm) {
             self.database.cursor = last;
         }
-        if self.weather.strength(FaultKind::BrokerDown).is_some() {
-            self.tally.count(FaultKind::BrokerDown.name());
+        if self.active_faults.strength(FaultKind::BrokerDown).is_some() {
+            self.counts.count(FaultKind::BrokerDown.name());
             return Ok(());
         }
         for row in &rows {
-            self.consumer.take(row, self.sabotage)?;
+            self.consumer.take(row, self.injected_bug)?;
         }
-        let confirm_lost = self.weather.strength(FaultKind::ConfirmLost);
+        let confirm_lost = self.active_faults.strength(FaultKind::ConfirmLost);
         if confirm_lost.is_some_and(|strength| self.streams.sink.percent(strength)) {
-            self.tally.count(FaultKind::ConfirmLost.name());
+            self.counts.count(FaultKind::ConfirmLost.name());
             return Ok(());
         }
         self.database.cursor = self.database.cursor.max(last);

@@ -1,5 +1,5 @@
-//! Seeded random streams, one for each purpose, so that a change of one part
-//! of a story leaves the draws of the others as they were.
+//! Seeded random streams, one for each purpose, so that a change of one part of a simulation leaves
+//! the draws of the others as they were.
 //!
 //! `SplitMix64`, spelled out: a seed that is written down must mean the same
 //! after an upgrade of any crate.

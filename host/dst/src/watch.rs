@@ -1,6 +1,6 @@
 //! Engines and their owners: the daemon looks after those that are wanted.
 
-use super::Scene;
+use super::Simulation;
 use super::calendar::Happening;
 use super::daemon::AckTo;
 use super::outcome::Checked;
@@ -11,10 +11,9 @@ use treadle_model::WorkerId;
 /// Probes without an answer after which an engine is taken to be lost.
 const MISSES_MAX: u32 = 2;
 
-impl Scene {
-    /// An owner says whether he wants his engine to be registered, until that
-    /// is acknowledged.
-    pub(crate) fn tell_owner_wish(&mut self, engine: usize) -> Checked {
+impl Simulation {
+    /// An owner reports whether it wants its engine to be registered, until that is acknowledged.
+    pub(crate) fn report_owner_wish(&mut self, engine: usize) -> Checked {
         let e = &self.engines[engine];
         if e.acknowledged || self.daemon.is_none() {
             return Ok(());
@@ -25,7 +24,7 @@ impl Scene {
                 worker,
                 url: format!("http://engine-{engine}").into(),
                 engine: e.plan.kind,
-                capacity: if e.plan.told_at_once {
+                capacity: if e.plan.reported_at_once {
                     e.capacity
                 } else {
                     Capacity::default()
@@ -55,8 +54,8 @@ impl Scene {
         };
         let e = &self.engines[engine];
         let Some(known) = daemon
-            .observed
-            .core
+            .scheduler
+            .core()
             .state()
             .workers
             .get(&worker)

@@ -1,15 +1,15 @@
-//! Deterministic simulation testing: thousands of stories, those that found
-//! bugs before, and deliberate faults that must be found.
+//! Deterministic simulation testing: thousands of simulations, those that found bugs before, and
+//! deliberate faults that must be found.
 
-use treadle_dst::{FaultKind, Options, Sabotage, explore, shrink};
+use treadle_dst::{FaultKind, InjectedBug, Options, explore, shrink};
 
-/// Seeds of each of the tests that share the stories out.
+/// Seeds of each of the tests among which the simulations are divided.
 const SEEDS_PER_TEST: u64 = 500;
 /// The seeds that found bugs.
 const REGRESSIONS: &str = include_str!("../../../tests/seeds.txt");
 
-/// Fails with the command that tells a failing story again.
-fn tell(seed: u64, options: &Options) {
+/// Fails with the command that repeats a failing simulation.
+fn run_seed(seed: u64, options: &Options) {
     let outcome = explore(seed, options);
     let Some(violation) = outcome.violation else {
         return;
@@ -21,50 +21,50 @@ fn tell(seed: u64, options: &Options) {
     );
 }
 
-fn tell_share(share: u64) {
+fn run_share(share: u64) {
     let first = share * SEEDS_PER_TEST + 1;
     for seed in first..first + SEEDS_PER_TEST {
-        tell(seed, &Options::default());
+        run_seed(seed, &Options::default());
     }
 }
 
 #[test]
-fn stories_end_well_first_quarter() {
-    tell_share(0);
+fn simulations_end_well_first_quarter() {
+    run_share(0);
 }
 
 #[test]
-fn stories_end_well_second_quarter() {
-    tell_share(1);
+fn simulations_end_well_second_quarter() {
+    run_share(1);
 }
 
 #[test]
-fn stories_end_well_third_quarter() {
-    tell_share(2);
+fn simulations_end_well_third_quarter() {
+    run_share(2);
 }
 
 #[test]
-fn stories_end_well_last_quarter() {
-    tell_share(3);
+fn simulations_end_well_last_quarter() {
+    run_share(3);
 }
 
 #[test]
-fn stories_that_found_bugs_end_well() {
+fn seeds_that_found_bugs_end_well() {
     let mut told = 0;
     for line in REGRESSIONS.lines() {
         let text = line.split('#').next().unwrap_or_default().trim();
         if text.is_empty() {
             continue;
         }
-        assert!(line.contains('#'), "say what the seed found: {line}");
-        tell(text.parse().expect("a seed"), &Options::default());
+        assert!(line.contains('#'), "note what the seed found: {line}");
+        run_seed(text.parse().expect("a seed"), &Options::default());
         told += 1;
     }
     assert!(told >= 5, "{told} seeds");
 }
 
 #[test]
-fn a_story_is_told_the_same_way_each_time() {
+fn a_simulation_runs_the_same_way_each_time() {
     let traced = Options {
         trace: true,
         ..Options::default()
@@ -83,7 +83,7 @@ fn a_story_is_told_the_same_way_each_time() {
 }
 
 #[test]
-fn stories_are_full_of_faults_of_every_kind() {
+fn simulations_have_faults_of_every_kind() {
     let mut injected = std::collections::BTreeSet::new();
     let (mut events, mut finished) = (0, 0);
     for seed in 1..=150 {
@@ -104,10 +104,10 @@ fn stories_are_full_of_faults_of_every_kind() {
 /// Each deliberate fault is found within so many seeds, by the rule that it
 /// breaks.
 #[test]
-fn sabotage_is_found() {
-    for (sabotage, seeds, rules) in SABOTAGE {
+fn injected_bugs_are_found() {
+    for (injected_bug, seeds, rules) in INJECTED_BUGS {
         let options = Options {
-            sabotage: Some(*sabotage),
+            injected_bug: Some(*injected_bug),
             ..Options::default()
         };
         let mut found = (1..=*seeds).filter_map(|seed| explore(seed, &options).violation);
@@ -115,42 +115,44 @@ fn sabotage_is_found() {
         assert!(
             by_rule.is_some(),
             "{} is not found within {seeds} seeds",
-            sabotage.name()
+            injected_bug.name()
         );
     }
-    for sabotage in Sabotage::ALL {
+    for injected_bug in InjectedBug::ALL {
         assert!(
-            SABOTAGE.iter().any(|(listed, ..)| listed == sabotage),
+            INJECTED_BUGS
+                .iter()
+                .any(|(listed, ..)| listed == injected_bug),
             "{}",
-            sabotage.name()
+            injected_bug.name()
         );
     }
 }
 
-const SABOTAGE: &[(Sabotage, u64, &[&str])] = &[
-    (Sabotage::RecoveryDropsEvent, 10, &["replay"]),
-    (Sabotage::RecoveryMixesTimes, 10, &["replay"]),
-    (Sabotage::AckBeforeCommit, 120, &["acknowledged"]),
-    (Sabotage::DispatchTwice, 5, &["one-dispatch"]),
-    (Sabotage::ForgetDispatch, 5, &["liveness"]),
-    (Sabotage::ForgetWaitingStep, 10, &["steps"]),
-    (Sabotage::DoubleCharge, 5, &["ledger"]),
-    (Sabotage::Overcommit, 5, &["admission"]),
-    (Sabotage::SkipQueueOrder, 60, &["queue-order"]),
-    (Sabotage::WaitTooLong, 60, &["patience"]),
-    (Sabotage::CursorBeforeConfirm, 10, &["consumer"]),
-    (Sabotage::ConsumerCountsTwice, 10, &["consumer"]),
-    (Sabotage::DoubtIsCommit, 30, &["journal"]),
-    (Sabotage::StaleTransfers, 120, &["copies"]),
-    (Sabotage::ForgetDrop, 60, &["copies"]),
-    (Sabotage::ForgetCancel, 60, &["transfers"]),
-    (Sabotage::HostOvercommit, 60, &["host"]),
-    (Sabotage::LinkHog, 60, &["endpoints"]),
-    (Sabotage::MoveTwice, 60, &["endpoints"]),
-    (Sabotage::TransferTooLong, 60, &["transfers"]),
-    (Sabotage::ForgetLoad, 60, &["transfers"]),
-    (Sabotage::LineTooLong, 60, &["lines"]),
-    (Sabotage::LineReversed, 60, &["lines"]),
-    (Sabotage::BeginAnyway, 60, &["begin"]),
-    (Sabotage::PreemptForNobody, 60, &["lines"]),
+const INJECTED_BUGS: &[(InjectedBug, u64, &[&str])] = &[
+    (InjectedBug::RecoveryDropsEvent, 10, &["replay"]),
+    (InjectedBug::RecoveryMixesTimes, 10, &["replay"]),
+    (InjectedBug::AckBeforeCommit, 120, &["acknowledged"]),
+    (InjectedBug::DispatchTwice, 5, &["one-dispatch"]),
+    (InjectedBug::ForgetDispatch, 5, &["liveness"]),
+    (InjectedBug::ForgetWaitingStep, 10, &["steps"]),
+    (InjectedBug::DoubleCharge, 5, &["ledger"]),
+    (InjectedBug::Overcommit, 5, &["admission"]),
+    (InjectedBug::SkipQueueOrder, 60, &["queue-order"]),
+    (InjectedBug::WaitTooLong, 60, &["waits"]),
+    (InjectedBug::CursorBeforeConfirm, 10, &["consumer"]),
+    (InjectedBug::ConsumerCountsTwice, 10, &["consumer"]),
+    (InjectedBug::DoubtIsCommit, 30, &["journal"]),
+    (InjectedBug::StaleTransfers, 120, &["copies"]),
+    (InjectedBug::ForgetDrop, 60, &["copies"]),
+    (InjectedBug::ForgetCancel, 60, &["transfers"]),
+    (InjectedBug::HostOvercommit, 60, &["host"]),
+    (InjectedBug::LinkHog, 60, &["endpoints"]),
+    (InjectedBug::MoveTwice, 60, &["endpoints"]),
+    (InjectedBug::TransferTooLong, 60, &["transfers"]),
+    (InjectedBug::ForgetLoad, 60, &["transfers"]),
+    (InjectedBug::LineTooLong, 60, &["run-queues"]),
+    (InjectedBug::LineReversed, 60, &["run-queues"]),
+    (InjectedBug::BeginAnyway, 60, &["begin"]),
+    (InjectedBug::PreemptForNobody, 60, &["run-queues"]),
 ];

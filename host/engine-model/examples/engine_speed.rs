@@ -79,20 +79,20 @@ fn submit(engine: &mut Engine, now_us: u64, id: usize, program: &Program) {
         .expect("contexts fit the engine");
 }
 
-struct Tally {
+struct Totals {
     virtual_us: u64,
     outputs: u64,
     turns: u64,
 }
 
 /// Runs all programs to their end: one queue of programs that come back from their tools, one of
-/// engines that have something to tell.
-fn drive(programs: &mut [Program], engines: &mut [Engine]) -> Tally {
+/// engines with something to report.
+fn drive(programs: &mut [Program], engines: &mut [Engine]) -> Totals {
     let mut returns: BTreeSet<(u64, usize)> = (0..programs.len()).map(|id| (0, id)).collect();
     let mut events: BTreeSet<(u64, usize)> = BTreeSet::new();
     let mut known = vec![None; engines.len()];
     let mut outputs = Vec::new();
-    let mut tally = Tally {
+    let mut totals = Totals {
         virtual_us: 0,
         outputs: 0,
         turns: 0,
@@ -100,10 +100,10 @@ fn drive(programs: &mut [Program], engines: &mut [Engine]) -> Tally {
     loop {
         let heads = [returns.first(), events.first()];
         let Some(now_us) = heads.into_iter().flatten().map(|each| each.0).min() else {
-            return tally;
+            return totals;
         };
-        tally.virtual_us = now_us;
-        tally.turns += 1;
+        totals.virtual_us = now_us;
+        totals.turns += 1;
         let coming = returns.first().copied().filter(|each| each.0 == now_us);
         let index = coming.map_or_else(
             || events.first().map_or(0, |each| each.1),
@@ -116,7 +116,7 @@ fn drive(programs: &mut [Program], engines: &mut [Engine]) -> Tally {
             submit(engine, now_us, id, &programs[id]);
         }
         for output in outputs.drain(..) {
-            tally.outputs += 1;
+            totals.outputs += 1;
             if let Output::Finished(end) = output {
                 let id = end.id as usize;
                 returns.extend(programs[id].step_ends(end.at_us).map(|at_us| (at_us, id)));
@@ -146,7 +146,7 @@ fn main() {
         .collect();
     let mut engines = vec![Engine::new(profile); ENGINES];
     let start = Instant::now();
-    let tally = drive(&mut programs, &mut engines);
+    let totals = drive(&mut programs, &mut engines);
     let real_s = start.elapsed().as_secs_f64();
     let sum = |of: fn(&Counters) -> u64| {
         let all = engines.iter().map(|engine| of(&engine.snapshot().counters));
@@ -154,11 +154,11 @@ fn main() {
     };
     let tokens = sum(|each| each.generation_tokens);
     let iterations = sum(|each| each.iterations);
-    println!("virtual_s {:.1}", tally.virtual_us as f64 / 1e6);
+    println!("virtual_s {:.1}", totals.virtual_us as f64 / 1e6);
     println!("steps {}", sum(|each| each.finished_requests));
     println!("tokens {tokens}");
     println!("iterations {iterations}");
-    println!("driver_turns {} outputs {}", tally.turns, tally.outputs);
+    println!("driver_turns {} outputs {}", totals.turns, totals.outputs);
     println!("evicted_blocks {}", sum(|each| each.evicted_blocks));
     println!("preemptions {}", sum(|each| each.preemptions));
     println!(

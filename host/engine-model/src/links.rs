@@ -1,17 +1,17 @@
 //! Transfers between workers and hosts: links that are shared fairly.
 //!
-//! Every place has its own links, one for each direction: a worker NVLink and PCIe (as many times as
-//! it has GPUs), a node its network card, a cluster its uplink. A transfer uses all links on its way
-//! at once. Rates are max-min fair: no transfer can be faster without taking from one that is not
-//! faster than it. They change only when a transfer starts or ends; in between, time is integer
+//! Every end has its own links, one for each direction: a worker NVLink and PCIe (as many times as
+//! it has GPUs), a node its network card, a cluster its uplink. A transfer uses all links on its
+//! way at once. Rates are max-min fair: no transfer can be faster without taking from one that is
+//! not faster than it. They change only when a transfer starts or ends; in between, time is integer
 //! microseconds, rates are whole bytes a second, and what is left is counted exactly.
 //!
 //! ```
-//! use treadle_engine_model::links::{Links, Place, Topology, Worker};
+//! use treadle_engine_model::links::{Links, TransferEnd, Topology, Worker};
 //!
 //! let workers = vec![Worker { node: 0, gpus: 1 }, Worker { node: 1, gpus: 1 }];
 //! let mut links = Links::new(Topology::new(workers));
-//! links.start(0, 7, Place::Worker(0), Place::Worker(1), 4_000_000_000);
+//! links.start(0, 7, TransferEnd::Worker(0), TransferEnd::Worker(1), 4_000_000_000);
 //! let at_us = links.next_event_at().unwrap();
 //! let mut done = Vec::new();
 //! links.advance(at_us, &mut done);
@@ -28,7 +28,7 @@ pub type TransferId = u64;
 
 /// An end of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum TransferEnd {
     /// The GPU memory of a worker, by its index.
     Worker(u32),
     /// The host memory of a node, by its index.
@@ -86,10 +86,12 @@ impl Topology {
         }
     }
 
-    fn node(&self, place: Place) -> u32 {
+    fn node(&self, place: TransferEnd) -> u32 {
         match place {
-            Place::Worker(worker) => self.workers.get(worker as usize).map_or(0, |it| it.node),
-            Place::Host(node) => node,
+            TransferEnd::Worker(worker) => {
+                self.workers.get(worker as usize).map_or(0, |it| it.node)
+            }
+            TransferEnd::Host(node) => node,
         }
     }
 
@@ -112,7 +114,7 @@ impl Topology {
     }
 
     /// The links that a transfer uses; none where nothing has to move.
-    fn path(&self, from: Place, to: Place) -> Vec<Link> {
+    fn path(&self, from: TransferEnd, to: TransferEnd) -> Vec<Link> {
         if from == to {
             return Vec::new();
         }
@@ -121,14 +123,14 @@ impl Topology {
             [(from, true), (to, false)]
                 .into_iter()
                 .filter_map(move |(place, out)| match place {
-                    Place::Worker(owner) => Some(Link { kind, owner, out }),
-                    Place::Host(_) => None,
+                    TransferEnd::Worker(owner) => Some(Link { kind, owner, out }),
+                    TransferEnd::Host(_) => None,
                 })
         };
         let both = |kind, from, to| {
             [(from, true), (to, false)].map(|(owner, out)| Link { kind, owner, out })
         };
-        let workers = matches!((from, to), (Place::Worker(_), Place::Worker(_)));
+        let workers = matches!((from, to), (TransferEnd::Worker(_), TransferEnd::Worker(_)));
         if here == there && workers {
             return ends(Kind::NvLink).collect();
         }
@@ -212,8 +214,8 @@ impl Links {
         &mut self,
         now_us: u64,
         id: TransferId,
-        from: Place,
-        to: Place,
+        from: TransferEnd,
+        to: TransferEnd,
         bytes: u64,
     ) -> bool {
         if self.transfers.contains_key(&id) {

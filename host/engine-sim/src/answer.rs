@@ -140,7 +140,7 @@ fn prepare(shared: &Shared, generation: &Generation) -> Result<(Encoder, Request
     Ok((encoder, spec))
 }
 
-/// How long the answer is where the request does not say: 16 to 256 tokens, by its prompt.
+/// Length of the answer if the request does not give one: 16 to 256 tokens, by its prompt.
 fn chosen_tokens(prompt: &[u8], seed: u64) -> usize {
     16 + (xxh3_64_with_seed(prompt, seed) % 241) as usize
 }

@@ -18,7 +18,7 @@ pub struct EngineSimArgs {
     /// What to model.
     #[arg(long, default_value = "qwen3-32b-h100", value_parser = PossibleValuesParser::new(EngineProfile::NAMES))]
     pub profile: String,
-    /// KV memory in tokens, in place of the profile's.
+    /// KV memory in tokens, instead of the profile's.
     #[arg(long)]
     pub kv_tokens: Option<u64>,
     /// Virtual seconds in a real second.
@@ -49,7 +49,7 @@ pub struct EngineSimArgs {
 }
 
 impl EngineSimArgs {
-    /// The options that these arguments stand for.
+    /// The options of these arguments.
     pub fn options(&self) -> Result<EngineSimOptions, EngineSimError> {
         let profile = EngineProfile::named(&self.profile);
         Ok(EngineSimOptions {
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Line {
+    struct CommandLine {
         #[command(flatten)]
         args: EngineSimArgs,
     }
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn arguments_become_options() {
         let line = "x --profile instant --kv-tokens 4096 --fault garbage-sse --fault requests=2";
-        let args = Line::try_parse_from(line.split(' '))
+        let args = CommandLine::try_parse_from(line.split(' '))
             .expect("good arguments")
             .args;
         let options = args.options().expect("good options");
@@ -112,7 +112,7 @@ mod tests {
             ..Faults::default()
         };
         assert_eq!(options.faults, faults);
-        assert!(Line::try_parse_from(["x", "--profile", "gpt-9"]).is_err());
-        assert!(Line::try_parse_from(["x", "--fault", "explode"]).is_err());
+        assert!(CommandLine::try_parse_from(["x", "--profile", "gpt-9"]).is_err());
+        assert!(CommandLine::try_parse_from(["x", "--fault", "explode"]).is_err());
     }
 }

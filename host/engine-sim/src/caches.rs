@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::oneshot;
 use treadle_engine_model::engine::{BLOCK_TOKENS, Engine};
-use treadle_engine_model::links::{Done, Links, Place, Topology, TransferId, Worker};
+use treadle_engine_model::links::{Done, Links, Topology, TransferEnd, TransferId, Worker};
 
 /// The node that the engine is on, and any other one.
 const HERE: u32 = 0;
@@ -23,10 +23,10 @@ pub(super) struct CopyLimits {
     pub(super) host_bytes_max: u64,
 }
 
-/// A copy of a program's cache, also as engines tell each other.
+/// A copy of a program's cache, also as engines send it to each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct CopyRecord {
-    /// Whose, as whoever had it made says.
+    /// Its program, as named by the client that had it made.
     pub(super) program: Value,
     /// What it was computed with, likewise.
     pub(super) tags: Value,
@@ -66,7 +66,7 @@ pub(super) enum CopyCommand {
         is_here: bool,
         done: oneshot::Sender<Result<u64, CopyError>>,
     },
-    /// Nobody waits for it any more.
+    /// Its receiver is gone.
     Cancel(TransferId),
     /// A copy, if there is one.
     Find {
@@ -171,7 +171,7 @@ impl Copies {
                     let _ = done.send(Err(error));
                     return;
                 }
-                let (from, to) = (Place::Worker(0), Place::Host(HERE));
+                let (from, to) = (TransferEnd::Worker(0), TransferEnd::Host(HERE));
                 self.bytes += record.bytes;
                 self.links.start(now_us, id, from, to, record.bytes);
                 self.moving.insert(id, Moving::Out { copy, record, done });
@@ -182,9 +182,9 @@ impl Copies {
                 is_here,
                 done,
             } => {
-                let from = Place::Host(if is_here { HERE } else { ELSEWHERE });
+                let from = TransferEnd::Host(if is_here { HERE } else { ELSEWHERE });
                 self.links
-                    .start(now_us, id, from, Place::Worker(0), record.bytes);
+                    .start(now_us, id, from, TransferEnd::Worker(0), record.bytes);
                 self.moving.insert(id, Moving::In { record, done });
             }
             CopyCommand::Cancel(id) => {

@@ -68,7 +68,7 @@ impl Clock {
     }
 }
 
-/// Gives a transfer up when whoever waits for it is gone.
+/// Cancels a transfer when the client that waits for it is gone.
 struct CancelOnDrop {
     id: u64,
     commands: mpsc::UnboundedSender<Command>,
@@ -249,7 +249,7 @@ impl EngineClient {
         (id, CancelOnDrop { id, commands })
     }
 
-    /// Where the engine stands; `None` if it is gone.
+    /// The engine's state; `None` if it is gone.
     pub(super) async fn snapshot(&self) -> Option<EngineSnapshot> {
         let (sender, answer) = oneshot::channel();
         self.commands.send(Command::TakeSnapshot(sender)).ok()?;
@@ -298,7 +298,7 @@ impl Driver {
         }
     }
 
-    /// Runs all iterations whose time has come and tells the readers.
+    /// Runs all iterations whose time has come and notifies the readers.
     fn catch_up(&mut self) -> u64 {
         let now_us = self.clock.now_us();
         self.engine.advance(now_us, &mut self.outputs);
@@ -307,9 +307,9 @@ impl Driver {
                 Output::FirstToken {
                     id, cached_tokens, ..
                 } => {
-                    self.tell(id, Progress::First { cached_tokens });
+                    self.notify(id, Progress::First { cached_tokens });
                 }
-                Output::Tokens { id, count, .. } => self.tell(id, Progress::Tokens { count }),
+                Output::Tokens { id, count, .. } => self.notify(id, Progress::Tokens { count }),
                 Output::Preempted { .. } => {}
                 Output::Finished(end) => self.forget(end.id),
             }
@@ -363,13 +363,13 @@ impl Driver {
 
     fn abort(&mut self, now_us: u64, id: RequestId) {
         self.engine.abort(now_us, id);
-        self.tell(id, Progress::Aborted);
+        self.notify(id, Progress::Aborted);
         self.forget(id);
     }
 
-    fn tell(&self, id: RequestId, progress: Progress) {
+    fn notify(&self, id: RequestId, progress: Progress) {
         if let Some(request) = self.live.get(&id) {
-            // It has room for all there is to say; a reader that left aborts by its guard.
+            // It has room for all messages; a reader that left aborts by its guard.
             let _ = request.progress.try_send(progress);
         }
     }

@@ -1,4 +1,4 @@
-//! Ways in which the server can be told to misbehave, for tests of what calls it.
+//! Ways in which the server can be made to misbehave, for tests of its clients.
 
 use std::io;
 use std::str::FromStr;
@@ -17,7 +17,7 @@ pub struct Faults {
     pub close_after_events: Option<u32>,
     /// Put an event that is not JSON after the first one, or answer other requests with HTML.
     pub garbage_sse: bool,
-    /// Accept the request and say nothing.
+    /// Accept the request and never answer.
     pub never_answer: bool,
     /// Answer with this HTTP status (400 to 599) and an error body.
     pub error_status: Option<u16>,

@@ -1,6 +1,6 @@
-//! Answers without the model, as cheaply as possible: for measuring what stands in front of an
-//! engine. The text of a length is always the same, events are made once, prompts are not read, and
-//! the usage takes four bytes of the request's body for a token.
+//! Answers without the model, as cheaply as possible: for measuring what is in front of an engine.
+//! The text of a length is always the same, events are made once, prompts are not read, and the
+//! usage takes four bytes of the request's body for a token.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,7 +18,7 @@ use super::{Shared, tokens};
 
 /// Answer lengths whose events are kept.
 const CACHED_LENGTHS_MAX: usize = 256;
-/// Tokens where the request does not say.
+/// Tokens if the request does not give them.
 const DEFAULT_TOKENS: u32 = 64;
 
 /// Ready-made events by API and length in tokens.

@@ -87,7 +87,7 @@ fn blocks_of(shared: &Shared, asked: &ExportBody) -> Result<Vec<u64>, ApiError> 
         "/inference/v1/generate" => Shape::Tokens,
         "/generate" => Shape::Sglang,
         _ => {
-            let message = format!("prompt.path: `{path}` is no path of requests to generate");
+            let message = format!("prompt.path: `{path}` is not a path of generation requests");
             return Err(ApiError::invalid(message));
         }
     };
@@ -175,7 +175,7 @@ struct DropBody {
     copy: String,
 }
 
-/// `POST /kv/drop`: forgets a copy; one that is gone is no error.
+/// `POST /kv/drop`: drops a copy; a missing one is not an error.
 pub(super) async fn forget(
     State(shared): SharedState,
     body: Bytes,

@@ -2,8 +2,8 @@
 //! of `treadle-engine-model`. The demo, benchmarks and tests run against it.
 //!
 //! Time in the model is real time multiplied by `time_scale`. One task owns the model; requests
-//! reach it by a channel, and a client that goes away takes its request out of the model at once.
-//! Everything that the server answers says that it is simulated: response header `x-engine`, and
+//! reach it by a channel, and a client that disconnects takes its request out of the model at once.
+//! Everything that the server answers is marked as simulated: response header `x-engine`, and
 //! `owned_by` in `/v1/models`.
 //!
 //! It speaks vLLM's surface (`/v1/chat/completions`, `/v1/completions`, `/inference/v1/generate`,
@@ -60,7 +60,7 @@ const HOST_BYTES_MAX: u64 = 256 << 30;
 pub struct EngineSimOptions {
     /// Speeds and limits.
     pub profile: EngineProfile,
-    /// KV memory in tokens, in place of the profile's.
+    /// KV memory in tokens, instead of the profile's.
     pub kv_tokens: Option<u64>,
     /// Virtual seconds in a real second, above 0.
     pub time_scale: f64,
@@ -263,7 +263,7 @@ impl EngineSimHandle {
         format!("http://{}", self.addr)
     }
 
-    /// Where the engine stands.
+    /// The engine's state.
     pub async fn snapshot(&self) -> EngineSnapshot {
         self.shared.snapshot().await
     }

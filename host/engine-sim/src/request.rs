@@ -28,7 +28,7 @@ pub(super) struct Generation {
     pub(super) seed: u64,
 }
 
-/// What all bodies may say beside the prompt. Unknown fields are ignored, as the engines do.
+/// Fields of all bodies beside the prompt. Unknown fields are ignored, as the engines do.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub(super) struct CommonFields {
@@ -65,7 +65,7 @@ struct StreamOptions {
 }
 
 impl CommonFields {
-    /// Tokens wanted, wherever the API says so.
+    /// Tokens wanted, wherever the API has them.
     pub(super) fn tokens_wanted(&self) -> Option<u32> {
         let sampled = self.sampling_params.as_ref();
         let sampled = sampled.and_then(|each| each.max_new_tokens.or(each.max_tokens));
@@ -211,7 +211,7 @@ struct SglangBody {
     input_ids: Option<Vec<u32>>,
 }
 
-/// Reads JSON; the error says where it is wrong.
+/// Reads JSON; the error has the position.
 pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     serde_json::from_slice(body).map_err(|error| ApiError::invalid(format!("body: {error}")))
 }

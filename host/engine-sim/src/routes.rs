@@ -22,7 +22,7 @@ use super::{Shared, kv_routes, metrics, tokens};
 
 /// Longest request body, in bytes: the longest context as JSON token ids fits several times.
 const BODY_BYTES_MAX: usize = 8 << 20;
-/// What the server calls itself, so that nobody takes its figures for an engine's.
+/// The server's name, so that its figures are not taken for an engine's.
 const ENGINE_NAME: &str = "treadle-engine-sim (simulated)";
 
 type SharedState = State<Arc<Shared>>;
@@ -174,7 +174,7 @@ struct AbortRequestsBody {
     request_ids: Vec<String>,
 }
 
-/// As with vLLM, an empty list aborts all, and unknown ids are no error.
+/// As with vLLM, an empty list aborts all, and unknown ids are ignored.
 async fn abort_requests(State(shared): SharedState, body: Bytes) -> Result<StatusCode, ApiError> {
     let body: AbortRequestsBody = parse(&body)?;
     let all = body.request_ids.is_empty();

@@ -24,7 +24,7 @@ pub(super) fn ids(text: &[u8]) -> Vec<u32> {
         .collect()
 }
 
-/// The bytes that token ids stand for.
+/// The bytes of token ids.
 pub(super) fn bytes(ids: &[u32]) -> Vec<u8> {
     ids.iter().flat_map(|id| id.to_le_bytes()).collect()
 }

@@ -14,7 +14,7 @@ use treadle_wire::{EngineReading, models_of};
 use treadle_wire::{ErrorBody, ErrorCode};
 
 /// Longest wait for one answer of a probe.
-const PROBE_PATIENCE: Duration = Duration::from_secs(3);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Largest answer of a probe that is read.
 const PROBE_BYTES_MAX: usize = 4 << 20;
 
@@ -23,7 +23,7 @@ const PROBE_BYTES_MAX: usize = 4 << 20;
 pub struct Declared {
     /// Its software; `None` means find out.
     pub kind: Option<EngineKind>,
-    /// Its KV cache, in tokens; overrides what it says itself.
+    /// Its KV cache, in tokens; overrides what it reports.
     pub capacity_tokens: Option<u64>,
 }
 
@@ -32,7 +32,7 @@ impl Declared {
     pub fn new(kind: Option<&str>, capacity_tokens: Option<u64>) -> Result<Self, ErrorBody> {
         let kind = match kind {
             None | Some("auto") => None,
-            Some(word) => Some(EngineKind::from_word(word).ok_or_else(|| {
+            Some(word) => Some(EngineKind::from_name(word).ok_or_else(|| {
                 let known = EngineKind::ALL.iter().map(|kind| kind.as_str());
                 let known: Vec<_> = known.collect();
                 let known = known.join(", ");
@@ -97,8 +97,8 @@ async fn detect(
     Ok((EngineKind::Openai, None))
 }
 
-/// Whether an engine can be given work. One that says 5xx loads its model or
-/// has died inside; one without such a page is there, at least.
+/// Whether an engine can be given work. One that answers 5xx loads its model or has failed inside;
+/// one without such a page is reachable, at least.
 pub(super) async fn check_health(upstream: &Upstream, url: &str) -> Result<(), String> {
     let (status, _) = fetch(upstream, Method::GET, url, "/health", None).await?;
     if status.is_server_error() {
@@ -186,10 +186,10 @@ pub(super) async fn fetch(
         body.map(|body| (status, body.to_bytes()))
             .map_err(|error| error.to_string())
     };
-    let patience = PROBE_PATIENCE.as_secs();
-    tokio::time::timeout(PROBE_PATIENCE, answer)
+    let timeout = PROBE_TIMEOUT.as_secs();
+    tokio::time::timeout(PROBE_TIMEOUT, answer)
         .await
-        .unwrap_or_else(|_| Err(format!("no answer to {path} within {patience} s")))
+        .unwrap_or_else(|_| Err(format!("no answer to {path} within {timeout} s")))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The ledger compared with the engine: what an engine says that its running requests hold, and
-//! what the ledger says of the steps at it.
+//! The ledger compared with the engine: what an engine reports that its running requests hold, and
+//! what the ledger has for the steps at it.
 //!
 //! Engines and ledger are read a moment apart, and steps come and go between. So a difference
 //! counts only if it is there in several looks in a row, by the least of them.
@@ -34,7 +34,7 @@ pub(super) struct DriftWatch {
 
 impl DriftWatch {
     /// Compares a reading with the ledger before and after it. `None` where the engine does not
-    /// tell enough.
+    /// report enough.
     pub(super) fn compare(
         &mut self,
         ledger: [RunningUse; 2],
@@ -62,10 +62,10 @@ impl DriftWatch {
         if self.looks.len() > LOOKS {
             self.looks.pop_front();
         }
-        Some(self.judge(reading.capacity_tokens))
+        Some(self.assess(reading.capacity_tokens))
     }
 
-    fn judge(&self, capacity: Option<u64>) -> Drift {
+    fn assess(&self, capacity: Option<u64>) -> Drift {
         if self.looks.len() < LOOKS {
             return Drift::default();
         }
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_estimate_is_an_alarm_and_nobody_elses_memory() {
+    fn a_wrong_estimate_is_an_alarm_and_charges_no_memory() {
         let look = (ledger(2, 10_000), reading(40_000, 2, 0));
         let drift = after(&[look; 3]);
         assert_eq!((drift.tokens, drift.untracked_tokens), (30_000, 0));

@@ -1,5 +1,5 @@
-//! Watching engines: one task each looks whether it answers and what it holds,
-//! and tells the scheduler what changed.
+//! Watching engines: one task each checks whether it answers and what it holds, and reports changes
+//! to the scheduler.
 
 use super::adapter::{Declared, check_health, read_engine, read_load};
 use super::drift::{Drift, DriftWatch};
@@ -33,15 +33,15 @@ pub struct EngineWatch {
     loads: Loads,
 }
 
-/// What engines last said of their load, and how far the ledger is from it.
+/// The load that engines last reported, and how far the ledger is from it.
 type Loads = Arc<Mutex<HashMap<WorkerId, (EngineReading, Drift)>>>;
 
-/// What others use of an engine is told anew if it changes by more than one part in this many of
-/// the engine's capacity.
+/// What others use of an engine is reported again if it changes by more than one part in this many
+/// of the engine's capacity.
 const UNTRACKED_PARTS: u64 = 100;
 
 impl EngineWatch {
-    /// Watches nobody yet.
+    /// Watches no engine yet.
     pub fn new(driver: DriverHandle, upstream: Upstream, options: WatchOptions) -> Arc<Self> {
         Arc::new(Self {
             driver,
@@ -90,7 +90,7 @@ impl EngineWatch {
         self.watch(worker, url, declared, (engine, capacity), answers);
     }
 
-    /// What an engine last said of its load.
+    /// The load that an engine last reported.
     pub fn load(&self, worker: WorkerId) -> Option<EngineReading> {
         Some(self.compared(worker)?.0)
     }
@@ -100,7 +100,7 @@ impl EngineWatch {
         self.loads.lock().ok()?.get(&worker).copied()
     }
 
-    /// Watches an engine no longer.
+    /// Stops watching an engine.
     pub fn forget(&self, worker: WorkerId) {
         let task = self
             .tasks
@@ -166,7 +166,7 @@ struct Look {
     loads: Loads,
     watch: DriftWatch,
     drift: Drift,
-    /// What the core was told of last.
+    /// What was last reported to the core.
     untracked_tokens: u64,
 }
 
@@ -235,8 +235,8 @@ impl Look {
         }
     }
 
-    /// What the ledger says of an engine whose own account is of running requests alone; those of
-    /// engines with slots are of all that lies there.
+    /// The ledger's figure for an engine that itself reports running requests only; engines with
+    /// slots report all that is in them.
     async fn running_use(&self) -> Option<RunningUse> {
         if !matches!(self.known.0, EngineKind::Vllm | EngineKind::Sglang) {
             return None;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use treadle_config::{BodiesConfig, Keep};
+use treadle_config::{Keep, PayloadsConfig};
 use treadle_model::StepId;
 use treadle_store::{BodyRow, Store};
 
@@ -17,7 +17,7 @@ const ROWS_AT_ONCE: usize = 64;
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Takes bodies for the store.
-pub struct Bodies {
+pub struct PayloadWriter {
     keep: Keep,
     body_bytes_max: u64,
     waiting_bytes_max: u64,
@@ -28,18 +28,18 @@ pub struct Bodies {
 }
 
 /// What becomes of one step's bodies.
-pub(crate) struct Filing {
-    pub(crate) bodies: Arc<Bodies>,
+pub(crate) struct PayloadCapture {
+    pub(crate) bodies: Arc<PayloadWriter>,
     pub(crate) job: Arc<str>,
     pub(crate) program: Arc<str>,
     pub(crate) step: StepId,
     pub(crate) request: Bytes,
 }
 
-impl Bodies {
+impl PayloadWriter {
     /// Writes to the stores of the shards, by job; `None` if nothing is kept.
     pub fn start(
-        config: &BodiesConfig,
+        config: &PayloadsConfig,
         shards: Vec<String>,
         stores: Vec<Arc<dyn Store>>,
     ) -> Option<Arc<Self>> {
@@ -65,7 +65,7 @@ impl Bodies {
         self.left_out.load(Ordering::Relaxed)
     }
 
-    fn put(&self, filing: &Filing, kind: &str, body: Vec<u8>) {
+    fn put(&self, capture: &PayloadCapture, kind: &str, body: Vec<u8>) {
         let bytes = body.len() as u64;
         let waiting = self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
         if bytes > self.body_bytes_max || waiting + bytes > self.waiting_bytes_max {
@@ -75,18 +75,18 @@ impl Bodies {
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let row = BodyRow {
-            program: filing.program.to_string(),
-            step: filing.step.0,
+            program: capture.program.to_string(),
+            step: capture.step.0,
             kind: kind.to_owned(),
             at_us: now.unwrap_or_default().as_micros() as u64,
             body,
         };
         // The writer ends with the daemon only.
-        let _ = self.rows.send((shard_of(&self.shards, &filing.job), row));
+        let _ = self.rows.send((shard_of(&self.shards, &capture.job), row));
     }
 }
 
-impl Filing {
+impl PayloadCapture {
     /// Longest answer that is worth collecting, in bytes.
     pub(crate) fn answer_bytes_max(&self) -> u64 {
         self.bodies.body_bytes_max

@@ -1,4 +1,4 @@
-//! Requests that need no place: they go to any engine that answers.
+//! Requests that need no placement: they go to any engine that answers.
 
 use super::GatewayState;
 use axum::body::Body;
@@ -26,7 +26,7 @@ pub async fn forward_get(State(app): State<Arc<GatewayState>>, request: Request)
         &parts.headers,
         payload,
         principal.body_bytes_max(app.body_bytes_max),
-        app.body_patience,
+        app.body_timeout,
     )
     .await
     {

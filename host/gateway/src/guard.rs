@@ -1,6 +1,6 @@
-//! A step's guard: whatever becomes of its handler, the scheduler hears of it.
+//! A step's guard: whatever happens to its handler, the scheduler is notified.
 
-use crate::routing::Line;
+use crate::routing::SchedulerClient;
 use treadle_core::{Event, StepFailure, StepTokens};
 use treadle_model::{FinishReason, StepId};
 use treadle_scheduler::Recording;
@@ -8,15 +8,15 @@ use treadle_scheduler::Recording;
 /// Reports the step as withdrawn when dropped before it was settled: that is
 /// how a client's disconnect reaches the scheduler.
 pub(crate) struct StepGuard {
-    line: Line,
+    client: SchedulerClient,
     step: StepId,
     settled: bool,
 }
 
 impl StepGuard {
-    pub(crate) fn new(line: Line, step: StepId) -> Self {
+    pub(crate) fn new(client: SchedulerClient, step: StepId) -> Self {
         Self {
-            line,
+            client,
             step,
             settled: false,
         }
@@ -28,18 +28,18 @@ impl StepGuard {
     }
 
     pub(crate) fn first_token(&self) {
-        self.line.event(Event::StepFirstToken { step: self.step });
+        self.client.event(Event::StepFirstToken { step: self.step });
     }
 
     pub(crate) fn progressed(&self, output_tokens: u64) {
-        self.line.event(Event::StepProgressed {
+        self.client.event(Event::StepProgressed {
             step: self.step,
             output_tokens,
         });
     }
 
-    /// The answer is whole. Its end goes to the client once this is on record:
-    /// whoever holds a whole answer can rely on it.
+    /// The answer is complete. Its end goes to the client once this is on record: a client that
+    /// holds a whole answer can rely on it.
     pub(crate) fn finished(
         &mut self,
         tokens: StepTokens,
@@ -53,7 +53,7 @@ impl StepGuard {
             tokens,
             finish,
         };
-        Some(self.line.event_to_record(finished))
+        Some(self.client.event_to_record(finished))
     }
 
     /// The engine failed the step for good.
@@ -73,7 +73,7 @@ impl StepGuard {
             cause: cause.into(),
             retryable,
         };
-        self.line.event(Event::StepFailed {
+        self.client.event(Event::StepFailed {
             step: self.step,
             failure,
         });
@@ -83,7 +83,7 @@ impl StepGuard {
 impl Drop for StepGuard {
     fn drop(&mut self) {
         if !self.settled {
-            self.line.event(Event::StepCancelled { step: self.step });
+            self.client.event(Event::StepCancelled { step: self.step });
         }
     }
 }

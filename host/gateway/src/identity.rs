@@ -35,7 +35,7 @@ pub struct Identities {
 }
 
 impl Identities {
-    /// Remembers up to `programs_max` unnamed programs.
+    /// Remembers up to `programs_max` inferred programs.
     pub fn new(programs_max: usize) -> Self {
         Self {
             index: Mutex::new(PrefixIndex::new(programs_max)),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_refused_wherever_it_stands() {
+    fn invalid_names_are_refused_at_any_position() {
         let ids = Identities::new(10);
         let head = RequestHead::parse(
             Endpoint::ChatCompletions,

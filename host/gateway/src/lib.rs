@@ -1,8 +1,8 @@
 //! The gateway: LLM calls in, the same LLM calls out, with scheduling between.
 //!
-//! Bodies are read but not rewritten, save for one field that pins a request
-//! to its seat on engines with seats; bytes of event streams are forwarded as
-//! they come. Forwarding waits for a place, never for a disk.
+//! Bodies are read but not rewritten, save for one field that pins a request to its slot on engines
+//! with slots; bytes of event streams are forwarded as they come. Forwarding waits for placement,
+//! never for a disk.
 
 mod bodies;
 mod forward;
@@ -14,7 +14,7 @@ mod requests;
 pub mod routing;
 mod withdraw;
 
-pub use bodies::Bodies;
+pub use bodies::PayloadWriter;
 pub use forward::forward_get;
 pub use identity::Identities;
 pub use metrics::Metrics;

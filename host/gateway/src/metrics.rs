@@ -77,7 +77,7 @@ impl Metrics {
         text.head(
             name,
             "histogram",
-            "Time until an answer began, waiting for a place included.",
+            "Time until an answer began, including the wait for placement.",
         );
         let mut sum = 0;
         for (bound, count) in BUCKETS_S.iter().zip(&self.buckets) {

@@ -14,8 +14,8 @@ pub struct RequestIds {
 /// How a request learns that it is withdrawn.
 #[derive(Default)]
 struct Withdrawal {
-    word: Notify,
-    /// No engine is told, so that the connection to it has to break.
+    signal: Notify,
+    /// The engine is not notified, so that the connection to it has to break.
     cut: AtomicBool,
 }
 
@@ -42,8 +42,8 @@ impl RequestIds {
         }
     }
 
-    /// Withdraws the requests that are chosen; says how many there were. Where no engine is told,
-    /// their connections are `cut`.
+    /// Withdraws the requests that are chosen; gives their number. Where the engine is not
+    /// notified, their connections are `cut`.
     pub fn withdraw(&self, chosen: impl Fn(&str) -> bool, cut: bool) -> usize {
         let Ok(in_flight) = self.in_flight.lock() else {
             return 0;
@@ -54,19 +54,19 @@ impl RequestIds {
             .flat_map(|(_, all)| all);
         let tell = |withdrawal: &Arc<Withdrawal>| {
             withdrawal.cut.fetch_or(cut, Ordering::Relaxed);
-            withdrawal.word.notify_one();
+            withdrawal.signal.notify_one();
         };
         notified.map(tell).count()
     }
 }
 
 impl Registration {
-    /// Completes once the request is withdrawn. Where the engine is told, it ends the request
+    /// Completes once the request is withdrawn. Where the engine is notified, it ends the request
     /// itself, unless the connection is to be cut.
-    pub(crate) async fn withdrawn(&self, engine_is_told: bool) {
+    pub(crate) async fn withdrawn(&self, engine_is_notified: bool) {
         loop {
-            self.withdrawal.word.notified().await;
-            if !engine_is_told || self.withdrawal.cut.load(Ordering::Relaxed) {
+            self.withdrawal.signal.notified().await;
+            if !engine_is_notified || self.withdrawal.cut.load(Ordering::Relaxed) {
                 return;
             }
         }

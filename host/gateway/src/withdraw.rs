@@ -11,18 +11,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use treadle_wire::{ErrorBody, ErrorCode};
 
-/// Makes an event stream end with an error and a broken connection once its
-/// request is withdrawn; other answers are whole already. Where the engine is told, it ends the stream.
+/// Makes an event stream end with an error and a broken connection once its request is withdrawn;
+/// other answers are complete already. Where the engine is notified, it ends the stream.
 pub(crate) fn withdrawable(
     response: Response<Body>,
     registration: Arc<Registration>,
-    engine_is_told: bool,
+    engine_is_notified: bool,
 ) -> Response<Body> {
     let kind = response.headers().get(header::CONTENT_TYPE);
     if !kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream")) {
         return response;
     }
-    let withdrawn = Box::pin(async move { registration.withdrawn(engine_is_told).await });
+    let withdrawn = Box::pin(async move { registration.withdrawn(engine_is_notified).await });
     response.map(|body| {
         Body::new(Withdrawable {
             withdrawn,

@@ -1,4 +1,4 @@
-//! Reading a request's body within its bounds of size and patience.
+//! Reading a request's body within its bounds of size and time.
 
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
@@ -12,13 +12,13 @@ const LINGER_BYTES_MAX: usize = 16 << 20;
 /// For how long it is taken in.
 const LINGER_MAX: Duration = Duration::from_secs(2);
 
-/// Reads the whole body. A client that sends nothing for `patience` is given
-/// up, as is one that announces or sends more than `bytes_max`.
+/// Reads the whole body. A client that sends nothing for `timeout` is cut off, as is one that
+/// announces or sends more than `bytes_max`.
 pub async fn read(
     headers: &HeaderMap,
     mut body: Body,
     bytes_max: usize,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Bytes, ErrorBody> {
     let announced = headers
         .get(header::CONTENT_LENGTH)
@@ -30,12 +30,12 @@ pub async fn read(
     let mut first: Option<Bytes> = None;
     let mut rest = BytesMut::new();
     loop {
-        let frame = tokio::time::timeout(patience, body.frame())
+        let frame = tokio::time::timeout(timeout, body.frame())
             .await
             .map_err(|_| {
                 let message = format!(
                     "the request body stalled for {} s; send it without pauses",
-                    patience.as_secs()
+                    timeout.as_secs()
                 );
                 ErrorBody::new(ErrorCode::ClientTimeout, message)
             })?;
@@ -77,9 +77,8 @@ pub async fn read(
     Ok(whole.freeze())
 }
 
-/// Takes in the rest of a refused body and drops it. A connection that is closed
-/// while its client still sends is reset, and the reset overtakes the answer that
-/// says why.
+/// Reads the rest of a refused body and drops it. A connection that is closed while its client
+/// still sends is reset, and the reset overtakes the answer with the reason.
 async fn linger(mut body: Body) {
     let rest = async {
         let mut left = LINGER_BYTES_MAX;

@@ -1,5 +1,5 @@
-//! Accepting connections: no delay, a bound on how many, patience with
-//! headers, and an end that lets requests in flight finish.
+//! Accepting connections: no delay, a bound on their number, a timeout for headers, and a graceful
+//! end for requests in flight.
 
 use crate::address::{ClientAddress, ServedAddress};
 use axum::Router;
@@ -39,7 +39,7 @@ pub async fn serve(
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(limits.header_read_timeout);
-    let seats = Arc::new(Semaphore::new(limits.connections_max));
+    let permits = Arc::new(Semaphore::new(limits.connections_max));
     let (closing, _) = watch::channel(false);
     // Held by every connection, so that its end is the end of all of them.
     let (open, mut all_closed) = mpsc::channel::<()>(1);
@@ -47,10 +47,10 @@ pub async fn serve(
     loop {
         let accepted = async {
             // The semaphore is never closed.
-            let seat = seats.clone().acquire_owned().await.ok();
-            (listener.accept().await, seat)
+            let permit = permits.clone().acquire_owned().await.ok();
+            (listener.accept().await, permit)
         };
-        let (accepted, seat) = tokio::select! {
+        let (accepted, permit) = tokio::select! {
             accepted = accepted => accepted,
             () = &mut stop => break,
         };
@@ -78,7 +78,7 @@ pub async fn serve(
         tokio::spawn(async move {
             // Clients that vanish are an everyday matter; their steps report it.
             let _ = until_closed(connection.with_upgrades(), closed).await;
-            drop((seat, open));
+            drop((permit, open));
         });
     }
     drop(listener);

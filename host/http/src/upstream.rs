@@ -10,7 +10,7 @@ use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::time::Duration;
 
-/// Headers that end at each hop (RFC 9110 §7.6.1), and those that are set anew.
+/// Headers that end at each hop (RFC 9110 §7.6.1), and those that are set again.
 const HOP_HEADERS: [HeaderName; 9] = [
     header::CONNECTION,
     header::TE,
@@ -30,8 +30,7 @@ const IDLE_CONNECTIONS_MAX: usize = 1_024;
 /// either side stalls for seconds.
 const IDLE_MAX: Duration = Duration::from_secs(2);
 
-/// How the server names itself that closes a connection after each event stream, without having
-/// said so.
+/// The name of a server that closes a connection after each event stream, without announcing it.
 const CLOSES_AFTER_STREAMS: &str = "llama.cpp";
 
 /// A client for engines.
@@ -69,8 +68,8 @@ impl Upstream {
         Self { client }
     }
 
-    /// Sends one request. Dropping the future, or the response, closes the
-    /// connection, which is how engines learn that nobody listens any more.
+    /// Sends one request. Dropping the future, or the response, closes the connection, which is how
+    /// engines learn that the client is gone.
     pub async fn send(
         &self,
         method: Method,
@@ -160,7 +159,7 @@ mod tests {
          Transfer-Encoding: chunked\r\nKeep-Alive: timeout=5, max=100\r\n\r\n\
          6\r\ndata: \r\n0\r\n\r\n";
 
-    /// As llama.cpp does: it says that the connection stays, and reads nothing more from it.
+    /// As llama.cpp does: it announces that the connection stays, and reads nothing more from it.
     #[tokio::test]
     async fn no_request_goes_over_a_connection_that_is_closed_after_a_stream() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,5 +1,5 @@
-//! Checks of what policies answer. Each says what is wrong and where, in the words of
-//! the contract.
+//! Checks of what policies answer. Each names what is wrong and where, in the terms of the
+//! contract.
 
 use std::fmt::Display;
 

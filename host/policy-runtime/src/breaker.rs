@@ -111,8 +111,7 @@ impl Breaker {
         }
     }
 
-    /// Whether the policy has failed so often that an earlier version should take
-    /// its place.
+    /// Whether the policy has failed so often that an earlier version should replace it.
     pub fn should_roll_back(&self, now_ms: u64) -> bool {
         let recent = self
             .opens_ms

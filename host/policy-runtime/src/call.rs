@@ -4,8 +4,8 @@
 /// equal surroundings give equal answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CallContext {
-    /// The time of the decision on the job's clock, in milliseconds. It stands still
-    /// during the call.
+    /// The time of the decision on the job's clock, in milliseconds. It does not advance during the
+    /// call.
     pub now_ms: u64,
     /// Picks the random stream of this call, together with the binding's seed.
     pub seed: u64,

@@ -1,4 +1,4 @@
-//! What can go wrong, sorted by who can do something about it.
+//! What can go wrong, sorted by who can fix it.
 
 use serde::Serialize;
 use thiserror::Error;
@@ -29,7 +29,7 @@ pub enum RuntimeError {
 /// A component that was inspected before could not be made to run.
 #[derive(Debug, Error)]
 pub enum LoadError {
-    /// The bytes do not compile, or are no component of a world.
+    /// The bytes do not compile, or are not a component of a world.
     #[error("the component does not load: {0}; load only what an inspection gave")]
     Component(String),
     /// The component could not be compiled.
@@ -77,7 +77,7 @@ pub enum PolicyFault {
     /// It panicked or did something forbidden.
     #[error("trapped: {detail}")]
     Trap {
-        /// The panic message where the policy logged one, else the engine's words.
+        /// The panic message where the policy logged one, else the engine's message.
         detail: String,
     },
     /// It asked for more memory than the limit, and could not go on without.
@@ -111,7 +111,7 @@ pub enum PolicyFault {
 }
 
 impl PolicyFault {
-    /// A stable word for metrics.
+    /// A stable name for metrics.
     pub fn cause(&self) -> &'static str {
         match self {
             Self::Timeout { .. } => "timeout",

@@ -173,7 +173,7 @@ impl<B: Bindings> Instance<B> {
         self.belongings.map(|kept| kept.state).unwrap_or_default()
     }
 
-    /// Drops what runs; the next call starts anew.
+    /// Drops what runs; the next call restarts.
     fn discard(&mut self) {
         if let Some(live) = self.live.take() {
             self.belongings = Some(live.store.into_data().belongings);

@@ -30,8 +30,8 @@ pub struct InstanceOptions {
     pub seed: u64,
     /// What the binding has stored; empty at first.
     pub state: BindingState,
-    /// What a predecessor gave as its snapshot; empty for none. A policy that does
-    /// not take it begins without it and says so in its log.
+    /// What a predecessor gave as its snapshot; empty for none. A policy that does not take it
+    /// begins without it and logs that.
     pub snapshot: Vec<u8>,
     /// Where log lines go besides the lines that are kept.
     pub log_sink: Option<LogSink>,
@@ -214,7 +214,7 @@ policies! {
 }
 
 impl PolicyInstance {
-    /// What the policy says about itself.
+    /// What the policy reports about itself.
     pub fn description(&self) -> &Description {
         self.alike().description()
     }

@@ -34,7 +34,7 @@ pub(crate) struct Sandbox {
     pub(crate) now_ms: u64,
     pub(crate) random: SplitMix64,
     memory: Memory,
-    /// The last line of level error in this call: where a guest says why it panics.
+    /// The last line of level error in this call: where a guest reports why it panics.
     last_error: Option<String>,
 }
 

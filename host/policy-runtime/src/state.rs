@@ -48,7 +48,7 @@ pub enum StateError {
         /// `Limits::state_bytes_max`.
         max: usize,
     },
-    /// The bytes are no saved state.
+    /// The bytes are not a saved state.
     #[error("byte {at} of the saved state cannot be read; begin with an empty one")]
     Damaged {
         /// Where reading ended.
@@ -90,7 +90,7 @@ impl BindingState {
         self.bytes
     }
 
-    /// Grows by one with every change, so that whoever saves it sees when to.
+    /// Grows by one with every change, so that it shows when to save.
     pub fn revision(&self) -> u64 {
         self.revision
     }

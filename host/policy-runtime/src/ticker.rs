@@ -1,5 +1,5 @@
-//! The thread that advances the engine's epoch, so that calls past their deadline
-//! are stopped. It sleeps for good when nothing has run for a while.
+//! The thread that advances the engine's epoch, so that calls past their deadline are stopped. It
+//! sleeps permanently when nothing has run for a while.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -67,7 +67,7 @@ impl Ticker {
         Running(&self.shared)
     }
 
-    /// Whether the thread sleeps for good.
+    /// Whether the thread sleeps permanently.
     #[cfg(test)]
     pub(crate) fn is_parked(&self) -> bool {
         self.shared.parked.load(Ordering::SeqCst)

@@ -1,10 +1,9 @@
-//! The desk of the worlds that scheduling does not wait for: prediction,
-//! allocation, reward.
+//! The evaluator of the worlds that scheduling does not wait for: prediction, allocation, reward.
 
 use super::background_native::{Native, Prediction};
 use super::calls::{self, NoAnswer, RecordedCall};
 use super::lock;
-use crate::evaluator::{Change, ChangeError, Changed, KeptState, PolicyDesk, Scope};
+use crate::evaluator::{Change, ChangeError, Changed, KeptState, PolicyEvaluator, Scope};
 use serde_json::Value;
 use std::sync::Mutex;
 use std::time::Instant;
@@ -14,19 +13,19 @@ use treadle_policy_runtime::{
     CallContext, FinishedColumns, LiveColumns, PolicyFault, PolicyInstance,
 };
 
-/// A desk that is shared among requests; one question is answered at a time.
-pub struct BackgroundDesk {
-    desk: Mutex<PolicyDesk>,
+/// An evaluator that is shared among requests; one question is answered at a time.
+pub struct BackgroundEvaluator {
+    evaluator: Mutex<PolicyEvaluator>,
     native: Mutex<Native>,
-    /// The desk's clock counts from here.
+    /// The evaluator's clock counts from here.
     began: Instant,
 }
 
-impl BackgroundDesk {
+impl BackgroundEvaluator {
     /// Around an evaluator, with the built-in defaults behind it.
-    pub fn new(desk: PolicyDesk) -> Result<Self, PolicyError> {
+    pub fn new(evaluator: PolicyEvaluator) -> Result<Self, PolicyError> {
         Ok(Self {
-            desk: Mutex::new(desk),
+            evaluator: Mutex::new(evaluator),
             native: Mutex::new(Native::new()?),
             began: Instant::now(),
         })
@@ -44,23 +43,23 @@ impl BackgroundDesk {
         change: Change,
     ) -> Result<Changed, ChangeError> {
         let now_ms = self.now_ms();
-        lock(&self.desk).change(world, scope, change, now_ms)
+        lock(&self.evaluator).change(world, scope, change, now_ms)
     }
 
     /// Reads what the evaluator knows.
-    pub fn read<T>(&self, read: impl FnOnce(&PolicyDesk) -> T) -> T {
-        read(&lock(&self.desk))
+    pub fn read<T>(&self, read: impl FnOnce(&PolicyEvaluator) -> T) -> T {
+        read(&lock(&self.evaluator))
     }
 
     /// Prepares the evaluator.
-    pub fn set_up(&self, set: impl FnOnce(&mut PolicyDesk)) {
-        set(&mut lock(&self.desk));
+    pub fn set_up(&self, set: impl FnOnce(&mut PolicyEvaluator)) {
+        set(&mut lock(&self.evaluator));
     }
 
     /// What the bound policies keep, to be stored.
     pub fn states(&self) -> Vec<KeptState> {
         let now_ms = self.now_ms();
-        lock(&self.desk).states(now_ms)
+        lock(&self.evaluator).states(now_ms)
     }
 
     /// Asks the built-in default.
@@ -96,8 +95,8 @@ impl BackgroundDesk {
         Prediction::predict(native, &context, columns).ok()
     }
 
-    /// Tells the policy that is bound for the job what became of programs, and the
-    /// built-in default too, which may have to stand in.
+    /// Reports to the policy that is bound for the job what became of programs, and to the built-in
+    /// default too, which may have to replace it.
     pub fn learn(
         &self,
         job: &str,
@@ -121,7 +120,7 @@ impl BackgroundDesk {
         let _ = Prediction::learn(native, &context, columns);
     }
 
-    /// The same, told which extra columns the policy's configuration names.
+    /// The same, with the extra columns that the policy's configuration names.
     fn ask_prediction<T>(
         &self,
         job: &str,
@@ -130,9 +129,9 @@ impl BackgroundDesk {
     ) -> Option<(PolicyRef, T)> {
         let now_ms = self.now_ms();
         let context = CallContext::at(now_ms);
-        let mut desk = lock(&self.desk);
-        let named = desk.extra_of(World::Prediction, job);
-        desk.ask_bound(World::Prediction, job, rows, now_ms, |instance| {
+        let mut evaluator = lock(&self.evaluator);
+        let named = evaluator.extra_of(World::Prediction, job);
+        evaluator.ask_bound(World::Prediction, job, rows, now_ms, |instance| {
             ask(instance, &context, &named)
         })
     }
@@ -147,6 +146,6 @@ impl BackgroundDesk {
         ask: impl FnOnce(&mut PolicyInstance, u64) -> Result<T, PolicyFault>,
     ) -> Option<(PolicyRef, T)> {
         let now_ms = self.now_ms();
-        lock(&self.desk).ask_bound(world, job, rows, now_ms, |instance| ask(instance, now_ms))
+        lock(&self.evaluator).ask_bound(world, job, rows, now_ms, |instance| ask(instance, now_ms))
     }
 }

@@ -75,7 +75,7 @@ impl<'c> Columns<'c> {
         }
     }
 
-    /// A column, or a value that stands beside the columns.
+    /// A column, or a value beside the columns.
     fn take<T: DeserializeOwned>(&self, name: &'static str) -> Result<T, NoAnswer> {
         self.known.borrow_mut().push(name);
         let Some(value) = self.given.get(name) else {
@@ -93,7 +93,7 @@ impl<'c> Columns<'c> {
         Ok(Vec::new())
     }
 
-    /// Fails if there are columns that nobody asked for.
+    /// Fails if there are unexpected columns.
     fn all_taken(&self) -> Result<(), NoAnswer> {
         let known = self.known.borrow();
         let unknown = self
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_line_lacks_or_has_too_much_is_named() {
+    fn missing_and_extra_fields_of_a_line_are_named() {
         let given = BTreeMap::from([
             ("tokens".to_owned(), json!([1, 2])),
             ("colour".to_owned(), json!([3])),

@@ -1,6 +1,5 @@
-//! What policies of rollouts are told, as columns in the units of the contract:
-//! the daemon builds its questions here too, so that a policy sees the same in
-//! both.
+//! The columns of rollout policies, in the units of the contract: the daemon builds its questions
+//! here too, so that a policy sees the same in both.
 
 use treadle_core::program::Program;
 use treadle_core::step::{StepState, score_of};
@@ -11,7 +10,7 @@ use treadle_plugin::{
     WorkerColumns,
 };
 
-/// What a prediction policy said about a program.
+/// A prediction policy's forecast of a program.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
     /// Tokens still to be generated: the mean.
@@ -20,7 +19,7 @@ pub struct Forecast {
     pub remaining_tool_s: f64,
 }
 
-/// Stands where nothing is known.
+/// The value where nothing is known.
 const UNKNOWN: f64 = -1.0;
 
 /// Extra columns that are known of a program. A prediction policy is given those
@@ -101,7 +100,7 @@ pub struct Programs {
     pub id: Vec<ProgramId>,
     /// The same for programs with the same prompt.
     pub group: Vec<u64>,
-    /// Context that a place must hold, in tokens.
+    /// Context that a placement must hold, in tokens.
     pub tokens: Vec<u64>,
     /// Tokens generated so far.
     pub output_tokens: Vec<u64>,

@@ -1,7 +1,7 @@
 //! Columns that a policy is given beyond those of its world's contract.
 
 use crate::columns::EXTRA_COLUMNS;
-use crate::evaluator::OUTLOOK_COLUMNS;
+use crate::evaluator::COST_COLUMNS;
 use treadle_model::World;
 
 /// The configuration names an extra column that no program has.
@@ -34,11 +34,11 @@ pub fn extra_columns(world: World, config: &str) -> Result<Vec<usize>, UnknownCo
     }
     let known: &[&str] = match world {
         World::Prediction => &EXTRA_COLUMNS,
-        World::Eviction => &OUTLOOK_COLUMNS,
+        World::Eviction => &COST_COLUMNS,
         World::Priority | World::Placement => &[],
         World::Allocation | World::Reward => return Ok(Vec::new()),
     };
-    // What else is wrong with it is the policy's to say.
+    // Further errors in it are the policy's to report.
     let named: Named = serde_json::from_str(config).unwrap_or_default();
     let index = |name: String| {
         let at = known.iter().position(|known| *known == name);

@@ -10,7 +10,7 @@ mod extra;
 pub mod native;
 mod repeatable;
 
-pub use background::BackgroundDesk;
+pub use background::BackgroundEvaluator;
 pub use extra::{UnknownColumn, extra_columns};
 pub use repeatable::repeatable_engine;
 

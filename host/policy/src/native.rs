@@ -2,7 +2,7 @@
 //! the daemon falls back to it and as the simulator asks it.
 
 use thunderagent_eviction::{Config, ThunderAgentEviction};
-use treadle_core::{ProgramColumns, Purpose, Question, Verdict};
+use treadle_core::{PolicyAnswer, ProgramColumns, Purpose, Question};
 use treadle_plugin::{ActingColumns, ActiveColumns, EvictionPolicy, WaitingColumns};
 
 /// The eviction world's default policy.
@@ -56,7 +56,7 @@ impl NativeEviction {
     }
 
     /// The whole answer.
-    pub fn answer(&self, question: &Question) -> Verdict {
+    pub fn answer(&self, question: &Question) -> PolicyAnswer {
         let columns = EvictionColumns::of(&question.programs);
         verdict(question, &self.scores(question.purpose, &columns))
     }
@@ -95,7 +95,7 @@ impl EvictionColumns {
 
 /// The answer in the smallest form that the core uses: an order, or weights.
 /// On equal scores the row that comes first wins.
-pub fn verdict(question: &Question, scores: &[f64]) -> Verdict {
+pub fn verdict(question: &Question, scores: &[f64]) -> PolicyAnswer {
     let programs = &question.programs.program;
     if matches!(question.purpose, Purpose::Weigh { .. }) {
         let ppm = |weight: f64| (weight.clamp(0.0, 1.0) * 1e6).round() as u32;
@@ -104,11 +104,11 @@ pub fn verdict(question: &Question, scores: &[f64]) -> Verdict {
             .zip(scores)
             .map(|(p, w)| (*p, ppm(*w)))
             .collect();
-        return Verdict::Weights { weights };
+        return PolicyAnswer::Weights { weights };
     }
     let mut rows: Vec<usize> = (0..programs.len().min(scores.len())).collect();
     rows.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b)));
-    Verdict::Order {
+    PolicyAnswer::Order {
         programs: rows.iter().map(|row| programs[*row]).collect(),
         scores: rows.iter().map(|row| scores[*row]).collect(),
         workers: Vec::new(),

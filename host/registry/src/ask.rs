@@ -1,7 +1,7 @@
 //! Asking the worlds that scheduling does not wait for: what is a finished program
 //! worth, how many units does an action get, how much is still to come.
 
-use super::PolicyShelf;
+use super::PluginRegistry;
 use super::is_asked_in_place;
 use serde_json::Value;
 use treadle_model::{PolicyRef, World};
@@ -29,7 +29,7 @@ pub enum AskError {
         "`world` is `{0}`; give prediction, allocation or reward: the others are asked by the scheduler"
     )]
     InPlace(String),
-    /// Nobody answers: neither the bound policy nor the built-in default.
+    /// No policy answers: neither the bound one nor the built-in default.
     #[error("neither the bound policy nor the built-in default answers this: {0}")]
     NoAnswer(PolicyFault),
     /// The thread that asked ended early.
@@ -37,7 +37,7 @@ pub enum AskError {
     EndedEarly,
 }
 
-impl PolicyShelf {
+impl PluginRegistry {
     /// Asks the policy that is bound for the job, and the built-in default where
     /// it gives no answer.
     pub async fn ask(
@@ -45,7 +45,7 @@ impl PolicyShelf {
         job: String,
         call: RecordedCall,
     ) -> Result<Asked, AskError> {
-        let world = World::from_word(&call.world).filter(|world| !is_asked_in_place(*world));
+        let world = World::from_name(&call.world).filter(|world| !is_asked_in_place(*world));
         let Some(world) = world else {
             return Err(AskError::InPlace(call.world));
         };

@@ -1,8 +1,8 @@
 //! Changing bindings, and bringing them back after a restart.
 
-use super::roles::{DIGEST_SHORT, Held, RoleBook, Roles, rows};
+use super::roles::{BoundUpload, DIGEST_SHORT, RoleTable, Roles, rows};
 use super::{
-    NATIVE, PolicyShelf, ShelfError, Upload, eviction_by_default, is_asked_in_place, unix_us,
+    NATIVE, PluginRegistry, RegistryError, Upload, eviction_by_default, is_asked_in_place, unix_us,
 };
 use std::sync::atomic::Ordering;
 use treadle_model::tenant::WHOLE_DAEMON;
@@ -32,17 +32,16 @@ pub struct BindRequest {
     pub share_ppm: u32,
 }
 
-impl PolicyShelf {
-    /// Binds what was bound before the restart; where nothing was, the eviction policy that the
-    /// daemon brings along.
-    pub async fn restore(&self) -> Result<PolicyRef, ShelfError> {
+impl PluginRegistry {
+    /// Binds what was bound before the restart; where nothing was, the bundled eviction policy.
+    pub async fn restore(&self) -> Result<PolicyRef, RegistryError> {
         let retention = self.driver.read(|view| view.core.config().kv.retention);
         let (module, config) = eviction_by_default(retention.await?);
         let digest = self.bring(module).await?.digest;
-        let mut stored = RoleBook::of(self.store.bindings().await?);
+        let mut stored = RoleTable::of(self.store.bindings().await?);
         let mut eviction = stored.roles(World::Eviction, EVERYONE);
         if eviction.get(Role::Active).is_none() && eviction.get(Role::Previous).is_none() {
-            eviction.give(Role::Active, Held::new(digest, config.into(), 0));
+            eviction.give(Role::Active, BoundUpload::new(digest, config.into(), 0));
             stored.set(World::Eviction, EVERYONE, eviction);
         }
         let states = self.store.policy_states().await?;
@@ -57,8 +56,8 @@ impl PolicyShelf {
         self.active(World::Eviction, EVERYONE).await
     }
 
-    /// Stores a policy that the daemon brings along, which is everybody's.
-    pub(super) async fn bring(&self, module: &[u8]) -> Result<PluginHead, ShelfError> {
+    /// Stores a bundled policy, which belongs to all tenants.
+    pub(super) async fn bring(&self, module: &[u8]) -> Result<PluginHead, RegistryError> {
         let upload = Upload {
             bytes: module.to_vec(),
             ..Upload::default()
@@ -76,17 +75,17 @@ impl PolicyShelf {
         job: &str,
         roles: &Roles,
         state: Option<&PolicyStateRow>,
-    ) -> Result<(), ShelfError> {
+    ) -> Result<(), RegistryError> {
         for role in [Role::Previous, Role::Active, Role::Canary, Role::Shadow] {
-            let Some(held) = roles.get(role) else {
+            let Some(bound) = roles.get(role) else {
                 continue;
             };
             let kept = state.filter(|_| role == Role::Active);
-            let loaded = match self.load(world, job, held, kept).await {
+            let loaded = match self.load(world, job, bound, kept).await {
                 Ok(loaded) => loaded,
-                // A policy that no longer loads must not keep the daemon down.
+                // A policy that no longer loads must not keep the daemon from starting.
                 Err(error) => {
-                    let digest = &held.digest;
+                    let digest = &bound.digest;
                     tracing::error!(%world, job, role = role.as_str(), digest, %error,
                         "a bound policy could not be brought back");
                     continue;
@@ -94,7 +93,7 @@ impl PolicyShelf {
             };
             let change = match (role, loaded) {
                 (Role::Previous | Role::Active, policy) => Change::Activate(policy),
-                (Role::Canary, Some(policy)) => Change::StartCanary(policy, held.share_ppm),
+                (Role::Canary, Some(policy)) => Change::StartCanary(policy, bound.share_ppm),
                 (Role::Shadow, Some(policy)) => Change::StartShadow(policy),
                 (Role::Canary | Role::Shadow, None) => continue,
             };
@@ -108,17 +107,17 @@ impl PolicyShelf {
         &self,
         request: &BindRequest,
         is_visible: impl Fn(&PluginHead) -> bool,
-    ) -> Result<Changed, ShelfError> {
+    ) -> Result<Changed, RegistryError> {
         let (world, job) = (request.world, request.job.as_str());
         let digest = if Self::is_native(&request.policy) {
             if request.role != Role::Active {
-                return Err(ShelfError::NativeRole);
+                return Err(RegistryError::NativeRole);
             }
             NATIVE.to_owned()
         } else {
             let head = self.obtain(&request.policy, is_visible).await?;
             if head.world != world.as_str() {
-                return Err(ShelfError::World {
+                return Err(RegistryError::World {
                     policy: request.policy.clone(),
                     found: head.world,
                     wanted: world.as_str().into(),
@@ -126,25 +125,25 @@ impl PolicyShelf {
             }
             head.digest
         };
-        let held = Held::new(digest, request.config.clone(), request.share_ppm);
-        let loaded = self.load(world, job, &held, None).await?;
-        let mut book = self.roles.lock().await;
-        let mut roles = book.roles(world, job);
-        roles.give(request.role, held);
+        let bound = BoundUpload::new(digest, request.config.clone(), request.share_ppm);
+        let loaded = self.load(world, job, &bound, None).await?;
+        let mut table = self.roles.lock().await;
+        let mut roles = table.roles(world, job);
+        roles.give(request.role, bound);
         let change = match (request.role, loaded) {
             (Role::Canary, Some(policy)) => Change::StartCanary(policy, request.share_ppm),
             (Role::Shadow, Some(policy)) => Change::StartShadow(policy),
             (_, policy) => Change::Activate(policy),
         };
-        self.commit(&mut book, world, job, roles, change).await
+        self.commit(&mut table, world, job, roles, change).await
     }
 
     /// Lets the policy before the present one answer again, or ends a canary.
-    pub async fn roll_back(&self, world: World, job: &str) -> Result<Changed, ShelfError> {
-        let mut book = self.roles.lock().await;
-        let mut roles = book.roles(world, job);
+    pub async fn roll_back(&self, world: World, job: &str) -> Result<Changed, RegistryError> {
+        let mut table = self.roles.lock().await;
+        let mut roles = table.roles(world, job);
         roles.roll_back()?;
-        self.commit(&mut book, world, job, roles, Change::RollBack)
+        self.commit(&mut table, world, job, roles, Change::RollBack)
             .await
     }
 
@@ -154,40 +153,40 @@ impl PolicyShelf {
         world: World,
         job: &str,
         role: Role,
-    ) -> Result<Changed, ShelfError> {
-        let mut book = self.roles.lock().await;
-        let mut roles = book.roles(world, job);
+    ) -> Result<Changed, RegistryError> {
+        let mut table = self.roles.lock().await;
+        let mut roles = table.roles(world, job);
         roles.withdraw(role)?;
-        self.commit(&mut book, world, job, roles, Change::Withdraw(role))
+        self.commit(&mut table, world, job, roles, Change::Withdraw(role))
             .await
     }
 
     async fn commit(
         &self,
-        book: &mut RoleBook,
+        table: &mut RoleTable,
         world: World,
         job: &str,
         roles: Roles,
         change: Change,
-    ) -> Result<Changed, ShelfError> {
+    ) -> Result<Changed, RegistryError> {
         let stored = rows(world, job, &roles);
         self.store
             .put_bindings(job, world.as_str(), &stored)
             .await?;
-        book.set(world, job, roles);
-        self.want_forecasts(book);
+        table.set(world, job, roles);
+        self.want_forecasts(table);
         self.carry_out(world, job, change).await
     }
 
-    /// Predictions are made while somebody predicts or decides by them.
-    fn want_forecasts(&self, book: &RoleBook) {
+    /// Predictions are made while any policy predicts or decides by them.
+    fn want_forecasts(&self, table: &RoleTable) {
         let uses = |world| {
             matches!(
                 world,
                 World::Prediction | World::Priority | World::Placement
             )
         };
-        let wanted = book.iter().any(|(world, _, _)| uses(world));
+        let wanted = table.iter().any(|(world, _, _)| uses(world));
         self.forecasts_wanted.store(wanted, Ordering::Relaxed);
     }
 
@@ -196,7 +195,7 @@ impl PolicyShelf {
         world: World,
         job: &str,
         change: Change,
-    ) -> Result<Changed, ShelfError> {
+    ) -> Result<Changed, RegistryError> {
         let scope = Scope::of(job);
         if is_asked_in_place(world) {
             return Ok(self.driver.change(world, scope, change).await??);
@@ -205,10 +204,10 @@ impl PolicyShelf {
     }
 
     /// Writes down what the desks changed by themselves.
-    pub async fn note(&self, notice: &Notice) -> Result<(), ShelfError> {
+    pub async fn note(&self, notice: &Notice) -> Result<(), RegistryError> {
         let (world, job) = (notice.world, notice.scope.as_str());
-        let mut book = self.roles.lock().await;
-        let mut roles = book.roles(world, job);
+        let mut table = self.roles.lock().await;
+        let mut roles = table.roles(world, job);
         match notice.kind {
             NoticeKind::RolledBack => roles.fail(&notice.policy),
             NoticeKind::CanaryEnded => roles.fail_canary(&notice.policy),
@@ -217,8 +216,8 @@ impl PolicyShelf {
         self.store
             .put_bindings(job, world.as_str(), &stored)
             .await?;
-        book.set(world, job, roles);
-        self.want_forecasts(&book);
+        table.set(world, job, roles);
+        self.want_forecasts(&table);
         Ok(())
     }
 
@@ -227,26 +226,26 @@ impl PolicyShelf {
         &self,
         world: World,
         job: &str,
-        held: &Held,
+        bound: &BoundUpload,
         kept: Option<&PolicyStateRow>,
-    ) -> Result<Option<BoundPolicy>, ShelfError> {
-        if held.digest == NATIVE {
+    ) -> Result<Option<BoundPolicy>, RegistryError> {
+        if bound.digest == NATIVE {
             return Ok(None);
         }
-        let row = self.store.plugin(&held.digest).await?;
-        let row = row.ok_or_else(|| ShelfError::Unknown(held.digest.clone()))?;
-        let extra = extra_columns(world, &held.config)?;
+        let row = self.store.plugin(&bound.digest).await?;
+        let row = row.ok_or_else(|| RegistryError::Unknown(bound.digest.clone()))?;
+        let extra = extra_columns(world, &bound.config)?;
         let limits = self.engine.limits();
         let state = kept.and_then(|k| BindingState::from_bytes(&k.entries, limits).ok());
         let options = InstanceOptions {
-            config_json: held.config.clone(),
+            config_json: bound.config.clone(),
             seed: xxh3_64(format!("{world}/{job}").as_bytes()),
             state: state.unwrap_or_default(),
             snapshot: kept.map(|k| k.snapshot.clone()).unwrap_or_default(),
             log_sink: Some(self.logs.sink(&row.head, Scope::of(job).tenant_prefix())),
         };
         let (engine, component) = (self.engine.clone(), row.component);
-        let known = self.modules.get(&held.digest);
+        let known = self.modules.get(&bound.digest);
         let loaded = tokio::task::spawn_blocking(move || {
             let module = known.map_or_else(|| engine.compile(&component), Ok)?;
             let instance = module.instance(&options)?;
@@ -254,8 +253,8 @@ impl PolicyShelf {
         });
         let loaded = loaded.await;
         let (module, instance) =
-            loaded.map_err(|_| ShelfError::EndedEarly("loading the policy"))??;
-        self.modules.keep(&held.digest, module);
+            loaded.map_err(|_| RegistryError::EndedEarly("loading the policy"))??;
+        self.modules.keep(&bound.digest, module);
         Ok(Some(BoundPolicy {
             policy: policy_ref(&row.head),
             instance,
@@ -263,11 +262,13 @@ impl PolicyShelf {
         }))
     }
 
-    /// Who answers for a scope at present, by its own binding.
-    pub async fn active(&self, world: World, job: &str) -> Result<PolicyRef, ShelfError> {
+    /// The policy that answers for a scope at present, by its own binding.
+    pub async fn active(&self, world: World, job: &str) -> Result<PolicyRef, RegistryError> {
         let scope = Scope::of(job);
         if !is_asked_in_place(world) {
-            return Ok(self.background.read(|desk| desk.active(world, &scope)));
+            return Ok(self
+                .background
+                .read(|evaluator| evaluator.active(world, &scope)));
         }
         let active = self
             .driver
@@ -276,21 +277,23 @@ impl PolicyShelf {
     }
 
     /// All bindings of all worlds.
-    pub async fn bindings(&self) -> Result<Vec<BindingView>, ShelfError> {
-        let views = |desk: &treadle_policy::evaluator::PolicyDesk, in_place: bool| {
+    pub async fn bindings(&self) -> Result<Vec<BindingView>, RegistryError> {
+        let views = |evaluator: &treadle_policy::evaluator::PolicyEvaluator, in_place: bool| {
             let worlds = World::ALL.iter().copied();
-            let of_desk = worlds.filter(|world| is_asked_in_place(*world) == in_place);
-            of_desk.flat_map(|w| desk.views(w)).collect::<Vec<_>>()
+            let of_evaluator = worlds.filter(|world| is_asked_in_place(*world) == in_place);
+            of_evaluator
+                .flat_map(|w| evaluator.views(w))
+                .collect::<Vec<_>>()
         };
         let in_place = self.driver.read(move |view| views(view.policies, true));
         let mut all = in_place.await?;
-        all.extend(self.background.read(|desk| views(desk, false)));
+        all.extend(self.background.read(|evaluator| views(evaluator, false)));
         all.sort_by(|a, b| (a.world, &a.job).cmp(&(b.world, &b.job)));
         Ok(all)
     }
 
     /// Saves what policies have stored, for the next start.
-    pub async fn save_states(&self) -> Result<(), ShelfError> {
+    pub async fn save_states(&self) -> Result<(), RegistryError> {
         let in_place = self.driver.states().await?;
         let background = self.background.states();
         for kept in in_place.into_iter().chain(background) {
@@ -307,7 +310,7 @@ impl PolicyShelf {
     }
 
     /// A reference policy is part of the program and needs no signature.
-    async fn push_trusted(&self, upload: Upload) -> Result<PluginHead, ShelfError> {
+    async fn push_trusted(&self, upload: Upload) -> Result<PluginHead, RegistryError> {
         let digest = treadle_policy_runtime::upload_digest(&upload.bytes);
         if let Some(known) = self.store.plugin(&digest).await? {
             return Ok(known.head);

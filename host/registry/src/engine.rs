@@ -1,4 +1,4 @@
-//! The engine of the shelf, as the configuration wants it.
+//! The engine of the registry, as configured.
 
 use super::Signing;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use treadle_policy_runtime::{
     PolicyEngine, RuntimeError, SignaturePolicy, TrustedKeys,
 };
 
-/// The subcommand that compiles one upload; for nobody to call by hand.
+/// The subcommand that compiles one upload; not to be called by hand.
 pub const COMPILE_SUBCOMMAND: &str = "compile-policy";
 /// Compiled policies are kept in this folder beside the store's file.
 const ARTIFACTS_FOLDER: &str = "policies";
@@ -38,7 +38,7 @@ pub fn engine(config: &Config) -> Result<PolicyEngine, EngineError> {
     Ok(PolicyEngine::new(config.plugins.limits())?.with_compiler(compiler(config)?))
 }
 
-/// The same for policies in replays: bounded by fuel in place of time.
+/// The same for policies in replays: bounded by fuel instead of time.
 pub fn replay_engine(config: &Config) -> Result<PolicyEngine, EngineError> {
     let engine = treadle_policy::repeatable_engine(config.plugins.limits())?;
     Ok(engine.with_compiler(compiler(config)?))
@@ -52,9 +52,7 @@ fn compiler(config: &Config) -> Result<Compiler, EngineError> {
                 args: vec![COMPILE_SUBCOMMAND.into()],
             };
             let limits = CompilerLimits {
-                wall_s_max: config.plugins.compile_wall_s_max,
                 cpu_s_max: config.plugins.compile_cpu_s_max,
-                memory_bytes_max: config.plugins.compile_memory_bytes_max,
                 ..CompilerLimits::default()
             };
             Compiler::in_children(command, limits)?
@@ -70,11 +68,10 @@ fn compiler(config: &Config) -> Result<Compiler, EngineError> {
 
 /// Whose signatures count.
 pub fn signing(config: &Config) -> Result<Signing, EngineError> {
-    let entries = config.plugins.trusted_keys.split(',').map(str::trim);
     let mut keys = Vec::new();
-    for entry in entries.filter(|entry| !entry.is_empty()) {
+    for entry in &config.plugins.trusted_keys {
         let pair = entry.split_once('=');
-        keys.push(pair.ok_or_else(|| EngineError::Nameless(entry.to_owned()))?);
+        keys.push(pair.ok_or_else(|| EngineError::Nameless(entry.clone()))?);
     }
     let policy = if config.plugins.signed_only {
         SignaturePolicy::SignedOnly

@@ -8,8 +8,8 @@ use treadle_store::StoreError;
 
 /// Why a policy was not stored or bound.
 #[derive(Debug, thiserror::Error)]
-pub enum ShelfError {
-    /// The upload is no acceptable policy.
+pub enum RegistryError {
+    /// The upload is not an acceptable policy.
     #[error("{0}")]
     Refused(UploadRefusal),
     /// The policy does not load with this configuration.

@@ -1,9 +1,9 @@
-//! Predictions: programs as they were seen go to the prediction policy in batches,
-//! what it expects goes to the driver, and what then came goes back to the policy. A
-//! service may take the policy's place; what it does not answer the policy does.
+//! Predictions: observed programs go to the prediction policy in batches, its forecasts go to the
+//! driver, and the actual outcomes go back to the policy. A service may replace the policy; what it
+//! does not answer the policy does.
 
 use super::seen::{Lesson, SeenColumns};
-use super::{PolicyShelf, RemotePredictor};
+use super::{PluginRegistry, RemotePredictor};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tokio::sync::mpsc::Receiver;
@@ -11,7 +11,7 @@ use treadle_model::ProgramId;
 use treadle_plugin::Estimates;
 use treadle_policy::evaluator::Forecast;
 use treadle_policy_runtime::{FinishedColumns, LiveColumns};
-use treadle_scheduler::{DriverHandle, Sighting};
+use treadle_scheduler::{DriverHandle, Observation};
 
 /// Sightings taken into one round.
 const ROUND_MAX: usize = 1_024;
@@ -22,12 +22,12 @@ const PROGRAMS_MAX: usize = 100_000;
 
 /// Predicts for ever.
 pub async fn forecast(
-    shelf: Arc<PolicyShelf>,
+    registry: Arc<PluginRegistry>,
     driver: DriverHandle,
-    mut seen: Receiver<Sighting>,
+    mut seen: Receiver<Observation>,
     remote: Option<RemotePredictor>,
 ) {
-    let mut kept: HashMap<ProgramId, Vec<Sighting>> = HashMap::new();
+    let mut kept: HashMap<ProgramId, Vec<Observation>> = HashMap::new();
     let mut round = Vec::with_capacity(ROUND_MAX);
     while seen.recv_many(&mut round, ROUND_MAX).await > 0 {
         let (over, live): (Vec<_>, Vec<_>) = round.drain(..).partition(|s| s.is_over);
@@ -38,14 +38,14 @@ pub async fn forecast(
         if let Some(remote) = &remote {
             forecasts = ask_remote(remote, &mut live, &finished).await;
         }
-        let shelf = shelf.clone();
+        let registry = registry.clone();
         // A policy has seconds for its answer.
         let asked = tokio::task::spawn_blocking(move || {
             for (job, rows) in &finished {
-                shelf.learn(job, rows);
+                registry.learn(job, rows);
             }
             let jobs = live.iter();
-            jobs.flat_map(|(job, rows)| shelf.predict(job, rows))
+            jobs.flat_map(|(job, rows)| registry.predict(job, rows))
                 .collect::<Vec<_>>()
         });
         forecasts.extend(asked.await.unwrap_or_default());
@@ -55,10 +55,10 @@ pub async fn forecast(
     }
 }
 
-/// What the service says; the jobs that it answered for are taken out.
+/// The service's answer; the jobs that it answered for are removed.
 async fn ask_remote(
     remote: &RemotePredictor,
-    live: &mut BTreeMap<Box<str>, Vec<Sighting>>,
+    live: &mut BTreeMap<Box<str>, Vec<Observation>>,
     finished: &BTreeMap<Box<str>, Vec<Lesson>>,
 ) -> Vec<(ProgramId, Forecast)> {
     let mut forecasts = Vec::new();
@@ -78,32 +78,34 @@ async fn ask_remote(
     forecasts
 }
 
-fn by_job(sightings: Vec<Sighting>) -> BTreeMap<Box<str>, Vec<Sighting>> {
-    let mut jobs: BTreeMap<Box<str>, Vec<Sighting>> = BTreeMap::new();
-    for sighting in sightings {
-        jobs.entry(sighting.job.clone()).or_default().push(sighting);
+fn by_job(sightings: Vec<Observation>) -> BTreeMap<Box<str>, Vec<Observation>> {
+    let mut jobs: BTreeMap<Box<str>, Vec<Observation>> = BTreeMap::new();
+    for observation in sightings {
+        jobs.entry(observation.job.clone())
+            .or_default()
+            .push(observation);
     }
     jobs
 }
 
 fn remember(
-    kept: &mut HashMap<ProgramId, Vec<Sighting>>,
-    live: &BTreeMap<Box<str>, Vec<Sighting>>,
+    kept: &mut HashMap<ProgramId, Vec<Observation>>,
+    live: &BTreeMap<Box<str>, Vec<Observation>>,
 ) {
-    for sighting in live.values().flatten() {
-        if kept.len() >= PROGRAMS_MAX && !kept.contains_key(&sighting.program) {
+    for observation in live.values().flatten() {
+        if kept.len() >= PROGRAMS_MAX && !kept.contains_key(&observation.program) {
             continue;
         }
-        let of_program = kept.entry(sighting.program).or_default();
+        let of_program = kept.entry(observation.program).or_default();
         if of_program.len() < KEPT_MAX {
-            of_program.push(sighting.clone());
+            of_program.push(observation.clone());
         }
     }
 }
 
 fn finished(
-    kept: &mut HashMap<ProgramId, Vec<Sighting>>,
-    over: Vec<Sighting>,
+    kept: &mut HashMap<ProgramId, Vec<Observation>>,
+    over: Vec<Observation>,
 ) -> BTreeMap<Box<str>, Vec<Lesson>> {
     let mut lessons: BTreeMap<Box<str>, Vec<Lesson>> = BTreeMap::new();
     for end in over {
@@ -118,8 +120,8 @@ fn finished(
     lessons
 }
 
-impl PolicyShelf {
-    fn predict(&self, job: &str, rows: &[Sighting]) -> Vec<(ProgramId, Forecast)> {
+impl PluginRegistry {
+    fn predict(&self, job: &str, rows: &[Observation]) -> Vec<(ProgramId, Forecast)> {
         let seen = SeenColumns::of(rows.iter());
         let columns = LiveColumns {
             group: &seen.group,
@@ -138,7 +140,7 @@ impl PolicyShelf {
             remaining_tokens_p90,
             remaining_tool_s,
         } = estimates;
-        let forecast = |(row, seen): (usize, &Sighting)| {
+        let forecast = |(row, seen): (usize, &Observation)| {
             let forecast = Forecast {
                 remaining_tokens: *remaining_tokens.get(row)?,
                 remaining_tokens_p90: *remaining_tokens_p90.get(row)?,
@@ -174,8 +176,8 @@ impl PolicyShelf {
 mod tests {
     use super::*;
 
-    fn seen(program: u64, steps: u32, output_tokens: u64, is_over: bool) -> Sighting {
-        Sighting {
+    fn seen(program: u64, steps: u32, output_tokens: u64, is_over: bool) -> Observation {
+        Observation {
             program: ProgramId(program),
             job: "run".into(),
             group: 1,

@@ -1,7 +1,7 @@
 //! The registry of policies: uploads, which of them are bound, and what became of them.
 //!
 //! Worlds that scheduling waits for are asked by the driver, with an evaluator of its own; the
-//! others are asked here ([`BackgroundDesk`]). Either way a change of bindings is loaded first, then
+//! others are asked here ([`BackgroundEvaluator`]). Either way a change of bindings is loaded first, then
 //! stored, then carried out between two decisions: one that fails on the way changes nothing.
 
 mod ask;
@@ -23,40 +23,40 @@ pub use ask::{AskError, Asked};
 pub use bind::BindRequest;
 pub use engine::replay_engine;
 pub use engine::{COMPILE_SUBCOMMAND, EngineError, engine, signing};
-pub use error::ShelfError;
+pub use error::RegistryError;
 pub use forecaster::forecast;
 pub use limits::evaluator_limits;
-pub use logs::{LogBook, LoggedLine};
+pub use logs::{LoggedLine, PolicyLogs};
 pub use reference::unstored;
 pub use remote::RemotePredictor;
 pub use totals::VersionRow;
 pub use upload::{Signing, Upload};
 
 use modules::Modules;
-use roles::RoleBook;
+use roles::RoleTable;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::UnboundedSender;
 use treadle_model::World;
-use treadle_policy::BackgroundDesk;
-use treadle_policy::evaluator::{DeskLimits, Notice, PolicyDesk};
+use treadle_policy::BackgroundEvaluator;
+use treadle_policy::evaluator::{EvaluatorLimits, Notice, PolicyEvaluator};
 use treadle_policy_runtime::PolicyEngine;
 use treadle_scheduler::DriverHandle;
 use treadle_store::Store;
 
 /// The eviction policy that is bound without `kv.retention` unless another is.
 const DEFAULT_EVICTION: &str = "thunderagent-eviction";
-/// The one in its place while `kv.retention` is on: treadle's own, which can say what becomes of a
+/// The default one while `kv.retention` is on: treadle's own, which can decide what to do with a
 /// cache.
 const RETAINING_EVICTION: &str = "foresight-eviction";
-/// Its configuration: the columns that it goes by.
+/// Its configuration: the columns that it uses.
 const RETAINING_CONFIG: &str =
     r#"{"extra": ["price-ms", "back-ms", "prefill-ms", "remaining-tokens"]}"#;
 /// The name under which a world's built-in default can be bound.
 pub const NATIVE: &str = "native";
 
-/// The module of `thunderagent-eviction`, for those who measure it.
+/// The module of `thunderagent-eviction`, for measurements.
 pub fn default_eviction_module() -> &'static [u8] {
     reference::module(DEFAULT_EVICTION)
 }
@@ -77,32 +77,32 @@ pub fn is_built_in(digest: &str) -> bool {
 }
 
 /// Uploaded policies and their bindings.
-pub struct PolicyShelf {
+pub struct PluginRegistry {
     engine: PolicyEngine,
     store: Arc<dyn Store>,
     driver: DriverHandle,
-    background: BackgroundDesk,
+    background: BackgroundEvaluator,
     signing: Signing,
-    logs: LogBook,
+    logs: PolicyLogs,
     modules: Modules,
-    /// Turned on while anybody makes use of predictions.
+    /// Turned on while any policy uses predictions.
     forecasts_wanted: Arc<AtomicBool>,
     /// Bindings as they are stored. Held while one is changed, so that changes
     /// happen one after another.
-    roles: tokio::sync::Mutex<RoleBook>,
+    roles: tokio::sync::Mutex<RoleTable>,
 }
 
-impl PolicyShelf {
-    /// A shelf over a store.
+impl PluginRegistry {
+    /// A registry over a store.
     pub fn new(
         engine: PolicyEngine,
         store: Arc<dyn Store>,
         driver: DriverHandle,
-        limits: DeskLimits,
+        limits: EvaluatorLimits,
         signing: Signing,
         forecasts_wanted: Arc<AtomicBool>,
     ) -> Result<Self, EngineError> {
-        let background = BackgroundDesk::new(PolicyDesk::new(limits))
+        let background = BackgroundEvaluator::new(PolicyEvaluator::new(limits))
             .map_err(|error| EngineError::Native(error.to_string()))?;
         Ok(Self {
             engine,
@@ -110,16 +110,17 @@ impl PolicyShelf {
             driver,
             background,
             signing,
-            logs: LogBook::default(),
+            logs: PolicyLogs::default(),
             modules: Modules::default(),
             forecasts_wanted,
             roles: tokio::sync::Mutex::default(),
         })
     }
 
-    /// Where the desk of the shelf tells of bindings that it changed by itself.
-    pub fn tell(&self, notices: UnboundedSender<Notice>) {
-        self.background.set_up(|desk| desk.tell(notices));
+    /// Sets where the registry's evaluator sends notices of bindings that it changed on its own.
+    pub fn send_notices_to(&self, notices: UnboundedSender<Notice>) {
+        self.background
+            .set_up(|evaluator| evaluator.send_notices_to(notices));
     }
 
     /// Largest upload, in bytes.
@@ -128,7 +129,7 @@ impl PolicyShelf {
     }
 
     /// What policies wrote to their logs.
-    pub fn logs(&self) -> &LogBook {
+    pub fn logs(&self) -> &PolicyLogs {
         &self.logs
     }
 }

@@ -1,11 +1,11 @@
 //! When policies are given up, as the configuration says.
 
 use treadle_config::PluginsConfig;
-use treadle_policy::evaluator::{DeskLimits, TrialLimits};
+use treadle_policy::evaluator::{EvaluatorLimits, TrialLimits};
 
 /// When a policy is given up.
-pub fn evaluator_limits(plugins: &PluginsConfig) -> DeskLimits {
-    DeskLimits {
+pub fn evaluator_limits(plugins: &PluginsConfig) -> EvaluatorLimits {
+    EvaluatorLimits {
         breaker: plugins.breaker(),
         trial: TrialLimits {
             steps_min: plugins.canary_steps_min,

@@ -14,7 +14,7 @@ const UNREAD_MAX: usize = 256;
 /// Uploads whose lines are kept; the one that was bound longest ago goes first.
 const UPLOADS_MAX: usize = 256;
 
-/// A line and its place in the log of its upload.
+/// A line and its position in the log of its upload.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LoggedLine {
     /// Counts the lines of the upload, from 1.
@@ -34,11 +34,11 @@ struct Log {
 
 /// The logs of all uploads that were bound.
 #[derive(Default)]
-pub struct LogBook {
+pub struct PolicyLogs {
     logs: Mutex<(u64, BTreeMap<String, Log>)>,
 }
 
-impl LogBook {
+impl PolicyLogs {
     /// Where instances of an upload in the bindings of a tenant send their lines.
     pub(super) fn sink(&self, head: &PluginHead, tenant_prefix: &str) -> LogSink {
         let key = key(&head.digest, tenant_prefix);
@@ -65,8 +65,8 @@ impl LogBook {
         log.sink.clone()
     }
 
-    /// Lines of an upload in the bindings of a tenant after the one with this number, and how many were
-    /// dropped because nobody read in time.
+    /// Lines of an upload in the bindings of a tenant after the one with this number, and how many
+    /// were dropped because they were not read in time.
     pub fn after(&self, digest: &str, tenant_prefix: &str, number: u64) -> (Vec<LoggedLine>, u64) {
         let mut guard = lock(&self.logs);
         let Some(log) = guard.1.get_mut(&key(digest, tenant_prefix)) else {

@@ -1,5 +1,5 @@
-//! The reference policies in Rust, which the daemon brings along. Each can be bound by its
-//! name; it is checked and stored when somebody first does.
+//! The bundled reference policies in Rust. Each can be bound by its name; it is checked and stored
+//! on first use.
 
 use std::sync::OnceLock;
 use treadle_model::World;
@@ -19,8 +19,8 @@ pub(super) struct Reference {
     pub(super) module: &'static [u8],
 }
 
-/// The module of one of them; empty if there is none of this name, which a test rules out for
-/// those that the daemon binds by itself.
+/// The module of one of them; empty if there is none of this name, which a test rules out for the
+/// default bindings.
 pub(super) fn module(name: &str) -> &'static [u8] {
     let found = BROUGHT.iter().find(|brought| brought.0 == name);
     found.map_or(&[], |brought| brought.2)
@@ -43,7 +43,7 @@ fn reference(&(name, summary, module): &Brought) -> Option<Reference> {
     let (_, world) = name.rsplit_once('-')?;
     let head = PluginHead {
         digest: upload_digest(module),
-        world: World::from_word(world)?.as_str().to_owned(),
+        world: World::from_name(world)?.as_str().to_owned(),
         name: name.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         summary: summary.to_owned(),
@@ -60,7 +60,7 @@ mod tests {
     use treadle_policy_runtime::{Limits, PolicyEngine};
 
     #[test]
-    fn each_is_what_its_name_says() {
+    fn each_policy_matches_its_name() {
         let engine = PolicyEngine::new(Limits::default()).unwrap();
         assert_eq!(all().len(), BROUGHT.len(), "each is named after its world");
         for Reference { head, module } in all() {

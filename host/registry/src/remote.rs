@@ -16,12 +16,12 @@ use treadle_config::{ConfigError, PredictionConfig};
 use treadle_model::ProgramId;
 use treadle_policy::columns::EXTRA_COLUMNS;
 use treadle_policy::evaluator::Forecast;
-use treadle_scheduler::Sighting;
+use treadle_scheduler::Observation;
 
 /// Why the service's answer is of no use.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RemoteError {
-    /// Nobody answered.
+    /// No answer came.
     #[error("it can't be reached: {0}")]
     Unreachable(String),
     /// It took too long.
@@ -31,7 +31,7 @@ pub(super) enum RemoteError {
     #[error("it answered with status {0}")]
     Status(u16),
     /// Its answer is not what was asked for.
-    #[error("its answer is no use: {0}")]
+    #[error("its answer is unusable: {0}")]
     Answer(String),
 }
 
@@ -110,7 +110,7 @@ impl RemotePredictor {
     pub(super) async fn predict(
         &self,
         job: &str,
-        rows: &[Sighting],
+        rows: &[Observation],
     ) -> Option<Vec<(ProgramId, Forecast)>> {
         let seen = SeenColumns::of(rows.iter());
         let asked = self.post("predict", &columns(job, &seen, None)).await;
@@ -130,7 +130,7 @@ impl RemotePredictor {
         }
     }
 
-    /// Tells what then came.
+    /// Reports the actual outcome.
     pub(super) async fn learn(&self, job: &str, lessons: &[Lesson]) {
         let seen = SeenColumns::of(lessons.iter().map(|lesson| &lesson.seen));
         let tokens: Vec<u64> = lessons.iter().map(|l| l.remaining_tokens).collect();
@@ -159,7 +159,7 @@ impl RemotePredictor {
         let unusable = |error: String| RemoteError::Answer(error);
         let uri: Uri = format!("{}/{path}", self.url)
             .parse()
-            .map_err(|_| unusable(format!("`{}/{path}` is no address", self.url)))?;
+            .map_err(|_| unusable(format!("`{}/{path}` is not an address", self.url)))?;
         let body = serde_json::to_vec(columns).map_err(|error| unusable(error.to_string()))?;
         let request = Request::builder()
             .method(Method::POST)
@@ -242,8 +242,8 @@ mod tests {
     use axum::{Json, Router};
     use serde_json::{Value, json};
 
-    fn seen(program: u64, output_tokens: u64) -> Sighting {
-        Sighting {
+    fn seen(program: u64, output_tokens: u64) -> Observation {
+        Observation {
             program: ProgramId(program),
             job: "run".into(),
             group: 1,
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_there_is_told() {
+    async fn an_unreachable_service_is_reported() {
         let remote = service(|_| json!({})).await;
         let lesson = Lesson {
             seen: seen(1, 10),

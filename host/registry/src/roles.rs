@@ -12,7 +12,7 @@ pub(super) const DIGEST_SHORT: usize = 12;
 
 /// An upload with its configuration.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Held {
+pub(super) struct BoundUpload {
     /// Its digest, or `native`.
     pub(super) digest: String,
     /// Its configuration, a JSON object.
@@ -22,7 +22,7 @@ pub(super) struct Held {
     since_us: u64,
 }
 
-impl Held {
+impl BoundUpload {
     pub(super) fn new(digest: String, config: String, share_ppm: u32) -> Self {
         Self {
             digest,
@@ -45,49 +45,49 @@ impl Held {
 /// The roles of one binding.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Roles {
-    held: BTreeMap<Role, Held>,
+    bound: BTreeMap<Role, BoundUpload>,
 }
 
 impl Roles {
-    pub(super) fn get(&self, role: Role) -> Option<&Held> {
-        self.held.get(&role)
+    pub(super) fn get(&self, role: Role) -> Option<&BoundUpload> {
+        self.bound.get(&role)
     }
 
     /// Gives a role. The one that was active before becomes the previous one,
     /// and a canary ends with the policy that it was compared with.
-    pub(super) fn give(&mut self, role: Role, held: Held) {
+    pub(super) fn give(&mut self, role: Role, bound: BoundUpload) {
         if role == Role::Active {
-            self.held.remove(&Role::Canary);
-            let before = self.held.remove(&Role::Active);
-            let native = || Held::new(super::NATIVE.into(), "{}".into(), 0);
-            self.held
+            self.bound.remove(&Role::Canary);
+            let before = self.bound.remove(&Role::Active);
+            let native = || BoundUpload::new(super::NATIVE.into(), "{}".into(), 0);
+            self.bound
                 .insert(Role::Previous, before.unwrap_or_else(native));
         }
-        self.held.insert(role, held);
+        self.bound.insert(role, bound);
     }
 
     pub(super) fn withdraw(&mut self, role: Role) -> Result<(), ChangeError> {
-        let held = self.held.get(&role);
+        let bound = self.bound.get(&role);
         // The built-in default can't be taken out of its role.
-        let held = held.filter(|held| held.digest != super::NATIVE).cloned();
-        let gone = held.ok_or(ChangeError::Vacant(role))?;
-        self.held.remove(&role);
+        let bound = bound.filter(|bound| bound.digest != super::NATIVE).cloned();
+        let gone = bound.ok_or(ChangeError::Vacant(role))?;
+        self.bound.remove(&role);
         if role == Role::Active {
-            self.held.insert(Role::Previous, gone);
+            self.bound.insert(Role::Previous, gone);
         }
         Ok(())
     }
 
     /// Ends a canary, or swaps the active policy with the one before it.
     pub(super) fn roll_back(&mut self) -> Result<(), ChangeError> {
-        if self.held.remove(&Role::Canary).is_some() {
+        if self.bound.remove(&Role::Canary).is_some() {
             return Ok(());
         }
-        let before = self.held.remove(&Role::Previous);
+        let before = self.bound.remove(&Role::Previous);
         let before = before.ok_or(ChangeError::NoPrevious)?;
-        let active = self.held.insert(Role::Active, before);
+        let active = self.bound.insert(Role::Active, before);
         if let Some(active) = active {
-            self.held.insert(Role::Previous, active);
+            self.bound.insert(Role::Previous, active);
         }
         Ok(())
     }
@@ -96,18 +96,18 @@ impl Roles {
     /// way back. If another was bound since, that one stays, and nothing comes before it.
     pub(super) fn fail(&mut self, failed: &PolicyRef) {
         let has = |role| {
-            self.held
+            self.bound
                 .get(&role)
-                .is_some_and(|held: &Held| held.is(failed))
+                .is_some_and(|bound: &BoundUpload| bound.is(failed))
         };
         let (is_active, is_previous) = (has(Role::Active), has(Role::Previous));
         if !is_active && !is_previous {
             return;
         }
-        let before = self.held.remove(&Role::Previous);
+        let before = self.bound.remove(&Role::Previous);
         if is_active {
-            self.held.remove(&Role::Active);
-            self.held
+            self.bound.remove(&Role::Active);
+            self.bound
                 .extend(before.map(|before| (Role::Active, before)));
         }
     }
@@ -115,42 +115,42 @@ impl Roles {
     /// A canary failed for good; another one may have been started since.
     pub(super) fn fail_canary(&mut self, failed: &PolicyRef) {
         if self
-            .held
+            .bound
             .get(&Role::Canary)
-            .is_some_and(|held| held.is(failed))
+            .is_some_and(|bound| bound.is(failed))
         {
-            self.held.remove(&Role::Canary);
+            self.bound.remove(&Role::Canary);
         }
     }
 }
 
 /// All bindings.
 #[derive(Debug, Default)]
-pub(super) struct RoleBook {
+pub(super) struct RoleTable {
     bindings: BTreeMap<(World, String), Roles>,
 }
 
-impl RoleBook {
+impl RoleTable {
     /// From what is stored. Rows of worlds and roles that this version does not
     /// know are left alone.
     pub(super) fn of(rows: Vec<BindingRow>) -> Self {
-        let mut book = Self::default();
+        let mut table = Self::default();
         for row in rows {
             let role = Role::ALL.into_iter().find(|r| r.as_str() == row.role);
-            let (Some(world), Some(role)) = (World::from_word(&row.world), role) else {
+            let (Some(world), Some(role)) = (World::from_name(&row.world), role) else {
                 tracing::warn!(world = row.world, role = row.role, "unknown binding");
                 continue;
             };
-            let held = Held {
+            let bound = BoundUpload {
                 digest: row.digest,
                 config: row.config,
                 share_ppm: row.share_ppm,
                 since_us: row.since_us,
             };
-            let roles = book.bindings.entry((world, row.job)).or_default();
-            roles.held.insert(role, held);
+            let roles = table.bindings.entry((world, row.job)).or_default();
+            roles.bound.insert(role, bound);
         }
-        book
+        table
     }
 
     pub(super) fn roles(&self, world: World, job: &str) -> Roles {
@@ -160,7 +160,7 @@ impl RoleBook {
 
     pub(super) fn set(&mut self, world: World, job: &str, roles: Roles) {
         let key = (world, job.to_owned());
-        if roles.held.is_empty() {
+        if roles.bound.is_empty() {
             self.bindings.remove(&key);
         } else {
             self.bindings.insert(key, roles);
@@ -175,37 +175,37 @@ impl RoleBook {
 
 /// The rows of one binding.
 pub(super) fn rows(world: World, job: &str, roles: &Roles) -> Vec<BindingRow> {
-    let row = |(role, held): (&Role, &Held)| BindingRow {
+    let row = |(role, bound): (&Role, &BoundUpload)| BindingRow {
         job: job.to_owned(),
         world: world.as_str().to_owned(),
         role: role.as_str().to_owned(),
-        digest: held.digest.clone(),
-        config: held.config.clone(),
-        share_ppm: held.share_ppm,
-        since_us: held.since_us,
+        digest: bound.digest.clone(),
+        config: bound.config.clone(),
+        share_ppm: bound.share_ppm,
+        since_us: bound.since_us,
     };
-    roles.held.iter().map(row).collect()
+    roles.bound.iter().map(row).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn held(digest: &str) -> Held {
-        Held::new(digest.into(), "{}".into(), 0)
+    fn bound(digest: &str) -> BoundUpload {
+        BoundUpload::new(digest.into(), "{}".into(), 0)
     }
 
     fn digest(roles: &Roles, role: Role) -> Option<&str> {
-        roles.get(role).map(|held| held.digest.as_str())
+        roles.get(role).map(|bound| bound.digest.as_str())
     }
 
     #[test]
     fn rolling_back_twice_changes_nothing() {
         let mut roles = Roles::default();
         assert_eq!(roles.roll_back(), Err(ChangeError::NoPrevious));
-        roles.give(Role::Active, held("a"));
+        roles.give(Role::Active, bound("a"));
         assert_eq!(digest(&roles, Role::Previous), Some("native"));
-        roles.give(Role::Active, held("b"));
+        roles.give(Role::Active, bound("b"));
         roles.roll_back().unwrap();
         assert_eq!(digest(&roles, Role::Active), Some("a"));
         roles.roll_back().unwrap();
@@ -215,13 +215,13 @@ mod tests {
     #[test]
     fn a_canary_goes_first_and_with_the_policy_that_it_was_compared_with() {
         let mut roles = Roles::default();
-        roles.give(Role::Active, held("a"));
-        roles.give(Role::Canary, held("b"));
+        roles.give(Role::Active, bound("a"));
+        roles.give(Role::Canary, bound("b"));
         roles.roll_back().unwrap();
         assert_eq!(digest(&roles, Role::Active), Some("a"));
         assert_eq!(digest(&roles, Role::Canary), None);
-        roles.give(Role::Canary, held("b"));
-        roles.give(Role::Active, held("c"));
+        roles.give(Role::Canary, bound("b"));
+        roles.give(Role::Active, bound("c"));
         assert_eq!(digest(&roles, Role::Canary), None);
         assert_eq!(
             roles.withdraw(Role::Canary),
@@ -232,8 +232,8 @@ mod tests {
     #[test]
     fn the_built_in_default_is_not_withdrawn() {
         let mut roles = Roles::default();
-        roles.give(Role::Active, held("a"));
-        roles.give(Role::Active, held(super::super::NATIVE));
+        roles.give(Role::Active, bound("a"));
+        roles.give(Role::Active, bound(super::super::NATIVE));
         let before = roles.clone();
         let refused = roles.withdraw(Role::Active);
         assert_eq!(refused, Err(ChangeError::Vacant(Role::Active)));
@@ -243,21 +243,21 @@ mod tests {
     #[test]
     fn what_is_stored_is_read_back() {
         let mut roles = Roles::default();
-        roles.give(Role::Active, held("a"));
+        roles.give(Role::Active, bound("a"));
         roles.give(
             Role::Canary,
-            Held::new("b".into(), "{\"k\":1}".into(), 250_000),
+            BoundUpload::new("b".into(), "{\"k\":1}".into(), 250_000),
         );
-        let book = RoleBook::of(rows(World::Priority, "run", &roles));
-        assert_eq!(book.roles(World::Priority, "run"), roles);
-        assert_eq!(book.iter().count(), 1);
+        let table = RoleTable::of(rows(World::Priority, "run", &roles));
+        assert_eq!(table.roles(World::Priority, "run"), roles);
+        assert_eq!(table.iter().count(), 1);
     }
 
     #[test]
     fn a_failed_policy_gives_way_for_good() {
         let mut roles = Roles::default();
-        roles.give(Role::Active, held("a"));
-        roles.give(Role::Active, held("b"));
+        roles.give(Role::Active, bound("a"));
+        roles.give(Role::Active, bound("b"));
         roles.fail(&policy("b"));
         assert_eq!(digest(&roles, Role::Active), Some("a"));
         assert_eq!(roles.roll_back(), Err(ChangeError::NoPrevious));
@@ -270,11 +270,11 @@ mod tests {
     #[test]
     fn what_was_bound_before_the_news_of_a_failure_stays() {
         let mut roles = Roles::default();
-        roles.give(Role::Active, held("a"));
-        roles.give(Role::Active, held("faulty"));
+        roles.give(Role::Active, bound("a"));
+        roles.give(Role::Active, bound("faulty"));
         // The evaluator has rolled back by now; its notice is on its way.
-        roles.give(Role::Active, held("c"));
-        roles.give(Role::Canary, held("d"));
+        roles.give(Role::Active, bound("c"));
+        roles.give(Role::Canary, bound("d"));
         roles.fail(&policy("faulty"));
         roles.fail_canary(&policy("faulty"));
         assert_eq!(digest(&roles, Role::Active), Some("c"));

@@ -1,11 +1,11 @@
 //! What was seen of programs, as columns.
 
 use treadle_policy::columns::EXTRA_COLUMNS;
-use treadle_scheduler::Sighting;
+use treadle_scheduler::Observation;
 
 /// A program as it was seen, and what then came.
 pub(super) struct Lesson {
-    pub(super) seen: Sighting,
+    pub(super) seen: Observation,
     pub(super) remaining_tokens: u64,
     pub(super) remaining_tool_ms: u64,
 }
@@ -32,7 +32,7 @@ impl SeenColumns {
         columns.iter().flat_map(column).collect()
     }
 
-    pub(super) fn of<'s>(sightings: impl Iterator<Item = &'s Sighting>) -> Self {
+    pub(super) fn of<'s>(sightings: impl Iterator<Item = &'s Observation>) -> Self {
         let mut columns = Self::default();
         for seen in sightings {
             columns.group.push(seen.group);

@@ -1,10 +1,12 @@
 //! What became of the questions to all policies, and to each.
 
-use super::PolicyShelf;
-use super::ShelfError;
+use super::PluginRegistry;
+use super::RegistryError;
 use super::bind::policy_ref;
 use treadle_model::{PolicyRef, World};
-use treadle_policy::evaluator::{PolicyDesk, PolicyStatistics, VersionEntry, VersionStatistics};
+use treadle_policy::evaluator::{
+    PolicyEvaluator, PolicyStatistics, VersionEntry, VersionStatistics,
+};
 use treadle_store::PluginHead;
 
 /// One version's statistics.
@@ -20,13 +22,15 @@ pub struct VersionRow {
     pub statistics: VersionStatistics,
 }
 
-impl PolicyShelf {
+impl PluginRegistry {
     /// All policies together. Times are those of the policies that scheduling
     /// waits for.
-    pub async fn totals(&self) -> Result<PolicyStatistics, ShelfError> {
+    pub async fn totals(&self) -> Result<PolicyStatistics, RegistryError> {
         let in_place = self.driver.read(|view| view.policies.statistics().clone());
         let mut totals = in_place.await?;
-        let background = self.background.read(|desk| desk.statistics().clone());
+        let background = self
+            .background
+            .read(|evaluator| evaluator.statistics().clone());
         totals.answered += background.answered;
         totals.fallbacks += background.fallbacks;
         totals.faults += background.faults;
@@ -37,9 +41,9 @@ impl PolicyShelf {
     }
 
     /// Version by version.
-    pub async fn versions(&self) -> Result<Vec<VersionRow>, ShelfError> {
-        let all = |desk: &PolicyDesk| {
-            let versions = desk.versions();
+    pub async fn versions(&self) -> Result<Vec<VersionRow>, RegistryError> {
+        let all = |evaluator: &PolicyEvaluator| {
+            let versions = evaluator.versions();
             let row = |entry: VersionEntry<'_>| VersionRow {
                 world: entry.world,
                 policy: entry.policy.clone(),
@@ -58,7 +62,7 @@ impl PolicyShelf {
         &self,
         head: &PluginHead,
         tenant_prefix: &str,
-    ) -> Result<Option<VersionStatistics>, ShelfError> {
+    ) -> Result<Option<VersionStatistics>, RegistryError> {
         let policy = policy_ref(head);
         let versions = self.versions().await?;
         let is_it = |row: &VersionRow| row.policy == policy && &*row.tenant == tenant_prefix;

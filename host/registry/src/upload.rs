@@ -1,6 +1,6 @@
 //! Taking uploads in, listing them, and finding one by what people call it.
 
-use super::{NATIVE, PolicyShelf, ShelfError, reference, unix_us};
+use super::{NATIVE, PluginRegistry, RegistryError, reference, unix_us};
 use treadle_policy_runtime::{Inspection, SignaturePolicy, TrustedKeys};
 use treadle_store::{PluginHead, PluginRow};
 
@@ -27,9 +27,9 @@ pub struct Upload {
     pub signed_only: bool,
 }
 
-impl PolicyShelf {
+impl PluginRegistry {
     /// Checks and stores an upload. The second value is false if it was there.
-    pub async fn push(&self, upload: Upload) -> Result<(PluginHead, bool), ShelfError> {
+    pub async fn push(&self, upload: Upload) -> Result<(PluginHead, bool), RegistryError> {
         let digest = treadle_policy_runtime::upload_digest(&upload.bytes);
         let policy = if upload.signed_only {
             SignaturePolicy::SignedOnly
@@ -38,7 +38,7 @@ impl PolicyShelf {
         };
         let signed_by = policy
             .check(&self.signing.keys, &digest, upload.signature.as_deref())
-            .map_err(ShelfError::Refused)?;
+            .map_err(RegistryError::Refused)?;
         let signed_by = signed_by.map(|signer| signer.name);
         self.keep(upload.bytes, signed_by).await
     }
@@ -47,7 +47,7 @@ impl PolicyShelf {
     pub(super) async fn push_unsigned(
         &self,
         bytes: Vec<u8>,
-    ) -> Result<(PluginHead, bool), ShelfError> {
+    ) -> Result<(PluginHead, bool), RegistryError> {
         self.keep(bytes, None).await
     }
 
@@ -55,7 +55,7 @@ impl PolicyShelf {
         &self,
         bytes: Vec<u8>,
         signed_by: Option<String>,
-    ) -> Result<(PluginHead, bool), ShelfError> {
+    ) -> Result<(PluginHead, bool), RegistryError> {
         let inspection = self.inspect(bytes).await?;
         let head = PluginHead {
             digest: inspection.digest.clone(),
@@ -76,17 +76,17 @@ impl PolicyShelf {
     }
 
     /// Takes an upload through every check without storing it.
-    pub async fn inspect(&self, bytes: Vec<u8>) -> Result<Inspection, ShelfError> {
+    pub async fn inspect(&self, bytes: Vec<u8>) -> Result<Inspection, RegistryError> {
         let engine = self.engine.clone();
         // Compiling takes a while; it must not hold requests up.
         let inspected = tokio::task::spawn_blocking(move || engine.inspect(&bytes)).await;
         inspected
-            .map_err(|_| ShelfError::EndedEarly("the inspection"))?
-            .map_err(ShelfError::Refused)
+            .map_err(|_| RegistryError::EndedEarly("the inspection"))?
+            .map_err(RegistryError::Refused)
     }
 
     /// Stored policies, newest first.
-    pub async fn list(&self) -> Result<Vec<PluginHead>, ShelfError> {
+    pub async fn list(&self) -> Result<Vec<PluginHead>, RegistryError> {
         Ok(self.store.plugins().await?)
     }
 
@@ -96,32 +96,32 @@ impl PolicyShelf {
         &self,
         policy: &str,
         is_visible: impl Fn(&PluginHead) -> bool,
-    ) -> Result<PluginHead, ShelfError> {
+    ) -> Result<PluginHead, RegistryError> {
         let heads = self.store.plugins().await?;
         let visible = heads.into_iter().filter(|head| is_visible(head));
         let mut found: Vec<_> = visible.filter(|head| is_called(head, policy)).collect();
         match found.len() {
-            0 => Err(ShelfError::Unknown(policy.into())),
+            0 => Err(RegistryError::Unknown(policy.into())),
             1 => Ok(found.remove(0)),
-            count => Err(ShelfError::Ambiguous {
+            count => Err(RegistryError::Ambiguous {
                 name: policy.into(),
                 count,
             }),
         }
     }
 
-    /// The same, to make use of it: what is not among the stored ones is looked for among the
-    /// reference policies that the daemon brings along, and stored for everybody.
+    /// The same, for use: what is not among the stored ones is looked up among the bundled
+    /// reference policies, and stored for all tenants.
     pub async fn obtain(
         &self,
         policy: &str,
         is_visible: impl Fn(&PluginHead) -> bool,
-    ) -> Result<PluginHead, ShelfError> {
+    ) -> Result<PluginHead, RegistryError> {
         match self.resolve(policy, is_visible).await {
-            Err(ShelfError::Unknown(name)) => {
+            Err(RegistryError::Unknown(name)) => {
                 let mut brought = reference::all().iter();
                 let found = brought.find(|brought| is_called(&brought.head, &name));
-                let found = found.ok_or(ShelfError::Unknown(name))?;
+                let found = found.ok_or(RegistryError::Unknown(name))?;
                 self.bring(found.module).await
             }
             other => other,
@@ -133,8 +133,8 @@ impl PolicyShelf {
     }
 }
 
-/// Whether a policy can be meant: by its digest, the beginning of that, its name, or its name with
-/// its version.
+/// Whether a policy matches: by its digest, the beginning of that, its name, or its name with its
+/// version.
 fn is_called(head: &PluginHead, policy: &str) -> bool {
     let (name, version) = policy
         .split_once('@')

@@ -165,12 +165,12 @@ impl Report {
         self.figures.push(figure);
     }
 
-    /// Adds a sentence that stands under the figures.
+    /// Adds a sentence below the figures.
     pub fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
     }
 
-    /// Takes in another report; its settings stand under its name.
+    /// Adds another report; its settings are listed under its name.
     pub fn absorb(&mut self, other: Self) {
         self.settings
             .insert(other.bench.to_owned(), Value::Object(other.settings));
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_neither_met_nor_missed_and_says_why() {
+    fn what_was_not_measured_is_neither_met_nor_missed_and_has_a_reason() {
         let mut report = report();
         let target = Target::AtMost(1.0);
         report.push(Figure::absent("gone", "s", "it is not there").target(target));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn text_says_which_targets_are_missed() {
+    fn text_names_the_missed_targets() {
         let text = report().to_text();
         assert!(
             text.contains("<= 0.200 met") && text.contains(">= 100 MISSED"),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn absorbed_settings_stand_under_their_name() {
+    fn absorbed_settings_are_listed_under_their_name() {
         let mut whole = Report::new("all");
         whole.absorb(report());
         let json = whole.to_json();

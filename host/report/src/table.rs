@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_keep_what_can_be_told_apart() {
+    fn numbers_keep_significant_digits() {
         let cases = [
             (0.0, "0"),
             (0.123_4, "0.123"),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use treadle_core::Refusal;
 use treadle_model::{EngineKind, Tenant, WorkerId};
 
-/// What a waiting handler is told about its step.
+/// An instruction to a waiting handler about its step.
 #[derive(Clone, Debug)]
 pub enum Instruction {
     /// Send the request there.
@@ -21,7 +21,7 @@ pub enum Instruction {
     /// Drop the engine's request and keep what it has generated: the next
     /// dispatch goes on from there.
     Preempt,
-    /// The scheduler, which is another than before, knows nothing of the step.
+    /// The scheduler, which is another than before, does not know the step.
     Forget,
 }
 
@@ -34,12 +34,12 @@ pub struct Dispatch {
     pub url: Arc<str>,
     /// Its software.
     pub engine: EngineKind,
-    /// The seat to pin the request to.
+    /// The slot to pin the request to.
     pub slot: Option<u32>,
     /// How urgent the step is, the greater the more, in the mode in which
     /// engines order their steps by it.
     pub priority: Option<i32>,
-    /// True if it may be told to give way, and to go on later.
+    /// True if it may be preempted, and continued later.
     pub interruptible: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The scheduler: the thread that owns the core, the journal's writer, recovery, the protocol
-//! between gateways and schedulers in different processes, and orders to those who move KV caches.
+//! The scheduler: the state machine around the core, the thread that drives it, the journal's
+//! writer, recovery, and the protocol between gateways and schedulers in different processes.
 
 pub mod driver;
 mod instruction;
@@ -8,11 +8,12 @@ pub mod orders;
 pub mod record;
 mod recording;
 pub mod recovery;
+pub mod scheduler;
 
 pub use driver::{
-    Clock, DriverHandle, DriverOptions, ForecastFeed, JournalBatch, JournalHandle,
-    JournalStatistics, LinkInput, Profile, Profiles, Sighting, View, Words, spawn_driver,
-    spawn_journal,
+    Clock, DriverHandle, DriverOptions, ForecastFeed, GatewaySender, JournalBatch, JournalHandle,
+    JournalStatistics, View, spawn_driver, spawn_journal,
 };
 pub use instruction::{Dispatch, Instruction, LiveLimit};
 pub use recording::{DriverStopped, NotRecorded, Recorder, Recording};
+pub use scheduler::{ConnectionId, LinkInput, Observation, Profile, Profiles};

@@ -1,19 +1,19 @@
-//! How an event stands in the journal: its JSON, with its origin beside its
-//! own fields if a gateway in another process relayed it. And what stands there
-//! for an event that the store can't hold.
+//! How an event is stored in the journal: its JSON, with its origin beside its own fields if a
+//! gateway in another process relayed it. And the placeholder for an event that the store can't
+//! hold.
 
 use serde::Deserialize;
 use treadle_core::{Event, Origin};
 use treadle_store::EventRow;
 
-/// What stands before the origin; no event has a field of this name.
+/// Precedes the origin; no event has a field of this name.
 const MARK: &str = ",\"relayed_by\":";
 /// Characters of a cause that are kept, at most.
 const CAUSE_CHARS_MAX: usize = 300;
 
 /// The JSON of an event.
 pub fn encode(event: &Event, origin: Option<Origin>) -> String {
-    // Events hold words and numbers only, which always have a JSON form.
+    // Events hold strings and numbers only, which always have a JSON form.
     let mut body = serde_json::to_string(event).unwrap_or_default();
     if let Some(origin) = origin
         && body.pop() == Some('}')
@@ -41,9 +41,9 @@ pub fn decode(body: &str) -> Result<(Event, Option<Origin>), serde_json::Error> 
     Ok((event, origin))
 }
 
-/// What stands in the journal for an event that the store can't hold. Every store can hold this: it
-/// has nothing of the event but its number, its kind and its origin.
-pub fn stand_in(row: &EventRow, cause: &str) -> EventRow {
+/// The placeholder in the journal for an event that the store can't hold. Every store can hold
+/// this: it has nothing of the event but its number, its kind and its origin.
+pub fn placeholder(row: &EventRow, cause: &str) -> EventRow {
     let origin = decode(&row.body).ok().and_then(|(_, origin)| origin);
     let event = Event::RecordRefused {
         kind: plain(&row.kind),
@@ -60,7 +60,7 @@ pub fn stand_in(row: &EventRow, cause: &str) -> EventRow {
     }
 }
 
-/// The beginning of a text in characters that every database has.
+/// The start of a text in characters that every database has.
 fn plain(text: &str) -> Box<str> {
     let plain = text.chars().filter(|c| matches!(c, ' '..='~'));
     let plain: String = plain.take(CAUSE_CHARS_MAX).collect();
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stand_in_keeps_the_origin_alone() {
+    fn a_placeholder_keeps_only_the_origin() {
         let origin = Some(Origin {
             gateway: GatewayId(3),
             number: 17,
@@ -90,10 +90,10 @@ mod tests {
             program: Some("p".repeat(9_000)),
             body: encode(&event, origin),
         };
-        let stand_in = stand_in(&row, &format!("too \u{e4}\0long {}", "x".repeat(999)));
-        assert_eq!((stand_in.seq, stand_in.at_us), (4, 0));
-        assert_eq!(stand_in.kind, "record_refused");
-        let (event, kept) = decode(&stand_in.body).expect("JSON");
+        let placeholder = placeholder(&row, &format!("too \u{e4}\0long {}", "x".repeat(999)));
+        assert_eq!((placeholder.seq, placeholder.at_us), (4, 0));
+        assert_eq!(placeholder.kind, "record_refused");
+        let (event, kept) = decode(&placeholder.body).expect("JSON");
         assert_eq!(kept, origin);
         let Event::RecordRefused { kind, cause } = event else {
             panic!("{event:?}");

@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
 
 /// Why an event is not on record.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -12,7 +13,7 @@ pub enum NotRecorded {
     Stopped,
     /// The store can't hold it.
     #[error(
-        "the store can't hold the record of this; shorten names and numbers, the daemon's log says which"
+        "the store can't hold the record of this; shorten names and numbers; the daemon's log has which"
     )]
     Refused,
 }
@@ -21,7 +22,7 @@ pub enum NotRecorded {
 #[derive(Debug)]
 pub struct Recording(oneshot::Receiver<Result<(), NotRecorded>>);
 
-/// The other end. Dropping it says that the scheduler has stopped.
+/// The other end. Dropping it means that the scheduler has stopped.
 #[derive(Debug)]
 pub struct Recorder(oneshot::Sender<Result<(), NotRecorded>>);
 
@@ -30,6 +31,15 @@ impl Recording {
     pub fn new() -> (Recorder, Self) {
         let (sender, receiver) = oneshot::channel();
         (Recorder(sender), Self(receiver))
+    }
+
+    /// The result, if there is one by now.
+    pub fn result(&mut self) -> Option<Result<(), NotRecorded>> {
+        match self.0.try_recv() {
+            Ok(outcome) => Some(outcome),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Closed) => Some(Err(NotRecorded::Stopped)),
+        }
     }
 }
 
@@ -43,7 +53,7 @@ impl Future for Recording {
 }
 
 impl Recorder {
-    /// What came of it. Whoever waited may be gone.
+    /// The result. The receiver may be gone.
     pub fn settle(self, outcome: Result<(), NotRecorded>) {
         let _ = self.0.send(outcome);
     }

@@ -3,7 +3,7 @@
 use crate::record;
 use treadle_core::{Core, CoreConfig, State};
 use treadle_model::Timestamp;
-use treadle_store::{Store, StoreError};
+use treadle_store::{EventRow, Snapshot, Store, StoreError};
 
 /// Events read from the store at once.
 const PAGE_EVENTS: u32 = 10_000;
@@ -21,7 +21,7 @@ pub enum RecoveryError {
     Snapshot {
         /// Its position.
         seq: u64,
-        /// What the reader said.
+        /// The reader's error.
         error: serde_json::Error,
     },
     /// An event is not readable.
@@ -29,10 +29,10 @@ pub enum RecoveryError {
     Event {
         /// Its position.
         seq: u64,
-        /// What the reader said.
+        /// The reader's error.
         error: serde_json::Error,
     },
-    /// Events that a replay needs are no longer there.
+    /// Events that a replay needs are missing.
     #[error(
         "event {wanted} is not in the journal, which goes on with event {found}; replay from the latest snapshot, or raise `store.keep_events` before the events are made"
     )]
@@ -63,13 +63,77 @@ pub struct Recovered {
     pub snapshot_seq: u64,
 }
 
+/// A core that the journal's rows are applied to one by one.
+pub struct Replay {
+    core: Core,
+    seq: u64,
+    snapshot_seq: u64,
+}
+
+impl Replay {
+    /// Begins with a snapshot, or with nothing.
+    pub fn new(config: CoreConfig, snapshot: Option<&Snapshot>) -> Result<Self, RecoveryError> {
+        let read = |snapshot: &Snapshot| {
+            let seq = snapshot.seq;
+            let state = serde_json::from_slice(&snapshot.state);
+            state.map_err(|error| RecoveryError::Snapshot { seq, error })
+        };
+        let state: State = snapshot.map(read).transpose()?.unwrap_or_default();
+        let seq = snapshot.map_or(0, |snapshot| snapshot.seq);
+        Ok(Self {
+            core: Core::with_state(config, state),
+            seq,
+            snapshot_seq: seq,
+        })
+    }
+
+    /// Position of the latest event.
+    pub fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// Handles the event after that.
+    pub fn apply(&mut self, row: &EventRow) -> Result<(), RecoveryError> {
+        let (wanted, found) = (self.seq + 1, row.seq);
+        if found != wanted {
+            return Err(RecoveryError::Missing { wanted, found });
+        }
+        let decoded = record::decode(&row.body);
+        let (event, origin) = decoded.map_err(|error| RecoveryError::Event {
+            seq: row.seq,
+            error,
+        })?;
+        let at = Timestamp(row.at_us);
+        match origin {
+            Some(origin) => {
+                self.core.handle_relayed(at, origin, &event);
+            }
+            None => self.core.handle(at, &event),
+        }
+        self.seq = row.seq;
+        // What was to be done then has been done, or died with the daemon.
+        while self.core.poll_command().is_some() {}
+        while self.core.poll_decision().is_some() {}
+        Ok(())
+    }
+
+    /// The core as it was after the latest event.
+    pub fn finish(self) -> Recovered {
+        Recovered {
+            core: self.core,
+            seq: self.seq,
+            snapshot_seq: self.snapshot_seq,
+        }
+    }
+}
+
 /// Rebuilds the core from the store.
 pub async fn recover(store: &dyn Store, config: CoreConfig) -> Result<Recovered, RecoveryError> {
     replay(store, config, Extent::default(), &mut |_| {}).await
 }
 
-/// Rebuilds the core as it was after an event, and tells how far it has come.
-/// A snapshot that lies behind that event is left out.
+/// Rebuilds the core as it was after an event, and gives its extent. A snapshot after that event is
+/// ignored.
 pub async fn replay(
     store: &dyn Store,
     config: CoreConfig,
@@ -79,51 +143,19 @@ pub async fn replay(
     let until = extent.until.unwrap_or(u64::MAX);
     let snapshot = store.latest_snapshot().await?;
     let snapshot = snapshot.filter(|snapshot| snapshot.seq <= until && !extent.from_start);
-    let (state, mut seq) = match &snapshot {
-        Some(snapshot) => {
-            let seq = snapshot.seq;
-            let state: State = serde_json::from_slice(&snapshot.state)
-                .map_err(|error| RecoveryError::Snapshot { seq, error })?;
-            (state, seq)
-        }
-        None => (State::default(), 0),
-    };
-    let snapshot_seq = seq;
-    let mut core = Core::with_state(config, state);
-    while seq < until {
-        let limit = u64::from(PAGE_EVENTS).min(until - seq) as u32;
-        let rows = store.events_after(seq, limit).await?;
+    let mut replay = Replay::new(config, snapshot.as_ref())?;
+    while replay.seq() < until {
+        let limit = u64::from(PAGE_EVENTS).min(until - replay.seq()) as u32;
+        let rows = store.events_after(replay.seq(), limit).await?;
         if rows.is_empty() {
             break;
         }
         for row in &rows {
-            let (wanted, found) = (seq + 1, row.seq);
-            if found != wanted {
-                return Err(RecoveryError::Missing { wanted, found });
-            }
-            let (event, origin) =
-                record::decode(&row.body).map_err(|error| RecoveryError::Event {
-                    seq: row.seq,
-                    error,
-                })?;
-            match origin {
-                Some(origin) => {
-                    core.handle_relayed(Timestamp(row.at_us), origin, &event);
-                }
-                None => core.handle(Timestamp(row.at_us), &event),
-            }
-            seq = row.seq;
-            // What was to be done then has been done, or died with the daemon.
-            while core.poll_command().is_some() {}
-            while core.poll_decision().is_some() {}
+            replay.apply(row)?;
         }
-        progress(seq);
+        progress(replay.seq());
     }
-    Ok(Recovered {
-        core,
-        seq,
-        snapshot_seq,
-    })
+    Ok(replay.finish())
 }
 
 #[cfg(test)]
@@ -134,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// What a gateway of this process says of two programs with a step each.
+    /// Events that a gateway of this process sends of two programs with a step each.
     fn two_programs() -> Vec<Event> {
         let (worker, step) = (WorkerId(0), StepId);
         let arrival = |n: u64| {
@@ -171,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_journal_with_a_stand_in_replays() {
+    async fn a_journal_with_a_placeholder_replays() {
         let store = open(&Location::Memory).await.expect("it opens");
         let row = |(event, seq): (&Event, u64)| EventRow {
             seq,
@@ -186,7 +218,7 @@ mod tests {
             events: two_programs().iter().zip(1..).map(row).collect(),
             ..Batch::default()
         };
-        let refused = store.append_what_fits(&batch, record::stand_in).await;
+        let refused = store.append_what_fits(&batch, record::placeholder).await;
         assert_eq!(refused.expect("the rest is stored")[0].event, Some(2));
         let recovered = recover(&*store, CoreConfig::default()).await;
         let recovered = recovered.expect("it replays");

@@ -7,17 +7,17 @@ use treadle_auth::Auth;
 use treadle_engines::EngineWatch;
 use treadle_engines::transfers::Node;
 use treadle_gateway::GatewayState;
-use treadle_registry::PolicyShelf;
+use treadle_registry::PluginRegistry;
 use treadle_scheduler::DriverHandle;
 use treadle_store::Store;
-use treadle_whatif::LabBook;
+use treadle_whatif::WhatIfQueue;
 
 /// What REST handlers share.
 #[derive(Clone)]
 pub struct App {
     /// The gateway's part.
     pub gateway: Arc<GatewayState>,
-    /// Who may do what.
+    /// Authentication and authorisation.
     pub auth: Arc<Auth>,
     /// The scheduler.
     pub driver: DriverHandle,
@@ -26,9 +26,9 @@ pub struct App {
     /// Engines under watch.
     pub engines: Arc<EngineWatch>,
     /// Uploaded policies.
-    pub policies: Arc<PolicyShelf>,
+    pub policies: Arc<PluginRegistry>,
     /// Recorded work under other policies.
-    pub lab: LabBook,
+    pub whatif: WhatIfQueue,
     /// How events out and commands in go, where there is a broker.
     pub broker: Option<Arc<Status>>,
     /// Who moves KV caches, and what is kept of them here.

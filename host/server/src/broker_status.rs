@@ -22,7 +22,7 @@ pub struct Status {
     commands: [AtomicU64; 3],
 }
 
-/// What came of a command.
+/// The result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// It was carried out.
@@ -80,20 +80,20 @@ impl Status {
     /// The journal has got so far.
     pub(crate) fn committed(&self, seq: u64) {
         self.committed.fetch_max(seq, Ordering::Relaxed);
-        self.judge();
+        self.update_alarm();
     }
 
     /// The broker has all up to here.
     pub(crate) fn begins_after(&self, seq: u64) {
         self.confirmed.store(seq, Ordering::Relaxed);
-        self.judge();
+        self.update_alarm();
     }
 
     /// A batch was confirmed.
     pub(crate) fn confirmed(&self, seq: u64, messages: usize) {
         self.confirmed.store(seq, Ordering::Relaxed);
         self.published.fetch_add(messages as u64, Ordering::Relaxed);
-        self.judge();
+        self.update_alarm();
     }
 
     /// A batch was not confirmed.
@@ -112,7 +112,7 @@ impl Status {
     }
 
     /// Raises the alarm past the bound, once, and takes it back below half of it.
-    fn judge(&self) {
+    fn update_alarm(&self) {
         let (lag_events, max) = (self.lag_events(), self.lag_events_max);
         if lag_events > max {
             if !self.is_late.swap(true, Ordering::Relaxed) {

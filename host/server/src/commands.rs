@@ -18,7 +18,7 @@ pub(crate) fn in_body(body: &Map<String, Value>, field: &str) -> Result<ClientNa
     Ok(ClientName::parse(field, text)?)
 }
 
-/// The event that a message of a tenant about an action tells of.
+/// The event of a tenant's message about an action.
 pub(crate) fn action_event(
     message: &Map<String, Value>,
     tenant: &Tenant,

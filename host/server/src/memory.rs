@@ -50,7 +50,7 @@ impl MemoryUses {
         }
     }
 
-    /// Leaves out what is not for his eyes: jobs of other tenants.
+    /// Leaves out what the caller may not see: jobs of other tenants.
     pub(crate) fn shown_to(mut self, principal: &Principal) -> Self {
         let shown = |job: &JobUses| principal.root || principal.outside(&job.name).is_some();
         self.jobs.retain(shown);

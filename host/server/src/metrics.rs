@@ -49,12 +49,12 @@ fn render_state(text: &mut Exposition, totals: &Totals) {
     );
     text.gauge(
         "treadle_queue_programs",
-        "Programs waiting for a place.",
+        "Programs waiting for placement.",
         totals.queued_programs,
     );
     text.gauge(
         "treadle_queue_steps",
-        "Steps waiting for a place.",
+        "Steps waiting for placement.",
         totals.waiting_steps,
     );
     text.gauge(
@@ -113,7 +113,7 @@ fn render_workers(text: &mut Exposition, totals: &Totals) {
             "Steps at the engine.",
             |w| Some(w.running_steps),
         ),
-        ("treadle_worker_slots_taken", "Seats in use.", |w| {
+        ("treadle_worker_slots_taken", "Slots in use.", |w| {
             Some(w.slots_taken)
         }),
     ];
@@ -164,7 +164,7 @@ fn step_counters(c: &Counters) -> [CounterRow; 8] {
         ),
         (
             "treadle_steps_failed_total",
-            "Steps that engines failed for good.",
+            "Steps that engines failed permanently.",
             c.steps_failed,
         ),
         (
@@ -252,7 +252,7 @@ fn policy_counters(p: &PolicyStatistics) -> [CounterRow; 5] {
     ]
 }
 
-/// Resident memory of this process, where the system tells.
+/// Resident memory of this process, where the system reports it.
 pub fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;

@@ -105,8 +105,7 @@ fn head(text: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }
 
-/// Names of policies are words, digits and a few signs; uploads with others are
-/// refused.
+/// Names of policies are letters, digits and a few signs; uploads with others are refused.
 fn labels(row: &Row) -> String {
     let (world, policy) = (row.world, &row.policy);
     let tenant = row.tenant.trim_matches(MARK);

@@ -14,14 +14,14 @@ use treadle_simulator::workload::{
 const KV_FRACTION: f64 = 0.33;
 const MINUTE_US: u64 = 60_000_000;
 
-struct Scene {
+struct Scenario {
     runs: Vec<AgentRun>,
     live: usize,
     minutes: u64,
     audit: bool,
 }
 
-impl Scene {
+impl Scenario {
     fn run(&self, mode: Mode) -> Report {
         let profile = EngineProfile::glm46_8xh100();
         let peak = peak_demand_tokens(&self.runs, self.live, &profile);
@@ -36,7 +36,7 @@ impl Scene {
             engines: 2,
             profile: profile.with_kv_tokens(kv_tokens),
             transfers: TransferOptions::default(),
-            tells_prefixes: true,
+            reports_prefixes: true,
             concurrency: self.live,
             seed: 1,
             audit: self.audit,
@@ -59,24 +59,27 @@ fn generated(programs: usize, seed: u64) -> Vec<AgentRun> {
 
 #[test]
 fn the_same_options_give_the_same_report() {
-    let scene = Scene {
+    let scenario = Scenario {
         runs: generated(60, 3),
         live: 24,
         minutes: 5,
         audit: false,
     };
-    assert_eq!(scene.run(Mode::ProgramAware), scene.run(Mode::ProgramAware));
+    assert_eq!(
+        scenario.run(Mode::ProgramAware),
+        scenario.run(Mode::ProgramAware)
+    );
 }
 
 #[test]
-fn invariants_hold_through_a_whole_run_and_nobody_is_refused() {
-    let scene = Scene {
+fn invariants_hold_through_a_whole_run_and_no_step_is_refused() {
+    let scenario = Scenario {
         runs: generated(80, 5),
         live: 32,
         minutes: 6,
         audit: true,
     };
-    let report = scene.run(Mode::ProgramAware);
+    let report = scenario.run(Mode::ProgramAware);
     assert_eq!(report.refused, 0);
     assert!(report.steps > 300, "{report:?}");
     assert!(report.pauses > 0, "memory was short: {report:?}");
@@ -84,23 +87,23 @@ fn invariants_hold_through_a_whole_run_and_nobody_is_refused() {
 
 #[test]
 fn under_pressure_programs_finish_twice_as_many_steps_as_with_sticky_routing() {
-    let scene = Scene {
+    let scenario = Scenario {
         runs: generated(1_500, 1),
         live: 144,
         minutes: 20,
         audit: false,
     };
-    let sticky = scene.run(Mode::Sticky);
-    let treadle = scene.run(Mode::ProgramAware);
+    let sticky = scenario.run(Mode::Sticky);
+    let treadle = scenario.run(Mode::ProgramAware);
     let gain = treadle.steps_per_min / sticky.steps_per_min;
     assert!(gain >= 2.0, "{gain:.2}x: {treadle:?} against {sticky:?}");
     assert!(treadle.hit_rate > 2.0 * sticky.hit_rate);
 }
 
 #[test]
-fn without_pressure_nobody_is_paused() {
+fn without_pressure_no_program_is_paused() {
     let runs = generated(100, 2);
-    let scene = Scene {
+    let scenario = Scenario {
         runs,
         live: 4,
         minutes: 10,
@@ -113,14 +116,14 @@ fn without_pressure_nobody_is_paused() {
         engines: 2,
         profile,
         transfers: TransferOptions::default(),
-        tells_prefixes: true,
-        concurrency: scene.live,
+        reports_prefixes: true,
+        concurrency: scenario.live,
         seed: 1,
         audit: true,
         stop_at_us: Some(10 * MINUTE_US),
         count_from_us: 0,
     };
-    let report = simulate(&scene.runs, &options);
+    let report = simulate(&scenario.runs, &options);
     assert_eq!(
         (report.pauses, report.preemptions, report.refused),
         (0, 0, 0),
@@ -154,14 +157,14 @@ fn on_recorded_agents_the_gain_holds_and_the_tail_is_no_worse() {
         ..TraceOptions::default()
     };
     let runs = load_trace(BufReader::new(file), &options).unwrap().runs;
-    let scene = Scene {
+    let scenario = Scenario {
         runs,
         live: 192,
         minutes: 30,
         audit: false,
     };
-    let sticky = scene.run(Mode::Sticky);
-    let treadle = scene.run(Mode::ProgramAware);
+    let sticky = scenario.run(Mode::Sticky);
+    let treadle = scenario.run(Mode::ProgramAware);
     let gain = treadle.steps_per_min / sticky.steps_per_min;
     assert!(gain >= 2.1, "{gain:.2}x: {treadle:?} against {sticky:?}");
     assert!(

@@ -1,4 +1,4 @@
-//! Rows about who may do what, and which part of them to read.
+//! Rows about authentication and authorisation, and which part of them to read.
 
 use treadle_model::tenant::{MARK, Tenant};
 
@@ -16,7 +16,7 @@ pub struct TenantRow {
 /// An API token. Of its secret the store knows the hash alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenRow {
-    /// Its id, which is no secret.
+    /// Its id, which is not secret.
     pub token: String,
     /// Tenant that it acts for; `*` for the whole daemon.
     pub tenant: String,
@@ -32,7 +32,7 @@ pub struct TokenRow {
     pub previous_until_us: Option<u64>,
     /// When it was created.
     pub created_at_us: u64,
-    /// When it ends by itself.
+    /// When it expires.
     pub expires_at_us: Option<u64>,
     /// When it was revoked.
     pub revoked_at_us: Option<u64>,
@@ -76,7 +76,7 @@ pub struct AuditPage {
     pub target: Option<String>,
     /// Only those by this one.
     pub who: Option<String>,
-    /// Only those with a smaller number, which is to say older ones.
+    /// Only those with a smaller number, that is older ones.
     pub before: Option<u64>,
     /// Most rows; at most [`crate::PAGE_ROWS_MAX`].
     pub limit: u32,

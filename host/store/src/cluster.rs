@@ -12,13 +12,13 @@ pub struct SinkRow {
 /// A command that was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandRow {
-    /// Its id, which whoever sent it chose.
+    /// Its id, chosen by its sender.
     pub id: String,
     /// Kind of command.
     pub kind: String,
     /// When it came.
     pub at_us: u64,
-    /// What came of it, in words; empty while nothing has.
+    /// Its result, as text; empty while there is none.
     pub outcome: String,
 }
 

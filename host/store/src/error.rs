@@ -13,7 +13,7 @@ pub enum StoreError {
     Open {
         /// Path, or `memory`.
         location: String,
-        /// What the database said.
+        /// The database's error.
         source: sqlx::Error,
     },
     /// The folder of the database could not be created.
@@ -23,7 +23,7 @@ pub enum StoreError {
     Folder {
         /// Path of the database.
         location: String,
-        /// What the operating system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// The schema is not one that this build can bring up to date.
@@ -103,7 +103,7 @@ pub enum StoreError {
     },
     /// Migrations are pending, and the options forbid to apply them.
     #[error(
-        "the schema of the store at {location} lacks {missing}; run `treadle migrate`, or let the daemon do it by `store.migrate = true`"
+        "the schema of the store at {location} lacks {missing}; run `treadle store migrate`, or let the daemon do it by `store.migrate = true`"
     )]
     Pending {
         /// Where the store is.
@@ -129,7 +129,7 @@ pub enum StoreError {
     Lock {
         /// The lock file.
         path: String,
-        /// What the operating system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// Another process creates or migrates the same SQLite file and does not come to an end.
@@ -165,7 +165,7 @@ pub enum StoreError {
     Postgres {
         /// Where it is, without the password.
         location: String,
-        /// What it said.
+        /// Its error.
         source: sqlx::Error,
         /// What to do.
         remedy: &'static str,
@@ -204,7 +204,7 @@ impl StoreError {
                 "another build wrote it: use the build that wrote it, or another `store.path` or `store.schema`"
             }
             _ => {
-                "the migration was undone as a whole: do away with what it names, then run `treadle migrate` again"
+                "the migration was undone as a whole: do away with what it names, then run `treadle store migrate` again"
             }
         };
         Self::Schema {
@@ -214,8 +214,8 @@ impl StoreError {
         }
     }
 
-    /// Whether the same call may succeed later without anybody changing it: the database is away,
-    /// busy or full.
+    /// Whether the same call may succeed later without any change: the database is away, busy or
+    /// full.
     pub fn passes(&self) -> bool {
         let is_of_database = matches!(
             self,

@@ -1,4 +1,4 @@
-//! What `treadle doctor` wants to know of a store: checks that change nothing.
+//! Checks of a store for `treadle doctor`, which change nothing.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -81,7 +81,7 @@ impl Finding {
             "at migration {newest}, {} are pending",
             status.pending.len()
         );
-        Self::of(check, Grade::Warn, finding, "run `treadle migrate`")
+        Self::of(check, Grade::Warn, finding, "run `treadle store migrate`")
     }
 
     /// How far the clock of the database is from the host's, given when the host asked and how long

@@ -32,6 +32,7 @@ mod bodies;
 mod cluster;
 mod error;
 mod examine;
+mod leadership;
 mod options;
 mod page;
 mod postgres;
@@ -39,7 +40,6 @@ mod rows;
 mod schema;
 mod sql;
 mod sqlite;
-mod standing;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -48,20 +48,20 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 pub use access::{AuditPage, AuditRow, Names, TenantRow, TokenRow};
-pub use bodies::BodiesAt;
+pub use bodies::PayloadLocation;
 pub use cluster::{BodyRow, CommandRow, SinkRow};
 pub use error::StoreError;
 pub use examine::{Finding, Grade};
+pub use leadership::{Candidate, LEASE, LeaderRow, Leadership, SIGN_INTERVAL};
 pub use options::{Location, Options, PostgresLocation};
 pub use page::{
     EventPage, Order, ProgramCursor, ProgramPage, Pruned, Retention, SeqPage, StepPage,
 };
 pub use rows::{
-    Batch, BindingRow, DecisionRow, EventRow, PluginHead, PluginRow, PolicyStateRow, ProgramRow,
-    RefusedRow, Snapshot, StandIn, StepRow, WorkerRow,
+    Batch, BindingRow, DecisionRow, EventRow, Placeholder, PluginHead, PluginRow, PolicyStateRow,
+    ProgramRow, RefusedRow, Snapshot, StepRow, WorkerRow,
 };
 pub use schema::{About, MigrationRow, SchemaStatus};
-pub use standing::{Candidate, LEASE, LeaderRow, SIGN_INTERVAL, Standing};
 
 /// Most rows of all kinds together in one [`Batch`].
 pub const BATCH_ROWS_MAX: usize = 200_000;
@@ -92,7 +92,7 @@ pub const DEFAULT_SCHEMA: &str = "treadle";
 /// Connections to PostgreSQL, if no other number is named.
 pub const DEFAULT_CONNECTIONS_MAX: u32 = 10;
 /// Fewest connections to PostgreSQL that a handle can do with: two that write, one that reads, one
-/// that holds the lock of whoever leads.
+/// that holds the leader's lock.
 pub const CONNECTIONS_MIN: u32 = 4;
 
 /// What a method of [`Store`] returns: a boxed future, so that the trait can be used as an object.
@@ -100,11 +100,12 @@ pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Se
 
 /// The journal, its projections, the plugins and their bindings.
 ///
-/// All sequence numbers start at 1 and have no gaps; 0 stands for "nothing yet".
+/// All sequence numbers start at 1 and have no gaps; 0 means "nothing yet".
 ///
 /// Where several daemons share a store, one leads ([`Store::campaign`]). Writes of any other handle
-/// fail with [`StoreError::Fenced`], those of [`Store::gateway_id`] and, from handles that never
-/// led, of [`Store::put_bodies`], [`Store::touch_tokens`] and [`Store::add_audit`] excepted. A store that nobody ever led can be written by all.
+/// fail with [`StoreError::Fenced`], except those of [`Store::gateway_id`] and, from handles that
+/// never led, of [`Store::put_bodies`], [`Store::touch_tokens`] and [`Store::add_audit`]. A store
+/// without any leader so far can be written by all.
 pub trait Store: Send + Sync {
     /// Writes a batch as one transaction and returns the last sequence number of the journal.
     ///
@@ -118,11 +119,11 @@ pub trait Store: Send + Sync {
     /// [`StoreError::TooLarge`] past [`BATCH_ROWS_MAX`].
     fn append<'a>(&'a self, batch: &'a Batch) -> Answer<'a, u64>;
 
-    /// Writes what can be stored of a batch as one transaction, and says what can't. It is for a
+    /// Writes what can be stored of a batch as one transaction, and returns what can't. It is for a
     /// batch that [`Store::append`] refused with an error that [`StoreError::is_permanent`].
     ///
-    /// A row that can't be stored is left out. In place of an event that can't, the journal has what
-    /// `stand_in` makes of it, under the same number: it has no gaps. Rows may be more than
+    /// A row that can't be stored is left out. An event that can't is replaced in the journal by
+    /// its `placeholder`, under the same number: it has no gaps. Rows may be more than
     /// [`BATCH_ROWS_MAX`].
     ///
     /// # Errors
@@ -130,7 +131,7 @@ pub trait Store: Send + Sync {
     fn append_what_fits<'a>(
         &'a self,
         batch: &'a Batch,
-        stand_in: StandIn,
+        placeholder: Placeholder,
     ) -> Answer<'a, Vec<RefusedRow>>;
 
     /// Sequence number of the last event that was ever appended; 0 for an empty journal.
@@ -174,8 +175,8 @@ pub trait Store: Send + Sync {
     /// All plugins without their components, newest first.
     fn plugins(&self) -> Answer<'_, Vec<PluginHead>>;
 
-    /// Sets which policies a job uses for a world, one row a role, in place of all that it used
-    /// before. Without any row, what its policy had stored goes too.
+    /// Sets which policies a job uses for a world, one row a role, replacing all that it used
+    /// before. Without any row, what its policy had stored is removed too.
     fn put_bindings<'a>(
         &'a self,
         job: &'a str,
@@ -201,13 +202,13 @@ pub trait Store: Send + Sync {
     /// Adds or replaces an API token.
     fn put_token<'a>(&'a self, token: &'a TokenRow) -> Answer<'a, ()>;
 
-    /// All API tokens, those that are no longer good too, newest first.
+    /// All API tokens, including those that are no longer valid, newest first.
     fn tokens(&self) -> Answer<'_, Vec<TokenRow>>;
 
     /// Notes when tokens, by their ids, were last used.
     fn touch_tokens<'a>(&'a self, uses: &'a [(String, u64)]) -> Answer<'a, ()>;
 
-    /// Removes tokens that were revoked or ended by themselves before this time; says how many.
+    /// Removes tokens that were revoked or expired before this time; returns their number.
     fn prune_tokens(&self, ended_before_us: u64) -> Answer<'_, u64>;
 
     /// Makes a plugin a tenant's. `true` if it was not before.
@@ -224,7 +225,7 @@ pub trait Store: Send + Sync {
     fn audit<'a>(&'a self, page: &'a AuditPage) -> Answer<'a, Vec<AuditRow>>;
 
     /// Removes the oldest rows of the audit log beyond the newest `keep`, at most
-    /// [`PRUNE_ROWS_MAX`]; says how many went.
+    /// [`PRUNE_ROWS_MAX`]; returns their number.
     fn prune_audit(&self, keep: u64) -> Answer<'_, u64>;
 
     /// Keeps the state of the core as it was after event `snapshot.seq`; the newest
@@ -238,8 +239,8 @@ pub trait Store: Send + Sync {
     /// The newest snapshot; recovery replays the events after it.
     fn latest_snapshot(&self) -> Answer<'_, Option<Snapshot>>;
 
-    /// Removes what retention no longer asks for, at most [`PRUNE_ROWS_MAX`] rows of a table; call
-    /// again while [`Pruned::more`].
+    /// Removes rows past their retention, at most [`PRUNE_ROWS_MAX`] rows of a table; call again
+    /// while [`Pruned::more`].
     ///
     /// Events and decisions after the newest snapshot always stay, and without a snapshot all do:
     /// recovery needs them. So do those that a sink has not passed, within a bound. A caller that recovers in another way saves an empty snapshot.
@@ -267,10 +268,11 @@ pub trait Store: Send + Sync {
     /// One command; `None` if it is unknown or was pruned.
     fn command<'a>(&'a self, id: &'a str) -> Answer<'a, Option<CommandRow>>;
 
-    /// Sets what came of a command. `true` if it is known.
+    /// Sets the result of a command. `true` if it is known.
     fn settle_command<'a>(&'a self, id: &'a str, outcome: &'a str) -> Answer<'a, bool>;
 
-    /// Removes commands that came before this time, at most [`PRUNE_ROWS_MAX`]; says how many went.
+    /// Removes commands that came before this time, at most [`PRUNE_ROWS_MAX`]; returns their
+    /// number.
     fn prune_commands(&self, before_us: u64) -> Answer<'_, u64>;
 
     /// The number of a gateway: 1 or more, the same whenever this name asks.
@@ -288,24 +290,25 @@ pub trait Store: Send + Sync {
     /// All bodies of a step, by kind.
     fn bodies<'a>(&'a self, program: &'a str, step: u64) -> Answer<'a, Vec<BodyRow>>;
 
-    /// Removes bodies that came before this time, at most [`PRUNE_BODIES_MAX`]; says how many went.
+    /// Removes bodies that came before this time, at most [`PRUNE_BODIES_MAX`]; returns their
+    /// number.
     fn prune_bodies(&self, before_us: u64) -> Answer<'_, u64>;
 
     /// Tries to lead. `Some(epoch)` if this handle leads now, `None` if another one does.
     ///
-    /// Each reign has an epoch of its own, greater than all before. A leader that gives no sign of
+    /// Each term has an epoch of its own, greater than all before. A leader that gives no sign of
     /// life for [`LEASE`] is overthrown by the next candidate. A leader whose database restarts
     /// goes on, unless another one was faster.
     fn campaign<'a>(&'a self, candidate: &'a Candidate) -> Answer<'a, Option<u64>>;
 
-    /// Who leads, or led last; `None` if nobody ever did or the last one resigned.
+    /// The present or last leader; `None` if there never was one or the last one resigned.
     fn leader(&self) -> Answer<'_, Option<LeaderRow>>;
 
-    /// Leads no longer, so that the next candidate need not wait.
+    /// Steps down, so that the next candidate need not wait.
     fn resign(&self) -> Answer<'_, ()>;
 
-    /// How this handle stands, and a notice of each change.
-    fn standing(&self) -> watch::Receiver<Standing>;
+    /// This handle's leadership state, and a notice of each change.
+    fn leadership(&self) -> watch::Receiver<Leadership>;
 
     /// What this store is.
     fn about(&self) -> Answer<'_, About>;
@@ -331,19 +334,19 @@ pub async fn open_with(
     location: &Location,
     options: &Options,
 ) -> Result<Arc<dyn Store>, StoreError> {
-    let shelf = bodies::Shelf::open(&options.bodies)?;
+    let blobs = bodies::BlobBackend::open(&options.bodies)?;
     Ok(match location {
         Location::File(path) => {
             let engine = sqlite::SqliteEngine::open_file(path, options.migrate).await?;
-            Arc::new(sql::SqlStore::new(engine, shelf))
+            Arc::new(sql::SqlStore::new(engine, blobs))
         }
         Location::Memory => {
             let engine = sqlite::SqliteEngine::open_memory().await?;
-            Arc::new(sql::SqlStore::new(engine, shelf))
+            Arc::new(sql::SqlStore::new(engine, blobs))
         }
         Location::Postgres(location) => {
             let engine = postgres::PostgresEngine::open(location, options.migrate).await?;
-            Arc::new(sql::SqlStore::new(engine, shelf))
+            Arc::new(sql::SqlStore::new(engine, blobs))
         }
     })
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::BodiesAt;
+use crate::PayloadLocation;
 
 /// Where a store lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,14 +54,14 @@ pub struct Options {
     /// Apply migrations that are pending. Without it they are an error.
     pub migrate: bool,
     /// Where large bodies go.
-    pub bodies: BodiesAt,
+    pub bodies: PayloadLocation,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
             migrate: true,
-            bodies: BodiesAt::Table,
+            bodies: PayloadLocation::Table,
         }
     }
 }

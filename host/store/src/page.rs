@@ -58,7 +58,7 @@ pub struct ProgramPage {
     pub status: Option<String>,
     /// Only those with these names.
     pub names: Names,
-    /// Only those that come after this one, which is to say older ones.
+    /// Only those that come after this one, that is older ones.
     pub after: Option<ProgramCursor>,
     /// Most rows; at most [`crate::PAGE_ROWS_MAX`].
     pub limit: u32,

@@ -68,7 +68,7 @@ pub struct StepRow {
     pub prompt_tokens: u64,
     /// Tokens that were generated.
     pub output_tokens: u64,
-    /// Tokens of the prompt that the engine had in its cache, where it tells.
+    /// Tokens of the prompt that the engine had in its cache, where it reports them.
     pub cached_tokens: Option<u64>,
     /// How it went.
     pub outcome: String,
@@ -236,7 +236,7 @@ pub struct RefusedRow {
     pub key: String,
     /// The sequence number, if it is an event.
     pub event: Option<u64>,
-    /// What the store said.
+    /// The store's error.
     pub cause: String,
 }
 
@@ -245,6 +245,6 @@ impl RefusedRow {
     pub const KEY_BYTES_MAX: usize = 128;
 }
 
-/// Makes what stands in the journal for an event that the store can't hold, from the event and the
-/// cause: a row with the same number that every store can hold.
-pub type StandIn = fn(&EventRow, &str) -> EventRow;
+/// Makes the placeholder for an event that the store can't hold, from the event and the cause: a
+/// row with the same number that every store can hold.
+pub type Placeholder = fn(&EventRow, &str) -> EventRow;

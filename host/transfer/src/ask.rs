@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::{Prompt, TransferError};
 
-/// Fields that say what the output is to be. None of them changes the prompt.
+/// Fields that set the form of the output. None of them changes the prompt.
 const OF_THE_OUTPUT: [&str; 17] = [
     "best_of",
     "echo",
@@ -45,7 +45,7 @@ pub(crate) fn one_token(mut body: Value) -> Result<Value, TransferError> {
     let Some(fields) = body.as_object_mut() else {
         return Err(TransferError::internal(
             "the program's last request",
-            "it is no JSON object",
+            "it is not a JSON object",
         ));
     };
     fields.retain(|name, _| !OF_THE_OUTPUT.contains(&&**name));
@@ -55,7 +55,7 @@ pub(crate) fn one_token(mut body: Value) -> Result<Value, TransferError> {
         .and_then(Value::as_object_mut);
     let (place, longest) = match sampling {
         Some(sampling) => {
-            // SGLang's own word; vLLM's is the other one.
+            // SGLang's own name; vLLM's is the other one.
             let longest = if sampling.contains_key("max_new_tokens") {
                 "max_new_tokens"
             } else {

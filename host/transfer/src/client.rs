@@ -13,7 +13,7 @@ use crate::{Limits, TransferError};
 
 /// Largest answer that is read.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
-/// Longest piece of an engine's words in an error.
+/// Longest piece of an engine's message in an error.
 const MESSAGE_CHARS_MAX: usize = 300;
 /// Far less than the 5 s after which engines close idle connections.
 const IDLE_MAX: Duration = Duration::from_secs(2);
@@ -73,7 +73,7 @@ impl EngineClient {
         Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
-    /// The JSON that answers some JSON; an error unless the engine says that it succeeded.
+    /// The JSON that answers some JSON; an error unless the engine reports success.
     pub(crate) async fn post(
         &self,
         base: &str,
@@ -91,7 +91,7 @@ impl EngineClient {
     }
 }
 
-/// An engine's refusal in its own words, cut to a bearable length.
+/// An engine's own refusal, cut to a bearable length.
 fn refused(url: &str, status: StatusCode, body: &[u8]) -> TransferError {
     let said = serde_json::from_slice::<Value>(body).ok().and_then(|body| {
         [&body["error"]["message"], &body["message"], &body["error"]]

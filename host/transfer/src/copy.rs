@@ -14,7 +14,7 @@ pub const HANDLE_BYTES_MAX: usize = 256 << 10;
 /// The shape of handles; one of another shape is refused.
 const HANDLE_FORM: u32 = 1;
 
-/// Names a copy. Random, so that nobody finds a copy whose handle he was not given.
+/// Names a copy. Random, so that a copy can be found only with its handle.
 #[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct CopyId(u128);
 
@@ -85,20 +85,20 @@ pub struct Tags {
     pub model: Box<str>,
     /// The version of its weights.
     pub weights: Box<str>,
-    /// What else the engine tells of them and of itself, where it does (llama.cpp).
+    /// What else the engine reports of them and of itself, where it does (llama.cpp).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape: Option<Box<str>>,
-    /// Tokens of a block, where the engine tells.
+    /// Tokens of a block, where the engine reports them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_tokens: Option<u32>,
-    /// The type of the numbers, where the engine tells.
+    /// The type of the numbers, where the engine reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<Box<str>>,
 }
 
 impl Tags {
     /// Compares a copy's tags with those of the worker that is to have it. Of what an engine need
-    /// not tell, only contradictions count.
+    /// not report, only contradictions count.
     pub(crate) fn check(&self, worker: &Self) -> Result<(), TransferError> {
         let differ = |field, copy: &dyn fmt::Display, worker: &dyn fmt::Display| {
             Err(TransferError::OtherTags {
@@ -167,7 +167,7 @@ impl Prefix {
 /// Where a copy is.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "at", rename_all = "kebab-case")]
-pub enum Place {
+pub enum CopyLocation {
     /// In the host tier of a node, under its name: the address of its server, or a name that only
     /// its own process knows.
     Tier {
@@ -181,7 +181,7 @@ pub enum Place {
     Engine {
         /// The engine.
         url: Box<str>,
-        /// What the fetching engine has to be told; the engine's own words.
+        /// What the fetching engine must be given; in the engine's own form.
         parameters: Value,
     },
     /// In the storage behind the engines, which finds it by its tokens.
@@ -196,7 +196,7 @@ pub enum Place {
     },
 }
 
-/// A copy of a program's KV: its handle. What it says is compared with what is there before it is
+/// A copy of a program's KV: its handle. Its content is compared with what is there before it is
 /// used.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct KvCopy {
@@ -208,13 +208,13 @@ pub struct KvCopy {
     pub tags: Tags,
     /// The tokens that it covers.
     pub prefix: Prefix,
-    /// Its size; 0 where the engine does not tell.
+    /// Its size; 0 where the engine does not report it.
     pub bytes: u64,
     /// Hash of its bytes, where they were seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<Box<str>>,
     /// Where it is.
-    pub place: Place,
+    pub place: CopyLocation,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -258,7 +258,7 @@ impl KvCopy {
         Ok(handle.copy)
     }
 
-    /// Whether two handles mean the same copy, wherever they say that it is.
+    /// Whether two handles mean the same copy, whatever location they give.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.id == other.id
             && self.program == other.program
@@ -287,7 +287,7 @@ mod tests {
             prefix: Prefix::of(&[1, 2, 3]),
             bytes: 12,
             checksum: Some(Digest(5).text()),
-            place: Place::Tier {
+            place: CopyLocation::Tier {
                 node: "n".into(),
                 owner: "o".into(),
             },
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_that_contradict_are_told_apart() {
+    fn contradicting_tags_are_distinguished() {
         let tags = copy().tags;
         tags.check(&tags).unwrap();
         let unknown = Tags {

@@ -1,4 +1,4 @@
-//! Why a transfer came to nothing.
+//! Why a transfer failed.
 
 use std::fmt;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::CopyId;
 
-/// Why a transfer came to nothing. The program's KV is computed again.
+/// Why a transfer failed. The program's KV is recomputed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransferError {
@@ -56,7 +56,7 @@ pub enum TransferError {
         /// In what they differ.
         why: Box<str>,
     },
-    /// The copy is no longer there.
+    /// The copy no longer exists.
     #[error("the copy {id} is gone: {why}")]
     Gone {
         /// Which.
@@ -116,7 +116,7 @@ pub enum TransferError {
         url: Box<str>,
         /// Its status.
         status: u16,
-        /// Its words.
+        /// Its message.
         message: Box<str>,
     },
     /// The engine answered with success, and took nothing, or not what it should have.
@@ -134,7 +134,7 @@ pub enum TransferError {
         node: Box<str>,
         /// The code of its error.
         code: Box<str>,
-        /// Its words.
+        /// Its message.
         message: Box<str>,
     },
     /// A file or folder of the tier.
@@ -158,7 +158,7 @@ pub enum TransferError {
 }
 
 impl TransferError {
-    /// A word for logs, metrics and events.
+    /// A name for logs, metrics and events.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Unsupported { .. } => "unsupported",

@@ -1,4 +1,4 @@
-//! All executors behind one: which one it is, the worker or the copy tells.
+//! All executors behind one: the worker or the copy determines which one it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -8,11 +8,11 @@ use treadle_model::EngineKind;
 use crate::client::within;
 use crate::support::{Means, Support};
 use crate::{
-    Answer, CopyId, Export, Import, Imported, KvCopy, KvExecutor, Limits, LlamaCpp, Place, Sglang,
-    Simulated, Tier, TransferError, Vllm, WorkerRef,
+    Answer, CopyId, CopyLocation, Export, Import, Imported, KvCopy, KvExecutor, Limits, LlamaCpp,
+    Sglang, Simulated, Tier, TransferError, Vllm, WorkerRef,
 };
 
-/// Workers whose abilities are remembered; beyond it they are asked anew.
+/// Workers whose abilities are remembered; beyond it they are asked again.
 const WORKERS_MAX: usize = 4_096;
 
 /// What [`Executors`] are given.
@@ -20,7 +20,7 @@ const WORKERS_MAX: usize = 4_096;
 pub struct Settings {
     /// This node's tier. Without one, llama.cpp's KV can't be moved.
     pub tier: Option<Tier>,
-    /// What nodes tell each other to be let in.
+    /// The shared secret of the nodes.
     pub secret: Option<Box<str>>,
     /// Bounds.
     pub limits: Limits,
@@ -55,12 +55,12 @@ impl Executors {
         }
     }
 
-    /// Forgets what a worker can do, as when it was started anew.
+    /// Forgets what a worker can do, as when it was restarted.
     pub fn forget(&self, url: &str) {
         self.known(|known| known.remove(url));
     }
 
-    /// Has another node say which of its copies gave way ([`Tier::evictions`]); nothing without a
+    /// Asks another node which of its copies were evicted ([`Tier::evictions`]); nothing without a
     /// tier here.
     pub async fn hear(&self, node: &str) -> Result<(), TransferError> {
         match &self.llama_cpp {
@@ -83,7 +83,7 @@ impl Executors {
         }
     }
 
-    /// What a worker can do, as it said last; it is asked if it never was.
+    /// What a worker can do, as it last reported; it is asked if it never was.
     pub async fn support_seen(&self, worker: WorkerRef) -> Result<Support, TransferError> {
         let known = self.known(|known| known.get(&worker.url).cloned());
         match known {
@@ -160,13 +160,13 @@ impl KvExecutor for Executors {
 
     fn drop(&self, copy: KvCopy) -> Answer<'_, ()> {
         match (&copy.place, &self.llama_cpp) {
-            (Place::Tier { .. }, Some(llama_cpp)) => llama_cpp.drop(copy),
-            (Place::Tier { .. }, None) => Box::pin(std::future::ready(Err(
+            (CopyLocation::Tier { .. }, Some(llama_cpp)) => llama_cpp.drop(copy),
+            (CopyLocation::Tier { .. }, None) => Box::pin(std::future::ready(Err(
                 TransferError::wrong_handle("it is in a host tier, and none is configured"),
             ))),
-            (Place::Engine { .. }, _) => self.vllm.drop(copy),
-            (Place::Storage { .. }, _) => self.sglang.drop(copy),
-            (Place::Simulated { .. }, _) => self.simulated.drop(copy),
+            (CopyLocation::Engine { .. }, _) => self.vllm.drop(copy),
+            (CopyLocation::Storage { .. }, _) => self.sglang.drop(copy),
+            (CopyLocation::Simulated { .. }, _) => self.simulated.drop(copy),
         }
     }
 }

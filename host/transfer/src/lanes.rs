@@ -7,7 +7,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::TransferError;
 
-/// Lanes beyond which those that nobody uses are forgotten.
+/// Lanes beyond which unused ones are forgotten.
 const LANES_KEPT: usize = 1_024;
 
 /// Which way KV goes.
@@ -21,7 +21,7 @@ pub(crate) enum Direction {
 type Key = (Box<str>, Direction);
 
 struct Lane {
-    /// Whoever runs or waits has one of these.
+    /// A transfer that runs or waits has one of these.
     places: Arc<Semaphore>,
     turn: Arc<Semaphore>,
 }

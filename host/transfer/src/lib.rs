@@ -32,7 +32,7 @@ mod vllm;
 use std::future::Future;
 use std::pin::Pin;
 
-pub use copy::{CopyId, HANDLE_BYTES_MAX, KvCopy, Place, Prefix, Tags};
+pub use copy::{CopyId, CopyLocation, HANDLE_BYTES_MAX, KvCopy, Prefix, Tags};
 pub use error::TransferError;
 pub use executors::{Executors, Settings};
 pub use limits::Limits;
@@ -63,6 +63,6 @@ pub trait KvExecutor: Send + Sync {
     /// Brings a copy to a worker. After an error the worker holds nothing of it.
     fn import(&self, import: Import) -> Answer<'_, Imported>;
 
-    /// Forgets a copy. One that is gone already is no error.
+    /// Drops a copy. A missing one is not an error.
     fn drop(&self, copy: KvCopy) -> Answer<'_, ()>;
 }

@@ -17,9 +17,10 @@ pub struct Limits {
     pub drop: Duration,
     /// Between two pieces of a stream.
     pub idle: Duration,
-    /// How long after it was asked for a copy in an engine's own memory (vLLM) may be used. It has to
-    /// stay well below the time after which the engine frees what nobody has begun to fetch
-    /// (`kv_lease_duration`, 30 s by itself): nobody notices blocks that hold something else.
+    /// How long after it was asked for a copy in an engine's own memory (vLLM) may be used. It has
+    /// to stay well below the time after which the engine frees what has not begun to be fetched
+    /// (`kv_lease_duration`, 30 s by default): blocks that hold something else by then go
+    /// unnoticed.
     pub engine_held: Duration,
     /// Transfers that wait for one worker in one direction.
     pub waiting_max: usize,

@@ -1,15 +1,15 @@
 //! llama.cpp: slots saved to files and restored from them.
 //!
-//! The server restores under any weights, and bytes that changed, without a word; so the weights'
-//! version is bound to the copy, its checksum is compared each time, and the server is asked what it
-//! has right before and after ([`seen`]). It restores a slot's tokens with the KV and compares
+//! The server restores under any weights, and bytes that changed, without an error; so the weights'
+//! version is bound to the copy, its checksum is compared each time, and the server is asked what
+//! it has right before and after ([`seen`]). It restores a slot's tokens with the KV and compares
 //! prompts with them itself.
 //!
-//! A slot is not emptied when it was saved: until the scheduler has heard of the copy, the slot is
-//! the program's, and its next step may be on its way there; after that it is somebody else's. Who
-//! comes next overwrites it, and a server whose slots share one pool of cells takes those of idle
-//! slots for a step that finds none. A save or a restore waits while a step runs in
-//! the slot, and is given up by closing the connection.
+//! A slot is not emptied when it was saved: until the scheduler has been notified of the copy, the
+//! slot is the program's, and its next step may be on its way there; after that it is another's.
+//! The next program overwrites it, and a server whose slots share one pool of cells takes those of
+//! idle slots for a step that finds none. A save or a restore waits while a step runs in the slot,
+//! and is cancelled by closing the connection.
 
 mod seen;
 pub(crate) mod slot_file;
@@ -53,7 +53,7 @@ impl LlamaCpp {
         }
     }
 
-    /// Has another node say which of its copies gave way ([`Tier::evictions`]).
+    /// Asks another node which of its copies were evicted ([`Tier::evictions`]).
     pub async fn hear(&self, node: &str) -> Result<(), TransferError> {
         within(
             "hearing of a node",
@@ -129,7 +129,7 @@ impl LlamaCpp {
         }
         let copy = unkept.copy().clone();
         match unkept.keep().await {
-            // It may have been kept, and only the word of that be lost.
+            // It may have been kept, and only the confirmation lost.
             Err(error) => {
                 let removed = within(
                     "dropping a copy",
@@ -235,7 +235,7 @@ fn check_head(unkept: &UnkeptAt, ids: &[u32]) -> Result<(), TransferError> {
 }
 
 /// Whether a slot can be what the scheduler takes it for. Its count may be a guess, where an engine
-/// did not tell; the slot of somebody else is mostly another one altogether.
+/// did not report it; the slot of another program is mostly a different one altogether.
 fn check_count(saved: u64, expected: u64) -> Result<(), TransferError> {
     let within_twice = saved <= expected.saturating_mul(2) && expected <= saved.saturating_mul(2);
     if expected == 0 || within_twice {

@@ -2,7 +2,7 @@
 
 use crate::stream::{Link, RemoteSaving, RemoteStaged, RemoteUnkept};
 use crate::tier::{Draft, Plan, Saving, Staged, Tier, Unkept};
-use crate::{CopyId, KvCopy, Place, Prefix, TransferError};
+use crate::{CopyId, CopyLocation, KvCopy, Prefix, TransferError};
 
 /// All nodes, as seen from this one.
 #[derive(Clone)]
@@ -56,7 +56,7 @@ impl Nodes {
 
     pub(crate) async fn remove(&self, copy: &KvCopy) -> Result<(), TransferError> {
         match &copy.place {
-            Place::Tier { node, .. } => match self.other(Some(node)) {
+            CopyLocation::Tier { node, .. } => match self.other(Some(node)) {
                 None => {
                     self.tier.forget([copy.id]).await;
                     Ok(())

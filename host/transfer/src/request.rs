@@ -89,7 +89,7 @@ pub struct Import {
 pub struct Imported {
     /// Tokens whose KV the worker took over.
     pub tokens: u64,
-    /// Bytes that went into it; 0 where the engine does not tell.
+    /// Bytes that went into it; 0 where the engine does not report them.
     pub bytes: u64,
 }
 

@@ -15,8 +15,8 @@ use crate::client::{EngineClient, within};
 use crate::lanes::{Direction, Lanes};
 use crate::support::{Means, Support};
 use crate::{
-    Answer, CopyId, Export, Import, Imported, KvCopy, KvExecutor, Limits, Place, Prefix, Prompt,
-    TransferError, WorkerRef,
+    Answer, CopyId, CopyLocation, Export, Import, Imported, KvCopy, KvExecutor, Limits, Prefix,
+    Prompt, TransferError, WorkerRef,
 };
 
 /// The executor of SGLang's servers.
@@ -102,14 +102,14 @@ impl Sglang {
             tags: export.tags,
             bytes: 0,
             checksum: None,
-            place: Place::Storage { url: url.into() },
+            place: CopyLocation::Storage { url: url.into() },
         })
     }
 
     async fn look_up(&self, import: Import) -> Result<Imported, TransferError> {
         import.check()?;
         let url = &*import.worker.url;
-        let Place::Storage { .. } = &import.copy.place else {
+        let CopyLocation::Storage { .. } = &import.copy.place else {
             return Err(TransferError::wrong_handle(
                 "the copy is in no engine's storage",
             ));
@@ -127,7 +127,7 @@ impl Sglang {
     }
 }
 
-/// What a server says of its caches. Host memory without a storage is the engine's own business.
+/// What a server reports of its caches. Host memory without a storage is internal to the engine.
 fn support_of(info: &Value) -> Support {
     let storage = info["hicache_storage_backend"].as_str();
     let written = info["hicache_write_policy"].as_str();

@@ -15,8 +15,8 @@ use crate::client::{EngineClient, within};
 use crate::lanes::{Direction, Lanes};
 use crate::support::{Means, Support};
 use crate::{
-    Answer, CopyId, Export, Import, Imported, KvCopy, KvExecutor, Limits, Place, Prefix, Prompt,
-    TransferError, WorkerRef,
+    Answer, CopyId, CopyLocation, Export, Import, Imported, KvCopy, KvExecutor, Limits, Prefix,
+    Prompt, TransferError, WorkerRef,
 };
 
 /// What a simulated engine calls itself at `GET /kv`.
@@ -113,14 +113,14 @@ impl Simulated {
             },
             bytes: answer.bytes,
             checksum: None,
-            place: Place::Simulated { url: url.into() },
+            place: CopyLocation::Simulated { url: url.into() },
         })
     }
 
     async fn copy_in(&self, import: Import) -> Result<Imported, TransferError> {
         import.check()?;
         let (url, copy) = (&*import.worker.url, &import.copy);
-        let Place::Simulated { url: source } = &copy.place else {
+        let CopyLocation::Simulated { url: source } = &copy.place else {
             return Err(TransferError::wrong_handle(
                 "the copy is at no simulated engine",
             ));
@@ -138,7 +138,7 @@ impl Simulated {
     }
 
     async fn forget(&self, copy: &KvCopy) -> Result<(), TransferError> {
-        let Place::Simulated { url } = &copy.place else {
+        let CopyLocation::Simulated { url } = &copy.place else {
             return Err(TransferError::wrong_handle(
                 "the copy is at no simulated engine",
             ));
@@ -149,7 +149,7 @@ impl Simulated {
     }
 }
 
-/// Has an engine forget a copy that nobody will know.
+/// Has an engine drop a copy that will not be known.
 struct Forgetting {
     client: Option<EngineClient>,
     limits: Limits,
@@ -211,7 +211,7 @@ impl KvExecutor for Simulated {
         Box::pin(async move {
             let asked = self.abilities(&worker);
             let abilities = within("a look at the engine", self.limits.probe, asked).await?;
-            Ok(abilities.unwrap_or_else(|| Support::none("it is no simulated engine")))
+            Ok(abilities.unwrap_or_else(|| Support::none("it is not a simulated engine")))
         })
     }
 

@@ -1,7 +1,7 @@
 //! Tiers of other nodes, over TCP.
 //!
-//! One connection is one transfer: both sides say what they have to in [frames](frame), a copy's
-//! bytes follow as they are. What a connection began ends with it, so whoever dies in the middle
+//! One connection is one transfer: both sides send messages in [frames](frame), a copy's bytes
+//! follow as they are. What a connection began ends with it, so a peer that dies in the middle
 //! leaves nothing behind at the other node. Connections are neither encrypted nor hidden: nodes
 //! that share a secret are meant to share a network, too.
 

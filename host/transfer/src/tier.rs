@@ -2,16 +2,16 @@
 //!
 //! A copy is two files: its bytes as the engine wrote them, and its handle. Both are written under
 //! another name first, the handle last, so what a killed process leaves behind is either a whole
-//! copy or swept away by the next one. The least recently used copy gives way to a new one, unless a
-//! transfer uses it.
+//! copy or swept away by the next one. The least recently used copy is evicted for a new one,
+//! unless a transfer uses it.
 
 mod estimates;
 mod evicted;
 mod files;
 mod index;
+mod orphans;
 mod receiving;
 mod slots;
-mod strays;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -23,11 +23,11 @@ pub use evicted::{Evicted, Evictions};
 pub(crate) use evicted::{Heard, News};
 use files::Folder;
 use index::Index;
+use orphans::{ORPHAN_AGE, Orphans};
 pub(crate) use receiving::{Draft, Unkept};
 pub(crate) use slots::{Saving, Staged, slot_file};
-use strays::{STRAY_AGE, Strays};
 
-use crate::{CopyId, KvCopy, Place, TransferError};
+use crate::{CopyId, CopyLocation, KvCopy, TransferError};
 
 /// What a tier is given.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ struct Inner {
     node: Box<str>,
     index: Mutex<Index>,
     evictions: Evictions,
-    strays: Strays,
+    orphans: Orphans,
     estimates: Estimates,
 }
 
@@ -78,8 +78,8 @@ impl Tier {
         let folder = Folder::open(&settings.folder, &settings.slots_folder)?;
         let mut index = Index::new(settings.bytes_max);
         let evictions = Evictions::new()?;
-        let (strays, estimates) = (Strays::default(), Estimates::default());
-        strays.sweep(folder.slots(), STRAY_AGE)?;
+        let (orphans, estimates) = (Orphans::default(), Estimates::default());
+        orphans.sweep(folder.slots(), ORPHAN_AGE)?;
         for copy in folder.scan()? {
             estimates.learn_of(&copy);
             index.insert(copy);
@@ -94,7 +94,7 @@ impl Tier {
                 node: settings.node.clone(),
                 index: Mutex::new(index),
                 evictions,
-                strays,
+                orphans,
                 estimates,
             }),
         })
@@ -115,13 +115,13 @@ impl Tier {
         self.index().usage()
     }
 
-    /// What gave way to other copies, here and, as far as was heard, at other nodes.
+    /// Copies that were evicted, here and, as far as was reported, at other nodes.
     pub fn evictions(&self) -> &Evictions {
         &self.inner.evictions
     }
 
-    /// Forgets copies, each at once or when the transfer that uses it has ended. One that is gone is
-    /// no error.
+    /// Drops copies, each at once or when the transfer that uses it has ended. A missing one is not
+    /// an error.
     pub async fn forget(&self, ids: impl IntoIterator<Item = CopyId>) {
         let gone: Vec<CopyId> = {
             let mut index = self.index();
@@ -131,11 +131,11 @@ impl Tier {
         self.unlink(gone).await;
     }
 
-    /// Forgets a scheduler's copies but those that it knows; everybody's, without `owner`. Gives how
-    /// many there were.
+    /// Drops a scheduler's copies except those that it knows; all schedulers', without `owner`.
+    /// Returns how many there were.
     pub async fn keep_only(&self, owner: Option<&str>, known: &BTreeSet<CopyId>) -> usize {
         let is_theirs = |copy: &KvCopy| match &copy.place {
-            Place::Tier { owner: own, .. } => owner.is_none_or(|owner| **own == *owner),
+            CopyLocation::Tier { owner: own, .. } => owner.is_none_or(|owner| **own == *owner),
             _ => false,
         };
         let copies = self.copies();
@@ -177,32 +177,29 @@ impl Tier {
         aside(move || inner.folder.remove(id));
     }
 
-    /// Removes what nobody wants from the engines' folder: files of transfers that were given up, and
-    /// of processes that were killed. To be called from time to time; blocks on the file system.
+    /// Removes orphans from the engines' folder: files of transfers that were cancelled, and of
+    /// processes that were killed. To be called from time to time; blocks on the file system.
     pub fn sweep(&self) {
         let inner = &self.inner;
-        if let Err(error) = inner.strays.sweep(inner.folder.slots(), STRAY_AGE) {
+        if let Err(error) = inner.orphans.sweep(inner.folder.slots(), ORPHAN_AGE) {
             tracing::warn!(%error, "the engines' folder was not swept");
         }
     }
 
-    /// Whether a handle says that its copy is here.
+    /// Whether a handle points to a copy that is here.
     pub(crate) fn holds(&self, copy: &KvCopy) -> bool {
-        matches!(&copy.place, Place::Tier { node, .. } if *node == self.inner.node)
+        matches!(&copy.place, CopyLocation::Tier { node, .. } if *node == self.inner.node)
     }
 
     /// Keeps a copy from being evicted, once its handle has been compared with what is here.
     pub(crate) fn pin(&self, copy: &KvCopy) -> Result<Pinned, TransferError> {
         let mut index = self.index();
         let Some(held) = index.get(copy.id) else {
-            return Err(TransferError::gone(
-                copy.id,
-                "it was dropped, or gave way to others",
-            ));
+            return Err(TransferError::gone(copy.id, "it was dropped or evicted"));
         };
         if !held.is_same(copy) {
             return Err(TransferError::wrong_handle(
-                "it says other things than the copy itself",
+                "it differs from the copy itself",
             ));
         }
         index.pin(copy.id);
@@ -215,7 +212,7 @@ impl Tier {
         })
     }
 
-    /// Makes room. What gives way is reported, and gone when this ends.
+    /// Makes room. Evicted copies are reported, and gone when this ends.
     pub(crate) async fn reserve(&self, bytes: u64) -> Result<Reservation, TransferError> {
         let gone = self.index().reserve(bytes)?;
         let reserved = Reservation {
@@ -304,7 +301,7 @@ impl Drop for Reservation {
     }
 }
 
-/// Works on files where that holds nobody up: beside the runtime, if there is one.
+/// Works on files without blocking: beside the runtime, if there is one.
 fn aside(work: impl FnOnce() + Send + 'static) {
     match tokio::runtime::Handle::try_current() {
         Ok(runtime) => {

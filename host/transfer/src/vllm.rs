@@ -1,28 +1,28 @@
 //! vLLM: its `NixlConnector`, driven over HTTP.
 //!
-//! A completion of one token makes the engine hold the KV of its prompt for another engine; the same
-//! prompt with what it answered makes the other one fetch that. The fetch reads the first engine's
+//! A completion of one token makes the engine hold the KV of its prompt for another engine; the
+//! same prompt with its answer makes the other one fetch that. The fetch reads the first engine's
 //! memory by block numbers, and neither engine knows whether these blocks are still what they were,
-//! nor whether they are of the same tokens. So a copy is used at most once, by the process that made
-//! it, with the tokens that the first engine saw, and not later than [`Limits::engine_held`] after
-//! it was asked for; a fetch that is not done soon after that is given up.
+//! nor whether they are of the same tokens. So a copy is used at most once, by the process that
+//! made it, with the tokens that the first engine saw, and not later than [`Limits::engine_held`]
+//! after it was asked for; a fetch that is not done soon after that is cancelled.
 
-mod held;
+mod copies;
 mod request;
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use self::held::{Held, Holdings};
+use self::copies::{CopyIndex, HeldCopy};
 use self::request::Seen;
 use crate::ask::needed;
 use crate::client::{EngineClient, within};
 use crate::lanes::{Direction, Lanes};
 use crate::support::{Means, Support};
 use crate::{
-    Answer, CopyId, Export, Import, Imported, KvCopy, KvExecutor, Limits, Place, TransferError,
-    WorkerRef,
+    Answer, CopyId, CopyLocation, Export, Import, Imported, KvCopy, KvExecutor, Limits,
+    TransferError, WorkerRef,
 };
 
 /// Counts the prompt tokens that came from another engine.
@@ -42,7 +42,7 @@ pub struct Vllm {
     client: EngineClient,
     lanes: Lanes,
     limits: Limits,
-    held: Holdings,
+    copies: CopyIndex,
 }
 
 impl Vllm {
@@ -52,7 +52,7 @@ impl Vllm {
             client: EngineClient::new(&limits),
             lanes: Lanes::new(limits.waiting_max),
             limits,
-            held: Holdings::default(),
+            copies: CopyIndex::default(),
         }
     }
 
@@ -88,7 +88,7 @@ impl Vllm {
         // It may free the blocks so long after its answer, which may have come late.
         let until = Instant::now() + self.limits.engine_held;
         let answer = self.client.post(url, path, &body).await?;
-        let parameters = held_blocks(url, &answer)?;
+        let parameters = blocks_of_answer(url, &answer)?;
         let seen = seen.in_tokens(&answer);
         let copy = KvCopy {
             id: CopyId::random()?,
@@ -97,35 +97,35 @@ impl Vllm {
             tags: export.tags,
             bytes: 0,
             checksum: None,
-            place: Place::Engine {
+            place: CopyLocation::Engine {
                 url: url.into(),
                 parameters: parameters.clone(),
             },
         };
         copy.to_handle()?;
-        let held = Held {
+        let copies = HeldCopy {
             until,
             come_by: until + FETCH,
             parameters: parameters.clone(),
             seen,
         };
-        self.held.remember(copy.id, held)?;
+        self.copies.remember(copy.id, copies)?;
         Ok(copy)
     }
 
     async fn fetch(&self, import: Import) -> Result<Imported, TransferError> {
         import.check()?;
         let (url, copy) = (&*import.worker.url, &import.copy);
-        let Place::Engine { parameters, .. } = &copy.place else {
+        let CopyLocation::Engine { parameters, .. } = &copy.place else {
             return Err(TransferError::wrong_handle("no vLLM engine holds the copy"));
         };
         let _turn = self.lanes.enter(url, Direction::In).await?;
         let before = self.fetched(url).await?;
         // From here on the first engine may free its blocks at any moment.
-        let held = self.held.spend(copy.id, parameters)?;
-        let (path, mut body) = held.seen.request()?;
+        let copies = self.copies.spend(copy.id, parameters)?;
+        let (path, mut body) = copies.seen.request()?;
         body["kv_transfer_params"] = parameters.clone();
-        let left = held.come_by.saturating_duration_since(Instant::now());
+        let left = copies.come_by.saturating_duration_since(Instant::now());
         // Giving it up closes the connection, whereupon the engine gives up what it fetches.
         let asked = self.client.post(url, path, &body);
         within("a fetch that the first engine waits for", left, asked).await?;
@@ -151,8 +151,8 @@ impl Vllm {
     }
 }
 
-/// What an engine says of the blocks that it holds after an answer.
-fn held_blocks<'a>(url: &str, answer: &'a Value) -> Result<&'a Value, TransferError> {
+/// The blocks that an engine reports to hold after an answer.
+fn blocks_of_answer<'a>(url: &str, answer: &'a Value) -> Result<&'a Value, TransferError> {
     let answers = answer["choices"].as_array();
     if answers.is_some_and(|answers| answers.len() > 1) {
         let why = "the program's last request has several prompts";
@@ -208,7 +208,7 @@ impl KvExecutor for Vllm {
 
     /// There is no such verb: the engine frees what it holds when its time is up.
     fn drop(&self, copy: KvCopy) -> Answer<'_, ()> {
-        self.held.forget(copy.id);
+        self.copies.forget(copy.id);
         Box::pin(std::future::ready(Ok(())))
     }
 }

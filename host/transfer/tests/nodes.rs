@@ -34,7 +34,7 @@ fn limits() -> Limits {
     }
 }
 
-/// Of who soon gives up those that say nothing.
+/// Of a server that soon closes silent connections.
 fn hasty() -> Limits {
     Limits {
         idle: Duration::from_millis(200),
@@ -185,7 +185,7 @@ async fn every_node_hears_of_what_gave_way_and_strangers_of_nothing() {
     let stranger = here.executors("b secret of the nodes");
     let error = stranger.hear(&there.address()).await.unwrap_err();
     assert_eq!(error.code(), "node");
-    // Whoever is beside it has heard, and other nodes hear all the same.
+    // The peer beside it has received them, and other nodes receive them all the same.
     assert_eq!(there.tier.evictions().next().await.id, first.id);
     for asking in [&here, &third] {
         let executors = asking.executors(SECRET);
@@ -195,14 +195,14 @@ async fn every_node_hears_of_what_gave_way_and_strangers_of_nothing() {
         assert_eq!(heard.len(), 1, "once");
         assert_eq!(heard[0].id, first.id);
     }
-    // It is not told as this node's own.
+    // It is not reported as this node's own.
     let back = there.executors(SECRET);
     back.hear(&here.address()).await.unwrap();
     assert_eq!(there.tier.evictions().take(9), []);
 }
 
 #[tokio::test]
-async fn a_refusal_tells_a_stranger_nothing() {
+async fn a_refusal_reveals_nothing_to_strangers() {
     let node = node_of(6_000, limits()).await;
     let executors = node.executors(SECRET);
     for program in 1..3 {
@@ -219,7 +219,7 @@ async fn a_refusal_tells_a_stranger_nothing() {
 }
 
 #[tokio::test]
-async fn a_scheduler_drops_its_own_orphans_and_nobody_elses() {
+async fn a_scheduler_drops_only_its_own_orphans() {
     let (here, there) = (node().await, node().await);
     let executors = here.executors(SECRET);
     let (kept, orphan) = (
@@ -237,13 +237,13 @@ async fn a_scheduler_drops_its_own_orphans_and_nobody_elses() {
     assert_eq!(there.tier.copies(), [kept.clone(), others.clone()]);
     let gone = import(there.worker(), &orphan, &ids(2, 50));
     assert_eq!(executors.import(gone).await.unwrap_err().code(), "gone");
-    // Whoever is alone with a tier knows all that may be in it.
+    // The only user of a tier knows all that may be in it.
     assert_eq!(there.tier.keep_only(None, &known).await, 1);
     assert_eq!(there.tier.copies(), [kept]);
 }
 
 #[tokio::test]
-async fn strangers_that_say_nothing_keep_nobody_out() {
+async fn silent_strangers_keep_no_peer_out() {
     let (here, there) = (node().await, node().await);
     let executors = here.executors(SECRET);
     let mut silent = Vec::new();
@@ -257,7 +257,7 @@ async fn strangers_that_say_nothing_keep_nobody_out() {
 }
 
 #[tokio::test]
-async fn a_node_that_serves_as_many_as_it_can_says_so() {
+async fn a_node_at_its_limit_reports_it() {
     let here = node().await;
     let there = node_with(Limits {
         connections_max: 1,
@@ -300,7 +300,7 @@ async fn a_copy_is_not_written_over() {
 }
 
 #[tokio::test]
-async fn who_does_not_know_the_secret_is_refused() {
+async fn peers_without_the_secret_are_refused() {
     let (here, there) = (node().await, node().await);
     for secret in ["", "b secret of the nodes", "a secret of the nodes!"] {
         let executors = here.executors(secret);
@@ -377,12 +377,12 @@ async fn relay_answers(to: String, answers: usize) -> String {
 }
 
 #[tokio::test]
-async fn a_copy_of_which_nobody_hears_is_not_kept_and_its_slot_is() {
+async fn a_copy_that_goes_unreported_is_not_kept_and_its_slot_is() {
     let (here, there) = (node().await, node().await);
     let executors = here.executors(SECRET);
     let held = ids(1, 50);
     there.slots.put(0, &held);
-    // The last answer says that the copy stays.
+    // The last answer confirms that the copy stays.
     let worker = WorkerRef {
         node: Some(relay_answers(there.address(), 2).await.into()),
         ..there.worker()
@@ -402,7 +402,7 @@ async fn a_source_that_dies_or_stalls_in_mid_transfer_leaves_nothing() {
     let copy = copy(&executors, &there, 1, tokens).await;
     for (silent, code) in [(false, "unreachable"), (true, "timeout")] {
         let mut told = copy.clone();
-        told.place = treadle_transfer::Place::Tier {
+        told.place = treadle_transfer::CopyLocation::Tier {
             owner: "main".into(),
             node: relay(there.address(), 300_000, silent).await.into(),
         };
@@ -424,7 +424,7 @@ async fn a_source_that_dies_or_stalls_in_mid_transfer_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn who_asks_and_dies_leaves_nothing_there() {
+async fn a_peer_that_asks_and_dies_leaves_nothing() {
     let (here, there) = (node().await, node().await);
     let executors = here.executors(SECRET);
     let copy = copy(&executors, &here, 1, 50).await;
@@ -450,7 +450,7 @@ async fn who_asks_and_dies_leaves_nothing_there() {
 }
 
 #[tokio::test]
-async fn a_dead_node_is_told() {
+async fn a_dead_node_is_reported() {
     let (here, there) = (node().await, node().await);
     let executors = here.executors(SECRET);
     let copy = copy(&executors, &there, 1, 50).await;
@@ -466,7 +466,7 @@ async fn a_dead_node_is_told() {
 }
 
 #[tokio::test]
-async fn strangers_words_end_their_connection() {
+async fn invalid_messages_end_the_connection() {
     let node = node_with(hasty()).await;
     for words in [
         b"GET / HTTP/1.1\r\n\r\n".to_vec(),
@@ -480,7 +480,7 @@ async fn strangers_words_end_their_connection() {
         let _ = stream.read_to_end(&mut answer).await;
         assert_eq!(answer, Vec::<u8>::new(), "{words:?}");
     }
-    // One that says nothing is not waited for.
+    // A silent one is not waited for.
     let mut silent = TcpStream::connect(node.server.address()).await.unwrap();
     assert_eq!(silent.read(&mut [0; 1]).await.unwrap(), 0);
 }

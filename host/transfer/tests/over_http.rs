@@ -11,7 +11,7 @@ use engines::{Engine, export, ids, import};
 use serde_json::{Value, json};
 use treadle_model::EngineKind;
 use treadle_transfer::{
-    Executors, KvCopy, KvExecutor, Limits, Means, Place, Prompt, Settings, WorkerRef,
+    CopyLocation, Executors, KvCopy, KvExecutor, Limits, Means, Prompt, Settings, WorkerRef,
 };
 
 fn executors(limits: Limits) -> Executors {
@@ -24,7 +24,7 @@ fn executors(limits: Limits) -> Executors {
 /// A vLLM server with the connector.
 #[derive(Clone, Default)]
 struct Vllm {
-    /// Tokens that it says it has fetched.
+    /// Tokens that it reports as fetched.
     fetched: Arc<AtomicU64>,
     /// Tokens that it fetches at each import.
     fetches: Arc<AtomicU64>,
@@ -76,7 +76,7 @@ impl Vllm {
                 }
                 let fetches = self.fetches.load(Ordering::SeqCst);
                 self.fetched.fetch_add(fetches, Ordering::SeqCst);
-                // Whatever it says here of its own cache is not believed.
+                // Its report about its own cache is not trusted here.
                 let usage = json!({ "prompt_tokens_details": { "cached_tokens": 96 } });
                 (200, json!({ "usage": usage }).to_string())
             }
@@ -133,7 +133,7 @@ async fn vllm_fetches_once_and_its_counter_is_believed() {
 
 /// A fetch with fewer tokens takes the last of the blocks, with more it ends the server.
 #[tokio::test]
-async fn vllm_fetches_what_the_first_one_saw_whatever_was_said_since() {
+async fn vllm_fetches_the_tokens_that_the_first_engine_saw() {
     let (source, target) = (Vllm::default(), Vllm::default());
     target.fetches.store(96, Ordering::SeqCst);
     let (from, to) = (source.serve().await, target.serve().await);
@@ -183,7 +183,7 @@ async fn vllms_that_fetch_nothing_are_not_believed() {
 }
 
 #[tokio::test]
-async fn what_an_engine_holds_is_used_in_time_and_by_who_had_it_held() {
+async fn blocks_held_by_an_engine_are_used_in_time_and_by_their_owner() {
     let source = Vllm::default();
     let from = source.serve().await;
     let ours = executors(Limits::default());
@@ -193,7 +193,7 @@ async fn what_an_engine_holds_is_used_in_time_and_by_who_had_it_held() {
     let error = others.import(asked.clone()).await.unwrap_err();
     assert_eq!(error.code(), "gone");
     let mut altered = held(&ours, &from).await;
-    let Place::Engine { parameters, .. } = &mut altered.place else {
+    let CopyLocation::Engine { parameters, .. } = &mut altered.place else {
         panic!("{altered:?}");
     };
     parameters["remote_block_ids"] = json!([4, 5, 6]);
@@ -216,7 +216,7 @@ async fn what_an_engine_holds_is_used_in_time_and_by_who_had_it_held() {
 }
 
 #[tokio::test]
-async fn engines_without_the_means_are_told_apart() {
+async fn engines_without_the_means_are_distinguished() {
     let bare = Engine::start(|path, _| {
         Box::pin(async move {
             match path.as_str() {
@@ -270,7 +270,7 @@ async fn sglang_looks_in_the_storage_that_it_shares() {
     let mut out = export(worker.clone(), 1, &ids(1, 100));
     out.cache_salt = Some("v1".into());
     let copy = executors.export(out).await.unwrap();
-    assert!(matches!(copy.place, Place::Storage { .. }));
+    assert!(matches!(copy.place, CopyLocation::Storage { .. }));
     let back = import(worker, &copy, &ids(1, 100));
     assert_eq!(executors.import(back.clone()).await.unwrap().tokens, 64);
     cached.store(0, Ordering::SeqCst);

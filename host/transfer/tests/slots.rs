@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-use engines::stand::{Stand, limits, reopened, settings, stand, stand_with};
+use engines::fixture::{Fixture, fixture, fixture_with, limits, reopened, settings};
 use engines::{Slots, export, ids, import};
 use treadle_model::{EngineKind, ProgramId};
 use treadle_transfer::{
@@ -16,42 +16,42 @@ use treadle_transfer::{
 
 #[tokio::test]
 async fn a_copy_comes_back_as_it_went_out() {
-    let stand = stand().await;
-    let support = stand.executors.support(stand.worker()).await.unwrap();
+    let fixture = fixture().await;
+    let support = fixture.executors.support(fixture.worker()).await.unwrap();
     assert_eq!(support.means, Means::SlotFiles);
     assert!(support.offload && support.migrate);
     let held = ids(1, 50);
-    stand.slots.put(0, &held);
-    let asked = export(stand.worker(), 1, &held);
-    let copy = stand.executors.export(asked).await.unwrap();
+    fixture.slots.put(0, &held);
+    let asked = export(fixture.worker(), 1, &held);
+    let copy = fixture.executors.export(asked).await.unwrap();
     assert_eq!(copy.prefix.tokens, 50);
-    // Whoever has given the transfer up meanwhile finds it where it was.
-    assert_eq!(stand.slots.get(0), held);
-    assert_eq!(*stand.slots.asked.lock().unwrap(), ["save"]);
-    assert_eq!(stand.tier.usage().bytes, copy.bytes);
+    // A caller that has cancelled the transfer meanwhile finds it where it was.
+    assert_eq!(fixture.slots.get(0), held);
+    assert_eq!(*fixture.slots.asked.lock().unwrap(), ["save"]);
+    assert_eq!(fixture.tier.usage().bytes, copy.bytes);
     let handle = copy.to_handle().unwrap();
     let copy = KvCopy::from_handle(&handle).unwrap();
     let longer = [&held[..], &[5, 6, 7]].concat();
-    let taken = stand
+    let taken = fixture
         .executors
-        .import(import(stand.worker(), &copy, &longer));
+        .import(import(fixture.worker(), &copy, &longer));
     assert_eq!(taken.await.unwrap().tokens, 50);
-    assert_eq!(stand.slots.get(1), held);
+    assert_eq!(fixture.slots.get(1), held);
     // One copy and its handle.
-    stand.until_so_many(2).await;
-    stand.executors.drop(copy.clone()).await.unwrap();
-    stand.executors.drop(copy.clone()).await.unwrap();
-    stand.until_files(&[]).await;
-    stand.until_bytes(0).await;
-    let late = import(stand.worker(), &copy, &held);
-    assert_eq!(stand.refused(late).await, "gone");
+    fixture.until_so_many(2).await;
+    fixture.executors.drop(copy.clone()).await.unwrap();
+    fixture.executors.drop(copy.clone()).await.unwrap();
+    fixture.until_files(&[]).await;
+    fixture.until_bytes(0).await;
+    let late = import(fixture.worker(), &copy, &held);
+    assert_eq!(fixture.refused(late).await, "gone");
 }
 
 #[tokio::test]
 async fn a_busy_slot_is_waited_for_up_to_a_bound_and_nothing_is_left() {
-    let stand = stand().await;
+    let fixture = fixture().await;
     let hasty = Executors::new(Settings {
-        tier: Some(stand.tier.clone()),
+        tier: Some(fixture.tier.clone()),
         limits: Limits {
             export: Duration::from_millis(100),
             import: Duration::from_millis(100),
@@ -60,34 +60,35 @@ async fn a_busy_slot_is_waited_for_up_to_a_bound_and_nothing_is_left() {
         ..Settings::default()
     });
     let held = ids(1, 50);
-    let copy = stand.copy(1, 50).await;
-    stand.slots.free.forget_permits(usize::MAX);
-    let asked = export(stand.worker(), 1, &held);
+    let copy = fixture.copy(1, 50).await;
+    fixture.slots.free.forget_permits(usize::MAX);
+    let asked = export(fixture.worker(), 1, &held);
     let error = hasty.export(asked.clone()).await.unwrap_err();
     assert_eq!(error.code(), "timeout");
-    let back = import(stand.worker(), &copy, &held);
+    let back = import(fixture.worker(), &copy, &held);
     let error = hasty.import(back.clone()).await.unwrap_err();
     assert_eq!(error.code(), "timeout");
     let (kv, handle) = (format!("{}.kv", copy.id), format!("{}.json", copy.id));
     // The copy stays, its stage goes.
-    stand.until_files(&[handle, kv]).await;
-    assert_eq!(stand.tier.usage().in_transfer, 0);
-    stand.slots.free.add_permits(10);
-    stand.executors.import(back).await.unwrap();
-    stand.executors.export(asked).await.unwrap();
+    fixture.until_files(&[handle, kv]).await;
+    assert_eq!(fixture.tier.usage().in_transfer, 0);
+    fixture.slots.free.add_permits(10);
+    fixture.executors.import(back).await.unwrap();
+    fixture.executors.export(asked).await.unwrap();
 }
 
 #[tokio::test]
-async fn whoever_stops_waiting_leaves_nothing() {
-    let stand = stand().await;
+async fn a_cancelled_caller_leaves_nothing() {
+    let fixture = fixture().await;
     let held = ids(1, 50);
-    stand.slots.put(0, &held);
-    stand.executors.support(stand.worker()).await.unwrap();
-    stand.slots.free.forget_permits(usize::MAX);
+    fixture.slots.put(0, &held);
+    fixture.executors.support(fixture.worker()).await.unwrap();
+    fixture.slots.free.forget_permits(usize::MAX);
     {
-        let mut export = std::pin::pin!(stand.executors.export(export(stand.worker(), 1, &held)));
+        let mut export =
+            std::pin::pin!(fixture.executors.export(export(fixture.worker(), 1, &held)));
         let asked = async {
-            while stand.slots.asked.lock().unwrap().is_empty() {
+            while fixture.slots.asked.lock().unwrap().is_empty() {
                 tokio::task::yield_now().await;
             }
         };
@@ -97,50 +98,57 @@ async fn whoever_stops_waiting_leaves_nothing() {
             copy = &mut export => panic!("{copy:?}"),
         }
     }
-    // The engine may come to it although nobody waits: its file is swept up by the next transfer.
-    stand.slots.free.add_permits(10);
-    let copy = stand.copy(2, 50).await;
-    stand.until_so_many(2).await;
-    stand.executors.drop(copy).await.unwrap();
-    stand.until_files(&[]).await;
+    // The engine may read it although the caller is gone: its file is swept up by the next
+    // transfer.
+    fixture.slots.free.add_permits(10);
+    let copy = fixture.copy(2, 50).await;
+    fixture.until_so_many(2).await;
+    fixture.executors.drop(copy).await.unwrap();
+    fixture.until_files(&[]).await;
 }
 
 #[tokio::test]
-async fn the_tier_keeps_its_bound_and_says_who_gave_way() {
-    let stand = stand_with(12_000).await;
+async fn the_tier_keeps_its_bound_and_reports_evictions() {
+    let fixture = fixture_with(12_000).await;
     // 50 tokens have some 5,200 bytes, so two copies fit.
-    let (first, second) = (stand.copy(1, 50).await, stand.copy(2, 50).await);
-    let back = import(stand.worker(), &first, &ids(1, 50));
-    stand.executors.import(back).await.unwrap();
-    let third = stand.copy(3, 50).await;
-    let gone = stand.tier.evictions().next().await;
+    let (first, second) = (fixture.copy(1, 50).await, fixture.copy(2, 50).await);
+    let back = import(fixture.worker(), &first, &ids(1, 50));
+    fixture.executors.import(back).await.unwrap();
+    let third = fixture.copy(3, 50).await;
+    let gone = fixture.tier.evictions().next().await;
     assert_eq!((gone.id, gone.program), (second.id, ProgramId(2)));
-    assert_eq!(stand.tier.evictions().take(9), []);
-    assert_eq!(stand.tier.copies(), [first.clone(), third.clone()]);
-    stand.until_so_many(4).await;
+    assert_eq!(fixture.tier.evictions().take(9), []);
+    assert_eq!(fixture.tier.copies(), [first.clone(), third.clone()]);
+    fixture.until_so_many(4).await;
     // With one of them in transfer there is room for one more, not for two.
-    stand.slots.free.forget_permits(usize::MAX);
-    let worker = stand.worker();
-    let beside = Slots::new(stand.folder.path().join("slots"));
+    fixture.slots.free.forget_permits(usize::MAX);
+    let worker = fixture.worker();
+    let beside = Slots::new(fixture.folder.path().join("slots"));
     let other = beside.serve().await;
-    let asked = stand.executors.import(import(worker, &first, &ids(1, 50)));
+    let asked = fixture
+        .executors
+        .import(import(worker, &first, &ids(1, 50)));
     let restoring = async {
-        while stand.tier.usage().in_transfer == 0 {
+        while fixture.tier.usage().in_transfer == 0 {
             tokio::task::yield_now().await;
         }
         let large = ids(4, 70);
         beside.put(0, &large);
         let worker = other.worker(EngineKind::Llamacpp);
-        let error = stand.executors.export(export(worker, 4, &large)).await;
+        let error = fixture.executors.export(export(worker, 4, &large)).await;
         assert_eq!(error.unwrap_err().code(), "tier-full");
         let asked = beside.asked.lock().unwrap().clone();
         assert_eq!(asked, Vec::<String>::new(), "no file was written in vain");
-        assert_eq!(stand.tier.copies().len(), 2, "nobody gave way in vain");
-        stand.slots.free.add_permits(10);
+        assert_eq!(
+            fixture.tier.copies().len(),
+            2,
+            "nothing was evicted in vain"
+        );
+        fixture.slots.free.add_permits(10);
     };
     let (taken, ()) = tokio::join!(asked, restoring);
     taken.unwrap();
-    assert!(stand.tier.usage().bytes <= 12_000);
+    assert!(fixture.tier.usage().bytes <= 12_000);
 }
 
 #[tokio::test]
@@ -181,47 +189,47 @@ async fn what_is_there_twice_has_room_for_two() {
 }
 
 #[tokio::test]
-async fn a_folder_that_is_not_the_engines_is_told() {
-    let stand = stand().await;
+async fn a_folder_that_is_not_the_engines_is_reported() {
+    let fixture = fixture().await;
     let elsewhere = tempfile::tempdir().unwrap();
     let slots = Slots::new(elsewhere.path());
     slots.put(0, &ids(1, 50));
     let engine = slots.serve().await;
     let asked = export(engine.worker(EngineKind::Llamacpp), 1, &ids(1, 50));
-    let error = stand.executors.export(asked).await.unwrap_err();
+    let error = fixture.executors.export(asked).await.unwrap_err();
     assert_eq!(error.code(), "file");
     assert!(error.to_string().contains("--slot-save-path"), "{error}");
 }
 
 #[tokio::test]
-async fn a_dead_engine_is_told() {
-    let stand = stand().await;
-    let copy = stand.copy(1, 50).await;
-    let worker = stand.worker();
-    drop(stand.engine);
+async fn a_dead_engine_is_reported() {
+    let fixture = fixture().await;
+    let copy = fixture.copy(1, 50).await;
+    let worker = fixture.worker();
+    drop(fixture.engine);
     let asked = export(worker.clone(), 1, &ids(1, 50));
-    let error = stand.executors.export(asked).await.unwrap_err();
+    let error = fixture.executors.export(asked).await.unwrap_err();
     assert_eq!(error.code(), "unreachable");
     let asked = import(worker, &copy, &ids(1, 50));
-    let error = stand.executors.import(asked).await.unwrap_err();
+    let error = fixture.executors.import(asked).await.unwrap_err();
     assert_eq!(error.code(), "unreachable");
-    assert_eq!(stand.tier.usage().in_transfer, 0);
+    assert_eq!(fixture.tier.usage().in_transfer, 0);
 }
 
 #[tokio::test]
 async fn the_next_process_takes_over_what_is_whole() {
-    let stand = stand().await;
-    let (first, second) = (stand.copy(1, 50).await, stand.copy(2, 60).await);
-    let third = stand.copy(3, 50).await;
-    let settings = settings(stand.folder.path(), 12_000);
+    let fixture = fixture().await;
+    let (first, second) = (fixture.copy(1, 50).await, fixture.copy(2, 60).await);
+    let third = fixture.copy(3, 50).await;
+    let settings = settings(fixture.folder.path(), 12_000);
     assert!(Tier::open(&settings).is_err(), "one process at a time");
-    let Stand {
+    let Fixture {
         folder,
         tier,
         executors,
         slots: _slots,
         engine,
-    } = stand;
+    } = fixture;
     drop((tier, executors, engine));
     let in_tier = |name: String| folder.path().join("tier").join(name);
     // What a killed process may leave: a copy that came in, one without its handle, a handle without

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use cluster::{
-    Cluster, PATIENCE, Served, binary, engine, failure, guest, repository, stdout, step, treadle,
+    Cluster, Served, TIMEOUT, binary, engine, failure, guest, repository, stdout, step, treadle,
     until,
 };
 use serde_json::{Value, json};
@@ -44,15 +44,15 @@ async fn the_printed_reference_is_the_one_in_docs() {
 #[tokio::test]
 async fn the_configuration_that_holds_can_be_shown_and_read_again() {
     let url = "http://127.0.0.1:1";
-    let line = "config show --set scheduler.tick_ms=50 --set engines.endpoints=http://a:1";
+    let line = "config show --set scheduler.quantum_s=50 --set engines.endpoints=http://a:1";
     let shown = stdout(&treadle(url, line).await, line);
     let read: Config = toml::from_str(&shown).expect("it is a configuration");
-    assert_eq!(read.scheduler.tick_ms, 50);
+    assert_eq!(read.scheduler.quantum_s, 50);
     assert_eq!(read.engines.endpoints[0].url, "http://a:1");
     let line = format!("{line} --json");
     let shown = stdout(&treadle(url, &line).await, &line);
     let shown: Value = serde_json::from_str(&shown).expect("JSON");
-    assert_eq!(shown["scheduler"]["tick_ms"], 50);
+    assert_eq!(shown["scheduler"]["quantum_s"], 50);
 }
 
 #[tokio::test]
@@ -73,9 +73,9 @@ async fn errors_are_one_line_with_a_remedy_and_an_exit_code() {
     assert!(text.contains("start one with `treadle up`"), "{text}");
     assert_eq!(text.lines().count(), 1, "{text}");
 
-    let (code, text) = failure(nobody, "config show --set scheduler.tick=5").await;
+    let (code, text) = failure(nobody, "config show --set scheduler.quantum=5").await;
     assert_eq!(code, Some(2));
-    assert!(text.contains("scheduler.tick_ms"), "{text}");
+    assert!(text.contains("scheduler.quantum_s"), "{text}");
 
     let (code, text) = failure(nobody, "serve --engine nonsense").await;
     assert_eq!(code, Some(2));
@@ -85,7 +85,7 @@ async fn errors_are_one_line_with_a_remedy_and_an_exit_code() {
     assert_eq!(code, Some(1));
     assert!(text.contains("/nowhere.wasm"), "{text}");
 
-    let (code, text) = failure(nobody, "replay --store /nowhere.db").await;
+    let (code, text) = failure(nobody, "events replay --store /nowhere.db").await;
     assert_eq!(code, Some(1));
     assert!(text.contains("/nowhere.db"), "{text}");
     assert!(!Path::new("/nowhere.db").exists());
@@ -104,12 +104,15 @@ async fn errors_are_one_line_with_a_remedy_and_an_exit_code() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn programs_are_shown_and_released() {
     let cluster = Cluster::start("memory").await;
-    assert_eq!(cluster.say("programs").await, "no program is live\n");
+    assert_eq!(
+        cluster.run_printed("programs").await,
+        "no program is live\n"
+    );
     step(&cluster.daemon.url(), "task/1").await;
 
     let live = cluster.json("programs").await;
     assert_eq!(live["task/1"]["status"], "acting");
-    assert!(cluster.say("programs").await.contains("task/1"));
+    assert!(cluster.run_printed("programs").await.contains("task/1"));
     let steps = until(|| async {
         // The row follows the journal.
         let output = treadle(&cluster.daemon.url(), "programs task/1 --steps --json").await;
@@ -128,11 +131,14 @@ async fn programs_are_shown_and_released() {
         "programs task/1 --decisions",
         "programs --all",
     ] {
-        assert!(cluster.say(line).await.lines().count() > 1, "{line}");
+        assert!(
+            cluster.run_printed(line).await.lines().count() > 1,
+            "{line}"
+        );
     }
 
     assert_eq!(
-        cluster.say("programs release task/1").await,
+        cluster.run_printed("programs release task/1").await,
         "released task/1\n"
     );
     for line in ["programs release task/1", "programs nobody"] {
@@ -149,22 +155,26 @@ async fn programs_are_shown_and_released() {
 async fn engines_come_and_go() {
     let cluster = Cluster::start("memory").await;
     let third = engine().await;
-    let added = cluster.say(&format!("workers add {}", third.url())).await;
+    let added = cluster
+        .run_printed(&format!("workers add {}", third.url()))
+        .await;
     assert!(added.contains("registered as worker 2"), "{added}");
-    let again = cluster.say(&format!("workers add {}", third.url())).await;
+    let again = cluster
+        .run_printed(&format!("workers add {}", third.url()))
+        .await;
     assert!(again.contains("was registered already"), "{again}");
     assert_eq!(cluster.json("workers list").await["total"], 3);
-    let table = cluster.say("workers").await;
+    let table = cluster.run_printed("workers").await;
     for engine in cluster.engines.iter().chain([&third]) {
         assert!(table.contains(&engine.url()), "{table}");
     }
-    assert!(cluster.say("status").await.contains(&third.url()));
+    assert!(cluster.run_printed("status").await.contains(&third.url()));
     assert_eq!(cluster.json("status").await["healthy_backends"], 3);
 
     cluster
-        .say(&format!("workers remove {}", third.url()))
+        .run_printed(&format!("workers remove {}", third.url()))
         .await;
-    cluster.say("workers remove 0").await;
+    cluster.run_printed("workers remove 0").await;
     assert_eq!(cluster.json("workers").await["total"], 1);
     let (code, text) = failure(&cluster.daemon.url(), "workers remove 0").await;
     assert_eq!(code, Some(1));
@@ -191,7 +201,7 @@ async fn the_journal_is_shown_in_order_and_followed() {
         .count()
         < 2
     {
-        let line = tokio::time::timeout(PATIENCE, lines.next_line()).await;
+        let line = tokio::time::timeout(TIMEOUT, lines.next_line()).await;
         let line = line.expect("it comes").expect("text").expect("a line");
         seen.push(serde_json::from_str::<Value>(&line).expect("JSON"));
     }
@@ -200,14 +210,14 @@ async fn the_journal_is_shown_in_order_and_followed() {
     let seqs: Vec<u64> = seen.iter().filter_map(|e| e["seq"].as_u64()).collect();
     assert!(seqs.windows(2).all(|pair| pair[0] < pair[1]), "{seqs:?}");
 
-    let newest = cluster.say("events tail -n 2 --json").await;
+    let newest = cluster.run_printed("events tail -n 2 --json").await;
     let newest: Vec<Value> = newest
         .lines()
         .map(|line| serde_json::from_str(line).expect("JSON"))
         .collect();
     assert_eq!(newest.len(), 2);
     let text = cluster
-        .say("events tail --after 0 --kind worker_added")
+        .run_printed("events tail --after 0 --kind worker_added")
         .await;
     assert_eq!(text.lines().count(), 2, "{text}");
     assert!(text.contains(&cluster.engines[0].url()), "{text}");
@@ -218,7 +228,7 @@ async fn the_journal_is_shown_in_order_and_followed() {
 async fn policies_are_checked_pushed_and_bound() {
     let cluster = Cluster::start("memory").await;
     let guest = guest();
-    let checked = cluster.say(&format!("plugin check {guest}")).await;
+    let checked = cluster.run_printed(&format!("plugin check {guest}")).await;
     assert!(checked.contains("trial run     passed"), "{checked}");
     assert!(
         checked.contains("daemon        accepts it too"),
@@ -242,15 +252,15 @@ async fn policies_are_checked_pushed_and_bound() {
         (&json!(true), &alone["inspection"]["name"])
     );
     let name = pushed["name"].as_str().expect("a name").to_owned();
-    let again = cluster.say(&format!("plugin push {guest}")).await;
+    let again = cluster.run_printed(&format!("plugin push {guest}")).await;
     assert!(again.contains("was stored already"), "{again}");
     let bound = cluster
-        .say(&format!("plugin bind {name} --config-json {{}}"))
+        .run_printed(&format!("plugin bind {name} --config-json {{}}"))
         .await;
     assert!(bound.starts_with(&format!("{name}@")), "{bound}");
-    let list = cluster.say("plugin list").await;
+    let list = cluster.run_printed("plugin list").await;
     assert!(list.matches(&name).count() >= 2, "{list}");
-    cluster.say("plugin bind native").await;
+    cluster.run_printed("plugin bind native").await;
     let (code, text) = failure(&cluster.daemon.url(), "plugin bind nobody").await;
     assert_eq!(code, Some(1));
     assert!(text.contains("[plugin_unknown]"), "{text}");
@@ -290,7 +300,7 @@ async fn two_replays_of_a_journal_end_in_the_same_state() {
     }
     cluster.stop().await;
     let replay = async |flags: &str| {
-        let line = format!("replay --store {store} --json {flags}");
+        let line = format!("events replay --store {store} --json {flags}");
         let printed = stdout(&treadle("http://127.0.0.1:1", &line).await, &line);
         serde_json::from_str::<Value>(&printed).expect("JSON")
     };
@@ -308,7 +318,7 @@ async fn two_replays_of_a_journal_end_in_the_same_state() {
     let part = replay("--until 3").await;
     assert_eq!(part["events_replayed"], 3);
     assert_ne!(part["checksum"], whole["checksum"]);
-    let line = format!("replay --store {store} --until 1000000");
+    let line = format!("events replay --store {store} --until 1000000");
     let (code, text) = failure("http://127.0.0.1:1", &line).await;
     assert_eq!(code, Some(2));
     assert!(text.contains("the journal ends at event"), "{text}");
@@ -342,7 +352,7 @@ async fn serve_needs_an_engine_alone_and_prints_its_port() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn up_starts_engines_that_are_said_to_be_simulated() {
+async fn up_starts_engines_marked_as_simulated() {
     let folder = tempfile::tempdir().expect("a folder");
     let line = "up --listen 127.0.0.1:0 --engines 3 --time-scale 50 --kv-tokens 20000";
     let mut served = Served::start(line, folder.path());

@@ -1,9 +1,9 @@
-//! Arguments of `treadle lab`: which policies, which events, and how replays are made.
+//! Arguments of `treadle what-if`: which policies, which events, and how replays are made.
 
-use super::LabFailure;
-use super::moments::moment_us;
-use super::request::{Settings, WindowSpec, seat_lag_us};
+use super::WhatIfError;
+use super::request::{Settings, WindowSpec, slot_lag_us};
 use super::sets::{PolicySpec, SetSpec};
+use super::time_parsing::parse_time_us;
 use clap::Args;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -39,10 +39,10 @@ pub struct WindowArgs {
     to: Option<u64>,
     /// Events from this time on: a date in UTC such as 2026-11-22T08:30, or how long ago, such as
     /// 8h.
-    #[arg(long, value_name = "TIME", value_parser = moment_us)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time_us)]
     since: Option<u64>,
     /// Events up to this time.
-    #[arg(long, value_name = "TIME", value_parser = moment_us)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time_us)]
     until: Option<u64>,
     /// Programs of this job alone.
     #[arg(long, value_parser = job_name)]
@@ -56,7 +56,7 @@ pub struct SettingArgs {
     /// engines of the window are asked, which simulated ones answer.
     #[arg(long, value_name = "NAME|FILE")]
     profile: Option<String>,
-    /// KV memory of each engine in place of the recorded, in tokens.
+    /// KV memory of each engine instead of the recorded, in tokens.
     #[arg(long, value_name = "N")]
     pub(super) kv_tokens: Option<u64>,
     /// How many seeds; the first leaves all as recorded.
@@ -65,32 +65,32 @@ pub struct SettingArgs {
     /// How much tools and arrivals vary over the other seeds, as a share.
     #[arg(long)]
     jitter: Option<f64>,
-    /// Decisions that differ, told of each set.
+    /// Decisions that differ, listed for each set.
     #[arg(long, value_name = "N")]
     differences: Option<usize>,
-    /// A program that opens so soon after the end of another one of its job takes its seat, in
+    /// A program that opens so soon after the end of another one of its job takes its slot, in
     /// seconds.
     #[arg(long, value_name = "S")]
-    seat_lag_s: Option<f64>,
+    slot_lag_s: Option<f64>,
 }
 
 impl SetArgs {
     /// The sets that the arguments name.
-    pub fn specs(&self) -> Result<Vec<SetSpec>, LabFailure> {
+    pub fn specs(&self) -> Result<Vec<SetSpec>, WhatIfError> {
         if let Some(path) = &self.sets {
             let values: Vec<Value> = serde_json::from_str(&read_text(path)?).map_err(|error| {
-                LabFailure::field("sets", format!("{}: {error}", path.display()))
+                WhatIfError::field("sets", format!("{}: {error}", path.display()))
             })?;
             return SetSpec::list(&values);
         }
-        let sets: Result<Vec<SetSpec>, LabFailure> =
+        let sets: Result<Vec<SetSpec>, WhatIfError> =
             self.policies.iter().map(|text| set_of(text)).collect();
         SetSpec::checked(sets?)
     }
 }
 
 /// `word`, `policy[:config]` or `name=policy[:config]+policy[:config]`.
-fn set_of(text: &str) -> Result<SetSpec, LabFailure> {
+fn set_of(text: &str) -> Result<SetSpec, WhatIfError> {
     let (name, policies) = match text.split_once('=') {
         Some((name, policies)) => (name, policies),
         None if text.contains(':') => (text, text),
@@ -106,7 +106,7 @@ fn set_of(text: &str) -> Result<SetSpec, LabFailure> {
             config,
         })
     };
-    let policies: Result<Vec<PolicySpec>, LabFailure> = policies.split('+').map(policy).collect();
+    let policies: Result<Vec<PolicySpec>, WhatIfError> = policies.split('+').map(policy).collect();
     Ok(SetSpec {
         name: name.to_owned(),
         policies: policies?,
@@ -114,13 +114,13 @@ fn set_of(text: &str) -> Result<SetSpec, LabFailure> {
     })
 }
 
-fn config_of(path: &Path) -> Result<Map<String, Value>, LabFailure> {
+fn config_of(path: &Path) -> Result<Map<String, Value>, WhatIfError> {
     serde_json::from_str(&read_text(path)?).map_err(|error| {
         let problem = format!(
             "{}: {error}; a configuration is a JSON object",
             path.display()
         );
-        LabFailure::field("policies", problem)
+        WhatIfError::field("policies", problem)
     })
 }
 
@@ -143,14 +143,14 @@ impl WindowArgs {
 
 impl SettingArgs {
     /// The settings that the arguments name.
-    pub fn settings(&self) -> Result<Settings, LabFailure> {
+    pub fn settings(&self) -> Result<Settings, WhatIfError> {
         let default = Settings::default();
-        let lag = self.seat_lag_s.map(seat_lag_us).transpose()?;
+        let lag = self.slot_lag_s.map(slot_lag_us).transpose()?;
         let settings = Settings {
             seeds: self.seeds.unwrap_or(default.seeds),
             jitter: self.jitter.unwrap_or(default.jitter),
             differences: self.differences.unwrap_or(default.differences),
-            seat_lag_us: lag.unwrap_or(default.seat_lag_us),
+            slot_lag_us: lag.unwrap_or(default.slot_lag_us),
             kv_tokens: self.kv_tokens,
             limit_s: default.limit_s,
         };
@@ -158,7 +158,7 @@ impl SettingArgs {
     }
 
     /// A preset's name as it is, a file as its document; nothing to ask the engines.
-    pub fn profile(&self) -> Result<Option<Value>, LabFailure> {
+    pub fn profile(&self) -> Result<Option<Value>, WhatIfError> {
         let Some(named) = &self.profile else {
             return Ok(None);
         };
@@ -166,17 +166,17 @@ impl SettingArgs {
             return Ok(Some(Value::String(named.clone())));
         }
         let document = serde_json::from_str(&read_text(Path::new(named))?);
-        let wrong = |error| LabFailure::field("profile", format!("{named}: {error}"));
+        let wrong = |error| WhatIfError::field("profile", format!("{named}: {error}"));
         document.map(Some).map_err(wrong)
     }
 }
 
-pub(super) fn read_text(path: &Path) -> Result<String, LabFailure> {
+pub(super) fn read_text(path: &Path) -> Result<String, WhatIfError> {
     std::fs::read_to_string(path).map_err(|cause| file(path, &cause))
 }
 
-pub(super) fn file(path: &Path, cause: &std::io::Error) -> LabFailure {
-    LabFailure::File {
+pub(super) fn file(path: &Path, cause: &std::io::Error) -> WhatIfError {
+    WhatIfError::File {
         path: path.display().to_string(),
         cause: cause.to_string(),
     }

@@ -1,11 +1,11 @@
-//! `treadle lab compare`: a trace or a store's journal under sets of policies, without a daemon.
+//! `treadle what-if compare`: a trace or a store's journal under sets of policies, without a daemon.
 
 use super::arguments::{SetArgs, SettingArgs, WindowArgs, file};
 use super::execute::{Control, Findings, Plan};
 use super::policies::{self, PolicyBytes};
 use super::request::Settings;
 use super::sets::{PolicySpec, ReadySet, SetSpec};
-use super::{LOCAL_RUN_S_MAX, LabFailure, RUN_S_MAX, profile, window};
+use super::{LOCAL_RUN_S_MAX, RUN_S_MAX, WhatIfError, profile, window};
 use crate::recorded::{RecordedWorker, RecorderOptions, Workload};
 use clap::Args;
 use serde_json::Value;
@@ -28,24 +28,24 @@ use treadle_store::Location;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The profile of a trace's engines unless another is named.
 const TRACE_PROFILE: &str = "glm-4.6-8xh100";
-/// Most tokens in a second that a configuration can say.
+/// Most tokens in a second that a configuration can have.
 const TOKENS_PER_S_MAX: u64 = 1_000_000_000;
-/// Programs of a trace for each seat, unless their number is given.
-const RUNS_PER_SEAT: usize = 4;
+/// Programs of a trace for each slot, unless their number is given.
+const RUNS_PER_SLOT: usize = 4;
 
-/// Arguments of `treadle lab compare`.
+/// Arguments of `treadle what-if compare`.
 #[derive(Args, Clone, Debug)]
 pub struct CompareArgs {
     /// Recorded runs (JSON lines, docs/traces.md).
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["store", "from", "to", "since", "until", "job", "seat_lag_s"],
+        conflicts_with_all = ["store", "from", "to", "since", "until", "job", "slot_lag_s"],
         required_unless_present = "store"
     )]
     trace: Option<PathBuf>,
     /// The store file of a daemon; its journal is read. A running daemon is asked by
-    /// `treadle lab run`.
+    /// `treadle what-if run`.
     #[arg(
         long,
         value_name = "PATH",
@@ -77,7 +77,7 @@ pub struct CompareArgs {
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     engines: u32,
     /// KV memory of a trace's engines together, as a share of what its programs need at their peak;
-    /// --kv-tokens says it in tokens of one engine.
+    /// --kv-tokens gives it in tokens of one engine.
     #[arg(long, default_value_t = 0.33, conflicts_with = "kv_tokens")]
     kv_fraction: f64,
     /// Longest that all replays together may take, in seconds; what was replayed by then is shown.
@@ -100,8 +100,11 @@ struct Work {
 }
 
 impl CompareArgs {
-    /// Replays all, and tells how far it is by `tell`: steps repeated of how many.
-    pub async fn findings(&self, tell: &(dyn Fn(u64, u64) + Sync)) -> Result<Findings, LabFailure> {
+    /// Replays all, and reports progress by `tell`: steps repeated of how many.
+    pub async fn findings(
+        &self,
+        report_progress: &(dyn Fn(u64, u64) + Sync),
+    ) -> Result<Findings, WhatIfError> {
         let specs = self.sets.specs()?;
         let policies = specs.iter().map(policies_of);
         let mut policies: Vec<Vec<PolicyBytes>> = policies.collect::<Result<_, _>>()?;
@@ -121,10 +124,10 @@ impl CompareArgs {
         let own = control.clone();
         let mut run = tokio::task::spawn_blocking(move || {
             let engine = treadle_policy::repeatable_engine(Limits::default())
-                .map_err(|error| LabFailure::Ended(error.to_string()))?;
+                .map_err(|error| WhatIfError::Ended(error.to_string()))?;
             let recorded = work.workload.config.clone().unwrap_or_default();
             let sets = specs.iter().zip(&policies);
-            let sets: Result<Vec<ReadySet>, LabFailure> = sets
+            let sets: Result<Vec<ReadySet>, WhatIfError> = sets
                 .map(|(set, policies)| ReadySet::new(set, &recorded, policies, &engine))
                 .collect();
             let plan = Plan {
@@ -142,22 +145,22 @@ impl CompareArgs {
             let pause = tokio::time::sleep(Duration::from_millis(200));
             tokio::select! {
                 ended = &mut run => {
-                    return ended.map_err(|error| LabFailure::Ended(error.to_string()))?;
+                    return ended.map_err(|error| WhatIfError::Ended(error.to_string()))?;
                 }
                 () = pause => {
                     let (done, steps) = control.progress();
-                    tell(done, steps);
+                    report_progress(done, steps);
                 }
             }
         }
     }
 
-    async fn of_store(&self, path: &Path, settings: &Settings) -> Result<Work, LabFailure> {
+    async fn of_store(&self, path: &Path, settings: &Settings) -> Result<Work, WhatIfError> {
         // Opening a store creates it.
         std::fs::metadata(path).map_err(|cause| file(path, &cause))?;
         let store = treadle_store::open(&Location::File(path.to_owned())).await?;
         let options = RecorderOptions {
-            seat_lag_us: settings.seat_lag_us,
+            slot_lag_us: settings.slot_lag_us,
             ..RecorderOptions::default()
         };
         let window = self.window.spec();
@@ -185,7 +188,7 @@ impl CompareArgs {
         })
     }
 
-    fn of_trace(&self) -> Result<Work, LabFailure> {
+    fn of_trace(&self) -> Result<Work, WhatIfError> {
         let named = self.settings.profile()?;
         let profile = match named {
             Some(value) => profile::of_value(&value)?,
@@ -193,24 +196,24 @@ impl CompareArgs {
         };
         let path = self.trace.clone().unwrap_or_default();
         let opened = File::open(&path).map_err(|cause| file(&path, &cause))?;
-        let seats = self.programs as usize;
+        let slots = self.programs as usize;
         let options = TraceOptions {
             programs: self
                 .runs
-                .map_or(seats * RUNS_PER_SEAT, |runs| runs as usize),
+                .map_or(slots * RUNS_PER_SLOT, |runs| runs as usize),
             token_divisor: self.token_divisor,
             context_limit_tokens: profile.context_limit_tokens,
             ..TraceOptions::default()
         };
         let sample = load_trace(BufReader::new(opened), &options)
-            .map_err(|error| LabFailure::field("trace", error.to_string()))?;
+            .map_err(|error| WhatIfError::field("trace", error.to_string()))?;
         let share = self.kv_fraction;
         if !(share > 0.0 && share <= 100.0) {
             let problem = format!("is {share}; give a number above 0, at most 100");
-            return Err(LabFailure::field("kv_fraction", problem));
+            return Err(WhatIfError::field("kv_fraction", problem));
         }
         let mut runs = sample.runs;
-        let peak = peak_demand_tokens(&runs, seats, &profile) as f64;
+        let peak = peak_demand_tokens(&runs, slots, &profile) as f64;
         let kv_tokens = (peak * share / f64::from(self.engines)) as u64;
         let kv_tokens = self.settings.kv_tokens.unwrap_or(kv_tokens);
         let limit = profile
@@ -223,7 +226,7 @@ impl CompareArgs {
             !run.steps.is_empty()
         });
         if runs.is_empty() {
-            return Err(LabFailure::field(
+            return Err(WhatIfError::field(
                 "trace",
                 "none of its runs fits the engines; give them more memory with --kv-fraction",
             ));
@@ -264,8 +267,8 @@ impl CompareArgs {
     }
 }
 
-/// What moving caches and computing them again costs on such engines; the settings say whether they
-/// are moved.
+/// The cost of moving caches and of recomputing them on such engines; the settings decide whether
+/// they are moved.
 fn kv_speeds(profile: &EngineProfile) -> KvConfig {
     let speed = |tokens_per_s: u64| tokens_per_s.clamp(1, TOKENS_PER_S_MAX);
     KvConfig {
@@ -276,14 +279,14 @@ fn kv_speeds(profile: &EngineProfile) -> KvConfig {
 }
 
 /// The bytes of a set's policies, which are files here.
-fn policies_of(set: &SetSpec) -> Result<Vec<PolicyBytes>, LabFailure> {
+fn policies_of(set: &SetSpec) -> Result<Vec<PolicyBytes>, WhatIfError> {
     let read = |spec: &PolicySpec| {
         let path = Path::new(&spec.policy);
         if !path.exists() {
-            return Err(LabFailure::field(
+            return Err(WhatIfError::field(
                 "policies",
                 format!(
-                    "`{}` is no file, and neither `least-load`, `sticky`, `treadle` nor `recorded`; a daemon's stored plugins are compared by `treadle lab run`",
+                    "`{}` is not a file, and neither `least-load`, `sticky`, `treadle` nor `recorded`; a daemon's stored plugins are compared by `treadle what-if run`",
                     spec.policy
                 ),
             ));
@@ -327,7 +330,7 @@ mod tests {
             "--to 2",
             "--since 8h",
             "--job a",
-            "--seat-lag-s 3",
+            "--slot-lag-s 3",
         ] {
             let error = parsed(&format!("{trace} {option}")).unwrap_err();
             assert!(error.contains("cannot be used with"), "{option}: {error}");
@@ -351,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_can_be_said_by_time() {
+    fn a_window_can_be_given_by_time() {
         let args = parsed("--store s --policies a --since 2026-11-22 --until 2026-11-22T08:30");
         let window = args.unwrap().window.spec();
         assert_eq!(

@@ -1,11 +1,11 @@
-//! Why a lab run came to nothing.
+//! Why a what-if run failed.
 
-use crate::recorded::LabError;
+use crate::recorded::ReplayError;
 use treadle_wire::{ErrorBody, ErrorCode};
 
-/// Why a lab run came to nothing. The text is what is wrong, then the remedy.
+/// Why a what-if run failed. The text has the problem, then the remedy.
 #[derive(Debug, thiserror::Error)]
-pub enum LabFailure {
+pub enum WhatIfError {
     /// A field of the request makes no sense.
     #[error("`{field}`: {problem}")]
     Field {
@@ -16,7 +16,7 @@ pub enum LabFailure {
     },
     /// The window can't be repeated.
     #[error("{0}")]
-    Window(#[from] LabError),
+    Window(#[from] ReplayError),
     /// The window is too long, or not there.
     #[error("{0}")]
     Range(String),
@@ -39,7 +39,7 @@ pub enum LabFailure {
     Cancelled,
     /// It took too long.
     #[error(
-        "the run took more than {0} s before any set was replayed; choose a shorter window, or give `treadle lab compare` a longer --limit-s"
+        "the run took more than {0} s before any set was replayed; choose a shorter window, or give `treadle what-if compare` a longer --limit-s"
     )]
     TimedOut(u64),
     /// The store failed.
@@ -50,7 +50,7 @@ pub enum LabFailure {
     Event {
         /// Its position.
         seq: u64,
-        /// What the reader said.
+        /// The reader's error.
         error: serde_json::Error,
     },
     /// A file that can't be read.
@@ -66,7 +66,7 @@ pub enum LabFailure {
     Ended(String),
 }
 
-impl LabFailure {
+impl WhatIfError {
     /// A field that is wrong.
     pub fn field(field: impl Into<String>, problem: impl Into<String>) -> Self {
         Self::Field {
@@ -92,7 +92,7 @@ impl LabFailure {
         let message = match self {
             Self::Store(error) => {
                 tracing::error!(%error, "the store failed");
-                "the store failed; the log says how".to_owned()
+                "the store failed; see the log".to_owned()
             }
             _ => self.to_string(),
         };
@@ -110,15 +110,15 @@ mod tests {
     use treadle_store::StoreError;
 
     #[test]
-    fn what_the_store_says_is_not_for_clients() {
-        let failure = LabFailure::Store(StoreError::TooLarge {
+    fn store_errors_are_not_shown_to_clients() {
+        let failure = WhatIfError::Store(StoreError::TooLarge {
             what: "secret",
             got: 2,
             max: 1,
         });
         assert!(failure.to_string().contains("secret"));
-        assert_eq!(failure.body().message, "the store failed; the log says how");
-        let told = LabFailure::field("seeds", "is 0; give 1 to 32").body();
+        assert_eq!(failure.body().message, "the store failed; see the log");
+        let told = WhatIfError::field("seeds", "is 0; give 1 to 32").body();
         assert_eq!(told.message, "`seeds`: is 0; give 1 to 32");
     }
 }

@@ -2,14 +2,14 @@
 
 use super::request::Settings;
 use super::sets::ReadySet;
-use super::{BLOCKS_MAX, LabFailure};
+use super::{BLOCKS_MAX, WhatIfError};
 use crate::recorded::{Comparison, Outcome, PolicyRecord, ReplayOptions, Workload, replay};
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use treadle_engine_model::engine::EngineProfile;
-use treadle_policy::evaluator::PolicyDesk;
+use treadle_policy::evaluator::PolicyEvaluator;
 
 /// Decisions of one replay that are kept for comparison.
 const DECISIONS_MAX: usize = 100_000;
@@ -116,9 +116,9 @@ impl Plan {
         workload: &Workload,
         profile: &EngineProfile,
         settings: &Settings,
-    ) -> Result<Vec<u64>, LabFailure> {
+    ) -> Result<Vec<u64>, WhatIfError> {
         if workload.workers.is_empty() {
-            return Err(LabFailure::Range(
+            return Err(WhatIfError::Range(
                 "no engine is known in or before the window; widen it to the engines' registration"
                     .to_owned(),
             ));
@@ -143,12 +143,12 @@ impl Plan {
             None if is_recorded => "window",
             None => "profile",
         };
-        Err(LabFailure::field(field, problem))
+        Err(WhatIfError::field(field, problem))
     }
 
     /// Runs every set under every seed, as far as the time limit lets it: at least one set under
     /// one seed. Takes a while: not for an async thread.
-    pub fn run(self, control: &Control) -> Result<Findings, LabFailure> {
+    pub fn run(self, control: &Control) -> Result<Findings, WhatIfError> {
         let started = Instant::now();
         let replays_asked = self.sets.len() as u64 * u64::from(self.settings.seeds);
         control
@@ -157,7 +157,7 @@ impl Plan {
         let (outcomes, ended) = self.replay_all(started, control);
         let outcomes = comparable(outcomes);
         match ended {
-            Err(LabFailure::TimedOut(_)) if !outcomes.is_empty() => {}
+            Err(WhatIfError::TimedOut(_)) if !outcomes.is_empty() => {}
             ended => ended?,
         }
         let took_s = started.elapsed().as_secs_f64();
@@ -189,7 +189,7 @@ impl Plan {
         &self,
         started: Instant,
         control: &Control,
-    ) -> (Outcomes, Result<(), LabFailure>) {
+    ) -> (Outcomes, Result<(), WhatIfError>) {
         let sets = self.sets.iter();
         let mut outcomes: Outcomes = sets.map(|set| (set.name.clone(), Vec::new())).collect();
         for seed in 0..self.settings.seeds {
@@ -213,7 +213,7 @@ impl Plan {
         seed: u32,
         started: Instant,
         control: &Control,
-    ) -> Result<Outcome, LabFailure> {
+    ) -> Result<Outcome, WhatIfError> {
         let wants_decisions = seed == 0 && self.settings.differences > 0;
         let options = ReplayOptions {
             core: set.core.clone(),
@@ -223,32 +223,32 @@ impl Plan {
             decisions_max: if wants_decisions { DECISIONS_MAX } else { 0 },
         };
         let before = control.steps_done.load(Ordering::Relaxed);
-        let mut desk = set.desk()?;
+        let mut evaluator = set.evaluator()?;
         let limit_s = self.settings.limit_s;
         let limit = Duration::from_secs(limit_s);
         let mut goes_on = |steps: u64| {
             control.steps_done.store(before + steps, Ordering::Relaxed);
             !control.is_cancelled() && started.elapsed() < limit
         };
-        let outcome = replay(workload, &options, &mut desk, &mut goes_on);
+        let outcome = replay(workload, &options, &mut evaluator, &mut goes_on);
         control
             .steps_done
             .store(before + workload.steps(), Ordering::Relaxed);
         match outcome {
             Some(mut outcome) => {
-                outcome.policies = record(&desk);
+                outcome.policies = record(&evaluator);
                 Ok(outcome)
             }
-            None if control.is_cancelled() => Err(LabFailure::Cancelled),
-            None => Err(LabFailure::TimedOut(limit_s)),
+            None if control.is_cancelled() => Err(WhatIfError::Cancelled),
+            None => Err(WhatIfError::TimedOut(limit_s)),
         }
     }
 }
 
-/// What became of the questions at a desk: without this nobody saw that a policy had failed, and
+/// The statistics of an evaluator: without them it would go unnoticed that a policy had failed, and
 /// that the figures are those of the built-in default.
-fn record(desk: &PolicyDesk) -> PolicyRecord {
-    let told = desk.statistics();
+fn record(evaluator: &PolicyEvaluator) -> PolicyRecord {
+    let told = evaluator.statistics();
     PolicyRecord {
         answered: told.answered,
         fallbacks: told.fallbacks,
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn time_that_is_up_leaves_what_was_found_and_nothing_found_is_told() {
+    fn a_timeout_keeps_partial_results_and_reports_none() {
         let settings = Settings {
             limit_s: 0,
             ..Settings::default()
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn engines_that_no_machine_could_hold_are_refused_by_the_field_that_says_so() {
+    fn impossible_engine_profiles_are_refused_by_field() {
         let worker = |kv_tokens| RecordedWorker {
             url: "http://e".into(),
             kv_tokens,

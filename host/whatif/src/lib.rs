@@ -1,34 +1,34 @@
 //! What-if replay: recorded work repeated under other policies, in the background.
 //!
 //! [`window`] reads the work out of the journal, [`sets`] says which policies are compared,
-//! [`profile`] what the engines are like, [`execute`] runs the replays, and [`book`] keeps the runs of
-//! a daemon. `treadle lab compare` does the same without a daemon ([`compare`]). What is repeated and
+//! [`profile`] what the engines are like, [`execute`] runs the replays, and [`queue`] keeps the runs of
+//! a daemon. `treadle what-if compare` does the same without a daemon ([`compare`]). What is repeated and
 //! how is in [`recorded`] and in `docs/policy-lab.md`.
 
 pub mod arguments;
-pub mod book;
 pub mod compare;
 mod error;
 pub mod execute;
-mod moments;
 pub mod policies;
 pub mod profile;
+pub mod queue;
 pub mod recorded;
 pub mod request;
 mod runs;
 pub mod sets;
 pub mod text;
+mod time_parsing;
 mod turns;
 pub mod window;
 
-pub use book::LabBook;
-pub use error::LabFailure;
+pub use error::WhatIfError;
+pub use queue::WhatIfQueue;
 
 /// Sets of policies in one run.
 pub const SETS_MAX: usize = 8;
 /// Seeds of one run.
 pub const SEEDS_MAX: u32 = 32;
-/// Decisions that differ, told of each set.
+/// Decisions that differ, listed for each set.
 pub const DIFFERENCES_MAX: usize = 200;
 /// Events in one window.
 pub const EVENTS_MAX: u64 = 2_000_000;

@@ -1,6 +1,6 @@
 //! The policies of sets: found when a run is asked for, read when its turn comes.
 
-use super::LabFailure;
+use super::WhatIfError;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use treadle_model::Tenant;
@@ -43,7 +43,7 @@ pub async fn bound(
     store: &dyn Store,
     tenant: &Tenant,
     job: Option<&ClientName>,
-) -> Result<Vec<PolicyFound>, LabFailure> {
+) -> Result<Vec<PolicyFound>, WhatIfError> {
     let own = job.map(|job| tenant.inside(job).into_owned());
     let scopes = own
         .into_iter()
@@ -89,7 +89,7 @@ fn is_empty_object(json: &str) -> bool {
 pub async fn read(
     store: &dyn Store,
     found: &[Vec<PolicyFound>],
-) -> Result<Vec<Vec<PolicyBytes>>, LabFailure> {
+) -> Result<Vec<Vec<PolicyBytes>>, WhatIfError> {
     let mut read: BTreeMap<&str, Arc<[u8]>> = BTreeMap::new();
     for policy in found.iter().flatten() {
         if read.contains_key(policy.digest.as_str()) {
@@ -100,7 +100,7 @@ pub async fn read(
             continue;
         }
         let row = store.plugin(&policy.digest).await?;
-        let row = row.ok_or_else(|| LabFailure::Policy {
+        let row = row.ok_or_else(|| WhatIfError::Policy {
             policy: policy.asked.clone(),
             cause: "it is stored no longer; push it again".to_owned(),
         })?;

@@ -1,6 +1,6 @@
 //! What the engines of a replay are like.
 
-use super::LabFailure;
+use super::WhatIfError;
 use crate::recorded::RecordedWorker;
 use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
@@ -9,51 +9,51 @@ use treadle_engine_model::engine::EngineProfile;
 use treadle_http::Upstream;
 
 /// Longest wait for an engine's answer.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// Largest answer that is read.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 /// Engines asked at most.
 const ENGINES_ASKED_MAX: usize = 8;
 
 /// The profile of a name, or of a document as `treadle-bench calibrate` writes it.
-pub fn of_value(value: &Value) -> Result<EngineProfile, LabFailure> {
+pub fn of_value(value: &Value) -> Result<EngineProfile, WhatIfError> {
     match value {
         Value::String(name) => named(name),
         document => EngineProfile::from_json(&document.to_string())
-            .map_err(|error| LabFailure::field("profile", error.to_string())),
+            .map_err(|error| WhatIfError::field("profile", error.to_string())),
     }
 }
 
 /// The preset of a name.
-pub fn named(name: &str) -> Result<EngineProfile, LabFailure> {
+pub fn named(name: &str) -> Result<EngineProfile, WhatIfError> {
     EngineProfile::named(name).ok_or_else(|| {
         let known = EngineProfile::NAMES.join(", ");
         let problem = format!(
-            "`{name}` is no profile; there are {known}, and documents that `treadle-bench calibrate` writes"
+            "`{name}` is not a profile; there are {known}, and documents that `treadle-bench calibrate` writes"
         );
-        LabFailure::field("profile", problem)
+        WhatIfError::field("profile", problem)
     })
 }
 
-/// The profile that one of the engines tells of itself, as simulated ones do.
+/// The profile that one of the engines reports, as simulated ones do.
 pub async fn ask(
     upstream: &Upstream,
     workers: &[RecordedWorker],
-) -> Result<EngineProfile, LabFailure> {
+) -> Result<EngineProfile, WhatIfError> {
     for worker in workers.iter().take(ENGINES_ASKED_MAX) {
-        let told = tokio::time::timeout(PATIENCE, told_by(upstream, &worker.url)).await;
+        let told = tokio::time::timeout(TIMEOUT, reported_by(upstream, &worker.url)).await;
         if let Ok(Some(profile)) = told {
             return Ok(profile);
         }
     }
-    Err(LabFailure::Profile(
-        "no engine of the window tells what it is like, as real ones never do; measure one with \
+    Err(WhatIfError::Profile(
+        "no engine of the window reports its profile, as real ones never do; measure one with \
          `treadle-bench calibrate` and give its file as `profile`, or name a preset"
             .to_owned(),
     ))
 }
 
-async fn told_by(upstream: &Upstream, url: &str) -> Option<EngineProfile> {
+async fn reported_by(upstream: &Upstream, url: &str) -> Option<EngineProfile> {
     let base = url.trim_end_matches('/');
     let response = upstream.get(base, "/server_info").await.ok()?;
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);

@@ -1,6 +1,6 @@
-//! What is asked of the lab, as JSON.
+//! What is asked of what-if replay, as JSON.
 
-use super::LabFailure;
+use super::WhatIfError;
 use super::policies::{PolicyFound, bound};
 use super::sets::SetSpec;
 use super::{DIFFERENCES_MAX, RUN_S_MAX, SEEDS_MAX};
@@ -10,16 +10,16 @@ use serde_json::{Map, Value};
 use treadle_model::{ClientName, Tenant};
 use treadle_store::Store;
 
-/// Seeds unless the request says.
+/// Default number of seeds.
 const SEEDS: u32 = 3;
-/// Spread of tools and arrivals over seeds unless the request says.
+/// Default spread of tools and arrivals over seeds.
 const JITTER: f64 = 0.05;
-/// Decisions that differ, told of each set unless the request says.
+/// Default number of decisions that differ, listed for each set.
 const DIFFERENCES: usize = 10;
-/// Lag within which a program takes the seat of another, unless the request says.
-const SEAT_LAG_S: f64 = 2.0;
+/// Default lag within which a program takes the slot of another.
+const SLOT_LAG_S: f64 = 2.0;
 /// Longest such lag.
-const SEAT_LAG_S_MAX: f64 = 86_400.0;
+const SLOT_LAG_S_MAX: f64 = 86_400.0;
 
 /// Which events.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
@@ -55,11 +55,11 @@ pub struct Settings {
     pub seeds: u32,
     /// How much tools and arrivals vary over the others, as a share.
     pub jitter: f64,
-    /// Decisions that differ, told of each set.
+    /// Decisions that differ, listed for each set.
     pub differences: usize,
-    /// A program that opens so soon after another one's end takes its seat.
-    pub seat_lag_us: u64,
-    /// KV memory of every engine in place of the recorded, in tokens.
+    /// A program that opens so soon after another one's end takes its slot.
+    pub slot_lag_us: u64,
+    /// KV memory of every engine instead of the recorded, in tokens.
     pub kv_tokens: Option<u64>,
     /// Longest that all replays together may take, in seconds of real time.
     pub limit_s: u64,
@@ -71,7 +71,7 @@ impl Default for Settings {
             seeds: SEEDS,
             jitter: JITTER,
             differences: DIFFERENCES,
-            seat_lag_us: (SEAT_LAG_S * 1e6) as u64,
+            slot_lag_us: (SLOT_LAG_S * 1e6) as u64,
             kv_tokens: None,
             limit_s: RUN_S_MAX,
         }
@@ -80,21 +80,21 @@ impl Default for Settings {
 
 impl Settings {
     /// Checks bounds. Without jitter all seeds are the first one.
-    pub fn checked(mut self) -> Result<Self, LabFailure> {
+    pub fn checked(mut self) -> Result<Self, WhatIfError> {
         if !(1..=SEEDS_MAX).contains(&self.seeds) {
             let problem = format!("is {}; give 1 to {SEEDS_MAX}", self.seeds);
-            return Err(LabFailure::field("seeds", problem));
+            return Err(WhatIfError::field("seeds", problem));
         }
         if !(0.0..=0.9).contains(&self.jitter) {
             let problem = format!("is {}; give 0 to 0.9", self.jitter);
-            return Err(LabFailure::field("jitter", problem));
+            return Err(WhatIfError::field("jitter", problem));
         }
         if self.differences > DIFFERENCES_MAX {
             let problem = format!("is {}; give at most {DIFFERENCES_MAX}", self.differences);
-            return Err(LabFailure::field("differences", problem));
+            return Err(WhatIfError::field("differences", problem));
         }
         if self.kv_tokens == Some(0) {
-            return Err(LabFailure::field("kv_tokens", "is 0; give 1 or more"));
+            return Err(WhatIfError::field("kv_tokens", "is 0; give 1 or more"));
         }
         if self.jitter <= 0.0 {
             self.seeds = 1;
@@ -104,12 +104,12 @@ impl Settings {
 }
 
 /// Seconds as the microseconds of a lag.
-pub fn seat_lag_us(seconds: f64) -> Result<u64, LabFailure> {
-    if (0.0..=SEAT_LAG_S_MAX).contains(&seconds) {
+pub fn slot_lag_us(seconds: f64) -> Result<u64, WhatIfError> {
+    if (0.0..=SLOT_LAG_S_MAX).contains(&seconds) {
         return Ok((seconds * 1e6) as u64);
     }
-    let problem = format!("is {seconds}; give 0 to {SEAT_LAG_S_MAX} seconds");
-    Err(LabFailure::field("seat_lag_s", problem))
+    let problem = format!("is {seconds}; give 0 to {SLOT_LAG_S_MAX} seconds");
+    Err(WhatIfError::field("slot_lag_s", problem))
 }
 
 #[derive(Deserialize)]
@@ -127,14 +127,14 @@ struct Body {
     #[serde(default)]
     differences: Option<usize>,
     #[serde(default)]
-    seat_lag_s: Option<f64>,
+    slot_lag_s: Option<f64>,
     #[serde(default)]
     kv_tokens: Option<u64>,
 }
 
 /// A whole request.
 #[derive(Clone, Debug)]
-pub struct LabRequest {
+pub struct WhatIfRequest {
     /// Which part of the journal is repeated.
     pub window: WindowSpec,
 
@@ -147,20 +147,20 @@ pub struct LabRequest {
     pub settings: Settings,
 }
 
-impl LabRequest {
+impl WhatIfRequest {
     /// Reads the body of `POST /v1/lab/runs`.
-    pub fn of(object: Map<String, Value>) -> Result<Self, LabFailure> {
+    pub fn of(object: Map<String, Value>) -> Result<Self, WhatIfError> {
         let body: Body = serde_json::from_value(Value::Object(object)).map_err(|error| {
             let problem = format!("{error}; docs/policy-lab.md has the fields");
-            LabFailure::field("body", problem)
+            WhatIfError::field("body", problem)
         })?;
         let default = Settings::default();
-        let lag = body.seat_lag_s.map(seat_lag_us).transpose()?;
+        let lag = body.slot_lag_s.map(slot_lag_us).transpose()?;
         let settings = Settings {
             seeds: body.seeds.unwrap_or(default.seeds),
             jitter: body.jitter.unwrap_or(default.jitter),
             differences: body.differences.unwrap_or(default.differences),
-            seat_lag_us: lag.unwrap_or(default.seat_lag_us),
+            slot_lag_us: lag.unwrap_or(default.slot_lag_us),
             kv_tokens: body.kv_tokens,
             limit_s: default.limit_s,
         };
@@ -178,9 +178,9 @@ impl LabRequest {
 pub async fn add_bound(
     store: &dyn Store,
     tenant: &Tenant,
-    request: &LabRequest,
+    request: &WhatIfRequest,
     found: &mut [Vec<PolicyFound>],
-) -> Result<(), LabFailure> {
+) -> Result<(), WhatIfError> {
     if !request.sets.iter().any(|set| set.takes_bound) {
         return Ok(());
     }
@@ -198,11 +198,11 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn read(body: Value) -> Result<LabRequest, String> {
+    fn read(body: Value) -> Result<WhatIfRequest, String> {
         let Value::Object(object) = body else {
             return Err("no object".into());
         };
-        LabRequest::of(object).map_err(|error| error.to_string())
+        WhatIfRequest::of(object).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn without_jitter_one_seed_says_all() {
+    fn without_jitter_one_seed_suffices() {
         let request = read(json!({"sets": ["sticky"], "seeds": 9, "jitter": 0})).unwrap();
         assert_eq!(request.settings.seeds, 1);
     }
@@ -235,8 +235,8 @@ mod tests {
                 "`jitter`: is 2; give 0 to 0.9",
             ),
             (
-                json!({"sets": sets, "seat_lag_s": -1}),
-                "`seat_lag_s`: is -1",
+                json!({"sets": sets, "slot_lag_s": -1}),
+                "`slot_lag_s`: is -1",
             ),
             (json!({"sets": sets, "kv_tokens": 0}), "`kv_tokens`: is 0"),
             (

@@ -1,6 +1,7 @@
-//! Lab runs as they stand: those that wait, the one at work, and what is kept of the others.
+//! What-if runs and their status: those that wait, the one that runs, and what is kept of the
+//! others.
 
-use super::LabFailure;
+use super::WhatIfError;
 use super::execute::Control;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -20,9 +21,9 @@ const KEPT_MAX: usize = 128;
 /// Reports kept in all, in bytes; past it one goes of the tenant that has most of them.
 const REPORT_BYTES_MAX: usize = 128 << 20;
 
-/// How a run stands.
+/// A run's status.
 #[derive(Clone, Debug)]
-pub(super) enum Standing {
+pub(super) enum RunStatus {
     Queued,
     Running,
     /// Its report as JSON, with the names that its tenant knows.
@@ -31,7 +32,7 @@ pub(super) enum Standing {
     Cancelled,
 }
 
-impl Standing {
+impl RunStatus {
     fn name(&self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -55,7 +56,7 @@ pub(super) struct Run {
     pub(super) window: Value,
     pub(super) created_at_us: u64,
     pub(super) ended_at_us: Option<u64>,
-    pub(super) standing: Standing,
+    pub(super) status: RunStatus,
     pub(super) control: Arc<Control>,
 }
 
@@ -63,17 +64,17 @@ impl Run {
     /// What clients see, but for the report.
     pub(super) fn to_json(&self) -> Value {
         let (done, steps) = self.control.progress();
-        let share = match self.standing {
-            Standing::Done(_) => 1.0,
+        let share = match self.status {
+            RunStatus::Done(_) => 1.0,
             _ => done as f64 / steps.max(1) as f64,
         };
         let mut json = json!({
-            "run": self.id, "status": self.standing.name(), "sets": self.sets,
+            "run": self.id, "status": self.status.name(), "sets": self.sets,
             "window": self.window, "created_at_us": self.created_at_us,
             "ended_at_us": self.ended_at_us,
             "progress": {"share": share, "steps_done": done, "steps": steps},
         });
-        if let Standing::Failed(error) = &self.standing {
+        if let RunStatus::Failed(error) = &self.status {
             json["error"] = json!({
                 "code": error.code.as_str(), "message": error.message, "param": error.param,
             });
@@ -83,15 +84,15 @@ impl Run {
 
     /// Its report as JSON, once it has one.
     pub(super) fn report(&self) -> Option<Arc<str>> {
-        match &self.standing {
-            Standing::Done(report) => Some(report.clone()),
+        match &self.status {
+            RunStatus::Done(report) => Some(report.clone()),
             _ => None,
         }
     }
 
     fn report_bytes(&self) -> usize {
-        match &self.standing {
-            Standing::Done(report) => report.len(),
+        match &self.status {
+            RunStatus::Done(report) => report.len(),
             _ => 0,
         }
     }
@@ -106,8 +107,8 @@ pub(super) struct Runs {
 
 impl Runs {
     /// Fails if the tenant, or all together, have as many open as may be.
-    pub(super) fn check_room(&self, tenant: &Tenant) -> Result<(), LabFailure> {
-        let open = || self.kept.iter().filter(|run| run.standing.is_open());
+    pub(super) fn check_room(&self, tenant: &Tenant) -> Result<(), WhatIfError> {
+        let open = || self.kept.iter().filter(|run| run.status.is_open());
         let of_tenant = open().filter(|run| run.tenant == *tenant).count();
         let (count, max, whose) = if of_tenant >= OPEN_OF_TENANT_MAX {
             (of_tenant, OPEN_OF_TENANT_MAX, "the tenant has")
@@ -117,12 +118,12 @@ impl Runs {
         if count < max {
             return Ok(());
         }
-        Err(LabFailure::Full(format!(
-            "{whose} {count} lab runs waiting or at work, which is the most; wait for one, or cancel one with DELETE /v1/lab/runs/RUN"
+        Err(WhatIfError::Full(format!(
+            "{whose} {count} what-if runs queued or running, which is the most; wait for one, or cancel one with DELETE /v1/lab/runs/RUN"
         )))
     }
 
-    /// Names of runs tell them apart across restarts too.
+    /// Names of runs are unique across restarts too.
     pub(super) fn next_id(&mut self) -> String {
         self.last_id = unix_us().max(self.last_id + 1);
         format!("lab-{:x}", self.last_id)
@@ -141,14 +142,14 @@ impl Runs {
         self.kept.push_back(run);
     }
 
-    /// Notes how a run stands, unless it has ended.
-    pub(super) fn stand(&mut self, id: &str, standing: Standing) {
+    /// Sets a run's status, unless it has ended.
+    pub(super) fn set_status(&mut self, id: &str, status: RunStatus) {
         let Some(run) = self.kept.iter_mut().find(|run| run.id == id) else {
             return;
         };
-        if run.standing.is_open() {
-            run.ended_at_us = (!standing.is_open()).then(unix_us);
-            run.standing = standing;
+        if run.status.is_open() {
+            run.ended_at_us = (!status.is_open()).then(unix_us);
+            run.status = status;
         }
         while self.kept.iter().map(Run::report_bytes).sum::<usize>() > REPORT_BYTES_MAX
             && self.drop_of_greatest(Run::report_bytes)
@@ -174,13 +175,13 @@ impl Runs {
 
     fn drop_oldest_of(&mut self, tenant: &Tenant) -> bool {
         let mut ended = self.kept.iter();
-        let oldest = ended.position(|run| run.tenant == *tenant && !run.standing.is_open());
+        let oldest = ended.position(|run| run.tenant == *tenant && !run.status.is_open());
         oldest.is_some_and(|oldest| self.kept.remove(oldest).is_some())
     }
 
     /// Lets the oldest go of the tenant whose ended runs weigh most; false if none has ended.
     fn drop_of_greatest(&mut self, weight: fn(&Run) -> usize) -> bool {
-        let ended = || self.kept.iter().filter(|run| !run.standing.is_open());
+        let ended = || self.kept.iter().filter(|run| !run.status.is_open());
         let of_tenant = |tenant: &Tenant| -> usize {
             let own = ended().filter(|run| run.tenant == *tenant);
             own.map(weight).sum()
@@ -203,7 +204,7 @@ pub(super) fn unix_us() -> u64 {
 mod tests {
     use super::*;
 
-    fn run(runs: &mut Runs, tenant: &str, standing: Standing) -> String {
+    fn run(runs: &mut Runs, tenant: &str, status: RunStatus) -> String {
         let id = runs.next_id();
         runs.keep(Run {
             id: id.clone(),
@@ -212,7 +213,7 @@ mod tests {
             window: Value::Null,
             created_at_us: 1,
             ended_at_us: None,
-            standing,
+            status,
             control: Arc::default(),
         });
         id
@@ -224,19 +225,19 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_many_runs_loses_his_own_first() {
+    fn a_tenant_with_many_runs_loses_its_own_first() {
         let mut runs = Runs::default();
-        let others = run(&mut runs, "beta", Standing::Cancelled);
-        let first = run(&mut runs, "acme", Standing::Cancelled);
+        let others = run(&mut runs, "beta", RunStatus::Cancelled);
+        let first = run(&mut runs, "acme", RunStatus::Cancelled);
         for _ in 0..1_000 {
-            run(&mut runs, "acme", Standing::Cancelled);
+            run(&mut runs, "acme", RunStatus::Cancelled);
         }
         assert_eq!(of(&runs, "acme"), KEPT_OF_TENANT_MAX);
         assert!(runs.find(&Tenant::new("acme"), &first).is_none());
         assert!(runs.find(&Tenant::new("beta"), &others).is_some());
         for tenant in 0..100 {
             for _ in 0..2 {
-                run(&mut runs, &format!("t{tenant}"), Standing::Cancelled);
+                run(&mut runs, &format!("t{tenant}"), RunStatus::Cancelled);
             }
         }
         assert_eq!(runs.kept.len(), KEPT_MAX);
@@ -247,12 +248,12 @@ mod tests {
     #[test]
     fn large_reports_are_bounded_all_together() {
         let mut runs = Runs::default();
-        let small = run(&mut runs, "beta", Standing::Running);
-        runs.stand(&small, Standing::Done("{}".into()));
+        let small = run(&mut runs, "beta", RunStatus::Running);
+        runs.set_status(&small, RunStatus::Done("{}".into()));
         let report: Arc<str> = "x".repeat(REPORT_BYTES_MAX / 4).into();
         for _ in 0..10 {
-            let id = run(&mut runs, "acme", Standing::Running);
-            runs.stand(&id, Standing::Done(report.clone()));
+            let id = run(&mut runs, "acme", RunStatus::Running);
+            runs.set_status(&id, RunStatus::Done(report.clone()));
         }
         assert_eq!((of(&runs, "acme"), of(&runs, "beta")), (3, 1));
     }

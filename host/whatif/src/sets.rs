@@ -1,13 +1,13 @@
 //! Sets of policies by name.
 
 use super::policies::{PolicyBytes, WORLDS};
-use super::{LabFailure, SETS_MAX};
+use super::{SETS_MAX, WhatIfError};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use treadle_config::out_of_bounds;
 use treadle_core::{CoreConfig, Mode};
 use treadle_model::{PolicyRef, World};
-use treadle_policy::evaluator::{BoundPolicy, Change, DeskLimits, PolicyDesk, Scope};
+use treadle_policy::evaluator::{BoundPolicy, Change, EvaluatorLimits, PolicyEvaluator, Scope};
 use treadle_policy_runtime::{InstanceOptions, PolicyEngine, PolicyModule};
 use treadle_registry::eviction_by_default;
 
@@ -37,16 +37,16 @@ pub struct SetSpec {
     /// One for each world at most; the built-in defaults answer the others.
     #[serde(default)]
     pub policies: Vec<PolicySpec>,
-    /// Settings of the core in place of the recorded ones, by their names in the journal.
+    /// Settings of the core instead of the recorded ones, by their names in the journal.
     #[serde(default)]
     pub settings: Map<String, Value>,
-    /// Takes the policies that are bound, where its mode asks any: the word `recorded`.
+    /// Takes the policies that are bound, where its mode asks any: the name `recorded`.
     #[serde(skip)]
     pub takes_bound: bool,
 }
 
 impl SetSpec {
-    /// A set that is given by a word: a mode, `recorded` (the mode of the window and the policies
+    /// A set that is given by a name: a mode, `recorded` (the mode of the window and the policies
     /// that are bound), or a policy.
     pub fn named(name: &str) -> Self {
         let mode = match name {
@@ -70,23 +70,23 @@ impl SetSpec {
         }
     }
 
-    /// Sets from JSON: words and objects.
-    pub fn list(values: &[Value]) -> Result<Vec<Self>, LabFailure> {
+    /// Sets from JSON: names and objects.
+    pub fn list(values: &[Value]) -> Result<Vec<Self>, WhatIfError> {
         let read = |(place, value): (usize, &Value)| match value {
             Value::String(name) => Ok(Self::named(name)),
             other => serde_json::from_value(other.clone()).map_err(|error| {
                 let problem =
-                    format!("{error}; give a word or {{name, mode?, policies?, settings?}}");
-                LabFailure::field(format!("sets[{place}]"), problem)
+                    format!("{error}; give a name or {{name, mode?, policies?, settings?}}");
+                WhatIfError::field(format!("sets[{place}]"), problem)
             }),
         };
-        let sets: Result<Vec<Self>, LabFailure> = values.iter().enumerate().map(read).collect();
+        let sets: Result<Vec<Self>, WhatIfError> = values.iter().enumerate().map(read).collect();
         Self::checked(sets?)
     }
 
     /// Checks how many there are and what they are called.
-    pub fn checked(sets: Vec<Self>) -> Result<Vec<Self>, LabFailure> {
-        let wrong = |problem: String| Err(LabFailure::field("sets", problem));
+    pub fn checked(sets: Vec<Self>) -> Result<Vec<Self>, WhatIfError> {
+        let wrong = |problem: String| Err(WhatIfError::field("sets", problem));
         if sets.is_empty() {
             return wrong(
                 "is empty; name at least one, such as \"least-load\" or \"treadle\"".into(),
@@ -115,52 +115,52 @@ impl SetSpec {
         Ok(sets)
     }
 
-    fn says_of_retention(&self) -> bool {
+    fn mentions_retention(&self) -> bool {
         let kv = self.settings.get("kv").and_then(Value::as_object);
         kv.is_some_and(|kv| kv.contains_key("retention"))
     }
 
     /// The settings of the core under this set. `kv.retention` has the default of its mode where
     /// that is not the recorded one.
-    pub fn core(&self, recorded: &CoreConfig) -> Result<CoreConfig, LabFailure> {
+    pub fn core(&self, recorded: &CoreConfig) -> Result<CoreConfig, WhatIfError> {
         let field = || format!("sets.{}", self.name);
         let mut core = recorded.clone();
         if !self.settings.is_empty() {
             let whole = serde_json::to_value(&core).unwrap_or_default();
             let Value::Object(mut whole) = whole else {
-                return Err(LabFailure::field(field(), "the settings can't be read"));
+                return Err(WhatIfError::field(field(), "the settings can't be read"));
             };
             let merged = merge(&mut whole, &self.settings, "settings");
-            merged.map_err(|problem| LabFailure::field(field(), problem))?;
+            merged.map_err(|problem| WhatIfError::field(field(), problem))?;
             core = serde_json::from_value(Value::Object(whole)).map_err(|error| {
-                LabFailure::field(field(), format!("settings: {error}; mind the type"))
+                WhatIfError::field(field(), format!("settings: {error}; mind the type"))
             })?;
             // What a daemon refuses at its start would stop a replay, or never let it end.
             if let Some((name, problem)) = out_of_bounds(&core) {
                 let problem = format!("settings.{name} {problem}");
-                return Err(LabFailure::field(field(), problem));
+                return Err(WhatIfError::field(field(), problem));
             }
         }
         core.mode = self.mode.unwrap_or(core.mode);
-        if core.mode != recorded.mode && !self.says_of_retention() {
+        if core.mode != recorded.mode && !self.mentions_retention() {
             // As a daemon in that mode has it.
             core.kv.retention = core.mode == Mode::ProgramAware;
         }
         if core.mode == Mode::Rollout {
             let problem = "the mode `rollout` is not replayed; name `program-aware`, `sticky` or \
                            `least-load` as its mode (`treadle-bench sim` simulates rollouts)";
-            return Err(LabFailure::field(field(), problem));
+            return Err(WhatIfError::field(field(), problem));
         }
         if core.mode != Mode::ProgramAware && !self.policies.is_empty() {
             let problem = "policies are asked in the mode `program-aware` alone; leave them or \
                            the mode out";
-            return Err(LabFailure::field(field(), problem));
+            return Err(WhatIfError::field(field(), problem));
         }
         Ok(core)
     }
 }
 
-/// Puts settings in place of those that are there, group by group.
+/// Overrides settings, group by group.
 fn merge(
     whole: &mut Map<String, Value>,
     given: &Map<String, Value>,
@@ -209,8 +209,8 @@ struct Seated {
 
 impl Seated {
     /// Compiles a policy.
-    fn new(policy: &PolicyBytes, engine: &PolicyEngine) -> Result<Self, LabFailure> {
-        let wrong = |error: &dyn std::fmt::Display| LabFailure::Policy {
+    fn new(policy: &PolicyBytes, engine: &PolicyEngine) -> Result<Self, WhatIfError> {
+        let wrong = |error: &dyn std::fmt::Display| WhatIfError::Policy {
             policy: policy.asked.clone(),
             cause: error.to_string(),
         };
@@ -243,7 +243,7 @@ impl ReadySet {
         recorded: &CoreConfig,
         policies: &[PolicyBytes],
         engine: &PolicyEngine,
-    ) -> Result<Self, LabFailure> {
+    ) -> Result<Self, WhatIfError> {
         let core = spec.core(recorded)?;
         // What is bound is asked in one mode alone.
         let policies = match core.mode {
@@ -256,7 +256,7 @@ impl ReadySet {
             let module = Seated::new(policy, engine)?;
             let world = module.module.world();
             if modules.iter().any(|other| other.module.world() == world) {
-                return Err(LabFailure::Policy {
+                return Err(WhatIfError::Policy {
                     policy: policy.asked.clone(),
                     cause: format!("the set has two of the world `{world}`"),
                 });
@@ -282,19 +282,19 @@ impl ReadySet {
             core,
             modules,
         };
-        // A configuration that a policy refuses should be told before hours of replay.
-        set.desk()?;
+        // A configuration that a policy refuses should be reported before hours of replay.
+        set.evaluator()?;
         Ok(set)
     }
 
-    /// A desk at which the policies begin anew.
-    pub fn desk(&self) -> Result<PolicyDesk, LabFailure> {
-        let mut desk = PolicyDesk::new(DeskLimits {
+    /// An evaluator in which the policies start over.
+    pub fn evaluator(&self) -> Result<PolicyEvaluator, WhatIfError> {
+        let mut evaluator = PolicyEvaluator::new(EvaluatorLimits {
             restarts_in_place: true,
-            ..DeskLimits::default()
+            ..EvaluatorLimits::default()
         });
         for module in &self.modules {
-            let wrong = |error: &dyn std::fmt::Display| LabFailure::Policy {
+            let wrong = |error: &dyn std::fmt::Display| WhatIfError::Policy {
                 policy: module.policy.0.clone(),
                 cause: error.to_string(),
             };
@@ -306,10 +306,11 @@ impl ReadySet {
                 instance,
             };
             let change = Change::Activate(Some(bound));
-            desk.change(module.module.world(), &Scope::Everyone, change, 0)
+            evaluator
+                .change(module.module.world(), &Scope::Everyone, change, 0)
                 .map_err(|e| wrong(&e))?;
         }
-        Ok(desk)
+        Ok(evaluator)
     }
 }
 
@@ -319,7 +320,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn words_are_modes_the_recorded_one_or_policies() {
+    fn set_names_are_modes_recorded_or_policies() {
         let core = |name: &str| SetSpec::named(name).core(&CoreConfig::default()).unwrap();
         assert_eq!(core("sticky").mode, Mode::Sticky);
         assert_eq!(core("treadle"), CoreConfig::default());
@@ -408,7 +409,7 @@ mod tests {
         assert!(found[0].starts_with("foresight-eviction@"), "{found:?}");
         let plain = json!({"name": "a", "mode": "sticky", "settings": settings});
         assert_eq!(policies(plain), [""; 0]);
-        // Who has bound the other default has it.
+        // An installation that has bound the other default has it.
         let bound = PolicyBytes {
             asked: "bound".to_owned(),
             bytes: treadle_registry::default_eviction_module().into(),

@@ -1,11 +1,11 @@
-//! A report for people. It is made from the JSON that a daemon sends, so that both ways of asking
-//! the lab read alike.
+//! A report for people. It is made from the JSON that a daemon sends, so that both forms of what-if
+//! replay read alike.
 
 use serde_json::Value;
 use std::fmt::Write;
 use treadle_report::table::table;
 
-/// Columns: head, place in a set, digits after the point.
+/// Columns: head, position in a set, digits after the point.
 const FIGURES: [(&str, &str, usize); 13] = [
     ("makespan s", "makespan_s", 1),
     ("steps/min", "steps_per_min", 1),
@@ -44,7 +44,7 @@ const CUTS: [(&str, &str); 11] = [
     ),
     (
         "steps_unheard_of",
-        "steps, such as refused ones, of which nothing more was heard are left out",
+        "steps without further events, such as refused ones, are left out",
     ),
     (
         "steps_without_answer",
@@ -71,7 +71,7 @@ pub fn text(report: &Value) -> String {
     let count = |name: &str| report[name].as_u64().unwrap_or(0);
     let _ = writeln!(
         text,
-        "{} programs with {} steps ({} took the seat of another, {} waves) on {} like {}, {} seeds",
+        "{} programs with {} steps ({} took the slot of another, {} waves) on {} like {}, {} seeds",
         count("programs"),
         count("steps"),
         count("seat_takers"),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_whose_policies_failed_is_told_in_capitals() {
+    fn a_set_whose_policies_failed_is_marked_in_capitals() {
         let told = |policies: Value| text(&report(&json!({"name": "mine", "policies": policies})));
         let given_up = told(json!({
             "answered": 1, "fallbacks": 8, "faults": 5, "given_up": 1, "latest_fault": "no column",
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_replayed_on_what_is_told() {
+    fn the_report_names_the_replayed_window_and_engines() {
         let mut report = report(&json!({"name": "mine", "offloads": {"mean": 2.0}}));
         report["scenario"] = json!("a trace divided by 4");
         report["cut_short"] = json!({"limit_s": 9, "replays": 2, "replays_asked": 6});

@@ -8,16 +8,16 @@ use tokio::sync::oneshot;
 const TENANTS_MAX: usize = 1_024;
 
 struct Waiting {
-    whose: Box<str>,
+    tenant: Box<str>,
     number: u64,
     called: oneshot::Sender<Turn>,
 }
 
 #[derive(Default)]
-struct Line {
+struct FairQueue {
     taken: bool,
     waiting: Vec<Waiting>,
-    /// Turns given and places taken so far.
+    /// Turns given and positions taken so far.
     count: u64,
     /// The number of each tenant's latest turn.
     latest: BTreeMap<Box<str>, u64>,
@@ -26,7 +26,7 @@ struct Line {
 /// A line in which those wait who want a turn.
 #[derive(Clone, Default)]
 pub(super) struct Turns {
-    line: Arc<Mutex<Line>>,
+    queue: Arc<Mutex<FairQueue>>,
 }
 
 /// A turn, which ends when it is dropped.
@@ -35,23 +35,23 @@ pub(super) struct Turn {
 }
 
 impl Turns {
-    /// Waits for a turn. Whoever stops waiting gives his place up.
-    pub(super) async fn take(&self, whose: &str) -> Turn {
+    /// Waits for a turn. A caller that stops waiting gives its position up.
+    pub(super) async fn take(&self, tenant: &str) -> Turn {
         let called = {
-            let mut line = self.lock();
-            if !line.taken {
-                line.taken = true;
-                line.note(whose);
+            let mut queue = self.lock();
+            if !queue.taken {
+                queue.taken = true;
+                queue.note(tenant);
                 return Turn {
                     turns: self.clone(),
                 };
             }
             let (called, calls) = oneshot::channel();
-            line.count += 1;
-            let number = line.count;
-            let whose = whose.into();
-            line.waiting.push(Waiting {
-                whose,
+            queue.count += 1;
+            let number = queue.count;
+            let tenant = tenant.into();
+            queue.waiting.push(Waiting {
+                tenant,
                 number,
                 called,
             });
@@ -59,47 +59,49 @@ impl Turns {
         };
         match called.await {
             Ok(turn) => turn,
-            // A place in the line is given up by him alone who waits there.
+            // A position in the queue is given up only by the caller that waits there.
             Err(_) => std::future::pending().await,
         }
     }
 
-    /// The turn goes to whoever had his latest one longest ago, and of one tenant to the first.
+    /// The turn goes to the tenant that had its latest one longest ago, and within a tenant to the
+    /// first.
     fn pass_on(&self) {
         let next = {
-            let mut line = self.lock();
-            line.waiting.retain(|waiting| !waiting.called.is_closed());
-            let latest = |waiting: &Waiting| line.latest.get(&waiting.whose).copied().unwrap_or(0);
+            let mut queue = self.lock();
+            queue.waiting.retain(|waiting| !waiting.called.is_closed());
+            let latest =
+                |waiting: &Waiting| queue.latest.get(&waiting.tenant).copied().unwrap_or(0);
             let order = |waiting: &Waiting| (latest(waiting), waiting.number);
-            let places = 0..line.waiting.len();
-            let next = places.min_by_key(|place| order(&line.waiting[*place]));
-            line.taken = next.is_some();
+            let places = 0..queue.waiting.len();
+            let next = places.min_by_key(|place| order(&queue.waiting[*place]));
+            queue.taken = next.is_some();
             next.map(|place| {
-                let next = line.waiting.swap_remove(place);
-                line.note(&next.whose);
+                let next = queue.waiting.swap_remove(place);
+                queue.note(&next.tenant);
                 next
             })
         };
         if let Some(next) = next {
-            // If he has just gone, the turn comes back and is passed on as it drops.
+            // If that one has just gone, the turn comes back and is passed on as it drops.
             drop(next.called.send(Turn {
                 turns: self.clone(),
             }));
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, FairQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Line {
-    fn note(&mut self, whose: &str) {
+impl FairQueue {
+    fn note(&mut self, tenant: &str) {
         self.count += 1;
-        self.latest.insert(whose.into(), self.count);
+        self.latest.insert(tenant.into(), self.count);
         if self.latest.len() > TENANTS_MAX {
             let oldest = self.latest.iter().min_by_key(|(_, count)| **count);
-            if let Some(oldest) = oldest.map(|(whose, _)| whose.clone()) {
+            if let Some(oldest) = oldest.map(|(tenant, _)| tenant.clone()) {
                 self.latest.remove(&oldest);
             }
         }
@@ -118,14 +120,14 @@ mod tests {
     use futures_util::FutureExt;
 
     #[tokio::test]
-    async fn tenants_come_in_turn_and_whoever_gives_up_is_passed_over() {
+    async fn tenants_take_turns_and_cancelled_runs_are_skipped() {
         let turns = Turns::default();
         let first = turns.take("acme").await;
         let mut waiting = Vec::new();
-        for whose in ["acme", "acme", "acme", "beta", "gamma"] {
-            let mut wait = Box::pin(turns.take(whose));
+        for tenant in ["acme", "acme", "acme", "beta", "gamma"] {
+            let mut wait = Box::pin(turns.take(tenant));
             assert!(wait.as_mut().now_or_never().is_none());
-            waiting.push((whose, Some(wait)));
+            waiting.push((tenant, Some(wait)));
         }
         // The first of them does not wait any more.
         waiting[0].1 = None;
@@ -133,13 +135,13 @@ mod tests {
         let mut turn = first;
         for _ in 0..4 {
             drop(turn);
-            let called = waiting.iter_mut().find_map(|(whose, wait)| {
+            let called = waiting.iter_mut().find_map(|(tenant, wait)| {
                 let turn = wait.as_mut()?.as_mut().now_or_never()?;
                 *wait = None;
-                Some((*whose, turn))
+                Some((*tenant, turn))
             });
-            let (whose, next) = called.expect("somebody is called");
-            order.push(whose);
+            let (tenant, next) = called.expect("a turn is given");
+            order.push(tenant);
             turn = next;
         }
         assert_eq!(order, ["beta", "gamma", "acme", "acme"]);
@@ -148,14 +150,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_turn_that_nobody_fetches_is_not_lost() {
+    async fn an_unclaimed_turn_is_not_lost() {
         let turns = Turns::default();
         let first = turns.take("a").await;
         let mut gone = Box::pin(turns.take("b"));
         let mut stays = Box::pin(turns.take("c"));
         assert!(gone.as_mut().now_or_never().is_none());
         assert!(stays.as_mut().now_or_never().is_none());
-        // The turn lies ready for one who goes before he has seen it.
+        // The turn is ready for a caller that leaves before it has seen it.
         drop(first);
         drop(gone);
         assert!(stays.as_mut().now_or_never().is_some());

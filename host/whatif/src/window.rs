@@ -1,7 +1,7 @@
 //! A window of the journal, read from the store.
 
 use super::request::WindowSpec;
-use super::{EVENTS_MAX, LabFailure};
+use super::{EVENTS_MAX, WhatIfError};
 use crate::recorded::{RecordedWorker, Recorder, RecorderOptions, Workload};
 use std::collections::BTreeSet;
 use treadle_core::Event;
@@ -41,7 +41,7 @@ pub async fn load(
     tenant: Option<&Tenant>,
     options: RecorderOptions,
     goes_on: &(dyn Fn() -> bool + Sync),
-) -> Result<Workload, LabFailure> {
+) -> Result<Workload, WhatIfError> {
     let names = tenant.map_or_else(Names::default, Names::from);
     let job = window.job.as_ref().map(|job| match tenant {
         Some(tenant) => tenant.inside(job).into_owned(),
@@ -57,7 +57,7 @@ pub async fn load(
     let mut first_us = None;
     loop {
         if !goes_on() {
-            return Err(LabFailure::Cancelled);
+            return Err(WhatIfError::Cancelled);
         }
         let rows = page(store, &names, after, to).await?;
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
@@ -80,7 +80,7 @@ fn take(
     mut recorder: Recorder,
     rows: &[EventRow],
     job: Option<&str>,
-) -> Result<Recorder, LabFailure> {
+) -> Result<Recorder, WhatIfError> {
     for row in rows {
         let event = event_of(row)?;
         if is_of_job(&event, job) {
@@ -93,18 +93,18 @@ fn take(
 /// Does what takes long where it holds no request up.
 async fn on_thread<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, LabFailure> {
+) -> Result<T, WhatIfError> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| LabFailure::Ended(error.to_string()))
+    done.map_err(|error| WhatIfError::Ended(error.to_string()))
 }
 
-/// Tells the recorder of engines that were there as the window began and of whose coming no event
-/// tells any more, as the journal's beginning is pruned.
+/// Reports to the recorder engines that were there as the window began and whose registration is no
+/// longer in the journal, as its beginning is pruned.
 async fn add_workers_beside(
     store: &dyn Store,
     from: u64,
     recorder: &mut Recorder,
-) -> Result<(), LabFailure> {
+) -> Result<(), WhatIfError> {
     let rows = store.workers().await?;
     let rows = rows.into_iter().filter_map(|row| {
         let number = row.worker.strip_prefix('w')?.parse().ok()?;
@@ -135,7 +135,7 @@ async fn add_workers_beside(
 /// How the store names an engine that does not answer.
 const LOST: &str = "lost";
 
-/// Engines of which events from the window's beginning on tell something.
+/// Engines that occur in events from the window's beginning on.
 #[derive(Default)]
 struct Later {
     /// That they came. One that a restart registers again was there before.
@@ -144,8 +144,8 @@ struct Later {
     lost: BTreeSet<WorkerId>,
 }
 
-async fn later(store: &dyn Store, from: u64) -> Result<Later, LabFailure> {
-    let of_kind = async |kind: &str| -> Result<Vec<EventRow>, LabFailure> {
+async fn later(store: &dyn Store, from: u64) -> Result<Later, WhatIfError> {
+    let of_kind = async |kind: &str| -> Result<Vec<EventRow>, WhatIfError> {
         let page = EventPage {
             kind: Some(kind.to_owned()),
             range: SeqPage {
@@ -175,7 +175,7 @@ async fn later(store: &dyn Store, from: u64) -> Result<Later, LabFailure> {
 }
 
 /// First and last event, within the bound.
-async fn range(store: &dyn Store, window: &WindowSpec) -> Result<(u64, u64), LabFailure> {
+async fn range(store: &dyn Store, window: &WindowSpec) -> Result<(u64, u64), WhatIfError> {
     let last = store.last_seq().await?;
     // The journal's beginning may be pruned.
     let first = store.events_after(0, 1).await?;
@@ -189,12 +189,12 @@ async fn range(store: &dyn Store, window: &WindowSpec) -> Result<(u64, u64), Lab
         to = to.min(first_at(store, to_us.saturating_add(1), last).await? - 1);
     }
     if from > to {
-        return Err(LabFailure::Range(format!(
+        return Err(WhatIfError::Range(format!(
             "the window holds no event: it goes from {from} to {to}, and the journal from {first} to {last}"
         )));
     }
     if to - from >= EVENTS_MAX {
-        return Err(LabFailure::Range(format!(
+        return Err(WhatIfError::Range(format!(
             "the window holds {} events, and {EVENTS_MAX} are taken at most; narrow it with from_seq and to_seq, or from_us and to_us",
             to - from + 1
         )));
@@ -204,7 +204,7 @@ async fn range(store: &dyn Store, window: &WindowSpec) -> Result<(u64, u64), Lab
 
 /// The first event that is not before a time; one past the last if there is none. Times never fall
 /// along the journal.
-async fn first_at(store: &dyn Store, at_us: u64, last: u64) -> Result<u64, LabFailure> {
+async fn first_at(store: &dyn Store, at_us: u64, last: u64) -> Result<u64, WhatIfError> {
     let (mut low, mut high) = (1, last + 1);
     while low < high {
         let middle = u64::midpoint(low, high);
@@ -223,7 +223,7 @@ async fn page(
     names: &Names,
     after: u64,
     to: u64,
-) -> Result<Vec<EventRow>, LabFailure> {
+) -> Result<Vec<EventRow>, WhatIfError> {
     let page = EventPage {
         names: names.clone(),
         shared_kinds: Some(SHARED_KINDS),
@@ -239,7 +239,7 @@ async fn page(
 }
 
 /// Engines and settings before an event, in order.
-async fn before(store: &dyn Store, from: u64) -> Result<Vec<EventRow>, LabFailure> {
+async fn before(store: &dyn Store, from: u64) -> Result<Vec<EventRow>, WhatIfError> {
     let mut rows = Vec::new();
     for kind in KINDS_BEFORE {
         let page = EventPage {
@@ -258,13 +258,13 @@ async fn before(store: &dyn Store, from: u64) -> Result<Vec<EventRow>, LabFailur
     Ok(rows)
 }
 
-/// Tells the recorder which of its programs had begun before the window.
+/// Reports to the recorder which of its programs had begun before the window.
 async fn note_begun_before(
     store: &dyn Store,
     names: &Names,
     first_us: u64,
     recorder: &mut Recorder,
-) -> Result<(), LabFailure> {
+) -> Result<(), WhatIfError> {
     let mut within = BTreeSet::new();
     let mut cursor = None;
     for _ in 0..PROGRAM_PAGES_MAX {
@@ -300,9 +300,9 @@ fn is_of_job(event: &Event, job: Option<&str>) -> bool {
     }
 }
 
-fn event_of(row: &EventRow) -> Result<Event, LabFailure> {
+fn event_of(row: &EventRow) -> Result<Event, WhatIfError> {
     let decoded = record::decode(&row.body);
-    let (event, _) = decoded.map_err(|error| LabFailure::Event {
+    let (event, _) = decoded.map_err(|error| WhatIfError::Event {
         seq: row.seq,
         error,
     })?;

@@ -1,4 +1,4 @@
-//! What engines tell of themselves: their metrics, properties and models.
+//! What engines report of themselves: their metrics, properties and models.
 //!
 //! Every reading is partial. An adapter merges those of several endpoints into one.
 
@@ -12,7 +12,7 @@ pub use models::{ModelInfo, models_of};
 
 use treadle_model::reported_tokens;
 
-/// The state of an engine, as far as it tells.
+/// The state of an engine, as far as it reports it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct EngineReading {
     /// Tokens that fit into the KV cache.
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn absurd_sizes_are_not_said() {
+    fn absurd_sizes_are_not_reported() {
         for size in ["18446744073709551615", "1e300", "1099511627777"] {
             let metrics = |names: [&str; 3]| -> String {
                 names.map(|name| format!("{name} {size}\n")).concat()

@@ -95,17 +95,17 @@ error_codes! {
     TenantUnknown = "tenant_unknown", 404, "not_found_error";
     /// A tenant of this name is there already.
     TenantExists = "tenant_exists", 409, "invalid_request_error";
-    /// The window of a lab run can't be repeated.
+    /// The window of a what-if run can't be repeated.
     LabWindow = "lab_window", 400, "invalid_request_error";
-    /// Nothing is known of the engines of a lab run.
+    /// Nothing is known of the engines of a what-if run.
     LabProfile = "lab_profile", 400, "invalid_request_error";
-    /// As many lab runs wait as may.
+    /// As many what-if runs wait as allowed.
     LabFull = "lab_full", 429, "overloaded_error";
-    /// No such lab run.
+    /// No such what-if run.
     LabRunUnknown = "lab_run_unknown", 404, "not_found_error";
-    /// The lab run was cancelled.
+    /// The what-if run was cancelled.
     LabCancelled = "lab_cancelled", 409, "invalid_request_error";
-    /// The lab run took too long.
+    /// The what-if run took too long.
     LabTimeout = "lab_timeout", 400, "invalid_request_error";
     /// No such token.
     TokenUnknown = "token_unknown", 404, "not_found_error";

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 /// The last link of each program's newest chain, the least recently inserted forgotten first.
 ///
-/// Rollouts of one group begin with equal prompts. Programs with equal chains cannot be told
-/// apart, so a longer request goes to the one that was inserted first.
+/// Rollouts of one group begin with equal prompts. Programs with equal chains cannot be
+/// distinguished, so a longer request goes to the one that was inserted first.
 #[derive(Debug)]
 pub struct PrefixIndex {
     capacity: usize,
@@ -42,8 +42,8 @@ impl PrefixIndex {
 
     /// The program whose entire newest chain is a proper prefix of this one, the longest such.
     ///
-    /// Sharing a beginning is not enough: a program that already went another way from there
-    /// does not match. Takes one look-up per link.
+    /// Sharing a prefix is not enough: a program that already went another way from there does not
+    /// match. Takes one look-up per link.
     pub fn longest_match(&self, chain: &[u64]) -> Option<Arc<str>> {
         let (_, proper) = chain.split_last()?;
         proper
@@ -53,7 +53,7 @@ impl PrefixIndex {
             .cloned()
     }
 
-    /// Makes this the program's newest chain. An empty chain identifies nobody, so the program
+    /// Makes this the program's newest chain. An empty chain identifies no program, so the program
     /// is then only removed.
     pub fn insert(&mut self, chain: &[u64], program: Arc<str>) {
         self.remove(&program);

@@ -10,15 +10,15 @@ mod body;
 mod fields;
 mod identity;
 mod messages;
+mod prefix_hasher;
 mod prompt;
-mod trail;
 mod value_hash;
 
 use crate::endpoint::Endpoint;
 use crate::error::{ErrorCode, RequestError};
 use body::Draft;
+pub use prefix_hasher::{BLOCK_BYTES, BLOCK_TOKENS};
 use serde_json::value::RawValue;
-pub use trail::{BLOCK_BYTES, BLOCK_TOKENS};
 use treadle_model::ClientName;
 
 /// Links of a chain of messages, at most; the newest stay.
@@ -42,7 +42,7 @@ pub struct PromptSize {
     pub messages: u32,
 }
 
-/// A stretch of a prompt's beginning, from the end of the segment before it.
+/// A stretch of a prompt's prefix, from the end of the segment before it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PrefixSegment {
     /// The hash of the whole prompt up to the segment's end.
@@ -68,14 +68,14 @@ pub struct RequestHead {
     pub program: Option<ClientName>,
     /// The request's own id.
     pub request_id: Option<ClientName>,
-    /// Whether the client says how urgent the request is (`priority`).
+    /// Whether the client sets the request's priority (`priority`).
     pub has_priority: bool,
     /// The prompt's size, summed over a batch.
     pub prompt: PromptSize,
-    /// The first few boundaries of the prompt, to count a shared beginning once per worker:
-    /// each of the first 4 messages, or 64, 128, 256, ... token ids, or 256, 512, ... bytes of
-    /// text. Tool definitions and a separate system prompt belong to the first. Empty for a
-    /// batch of several prompts.
+    /// The first few boundaries of the prompt, to count a shared prefix once per worker: each of
+    /// the first 4 messages, or 64, 128, 256, ... token ids, or 256, 512, ... bytes of text. Tool
+    /// definitions and a separate system prompt belong to the first. Empty for a batch of several
+    /// prompts.
     pub prefix: Vec<PrefixSegment>,
     /// One chained hash per message, per full block of 64 token ids, or per full block of 256
     /// bytes of text: a request whose chain holds the last link of another's goes on where
@@ -88,8 +88,8 @@ impl RequestHead {
     ///
     /// # Errors
     ///
-    /// `invalid_json`, `body_not_object`, `invalid_field` where a field that is read has a
-    /// wrong type or an id is no [`ClientName`], `missing_field` where there is no prompt.
+    /// `invalid_json`, `body_not_object`, `invalid_field` where a field that is read has a wrong
+    /// type or an id is not a [`ClientName`], `missing_field` where there is no prompt.
     pub fn parse(endpoint: Endpoint, body: &[u8]) -> Result<RequestHead, RequestError> {
         let mut body = Draft::read(endpoint, body)?;
         let model = body

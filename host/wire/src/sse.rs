@@ -2,7 +2,7 @@
 
 use memchr::memchr2;
 
-/// Bytes of one event, at most, unless told otherwise.
+/// Bytes of one event, at most, unless given otherwise.
 pub const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 const FIELDS: [&[u8]; 4] = [b"data", b"event", b"id", b"retry"];
@@ -215,7 +215,7 @@ impl SseScanner {
         line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line)
     }
 
-    /// Tells garbage as soon as it can be told, even where no line ever ends.
+    /// Reports garbage as early as possible, even where no line ever ends.
     fn check_begin(&self) -> Result<(), SseError> {
         if self.is_begun || BYTE_ORDER_MARK.starts_with(&self.line) {
             return Ok(());

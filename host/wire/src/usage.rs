@@ -1,16 +1,16 @@
 //! What a step cost and how it ended, read from the engine's reply.
 
-mod loose;
+mod fast_scan;
+mod lenient;
 mod reply;
-mod skim;
 
 use crate::endpoint::Endpoint;
+use fast_scan::{FastScan, fast_scan};
 use reply::{MetaInfo, Reply, Timings, Usage, account};
 use serde_json::value::RawValue;
-use skim::{Skimmed, skim};
 use std::collections::BTreeMap;
 
-/// Outputs of one batch that are told apart, at most; further ones are not counted.
+/// Outputs of one batch that are distinguished, at most; further ones are not counted.
 const OUTPUTS_MAX: usize = 16_384;
 /// Bytes of an engine's error message that are kept, at most.
 const ERROR_BYTES_MAX: usize = 512;
@@ -31,7 +31,7 @@ pub enum Finish {
 }
 
 impl Finish {
-    /// The meaning of an engine's word for it.
+    /// The meaning of an engine's name for it.
     pub fn of(reason: &str) -> Finish {
         match reason {
             "stop" | "end_turn" | "stop_sequence" => Finish::Stop,
@@ -43,7 +43,7 @@ impl Finish {
     }
 }
 
-/// The cost of one step, as far as the engine tells.
+/// The cost of one step, as far as the engine reports it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct StepUsage {
     /// Tokens of the prompt, the cached ones included.
@@ -56,7 +56,7 @@ pub struct StepUsage {
     pub finish: Option<Finish>,
 }
 
-/// The usage in the body of a whole reply; `None` where the body is not JSON or tells nothing.
+/// The usage in the body of a whole reply; `None` where the body is not JSON or has none.
 ///
 /// A list of replies, as SGLang gives for a batch, is added up.
 pub fn usage_of_body(endpoint: Endpoint, body: &[u8]) -> Option<StepUsage> {
@@ -71,7 +71,7 @@ pub fn usage_of_body(endpoint: Endpoint, body: &[u8]) -> Option<StepUsage> {
         stream.take(&serde_json::from_slice(body).ok()?);
     }
     let told = StepUsage {
-        // A whole reply is not measured in events: only what it says and lists counts.
+        // A whole reply is not measured in events: only what it reports and lists counts.
         output_tokens: stream.reported().output_tokens.or(stream.token_ids),
         ..stream.usage()
     };
@@ -114,9 +114,9 @@ impl StreamUsage {
         if event == b"[DONE]" {
             return;
         }
-        match skim(event) {
-            Skimmed::Plain { has_output } => self.count(u64::from(has_output)),
-            Skimmed::NeedsParse => {
+        match fast_scan(event) {
+            FastScan::Plain { has_output } => self.count(u64::from(has_output)),
+            FastScan::NeedsParse => {
                 if let Ok(reply) = serde_json::from_slice::<Reply<'_>>(event) {
                     self.take(&reply);
                 }
@@ -124,7 +124,7 @@ impl StreamUsage {
         }
     }
 
-    /// Tokens generated so far: what the engine last said, or what was counted, the larger.
+    /// Tokens generated so far: the engine's last report, or what was counted, the larger.
     pub fn output_tokens_seen(&self) -> u64 {
         let reported = self.reported().output_tokens.unwrap_or(0);
         reported.max(self.counted.unwrap_or(0))
@@ -175,7 +175,7 @@ impl StreamUsage {
     fn take_opening(&mut self, reply: &Reply<'_>) {
         if self.endpoint == Endpoint::Messages {
             let mut opening = reply.message.0.usage.0;
-            opening.output_tokens = loose::Count(None);
+            opening.output_tokens = lenient::Count(None);
             self.usage.update(&opening);
         }
     }

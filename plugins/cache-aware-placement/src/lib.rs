@@ -1,8 +1,7 @@
-//! Where most of a program's context is cached, whatever the load: a program goes back
-//! to where it was, a new one to the worker that was given its group's prompt before,
-//! else to the worker with most free KV memory. Nobody moves. A baseline to compare
-//! with: the static placement of agentic frameworks that pin a program to a worker
-//! (Heddle §7, Verl).
+//! Where most of a program's context is cached, whatever the load: a program goes back to where it
+//! was, a new one to the worker that was given its group's prompt before, else to the worker with
+//! most free KV memory. No program moves. A baseline to compare with: the static placement of
+//! agentic frameworks that pin a program to a worker (Heddle §7, Verl).
 //!
 //! | key | meaning | default |
 //! |---|---|---|

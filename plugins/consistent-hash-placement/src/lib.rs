@@ -1,11 +1,9 @@
-//! Consistent hashing: each program on the worker that a hash chooses, for good,
-//! whatever the load. When a worker comes or goes, only its own programs move.
-//! A baseline to compare with.
+//! Consistent hashing: each program permanently on the worker that a hash chooses, whatever the
+//! load. When a worker joins or leaves, only its own programs move. A baseline to compare with.
 //!
-//! A call names no programs, only their groups, so the key is the group and the
-//! program's place among those of its group in the same call: the programs of a group
-//! are spread out, and the group asked for again goes to the same workers. A program
-//! that was placed before goes back.
+//! A call names no programs, only their groups, so the key is the group and the program's index
+//! among those of its group in the same call: the programs of a group are spread out, and the group
+//! asked for again goes to the same workers. A program that was placed before goes back.
 //!
 //! | key | meaning | default |
 //! |---|---|---|

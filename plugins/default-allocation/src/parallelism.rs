@@ -9,7 +9,7 @@ use treadle_plugin::ParallelismColumns;
 
 /// Most numbers of workers that are tried for a pair of degrees.
 const STEPS_MAX: u32 = 128;
-/// Degrees that are looked at; there are no more powers of two among sensible ones.
+/// Degrees that are considered; there are no more powers of two among sensible ones.
 const DEGREES_MAX: usize = 16;
 
 /// Workers of each degree; the devices that they need are at most those there are.

@@ -1,5 +1,5 @@
-//! A worker for each program that is about to get a place, one program after the
-//! other, each place taken into account for those that follow.
+//! A worker for each program that is about to be placed, one program after the other, each
+//! placement taken into account for those that follow.
 
 use std::collections::BTreeMap;
 

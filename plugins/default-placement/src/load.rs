@@ -63,8 +63,8 @@ impl Load {
     }
 }
 
-/// What a program's place will hold: its context and what is predicted to come.
+/// What a program's placement will hold: its context and what is predicted to come.
 pub(crate) fn need(tokens: u64, remaining_tokens: f64) -> f64 {
-    // Also 0 where nothing was predicted.
+    // Also 0 without a prediction.
     tokens as f64 + remaining_tokens.clamp(0.0, REMAINING_TOKENS_MAX)
 }

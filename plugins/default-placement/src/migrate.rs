@@ -1,5 +1,5 @@
-//! Moves of programs from workers that are clearly more loaded than the mean. Only
-//! acting programs move: while a tool runs, nobody waits for the move.
+//! Moves of programs from workers that are clearly more loaded than the mean. Only acting programs
+//! move: while a tool runs, no step waits for the move.
 
 use treadle_plugin::MigrateColumns;
 

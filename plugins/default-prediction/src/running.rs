@@ -64,7 +64,7 @@ impl Running {
         };
     }
 
-    /// These figures with others in the place of `weight` rows.
+    /// These figures with others replacing `weight` rows.
     pub(crate) fn filled_with(&self, others: &Self, weight: f64) -> Self {
         if self.count == 0.0 {
             return *others;

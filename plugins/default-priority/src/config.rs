@@ -18,8 +18,8 @@ pub struct Config {
     pub unknown_s: f64,
     /// Most predicted work that counts, in seconds.
     pub remaining_s_max: f64,
-    /// How much a waiting program must be ahead for a running step to give way, in
-    /// seconds; `None` for never.
+    /// How much a waiting program must be ahead to preempt a running step, in seconds; `None` for
+    /// never.
     pub preempt_margin_s: Option<f64>,
     /// Steps that have run longer keep running.
     pub preempt_run_ms_max: u64,

@@ -1,11 +1,10 @@
 //! The default order of the waiting queue.
 //!
-//! A batch of rollouts ends with its last program, so the program with the most work
-//! left goes first (longest processing time first). Every second in the queue counts
-//! as `ageing` seconds of work, and no more than `remaining_s_max` of predicted work
-//! counts, so that nobody waits for ever behind long programs or a wild prediction.
-//! Programs without a prediction count as `unknown_s`: where nothing is predicted, the
-//! order is first come, first served.
+//! A batch of rollouts ends with its last program, so the program with the most work left goes
+//! first (longest processing time first). Every second in the queue counts as `ageing` seconds of
+//! work, and no more than `remaining_s_max` of predicted work counts, so that no program waits for
+//! ever behind long programs or a wild prediction. Programs without a prediction count as
+//! `unknown_s`: without any prediction, the order is first come, first served.
 //!
 //! | key | meaning | default |
 //! |---|---|---|

@@ -1,10 +1,10 @@
-//! Which running steps give way: each to one waiting program, the least urgent step to
-//! the most urgent program, as long as that gains more than the margin.
+//! Which running steps are preempted: each for one waiting program, the least urgent step for the
+//! most urgent program, as long as that gains more than the margin.
 
 use treadle_plugin::PreemptColumns;
 
-/// 1 for each running step that gives way. Steps that have run longer than
-/// `run_ms_max` have too much to lose.
+/// 1 for each running step to preempt. Steps that have run longer than `run_ms_max` have too much
+/// to lose.
 pub(crate) fn give_way(steps: &PreemptColumns<'_>, margin: f64, run_ms_max: u64) -> Vec<u8> {
     let mut ways = vec![0; steps.len()];
     let mut running: Vec<usize> = (0..steps.len())

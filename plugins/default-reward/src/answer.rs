@@ -1,4 +1,4 @@
-//! Whether an answer says the same as its reference.
+//! Whether an answer equals its reference.
 
 /// Words that come before a final answer, in lower case; the last one counts.
 const MARKS: [&str; 3] = ["####", "answer is", "answer:"];
@@ -109,7 +109,7 @@ fn number(text: &str) -> Option<f64> {
     Some(value * scale).filter(|value| value.is_finite())
 }
 
-/// A decimal number, not the words that the parser of floats knows.
+/// A decimal number, not the names that the parser of floats knows.
 fn decimal(text: &str) -> Option<f64> {
     let digits = text.bytes().any(|byte| byte.is_ascii_digit());
     let known = |byte| matches!(byte, b'0'..=b'9' | b'.' | b',' | b'+' | b'-' | b'e');

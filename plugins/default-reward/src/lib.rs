@@ -1,10 +1,9 @@
 //! The default reward.
 //!
-//! An answer earns 1 if it says the same as its reference: as text, without regard to
-//! case, blanks and punctuation around it, or as a number. Of a long answer the part
-//! counts that is marked as the final one (`\boxed{..}`, `####`, "answer is"). The
-//! parts `text` and `number` say which of the two it was; `length`, there with
-//! `length_penalty`, is what a long way to the answer costs.
+//! An answer earns 1 if it equals its reference: as text, without regard to case, blanks and
+//! punctuation around it, or as a number. Of a long answer the part counts that is marked as the
+//! final one (`\boxed{..}`, `####`, "answer is"). The parts `text` and `number` show which of the
+//! two it was; `length`, there with `length_penalty`, is what a long way to the answer costs.
 //!
 //! Selection takes programs from groups whose rewards differ, since a group of equal
 //! rewards teaches nothing; group by group in turn, the better and the worse half of a

@@ -35,10 +35,10 @@ pub struct Named {
     pub remaining_tokens: Option<usize>,
 }
 
-/// Who comes back first.
+/// Which program comes back first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Restore {
-    /// Who waits longest; within one turn who has most to generate yet.
+    /// The one that has waited longest; within one turn the one with most to generate yet.
     #[default]
     Waiting,
     /// The shorter context, as in eq. 10 of `ThunderAgent`.
@@ -52,7 +52,7 @@ pub struct Config {
     pub hold: f64,
     /// The same where there is no way out, in times of computing a whole memory.
     pub drop: f64,
-    /// Who comes back first.
+    /// Which program comes back first.
     pub restore: Restore,
     /// Waits within one turn are equal.
     pub turn_ms: u64,

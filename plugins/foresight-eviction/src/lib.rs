@@ -9,9 +9,9 @@
 //! come back in the order in which they came; within one turn those with most to
 //! generate yet go first, so that the last one of a batch starts early.
 //!
-//! The host asks for fates where `kv.retention` is on. Elsewhere a program keeps its
-//! place until memory overflows, and then the one goes whose memory is idle longest
-//! for what it costs to come back.
+//! The host asks for cache actions where `kv.retention` is on. Elsewhere a program stays placed
+//! until memory overflows, and then the one goes whose memory is idle longest for what it costs to
+//! come back.
 //!
 //! The crate is built twice: as a component, and natively for the simulator.
 
@@ -54,7 +54,7 @@ fn column(extra: &[f32], rows: usize, at: Option<usize>) -> Option<&[f32]> {
 }
 
 impl EvictionPolicy for ForesightEviction {
-    /// A place is held until something is decided of it.
+    /// A placement is held until something is decided about it.
     fn weigh(&mut self, programs: &ActingColumns<'_>) -> Result<Vec<f64>, PolicyError> {
         programs.check(self.config.extra_columns)?;
         Ok(vec![1.0; programs.len()])

@@ -1,9 +1,9 @@
 //! What becomes of each acting program's cache.
 //!
-//! A cache of c tokens that stays for a time t costs c x t of memory that others wait
-//! for. It need not stay to the end: t is what is waited for each end that is seen, if
-//! the cache is given up when that is best (`price-ms`, the inverse of Gittins' index),
-//! or a call's expected rest where that column is not named. Every way to part with it has a price in the same unit:
+//! A cache of c tokens that stays for a time t costs c x t of memory that others wait for. It need
+//! not stay to the end: t is the price of waiting for each end that is reached, with the best time
+//! to give the cache up (`price-ms`, the inverse of Gittins' index), or a call's expected rest
+//! where that column is not named. Every way to part with it has a price in the same unit:
 //!
 //! - out and back over a link: c for twice the time of the way, as long as it is at
 //!   the worker on both;
@@ -18,7 +18,7 @@
 use crate::Config;
 use treadle_plugin::{Fate, RetentionColumns};
 
-/// Fates of all rows.
+/// Cache actions of all rows.
 pub(crate) fn fates(
     config: &Config,
     capacity_tokens: u64,
@@ -82,8 +82,8 @@ impl Way<'_> {
         if pays(programs.back_ms[row]) {
             return Fate::Offload;
         }
-        // At another worker the cache would be held through the call as well: that is better
-        // than nothing where there is room that nobody waits for.
+        // At another worker the cache would be held through the call as well: that is better than
+        // nothing where there is room that no program waits for.
         if !self.somebody_waits && pays(programs.moved_ms[row]) {
             return Fate::Migrate;
         }

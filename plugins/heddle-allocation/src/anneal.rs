@@ -30,9 +30,9 @@ fn best_homogeneous(cluster: &Cluster) -> (Vec<u32>, f64) {
     best
 }
 
-/// Algorithm 2, from the best plan of one degree. The random number of a step is drawn
-/// before its plan is looked at: it says by when the plan must end to be taken, which is
-/// one probe; only plans that are taken are searched for their end.
+/// Algorithm 2, from the best plan of one degree. The random number of a step is drawn before its
+/// plan is evaluated: it decides by when the plan must end to be taken, which is one probe; only
+/// plans that are taken are searched for their end.
 pub(crate) fn anneal(cluster: &Cluster, cooling: f64, epsilon: f64, seed: u64) -> (Vec<u32>, f64) {
     let mut random = SplitMix64::new(seed);
     let mut best = best_homogeneous(cluster);

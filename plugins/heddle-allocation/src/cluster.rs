@@ -34,7 +34,7 @@ pub struct Cluster {
     /// The pace of each usable degree.
     paces: Vec<Pace>,
     lengths: Vec<f64>,
-    /// Samples of the lengths, and how many programs each stands for.
+    /// Samples of the lengths, and how many programs each represents.
     samples: (Vec<f64>, f64),
     prompt_tokens: f64,
     habits: Habits,

@@ -42,8 +42,7 @@ pub enum Search {
 pub struct Class {
     /// The degree.
     pub degree: u32,
-    /// Time per token of one program alone, in microseconds; `None` for what the call
-    /// says.
+    /// Time per token of one program alone, in microseconds; `None` for the call's own figure.
     #[serde(default)]
     pub token_us: Option<f64>,
     /// Points of batch size and factor; `None` for the default profile.

@@ -23,8 +23,8 @@
 //! runs at most as many programs at once as its KV cache holds of mean length; the
 //! members of a larger group take turns.
 //!
-//! The paper says nothing of units of actions: each gets the least that it can run with,
-//! who has waited longest first. Further rollouts are left to the host.
+//! The paper does not treat units of actions: each gets the least that it can run with, the one
+//! that has waited longest first. Further rollouts are left to the host.
 
 mod anneal;
 mod cluster;

@@ -29,13 +29,13 @@ impl Objective {
     }
 }
 
-/// Who takes the longest group.
+/// Which worker takes the longest group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
     /// The fastest worker.
     Speed,
-    /// Whoever makes the latest end the earliest.
+    /// The one that makes the latest end the earliest.
     Any,
 }
 
@@ -74,7 +74,7 @@ pub struct Class {
 pub struct Config {
     /// When a worker ends.
     pub objective: Objective,
-    /// Who takes the longest group.
+    /// Which worker takes the longest group.
     pub order: Order,
     /// Length of a program without a prediction.
     pub default_tokens: f64,

@@ -79,7 +79,7 @@ pub(crate) fn evenly(groups: &mut [Group], sorted: &[f64], kinds: &Kinds) -> Vec
     }
     for (group, ranks) in groups.iter_mut().zip(&ranks) {
         group.size = ranks.len();
-        // Whoever comes later goes where most is to be given yet.
+        // Programs that come later go where most is to be given yet.
         group.longest = sorted.first().copied().unwrap_or(0.0);
         group.shortest = sorted.last().copied().unwrap_or(0.0);
     }

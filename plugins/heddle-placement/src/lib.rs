@@ -1,18 +1,17 @@
 //! Heddle's trajectory-aware placement (§5): long programs apart from short ones, by
 //! the exact partition of `heddle-partition`, corrected as predictions change.
 //!
-//! **New programs.** A call that brings as many programs as half of those seen so far is
-//! a rollout that begins: it is partitioned over the workers, the fastest first, beside
-//! the steps that these run already. Programs that come later, a few at a time, go to
-//! the group whose lengths theirs falls into; the plan is made anew whenever the number
-//! of programs seen has doubled.
+//! **New programs.** A call that brings as many programs as half of those seen so far is a rollout
+//! that begins: it is partitioned over the workers, the fastest first, beside the steps that these
+//! run already. Programs that come later, a few at a time, go to the group whose lengths theirs
+//! falls into; the plan is made again whenever the number of programs seen has doubled.
 //!
-//! **Moves.** `"makespan"` looks for the worker that ends last and moves its longest
-//! acting programs, or its shortest, to where they end sooner, as long as that makes
-//! this end earlier by a share of `gain`: whoever has moved has no reason to move back.
-//! `"scaled"` is the paper's rule (§5.3): ranks in the present order of lengths, the
-//! plan's group sizes scaled to who is left, and `gain` as the distance in rank, as a
-//! share of all programs, that a program must be out of its group.
+//! **Moves.** `"makespan"` looks for the worker that ends last and moves its longest acting
+//! programs, or its shortest, to where they end sooner, as long as that makes this end earlier by a
+//! share of `gain`: a program that has moved has no reason to move back. `"scaled"` is the paper's
+//! rule (§5.3): ranks in the present order of lengths, the plan's group sizes scaled to what is
+//! left, and `gain` as the distance in rank, as a share of all programs, that a program must be out
+//! of its group.
 //!
 //! | key | meaning | default |
 //! |---|---|---|

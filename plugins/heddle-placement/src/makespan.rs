@@ -1,11 +1,10 @@
 //! Moves that make the worker that ends last end sooner.
 //!
-//! Splitting all programs anew takes microseconds, but would move most of them: ranks
-//! shift by a few with each prediction, and with them everybody at a border. Here only
-//! the worker that ends last gives programs away, its longest or its shortest ones, as
-//! many as make it and all receivers end sooner by a share of `gain`. The ends of all
-//! workers, sorted, fall with every such step, so with the same predictions nobody
-//! moves back, and in the end nobody moves.
+//! Splitting all programs again takes microseconds, but would move most of them: ranks shift by a
+//! few with each prediction, and with them all programs at a border. Here only the worker that ends
+//! last gives programs away, its longest or its shortest ones, as many as make it and all receivers
+//! end sooner by a share of `gain`. The ends of all workers, sorted, fall with every such step, so
+//! with the same predictions no program moves back, and in the end none moves.
 
 use treadle_plugin::MigrateColumns;
 
@@ -57,7 +56,7 @@ enum Side {
     Shortest,
 }
 
-/// Who is where, and when each worker ends.
+/// Where programs are, and when each worker ends.
 struct Groups<'p> {
     at: Vec<u32>,
     /// Rows of each worker, the longest first, and their lengths.
@@ -126,7 +125,7 @@ impl<'p> Groups<'p> {
         while moves.len() < most {
             let acting = |row: &usize| self.ahead || self.programs.acting[*row] == 1;
             let at = match side {
-                // The longest only help if nobody longer has to stay.
+                // The longest only help if no longer one has to stay.
                 Side::Longest => Some(0).filter(|_| rows.first().is_some_and(acting)),
                 Side::Shortest => rows.iter().rposition(acting),
             };

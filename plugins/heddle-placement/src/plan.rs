@@ -168,7 +168,7 @@ fn longest_first(left: f64, right: f64) -> Ordering {
     right.total_cmp(&left)
 }
 
-/// Remembers lengths, and makes the plan anew when there are twice as many.
+/// Remembers lengths, and makes the plan again when there are twice as many.
 fn see(config: &Config, plan: &mut Plan, lengths: &[f64], kinds: impl Fn(usize) -> Kinds) {
     for &length in lengths {
         if plan.seen.len() == SEEN_MAX {

@@ -118,10 +118,10 @@ fn where_work_decides_lengths_are_mixed_and_moves_even_out_numbers() {
         let long = places[300..].iter().filter(|place| **place == 0).count();
         (policy, long)
     };
-    // Nobody can be long, so that work decides: half of the longest on each.
+    // No program can be long, so that work decides: half of the longest on each.
     let (mut even, long) = long_at(r#"{"objective": "mixed", "longest_tokens": 1}"#);
     assert!((45..=55).contains(&long), "{long}");
-    // As many on each are left alone, whoever is expected to be long.
+    // As many on each are left alone, whichever are expected to be long.
     let mut at = vec![0; 20];
     at.extend([1; 20]);
     let mut left = vec![5_000.0; 20];

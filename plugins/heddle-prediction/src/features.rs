@@ -8,7 +8,7 @@ use crate::rows::Row;
 
 /// Features of a program.
 pub(crate) const FEATURES: usize = 18;
-/// The place of the history of a program's group.
+/// The position of the history of a program's group.
 pub(crate) const HISTORY: usize = 13;
 /// Their values.
 pub(crate) type Features = [f64; FEATURES];
@@ -43,10 +43,10 @@ pub(crate) fn so_far(row: &Row) -> f64 {
     log2(row.output_tokens + TOKENS_SOFT)
 }
 
-/// What its group says about a program: some of its features.
+/// A program's features from its group.
 pub(crate) type GroupView = [f32; 5];
 
-/// What a group says about a program at this moment.
+/// A group's information about a program at this moment.
 pub(crate) fn group_view(group: &Group, common: &Common) -> GroupView {
     let history = group.total.beyond(common.total.value, COMMON_WEIGHT);
     let view = [
@@ -87,7 +87,7 @@ pub(crate) fn features(row: &Row, view: &GroupView) -> Features {
         log2(1.0 + succeeded),
         row.prompt_tokens.map_or(0.0, |tokens| level(tokens, 9.0)),
         row.prompt_score.unwrap_or(0.0).clamp(-SCORE_MAX, SCORE_MAX),
-        // The more a program has shown itself, the less its group says.
+        // The more a program has shown itself, the less its group informs.
         history / (1.0 + steps),
         fresh,
         fresh_count,

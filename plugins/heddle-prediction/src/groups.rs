@@ -87,8 +87,8 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// A program of its prompt begins: others that have finished are history. What was seen of
-    /// them on their way still counts, until newer sightings take its place.
+    /// A program of its prompt begins: others that have finished are history. What was seen of them
+    /// on their way still counts, until newer observations replace it.
     pub(crate) fn begin(&mut self, memory: f64) {
         let fresh = std::mem::take(&mut self.fresh);
         let sum = fresh.value * fresh.count;
@@ -121,7 +121,7 @@ impl Group {
     }
 }
 
-/// Figures of groups by number, and by when each was heard of last.
+/// Figures of groups by number, and by the time of their last event.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Groups {
     known: BTreeMap<u64, (u64, Group)>,

@@ -23,8 +23,8 @@
 //! | `groups_max` | groups that are remembered, 1024 to 4096 | 2048 |
 //! | `extra` | names of the extra columns | none |
 //!
-//! It makes use of these extra columns, whichever are there; a negative number or one that
-//! is not finite says that it is not known:
+//! It makes use of these extra columns, whichever are there; a negative number or one that is not
+//! finite means unknown:
 //!
 //! | column | meaning |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! What groups said about programs when they were asked about, so that the regression learns
+//! The groups' information about programs when they were asked about, so that the regression learns
 //! from what it could know then, and not from what has become known since.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,7 +16,7 @@ pub(crate) struct Looks {
 }
 
 impl Looks {
-    /// What was said when this program was asked about last after this step.
+    /// The information when this program was last asked about after this step.
     pub(crate) fn get(&self, digest: u64) -> Option<&GroupView> {
         self.known.get(&digest)
     }

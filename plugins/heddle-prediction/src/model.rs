@@ -14,7 +14,7 @@ const TARGETS: usize = 2;
 const STRENGTH: f64 = 1.0;
 /// The same for a stage's being off that of all programs.
 const STAGE_STRENGTH: f64 = 20.0;
-/// Rows after which residuals say more than the guess of them.
+/// Rows after which residuals are more informative than their guess.
 const GUESS_ROWS: f64 = 4.0;
 /// Share of new rows that makes it worth to solve again.
 const REFIT_SHARE: f64 = 0.02;
@@ -193,7 +193,7 @@ impl Model {
         self.unfitted += 1.0;
     }
 
-    /// Computes the coefficients anew if enough was learnt since.
+    /// Computes the coefficients again if enough was learnt since.
     pub(crate) fn refit(&mut self) {
         if self.unfitted > self.all.rows() * REFIT_SHARE {
             self.fit();

@@ -5,7 +5,7 @@ use treadle_plugin::{FinishedColumns, LiveColumns};
 
 use crate::config::Config;
 
-/// A program as it is seen. What an extra column would have said is `None` without it.
+/// A program as it is observed. The value of a missing extra column is `None`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Row {
     pub(crate) group: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Tells this program after this step from other programs and other steps.
+    /// Distinguishes this program after this step from other programs and other steps.
     pub(crate) fn digest(&self) -> u64 {
         let numbers = [self.tokens, self.output_tokens, self.tool_ms];
         numbers
@@ -33,7 +33,7 @@ impl Row {
     }
 }
 
-/// Places of the extra columns that are understood.
+/// Positions of the extra columns that are understood.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Places {
     prompt_tokens: Option<usize>,

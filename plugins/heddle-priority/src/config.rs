@@ -27,8 +27,8 @@ pub struct Config {
     pub default_tokens: f64,
     /// Milliseconds of tool time that count as a token; `None` to leave tools out.
     pub tool_token_ms: Option<f64>,
-    /// How far ahead a waiting program must be for a running step to give way, in
-    /// tokens; `None` for never.
+    /// How far ahead a waiting program must be to preempt a running step, in tokens; `None` for
+    /// never.
     pub preempt_margin_tokens: Option<f64>,
     /// Names of the extra columns; they are not used.
     pub extra: Vec<String>,

@@ -1,9 +1,9 @@
-//! Heddle's progressive priority scheduling (§4.2, Algorithm 1): the program with the
-//! most predicted tokens goes first, as predictions are renewed after every step, and
-//! a running step gives way when a waiting program outranks it.
+//! Heddle's progressive priority scheduling (§4.2, Algorithm 1): the program with the most
+//! predicted tokens goes first, as predictions are renewed after every step, and a running step is
+//! preempted when a waiting program outranks it.
 //!
-//! A program without a prediction counts as what it has generated and
-//! `default_tokens`: in a long tail who has come far is likely to go far.
+//! A program without a prediction counts as what it has generated and `default_tokens`: in a long
+//! tail a program that has come far is likely to go far.
 //!
 //! | key | meaning | default |
 //! |---|---|---|

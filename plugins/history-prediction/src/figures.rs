@@ -37,7 +37,7 @@ impl Figures {
         };
     }
 
-    /// These figures with others in the place of `weight` programs.
+    /// These figures with others replacing `weight` programs.
     pub(crate) fn filled_with(&self, others: &Self, weight: f64) -> Self {
         if self.count == 0.0 {
             return *others;

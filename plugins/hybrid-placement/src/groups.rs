@@ -30,7 +30,7 @@ impl Groups {
         self.by_group.get(&group).copied()
     }
 
-    /// Remembers who was given a program of the group first.
+    /// Remembers where the group's first program was placed.
     pub(crate) fn given(&mut self, group: u64, worker: u32) {
         if self.by_group.contains_key(&group) {
             return;

@@ -1,8 +1,7 @@
-//! Cache first while the load is even, least load while it is not: if the busiest
-//! worker runs more than `skew` times as many steps as the idlest, a step or program
-//! goes to the idlest worker, else to where most of its context is cached. Nobody moves.
-//! A baseline to compare with: the rule of SGLang's router as Heddle describes it (§7,
-//! Verl*).
+//! Cache first while the load is even, least load while it is not: if the busiest worker runs more
+//! than `skew` times as many steps as the idlest, a step or program goes to the idlest worker, else
+//! to where most of its context is cached. No program moves. A baseline to compare with: the rule
+//! of SGLang's router as Heddle describes it (§7, Verl*).
 //!
 //! | key | meaning | default |
 //! |---|---|---|

@@ -1,6 +1,5 @@
-//! Always the least loaded worker: the one of whose KV cache the smallest share is
-//! used, then the one that runs the fewest steps. Looks at no cache and moves nobody.
-//! A baseline to compare with.
+//! Always the least loaded worker: the one of whose KV cache the smallest share is used, then the
+//! one that runs the fewest steps. Ignores caches and moves no program. A baseline to compare with.
 
 use serde::Deserialize;
 use treadle_plugin::{

@@ -1,6 +1,6 @@
-//! The least attained service first, as Autellix schedules programs (PLAS): who has
-//! been given the fewest tokens so far goes first, in levels, first come first served
-//! within a level. A baseline to compare with.
+//! The least attained service first, as Autellix schedules programs (PLAS): the program that has
+//! been given the fewest tokens so far goes first, in levels, first come first served within a
+//! level. A baseline to compare with.
 //!
 //! Level 0 ends at `level_tokens`, each further one at twice the tokens of the one
 //! before. A program that has waited more than `starvation_ratio` times as long as it
@@ -95,7 +95,7 @@ impl PriorityPolicy for ShortestFirstPriority {
             .collect())
     }
 
-    /// A wait alone makes nobody give way, a level does.
+    /// A wait alone preempts nothing, a level does.
     fn preempt(&mut self, steps: &PreemptColumns<'_>) -> Result<Vec<u8>, PolicyError> {
         steps.check()?;
         if !self.preempt {

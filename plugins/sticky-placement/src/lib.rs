@@ -1,6 +1,6 @@
-//! Sticks to a worker: a program goes back to where it was, a new one to the worker
-//! that its group's number chooses, and nobody moves. So programs with the same prompt
-//! share its cache, whatever the load. A baseline to compare with.
+//! Sticks to a worker: a program goes back to where it was, a new one to the worker that its
+//! group's number chooses, and none moves. So programs with the same prompt share its cache,
+//! whatever the load. A baseline to compare with.
 
 use serde::Deserialize;
 use treadle_plugin::random::SplitMix64;

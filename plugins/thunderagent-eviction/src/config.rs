@@ -50,8 +50,8 @@ pub enum Restore {
     Shortest,
     /// Reasoning first, then the longest waiting, then the shorter context.
     Waiting,
-    /// As `Shortest`, but whoever has waited `ageing_ms` goes before all that have
-    /// not, the longest waiting first.
+    /// As `Shortest`, but programs that have waited `ageing_ms` go before all that have not, the
+    /// longest waiting first.
     Ageing {
         /// When waiting begins to count.
         ageing_ms: u64,
@@ -72,8 +72,8 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// treadle's: a place lasts through tool calls of usual length, then goes
-    /// quickly; the longest waiting comes back first.
+    /// treadle's: a placement lasts through tool calls of usual length, then ends quickly; the
+    /// longest waiting comes back first.
     ///
     /// Tool times have a heavy tail: one that has lasted 30 s is likely to last
     /// minutes, and then bringing the program back is cheaper than its memory.

@@ -33,8 +33,8 @@ pub(crate) fn weights(config: &Config, phase_ms: &[u64]) -> Vec<f64> {
     }
 }
 
-/// 2^(-i / POINTS) for i up to and including `POINTS`, each the product of the roots
-/// that the bits of i stand for.
+/// 2^(-i / POINTS) for i up to and including `POINTS`, each the product of the roots that the bits
+/// of i select.
 fn halving_points() -> Vec<f64> {
     let mut points = vec![1.0; POINTS + 1];
     let (mut root, mut bit) = (0.5_f64, POINTS);

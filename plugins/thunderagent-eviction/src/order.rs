@@ -1,10 +1,9 @@
 //! Scores: the program with the highest goes first.
 //!
-//! A rule such as "reasoning first, then the shorter context" is a comparison, a
-//! score is one number. All scores here are whole numbers between -2^53 and 2^53,
-//! which a double holds exactly, so that no two rows that the rule tells apart get
-//! the same score. The paper's own formula 1/c + I orders the same way but has no
-//! value for c = 0 and confuses long contexts.
+//! A rule such as "reasoning first, then the shorter context" is a comparison, a score is one
+//! number. All scores here are whole numbers between -2^53 and 2^53, which a double holds exactly,
+//! so that no two rows that the rule distinguishes get the same score. The paper's own formula 1/c
+//! + I orders the same way but has no value for c = 0 and confuses long contexts.
 
 /// Waiting counts up to 2^29 ms (6.2 days); longer waits tie.
 pub(crate) const WAITED_MS_MAX: u64 = (1 << 29) - 1;
@@ -42,8 +41,8 @@ pub(crate) fn waiting(reasoning: bool, waited_ms: u64, tokens: u64) -> f64 {
     }
 }
 
-/// Whoever has waited `ageing_ms` first, among them the longest waiting, then the
-/// shorter context; the others after them as in [`shortest`].
+/// Programs that have waited `ageing_ms` first, among them the longest waiting, then the shorter
+/// context; the others after them as in [`shortest`].
 pub(crate) fn ageing(ageing_ms: u64, reasoning: bool, waited_ms: u64, tokens: u64) -> f64 {
     if waited_ms >= ageing_ms {
         longest(waited_ms, tokens)
@@ -88,7 +87,7 @@ mod tests {
         prop::collection::vec(row, 0..40)
     }
 
-    /// `rule` says which of two rows goes first: the greater one.
+    /// `rule` decides which of two rows goes first: the greater one.
     fn agrees(rows: &[Row], scores: &[f64], rule: impl Fn(&Row, &Row) -> Ordering) {
         assert_eq!(rows.len(), scores.len());
         assert!(scores.iter().all(|score| score.is_finite()));

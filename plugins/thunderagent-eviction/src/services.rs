@@ -24,7 +24,7 @@ pub(crate) fn cheapest_first(services: &ServiceColumns<'_>) -> Vec<f64> {
 
 /// Milliseconds of loading that a byte saves per hour; finite and not negative.
 fn worth(bytes: u64, idle_ms: u64, load_ms: u64, uses: u32) -> f64 {
-    // Who was not used within the hour was used at most once in its idle time.
+    // A program that was not used within the hour was used at most once in its idle time.
     let idle_hours = idle_ms.max(HOUR_MS) as f64 / HOUR_MS as f64;
     let uses_per_hour = f64::from(uses.max(1)) / idle_hours;
     load_ms as f64 * uses_per_hour / bytes.max(1) as f64

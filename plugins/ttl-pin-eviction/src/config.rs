@@ -23,7 +23,7 @@ pub(crate) enum Ttl {
     Fixed { ttl_ms: u64 },
     /// As long as that is expected to cost less than it saves.
     Learnt {
-        /// What losing a place costs beside computing the cache again.
+        /// The cost of losing a placement beside recomputing the cache.
         queue_ms: f64,
         columns: Named,
     },

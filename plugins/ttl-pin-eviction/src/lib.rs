@@ -1,18 +1,17 @@
 //! A baseline after Continuum, which pins the cache of a program for a time to live
 //! into its tool call.
 //!
-//! While a program is pinned its tokens count in full; then they count for nothing,
-//! and who has been without a pin for longest is paused first. Waiting programs come
-//! back first come, first served.
+//! While a program is pinned its tokens count in full; then they count for nothing, and the one
+//! that has been without a pin for longest is paused first. Waiting programs come back first come,
+//! first served.
 //!
-//! The time to live is the same for all calls, or comes from what a pin costs and
-//! saves. Losing its place costs a program its prefill and the wait for another place;
-//! to hold it costs the time in which its memory is idle. Holding it until the tool
-//! ends saves the first with certainty and costs the expected rest of the call;
-//! holding it until the earliest tenth of such calls has ended saves it in one case
-//! out of ten, and costs at most that long. The pin lasts while either is worth it. A
-//! cache may be pinned again in a call that has outlasted most, where the few that
-//! last as long end soon.
+//! The time to live is the same for all calls, or comes from what a pin costs and saves. Losing its
+//! placement costs a program its prefill and the wait for another one; holding it costs the time in
+//! which its memory is idle. Holding it until the tool ends saves the first with certainty and
+//! costs the expected rest of the call; holding it until the earliest tenth of such calls has ended
+//! saves it in one case out of ten, and costs at most that long. The pin lasts while either is
+//! worth it. A cache may be pinned again in a call that has outlasted most, where the few that last
+//! as long end soon.
 
 mod config;
 

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::check_result::CheckResult;
 use super::journal::{Journal, Step};
-use super::verdict::Verdict;
 use crate::agents::CHAT_TOKENS_MIN;
 use crate::error::ChaosError;
 
-/// What tells an attempt from all others of its program: the length of a completion's prompt and
-/// the tokens that it asks for; of a chat the latter alone.
+/// What distinguishes an attempt from all others of its program: the length of a completion's
+/// prompt and the tokens that it asks for; of a chat only the latter.
 type Key<'r> = (&'r str, Option<u64>, u64);
 
 /// Compares.
@@ -19,7 +19,7 @@ pub(super) fn check(
     record: &[Value],
     journal: &Journal,
     seen: Option<&BTreeSet<u64>>,
-    verdict: &mut Verdict,
+    check_result: &mut CheckResult,
 ) -> Result<(), ChaosError> {
     let mut steps: BTreeMap<Key<'_>, Vec<&Step>> = BTreeMap::new();
     for step in journal.steps.values() {
@@ -34,20 +34,22 @@ pub(super) fn check(
         let program = line["program"].as_str().unwrap_or_default();
         match (line["kind"].as_str(), line["outcome"].as_str()) {
             (Some("attempt"), Some("complete")) => {
-                verdict.acknowledged += 1;
+                check_result.acknowledged += 1;
                 let asked = line["max_tokens"].as_u64().unwrap_or_default();
                 let key = (program, line["prompt_tokens"].as_u64(), asked);
                 let found = steps.get(&key).map_or(&[][..], Vec::as_slice);
-                attempt(line, found, seen, verdict);
+                attempt(line, found, seen, check_result);
             }
             (Some("attempt"), Some("refused")) => {
-                verdict
+                check_result
                     .stuck
-                    .add(1, format!("a request was refused for good: {line}"));
+                    .add(1, format!("a request was refused permanently: {line}"));
             }
             (Some("release"), Some("complete")) => {
                 if !journal.released.contains(program) {
-                    verdict.lost.add(1, format!("the release of {program}"));
+                    check_result
+                        .lost
+                        .add(1, format!("the release of {program}"));
                 }
             }
             (Some("attempt" | "release"), Some("broken")) => {}
@@ -58,18 +60,23 @@ pub(super) fn check(
 }
 
 /// One complete answer.
-fn attempt(line: &Value, found: &[&Step], seen: Option<&BTreeSet<u64>>, verdict: &mut Verdict) {
+fn attempt(
+    line: &Value,
+    found: &[&Step],
+    seen: Option<&BTreeSet<u64>>,
+    check_result: &mut CheckResult,
+) {
     let [step] = found else {
         let what = format!("{} steps arrived for {line}", found.len());
         return if found.is_empty() {
-            verdict.lost.add(1, what);
+            check_result.lost.add(1, what);
         } else {
-            verdict.double_counted.add(1, what);
+            check_result.double_counted.add(1, what);
         };
     };
     // More than one end is counted with the journal.
     let Some(finish) = step.finishes.first() else {
-        return verdict
+        return check_result
             .lost
             .add(1, format!("no end of a step that was answered: {line}"));
     };
@@ -78,14 +85,14 @@ fn attempt(line: &Value, found: &[&Step], seen: Option<&BTreeSet<u64>>, verdict:
         &line["usage"]["completion_tokens"],
     );
     if line["usage"].is_object() && told != (&finish.prompt.into(), &finish.output.into()) {
-        verdict.lost.add(
+        check_result.lost.add(
             1,
             format!("the tokens of {line}: the journal has {finish:?}"),
         );
     }
     if seen.is_some_and(|seen| !seen.contains(&finish.seq)) {
         let what = format!("event {} of {line} did not reach the consumer", finish.seq);
-        verdict.lost.add(1, what);
+        check_result.lost.add(1, what);
     }
 }
 
@@ -112,10 +119,10 @@ mod tests {
             ("p", arrived(4, 6)),
         ]);
         let counts = |line: Value, seen: &[u64]| {
-            let mut verdict = Verdict::default();
+            let mut check_result = CheckResult::default();
             let seen = seen.iter().copied().collect();
-            check(&[line], &journal, Some(&seen), &mut verdict).expect("known lines");
-            (verdict.lost.count, verdict.double_counted.count)
+            check(&[line], &journal, Some(&seen), &mut check_result).expect("known lines");
+            (check_result.lost.count, check_result.double_counted.count)
         };
         assert_eq!(counts(complete(4), &[1, 2]), (0, 0));
         assert_eq!(

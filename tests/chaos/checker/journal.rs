@@ -1,14 +1,15 @@
-//! The journal, read with psql and counted by itself: what each step asked for and how it ended.
+//! The journal, read with psql and counted independently: what each step asked for and how it
+//! ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use treadle_services::Psql;
 
-use super::verdict::Verdict;
+use super::check_result::CheckResult;
 use crate::error::ChaosError;
 
-/// A step as the journal tells of it.
+/// A step as recorded in the journal.
 #[derive(Default)]
 pub(super) struct Step {
     pub(super) program: String,
@@ -29,7 +30,7 @@ pub(super) struct Finish {
 
 /// What a program came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tally {
+pub(super) struct ProgramTotals {
     pub(super) steps: u64,
     pub(super) tokens: u64,
 }
@@ -98,24 +99,24 @@ impl Journal {
     }
 
     /// Whether it is whole.
-    pub(super) fn check(&self, last_seq: u64, verdict: &mut Verdict) {
+    pub(super) fn check(&self, last_seq: u64, check_result: &mut CheckResult) {
         let numbers = self.programs_of.len() as u64;
-        verdict.events = numbers;
+        check_result.events = numbers;
         let last = self.programs_of.keys().next_back().copied().unwrap_or(0);
         if last != numbers {
             let gaps = last.saturating_sub(numbers);
-            verdict
+            check_result
                 .lost
                 .add(gaps.max(1), format!("{numbers} events up to number {last}"));
         }
         if last != last_seq {
-            verdict.lost.add(
+            check_result.lost.add(
                 1,
                 format!("the head is at {last_seq}, the last event is {last}"),
             );
         }
         if self.rows != numbers {
-            verdict
+            check_result
                 .double_counted
                 .add(self.rows - numbers, "numbers given twice".to_owned());
         }
@@ -126,9 +127,9 @@ impl Journal {
                     step.program, step.arrivals
                 );
                 if step.arrivals == 0 {
-                    verdict.lost.add(1, what);
+                    check_result.lost.add(1, what);
                 } else {
-                    verdict.double_counted.add(1, what);
+                    check_result.double_counted.add(1, what);
                 }
             }
             if step.finishes.len() > 1 {
@@ -136,7 +137,7 @@ impl Journal {
                     "step {id} of {} finished at {:?}",
                     step.program, step.finishes
                 );
-                verdict
+                check_result
                     .double_counted
                     .add(step.finishes.len() as u64 - 1, what);
             }
@@ -144,16 +145,16 @@ impl Journal {
     }
 
     /// What each program came to.
-    pub(super) fn tallies(&self) -> BTreeMap<&str, Tally> {
-        let mut tallies: BTreeMap<&str, Tally> = BTreeMap::new();
+    pub(super) fn program_totals(&self) -> BTreeMap<&str, ProgramTotals> {
+        let mut program_totals: BTreeMap<&str, ProgramTotals> = BTreeMap::new();
         for step in self.steps.values() {
-            let tally = tallies.entry(&step.program).or_default();
+            let totals = program_totals.entry(&step.program).or_default();
             for finish in &step.finishes {
-                tally.steps += 1;
-                tally.tokens += finish.prompt + finish.output;
+                totals.steps += 1;
+                totals.tokens += finish.prompt + finish.output;
             }
         }
-        tallies
+        program_totals
     }
 }
 
@@ -203,25 +204,25 @@ pub(super) mod tests {
         })
     }
 
-    fn verdict(events: &[(&str, Value)], last_seq: u64) -> (u64, u64) {
-        let mut verdict = Verdict::default();
-        journal(events).check(last_seq, &mut verdict);
-        (verdict.lost.count, verdict.double_counted.count)
+    fn check_result(events: &[(&str, Value)], last_seq: u64) -> (u64, u64) {
+        let mut check_result = CheckResult::default();
+        journal(events).check(last_seq, &mut check_result);
+        (check_result.lost.count, check_result.double_counted.count)
     }
 
     #[test]
     fn a_whole_journal_is_clean_and_each_fault_is_counted() {
         let whole = [("p", arrived(1, 4)), ("p", finished(1))];
-        assert_eq!(verdict(&whole, 2), (0, 0));
-        assert_eq!(verdict(&whole, 3), (1, 0), "the last event is gone");
+        assert_eq!(check_result(&whole, 2), (0, 0));
+        assert_eq!(check_result(&whole, 3), (1, 0), "the last event is gone");
         let twice = [("p", arrived(1, 4)), ("p", finished(1)), ("p", finished(1))];
-        assert_eq!(verdict(&twice, 3), (0, 1));
+        assert_eq!(check_result(&twice, 3), (0, 1));
         let unheard_of = [("p", finished(1))];
-        assert_eq!(verdict(&unheard_of, 1), (1, 0));
+        assert_eq!(check_result(&unheard_of, 1), (1, 0));
         let mut gap = journal(&whole);
         gap.programs_of.remove(&1);
         gap.rows -= 1;
-        let mut found = Verdict::default();
+        let mut found = CheckResult::default();
         gap.check(2, &mut found);
         assert_eq!(found.lost.count, 1);
     }
@@ -232,20 +233,20 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn tallies_are_sums() {
+    fn totals_are_sums() {
         let journal = journal(&[
             ("p", arrived(1, 4)),
             ("p", finished(1)),
             ("q", arrived(2, 4)),
         ]);
-        let tallies = journal.tallies();
+        let program_totals = journal.program_totals();
         assert_eq!(
-            tallies["p"],
-            Tally {
+            program_totals["p"],
+            ProgramTotals {
                 steps: 1,
                 tokens: 14
             }
         );
-        assert_eq!(tallies["q"], Tally::default());
+        assert_eq!(program_totals["q"], ProgramTotals::default());
     }
 }

@@ -4,38 +4,38 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::check_result::CheckResult;
 use super::journal::Journal;
-use super::verdict::Verdict;
 
 /// Compares, and gives the numbers that the consumer has.
 pub(super) fn check(
     messages: &[Value],
     journal: &Journal,
     seq: u64,
-    verdict: &mut Verdict,
+    check_result: &mut CheckResult,
 ) -> BTreeSet<u64> {
     let mut bodies: BTreeMap<u64, &str> = BTreeMap::new();
     let mut latest: BTreeMap<&str, u64> = BTreeMap::new();
     for message in messages {
         let id = message["id"].as_str().and_then(|id| id.parse::<u64>().ok());
         let Some(id) = id else {
-            verdict
+            check_result
                 .double_counted
                 .add(1, format!("a message without a number: {message}"));
             continue;
         };
         let body = message["body"].as_str().unwrap_or_default();
         if let Some(first) = bodies.insert(id, body) {
-            verdict.messages_repeated += 1;
+            check_result.messages_repeated += 1;
             if first != body {
-                verdict
+                check_result
                     .double_counted
                     .add(1, format!("message {id} came with two bodies"));
             }
             continue;
         }
         let Some(program) = journal.programs_of.get(&id) else {
-            verdict
+            check_result
                 .lost
                 .add(1, format!("message {id} is not in the journal"));
             continue;
@@ -45,13 +45,13 @@ pub(super) fn check(
         }
         if let Some(before) = latest.insert(program, id).filter(|before| *before > id) {
             let what = format!("message {id} of {program} came after {before}");
-            verdict.lost.add(1, what);
+            check_result.lost.add(1, what);
         }
     }
-    verdict.messages = bodies.len() as u64;
+    check_result.messages = bodies.len() as u64;
     for number in journal.programs_of.keys().filter(|number| **number <= seq) {
         if !bodies.contains_key(number) {
-            verdict
+            check_result
                 .lost
                 .add(1, format!("event {number} did not reach the consumer"));
         }
@@ -73,12 +73,12 @@ mod tests {
     fn repetitions_are_allowed_and_everything_else_is_not() {
         let journal = journal(&[("p", arrived(1, 4)), ("p", finished(1))]);
         let counts = |messages: &[Value]| {
-            let mut verdict = Verdict::default();
-            check(messages, &journal, 2, &mut verdict);
+            let mut check_result = CheckResult::default();
+            check(messages, &journal, 2, &mut check_result);
             (
-                verdict.lost.count,
-                verdict.double_counted.count,
-                verdict.messages_repeated,
+                check_result.lost.count,
+                check_result.double_counted.count,
+                check_result.messages_repeated,
             )
         };
         let (one, two) = (message(1, "a"), message(2, "b"));

@@ -1,11 +1,11 @@
-//! The checker. It believes nobody: it reads the database with psql, the consumer's record and the
-//! clients' record, and compares them.
+//! The checker. It trusts no process: it reads the database with psql, the consumer's record and
+//! the clients' record, and compares them.
 
+mod check_result;
 mod clients;
 mod journal;
 mod messages;
 mod projections;
-mod verdict;
 
 use std::path::PathBuf;
 
@@ -14,8 +14,8 @@ use treadle_services::Psql;
 
 use crate::error::ChaosError;
 use crate::record;
+pub(crate) use check_result::CheckResult;
 use journal::Journal;
-pub(crate) use verdict::Verdict;
 
 /// Where to look.
 pub(crate) struct Evidence {
@@ -31,15 +31,15 @@ pub(crate) struct Evidence {
     pub(crate) seq: u64,
     /// Programs that were started.
     pub(crate) programs: u32,
-    /// Programs that say that they have ended well.
+    /// Programs that reported a good end.
     pub(crate) program_ends: u64,
-    /// Steps that ran or waited after the end; `None` if nobody said.
+    /// Steps that ran or waited after the end; `None` if not reported.
     pub(crate) steps_open: Option<u64>,
-    /// Programs that were live after the end; `None` if nobody said.
+    /// Programs that were live after the end; `None` if not reported.
     pub(crate) programs_open: Option<u64>,
     /// Daemons that did not end in order.
     pub(crate) daemons_ended_badly: u64,
-    /// What `treadle replay` said, from the snapshot and from the start.
+    /// The output of `treadle events replay`, from the snapshot and from the start.
     pub(crate) replays: Vec<Value>,
 }
 
@@ -68,10 +68,13 @@ pub(crate) fn last_seq(psql: &Psql, schema: &str) -> Result<u64, ChaosError> {
 }
 
 /// Compares everything with everything.
-pub(crate) fn check(evidence: &Evidence) -> Result<Verdict, ChaosError> {
-    let mut verdict = Verdict::default();
+pub(crate) fn check(evidence: &Evidence) -> Result<CheckResult, ChaosError> {
+    let mut check_result = CheckResult::default();
     let journal = Journal::read(&evidence.psql, evidence.schema)?;
-    journal.check(last_seq(&evidence.psql, evidence.schema)?, &mut verdict);
+    journal.check(
+        last_seq(&evidence.psql, evidence.schema)?,
+        &mut check_result,
+    );
     let seen = match &evidence.messages {
         Some(file) => {
             let messages = record::read(file)?;
@@ -79,7 +82,7 @@ pub(crate) fn check(evidence: &Evidence) -> Result<Verdict, ChaosError> {
                 &messages,
                 &journal,
                 evidence.seq,
-                &mut verdict,
+                &mut check_result,
             ))
         }
         None => None,
@@ -88,18 +91,18 @@ pub(crate) fn check(evidence: &Evidence) -> Result<Verdict, ChaosError> {
         &record::read(&evidence.clients)?,
         &journal,
         seen.as_ref(),
-        &mut verdict,
+        &mut check_result,
     )?;
-    projections::check(&evidence.psql, evidence.schema, &journal, &mut verdict)?;
-    ends(evidence, &mut verdict);
-    Ok(verdict)
+    projections::check(&evidence.psql, evidence.schema, &journal, &mut check_result)?;
+    ends(evidence, &mut check_result);
+    Ok(check_result)
 }
 
 /// Whether everything came to its end.
-fn ends(evidence: &Evidence, verdict: &mut Verdict) {
+fn ends(evidence: &Evidence, check_result: &mut CheckResult) {
     let missing = u64::from(evidence.programs).saturating_sub(evidence.program_ends);
     if missing > 0 {
-        verdict.stuck.add(
+        check_result.stuck.add(
             missing,
             format!("{missing} clients did not come to their end"),
         );
@@ -110,31 +113,31 @@ fn ends(evidence: &Evidence, verdict: &mut Verdict) {
     ] {
         match open {
             Some(0) => {}
-            Some(open) => verdict
+            Some(open) => check_result
                 .stuck
                 .add(open, format!("{open} {what} are open at the end")),
-            None => verdict
+            None => check_result
                 .stuck
-                .add(1, format!("no daemon says how many {what} are open")),
+                .add(1, format!("no daemon reports how many {what} are open")),
         }
     }
     if evidence.daemons_ended_badly > 0 {
         let bad = evidence.daemons_ended_badly;
-        verdict
+        check_result
             .stuck
             .add(bad, format!("{bad} daemons did not stop in order"));
     }
     let checksums: Vec<&Value> = evidence.replays.iter().map(|r| &r["checksum"]).collect();
-    verdict.checksum = checksums.first().map(|checksum| (*checksum).clone());
+    check_result.checksum = checksums.first().map(|checksum| (*checksum).clone());
     if checksums.windows(2).any(|pair| pair[0] != pair[1]) {
-        verdict.lost.add(
+        check_result.lost.add(
             1,
             format!("replays end in different states: {:?}", evidence.replays),
         );
     }
     for replay in &evidence.replays {
         if replay["programs"] != 0 {
-            verdict
+            check_result
                 .stuck
                 .add(1, format!("programs are live after a replay: {replay}"));
         }
@@ -144,5 +147,5 @@ fn ends(evidence: &Evidence, verdict: &mut Verdict) {
 /// A number in a cell.
 fn number(cell: Option<&String>) -> Result<u64, ChaosError> {
     let parsed = cell.and_then(|cell| cell.parse().ok());
-    parsed.ok_or_else(|| ChaosError::Nonsense(format!("{cell:?} is no number")))
+    parsed.ok_or_else(|| ChaosError::Nonsense(format!("{cell:?} is not a number")))
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use treadle_services::Psql;
 
-use super::journal::{Journal, Tally};
+use super::check_result::CheckResult;
+use super::journal::{Journal, ProgramTotals};
 use super::number;
-use super::verdict::Verdict;
 use crate::error::ChaosError;
 
 /// Compares.
@@ -14,52 +14,59 @@ pub(super) fn check(
     psql: &Psql,
     schema: &str,
     journal: &Journal,
-    verdict: &mut Verdict,
+    check_result: &mut CheckResult,
 ) -> Result<(), ChaosError> {
-    programs(psql, schema, journal, verdict)?;
-    steps(psql, schema, journal, verdict)
+    programs(psql, schema, journal, check_result)?;
+    steps(psql, schema, journal, check_result)
 }
 
 fn programs(
     psql: &Psql,
     schema: &str,
     journal: &Journal,
-    verdict: &mut Verdict,
+    check_result: &mut CheckResult,
 ) -> Result<(), ChaosError> {
-    let mut tallies = journal.tallies();
+    let mut program_totals = journal.program_totals();
     let select =
         format!("SELECT program, steps, tokens_total, coalesce(ended, '') FROM {schema}.programs");
     for row in psql.rows(&select)? {
         let [program, steps, tokens, ended] = row.as_slice() else {
             return Err(ChaosError::Nonsense(format!("a row of programs: {row:?}")));
         };
-        let stored = Tally {
+        let stored = ProgramTotals {
             steps: number(Some(steps))?,
             tokens: number(Some(tokens))?,
         };
-        let counted = tallies.remove(program.as_str()).unwrap_or_default();
-        compare(program, stored, counted, verdict);
+        let counted = program_totals.remove(program.as_str()).unwrap_or_default();
+        compare(program, stored, counted, check_result);
         if ended.is_empty() {
-            verdict.stuck.add(1, format!("{program} has not ended"));
+            check_result
+                .stuck
+                .add(1, format!("{program} has not ended"));
         }
     }
-    for program in tallies.keys().filter(|program| !program.is_empty()) {
-        verdict
+    for program in program_totals.keys().filter(|program| !program.is_empty()) {
+        check_result
             .lost
             .add(1, format!("{program} is in the journal alone"));
     }
     Ok(())
 }
 
-fn compare(program: &str, stored: Tally, counted: Tally, verdict: &mut Verdict) {
+fn compare(
+    program: &str,
+    stored: ProgramTotals,
+    counted: ProgramTotals,
+    check_result: &mut CheckResult,
+) {
     if stored == counted {
         return;
     }
     let what = format!("{program}: {stored:?} are stored, the journal has {counted:?}");
     if stored.steps > counted.steps || stored.tokens > counted.tokens {
-        verdict.double_counted.add(1, what);
+        check_result.double_counted.add(1, what);
     } else {
-        verdict.lost.add(1, what);
+        check_result.lost.add(1, what);
     }
 }
 
@@ -67,7 +74,7 @@ fn steps(
     psql: &Psql,
     schema: &str,
     journal: &Journal,
-    verdict: &mut Verdict,
+    check_result: &mut CheckResult,
 ) -> Result<(), ChaosError> {
     let select = format!(
         "SELECT step, prompt_tokens, output_tokens FROM {schema}.steps \
@@ -83,7 +90,7 @@ fn steps(
             .and_then(|step| step.finishes.first());
         if finish.map(|finish| (finish.prompt, finish.output)) != Some(tokens) {
             let what = format!("step {id} is stored with {tokens:?}, the journal has {finish:?}");
-            verdict.double_counted.add(1, what);
+            check_result.double_counted.add(1, what);
         }
         stored.insert(id);
     }
@@ -93,7 +100,7 @@ fn steps(
                 "step {id} of {} finished in the journal alone",
                 step.program
             );
-            verdict.lost.add(1, what);
+            check_result.lost.add(1, what);
         }
     }
     Ok(())
@@ -105,11 +112,11 @@ mod tests {
 
     #[test]
     fn more_is_counted_twice_and_less_is_lost() {
-        let of = |steps, tokens| Tally { steps, tokens };
+        let of = |steps, tokens| ProgramTotals { steps, tokens };
         let counts = |stored, counted| {
-            let mut verdict = Verdict::default();
-            compare("p", stored, counted, &mut verdict);
-            (verdict.lost.count, verdict.double_counted.count)
+            let mut check_result = CheckResult::default();
+            compare("p", stored, counted, &mut check_result);
+            (check_result.lost.count, check_result.double_counted.count)
         };
         assert_eq!(counts(of(2, 20), of(2, 20)), (0, 0));
         assert_eq!(counts(of(3, 30), of(2, 20)), (0, 1));

@@ -3,9 +3,9 @@
 
 use serde_json::json;
 use treadle_config::Role;
-use treadle_tests::support::client::PATIENCE;
+use treadle_tests::support::client::TIMEOUT;
 use treadle_tests::support::cluster::{Cluster, cluster_of, until_scheduled};
-use treadle_tests::support::stand::{COMPLETIONS, MODEL, endpoint, engine, release_all, settled};
+use treadle_tests::support::fixture::{COMPLETIONS, MODEL, endpoint, engine, release_all, settled};
 
 use super::DAEMON;
 
@@ -42,7 +42,7 @@ async fn a_gateway_serves_and_passes_on_what_it_cannot_answer() {
     let fresh = client.with_token(made["secret"].as_str().expect("a secret"));
     let began = std::time::Instant::now();
     while !fresh.post(COMPLETIONS, &body).await.status.is_success() {
-        assert!(began.elapsed() < PATIENCE, "the token is never good");
+        assert!(began.elapsed() < TIMEOUT, "the token is never good");
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
     let refused = client
@@ -70,7 +70,7 @@ async fn steps_end_with_their_gateway_and_programs_go_on() {
     let engine = engine(100_000).await;
     let mut cluster = Cluster::new(DAEMON, |config, _| {
         config.engines.endpoints = vec![endpoint(engine.url())];
-        config.cluster.gateway_patience_s = 3;
+        config.cluster.gateway_timeout_s = 3;
     });
     let scheduler = cluster.start(Role::All).await;
     until_scheduled(&[&scheduler], 0).await;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use treadle_config::Role;
 use treadle_tests::support::client::Client;
 use treadle_tests::support::cluster::{Cluster, until_scheduled};
-use treadle_tests::support::stand::{COMPLETIONS, MODEL, endpoint, engine};
+use treadle_tests::support::fixture::{COMPLETIONS, MODEL, endpoint, engine};
 
 use super::DAEMON;
 
@@ -19,7 +19,7 @@ async fn step(client: &Client, job: &str, body: &Value) {
 async fn each_job_has_one_shard_and_each_shard_its_scheduler() {
     let engines = [engine(100_000).await, engine(100_000).await];
     let mut cluster = Cluster::new(DAEMON, |config, _| {
-        config.cluster.shards = "north,south".into();
+        config.cluster.shards = vec!["north".into(), "south".into()];
         config.engines.endpoints = engines.iter().map(|e| endpoint(e.url())).collect();
     });
     let first = cluster.start(Role::All).await;

@@ -3,11 +3,11 @@
 
 use serde_json::{Value, json};
 use treadle_config::{Config, Role};
-use treadle_tests::support::client::{Client, PATIENCE};
+use treadle_tests::support::client::{Client, TIMEOUT};
 use treadle_tests::support::cluster::{Cluster, until_scheduled};
+use treadle_tests::support::fixture::{COMPLETIONS, MODEL, endpoint, engine, release_all, settled};
 use treadle_tests::support::process::DaemonProcess;
 use treadle_tests::support::services::{self, Schema};
-use treadle_tests::support::stand::{COMPLETIONS, MODEL, endpoint, engine, release_all, settled};
 
 use super::DAEMON;
 
@@ -35,7 +35,7 @@ async fn kept(client: &Client, program: &str) -> (u64, u64) {
     (row["steps"].as_u64().expect("a count"), steps)
 }
 
-/// Kills whoever schedules while streams and waiting steps of the other daemon are under way.
+/// Kills the scheduler while streams and waiting steps of the other daemon are under way.
 async fn streams_outlive(tune: impl FnOnce(&mut Config)) {
     let engine = engine(20_000).await;
     let mut cluster = Cluster::new(DAEMON, |config, _| {
@@ -147,14 +147,14 @@ async fn a_scheduler_that_froze_is_fenced_when_it_wakes() {
     until_scheduled(&[&second], 0).await;
     client.post(COMPLETIONS, &ask("p", 120, 5)).await.ok();
     first.thaw();
-    // It finds out that it is deposed, and serves through the other one.
+    // It detects that it is superseded, and serves through the other one.
     let began = std::time::Instant::now();
     loop {
         let answer = first.client.post(COMPLETIONS, &ask("p", 140, 5)).await;
         if answer.status.is_success() && until_scheduled(&[&second, &first], 0).await == 0 {
             break;
         }
-        assert!(began.elapsed() < PATIENCE, "{answer:?}");
+        assert!(began.elapsed() < TIMEOUT, "{answer:?}");
     }
     let (counted, listed) = kept(&client, "p").await;
     assert!(counted >= 3 && counted == listed, "{counted} {listed}");

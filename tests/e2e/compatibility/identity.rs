@@ -1,7 +1,7 @@
-//! Whose step a request is, where clients say it and where they don't.
+//! The program of a request, where clients name it and where they don't.
 
 use serde_json::{Value, json};
-use treadle_tests::support::stand::{CHAT, COMPLETIONS, MODEL, Stand, streamed};
+use treadle_tests::support::fixture::{CHAT, COMPLETIONS, Fixture, MODEL, streamed};
 
 fn unnamed(messages: &Value) -> Value {
     json!({"model": MODEL, "messages": messages, "max_tokens": 6})
@@ -9,26 +9,26 @@ fn unnamed(messages: &Value) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_in_the_url_names_the_program() {
-    let stand = Stand::start(1, 100_000).await;
+    let fixture = Fixture::start(1, 100_000).await;
     let body = unnamed(&json!([{"role": "user", "content": "x"}]));
     let path = format!("/sessions/rollout%207{CHAT}");
-    let answer = stand.client.post(&path, &body).await;
+    let answer = fixture.client.post(&path, &body).await;
     answer.ok();
     assert_eq!(answer.headers["x-treadle-program"], "rollout 7");
-    stand
+    fixture
         .client
         .stream(&path, &streamed(body))
         .await
         .finish()
         .await;
-    let programs = stand.client.get("/programs").await.ok();
+    let programs = fixture.client.get("/programs").await.ok();
     assert_eq!(programs["rollout 7"]["step_count"], 2);
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_history_that_goes_on_is_the_same_program_without_any_id() {
-    let stand = Stand::start(2, 100_000).await;
+    let fixture = Fixture::start(2, 100_000).await;
     let system = json!({"role": "system", "content": "You solve tasks."});
     let mut histories: Vec<Vec<Value>> = (0..5)
         .map(|task| {
@@ -42,10 +42,10 @@ async fn a_history_that_goes_on_is_the_same_program_without_any_id() {
         for history in &mut histories {
             let body = unnamed(&json!(history));
             let text = if step % 2 == 0 {
-                let answer = stand.client.post(CHAT, &body).await.ok();
+                let answer = fixture.client.post(CHAT, &body).await.ok();
                 answer["choices"][0]["message"]["content"].clone()
             } else {
-                let ended = stand
+                let ended = fixture
                     .client
                     .stream(CHAT, &streamed(body))
                     .await
@@ -61,29 +61,29 @@ async fn a_history_that_goes_on_is_the_same_program_without_any_id() {
             history.push(json!({"role": "user", "content": format!("result {step}")}));
         }
     }
-    let programs = stand.client.get("/programs").await.ok();
+    let programs = fixture.client.get("/programs").await.ok();
     let programs = programs.as_object().expect("an object");
     assert_eq!(programs.len(), 5, "{programs:?}");
     assert!(programs.values().all(|program| program["step_count"] == 4));
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_single_request_without_a_name_holds_no_memory() {
-    let stand = Stand::start(1, 100_000).await;
+    let fixture = Fixture::start(1, 100_000).await;
     for request in 0..10 {
         let question = format!("question {request}: {}", "words ".repeat(200));
         let body = unnamed(&json!([{"role": "user", "content": question}]));
-        stand.client.post(CHAT, &body).await.ok();
+        fixture.client.post(CHAT, &body).await.ok();
         let batch = json!({"model": MODEL, "prompt": [question], "max_tokens": 4});
-        stand.client.post(COMPLETIONS, &batch).await.ok();
+        fixture.client.post(COMPLETIONS, &batch).await.ok();
     }
-    let metrics = stand.client.metrics().await;
+    let metrics = fixture.client.metrics().await;
     // Each of them had 300 tokens.
     let used = metrics.count("treadle_worker_used_tokens");
     assert!(
         used < 100,
         "{used} tokens are held for requests that are over"
     );
-    stand.finish().await;
+    fixture.finish().await;
 }

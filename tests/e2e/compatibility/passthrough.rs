@@ -1,14 +1,14 @@
 //! Bytes in are bytes out, in both directions and at once.
 
 use http::Method;
-use treadle_tests::support::client::PATIENCE;
+use treadle_tests::support::client::TIMEOUT;
+use treadle_tests::support::fixture::{CHAT, Fixture, chat, plain_endpoint, streamed};
 use treadle_tests::support::raw_engine::{CHAT_ANSWER, RawEngine};
-use treadle_tests::support::stand::{CHAT, Stand, chat, plain_endpoint, streamed};
 
 /// A daemon in front of one engine that the test plays itself.
-async fn in_front_of(engine: &RawEngine) -> Stand {
+async fn in_front_of(engine: &RawEngine) -> Fixture {
     let url = engine.url().to_owned();
-    Stand::tuned(0, 0, |config| {
+    Fixture::tuned(0, 0, |config| {
         config.engines.endpoints = vec![plain_endpoint(url, 100_000)];
     })
     .await
@@ -17,11 +17,11 @@ async fn in_front_of(engine: &RawEngine) -> Stand {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_arrives_as_it_was_sent() {
     let mut engine = RawEngine::start().await;
-    let stand = in_front_of(&engine).await;
+    let fixture = in_front_of(&engine).await;
     let body = "{ \"messages\" : [{\"role\":\"user\",\"content\":\"\\u00e9 \u{1f600}\"}],\n\
         \"model\":\"m\", \"unknown\": {\"b\":1, \"a\":[1.0, 1e3, null]}, \"temperature\":0.70,\
         \"program_id\":\"p\", \"logit_bias\": {\"5\": -100}}  ";
-    let client = stand.client.clone();
+    let client = fixture.client.clone();
     let asking = tokio::spawn(async move {
         let headers = [
             ("content-type", "application/json; charset=utf-8"),
@@ -52,14 +52,14 @@ async fn a_request_arrives_as_it_was_sent() {
     let answer = asking.await.expect("an answer");
     assert_eq!(answer.body, CHAT_ANSWER);
     assert_eq!(answer.headers["x-treadle-program"], "p");
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_reaches_the_client_before_the_engine_sends_the_next() {
     let mut engine = RawEngine::start().await;
-    let stand = in_front_of(&engine).await;
-    let client = stand.client.clone();
+    let fixture = in_front_of(&engine).await;
+    let client = fixture.client.clone();
     let asking = tokio::spawn(async move {
         let body = streamed(chat("p", "x", 5));
         client.stream(CHAT, &body).await
@@ -84,7 +84,7 @@ async fn an_event_reaches_the_client_before_the_engine_sends_the_next() {
         }
         let expected: usize = pieces[..=number].iter().map(|p| p.len()).sum();
         while seen.len() < expected {
-            let data = tokio::time::timeout(PATIENCE, events.piece()).await;
+            let data = tokio::time::timeout(TIMEOUT, events.piece()).await;
             let data = data.unwrap_or_else(|_| panic!("piece {number} is held back"));
             seen.extend_from_slice(&data.expect("no end").expect("no break"));
         }
@@ -95,15 +95,15 @@ async fn an_event_reaches_the_client_before_the_engine_sends_the_next() {
     let finished = |m: &treadle_tests::support::metrics::Metrics| {
         m.count("treadle_prompt_tokens_total") == 11 && m.count("treadle_output_tokens_total") == 3
     };
-    stand.client.until("counted", finished).await;
-    stand.finish().await;
+    fixture.client.until("counted", finished).await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_in_many_pieces_is_whole() {
     let mut engine = RawEngine::start().await;
-    let stand = in_front_of(&engine).await;
-    let client = stand.client.clone();
+    let fixture = in_front_of(&engine).await;
+    let client = fixture.client.clone();
     let asking = tokio::spawn(async move { client.post(CHAT, &chat("p", "x", 5)).await });
     let mut request = engine.request().await;
     let head = "HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nX-Odd: kept\r\n\
@@ -118,21 +118,21 @@ async fn an_answer_in_many_pieces_is_whole() {
     assert_eq!(answer.body, CHAT_ANSWER);
     assert_eq!(answer.headers["x-odd"], "kept");
     assert!(!answer.headers.contains_key("keep-alive"));
-    let programs = stand.client.get("/programs").await.ok();
+    let programs = fixture.client.get("/programs").await.ok();
     assert_eq!(programs["p"]["context_len"], 6);
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_that_need_no_place_are_forwarded_too() {
-    let stand = Stand::start(1, 100_000).await;
-    let models = stand.client.get("/v1/models").await.ok();
+async fn requests_that_need_no_placement_are_forwarded_too() {
+    let fixture = Fixture::start(1, 100_000).await;
+    let models = fixture.client.get("/v1/models").await.ok();
     assert_eq!(models["data"][0]["id"], "treadle-sim");
     let body = serde_json::json!({"prompt": "abcdefgh"});
-    let tokens = stand.client.post("/tokenize", &body).await.ok();
+    let tokens = fixture.client.post("/tokenize", &body).await.ok();
     assert_eq!(tokens["count"], 2);
     let body = serde_json::json!({"tokens": tokens["tokens"]});
-    let text = stand.client.post("/detokenize", &body).await.ok();
+    let text = fixture.client.post("/detokenize", &body).await.ok();
     assert_eq!(text["prompt"], "abcdefgh");
-    stand.finish().await;
+    fixture.finish().await;
 }

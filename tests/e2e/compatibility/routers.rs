@@ -2,7 +2,7 @@
 
 use http::Method;
 use serde_json::{Value, json};
-use treadle_tests::support::stand::{CHAT, MODEL, Stand, chat, engine, streamed};
+use treadle_tests::support::fixture::{CHAT, Fixture, MODEL, chat, engine, streamed};
 
 fn thunderagent_chat(program: &Value, field: &str, text: &str) -> Value {
     let mut body = json!({
@@ -19,8 +19,8 @@ fn thunderagent_chat(program: &Value, field: &str, text: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_flow_of_thunderagents_clients() {
-    let stand = Stand::start(2, 100_000).await;
-    let client = &stand.client;
+    let fixture = Fixture::start(2, 100_000).await;
+    let client = &fixture.client;
     for _ in 0..3 {
         let body = thunderagent_chat(&json!("swe-7"), "program_id", &"fix the bug ".repeat(30));
         let answer = client.post(CHAT, &body).await.ok();
@@ -31,7 +31,7 @@ async fn the_flow_of_thunderagents_clients() {
     assert_eq!(ended.usage().expect("usage")["completion_tokens"], 7);
 
     let programs = client.get("/programs").await.ok();
-    let urls: Vec<_> = stand.engines.iter().map(|e| json!(e.url())).collect();
+    let urls: Vec<_> = fixture.engines.iter().map(|e| json!(e.url())).collect();
     for (program, steps) in [("swe-7", 3), ("42", 1)] {
         let state = &programs[program];
         assert!(urls.contains(&state["backend"]), "{state}");
@@ -65,7 +65,7 @@ async fn the_flow_of_thunderagents_clients() {
         .get("/profiles/nobody")
         .await
         .refused(404, "program_unknown");
-    thunderagent_pages(&stand).await;
+    thunderagent_pages(&fixture).await;
 
     let release = json!({"program_id": "swe-7"});
     let released = client.post("/programs/release", &release).await.ok();
@@ -76,12 +76,12 @@ async fn the_flow_of_thunderagents_clients() {
         .post("/programs/release", &json!({}))
         .await
         .refused(400, "missing_field");
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 /// `/health` and `/metrics` while two programs are between steps.
-async fn thunderagent_pages(stand: &Stand) {
-    let health = stand.client.get("/health").await.ok();
+async fn thunderagent_pages(fixture: &Fixture) {
+    let health = fixture.client.get("/health").await.ok();
     assert_eq!(health["status"], "ok");
     assert_eq!(health["programs_count"], 2);
     assert_eq!(
@@ -91,18 +91,22 @@ async fn thunderagent_pages(stand: &Stand) {
     assert_eq!(health["backends"].as_array().map(Vec::len), Some(2));
     assert_eq!(health["router_mode"], "tr");
     let accept = [("accept", "application/json")];
-    let metrics = stand
+    let metrics = fixture
         .client
         .send(Method::GET, "/metrics", &accept, "")
         .await
         .ok();
     let used = |url: &str| metrics["backends"][url]["active_program_tokens"].as_u64();
-    let used: Option<u64> = stand.engines.iter().map(|engine| used(&engine.url())).sum();
+    let used: Option<u64> = fixture
+        .engines
+        .iter()
+        .map(|engine| used(&engine.url()))
+        .sum();
     assert!(used.is_some_and(|tokens| tokens > 0), "{metrics}");
-    let one = &metrics["backends"][stand.engines[0].url()];
+    let one = &metrics["backends"][fixture.engines[0].url()];
     assert_eq!(one["healthy"], true);
     assert_eq!(one["cache_config"]["total_tokens_capacity"], 100_000);
-    let text = stand.client.get("/metrics").await;
+    let text = fixture.client.get("/metrics").await;
     assert!(
         text.headers["content-type"]
             .to_str()
@@ -116,8 +120,8 @@ fn percent_encoded(url: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_flow_of_slime_over_sglangs_router() {
-    let stand = Stand::start(0, 0).await;
-    let client = &stand.client;
+    let fixture = Fixture::start(0, 0).await;
+    let client = &fixture.client;
     let (first, second) = (engine(100_000).await, engine(100_000).await);
     // URLs come back as they were registered, which is how slime knows that its engine is in.
     let (url_one, url_two) = (first.url(), format!("{}/", second.url()));
@@ -188,30 +192,30 @@ async fn the_flow_of_slime_over_sglangs_router() {
             .refused(400, "invalid_field")
             .contains("http://host:port")
     );
-    stand.finish().await;
+    fixture.finish().await;
     first.shutdown().await;
     second.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_flow_of_older_clients_of_sglangs_router() {
-    let stand = Stand::start(0, 0).await;
+    let fixture = Fixture::start(0, 0).await;
     let engine = engine(100_000).await;
     let path = format!("/add_worker?url={}", percent_encoded(&engine.url()));
-    stand.client.send(Method::POST, &path, &[], "").await.ok();
-    let again = stand.client.send(Method::POST, &path, &[], "").await.ok();
+    fixture.client.send(Method::POST, &path, &[], "").await.ok();
+    let again = fixture.client.send(Method::POST, &path, &[], "").await.ok();
     assert_eq!(again["worker_urls"], json!([engine.url()]));
-    let info = stand.client.get("/server_info").await.ok();
+    let info = fixture.client.get("/server_info").await.ok();
     assert_eq!(info["max_total_num_tokens"], 100_000);
     let body = json!({"text": "hello there", "sampling_params": {"max_new_tokens": 3}});
-    stand.client.post("/generate", &body).await.ok();
-    stand.finish().await;
+    fixture.client.post("/generate", &body).await.ok();
+    fixture.finish().await;
     engine.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_flow_of_skyrl() {
-    let stand = Stand::start(2, 100_000).await;
+    let fixture = Fixture::start(2, 100_000).await;
     let mut tokens: Vec<u32> = (0..64).collect();
     for _ in 0..3 {
         let body = json!({
@@ -219,7 +223,7 @@ async fn the_flow_of_skyrl() {
         });
         let headers = [("x-session-id", "session 1/é".trim_end_matches('é'))];
         let path = "/inference/v1/generate";
-        let answer = stand
+        let answer = fixture
             .client
             .send(Method::POST, path, &headers, body.to_string())
             .await
@@ -231,35 +235,35 @@ async fn the_flow_of_skyrl() {
         assert_eq!(output.len(), 6);
         tokens.extend(output.iter().filter_map(Value::as_u64).map(|id| id as u32));
     }
-    let programs = stand.client.get("/programs").await.ok();
+    let programs = fixture.client.get("/programs").await.ok();
     assert_eq!(programs["session 1/"]["step_count"], 3);
     assert_eq!(programs["session 1/"]["context_len"], 64 + 18);
     let path = "/finish_session?session_id=session%201%2F";
-    let finished = stand.client.send(Method::POST, path, &[], "").await.ok();
+    let finished = fixture.client.send(Method::POST, path, &[], "").await.ok();
     assert_eq!(finished["released"], true);
     let path = "/finish_session";
-    let wrong = stand.client.send(Method::POST, path, &[], "").await;
+    let wrong = fixture.client.send(Method::POST, path, &[], "").await;
     wrong.refused(400, "missing_field");
-    assert_eq!(stand.client.metrics().await.count("treadle_programs"), 0);
-    stand.finish().await;
+    assert_eq!(fixture.client.metrics().await.count("treadle_programs"), 0);
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_is_released_as_a_whole() {
-    let stand = Stand::start(1, 100_000).await;
+    let fixture = Fixture::start(1, 100_000).await;
     for program in 0..6 {
         let job = if program < 4 { "run-1" } else { "run-2" };
         let headers = [("x-treadle-job", job)];
         let body = chat(&format!("p{program}"), "x", 3).to_string();
-        stand
+        fixture
             .client
             .send(Method::POST, CHAT, &headers, body)
             .await
             .ok();
     }
-    let released = stand.client.delete("/v1/jobs/run-1").await.ok();
+    let released = fixture.client.delete("/v1/jobs/run-1").await.ok();
     assert_eq!(released["released"], 4);
     let left = |m: &treadle_tests::support::metrics::Metrics| m.count("treadle_programs") == 2;
-    stand.client.until("released", left).await;
-    stand.finish().await;
+    fixture.client.until("released", left).await;
+    fixture.finish().await;
 }

@@ -4,16 +4,16 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use treadle_engine_sim::Faults;
-use treadle_tests::support::client::PATIENCE;
+use treadle_tests::support::client::TIMEOUT;
+use treadle_tests::support::fixture::{CHAT, Fixture, chat, plain_endpoint, streamed};
 use treadle_tests::support::raw_engine::RawEngine;
-use treadle_tests::support::stand::{CHAT, Stand, chat, plain_endpoint, streamed};
 
 /// The latest step of a program, once the journal has it.
-async fn latest_step(stand: &Stand, program: &str) -> serde_json::Value {
+async fn latest_step(fixture: &Fixture, program: &str) -> serde_json::Value {
     let began = Instant::now();
     let path = format!("/v1/programs/{program}/steps");
-    while began.elapsed() < PATIENCE {
-        let steps = stand.client.get(&path).await.ok();
+    while began.elapsed() < TIMEOUT {
+        let steps = fixture.client.get(&path).await.ok();
         let latest = steps["steps"].as_array().and_then(|s| s.last().cloned());
         if let Some(step) = latest.filter(|step| step["outcome"].is_string()) {
             return step;
@@ -25,36 +25,36 @@ async fn latest_step(stand: &Stand, program: &str) -> serde_json::Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_cut_in_the_middle_ends_with_an_error_and_a_broken_connection() {
-    let stand = Stand::start(1, 100_000).await;
-    stand.engines[0].set_faults(Faults {
+    let fixture = Fixture::start(1, 100_000).await;
+    fixture.engines[0].set_faults(Faults {
         close_after_events: Some(3),
         ..Faults::default()
     });
     let body = streamed(chat("p", "x", 50));
-    let ended = stand.client.stream(CHAT, &body).await.finish().await;
+    let ended = fixture.client.stream(CHAT, &body).await.finish().await;
     assert!(ended.broken, "the connection ended in order");
     assert!(!ended.is_done());
     let last = ended.objects().pop().expect("an event");
     assert_eq!(last["error"]["code"], "engine_stream_broken", "{last}");
-    let step = latest_step(&stand, "p").await;
+    let step = latest_step(&fixture, "p").await;
     assert_eq!(step["outcome"], "failed", "{step}");
     assert!(
         step["cause"]
             .as_str()
             .is_some_and(|cause| cause.contains("stream"))
     );
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_orderly_end_without_done_or_reason_is_a_broken_stream_too() {
     let mut engine = RawEngine::start().await;
     let url = engine.url().to_owned();
-    let stand = Stand::tuned(0, 0, |c| {
+    let fixture = Fixture::tuned(0, 0, |c| {
         c.engines.endpoints = vec![plain_endpoint(url, 9_000)];
     })
     .await;
-    let client = stand.client.clone();
+    let client = fixture.client.clone();
     let body = streamed(chat("p", "x", 50));
     let asking = tokio::spawn(async move { client.stream(CHAT, &body).await.finish().await });
     let mut request = engine.request().await;
@@ -63,19 +63,19 @@ async fn an_orderly_end_without_done_or_reason_is_a_broken_stream_too() {
     request.end().await;
     let ended = asking.await.expect("an end");
     assert!(ended.broken && !ended.is_done());
-    assert_eq!(latest_step(&stand, "p").await["outcome"], "failed");
-    stand.finish().await;
+    assert_eq!(latest_step(&fixture, "p").await["outcome"], "failed");
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_is_none_ends_with_an_error_and_a_broken_connection() {
     let mut engine = RawEngine::start().await;
     let url = engine.url().to_owned();
-    let stand = Stand::tuned(0, 0, |c| {
+    let fixture = Fixture::tuned(0, 0, |c| {
         c.engines.endpoints = vec![plain_endpoint(url, 9_000)];
     })
     .await;
-    let client = stand.client.clone();
+    let client = fixture.client.clone();
     let body = streamed(chat("p", "x", 50));
     let asking = tokio::spawn(async move { client.stream(CHAT, &body).await.finish().await });
     let mut request = engine.request().await;
@@ -85,19 +85,19 @@ async fn a_stream_that_is_none_ends_with_an_error_and_a_broken_connection() {
     assert!(ended.broken && !ended.is_done());
     let last = ended.objects().pop().expect("an error event");
     assert_eq!(last["error"]["code"], "engine_stream_broken", "{last}");
-    assert_eq!(latest_step(&stand, "p").await["outcome"], "failed");
-    stand.finish().await;
+    assert_eq!(latest_step(&fixture, "p").await["outcome"], "failed");
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_that_is_no_json_passes_as_it_is() {
-    let stand = Stand::start(1, 100_000).await;
-    stand.engines[0].set_faults(Faults {
+    let fixture = Fixture::start(1, 100_000).await;
+    fixture.engines[0].set_faults(Faults {
         garbage_sse: true,
         ..Faults::default()
     });
     let body = streamed(chat("p", "x", 8));
-    let ended = stand.client.stream(CHAT, &body).await.finish().await;
+    let ended = fixture.client.stream(CHAT, &body).await.finish().await;
     assert!(!ended.broken && ended.is_done());
     let garbage = b"\xff<<garbage";
     assert!(
@@ -106,33 +106,33 @@ async fn an_event_that_is_no_json_passes_as_it_is() {
             .windows(garbage.len())
             .any(|part| part == garbage)
     );
-    assert_eq!(latest_step(&stand, "p").await["output_tokens"], 8);
-    stand.finish().await;
+    assert_eq!(latest_step(&fixture, "p").await["output_tokens"], 8);
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_that_never_answers_is_given_up() {
-    let stand = Stand::tuned(1, 100_000, |config| {
+    let fixture = Fixture::tuned(1, 100_000, |config| {
         config.engines.response_timeout_s = 1;
         config.engines.retry_max = 0;
     })
     .await;
-    stand.engines[0].set_faults(Faults {
+    fixture.engines[0].set_faults(Faults {
         never_answer: true,
         ..Faults::default()
     });
-    let answer = stand.client.post(CHAT, &chat("p", "x", 5)).await;
+    let answer = fixture.client.post(CHAT, &chat("p", "x", 5)).await;
     assert!([502, 504].contains(&answer.status.as_u16()), "{answer:?}");
     let message = answer.json()["error"]["message"].to_string();
     assert!(message.contains("1 s"), "{message}");
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_that_stalls_in_its_answer_is_given_up() {
     let mut engine = RawEngine::start().await;
     let url = engine.url().to_owned();
-    let stand = Stand::tuned(0, 0, |config| {
+    let fixture = Fixture::tuned(0, 0, |config| {
         config.engines.endpoints = vec![plain_endpoint(url, 9_000)];
         // Time enough for the beginning of the answer on a busy machine.
         config.engines.response_timeout_s = 3;
@@ -140,7 +140,7 @@ async fn an_engine_that_stalls_in_its_answer_is_given_up() {
     })
     .await;
     for is_stream in [false, true] {
-        let client = stand.client.clone();
+        let client = fixture.client.clone();
         let mut body = chat("p", "x", 50);
         body["stream"] = json!(is_stream);
         let headers = [("content-type", "application/json")];
@@ -149,7 +149,7 @@ async fn an_engine_that_stalls_in_its_answer_is_given_up() {
             let response = open.await.expect("an answer");
             let status = response.status().as_u16();
             let whole = http_body_util::BodyExt::collect(response.into_body());
-            let whole = tokio::time::timeout(PATIENCE, whole).await;
+            let whole = tokio::time::timeout(TIMEOUT, whole).await;
             (status, whole.expect("given up in time").is_err())
         });
         let mut request = engine.request().await;
@@ -168,14 +168,14 @@ async fn an_engine_that_stalls_in_its_answer_is_given_up() {
         );
         request.until_given_up().await;
     }
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_error_of_the_engine_is_passed_on_as_it_is() {
     let mut engine = RawEngine::start().await;
     let url = engine.url().to_owned();
-    let stand = Stand::tuned(0, 0, |c| {
+    let fixture = Fixture::tuned(0, 0, |c| {
         c.engines.endpoints = vec![plain_endpoint(url, 9_000)];
     })
     .await;
@@ -187,7 +187,7 @@ async fn an_error_of_the_engine_is_passed_on_as_it_is() {
         ("400 Bad Request", "this model is not served\n"),
         ("429 Too Many Requests", ""),
     ] {
-        let client = stand.client.clone();
+        let client = fixture.client.clone();
         let asking = tokio::spawn(async move { client.post(CHAT, &chat("p", "x", 5)).await });
         engine
             .request()
@@ -199,27 +199,27 @@ async fn an_error_of_the_engine_is_passed_on_as_it_is() {
         assert_eq!(answer.body, body);
         assert_eq!(answer.headers["content-type"], "text/x-odd");
     }
-    assert_eq!(latest_step(&stand, "p").await["outcome"], "failed");
-    stand.finish().await;
+    assert_eq!(latest_step(&fixture, "p").await["outcome"], "failed");
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn not_now_is_made_good_elsewhere() {
-    let stand = Stand::tuned(2, 100_000, |config| config.engines.retry_max = 4).await;
+    let fixture = Fixture::tuned(2, 100_000, |config| config.engines.retry_max = 4).await;
     for status in [502, 503, 504] {
-        for engine in &stand.engines {
+        for engine in &fixture.engines {
             engine.set_faults(Faults::default());
         }
-        stand.engines[0].set_faults(Faults {
+        fixture.engines[0].set_faults(Faults {
             error_status: Some(status),
             ..Faults::default()
         });
         for program in 0..4 {
             let body = chat(&format!("p-{status}-{program}"), "x", 5);
-            stand.client.post(CHAT, &body).await.ok();
+            fixture.client.post(CHAT, &body).await.ok();
             let body = streamed(chat(&format!("s-{status}-{program}"), "x", 5));
             assert!(
-                stand
+                fixture
                     .client
                     .stream(CHAT, &body)
                     .await
@@ -229,26 +229,26 @@ async fn not_now_is_made_good_elsewhere() {
             );
         }
     }
-    let metrics = stand.client.metrics().await;
+    let metrics = fixture.client.metrics().await;
     assert!(metrics.count("treadle_attempts_failed_total") > 0);
     assert_eq!(metrics.count("treadle_steps_finished_total"), 24);
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_every_engine_refuses_ends_after_the_bound() {
-    let stand = Stand::tuned(2, 100_000, |config| config.engines.retry_max = 2).await;
-    for engine in &stand.engines {
+    let fixture = Fixture::tuned(2, 100_000, |config| config.engines.retry_max = 2).await;
+    for engine in &fixture.engines {
         engine.set_faults(Faults {
             error_status: Some(503),
             ..Faults::default()
         });
     }
-    let answer = stand.client.post(CHAT, &chat("p", "x", 5)).await;
+    let answer = fixture.client.post(CHAT, &chat("p", "x", 5)).await;
     let message = answer.refused(502, "engine_unreachable");
     assert!(
         message.contains("3 times") && message.contains("503"),
         "{message}"
     );
-    stand.finish().await;
+    fixture.finish().await;
 }

@@ -1,14 +1,14 @@
 //! Numbers that no store could hold, from clients and from engines: nothing of them stays, and
-//! whoever comes after is served and recorded.
+//! later requests are served and recorded.
 
 use serde_json::json;
+use treadle_tests::support::fixture::{CHAT, Fixture, chat, plain_endpoint};
 use treadle_tests::support::raw_engine::{CHAT_ANSWER, RawEngine};
-use treadle_tests::support::stand::{CHAT, Stand, chat, plain_endpoint};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_capacity_that_no_engine_has_is_refused_by_name() {
-    let stand = Stand::start(1, 100_000).await;
-    let client = &stand.client;
+    let fixture = Fixture::start(1, 100_000).await;
+    let client = &fixture.client;
     for capacity in [json!(u64::MAX), json!(i64::MAX), json!(0), json!(-1)] {
         let body = json!({"url": "http://127.0.0.1:9", "capacity_tokens": capacity});
         let answer = client.post("/workers", &body).await;
@@ -21,14 +21,14 @@ async fn a_capacity_that_no_engine_has_is_refused_by_name() {
     }
     assert_eq!(client.get("/workers").await.ok()["total"], 1);
     client.post(CHAT, &chat("p", "hello", 4)).await.ok();
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn counts_that_no_engine_makes_do_not_stop_the_record() {
     let mut engine = RawEngine::start().await;
     let url = engine.url().to_owned();
-    let stand = Stand::tuned(0, 0, |config| {
+    let fixture = Fixture::tuned(0, 0, |config| {
         config.engines.endpoints = vec![plain_endpoint(url, 100_000)];
     })
     .await;
@@ -43,7 +43,7 @@ async fn counts_that_no_engine_makes_do_not_stop_the_record() {
         CHAT_ANSWER.to_owned(),
     ];
     for (number, answer) in lies.iter().enumerate() {
-        let client = stand.client.clone();
+        let client = fixture.client.clone();
         let body = chat(&format!("p-{number}"), "hello", 4);
         let asking = tokio::spawn(async move { client.post(CHAT, &body).await.ok() });
         let request = engine.request().await;
@@ -51,14 +51,14 @@ async fn counts_that_no_engine_makes_do_not_stop_the_record() {
         asking.await.expect("an answer");
     }
     // What was acknowledged is on record, the honest step with what its engine counted.
-    let steps = stand.client.get("/v1/programs/p-3/steps").await.ok();
+    let steps = fixture.client.get("/v1/programs/p-3/steps").await.ok();
     assert_eq!(steps["steps"][0]["prompt_tokens"], 5, "{steps}");
     for program in ["p-0", "p-1", "p-2"] {
         let path = format!("/v1/programs/{program}/steps");
-        let steps = stand.client.get(&path).await.ok();
+        let steps = fixture.client.get(&path).await.ok();
         assert_eq!(steps["steps"][0]["outcome"], "stop", "{steps}");
     }
-    let metrics = stand.client.metrics().await;
+    let metrics = fixture.client.metrics().await;
     assert_eq!(metrics.count("treadle_journal_refused_records_total"), 0);
-    stand.finish().await;
+    fixture.finish().await;
 }

@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use treadle_tests::support::client::Client;
+use treadle_tests::support::fixture::{
+    CHAT, Fixture, SPEED, chat, engine_at, plain_endpoint, streamed,
+};
 use treadle_tests::support::metrics::Metrics;
 use treadle_tests::support::raw_engine::RawEngine;
-use treadle_tests::support::stand::{
-    CHAT, SPEED, Stand, chat, engine_at, plain_endpoint, streamed,
-};
 
 /// Steps that a program makes at least.
 const STEPS_MIN: u64 = 3;
 
-/// Runs steps of a program until told to stop; gives when each failed one was sent.
+/// Runs steps of a program until stopped; gives when each failed one was sent.
 async fn work(client: Client, program: String, end: Arc<AtomicBool>) -> Vec<Instant> {
     let (mut fine, mut failed) = (0, Vec::new());
     while !end.load(Ordering::Relaxed) || fine < STEPS_MIN {
@@ -46,21 +46,21 @@ async fn work(client: Client, program: String, end: Arc<AtomicBool>) -> Vec<Inst
 
 #[tokio::test(flavor = "multi_thread")]
 async fn programs_of_a_killed_engine_go_on_at_another() {
-    let mut stand = Stand::start(2, 200_000).await;
+    let mut fixture = Fixture::start(2, 200_000).await;
     let end = Arc::new(AtomicBool::new(false));
     let programs: Vec<_> = (0..30)
-        .map(|p| tokio::spawn(work(stand.client.clone(), format!("p{p}"), end.clone())))
+        .map(|p| tokio::spawn(work(fixture.client.clone(), format!("p{p}"), end.clone())))
         .collect();
     // Work before the engine is gone, and after it.
     let done = |m: &Metrics| m.count("treadle_steps_finished_total");
-    let before = stand.client.until("at work", |m| done(m) >= 100).await;
-    let dead = stand.engines.remove(0);
+    let before = fixture.client.until("at work", |m| done(m) >= 100).await;
+    let dead = fixture.engines.remove(0);
     let dead_url = dead.url();
     dead.shutdown().await;
-    // From here on nobody listens there.
+    // From here on nothing listens there.
     let killed = Instant::now();
     let more = done(&before) + 200;
-    stand
+    fixture
         .client
         .until("at work again", |m| done(m) >= more)
         .await;
@@ -73,53 +73,53 @@ async fn programs_of_a_killed_engine_go_on_at_another() {
             "steps failed that were sent after the engine was gone"
         );
     }
-    let programs = stand.client.get("/programs").await.ok();
+    let programs = fixture.client.get("/programs").await.ok();
     for (program, state) in programs.as_object().expect("an object") {
         assert_ne!(state["backend"], dead_url, "{program}");
     }
-    let metrics = stand.client.metrics().await;
+    let metrics = fixture.client.metrics().await;
     assert!(metrics.count("treadle_moves_total") > 0);
     assert_eq!(metrics.count("treadle_worker_healthy"), 1);
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_engines_requests_wait_and_then_are_told_the_cause() {
-    let mut stand = Stand::tuned(2, 100_000, |c| c.scheduler.queue_wait_s_max = 1).await;
-    stand.client.post(CHAT, &chat("p", "x", 5)).await.ok();
-    for engine in std::mem::take(&mut stand.engines) {
+async fn without_engines_requests_wait_and_then_fail_with_the_cause() {
+    let mut fixture = Fixture::tuned(2, 100_000, |c| c.scheduler.queue_wait_s_max = 1).await;
+    fixture.client.post(CHAT, &chat("p", "x", 5)).await.ok();
+    for engine in std::mem::take(&mut fixture.engines) {
         engine.shutdown().await;
     }
-    stand
+    fixture
         .client
         .until("alone", |m| m.count("treadle_worker_healthy") == 0)
         .await;
-    let health = stand.client.get("/health").await;
+    let health = fixture.client.get("/health").await;
     assert_eq!(health.status, 503);
     assert_eq!(health.json()["status"], "no_healthy_worker");
     assert_eq!(health.json()["healthy_backends"], 0);
     let began = Instant::now();
-    let answer = stand.client.post(CHAT, &chat("p", "x", 5)).await;
+    let answer = fixture.client.post(CHAT, &chat("p", "x", 5)).await;
     let message = answer.refused(503, "no_healthy_worker");
     assert!(message.contains("POST /workers"), "{message}");
     let waited = began.elapsed();
     assert!(waited >= Duration::from_millis(950), "{waited:?}");
-    stand
+    fixture
         .client
         .get("/v1/models")
         .await
         .refused(503, "no_healthy_worker");
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_that_wait_are_served_once_an_engine_is_back() {
-    let mut stand = Stand::start(1, 100_000).await;
-    stand.client.post(CHAT, &chat("p", "x", 5)).await.ok();
-    let engine = stand.engines.remove(0);
+    let mut fixture = Fixture::start(1, 100_000).await;
+    fixture.client.post(CHAT, &chat("p", "x", 5)).await.ok();
+    let engine = fixture.engines.remove(0);
     let address = engine.addr().to_string();
     engine.shutdown().await;
-    let client = stand.client.clone();
+    let client = fixture.client.clone();
     let asking: Vec<_> = (0..5)
         .map(|p| {
             let client = client.clone();
@@ -130,56 +130,56 @@ async fn requests_that_wait_are_served_once_an_engine_is_back() {
     let all_wait = |m: &treadle_tests::support::metrics::Metrics| {
         m.count("treadle_worker_healthy") == 0 && m.count("treadle_queue_steps") == 5
     };
-    stand.client.until("waiting", all_wait).await;
-    stand
+    fixture.client.until("waiting", all_wait).await;
+    fixture
         .engines
         .push(engine_at(&address, 100_000, SPEED).await);
     for asked in asking {
         asked.await.expect("no panic").ok();
     }
-    assert_eq!(stand.client.get("/health").await.ok()["status"], "ok");
-    stand.finish().await;
+    assert_eq!(fixture.client.get("/health").await.ok()["status"], "ok");
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_removed_engine_lets_its_programs_go_on_elsewhere() {
-    let mut stand = Stand::start(1, 100_000).await;
-    stand.client.post(CHAT, &chat("p", "x", 5)).await.ok();
+    let mut fixture = Fixture::start(1, 100_000).await;
+    fixture.client.post(CHAT, &chat("p", "x", 5)).await.ok();
     let other = engine_at("127.0.0.1:0", 100_000, SPEED).await;
     let registration = json!({"url": other.url(), "kind": "vllm"});
-    stand.client.post("/workers", &registration).await.ok();
-    let first = stand.engines.remove(0);
-    let removed = stand.client.delete("/workers/0").await;
+    fixture.client.post("/workers", &registration).await.ok();
+    let first = fixture.engines.remove(0);
+    let removed = fixture.client.delete("/workers/0").await;
     assert_eq!(removed.ok()["worker_urls"], json!([other.url()]));
-    stand.client.post(CHAT, &chat("p", "x", 5)).await.ok();
-    let programs = stand.client.get("/programs").await.ok();
+    fixture.client.post(CHAT, &chat("p", "x", 5)).await.ok();
+    let programs = fixture.client.get("/programs").await.ok();
     assert_eq!(programs["p"]["backend"], other.url());
     assert_eq!(programs["p"]["step_count"], 2);
     first.shutdown().await;
-    stand.engines.push(other);
-    stand.finish().await;
+    fixture.engines.push(other);
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_engine_gets_no_work_while_it_says_that_it_is_not_well() {
+async fn an_engine_gets_no_work_while_it_reports_itself_unhealthy() {
     let mut raw = RawEngine::start().await;
     raw.set_well(false);
     let url = raw.url().to_owned();
-    let stand = Stand::tuned(0, 0, |config| {
+    let fixture = Fixture::tuned(0, 0, |config| {
         config.engines.endpoints = vec![plain_endpoint(url, 9_000)];
     })
     .await;
-    assert_eq!(stand.client.get("/health").await.status, 503);
-    let client = stand.client.clone();
+    assert_eq!(fixture.client.get("/health").await.status, 503);
+    let client = fixture.client.clone();
     let asking = tokio::spawn(async move { client.post(CHAT, &chat("p", "x", 5)).await });
     let waits = |m: &Metrics| m.count("treadle_queue_steps") == 1;
-    stand.client.until("waiting", waits).await;
+    fixture.client.until("waiting", waits).await;
     raw.set_well(true);
     raw.request().await.answer_chat().await;
     asking.await.expect("no panic").ok();
     // It dies inside, but its port still answers.
     raw.set_well(false);
     let lost = |m: &Metrics| m.count("treadle_worker_healthy") == 0;
-    stand.client.until("lost", lost).await;
-    stand.finish().await;
+    fixture.client.until("lost", lost).await;
+    fixture.finish().await;
 }

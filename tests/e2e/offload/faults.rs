@@ -23,8 +23,8 @@ async fn a_server_that_dies_while_it_saves_loses_no_answer() {
     let Some(engines) = Engines::start(TOKENS).await else {
         return;
     };
-    let stand = engines.gateway(|_| ()).await;
-    let client = &stand.client;
+    let fixture = engines.gateway(|_| ()).await;
+    let client = &fixture.client;
     let mut talks = Talk::pair(TOKENS);
     for talk in &mut talks {
         talk.step(client).await;
@@ -49,7 +49,7 @@ async fn a_server_that_dies_while_it_saves_loses_no_answer() {
     );
     engines.same_as_undisturbed(first).await;
     engines.same_as_undisturbed(&third).await;
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -57,8 +57,8 @@ async fn a_server_that_dies_while_it_restores_loses_no_answer() {
     let Some(engines) = Engines::start(TOKENS).await else {
         return;
     };
-    let stand = engines.gateway(|_| ()).await;
-    let client = &stand.client;
+    let fixture = engines.gateway(|_| ()).await;
+    let client = &fixture.client;
     let mut talks = Talk::pair(TOKENS);
     let gone = stage::press(client, &mut talks, TOKENS).await;
     stage::release(client, "c").await;
@@ -83,7 +83,7 @@ async fn a_server_that_dies_while_it_restores_loses_no_answer() {
             >= 1
     );
     engines.same_as_undisturbed(&talk).await;
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -91,8 +91,8 @@ async fn a_tool_that_returns_early_finds_its_cache_where_it_was() {
     let Some(engines) = Engines::start(TOKENS).await else {
         return;
     };
-    let stand = engines.gateway(|_| ()).await;
-    let client = &stand.client;
+    let fixture = engines.gateway(|_| ()).await;
+    let client = &fixture.client;
     let mut talks = Talk::pair(TOKENS);
     for talk in &mut talks {
         talk.step(client).await;
@@ -112,7 +112,7 @@ async fn a_tool_that_returns_early_finds_its_cache_where_it_was() {
     let metrics = client.metrics().await;
     assert!(metrics.count("treadle_kv_transfers_cancelled_total") >= 1);
     engines.same_as_undisturbed(&first).await;
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -120,8 +120,8 @@ async fn a_damaged_copy_is_not_used() {
     let Some(engines) = Engines::start(TOKENS).await else {
         return;
     };
-    let stand = engines.gateway(|_| ()).await;
-    let client = &stand.client;
+    let fixture = engines.gateway(|_| ()).await;
+    let client = &fixture.client;
     let mut talks = Talk::pair(TOKENS);
     let mut gone = stage::press(client, &mut talks, TOKENS).await;
     let tier = std::fs::read_dir(engines.folder().join("tier")).expect("a folder");
@@ -150,18 +150,18 @@ async fn a_damaged_copy_is_not_used() {
             >= 1
     );
     engines.same_as_undisturbed(talk).await;
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_tier_holds_nobody_up() {
+async fn a_full_tier_blocks_no_program() {
     let Some(engines) = Engines::start(TOKENS).await else {
         return;
     };
-    let stand = engines
+    let fixture = engines
         .gateway(|config| config.kv.host_bytes_max = 1_000)
         .await;
-    let client = &stand.client;
+    let client = &fixture.client;
     let mut talks = Talk::pair(TOKENS);
     for talk in &mut talks {
         talk.step(client).await;
@@ -175,5 +175,5 @@ async fn a_full_tier_holds_nobody_up() {
         talk.step(client).await;
         engines.same_as_undisturbed(talk).await;
     }
-    stand.finish().await;
+    fixture.finish().await;
 }

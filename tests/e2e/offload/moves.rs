@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::{Value, json};
 use treadle_config::Config;
 use treadle_tests::support::client::Client;
+use treadle_tests::support::fixture::{COMPLETIONS, Fixture, MODEL, engine};
 use treadle_tests::support::policy::guest;
-use treadle_tests::support::stand::{COMPLETIONS, MODEL, Stand, engine};
 
 use super::stage;
 use crate::conversation::ids;
@@ -37,7 +37,9 @@ impl Acted {
     /// Prompt tokens that the engine had in its cache.
     pub(crate) fn cached(&self) -> u64 {
         let details = &self.answer["usage"]["prompt_tokens_details"]["cached_tokens"];
-        details.as_u64().expect("the engine tells what was cached")
+        details
+            .as_u64()
+            .expect("the engine reports what was cached")
     }
 }
 
@@ -80,8 +82,8 @@ impl Both {
 }
 
 /// Has two programs act, and those moved that had better be elsewhere.
-pub(crate) async fn both_act(stand: &Stand, model: &str) -> Both {
-    let client = &stand.client;
+pub(crate) async fn both_act(fixture: &Fixture, model: &str) -> Both {
+    let client = &fixture.client;
     upload(client, "/v1/plugins", guest("default-placement"))
         .await
         .ok();
@@ -96,17 +98,17 @@ pub(crate) async fn both_act(stand: &Stand, model: &str) -> Both {
 }
 
 /// Brings a server to the one that is there.
-pub(crate) async fn joins(stand: &Stand, second: &str) {
+pub(crate) async fn joins(fixture: &Fixture, second: &str) {
     let worker = json!({"url": second, "kind": "vllm"});
-    stand.client.post("/workers", &worker).await.ok();
+    fixture.client.post("/workers", &worker).await.ok();
 }
 
 /// Two programs act at the only engine; then a second one comes, and one of them moves there. Gives
 /// its next step.
-pub(crate) async fn one_moves(stand: &Stand, model: &str, second: &str) -> Acted {
-    let client = &stand.client;
-    let both = both_act(stand, model).await;
-    joins(stand, second).await;
+pub(crate) async fn one_moves(fixture: &Fixture, model: &str, second: &str) -> Acted {
+    let client = &fixture.client;
+    let both = both_act(fixture, model).await;
+    joins(fixture, second).await;
     let moved = async || {
         let programs = stage::caches(client).await;
         PROGRAMS
@@ -125,12 +127,12 @@ pub(crate) async fn one_moves(stand: &Stand, model: &str, second: &str) -> Acted
 async fn a_cache_moves_between_simulated_engines() {
     let engines = vec![engine(100_000).await, engine(100_000).await];
     let second = engines[1].url();
-    let stand = Stand::around(engines, |config| {
+    let fixture = Fixture::around(engines, |config| {
         moving(config);
         config.engines.endpoints.truncate(1);
     })
     .await;
-    let cached = one_moves(&stand, MODEL, &second).await.cached();
+    let cached = one_moves(&fixture, MODEL, &second).await.cached();
     assert!(cached >= u64::from(TOKENS) - 16, "{cached} of {TOKENS}");
-    stand.finish().await;
+    fixture.finish().await;
 }

@@ -1,7 +1,7 @@
-//! Simulated engines: offloads under pressure, and moves in rollouts' place.
+//! Simulated engines: offloads under pressure, and moves in rollouts.
 
 use serde_json::json;
-use treadle_tests::support::stand::{COMPLETIONS, MODEL, SPEED, Stand};
+use treadle_tests::support::fixture::{COMPLETIONS, Fixture, MODEL, SPEED};
 
 use super::stage;
 
@@ -11,14 +11,14 @@ const TOKENS: u32 = 1_600;
 #[tokio::test(flavor = "multi_thread")]
 async fn simulated_engines_give_caches_away_and_take_them_back() {
     // Room for one and a half programs at each engine.
-    let stand = Stand::tuned(2, u64::from(TOKENS) * 17 / 10, |config| {
+    let fixture = Fixture::tuned(2, u64::from(TOKENS) * 17 / 10, |config| {
         config.scheduler.time_scale = SPEED;
-        config.scheduler.deferral_s_max = 1;
+        config.scheduler.starvation_s_max = 1;
         config.scheduler.quantum_s = 0;
         config.kv.host_tokens_max = 100_000;
     })
     .await;
-    let client = &stand.client;
+    let client = &fixture.client;
     let step = async |name: &str, number: u32, tokens: u32| {
         let prompt: Vec<u32> = (0..tokens).map(|at| number * 10_000 + at).collect();
         let body = json!({
@@ -49,8 +49,8 @@ async fn simulated_engines_give_caches_away_and_take_them_back() {
         "{status}"
     );
     // What lingers at the engines is not what comes back.
-    stand.until_engines_idle().await;
-    for engine in &stand.engines {
+    fixture.until_engines_idle().await;
+    for engine in &fixture.engines {
         let engine = treadle_tests::support::client::Client::new(engine.url());
         engine.post("/reset_prefix_cache", &json!({})).await;
     }
@@ -69,5 +69,5 @@ async fn simulated_engines_give_caches_away_and_take_them_back() {
     assert!(metrics.count("treadle_kv_offloads_total") >= 1);
     assert!(metrics.count("treadle_kv_loads_total") >= 1);
     assert_eq!(metrics.count("treadle_kv_transfers_failed_total"), 0);
-    stand.finish().await;
+    fixture.finish().await;
 }

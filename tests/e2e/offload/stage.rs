@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use treadle_config::{Config, Endpoint, EngineChoice};
-use treadle_tests::support::client::{Client, PATIENCE};
+use treadle_tests::support::client::{Client, TIMEOUT};
+use treadle_tests::support::fixture::{COMPLETIONS, Fixture, config, streamed};
 use treadle_tests::support::llama_server::{LlamaServer, python, tiny_model};
-use treadle_tests::support::stand::{COMPLETIONS, Stand, config, streamed};
 
 use crate::conversation::{answer_ids, ids, usage};
 
 /// Slots of a server; programs get the first ones.
 const SLOTS: u32 = 4;
-/// The slot for runs that nobody disturbs.
+/// The slot for undisturbed runs.
 const CALM_SLOT: u32 = SLOTS - 1;
 /// Tokens of an answer.
 const ANSWER_TOKENS: usize = 8;
@@ -24,7 +24,7 @@ const TOOL_TOKENS: usize = 60;
 pub(super) struct Engines {
     pub(super) servers: Vec<LlamaServer>,
     folder: tempfile::TempDir,
-    /// KV memory that each server is said to have: more than one program's, less than two.
+    /// KV memory that each server is declared to have: more than one program's, less than two.
     capacity_tokens: u64,
 }
 
@@ -62,7 +62,7 @@ impl Engines {
         };
         config.engines.endpoints = self.servers.iter().map(endpoint).collect();
         config.scheduler.time_scale = 10.0;
-        config.scheduler.deferral_s_max = 1;
+        config.scheduler.starvation_s_max = 1;
         config.scheduler.quantum_s = 0;
         config.kv.host_bytes_max = 1 << 30;
         config.kv.host_tokens_max = 1_000_000;
@@ -74,9 +74,9 @@ impl Engines {
     }
 
     /// A daemon in front of the servers.
-    pub(super) async fn gateway(&self, tune: impl FnOnce(&mut Config)) -> Stand {
+    pub(super) async fn gateway(&self, tune: impl FnOnce(&mut Config)) -> Fixture {
         let own = self.config();
-        Stand::tuned(0, 0, |config| {
+        Fixture::tuned(0, 0, |config| {
             *config = own;
             tune(config);
         })
@@ -89,7 +89,7 @@ impl Engines {
         found.expect("one of the two")
     }
 
-    /// Compares a program's answers with those in a slot that nobody disturbs, token for token.
+    /// Compares a program's answers with those in an undisturbed slot, token for token.
     pub(super) async fn same_as_undisturbed(&self, talk: &Talk) {
         for (prompt, answer) in talk.prompts.iter().zip(&talk.answers) {
             let mut body = request(prompt);
@@ -110,7 +110,7 @@ fn request(prompt: &[u32]) -> Value {
     })
 }
 
-/// A program: what it has asked and heard.
+/// A program: its requests and answers.
 #[derive(Clone)]
 pub(super) struct Talk {
     pub(super) name: String,
@@ -120,7 +120,7 @@ pub(super) struct Talk {
     pub(super) answers: Vec<Vec<u32>>,
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) cached: usize,
@@ -144,7 +144,7 @@ impl Talk {
         vec![Self::new("a", 1, shorter), Self::new("b", 2, tokens)]
     }
 
-    /// Asks for the next answer, with all that was said before.
+    /// Asks for the next answer, with the whole conversation before.
     pub(super) async fn step(&mut self, client: &Client) -> Step {
         let nth = self.prompts.len();
         let prompt = match (self.prompts.last(), self.answers.last()) {
@@ -174,7 +174,7 @@ impl Talk {
     }
 }
 
-/// A program whose cache is in host memory, and the one that keeps its place beside it.
+/// A program whose cache is in host memory, and the one that stays placed beside it.
 pub(super) struct Gone {
     pub(super) talk: Talk,
     pub(super) other: String,
@@ -218,7 +218,7 @@ pub(super) async fn until_at(client: &Client, program: &str, place: &str) {
 pub(crate) async fn until(what: &str, condition: impl AsyncFn() -> bool) {
     let began = Instant::now();
     while !condition().await {
-        assert!(began.elapsed() < PATIENCE, "in vain: {what}");
+        assert!(began.elapsed() < TIMEOUT, "in vain: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

@@ -7,11 +7,11 @@ use std::process::Command;
 use serde_json::Value;
 use treadle_tests::support::client::Client;
 use treadle_tests::support::command_line::{said, treadle};
+use treadle_tests::support::fixture::{engine, release_all, settled};
 use treadle_tests::support::process::DaemonProcess;
 use treadle_tests::support::services::{
     Psql, Schema, are_skipped, fresh_name, postgres_program, postgres_url,
 };
-use treadle_tests::support::stand::{engine, release_all, settled};
 
 use super::work;
 
@@ -26,7 +26,7 @@ fn sets(settings: &[String]) -> Vec<&str> {
 /// What a replay of a store comes to.
 fn replay(settings: &[String], until: Option<u64>) -> Value {
     let until = until.map(|seq| seq.to_string());
-    let mut arguments = vec!["replay", "--json", "--from-start"];
+    let mut arguments = vec!["events", "replay", "--json", "--from-start"];
     arguments.extend(until.iter().flat_map(|until| ["--until", until.as_str()]));
     arguments.extend(sets(settings));
     treadle(&arguments).ok()

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 use treadle_tests::support::broker::Peer;
 use treadle_tests::support::command_line::treadle;
+use treadle_tests::support::fixture::engine;
 use treadle_tests::support::policy::lru_eviction;
 use treadle_tests::support::process::DaemonProcess;
 use treadle_tests::support::services::{Schema, amqp_url, are_skipped};
-use treadle_tests::support::stand::engine;
 
 use super::work;
 
@@ -106,7 +106,7 @@ async fn what_does_not_work_is_named_and_nothing_is_changed() {
         let found = found.unwrap_or_else(|| panic!("{area} did not fail: {report:#}"));
         assert_ne!(found["remedy"], "", "{found}");
     }
-    // Nobody listens there: that is to be looked at, for a doctor may come before the daemon.
+    // Nothing listens there: that is to be reported only, for a doctor may come before the daemon.
     assert!(
         graded(&report, "warn")
             .iter()
@@ -121,7 +121,7 @@ async fn what_does_not_work_is_named_and_nothing_is_changed() {
     let mut arguments = vec!["doctor", "--json", "--url", "http://127.0.0.1:9"];
     arguments.extend(sets(&unmade));
     let report = treadle(&arguments);
-    assert!(report.stdout.contains("treadle migrate") || report.stdout.contains("pending"));
+    assert!(report.stdout.contains("treadle store migrate") || report.stdout.contains("pending"));
     let select = format!(
         "SELECT 1 FROM pg_namespace WHERE nspname = '{}'",
         schema.name

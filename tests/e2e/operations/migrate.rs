@@ -1,4 +1,4 @@
-//! `treadle migrate`: says what is pending, applies it, and refuses what it can't put right.
+//! `treadle store migrate`: lists what is pending, applies it, and refuses what it can't repair.
 
 use serde_json::Value;
 use treadle_tests::support::command_line::treadle;
@@ -40,7 +40,7 @@ fn length(value: &Value) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_pending_is_told_applied_once_and_asked_for_by_the_daemon() {
+async fn pending_migrations_are_listed_applied_once_and_required_by_the_daemon() {
     if are_skipped() {
         return;
     }
@@ -50,19 +50,23 @@ async fn what_is_pending_is_told_applied_once_and_asked_for_by_the_daemon() {
     );
     let settings = settings(&schema, &folder);
     let refused = treadle(&with(&["serve", "--listen", "127.0.0.1:0"], &settings)).refused();
-    assert!(refused.contains("treadle migrate"), "{refused}");
-    let dry = treadle(&with(&["migrate", "--dry-run", "--json"], &settings)).ok();
+    assert!(refused.contains("treadle store migrate"), "{refused}");
+    let dry = treadle(&with(
+        &["store", "migrate", "--dry-run", "--json"],
+        &settings,
+    ))
+    .ok();
     let pending = length(&dry["stores"][0]["pending"]);
     assert!(pending >= 7, "{dry}");
     assert!(schemas(&schema).is_empty(), "a dry run has made the schema");
 
-    let first = treadle(&with(&["migrate", "--json"], &settings)).ok();
+    let first = treadle(&with(&["store", "migrate", "--json"], &settings)).ok();
     assert_eq!(
         length(&first["stores"][0]["applied_now"]),
         pending,
         "{first}"
     );
-    let second = treadle(&with(&["migrate", "--json"], &settings)).ok();
+    let second = treadle(&with(&["store", "migrate", "--json"], &settings)).ok();
     assert_eq!(length(&second["stores"][0]["applied_now"]), 0, "{second}");
     assert_eq!(length(&second["stores"][0]["applied"]), pending);
     let arguments: Vec<&str> = settings.iter().map(String::as_str).collect();
@@ -81,7 +85,7 @@ async fn a_half_done_migration_is_named_with_its_remedy_everywhere() {
         tempfile::tempdir().expect("a folder"),
     );
     let settings = settings(&schema, &folder);
-    treadle(&with(&["migrate", "--json"], &settings)).ok();
+    treadle(&with(&["store", "migrate", "--json"], &settings)).ok();
     let spoil = format!(
         "UPDATE {0}._sqlx_migrations SET success = false \
          WHERE version = (SELECT max(version) FROM {0}._sqlx_migrations)",
@@ -90,7 +94,7 @@ async fn a_half_done_migration_is_named_with_its_remedy_everywhere() {
     schema.psql().run(&spoil).expect("a half done migration");
     let serve = ["serve", "--listen", "127.0.0.1:0"];
     for command in [
-        &["migrate"][..],
+        &["store", "migrate"][..],
         &serve,
         &["doctor", "--json", "--url", "http://127.0.0.1:9"],
     ] {
@@ -100,7 +104,7 @@ async fn a_half_done_migration_is_named_with_its_remedy_everywhere() {
         assert!(told.contains("restore the backup"), "{command:?}: {told}");
         assert!(told.contains("half done"), "{command:?}: {told}");
     }
-    // Nobody has touched it.
+    // It is untouched.
     let mend = format!("UPDATE {}._sqlx_migrations SET success = true", schema.name);
     schema.psql().run(&mend).expect("it is mended");
     let arguments: Vec<&str> = settings.iter().map(String::as_str).collect();

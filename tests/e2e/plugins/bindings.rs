@@ -8,23 +8,23 @@ use std::time::Duration;
 use http::Method;
 use serde_json::{Value, json};
 use treadle_tests::support::client::Client;
+use treadle_tests::support::fixture::{COMPLETIONS, Fixture, MODEL};
 use treadle_tests::support::metrics::Metrics;
 use treadle_tests::support::policy::guest;
-use treadle_tests::support::stand::{COMPLETIONS, MODEL, Stand};
 
 use super::crowd::{
     bind, crowd, deciders, deciding_policies, everyones, hurried, paced_crowd, put_binding, stop,
     upload,
 };
 
-/// A stand with a crowd that has to wait, and these policies stored.
-async fn stand_with(policies: &[&str]) -> Stand {
-    let stand = Stand::tuned(2, 8_192, hurried).await;
+/// A fixture with a crowd that has to wait, and these policies stored.
+async fn fixture_with(policies: &[&str]) -> Fixture {
+    let fixture = Fixture::tuned(2, 8_192, hurried).await;
     for policy in policies {
-        let answer = upload(&stand.client, "/v1/plugins", guest(policy)).await;
+        let answer = upload(&fixture.client, "/v1/plugins", guest(policy)).await;
         assert!(answer.status.is_success(), "{policy}: {}", answer.json());
     }
-    stand
+    fixture
 }
 
 fn role(world: &str, policy: &str, role: &str) -> Value {
@@ -38,67 +38,70 @@ async fn binding(client: &Client, world: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bound_priority_policy_orders_the_queue_and_is_named_as_why() {
-    let stand = stand_with(&["fcfs-priority"]).await;
-    let before = binding(&stand.client, "priority").await;
+    let fixture = fixture_with(&["fcfs-priority"]).await;
+    let before = binding(&fixture.client, "priority").await;
     assert!(before["policy"].as_str().unwrap().ends_with("+native"));
-    put_binding(&stand.client, &role("priority", "fcfs-priority", "active"))
-        .await
-        .ok();
+    put_binding(
+        &fixture.client,
+        &role("priority", "fcfs-priority", "active"),
+    )
+    .await
+    .ok();
     let end = Arc::default();
-    let crowd = crowd(&stand, 40, &end);
+    let crowd = crowd(&fixture, 40, &end);
     let decided = |m: &Metrics| m.count("treadle_restores_total") > 50;
-    stand.client.until("restoring", decided).await;
+    fixture.client.until("restoring", decided).await;
     stop(crowd, &end).await;
-    let policies = deciding_policies(&stand.client, 40).await;
+    let policies = deciding_policies(&fixture.client, 40).await;
     assert!(
         policies
             .iter()
             .any(|name| name.starts_with("fcfs-priority@0")),
         "{policies:?}"
     );
-    let plugin = stand.client.get("/v1/plugins/fcfs-priority").await.ok();
+    let plugin = fixture.client.get("/v1/plugins/fcfs-priority").await.ok();
     assert!(
         plugin["statistics"]["calls"].as_u64().unwrap() > 0,
         "{plugin}"
     );
     assert_eq!(plugin["statistics"]["faults"], json!({}));
-    let text = stand.client.get("/metrics").await;
+    let text = fixture.client.get("/metrics").await;
     let text = String::from_utf8(text.body.to_vec()).unwrap();
     assert!(text.contains("treadle_policy_version_calls_total{world=\"priority\",policy=\"fcfs"));
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_placement_policy_chooses_workers_and_is_named_beside_the_decision() {
-    let stand = stand_with(&["least-load-placement"]).await;
+    let fixture = fixture_with(&["least-load-placement"]).await;
     put_binding(
-        &stand.client,
+        &fixture.client,
         &role("placement", "least-load-placement", "active"),
     )
     .await
     .ok();
     let end = Arc::default();
-    let crowd = crowd(&stand, 20, &end);
+    let crowd = crowd(&fixture, 20, &end);
     let decided = |m: &Metrics| m.count("treadle_restores_total") > 20;
-    stand.client.until("restoring", decided).await;
+    fixture.client.until("restoring", decided).await;
     stop(crowd, &end).await;
     let mut placed = 0;
     for program in 0..20 {
         let path = format!("/v1/programs/p{program}/decisions");
-        let page = stand.client.get(&path).await.ok();
+        let page = fixture.client.get(&path).await.ok();
         for decision in page["decisions"].as_array().expect("a list") {
             let by = decision["why"]["placed_by"].as_str().unwrap_or_default();
             placed += u32::from(by.starts_with("least-load-placement@"));
         }
     }
     assert!(placed > 0, "no decision names the placement policy");
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_canary_decides_for_its_share_and_no_program_has_two_versions() {
-    let stand = stand_with(&["fcfs-priority", "default-priority"]).await;
-    let client = &stand.client;
+    let fixture = fixture_with(&["fcfs-priority", "default-priority"]).await;
+    let client = &fixture.client;
     put_binding(client, &role("priority", "fcfs-priority", "active"))
         .await
         .ok();
@@ -109,7 +112,7 @@ async fn a_canary_decides_for_its_share_and_no_program_has_two_versions() {
     canary["share"] = json!(0.5);
     put_binding(client, &canary).await.ok();
     let end = Arc::default();
-    let crowd = crowd(&stand, 60, &end);
+    let crowd = crowd(&fixture, 60, &end);
     let decided = |m: &Metrics| m.count("treadle_restores_total") > 150;
     client.until("restoring", decided).await;
     stop(crowd, &end).await;
@@ -137,18 +140,18 @@ async fn a_canary_decides_for_its_share_and_no_program_has_two_versions() {
         .ok();
     assert!(rolled_back["policy"].as_str().unwrap().starts_with("fcfs"));
     assert_eq!(binding(client, "priority").await["canary"], Value::Null);
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shadow_is_asked_and_compared_and_decides_nothing() {
-    let stand = stand_with(&["lru-eviction"]).await;
-    let client = &stand.client;
+    let fixture = fixture_with(&["lru-eviction"]).await;
+    let client = &fixture.client;
     put_binding(client, &role("eviction", "lru-eviction", "shadow"))
         .await
         .ok();
     let end = Arc::default();
-    let crowd = crowd(&stand, 30, &end);
+    let crowd = crowd(&fixture, 30, &end);
     let view = loop {
         let view = binding(client, "eviction").await;
         if view["shadow"]["answered"].as_u64() > Some(20) {
@@ -176,18 +179,18 @@ async fn a_shadow_is_asked_and_compared_and_decides_nothing() {
     let path = "/v1/bindings?world=eviction&role=shadow";
     client.delete(path).await.ok();
     client.delete(path).await.refused(409, "binding_conflict");
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_have_policies_of_their_own() {
-    let stand = stand_with(&["fcfs-priority", "lru-eviction"]).await;
-    let client = &stand.client;
+    let fixture = fixture_with(&["fcfs-priority", "lru-eviction"]).await;
+    let client = &fixture.client;
     let mut own = role("priority", "fcfs-priority", "active");
     own["job"] = json!("run-7");
     put_binding(client, &own).await.ok();
     let end = Arc::new(AtomicBool::new(false));
-    let crowd = crowd(&stand, 20, &end);
+    let crowd = crowd(&fixture, 20, &end);
     let mut others = Vec::new();
     for program in 0..20 {
         let (client, end) = (client.clone(), end.clone());
@@ -233,14 +236,14 @@ async fn jobs_have_policies_of_their_own() {
         .post("/v1/bindings/rollback", &json!({"world": "reward"}))
         .await;
     answer.refused(409, "binding_conflict");
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn changes_are_in_the_audit_log() {
-    let stand = stand_with(&["lru-eviction"]).await;
-    bind(&stand.client, "lru-eviction").await;
-    let log = stand
+    let fixture = fixture_with(&["lru-eviction"]).await;
+    bind(&fixture.client, "lru-eviction").await;
+    let log = fixture
         .client
         .get("/v1/audit?action=binding.changed")
         .await
@@ -259,37 +262,37 @@ async fn changes_are_in_the_audit_log() {
             .unwrap()
             .starts_with("lru-eviction@")
     );
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 /// A thousand programs keep their requests going while the policy is swapped a thousand times.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_swaps_under_a_thousand_programs_lose_nothing() {
-    let stand = Stand::tuned(2, 65_536, hurried).await;
-    upload(&stand.client, "/v1/plugins", guest("lru-eviction"))
+    let fixture = Fixture::tuned(2, 65_536, hurried).await;
+    upload(&fixture.client, "/v1/plugins", guest("lru-eviction"))
         .await
         .ok();
     let end = Arc::default();
     // With time in tools, so that the machine has time for the swaps.
-    let crowd = paced_crowd(&stand, 1_000, Duration::from_secs(1), &end);
+    let crowd = paced_crowd(&fixture, 1_000, Duration::from_secs(1), &end);
     let decided = |m: &Metrics| m.count("treadle_restores_total") > 0;
-    stand.client.until("restoring", decided).await;
+    fixture.client.until("restoring", decided).await;
     for swap in 0..1_000 {
         let policy = ["lru-eviction", "thunderagent-eviction"][swap % 2];
-        bind(&stand.client, policy).await;
+        bind(&fixture.client, policy).await;
     }
     // A crowd whose requests fail panics here.
     stop(crowd, &end).await;
-    let metrics = stand.client.metrics().await;
+    let metrics = fixture.client.metrics().await;
     assert_eq!(metrics.count("treadle_steps_failed_total"), 0);
     assert!(metrics.count("treadle_policy_swaps_total") >= 1_000);
-    let statistics = stand.client.get("/v1/bindings").await.ok()["statistics"].clone();
+    let statistics = fixture.client.get("/v1/bindings").await.ok()["statistics"].clone();
     println!(
         "1,000 swaps under 1,000 programs: the slowest held decisions up for {} us",
         statistics["slowest_swap_us"]
     );
     // Every answer in the journal names one version.
-    let events = stand
+    let events = fixture
         .client
         .get("/v1/events?kind=policy_answered&limit=1000")
         .await
@@ -297,5 +300,5 @@ async fn a_thousand_swaps_under_a_thousand_programs_lose_nothing() {
     for event in events["events"].as_array().expect("a list") {
         assert_eq!(event["event"]["voices"], Value::Null, "{event}");
     }
-    stand.finish().await;
+    fixture.finish().await;
 }

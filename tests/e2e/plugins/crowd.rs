@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::Method;
 use serde_json::{Value, json};
 use treadle_tests::support::client::{Answer, Client};
-use treadle_tests::support::stand::{COMPLETIONS, MODEL, Stand};
+use treadle_tests::support::fixture::{COMPLETIONS, Fixture, MODEL};
 
 pub(crate) async fn upload(client: &Client, path: &str, bytes: Vec<u8>) -> Answer {
     let headers = [("content-type", "application/wasm")];
@@ -38,31 +38,31 @@ pub(super) fn everyones<'b>(bindings: &'b Value, world: &str) -> &'b Value {
 /// Turns that last a tenth of a second, so that all programs get theirs.
 pub(super) fn hurried(config: &mut treadle_config::Config) {
     config.scheduler.time_scale = 10.0;
-    config.scheduler.deferral_s_max = 1;
+    config.scheduler.starvation_s_max = 1;
     config.scheduler.quantum_s = 0;
 }
 
 /// Time in tools between two steps.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Programs that crowd the engines until told to stop; each gives its steps.
+/// Programs that crowd the engines until stopped; each gives its steps.
 pub(super) fn crowd(
-    stand: &Stand,
+    fixture: &Fixture,
     programs: u32,
     stop: &Arc<AtomicBool>,
 ) -> Vec<tokio::task::JoinHandle<u64>> {
-    paced_crowd(stand, programs, PAUSE, stop)
+    paced_crowd(fixture, programs, PAUSE, stop)
 }
 
 /// The same with so much time in tools between two steps.
 pub(super) fn paced_crowd(
-    stand: &Stand,
+    fixture: &Fixture,
     programs: u32,
     pause: Duration,
     stop: &Arc<AtomicBool>,
 ) -> Vec<tokio::task::JoinHandle<u64>> {
     let one = |program: u32| {
-        let (client, stop) = (stand.client.clone(), stop.clone());
+        let (client, stop) = (fixture.client.clone(), stop.clone());
         tokio::spawn(async move {
             let mut steps = 0;
             while !stop.load(Ordering::Relaxed) || steps == 0 {

@@ -1,11 +1,11 @@
 //! Policies are uploaded, checked, bound and swapped while programs run; bad ones are refused or
-//! stand aside.
+//! rolled back.
 
 use http::Method;
 use serde_json::{Value, json};
+use treadle_tests::support::fixture::Fixture;
 use treadle_tests::support::metrics::Metrics;
 use treadle_tests::support::policy::{failing, lru_eviction};
-use treadle_tests::support::stand::Stand;
 
 use super::crowd::{bind, crowd, deciding_policies, everyones, hurried, stop, upload};
 
@@ -18,8 +18,8 @@ fn multipart(bytes: &[u8]) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_is_checked_stored_once_and_listed() {
-    let stand = Stand::start(1, 100_000).await;
-    let client = &stand.client;
+    let fixture = Fixture::start(1, 100_000).await;
+    let client = &fixture.client;
     let before = client.get("/v1/plugins").await.ok();
     let checked = upload(client, "/v1/plugins/check", lru_eviction())
         .await
@@ -55,12 +55,12 @@ async fn an_upload_is_checked_stored_once_and_listed() {
         .collect();
     assert_eq!(names.len(), 2, "{names:?}");
     assert!(names.contains(&&json!("lru-eviction")));
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_upload_is_refused_with_what_where_and_remedy() {
-    let stand = Stand::start(1, 100_000).await;
+    let fixture = Fixture::start(1, 100_000).await;
     let half = lru_eviction()[..40_000].to_vec();
     for (bytes, code) in [
         (b"PK\x03\x04 an archive".to_vec(), "not-wasm"),
@@ -69,7 +69,7 @@ async fn a_bad_upload_is_refused_with_what_where_and_remedy() {
         (b"\0asm\x01\0\0\0".to_vec(), "no-wit"),
     ] {
         for path in ["/v1/plugins", "/v1/plugins/check"] {
-            let answer = upload(&stand.client, path, bytes.clone()).await;
+            let answer = upload(&fixture.client, path, bytes.clone()).await;
             answer.refused(400, "plugin_invalid");
             let refusal = &answer.json()["error"]["refusal"];
             assert_eq!(refusal["code"], code);
@@ -82,101 +82,105 @@ async fn a_bad_upload_is_refused_with_what_where_and_remedy() {
         }
     }
     let body = json!({"world": "eviction", "policy": "nobody"}).to_string();
-    let answer = stand
+    let answer = fixture
         .client
         .send(Method::PUT, "/v1/bindings", &[], body)
         .await;
     answer.refused(404, "plugin_unknown");
     let body = json!({"world": "eviction"}).to_string();
-    let answer = stand
+    let answer = fixture
         .client
         .send(Method::PUT, "/v1/bindings", &[], body)
         .await;
     answer.refused(400, "missing_field");
     let body = json!({"world": "fortune", "policy": "native"}).to_string();
-    let answer = stand
+    let answer = fixture
         .client
         .send(Method::PUT, "/v1/bindings", &[], body)
         .await;
     let message = answer.refused(400, "invalid_field");
     assert!(message.contains("eviction"), "{message}");
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn policies_are_swapped_under_a_hundred_programs() {
-    let stand = Stand::tuned(2, 16_384, hurried).await;
-    upload(&stand.client, "/v1/plugins", lru_eviction())
+    let fixture = Fixture::tuned(2, 16_384, hurried).await;
+    upload(&fixture.client, "/v1/plugins", lru_eviction())
         .await
         .ok();
     let end = std::sync::Arc::default();
-    let crowd = crowd(&stand, 100, &end);
+    let crowd = crowd(&fixture, 100, &end);
     for swap in 0..20 {
         let policy = ["lru-eviction", "thunderagent-eviction"][swap % 2];
-        let bound = bind(&stand.client, policy).await;
+        let bound = bind(&fixture.client, policy).await;
         assert!(
             bound["policy"]
                 .as_str()
                 .is_some_and(|name| name.starts_with(policy)),
             "{bound}"
         );
-        let active = stand.client.get("/v1/bindings").await.ok();
+        let active = fixture.client.get("/v1/bindings").await.ok();
         assert_eq!(everyones(&active, "eviction")["policy"], bound["policy"]);
-        let restores = stand.client.metrics().await.count("treadle_restores_total");
+        let restores = fixture
+            .client
+            .metrics()
+            .await
+            .count("treadle_restores_total");
         let decided = |m: &Metrics| m.count("treadle_restores_total") > restores;
-        stand.client.until("decided", decided).await;
+        fixture.client.until("decided", decided).await;
     }
     stop(crowd, &end).await;
-    let metrics = stand.client.metrics().await;
+    let metrics = fixture.client.metrics().await;
     assert_eq!(metrics.count("treadle_steps_failed_total"), 0);
     assert!(metrics.count("treadle_policy_swaps_total") >= 20);
     assert!(metrics.count("treadle_policy_answers_total") > 20);
-    let policies = deciding_policies(&stand.client, 100).await;
+    let policies = deciding_policies(&fixture.client, 100).await;
     for name in ["lru-eviction@", "thunderagent-eviction@"] {
         assert!(
             policies.iter().any(|policy| policy.starts_with(name)),
             "{policies:?}"
         );
     }
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 /// Binds a policy that fails, lets programs work, and checks that the default answers until the
 /// binding is rolled back to the one before.
 async fn falls_back_and_is_rolled_back(instructions: &str) {
-    let stand = Stand::tuned(2, 8_192, |config| {
+    let fixture = Fixture::tuned(2, 8_192, |config| {
         config.plugins.backoff_ms = 20;
         config.plugins.backoff_ms_max = 40;
         config.plugins.opens_max = 3;
         hurried(config);
     })
     .await;
-    let before = stand.client.get("/v1/bindings").await.ok();
-    let uploaded = upload(&stand.client, "/v1/plugins", failing(instructions))
+    let before = fixture.client.get("/v1/bindings").await.ok();
+    let uploaded = upload(&fixture.client, "/v1/plugins", failing(instructions))
         .await
         .ok();
     assert_eq!(uploaded["name"], "fixture");
-    let faults = stand
+    let faults = fixture
         .client
         .metrics()
         .await
         .count("treadle_policy_faults_total");
-    bind(&stand.client, "fixture").await;
+    bind(&fixture.client, "fixture").await;
     let end = std::sync::Arc::default();
-    let crowd = crowd(&stand, 30, &end);
+    let crowd = crowd(&fixture, 30, &end);
     let rolled_back = |m: &Metrics| m.count("treadle_policy_rollbacks_total") == 1;
-    let metrics = stand.client.until("rolled back", rolled_back).await;
+    let metrics = fixture.client.until("rolled back", rolled_back).await;
     assert!(metrics.count("treadle_policy_faults_total") >= faults + 3);
     assert!(metrics.count("treadle_policy_fallbacks_total") >= 3);
-    let after = stand.client.get("/v1/bindings").await.ok();
+    let after = fixture.client.get("/v1/bindings").await.ok();
     let policy = |bindings: &Value| everyones(bindings, "eviction")["policy"].clone();
     assert_eq!(policy(&after), policy(&before));
     assert!(after["statistics"]["latest_fault"].is_string());
     let restores = metrics.count("treadle_restores_total");
     let goes_on = |m: &Metrics| m.count("treadle_restores_total") > restores;
-    stand.client.until("going on", goes_on).await;
+    fixture.client.until("going on", goes_on).await;
     stop(crowd, &end).await;
-    let policies = deciding_policies(&stand.client, 30).await;
+    let policies = deciding_policies(&fixture.client, 30).await;
     assert!(
         policies.iter().any(|policy| policy.ends_with("+native")),
         "{policies:?}"
@@ -185,7 +189,7 @@ async fn falls_back_and_is_rolled_back(instructions: &str) {
         !policies.iter().any(|policy| policy.starts_with("fixture")),
         "{policies:?}"
     );
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

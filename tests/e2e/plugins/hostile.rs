@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use treadle_tests::support::client::Client;
+use treadle_tests::support::fixture::Fixture;
 use treadle_tests::support::hostile::{ARMED_ALWAYS, Outcome, POLICIES, build};
 use treadle_tests::support::policy::root;
-use treadle_tests::support::stand::Stand;
 
 use super::crowd::{crowd, everyones, hurried, put_binding, stop, upload};
 
@@ -32,13 +32,13 @@ async fn health_p99_ms(client: &Client) -> f64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_gateway_serves_through_the_whole_corpus() {
-    let stand = Stand::tuned(2, 8_192, |config| {
+    let fixture = Fixture::tuned(2, 8_192, |config| {
         hurried(config);
         // Each endless loop holds all others up for so long.
         config.plugins.hot_deadline_ms = 10;
         config.plugins.backoff_ms = 10;
         config.plugins.backoff_ms_max = 20;
-        // A compilation that takes minutes is for a child, and is cut short.
+        // A compilation that takes minutes runs in a child, and is cut off.
         config.plugins.compiler = root()
             .join("target/debug/treadle")
             .to_string_lossy()
@@ -46,15 +46,15 @@ async fn the_gateway_serves_through_the_whole_corpus() {
         config.plugins.compile_cpu_s_max = 8;
     })
     .await;
-    let client = &stand.client;
+    let client = &fixture.client;
     let end = Arc::default();
-    let crowd = crowd(&stand, 30, &end);
+    let crowd = crowd(&fixture, 30, &end);
     let before = resident_bytes();
     let quiet_ms = health_p99_ms(client).await;
     let (mut refused, mut bound) = (0, 0);
     let mut slowest_ms = 0.0_f64;
-    // What is cut short after seconds of processor time may take minutes on a busy machine.
-    let uploads = client.patient(Duration::from_mins(3));
+    // What is cut off after seconds of processor time may take minutes on a busy machine.
+    let uploads = client.with_timeout(Duration::from_mins(3));
     for policy in POLICIES {
         let answer = upload(&uploads, "/v1/plugins", build(policy.name)).await;
         if let Outcome::Refused(_) = policy.comes_of_it {
@@ -99,5 +99,5 @@ async fn the_gateway_serves_through_the_whole_corpus() {
     let bindings = client.get("/v1/bindings").await.ok();
     let active = everyones(&bindings, "priority")["policy"].as_str().unwrap();
     assert!(active.ends_with("+native"), "{active}");
-    stand.finish().await;
+    fixture.finish().await;
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use treadle_tests::support::fixture::Fixture;
 use treadle_tests::support::metrics::Metrics;
 use treadle_tests::support::policy::guest;
-use treadle_tests::support::stand::Stand;
 
 use super::crowd::{crowd, deciding_policies, hurried, put_binding, stop, upload};
 
@@ -16,7 +16,7 @@ const COMPILING: Duration = Duration::from_mins(4);
 
 async fn decides_a_rollout(policy: &str) {
     let folder = tempfile::tempdir().expect("a folder");
-    let stand = Stand::tuned(2, 8_192, |config| {
+    let fixture = Fixture::tuned(2, 8_192, |config| {
         hurried(config);
         // With a folder for what was compiled, the second time is quick.
         config.store.path = folder
@@ -28,14 +28,14 @@ async fn decides_a_rollout(policy: &str) {
         config.plugins.hot_deadline_ms = 200;
     })
     .await;
-    let client = &stand.client.patient(COMPILING);
+    let client = &fixture.client.with_timeout(COMPILING);
     let uploaded = upload(client, "/v1/plugins", guest(policy)).await.ok();
     assert_eq!(uploaded["name"], policy);
     assert_eq!(uploaded["world"], "priority");
     let binding = json!({"world": "priority", "policy": policy});
     put_binding(client, &binding).await.ok();
     let end = Arc::default();
-    let crowd = crowd(&stand, 30, &end);
+    let crowd = crowd(&fixture, 30, &end);
     let decided = |m: &Metrics| m.count("treadle_restores_total") > 40;
     client.until("restoring", decided).await;
     stop(crowd, &end).await;
@@ -48,7 +48,7 @@ async fn decides_a_rollout(policy: &str) {
             .any(|name| name.starts_with(&format!("{policy}@"))),
         "{policies:?}"
     );
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,8 +1,8 @@
-//! The policies that the daemon brings along are bound by their names; nobody has to push them.
+//! The bundled policies are bound by their names; they need not be pushed.
 
 use serde_json::{Value, json};
 use treadle_tests::support::client::Client;
-use treadle_tests::support::stand::Stand;
+use treadle_tests::support::fixture::Fixture;
 
 use super::crowd::put_binding;
 
@@ -14,9 +14,9 @@ async fn listed(client: &Client, name: &str) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn policies_that_come_along_are_bound_by_what_the_list_says_of_them() {
-    let stand = Stand::start(1, 100_000).await;
-    let client = &stand.client;
+async fn bundled_policies_are_bound_as_listed() {
+    let fixture = Fixture::start(1, 100_000).await;
+    let client = &fixture.client;
     let bind = async |world: &str, policy: &str| {
         put_binding(client, &json!({"world": world, "policy": policy})).await
     };
@@ -54,5 +54,5 @@ async fn policies_that_come_along_are_bound_by_what_the_list_says_of_them() {
     bind("priority", "heddle-priority@9.9.9")
         .await
         .refused(404, "plugin_unknown");
-    stand.finish().await;
+    fixture.finish().await;
 }

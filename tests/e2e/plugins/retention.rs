@@ -1,24 +1,24 @@
-//! What becomes of caches is decided by treadle's own policy where it is asked, without anybody
-//! binding it.
+//! What to do with caches is decided by treadle's own policy where it is asked, without any
+//! binding.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use treadle_tests::support::fixture::Fixture;
 use treadle_tests::support::metrics::Metrics;
-use treadle_tests::support::stand::Stand;
 
 use super::crowd::{bind, deciding_policies, everyones, hurried, paced_crowd, stop};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn caches_are_retained_by_foresight_unless_another_policy_is_bound() {
-    let stand = Stand::tuned(2, 8_192, |config| {
+    let fixture = Fixture::tuned(2, 8_192, |config| {
         hurried(config);
         config.kv.retention = true;
         config.kv.host_tokens_max = 1_000_000;
         config.kv.prefill_tokens_per_s = 1_000;
     })
     .await;
-    let bindings = stand.client.get("/v1/bindings").await.ok();
+    let bindings = fixture.client.get("/v1/bindings").await.ok();
     let bound = everyones(&bindings, "eviction")["policy"].clone();
     assert!(
         bound
@@ -28,21 +28,21 @@ async fn caches_are_retained_by_foresight_unless_another_policy_is_bound() {
     );
 
     let end = Arc::default();
-    let crowd = paced_crowd(&stand, 40, Duration::from_millis(200), &end);
+    let crowd = paced_crowd(&fixture, 40, Duration::from_millis(200), &end);
     let offloaded = |m: &Metrics| m.count("treadle_kv_offloads_total") > 20;
-    stand.client.until("offloading", offloaded).await;
+    fixture.client.until("offloading", offloaded).await;
     stop(crowd, &end).await;
-    let metrics = stand.client.metrics().await;
+    let metrics = fixture.client.metrics().await;
     assert_eq!(metrics.count("treadle_steps_failed_total"), 0);
     assert_eq!(metrics.count("treadle_policy_faults_total"), 0);
-    let policies = deciding_policies(&stand.client, 40).await;
+    let policies = deciding_policies(&fixture.client, 40).await;
     assert!(
         policies.contains(bound.as_str().expect("a name")),
         "{policies:?}"
     );
 
-    let native = bind(&stand.client, "native").await;
+    let native = bind(&fixture.client, "native").await;
     let native = native["policy"].as_str().expect("a name");
     assert!(native.ends_with("+native"), "{native}");
-    stand.finish().await;
+    fixture.finish().await;
 }

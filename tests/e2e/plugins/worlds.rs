@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use treadle_tests::support::fixture::Fixture;
 use treadle_tests::support::policy::guest;
-use treadle_tests::support::stand::Stand;
 
 use super::crowd::{crowd, put_binding, stop, upload};
 
@@ -21,8 +21,8 @@ fn rewards() -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rewards_come_from_the_default_until_a_policy_is_bound() {
-    let stand = Stand::start(1, 100_000).await;
-    let client = &stand.client;
+    let fixture = Fixture::start(1, 100_000).await;
+    let client = &fixture.client;
     let by_default = client.post("/v1/ask", &rewards()).await.ok();
     assert_eq!(
         by_default["policy"]
@@ -45,13 +45,13 @@ async fn rewards_come_from_the_default_until_a_policy_is_bound() {
             .starts_with("exact-match-reward@")
     );
     assert_eq!(bound["answer"]["totals"], json!([1.0, 0.0, 0.0]));
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn allocation_and_prediction_answer_in_the_shape_of_the_contract() {
-    let stand = Stand::start(1, 100_000).await;
-    let client = &stand.client;
+    let fixture = Fixture::start(1, 100_000).await;
+    let client = &fixture.client;
     for policy in ["static-allocation", "default-prediction"] {
         upload(client, "/v1/plugins", guest(policy)).await.ok();
         let world = policy.split('-').next_back().unwrap();
@@ -96,13 +96,13 @@ async fn allocation_and_prediction_answer_in_the_shape_of_the_contract() {
     let predicted = client.post("/v1/ask", &predict).await.ok();
     let tokens = predicted["answer"]["remaining_tokens"][0].as_f64().unwrap();
     assert!((tokens - 500.0).abs() < 50.0, "{predicted}");
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_question_is_refused_by_name() {
-    let stand = Stand::start(1, 100_000).await;
-    let client = &stand.client;
+    let fixture = Fixture::start(1, 100_000).await;
+    let client = &fixture.client;
     let mut question = rewards();
     question["columns"]["colour"] = json!([1, 2, 3]);
     let message = client
@@ -123,20 +123,20 @@ async fn a_wrong_question_is_refused_by_name() {
         .await
         .refused(400, "invalid_field");
     assert!(message.contains("scheduler"), "{message}");
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn programs_are_predicted_while_they_act() {
-    let stand = Stand::start(1, 1_000_000).await;
-    let client = &stand.client;
+    let fixture = Fixture::start(1, 1_000_000).await;
+    let client = &fixture.client;
     upload(client, "/v1/plugins", guest("default-prediction"))
         .await
         .ok();
     let binding = json!({"world": "prediction", "policy": "default-prediction"});
     put_binding(client, &binding).await.ok();
     let end = std::sync::Arc::default();
-    let crowd = crowd(&stand, 10, &end);
+    let crowd = crowd(&fixture, 10, &end);
     let rows = loop {
         let plugin = client.get("/v1/plugins/default-prediction").await.ok();
         let rows = plugin["statistics"]["rows"].as_u64();
@@ -147,7 +147,7 @@ async fn programs_are_predicted_while_they_act() {
     };
     stop(crowd, &end).await;
     // Programs that are over teach what came after each of their steps.
-    treadle_tests::support::stand::release_all(client).await;
+    treadle_tests::support::fixture::release_all(client).await;
     loop {
         let plugin = client.get("/v1/plugins/default-prediction").await.ok();
         assert_eq!(plugin["statistics"]["faults"], json!({}));
@@ -156,5 +156,5 @@ async fn programs_are_predicted_while_they_act() {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    stand.finish().await;
+    fixture.finish().await;
 }

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use http::Method;
 use serde_json::{Value, json};
-use treadle_tests::support::client::{Client, PATIENCE};
+use treadle_tests::support::client::{Client, TIMEOUT};
+use treadle_tests::support::fixture::{CHAT, Fixture, chat, plain_endpoint, streamed};
 use treadle_tests::support::policy::lru_eviction;
 use treadle_tests::support::raw_engine::RawEngine;
-use treadle_tests::support::stand::{CHAT, Stand, chat, plain_endpoint, streamed};
 
 use super::{client_of, make_tenant};
 
@@ -26,7 +26,7 @@ async fn until_stored(client: &Client, program: &str) {
     let began = Instant::now();
     let path = format!("/v1/programs/{program}/steps");
     while client.get(&path).await.ok()["steps"] == json!([]) {
-        assert!(began.elapsed() < PATIENCE, "{program} is not stored");
+        assert!(began.elapsed() < TIMEOUT, "{program} is not stored");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -39,12 +39,12 @@ fn names(page: &Value, list: &str, field: &str) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn programs_of_one_name_are_two() {
-    let stand = Stand::start(2, 100_000).await;
-    let nobody = stand.client.without_token();
-    make_tenant(&stand, "acme", json!({})).await;
-    make_tenant(&stand, "acme2", json!({})).await;
-    let acme = client_of(&stand, "acme", "admin").await;
-    let beta = client_of(&stand, "acme2", "admin").await;
+    let fixture = Fixture::start(2, 100_000).await;
+    let nobody = fixture.client.without_token();
+    make_tenant(&fixture, "acme", json!({})).await;
+    make_tenant(&fixture, "acme2", json!({})).await;
+    let acme = client_of(&fixture, "acme", "admin").await;
+    let beta = client_of(&fixture, "acme2", "admin").await;
     for (client, own) in [
         (&acme, "only-acme"),
         (&beta, "only-beta"),
@@ -88,7 +88,7 @@ async fn programs_of_one_name_are_two() {
             false
         );
     }
-    stand.stop().await;
+    fixture.stop().await;
 }
 
 /// Looks everywhere for what the tenant `acme` alone knows.
@@ -145,10 +145,10 @@ async fn nothing_of_acme(client: &Client) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_prompt_continues_no_program_of_another_tenant() {
-    let stand = Stand::start(1, 100_000).await;
-    make_tenant(&stand, "acme", json!({})).await;
-    let acme = client_of(&stand, "acme", "job").await;
-    let beta = stand.client.without_token();
+    let fixture = Fixture::start(1, 100_000).await;
+    make_tenant(&fixture, "acme", json!({})).await;
+    let acme = client_of(&fixture, "acme", "job").await;
+    let beta = fixture.client.without_token();
     let ask = async |client: &Client, turns: usize| {
         let messages: Vec<Value> = (0..turns)
             .map(|turn| json!({"role": "user", "content": format!("turn {turn}")}))
@@ -163,16 +163,16 @@ async fn a_prompt_continues_no_program_of_another_tenant() {
     assert_ne!(first, other);
     assert_eq!(ask(&acme, 3).await, first);
     assert_eq!(ask(&beta, 4).await, other);
-    stand.finish_all(&[&acme]).await;
+    fixture.finish_all(&[&acme]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn plugins_and_bindings_are_ones_own() {
-    let stand = Stand::start(1, 100_000).await;
-    make_tenant(&stand, "acme", json!({})).await;
-    make_tenant(&stand, "beta", json!({})).await;
-    let acme = client_of(&stand, "acme", "admin").await;
-    let beta = client_of(&stand, "beta", "admin").await;
+    let fixture = Fixture::start(1, 100_000).await;
+    make_tenant(&fixture, "acme", json!({})).await;
+    make_tenant(&fixture, "beta", json!({})).await;
+    let acme = client_of(&fixture, "acme", "admin").await;
+    let beta = client_of(&fixture, "beta", "admin").await;
     let brought_along = "foresight-eviction";
     let plugins = async |client: &Client| {
         let mut page = client.get("/v1/plugins").await.ok();
@@ -199,7 +199,7 @@ async fn plugins_and_bindings_are_ones_own() {
         String::from_utf8_lossy(&page.body).into_owned()
     };
     assert!(bindings(&acme).await.contains("lru-eviction"));
-    for other in [&beta, &stand.client.without_token()] {
+    for other in [&beta, &fixture.client.without_token()] {
         let seen = bindings(other).await;
         assert!(!seen.contains("lru-eviction"), "{seen}");
     }
@@ -208,21 +208,21 @@ async fn plugins_and_bindings_are_ones_own() {
     let actions = names(&log, "changes", "action");
     assert_eq!(actions, ["binding.changed", "plugin.uploaded"]);
     assert_eq!(names(&log, "changes", "tenant"), ["acme", "acme"]);
-    let all = stand.client.get("/v1/audit").await.ok();
+    let all = fixture.client.get("/v1/audit").await.ok();
     let actions = names(&all, "changes", "action");
     for action in ["tenant.created", "token.created", "plugin.uploaded"] {
         assert!(actions.iter().any(|known| known == action), "{actions:?}");
     }
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_and_tenants_are_ones_own() {
-    let stand = Stand::start(1, 100_000).await;
-    make_tenant(&stand, "acme", json!({})).await;
-    make_tenant(&stand, "beta", json!({})).await;
-    let acme = client_of(&stand, "acme", "admin").await;
-    let beta = client_of(&stand, "beta", "admin").await;
+    let fixture = Fixture::start(1, 100_000).await;
+    make_tenant(&fixture, "acme", json!({})).await;
+    make_tenant(&fixture, "beta", json!({})).await;
+    let acme = client_of(&fixture, "acme", "admin").await;
+    let beta = client_of(&fixture, "beta", "admin").await;
     let own = acme.get("/v1/tokens").await.ok();
     assert_eq!(names(&own, "tokens", "tenant"), ["acme"]);
     let id = own["tokens"][0]["id"].as_str().expect("an id");
@@ -252,20 +252,20 @@ async fn tokens_and_tenants_are_ones_own() {
         .send(Method::PUT, "/v1/tenants/acme", &[], change)
         .await;
     changed.refused(404, "tenant_unknown");
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_abort_of_everything_is_one_of_ones_own() {
     let mut engine = RawEngine::start().await;
     let url = engine.url().to_owned();
-    let stand = Stand::tuned(0, 0, |config| {
+    let fixture = Fixture::tuned(0, 0, |config| {
         config.engines.endpoints = vec![plain_endpoint(url, 100_000)];
     })
     .await;
-    make_tenant(&stand, "acme", json!({})).await;
-    let acme = client_of(&stand, "acme", "job").await;
-    let beta = stand.client.without_token();
+    make_tenant(&fixture, "acme", json!({})).await;
+    let acme = client_of(&fixture, "acme", "job").await;
+    let beta = fixture.client.without_token();
     let begin = |client: &Client| {
         let client = client.clone();
         let body = streamed(chat("same", "x", 5));
@@ -295,5 +295,5 @@ async fn an_abort_of_everything_is_one_of_ones_own() {
         ended.is_done() && !ended.broken,
         "the other tenant's goes on"
     );
-    stand.finish_all(&[&acme]).await;
+    fixture.finish_all(&[&acme]).await;
 }

@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::{Value, json};
 use treadle_config::Keep;
 use treadle_tests::support::client::{Answer, Client};
-use treadle_tests::support::stand::{CHAT, Stand, chat};
+use treadle_tests::support::fixture::{CHAT, Fixture, chat};
 
 use super::{client_of, make_tenant};
 
@@ -111,9 +111,9 @@ async fn generate_with(client: &Client, bad: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_forged_name_reads_and_changes_nothing_of_another_tenant() {
-    let stand = Stand::tuned(1, 100_000, |config| config.bodies.keep = Keep::All).await;
-    make_tenant(&stand, "acme", json!({})).await;
-    let acme = client_of(&stand, "acme", "admin").await;
+    let fixture = Fixture::tuned(1, 100_000, |config| config.payloads.keep = Keep::All).await;
+    make_tenant(&fixture, "acme", json!({})).await;
+    let acme = client_of(&fixture, "acme", "admin").await;
     acme.post(CHAT, &chat("p", "a secret", 4)).await.ok();
     let steps = acme.get("/v1/programs/p/steps").await.ok();
     let step = &steps["steps"][0]["step"];
@@ -125,12 +125,12 @@ async fn a_forged_name_reads_and_changes_nothing_of_another_tenant() {
     }
     let before = record_of(&acme).await;
     // Of the default tenant and, as admin of the whole daemon, allowed everything there is.
-    forge_everywhere(&stand.client, step).await;
-    generate_with(&stand.client, FORGED).await;
+    forge_everywhere(&fixture.client, step).await;
+    generate_with(&fixture.client, FORGED).await;
     assert_eq!(record_of(&acme).await, before);
-    let runs = stand.client.get("/v1/lab/runs").await.ok();
+    let runs = fixture.client.get("/v1/lab/runs").await.ok();
     assert_eq!(runs["runs"], json!([]));
     let released = acme.delete("/v1/programs/p").await.ok();
     assert_eq!(released["released"], true);
-    stand.finish_all(&[&acme]).await;
+    fixture.finish_all(&[&acme]).await;
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-use treadle_tests::support::stand::{CHAT, Stand, chat};
+use treadle_tests::support::fixture::{CHAT, Fixture, chat};
 
 use super::make_tenant;
 
@@ -75,14 +75,14 @@ async fn tokens_of_the_provider_are_taken_and_its_keys_may_change() {
     let (old, new) = (Key::new("old"), Key::new("new"));
     let page = Arc::new(Mutex::new(old.listed()));
     let (address, asked) = serve(page.clone()).await;
-    let stand = Stand::tuned(1, 100_000, |config| {
+    let fixture = Fixture::tuned(1, 100_000, |config| {
         config.oidc.issuer = "https://issuer".to_owned();
         config.oidc.jwks = address;
         config.oidc.jwks_pause_s = 0;
     })
     .await;
-    make_tenant(&stand, "acme", json!({})).await;
-    let with = |token: String| stand.client.with_token(token);
+    make_tenant(&fixture, "acme", json!({})).await;
+    let with = |token: String| fixture.client.with_token(token);
     let job = with(old.token("acme", "job"));
     for _ in 0..5 {
         job.post(CHAT, &chat("p", "hello", 4)).await.ok();
@@ -107,14 +107,14 @@ async fn tokens_of_the_provider_are_taken_and_its_keys_may_change() {
     rotated.get("/programs").await.refused(401, "token_invalid");
     *page.lock().unwrap() = new.listed();
     rotated.get("/programs").await.ok();
-    stand.finish_all(&[&job]).await;
+    fixture.finish_all(&[&job]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_unknown_keys_asks_the_provider_once() {
     let (known, unknown) = (Key::new("known"), Key::new("unknown"));
     let (address, asked) = serve(Arc::new(Mutex::new(known.listed()))).await;
-    let stand = Stand::tuned(1, 100_000, |config| {
+    let fixture = Fixture::tuned(1, 100_000, |config| {
         config.oidc.issuer = "https://issuer".to_owned();
         config.oidc.jwks = address;
         config.oidc.jwks_pause_s = 600;
@@ -122,7 +122,7 @@ async fn a_flood_of_unknown_keys_asks_the_provider_once() {
     .await;
     let asking: Vec<_> = (0..20)
         .map(|_| {
-            let client = stand.client.with_token(unknown.token("default", "job"));
+            let client = fixture.client.with_token(unknown.token("default", "job"));
             tokio::spawn(async move { client.get("/programs").await })
         })
         .collect();
@@ -130,7 +130,7 @@ async fn a_flood_of_unknown_keys_asks_the_provider_once() {
         answer.await.unwrap().refused(401, "token_invalid");
     }
     assert_eq!(*asked.lock().unwrap(), 1);
-    let good = stand.client.with_token(known.token("default", "job"));
+    let good = fixture.client.with_token(known.token("default", "job"));
     good.get("/programs").await.ok();
-    stand.finish().await;
+    fixture.finish().await;
 }

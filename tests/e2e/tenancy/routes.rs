@@ -1,4 +1,4 @@
-//! Every route of the router, asked by everybody who may not have it.
+//! Every route of the router, asked by all callers that may not have it.
 
 use http::Method;
 use serde_json::json;
@@ -6,11 +6,11 @@ use treadle_auth::Scope;
 use treadle_auth::permissions::{Needs, Route, routes};
 use treadle_config::AnonymousScope;
 use treadle_tests::support::client::{Answer, Client};
-use treadle_tests::support::stand::Stand;
+use treadle_tests::support::fixture::Fixture;
 
 use super::{client_of, make_tenant};
 
-/// Asks for a route with something in the place of each parameter.
+/// Asks for a route with a value for each parameter.
 async fn ask(client: &Client, route: &Route, parameter: &str) -> Answer {
     let mut path = route.path.clone();
     while let (Some(start), Some(end)) = (path.find('{'), path.find('}')) {
@@ -29,17 +29,17 @@ fn too_weak(needs: Needs) -> Option<Scope> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_gets_in_without_a_token_that_is_good_and_strong_enough() {
-    let stand = Stand::tuned(1, 100_000, |config| {
+async fn requests_need_a_valid_token_of_sufficient_scope() {
+    let fixture = Fixture::tuned(1, 100_000, |config| {
         config.auth.anonymous_scope = AnonymousScope::None;
     })
     .await;
-    make_tenant(&stand, "acme", json!({})).await;
+    make_tenant(&fixture, "acme", json!({})).await;
     let mut by_scope = Vec::new();
     for scope in Scope::ALL {
-        by_scope.push((scope, client_of(&stand, "acme", scope.as_str()).await));
+        by_scope.push((scope, client_of(&fixture, "acme", scope.as_str()).await));
     }
-    let nobody = stand.client.without_token();
+    let nobody = fixture.client.without_token();
     let stranger = nobody.with_token(format!("tr_{}", "0".repeat(64)));
     let malformed = nobody.with_token("tr_x");
     for route in routes() {
@@ -60,32 +60,32 @@ async fn nobody_gets_in_without_a_token_that_is_good_and_strong_enough() {
         let (_, client) = by_scope.iter().find(|(s, _)| *s == weak).expect("a client");
         ask(client, &route, "p").await.refused(403, "forbidden");
     }
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_strong_enough_gets_in() {
-    let stand = Stand::start(1, 100_000).await;
-    make_tenant(&stand, "acme", json!({})).await;
+async fn a_sufficient_scope_gets_in() {
+    let fixture = Fixture::start(1, 100_000).await;
+    make_tenant(&fixture, "acme", json!({})).await;
     for route in routes() {
         let (Needs::Scope(scope) | Needs::Token(scope)) = route.needs else {
             continue;
         };
-        let client = client_of(&stand, "acme", scope.as_str()).await;
+        let client = client_of(&fixture, "acme", scope.as_str()).await;
         let answer = ask(&client, &route, "nothing-of-this-name").await;
         let status = answer.status.as_u16();
         assert_ne!(status, 401, "{route:?}");
-        // An engine may say so of its own.
+        // An engine may report it on its own.
         assert!(status != 405 || route.relayed, "{route:?}");
         assert_ne!(status, 403, "{route:?}: {:?}", answer.body);
     }
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_local_caller_needs_a_token_to_manage_and_for_nothing_else() {
-    let stand = Stand::start(1, 100_000).await;
-    let nobody = stand.client.without_token();
+    let fixture = Fixture::start(1, 100_000).await;
+    let nobody = fixture.client.without_token();
     for route in routes() {
         let answer = ask(&nobody, &route, "p").await;
         match route.needs {
@@ -120,47 +120,47 @@ async fn a_local_caller_needs_a_token_to_manage_and_for_nothing_else() {
             assert!(message.contains("send a token"), "{message}");
             assert_eq!(answer.headers["www-authenticate"], "Bearer");
         }
-        // With a token it is nobody's matter who passes requests on.
+        // With a token it does not matter which proxy forwards requests.
         let headers = [strange];
-        let answer = stand.client.send(Method::GET, "/programs", &headers, "");
+        let answer = fixture.client.send(Method::GET, "/programs", &headers, "");
         answer.await.ok();
     }
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_open_daemon_is_open_to_all() {
-    let stand = Stand::tuned(1, 100_000, |config| {
+    let fixture = Fixture::tuned(1, 100_000, |config| {
         config.auth.anonymous_scope = AnonymousScope::Admin;
     })
     .await;
-    let nobody = stand.client.without_token();
+    let nobody = fixture.client.without_token();
     for route in routes() {
         let status = ask(&nobody, &route, "p").await.status.as_u16();
         assert!(![401, 403].contains(&status), "{route:?}: {status}");
     }
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_the_whole_daemons_admin_chooses_a_tenant() {
-    let stand = Stand::start(1, 100_000).await;
-    make_tenant(&stand, "acme", json!({})).await;
-    make_tenant(&stand, "beta", json!({})).await;
-    let acme = client_of(&stand, "acme", "admin").await;
+    let fixture = Fixture::start(1, 100_000).await;
+    make_tenant(&fixture, "acme", json!({})).await;
+    make_tenant(&fixture, "beta", json!({})).await;
+    let acme = client_of(&fixture, "acme", "admin").await;
     let who = async |client: &Client, tenant: &str| {
         let headers = [("x-treadle-tenant", tenant)];
         client.send(Method::GET, "/v1/whoami", &headers, "").await
     };
-    assert_eq!(who(&stand.client, "beta").await.ok()["tenant"], "beta");
-    who(&stand.client, "gamma")
+    assert_eq!(who(&fixture.client, "beta").await.ok()["tenant"], "beta");
+    who(&fixture.client, "gamma")
         .await
         .refused(404, "tenant_unknown");
     assert_eq!(who(&acme, "acme").await.ok()["tenant"], "acme");
     for other in ["beta", "default", "*"] {
         who(&acme, other).await.refused(403, "forbidden");
     }
-    let nobody = stand.client.without_token();
+    let nobody = fixture.client.without_token();
     who(&nobody, "acme").await.refused(403, "forbidden");
-    stand.finish().await;
+    fixture.finish().await;
 }

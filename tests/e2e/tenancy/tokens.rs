@@ -6,8 +6,8 @@ use http::Method;
 use serde_json::{Value, json};
 use treadle_server::start::Daemon;
 use treadle_tests::support::client::Client;
+use treadle_tests::support::fixture::{CHAT, Fixture, chat, config, plain_endpoint};
 use treadle_tests::support::raw_engine::RawEngine;
-use treadle_tests::support::stand::{CHAT, Stand, chat, config, plain_endpoint};
 
 use super::{client_of, make_tenant};
 
@@ -17,10 +17,10 @@ async fn status_of(client: &Client) -> u16 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_is_made_rotated_revoked_and_each_is_on_record() {
-    let stand = Stand::start(1, 100_000).await;
+    let fixture = Fixture::start(1, 100_000).await;
     let body = json!({"name": "ci", "scope": "admin"});
     let headers = [("x-request-id", "my-request")];
-    let made = stand
+    let made = fixture
         .client
         .send(Method::POST, "/v1/tokens", &headers, body.to_string())
         .await;
@@ -30,17 +30,19 @@ async fn a_token_is_made_rotated_revoked_and_each_is_on_record() {
         made["id"].as_str().unwrap(),
         made["secret"].as_str().unwrap(),
     );
-    let first = stand.client.with_token(secret);
+    let first = fixture.client.with_token(secret);
     assert_eq!(status_of(&first).await, 200);
 
     let path = format!("/v1/tokens/{id}/rotate");
     let rotated = first.post(&path, &json!({})).await.ok();
-    let second = stand.client.with_token(rotated["secret"].as_str().unwrap());
+    let second = fixture
+        .client
+        .with_token(rotated["secret"].as_str().unwrap());
     assert_eq!(status_of(&first).await, 200, "the old secret has its grace");
     assert_eq!(status_of(&second).await, 200);
     assert!(rotated["previous_until_us"].is_u64());
 
-    let listed = stand.client.get("/v1/tokens").await;
+    let listed = fixture.client.get("/v1/tokens").await;
     let text = String::from_utf8_lossy(&listed.body).into_owned();
     assert!(!text.contains("tr_") && !text.contains("hash"), "{text}");
     let entry = listed.json()["tokens"]
@@ -51,11 +53,15 @@ async fn a_token_is_made_rotated_revoked_and_each_is_on_record() {
         .cloned();
     assert!(entry.expect("it is listed")["last_used_at_us"].is_u64());
 
-    stand.client.delete(&format!("/v1/tokens/{id}")).await.ok();
+    fixture
+        .client
+        .delete(&format!("/v1/tokens/{id}"))
+        .await
+        .ok();
     for client in [&first, &second] {
         client.get("/v1/tokens").await.refused(401, "token_invalid");
     }
-    let changes = stand
+    let changes = fixture
         .client
         .get(&format!("/v1/audit?target={id}"))
         .await
@@ -75,13 +81,13 @@ async fn a_token_is_made_rotated_revoked_and_each_is_on_record() {
     assert!(changes[1]["who"].as_str().unwrap().contains(id));
     assert_eq!(changes[0]["before"]["revoked_at_us"], Value::Null);
     assert!(changes[0]["after"]["revoked_at_us"].is_u64());
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_grace_of_a_rotation_can_be_none() {
-    let stand = Stand::tuned(1, 100_000, |config| config.auth.rotation_grace_s = 0).await;
-    let first = client_of(&stand, "default", "admin").await;
+    let fixture = Fixture::tuned(1, 100_000, |config| config.auth.rotation_grace_s = 0).await;
+    let first = client_of(&fixture, "default", "admin").await;
     let listed = first.get("/v1/tokens").await.ok();
     let id = listed["tokens"][0]["id"].as_str().unwrap();
     first
@@ -89,18 +95,18 @@ async fn the_grace_of_a_rotation_can_be_none() {
         .await
         .ok();
     first.get("/v1/tokens").await.refused(401, "token_expired");
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn changes_are_paged_by_a_cursor() {
-    let stand = Stand::start(1, 100_000).await;
+    let fixture = Fixture::start(1, 100_000).await;
     for _ in 0..5 {
-        client_of(&stand, "default", "viewer").await;
+        client_of(&fixture, "default", "viewer").await;
     }
     let (mut path, mut seen) = ("/v1/audit?limit=2".to_owned(), Vec::new());
     loop {
-        let page = stand.client.get(&path).await.ok();
+        let page = fixture.client.get(&path).await.ok();
         let ids = page["changes"].as_array().unwrap().iter();
         seen.extend(ids.map(|change| change["id"].as_u64().unwrap()));
         let Some(next) = page["next"].as_u64() else {
@@ -110,21 +116,21 @@ async fn changes_are_paged_by_a_cursor() {
     }
     assert_eq!(seen.len(), 5);
     assert!(seen.is_sorted_by(|a, b| a > b), "{seen:?}");
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_engine_sees_a_token() {
     let mut engine = RawEngine::start().await;
     let url = engine.url().to_owned();
-    let stand = Stand::tuned(0, 0, |config| {
+    let fixture = Fixture::tuned(0, 0, |config| {
         config.engines.endpoints = vec![plain_endpoint(url, 100_000)];
     })
     .await;
-    make_tenant(&stand, "acme", json!({})).await;
-    let root = stand.client.clone();
+    make_tenant(&fixture, "acme", json!({})).await;
+    let root = fixture.client.clone();
     for own in ["authorization", "x-api-key"] {
-        let secret = stand.daemon.first_token.as_ref().unwrap().secret.clone();
+        let secret = fixture.daemon.first_token.as_ref().unwrap().secret.clone();
         let client = root.without_token();
         let asking = tokio::spawn(async move {
             let value = if own == "x-api-key" {
@@ -150,13 +156,13 @@ async fn no_engine_sees_a_token() {
     }
     let live = root.get("/programs").await.ok();
     assert_eq!(live, json!({}), "the program is the chosen tenant's");
-    stand.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dummy_keys_count_as_none() {
-    let stand = Stand::start(1, 100_000).await;
-    let nobody = stand.client.without_token();
+    let fixture = Fixture::start(1, 100_000).await;
+    let nobody = fixture.client.without_token();
     for key in ["EMPTY", "sk-1234", "dummy", "none", "eyJh.eyJi.c"] {
         let headers = [("authorization", format!("Bearer {key}"))];
         let headers = headers
@@ -165,7 +171,7 @@ async fn dummy_keys_count_as_none() {
         let body = chat("p", "hello", 4).to_string();
         nobody.send(Method::POST, CHAT, &headers, body).await.ok();
     }
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -196,7 +202,7 @@ async fn the_first_token_is_made_once_and_left_for_its_owner() {
     assert_eq!(status_of(&client).await, 401);
     daemon.stop().await;
 
-    // Whoever locked himself out starts the daemon again.
+    // An admin who is locked out restarts the daemon.
     let daemon = Daemon::start(&config)
         .await
         .expect("it starts a third time");

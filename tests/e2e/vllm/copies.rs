@@ -5,9 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use treadle_model::{EngineKind, ProgramId};
-use treadle_tests::support::stand::{CHAT, COMPLETIONS};
+use treadle_tests::support::fixture::{CHAT, COMPLETIONS};
 use treadle_transfer::{
-    Executors, Export, Import, Imported, KvCopy, KvExecutor, Limits, Means, Place, Prompt,
+    CopyLocation, Executors, Export, Import, Imported, KvCopy, KvExecutor, Limits, Means, Prompt,
     Settings, Tags, TransferError, WorkerRef,
 };
 
@@ -159,7 +159,7 @@ async fn vllm_chats_move_by_their_tokens() {
         body: Bytes::from(chat.to_string()),
     };
     let copy = pair.export(prompt.clone()).await;
-    assert!(copy.prefix.hash.is_some(), "the server tells the tokens");
+    assert!(copy.prefix.hash.is_some(), "the server reports the tokens");
     let taken = pair.import(&copy, prompt).await.expect("it comes");
     let block = block_tokens(&second).await;
     assert!(taken.tokens + block >= copy.prefix.tokens, "{taken:?}");
@@ -194,7 +194,7 @@ async fn vllm_is_not_asked_for_what_is_no_longer_sure() {
     assert_eq!(code(&copy, &fresh(TOKENS)).await, "other-prefix");
     // Altered on the way.
     let mut altered = copy.clone();
-    let Place::Engine { parameters, .. } = &mut altered.place else {
+    let CopyLocation::Engine { parameters, .. } = &mut altered.place else {
         panic!("{altered:?}");
     };
     parameters["remote_engine_id"] = json!("another");

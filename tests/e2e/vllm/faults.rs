@@ -1,6 +1,6 @@
 //! A server dies while another one is to fetch a cache from it: the answers are the same.
 
-use treadle_tests::support::stand::{Stand, endpoint};
+use treadle_tests::support::fixture::{Fixture, endpoint};
 use treadle_tests::support::vllm_server::{Relay, VllmServer};
 
 use super::copies::{Pair, fresh, tokens};
@@ -40,16 +40,16 @@ async fn dies(moment: Moment) {
         know_each_other(victim.url(), &second).await;
     }
     let mut relay = Relay::before(&victim).await;
-    let stand = Stand::tuned(0, 0, |config| {
+    let fixture = Fixture::tuned(0, 0, |config| {
         config.engines.endpoints = vec![endpoint(relay.url())];
         moving(config);
     })
     .await;
-    let client = &stand.client;
+    let client = &fixture.client;
     let model = model_of(&second).await;
-    let both = both_act(&stand, &model).await;
+    let both = both_act(&fixture, &model).await;
     let before = transfers(&second).await;
-    joins(&stand, &second).await;
+    joins(&fixture, &second).await;
     let held = relay.export().await;
     match moment {
         Moment::BeforeTheFetch => {
@@ -81,7 +81,7 @@ async fn dies(moment: Moment) {
         assert_eq!(answer, undisturbed(&second, &acted.request).await, "{name}");
     }
     assert_eq!(transfers(&second).await, before, "nothing came");
-    stand.finish().await;
+    fixture.finish().await;
 }
 
 /// Transfers that came to their end at a server. Its count of tokens by source has those too that it

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use treadle_tests::support::stand::{COMPLETIONS, streamed};
+use treadle_tests::support::fixture::{COMPLETIONS, streamed};
 
 use super::copies::{Pair, fresh, tokens};
 use super::{client_of, pair};

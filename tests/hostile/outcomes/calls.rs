@@ -70,7 +70,7 @@ fn ask(instance: &mut PolicyInstance, rows: usize) -> Result<usize, PolicyFault>
 }
 
 /// What is wrong with the outcome of a policy.
-fn judge(engine: &PolicyEngine, policy: &HostilePolicy) -> Result<(), String> {
+fn check(engine: &PolicyEngine, policy: &HostilePolicy) -> Result<(), String> {
     let mut instance = start(engine, policy.name);
     let mut causes = Vec::new();
     for call in 0..BAD_CALLS {
@@ -133,7 +133,7 @@ fn each_comes_to_what_was_expected_and_good_calls_go_on() {
         .filter(|policy| !matches!(policy.comes_of_it, Outcome::Refused(_)));
     let wrong: Vec<String> = accepted
         .filter_map(|policy| {
-            let judged = judge(&engine, policy);
+            let judged = check(&engine, policy);
             judged.err().map(|what| format!("{}: {what}", policy.name))
         })
         .collect();

@@ -121,7 +121,7 @@ impl Keys {
     }
 }
 
-/// Keys that can be used here; others in the set are no error.
+/// Keys that can be used here; others in the set are ignored.
 fn usable(set: &JwkSet) -> Set {
     let read = |(at, jwk): (usize, &Jwk)| {
         let algorithms = algorithms(jwk)?;

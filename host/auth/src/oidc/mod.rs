@@ -1,4 +1,4 @@
-//! Callers whom an identity provider vouches for: JSON Web Tokens in place of treadle's own.
+//! Callers authenticated by an identity provider: JSON Web Tokens instead of treadle's own.
 //!
 //! A token is verified once and then known by its hash until it ends, so the path of every request
 //! costs a hash and a look-up.
@@ -8,7 +8,7 @@ mod verifier;
 
 use super::directory::Directory;
 use super::now_us;
-use super::principal::{Principal, Who};
+use super::principal::{Principal, PrincipalKind};
 use super::scope::Scope;
 use super::secret::{Hash, hash};
 use super::tenant::DEFAULT_TENANT;
@@ -54,7 +54,7 @@ impl Oidc {
         })
     }
 
-    /// Whoever a token is about.
+    /// The subject of a token.
     pub(super) async fn principal(
         &self,
         token: &str,
@@ -138,7 +138,7 @@ impl Oidc {
             scope: Some(scope),
             root,
             whole: root,
-            who: Who::Subject(subject.to_owned()),
+            who: PrincipalKind::Subject(subject.to_owned()),
         })
     }
 }
@@ -148,7 +148,7 @@ fn highest_scope(claim: &Value) -> Option<Scope> {
     let of_text = |text: &str| {
         let words = text.split_whitespace();
         let scopes = words
-            .filter_map(|word| Scope::from_word(word.strip_prefix("treadle:").unwrap_or(word)));
+            .filter_map(|word| Scope::from_name(word.strip_prefix("treadle:").unwrap_or(word)));
         scopes.max()
     };
     match claim {

@@ -110,7 +110,7 @@ async fn a_signed_token_names_tenant_and_scope() {
             let principal = oidc.principal(&token, &directory).await.unwrap();
             assert_eq!(principal.scope, Some(Scope::Job));
             assert_eq!(principal.tenant.tenant.name(), "acme");
-            assert_eq!(principal.who, Who::Subject("ada".into()));
+            assert_eq!(principal.who, PrincipalKind::Subject("ada".into()));
             assert!(!principal.root);
         }
         let hash = secret::hash(&token);
@@ -192,7 +192,7 @@ async fn new_keys_are_read_when_a_token_names_one() {
     assert!(!is_good(old.es256(&other)).await);
 }
 
-/// The example of RFC 7515, appendix A.2: a signature that somebody else made.
+/// The example of RFC 7515, appendix A.2: a signature made by other software.
 #[test]
 fn a_signature_of_another_implementation_is_verified() {
     verifier::install();

@@ -1,7 +1,7 @@
 //! Signatures of web tokens, checked by `ring`.
 //!
-//! `jsonwebtoken` leaves the arithmetic to whoever installs it. Public keys alone: nothing here
-//! signs, and secrets shared with the provider (HS256 and the like) are not taken.
+//! `jsonwebtoken` leaves the arithmetic to an installed provider. Public keys only: nothing here
+//! signs, and secrets shared with the provider (HS256 and the like) are not accepted.
 
 #![allow(
     clippy::trivially_copy_pass_by_ref,
@@ -25,7 +25,7 @@ static PROVIDER: CryptoProvider = CryptoProvider {
 
 /// Makes this the way in which the process checks signatures.
 pub(super) fn install() {
-    // Whoever comes second finds the same one there.
+    // The second caller finds the same one there.
     let _ = PROVIDER.install_default();
 }
 

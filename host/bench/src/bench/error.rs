@@ -16,7 +16,7 @@ pub enum BenchError {
         /// Its command line.
         command: String,
     },
-    /// The system does not tell what a process has used.
+    /// The system does not report what a process has used.
     #[error("{path} cannot be read: {cause}; the gateway can be measured on Linux only")]
     Usage {
         /// The file.
@@ -53,7 +53,7 @@ pub enum BenchError {
     #[error(
         "{policy}: {cause}; build the policies and the program from one checkout, with `make build`"
     )]
-    Contest {
+    Comparison {
         /// Which.
         policy: String,
         /// What happened.
@@ -70,7 +70,7 @@ pub enum BenchError {
     Workload(#[from] treadle_simulator::workload::WorkloadError),
     /// A simulated rollout makes no sense.
     #[error("{0}")]
-    Rollout(#[from] crate::contest::ContestError),
+    Rollout(#[from] crate::comparison::ComparisonError),
     /// A plot is not there.
     #[error("{0}")]
     Plot(#[from] crate::plots::PlotError),
@@ -105,7 +105,7 @@ impl BenchError {
     pub fn is_usage(&self) -> bool {
         matches!(
             self,
-            Self::Sim(SimError::Option { .. } | SimError::Contest(_))
+            Self::Sim(SimError::Option { .. } | SimError::Comparison(_))
         )
     }
 }

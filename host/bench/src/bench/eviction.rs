@@ -2,9 +2,9 @@
 //! what others do, beside the same agents with room for all.
 
 use super::figures::{Figure, Report, Target};
-use super::{BenchError, tell};
+use super::{BenchError, report_progress};
 use crate::pressure::{
-    ABLATIONS, BASELINES, FORESIGHT, Goal, NO_TIER, Outcome, SHARES, Scene, System, figures,
+    ABLATIONS, BASELINES, FORESIGHT, Goal, NO_TIER, Outcome, SHARES, Scenario, System, figures,
 };
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -19,7 +19,7 @@ use treadle_simulator::workload::{
     AgentRun, AgentTask, LognormalAgents, RolloutWorkload, TraceOptions, load_trace,
 };
 
-/// Live agents, minutes and seats of a quick run.
+/// Live agents, minutes and slots of a quick run.
 const QUICK: (usize, u64) = (32, 3);
 /// Built-in agents, by name.
 const BUILT_IN: [&str; 5] = ["agents", "slow-tools", "coding", "search", "math"];
@@ -30,7 +30,7 @@ const LIVE: usize = 144;
 const TRACE_LIVE: usize = 192;
 /// Prompts of a rollout, with 16 programs each.
 const PROMPTS: u32 = 125;
-/// GPUs of one engine of the scene.
+/// GPUs of one engine of the scenario.
 const GPUS: u32 = 8;
 
 /// Arguments of `treadle-bench eviction`.
@@ -72,15 +72,15 @@ impl Default for EvictionArgs {
 }
 
 /// What one thread is to run.
-struct Errand<'a> {
-    scene: &'a Scene,
+struct RunTask<'a> {
+    scene: &'a Scenario,
     share: &'static str,
     system: &'a System,
     kv_tokens: u64,
 }
 
 impl EvictionArgs {
-    /// Runs all systems on all scenes.
+    /// Runs all systems on all scenarios.
     pub(super) async fn run(self, quick: bool) -> Result<Report, BenchError> {
         // They keep their threads busy for as long as they run.
         let done = tokio::task::spawn_blocking(move || self.measure(quick));
@@ -104,7 +104,7 @@ impl EvictionArgs {
         for scene in &scenes[..names] {
             report.setting(&format!("live.{}", scene.name), scene.live as u64);
             report.setting(&format!("minutes.{}", scene.name), scene.minutes);
-            let of_name: Vec<&Scene> = scenes.iter().filter(|s| s.name == scene.name).collect();
+            let of_name: Vec<&Scenario> = scenes.iter().filter(|s| s.name == scene.name).collect();
             let without: Vec<Course> = of_name.iter().map(|s| s.without_pressure()).collect();
             let bounds = SHARES.map(|(_, share)| {
                 let bounds = of_name.iter().map(|s| s.bound(s.kv_tokens(share)));
@@ -127,7 +127,7 @@ impl EvictionArgs {
     }
 
     /// The built-in agents, and those of the trace.
-    fn scenes(&self, seed: u64, quick: bool) -> Result<Vec<Scene>, BenchError> {
+    fn scenes(&self, seed: u64, quick: bool) -> Result<Vec<Scenario>, BenchError> {
         let mut scenes = Vec::new();
         for name in BUILT_IN {
             if self.scenes.iter().any(|wanted| wanted == name) {
@@ -148,8 +148,8 @@ impl EvictionArgs {
         runs: Vec<AgentRun>,
         (live, seed): (usize, u64),
         quick: bool,
-    ) -> Scene {
-        Scene {
+    ) -> Scenario {
+        Scenario {
             name,
             runs,
             live: if quick { QUICK.0 } else { live },
@@ -165,18 +165,18 @@ impl EvictionArgs {
     }
 
     /// Everything that is to run, in an order that does not depend on threads.
-    fn outcomes(&self, scenes: &[Scene]) -> Vec<Outcome> {
+    fn outcomes(&self, scenes: &[Scenario]) -> Vec<Outcome> {
         let systems = || {
             BASELINES
                 .iter()
                 .chain(&ABLATIONS)
                 .chain([&FORESIGHT, &NO_TIER])
         };
-        let mut errands = Vec::new();
+        let mut run_tasks = Vec::new();
         for scene in scenes {
             for (share, of_peak) in SHARES {
                 let kv_tokens = scene.kv_tokens(of_peak);
-                errands.extend(systems().map(|system| Errand {
+                run_tasks.extend(systems().map(|system| RunTask {
                     scene,
                     share,
                     system,
@@ -189,9 +189,9 @@ impl EvictionArgs {
         std::thread::scope(|scope| {
             for _ in 0..self.jobs {
                 scope.spawn(|| {
-                    while let Some((index, errand)) = take(&next, &errands) {
-                        tell(&format!("eviction: {}", errand.title()));
-                        let course = errand.scene.run(errand.system, errand.kv_tokens);
+                    while let Some((index, run_task)) = take(&next, &run_tasks) {
+                        report_progress(&format!("eviction: {}", run_task.title()));
+                        let course = run_task.scene.run(run_task.system, run_task.kv_tokens);
                         let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
                         done.push((index, course));
                     }
@@ -202,9 +202,9 @@ impl EvictionArgs {
         done.sort_by_key(|(index, _)| *index);
         done.into_iter()
             .map(|(index, report)| Outcome {
-                scene: errands[index].scene.name,
-                share: errands[index].share,
-                system: errands[index].system.name,
+                scene: run_tasks[index].scene.name,
+                share: run_tasks[index].share,
+                system: run_tasks[index].system.name,
                 report,
             })
             .collect()
@@ -247,7 +247,7 @@ fn recorded(path: &Path, seed: u64) -> Result<Vec<AgentRun>, BenchError> {
     Ok(sample.runs)
 }
 
-impl Errand<'_> {
+impl RunTask<'_> {
     fn title(&self) -> String {
         format!(
             "{}, {}, {} ...",
@@ -256,9 +256,12 @@ impl Errand<'_> {
     }
 }
 
-fn take<'a, 'b>(next: &AtomicUsize, errands: &'b [Errand<'a>]) -> Option<(usize, &'b Errand<'a>)> {
+fn take<'a, 'b>(
+    next: &AtomicUsize,
+    run_tasks: &'b [RunTask<'a>],
+) -> Option<(usize, &'b RunTask<'a>)> {
     let index = next.fetch_add(1, Ordering::Relaxed);
-    errands.get(index).map(|errand| (index, errand))
+    run_tasks.get(index).map(|run_task| (index, run_task))
 }
 
 const NOTE: &str = "In virtual time, on simulated engines: figures are the same on any machine. \

@@ -1,4 +1,4 @@
-//! A folder for what nobody wants to keep.
+//! A temporary folder.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,7 +25,7 @@ impl TemporaryFolder {
 
 impl Drop for TemporaryFolder {
     fn drop(&mut self) {
-        // What is left behind in the folder for temporary files harms nobody.
+        // What is left behind in the folder for temporary files is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

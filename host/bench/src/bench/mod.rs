@@ -11,12 +11,12 @@ mod events;
 mod eviction;
 mod folder;
 mod gateway;
-mod lab;
 mod placement;
 mod policy;
 mod prediction;
 mod program;
 mod rollout;
+mod whatif;
 
 use crate::calibrate::CalibrateArgs;
 use crate::sim::SimArgs;
@@ -29,7 +29,7 @@ use figures::{Report, print};
 /// Measure what the gateway, the core and policies cost.
 #[derive(Args, Clone, Debug)]
 pub struct BenchArgs {
-    /// What to measure; everything unless said.
+    /// What to measure; everything by default.
     #[command(subcommand)]
     part: Option<Part>,
     /// Print one JSON object.
@@ -61,15 +61,15 @@ enum Part {
     /// linked natively, and how fast policies are stopped, swapped and taken in.
     /// Needs the built policies of a checkout (`make guests`).
     Policy(policy::PolicyArgs),
-    /// How well predictors tell how long programs become, after none, one and two of
-    /// their steps: recall of the long tail and correlation.
+    /// How well predictors predict how long programs become, after none, one and two of their
+    /// steps: recall of the long tail and correlation.
     Prediction(prediction::PredictionArgs),
     /// Simulated rollouts under treadle's policies and under those of other systems, beside
     /// the figures of Heddle's evaluation. In virtual time: the same on any machine.
     Rollout(rollout::RolloutArgs),
-    /// Whether the policy lab predicts: workloads in real time under several sets of policies, and
+    /// Whether what-if replay predicts: workloads in real time under several sets of policies, and
     /// the changes in makespan that replays of the recordings predict. Takes a quarter of an hour.
-    Lab(lab::LabArgs),
+    Lab(whatif::WhatIfArgs),
     /// Simulate a rollout on a cluster of GPUs, in virtual time.
     Sim(Box<SimArgs>),
     /// Measure an engine, and write a profile that the simulator reads.
@@ -106,8 +106,8 @@ impl BenchArgs {
                         .await?,
                 );
                 report.absorb(rollout::RolloutArgs::default().run(self.quick).await?);
-                let lab = lab::LabArgs::default();
-                report.absorb(Box::pin(lab.run(self.quick)).await?);
+                let whatif = whatif::WhatIfArgs::default();
+                report.absorb(Box::pin(whatif.run(self.quick)).await?);
                 report
             }
         };
@@ -120,10 +120,10 @@ impl BenchArgs {
     }
 }
 
-/// Says on standard error what is going on.
-fn tell(progress: &str) {
+/// Reports progress on standard error.
+fn report_progress(progress: &str) {
     use std::io::Write;
-    // Whoever closed it does not want to know.
+    // A closed output means that no report is wanted.
     let _ = writeln!(std::io::stderr(), "{progress}");
 }
 
@@ -133,13 +133,13 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Line {
+    struct CommandLine {
         #[command(flatten)]
         args: BenchArgs,
     }
 
     #[test]
-    fn flags_stand_before_and_after_the_part() {
+    fn flags_are_accepted_before_and_after_the_part() {
         for line in [
             "x",
             "x --json",
@@ -157,7 +157,7 @@ mod tests {
             "x lab --time-scale 10 --seeds 3 --quick --json",
             "x rollout --tasks coding,math --models qwen3-8b --seeds 3 --jobs 2 --plots out --json",
         ] {
-            let parsed = Line::try_parse_from(line.split(' '));
+            let parsed = CommandLine::try_parse_from(line.split(' '));
             assert!(parsed.is_ok(), "{line}: {:?}", parsed.err());
         }
     }
@@ -178,7 +178,10 @@ mod tests {
             "x calibrate --from p.json --out q.json",
             "x calibrate --repeats 0",
         ] {
-            assert!(Line::try_parse_from(line.split(' ')).is_err(), "{line}");
+            assert!(
+                CommandLine::try_parse_from(line.split(' ')).is_err(),
+                "{line}"
+            );
         }
     }
 }

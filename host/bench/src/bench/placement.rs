@@ -4,7 +4,7 @@
 
 use super::figures::{Figure, Report, Target};
 use super::latencies::Latencies;
-use super::{BenchError, tell};
+use super::{BenchError, report_progress};
 use clap::Args;
 use heddle_allocation::{Cluster, Config, HeddleAllocation, Search};
 use heddle_partition::{Interference, Paper, Run, Units, level, partition, reference};
@@ -76,14 +76,14 @@ impl PlacementArgs {
         report.setting("repetitions", self.repetitions);
         report.setting("cases", self.cases);
         report.setting("seed", self.seed);
-        tell("placement: partitions ...");
+        report_progress("placement: partitions ...");
         for (programs, workers) in CASES {
             self.partition(programs, workers, &mut report);
         }
         self.assign(&mut report);
-        tell("placement: against the dynamic program ...");
+        report_progress("placement: against the dynamic program ...");
         self.gap(quick, &mut report);
-        tell("placement: plans of parallelism ...");
+        report_progress("placement: plans of parallelism ...");
         self.plans(&mut report);
         report.note(
             "median_us is the search for the optimum of a sorted list (Formula 2, equal workers), \
@@ -245,7 +245,7 @@ impl PlacementArgs {
         report.push(figure.target(Target::AtMost(1.0)));
     }
 
-    /// Times a search for a plan and says when its latest worker ends.
+    /// Times a search for a plan and reports when its latest worker ends.
     fn plan(&self, call: &ParallelismColumns<'_>, search: Search, report: &mut Report) -> f64 {
         let policy = HeddleAllocation {
             config: Config {

@@ -2,17 +2,17 @@
 //! rollouts. Nothing is timed: the same options give the same figures on any machine.
 
 use super::figures::{Figure, Report, Target};
-use super::{BenchError, tell};
+use super::{BenchError, report_progress};
 use crate::prediction::{PredictionOptions, TaskPredictions, compare};
 use clap::Args;
 
-/// What the paper says of the order; its figures are drawn, not printed.
+/// The paper's order; its figures are drawn, not printed.
 const PAPER: &str = "Heddle Figure 13: Heddle-1 above both baselines, Heddle-2 above Heddle-1";
 
 /// Arguments of `treadle-bench prediction`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct PredictionArgs {
-    /// Prompts by which predictors are judged.
+    /// Prompts by which predictors are evaluated.
     #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     prompts: u32,
     /// Programs per prompt.
@@ -48,7 +48,7 @@ impl PredictionArgs {
         let mut report = Report::new("prediction");
         for earlier_epoch in [true, false] {
             let begun = if earlier_epoch { "known" } else { "new" };
-            tell(&format!("prediction: rollouts of {begun} prompts ..."));
+            report_progress(&format!("prediction: rollouts of {begun} prompts ..."));
             let options = PredictionOptions {
                 prompts: self.prompts,
                 other_prompts: self.prompts,
@@ -76,7 +76,7 @@ impl PredictionArgs {
     }
 }
 
-/// The figures of a task. What is judged against a target is the correlation after the first step.
+/// The figures of a task. The correlation after the first step is compared with a target.
 fn add(report: &mut Report, prompts: &str, task: &TaskPredictions) {
     let baselines = task.predictors.iter().filter(|of| is_baseline(of.name));
     let best_baseline = baselines.map(|of| of.pearson).fold(0.0, f64::max);

@@ -2,9 +2,9 @@
 //! paper's figures and the bound that no schedule passes.
 
 use super::figures::{Figure, Report, Target};
-use super::{BenchError, tell};
-use crate::contest::{self, BASELINES, FULL, Goal, Outcome, Tournament, TournamentOptions};
-use crate::plots::{self, Course, Scene};
+use super::{BenchError, report_progress};
+use crate::comparison::{self, BASELINES, FULL, Goal, Outcome, Suite, SuiteOptions};
+use crate::plots::{self, Course, Scenario};
 use clap::Args;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -65,11 +65,11 @@ impl RolloutArgs {
             .map_err(|error| BenchError::Ended(error.to_string()))?
     }
 
-    fn options(&self, quick: bool) -> TournamentOptions {
-        let mut options = TournamentOptions {
+    fn options(&self, quick: bool) -> SuiteOptions {
+        let mut options = SuiteOptions {
             seeds: (1..=self.seeds).collect(),
             jobs: self.jobs,
-            ..TournamentOptions::default()
+            ..SuiteOptions::default()
         };
         if !self.tasks.is_empty() {
             options.tasks.clone_from(&self.tasks);
@@ -88,18 +88,20 @@ impl RolloutArgs {
 
     fn measure(&self, quick: bool) -> Result<Report, BenchError> {
         let options = self.options(quick);
-        let tournament = Tournament::run(&options, &|cell| tell(&format!("rollout: {cell} ...")))?;
+        let suite = Suite::run(&options, &|cell| {
+            report_progress(&format!("rollout: {cell} ..."));
+        })?;
         let mut report = Report::new("rollout");
         report.setting("seeds", self.seeds);
         report.setting("gpu", options.gpu.name);
         report.setting("gpus", options.gpus);
         report.setting("prompts", options.prompts);
         report.setting("samples", 16);
-        for figure in tournament.figures() {
+        for figure in suite.figures() {
             report.push(shown(figure));
         }
-        report.detail("distances", json!(tournament.distances()));
-        report.detail("outcomes", json!(tournament.outcomes));
+        report.detail("distances", json!(suite.distances()));
+        report.detail("outcomes", json!(suite.outcomes));
         report.note(
             "In virtual time: figures are the same on any machine. vs, scheduling, placement, \
              allocation and without are throughput of the full set over that of the system named, \
@@ -109,17 +111,17 @@ impl RolloutArgs {
              is between them is explained in details.distances of the JSON, and by \
              `treadle-bench sim --report`.",
         );
-        refusals(&tournament, &mut report);
+        refusals(&suite, &mut report);
         if let Some(folder) = &self.plots {
-            for path in draw(folder, &tournament)? {
-                tell(&format!("rollout: wrote {}", path.display()));
+            for path in draw(folder, &suite)? {
+                report_progress(&format!("rollout: wrote {}", path.display()));
             }
         }
         Ok(report)
     }
 }
 
-fn shown(figure: contest::Figure) -> Figure {
+fn shown(figure: comparison::Figure) -> Figure {
     let mut shown = Figure::new(figure.name, figure.value, figure.unit);
     if let Some(goal) = figure.goal {
         shown = shown.target(match goal {
@@ -134,8 +136,8 @@ fn shown(figure: contest::Figure) -> Figure {
 }
 
 /// A step that no worker can hold makes a rollout look shorter than it is.
-fn refusals(tournament: &Tournament, report: &mut Report) {
-    for outcome in tournament.outcomes.iter().filter(|o| o.report.refused > 0) {
+fn refusals(suite: &Suite, report: &mut Report) {
+    for outcome in suite.outcomes.iter().filter(|o| o.report.refused > 0) {
         report.note(format!(
             "{}, {}, {}: {} of {} steps were refused, as no worker that was chosen can hold them.",
             outcome.task.name(),
@@ -148,22 +150,22 @@ fn refusals(tournament: &Tournament, report: &mut Report) {
 }
 
 /// Plots of the whole systems, for the first seed.
-fn draw(folder: &Path, tournament: &Tournament) -> Result<Vec<PathBuf>, BenchError> {
-    let options = &tournament.options;
+fn draw(folder: &Path, suite: &Suite) -> Result<Vec<PathBuf>, BenchError> {
+    let options = &suite.options;
     let mut paths = Vec::new();
     for task in &options.tasks {
         for model in &options.models {
             let systems = std::iter::once(&FULL).chain(&BASELINES);
-            let found = |system| tournament.outcome(*task, *model, options.seeds[0], system);
+            let found = |system| suite.outcome(*task, *model, options.seeds[0], system);
             let outcomes: Vec<&Outcome> = systems.filter_map(found).collect();
             let (task, model) = (task.name(), model.name());
-            let scene = Scene {
+            let scenario = Scenario {
                 title: format!("{task}, {model}, {} {}", options.gpus, options.gpu.name),
                 file: format!("{task}.{model}"),
                 bound_s: outcomes.first().map_or(0.0, |o| o.bound.bound_s()),
                 courses: outcomes.into_iter().map(course).collect(),
             };
-            paths.extend(plots::write(folder, &scene)?);
+            paths.extend(plots::write(folder, &scenario)?);
         }
     }
     Ok(paths)

@@ -12,7 +12,7 @@ pub struct CalibrateArgs {
     /// The engine's address.
     #[arg(long, default_value = "http://127.0.0.1:8000")]
     pub url: String,
-    /// The model to ask for; the first that the engine lists unless said.
+    /// The model to ask for; by default the first that the engine lists.
     #[arg(long)]
     pub model: Option<String>,
     /// Write the profile to this file.
@@ -29,13 +29,13 @@ pub struct CalibrateArgs {
     /// Seed of the first workload; each further one has the next.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// What the profile is called; the model's name unless said.
+    /// The profile's name; by default the model's.
     #[arg(long)]
     pub name: Option<String>,
     /// Longest prompt to measure, in tokens; shorter where the engine holds less.
     #[arg(long, default_value_t = 4_096, value_parser = clap::value_parser!(u32).range(64..=1_048_576))]
     pub context_max: u32,
-    /// Most sequences to measure at once; fewer where the engine has fewer seats.
+    /// Most sequences to measure at once; fewer where the engine has fewer slots.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1_024))]
     pub batch_max: u32,
     /// Tokens that each sequence decodes.
@@ -44,16 +44,16 @@ pub struct CalibrateArgs {
     /// Times that each measurement is made; medians count.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub repeats: u32,
-    /// KV memory of the engine in tokens, where it does not tell.
+    /// KV memory of the engine in tokens, where it does not report it.
     #[arg(long, value_parser = clap::value_parser!(u64).range(64..=1_000_000_000))]
     pub kv_tokens: Option<u64>,
-    /// Sequences that the engine runs at once at most, where it does not tell.
+    /// Sequences that the engine runs at once at most, where it does not report it.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub running_max: Option<u32>,
-    /// Tokens that one iteration computes at most, where the measurement does not tell.
+    /// Tokens that one iteration computes at most, where the measurement does not show it.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub batched_tokens_max: Option<u32>,
     /// Give up after so many seconds.
     #[arg(long, default_value_t = 1_800, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub patience_s: u64,
+    pub timeout_s: u64,
 }

@@ -20,13 +20,13 @@ use treadle_http::Upstream;
 const COMPLETIONS: &str = "/v1/completions";
 const MODELS: &str = "/v1/models";
 /// Longest wait for a connection.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest wait for one answer: a long prompt on a slow machine.
-const ANSWER_PATIENCE: Duration = Duration::from_mins(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(5);
 /// Largest event, error and list of models, in bytes.
 const BYTES_MAX: usize = 1 << 20;
-/// Of an error's body so much is told.
-const SAID_BYTES_MAX: usize = 300;
+/// Bytes of an error's body that are reported.
+const REPLY_BYTES_MAX: usize = 300;
 
 /// An engine that answers.
 #[derive(Clone)]
@@ -37,7 +37,7 @@ pub(super) struct Target {
     pub(super) model: Arc<str>,
     /// Its software.
     pub(super) kind: EngineKind,
-    /// What it says that it holds.
+    /// The capacity that it reports.
     pub(super) capacity: Capacity,
 }
 
@@ -64,8 +64,8 @@ pub(super) struct Request {
     pub(super) prompt: Vec<u32>,
     /// Tokens wanted.
     pub(super) output_tokens: u32,
-    /// The seat that it is to have, where the engine has numbered ones.
-    pub(super) seat: Option<u32>,
+    /// The slot to pin it to, where the engine has numbered ones.
+    pub(super) slot: Option<u32>,
 }
 
 /// An answer that came to its end.
@@ -77,7 +77,7 @@ pub(super) struct Answer {
     pub(super) ended_at: Instant,
     pub(super) prompt_tokens: u64,
     pub(super) output_tokens: u64,
-    /// `None` if the engine does not tell.
+    /// `None` if the engine does not report it.
     pub(super) cached_tokens: Option<u64>,
 }
 
@@ -85,7 +85,7 @@ impl Target {
     /// Finds out what answers at `url`, and which model it has, unless it is named.
     pub(super) async fn find(url: &str, model: Option<&str>) -> Result<Self, CalibrateError> {
         let url = url.trim_end_matches('/');
-        let upstream = Upstream::new(CONNECT_PATIENCE);
+        let upstream = Upstream::new(CONNECT_TIMEOUT);
         let unreachable = |cause: String| CalibrateError::Unreachable {
             url: url.to_owned(),
             cause,
@@ -112,7 +112,7 @@ impl Target {
         };
         let asked = self.upstream.get(&self.url, MODELS).await;
         let body = Limited::new(asked.map_err(|_| none())?.into_body(), BYTES_MAX);
-        let read = tokio::time::timeout(ANSWER_PATIENCE, body.collect()).await;
+        let read = tokio::time::timeout(ANSWER_TIMEOUT, body.collect()).await;
         let body = read.map_err(|_| none())?.map_err(|_| none())?.to_bytes();
         let models = models_of(&body);
         models
@@ -126,8 +126,8 @@ impl Target {
         Watch::of(&self.url)
     }
 
-    /// Whether requests can be pinned to numbered seats.
-    pub(super) fn has_seats(&self) -> bool {
+    /// Whether requests can be pinned to numbered slots.
+    pub(super) fn has_slots(&self) -> bool {
         self.kind == EngineKind::Llamacpp
     }
 
@@ -143,10 +143,10 @@ impl Target {
         request: Request,
         stamps: Stamps,
     ) -> Result<Answer, CalibrateError> {
-        let patience = ANSWER_PATIENCE;
-        let answer = tokio::time::timeout(patience, self.exchange(request, stamps));
+        let timeout = ANSWER_TIMEOUT;
+        let answer = tokio::time::timeout(timeout, self.exchange(request, stamps));
         answer.await.unwrap_or_else(|_| {
-            let seconds = patience.as_secs();
+            let seconds = timeout.as_secs();
             let what = format!("no end of an answer within {seconds} s");
             Err(CalibrateError::Broken(what))
         })
@@ -162,8 +162,8 @@ impl Target {
             "stream": true,
             "stream_options": {"include_usage": true},
         });
-        if let Some(seat) = request.seat.filter(|_| self.has_seats()) {
-            body["id_slot"] = json!(seat);
+        if let Some(slot) = request.slot.filter(|_| self.has_slots()) {
+            body["id_slot"] = json!(slot);
         }
         body
     }
@@ -237,7 +237,7 @@ async fn refusal(status: u16, body: Incoming) -> CalibrateError {
     let body = body
         .map(http_body_util::Collected::to_bytes)
         .unwrap_or_default();
-    let said = String::from_utf8_lossy(&body[..body.len().min(SAID_BYTES_MAX)]);
+    let said = String::from_utf8_lossy(&body[..body.len().min(REPLY_BYTES_MAX)]);
     CalibrateError::Refused {
         path: COMPLETIONS,
         status,

@@ -20,7 +20,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// The processes that serve this address; `None` if they are not here or cannot be told.
+    /// The processes that serve this address; `None` if they are not here or cannot be determined.
     pub(super) fn of(url: &str) -> Option<Self> {
         let uri: Uri = url.parse().ok()?;
         let is_here = matches!(uri.host()?, "127.0.0.1" | "localhost" | "[::1]");
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_that_ran_most_tells_how_long_it_waited() {
+    fn the_busiest_thread_gives_the_wait() {
         let look = |lines: &[(u32, &str)]| {
             let threads = lines
                 .iter()

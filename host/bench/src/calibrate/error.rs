@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// Why an engine could not be calibrated. The text is what is wrong, then the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum CalibrateError {
-    /// Nobody answers.
+    /// No answer.
     #[error("no engine answers at {url}: {cause}; start one, or name another with --url")]
     Unreachable {
         /// Where.
@@ -26,9 +26,9 @@ pub enum CalibrateError {
         path: &'static str,
         /// The HTTP status.
         status: u16,
-        /// The start of what it said.
+        /// The start of its answer.
         said: String,
-        /// What may help, with its separator; empty if nothing is known.
+        /// A possible remedy, with its separator; empty if none is known.
         remedy: &'static str,
     },
     /// The connection or the answer broke off.
@@ -49,33 +49,33 @@ pub enum CalibrateError {
         /// The most that one answer had.
         tokens: u64,
     },
-    /// The engine does not say what it holds.
-    #[error("the engine does not tell {what}; say it with {option}")]
+    /// The engine does not report what it holds.
+    #[error("the engine does not report {what}; set it with {option}")]
     Unknown {
         /// What.
         what: &'static str,
-        /// The option that says it.
+        /// The option that sets it.
         option: &'static str,
     },
     /// It takes too long.
     #[error(
         "not done after {seconds} s; lower --context-max, --batch-max or --repeats, or raise \
-         --patience-s"
+         --timeout-s"
     )]
     Slow {
         /// The bound.
         seconds: u64,
     },
-    /// The measurements tell no speed.
+    /// The measurements do not determine a speed.
     #[error(
-        "{samples} measurements tell no speed of prefill; raise --context-max or --repeats, and \
+        "{samples} measurements do not determine the speed of prefill; raise --context-max or --repeats, and \
          leave the engine alone meanwhile"
     )]
     NoFit {
         /// How many there are.
         samples: usize,
     },
-    /// A file is no profile.
+    /// A file is not a profile.
     #[error("{}: {cause}", path.display())]
     Profile {
         /// The file.
@@ -88,7 +88,7 @@ pub enum CalibrateError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: std::io::Error,
     },
     /// The workload does not fit the engine.

@@ -14,7 +14,7 @@ use super::sample::{Measured, Sample, median};
 
 /// Speeds that are found.
 const SPEEDS: usize = 8;
-/// Prompts without which there is no speed of prefill: one tells no slope.
+/// Prompts that the speed of prefill needs at least: one gives no slope.
 const PROMPTS_MIN: usize = 2;
 /// Suppositions until they agree with their solution.
 const ROUNDS_MAX: usize = 20;
@@ -74,13 +74,13 @@ impl Speeds {
     }
 }
 
-/// How well a profile tells what was measured.
+/// How well a profile predicts what was measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct Fit {
     /// The profile.
     #[serde(skip)]
     pub profile: EngineProfile,
-    /// Each sample beside what the profile says of it.
+    /// Each sample beside the profile's prediction of it.
     pub residuals: Vec<Residual>,
     /// Median of the absolute errors, as shares of what was measured.
     pub error_median: f64,
@@ -88,7 +88,7 @@ pub struct Fit {
     pub error_max: f64,
 }
 
-/// One sample beside what the profile says of it.
+/// One sample beside the profile's prediction of it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Residual {
     /// The sample.
@@ -101,13 +101,13 @@ pub struct Residual {
 }
 
 /// Fits the speeds to the samples; limits and sizes are those of `profile`. `None` if the samples
-/// do not tell the speed of prefill.
+/// do not determine the speed of prefill.
 pub fn fit(samples: &[Sample], profile: &EngineProfile) -> Option<Fit> {
     let prompts = samples.iter().filter(|sample| sample.what.requests() > 0);
     if prompts.count() < PROMPTS_MIN {
         return None;
     }
-    // Passes are those of numbered seats; without batches in seats apart nothing tells their cost.
+    // Passes are those of numbered slots; without batches in slots apart their cost is unknown.
     let rows = |sample: &Sample| matches!(sample.what, Measured::Decode { rows: 2.., .. });
     let has_passes = samples.iter().any(rows);
     let loads = |sample: &Sample| {
@@ -129,11 +129,11 @@ pub fn fit(samples: &[Sample], profile: &EngineProfile) -> Option<Fit> {
     let (speeds, _) = best(0).or_else(|| best(TOKEN))?;
     let mut profile = profile.clone();
     speeds.apply(&mut profile);
-    Some(judge(samples, profile))
+    Some(evaluate_fit(samples, profile))
 }
 
 /// Compares a profile with samples.
-pub(super) fn judge(samples: &[Sample], profile: EngineProfile) -> Fit {
+pub(super) fn evaluate_fit(samples: &[Sample], profile: EngineProfile) -> Fit {
     let residual = |sample: &Sample| {
         let predicted_us = sample.what.predicted_us(&profile);
         Residual {
@@ -172,7 +172,7 @@ fn settle(
         };
         speeds = next;
     }
-    // Judged by the model itself, not by what was last supposed of it.
+    // Evaluated by the model itself, not by what was last supposed of it.
     let last = self::equations(samples, loads, &|load| speeds.computes(load));
     let errors: f64 = last.iter().map(|each| error(each, &speeds).abs()).sum();
     Some((speeds, errors / last.len().max(1) as f64))
@@ -212,7 +212,7 @@ fn error(equation: &Equation<SPEEDS>, speeds: &Speeds) -> f64 {
     told / equation.value - 1.0
 }
 
-/// Counts measurements less that stand far from what the others say.
+/// Gives less weight to measurements that are far from the others.
 fn trust(equations: &mut [Equation<SPEEDS>], speeds: &Speeds) {
     let errors: Vec<f64> = equations
         .iter()
@@ -230,7 +230,7 @@ fn trust(equations: &mut [Equation<SPEEDS>], speeds: &Speeds) {
 mod tests {
     use super::*;
 
-    /// What a calibration measures, told by a profile instead of an engine.
+    /// What a calibration measures, computed from a profile instead of an engine.
     fn samples(profile: &EngineProfile) -> Vec<Sample> {
         let mut all = Vec::new();
         for prompt_tokens in [16, 64, 256, 1_024, 2_048, 4_096, 8_192] {
@@ -354,7 +354,7 @@ mod tests {
         assert!((speed / 600.0 - 1.0).abs() < 0.1, "{speed}");
     }
 
-    /// A short calibration, of which the machine holds up one measurement in four.
+    /// A short calibration, of which the machine delays one measurement in four.
     fn disturbed(seed: u64) -> Vec<Sample> {
         let mut drawn = seed;
         let mut next = || {

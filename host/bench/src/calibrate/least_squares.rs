@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_say_the_same_are_used_once() {
+    fn redundant_columns_are_used_once() {
         let rows = [[1.0, 1.0, 2.0], [1.0, 1.0, 5.0], [1.0, 1.0, 9.0]];
         let (found, error) = solve(&equations(&rows, |row| 4.0 * row[0] + row[2]), 0).unwrap();
         assert!(error < 1e-12);

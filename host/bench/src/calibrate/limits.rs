@@ -10,7 +10,7 @@ use super::measure::Plan;
 
 /// Shortest prompt that is measured, in tokens.
 const PROMPT_TOKENS_MIN: u32 = 32;
-/// Sequences at once where the engine does not tell: vLLM's default.
+/// Sequences at once where the engine does not report it: vLLM's default.
 const RUNNING: u32 = 256;
 /// Tokens of one iteration where no prompt was cut: llama.cpp's `n_batch`.
 const BATCHED_TOKENS_LLAMACPP: u32 = 2_048;
@@ -67,16 +67,16 @@ pub(super) fn plan(args: &CalibrateArgs, target: &Target, limits: &EngineProfile
             .take_while(|tokens| *tokens < longest)
             .collect();
     prompts.push(longest);
-    let seats = args.batch_max.min(limits.running_max);
-    let seats = target
+    let batch_slots = args.batch_max.min(limits.running_max);
+    let batch_slots = target
         .capacity
         .slots
-        .map_or(seats, |slots| seats.min(slots))
+        .map_or(batch_slots, |slots| batch_slots.min(slots))
         .max(1);
     let mut batches: Vec<u32> = std::iter::successors(Some(1_u32), |n| n.checked_mul(2))
-        .take_while(|sequences| *sequences < seats)
+        .take_while(|sequences| *sequences < batch_slots)
         .collect();
-    batches.push(seats);
+    batches.push(batch_slots);
     let half_of_kv = limits.kv_tokens() / 2;
     Plan {
         prompts,
@@ -85,10 +85,10 @@ pub(super) fn plan(args: &CalibrateArgs, target: &Target, limits: &EngineProfile
         batch_tokens_max: half_of_kv.min(4 * u64::from(longest)),
         output_tokens,
         repeats: args.repeats,
-        seats: target
+        slots: target
             .capacity
             .slots
-            .filter(|_| target.has_seats())
+            .filter(|_| target.has_slots())
             .unwrap_or(0),
     }
 }

@@ -25,7 +25,7 @@ const CONTINUED_TOKENS_MIN: u32 = 256;
 const TOGETHER_MIN: usize = 4;
 /// Tokens of the sequence that decodes beside a prompt before that prompt is sent.
 const SETTLED_TOKENS: usize = 4;
-/// A gap below this share of the longest is no piece of a prompt.
+/// A gap below this share of the longest is not a piece of a prompt.
 const PIECE_MIN: f64 = 0.2;
 /// Prompts beside a sequence have this length at least: shorter ones drown in what a request costs.
 const BESIDE_TOKENS_MIN: u32 = 128;
@@ -47,8 +47,8 @@ pub(super) struct Plan {
     pub(super) output_tokens: u32,
     /// Rounds.
     pub(super) repeats: u32,
-    /// Numbered seats that requests can be pinned to; 0 if there are none.
-    pub(super) seats: u32,
+    /// Numbered slots that requests can be pinned to; 0 if there are none.
+    pub(super) slots: u32,
 }
 
 impl Plan {
@@ -74,11 +74,11 @@ pub(super) struct Measurements {
     pub(super) batched_tokens_max: Option<u32>,
 }
 
-/// Measures all of the plan; `tell` hears of each round.
+/// Measures all of the plan; `tell` is called with each round.
 pub(super) async fn measure(
     target: &Target,
     plan: &Plan,
-    tell: &mut dyn FnMut(String),
+    report_progress: &mut dyn FnMut(String),
 ) -> Result<Measurements, CalibrateError> {
     let mut bench = Bench {
         target,
@@ -88,19 +88,19 @@ pub(super) async fn measure(
         longest_output_tokens: 0,
         pieces: Vec::new(),
     };
-    tell("warming up".to_owned());
+    report_progress("warming up".to_owned());
     bench.warm_up().await?;
     for round in 0..plan.repeats {
-        tell(format!("round {} of {}: prompts", round + 1, plan.repeats));
+        report_progress(format!("round {} of {}: prompts", round + 1, plan.repeats));
         for tokens in &plan.prompts {
             bench.prompt(*tokens).await?;
         }
-        tell(format!("round {} of {}: batches", round + 1, plan.repeats));
+        report_progress(format!("round {} of {}: batches", round + 1, plan.repeats));
         for sequences in &plan.batches {
             bench.batches(*sequences).await?;
         }
         if plan.batches.len() > 1 {
-            tell(format!(
+            report_progress(format!(
                 "round {} of {}: prompts beside a sequence",
                 round + 1,
                 plan.repeats
@@ -133,7 +133,7 @@ impl Bench<'_> {
         let request = Request {
             prompt,
             output_tokens,
-            seat: Some(0),
+            slot: Some(0),
         };
         self.target.complete(request).await
     }
@@ -179,7 +179,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Sequences at once, with prompts of these lengths and of their own, each in the next seat but
+    /// Sequences at once, with prompts of these lengths and of their own, each in the next slot but
     /// `apart - 1`.
     async fn together(
         &mut self,
@@ -187,11 +187,11 @@ impl Bench<'_> {
         apart: u32,
     ) -> Result<Vec<Answer>, CalibrateError> {
         let mut asked = JoinSet::new();
-        for (seat, tokens) in (0..).step_by(apart.max(1) as usize).zip(prompts) {
+        for (slot, tokens) in (0..).step_by(apart.max(1) as usize).zip(prompts) {
             let request = Request {
                 prompt: self.prompts.ids(*tokens),
                 output_tokens: self.plan.output_tokens,
-                seat: Some(seat),
+                slot: Some(slot),
             };
             let target = self.target.clone();
             asked.spawn(async move { target.complete(request).await });
@@ -211,7 +211,7 @@ impl Bench<'_> {
         for tokens in &contexts {
             let prompts = vec![*tokens; sequences as usize];
             self.batch(&prompts, 1).await?;
-            if sequences > 1 && 2 * sequences - 1 <= self.plan.seats {
+            if sequences > 1 && 2 * sequences - 1 <= self.plan.slots {
                 self.batch(&prompts, 2).await?;
             }
         }
@@ -251,12 +251,12 @@ impl Bench<'_> {
         let decoding = Request {
             prompt: self.prompts.ids(SHORT_TOKENS),
             output_tokens: 2 * self.plan.output_tokens,
-            seat: Some(0),
+            slot: Some(0),
         };
         let prompt = Request {
             prompt: self.prompts.ids(tokens),
             output_tokens: 1,
-            seat: Some(1),
+            slot: Some(1),
         };
         let beside = async {
             while stamps.all().len() < SETTLED_TOKENS {
@@ -285,11 +285,11 @@ impl Bench<'_> {
     }
 
     fn finish(self) -> Result<Measurements, CalibrateError> {
-        let tells_batches = self
+        let reports_batches = self
             .times
             .keys()
             .any(|what| matches!(what, Measured::Decode { .. }));
-        if !tells_batches {
+        if !reports_batches {
             let tokens = self.longest_output_tokens;
             return Err(CalibrateError::EndsEarly { tokens });
         }
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn events_of_several_tokens_are_told_by_the_usage() {
+    fn events_of_several_tokens_are_recognised_by_the_usage() {
         let mut one = answer(Instant::now(), 0, 40, 20);
         one.output_tokens = 80;
         assert!((decoded_together(&[one]).unwrap() - 10_000.0).abs() < 1.0);
@@ -431,7 +431,7 @@ mod tests {
             batch_tokens_max: 8_192,
             output_tokens: 48,
             repeats: 1,
-            seats: 0,
+            slots: 0,
         };
         assert_eq!(plan.contexts(1), [64, 1_024, 4_096]);
         assert_eq!(plan.contexts(16), [64, 464]);

@@ -1,10 +1,10 @@
 //! `treadle-bench calibrate`: measures an OpenAI-compatible engine and fits the simulator's engine model
 //! to it.
 //!
-//! Prompts are drawn anew for each request, so no prefix cache hides the speed of prefill; counts
-//! of tokens are the engine's own. `docs/calibration.md` says what is measured and how far the
+//! Prompts are drawn again for each request, so no prefix cache hides the speed of prefill; counts
+//! of tokens are the engine's own. `docs/calibration.md` has what is measured and how far the
 //! result can be trusted. With `--validate` a small agent workload runs on the engine and on the
-//! model, and their makespans stand side by side.
+//! model, and their makespans are compared.
 
 mod args;
 mod client;
@@ -45,11 +45,11 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 impl CalibrateArgs {
     /// Measures, fits, compares if asked to, writes and prints.
     pub async fn run(self, json: bool) -> Result<(), CalibrateError> {
-        let patience = Duration::from_secs(self.patience_s);
+        let timeout = Duration::from_secs(self.timeout_s);
         let slow = |_| CalibrateError::Slow {
-            seconds: self.patience_s,
+            seconds: self.timeout_s,
         };
-        let outcome = tokio::time::timeout(patience, self.outcome()).await;
+        let outcome = tokio::time::timeout(timeout, self.outcome()).await;
         let outcome = outcome.map_err(slow)??;
         let text = if json {
             format!("{:#}", outcome.json())
@@ -76,7 +76,7 @@ impl CalibrateArgs {
             std::fs::write(path, document).map_err(cause)?;
         }
         for run in 0..self.validate.unwrap_or(0) {
-            tell(&format!(
+            report_progress(&format!(
                 "workload {} on the engine and on its model",
                 run + 1
             ));
@@ -91,7 +91,7 @@ impl CalibrateArgs {
     async fn calibrated(&self, target: &Target) -> Result<Outcome, CalibrateError> {
         let mut profile = blank_profile(self, target)?;
         let plan = plan(self, target, &profile);
-        let measured = measure(target, &plan, &mut |what| tell(&what)).await?;
+        let measured = measure(target, &plan, &mut |what| report_progress(&what)).await?;
         let cut = self.batched_tokens_max.or(measured.batched_tokens_max);
         profile.batched_tokens_max = cut.unwrap_or(profile.batched_tokens_max);
         let samples = measured.samples.len();
@@ -116,8 +116,8 @@ fn read(path: &Path) -> Result<EngineProfile, CalibrateError> {
     })
 }
 
-/// Says on standard error what is going on.
-fn tell(progress: &str) {
-    // Whoever closed it does not want to know.
+/// Reports progress on standard error.
+fn report_progress(progress: &str) {
+    // A closed output means that no report is wanted.
     let _ = writeln!(std::io::stderr(), "calibrate: {progress}");
 }

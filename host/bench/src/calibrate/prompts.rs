@@ -1,9 +1,9 @@
-//! Prompts that no cache knows: token ids drawn anew for every request.
+//! Prompts that are in no cache: token ids drawn again for every request.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Ids that are plain words in any vocabulary: above single bytes and marks, below what the
-/// smallest vocabularies have.
+/// Ids of plain words in any vocabulary: above single bytes and marks, below what the smallest
+/// vocabularies have.
 const IDS: std::ops::Range<u32> = 260..508;
 
 /// Draws token ids.
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_plain_words_and_prompts_differ() {
+    fn ids_are_plain_and_prompts_differ() {
         let mut prompts = Prompts::seeded(3);
         let (one, other) = (prompts.ids(500), prompts.ids(500));
         assert!(one.iter().chain(&other).all(|id| IDS.contains(id)));

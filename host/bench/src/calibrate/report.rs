@@ -1,4 +1,4 @@
-//! What came of a calibration, as text, as JSON and as the document of a profile.
+//! The result of a calibration, as text, as JSON and as the document of a profile.
 
 use std::fmt::Write;
 
@@ -9,14 +9,14 @@ use super::client::Target;
 use super::fit::Fit;
 use super::validate::Validation;
 
-/// What came of a calibration.
+/// The result of a calibration.
 pub struct Outcome {
     engine: String,
     model: String,
     /// The profile, measured or read.
     pub profile: EngineProfile,
     fit: Option<Fit>,
-    /// Whether `batched_tokens_max` was measured or said, rather than supposed.
+    /// Whether `batched_tokens_max` was measured or given, rather than supposed.
     is_cut_known: bool,
     /// Workloads on engine and model.
     pub validations: Vec<Validation>,
@@ -48,7 +48,7 @@ impl Outcome {
         }
     }
 
-    /// How well the profile tells what was measured; `None` if it was read.
+    /// How well the profile predicts what was measured; `None` if it was read.
     pub fn fit(&self) -> Option<&Fit> {
         self.fit.as_ref()
     }

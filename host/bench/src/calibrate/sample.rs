@@ -1,4 +1,4 @@
-//! What was measured, and which iterations of the engine model it stands for.
+//! What was measured, and which iterations of the engine model it corresponds to.
 
 use serde::Serialize;
 use treadle_engine_model::engine::{EngineProfile, IterationLoad};
@@ -31,7 +31,7 @@ pub enum Measured {
         context_tokens: u64,
         /// The longest of them, in tokens.
         longest_tokens: u64,
-        /// Rows of neighbouring seats that they sit in: llama.cpp computes each for itself.
+        /// Groups of neighbouring slots that they use: llama.cpp computes each separately.
         rows: u64,
     },
     /// The iterations of a decoding sequence in which a prompt is computed beside it.
@@ -84,14 +84,14 @@ impl Measured {
         }
     }
 
-    /// What a profile says of it, in microseconds.
+    /// The profile's prediction of it, in microseconds.
     pub(super) fn predicted_us(self, profile: &EngineProfile) -> u64 {
         let loads = self.loads(profile.batched_tokens_max);
         let iterations: u64 = loads.iter().map(|load| profile.iteration_us(*load)).sum();
         self.requests() * profile.request_overhead_us + iterations
     }
 
-    /// The same in words.
+    /// The same as text.
     pub(super) fn words(self) -> String {
         match self {
             Self::Prefill {
@@ -109,7 +109,7 @@ impl Measured {
                 rows,
             } => {
                 let mean = context_tokens / sequences.max(1);
-                let apart = if rows > 1 { ", seats apart" } else { "" };
+                let apart = if rows > 1 { ", slots apart" } else { "" };
                 format!(
                     "token of {sequences} sequences at {mean} tokens, at most {longest_tokens}{apart}"
                 )

@@ -14,14 +14,14 @@ use super::{CalibrateArgs, Measured, Outcome};
 use treadle_engine_sim::{EngineSim, EngineSimHandle, EngineSimOptions};
 
 #[derive(Parser)]
-struct Line {
+struct CommandLine {
     #[command(flatten)]
     args: CalibrateArgs,
 }
 
 fn args(url: &str, more: &str) -> CalibrateArgs {
     let line = format!("x --url {url} {more}");
-    let parsed = Line::try_parse_from(line.split_whitespace());
+    let parsed = CommandLine::try_parse_from(line.split_whitespace());
     parsed.expect("good arguments").args
 }
 
@@ -106,7 +106,7 @@ async fn a_simulated_engine_becomes_a_profile_that_is_read_again_and_run() {
         assert_eq!((validation.programs, validation.lanes), (12, 4));
         assert!(validation.makespan_ratio > 0.0 && validation.makespan_ratio.is_finite());
     }
-    // Each run says whether it was disturbed; how many were is the machine's business.
+    // Each run reports whether it was disturbed; how many were depends on the machine.
     let runs = again.validations.iter().chain(&again.discarded);
     for run in runs {
         assert_eq!(
@@ -121,7 +121,7 @@ async fn a_simulated_engine_becomes_a_profile_that_is_read_again_and_run() {
 }
 
 #[tokio::test]
-async fn errors_say_what_is_wrong_and_what_helps() {
+async fn errors_name_the_problem_and_the_remedy() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let nobody = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
@@ -136,7 +136,7 @@ async fn errors_say_what_is_wrong_and_what_helps() {
     assert!(told.contains("404") && told.contains("--model"), "{told}");
     let told = refused(&engine.url(), "--from /nonexistent/p.json").await;
     assert!(told.contains("/nonexistent/p.json"), "{told}");
-    let slow = args(&engine.url(), "--patience-s 1 --repeats 100")
+    let slow = args(&engine.url(), "--timeout-s 1 --repeats 100")
         .run(false)
         .await;
     let told = slow.unwrap_err().to_string();
@@ -151,7 +151,7 @@ async fn errors_say_what_is_wrong_and_what_helps() {
 }
 
 #[tokio::test]
-async fn an_engine_that_stops_at_once_tells_no_speed_of_decoding() {
+async fn an_engine_that_stops_at_once_gives_no_decode_speed() {
     let usage = r#","usage":{"prompt_tokens":64,"completion_tokens":1}"#;
     let (url, requests) = bare_engine(usage).await;
     let told = refused(&url, &format!("{QUICK} --kv-tokens 4096")).await;
@@ -159,7 +159,7 @@ async fn an_engine_that_stops_at_once_tells_no_speed_of_decoding() {
     assert!(requests.load(Ordering::Relaxed) > 5);
 }
 
-/// A server of completions that has one token for everybody, and nothing else to tell.
+/// A server of completions that always gives the same token, and reports nothing else.
 async fn bare_engine(usage: &str) -> (String, &'static AtomicU64) {
     let requests: &'static AtomicU64 = Box::leak(Box::default());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -44,7 +44,7 @@ pub struct Validation {
     /// The same on its model.
     pub predicted_step_s: f64,
     /// For how long the engine's busiest thread was ready to run and had no processor, as a share
-    /// of the makespan; `None` if that cannot be told.
+    /// of the makespan; `None` if that is unknown.
     pub waited_share: Option<f64>,
     /// Predicted by measured less that wait: an estimate of what an idle machine would have shown.
     pub calm_ratio: Option<f64>,
@@ -115,16 +115,16 @@ async fn validate_once(
     })
 }
 
-/// What came of a workload on the engine.
+/// The result of a workload on the engine.
 struct Ran {
-    /// The programs with the token counts that the engine told: the model cannot know when an
+    /// The programs with the token counts that the engine reported: the model cannot know when an
     /// answer ends.
     programs: Vec<Program>,
     makespan_us: f64,
     steps_us: Vec<f64>,
 }
 
-/// Runs programs on the engine, `lanes` at once, each lane in a seat of its own.
+/// Runs programs on the engine, `lanes` at once, each lane in a slot of its own.
 async fn run(target: &Target, planned: Vec<Program>, lanes: u32) -> Result<Ran, CalibrateError> {
     let planned = Arc::new(planned);
     let next = Arc::new(AtomicUsize::new(0));
@@ -133,7 +133,7 @@ async fn run(target: &Target, planned: Vec<Program>, lanes: u32) -> Result<Ran, 
     for lane in 0..lanes {
         let lane = Lane {
             target: target.clone(),
-            seat: lane,
+            slot: lane,
             planned: planned.clone(),
             next: next.clone(),
         };
@@ -159,7 +159,7 @@ async fn run(target: &Target, planned: Vec<Program>, lanes: u32) -> Result<Ran, 
 
 struct Lane {
     target: Target,
-    seat: u32,
+    slot: u32,
     planned: Arc<Vec<Program>>,
     next: Arc<AtomicUsize>,
 }
@@ -195,7 +195,7 @@ impl Lane {
             let request = Request {
                 prompt: prompt.clone(),
                 output_tokens: step.output_tokens,
-                seat: Some(self.seat),
+                slot: Some(self.slot),
             };
             let answer = self.target.complete(request).await?;
             ended_at = answer.ended_at;

@@ -1,5 +1,5 @@
 //! A small agent workload: programs whose steps continue their own prompts, with tool calls
-//! between, and what the engine model says of it.
+//! between, and the engine model's prediction of it.
 
 use std::collections::BTreeMap;
 
@@ -72,7 +72,7 @@ pub(super) fn programs(count: u32, lanes: u32, profile: &EngineProfile, seed: u6
         .collect()
 }
 
-/// What the model says of a workload.
+/// The model's prediction of a workload.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Prediction {
     /// From the first request to the last answer, in microseconds.
@@ -145,7 +145,7 @@ impl Cluster<'_> {
             else {
                 return Ok(());
             };
-            // Whoever arrives when an iteration starts is part of it.
+            // A sequence that arrives when an iteration starts is part of it.
             while let Some(first) = self
                 .due
                 .first_entry()

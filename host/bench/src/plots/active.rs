@@ -1,21 +1,22 @@
-//! Programs that have not ended, over time (Heddle Figure 16b). Counts stand by their square root,
-//! so that the long tail can be seen; roots, unlike logarithms, are the same on every machine.
+//! Programs that have not ended, over time (Heddle Figure 16b). Counts are drawn by their square
+//! root, so that the long tail can be seen; roots, unlike logarithms, are the same on every
+//! machine.
 
-use super::{Drawn, LABEL, SIZE, Scene, TITLE, colours};
+use super::{Drawn, LABEL, SIZE, Scenario, TITLE, colours};
 use plotters::prelude::*;
 
-pub(super) fn draw(scene: &Scene<'_>) -> Drawn {
+pub(super) fn draw(scenario: &Scenario<'_>) -> Drawn {
     let mut svg = String::new();
-    let makespans = scene.courses.iter().map(|course| course.makespan_s);
+    let makespans = scenario.courses.iter().map(|course| course.makespan_s);
     let end_s = makespans.fold(1.0, f64::max);
-    let all = scene.courses.iter().flat_map(|course| course.timeline);
+    let all = scenario.courses.iter().flat_map(|course| course.timeline);
     let most = all.map(|moment| moment.active).max().unwrap_or(1).max(1);
     {
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
         let mut chart = ChartBuilder::on(&area)
             .caption(
-                format!("Active programs: {}", scene.title),
+                format!("Active programs: {}", scenario.title),
                 ("sans-serif", TITLE),
             )
             .margin(16)
@@ -31,7 +32,7 @@ pub(super) fn draw(scene: &Scene<'_>) -> Drawn {
             .label_style(("sans-serif", LABEL))
             .light_line_style(WHITE)
             .draw()?;
-        for (place, course) in scene.courses.iter().enumerate() {
+        for (place, course) in scenario.courses.iter().enumerate() {
             let colour = colours::of(place);
             let points = course.timeline.iter();
             let points = points.map(|moment| (moment.at_s, f64::from(moment.active).sqrt()));

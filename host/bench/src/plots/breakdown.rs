@@ -1,6 +1,6 @@
 //! The time of the program that ended last, system by system, as stacked bars beside the bound.
 
-use super::{Drawn, LABEL, SIZE, Scene, TITLE, colours};
+use super::{Drawn, LABEL, SIZE, Scenario, TITLE, colours};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -17,18 +17,18 @@ const PARTS: [Part; 5] = [
 ];
 /// Width of the legend at the right, in pixels.
 const LEGEND: u32 = 180;
-/// Share of its place that a bar takes.
+/// Share of its slot that a bar takes.
 const BAR: f64 = 0.6;
 
-pub(super) fn draw(scene: &Scene<'_>) -> Drawn {
+pub(super) fn draw(scenario: &Scenario<'_>) -> Drawn {
     let mut svg = String::new();
-    let bars = scene.courses.len().max(1);
-    let makespans = scene.courses.iter().map(|course| course.makespan_s);
-    let end_s = makespans.fold(scene.bound_s.max(1.0), f64::max);
+    let bars = scenario.courses.len().max(1);
+    let makespans = scenario.courses.iter().map(|course| course.makespan_s);
+    let end_s = makespans.fold(scenario.bound_s.max(1.0), f64::max);
     {
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
-        let title = format!("The program that ended last: {}", scene.title);
+        let title = format!("The program that ended last: {}", scenario.title);
         let (left, right) = area.split_horizontally(SIZE.0 - LEGEND);
         let mut chart = ChartBuilder::on(&left)
             .caption(title, ("sans-serif", TITLE))
@@ -46,7 +46,7 @@ pub(super) fn draw(scene: &Scene<'_>) -> Drawn {
             .label_style(("sans-serif", LABEL))
             .light_line_style(WHITE)
             .draw()?;
-        for (bar, course) in scene.courses.iter().enumerate() {
+        for (bar, course) in scenario.courses.iter().enumerate() {
             let left = bar as f64 + (1.0 - BAR) / 2.0;
             let mut from_us = 0;
             for (place, (_, part)) in PARTS.iter().enumerate() {
@@ -60,16 +60,16 @@ pub(super) fn draw(scene: &Scene<'_>) -> Drawn {
                 from_us = to_us;
             }
         }
-        let line = [(0.0, scene.bound_s), (bars as f64, scene.bound_s)];
+        let line = [(0.0, scenario.bound_s), (bars as f64, scenario.bound_s)];
         let line = DashedLineSeries::new(line, 6, 4, BLACK.stroke_width(2));
         chart.draw_series(line)?;
         let style = TextStyle::from(("sans-serif", LABEL)).pos(Pos::new(HPos::Center, VPos::Top));
-        for (bar, course) in scene.courses.iter().enumerate() {
+        for (bar, course) in scenario.courses.iter().enumerate() {
             let (x, y) = chart.backend_coord(&(bar as f64 + 0.5, 0.0));
             let name = format!("{}: {:.0} s", course.system, course.makespan_s);
             area.draw_text(&name, &style, (x, y + 8))?;
         }
-        draw_legend(&right, scene.bound_s)?;
+        draw_legend(&right, scenario.bound_s)?;
         area.present()?;
     }
     Ok(svg)

@@ -1,4 +1,5 @@
-//! Colours that people with any eyes can tell apart (Okabe and Ito), and one scale of shares.
+//! Colours that are distinguishable with any colour vision (Okabe and Ito), and one scale of
+//! shares.
 
 use plotters::style::RGBColor;
 

@@ -1,6 +1,6 @@
 //! KV memory in use, worker by worker, over time.
 
-use super::{Course, Drawn, LABEL, SIZE, Scene, TITLE, colours};
+use super::{Course, Drawn, LABEL, SIZE, Scenario, TITLE, colours};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use treadle_simulator::rollout::Moment;
@@ -10,7 +10,7 @@ const COLUMNS_MAX: usize = 150;
 /// Width of the scale at the right, in pixels.
 const SCALE: u32 = 110;
 
-pub(super) fn draw(scene: &Scene<'_>, course: &Course<'_>) -> Drawn {
+pub(super) fn draw(scenario: &Scenario<'_>, course: &Course<'_>) -> Drawn {
     let mut svg = String::new();
     let workers = course
         .timeline
@@ -20,7 +20,7 @@ pub(super) fn draw(scene: &Scene<'_>, course: &Course<'_>) -> Drawn {
     {
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
-        let title = format!("KV memory in use, {}: {}", course.system, scene.title);
+        let title = format!("KV memory in use, {}: {}", course.system, scenario.title);
         let (map, scale) = area.split_horizontally(SIZE.0 - SCALE);
         let mut chart = ChartBuilder::on(&map)
             .caption(title, ("sans-serif", TITLE))

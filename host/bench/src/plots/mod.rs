@@ -26,7 +26,7 @@ pub enum PlotError {
     File {
         /// Which.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: std::io::Error,
     },
     /// It cannot be drawn.
@@ -54,8 +54,8 @@ pub(crate) struct Course<'a> {
 
 /// Rollouts of the same programs by several systems.
 #[derive(Clone, Debug)]
-pub(crate) struct Scene<'a> {
-    /// What stands in titles, as `coding, qwen3-14b, 64 H100`.
+pub(crate) struct Scenario<'a> {
+    /// Shown in titles, as `coding, qwen3-14b, 64 H100`.
     pub(crate) title: String,
     /// What names of files begin with, as `coding.qwen3-14b`.
     pub(crate) file: String,
@@ -67,26 +67,26 @@ pub(crate) struct Scene<'a> {
 
 type Drawn = Result<String, DrawingAreaErrorKind<std::io::Error>>;
 
-/// Writes all plots of a scene into a folder, which is made if it is not there.
+/// Writes all plots of a scenario into a folder, which is created if absent.
 ///
 /// # Errors
 /// A folder or file that cannot be written.
-pub(crate) fn write(folder: &Path, scene: &Scene<'_>) -> Result<Vec<PathBuf>, PlotError> {
+pub(crate) fn write(folder: &Path, scenario: &Scenario<'_>) -> Result<Vec<PathBuf>, PlotError> {
     std::fs::create_dir_all(folder).map_err(|cause| PlotError::File {
         path: folder.to_owned(),
         cause,
     })?;
     let mut drawn = vec![
-        ("active".to_owned(), active::draw(scene)),
-        ("breakdown".to_owned(), breakdown::draw(scene)),
+        ("active".to_owned(), active::draw(scenario)),
+        ("breakdown".to_owned(), breakdown::draw(scenario)),
     ];
-    for course in &scene.courses {
+    for course in &scenario.courses {
         let name = format!("kv.{}", slug(course.system));
-        drawn.push((name, memory::draw(scene, course)));
+        drawn.push((name, memory::draw(scenario, course)));
     }
     let mut paths = Vec::new();
     for (name, svg) in drawn {
-        let path = folder.join(format!("{}.{name}.svg", scene.file));
+        let path = folder.join(format!("{}.{name}.svg", scenario.file));
         let svg = svg.map_err(|error| PlotError::Drawing {
             path: path.clone(),
             cause: error.to_string(),

@@ -1,4 +1,4 @@
-//! Plots say what they show, and are the same for the same rollouts.
+//! Plots name what they show, and are the same for the same rollouts.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn moments() -> Vec<Moment> {
     (0..30).map(moment).collect()
 }
 
-fn scene(timeline: &[Moment]) -> Scene<'_> {
+fn scenario(timeline: &[Moment]) -> Scenario<'_> {
     let last = TimeSpent {
         placing_us: 1_000_000,
         queue_and_prefill_us: 4_000_000,
@@ -25,7 +25,7 @@ fn scene(timeline: &[Moment]) -> Scene<'_> {
         last,
         timeline,
     };
-    Scene {
+    Scenario {
         title: "search, qwen3-14b, 8 H100".to_owned(),
         file: "search.qwen3-14b".to_owned(),
         bound_s: 20.0,
@@ -36,9 +36,9 @@ fn scene(timeline: &[Moment]) -> Scene<'_> {
 #[test]
 fn every_plot_has_a_title_axes_with_units_and_a_legend() {
     let timeline = moments();
-    let scene = scene(&timeline);
+    let scenario = scenario(&timeline);
     let folder = tempfile::tempdir().unwrap();
-    let paths = write(&folder.path().join("made"), &scene).unwrap();
+    let paths = write(&folder.path().join("made"), &scenario).unwrap();
     let names: Vec<_> = paths
         .iter()
         .filter_map(|path| path.file_name()?.to_str())
@@ -79,7 +79,7 @@ fn every_plot_has_a_title_axes_with_units_and_a_legend() {
             assert!(text.contains(word), "{word}");
         }
     }
-    let again = write(folder.path(), &scene).unwrap();
+    let again = write(folder.path(), &scenario).unwrap();
     for (path, text) in again.iter().zip(&texts) {
         assert_eq!(&std::fs::read_to_string(path).unwrap(), text);
     }
@@ -87,15 +87,15 @@ fn every_plot_has_a_title_axes_with_units_and_a_legend() {
 
 #[test]
 fn a_rollout_without_a_timeline_draws_too() {
-    let scene = scene(&[]);
+    let scenario = scenario(&[]);
     let folder = tempfile::tempdir().unwrap();
-    assert_eq!(write(folder.path(), &scene).unwrap().len(), 4);
+    assert_eq!(write(folder.path(), &scenario).unwrap().len(), 4);
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_says_so() {
+fn a_folder_that_cannot_be_created_is_an_error() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let error = write(file.path(), &scene(&[])).unwrap_err().to_string();
+    let error = write(file.path(), &scenario(&[])).unwrap_err().to_string();
     assert!(
         error.starts_with("--plots ") && error.ends_with("can be written"),
         "{error}"

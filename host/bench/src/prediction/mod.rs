@@ -2,7 +2,7 @@
 //! recall of the long tail and correlation, after 0, 1 and 2 steps.
 //!
 //! The policies are the plugins, linked natively. First they go through a rollout of other prompts
-//! and an earlier one of the same prompts, then they are judged by a rollout with new samples.
+//! and an earlier one of the same prompts, then they are evaluated on a rollout with new samples.
 
 mod figures;
 mod replay;

@@ -1,5 +1,5 @@
-//! A rollout as a prediction policy goes through it: asked about the programs in flight, told of
-//! those that have ended.
+//! A rollout as a prediction policy sees it: asked about the programs in flight, given those that
+//! have ended.
 
 use treadle_plugin::{PolicyError, PredictionPolicy};
 
@@ -29,7 +29,7 @@ pub(super) struct Prediction {
 /// Predictions of each run after 0, 1 and 2 steps; `None` where it had ended by then.
 pub(super) type Predictions = Vec<[Option<Prediction>; LOOKS]>;
 
-/// Puts a rollout to a policy, all programs step by step at the same pace: first it is told of the
+/// Puts a rollout to a policy, all programs step by step at the same pace: first it is given the
 /// programs that have ended with their last step, then asked about all others. Programs come in no
 /// order, so that those of a group are met in different questions.
 pub(super) fn replay(

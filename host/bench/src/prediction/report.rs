@@ -33,7 +33,7 @@ pub struct PredictionOptions {
     pub tasks: Vec<AgentTask>,
     /// The model that drives the agents.
     pub model: AgentModel,
-    /// Prompts by which the predictors are judged.
+    /// Prompts by which the predictors are evaluated.
     pub prompts: u32,
     /// Programs per prompt.
     pub samples: u32,
@@ -129,12 +129,12 @@ pub fn compare(options: &PredictionOptions) -> Result<PredictionReport, Predicti
 /// What a task's predictors go through.
 struct Course {
     before: Vec<Rollout>,
-    judged: Rollout,
+    evaluated: Rollout,
 }
 
 impl Course {
     fn new(options: &PredictionOptions, task: AgentTask) -> Result<Self, WorkloadError> {
-        let judged = RolloutWorkload {
+        let evaluated = RolloutWorkload {
             task,
             model: options.model,
             prompts: options.prompts,
@@ -143,7 +143,10 @@ impl Course {
             epoch: 1,
             first_prompt: 0,
         };
-        let earlier = RolloutWorkload { epoch: 0, ..judged };
+        let earlier = RolloutWorkload {
+            epoch: 0,
+            ..evaluated
+        };
         let others = RolloutWorkload {
             first_prompt: options.prompts,
             prompts: options.other_prompts,
@@ -155,7 +158,7 @@ impl Course {
         }
         Ok(Self {
             before,
-            judged: rollout(&judged)?,
+            evaluated: rollout(&evaluated)?,
         })
     }
 
@@ -165,7 +168,7 @@ impl Course {
         for rollout in &self.before {
             replay(&mut policy, rollout, extra)?;
         }
-        replay(&mut policy, &self.judged, extra)
+        replay(&mut policy, &self.evaluated, extra)
     }
 }
 
@@ -184,13 +187,13 @@ fn compare_task(
 ) -> Result<TaskPredictions, PredictionError> {
     let course = Course::new(options, task)?;
     let actual: Vec<f64> = course
-        .judged
+        .evaluated
         .runs
         .iter()
         .map(|run| run.output_tokens() as f64)
         .collect();
     let running: Vec<bool> = course
-        .judged
+        .evaluated
         .runs
         .iter()
         .map(|run| run.steps.len() >= LOOKS)
@@ -199,16 +202,16 @@ fn compare_task(
     let prompt_only = course.predictions::<PromptOnlyPrediction>(&PROMPT_EXTRA)?;
     let columns = course.predictions::<HeddlePrediction>(&COLUMNS_EXTRA)?;
     let heddle = course.predictions::<HeddlePrediction>(&HEDDLE_EXTRA)?;
-    let judge = |name, looks: std::ops::Range<usize>, predictions: &Predictions| {
-        let figures = |look| judged(name, look, predictions, &actual, &running);
+    let evaluate = |name, looks: std::ops::Range<usize>, predictions: &Predictions| {
+        let figures = |look| evaluated(name, look, predictions, &actual, &running);
         looks.map(figures).collect::<Vec<_>>()
     };
     let predictors = [
-        judge("history", 0..1, &history),
-        judge("prompt-only", 0..1, &prompt_only),
-        judge("heddle-columns", 0..LOOKS, &columns),
-        judge("heddle", 0..LOOKS, &heddle),
-        judge("oracle", 0..1, &Vec::new()),
+        evaluate("history", 0..1, &history),
+        evaluate("prompt-only", 0..1, &prompt_only),
+        evaluate("heddle-columns", 0..LOOKS, &columns),
+        evaluate("heddle", 0..LOOKS, &heddle),
+        evaluate("oracle", 0..1, &Vec::new()),
     ];
     Ok(TaskPredictions {
         task,
@@ -219,7 +222,7 @@ fn compare_task(
 }
 
 /// Figures of predictions after some steps; without predictions, of the truth.
-fn judged(
+fn evaluated(
     name: &'static str,
     look: usize,
     predictions: &Predictions,

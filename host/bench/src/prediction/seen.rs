@@ -110,8 +110,8 @@ pub struct SeenTable {
 }
 
 impl SeenTable {
-    /// A table of these rows; a column that nobody knows is -1 throughout. Without `remaining`,
-    /// what was to come is left out.
+    /// A table of these rows; an unknown column is -1 throughout. Without `remaining`, what was to
+    /// come is left out.
     pub fn new(rows: &[Seen], remaining: &[Remaining], extra: &[&str]) -> Self {
         let column = |field: fn(&Seen) -> u64| rows.iter().map(field).collect();
         let of_name = |name: &&str| {

@@ -14,7 +14,7 @@ fn figures<'r>(task: &'r TaskPredictions, name: &str, after_steps: usize) -> &'r
 }
 
 #[test]
-fn each_step_tells_more_than_any_prompt() {
+fn each_step_predicts_more_than_any_prompt() {
     // Other seeds than the one of the default report.
     for seed in [2, 3] {
         let report = report(&PredictionOptions {
@@ -52,7 +52,7 @@ fn each_step_tells_more_than_any_prompt() {
 }
 
 #[test]
-fn without_history_the_steps_still_tell() {
+fn without_history_the_steps_still_predict() {
     let report = report(&PredictionOptions {
         prompts: 100,
         other_prompts: 100,

@@ -1,7 +1,9 @@
 //! An eviction policy of either world, linked natively, with the columns that the
 //! daemon gives it.
 
-use treadle_core::{Core, Fate, NEVER, Prospects, Purpose, Question, Verdict, Voices};
+use treadle_core::{
+    Attribution, CacheAction, Core, CostEstimates, NEVER, PolicyAnswer, Purpose, Question,
+};
 use treadle_model::{PolicyRef, Span};
 use treadle_plugin::{
     ActingColumns, ActiveColumns, EvictionPolicy, PolicyError, RetentionColumns, RetentionPolicy,
@@ -10,7 +12,7 @@ use treadle_plugin::{
 use treadle_policy::native::{EvictionColumns, verdict};
 use treadle_simulator::cluster::{Answered, Answers};
 
-/// Says what becomes of caches, for a policy that can.
+/// Decides what to do with caches, for a policy that can.
 type Retain<P> = fn(&mut P, Purpose, &RetentionColumns<'_>) -> Result<Vec<u8>, PolicyError>;
 
 /// A policy and the extra columns that its configuration names.
@@ -56,9 +58,9 @@ impl<P: EvictionPolicy> Native<P> {
         }
     }
 
-    fn fates(&mut self, question: &Question) -> Verdict {
+    fn fates(&mut self, question: &Question) -> PolicyAnswer {
         let Some(retain) = self.retain else {
-            return Verdict::Fates { fates: Vec::new() };
+            return PolicyAnswer::Fates { fates: Vec::new() };
         };
         let c = EvictionColumns::of(&question.programs);
         let prospects = &question.programs.prospects;
@@ -75,9 +77,12 @@ impl<P: EvictionPolicy> Native<P> {
         };
         let codes = retain(&mut self.policy, question.purpose, &columns).unwrap_or_default();
         let fates = question.programs.program.iter().zip(codes);
-        let fates = fates.filter_map(|(program, code)| Some((*program, Fate::of_code(code)?)));
-        Verdict::Fates {
-            fates: fates.filter(|(_, fate)| *fate != Fate::Keep).collect(),
+        let fates =
+            fates.filter_map(|(program, code)| Some((*program, CacheAction::of_code(code)?)));
+        PolicyAnswer::Fates {
+            fates: fates
+                .filter(|(_, fate)| *fate != CacheAction::Keep)
+                .collect(),
         }
     }
 }
@@ -124,13 +129,13 @@ impl<P: EvictionPolicy> Answers for Native<P> {
         Answered {
             policy: PolicyRef("native".into()),
             verdict,
-            voices: Voices::default(),
+            voices: Attribution::default(),
         }
     }
 }
 
 /// Named columns, one after the other; infinite where something cannot be done.
-fn extra_columns(prospects: &Prospects, names: &[&str]) -> Vec<f32> {
+fn extra_columns(prospects: &CostEstimates, names: &[&str]) -> Vec<f32> {
     let number = |span: &Span| {
         if *span == NEVER {
             f32::INFINITY

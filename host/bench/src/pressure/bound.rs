@@ -65,7 +65,7 @@ pub fn steps_per_min_bound(
         let prefill_us = mean.fresh / profile.prefill_tokens_per_s.max(1) as f64 * 1e6;
         let engine_us = prefill_us + mean.output * iteration_us / batch as f64;
         let by_engines = f64::from(engines) / engine_us;
-        // Nobody is faster than his own steps and tools.
+        // No program is faster than its own steps and tools.
         let own_us = batch as f64 * prefill_us + mean.output * iteration_us + mean.tool_us;
         by_engines.min(live as f64 / own_us)
     });

@@ -26,12 +26,12 @@ pub struct Figure {
 
 /// What reports of several seeds come to in the mean.
 #[derive(Clone, Copy)]
-struct Standing {
+struct MeanFigures {
     steps_per_min: f64,
     step_p99_s: f64,
 }
 
-impl Standing {
+impl MeanFigures {
     fn of(reports: &[&Report]) -> Option<Self> {
         let count = reports.len() as f64;
         let mean = |of: fn(&Report) -> f64| reports.iter().copied().map(of).sum::<f64>() / count;
@@ -42,25 +42,25 @@ impl Standing {
     }
 }
 
-/// Reports of one scene at one share of memory.
+/// Reports of one scenario at one share of memory.
 struct Cell<'a> {
     outcomes: Vec<&'a Outcome>,
 }
 
 impl Cell<'_> {
-    fn of(&self, system: &str) -> Option<Standing> {
+    fn of(&self, system: &str) -> Option<MeanFigures> {
         let of_system = self.outcomes.iter().filter(|o| o.system == system);
         let reports: Vec<&Report> = of_system.map(|outcome| &outcome.report).collect();
-        Standing::of(&reports)
+        MeanFigures::of(&reports)
     }
 
     /// The one of several with the most steps a minute.
-    fn fastest(&self, of: &[System]) -> Option<Standing> {
+    fn fastest(&self, of: &[System]) -> Option<MeanFigures> {
         let all = of.iter().filter_map(|system| self.of(system.name));
         all.max_by(|a, b| a.steps_per_min.total_cmp(&b.steps_per_min))
     }
 
-    fn named(&self, system: &str) -> Option<Standing> {
+    fn named(&self, system: &str) -> Option<MeanFigures> {
         match system {
             "ttl_pin" => self.fastest(&TTLS),
             "thunderagent.best" => self.fastest(&[THUNDERAGENT, THUNDERAGENT_DEFAULT]),
@@ -70,11 +70,11 @@ impl Cell<'_> {
 }
 
 /// Systems that figures compare with.
-const RIVALS: [&str; 4] = ["least_load", "sticky", "ttl_pin", "thunderagent"];
+const BASELINES: [&str; 4] = ["least_load", "sticky", "ttl_pin", "thunderagent"];
 
-/// All figures of a scene, whose name stands at the end of theirs: between means over the seeds
-/// of its outcomes. `free` is the same scene with room for all, of each seed; `bounds` are steps
-/// a minute that each share allows at most.
+/// All figures of a scenario, whose name is at the end of theirs: between means over the seeds of
+/// its outcomes. `free` is the same scenario with room for all, of each seed; `bounds` are steps a
+/// minute that each share allows at most.
 pub fn figures(
     scene: &str,
     outcomes: &[Outcome],
@@ -82,7 +82,7 @@ pub fn figures(
     bounds: &[f64; SHARES.len()],
 ) -> Vec<Figure> {
     let mut all = Vec::new();
-    let Some(free) = Standing::of(&free.iter().collect::<Vec<_>>()) else {
+    let Some(free) = MeanFigures::of(&free.iter().collect::<Vec<_>>()) else {
         return all;
     };
     for ((share, _), bound) in SHARES.iter().zip(bounds) {
@@ -97,10 +97,10 @@ pub fn figures(
         let Some(ours) = cell.of("foresight") else {
             continue;
         };
-        for rival in RIVALS {
-            if let Some(theirs) = cell.named(rival) {
-                let goal = (rival == "thunderagent").then_some(Goal::AtLeast(1.0));
-                push(&format!("vs_{rival}"), faster(ours, theirs), goal);
+        for baseline in BASELINES {
+            if let Some(theirs) = cell.named(baseline) {
+                let goal = (baseline == "thunderagent").then_some(Goal::AtLeast(1.0));
+                push(&format!("vs_{baseline}"), faster(ours, theirs), goal);
             }
         }
         if let Some(sticky) = cell.of("sticky") {
@@ -135,14 +135,14 @@ pub fn figures(
     all
 }
 
-/// Without a tier: as fast as the best of the others, and with what tail beside his.
+/// Without a tier: as fast as the best of the others, and its tail compared with that one's.
 fn no_tier(cell: &Cell<'_>, push: &mut impl FnMut(&str, f64, Option<Goal>)) {
     let Some(ours) = cell.of("foresight.no_tier") else {
         return;
     };
-    let rivals = RIVALS.iter().chain(&["thunderagent.best"]);
-    let rivals = rivals.filter_map(|rival| cell.named(rival));
-    let best = rivals.max_by(|a, b| a.steps_per_min.total_cmp(&b.steps_per_min));
+    let baselines = BASELINES.iter().chain(&["thunderagent.best"]);
+    let baselines = baselines.filter_map(|baseline| cell.named(baseline));
+    let best = baselines.max_by(|a, b| a.steps_per_min.total_cmp(&b.steps_per_min));
     if let Some(best) = best {
         push(
             "no_tier.vs_best",
@@ -158,6 +158,6 @@ fn gain_of(ablation: &str) -> &str {
     ablation.trim_start_matches("without.")
 }
 
-fn faster(ours: Standing, theirs: Standing) -> f64 {
+fn faster(ours: MeanFigures, theirs: MeanFigures) -> f64 {
     ours.steps_per_min / theirs.steps_per_min
 }

@@ -2,8 +2,8 @@
 //! treadle's eviction policies and those of others, beside the same agents with room
 //! for all.
 //!
-//! All systems get the same agents, engines and time; only who keeps his cache where,
-//! and who waits, differs. Host memory for caches is treadle's alone.
+//! All systems get the same agents, engines and time; only which caches are kept where, and which
+//! programs wait, differs. Host memory for caches is treadle's alone.
 
 mod answers;
 mod bound;
@@ -43,10 +43,10 @@ pub const SHARES: [(&str, f64); 3] = [
 
 /// Agents and engines.
 #[derive(Clone, Debug)]
-pub struct Scene {
+pub struct Scenario {
     /// What the agents do is called, in figures.
     pub name: &'static str,
-    /// The agents; whoever ends is followed by the next.
+    /// The agents; a run that ends is followed by the next.
     pub runs: Vec<AgentRun>,
     /// Agents at once.
     pub live: usize,
@@ -62,20 +62,20 @@ pub struct Scene {
     pub seed: u64,
 }
 
-/// What came of one system at one share of memory.
+/// The result of one system at one share of memory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
-    /// The scene.
+    /// The scenario.
     pub scene: &'static str,
     /// The share, as figures call it.
     pub share: &'static str,
     /// The system.
     pub system: &'static str,
-    /// What came of it.
+    /// Its result.
     pub report: Report,
 }
 
-impl Scene {
+impl Scenario {
     /// KV memory of each engine at a share of the peak demand, in tokens.
     pub fn kv_tokens(&self, share: f64) -> u64 {
         let peak = peak_demand_tokens(&self.runs, self.live, &self.profile);
@@ -120,7 +120,7 @@ impl Scene {
             engines: self.engines,
             profile: self.profile.clone().with_kv_tokens(kv_tokens),
             transfers: self.transfers,
-            tells_prefixes: system.can(Means::Prefixes),
+            reports_prefixes: system.can(Means::Prefixes),
             concurrency: self.live,
             stop_at_us: Some((WARM_UP_MIN + self.minutes) * MINUTE_US),
             count_from_us: WARM_UP_MIN * MINUTE_US,

@@ -1,4 +1,4 @@
-//! The systems that are compared: who decides, and with what means.
+//! The systems that are compared: which policy decides, and with what means.
 
 use super::Native;
 use foresight_eviction::ForesightEviction;
@@ -11,7 +11,7 @@ use ttl_pin_eviction::TtlPinEviction;
 
 /// What foresight's orders take into account.
 const FORESIGHT_COLUMNS: &[&str] = &["price-ms", "back-ms", "prefill-ms", "remaining-tokens"];
-/// The same with the mean rest of a call in place of its price.
+/// The same with the mean rest of a call instead of its price.
 const MEAN_COLUMNS: &[&str] = &["idle-ms", "back-ms", "prefill-ms", "remaining-tokens"];
 /// What a learnt time to live takes into account.
 const TTL_COLUMNS: &[&str] = &["idle-ms", "soonest-ms", "prefill-ms"];
@@ -19,8 +19,8 @@ const TTL_COLUMNS: &[&str] = &["idle-ms", "soonest-ms", "prefill-ms"];
 /// Whose policy it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decider {
-    /// Plain routing asks nobody.
-    Nobody,
+    /// Plain routing asks no policy.
+    NoPolicy,
     /// `thunderagent-eviction` with this configuration.
     ThunderAgent(&'static str),
     /// `ttl-pin-eviction` with this configuration, and the columns that it names.
@@ -29,7 +29,7 @@ pub enum Decider {
     Foresight(&'static str, &'static [&'static str]),
 }
 
-/// What a system can do beside deciding who waits.
+/// What a system can do beside deciding which programs wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Means {
     /// Its policy is asked what becomes of caches.
@@ -38,7 +38,7 @@ pub enum Means {
     HostTier,
     /// Caches can be moved between engines.
     Migration,
-    /// The ledger knows which beginnings are shared.
+    /// The ledger knows which prefixes are shared.
     Prefixes,
     /// No engine gets more prompts than it computes in two seconds.
     Backlog,
@@ -53,7 +53,7 @@ pub struct System {
     pub name: &'static str,
     /// How steps find their worker.
     pub mode: Mode,
-    /// Who decides.
+    /// The policy that decides.
     pub decider: Decider,
     /// What it can do.
     pub means: &'static [Means],
@@ -62,7 +62,7 @@ pub struct System {
 const PLAIN: System = System {
     name: "sticky",
     mode: Mode::Sticky,
-    decider: Decider::Nobody,
+    decider: Decider::NoPolicy,
     means: &[Prefixes],
 };
 
@@ -89,16 +89,16 @@ pub(super) const THUNDERAGENT: System = System {
     ..AWARE
 };
 
-/// The plugin's own default: tokens of a tool call count in full for a while, and who
-/// waits longest comes back first.
+/// The plugin's own default: tokens of a tool call count in full for a while, and the program that
+/// has waited longest comes back first.
 pub(super) const THUNDERAGENT_DEFAULT: System = System {
     name: "thunderagent.default",
     decider: Decider::ThunderAgent("{}"),
     ..AWARE
 };
 
-/// Times to live of the Continuum-like baseline; of these the one with the most
-/// steps a minute stands for it in each scene, so that it is tuned to it.
+/// Times to live of the Continuum-like baseline; the one with the most steps a minute represents it
+/// in each scenario, so that it is tuned to it.
 pub const TTLS: [System; 5] = [
     ttl(
         "ttl_pin.learnt",
@@ -154,7 +154,7 @@ pub const ABLATIONS: [System; 7] = [
         means: &[Retention, HostTier, Migration, Backlog],
         ..FORESIGHT
     },
-    // A decay says who goes, and the core sends him the cheapest way.
+    // A decay chooses the program that goes, and the core the cheapest way for it.
     System {
         name: "without.hazard",
         decider: Decider::ThunderAgent(
@@ -202,7 +202,7 @@ impl System {
     pub fn answers(&self) -> Box<dyn Answers> {
         let valid = "the configuration is valid";
         match self.decider {
-            Decider::Nobody => Box::new(treadle_policy::native::NativeEviction::default()),
+            Decider::NoPolicy => Box::new(treadle_policy::native::NativeEviction::default()),
             Decider::ThunderAgent(config) => {
                 let policy = ThunderAgentEviction::configure(config).expect(valid);
                 Box::new(Native::new(policy, &[]))

@@ -4,12 +4,12 @@ use super::systems::{FORESIGHT, STICKY, TTLS};
 use super::*;
 use treadle_simulator::workload::LognormalAgents;
 
-fn scene() -> Scene {
+fn scene() -> Scenario {
     let agents = LognormalAgents {
         programs: 150,
         ..LognormalAgents::default()
     };
-    Scene {
+    Scenario {
         name: "agents",
         runs: agents.generate().unwrap(),
         live: 32,
@@ -62,7 +62,7 @@ fn the_bound_grows_with_memory_up_to_what_the_agents_can_use() {
 }
 
 #[test]
-fn figures_of_a_scene_have_its_name_and_the_best_time_to_live_stands_for_all() {
+fn figures_of_a_scenario_have_its_name_and_the_best_time_to_live_counts() {
     let scene = scene();
     let report = scene.run(&STICKY, scene.kv_tokens(0.5));
     let of = |system: &'static str, steps_per_min: f64| Outcome {

@@ -22,7 +22,7 @@ pub enum SimError {
         option: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: std::io::Error,
     },
     /// A trace is not one.
@@ -35,7 +35,7 @@ pub enum SimError {
     },
     /// The programs, the cluster and the policies do not go together.
     #[error("--{0}")]
-    Contest(crate::contest::ContestError),
+    Comparison(crate::comparison::ComparisonError),
     /// A plot is not there.
     #[error("{0}")]
     Plot(#[from] crate::plots::PlotError),

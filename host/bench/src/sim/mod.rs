@@ -1,17 +1,17 @@
 //! `treadle-bench sim`: one rollout on a cluster of GPUs in virtual time, under any set of policies.
 //!
 //! The scheduler and the policies are the daemon's; engines, links and tools are modelled. The same
-//! options print the same text on any machine. `docs/simulation.md` says what is modelled.
+//! options print the same text on any machine. `docs/simulation.md` has what is modelled.
 
 mod error;
 mod failure;
 mod plan;
 mod summary;
 
-use crate::contest::{
+use crate::comparison::{
     AllocationKind, BASELINES, FULL, PlacementKind, PredictionKind, PriorityKind, System,
 };
-use crate::plots::{self, Course, Scene};
+use crate::plots::{self, Course, Scenario};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use failure::Failure;
@@ -34,7 +34,7 @@ pub struct SimArgs {
     /// Generated programs of an agent.
     #[arg(long, default_value = "coding", value_parser = PossibleValuesParser::new(["coding", "search", "math"]), conflicts_with = "trace")]
     task: String,
-    /// Recorded programs (JSON lines) in place of generated ones.
+    /// Recorded programs (JSON lines) instead of generated ones.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// A trace of an earlier rollout: predictors learn from it, and `heddle`
@@ -68,16 +68,16 @@ pub struct SimArgs {
     /// Whose policies decide.
     #[arg(long, default_value = "treadle", value_parser = PossibleValuesParser::new(["treadle", "verl", "verl_hybrid", "slime"]))]
     system: String,
-    /// What predicts, in place of the system's.
+    /// The predictor, instead of the system's.
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(PredictionKind::NAMED.iter().map(|(name, _)| *name)))]
     prediction: Option<String>,
-    /// What orders steps, in place of the system's.
+    /// The order of steps, instead of the system's.
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(PriorityKind::NAMED.iter().map(|(name, _)| *name)))]
     priority: Option<String>,
-    /// What places programs, in place of the system's.
+    /// The placement of programs, instead of the system's.
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(PlacementKind::NAMED.iter().map(|(name, _)| *name)))]
     placement: Option<String>,
-    /// What chooses degrees of parallelism, in place of the system's.
+    /// The choice of degrees of parallelism, instead of the system's.
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(AllocationKind::NAMED.iter().map(|(name, _)| *name)))]
     allocation: Option<String>,
     /// Let a worker fail: worker 3 after 60 s for 30 s is `3@60:30`. May be repeated.
@@ -93,7 +93,7 @@ pub struct SimArgs {
 }
 
 impl SimArgs {
-    /// Runs and prints what came of it.
+    /// Runs and prints the result.
     pub async fn run(self, json: bool) -> Result<(), SimError> {
         // It keeps its thread busy for as long as it runs.
         let done = tokio::task::spawn_blocking(move || self.output(json));
@@ -109,8 +109,8 @@ impl SimArgs {
         let sample_us = if self.plots.is_some() { SAMPLE_US } else { 0 };
         let mut summary = Summary::new(&plan);
         for system in self.systems() {
-            let report = plan.contest.run_failing(&system, sample_us, &failures);
-            summary.add(&plan, system, report.map_err(SimError::Contest)?);
+            let report = plan.comparison.run_failing(&system, sample_us, &failures);
+            summary.add(&plan, system, report.map_err(SimError::Comparison)?);
         }
         if let Some(folder) = &self.plots {
             let courses = summary.runs.iter().map(|run| Course {
@@ -119,13 +119,13 @@ impl SimArgs {
                 last: run.report.last,
                 timeline: &run.timeline,
             });
-            let scene = Scene {
+            let scenario = Scenario {
                 title: plan.title(),
                 file: plan.file(),
                 bound_s: summary.bound.bound_s(),
                 courses: courses.collect(),
             };
-            summary.plots = plots::write(folder, &scene)?;
+            summary.plots = plots::write(folder, &scenario)?;
         }
         Ok(if json {
             summary.to_json().to_string()

@@ -1,7 +1,7 @@
 //! What is simulated: the programs, the cluster, and what is known beforehand.
 
 use super::{SimArgs, SimError};
-use crate::contest::{Cell, Contest};
+use crate::comparison::{Cell, Comparison};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
@@ -25,7 +25,7 @@ pub(super) fn gpus() -> impl Iterator<Item = &'static str> {
 
 /// What is simulated.
 pub(super) struct Plan {
-    pub(super) contest: Contest,
+    pub(super) comparison: Comparison,
     /// The trace's name; `None` for generated programs.
     pub(super) trace: Option<String>,
     /// What has to be known to read the figures.
@@ -62,20 +62,20 @@ impl Plan {
         let mut notes = Vec::new();
         if papers.is_none() {
             notes.push(format!(
-                "There are no published times of tools for {}: those of {} are taken.",
+                "There are no published tool times for {}: those of {} are used.",
                 model.name,
                 agent.name()
             ));
         }
         Ok(Self {
-            contest: Contest::new(cell).map_err(SimError::Contest)?,
+            comparison: Comparison::new(cell).map_err(SimError::Comparison)?,
             trace: None,
             notes,
         })
     }
 
     fn recorded(args: &SimArgs, cell: Cell, path: &Path) -> Result<Self, SimError> {
-        let limit = Contest::context_limit_tokens(&cell).map_err(SimError::Contest)?;
+        let limit = Comparison::context_limit_tokens(&cell).map_err(SimError::Comparison)?;
         let mut notes = Vec::new();
         let runs = load("--trace", path, args, limit, &mut notes)?;
         let history = if let Some(path) = &args.history {
@@ -86,7 +86,7 @@ impl Plan {
         };
         let name = path.file_stem().unwrap_or(path.as_os_str());
         Ok(Self {
-            contest: Contest::of_runs(cell, runs, history).map_err(SimError::Contest)?,
+            comparison: Comparison::of_runs(cell, runs, history).map_err(SimError::Comparison)?,
             trace: Some(name.to_string_lossy().into_owned()),
             notes,
         })
@@ -94,7 +94,7 @@ impl Plan {
 
     /// What is rolled out on what.
     pub(super) fn title(&self) -> String {
-        let cell = self.contest.cell();
+        let cell = self.comparison.cell();
         let (gpu, model) = (cell.gpu.name, cell.model().name);
         format!("{}, {model}, {} {gpu}", self.workload(), cell.gpus)
     }
@@ -103,13 +103,13 @@ impl Plan {
     pub(super) fn file(&self) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
         let workload: String = self.workload().chars().map(plain).collect();
-        format!("{workload}.{}", self.contest.cell().model().name)
+        format!("{workload}.{}", self.comparison.cell().model().name)
     }
 
     /// The agent's name, or the trace's.
     pub(super) fn workload(&self) -> &str {
         let trace = self.trace.as_deref();
-        trace.unwrap_or(self.contest.cell().task.name())
+        trace.unwrap_or(self.comparison.cell().task.name())
     }
 }
 

@@ -1,7 +1,7 @@
-//! What came of a simulation, as text and as JSON.
+//! The result of a simulation, as text and as JSON.
 
 use super::plan::Plan;
-use crate::contest::{Left, PredictionKind, SpeedOfLight, System};
+use crate::comparison::{Left, PredictionKind, SpeedOfLight, System};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use treadle_report::table::{number, table};
@@ -31,9 +31,9 @@ impl Summary {
     pub(super) fn new(plan: &Plan) -> Self {
         Self {
             title: plan.title(),
-            seed: plan.contest.cell().seed,
-            programs: plan.contest.runs().len(),
-            bound: plan.contest.speed_of_light(),
+            seed: plan.comparison.cell().seed,
+            programs: plan.comparison.runs().len(),
+            bound: plan.comparison.speed_of_light(),
             runs: Vec::new(),
             notes: plan.notes.clone(),
             plots: Vec::new(),
@@ -50,7 +50,7 @@ impl Summary {
         }
         self.runs.push(Run {
             system,
-            plan: plan.contest.plan(&system),
+            plan: plan.comparison.plan(&system),
             timeline: std::mem::take(&mut report.timeline),
             report,
         });
@@ -162,7 +162,7 @@ impl Summary {
     }
 }
 
-/// What is told of the system that was asked for.
+/// The figures of the system that was asked for.
 fn first(run: &Run) -> String {
     let report = &run.report;
     let plan = workers(run).into_iter();

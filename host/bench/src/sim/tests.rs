@@ -1,10 +1,10 @@
-//! The command prints the same for the same options, and says what it cannot do.
+//! The command prints the same for the same options, and reports what it cannot do.
 
 use super::*;
 use clap::Parser;
 
 #[derive(Parser)]
-struct Line {
+struct CommandLine {
     #[command(flatten)]
     args: SimArgs,
     #[arg(long)]
@@ -13,7 +13,7 @@ struct Line {
 
 fn output(line: &str) -> Result<String, SimError> {
     let words = std::iter::once("x").chain(line.split_whitespace());
-    let line = Line::try_parse_from(words).unwrap();
+    let line = CommandLine::try_parse_from(words).unwrap();
     line.args.output(line.json)
 }
 
@@ -68,7 +68,7 @@ fn policies_are_replaced_one_by_one() {
     assert!(text.contains(set), "{text}");
     let text = output(&format!("{SMALL} --model glm-4.6 --system verl")).unwrap();
     assert!(
-        text.contains("workers: 1 x 8 GPUs") && text.contains("times of tools"),
+        text.contains("workers: 1 x 8 GPUs") && text.contains("tool times"),
         "{text}"
     );
 }

@@ -11,13 +11,13 @@ use tokio::sync::mpsc;
 use super::link::{Link, Over, Session};
 use super::publish::Publisher;
 use super::{failure, properties, topology};
-use crate::delivery::{Parts, Settle, Verdict};
+use crate::delivery::{Parts, Settle, Settlement};
 use crate::{Answer, BrokerError, Deliveries, Delivery, Letter, Subscription, header};
 
 /// What is consumed.
 pub(super) struct Source {
     pub(super) queue: String,
-    /// Declared anew on every connection.
+    /// Declared again on every connection.
     pub(super) subscription: Option<Subscription>,
     pub(super) prefetch: u16,
 }
@@ -93,7 +93,7 @@ async fn open(
 /// Why no more is handed on.
 #[derive(PartialEq)]
 enum End {
-    /// Nobody wants it.
+    /// It has no receiver.
     Unwanted,
     /// The broker has stopped.
     Stopped,
@@ -147,7 +147,7 @@ struct Receipt {
 }
 
 impl Settle for Receipt {
-    fn settle(self: Box<Self>, delivery: Parts, verdict: Verdict) -> Answer<'static, ()> {
+    fn settle(self: Box<Self>, delivery: Parts, settlement: Settlement) -> Answer<'static, ()> {
         Box::pin(async move {
             let Self {
                 acker,
@@ -159,7 +159,7 @@ impl Settle for Receipt {
                 queue: &queue,
                 publisher: &publisher,
             };
-            let settling = settle(&acker, &burial, delivery, verdict);
+            let settling = settle(&acker, &burial, delivery, settlement);
             match over.unless(settling).await {
                 Ok(Ok(true)) => Ok(()),
                 Ok(Ok(false)) | Err(_) => Err(BrokerError::DeliveryLost),
@@ -177,22 +177,23 @@ async fn settle(
     acker: &Acker,
     burial: &Burial<'_>,
     delivery: Parts,
-    verdict: Verdict,
+    settlement: Settlement,
 ) -> lapin::Result<bool> {
     let back = |requeue| BasicNackOptions {
         requeue,
         ..BasicNackOptions::default()
     };
-    let reason = match verdict {
-        Verdict::Ack => return acker.ack(BasicAckOptions::default()).await,
-        Verdict::Requeue => return acker.nack(back(true)).await,
-        Verdict::Reject(reason) => reason,
+    let reason = match settlement {
+        Settlement::Ack => return acker.ack(BasicAckOptions::default()).await,
+        Settlement::Requeue => return acker.nack(back(true)).await,
+        Settlement::Reject(reason) => reason,
     };
     if !acker.usable() {
         return Ok(false);
     }
-    // A rejection can't bear a reason, so a copy that does goes to the dead letters and the original
-    // is done. Without a confirmed copy the broker itself moves the original, and says `rejected`.
+    // A rejection can't carry a reason, so a copy that does goes to the dead letters and the
+    // original is done. Without a confirmed copy the broker itself moves the original, with the
+    // reason `rejected`.
     match burial.bury(delivery, reason).await {
         Ok(()) => acker.ack(BasicAckOptions::default()).await,
         Err(cause) => {

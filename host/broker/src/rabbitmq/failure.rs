@@ -115,7 +115,7 @@ pub(super) fn lost(error: &Error) -> BrokerError {
     }
 }
 
-/// Whether the broker said that there is no such thing.
+/// Whether the broker reported that there is no such thing.
 pub(super) fn is_absent(error: &Error) -> bool {
     matches!(lost(error), BrokerError::Absent { .. })
 }

@@ -129,7 +129,7 @@ async fn version(address: &Address) -> Check {
     }
 }
 
-/// What the broker says first, before anybody has a name: a frame with its properties.
+/// The broker's greeting, before authentication: a frame with its properties.
 async fn greeting(address: &Address) -> std::io::Result<Vec<u8>> {
     let mut stream = tokio::net::TcpStream::connect(address.place()).await?;
     stream.write_all(b"AMQP\x00\x00\x09\x01").await?;
@@ -216,7 +216,7 @@ async fn queue_check(connection: &Connection, name: &str, queue: Queue) -> Check
             Check::new(check, Grade::Ok, finding)
         } else {
             Check::new(check, Grade::Warn, finding).remedy(
-                "read them: the header treadle-reason says why each could not be done; then \
+                "read them: the header treadle-reason has why each could not be done; then \
                  remove them: rabbitmqctl purge_queue",
             )
         };
@@ -232,8 +232,8 @@ async fn queue_check(connection: &Connection, name: &str, queue: Queue) -> Check
     Check::new(check, Grade::Ok, finding)
 }
 
-/// A broker with an alarm says so when somebody publishes. What is published here has nowhere to
-/// go, and is dropped.
+/// A broker with an alarm reports it when something is published. What is published here has no
+/// queue, and is dropped.
 async fn alarm_check(connection: &Connection) -> Check {
     let check = "broker alarms";
     let mut events = Box::pin(connection.events_listener());

@@ -15,7 +15,7 @@ use crate::{BrokerError, Health};
 
 /// How long closing in good order may take.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
-/// How often a connection is looked at besides what it tells by itself.
+/// How often a connection is checked besides its own notices.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A connection that lasted so long begins with the shortest wait again.
 const GOOD_AFTER: Duration = Duration::from_secs(5);
@@ -51,19 +51,19 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Something on it failed: it is given up and made anew.
+    /// Something on it failed: it is closed and made again.
     pub(super) fn give_up(&self, cause: BrokerError) {
-        // One cause is enough; it is given up for the first.
+        // One cause is enough; it is closed for the first.
         let _ = self.broken.try_send(cause);
     }
 
-    /// Tells when and why the connection is over.
+    /// Reports when and why the connection is over.
     pub(super) fn over(&self) -> Over {
         Over(self.over.subscribe())
     }
 }
 
-/// Tells when and why a connection is over.
+/// Reports when and why a connection is over.
 pub(super) struct Over(watch::Receiver<Option<BrokerError>>);
 
 impl Over {
@@ -123,10 +123,10 @@ impl Link {
     ///
     /// # Errors
     /// Why there is none, after `patience`.
-    pub(super) async fn session(&self, patience: Duration) -> Result<Arc<Session>, BrokerError> {
+    pub(super) async fn session(&self, timeout: Duration) -> Result<Arc<Session>, BrokerError> {
         let mut state = self.state.clone();
         let settled = state.wait_for(|state| !matches!(state, State::Down(_)));
-        let now = match tokio::time::timeout(patience, settled).await {
+        let now = match tokio::time::timeout(timeout, settled).await {
             Ok(Ok(state)) => state.clone(),
             Ok(Err(_)) => State::Ended,
             Err(_) => self.state.borrow().clone(),
@@ -213,7 +213,7 @@ impl Keeper {
         }
     }
 
-    /// Tells of a connection, and waits until it is lost or the link is to end.
+    /// Reports a connection, and waits until it is lost or the link is to end.
     async fn keep(&self, session: Session, broken: mpsc::Receiver<BrokerError>) -> BrokerError {
         let session = Arc::new(session);
         tracing::info!(
@@ -263,7 +263,7 @@ impl Keeper {
             }
             let status = session.connection.status();
             if status.blocked() && session.blocked.borrow().is_none() {
-                // Told before anybody listened.
+                // Reported before there was a listener.
                 session.blocked.send_replace(Some("alarm".into()));
                 self.board.set(self.part, Health::blocked("alarm".into()));
             }
@@ -275,7 +275,7 @@ impl Keeper {
         }
     }
 
-    /// Tells why there is no connection; logged when the cause is another than before.
+    /// Reports why there is no connection; logged when the cause is another than before.
     fn down(&self, cause: BrokerError) {
         let health = Health::disconnected(cause.clone());
         let shown = self.board.watch().borrow().cause();

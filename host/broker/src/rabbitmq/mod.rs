@@ -3,7 +3,7 @@
 //! Two connections, because a broker that is out of memory stops those that publish, and what was
 //! done must be acknowledged nevertheless: one publishes, the other, made when first needed,
 //! consumes. Each is made again when it is lost, by [`link`], and every time declares exchanges and
-//! queues anew: a broker that comes back empty is as good as one that kept all.
+//! queues again: a broker that comes back empty is as good as one that kept all.
 
 mod bare;
 mod consume;
@@ -34,7 +34,7 @@ use crate::{
 /// How to work with a broker.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where it is, and as whom to go there.
+    /// Its address and credentials.
     pub address: Address,
     /// What exchanges and queues are called.
     pub names: Names,
@@ -43,7 +43,7 @@ pub struct Settings {
     /// Messages that are sent ahead of their confirmations.
     pub window: usize,
     /// How long the broker may be away or silent before an operation fails.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// How long one attempt to connect may take.
     pub connect_wait: Duration,
     /// The first wait after a connection is lost; waits double.
@@ -60,7 +60,7 @@ impl Settings {
             names: Names::default(),
             client: "treadle".into(),
             window: 1_000,
-            patience: Duration::from_secs(30),
+            timeout: Duration::from_secs(30),
             connect_wait: Duration::from_secs(10),
             backoff_first: Duration::from_millis(100),
             backoff_longest: Duration::from_secs(10),
@@ -86,8 +86,8 @@ impl fmt::Debug for RabbitMq {
 }
 
 impl RabbitMq {
-    /// Begins to connect, and returns at once: a broker that is away delays nobody. How it goes
-    /// says [`Broker::health`].
+    /// Begins to connect, and returns at once: a broker that is away delays nothing.
+    /// [`Broker::health`] has the state.
     ///
     /// Called within a Tokio runtime, on which the connections live.
     pub fn start(settings: Settings) -> Self {
@@ -105,7 +105,7 @@ impl RabbitMq {
         }
     }
 
-    /// Removes exchanges and queues with all that is in them: after tests, or for good. Those in
+    /// Removes exchanges and queues with all that is in them: after tests, or permanently. Those in
     /// use would be made again, so no other client should be connected.
     ///
     /// # Errors
@@ -158,7 +158,7 @@ impl Broker for RabbitMq {
     fn subscribe<'a>(&'a self, subscription: &'a Subscription) -> Answer<'a, Deliveries> {
         Box::pin(async move {
             let link = self.consumer();
-            let session = link.session(self.settings.patience).await?;
+            let session = link.session(self.settings.timeout).await?;
             let declaring = topology::subscribe(&session, &self.settings.names, subscription);
             session.over().unless(declaring).await.flatten()?;
             let source = consume::Source {

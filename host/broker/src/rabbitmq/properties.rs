@@ -10,7 +10,7 @@ use crate::{Letter, Message, header};
 
 /// Delivery mode of messages that survive a restart of the broker.
 const PERSISTENT: u8 = 2;
-/// Where RabbitMQ tells what a dead letter died of, latest first.
+/// Where RabbitMQ reports the cause of a dead letter, latest first.
 const DEATHS: &str = "x-death";
 
 /// Properties of an event.
@@ -54,7 +54,7 @@ fn short(text: &str) -> ShortString {
     text[..end].into()
 }
 
-/// Headers whose values are words or numbers, and what a dead letter died of first.
+/// Headers whose values are strings or numbers, and the first cause of a dead letter.
 pub(super) fn headers(properties: &BasicProperties) -> BTreeMap<String, String> {
     let mut headers = BTreeMap::new();
     let Some(table) = properties.headers() else {

@@ -30,10 +30,10 @@ impl Publisher {
 
     /// The connection, once there is one.
     pub(super) async fn session(&self) -> Result<Arc<Session>, BrokerError> {
-        self.link.session(self.settings.patience).await
+        self.link.session(self.settings.timeout).await
     }
 
-    /// Waits until the connection is closed for good.
+    /// Waits until the connection is closed permanently.
     pub(super) async fn ended(&self) {
         self.link.ended().await;
     }
@@ -92,7 +92,7 @@ impl Publisher {
                 BrokerError::Nacked { .. } | BrokerError::Blocked { .. }
             )
         {
-            // What is still on its way would arrive before what is sent again, which is no harm;
+            // What is still on its way would arrive before what is sent again, which is harmless;
             // but a channel that failed stays so, and silence needs another connection.
             session.give_up(cause.clone());
             self.link.left(&session).await;
@@ -109,7 +109,7 @@ impl Publisher {
                 () = self.link.left(session) => {}
             }
         };
-        let waited = tokio::time::timeout(self.settings.patience, free).await;
+        let waited = tokio::time::timeout(self.settings.timeout, free).await;
         let reason = session.blocked.borrow().clone();
         match (waited, reason) {
             (Err(_), Some(reason)) => Err(BrokerError::Blocked { reason }),
@@ -177,10 +177,10 @@ impl<'s> Flight<'s> {
         let Some((id, confirm)) = self.ahead.pop_front() else {
             return Ok(());
         };
-        let patience = self.settings.patience;
+        let timeout = self.settings.timeout;
         let confirmed = tokio::select! {
             biased;
-            confirmed = tokio::time::timeout(patience, confirm) => confirmed,
+            confirmed = tokio::time::timeout(timeout, confirm) => confirmed,
             Ok(reason) = self.blocked.wait_for(Option::is_some) => {
                 let reason = reason.clone().unwrap_or_default();
                 return Err(BrokerError::Blocked { reason });
@@ -192,7 +192,7 @@ impl<'s> Flight<'s> {
             Ok(Err(error)) => Err(failure::lost(&error)),
             Err(_) => Err(BrokerError::TimedOut {
                 what: "the confirmation of a message",
-                after_ms: patience.as_millis() as u64,
+                after_ms: timeout.as_millis() as u64,
             }),
         }
     }

@@ -162,7 +162,7 @@ fn arguments(names: &Names, queue: Queue) -> FieldTable {
     }
     insert(&mut arguments, "x-max-length", COMMANDS_HELD_MAX);
     insert(&mut arguments, "x-delivery-limit", DELIVERY_LIMIT);
-    // Who sends past the bound is told so; and a dead letter leaves its queue only once it has
+    // Senders past the bound are refused; and a dead letter leaves its queue only once it has
     // arrived among the dead letters.
     insert_text(&mut arguments, "x-overflow", "reject-publish");
     insert_text(&mut arguments, "x-dead-letter-strategy", "at-least-once");

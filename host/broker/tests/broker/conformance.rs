@@ -5,16 +5,16 @@ use treadle_broker::{
     RabbitMq, Subscription, header,
 };
 
+use crate::fixture::{event, healthy, letter, next, next_ids, prefix, server_url, settings};
 use crate::proxy::Proxy;
-use crate::stand::{event, healthy, letter, next, next_ids, prefix, server_url, settings};
 
 /// A broker whose connection a test may cut.
-enum Stand {
+enum Fixture {
     InProcess(InProcess),
     RabbitMq(RabbitMq, Proxy),
 }
 
-impl Stand {
+impl Fixture {
     async fn start(kind: &str, prefix: &str) -> Option<Self> {
         if kind == "in_process" {
             return Some(Self::InProcess(InProcess::new(Names::new(prefix).unwrap())));
@@ -80,32 +80,32 @@ macro_rules! on_each {
 }
 
 on_each!(
-    events_reach_those_who_asked_for_them,
+    events_reach_their_subscribers,
     all_of_a_large_batch_is_confirmed_and_in_order,
     a_letter_is_done_once_it_is_acknowledged,
     prefetch_bounds_what_is_unsettled,
     a_rejected_letter_is_dead_with_its_reason,
     a_poisonous_letter_is_dead_after_its_last_return,
     what_was_unsettled_comes_again_after_a_loss,
-    what_a_dropped_stream_held_goes_to_others,
+    deliveries_of_a_dropped_stream_go_to_others,
     what_is_too_large_is_refused,
     after_the_close_nothing_is_done,
 );
 
-async fn events_reach_those_who_asked_for_them(kind: &str) {
+async fn events_reach_their_subscribers(kind: &str) {
     let prefix = prefix("events");
-    let Some(stand) = Stand::start(kind, &prefix).await else {
+    let Some(fixture) = Fixture::start(kind, &prefix).await else {
         return;
     };
     let (one, all) = (format!("{prefix}.one"), format!("{prefix}.all"));
     let one_job = Subscription::new(&one, ["acme.math.#", "*.math.step.*"]);
-    let mut of_math = stand.broker().subscribe(&one_job).await.unwrap();
+    let mut of_math = fixture.broker().subscribe(&one_job).await.unwrap();
     let everything = Subscription::new(&all, ["#"]);
-    let mut of_all = stand.broker().subscribe(&everything).await.unwrap();
+    let mut of_all = fixture.broker().subscribe(&everything).await.unwrap();
 
     let batch = [event(7, "code", "p-1"), event(8, "math", "p-2")];
-    assert_eq!(stand.broker().publish(&batch).await.unwrap(), 8);
-    assert_eq!(stand.broker().publish(&[]).await.unwrap(), 0);
+    assert_eq!(fixture.broker().publish(&batch).await.unwrap(), 8);
+    assert_eq!(fixture.broker().publish(&[]).await.unwrap(), 0);
 
     let delivery = next(&mut of_math).await;
     assert_eq!(delivery.id.as_deref(), Some("8"));
@@ -125,40 +125,40 @@ async fn events_reach_those_who_asked_for_them(kind: &str) {
     }
     delivery.ack().await.unwrap();
     assert_eq!(next_ids(&mut of_all, 2).await, ["7", "8"]);
-    stand.end(&[&one, &all]).await;
+    fixture.end(&[&one, &all]).await;
 }
 
 async fn all_of_a_large_batch_is_confirmed_and_in_order(kind: &str) {
     let prefix = prefix("large");
-    let Some(stand) = Stand::start(kind, &prefix).await else {
+    let Some(fixture) = Fixture::start(kind, &prefix).await else {
         return;
     };
     let queue = format!("{prefix}.all");
     let subscription = Subscription::new(&queue, ["#"]);
-    let mut deliveries = stand.broker().subscribe(&subscription).await.unwrap();
+    let mut deliveries = fixture.broker().subscribe(&subscription).await.unwrap();
     // More than the window of 1,000.
     let batch: Vec<_> = (1..=3_000).map(|seq| event(seq, "math", "p-1")).collect();
-    assert_eq!(stand.broker().publish(&batch).await.unwrap(), 3_000);
+    assert_eq!(fixture.broker().publish(&batch).await.unwrap(), 3_000);
     let ids = next_ids(&mut deliveries, 3_000).await;
     let expected: Vec<String> = (1..=3_000).map(|seq: u64| seq.to_string()).collect();
     assert!(ids == expected, "out of order");
-    stand.end(&[&queue]).await;
+    fixture.end(&[&queue]).await;
 }
 
 async fn a_letter_is_done_once_it_is_acknowledged(kind: &str) {
-    let Some(stand) = Stand::start(kind, &prefix("ack")).await else {
+    let Some(fixture) = Fixture::start(kind, &prefix("ack")).await else {
         return;
     };
     let mut sent = letter("c-1");
     sent.headers.insert("who".into(), "a test".into());
-    stand.broker().send(Queue::Commands, &sent).await.unwrap();
-    stand
+    fixture.broker().send(Queue::Commands, &sent).await.unwrap();
+    fixture
         .broker()
         .send(Queue::Actions, &letter("a-1"))
         .await
         .unwrap();
 
-    let mut commands = stand.broker().consume(Queue::Commands, 10);
+    let mut commands = fixture.broker().consume(Queue::Commands, 10);
     let delivery = next(&mut commands).await;
     assert_eq!(delivery.id.as_deref(), Some("c-1"));
     assert_eq!(
@@ -172,63 +172,63 @@ async fn a_letter_is_done_once_it_is_acknowledged(kind: &str) {
     delivery.ack().await.unwrap();
 
     // What comes next is the next letter, not the same again.
-    stand
+    fixture
         .broker()
         .send(Queue::Commands, &letter("c-2"))
         .await
         .unwrap();
     assert_eq!(next_ids(&mut commands, 1).await, ["c-2"]);
-    let mut actions = stand.broker().consume(Queue::Actions, 10);
+    let mut actions = fixture.broker().consume(Queue::Actions, 10);
     assert_eq!(next_ids(&mut actions, 1).await, ["a-1"]);
-    stand.end(&[]).await;
+    fixture.end(&[]).await;
 }
 
 async fn prefetch_bounds_what_is_unsettled(kind: &str) {
-    let Some(stand) = Stand::start(kind, &prefix("prefetch")).await else {
+    let Some(fixture) = Fixture::start(kind, &prefix("prefetch")).await else {
         return;
     };
     for id in ["1", "2", "3", "4"] {
-        stand
+        fixture
             .broker()
             .send(Queue::Commands, &letter(id))
             .await
             .unwrap();
     }
-    let mut first = stand.broker().consume(Queue::Commands, 2);
+    let mut first = fixture.broker().consume(Queue::Commands, 2);
     let held = [next(&mut first).await, next(&mut first).await];
     // The first one has all that it may have, so the others go to the second.
-    let mut second = stand.broker().consume(Queue::Commands, 2);
+    let mut second = fixture.broker().consume(Queue::Commands, 2);
     assert_eq!(next_ids(&mut second, 2).await, ["3", "4"]);
     for (delivery, id) in held.into_iter().zip(["1", "2"]) {
         assert_eq!(delivery.id.as_deref(), Some(id));
         delivery.ack().await.unwrap();
     }
     drop(second);
-    stand
+    fixture
         .broker()
         .send(Queue::Commands, &letter("5"))
         .await
         .unwrap();
     assert_eq!(next_ids(&mut first, 1).await, ["5"]);
-    stand.end(&[]).await;
+    fixture.end(&[]).await;
 }
 
 async fn a_rejected_letter_is_dead_with_its_reason(kind: &str) {
     let prefix = prefix("reject");
-    let Some(stand) = Stand::start(kind, &prefix).await else {
+    let Some(fixture) = Fixture::start(kind, &prefix).await else {
         return;
     };
-    stand
+    fixture
         .broker()
         .send(Queue::Commands, &letter("c-1"))
         .await
         .unwrap();
-    let mut commands = stand.broker().consume(Queue::Commands, 1);
+    let mut commands = fixture.broker().consume(Queue::Commands, 1);
     let delivery = next(&mut commands).await;
     let reason = format!("command: no such command {}", "ü".repeat(2_000));
     delivery.reject(&reason).await.unwrap();
 
-    let mut dead = stand.broker().consume(Queue::DeadLetters, 1);
+    let mut dead = fixture.broker().consume(Queue::DeadLetters, 1);
     let delivery = next(&mut dead).await;
     assert_eq!(delivery.id.as_deref(), Some("c-1"));
     assert_eq!(delivery.body, b"{}");
@@ -238,51 +238,51 @@ async fn a_rejected_letter_is_dead_with_its_reason(kind: &str) {
     assert_eq!(from, Some(format!("{prefix}.commands").as_str()));
     assert_eq!(delivery.routing_key, format!("{prefix}.commands"));
     delivery.ack().await.unwrap();
-    stand.end(&[]).await;
+    fixture.end(&[]).await;
 }
 
 async fn a_poisonous_letter_is_dead_after_its_last_return(kind: &str) {
     let prefix = prefix("poison");
-    let Some(stand) = Stand::start(kind, &prefix).await else {
+    let Some(fixture) = Fixture::start(kind, &prefix).await else {
         return;
     };
-    stand
+    fixture
         .broker()
         .send(Queue::Actions, &letter("a-1"))
         .await
         .unwrap();
-    let mut actions = stand.broker().consume(Queue::Actions, 1);
+    let mut actions = fixture.broker().consume(Queue::Actions, 1);
     for returns in 0..=DELIVERY_LIMIT {
         let delivery = next(&mut actions).await;
         assert_eq!(delivery.returns(), returns);
         delivery.requeue().await.unwrap();
     }
-    let mut dead = stand.broker().consume(Queue::DeadLetters, 1);
+    let mut dead = fixture.broker().consume(Queue::DeadLetters, 1);
     let delivery = next(&mut dead).await;
     assert_eq!(delivery.id.as_deref(), Some("a-1"));
     assert_eq!(delivery.reason(), Some("delivery_limit"));
     assert_eq!(delivery.routing_key, format!("{prefix}.actions"));
     delivery.ack().await.unwrap();
-    stand.end(&[]).await;
+    fixture.end(&[]).await;
 }
 
 async fn what_was_unsettled_comes_again_after_a_loss(kind: &str) {
     let prefix = prefix("loss");
-    let Some(stand) = Stand::start(kind, &prefix).await else {
+    let Some(fixture) = Fixture::start(kind, &prefix).await else {
         return;
     };
     let queue = format!("{prefix}.all");
     let subscription = Subscription::new(&queue, ["#"]);
-    let mut events = stand.broker().subscribe(&subscription).await.unwrap();
-    stand
+    let mut events = fixture.broker().subscribe(&subscription).await.unwrap();
+    fixture
         .broker()
         .send(Queue::Commands, &letter("c-1"))
         .await
         .unwrap();
-    let mut commands = stand.broker().consume(Queue::Commands, 1);
+    let mut commands = fixture.broker().consume(Queue::Commands, 1);
     let held = next(&mut commands).await;
 
-    stand.interrupt().await;
+    fixture.interrupt().await;
     assert_eq!(held.ack().await, Err(BrokerError::DeliveryLost));
     let again = next(&mut commands).await;
     assert_eq!(again.id.as_deref(), Some("c-1"));
@@ -290,66 +290,66 @@ async fn what_was_unsettled_comes_again_after_a_loss(kind: &str) {
     again.ack().await.unwrap();
 
     // Publishing and subscriptions go on by themselves.
-    stand
+    fixture
         .broker()
         .publish(&[event(1, "math", "p-1")])
         .await
         .unwrap();
     assert_eq!(next_ids(&mut events, 1).await, ["1"]);
-    stand.end(&[&queue]).await;
+    fixture.end(&[&queue]).await;
 }
 
-async fn what_a_dropped_stream_held_goes_to_others(kind: &str) {
-    let Some(stand) = Stand::start(kind, &prefix("drop")).await else {
+async fn deliveries_of_a_dropped_stream_go_to_others(kind: &str) {
+    let Some(fixture) = Fixture::start(kind, &prefix("drop")).await else {
         return;
     };
-    stand
+    fixture
         .broker()
         .send(Queue::Commands, &letter("c-1"))
         .await
         .unwrap();
-    let mut first = stand.broker().consume(Queue::Commands, 1);
+    let mut first = fixture.broker().consume(Queue::Commands, 1);
     let held = next(&mut first).await;
     drop(first);
-    let mut second = stand.broker().consume(Queue::Commands, 1);
+    let mut second = fixture.broker().consume(Queue::Commands, 1);
     let again = next(&mut second).await;
     assert_eq!(again.id.as_deref(), Some("c-1"));
     assert_eq!(held.ack().await, Err(BrokerError::DeliveryLost));
     again.ack().await.unwrap();
-    stand.end(&[]).await;
+    fixture.end(&[]).await;
 }
 
 async fn what_is_too_large_is_refused(kind: &str) {
-    let Some(stand) = Stand::start(kind, &prefix("size")).await else {
+    let Some(fixture) = Fixture::start(kind, &prefix("size")).await else {
         return;
     };
     let mut large = event(1, "math", "p-1");
     large.body = vec![b' '; BODY_BYTES_MAX + 1];
-    let error = stand.broker().publish(&[large]).await.unwrap_err();
+    let error = fixture.broker().publish(&[large]).await.unwrap_err();
     assert!(matches!(error, BrokerError::TooLarge { .. }), "{error}");
     assert!(!error.passes_by_itself());
     let many: Vec<_> = (1..=10_001).map(|seq| event(seq, "math", "p-1")).collect();
-    let error = stand.broker().publish(&many).await.unwrap_err();
+    let error = fixture.broker().publish(&many).await.unwrap_err();
     assert!(matches!(error, BrokerError::TooLarge { .. }), "{error}");
-    stand.end(&[]).await;
+    fixture.end(&[]).await;
 }
 
 async fn after_the_close_nothing_is_done(kind: &str) {
-    let Some(stand) = Stand::start(kind, &prefix("close")).await else {
+    let Some(fixture) = Fixture::start(kind, &prefix("close")).await else {
         return;
     };
-    let mut commands = stand.broker().consume(Queue::Commands, 1);
-    healthy(stand.broker(), treadle_broker::Health::is_connected).await;
-    if let Stand::RabbitMq(broker, _) = &stand {
+    let mut commands = fixture.broker().consume(Queue::Commands, 1);
+    healthy(fixture.broker(), treadle_broker::Health::is_connected).await;
+    if let Fixture::RabbitMq(broker, _) = &fixture {
         broker.remove_topology().await.unwrap();
     }
-    stand.broker().close().await.unwrap();
+    fixture.broker().close().await.unwrap();
     assert!(commands.next().await.is_none());
     let batch = [event(1, "math", "p-1")];
     assert_eq!(
-        stand.broker().publish(&batch).await,
+        fixture.broker().publish(&batch).await,
         Err(BrokerError::Closed)
     );
-    let health = healthy(stand.broker(), |health| !health.is_connected()).await;
+    let health = healthy(fixture.broker(), |health| !health.is_connected()).await;
     assert_eq!(health.cause(), Some(BrokerError::Closed));
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     last: u64,
-    /// What a killed broker had handed out, nobody had got, and comes again after newer messages.
+    /// What a killed broker had handed out undelivered, and delivers again after newer messages.
     late: BTreeSet<u64>,
     late_max: usize,
 }

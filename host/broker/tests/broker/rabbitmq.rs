@@ -5,12 +5,12 @@ use std::time::Duration;
 use treadle_broker::rabbitmq::{BarePublisher, Check, Grade, inspect};
 use treadle_broker::{Address, Broker, BrokerError, Queue, RabbitMq, Settings, Subscription};
 
-use crate::stand::{event, healthy, letter, next_ids, prefix, server_url, settings};
+use crate::fixture::{event, healthy, letter, next_ids, prefix, server_url, settings};
 
-/// The error of a broker that can't be used, as an operation tells it once it is found out.
+/// The error of a broker that can't be used, as an operation reports it once it is known.
 async fn refusal(settings: Settings, is_it: impl Fn(&BrokerError) -> bool) -> BrokerError {
     let broker = RabbitMq::start(Settings {
-        patience: Duration::from_secs(3),
+        timeout: Duration::from_secs(3),
         ..settings
     });
     healthy(&broker, |health| {
@@ -79,7 +79,7 @@ async fn refusals_name_their_remedy() {
 }
 
 #[tokio::test]
-async fn somebody_else_at_the_port_is_told_apart() {
+async fn another_server_at_the_port_is_recognised() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let server = tokio::spawn(async move {

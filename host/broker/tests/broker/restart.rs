@@ -8,9 +8,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use treadle_broker::{Broker, Deliveries, Delivery, Health, Message, RabbitMq, Subscription};
 
+use crate::fixture::{event, healthy, prefix, publish_surely, server_url, settings};
 use crate::order::Order;
 use crate::server::Server;
-use crate::stand::{event, healthy, prefix, publish_surely, server_url, settings};
 
 /// Messages that are published at once.
 const BATCH: u64 = 250;
@@ -124,7 +124,7 @@ async fn consume_and_kill(
     revival.unwrap().await.unwrap()
 }
 
-/// The next delivery, though the broker starts anew meanwhile.
+/// The next delivery, though the broker restarts meanwhile.
 async fn next_through(deliveries: &mut Deliveries) -> Delivery {
     let wait = Duration::from_mins(2);
     let next = tokio::time::timeout(wait, deliveries.next()).await;

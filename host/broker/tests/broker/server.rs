@@ -106,8 +106,8 @@ impl Server {
         }
     }
 
-    /// Writes down which queues there are. RabbitMQ 3.10 does so seconds later by itself, and loses
-    /// a quorum queue, with all that is in it, if it is killed before.
+    /// Writes down which queues there are. RabbitMQ 3.10 does so seconds later on its own, and
+    /// loses a quorum queue, with all that is in it, if it is killed before.
     pub(crate) fn settle(&self) {
         self.control(&["eval", "[ok = dets:sync(T) || T <- dets:all()]."]);
     }
@@ -184,7 +184,7 @@ impl Drop for Server {
     }
 }
 
-/// Whether a broker greets who asks.
+/// Whether a broker answers a greeting.
 fn answers(port: u16) -> bool {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else {
         return false;
@@ -199,8 +199,8 @@ fn answers_at_all(port: u16) -> bool {
     TcpStream::connect(("127.0.0.1", port)).is_ok()
 }
 
-/// Ports that nobody listens at. They lie below those that the system gives to connections, so that
-/// none of these takes one before the server does, or while it is dead.
+/// Ports that nothing listens at. They are below those that the system gives to connections, so
+/// that none of these takes one before the server does, or while it is dead.
 fn free_ports<const N: usize>() -> [u16; N] {
     let any = RandomState::new();
     let mut tries = 0..u16::MAX;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use treadle_broker::rabbitmq::{Grade, inspect};
 use treadle_broker::{Broker, BrokerError, Health, RabbitMq, Settings};
 
+use crate::fixture::{TIMEOUT, event, healthy, prefix, publish_surely, server_url, settings};
 use crate::server::Server;
-use crate::stand::{PATIENCE, event, healthy, prefix, publish_surely, server_url, settings};
 
 /// Makes an authority and a certificate for `localhost`, and configures TLS with them.
 fn tls(folder: &Path, port: u16) -> String {
@@ -70,7 +70,7 @@ async fn by_tls(server: &Server) {
 
     let distrusted = format!("amqps://guest:guest@localhost:{port}/%2F");
     let broker = RabbitMq::start(Settings {
-        patience: Duration::from_secs(2),
+        timeout: Duration::from_secs(2),
         ..settings(&distrusted, &prefix)
     });
     let is_told = |cause: &BrokerError| matches!(cause, BrokerError::Tls { .. });
@@ -91,7 +91,7 @@ async fn alarms(server: &Server) {
     let settings = settings(&server.url(), &prefix);
     let broker = RabbitMq::start(Settings {
         // What a blocked broker is waited for.
-        patience: Duration::from_secs(3),
+        timeout: Duration::from_secs(3),
         ..settings.clone()
     });
     healthy(&broker, Health::is_connected).await;
@@ -100,7 +100,7 @@ async fn alarms(server: &Server) {
     let began = std::time::Instant::now();
     let alarm = loop {
         let alarm = inspect(&settings).await.pop().unwrap();
-        if alarm.grade == Grade::Fail || began.elapsed() > PATIENCE {
+        if alarm.grade == Grade::Fail || began.elapsed() > TIMEOUT {
             break alarm;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -111,7 +111,7 @@ async fn alarms(server: &Server) {
         "{alarm:?}"
     );
 
-    // The first is on its way when the alarm is told; the second is not even sent.
+    // The first is on its way when the alarm is reported; the second is not even sent.
     for _ in 0..2 {
         let error = broker
             .publish(&[event(1, "math", "p-1")])

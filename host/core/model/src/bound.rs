@@ -1,5 +1,5 @@
-//! How large a number from outside may be: one that an engine, a client, a broker or another daemon
-//! says. Larger ones are mistakes, and no store could hold their sums.
+//! Bounds on numbers from outside: those that an engine, a client, a broker or another daemon
+//! reports. Larger ones are mistakes, and no store could hold their sums.
 
 /// Most tokens that anything has: a context, a cache, an answer. Eight million such numbers add up
 /// to what a signed 64-bit number holds.
@@ -7,7 +7,7 @@ pub const TOKENS_MAX: u64 = 1 << 40;
 /// Most bytes that anything has.
 pub const BYTES_MAX: u64 = 1 << 50;
 
-/// Tokens that an engine reports. More than [`TOKENS_MAX`] are as good as nothing said.
+/// Tokens that an engine reports. More than [`TOKENS_MAX`] counts as not reported.
 pub fn reported_tokens(tokens: u64) -> Option<u64> {
     (tokens <= TOKENS_MAX).then_some(tokens)
 }
@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_beyond_the_bound_is_not_said() {
+    fn values_beyond_the_bound_are_not_reported() {
         assert_eq!(reported_tokens(0), Some(0));
         assert_eq!(reported_tokens(TOKENS_MAX), Some(TOKENS_MAX));
         assert_eq!(reported_tokens(TOKENS_MAX + 1), None);

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_tells_its_gateway_and_stays_exact_in_javascript() {
+    fn a_step_id_names_its_gateway_and_is_exact_in_javascript() {
         let last = StepId::of(GatewayId(GATEWAYS_MAX - 1), (1 << STEP_COUNTER_BITS) - 1);
         assert_eq!(last.gateway(), GatewayId(GATEWAYS_MAX - 1));
         assert!(last.0 < 1 << 53);

@@ -1,19 +1,19 @@
-//! Ids and words that every crate of treadle shares.
+//! Ids and vocabularies that every crate of treadle shares.
 //!
-//! This crate knows nothing of scheduling, storage or wire formats: it only
-//! fixes what a program, a step, a worker, a world and an instant are called,
-//! so that crates which must not see one another still mean the same thing.
+//! This crate knows nothing of scheduling, storage or wire formats: it only fixes what a program, a
+//! step, a worker, a world and an instant are called, so that crates which must not depend on one
+//! another still mean the same thing.
 
 mod bound;
 mod id;
 mod name;
 pub mod tenant;
 mod time;
-mod word;
+mod vocabulary;
 
 pub use bound::{BYTES_MAX, TOKENS_MAX, reported_tokens};
 pub use id::{AskId, GATEWAYS_MAX, GatewayId, ProgramId, StepId, WorkerId};
 pub use name::{ClientName, NAME_BYTES_MAX, NameError};
 pub use tenant::Tenant;
 pub use time::{Span, Timestamp};
-pub use word::{EngineKind, FinishReason, Phase, PolicyRef, Status, World};
+pub use vocabulary::{EngineKind, FinishReason, Phase, PolicyRef, Status, World};

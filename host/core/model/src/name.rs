@@ -39,7 +39,7 @@ impl ClientName {
         })
     }
 
-    /// A name that stands in the program's text.
+    /// A name that is a literal in the program's text.
     ///
     /// # Panics
     /// If it is empty, too long, or holds an ASCII control character; in a constant, that is an
@@ -86,7 +86,7 @@ impl fmt::Display for ClientName {
     }
 }
 
-/// Why a text is no name: which field, what is wrong, and what would be right.
+/// Why a text is not a valid name: which field, what is wrong, and what would be right.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("`{field}` {problem}")]
 pub struct NameError {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn every_control_character_is_refused_wherever_it_stands() {
+    fn every_control_character_is_refused_at_any_position() {
         let all = '\0'..=char::MAX;
         for c in all {
             for name in [format!("{c}"), format!("{c}p"), format!("a{c}b")] {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_say_the_field_and_the_remedy() {
+    fn refusals_name_the_field_and_the_remedy() {
         let remedy = "send a name of 1 to 512 bytes";
         assert_eq!(refusal(""), format!("`job` is empty; {remedy}"));
         let long = "ü".repeat(NAME_BYTES_MAX / 2 + 1);

@@ -8,7 +8,7 @@
 use crate::ClientName;
 use std::borrow::Cow;
 
-/// Stands before and behind the tenant in names inside the daemon; clients may not send it.
+/// Surrounds the tenant in names inside the daemon; clients may not send it.
 pub const MARK: char = '\u{1f}';
 /// The tenant of tokens and plugins of the whole daemon.
 pub const WHOLE_DAEMON: &str = "*";
@@ -77,7 +77,7 @@ impl Tenant {
 }
 
 /// The name under which all jobs of a job's tenant are bound, as the core knows names: `*` with the
-/// tenant in front. `None` for the default tenant, whose `*` is everybody.
+/// tenant in front. `None` for the default tenant, whose `*` means everyone.
 pub fn all_jobs_of(job: &str) -> Option<String> {
     let (tenant, _) = job.strip_prefix(MARK)?.split_once(MARK)?;
     Some(format!("{MARK}{tenant}{MARK}*"))

@@ -1,6 +1,5 @@
-//! Accounting: whenever a program's charge, place or phase has changed, what it
-//! was until then goes to the accounts (`ThunderAgent` §4.2). These are the only
-//! functions that change them.
+//! Accounting: whenever a program's charge, placement or phase has changed, what it was until then
+//! goes to the accounts (`ThunderAgent` §4.2). These are the only functions that change them.
 
 use crate::accounts::{Charge, Parts, Use};
 use crate::program::Program;
@@ -9,7 +8,7 @@ use crate::{Core, Mode, StepTokens};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
 impl Core {
-    /// The program's place or what it is used for may have changed just now.
+    /// The program's placement or its use may have changed just now.
     pub(crate) fn account(&mut self, program: ProgramId) {
         if let Some(p) = self.state.programs.get(&program) {
             let place = p.place.map(|place| Charge {
@@ -17,7 +16,7 @@ impl Core {
                 what: self.use_of(p),
                 tokens: place.charged_tokens,
             });
-            self.book(program, place, self.kept_charge(program));
+            self.record_charges(program, place, self.kept_charge(program));
         }
     }
 
@@ -31,7 +30,7 @@ impl Core {
         };
         let tokens = place.charged_tokens;
         let charge = Charge { tokens, ..booked };
-        self.book(program, Some(charge), p.meter.kept);
+        self.record_charges(program, Some(charge), p.meter.kept);
     }
 
     /// The worker's capacity or health may have changed.
@@ -55,13 +54,13 @@ impl Core {
         }
     }
 
-    /// Where steps go to whoever runs fewest nobody is charged, so that nothing
+    /// Where steps go to the worker that runs the fewest no program is charged, so that no memory
     /// is known to be unused.
     fn has_ledger(&self) -> bool {
         self.config.mode != Mode::LeastLoad
     }
 
-    /// What a program's place is used for.
+    /// What a program's placement is used for.
     pub(crate) fn use_of(&self, p: &Program) -> Use {
         let answers = |step: &StepId| {
             let s = self.state.steps.get(step);
@@ -93,7 +92,7 @@ impl Core {
     }
 
     /// Writes a program's charges into the accounts of its workers and its job.
-    fn book(&mut self, program: ProgramId, place: Option<Charge>, kept: Option<Charge>) {
+    fn record_charges(&mut self, program: ProgramId, place: Option<Charge>, kept: Option<Charge>) {
         let Some(p) = self.state.programs.get(&program) else {
             return;
         };
@@ -143,7 +142,7 @@ impl Core {
         }
     }
 
-    /// The program's cache has come to its place.
+    /// The program's cache has reached its worker.
     pub(crate) fn note_warm(&mut self, program: ProgramId) {
         if let Some(p) = self.state.programs.get_mut(&program) {
             p.meter.is_warm = p.place.is_some();
@@ -166,8 +165,8 @@ impl Core {
         let computed = tokens.prompt - cached;
         let timing = self.timing(s, computed);
         let (program, again) = (s.program, before.saturating_sub(cached));
-        // Templates and agents leave out of an answer what was thought; a prompt that does not
-        // hold the one before has been written anew, and says nothing of caches.
+        // Templates and agents leave the reasoning out of an answer; a prompt that does not contain
+        // the previous one has been rewritten, and tells nothing about caches.
         let prompt_before = p.context_tokens.saturating_sub(p.last_output_tokens);
         let keeps_history = tokens.prompt >= prompt_before;
         let place = p

@@ -33,8 +33,8 @@ impl Core {
         too_long
     }
 
-    /// After a worker went, came back or holds less: whoever waits and fits nowhere any
-    /// more is told so, instead of waiting for nothing.
+    /// After a worker left, came back or holds less: steps that wait and no longer fit anywhere are
+    /// refused with the cause, instead of waiting for nothing.
     pub(crate) fn refuse_waiting_too_long(&mut self) {
         let programs = self.state.queue.oldest().map(|(_, program)| program);
         let waiting: Vec<StepId> = programs
@@ -64,9 +64,8 @@ impl Core {
         steps.map(|s| self.least_tokens(s)).max().unwrap_or(0)
     }
 
-    /// True if a step may go to its program's worker. While another step of
-    /// the program runs there the program cannot leave, and the engine says
-    /// itself what it does not take.
+    /// True if a step may go to its program's worker. While another step of the program runs there
+    /// the program cannot leave, and the engine itself refuses what it does not take.
     pub(crate) fn holds_context(&self, worker: WorkerId, step: StepId, program: ProgramId) -> bool {
         let p = self.state.programs.get(&program);
         p.is_some_and(|p| !p.running.is_empty()) || self.takes_prompt(worker, step)

@@ -1,40 +1,44 @@
 //! What a program's cache is expected to cost: idle while its tool runs, and
 //! brought back, moved or computed again.
 
-use crate::distribution::Outlook;
+use crate::distribution::RemainingTime;
 use crate::program::Program;
-use crate::question::{NEVER, Prospects};
+use crate::question::{CostEstimates, NEVER};
 use crate::{Core, Mode};
 use treadle_model::{Phase, Span};
 
 impl Core {
     /// How long a program's tool call is expected to last yet.
-    pub(crate) fn outlook(&self, p: &Program) -> Outlook {
+    pub(crate) fn remaining_tool_time(&self, p: &Program) -> RemainingTime {
         let now = self.state.now;
         let tools = self.state.tools.get(&p.job);
         // All actions under way must end before the next step.
         let of_actions = p.actions.values().filter_map(|action| {
             let known = tools?.get(&action.tool)?;
-            Outlook::of(&known.times, now.since(action.since))
+            RemainingTime::of(&known.times, now.since(action.since))
         });
-        if let Some(outlook) = of_actions.reduce(Outlook::later) {
-            return outlook;
+        if let Some(remaining_tool_time) = of_actions.reduce(RemainingTime::later) {
+            return remaining_tool_time;
         }
         let elapsed = now.since(p.phase_since);
         let job = self.state.jobs.get(&p.job);
-        job.and_then(|job| Outlook::of(&job.gaps, elapsed))
-            .unwrap_or_else(|| Outlook::unknown(elapsed))
+        job.and_then(|job| RemainingTime::of(&job.gaps, elapsed))
+            .unwrap_or_else(|| RemainingTime::unknown(elapsed))
     }
 
     /// Adds what is expected of a program to the columns of a question.
-    pub(crate) fn foresee(&self, p: &Program, prospects: &mut Prospects) {
+    pub(crate) fn foresee(&self, p: &Program, prospects: &mut CostEstimates) {
         let acts = p.phase == Phase::Acting && p.is_between_steps();
-        let none = Outlook {
+        let none = RemainingTime {
             mean: Span(0),
             soonest: Span(0),
             price: Span(0),
         };
-        let outlook = if acts { self.outlook(p) } else { none };
+        let remaining_tool_time = if acts {
+            self.remaining_tool_time(p)
+        } else {
+            none
+        };
         let tokens = p.context_tokens;
         let kv = &self.config.kv;
         let back = if kv.host_tokens_max == 0 {
@@ -42,9 +46,9 @@ impl Core {
         } else {
             time_for(tokens, kv.host_tokens_per_s)
         };
-        prospects.idle.push(outlook.mean);
-        prospects.soonest.push(outlook.soonest);
-        prospects.price.push(outlook.price);
+        prospects.idle.push(remaining_tool_time.mean);
+        prospects.soonest.push(remaining_tool_time.soonest);
+        prospects.price.push(remaining_tool_time.price);
         prospects.back.push(back);
         prospects.moved.push(self.move_time_of(p));
         prospects.prefill.push(self.prefill_time(tokens));

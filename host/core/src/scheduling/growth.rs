@@ -17,7 +17,7 @@ pub(crate) struct Memory {
     growth_ppm: u32,
     /// The most to come first.
     under_way: Vec<Growing>,
-    /// Nobody else is let in.
+    /// No other is admitted.
     pub(crate) closed: bool,
 }
 

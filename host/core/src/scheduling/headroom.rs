@@ -1,7 +1,6 @@
-//! What an engine does with its memory beyond what the ledger knows, while
-//! `kv.retention` is on: how much must stay free for caches to survive until they
-//! are copied, which caches that left stand before those that are kept, and how
-//! much prompt waits inside it.
+//! What an engine does with its memory beyond what the ledger knows, while `kv.retention` is on:
+//! how much must stay free for caches to survive until they are copied, which lingering caches
+//! precede those that are kept, and how much prompt waits inside it.
 
 use crate::Core;
 use crate::program::Program;
@@ -15,8 +14,8 @@ const HEADROOM_PPM_MAX: u32 = 200_000;
 const LOST_PPM: u32 = 4_000;
 /// What a cache that was found takes away.
 const FOUND_PPM: u32 = 40;
-/// Of a cache that lacks less than this share nothing is said: its last block is
-/// never whole, and templates change a prompt's end.
+/// A cache that lacks less than this share counts as whole: its last block is never full, and
+/// templates change a prompt's end.
 const LOST_SHARE: u64 = 10;
 /// The same in tokens.
 const LOST_TOKENS: u64 = 64;
@@ -53,8 +52,8 @@ impl Core {
         });
     }
 
-    /// A program leaves a worker whose engine keeps its cache as long as it can.
-    /// Engines with seats give each program its own memory.
+    /// A program leaves a worker whose engine keeps its cache as long as it can. Engines with slots
+    /// give each program its own memory.
     pub(crate) fn linger(&mut self, program: ProgramId, worker: WorkerId) {
         let now = self.state.now;
         let (Some(p), Some(w)) = (
@@ -134,8 +133,9 @@ impl Core {
         }
     }
 
-    /// True while a worker has as many prompts to compute as it should. Without host memory who
-    /// waits outside has no cache that he would lose inside, so that it may be twice as many.
+    /// True while a worker has as many prompts to compute as it should. Without host memory a
+    /// program that waits outside has no cache that it would lose inside, so the limit is twice as
+    /// high.
     pub(crate) fn is_backlogged(&self, worker: &Worker) -> bool {
         let kv = &self.config.kv;
         let times = if kv.host_tokens_max == 0 { 2 } else { 1 };
@@ -144,8 +144,8 @@ impl Core {
         !worker.backlog.is_empty() && u128::from(worker.backlog.tokens()) * 1_000_000 > most
     }
 
-    /// True while a worker is given nobody, though it may have room: it has prompts
-    /// to compute, or caches are on their way to it.
+    /// True while a worker admits no program, though it may have room: it has prompts to compute,
+    /// or caches are on their way to it.
     pub fn is_busy(&self, worker: &Worker) -> bool {
         self.config.kv.retention
             && (self.is_backlogged(worker) || self.loading().contains(&worker.id))

@@ -1,4 +1,4 @@
-//! Host memory: whose copy makes room for whose, and who is brought back early.
+//! Host memory: which copies are dropped for which, and which programs are brought back early.
 
 use crate::explain::{Because, DecisionKind};
 use crate::offload::Direction;
@@ -45,7 +45,7 @@ impl Core {
     fn needed_in(&self, program: ProgramId) -> Span {
         let p = self.state.programs.get(&program);
         p.filter(|p| p.phase == Phase::Acting)
-            .map_or(Span(0), |p| self.outlook(p).mean)
+            .map_or(Span(0), |p| self.remaining_tool_time(p).mean)
     }
 
     /// Frees a program's copy in host memory, if there is one.
@@ -56,8 +56,8 @@ impl Core {
         }
     }
 
-    /// A gateway that was cut off may relay a step that it sent on by itself: the
-    /// program's copy is then of a shorter context than the program has.
+    /// A gateway that was cut off may relay a step that it sent on itself: the program's copy is
+    /// then of a shorter context than the program has.
     pub(crate) fn drop_outgrown_copy(&mut self, program: ProgramId) {
         let context = self.state.programs.get(&program).map(|p| p.context_tokens);
         let held = self.state.offloads.held.get(&program).map(|c| c.tokens);
@@ -66,10 +66,10 @@ impl Core {
         }
     }
 
-    /// Brings back what is needed soon, if nobody waits and there is room.
+    /// Brings back what is needed soon, if no program waits and there is room.
     pub(crate) fn prefetch(&mut self) {
         let offloads = &self.state.offloads;
-        if offloads.held.is_empty() || self.anybody_unplaced() {
+        if offloads.held.is_empty() || self.any_unplaced() {
             return;
         }
         let mut busy = offloads.busy(Direction::Back);
@@ -101,12 +101,12 @@ impl Core {
         if p.phase != Phase::Acting || p.place.is_some() || !p.is_between_steps() {
             return None;
         }
-        let outlook = self.outlook(p);
+        let remaining_tool_time = self.remaining_tool_time(p);
         let back = time_for(tokens, self.config.kv.host_tokens_per_s);
         if back > self.prefill_time(tokens) {
             return None;
         }
         let lead = back.micros().saturating_add(self.config.tick.micros());
-        (outlook.mean.micros() <= lead).then_some((outlook.mean, program))
+        (remaining_tool_time.mean.micros() <= lead).then_some((remaining_tool_time.mean, program))
     }
 }

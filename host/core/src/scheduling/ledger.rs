@@ -1,16 +1,16 @@
-//! Places and charges: the only code that changes a worker's ledger.
+//! Placements and charges: the only code that changes a worker's ledger.
 
 use crate::Core;
-use crate::program::Place;
+use crate::program::KvPlacement;
 use treadle_model::{ProgramId, Status, StepId, WorkerId};
 
 impl Core {
-    /// Gives an unplaced program a place.
+    /// Places an unplaced program.
     pub(crate) fn place(&mut self, program: ProgramId, worker: WorkerId) {
         self.place_at(program, worker, None);
     }
 
-    /// The same, on the seat that was kept for it.
+    /// The same, on the slot that was kept for it.
     pub(crate) fn place_at(&mut self, program: ProgramId, worker: WorkerId, kept: Option<u32>) {
         let rollout = self.is_rollout();
         let now = self.state.now;
@@ -30,7 +30,7 @@ impl Core {
         if rollout && (p.steps_finished > 0 || !p.running.is_empty()) {
             w.begun.insert(program);
         }
-        p.place = Some(Place {
+        p.place = Some(KvPlacement {
             worker,
             slot,
             charged_tokens,
@@ -41,7 +41,7 @@ impl Core {
         for step in &p.waiting {
             // What waited for its turn elsewhere waits for it here.
             let waits = self.state.steps.get(step).filter(|s| rollout && s.routed);
-            w.line.extend(waits.map(|s| s.lined(*step)));
+            w.line.extend(waits.map(|s| s.queued_step(*step)));
             self.due.serve.insert(worker);
         }
         self.end_reservation(program);
@@ -67,8 +67,8 @@ impl Core {
         }
     }
 
-    /// Takes a program's place away; what is being moved from there stops.
-    pub(crate) fn unplace(&mut self, program: ProgramId) -> Option<Place> {
+    /// Ends a program's placement; a move of its cache from there stops.
+    pub(crate) fn unplace(&mut self, program: ProgramId) -> Option<KvPlacement> {
         self.give_up_move(program);
         self.give_up_transfer(program);
         if let Some(place) = self.state.programs.get(&program)?.place {
@@ -87,7 +87,7 @@ impl Core {
         for step in &p.waiting {
             w.backlog.end(*step);
             if let Some(s) = self.state.steps.get(step) {
-                w.line.remove(&s.lined(*step));
+                w.line.remove(&s.queued_step(*step));
             }
         }
         if let Some(slot) = place.slot {
@@ -124,7 +124,7 @@ impl Core {
         self.account_charge(program);
     }
 
-    /// Recomputes what a program's place must hold, and charges it.
+    /// Recomputes what a program's placement must hold, and charges it.
     pub(crate) fn refresh_demand(&mut self, program: ProgramId) {
         let Some(p) = self.state.programs.get_mut(&program) else {
             return;

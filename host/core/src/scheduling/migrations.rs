@@ -1,8 +1,7 @@
-//! Migration (`Heddle` §5.3): a program that should be elsewhere is moved while
-//! its tool runs, the longest first, and no worker sends or receives two caches
-//! at once. A step that comes back early waits for the rest of the transfer
-//! unless computing its context again would be quicker; then the move is given
-//! up.
+//! Migration (`Heddle` §5.3): a program that should be elsewhere is moved while its tool runs, the
+//! longest first, and no worker sends or receives two caches at once. A step that comes back early
+//! waits for the rest of the transfer unless recomputing its context would be quicker; then the
+//! move is cancelled.
 
 use crate::explain::{Because, DecisionKind};
 use crate::migration::{Move, Wanted};
@@ -14,7 +13,7 @@ use crate::{Command, Core, Purpose};
 use treadle_model::{ProgramId, WorkerId};
 
 impl Core {
-    /// The question is asked only while somebody could be moved.
+    /// The question is asked only while a program could be moved.
     pub(crate) fn settle_migrations(&mut self) {
         let rollout = &self.config.rollout;
         if rollout.migration_interval.0 == 0 || self.state.migrate_at.is_some() {
@@ -46,7 +45,7 @@ impl Core {
     pub(crate) fn want_moves(&mut self, ranking: &Ranking) {
         self.state.migrations.wanted.clear();
         for entry in &ranking.entries {
-            let place = self.healthy_place(entry.program);
+            let place = self.healthy_worker_of(entry.program);
             let (Some(at), Some(to)) = (place, entry.wished) else {
                 continue;
             };
@@ -56,12 +55,12 @@ impl Core {
             if !self.has_begun(entry.program, at) {
                 // There is no cache to move.
                 let (kind, because) = (DecisionKind::Route, Because::RankChanged);
-                self.tell_why(kind, because, to, entry, ranking);
+                self.record_decision(kind, because, to, entry, ranking);
                 self.place_elsewhere(entry.program, to);
                 continue;
             }
             let (kind, because) = (DecisionKind::Migrate, Because::RankChanged);
-            self.tell_why(kind, because, to, entry, ranking);
+            self.record_decision(kind, because, to, entry, ranking);
             let rank = entry.score.round() as i64;
             let wanted = Wanted { to, rank };
             self.state.migrations.wanted.insert(entry.program, wanted);
@@ -81,8 +80,7 @@ impl Core {
         w.is_healthy() && context <= w.context_tokens_max()
     }
 
-    /// Gives a program a place at another worker. Where it had not begun, it
-    /// has not begun there either.
+    /// Places a program at another worker. If it had not begun, it has not begun there either.
     pub(crate) fn place_elsewhere(&mut self, program: ProgramId, to: WorkerId) {
         let from = self.state.programs.get(&program).and_then(|p| p.place);
         let begun = from.is_some_and(|from| self.has_begun(program, from.worker));
@@ -112,7 +110,10 @@ impl Core {
             if !p.is_between_steps() || p.steps_finished == 0 || busy.contains(&to) {
                 continue;
             }
-            let Some(from) = self.healthy_place(program).filter(|at| !busy.contains(at)) else {
+            let Some(from) = self
+                .healthy_worker_of(program)
+                .filter(|at| !busy.contains(at))
+            else {
                 continue;
             };
             self.state.migrations.wanted.remove(&program);
@@ -165,7 +166,7 @@ impl Core {
         w.is_healthy() && (self.is_rollout() || has_room())
     }
 
-    /// Takes a move off the books, and the room that was kept for it.
+    /// Forgets a move, and the room that was kept for it.
     fn end_move(&mut self, program: ProgramId) -> Option<(Move, Option<u32>)> {
         let ended = self.state.migrations.moving.remove(&program)?;
         let deadline = ended.since + self.config.kv.transfer_max;
@@ -178,7 +179,7 @@ impl Core {
         Some((ended, slot))
     }
 
-    /// Whoever moved the cache does not answer.
+    /// The transfer executor does not answer.
     pub(crate) fn move_exceeded(&mut self, program: ProgramId) {
         if self.is_moving(program) {
             self.command(Command::CancelTransfer { program });
@@ -186,8 +187,8 @@ impl Core {
         }
     }
 
-    /// True if a step has to wait for its program's cache. A move that would
-    /// take longer than computing the context again is given up.
+    /// True if a step has to wait for its program's cache. A move that would take longer than
+    /// recomputing the context is cancelled.
     pub(crate) fn waits_for_move(&mut self, program: ProgramId) -> bool {
         let Some(begun) = self.state.migrations.moving.get(&program).copied() else {
             return false;
@@ -216,7 +217,7 @@ impl Core {
     pub(crate) fn program_migrated(&mut self, program: ProgramId, to: WorkerId) {
         let ended = self.state.migrations.moving.get(&program).copied();
         if ended.is_none_or(|ended| ended.to != to) {
-            // Given up meanwhile.
+            // Cancelled meanwhile.
             return;
         }
         let slot = self.end_move(program).and_then(|(_, slot)| slot);
@@ -241,7 +242,7 @@ impl Core {
     pub(crate) fn ask_again(&mut self, program: ProgramId) {
         let waiting = self.state.programs.get(&program).map(|p| p.waiting.clone());
         for step in waiting.unwrap_or_default() {
-            self.route_anew(step);
+            self.reroute(step);
         }
     }
 

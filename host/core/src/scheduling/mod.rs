@@ -1,4 +1,4 @@
-//! How programs get places, keep them, give them up and wait for them.
+//! How programs are placed, stay placed, give their memory up and wait for it.
 
 mod accounting;
 mod context;
@@ -7,7 +7,6 @@ mod growth;
 mod headroom;
 mod host_memory;
 mod ledger;
-mod line;
 mod migrations;
 mod offloads;
 mod pressure;
@@ -15,6 +14,7 @@ mod restore;
 mod retention;
 mod rollout;
 mod routing;
+mod run_queue;
 mod sizes;
 mod waiting;
 pub(crate) mod why;

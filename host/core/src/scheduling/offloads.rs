@@ -10,8 +10,8 @@ use crate::{Command, Core, Mode};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_model::{ProgramId, Span, WorkerId};
 
-/// Caches on their way to one worker at once; whoever carries them out takes them
-/// one by one, and each has a deadline.
+/// Caches on their way to one worker at once; the transfer executor takes them one by one, and each
+/// has a deadline.
 const LOADS_MAX: usize = 16;
 
 impl Core {
@@ -27,8 +27,7 @@ impl Core {
         in_time && has_cache && p.context_tokens <= most && self.is_at_rest(program)
     }
 
-    /// Notes that a program's cache is to leave; it keeps its place until the
-    /// copy is there.
+    /// Notes that a program's cache is to leave; it stays placed until the copy exists.
     pub(crate) fn want_offload(&mut self, program: ProgramId) {
         self.state.migrations.wanted.remove(&program);
         self.state.offloads.wanted.insert(program);
@@ -73,7 +72,7 @@ impl Core {
             .collect();
         wanted.sort_unstable();
         for (_, program, worker) in wanted {
-            // Who finds no room in host memory leaves the link to the next.
+            // A program without room in host memory leaves the link to the next.
             if !busy.contains(&worker) && self.start_offload(program) {
                 busy.insert(worker);
             }
@@ -126,7 +125,7 @@ impl Core {
         self.account(program);
     }
 
-    /// Takes a transfer off the books; its link is free again.
+    /// Forgets a transfer; its link is free again.
     fn end_transfer(&mut self, program: ProgramId) -> Option<Transfer> {
         let transfer = self.state.offloads.end(program)?;
         let timer = Timer::Transfer(program);
@@ -150,7 +149,7 @@ impl Core {
         self.state.offloads.link_free_at.insert(transfer.worker, at);
     }
 
-    /// Wakes up when the next link may be used, if somebody waits for it.
+    /// Wakes up when the next link may be used, if a program waits for it.
     fn watch_links(&mut self) {
         let (now, offloads) = (self.state.now, &self.state.offloads);
         let waits: BTreeSet<WorkerId> = offloads
@@ -255,7 +254,7 @@ impl Core {
     ) {
         let moving = self.state.offloads.moving.get(&program);
         if moving.is_none_or(|t| t.direction != Direction::Out) {
-            // Given up meanwhile: the engine's is the valid one.
+            // Cancelled meanwhile: the engine's copy is the valid one.
             let copy = copy.into();
             return self.command(Command::DropCopy { program, copy });
         }
@@ -315,7 +314,7 @@ impl Core {
 
     /// Steps that waited for a cache go to its worker.
     fn send_waiting(&mut self, program: ProgramId) {
-        if let Some(worker) = self.healthy_place(program) {
+        if let Some(worker) = self.healthy_worker_of(program) {
             self.dispatch_waiting(program, worker);
         }
     }
@@ -333,7 +332,7 @@ impl Core {
         self.state.offloads.release(program);
     }
 
-    /// Nobody answered.
+    /// No answer came.
     pub(crate) fn transfer_exceeded(&mut self, program: ProgramId) {
         let Some(transfer) = self.state.offloads.moving.get(&program).copied() else {
             return;
@@ -351,7 +350,7 @@ impl Core {
         }
     }
 
-    /// A worker does not give its caches away: who was to go goes without.
+    /// A worker does not export its caches: the program leaves without its cache.
     fn pause_leaving(&mut self, worker: WorkerId) {
         let wanted = self.state.offloads.wanted.iter().copied();
         let here = wanted.filter(|program| {
@@ -375,7 +374,7 @@ impl Core {
         self.state.offloads.link_free_at.remove(&worker);
     }
 
-    /// Whoever carried transfers out is gone. Copies in host memory outlive it.
+    /// The transfer executor is gone. Copies in host memory outlive it.
     pub(crate) fn forget_transfers(&mut self) {
         for program in std::mem::take(&mut self.state.offloads.wanted) {
             self.account(program);
@@ -390,8 +389,7 @@ impl Core {
         }
     }
 
-    /// Copies have no place under the new settings; and transfers are timed by
-    /// the old ones.
+    /// There is no host tier under the new settings; and transfers are timed by the old ones.
     pub(crate) fn forget_copies(&mut self, new: &crate::CoreConfig) {
         let none_held = new.mode != Mode::ProgramAware || new.kv.host_tokens_max == 0;
         if !none_held && new.kv.transfer_max == self.config.kv.transfer_max {
@@ -409,8 +407,8 @@ impl Core {
         }
     }
 
-    /// True if somebody waits for a place.
-    pub(crate) fn anybody_unplaced(&self) -> bool {
+    /// True if a program waits for placement.
+    pub(crate) fn any_unplaced(&self) -> bool {
         let mut waiting = self.state.queue.oldest().map(|(_, program)| program);
         waiting.any(|program| self.is_unplaced(program))
     }

@@ -16,7 +16,7 @@ use crate::{Command, Core, Mode, Purpose, Question};
 use treadle_model::{AskId, Phase, ProgramId, WorkerId};
 
 impl Core {
-    /// Asks whom to pause if the worker is above its high watermark.
+    /// Asks which programs to pause if the worker is above its high watermark.
     pub(crate) fn relieve(&mut self, worker: WorkerId) {
         let excess = self.excess_tokens(worker);
         if excess > 0 && self.config.mode == Mode::ProgramAware {
@@ -41,8 +41,8 @@ impl Core {
         let Some(w) = self.state.workers.get(&worker) else {
             return;
         };
-        // Where nothing overflows a place is taken for fairness alone; it must
-        // have lasted long enough to be worth its prefill.
+        // Where nothing overflows memory is taken for fairness alone; a placement must have lasted
+        // long enough to be worth its prefill.
         let now = self.state.now;
         let overflows = self.excess_tokens(worker) > 0;
         let lasted = |p: &&Program| {
@@ -60,7 +60,7 @@ impl Core {
             shortest.select_nth_unstable(most);
             shortest.truncate(most);
         }
-        // The core's own order, which stands if no answer comes in time.
+        // The core's own order, which is used if no answer comes in time.
         shortest.sort_unstable();
         let candidates = shortest.into_iter().map(|(_, program)| program).collect();
         self.ask(
@@ -108,7 +108,7 @@ impl Core {
         for entry in &weights.entries {
             if entry.score < least && self.is_pausable_on(entry.program, worker) {
                 let why = Why::new(self.way_out(entry.program), Because::LongToolCall);
-                self.explain(entry.program, worker, &why.by(weights.judge(entry)));
+                self.explain(entry.program, worker, &why.by(weights.evaluator(entry)));
                 self.send_away(entry.program);
             }
         }
@@ -146,15 +146,15 @@ impl Core {
             }
             let before = self.used_tokens(worker);
             let kind = self.way_out(entry.program);
-            let why = Why::new(kind, because).by(ranking.judge(entry));
+            let why = Why::new(kind, because).by(ranking.evaluator(entry));
             self.explain(entry.program, worker, &why.among(&ranking.entries[index..]));
             self.send_away(entry.program);
             left = left.saturating_sub(before.saturating_sub(self.used_tokens(worker)));
         }
-        // While this was open nobody could be asked to make room for the deferred program; where
-        // memory overflows at each tick, that is all the time.
+        // While this was open no question could make room for the starved program; where memory
+        // overflows at each tick, that is all the time.
         if because == Because::MemoryPressure {
-            self.make_room_for_deferred();
+            self.make_room_for_starved();
         }
     }
 

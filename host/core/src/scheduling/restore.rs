@@ -1,8 +1,8 @@
-//! Restore: who gets the room that there is (`ThunderAgent` §4.3.1, §4.3.2).
+//! Restore: which programs get the free room (`ThunderAgent` §4.3.1, §4.3.2).
 //!
-//! The policy gives the order; the core adds a bound. A program that has
-//! waited several times as long as others goes before all that have not, and if
-//! it fits nowhere, one worker admits nobody else until it does.
+//! The policy gives the order; the core adds a bound. A program that has waited several times as
+//! long as others goes before all that have not, and if it fits nowhere, one worker admits no other
+//! program until it does.
 
 use crate::explain::{Because, DecisionKind};
 use crate::program::Program;
@@ -14,12 +14,12 @@ use std::collections::BTreeSet;
 use treadle_model::{ProgramId, Span, WorkerId};
 
 /// A program that has waited so many times as long as others goes first.
-const DEFERRAL_WAITS: u64 = 3;
+const STARVATION_WAITS: u64 = 3;
 /// Waits that make up their mean.
 const WAITS_AVERAGED: u64 = 64;
 
 impl Core {
-    /// Asks whom to restore, if somebody waits and there is room for him.
+    /// Asks which program to restore when one is queued and a worker has room.
     pub(crate) fn settle_restores(&mut self) {
         if !self.state.restore_wanted || self.state.queue.is_empty() {
             return;
@@ -65,15 +65,15 @@ impl Core {
     /// Places waiting programs in the given order as far as they fit.
     pub(crate) fn restore_in_order(&mut self, ranking: &Ranking) {
         self.renew_reservation();
-        let (deferred, rest): (Vec<&Ranked>, Vec<_>) = ranking
+        let (starved, rest): (Vec<&Ranked>, Vec<_>) = ranking
             .entries
             .iter()
-            .partition(|entry| self.is_deferred(entry.program));
-        let mut deferred = deferred;
-        deferred.sort_by_key(|entry| self.queue_position(entry.program));
+            .partition(|entry| self.is_starved(entry.program));
+        let mut starved = starved;
+        starved.sort_by_key(|entry| self.queue_position(entry.program));
         let mut room = self.most_room();
-        let deferred = deferred.into_iter().map(|e| (e, Because::DeferralBound));
-        for (entry, because) in deferred.chain(rest.into_iter().map(|e| (e, Because::RoomOnWorker)))
+        let starved = starved.into_iter().map(|e| (e, Because::DeferralBound));
+        for (entry, because) in starved.chain(rest.into_iter().map(|e| (e, Because::RoomOnWorker)))
         {
             let program = entry.program;
             if self.private_tokens(program) > room {
@@ -93,7 +93,7 @@ impl Core {
                 DecisionKind::Restore
             };
             let mut why = Why::new(kind, because)
-                .by(ranking.judge(entry))
+                .by(ranking.evaluator(entry))
                 .among(&ranking.entries);
             if entry.wished == Some(worker) {
                 why.placed_by = ranking.placer(entry);
@@ -137,11 +137,11 @@ impl Core {
         last.filter(fits).or_else(roomiest).map(|w| w.id)
     }
 
-    /// A deferred program at the head of the queue that fits nowhere reserves
-    /// the worker that lacks least for it, and room is made there.
+    /// A starved program at the head of the queue that fits nowhere reserves the worker that lacks
+    /// least for it, and room is made there.
     pub(crate) fn renew_reservation(&mut self) {
         let head = self.oldest_unplaced();
-        let Some(head) = head.filter(|program| self.is_deferred(*program)) else {
+        let Some(head) = head.filter(|program| self.is_starved(*program)) else {
             self.state.reserved = None;
             return;
         };
@@ -161,13 +161,13 @@ impl Core {
         }
     }
 
-    /// Reserves anew and asks for room again: by now another worker may lack least.
-    pub(crate) fn make_room_for_deferred(&mut self) {
+    /// Reserves again and asks for room again: another worker may lack least by now.
+    pub(crate) fn make_room_for_starved(&mut self) {
         self.state.reserved = None;
         self.renew_reservation();
     }
 
-    /// A program that waits no longer for a place needs no worker kept for it.
+    /// A program that no longer waits for placement needs no reserved worker.
     pub(crate) fn end_reservation(&mut self, program: ProgramId) {
         let reserved = self.state.reserved;
         if reserved.is_some_and(|(_, holder)| holder == program) {
@@ -189,9 +189,9 @@ impl Core {
             let lacks = need
                 .saturating_add(w.used_tokens())
                 .saturating_sub(self.fill_tokens(w));
-            // Where a seat is lacking, one program must go however much is free.
-            let lacks_seat = u64::from(!w.has_free_slot());
-            (lacks.max(lacks_seat), w.id)
+            // Where a slot is lacking, one program must leave however much memory is free.
+            let lacks_slot = u64::from(!w.has_free_slot());
+            (lacks.max(lacks_slot), w.id)
         };
         self.state
             .workers
@@ -206,20 +206,20 @@ impl Core {
         (entry.map(|e| e.since).unwrap_or_default(), program)
     }
 
-    pub(crate) fn is_deferred(&self, program: ProgramId) -> bool {
+    pub(crate) fn is_starved(&self, program: ProgramId) -> bool {
         let entry = self.state.programs.get(&program).and_then(|p| p.queued);
-        entry.is_some_and(|e| self.state.now.since(e.since) >= self.deferral())
+        entry.is_some_and(|e| self.state.now.since(e.since) >= self.starvation_bound())
     }
 
-    /// The wait after which a program goes first. Whoever makes room for it comes
-    /// back cheaply where caches can be offloaded, and dearly elsewhere.
-    pub fn deferral(&self) -> Span {
+    /// The wait after which a program goes first. The program that makes room for it comes back
+    /// cheaply where caches can be offloaded, and expensively elsewhere.
+    pub fn starvation_bound(&self) -> Span {
         let (least, most) = (self.config.deferral_min, self.config.deferral_max);
         if self.config.kv.host_tokens_max == 0 {
             return most;
         }
         let waits = self.state.wait_mean.micros();
-        Span(waits.saturating_mul(DEFERRAL_WAITS))
+        Span(waits.saturating_mul(STARVATION_WAITS))
             .max(least)
             .min(most)
     }

@@ -1,6 +1,6 @@
-//! Retention: what becomes of the KV caches of programs that act. A program that
-//! must not keep its place goes to host memory, to another worker, or gives its
-//! cache up, whichever the eviction policy says or is cheapest.
+//! Retention: what is done with the KV caches of acting programs. A program that must not stay
+//! placed goes to host memory, to another worker, or drops its cache, whichever the eviction policy
+//! chooses or is cheapest.
 
 use crate::explain::{Because, DecisionKind};
 use crate::migration::Wanted;
@@ -8,12 +8,12 @@ use crate::ranking::Ranking;
 use crate::scheduling::why::Why;
 use crate::state::Ask;
 use crate::worker::Worker;
-use crate::{Core, Fate, Mode, NEVER, Purpose};
+use crate::{CacheAction, Core, Mode, NEVER, Purpose};
 use treadle_model::{ProgramId, WorkerId};
 
 impl Core {
-    /// Asks what becomes of the caches of programs that act at a worker, if its
-    /// memory is short or somebody waits.
+    /// Asks what to do with the caches of acting programs at a worker, if its memory is short or a
+    /// program waits.
     pub(crate) fn ask_retain(&mut self, worker: WorkerId) {
         if !self.config.kv.retention || self.config.mode != Mode::ProgramAware {
             return;
@@ -47,8 +47,8 @@ impl Core {
         self.ask(purpose, candidates);
     }
 
-    /// What the programs without a place need, for each worker that could give them
-    /// one; of very many only the smallest count.
+    /// What the unplaced programs need, for each worker that could take them; of very many only the
+    /// smallest count.
     fn wanted_tokens(&self) -> u64 {
         let unplaced = |program: &ProgramId| self.is_unplaced(*program);
         let healthy = self.state.workers.values().filter(|w| w.is_healthy());
@@ -89,30 +89,30 @@ impl Core {
     }
 
     /// Carries out what was decided of caches, where that is still possible.
-    pub(crate) fn carry_out_fates(
+    pub(crate) fn apply_cache_actions(
         &mut self,
         worker: WorkerId,
-        fates: &[(ProgramId, Fate)],
+        fates: &[(ProgramId, CacheAction)],
         ranking: &Ranking,
     ) {
         for (index, (program, fate)) in fates.iter().enumerate() {
             if !self.is_pausable_on(*program, worker) || !self.is_settled(*program) {
                 continue;
             }
-            let judge = ranking.entries.get(index).map(|e| ranking.judge(e));
+            let evaluator = ranking.entries.get(index).map(|e| ranking.evaluator(e));
             let why = |kind| {
                 let why = Why::new(kind, Because::LongIdleness);
-                judge.map_or(why, |policy| why.by(policy))
+                evaluator.map_or(why, |policy| why.by(policy))
             };
             match fate {
-                Fate::Keep => {}
-                Fate::Offload => {
+                CacheAction::Keep => {}
+                CacheAction::Offload => {
                     self.offload_or_keep(*program, worker, &why(DecisionKind::Offload));
                 }
-                Fate::Migrate => {
+                CacheAction::Migrate => {
                     self.migrate_or_keep(*program, worker, &why(DecisionKind::Migrate));
                 }
-                Fate::Drop => {
+                CacheAction::Drop => {
                     self.explain(*program, worker, &why(DecisionKind::Pause));
                     self.pause(*program);
                 }
@@ -144,10 +144,9 @@ impl Core {
         }
     }
 
-    /// Another worker with room for the program; nobody else may be waiting for
-    /// that.
+    /// Another worker with room for the program; no other program may be waiting for that.
     pub(crate) fn roomiest_but(&self, program: ProgramId, worker: WorkerId) -> Option<WorkerId> {
-        if self.config.kv.migration_tokens_per_s == 0 || self.anybody_unplaced() {
+        if self.config.kv.migration_tokens_per_s == 0 || self.any_unplaced() {
             return None;
         }
         let p = self.state.programs.get(&program)?;
@@ -160,8 +159,8 @@ impl Core {
         roomiest.map(|w| w.id)
     }
 
-    /// Takes a program's place away under pressure: with its cache in host
-    /// memory, where that is quicker than computing it again.
+    /// Ends a program's placement under pressure: with its cache in host memory, where that is
+    /// quicker than recomputing it.
     pub(crate) fn send_away(&mut self, program: ProgramId) {
         if self.way_out(program) == DecisionKind::Offload {
             self.want_offload(program);

@@ -1,7 +1,6 @@
-//! Rollouts (`Heddle` §3): new programs are placed together, each step goes to
-//! its program's worker with the priority that its policy gives it, and waits
-//! here only for an answer, a move of its cache, or a seat at an engine that
-//! does not order its steps itself.
+//! Rollouts (`Heddle` §3): new programs are placed together, each step goes to its program's worker
+//! with the priority that its policy gives it, and waits here only for an answer, a move of its
+//! cache, or a slot at an engine that does not order its steps itself.
 
 use crate::explain::{Because, DecisionKind};
 use crate::ranking::{Ranked, Ranking};
@@ -13,14 +12,13 @@ use crate::{Core, Mode, Purpose};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
 impl Core {
-    /// A step of a program with a place is asked about at once; others are
-    /// gathered.
+    /// A step of a placed program is asked about at once; others are gathered.
     pub(crate) fn route_rollout(&mut self, step: StepId, program: ProgramId) {
         if let Some(s) = self.state.steps.get_mut(&step) {
             s.routed = false;
         }
         let stays = |worker: &WorkerId| self.holds_context(*worker, step, program);
-        let placed = self.healthy_place(program).as_ref().is_some_and(stays);
+        let placed = self.healthy_worker_of(program).as_ref().is_some_and(stays);
         if !placed {
             self.unplace(program);
             return self.enqueue(step);
@@ -32,7 +30,7 @@ impl Core {
     }
 
     /// A waiting step looks for a worker once more.
-    pub(crate) fn route_anew(&mut self, step: StepId) {
+    pub(crate) fn reroute(&mut self, step: StepId) {
         self.dequeue(step);
         self.route(step);
     }
@@ -40,7 +38,7 @@ impl Core {
     /// What an event has made possible.
     pub(crate) fn settle_rollout(&mut self) {
         let due = std::mem::take(&mut self.due);
-        // Who stands in a line may be the next to be adopted.
+        // A step in a run queue may be the next to be adopted.
         let is_adopting = !self.state.adopted.is_empty();
         for worker in due.serve.into_iter().filter(|_| !is_adopting) {
             self.serve(worker);
@@ -51,8 +49,8 @@ impl Core {
         self.settle_migrations();
     }
 
-    /// Questions died with whom they were put to: steps that waited for an
-    /// answer are asked about again.
+    /// Questions are lost with the process that was asked: steps that waited for an answer are
+    /// asked about again.
     pub(crate) fn ask_routes_again(&mut self) {
         if !self.is_rollout() {
             return;
@@ -65,14 +63,14 @@ impl Core {
         let open = programs.flat_map(|p| p.waiting.iter().copied());
         let open: Vec<StepId> = open.filter(waits).collect();
         for step in open {
-            self.route_anew(step);
+            self.reroute(step);
         }
     }
 
-    /// Arms the question where new programs go, if some wait for a place.
+    /// Arms the question where new programs go, if some wait for placement.
     pub(crate) fn settle_gathering(&mut self) {
         let answers = self.state.workers.values().any(Worker::is_healthy);
-        if self.state.gather_at.is_some() || !answers || !self.anybody_unplaced() {
+        if self.state.gather_at.is_some() || !answers || !self.any_unplaced() {
             return;
         }
         let at = self.state.now + self.config.rollout.gather;
@@ -95,7 +93,7 @@ impl Core {
         waiting.filter(|program| self.is_unplaced(*program))
     }
 
-    /// Places new programs where they were wished, and sends their steps.
+    /// Places new programs where the policy chose, and sends their steps.
     pub(crate) fn assign_in_order(&mut self, ranking: &Ranking) {
         for entry in &ranking.entries {
             let program = entry.program;
@@ -106,7 +104,7 @@ impl Core {
             let Some(worker) = self.worker_for(program, entry.wished) else {
                 continue;
             };
-            self.tell_why(
+            self.record_decision(
                 DecisionKind::Place,
                 Because::Assigned,
                 worker,
@@ -119,15 +117,15 @@ impl Core {
                 self.send(step, worker, entry);
             }
         }
-        // Who came while the answer was on its way, or beyond the bound. Whom no worker takes
-        // waits for another one.
+        // Those that arrived while the answer was on its way, or beyond the bound. A program that
+        // no worker takes waits for another one.
         let able = |program: ProgramId| self.worker_for(program, None).is_some();
         let more = self.unplaced().any(able);
         self.state.restore_wanted |= more;
     }
 
-    /// Sends a step on its way; its program moves with it if the placement
-    /// policy wants that and nothing of it runs elsewhere.
+    /// Dispatches a step; its program moves with it if the placement policy wants that and nothing
+    /// of it runs elsewhere.
     pub(crate) fn route_in_order(&mut self, step: StepId, ranking: &Ranking) {
         let Some(program) = self.state.steps.get(&step).map(|s| s.program) else {
             return;
@@ -138,7 +136,7 @@ impl Core {
         if !self.is_waiting(step) {
             return;
         }
-        let Some(at) = self.healthy_place(program) else {
+        let Some(at) = self.healthy_worker_of(program) else {
             self.unplace(program);
             return;
         };
@@ -149,7 +147,7 @@ impl Core {
         };
         let worker = worker.unwrap_or(at);
         if worker != at {
-            self.tell_why(DecisionKind::Route, Because::Routed, worker, entry, ranking);
+            self.record_decision(DecisionKind::Route, Because::Routed, worker, entry, ranking);
             self.place_elsewhere(program, worker);
         }
         self.send(step, worker, entry);
@@ -159,7 +157,7 @@ impl Core {
     fn send(&mut self, step: StepId, worker: WorkerId, entry: &Ranked) {
         if !self.holds_context(worker, step, entry.program) {
             // Another of its steps ran there when this was asked.
-            return self.route_anew(step);
+            return self.reroute(step);
         }
         // An earlier answer may have put it there, with another priority.
         let place = self
@@ -167,7 +165,7 @@ impl Core {
             .programs
             .get(&entry.program)
             .and_then(|p| p.place);
-        self.leave_line(step, place);
+        self.dequeue_at(step, place);
         if let Some(s) = self.state.steps.get_mut(&step) {
             s.priority = priority_of(entry.score);
             s.routed = true;
@@ -178,24 +176,24 @@ impl Core {
         let begins = !self.has_begun(entry.program, worker);
         if begins && self.config.rollout.memory_ppm > 0 {
             // Who else is about to come must be known first.
-            self.join_line(step, worker);
+            self.enqueue_at(step, worker);
             self.due.serve.insert(worker);
-        } else if self.takes_a_step(worker) && self.overtakes_nobody(worker) {
+        } else if self.takes_a_step(worker) && self.has_no_queue_ahead(worker) {
             self.dequeue(step);
             self.dispatch(step, worker);
             if let Some(program) = self.state.steps.get(&step).map(|s| s.program) {
                 self.refresh_demand(program);
             }
         } else if self.takes_a_step(worker) {
-            self.join_line(step, worker);
+            self.enqueue_at(step, worker);
             self.due.serve.insert(worker);
         } else {
-            self.join_line(step, worker);
+            self.enqueue_at(step, worker);
             self.ask_preempt(worker);
         }
     }
 
-    pub(crate) fn tell_why(
+    pub(crate) fn record_decision(
         &mut self,
         kind: DecisionKind,
         because: Because,
@@ -204,7 +202,7 @@ impl Core {
         ranking: &Ranking,
     ) {
         let mut why = Why::new(kind, because)
-            .by(ranking.judge(entry))
+            .by(ranking.evaluator(entry))
             .among(&ranking.entries);
         if entry.wished == Some(worker) {
             why.placed_by = ranking.placer(entry);

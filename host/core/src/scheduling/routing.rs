@@ -23,9 +23,9 @@ impl Core {
 
     fn route_program_aware(&mut self, step: StepId, program: ProgramId) {
         let stays = |worker: &WorkerId| self.holds_context(*worker, step, program);
-        let Some(worker) = self.healthy_place(program).filter(stays) else {
-            // A place on a lost worker is worth nothing to a new step, nor is
-            // one on a worker that takes no context so long.
+        let Some(worker) = self.healthy_worker_of(program).filter(stays) else {
+            // A placement on a lost worker is worth nothing to a new step, nor is one on a worker
+            // that takes no context so long.
             self.unplace(program);
             return self.enqueue(step);
         };
@@ -33,15 +33,14 @@ impl Core {
         if self.waits_for_move(program) || self.waits_for_load(program) {
             return self.enqueue(step);
         }
-        // A program keeps its place through its tool calls; growth is checked
-        // at once.
+        // A program stays placed through its tool calls; growth is checked at once.
         self.dispatch(step, worker);
         self.refresh_demand(program);
         self.relieve(worker);
     }
 
     fn route_sticky(&mut self, step: StepId, program: ProgramId) {
-        let worker = self.healthy_place(program).or_else(|| {
+        let worker = self.healthy_worker_of(program).or_else(|| {
             let worker = self.least(Worker::used_tokens)?;
             self.unplace(program);
             self.explain_plain(program, worker);
@@ -81,8 +80,8 @@ impl Core {
         }
     }
 
-    /// The program's worker, if it has a place on one that answers.
-    pub(crate) fn healthy_place(&self, program: ProgramId) -> Option<WorkerId> {
+    /// The program's worker, if it is placed on one that answers.
+    pub(crate) fn healthy_worker_of(&self, program: ProgramId) -> Option<WorkerId> {
         let place = self.state.programs.get(&program)?.place?;
         self.state
             .workers

@@ -19,7 +19,7 @@ impl Core {
         self.state.token_models.next_tokens(model, size, counted)
     }
 
-    /// The shareable beginning of an arriving prompt, each segment with its tokens.
+    /// The shareable prefix of an arriving prompt, each segment with its tokens.
     pub(crate) fn prefix_of(&self, arrival: &StepArrival) -> Vec<PrefixSegment> {
         let mut prefix = arrival.prefix.clone();
         let Some(text) = &arrival.text else {
@@ -71,9 +71,9 @@ impl Core {
         }
     }
 
-    /// Of a program's first prompt the prefix is the largest share, so the first count says best
-    /// what it takes: as much more or less than its estimate as the whole prompt. It is never more
-    /// than a prompt that holds it.
+    /// Of a program's first prompt the prefix is the largest share, so the first count is the best
+    /// measure of it: it deviates from its estimate by as much as the whole prompt. It is never
+    /// more than a prompt that contains it.
     fn correct_prefix(&mut self, program: ProgramId, counted: u64, estimate: Option<u64>) {
         let Some(p) = self.state.programs.get_mut(&program) else {
             return;

@@ -1,5 +1,5 @@
-//! Waiting: a step that finds no place stands in the queue, in order of its
-//! arrival, until its program is restored, it is withdrawn, or its bound is up.
+//! Waiting: a step that can't be placed stays in the queue, in order of arrival, until its program
+//! is restored, it is withdrawn, or its bound is up.
 
 use crate::program::QueueEntry;
 use crate::step::StepState;
@@ -40,7 +40,7 @@ impl Core {
         };
         p.waiting.remove(index);
         let place = p.place;
-        self.leave_line(step, place);
+        self.dequeue_at(step, place);
         let w = place.and_then(|place| self.state.workers.get_mut(&place.worker));
         if let Some(w) = w {
             w.backlog.end(step);
@@ -76,7 +76,7 @@ impl Core {
             self.state
                 .queue
                 .insert(entry.since, entry.need_tokens, program);
-            // Those with a place wait for something else: an answer, or their cache.
+            // Those that are placed wait for something else: an answer, or their cache.
             let plain = matches!(self.config.mode, Mode::Sticky | Mode::LeastLoad);
             self.state.restore_wanted |= plain || !placed;
         } else {
@@ -100,8 +100,7 @@ impl Core {
         });
     }
 
-    /// Notes that a step runs at a worker, without a word to anybody; gives
-    /// its program.
+    /// Notes that a step runs at a worker, without a command; gives its program.
     pub(crate) fn run_at(&mut self, step: StepId, worker: WorkerId) -> Option<ProgramId> {
         let now = self.state.now;
         let program = self.state.steps.get(&step)?.program;

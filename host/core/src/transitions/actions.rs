@@ -1,10 +1,10 @@
-//! Actions begin and end, as tool runners tell.
+//! Actions begin and end, as tool runners report.
 
 use crate::Core;
 use crate::action::{self, ACTIONS_MAX, Action};
 
 impl Core {
-    /// An action of a program that is not live is nobody's.
+    /// An action of a program that is not live is ignored.
     pub(crate) fn action_started(&mut self, program: &str, action: &str, tool: &str) {
         let now = self.state.now;
         let Some(id) = self.state.keys.get(program) else {
@@ -22,7 +22,7 @@ impl Core {
         }
     }
 
-    /// The end counts once, however often it is told.
+    /// The end counts once, however often it is reported.
     pub(crate) fn action_finished(&mut self, program: &str, action: &str, ok: bool) {
         let now = self.state.now;
         let Some(id) = self.state.keys.get(program) else {

@@ -1,10 +1,10 @@
 //! Answers of policies, and the core's own where none came.
 
-use crate::question::Voices;
+use crate::question::Attribution;
 use crate::ranking::Ranking;
 use crate::state::Ask;
 use crate::timers::Timer;
-use crate::{Core, Purpose, Verdict};
+use crate::{Core, PolicyAnswer, Purpose};
 use treadle_model::{AskId, PolicyRef, ProgramId};
 
 impl Core {
@@ -12,8 +12,8 @@ impl Core {
         &mut self,
         ask: AskId,
         policy: &PolicyRef,
-        verdict: &Verdict,
-        voices: &Voices,
+        verdict: &PolicyAnswer,
+        voices: &Attribution,
     ) {
         // An answer that comes after the deadline finds its question gone.
         let Some(open) = self.state.asks.remove(&ask) else {
@@ -21,37 +21,41 @@ impl Core {
         };
         self.state.timers.disarm(open.deadline, Timer::Ask(ask));
         match (open.purpose, verdict) {
-            (Purpose::Weigh { worker }, Verdict::Weights { weights }) => {
+            (Purpose::Weigh { worker }, PolicyAnswer::Weights { weights }) => {
                 for (program, ppm) in weights {
                     self.weigh(*program, *ppm);
                 }
                 self.pause_weightless(worker, &Ranking::of_weights(weights, policy, voices));
                 self.relieve(worker);
             }
-            (Purpose::Retain { worker, .. }, Verdict::Fates { fates }) => {
-                self.carry_out_fates(worker, fates, &Ranking::of_fates(fates, policy, voices));
+            (Purpose::Retain { worker, .. }, PolicyAnswer::Fates { fates }) => {
+                self.apply_cache_actions(
+                    worker,
+                    fates,
+                    &Ranking::of_actions(fates, policy, voices),
+                );
                 self.relieve(worker);
             }
-            (_, Verdict::Order { .. }) if open.purpose.is_ordering() => {
+            (_, PolicyAnswer::Order { .. }) if open.purpose.is_ordering() => {
                 let mut ranking = Ranking::of_order(&open.candidates, verdict, policy, voices);
                 if ranking.entries.len() < open.candidates.len() {
                     ranking.add_left_out(&self.not_to_be_left_out(&open));
                 }
                 self.carry_out(open.purpose, &ranking);
             }
-            // An answer of the wrong shape is no answer.
+            // An answer of the wrong shape is treated as no answer.
             _ => {
                 self.answer_self(open.purpose, &open.candidates);
             }
         }
     }
 
-    /// Whom an answer may not leave out: where memory must be freed everybody
-    /// can be paused, and who is deferred is restored in any case.
+    /// Which programs an answer may not leave out: where memory must be freed all can be paused,
+    /// and starved ones are restored in any case.
     fn not_to_be_left_out(&self, open: &Ask) -> Vec<ProgramId> {
         let all = open.candidates.iter().copied();
         match open.purpose {
-            Purpose::Restore => all.filter(|program| self.is_deferred(*program)).collect(),
+            Purpose::Restore => all.filter(|program| self.is_starved(*program)).collect(),
             Purpose::Pause { .. }
             | Purpose::Weigh { .. }
             | Purpose::Assign
@@ -60,8 +64,8 @@ impl Core {
         }
     }
 
-    /// No answer came in time: the order in which the candidates were listed
-    /// stands, and weights stay as they are.
+    /// No answer came in time: the order in which the candidates were listed is used, and weights
+    /// stay as they are.
     pub(crate) fn ask_expired(&mut self, ask: AskId) {
         if let Some(open) = self.state.asks.remove(&ask) {
             self.answer_self(open.purpose, &open.candidates);
@@ -70,7 +74,7 @@ impl Core {
 
     fn answer_self(&mut self, purpose: Purpose, candidates: &[ProgramId]) {
         if matches!(purpose, Purpose::Migrate | Purpose::Preempt { .. }) {
-            // Nobody moves and nobody gives way unasked.
+            // No program is moved and no step preempted unless a policy answers.
             return;
         }
         let ranking = Ranking::unranked(candidates, &PolicyRef("core".into()));

@@ -26,7 +26,7 @@ impl Core {
                     .arm(waits_since + new, Timer::StepWait(step));
             }
         }
-        let other_lines = self.config.rollout.engine_steps_max != config.rollout.engine_steps_max;
+        let other_queues = self.config.rollout.engine_steps_max != config.rollout.engine_steps_max;
         let other_mode = self.config.mode != config.mode;
         self.forget_copies(config);
         let fill = |config: &CoreConfig| (config.low_watermark_ppm, config.kv.clone());
@@ -41,13 +41,13 @@ impl Core {
         if other_mode {
             self.account_all();
         }
-        if other_mode || other_lines {
+        if other_mode || other_queues {
             self.route_placed_again();
         }
     }
 
-    /// In a rollout steps of programs with a place may wait too; what they wait
-    /// for is not known to other modes.
+    /// In a rollout steps of placed programs may wait too; other modes do not know what they wait
+    /// for.
     fn route_placed_again(&mut self) {
         let programs = self.state.programs.values();
         let waiting = programs.filter(|p| p.place.is_some() && !p.waiting.is_empty());

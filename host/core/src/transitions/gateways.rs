@@ -11,9 +11,9 @@ use treadle_model::{GatewayId, ProgramId, StepId, WorkerId};
 const GATEWAYS_KEPT: usize = 4_096;
 
 impl Core {
-    /// None of the daemon's own connections survived the restart: their steps
-    /// are over, programs and their places go on. Questions died with whom they
-    /// were put to, and are put again where they still matter.
+    /// None of the daemon's own connections survived the restart: their steps are over, programs
+    /// and their placements remain. Questions are lost with the process that was asked, and are
+    /// asked again where they still matter.
     pub(crate) fn daemon_restarted(&mut self) {
         for (ask, open) in std::mem::take(&mut self.state.asks) {
             self.state.timers.disarm(open.deadline, Timer::Ask(ask));
@@ -43,7 +43,7 @@ impl Core {
         }
     }
 
-    /// Steps of one gateway stand together.
+    /// Steps of one gateway are adjacent.
     fn end_steps_of(&mut self, gateway: GatewayId) {
         let first = StepId::of(gateway, 0);
         let next = StepId::of(GatewayId(gateway.0 + 1), 0);
@@ -85,9 +85,8 @@ impl Core {
         }
     }
 
-    /// What else waits of an adopted step's program has a place now. It is
-    /// sent there once nothing more is adopted: until then a gateway may have
-    /// it in hand too.
+    /// The other waiting steps of an adopted step's program are placed now. They are sent there
+    /// once nothing more is adopted: until then a gateway may have them in hand too.
     pub(crate) fn settle_adopted(&mut self, event: &Event) {
         if self.state.adopted.is_empty() || matches!(event, Event::StepAdopted { .. }) {
             return;
@@ -96,16 +95,15 @@ impl Core {
         self.due.serve.extend(self.state.workers.keys());
         for program in std::mem::take(&mut self.state.adopted) {
             if self.is_rollout() {
-                // An answer says when, and others may come first.
+                // An answer decides when, and others may come first.
                 self.ask_again(program);
-            } else if let Some(place) = self.healthy_place(program) {
+            } else if let Some(place) = self.healthy_worker_of(program) {
                 self.dispatch_waiting(program, place);
             }
         }
     }
 
-    /// The program's place is where its step runs, unless other steps of it
-    /// hold it elsewhere.
+    /// The program is placed where its step runs, unless other steps of it hold it elsewhere.
     fn move_adopted(&mut self, program: ProgramId, worker: WorkerId) {
         let Some(p) = self.state.programs.get(&program) else {
             return;

@@ -8,7 +8,7 @@ use treadle_model::{GatewayId, Phase, ProgramId, StepId, WorkerId};
 impl Core {
     pub(crate) fn step_arrived(&mut self, arrival: &StepArrival) {
         if self.state.steps.contains_key(&arrival.step) {
-            // Told once more by somebody who was not sure.
+            // Reported again by a sender that was not sure.
             return;
         }
         self.state.counters.steps_arrived += 1;
@@ -51,7 +51,7 @@ impl Core {
             .jobs
             .get(&arrival.job)
             .filter(|job| job.steps_finished > 0);
-        // Rollouts let in whom there will be room for to his end.
+        // Rollouts admit programs for which there will be room to their end.
         let told = |job: &JobStatistics| !self.is_rollout() && !job.whole_answers;
         let reserved = match learnt {
             None => self.config.output_tokens_guess,
@@ -100,7 +100,7 @@ impl Core {
         let program = s.program;
         if s.output_tokens > s.output_tokens_reserved {
             self.refresh_demand(program);
-            self.relieve_place(program);
+            self.relieve_placement(program);
         }
     }
 
@@ -207,7 +207,7 @@ impl Core {
         };
         if !p.is_between_steps() {
             self.refresh_demand(program);
-            return self.leave_line_of_small_worker(program);
+            return self.leave_queue_of_small_worker(program);
         }
         if p.closing {
             return self.close_program(program);
@@ -220,17 +220,17 @@ impl Core {
         if gives_up_place {
             self.unplace(program);
         }
-        self.leave_missing_seat(program);
+        self.leave_missing_slot(program);
         self.watch_idleness(program);
         self.refresh_demand(program);
-        if let Some(worker) = self.healthy_place(program) {
+        if let Some(worker) = self.healthy_worker_of(program) {
             self.ask_retain(worker);
         }
-        self.relieve_place(program);
+        self.relieve_placement(program);
     }
 
-    /// A step that is taken back goes on waiting where it left off: neither
-    /// has it used up its patience at the engine, nor does it begin anew.
+    /// A step that is taken back continues to wait where it left off: its timeout at the engine is
+    /// neither used up nor restarted.
     pub(crate) fn resume_waiting(&mut self, step: StepId) {
         let now = self.state.now;
         let Some(s) = self.state.steps.get_mut(&step) else {
@@ -268,12 +268,12 @@ impl Core {
         self.due.serve.insert(worker);
     }
 
-    /// A place on a worker that is lost is given up with its last running step.
+    /// A placement on a lost worker ends with its last running step.
     fn leave_lost_worker(&mut self, program: ProgramId) {
         let Some(p) = self.state.programs.get(&program) else {
             return;
         };
-        if p.running.is_empty() && p.place.is_some() && self.healthy_place(program).is_none() {
+        if p.running.is_empty() && p.place.is_some() && self.healthy_worker_of(program).is_none() {
             self.unplace(program);
         }
     }
@@ -295,9 +295,9 @@ impl Core {
         }
     }
 
-    fn relieve_place(&mut self, program: ProgramId) {
+    fn relieve_placement(&mut self, program: ProgramId) {
         if self.config.mode == Mode::ProgramAware
-            && let Some(worker) = self.healthy_place(program)
+            && let Some(worker) = self.healthy_worker_of(program)
         {
             self.relieve(worker);
         }

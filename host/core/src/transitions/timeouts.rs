@@ -40,7 +40,7 @@ impl Core {
             self.ask_retain(worker);
             self.relieve(worker);
         }
-        self.make_room_for_deferred();
+        self.make_room_for_starved();
         self.prefetch();
         self.state.restore_wanted = true;
     }
@@ -75,8 +75,8 @@ impl Core {
         self.refuse(step, refusal);
     }
 
-    /// Arms the program's idle deadline, unless one is pending: whoever fires
-    /// early looks at the phase again.
+    /// Arms the program's idle deadline, unless one is pending: a timer that fires early checks the
+    /// phase again.
     pub(crate) fn watch_idleness(&mut self, program: ProgramId) {
         let bound = self.idle_max(program);
         let Some(p) = self.state.programs.get_mut(&program) else {
@@ -89,8 +89,8 @@ impl Core {
         }
     }
 
-    /// Most requests that nobody names never continue, so their programs are
-    /// kept for a shorter time until they have.
+    /// Most requests of inferred programs are never continued, so these programs are kept for a
+    /// shorter time until they have been.
     fn idle_max(&self, program: ProgramId) -> Span {
         let known = self.state.programs.get(&program);
         if known.is_some_and(|p| p.unnamed && p.steps_finished < 2) {

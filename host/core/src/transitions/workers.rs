@@ -1,4 +1,4 @@
-//! Engines come, tell what they hold, fall silent, come back and go.
+//! Engines join, report what they hold, fall silent, come back and leave.
 
 use crate::explain::{Because, DecisionKind};
 use crate::scheduling::why::Why;
@@ -44,7 +44,7 @@ impl Core {
         w.capacity = capacity;
         self.account_worker(worker);
         if fewer_slots {
-            // Seats are handed out anew; their caches are not known any more.
+            // Slots are assigned again; their caches are no longer known.
             self.vacate(worker);
         }
         self.state.restore_wanted = true;
@@ -64,8 +64,8 @@ impl Core {
         self.relieve(worker);
     }
 
-    /// The worker's programs lose their places there: those between steps are
-    /// paused, steps that no token has left yet are taken back.
+    /// The worker's programs lose their placement there: those between steps are paused, steps that
+    /// have not produced a token yet are taken back.
     pub(crate) fn worker_lost(&mut self, worker: WorkerId, cause: &str) {
         let Some(w) = self.state.workers.get_mut(&worker) else {
             return;
@@ -123,32 +123,32 @@ impl Core {
         }
     }
 
-    /// Takes their places from all programs on the worker that run nothing.
+    /// Ends the placement of all programs on the worker that run nothing.
     fn vacate(&mut self, worker: WorkerId) {
         let Some(w) = self.state.workers.get(&worker) else {
             return;
         };
         let idle: Vec<ProgramId> = w.idle.iter().copied().collect();
         for program in idle {
-            self.vacate_place(program, worker);
+            self.vacate_placement(program, worker);
         }
     }
 
-    /// A program that ran when its worker's seats were counted anew gives its
-    /// place up as soon as it can, unless its seat is still one of them.
-    pub(crate) fn leave_missing_seat(&mut self, program: ProgramId) {
+    /// A program that ran when its worker's slots were recounted leaves as soon as it can, unless
+    /// its slot still exists.
+    pub(crate) fn leave_missing_slot(&mut self, program: ProgramId) {
         let place = self.state.programs.get(&program).and_then(|p| p.place);
         let Some(place) = place.filter(|_| self.config.mode == Mode::ProgramAware) else {
             return;
         };
         let worker = self.state.workers.get(&place.worker);
         if worker.is_some_and(|w| !w.is_seated(place.slot)) {
-            self.vacate_place(program, place.worker);
+            self.vacate_placement(program, place.worker);
         }
     }
 
-    /// Who waits there for a cache or for a turn, and is too long for the worker
-    /// now, waits for another place.
+    /// Steps that wait there for a cache or for a turn, and are too long for the worker now, wait
+    /// for another placement.
     fn leave_small_worker(&mut self, worker: WorkerId) {
         let Some(w) = self.state.workers.get(&worker) else {
             return;
@@ -165,14 +165,14 @@ impl Core {
         }
     }
 
-    fn vacate_place(&mut self, program: ProgramId, worker: WorkerId) {
+    fn vacate_placement(&mut self, program: ProgramId, worker: WorkerId) {
         let why = Why::new(DecisionKind::Pause, Because::WorkerGone);
         self.explain(program, worker, &why);
         self.unplace(program);
         self.state.counters.pauses += 1;
     }
 
-    /// In a rollout programs with a place may wait too: they need another one.
+    /// In a rollout placed programs may wait too: they need another worker.
     fn unplace_waiting(&mut self, worker: WorkerId) {
         let placed = self.state.workers.get(&worker).map(|w| w.programs.clone());
         for program in placed.into_iter().flatten() {

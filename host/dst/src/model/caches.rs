@@ -55,16 +55,16 @@ pub(super) struct Caches {
     /// To leave once their link is free.
     pub(super) wanted: BTreeSet<ProgramId>,
     pub(super) link_free_at: BTreeMap<WorkerId, Timestamp>,
-    /// Since when, in settled time, a link is free for which somebody waits.
+    /// Since when, in settled time, a link is free for which a program waits.
     idle_links: BTreeMap<WorkerId, u64>,
-    /// Transfers that the present event ended, and that must be told to stop.
+    /// Transfers that the present event ended, and that must be cancelled.
     pub(super) stopping: BTreeSet<ProgramId>,
-    /// The same, if whoever carried them out is gone: none need be told.
+    /// The same, if the transfer executor is gone: none need be cancelled.
     pub(super) gone: BTreeSet<ProgramId>,
-    /// Programs that the present event gave a place before their tools return.
+    /// Programs that the present event placed before their tools return.
     pub(super) early: BTreeSet<ProgramId>,
-    /// Workers whose offload the present event gave up, as nobody answered: nobody
-    /// else leaves them for host memory either.
+    /// Workers whose offload the present event gave up, as no answer came: no other program leaves
+    /// them for host memory either.
     pub(super) silent: BTreeSet<WorkerId>,
     /// What host memory held, and was to hold, before the present event.
     host_tokens_before: u64,
@@ -112,7 +112,7 @@ impl Caches {
 }
 
 impl Model {
-    /// What an event says of caches by itself.
+    /// The effects of an event on caches by itself.
     pub(super) fn learn_of_caches(&mut self, event: &Event) {
         match event {
             Event::ProgramOffloaded {
@@ -124,7 +124,7 @@ impl Model {
             Event::OffloadFailed { program, .. } => {
                 let left = self.ends(*program, |way| matches!(way, Way::Out(_)));
                 if left.is_some() {
-                    self.take_place(*program);
+                    self.take_placement(*program);
                 }
             }
             Event::ProgramLoaded { program, to } => {
@@ -136,7 +136,7 @@ impl Model {
             Event::ProgramMigrated { program, to } => {
                 let there = |way| matches!(way, Way::Move(_, at) if at == *to);
                 if self.ends(*program, there).is_some() {
-                    self.take_place(*program);
+                    self.take_placement(*program);
                     if self.is_rollout() || self.takes_waiting(*program, *to) {
                         self.place(*program, *to);
                     }
@@ -150,7 +150,7 @@ impl Model {
         }
     }
 
-    /// Takes a transfer off the books if it goes that way.
+    /// Forgets a transfer if it goes that way.
     pub(super) fn ends(
         &mut self,
         program: ProgramId,
@@ -182,7 +182,7 @@ impl Model {
         let Some(ended) = ended else {
             return;
         };
-        self.take_place(program);
+        self.take_placement(program);
         let copy = Copy {
             handle: copy.into(),
             tokens,
@@ -222,14 +222,14 @@ impl Model {
         self.caches.link_free_at.remove(&worker);
     }
 
-    /// Whoever carried transfers out is gone. What was on its way back is
-    /// nowhere, so that its program has no place either.
+    /// The transfer executor is gone. What was on its way back is nowhere, so that its program is
+    /// not placed either.
     pub(super) fn restart_ends_transfers(&mut self) {
         let all: Vec<ProgramId> = self.caches.under_way.keys().copied().collect();
         for program in all {
             let ended = self.ends(program, |_| true);
             if ended.is_some_and(|ended| matches!(ended.way, Way::Back(_))) {
-                self.take_place(program);
+                self.take_placement(program);
             }
             self.caches.gone.insert(program);
         }
@@ -248,7 +248,7 @@ impl Model {
         if let Some(program) = self.caches.stopping.first() {
             return broken(
                 "transfers",
-                format!("the transfer of {program} ended and was not told to stop"),
+                format!("the transfer of {program} ended and was not cancelled"),
             );
         }
         let early = self.caches.early.iter();
@@ -256,7 +256,7 @@ impl Model {
         if let Some(program) = empty.next() {
             return broken(
                 "transfers",
-                format!("{program} gets a place before its tool returns, and no cache"),
+                format!("{program} is placed before its tool returns, without a cache"),
             );
         }
         self.check_copies()?;
@@ -269,7 +269,7 @@ impl Model {
                 format!("{program} goes on after its deadline: {under_way:?}"),
             );
         }
-        self.check_who_waits(core)?;
+        self.check_waiting(core)?;
         self.check_links()
     }
 
@@ -279,7 +279,7 @@ impl Model {
         if let Some(leaked) = self.caches.existing.iter().find(|c| !held.contains(c)) {
             return broken(
                 "copies",
-                format!("{leaked} is nobody's and was not dropped"),
+                format!("{leaked} is an orphan and was not dropped"),
             );
         }
         for (program, copy) in &self.caches.held {
@@ -299,9 +299,9 @@ impl Model {
         self.check_host()
     }
 
-    /// A step of a program with a place waits for nothing but its cache, or to hear
-    /// whether it runs already, as another one of its program does.
-    fn check_who_waits(&self, core: &Core) -> Checked {
+    /// A step of a placed program waits for nothing but its cache, or to learn whether it runs
+    /// already, as another one of its program does.
+    fn check_waiting(&self, core: &Core) -> Checked {
         if !self.is_aware() {
             return Ok(());
         }
@@ -321,7 +321,7 @@ impl Model {
         Ok(())
     }
 
-    /// Who is to leave does so once the link is free.
+    /// A program that is to leave does so once the link is free.
     fn check_links(&mut self) -> Checked {
         let mut waits = BTreeMap::new();
         for program in &self.caches.wanted {
@@ -358,8 +358,8 @@ impl Model {
         Ok(())
     }
 
-    /// The core knows the same copies and transfers. Who was to leave for host
-    /// memory that is full by then has no place any more.
+    /// The core knows the same copies and transfers. A program that was to leave for host memory
+    /// that is full by then is no longer placed.
     pub(super) fn compare_caches(&mut self, core: &Core) -> Checked {
         let offloads = &core.state().offloads;
         let wanted: Vec<ProgramId> = self.caches.wanted.iter().copied().collect();
@@ -377,10 +377,10 @@ impl Model {
                 if tokens <= self.config.kv.host_tokens_max && !silent {
                     return broken(
                         "host",
-                        format!("{program} lost its place, though host memory has room for it"),
+                        format!("{program} lost its placement, though host memory has room for it"),
                     );
                 }
-                self.take_place(program);
+                self.take_placement(program);
             }
         }
         let held = self.caches.held.iter();

@@ -30,7 +30,7 @@ impl Ending {
 /// Where a step is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum At {
-    /// Just arrived or taken back: the core has not said yet where it goes.
+    /// Just arrived or taken back: the core has not decided yet where it goes.
     Hand,
     /// In the queue.
     Queue,
@@ -56,9 +56,9 @@ pub(super) struct StepFacts {
     pub(super) began: bool,
     pub(super) attempts: u32,
     pub(super) slot: Option<u32>,
-    /// Another daemon sent it, unbeknown to this one.
+    /// Another daemon sent it, unknown to this one.
     pub(super) adopted: bool,
-    /// In a rollout: how urgent it is, once an answer has said so.
+    /// In a rollout: how urgent it is, once an answer has set it.
     pub(super) priority: i32,
     pub(super) routed: bool,
 }
@@ -78,7 +78,7 @@ pub(super) struct ProgramFacts {
     pub(super) steps: BTreeSet<StepId>,
     pub(super) place: Option<WorkerId>,
     pub(super) placed_before: bool,
-    /// When it got its place.
+    /// When it was placed.
     pub(super) placed_at: Timestamp,
     pub(super) avoid: Option<WorkerId>,
     pub(super) weight_ppm: u32,
@@ -122,8 +122,8 @@ pub(super) struct WorkerFacts {
     pub(super) shared: BTreeMap<u64, u64>,
     /// Room for programs whose caches are on their way here, in tokens.
     pub(super) kept: BTreeMap<ProgramId, u64>,
-    /// Up to where it is filled, where that is learnt: only how engines lose caches
-    /// says so, which the model does not know.
+    /// Up to where it is filled, where that is learnt: only the loss of caches at engines shows it,
+    /// which the model does not know.
     pub(super) fill_tokens: Option<u64>,
     /// It has prompts, or caches on their way to it, enough for now.
     pub(super) is_busy: bool,
@@ -155,10 +155,10 @@ pub(super) struct Ask {
     pub(super) deadline: Timestamp,
 }
 
-/// A question whom to restore, and its answer.
+/// A restore question, and its answer.
 #[derive(Clone, Debug)]
 pub(super) struct Answered {
     pub(super) candidates: Vec<ProgramId>,
-    /// Those whom the answer named; all where it was of no use.
+    /// Those that the answer named; all where it was invalid.
     pub(super) named: BTreeSet<ProgramId>,
 }

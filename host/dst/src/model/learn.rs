@@ -1,11 +1,11 @@
-//! What each event means by itself, before anything was decided.
+//! The meaning of each event by itself, before anything was decided.
 
 use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::facts::{Answered, At, Ending, JobFacts, ProgramFacts, StepFacts, WorkerFacts};
 use std::collections::BTreeMap;
 use treadle_core::program::FULL_WEIGHT_PPM;
-use treadle_core::{Capacity, Event, Purpose, StepArrival, StepFailure, StepTokens, Verdict};
+use treadle_core::{Capacity, Event, PolicyAnswer, Purpose, StepArrival, StepFailure, StepTokens};
 use treadle_model::{AskId, GatewayId, ProgramId, StepId, WorkerId};
 
 impl Model {
@@ -51,7 +51,7 @@ impl Model {
                 }
             }
             Event::DaemonRestarted => {
-                // Nobody is left to answer.
+                // The answering process is gone.
                 self.asks.clear();
                 self.restart_ends_transfers();
                 return self.interrupted(GatewayId::LOCAL);
@@ -89,13 +89,13 @@ impl Model {
         };
         w.capacity = capacity;
         let most = w.context_tokens_max();
-        for program in self.placed_on(worker) {
+        for program in self.programs_on(worker) {
             let steps = self.programs[&program].steps.iter();
             let mut least = steps.map(|step| self.least_of(&self.steps[step]));
-            // Who waits there for its cache waits for another place.
+            // A step that waits there for its cache waits for another placement.
             let too_long = least.any(|least| least > most);
-            if too_long && self.has_lines_or_caches() && !self.runs_anything(program) {
-                self.take_place(program);
+            if too_long && self.has_run_queues_or_caches() && !self.runs_anything(program) {
+                self.take_placement(program);
             }
         }
     }
@@ -108,18 +108,18 @@ impl Model {
             return;
         }
         self.worker_ends_transfers(worker);
-        // Who is between steps is paused aloud.
-        for program in self.placed_on(worker) {
+        // A program between steps is paused by a decision.
+        for program in self.programs_on(worker) {
             let waits = !self.programs[&program].steps.is_empty();
-            if waits && !self.runs_anything(program) && self.has_lines_or_caches() {
-                self.take_place(program);
+            if waits && !self.runs_anything(program) && self.has_run_queues_or_caches() {
+                self.take_placement(program);
             }
         }
     }
 
     fn step_arrived(&mut self, arrival: &StepArrival) {
         if self.steps.contains_key(&arrival.step) {
-            // Told once more.
+            // Reported once more.
             return;
         }
         let Some(id) = self.program_of(arrival) else {
@@ -128,7 +128,7 @@ impl Model {
         };
         let step = self.arrived_step(id, arrival);
         let least = self.least_of(&step);
-        let leaves = self.leaves_place(id, least);
+        let leaves = self.leaves_placement(id, least);
         let heard = self.heard.prefix.clone();
         let Some(p) = self.programs.get_mut(&id) else {
             return;
@@ -144,7 +144,7 @@ impl Model {
         }
         self.steps.insert(arrival.step, step);
         if leaves {
-            self.take_place(id);
+            self.take_placement(id);
         }
     }
 
@@ -263,7 +263,7 @@ impl Model {
         s.at = At::Hand;
         s.routed = false;
         let program = s.program;
-        self.leave_dead_place(program);
+        self.leave_dead_worker(program);
         let another = self
             .workers
             .iter()
@@ -273,11 +273,11 @@ impl Model {
             && let Some(p) = self.programs.get_mut(&program)
         {
             p.avoid = failed_at;
-            self.take_place(program);
+            self.take_placement(program);
         }
         let least = self.steps.get(&step).map_or(0, |s| self.least_of(s));
-        if self.leaves_place(program, least) {
-            self.take_place(program);
+        if self.leaves_placement(program, least) {
+            self.take_placement(program);
         }
         Ok(())
     }
@@ -350,15 +350,15 @@ impl Model {
         }
     }
 
-    fn policy_answered(&mut self, ask: AskId, verdict: &Verdict) {
+    fn policy_answered(&mut self, ask: AskId, verdict: &PolicyAnswer) {
         let Some(open) = self.asks.remove(&ask) else {
             return;
         };
         self.rollout_answered(&open, Some(verdict));
         if matches!(open.purpose, Purpose::Restore) {
             let named = match verdict {
-                Verdict::Order { programs, .. } => programs.iter().copied().collect(),
-                Verdict::Weights { .. } | Verdict::Fates { .. } => {
+                PolicyAnswer::Order { programs, .. } => programs.iter().copied().collect(),
+                PolicyAnswer::Weights { .. } | PolicyAnswer::Fates { .. } => {
                     open.candidates.iter().copied().collect()
                 }
             };
@@ -366,7 +366,8 @@ impl Model {
             self.answered = Some(Answered { candidates, named });
             return;
         }
-        if let (Purpose::Weigh { .. }, Verdict::Weights { weights }) = (open.purpose, verdict) {
+        if let (Purpose::Weigh { .. }, PolicyAnswer::Weights { weights }) = (open.purpose, verdict)
+        {
             for (program, ppm) in weights {
                 if let Some(p) = self.programs.get_mut(program)
                     && p.steps.is_empty()
@@ -400,11 +401,11 @@ impl Model {
             p.idle_since_us = settled_us;
             p.avoid = None;
         }
-        self.leave_dead_place(s.program);
+        self.leave_dead_worker(s.program);
         if over && closing {
             self.close(s.program);
         } else if over && fleeting {
-            self.take_place(s.program);
+            self.take_placement(s.program);
         }
         Ok(())
     }
@@ -439,35 +440,35 @@ impl Model {
         first.is_none_or(|(_, s)| most.is_some_and(|most| self.least_of(s) <= most))
     }
 
-    /// A step that finds its program's place dead, or too small for it while
-    /// nothing else runs there, makes it leave; unless it is refused at once.
-    fn leaves_place(&self, program: ProgramId, least_tokens: u64) -> bool {
-        if !self.has_lines_or_caches() || least_tokens > self.longest_context() {
+    /// A step that finds its program's worker dead, or too small for it while nothing else runs
+    /// there, makes the program leave; unless it is refused at once.
+    fn leaves_placement(&self, program: ProgramId, least_tokens: u64) -> bool {
+        if !self.has_run_queues_or_caches() || least_tokens > self.longest_context() {
             return false;
         }
         let place = self.programs.get(&program).and_then(|p| p.place);
         let worker = place.and_then(|worker| self.workers.get(&worker));
         let too_small = worker.is_some_and(|w| least_tokens > w.context_tokens_max());
-        !self.has_live_place(program) || (too_small && !self.runs_anything(program))
+        !self.has_live_placement(program) || (too_small && !self.runs_anything(program))
     }
 
-    /// Places may be lost and change hands in this mode.
-    fn has_lines_or_caches(&self) -> bool {
+    /// Placements may be lost and change hands in this mode.
+    fn has_run_queues_or_caches(&self) -> bool {
         self.is_aware() || self.is_rollout()
     }
 
-    pub(super) fn has_live_place(&self, program: ProgramId) -> bool {
+    pub(super) fn has_live_placement(&self, program: ProgramId) -> bool {
         let place = self.programs.get(&program).and_then(|p| p.place);
         place.is_some_and(|worker| self.workers.get(&worker).is_some_and(|w| w.healthy))
     }
 
-    fn leave_dead_place(&mut self, program: ProgramId) {
-        if !self.runs_anything(program) && !self.has_live_place(program) {
-            self.take_place(program);
+    fn leave_dead_worker(&mut self, program: ProgramId) {
+        if !self.runs_anything(program) && !self.has_live_placement(program) {
+            self.take_placement(program);
         }
     }
 
-    pub(super) fn take_place(&mut self, program: ProgramId) {
+    pub(super) fn take_placement(&mut self, program: ProgramId) {
         if let Some(p) = self.programs.get_mut(&program) {
             p.place = None;
             p.begun = false;

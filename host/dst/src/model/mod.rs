@@ -1,15 +1,15 @@
 //! What must be true, worked out from events, commands and decisions alone.
 //!
-//! The model knows what was told to the core and what the core told; it sums
-//! up ledgers, places, waits and questions by itself and asks the core only
-//! to compare. It is written for clarity: every sum is made from scratch.
+//! The model knows the core's inputs and outputs; it sums up ledgers, placements, waits and
+//! questions itself and asks the core only to compare. It is written for clarity: every sum is made
+//! from scratch.
 
 mod caches;
 mod facts;
 mod learn;
-mod lines;
+mod outputs;
 mod rules;
-mod said;
+mod run_queues;
 mod sizes;
 #[cfg(test)]
 mod tests;
@@ -30,7 +30,7 @@ pub(crate) use facts::Ending;
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
     config: CoreConfig,
-    /// No policy leaves anybody out.
+    /// No policy leaves a program out.
     honest: bool,
     now: Timestamp,
     sim_us: u64,
@@ -43,10 +43,10 @@ pub(crate) struct Model {
     ended: BTreeMap<StepId, Ending>,
     workers: BTreeMap<WorkerId, WorkerFacts>,
     jobs: BTreeMap<Box<str>, JobFacts>,
-    /// What programs waited for their places, in the mean.
+    /// Mean wait of programs for placement.
     wait_mean_us: u64,
-    /// The deferral bound when the present event came.
-    deferral: Span,
+    /// The starvation bound when the present event came.
+    starvation_bound: Span,
     asks: BTreeMap<AskId, Ask>,
     next_program: u64,
     next_ask: u64,
@@ -56,7 +56,7 @@ pub(crate) struct Model {
     turned_away: Option<StepId>,
     /// What the core makes of the sizes in the present event.
     heard: sizes::Heard,
-    /// The question whom to restore that the present event answered.
+    /// The restore question that the present event answered.
     answered: Option<Answered>,
     /// Steps that are refused with the present event.
     refused: BTreeSet<StepId>,
@@ -65,11 +65,11 @@ pub(crate) struct Model {
     head: Option<turns::HeadOfQueue>,
     stuck: Option<turns::Stuck>,
     caches: Caches,
-    /// What the answer said that the present event brought where programs go.
-    assigned: BTreeMap<ProgramId, lines::Said>,
-    /// Steps that gave way with the present event.
+    /// The answer that the present event brought about where programs go.
+    assigned: BTreeMap<ProgramId, run_queues::AnsweredRow>,
+    /// Steps that the present event preempted.
     gave_way: usize,
-    /// The present event serves lines in their order, and sends nobody else.
+    /// The present event serves run queues in their order, and dispatches no other step.
     exact_order: bool,
     /// The head of the queue of a rollout, and since when (in settled time).
     gathering: Option<(ProgramId, u64)>,
@@ -91,7 +91,7 @@ impl Model {
             workers: BTreeMap::new(),
             jobs: BTreeMap::new(),
             wait_mean_us: 0,
-            deferral: Span(0),
+            starvation_bound: Span(0),
             asks: BTreeMap::new(),
             next_program: 0,
             next_ask: 0,
@@ -111,7 +111,7 @@ impl Model {
         }
     }
 
-    /// What the core has learnt of engines, which it alone can say; within bounds.
+    /// What the core has learnt of engines, which only it knows; within bounds.
     pub(crate) fn hear_of_engines(&mut self, core: &Core) -> Checked {
         if !self.config.kv.retention {
             return Ok(());
@@ -145,7 +145,7 @@ impl Model {
         self.learn(event)?;
         let paused = |d: &&Decision| d.kind == DecisionKind::Pause;
         let paused = decisions.iter().filter(paused).map(|d| d.program);
-        self.settle_useless_places(core, &paused.collect());
+        self.settle_useless_placements(core, &paused.collect());
         self.hear(event, commands, decisions)?;
         if matches!(event, Event::TimerFired) {
             self.hear_of_shared(core);
@@ -157,7 +157,7 @@ impl Model {
     pub(crate) fn check(&mut self, core: &Core, event: &Event) -> Checked {
         self.compare(core)?;
         self.check_caches(core, event)?;
-        self.check_lines(core, event)?;
+        self.check_run_queues(core, event)?;
         self.check_time(core, event)
     }
 
@@ -170,14 +170,14 @@ impl Model {
         let core_us = at.since(self.now).micros();
         let real_us = sim_us.saturating_sub(self.sim_us);
         if !matches!(event, Event::DaemonRestarted) {
-            // A clock that stood still and then leaps says nothing of what could be done.
+            // A clock that stood still and then jumps does not show what could be done.
             let most = self.response_us_max() / 2;
             self.settled_us += core_us.min(real_us).min(most);
         }
         self.now = self.now.max(at);
         self.sim_us = sim_us;
         let (least, most) = (self.config.deferral_min, self.config.deferral_max);
-        self.deferral = match self.config.kv.host_tokens_max {
+        self.starvation_bound = match self.config.kv.host_tokens_max {
             0 => most,
             _ => Span(self.wait_mean_us * 3).max(least).min(most),
         };

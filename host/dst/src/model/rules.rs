@@ -1,5 +1,5 @@
-//! The rules: ledgers and places agree, memory stays within its bound, nobody
-//! waits beyond his, the queue is served in order.
+//! The rules: ledgers and placements agree, memory stays within its bound, no step waits beyond its
+//! own, the queue is served in order.
 
 use super::super::outcome::{Checked, broken};
 use super::Model;
@@ -11,10 +11,10 @@ use treadle_core::{Core, Event, Mode};
 use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
 
 /// The obstacle that pausing others may remove.
-pub(super) const LACKS_ROOM: &str = "has no room or no seat";
+pub(super) const LACKS_ROOM: &str = "has no room or no slot";
 
 impl Model {
-    /// Tokens that a program's place must hold beyond its prefix.
+    /// Tokens that a program's placement must hold beyond its prefix.
     pub(super) fn private_tokens(&self, program: ProgramId) -> u64 {
         let p = &self.programs[&program];
         let demands = p.steps.iter().map(|step| self.steps[step].demand_tokens());
@@ -22,7 +22,7 @@ impl Model {
         demand.saturating_sub(p.prefix_tokens())
     }
 
-    pub(super) fn placed_on(&self, worker: WorkerId) -> Vec<ProgramId> {
+    pub(super) fn programs_on(&self, worker: WorkerId) -> Vec<ProgramId> {
         let here = self
             .programs
             .iter()
@@ -43,12 +43,12 @@ impl Model {
         let Some(w) = self.workers.get(&worker) else {
             return 0;
         };
-        self.used_by(w, &self.placed_on(worker)) + w.kept.values().sum::<u64>()
+        self.used_by(w, &self.programs_on(worker)) + w.kept.values().sum::<u64>()
     }
 
     /// The same by programs that are not about to leave.
     fn staying_tokens(&self, worker: WorkerId) -> u64 {
-        let leaving = self.placed_on(worker).into_iter();
+        let leaving = self.programs_on(worker).into_iter();
         let leaving = leaving.filter(|id| self.caches.is_leaving(*id));
         let weight = |id: ProgramId| self.programs[&id].weighted(self.private_tokens(id));
         self.used_tokens(worker) - leaving.map(weight).sum::<u64>()
@@ -63,8 +63,7 @@ impl Model {
         self.private_tokens(program) + fresh.map(|s| s.tokens).sum::<u64>()
     }
 
-    /// Tokens that a program lacks on a worker that holds some others; 1 if
-    /// it is only a seat.
+    /// Tokens that a program lacks on a worker that holds some others; 1 if it is only a slot.
     pub(super) fn lacks(&self, program: ProgramId, w: &WorkerFacts, placed: &[ProgramId]) -> u64 {
         let low = w.watermark(self.config.low_watermark_ppm);
         let low = w.fill_tokens.unwrap_or(low);
@@ -88,7 +87,7 @@ impl Model {
         self.lasting_obstacle(program, worker)
     }
 
-    /// The same where whoever has just been placed does not count.
+    /// The same without the program that has just been placed.
     pub(super) fn lasting_obstacle(
         &self,
         program: ProgramId,
@@ -110,7 +109,7 @@ impl Model {
         if least > w.context_tokens_max() {
             return Some("takes no context so long");
         }
-        let lacks = self.lacks(program, w, &self.placed_on(worker));
+        let lacks = self.lacks(program, w, &self.programs_on(worker));
         (lacks > 0).then_some(LACKS_ROOM)
     }
 
@@ -127,26 +126,25 @@ impl Model {
         workers.find(|worker| self.obstacle(program, *worker).is_none())
     }
 
-    /// A program gets a place only where it leaves the worker below its low
-    /// watermark, or is alone.
+    /// A program is placed only where it leaves the worker below its low watermark, or is alone.
     pub(super) fn check_admission(&self, program: ProgramId, worker: WorkerId) -> Checked {
         let Some(obstacle) = self.lasting_obstacle(program, worker) else {
             return Ok(());
         };
-        let placed = self.placed_on(worker);
+        let placed = self.programs_on(worker);
         let need = self.need_beside(program, &placed);
         let used = self.used_by(&self.workers[&worker], &placed);
         broken(
             "admission",
             format!(
-                "{program} needs {need} tokens and gets a place on {worker}, which {obstacle}: {used} are in use of {:?}",
+                "{program} needs {need} tokens and is placed on {worker}, which {obstacle}: {used} are in use of {:?}",
                 self.workers[&worker].capacity
             ),
         )
     }
 
-    /// A program that has waited beyond the deferral bound is not passed over
-    /// while there is room for it.
+    /// A program that has waited beyond the starvation bound is not passed over while there is room
+    /// for it.
     pub(super) fn check_turn(&self, program: ProgramId) -> Checked {
         let Some(answered) = &self.answered else {
             return Ok(());
@@ -160,11 +158,11 @@ impl Model {
             let Some(since) = self.waits_since(*other) else {
                 continue;
             };
-            let deferred = self.now.since(since) >= self.deferral;
+            let starved = self.now.since(since) >= self.starvation_bound;
             let before = own.is_none_or(|own| (since, *other) < own);
             // The head alone may use the worker that is reserved for it.
             let head = self.head_of_queue().is_some_and(|(_, head)| head == *other);
-            if deferred
+            if starved
                 && before
                 && head
                 && let Some(worker) = self.has_room_somewhere(*other)
@@ -188,9 +186,9 @@ impl Model {
         waiting.map(|s| s.waits_since).min()
     }
 
-    pub(super) fn is_deferred(&self, program: ProgramId) -> bool {
+    pub(super) fn is_starved(&self, program: ProgramId) -> bool {
         let since = self.waits_since(program);
-        since.is_some_and(|since| self.now.since(since) >= self.deferral)
+        since.is_some_and(|since| self.now.since(since) >= self.starvation_bound)
     }
 
     pub(super) fn head_of_queue(&self) -> Option<(Timestamp, ProgramId)> {
@@ -199,9 +197,9 @@ impl Model {
         unplaced.map(|s| (s.waits_since, s.program)).min()
     }
 
-    /// The core knows the same steps, programs, places, sums and questions.
+    /// The core knows the same steps, programs, placements, sums and questions.
     pub(super) fn compare(&mut self, core: &Core) -> Checked {
-        self.settle_useless_places(core, &BTreeSet::new());
+        self.settle_useless_placements(core, &BTreeSet::new());
         self.compare_caches(core)?;
         self.settle_workers();
         let state = core.state();
@@ -250,15 +248,15 @@ impl Model {
         if self.config.mode == Mode::LeastLoad {
             return Ok(());
         }
-        self.compare_places(core)
+        self.compare_placements(core)
     }
 
-    fn compare_places(&self, core: &Core) -> Checked {
+    fn compare_placements(&self, core: &Core) -> Checked {
         for (facts, (id, program)) in self.programs.values().zip(&core.state().programs) {
             let place = program.place.map(|place| place.worker);
             if facts.place != place {
                 return broken(
-                    "places",
+                    "placement",
                     format!(
                         "{id} is placed at {:?}, the core says {place:?}",
                         facts.place
@@ -301,12 +299,12 @@ impl Model {
 
     fn is_used(&self, worker: WorkerId) -> bool {
         let runs = |at: At| matches!(at, At::Worker(there, _) if there == worker);
-        !self.placed_on(worker).is_empty() || self.steps.values().any(|s| runs(s.at))
+        !self.programs_on(worker).is_empty() || self.steps.values().any(|s| runs(s.at))
     }
 
     /// Bounds on waits and on memory.
     pub(super) fn check_time(&mut self, core: &Core, event: &Event) -> Checked {
-        self.check_patience(event)?;
+        self.check_wait_bound(event)?;
         self.check_hope()?;
         if self.is_rollout() {
             return Ok(());
@@ -344,7 +342,7 @@ impl Model {
     }
 
     /// No step waits longer than the bound.
-    fn check_patience(&self, event: &Event) -> Checked {
+    fn check_wait_bound(&self, event: &Event) -> Checked {
         if !matches!(event, Event::TimerFired) {
             return Ok(());
         }
@@ -352,7 +350,7 @@ impl Model {
             let waited = self.now.since(s.waits_since);
             if s.at == At::Queue && waited >= self.config.queue_wait_max {
                 return broken(
-                    "patience",
+                    "waits",
                     format!("{id} has waited {waited:?} and still waits"),
                 );
             }
@@ -360,8 +358,8 @@ impl Model {
         Ok(())
     }
 
-    /// After an answer whom to restore, no candidate that it named, or that is
-    /// deferred, fits anywhere that is open to it.
+    /// After a restore answer, no candidate that it named, or that is starved, fits anywhere that
+    /// is open to it.
     fn check_candidates(&self, core: &Core, event: &Event) -> Checked {
         let Some(answered) = &self.answered else {
             return Ok(());
@@ -376,7 +374,7 @@ impl Model {
                 p.prefix.iter().any(|s| self.newly_shared.contains(&s.hash))
             };
             if p.is_none_or(grew)
-                || !(answered.named.contains(program) || self.is_deferred(*program))
+                || !(answered.named.contains(program) || self.is_starved(*program))
             {
                 continue;
             }
@@ -394,8 +392,8 @@ impl Model {
         Ok(())
     }
 
-    /// While a worker is above its high watermark, no program between steps
-    /// keeps its place there for longer than it takes to ask about it twice.
+    /// While a worker is above its high watermark, no program between steps stays placed there for
+    /// longer than it takes to ask about it twice.
     fn check_pressure(&mut self) -> Checked {
         let bound = self.response_us_max();
         let workers: Vec<WorkerId> = self.workers.keys().copied().collect();
@@ -413,7 +411,7 @@ impl Model {
             };
             let high = w.watermark(self.config.high_watermark_ppm);
             let most = w.over_idle_most;
-            let placed = self.placed_on(id);
+            let placed = self.programs_on(id);
             let idle = placed
                 .iter()
                 .filter(|id| self.programs[id].steps.is_empty());
@@ -431,7 +429,7 @@ impl Model {
                     return broken(
                         "memory",
                         format!(
-                            "{id} has {used} tokens in use of {high}, and {program} keeps its place between steps for {both} us"
+                            "{id} has {used} tokens in use of {high}, and {program} stays placed between steps for {both} us"
                         ),
                     );
                 }

@@ -1,4 +1,4 @@
-//! Sizes of prompts and of what they share. What an estimate comes to the core alone can say, and
+//! Sizes of prompts and of what they share. The value of an estimate is known to the core only, and
 //! the model takes it over; what must follow from it is checked.
 
 use super::super::outcome::{Checked, broken};
@@ -27,7 +27,7 @@ impl Model {
         let program = match event {
             Event::StepArrived(arrival) => {
                 let step = state.steps.get(&arrival.step);
-                // A step that was refused may have cost its program a place before.
+                // A step that was refused may have cost its program its placement before.
                 let tokens = step.map_or_else(|| core.prompt_tokens(arrival), |s| s.prompt_tokens);
                 self.heard.prompt_tokens = Some(tokens);
                 state.keys.get(&arrival.program).copied()
@@ -43,8 +43,8 @@ impl Model {
         self.heard.prefix = program.map(|p| p.prefix.clone());
     }
 
-    /// Several deadlines may have passed at once, and places changed hands in an order that is
-    /// not told: what each shared part takes now the core alone can say.
+    /// Several deadlines may have passed at once, and placements changed hands in an order that is
+    /// not reported: what each shared part takes now is known to the core only.
     pub(super) fn hear_of_shared(&mut self, core: &Core) {
         for (id, known) in &core.state().workers {
             let Some(w) = self.workers.get_mut(id) else {
@@ -98,9 +98,9 @@ impl Model {
         Ok(())
     }
 
-    /// A program is placed: what it alone shares there is charged as it says.
+    /// A program is placed: what only it shares there is charged as it reports.
     pub(super) fn share(&mut self, program: ProgramId, worker: WorkerId, prefix: &[PrefixSegment]) {
-        let others = self.placed_on(worker).into_iter();
+        let others = self.programs_on(worker).into_iter();
         let others = others.filter(|other| *other != program);
         let mut shared = BTreeMap::new();
         if let Some(w) = self.workers.get(&worker) {

@@ -1,10 +1,9 @@
-//! The model beside a core that is right, in short stories told by hand.
+//! The model beside a core that is right, in short handwritten simulations.
 
-use super::super::database::Row;
-use super::super::observed::Observed;
+use super::super::observed::Auditor;
 use treadle_core::{
-    Capacity, Command, CoreConfig, Event, Fate, KvConfig, Mode, RolloutConfig, StepArrival,
-    StepTokens, Verdict, Voices,
+    Attribution, CacheAction, Capacity, Command, CoreConfig, Event, KvConfig, Mode, PolicyAnswer,
+    RolloutConfig, StepArrival, StepTokens,
 };
 use treadle_model::{
     AskId, EngineKind, FinishReason, GatewayId, PolicyRef, ProgramId, Span, StepId, Timestamp,
@@ -12,32 +11,24 @@ use treadle_model::{
 };
 
 /// A core and its model, and what time it is.
-struct Told {
-    observed: Observed,
+struct Fixture {
+    observed: Auditor,
     now_us: u64,
-    seq: u64,
 }
 
-impl Told {
+impl Fixture {
     fn new(config: &CoreConfig) -> Self {
         Self {
-            observed: Observed::new(config, true, None),
+            observed: Auditor::new(config, true, None),
             now_us: 0,
-            seq: 0,
         }
     }
 
     /// Handles an event; panics with the rule that it breaks.
     fn handle(&mut self, event: &Event) -> Vec<Command> {
-        self.seq += 1;
-        let row = Row {
-            seq: self.seq,
-            at: Timestamp(self.now_us),
-            sim_us: self.now_us,
-            origin: None,
-            body: String::new(),
-        };
-        match self.observed.handle(&row, event) {
+        let at = Timestamp(self.now_us);
+        self.observed.core.handle(at, event);
+        match self.observed.follow((at, self.now_us), event) {
             Ok(commands) => commands,
             Err(broken) => panic!("{}: {}", broken.rule, broken.what),
         }
@@ -76,21 +67,21 @@ impl Told {
     }
 
     /// Answers the only question.
-    fn answer(&mut self, verdict: Verdict) -> Vec<Command> {
+    fn answer(&mut self, verdict: PolicyAnswer) -> Vec<Command> {
         let asks = &self.observed.core.state().asks;
         let ask: AskId = *asks.keys().next().expect("it is asked");
         self.handle(&Event::PolicyAnswered {
             ask,
             policy: PolicyRef("test".into()),
             verdict,
-            voices: Voices::default(),
+            voices: Attribution::default(),
         })
     }
 }
 
 /// A program goes to a worker, as urgent as that.
-fn goes(program: u64, worker: u32, score: f64) -> Verdict {
-    Verdict::Order {
+fn goes(program: u64, worker: u32, score: f64) -> PolicyAnswer {
+    PolicyAnswer::Order {
         programs: vec![ProgramId(program)],
         scores: vec![score],
         workers: vec![Some(WorkerId(worker))],
@@ -98,11 +89,11 @@ fn goes(program: u64, worker: u32, score: f64) -> Verdict {
     }
 }
 
-/// Two steps of a program are at one worker, one in line behind the other, which alone
-/// lets it be there: the worker does not take its prompt. Then the other one ends.
+/// Two steps of a program are at one worker, one queued behind the other, which alone lets it be
+/// there: the worker does not take its prompt. Then the other one ends.
 #[test]
-fn a_step_that_must_leave_a_line_is_overtaken() {
-    let mut told = Told::new(&CoreConfig {
+fn a_step_that_must_leave_a_run_queue_is_overtaken() {
+    let mut fixture = Fixture::new(&CoreConfig {
         mode: Mode::Rollout,
         rollout: RolloutConfig {
             gather: Span::from_millis(10),
@@ -111,25 +102,25 @@ fn a_step_that_must_leave_a_line_is_overtaken() {
         },
         ..CoreConfig::default()
     });
-    told.add_worker(0, 1_000);
-    told.add_worker(1, 5_000);
+    fixture.add_worker(0, 1_000);
+    fixture.add_worker(1, 5_000);
     let remote = GatewayId(2);
-    told.arrive("a", StepId::of(remote, 1), 100);
-    told.answer(goes(0, 0, 0.0));
-    told.arrive("b", StepId(1), 100);
-    told.answer(goes(1, 0, 0.0));
-    told.arrive("a", StepId(2), 2_000);
-    told.answer(goes(0, 0, 9.0));
-    let commands = told.handle(&Event::GatewayLost { gateway: remote });
+    fixture.arrive("a", StepId::of(remote, 1), 100);
+    fixture.answer(goes(0, 0, 0.0));
+    fixture.arrive("b", StepId(1), 100);
+    fixture.answer(goes(1, 0, 0.0));
+    fixture.arrive("a", StepId(2), 2_000);
+    fixture.answer(goes(0, 0, 9.0));
+    let commands = fixture.handle(&Event::GatewayLost { gateway: remote });
     let sent = |command: &Command| matches!(command, Command::DispatchStep { step, .. } if *step == StepId(1));
     assert!(commands.iter().any(sent), "{commands:?}");
 }
 
-/// A cache is on its way back to a worker whose seats were counted meanwhile, and the
-/// daemon restarts.
+/// A cache is on its way back to a worker whose slots were counted meanwhile, and the daemon
+/// restarts.
 #[test]
-fn a_restart_takes_the_place_of_a_cache_on_its_way_and_of_a_seat_that_is_gone() {
-    let mut told = Told::new(&CoreConfig {
+fn a_restart_frees_the_placement_of_a_cache_in_transit_and_of_a_removed_slot() {
+    let mut fixture = Fixture::new(&CoreConfig {
         kv: KvConfig {
             retention: true,
             host_tokens_max: 10_000,
@@ -138,10 +129,10 @@ fn a_restart_takes_the_place_of_a_cache_on_its_way_and_of_a_seat_that_is_gone() 
         ..CoreConfig::default()
     });
     let (program, worker) = (ProgramId(0), WorkerId(0));
-    told.add_worker(0, 10_000);
-    told.arrive("a", StepId(1), 9_500);
-    told.answer(goes(0, 0, 1.0));
-    told.handle(&Event::StepFinished {
+    fixture.add_worker(0, 10_000);
+    fixture.arrive("a", StepId(1), 9_500);
+    fixture.answer(goes(0, 0, 1.0));
+    fixture.handle(&Event::StepFinished {
         step: StepId(1),
         tokens: StepTokens {
             prompt: 9_500,
@@ -150,20 +141,20 @@ fn a_restart_takes_the_place_of_a_cache_on_its_way_and_of_a_seat_that_is_gone() 
         },
         finish: FinishReason::Stop,
     });
-    told.answer(Verdict::Fates {
-        fates: vec![(program, Fate::Offload)],
+    fixture.answer(PolicyAnswer::Fates {
+        fates: vec![(program, CacheAction::Offload)],
     });
-    told.handle(&Event::ProgramOffloaded {
+    fixture.handle(&Event::ProgramOffloaded {
         program,
         copy: "copy".into(),
         tokens: 9_510,
         bytes: 9_510,
     });
-    told.arrive("a", StepId(2), 9_600);
-    let commands = told.answer(goes(0, 0, 1.0));
+    fixture.arrive("a", StepId(2), 9_600);
+    let commands = fixture.answer(goes(0, 0, 1.0));
     let loads = |command: &Command| matches!(command, Command::LoadProgram { .. });
     assert!(commands.iter().any(loads), "{commands:?}");
-    told.handle(&Event::WorkerCapacityRead {
+    fixture.handle(&Event::WorkerCapacityRead {
         worker,
         engine: EngineKind::Llamacpp,
         capacity: Capacity {
@@ -172,28 +163,28 @@ fn a_restart_takes_the_place_of_a_cache_on_its_way_and_of_a_seat_that_is_gone() 
             slots: Some(8),
         },
     });
-    told.handle(&Event::DaemonRestarted);
-    let state = told.observed.core.state();
+    fixture.handle(&Event::DaemonRestarted);
+    let state = fixture.observed.core.state();
     assert_eq!(state.programs[&program].place, None);
 }
 
-/// A program's long step runs on a lost worker, and a shorter one of it finds a place on
-/// a worker that does not take the long one.
+/// A program's long step runs on a lost worker, and a shorter one of it is placed on a worker that
+/// does not take the long one.
 #[test]
 fn a_step_that_runs_elsewhere_does_not_come_along() {
-    let mut told = Told::new(&CoreConfig::default());
-    told.add_worker(0, 5_000);
-    told.add_worker(1, 600);
+    let mut fixture = Fixture::new(&CoreConfig::default());
+    fixture.add_worker(0, 5_000);
+    fixture.add_worker(1, 600);
     let (step, worker) = (StepId(1), WorkerId(0));
-    told.arrive("a", step, 700);
-    told.answer(goes(0, 0, 1.0));
-    told.handle(&Event::StepFirstToken { step });
-    told.handle(&Event::WorkerLost {
+    fixture.arrive("a", step, 700);
+    fixture.answer(goes(0, 0, 1.0));
+    fixture.handle(&Event::StepFirstToken { step });
+    fixture.handle(&Event::WorkerLost {
         worker,
         cause: "killed".into(),
     });
-    told.arrive("a", StepId(2), 500);
-    let commands = told.answer(goes(0, 1, 1.0));
+    fixture.arrive("a", StepId(2), 500);
+    let commands = fixture.answer(goes(0, 1, 1.0));
     let sent = |command: &Command| matches!(command, Command::DispatchStep { .. });
     assert!(commands.iter().any(sent), "{commands:?}");
 }

@@ -49,7 +49,7 @@ impl Model {
                 ..
             } => {
                 self.move_begins(*program, (*from, *to), *tokens)?;
-                self.check_seat(*program, *to, *to_slot)
+                self.check_slot(*program, *to, *to_slot)
             }
             Command::DropCopy { program, copy } => self.copy_dropped(*program, copy),
             Command::CancelTransfer { program } => self.transfer_stopped(event, *program),
@@ -190,8 +190,8 @@ impl Model {
             return broken("transfers", format!("{program} goes from {from} to {to}"));
         }
         if self.is_aware() {
-            // Whoever was to leave for host memory that is full is gone without a word.
-            let mut placed = self.placed_on(to);
+            // A program that was to leave for host memory that is full is gone without a decision.
+            let mut placed = self.programs_on(to);
             placed.retain(|id| !self.caches.wanted.contains(id));
             let lacks = self.lacks(program, &self.workers[&to], &placed);
             if lacks > 0 {
@@ -241,7 +241,7 @@ impl Model {
             let late = matches!(event, Event::TimerFired) && ended.deadline <= now;
             if late && let Way::Out(worker) = ended.way {
                 self.caches.silent.insert(worker);
-                self.take_place(program);
+                self.take_placement(program);
             }
             return Ok(());
         }

@@ -1,5 +1,5 @@
-//! The head of the queue: it does not wait while there is room for it, and
-//! room is made for it once it is deferred.
+//! The head of the queue: it does not wait while there is room for it, and room is made for it once
+//! it is starved.
 
 use super::super::outcome::{Checked, broken};
 use super::Model;
@@ -14,12 +14,12 @@ const LEEWAY_US: u64 = 2_000_000;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeadOfQueue {
     program: ProgramId,
-    deferred: bool,
+    starved: bool,
     /// Since when, in settled time.
     since_us: u64,
 }
 
-/// A deferred head of the queue for which room could be made.
+/// A starved head of the queue for which room could be made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stuck {
     program: ProgramId,
@@ -35,29 +35,29 @@ impl Model {
         2 * (self.config.ask_deadline.0 + self.config.tick.0) + LEEWAY_US
     }
 
-    /// The head of the queue does not wait while there is room for it: at
-    /// once where policies are honest, else once it is deferred.
+    /// The head of the queue does not wait while there is room for it: at once where policies are
+    /// honest, else once it is starved.
     pub(super) fn check_head(&mut self) -> Checked {
         let head = self
             .head_of_queue()
-            .map(|(since, program)| (program, self.now.since(since) >= self.deferral));
+            .map(|(since, program)| (program, self.now.since(since) >= self.starvation_bound));
         let roomy = head.filter(|(program, _)| self.has_room_somewhere(*program).is_some());
-        let Some((program, deferred)) = roomy else {
+        let Some((program, starved)) = roomy else {
             self.head = None;
             return Ok(());
         };
         let before = self.head.filter(|before| {
-            before.program == program && (self.honest || before.deferred == deferred)
+            before.program == program && (self.honest || before.starved == starved)
         });
         let since_us = before.map_or(self.settled_us, |before| before.since_us);
         self.head = Some(HeadOfQueue {
             program,
-            deferred,
+            starved,
             since_us,
         });
         let waited = self.settled_us - since_us;
         let bound = self.response_us_max();
-        if waited > bound && (deferred || self.honest) {
+        if waited > bound && (starved || self.honest) {
             let worker = self.has_room_somewhere(program);
             return broken(
                 "room",
@@ -69,8 +69,8 @@ impl Model {
         Ok(())
     }
 
-    /// Where a deferred head of the queue lacks least, programs between steps
-    /// give their places up to it once those have lasted their quantum.
+    /// Where a starved head of the queue lacks least, programs between steps give their memory up
+    /// to it once those placements have lasted their quantum.
     pub(super) fn check_fairness(&mut self) -> Checked {
         let stuck = self.room_could_be_made();
         let Some((program, worker, victims)) = stuck else {
@@ -93,23 +93,23 @@ impl Model {
             return broken(
                 "fairness",
                 format!(
-                    "{program} is deferred and lacks least on {worker}, where {victims} programs could make room, and has waited {waited} us for it"
+                    "{program} is starved and lacks least on {worker}, where {victims} programs could make room, and has waited {waited} us for it"
                 ),
             );
         }
         Ok(())
     }
 
-    /// The deferred head of the queue, the worker where it lacks least, and
-    /// how many programs could be paused there, if that would be enough.
+    /// The starved head of the queue, the worker where it lacks least, and how many programs could
+    /// be paused there, if that would be enough.
     fn room_could_be_made(&self) -> Option<(ProgramId, WorkerId, u64)> {
         let (_, program) = self.head_of_queue()?;
-        if !self.is_deferred(program) || self.has_room_somewhere(program).is_some() {
+        if !self.is_starved(program) || self.has_room_somewhere(program).is_some() {
             return None;
         }
         let workers = self.workers.iter();
         let able = workers.filter(|(id, _)| self.obstacle(program, **id) == Some(LACKS_ROOM));
-        let lacks = able.map(|(id, w)| (self.lacks(program, w, &self.placed_on(*id)), *id));
+        let lacks = able.map(|(id, w)| (self.lacks(program, w, &self.programs_on(*id)), *id));
         let (_, worker) = lacks.min()?;
         let lasted = |id: &ProgramId| {
             let p = &self.programs[id];
@@ -117,7 +117,7 @@ impl Model {
                 && self.caches.is_settled(*id)
                 && self.now.since(p.placed_at) >= self.config.quantum
         };
-        let placed = self.placed_on(worker);
+        let placed = self.programs_on(worker);
         let leaves = |id: &ProgramId| self.caches.is_leaving(*id);
         let (leaving, stay): (Vec<ProgramId>, Vec<_>) = placed.iter().partition(|id| leaves(id));
         if !leaving.is_empty() && self.lacks(program, &self.workers[&worker], &stay) == 0 {

@@ -1,5 +1,5 @@
 //! Paged KV memory: blocks with reference counts, a prefix cache keyed by chained hashes, and
-//! least-recently-used eviction of cached blocks that nobody holds.
+//! least-recently-used eviction of cached blocks without references.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -186,7 +186,7 @@ impl BlockPool {
         self.link_after(index, after);
     }
 
-    /// Forgets the content of every block that nobody holds.
+    /// Forgets the content of every block without references.
     pub(super) fn forget_free(&mut self) {
         let head = self.head();
         let mut index = self.blocks[head as usize].next;
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn forgetting_spares_held_blocks() {
+    fn eviction_spares_referenced_blocks() {
         let mut pool = BlockPool::new(2);
         let held = pool.allocate().unwrap();
         let freed = pool.allocate().unwrap();

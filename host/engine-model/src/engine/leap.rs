@@ -66,7 +66,7 @@ impl Engine {
         if self.first_waiting_outranks_last_running() {
             return None;
         }
-        if self.running.len() >= self.seats() {
+        if self.running.len() >= self.slots() {
             return Some(self.limit_by_blocks(iterations, free));
         }
         let blocked = self
@@ -74,7 +74,7 @@ impl Engine {
             .filter(|each| each.still_holds(first, &self.pool, budget_tokens))?;
         let mut iterations = iterations;
         if let Some(hash) = first.hash_at(blocked.hit_blocks) {
-            // A chained hash has one place: only a sequence that fills that block can find it.
+            // A chained hash has one position: only a sequence that fills that block can find it.
             let end = (blocked.hit_blocks + 1) * self.profile.block_tokens;
             for sequence in &self.running {
                 let ahead = end.checked_sub(sequence.computed_tokens);
@@ -185,15 +185,15 @@ impl Engine {
         self.leap_order = order;
     }
 
-    /// Someone else becomes the first that waits: what follows is as planned only if nobody could
+    /// Another request becomes the first that waits: what follows is as planned only if none could
     /// have been admitted anyway.
     pub(super) fn first_waiting_changes(&mut self, key: super::ServiceKey) {
-        if self.running.len() < self.seats() || self.outranks_last_running(key) {
+        if self.running.len() < self.slots() || self.outranks_last_running(key) {
             self.leap = None;
         }
     }
 
-    pub(super) fn seats(&self) -> usize {
+    pub(super) fn slots(&self) -> usize {
         self.profile.running_max.max(1) as usize
     }
 }

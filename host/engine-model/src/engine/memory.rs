@@ -22,8 +22,9 @@ impl Engine {
     }
 
     /// Puts blocks that came from another engine into the prefix cache, as if a request with them
-    /// had just ended: what nobody holds makes room, the least recently used first. Returns how many
-    /// leading blocks the cache holds now; less than all where sequences hold the rest of memory.
+    /// had just ended: blocks without references are evicted for them, the least recently used
+    /// first. Returns how many leading blocks the cache holds now; less than all where sequences
+    /// hold the rest of memory.
     pub fn import(&mut self, now_us: u64, blocks: &[u64]) -> u32 {
         self.now_us = self.now_us.max(now_us);
         let mut held = Vec::with_capacity(blocks.len());

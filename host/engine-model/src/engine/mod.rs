@@ -154,10 +154,10 @@ impl Engine {
         Some(sequence.finish(self.now_us, FinishReason::Aborted))
     }
 
-    /// When [`advance`](Self::advance) has something to tell or to decide, in microseconds; `None`
-    /// when idle. Iterations in which sequences only decode and nothing is due for a report are
-    /// passed over. It stays the same until then, unless someone calls a method that changes the
-    /// engine.
+    /// When [`advance`](Self::advance) has something to report or to decide, in microseconds;
+    /// `None` when idle. Iterations in which sequences only decode and nothing is due for a report
+    /// are passed over. It stays the same until then, unless a method that changes the engine is
+    /// called.
     pub fn next_event_at(&self) -> Option<u64> {
         match (&self.leap, self.iteration_end_us) {
             (Some(leap), _) => Some(leap.end_us),
@@ -192,7 +192,7 @@ impl Engine {
         self.now_us = self.now_us.max(until_us);
     }
 
-    /// Where it stands.
+    /// Its state.
     pub fn snapshot(&self) -> EngineSnapshot {
         EngineSnapshot {
             running: self.running.len() as u32,
@@ -206,7 +206,8 @@ impl Engine {
         }
     }
 
-    /// Checks all invariants of memory and queues: slow, for checkers. The error says which broke.
+    /// Checks all invariants of memory and queues: slow, for checkers. The error names the broken
+    /// one.
     pub fn audit(&self) -> Result<(), String> {
         self.pool
             .audit(self.running.iter().flat_map(|each| &each.blocks))?;
@@ -222,9 +223,9 @@ impl Engine {
         if self.keys.len() != self.running.len() + self.waiting.len() {
             return Err("a request was lost or doubled".to_owned());
         }
-        let seats = self.seats();
-        if self.running.len() > seats {
-            return Err(format!("{} sequences on {seats} seats", self.running.len()));
+        let slots = self.slots();
+        if self.running.len() > slots {
+            return Err(format!("{} sequences on {slots} slots", self.running.len()));
         }
         Ok(())
     }

@@ -1,17 +1,17 @@
-//! Preemption by priority: a waiting request takes the place of one that it outranks.
+//! Preemption by priority: a waiting request preempts one that it outranks.
 //!
 //! Heddle's Algorithm 1 (§4.2), as SGLang runs it: whenever the first in the queue outranks the
 //! lowest in service and cannot run beside it, that one is evicted, its blocks stay in the prefix
-//! cache, and it queues again. Ties never preempt. Admission is strictly in order, so who was
-//! preempted comes back only after the one it gave way to was served: no two requests can take
-//! places from each other in turn, and a request is preempted at most once for each that outranks it.
+//! cache, and it queues again. Ties never preempt. Admission is strictly in order, so a preempted
+//! request comes back only after the one that preempted it was served: no two requests can preempt
+//! each other in turn, and a request is preempted at most once for each that outranks it.
 
 use super::schedule::fits;
 use super::sequence::ServiceKey;
 use super::{Engine, Output};
 
 impl Engine {
-    /// Frees seats and memory for waiting requests that outrank running ones.
+    /// Frees slots and memory for waiting requests that outrank running ones.
     pub(super) fn yield_to_priority(&mut self, start_us: u64, outputs: &mut Vec<Output>) {
         if !self.profile.preempt_by_priority {
             return;
@@ -32,11 +32,11 @@ impl Engine {
             && self.running.last().is_some_and(|last| key.0 < last.key.0)
     }
 
-    /// Whether seats and memory suffice for it after those that run have taken what the next
+    /// Whether slots and memory suffice for it after those that run have taken what the next
     /// iteration needs. A spent token budget is no reason to preempt.
     fn has_room_for_first_waiting(&mut self) -> bool {
         let block_tokens = self.profile.block_tokens;
-        if self.running.len() >= self.seats() {
+        if self.running.len() >= self.slots() {
             return false;
         }
         let mut budget = self.profile.batched_tokens_max.max(1);

@@ -16,7 +16,7 @@ pub const BLOCK_TOKENS: u32 = 16;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngineProfile {
-    /// What it is called: a preset's name, or one that says what was calibrated.
+    /// Its name: a preset's, or one for what was calibrated.
     pub name: Cow<'static, str>,
     /// Compute-bound speed of prefill, in tokens a second.
     pub prefill_tokens_per_s: u64,
@@ -45,7 +45,7 @@ pub struct EngineProfile {
     pub prefill_per_kilotoken_context_ps: u64,
     /// What each pass after the first adds to an iteration, in microseconds. llama.cpp computes an
     /// iteration in several passes: one for each prompt chunk, as chunks differ in length, and one
-    /// for each row of neighbouring seats that decode. 0 for engines that compute all in one.
+    /// for each row of neighbouring slots that decode. 0 for engines that compute all in one.
     #[serde(default)]
     pub pass_us: u64,
     /// Time between a request's sending and its first iteration on an idle engine, in
@@ -69,13 +69,13 @@ pub struct EngineProfile {
     pub context_limit_tokens: u32,
     /// Tokens per [`Output::Tokens`](super::Output::Tokens); the first token is always reported at
     /// once. With `u32::MAX` no such report is made at all, not even of the rest at the end: only
-    /// the first token and the finish are told.
+    /// the first token and the finish are reported.
     pub stream_interval_tokens: u32,
     /// Whether a waiting request that outranks the last running one (strictly more urgent) and has
-    /// no seat or no memory takes its place, as SGLang's priority scheduling does with preemption
-    /// on (Heddle §4.2, Algorithm 1). The one that gives way leaves its computed blocks in the
-    /// prefix cache and waits at its place in the order. Off, priority orders the waiting queue
-    /// only, as in vLLM: there a running request gives way to nothing but a lack of memory.
+    /// no slot or no memory preempts it, as SGLang's priority scheduling does with preemption on
+    /// (Heddle §4.2, Algorithm 1). The preempted one leaves its computed blocks in the prefix cache
+    /// and waits at its position in the order. Off, priority orders the waiting queue only, as in
+    /// vLLM: there a running request is preempted only for a lack of memory.
     #[serde(default)]
     pub preempt_by_priority: bool,
 }
@@ -239,12 +239,12 @@ impl EngineProfile {
         on_line(&self.weights, tokens).map_or(all_ns, |ns| ns.min(all_ns))
     }
 
-    /// Passes for so many decoding sequences, in thousandths: the rows of neighbours that as many of
-    /// the seats form on average. The model knows how many sequences there are and not where they
-    /// sit.
+    /// Passes for so many decoding sequences, in thousandths: the rows of neighbours that as many
+    /// of the slots form on average. The model knows how many sequences there are and not which
+    /// slots they use.
     pub(super) fn decode_passes_milli(&self, sequences: u64) -> u64 {
-        let seats = u64::from(self.running_max).max(sequences).max(1);
-        1_000 * sequences * (seats + 1 - sequences) / seats
+        let slots = u64::from(self.running_max).max(sequences).max(1);
+        1_000 * sequences * (slots + 1 - sequences) / slots
     }
 
     fn communication_ns(&self, tokens: u64) -> u64 {
@@ -392,7 +392,7 @@ mod tests {
         };
         assert_eq!([us(1, 0), us(0, 1), us(0, 4), us(2, 0)], [0, 0, 0, 900]);
         assert_eq!([us(1, 1), us(2, 4)], [900, 1_800]);
-        // Of the six ways in which two of four sit, three have them side by side.
+        // Of the six ways to use two of four slots, three have them side by side.
         assert_eq!([us(0, 2), us(0, 3)], [450, 450]);
     }
 

@@ -8,9 +8,9 @@
 //! }
 //! ```
 //!
-//! `profile` has the fields of [`EngineProfile`], whose documentation says what each means; those
-//! that no preset needs may be missing. `calibration` says how they came about and is
-//! for people: it may be missing, and what it says is not read.
+//! `profile` has the fields of [`EngineProfile`], whose documentation has their meaning; those that
+//! no preset needs may be missing. `calibration` records how they were measured and is for people:
+//! it may be missing, and its content is not read.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -26,11 +26,11 @@ const FINE_VALUE_MAX: u64 = 1_000_000_000_000;
 /// Points of a table at most.
 const POINTS_MAX: usize = 4_096;
 
-/// Why a document is no profile.
+/// Why a document is not a profile.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// It is not the JSON of a profile.
-    #[error("this is no profile: {0}; write one with `treadle-bench calibrate`")]
+    #[error("this is not a profile: {0}; write one with `treadle-bench calibrate`")]
     Json(#[from] serde_json::Error),
     /// A version that this code does not know.
     #[error("version is {0}, but this treadle reads {VERSION}: calibrate again")]
@@ -40,14 +40,14 @@ pub enum ProfileError {
     Bounds {
         /// Its name.
         field: &'static str,
-        /// What it says.
+        /// Its message.
         value: u64,
         /// Least.
         min: u64,
         /// Most.
         max: u64,
     },
-    /// A table that is no table of times by tokens.
+    /// A table that does not map tokens to times.
     #[error(
         "profile.{0} must have ascending tokens, times that do not fall, at most {POINTS_MAX} \
          points, and numbers of at most {VALUE_MAX} tokens and {FINE_VALUE_MAX} ns"
@@ -75,7 +75,7 @@ impl EngineProfile {
         Ok(document.profile)
     }
 
-    /// The document of this profile; `calibration` says how it came about, null for nothing.
+    /// The document of this profile; `calibration` records how it was measured, null for nothing.
     pub fn to_json(&self, calibration: Value) -> Value {
         let document = Document {
             version: VERSION,

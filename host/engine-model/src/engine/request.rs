@@ -12,7 +12,7 @@ pub struct RequestSpec {
     pub id: RequestId,
     /// Length of the prompt in tokens, at least one.
     pub prompt_tokens: u32,
-    /// Tokens that it will generate, at least one: the model cannot know, so the caller says.
+    /// Tokens that it will generate, at least one: the model cannot know, so the caller gives them.
     pub output_tokens: u32,
     /// Chained hashes of the full blocks of prompt and output together, in order: each must depend
     /// on all tokens before its end. Blocks past the end of the list are computed but never shared;
@@ -147,7 +147,7 @@ pub struct Counters {
 pub struct EngineSnapshot {
     /// Sequences that hold memory.
     pub running: u32,
-    /// Requests that wait for memory or a seat.
+    /// Requests that wait for memory or a slot.
     pub waiting: u32,
     /// Blocks that sequences hold.
     pub used_blocks: u32,

@@ -1,4 +1,4 @@
-//! One iteration: who takes part, who gives way, and what it yields.
+//! One iteration: which sequences take part, which are preempted, and what it yields.
 
 use super::blocks::BlockPool;
 use super::request::{FinishReason, Output};
@@ -86,7 +86,7 @@ impl Engine {
                 *budget -= tokens;
                 place += 1;
             } else {
-                // The last in order gives way, be it this one: those before it are scheduled.
+                // The last in order is preempted, be it this one: those before it are scheduled.
                 self.preempt_last(start_us, outputs);
                 self.counters.preemptions += 1;
                 preempted = true;
@@ -95,7 +95,7 @@ impl Engine {
         preempted
     }
 
-    /// The last in order loses its memory and waits at its old place.
+    /// The last in order loses its memory and waits at its old position.
     pub(super) fn preempt_last(&mut self, at_us: u64, outputs: &mut Vec<Output>) {
         let Some(mut victim) = self.running.pop() else {
             return;
@@ -111,7 +111,7 @@ impl Engine {
 
     fn admit_waiting(&mut self, budget: &mut u32, load: &mut IterationLoad) {
         let block_tokens = self.profile.block_tokens;
-        while *budget > 0 && self.running.len() < self.seats() {
+        while *budget > 0 && self.running.len() < self.slots() {
             let Some(first) = self.waiting.first_entry() else {
                 return;
             };

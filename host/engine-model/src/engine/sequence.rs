@@ -38,7 +38,7 @@ pub(super) struct Sequence {
 pub(super) struct PrefixHit {
     /// Leading blocks found.
     pub(super) blocks: u32,
-    /// Those of them that nobody holds: taking them makes the free list shorter.
+    /// Those of them without references: taking them makes the free list shorter.
     pub(super) free_blocks: u32,
 }
 
@@ -72,7 +72,7 @@ impl Sequence {
         self.generated_tokens >= self.output_tokens
     }
 
-    /// The hash of the block at that place, if the caller gave one.
+    /// The hash of the block at that position, if the caller gave one.
     pub(super) fn hash_at(&self, block: u32) -> Option<u64> {
         self.chain.get(block as usize).copied()
     }

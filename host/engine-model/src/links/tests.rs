@@ -16,18 +16,18 @@ fn topology() -> Topology {
     }
 }
 
-fn place() -> impl Strategy<Value = Place> {
+fn place() -> impl Strategy<Value = TransferEnd> {
     prop_oneof![
-        3 => (0_u32..4).prop_map(Place::Worker),
-        1 => (0_u32..3).prop_map(Place::Host),
+        3 => (0_u32..4).prop_map(TransferEnd::Worker),
+        1 => (0_u32..3).prop_map(TransferEnd::Host),
     ]
 }
 
 #[derive(Clone, Debug)]
 struct Move {
     start_us: u64,
-    from: Place,
-    to: Place,
+    from: TransferEnd,
+    to: TransferEnd,
     bytes: u64,
 }
 
@@ -176,7 +176,7 @@ proptest! {
 fn two_share_a_link_and_the_one_that_is_left_has_it_all() {
     let mut links = Links::new(topology());
     let mut done = Vec::new();
-    let (from, to) = (Place::Worker(0), Place::Worker(2));
+    let (from, to) = (TransferEnd::Worker(0), TransferEnd::Worker(2));
     links.start(0, 1, from, to, 1_000_000);
     links.start(0, 2, from, to, 1_000_000);
     assert_eq!(links.bytes_per_s(1), Some(1_000_000));
@@ -197,10 +197,16 @@ fn two_share_a_link_and_the_one_that_is_left_has_it_all() {
 }
 
 #[test]
-fn what_stays_in_its_place_takes_no_time() {
+fn a_transfer_to_the_same_end_takes_no_time() {
     let mut links = Links::new(topology());
     let mut done = Vec::new();
-    links.start(5, 1, Place::Worker(1), Place::Worker(1), u64::MAX);
+    links.start(
+        5,
+        1,
+        TransferEnd::Worker(1),
+        TransferEnd::Worker(1),
+        u64::MAX,
+    );
     links.advance(5, &mut done);
     assert_eq!(done, [Done { id: 1, at_us: 5 }]);
 }

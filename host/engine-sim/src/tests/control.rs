@@ -22,7 +22,7 @@ async fn a_client_that_goes_away_frees_its_blocks() {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, started)
+        tokio::time::timeout(TIMEOUT, started)
             .await
             .expect("it starts");
         pending.abort();
@@ -160,7 +160,7 @@ async fn faults_happen_when_asked_for() {
 }
 
 #[tokio::test]
-async fn it_says_what_it_is() {
+async fn it_identifies_itself() {
     let bench = Bench::quick().await;
     let (headers, models) = bench.get_text("/v1/models").await;
     assert_eq!(headers["x-engine"], "treadle-engine-sim (simulated)");

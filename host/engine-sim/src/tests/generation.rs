@@ -5,7 +5,7 @@ use treadle_simulator::workload::{AgentRun, AgentStep, ChatScript};
 use super::*;
 
 #[tokio::test]
-async fn a_stream_and_a_body_say_the_same() {
+async fn a_stream_and_a_body_have_the_same_content() {
     let bench = Bench::quick().await;
     let response = bench.post(CHAT, &chat("hello", 10, true)).await;
     assert_eq!(

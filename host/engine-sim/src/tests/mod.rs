@@ -19,7 +19,7 @@ mod control;
 mod generation;
 
 /// Nothing here should take longer.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 struct Bench {
     engine: EngineSimHandle,
@@ -53,7 +53,7 @@ impl Bench {
             .uri(uri)
             .body(Body::from(body));
         let response = self.client.request(request.expect("a request"));
-        tokio::time::timeout(PATIENCE, response)
+        tokio::time::timeout(TIMEOUT, response)
             .await
             .expect("in time")
             .expect("a response")
@@ -83,14 +83,14 @@ impl Bench {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, empty)
+        tokio::time::timeout(TIMEOUT, empty)
             .await
             .expect("the blocks come free");
     }
 }
 
 async fn whole(response: http::Response<Incoming>) -> Result<Bytes, hyper::Error> {
-    let collected = tokio::time::timeout(PATIENCE, response.into_body().collect());
+    let collected = tokio::time::timeout(TIMEOUT, response.into_body().collect());
     Ok(collected.await.expect("in time")?.to_bytes())
 }
 

@@ -1,8 +1,8 @@
 //! What a process has of KV transfers, whichever shards it schedules: its host tier, the tier's
 //! server for other nodes, and the executors.
 
-use super::books::TransferBooks;
 use super::prompts::Prompts;
+use super::stats::TransferStats;
 use super::tags::WorkerTags;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,10 +16,10 @@ use treadle_transfer::{
 };
 
 /// How long a tier may be held by the process before, which has not quite ended.
-const OPEN_PATIENCE: Duration = Duration::from_secs(5);
-/// Pause between two questions to another node, which of its copies gave way.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause between two polls of another node for its evicted copies.
 const HEAR_PAUSE: Duration = Duration::from_secs(10);
-/// Pause between two looks for files that nobody wants.
+/// Pause between two scans for orphaned files.
 const SWEEP_PAUSE: Duration = Duration::from_mins(1);
 /// Pause between two attempts to open it.
 const OPEN_PAUSE: Duration = Duration::from_millis(100);
@@ -35,12 +35,12 @@ pub enum NodeError {
     Listen {
         /// The address.
         address: String,
-        /// What the system said.
+        /// The system's error.
         error: std::io::Error,
     },
 }
 
-/// Who is told of copies that give way.
+/// Receivers of evictions.
 type Listeners = Arc<Mutex<Vec<UnboundedSender<Evicted>>>>;
 
 /// What a process has of KV transfers.
@@ -48,7 +48,7 @@ pub struct Node {
     pub(super) executors: Arc<Executors>,
     pub(super) tags: WorkerTags,
     pub(super) prompts: Arc<Prompts>,
-    pub(super) books: TransferBooks,
+    pub(super) stats: TransferStats,
     pub(super) tier: Option<Tier>,
     /// Bound of one transfer, in real time.
     pub(super) transfer_max: Duration,
@@ -81,7 +81,7 @@ impl Node {
         } else {
             None
         };
-        let secret = Some(kv.secret.as_str()).filter(|secret| !secret.is_empty());
+        let secret = Some(config.cluster.secret.as_str()).filter(|secret| !secret.is_empty());
         let secret: Option<Box<str>> = secret.map(Into::into);
         let server = match &tier {
             Some(tier) if !kv.tier_listen.is_empty() => {
@@ -109,12 +109,12 @@ impl Node {
             executors,
             tags: WorkerTags::new(Upstream::new(connect), &kv.weights),
             prompts: Arc::new(Prompts::new(kv.prompt_bytes_max)),
-            books: TransferBooks::default(),
+            stats: TransferStats::default(),
             tier,
             transfer_max,
             alone: config.cluster.role == Role::Single,
             sglang: kv.sglang,
-            // Whoever never schedules is never asked for them.
+            // A process that never schedules is never asked for them.
             moves: config.cluster.role != Role::Gateway
                 && (kv.host_tokens_max > 0
                     || kv.migration_tokens_per_s > 0
@@ -135,10 +135,10 @@ impl Node {
     /// Metrics in Prometheus' text format.
     pub fn render(&self) -> String {
         let usage = self.tier.as_ref().map(Tier::usage);
-        self.books.render(usage.as_ref())
+        self.stats.render(usage.as_ref())
     }
 
-    /// Copies that give way from now on.
+    /// Copies that are evicted from now on.
     pub(super) fn evictions(&self) -> UnboundedReceiver<Evicted> {
         let (sender, received) = unbounded_channel();
         let mut listeners = self
@@ -159,7 +159,7 @@ impl Node {
     }
 }
 
-/// Tells everybody who schedules here.
+/// Notifies every scheduler in this process.
 async fn pump(evictions: treadle_transfer::Evictions, listeners: Listeners) {
     loop {
         let evicted = evictions.next().await;
@@ -180,7 +180,7 @@ async fn sweep(tier: Tier) {
     }
 }
 
-/// Asks another node which of its copies gave way, for as long as anybody schedules here.
+/// Polls another node for its evicted copies, for as long as there is a scheduler in this process.
 async fn hear(executors: Arc<Executors>, node: Box<str>, listeners: Listeners) {
     loop {
         tokio::time::sleep(HEAR_PAUSE).await;
@@ -189,7 +189,7 @@ async fn hear(executors: Arc<Executors>, node: Box<str>, listeners: Listeners) {
             listeners.iter().any(|listener| !listener.is_closed())
         };
         if anybody && let Err(error) = executors.hear(&node).await {
-            tracing::debug!(%node, %error, "a node does not say what gave way there");
+            tracing::debug!(%node, %error, "a node does not report its evictions");
         }
     }
 }
@@ -222,7 +222,7 @@ async fn open_tier(config: &Config) -> Result<Tier, TransferError> {
         match opened {
             Ok(Err(TransferError::File {
                 what: "locking", ..
-            })) if began.elapsed() < OPEN_PATIENCE => tokio::time::sleep(OPEN_PAUSE).await,
+            })) if began.elapsed() < OPEN_TIMEOUT => tokio::time::sleep(OPEN_PAUSE).await,
             Ok(opened) => return opened,
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         }

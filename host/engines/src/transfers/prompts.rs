@@ -42,7 +42,7 @@ impl Prompts {
         }
     }
 
-    /// Remembers a program's request in place of its last one.
+    /// Remembers a program's request, replacing its last one.
     pub fn remember(&self, program: &Arc<str>, path: &str, body: &Bytes) {
         let mut kept = self.kept();
         kept.forget(program);

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use treadle_core::Event;
 use treadle_model::ProgramId;
 use treadle_scheduler::DriverHandle;
-use treadle_transfer::{CopyId, KvCopy, Place, Tier};
+use treadle_transfer::{CopyId, CopyLocation, KvCopy, Tier};
 
 /// A copy that is held, as the core knows it.
 pub(super) struct Known {
@@ -15,7 +15,7 @@ pub(super) struct Known {
     pub(super) handle: Box<str>,
 }
 
-/// Reports copies that are gone, drops those that nobody knows, and gives the rest.
+/// Reports copies that are gone, drops unknown ones, and gives the rest.
 pub(super) async fn compare(node: &Node, driver: &DriverHandle, owner: &str) -> Vec<Known> {
     let held = driver.read(|view| {
         let held = view.core.state().offloads.held.iter();
@@ -34,18 +34,18 @@ pub(super) async fn compare(node: &Node, driver: &DriverHandle, owner: &str) -> 
     known
 }
 
-/// Drops what nobody knows: all of it where one scheduler alone has copies, else one's own, at other
-/// nodes too. Nothing of this reign is there yet.
+/// Drops unknown copies: all where only one scheduler has copies, else its own, at other nodes too.
+/// Nothing of this term is there yet.
 async fn drop_orphans(node: &Node, owner: &str, known: &[Known]) {
     let known: BTreeSet<CopyId> = known.iter().map(|known| known.id).collect();
     if let Some(tier) = &node.tier {
         let dropped = tier.keep_only((!node.alone).then_some(owner), &known).await;
-        tracing::debug!(dropped, "copies that nobody knew");
+        tracing::debug!(dropped, "unknown copies");
     }
     let asked = node.others.iter().map(|other| async {
         let kept = node.executors.keep_only(other, owner, &known);
         if let Err(error) = kept.await {
-            tracing::info!(node = &**other, %error, "copies that nobody knows may be left there");
+            tracing::info!(node = &**other, %error, "unknown copies may be left there");
         }
     });
     join_all(asked).await;
@@ -75,14 +75,14 @@ fn split(held: Handles, tier: Option<&Tier>) -> (Vec<Known>, Handles) {
 
 fn is_there(copy: &KvCopy, tier: Option<&Tier>, here: &[KvCopy]) -> bool {
     match &copy.place {
-        Place::Tier { node, .. } => match tier {
+        CopyLocation::Tier { node, .. } => match tier {
             Some(tier) if **node == *tier.node() => here.iter().any(|held| held.id == copy.id),
             Some(_) => true,
             None => false,
         },
-        // Whoever made it is gone, and with it the leave to use it.
-        Place::Engine { .. } => false,
-        Place::Storage { .. } | Place::Simulated { .. } => true,
+        // The process that made it is gone, and with it the permission to use it.
+        CopyLocation::Engine { .. } => false,
+        CopyLocation::Storage { .. } | CopyLocation::Simulated { .. } => true,
     }
 }
 
@@ -106,7 +106,7 @@ mod tests {
             prefix: Prefix::of(&[1]),
             bytes: 2,
             checksum: None,
-            place: Place::Tier {
+            place: CopyLocation::Tier {
                 node: node.into(),
                 owner: "".into(),
             },

@@ -7,12 +7,12 @@ use treadle_http::Upstream;
 use treadle_transfer::Tags;
 
 /// Longest wait for a list of models.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// Largest list of models.
 const MODELS_BYTES_MAX: usize = 4 << 20;
 
-/// The tags of workers. Each is asked each time: what it had before it was started anew is not what
-/// it has.
+/// The tags of workers. Each is asked each time: what it had before it was restarted is not what it
+/// has.
 pub(super) struct WorkerTags {
     upstream: Upstream,
     /// The version of the weights that all workers have, for as long as this process runs.
@@ -29,9 +29,9 @@ impl WorkerTags {
 
     /// The tags of a worker.
     pub(super) async fn of(&self, url: &str) -> Result<Tags, String> {
-        let asked = tokio::time::timeout(PATIENCE, self.ask(url)).await;
+        let asked = tokio::time::timeout(TIMEOUT, self.ask(url)).await;
         asked.unwrap_or_else(|_| {
-            let patience_s = PATIENCE.as_secs();
+            let patience_s = TIMEOUT.as_secs();
             Err(format!(
                 "{url} sent no list of models within {patience_s} s"
             ))
@@ -54,7 +54,7 @@ impl WorkerTags {
     }
 }
 
-/// The tags by a list of models. What llama.cpp tells besides, its executor asks for.
+/// The tags by a list of models. What llama.cpp reports besides, its executor asks for.
 fn tags_of(page: &Value, weights: &str) -> Option<Tags> {
     Some(Tags {
         model: page["data"][0]["id"].as_str()?.into(),
@@ -93,7 +93,7 @@ mod tests {
         });
         let router = axum::Router::new().route("/v1/models", models);
         let served = tokio::spawn(async move { axum::serve(listener, router).await });
-        let tags = WorkerTags::new(Upstream::new(PATIENCE), "1");
+        let tags = WorkerTags::new(Upstream::new(TIMEOUT), "1");
         for nth in 0..3 {
             let seen = tags.of(&url).await.unwrap();
             assert_eq!(*seen.model, format!("model {nth}"));

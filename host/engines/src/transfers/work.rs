@@ -10,13 +10,13 @@ use treadle_transfer::{
     Export, Import, KvCopy, KvExecutor, Means, Prompt, Support, Tags, TransferError,
 };
 
-/// A copy that is needed for as long as a transfer runs; whoever carries transfers out drops it
-/// after that, however it ended.
+/// A copy that is needed for as long as a transfer runs; the transfer executor drops it after that,
+/// however it ended.
 pub(super) type Passing = Arc<Mutex<Option<KvCopy>>>;
 
 /// Why nothing came of a transfer.
 pub(super) struct Failure {
-    /// A word for metrics.
+    /// A name for metrics.
     pub(super) code: &'static str,
     /// For people.
     pub(super) cause: String,

@@ -23,16 +23,16 @@ use treadle_core::{Event, StepTokens};
 use treadle_http::{UpstreamError, end_to_end};
 use treadle_model::{EngineKind, FinishReason};
 use treadle_scheduler::{Dispatch, Instruction};
-use treadle_wire::{Endpoint, splice_field, usage_of_body};
+use treadle_wire::{Endpoint, insert_field, usage_of_body};
 
 /// Bytes of an answer that are taken for a token where the engine counts none.
 const BYTES_PER_TOKEN_GUESS: u64 = 4;
 
-/// What came of an attempt.
+/// The result of an attempt.
 pub(super) enum Outcome {
     /// An answer for the client; the guard went with it or is settled.
     Answered(Response<Body>),
-    /// Reported as failed; the scheduler's next word decides.
+    /// Reported as failed; the scheduler's next instruction decides.
     Failed(StepGuard),
     /// Taken back by the scheduler before anything came of it.
     Interrupted(StepGuard),
@@ -48,20 +48,20 @@ enum Ended {
 type Cause = String;
 
 /// Sends the call to the engine that the scheduler chose. Where the scheduler gives the step up
-/// meanwhile, its answer still counts; `last_word` is what to do if none comes.
+/// meanwhile, its answer still counts; `last_instruction` is what to do if none comes.
 pub(super) async fn attempt(
     call: &Arc<Call>,
     dispatch: &Dispatch,
     instructions: &mut UnboundedReceiver<Instruction>,
     guard: StepGuard,
-    last_word: &mut Option<Instruction>,
+    last_instruction: &mut Option<Instruction>,
 ) -> Outcome {
     let by_parts = dispatch.interruptible.then(|| as_stream(call)).flatten();
     let streams = dispatch.interruptible && (call.head.stream || by_parts.is_some());
     let request = by_parts.as_ref().unwrap_or(&call.body);
     let answer = tokio::select! {
         answer = exchange_within(call, dispatch, request) => answer.map_err(Ended::Failed),
-        ended = ended(instructions, streams, last_word) => Err(ended),
+        ended = ended(instructions, streams, last_instruction) => Err(ended),
     };
     match answer {
         Ok(Answer::Whole(response, body)) => {
@@ -98,16 +98,16 @@ async fn exchange_within(
     dispatch: &Dispatch,
     request: &Bytes,
 ) -> Result<Answer, Cause> {
-    let patience = call.app.response_timeout;
-    let deadline = Instant::now() + patience;
+    let timeout = call.app.response_timeout;
+    let deadline = Instant::now() + timeout;
     tokio::time::timeout_at(deadline, exchange(call, dispatch, request, deadline))
         .await
-        .unwrap_or_else(|_| Err(too_slow(patience)))
+        .unwrap_or_else(|_| Err(too_slow(timeout)))
 }
 
 /// What an engine that takes too long is reported with.
-pub(super) fn too_slow(patience: Duration) -> Cause {
-    let patience_s = patience.as_secs();
+pub(super) fn too_slow(timeout: Duration) -> Cause {
+    let patience_s = timeout.as_secs();
     format!("the engine sent no whole answer within {patience_s} s")
 }
 
@@ -147,10 +147,10 @@ pub(super) async fn resume(
     dispatch: &Dispatch,
     body: Bytes,
 ) -> Result<Incoming, Cause> {
-    let patience = call.app.response_timeout;
-    let sent = tokio::time::timeout(patience, send(call, dispatch, &body)).await;
+    let timeout = call.app.response_timeout;
+    let sent = tokio::time::timeout(timeout, send(call, dispatch, &body)).await;
     let (parts, body) = sent
-        .unwrap_or_else(|_| Err(too_slow(patience)))?
+        .unwrap_or_else(|_| Err(too_slow(timeout)))?
         .into_parts();
     if parts.status.is_success() && is_stream(&parts) {
         return Ok(body);
@@ -175,35 +175,35 @@ async fn send(call: &Call, dispatch: &Dispatch, body: &Bytes) -> Result<Response
         Err(error) => {
             let cause = error.to_string();
             if matches!(error, UpstreamError::Connect(_)) {
-                // Said first, so that the scheduler does not choose it again.
+                // Reported first, so that the scheduler does not choose it again.
                 let event = Event::WorkerLost {
                     worker: dispatch.worker,
                     cause: cause.as_str().into(),
                 };
-                call.line.event(event);
+                call.client.event(event);
             }
             Err(cause)
         }
     }
 }
 
-/// The body as it is, but for one field: on engines with seats it is pinned to
-/// its program's, and those that order their steps are told how urgent it is.
+/// The body as it is, but for one field: on engines with slots it is pinned to its program's, and
+/// those that order their steps are given its priority.
 fn addressed(call: &Call, dispatch: &Dispatch, body: &Bytes) -> Bytes {
-    let seat = dispatch
+    let engine_slot = dispatch
         .slot
         .filter(|_| dispatch.engine == EngineKind::Llamacpp);
-    let field = match seat {
+    let field = match engine_slot {
         Some(slot) => Some(("id_slot", i64::from(slot))),
         None => urgency(call, dispatch).map(|urgency| ("priority", urgency)),
     };
-    let spliced = field.and_then(|(name, value)| splice_field(body, name, value));
+    let spliced = field.and_then(|(name, value)| insert_field(body, name, value));
     spliced.map_or_else(|| body.clone(), Bytes::from)
 }
 
-/// The step's priority as its engine counts: vLLM serves the lowest first,
-/// SGLang the greatest. Nothing if all steps are alike, which engines that were
-/// not told to order their steps would refuse; nor if the client said it itself.
+/// The step's priority as its engine counts: vLLM serves the lowest first, SGLang the greatest.
+/// Nothing if all steps are alike, which engines that were not started with priorities would
+/// refuse; nor if the client has set it.
 fn urgency(call: &Call, dispatch: &Dispatch) -> Option<i64> {
     let priority = dispatch.priority.filter(|priority| *priority != 0)?;
     // Their form of Anthropic's API has no such field.
@@ -217,7 +217,7 @@ fn urgency(call: &Call, dispatch: &Dispatch) -> Option<i64> {
     }
 }
 
-/// Statuses with which engines and their proxies say "not now".
+/// Statuses with which engines and their proxies answer "not now".
 fn is_passing(status: StatusCode) -> bool {
     matches!(
         status,
@@ -225,30 +225,30 @@ fn is_passing(status: StatusCode) -> bool {
     )
 }
 
-/// The scheduler's next word: what it said during an attempt comes first.
-pub(super) async fn next_word(
+/// The scheduler's next instruction: those received during an attempt come first.
+pub(super) async fn next_instruction(
     instructions: &mut UnboundedReceiver<Instruction>,
-    last_word: &mut Option<Instruction>,
+    last_instruction: &mut Option<Instruction>,
 ) -> Option<Instruction> {
-    match last_word.take() {
+    match last_instruction.take() {
         None => instructions.recv().await,
         given_up => given_up,
     }
 }
 
-/// Waits for the scheduler's word that ends an attempt. A whole answer is not
-/// interrupted: what was generated of it is known to its engine alone.
+/// Waits for the scheduler's instruction that ends an attempt. A whole answer is not interrupted:
+/// what was generated of it is known to its engine only.
 async fn ended(
     instructions: &mut UnboundedReceiver<Instruction>,
     streams: bool,
-    last_word: &mut Option<Instruction>,
+    last_instruction: &mut Option<Instruction>,
 ) -> Ended {
     loop {
         match instructions.recv().await {
             Some(Instruction::Abort(cause)) => return Ended::Failed(cause.into()),
             Some(Instruction::Preempt) if streams => return Ended::Interrupted,
             Some(Instruction::Dispatch(_) | Instruction::Preempt) => {}
-            Some(last) => *last_word = Some(last),
+            Some(last) => *last_instruction = Some(last),
             // The scheduler stopped; the engine may still answer.
             None => std::future::pending().await,
         }
@@ -301,8 +301,8 @@ async fn whole(
         {
             return not_recorded(error);
         }
-        if let Some(filing) = call.filing() {
-            filing.file(std::slice::from_ref(&body));
+        if let Some(capture) = call.capture() {
+            capture.file(std::slice::from_ref(&body));
         }
     } else {
         guard.failed(&format!("the engine answered {}", parts.status));
@@ -314,7 +314,7 @@ async fn whole(
     response
 }
 
-/// Tells the client which program its request was counted to.
+/// Reports to the client which program its request was counted to.
 pub(super) fn mark(call: &Call, response: &mut Response<Body>) {
     let program = call.principal.outside(&call.program);
     if let Some(Ok(program)) = program.map(HeaderValue::from_str) {
@@ -341,7 +341,7 @@ mod tests {
     #[tokio::test]
     async fn a_step_that_is_given_up_in_an_attempt_ends_with_the_reason() {
         let (instruct, mut instructions) = unbounded_channel();
-        let mut last_word = None;
+        let mut last_instruction = None;
         let refusal = Refusal::EngineFailed {
             cause: "503".into(),
             attempts: 1,
@@ -353,13 +353,13 @@ mod tests {
         ] {
             instruct.send(instruction).unwrap();
         }
-        let ended = ended(&mut instructions, false, &mut last_word).await;
+        let ended = ended(&mut instructions, false, &mut last_instruction).await;
         assert!(matches!(ended, Ended::Failed(cause) if cause == "the worker was lost"));
         // The sender is gone with the refusal, which must not be taken for the scheduler's end.
         drop(instruct);
-        let next = next_word(&mut instructions, &mut last_word).await;
+        let next = next_instruction(&mut instructions, &mut last_instruction).await;
         assert!(matches!(next, Some(Instruction::Refuse(found)) if found == refusal));
-        let next = next_word(&mut instructions, &mut last_word).await;
+        let next = next_instruction(&mut instructions, &mut last_instruction).await;
         assert!(next.is_none());
     }
 }

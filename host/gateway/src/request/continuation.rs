@@ -14,10 +14,10 @@ use treadle_wire::{Endpoint, SseError, SseScanner};
 /// Why an answer is not interrupted.
 pub(super) type Obstacle = &'static str;
 
-/// Stands in the way for a moment only.
-pub(super) const WHITE_SPACE: Obstacle = "it stands at white space";
+/// An obstacle for a moment only.
+pub(super) const WHITE_SPACE: Obstacle = "it ends at white space";
 
-/// Fields of a request that stand in the way, unless they are empty.
+/// Fields of a request that are obstacles, unless they are empty.
 const OBSTACLES: [&str; 23] = [
     "logprobs",
     "top_logprobs",
@@ -61,9 +61,9 @@ pub(super) struct Continuation {
     so_far: (String, Vec<Value>),
 }
 
-/// What an answer has said.
+/// An answer so far.
 #[derive(Default)]
-struct Said {
+struct PartialAnswer {
     text: String,
     ids: Vec<Value>,
     /// All text came with its token ids.
@@ -81,25 +81,29 @@ impl Continuation {
         seen: u64,
     ) -> Result<Self, Obstacle> {
         let mut request: Map<String, Value> =
-            serde_json::from_slice(request).map_err(|_| "its request is no JSON object")?;
+            serde_json::from_slice(request).map_err(|_| "its request is not a JSON object")?;
         check(&request)?;
         if let Some(Value::Object(sampling)) = request.get("sampling_params") {
             check(sampling)?;
         }
-        let said = match endpoint {
-            Endpoint::SglangGenerate => said_so_far(events)?,
+        let answer = match endpoint {
+            Endpoint::SglangGenerate => answer_so_far(events)?,
             Endpoint::Messages => return Err("its API has no way to go on"),
-            _ => said_in_parts(endpoint, events)?,
+            _ => answer_from_parts(endpoint, events)?,
         };
-        let by_ids = extend_prompt(&mut request, endpoint, engine, &said)?;
-        let seen = if by_ids { said.ids.len() as u64 } else { seen };
+        let by_ids = extend_prompt(&mut request, endpoint, engine, &answer)?;
+        let seen = if by_ids {
+            answer.ids.len() as u64
+        } else {
+            seen
+        };
         lower_limits(&mut request, endpoint, engine, seen)?;
-        let body = serde_json::to_vec(&request).map_err(|_| "its request is no JSON object")?;
+        let body = serde_json::to_vec(&request).map_err(|_| "its request is not a JSON object")?;
         Ok(Self {
             body: body.into(),
             seen,
             names: names(events),
-            so_far: (said.text, said.ids),
+            so_far: (answer.text, answer.ids),
         })
     }
 }
@@ -115,7 +119,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Fails if something in a request stands in the way.
+/// Fails if something in a request is an obstacle.
 pub(super) fn check(options: &Map<String, Value>) -> Result<(), Obstacle> {
     let is_set = |name: &&&str| options.get(**name).is_some_and(|value| !is_empty(value));
     if let Some(name) = OBSTACLES.iter().find(is_set) {
@@ -133,10 +137,10 @@ pub(super) fn check(options: &Map<String, Value>) -> Result<(), Obstacle> {
 }
 
 /// OpenAI's events each add a part.
-fn said_in_parts(endpoint: Endpoint, events: &[Value]) -> Result<Said, Obstacle> {
-    let mut said = Said {
+fn answer_from_parts(endpoint: Endpoint, events: &[Value]) -> Result<PartialAnswer, Obstacle> {
+    let mut answer = PartialAnswer {
         has_ids: true,
-        ..Said::default()
+        ..PartialAnswer::default()
     };
     for choice in events.iter().filter_map(|event| event["choices"].get(0)) {
         if !choice["finish_reason"].is_null() {
@@ -154,42 +158,42 @@ fn said_in_parts(endpoint: Endpoint, events: &[Value]) -> Result<Said, Obstacle>
         };
         let text = text.as_str().unwrap_or_default();
         match choice["token_ids"].as_array() {
-            Some(ids) => said.ids.extend(ids.iter().cloned()),
-            None => said.has_ids &= text.is_empty(),
+            Some(ids) => answer.ids.extend(ids.iter().cloned()),
+            None => answer.has_ids &= text.is_empty(),
         }
-        said.text.push_str(text);
+        answer.text.push_str(text);
     }
-    Ok(said)
+    Ok(answer)
 }
 
 /// SGLang's events each repeat all that was generated.
-fn said_so_far(events: &[Value]) -> Result<Said, Obstacle> {
+fn answer_so_far(events: &[Value]) -> Result<PartialAnswer, Obstacle> {
     let Some(last) = events.last() else {
-        return Ok(Said::default());
+        return Ok(PartialAnswer::default());
     };
     if !last["meta_info"]["finish_reason"].is_null() {
         return Err("it has ended");
     }
     let ids = last["output_ids"].as_array().cloned().unwrap_or_default();
     if last["meta_info"]["completion_tokens"].as_u64() != Some(ids.len() as u64) {
-        return Err("its events tell not all that was generated");
+        return Err("its events do not contain all that was generated");
     }
-    Ok(Said {
+    Ok(PartialAnswer {
         text: last["text"].as_str().unwrap_or_default().to_owned(),
         ids,
         has_ids: true,
     })
 }
 
-/// Puts what was said behind the prompt; true if as token ids.
+/// Puts the answer so far behind the prompt; true if as token ids.
 fn extend_prompt(
     request: &mut Map<String, Value>,
     endpoint: Endpoint,
     engine: EngineKind,
-    said: &Said,
+    answer: &PartialAnswer,
 ) -> Result<bool, Obstacle> {
     let ids_of = match endpoint {
-        Endpoint::ChatCompletions => return extend_chat(request, engine, &said.text),
+        Endpoint::ChatCompletions => return extend_chat(request, engine, &answer.text),
         Endpoint::VllmGenerate => "token_ids",
         Endpoint::SglangGenerate => "input_ids",
         _ => "prompt",
@@ -200,15 +204,15 @@ fn extend_prompt(
         "prompt"
     };
     if let Some(Value::String(prompt)) = request.get_mut(text_of) {
-        prompt.push_str(&said.text);
+        prompt.push_str(&answer.text);
         return Ok(false);
     }
     match request.get_mut(ids_of) {
         Some(Value::Array(ids)) if ids.iter().all(Value::is_u64) => {
-            if !said.has_ids {
+            if !answer.has_ids {
                 return Err("its answer has no token ids; ask for them with `return_token_ids`");
             }
-            ids.extend(said.ids.iter().cloned());
+            ids.extend(answer.ids.iter().cloned());
             Ok(true)
         }
         _ => Err("its prompt is several"),
@@ -237,7 +241,7 @@ fn extend_chat(
         return Err("it goes on with a message already");
     }
     messages.push(json!({"role": "assistant", "content": text}));
-    // llama.cpp goes on with a last message of the assistant by itself.
+    // llama.cpp continues a last message of the assistant on its own.
     if engine != EngineKind::Llamacpp {
         request.insert("continue_final_message".into(), true.into());
         request.insert("add_generation_prompt".into(), false.into());
@@ -328,7 +332,7 @@ impl Rewriter {
         self.scanner.feed(data, &mut |event| {
             let rewritten = match serde_json::from_slice(event) {
                 Ok(event) => of.rewrite(event).and_then(|e| serde_json::to_vec(&e).ok()),
-                // The end of the stream, or what is no JSON, as it is.
+                // The end of the stream, or what is not JSON, as it is.
                 Err(_) => Some(event.to_vec()),
             };
             if let Some(event) = rewritten {

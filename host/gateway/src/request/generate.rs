@@ -1,13 +1,13 @@
-//! Generation endpoints: identify, wait for a place, forward.
+//! Generation endpoints: identify, wait for placement, forward.
 
-use super::attempt::{Outcome, attempt, next_word};
+use super::attempt::{Outcome, attempt, next_instruction};
 use super::refusal::{aborted, interrupted, live_programs_full, refused, stopped};
 use crate::Metrics;
-use crate::bodies::{Bodies, Filing};
+use crate::bodies::{PayloadCapture, PayloadWriter};
 use crate::guard::StepGuard;
 use crate::identity::{Identities, Identity};
 use crate::requests::{Registration, RequestIds};
-use crate::routing::{Line, Scheduler};
+use crate::routing::{Scheduler, SchedulerClient};
 use crate::withdraw::withdrawable;
 use axum::Router;
 use axum::body::Body;
@@ -37,7 +37,7 @@ pub struct GatewayState {
     pub scheduler: Scheduler,
     /// The way to engines.
     pub upstream: Upstream,
-    /// Programs that nobody names.
+    /// Programs that no client names.
     pub identities: Identities,
     /// Requests by their clients' ids.
     pub requests: Arc<RequestIds>,
@@ -48,9 +48,9 @@ pub struct GatewayState {
     /// Largest answer that is not a stream, in bytes.
     pub answer_bytes_max: usize,
     /// Longest pause within a request body.
-    pub body_patience: Duration,
+    pub body_timeout: Duration,
     /// Takes requests and answers to be kept, if they are.
-    pub bodies: Option<Arc<Bodies>>,
+    pub bodies: Option<Arc<PayloadWriter>>,
     /// Longest wait for the head of an engine's answer.
     pub response_timeout: Duration,
     /// Remembers the last request of each program, where engines may be asked for its cache.
@@ -61,7 +61,7 @@ pub struct GatewayState {
 pub(super) struct Call {
     pub(super) app: Arc<GatewayState>,
     /// The way to the scheduler of the program's job.
-    pub(super) line: Line,
+    pub(super) client: SchedulerClient,
     pub(super) endpoint: Endpoint,
     /// Path and query at the engine.
     pub(super) target: String,
@@ -77,8 +77,8 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Remembers the request for those who ask its engine for the program's cache: llama.cpp finds
-    /// it by its seat, and what is in there is compared with the tokens that a completion may name.
+    /// Remembers the request for the transfer executor: llama.cpp finds the cache by its slot, and
+    /// its content is compared with the tokens that a completion may name.
     fn remember(&self, engine: EngineKind) {
         if let Some(prompts) = &self.app.prompts
             && (engine != EngineKind::Llamacpp || self.endpoint == Endpoint::Completions)
@@ -88,8 +88,8 @@ impl Call {
     }
 
     /// Where the step's bodies go, if they are kept.
-    pub(super) fn filing(&self) -> Option<Filing> {
-        Some(Filing {
+    pub(super) fn capture(&self) -> Option<PayloadCapture> {
+        Some(PayloadCapture {
             bodies: self.app.bodies.clone()?,
             job: self.job.clone(),
             program: self.program.clone(),
@@ -134,8 +134,7 @@ async fn generate(
     response
 }
 
-/// Reads and understands a request; nothing is scheduled until all of it is
-/// understood.
+/// Reads and parses a request; nothing is scheduled until all of it is parsed.
 async fn accept(
     app: Arc<GatewayState>,
     endpoint: Endpoint,
@@ -148,7 +147,7 @@ async fn accept(
         &parts.headers,
         payload,
         principal.body_bytes_max(app.body_bytes_max),
-        app.body_patience,
+        app.body_timeout,
     )
     .await?;
     let head = if body.len() > PARSE_INLINE_BYTES_MAX {
@@ -171,11 +170,11 @@ async fn accept(
     let arrival = arrival(step, &identity, &head);
     let program = identity.program;
     let headers = parts.headers;
-    let line = app.scheduler.line(&identity.job);
+    let client = app.scheduler.client(&identity.job);
     Ok((
         Call {
             app,
-            line,
+            client,
             endpoint,
             target,
             headers,
@@ -215,8 +214,8 @@ fn arrival(step: StepId, identity: &Identity, head: &RequestHead) -> StepArrival
     }
 }
 
-/// A model's name as its prompts' costs are learnt by it. Longer ones share what is known of the
-/// unnamed: no engine serves them.
+/// The model's name under which its prompts' costs are learnt. Longer ones share the estimates of
+/// requests without a model: no engine serves them.
 fn known_model(model: Option<&str>) -> &str {
     let model = model.unwrap_or("");
     if model.len() > NAME_BYTES_MAX {
@@ -229,13 +228,13 @@ fn known_model(model: Option<&str>) -> &str {
 /// From the queue to an answer.
 async fn carry(call: Call, arrival: StepArrival) -> Response {
     let step = arrival.step;
-    let mut guard = StepGuard::new(call.line.clone(), step);
+    let mut guard = StepGuard::new(call.client.clone(), step);
     let tenant = &call.principal.tenant;
     let live = tenant.limits.live_programs.map(|programs_max| LiveLimit {
         tenant: tenant.tenant.clone(),
         programs_max,
     });
-    let Ok(instructions) = call.line.submit(arrival, live) else {
+    let Ok(instructions) = call.client.submit(arrival, live) else {
         // It was never taken, so there is nothing to withdraw.
         guard.settle();
         return stopped();
@@ -246,7 +245,7 @@ async fn carry(call: Call, arrival: StepArrival) -> Response {
     follow(&Arc::new(call), instructions, guard, Arc::new(registration)).await
 }
 
-/// Does what the scheduler says until there is an answer.
+/// Follows the scheduler's instructions until there is an answer.
 async fn follow(
     call: &Arc<Call>,
     mut instructions: UnboundedReceiver<Instruction>,
@@ -254,21 +253,21 @@ async fn follow(
     registration: Arc<Registration>,
 ) -> Response<Body> {
     // By which the scheduler gave the step up while an attempt went on.
-    let mut last_word = None;
+    let mut last_instruction = None;
     loop {
         let instruction = tokio::select! {
-            instruction = next_word(&mut instructions, &mut last_word) => instruction,
+            instruction = next_instruction(&mut instructions, &mut last_instruction) => instruction,
             () = registration.withdrawn(false) => return aborted(call),
         };
         match instruction {
             Some(Instruction::Dispatch(dispatch)) => {
                 call.remember(dispatch.engine);
-                // SGLang is told to abort itself and answers with what it has;
-                // any other engine learns by the connection's end.
+                // SGLang is asked to abort and answers with what it has; any other engine notices
+                // the connection's end.
                 let answers_aborts = dispatch.engine == EngineKind::Sglang;
                 let outcome = tokio::select! {
                     outcome =
-                        attempt(call, &dispatch, &mut instructions, guard, &mut last_word) => outcome,
+                        attempt(call, &dispatch, &mut instructions, guard, &mut last_instruction) => outcome,
                     () = registration.withdrawn(answers_aborts) => return aborted(call),
                 };
                 match outcome {

@@ -1,6 +1,6 @@
-//! A stream that may be interrupted: its engine's request is dropped at the
-//! scheduler's word, and at a later word the rest is asked for, wherever that
-//! is. The client sees one answer with a pause in it.
+//! A stream that may be interrupted: its engine's request is dropped when the scheduler preempts
+//! it, and the rest is requested when it is dispatched again, wherever that is. The client sees one
+//! answer with a pause in it.
 
 use super::attempt::resume;
 use super::continuation::{Continuation, Rewriter, WHITE_SPACE};
@@ -45,7 +45,7 @@ pub(super) struct Interruptible {
 }
 
 /// What a stream is to do next.
-pub(super) enum Heed {
+pub(super) enum StreamAction {
     /// Go on with what it has.
     Nothing,
     /// Wait: there is no engine at work for it.
@@ -95,17 +95,17 @@ impl Interruptible {
         Ok(data)
     }
 
-    /// Hears the scheduler, and follows a request that is on its way.
-    pub(super) fn heed(&mut self, context: &mut Context<'_>) -> Heed {
+    /// Polls the scheduler's instructions, and follows a request that is on its way.
+    pub(super) fn poll_instructions(&mut self, context: &mut Context<'_>) -> StreamAction {
         loop {
             if let Part::Resuming(resuming) = &mut self.part {
                 return match resuming.as_mut().poll(context) {
-                    Poll::Pending => Heed::Wait,
+                    Poll::Pending => StreamAction::Wait,
                     Poll::Ready(Ok(incoming)) => {
                         self.part = Part::Running;
-                        Heed::Read(incoming)
+                        StreamAction::Read(incoming)
                     }
-                    Poll::Ready(Err(cause)) => Heed::BreakOff {
+                    Poll::Ready(Err(cause)) => StreamAction::BreakOff {
                         cause,
                         is_known: false,
                     },
@@ -113,15 +113,15 @@ impl Interruptible {
             }
             let is_paused = matches!(self.part, Part::Paused(_));
             match self.instructions.poll_recv(context) {
-                Poll::Pending | Poll::Ready(None) if !is_paused => return Heed::Nothing,
+                Poll::Pending | Poll::Ready(None) if !is_paused => return StreamAction::Nothing,
                 Poll::Ready(Some(Instruction::Dispatch(dispatch))) => self.resume(dispatch),
                 Poll::Ready(Some(Instruction::Preempt)) => self.wanted = true,
-                // What has begun to answer goes on; what waits hears of it otherwise.
+                // What has begun to answer goes on; what waits is notified otherwise.
                 Poll::Ready(Some(Instruction::Abort(_))) => {}
-                Poll::Pending => return Heed::Wait,
+                Poll::Pending => return StreamAction::Wait,
                 Poll::Ready(_) if is_paused => {
                     let cause = "the scheduler gave the step up while it waited to go on";
-                    return Heed::BreakOff {
+                    return StreamAction::BreakOff {
                         cause: cause.into(),
                         is_known: true,
                     };

@@ -25,10 +25,10 @@ fn stream_of(endpoint: Endpoint, is_stream: bool, body: &[u8]) -> Option<Bytes> 
     }
     let mut request: Map<String, Value> = serde_json::from_slice(body).ok()?;
     check(&request).ok()?;
-    let ids_are_told = request.get("return_token_ids") == Some(&Value::Bool(true));
+    let ids_are_given = request.get("return_token_ids") == Some(&Value::Bool(true));
     let is_one = |prompt: &Value| match prompt {
         Value::String(_) => true,
-        Value::Array(ids) => ids_are_told && ids.iter().all(Value::is_u64),
+        Value::Array(ids) => ids_are_given && ids.iter().all(Value::is_u64),
         _ => false,
     };
     if endpoint == Endpoint::Completions && !request.get("prompt").is_some_and(is_one) {
@@ -108,7 +108,7 @@ fn whole_of(endpoint: Endpoint, events: &[Value]) -> Option<Value> {
     Some(Value::Object(whole))
 }
 
-/// Takes over what a later event says.
+/// Takes over the content of a later event.
 fn overlay(earlier: &mut Map<String, Value>, later: &Map<String, Value>, save: &[&str]) {
     for (name, value) in later {
         let is_new = !value.is_null() || !earlier.contains_key(name);
@@ -118,7 +118,7 @@ fn overlay(earlier: &mut Map<String, Value>, later: &Map<String, Value>, save: &
     }
 }
 
-/// Puts parts of texts together; what is no text is as the last event has it.
+/// Puts parts of texts together; what is not text is as the last event has it.
 fn extend(message: &mut Map<String, Value>, delta: &Map<String, Value>) {
     for (name, value) in delta {
         match (message.get_mut(name), value) {

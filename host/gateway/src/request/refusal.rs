@@ -1,4 +1,4 @@
-//! Refusals in words that name the cause and the remedy.
+//! Refusals as texts that name the cause and the remedy.
 
 use super::generate::Call;
 use axum::Json;
@@ -17,7 +17,7 @@ pub(super) fn stopped() -> Response {
     )
 }
 
-/// Another scheduler has taken over, and knows nothing of the step.
+/// Another scheduler has taken over, and does not know the step.
 pub(super) fn interrupted() -> Response {
     refuse(
         ErrorCode::Overloaded,
@@ -111,7 +111,7 @@ pub(super) fn aborted(call: &Call) -> Response {
             "the request was aborted by POST /abort_request",
         );
     }
-    let message = "aborted while it waited for a place";
+    let message = "aborted while it waited for placement";
     Json(json!({
         "text": "",
         "output_ids": [],

@@ -1,12 +1,12 @@
-//! Event streams: bytes go on as they come; what they say is read beside.
+//! Event streams: bytes are forwarded as they come; their content is read beside.
 //!
-//! A stream that breaks off, or that is no event stream, ends with an error
-//! event and a broken connection, never with a silent end.
+//! A stream that breaks off, or that is not an event stream, ends with an error event and a broken
+//! connection, never with a silent end.
 
 use super::attempt::{finish_of, mark, too_slow};
 use super::generate::{Call, GatewayState};
-use super::interruption::{Heed, Interruptible};
-use crate::bodies::Filing;
+use super::interruption::{Interruptible, StreamAction};
+use crate::bodies::PayloadCapture;
 use crate::guard::StepGuard;
 use axum::body::Body;
 use axum::http::Response;
@@ -24,9 +24,9 @@ use treadle_http::end_to_end;
 use treadle_scheduler::Recording;
 use treadle_wire::{ErrorBody, ErrorCode, SseScanner, StreamUsage};
 
-/// Output tokens after which progress is told.
+/// Output tokens after which progress is reported.
 const PROGRESS_TOKENS: u64 = 64;
-/// Time after which progress is told.
+/// Time after which progress is reported.
 const PROGRESS_PAUSE: Duration = Duration::from_secs(1);
 
 /// An answer whose first bytes are here.
@@ -68,9 +68,9 @@ impl StreamAnswer {
             app: call.app.clone(),
             interruptible,
             recorded: None,
-            kept: call.filing().map(Kept::new),
-            told: None,
-            told_tokens: 0,
+            kept: call.capture().map(Kept::new),
+            reported_at: None,
+            reported_tokens: 0,
             end: End::Orderly,
         };
         let mut stream = stream;
@@ -107,22 +107,22 @@ struct StepStream {
     recorded: Option<Recording>,
     /// What came, to be kept once the step is over.
     kept: Option<Kept>,
-    told: Option<Instant>,
-    told_tokens: u64,
+    reported_at: Option<Instant>,
+    reported_tokens: u64,
     end: End,
 }
 
 /// The pieces of an answer, shared with those on their way to the client.
 struct Kept {
-    filing: Filing,
+    capture: PayloadCapture,
     pieces: Vec<Bytes>,
     bytes: u64,
 }
 
 impl Kept {
-    fn new(filing: Filing) -> Self {
+    fn new(capture: PayloadCapture) -> Self {
         Self {
-            filing,
+            capture,
             pieces: Vec::new(),
             bytes: 0,
         }
@@ -130,7 +130,7 @@ impl Kept {
 
     /// Beyond the bound one piece more is kept, so that the whole is left out and counted.
     fn add(&mut self, piece: &Bytes) {
-        if self.bytes <= self.filing.answer_bytes_max() {
+        if self.bytes <= self.capture.answer_bytes_max() {
             self.bytes += piece.len() as u64;
             self.pieces.push(piece.clone());
         }
@@ -138,7 +138,7 @@ impl Kept {
 }
 
 impl StepStream {
-    /// Reads what the bytes say, then queues them for the client.
+    /// Reads the content of the bytes, then queues them for the client.
     fn take(&mut self, data: Bytes) {
         let data = match self.interruptible.as_mut().map(|i| i.passed(data.clone())) {
             None => data,
@@ -156,15 +156,14 @@ impl StepStream {
             kept.add(&data);
         }
         self.pending.push_back(data);
-        self.tell();
+        self.report_progress();
         if self.scanner.saw_done() {
             self.finish();
         }
         self.interrupt();
     }
 
-    /// Drops the engine's request, if the scheduler wants that and the rest can
-    /// be asked for later.
+    /// Drops the engine's request, if the scheduler wants that and the rest can be requested later.
     fn interrupt(&mut self) {
         let is_over = self.usage.usage().finish.is_some() || self.scanner.saw_done();
         let (seen, is_between) = (
@@ -179,22 +178,22 @@ impl StepStream {
         }
     }
 
-    /// Does what the scheduler says; true if there is no engine to read from.
-    fn heed(&mut self, context: &mut Context<'_>) -> bool {
+    /// Follows the scheduler's instructions; true if there is no engine to read from.
+    fn poll_instructions(&mut self, context: &mut Context<'_>) -> bool {
         let Some(interruptible) = &mut self.interruptible else {
             return false;
         };
-        match interruptible.heed(context) {
-            Heed::Nothing => false,
-            Heed::Wait => true,
-            Heed::Read(incoming) => {
+        match interruptible.poll_instructions(context) {
+            StreamAction::Nothing => false,
+            StreamAction::Wait => true,
+            StreamAction::Read(incoming) => {
                 self.upstream = Some(incoming);
-                let patience = self.app.response_timeout;
-                let deadline = tokio::time::Instant::now() + patience;
+                let timeout = self.app.response_timeout;
+                let deadline = tokio::time::Instant::now() + timeout;
                 self.overdue.as_mut().reset(deadline);
                 false
             }
-            Heed::BreakOff { cause, is_known } => {
+            StreamAction::BreakOff { cause, is_known } => {
                 self.interruptible = None;
                 if is_known {
                     self.guard.settle();
@@ -205,21 +204,21 @@ impl StepStream {
         }
     }
 
-    /// Tells the scheduler of progress, by count and by time.
-    fn tell(&mut self) {
+    /// Reports progress to the scheduler, by count and by time.
+    fn report_progress(&mut self) {
         let seen = self.usage.output_tokens_seen();
         if seen == 0 {
             return;
         }
-        let Some(told) = self.told else {
-            self.told = Some(Instant::now());
+        let Some(reported_at) = self.reported_at else {
+            self.reported_at = Some(Instant::now());
             return self.guard.first_token();
         };
-        if seen - self.told_tokens >= PROGRESS_TOKENS
-            || (seen > self.told_tokens && told.elapsed() >= PROGRESS_PAUSE)
+        if seen - self.reported_tokens >= PROGRESS_TOKENS
+            || (seen > self.reported_tokens && reported_at.elapsed() >= PROGRESS_PAUSE)
         {
-            self.told = Some(Instant::now());
-            self.told_tokens = seen;
+            self.reported_at = Some(Instant::now());
+            self.reported_tokens = seen;
             self.guard.progressed(seen);
         }
     }
@@ -236,7 +235,7 @@ impl StepStream {
         if let Some(recorded) = self.guard.finished(tokens, finish_of(usage.finish)) {
             self.recorded = Some(recorded);
             if let Some(kept) = self.kept.take() {
-                kept.filing.file(&kept.pieces);
+                kept.capture.file(&kept.pieces);
             }
         }
     }
@@ -310,11 +309,11 @@ impl HttpBody for StepStream {
             if let Some(data) = self.pending.pop_front() {
                 return Poll::Ready(Some(Ok(Frame::data(data))));
             }
-            if self.heed(context) {
+            if self.poll_instructions(context) {
                 return Poll::Pending;
             }
             self.interrupt();
-            if self.heed(context) {
+            if self.poll_instructions(context) {
                 return Poll::Pending;
             }
             let Some(upstream) = self.upstream.as_mut() else {

@@ -1,4 +1,4 @@
-//! A gateway's connection to whoever schedules at present.
+//! A gateway's connection to the present scheduler.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,13 +15,13 @@ use treadle_scheduler::link::{PATH, PROTOCOL, PULSE, SILENCE_MAX};
 /// Pause before another attempt.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Time for a connection to come about.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest head of an answer to the upgrade.
 const HEAD_BYTES_MAX: u64 = 16 << 10;
 /// Events sent at once.
 const EVENTS_AT_ONCE: usize = 1_024;
 
-/// Who schedules at present, by URL; nothing while nobody does.
+/// The present scheduler, by URL; nothing while there is none.
 pub type Leader = Pin<Box<dyn Future<Output = Option<String>> + Send>>;
 
 /// What a connection needs.
@@ -41,9 +41,9 @@ pub struct Peer {
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 enum LinkError {
-    #[error("nobody schedules at present")]
+    #[error("no daemon schedules at present")]
     NoLeader,
-    #[error("{0} is no URL of a daemon; `cluster.advertise` must be like http://host:port")]
+    #[error("{0} is not the URL of a daemon; `cluster.advertise` must be like http://host:port")]
     Address(String),
     #[error("no connection to {url}: {error}; is `cluster.advertise` of that daemon right?")]
     Connect { url: String, error: std::io::Error },
@@ -166,7 +166,7 @@ async fn connect(
         url: url.to_owned(),
         error,
     };
-    let stream = tokio::time::timeout(CONNECT_PATIENCE, TcpStream::connect(authority));
+    let stream = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(authority));
     let timed_out = |_| failed(std::io::ErrorKind::TimedOut.into());
     let stream = stream.await.map_err(timed_out)?.map_err(failed)?;
     let _ = stream.set_nodelay(true);
@@ -178,7 +178,7 @@ async fn connect(
          upgrade: {PROTOCOL}\r\nauthorization: Bearer {secret}\r\n\r\n"
     );
     writer.write_all(request.as_bytes()).await.map_err(failed)?;
-    let head = tokio::time::timeout(CONNECT_PATIENCE, read_head(&mut reader));
+    let head = tokio::time::timeout(CONNECT_TIMEOUT, read_head(&mut reader));
     let status = head.await.map_err(timed_out)?.map_err(failed)?;
     if status.split(' ').nth(1) != Some("101") {
         return Err(LinkError::Refused {

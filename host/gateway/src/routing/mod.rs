@@ -5,4 +5,4 @@ mod scheduler;
 
 pub use connection::{Leader, Peer, keep_connected};
 pub(crate) use scheduler::shard_of;
-pub use scheduler::{Line, RemoteLine, Scheduler, Shards};
+pub use scheduler::{RemoteClient, Scheduler, SchedulerClient, Shards};

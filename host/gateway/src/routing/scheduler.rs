@@ -24,42 +24,42 @@ pub struct Shards {
     gateway: GatewayId,
     next_step: AtomicU64,
     names: Vec<String>,
-    lines: Vec<Arc<RemoteScheduler>>,
+    clients: Vec<Arc<RemoteScheduler>>,
 }
 
 /// The way to the scheduler of one job.
 #[derive(Clone)]
-pub enum Line {
+pub enum SchedulerClient {
     /// Within this process.
     Local(DriverHandle),
     /// To another one.
-    Remote(RemoteLine),
+    Remote(RemoteClient),
 }
 
-/// See [`Line::Remote`].
+/// See [`SchedulerClient::Remote`].
 #[derive(Clone)]
-pub struct RemoteLine(Arc<RemoteScheduler>);
+pub struct RemoteClient(Arc<RemoteScheduler>);
 
 impl Shards {
     /// One line per shard, in the order of the names.
     pub fn new(gateway: GatewayId, names: Vec<String>) -> Self {
-        let line = |_| Arc::new(RemoteScheduler::new(gateway));
-        let lines = names.iter().map(line).collect();
+        let client = |_| Arc::new(RemoteScheduler::new(gateway));
+        let clients = names.iter().map(client).collect();
         Self {
             gateway,
             next_step: AtomicU64::new(1),
             names,
-            lines,
+            clients,
         }
     }
 
     /// The lines, with their shards' names.
-    pub fn lines(&self) -> impl Iterator<Item = (&str, &Arc<RemoteScheduler>)> {
-        self.names.iter().map(String::as_str).zip(&self.lines)
+    pub fn clients(&self) -> impl Iterator<Item = (&str, &Arc<RemoteScheduler>)> {
+        self.names.iter().map(String::as_str).zip(&self.clients)
     }
 
-    fn line(&self, job: &str) -> Arc<RemoteScheduler> {
-        self.lines[shard_of(&self.names, job)].clone()
+    fn client(&self, job: &str) -> Arc<RemoteScheduler> {
+        self.clients[shard_of(&self.names, job)].clone()
     }
 }
 
@@ -86,10 +86,10 @@ impl Scheduler {
     }
 
     /// The way to the scheduler of a job.
-    pub fn line(&self, job: &str) -> Line {
+    pub fn client(&self, job: &str) -> SchedulerClient {
         match self {
-            Self::Local(driver) => Line::Local(driver.clone()),
-            Self::Shards(shards) => Line::Remote(RemoteLine(shards.line(job))),
+            Self::Local(driver) => SchedulerClient::Local(driver.clone()),
+            Self::Shards(shards) => SchedulerClient::Remote(RemoteClient(shards.client(job))),
         }
     }
 
@@ -102,9 +102,9 @@ impl Scheduler {
     }
 }
 
-impl Line {
-    /// Hands a step over and gives the channel on which its fate arrives. A new program beyond
-    /// `live` never reaches the core.
+impl SchedulerClient {
+    /// Hands a step over and gives the channel for its instructions. A new program beyond `live`
+    /// never reaches the core.
     pub fn submit(
         &self,
         arrival: StepArrival,

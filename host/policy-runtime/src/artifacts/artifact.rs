@@ -12,7 +12,7 @@ const MAGIC: [u8; 8] = *b"treadle1";
 /// Magic, component, engine, checksum of the code.
 const HEAD_BYTES: usize = MAGIC.len() + 3 * 32;
 
-/// Why bytes are no compiled policy.
+/// Why bytes are not a compiled policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum Damage {
     #[error("it has no head of a compiled policy")]
@@ -43,7 +43,7 @@ impl ArtifactKey {
         hex(&self.engine)
     }
 
-    /// Both digests; of the engine's, half is enough to tell them apart.
+    /// Both digests; of the engine's, half is enough to distinguish them.
     pub(crate) fn file_stem(&self) -> String {
         format!("{}-{}", hex(&self.component), hex(&self.engine[..16]))
     }

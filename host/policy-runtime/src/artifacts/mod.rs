@@ -34,7 +34,7 @@ pub enum ArtifactStoreError {
     Folder {
         /// The folder.
         folder: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
@@ -58,7 +58,7 @@ pub struct ArtifactStore {
     bytes_max: u64,
     /// Held while files are counted, removed and written.
     changing: Mutex<()>,
-    /// Tells the unfinished files of one process apart.
+    /// Distinguishes the unfinished files of one process.
     written: AtomicU64,
 }
 
@@ -97,7 +97,7 @@ impl ArtifactStore {
             changing: Mutex::new(()),
             written: AtomicU64::new(0),
         };
-        store.tidy(0).map_err(failed)?;
+        store.make_room(0).map_err(failed)?;
         Ok(store)
     }
 
@@ -130,8 +130,8 @@ impl ArtifactStore {
         }
     }
 
-    /// Keeps a compiled policy. The store is a convenience: where it cannot be
-    /// written, the log says so and the policy runs all the same.
+    /// Keeps a compiled policy. The store is a convenience: where it cannot be written, that is
+    /// logged and the policy runs all the same.
     pub(crate) fn put(&self, key: &ArtifactKey, artifact: &Artifact) {
         if artifact.sealed().len() as u64 > self.bytes_max {
             return;
@@ -152,7 +152,7 @@ impl ArtifactStore {
         if bytes.len() as u64 > self.bytes_max {
             return Ok(None);
         }
-        // The time of change says when it was used; failing that, it goes earlier.
+        // The time of change records when it was used; failing that, it is evicted earlier.
         let _ = file.set_modified(SystemTime::now());
         Ok(Some(bytes))
     }
@@ -163,7 +163,7 @@ impl ArtifactStore {
         let unfinished =
             path.with_extension(format!("{}-{number}.{UNFINISHED}", std::process::id()));
         let written = self
-            .tidy(sealed.len() as u64)
+            .make_room(sealed.len() as u64)
             .and_then(|()| File::create_new(&unfinished))
             .and_then(|mut file| file.write_all(sealed))
             .and_then(|()| fs::rename(&unfinished, path));
@@ -175,7 +175,7 @@ impl ArtifactStore {
 
     /// Removes what was used longest ago until `room` bytes are free, and what others
     /// left unfinished.
-    fn tidy(&self, room: u64) -> std::io::Result<()> {
+    fn make_room(&self, room: u64) -> std::io::Result<()> {
         let mut files = self.files()?;
         files.sort_by(|a, b| (b.used, &b.path).cmp(&(a.used, &a.path)));
         let mut bytes: u64 = files.iter().map(|file| file.bytes).sum();

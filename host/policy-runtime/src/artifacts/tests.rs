@@ -76,7 +76,7 @@ fn what_was_used_longest_ago_makes_room() {
     let kept = ["a", "b", "c", "d"].map(|name| store.get(&key(name)).is_some());
     assert_eq!(kept, [true, false, true, true]);
     assert!(store.bytes().unwrap() <= 4 * MIB as u64);
-    // What is larger than the whole store is not kept, and costs nobody a place.
+    // What is larger than the whole store is not kept, and evicts nothing.
     let large = Artifact::seal(&vec![7; 5 * MIB], &key("e"));
     store.put(&key("e"), &large);
     assert_eq!(store.files().unwrap().len(), 3);
@@ -107,7 +107,7 @@ fn what_was_left_unfinished_is_removed_after_a_while() {
             .unwrap();
     }
     fs::write(store.folder.join("y.1-3.part"), "new").unwrap();
-    store.tidy(0).unwrap();
+    store.make_room(0).unwrap();
     assert!(!unfinished.exists() && stranger.exists());
     assert!(store.folder.join("y.1-3.part").exists());
 }

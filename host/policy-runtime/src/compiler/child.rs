@@ -19,10 +19,10 @@ const NICENESS: i32 = 10;
 /// Standard input, output and error; no further file is opened.
 const FILES_MAX: u64 = 3;
 
-/// What the program of a [`CompilerCommand`](super::CompilerCommand) does: reads an
-/// order and a component, limits itself, compiles, and writes the code. Says on
-/// standard error why it did not. Call it first thing in a process that does nothing
-/// else and has no other thread: the limits hold for the whole process, for good.
+/// The program of a [`CompilerCommand`](super::CompilerCommand): reads an order and a component,
+/// limits itself, compiles, and writes the code. Prints on standard error why it did not. Call it
+/// first thing in a process that does nothing else and has no other thread: the limits hold for the
+/// whole process, permanently.
 pub fn compiler_main(stdin: impl Read, mut stdout: impl Write) -> ExitCode {
     let answer = order_of(stdin)
         .map_err(|detail| (EXIT_UNAVAILABLE, detail))
@@ -63,7 +63,7 @@ fn order_of(stdin: impl Read) -> Result<(Order, Vec<u8>), String> {
 fn limit(order: &Order) -> rustix::io::Result<()> {
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-    // At the first of the two the process gets a signal that tells the cause.
+    // At the first of the two the process gets a signal that shows the cause.
     let set = |resource, soft, hard| {
         let (current, maximum) = (Some(soft), Some(hard));
         setrlimit(resource, Rlimit { current, maximum })

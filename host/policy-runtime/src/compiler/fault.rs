@@ -28,7 +28,7 @@ pub enum CompileFault {
     /// The compiler does not accept it, or failed on it.
     #[error("does not compile: {detail}")]
     Failed {
-        /// The compiler's words.
+        /// The compiler's message.
         detail: String,
     },
     /// Too many others wait to be compiled.
@@ -46,7 +46,7 @@ pub enum CompileFault {
 }
 
 impl CompileFault {
-    /// A stable word for an upload's refusal.
+    /// A stable name for an upload's refusal.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Timeout { .. } => "compile-timeout",
@@ -58,7 +58,7 @@ impl CompileFault {
         }
     }
 
-    /// Whether the component is to blame, so that it is no use to try again.
+    /// Whether the component is to blame, so that trying again is useless.
     pub fn is_components_fault(&self) -> bool {
         !matches!(self, Self::Busy { .. } | Self::Unavailable { .. })
     }

@@ -1,9 +1,9 @@
 //! From a checked component to code that runs.
 //!
-//! Some components take minutes and gigabytes to compile, by accident or on purpose,
-//! and no check of their bytes tells which. So a daemon compiles in a child process
-//! with limits of its own, few at a time and at low priority: whatever happens there,
-//! scheduling goes on. Tools and tests may compile in their own process.
+//! Some components take minutes and gigabytes to compile, by accident or on purpose, and no check
+//! of their bytes shows which. So a daemon compiles in a child process with limits of its own, few
+//! at a time and at low priority: whatever happens there, scheduling goes on. Tools and tests may
+//! compile in their own process.
 
 mod child;
 mod fault;
@@ -90,12 +90,12 @@ pub struct CompilerCommand {
 /// Compiles components, or finds them compiled. Clones share their children.
 #[derive(Clone)]
 pub struct Compiler {
-    place: Place,
+    place: CompileIn,
     artifacts: Option<Arc<ArtifactStore>>,
 }
 
 #[derive(Clone)]
-enum Place {
+enum CompileIn {
     Here,
     Child(Arc<Children>),
 }
@@ -111,7 +111,7 @@ impl Compiler {
     /// their own policies, and for tests.
     pub fn in_process() -> Self {
         Self {
-            place: Place::Here,
+            place: CompileIn::Here,
             artifacts: None,
         }
     }
@@ -127,7 +127,7 @@ impl Compiler {
         limits.check()?;
         let slots = Slots::new(limits.children_max, limits.waiting_max);
         Ok(Self {
-            place: Place::Child(Arc::new(Children {
+            place: CompileIn::Child(Arc::new(Children {
                 command,
                 limits,
                 slots,
@@ -160,13 +160,13 @@ impl Compiler {
             return Ok(component);
         }
         let artifact = match &self.place {
-            Place::Here => Artifact::seal(&compile(engine, bytes)?, &key),
-            Place::Child(children) => {
+            CompileIn::Here => Artifact::seal(&compile(engine, bytes)?, &key),
+            CompileIn::Child(children) => {
                 let limits = &children.limits;
                 let _slot = children.slots.take().ok_or(CompileFault::Busy {
                     waiting_max: limits.waiting_max,
                 })?;
-                // Somebody else may have compiled it while this one waited.
+                // Another one may have compiled it while this one waited.
                 if let Some(component) = self.kept(engine, &key) {
                     return Ok(component);
                 }

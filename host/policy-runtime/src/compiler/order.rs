@@ -1,4 +1,4 @@
-//! What the parent tells the child before the component: one line of JSON.
+//! What the parent sends the child before the component: one line of JSON.
 
 use serde::{Deserialize, Serialize};
 

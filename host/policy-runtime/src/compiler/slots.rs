@@ -31,8 +31,8 @@ impl Slots {
         }
     }
 
-    /// Waits for a slot; `None` where too many wait already. Waiting ends, because
-    /// whoever holds a slot has a time limit.
+    /// Waits for a slot; `None` where too many wait already. Waiting ends, because every holder of
+    /// a slot has a time limit.
     pub(crate) fn take(&self) -> Option<Slot<'_>> {
         let mut taken = self.lock();
         if taken.slots >= self.most {

@@ -13,9 +13,9 @@ use super::child::{EXIT_FAILED, EXIT_UNAVAILABLE};
 use super::order::Order;
 use super::{CompileFault, CompilerCommand, CompilerLimits};
 
-/// What is kept of the child's words.
+/// Bytes that are kept of the child's message.
 const WORDS_BYTES_MAX: u64 = 2_048;
-/// What the language's runtime says before it aborts for want of memory.
+/// The message of the language's runtime before it aborts for want of memory.
 const OUT_OF_MEMORY: [&str; 3] = [
     "memory allocation of",
     "out of memory",
@@ -41,7 +41,7 @@ pub(crate) fn run(
     let deadline = Instant::now() + Duration::from_secs(limits.wall_s_max);
     let mut running = Running::start(command)?;
     let answer = running.ask(limits, order, component, deadline)?;
-    judge(answer, limits)
+    classify(answer, limits)
 }
 
 fn unavailable(what: &str, error: &std::io::Error) -> CompileFault {
@@ -124,7 +124,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Reaped already: the id may be somebody else's by now.
+        // Reaped already: the id may be another's by now.
         if !matches!(self.child.try_wait(), Ok(None)) {
             return;
         }
@@ -139,7 +139,7 @@ impl Drop for Running {
 
 fn feed(mut stdin: ChildStdin, line: String, component: Vec<u8>) -> Result<(), CompileFault> {
     thread("compiler-feed", move || {
-        // A child that ends early says why by its exit code.
+        // A child that ends early shows why by its exit code.
         let _ = stdin
             .write_all(line.as_bytes())
             .and_then(|()| stdin.write_all(&component));
@@ -157,7 +157,7 @@ fn read(stdout: ChildStdout, bytes_max: u64) -> Result<Receiver<Vec<u8>>, Compil
     Ok(receiver)
 }
 
-/// The beginning of what it says; the rest is taken in and forgotten.
+/// The beginning of its output; the rest is read and dropped.
 fn read_words(mut stderr: ChildStderr) -> Result<Receiver<Vec<u8>>, CompileFault> {
     let (sender, receiver) = mpsc::sync_channel(1);
     thread("compiler-words", move || {
@@ -180,13 +180,13 @@ fn within(receiver: &Receiver<Vec<u8>>, deadline: Instant) -> Option<Vec<u8>> {
     match receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
         Ok(bytes) => Some(bytes),
         Err(RecvTimeoutError::Timeout) => None,
-        // The thread panicked: no answer, and the exit code says the rest.
+        // The thread panicked: no answer, and the exit code shows the rest.
         Err(RecvTimeoutError::Disconnected) => Some(Vec::new()),
     }
 }
 
-/// What the way in which a child ended says about the component.
-fn judge(answer: Answer, limits: &CompilerLimits) -> Result<Vec<u8>, CompileFault> {
+/// What the way in which a child ended shows about the component.
+fn classify(answer: Answer, limits: &CompilerLimits) -> Result<Vec<u8>, CompileFault> {
     let Answer {
         status,
         sealed,
@@ -209,7 +209,7 @@ fn judge(answer: Answer, limits: &CompilerLimits) -> Result<Vec<u8>, CompileFaul
         (_, Some(Signal::XCPU)) => CompileFault::Timeout {
             limit: format!("{} s on a processor", limits.cpu_s_max),
         },
-        // Nobody else kills it but the system, when the machine is short of memory.
+        // Only the system kills it, when the machine is short of memory.
         (_, Some(Signal::KILL)) => memory,
         (Some(code), _) if words.contains("panicked") => CompileFault::Failed {
             detail: format!("the compiler gave up (exit code {code}): {words}"),

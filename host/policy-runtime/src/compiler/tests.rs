@@ -34,7 +34,7 @@ fn what_was_compiled_is_found_again() {
 }
 
 #[test]
-fn what_does_not_compile_says_why_and_leaves_nothing() {
+fn a_failed_compilation_has_a_reason_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let artifacts = ArtifactStore::open(folder.path(), 1 << 20).unwrap();
     let compiler = Compiler::in_process().with_artifacts(artifacts);
@@ -53,7 +53,7 @@ fn a_child_of_another_build_is_found_out() {
     let line = order.line();
     assert!((line.len() as u64) < order::LINE_BYTES_MAX);
     assert!(child::obey(&order, EMPTY).is_ok());
-    // Settings that the order does not tell of, say of another version.
+    // Settings that the order does not contain, for example of another version.
     order.engine = "another".to_owned();
     let (code, _) = child::obey(&order, EMPTY).unwrap_err();
     assert_eq!(code, child::EXIT_UNAVAILABLE);

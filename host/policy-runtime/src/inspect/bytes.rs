@@ -35,7 +35,7 @@ pub(crate) fn check_size(limits: &Limits, bytes: &[u8]) -> Refused<()> {
     if !bytes.starts_with(b"\0asm") {
         return Err(UploadRefusal::new(
             "not-wasm",
-            "this is no WebAssembly binary",
+            "this is not a WebAssembly binary",
             "byte 0",
             "upload the .wasm file that the build made, neither text nor an archive",
         ));
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn producers_are_told_by_field() {
+    fn producers_are_recognised_by_field() {
         let mut made_by = Producers::empty();
         made_by.add("language", "Rust", "");
         made_by.add("processed-by", "bindings", "1.0.0");

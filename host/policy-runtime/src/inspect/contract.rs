@@ -43,7 +43,7 @@ pub(crate) fn componentize(module: &[u8]) -> Refused<Vec<u8>> {
     if contracts == 0 {
         return Err(UploadRefusal::new(
             "no-wit",
-            "the module does not say which world it targets",
+            "the module does not name the world it targets",
             "custom section component-type",
             "build it with treadle-plugin, or embed the WIT: wasm-tools component embed wit --world eviction",
         ));
@@ -159,7 +159,7 @@ pub(crate) fn find_world(component: &[u8], exports: &[String]) -> Refused<&'stat
     }
     Err(UploadRefusal::new(
         "wrong-world",
-        format!("exports [{}], which is no policy", exports.join(", ")),
+        format!("exports [{}], which is not a policy", exports.join(", ")),
         "the component's exports",
         format!(
             "target one of the worlds of {PACKAGE}: {}",

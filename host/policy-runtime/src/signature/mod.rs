@@ -68,14 +68,14 @@ pub enum KeyError {
     /// The machine gives no randomness.
     #[error("the machine gives no random bytes: {0}; try again")]
     Randomness(String),
-    /// The text is no key.
-    #[error("{what} is no key: give 32 bytes in hexadecimal or base64")]
+    /// The text is not a key.
+    #[error("{what} is not a key: give 32 bytes in hexadecimal or base64")]
     Malformed {
         /// Which key.
         what: String,
     },
-    /// The bytes are no usable point of the curve.
-    #[error("{what} is no usable Ed25519 key; make a new one")]
+    /// The bytes are not a usable point of the curve.
+    #[error("{what} is not a usable Ed25519 key; create a new one")]
     Weak {
         /// Which key.
         what: String,

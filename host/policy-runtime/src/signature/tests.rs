@@ -25,7 +25,7 @@ fn code(keys: &TrustedKeys, digest: &str, signature: &str) -> &'static str {
 }
 
 #[test]
-fn a_right_signature_says_who_signed() {
+fn a_valid_signature_names_the_signer() {
     let digest = upload_digest(b"upload");
     let keys = trusting(&[&secret(1), &secret(2)]);
     let signature = sign(&digest, &secret(2));
@@ -45,7 +45,7 @@ fn a_right_signature_says_who_signed() {
 }
 
 #[test]
-fn wrong_signatures_are_told_apart() {
+fn invalid_signatures_are_distinguished() {
     let digest = upload_digest(b"upload");
     let keys = trusting(&[&secret(1)]);
     let signature = sign(&digest, &secret(1));
@@ -55,9 +55,9 @@ fn wrong_signatures_are_told_apart() {
     );
     let stranger = sign(&digest, &secret(9));
     assert_eq!(code(&keys, &digest, &stranger), "signature-unknown-key");
-    // Without its key, nobody can say whose it is.
+    // Without its key, the signer is unknown.
     assert_eq!(code(&keys, &digest, &stranger[64..]), "signature-mismatch");
-    // A trusted key that somebody else's signature claims.
+    // A trusted key that another's signature claims.
     let claimed = secret(1).public_key() + &stranger[64..];
     assert_eq!(code(&keys, &digest, &claimed), "signature-mismatch");
     let none = TrustedKeys::default();
@@ -72,7 +72,7 @@ fn wrong_signatures_are_told_apart() {
 }
 
 #[test]
-fn the_policy_says_what_may_be_missing() {
+fn the_signature_policy_decides_what_may_be_missing() {
     let digest = upload_digest(b"upload");
     let keys = trusting(&[&secret(1)]);
     let (allowed, only) = (
@@ -111,7 +111,7 @@ fn keys_are_new_readable_and_secret() {
 fn unusable_keys_are_named() {
     let of = |key: &str| TrustedKeys::new([("ci", key)]).err().unwrap().to_string();
     assert!(of("abc").contains("\"ci\""));
-    // The neutral element, with which anybody can sign anything.
+    // The neutral element, with which anyone can sign anything.
     let neutral = format!("01{}", "00".repeat(31));
     assert!(of(&neutral).contains("usable"));
     let key = secret(1).public_key();

@@ -65,7 +65,7 @@ fn prediction(trial: &mut Trial<'_>, policy: &mut PredictionInstance, rows: &Row
     trial.time("learn", Background, |context| {
         policy.learn(context, &finished)
     })?;
-    // What it says after it has learnt must be sound too.
+    // What it answers after it has learnt must be sound too.
     trial.time("predict after learn", Background, |context| {
         policy.predict(context, &live)
     })

@@ -37,8 +37,8 @@ struct Trial<'a> {
     timings: Vec<SmokeTiming>,
 }
 
-/// Runs all functions, or says which failed and how. A function that the policy
-/// leaves to the host is passed over.
+/// Runs all functions, or reports which failed and how. A function that the policy leaves to the
+/// host is passed over.
 pub(crate) fn run(
     policy: &mut PolicyInstance,
     limits: &Limits,

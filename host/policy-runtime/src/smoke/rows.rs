@@ -11,7 +11,7 @@ pub(super) struct Rows {
     pub(super) groups: Vec<u64>,
     pub(super) steps: Vec<u32>,
     pub(super) phases: Vec<u8>,
-    /// Predicted amounts, -1 where nothing was predicted.
+    /// Predicted amounts, -1 without a prediction.
     pub(super) predicted: Vec<f64>,
     pub(super) rewards: Vec<f64>,
     /// Rows of three pools or workers.
@@ -23,8 +23,8 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// A fixed sequence, so that an upload is judged the same way every time: contexts
-    /// from nothing to long, all phases, times from none to hours.
+    /// A fixed sequence, so that an upload is checked the same way every time: contexts from
+    /// nothing to long, all phases, times from none to hours.
     pub(super) fn generate(rows: usize) -> Self {
         let mut stream = SplitMix64::new(1);
         let mut draw = |bound: u64| (stream.next_u64() >> 33) % bound;

@@ -1,5 +1,4 @@
-//! The world `eviction`: which programs keep their place in a worker's KV cache, and
-//! which come back first.
+//! The world `eviction`: which programs keep their KV cache on a worker, and which come back first.
 
 use wasmtime::Store;
 use wasmtime::component::InstancePre;
@@ -202,7 +201,7 @@ impl EvictionInstance {
         )
     }
 
-    /// Whether the policy says what becomes of caches: it is of the larger world.
+    /// Whether the policy decides what to do with caches: it is of the larger world.
     pub fn retains(&self) -> bool {
         self.0.pre().retention.is_some()
     }

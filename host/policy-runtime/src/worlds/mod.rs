@@ -80,7 +80,7 @@ pub(crate) fn is_interface(export: &str, interface: &str) -> bool {
 pub(crate) fn world_of(interface: &str) -> Option<World> {
     let name = interface.strip_prefix(PACKAGE)?.strip_prefix('/')?;
     let name = name.split('@').next()?.strip_suffix("-policy")?;
-    World::from_word(name)
+    World::from_name(name)
 }
 
 /// The parsed package.
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn worlds_are_the_models_words_in_their_order() {
+    fn worlds_match_the_vocabulary_of_the_model_in_order() {
         assert!(World::ALL.iter().map(|world| world.as_str()).eq(WORLDS));
         let interface = "treadle:policy/reward-policy@1.7.0";
         assert_eq!(world_of(interface), Some(World::Reward));

@@ -19,7 +19,7 @@ world! {
 }
 
 impl PlacementInstance {
-    /// A worker for each program that is about to get a place.
+    /// A worker for each program that is about to be placed.
     ///
     /// # Errors
     /// A fault; the next call starts from a fresh instance where needed.

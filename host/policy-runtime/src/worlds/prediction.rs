@@ -56,7 +56,7 @@ impl PredictionInstance {
         })
     }
 
-    /// Teaches it what came of programs that have finished.
+    /// Teaches it the outcomes of programs that have finished.
     ///
     /// # Errors
     /// A fault; the next call starts from a fresh instance where needed.

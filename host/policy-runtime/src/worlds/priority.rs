@@ -1,5 +1,5 @@
-//! The world `priority`: who goes first among the programs that wait for a place, and
-//! whether a running step gives way.
+//! The world `priority`: which goes first among the programs that wait for placement, and whether a
+//! running step is preempted.
 
 use wasmtime::Store;
 use wasmtime::component::InstancePre;
@@ -51,8 +51,8 @@ impl PriorityInstance {
         )
     }
 
-    /// For each running step 1 if it gives way to a waiting one, else 0; at most as
-    /// many as are waiting.
+    /// For each running step 1 if it is preempted for a waiting one, else 0; at most as many as are
+    /// waiting.
     ///
     /// # Errors
     /// A fault; the next call starts from a fresh instance where needed.
@@ -89,7 +89,7 @@ fn check_preempt(gives_way: &[u8], steps: &PreemptColumns<'_>) -> Check {
     let waiting = steps.waiting_score.len();
     if giving > waiting {
         return Err(format!(
-            "preempt: {giving} steps give way, expected at most the {waiting} that are waited for"
+            "preempt: {giving} steps to preempt, expected at most the {waiting} that are waited for"
         ));
     }
     Ok(())

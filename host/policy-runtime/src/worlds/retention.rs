@@ -58,7 +58,7 @@ impl RetentionCode {
 pub(crate) struct Retention(raw::Retained);
 
 impl Retention {
-    /// Codes of fates, one for each row.
+    /// Codes of cache actions, one for each row.
     pub(crate) fn retain(
         &self,
         store: &mut Store<Sandbox>,

@@ -1,4 +1,4 @@
-//! The deterministic engine: fuel in the place of time, one pattern for NaN.
+//! The deterministic engine: fuel instead of time, one pattern for NaN.
 
 use treadle_policy_runtime::{CallContext, Limits, PolicyEngine, PolicyFault, RuntimeError};
 

@@ -1,5 +1,4 @@
-//! A policy that misbehaves in one call: the fault is told apart, and the next call
-//! is answered.
+//! A policy that misbehaves in one call: the fault is classified, and the next call is answered.
 
 use std::time::{Duration, Instant};
 
@@ -87,7 +86,7 @@ fn a_replacement_can_be_started_before_it_is_needed() {
 }
 
 #[test]
-fn a_trap_is_told() {
+fn a_trap_is_reported() {
     let PolicyFault::Trap { detail } = fault("(unreachable)") else {
         panic!("no trap")
     };
@@ -95,7 +94,7 @@ fn a_trap_is_told() {
 }
 
 #[test]
-fn a_trap_tells_the_error_that_the_guest_logged_before() {
+fn a_trap_carries_the_error_logged_before_it() {
     let told = fault("(call $log (i32.const 4) (i32.const 1120) (i32.const 24)) (unreachable)");
     let detail = "does not like seven rows".to_owned();
     assert_eq!(told, PolicyFault::Trap { detail });

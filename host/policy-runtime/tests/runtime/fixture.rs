@@ -67,7 +67,7 @@ pub(crate) fn resolve(edit: impl Fn(&str) -> String) -> (Resolve, PackageId) {
     (resolve, package)
 }
 
-/// A module that says which world it targets.
+/// A module that names the world it targets.
 pub(crate) fn embed(wat: &str, resolve: &Resolve, package: PackageId, world: &str) -> Vec<u8> {
     let mut module = wat::parse_str(wat).expect("the fixture is valid");
     let world = resolve.packages[package].worlds[world];

@@ -95,7 +95,7 @@ fn state_outlives_restarts_and_goes_over_to_the_successor() {
 }
 
 #[test]
-fn a_full_state_is_told_to_the_policy() {
+fn a_full_state_is_reported_to_the_policy() {
     let engine = PolicyEngine::new(Limits {
         state_bytes_max: 5,
         ..limits()

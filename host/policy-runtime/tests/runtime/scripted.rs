@@ -1,5 +1,4 @@
-//! Policies of any world that answer by a script, so that answers of every kind can be
-//! judged.
+//! Policies of any world that answer by a script, so that answers of every kind can be checked.
 
 use std::fmt::Write as _;
 
@@ -227,7 +226,10 @@ pub(crate) fn refused<T: std::fmt::Debug>(
         let Err(PolicyFault::BadOutput { detail }) = ask(&mut policy) else {
             panic!("accepted what should be refused with {told:?}")
         };
-        assert!(detail.contains(told), "{detail:?} says nothing of {told:?}");
+        assert!(
+            detail.contains(told),
+            "{detail:?} does not mention {told:?}"
+        );
         assert_eq!(policy.restarts(), restarts);
     }
 }

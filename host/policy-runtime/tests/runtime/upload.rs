@@ -20,7 +20,7 @@ fn wat(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_module_with_wit_is_accepted_and_told_about() {
+fn a_module_with_wit_is_accepted_with_a_remark() {
     let inspection = engine().inspect(&policy("")).unwrap();
     assert_eq!(inspection.world, "eviction");
     assert_eq!(

@@ -1,7 +1,7 @@
 //! Which policies answer for whom: per world one binding for everyone, and
 //! bindings of jobs that take precedence over it.
 
-use super::seat::Seat;
+use super::slot::PolicySlot;
 use super::trial::Trial;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use treadle_model::{ProgramId, World};
 /// The name under which everyone is bound.
 pub const EVERYONE: &str = "*";
 
-/// Whom a binding is for.
+/// The scope of a binding.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(into = "String")]
 pub enum Scope {
@@ -56,7 +56,7 @@ impl From<Scope> for String {
 /// A policy on trial for a share of the programs.
 pub(super) struct Canary {
     /// The policy.
-    pub(super) seat: Seat,
+    pub(super) slot: PolicySlot,
     /// Its share of programs, in millionths.
     pub(super) share_ppm: u32,
     /// How its programs fare.
@@ -66,15 +66,15 @@ pub(super) struct Canary {
 /// One world's policies for one scope.
 #[derive(Default)]
 pub(super) struct Binding {
-    /// Who answers; the built-in default if nobody is seated.
-    pub(super) active: Option<Seat>,
+    /// The policy that answers; the built-in default if there is none.
+    pub(super) active: Option<PolicySlot>,
     /// Who answered before; for rolling back.
-    pub(super) previous: Option<Seat>,
+    pub(super) previous: Option<PolicySlot>,
     /// True if `previous` was meant: rolling back to the built-in default.
     pub(super) has_previous: bool,
     /// On trial for a share of the programs.
     pub(super) canary: Option<Canary>,
-    /// Whether the shadow desk holds a policy for this binding.
+    /// Whether the shadow evaluator holds a policy for this binding.
     pub(super) has_shadow: bool,
 }
 
@@ -91,10 +91,10 @@ impl Binding {
         share > 0 && spread(program.0) % 1_000_000 < u64::from(share)
     }
 
-    /// The policy that judges.
-    pub(super) fn seat_mut(&mut self, canary: bool) -> Option<&mut Seat> {
+    /// The policy that evaluates.
+    pub(super) fn slot_mut(&mut self, canary: bool) -> Option<&mut PolicySlot> {
         if canary {
-            return self.canary.as_mut().map(|c| &mut c.seat);
+            return self.canary.as_mut().map(|c| &mut c.slot);
         }
         self.active.as_mut()
     }
@@ -158,8 +158,8 @@ impl WorldBindings {
         }
     }
 
-    /// Takes away a job's binding if nothing is left in it.
-    pub(super) fn tidy(&mut self, scope: &Scope) {
+    /// Removes a job's binding if nothing is left in it.
+    pub(super) fn prune_empty(&mut self, scope: &Scope) {
         let Scope::Job(job) = scope else { return };
         let is_empty = |b: &Binding| !b.is_bound() && !b.has_shadow && !b.has_previous;
         if self.by_job.get(job).is_some_and(is_empty) {

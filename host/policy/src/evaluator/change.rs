@@ -1,11 +1,11 @@
 //! Changing bindings: between two decisions, never within one.
 
-use super::PolicyDesk;
+use super::PolicyEvaluator;
+use super::assignment::Assignee;
 use super::bindings::{Canary, Scope};
 use super::native_policy;
-use super::panel::Judge;
-use super::seat::{BoundPolicy, Seat};
 use super::shadow::ShadowReport;
+use super::slot::{BoundPolicy, PolicySlot};
 use super::trial::Trial;
 use serde::Serialize;
 use std::time::Instant;
@@ -41,7 +41,7 @@ impl Role {
     pub const ALL: [Self; 4] = [Self::Active, Self::Canary, Self::Shadow, Self::Previous];
 
     /// From its name, if it is one that can be asked for.
-    pub fn from_word(word: &str) -> Option<Self> {
+    pub fn from_name(word: &str) -> Option<Self> {
         let mut roles = Self::ALL.into_iter().filter(|role| *role != Self::Previous);
         roles.find(|role| role.as_str() == word)
     }
@@ -63,7 +63,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// Who gets a role.
+    /// The policy that gets a role.
     fn subject(&self) -> Option<PolicyRef> {
         match self {
             Self::Activate(policy) => policy.as_ref().map(|bound| bound.policy.clone()),
@@ -79,7 +79,7 @@ pub enum ChangeError {
     /// Nothing was bound before.
     #[error("nothing was bound here before; bind the policy that should answer")]
     NoPrevious,
-    /// Nobody has this role.
+    /// No policy has this role.
     #[error("this binding has no {}", .0.as_str())]
     Vacant(Role),
 }
@@ -89,25 +89,25 @@ pub enum ChangeError {
 pub struct Changed {
     /// Who answered before.
     pub before: PolicyRef,
-    /// Who answers now.
+    /// The policy that answers now.
     pub after: PolicyRef,
-    /// Who got a role; who answers now where nobody did.
+    /// The policy that got a role; the one that answers now if none did.
     pub subject: PolicyRef,
-    /// For how long decisions were held up, in microseconds.
+    /// For how long decisions were delayed, in microseconds.
     pub held_up_us: u64,
 }
 
-/// What the desk did by itself.
+/// What the evaluator did on its own.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NoticeKind {
-    /// The active policy gave way to the one before it.
+    /// The active policy was rolled back to the one before it.
     RolledBack,
     /// The canary was taken out.
     CanaryEnded,
 }
 
-/// A binding that the desk changed by itself.
+/// A binding that the evaluator changed on its own.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Notice {
     /// What.
@@ -116,9 +116,9 @@ pub struct Notice {
     pub world: World,
     /// Of which binding.
     pub scope: Scope,
-    /// Who lost his role.
+    /// The policy that lost its role.
     pub policy: PolicyRef,
-    /// Who answers now.
+    /// The policy that answers now.
     pub after: PolicyRef,
     /// Why.
     pub reason: String,
@@ -137,20 +137,20 @@ pub struct KeptState {
     pub snapshot: Vec<u8>,
 }
 
-/// What stands in one binding.
+/// The state of one binding.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BindingView {
     /// Of which world.
     pub world: World,
     /// For which job; `*` for all without their own.
     pub job: Scope,
-    /// Who answers.
+    /// The policy that answers.
     pub policy: PolicyRef,
     /// Who answered before, if that is known.
     pub previous: Option<PolicyRef>,
-    /// Who is on trial.
+    /// The canary.
     pub canary: Option<CanaryView>,
-    /// Who is compared.
+    /// The shadow.
     pub shadow: Option<ShadowReport>,
 }
 
@@ -167,7 +167,7 @@ pub struct CanaryView {
     pub trial: Trial,
 }
 
-impl PolicyDesk {
+impl PolicyEvaluator {
     /// Changes a binding.
     pub fn change(
         &mut self,
@@ -182,18 +182,18 @@ impl PolicyDesk {
         match change {
             Change::Activate(policy) => self.activate(world, scope, policy, now_ms),
             Change::StartCanary(policy, share_ppm) => {
-                let seat = Seat::new(policy, self.limits.breaker.clone());
-                self.start_canary(world, scope, seat, share_ppm, now_ms);
+                let slot = PolicySlot::new(policy, self.limits.breaker.clone());
+                self.start_canary(world, scope, slot, share_ppm, now_ms);
             }
             Change::StartShadow(policy) => {
-                let seat = Seat::new(policy, self.limits.breaker.clone());
+                let slot = PolicySlot::new(policy, self.limits.breaker.clone());
                 self.bindings.world_mut(world).entry(scope).has_shadow = true;
-                self.shadows.seat(world, scope.clone(), seat);
+                self.shadows.install(world, scope.clone(), slot);
             }
             Change::Withdraw(role) => self.withdraw(world, scope, role)?,
             Change::RollBack => self.roll_back(world, scope)?,
         }
-        self.bindings.world_mut(world).tidy(scope);
+        self.bindings.world_mut(world).prune_empty(scope);
         let held_up_us = started.elapsed().as_micros() as u64;
         self.statistics.slowest_swap_us = self.statistics.slowest_swap_us.max(held_up_us);
         let after = self.active(world, scope);
@@ -205,18 +205,18 @@ impl PolicyDesk {
         })
     }
 
-    /// Who answers for a scope, by its own binding.
+    /// The policies of a scope, by its own binding.
     pub fn active(&self, world: World, scope: &Scope) -> PolicyRef {
         let mut bindings = self.bindings.world(world).iter();
         let own = bindings.find(|(known, _)| known == scope);
-        let seat = own.and_then(|(_, binding)| binding.active.as_ref());
-        seat.map_or_else(|| native_policy(world), |seat| seat.policy.clone())
+        let slot = own.and_then(|(_, binding)| binding.active.as_ref());
+        slot.map_or_else(|| native_policy(world), |slot| slot.policy.clone())
     }
 
     /// All bindings of a world, everyone's first.
     pub fn views(&self, world: World) -> Vec<BindingView> {
         let bindings = self.bindings.world(world).iter();
-        let name = |seat: &Option<Seat>| seat.as_ref().map(|seat| seat.policy.clone());
+        let name = |slot: &Option<PolicySlot>| slot.as_ref().map(|slot| slot.policy.clone());
         bindings
             .map(|(job, binding)| BindingView {
                 world,
@@ -225,7 +225,7 @@ impl PolicyDesk {
                     .has_previous
                     .then(|| name(&binding.previous).unwrap_or_else(|| native_policy(world))),
                 canary: binding.canary.as_ref().map(|canary| CanaryView {
-                    policy: canary.seat.policy.clone(),
+                    policy: canary.slot.policy.clone(),
                     share: f64::from(canary.share_ppm) / 1e6,
                     regret: canary.trial.regret(),
                     trial: canary.trial.clone(),
@@ -241,10 +241,10 @@ impl PolicyDesk {
         let mut kept = Vec::new();
         for world in World::ALL {
             for (scope, binding) in self.bindings.world_mut(*world).iter_mut() {
-                let Some(seat) = &mut binding.active else {
+                let Some(slot) = &mut binding.active else {
                     continue;
                 };
-                let Some((state, snapshot)) = seat.kept(now_ms) else {
+                let Some((state, snapshot)) = slot.kept(now_ms) else {
                     continue;
                 };
                 if !state.is_empty() || !snapshot.is_empty() {
@@ -260,7 +260,7 @@ impl PolicyDesk {
         kept
     }
 
-    /// A step of a program ended after so long; canaries are judged by it.
+    /// A step of a program ended after so long; canaries are evaluated by it.
     pub fn observe_step(&mut self, core: &Core, program: ProgramId, step_ms: f64) {
         for world in World::ALL {
             if self
@@ -280,9 +280,9 @@ impl PolicyDesk {
             };
             canary.trial.add(of_canary, step_ms);
             if canary.trial.has_failed(&self.limits.trial) {
-                let (trial, judge) = (
+                let (trial, assignee) = (
                     canary.trial.clone(),
-                    Judge {
+                    Assignee {
                         world: *world,
                         scope,
                         canary: true,
@@ -292,7 +292,7 @@ impl PolicyDesk {
                     "its steps took {:.0} ms, those of the bound policy {:.0} ms",
                     trial.canary.mean, trial.incumbent.mean
                 );
-                self.give_up(&judge, &reason);
+                self.give_up(&assignee, &reason);
             }
         }
     }
@@ -300,16 +300,16 @@ impl PolicyDesk {
     fn activate(&mut self, world: World, scope: &Scope, policy: Option<BoundPolicy>, now_ms: u64) {
         let limits = self.limits.breaker.clone();
         let binding = self.bindings.world_mut(world).entry(scope);
-        let mut seat = policy.map(|policy| Seat::new(policy, limits));
-        if let (Some(seat), Some(old)) = (&mut seat, &mut binding.active) {
-            seat.inherit(old, now_ms);
+        let mut slot = policy.map(|policy| PolicySlot::new(policy, limits));
+        if let (Some(slot), Some(old)) = (&mut slot, &mut binding.active) {
+            slot.inherit(old, now_ms);
         }
         let replaced = std::mem::replace(&mut binding.previous, binding.active.take());
-        binding.active = seat;
+        binding.active = slot;
         binding.has_previous = true;
-        let canary = binding.canary.take().map(|canary| canary.seat);
-        for seat in replaced.into_iter().chain(canary) {
-            self.shadows.dispose(seat);
+        let canary = binding.canary.take().map(|canary| canary.slot);
+        for slot in replaced.into_iter().chain(canary) {
+            self.shadows.dispose(slot);
         }
         self.statistics.swaps += 1;
     }
@@ -318,21 +318,21 @@ impl PolicyDesk {
         &mut self,
         world: World,
         scope: &Scope,
-        mut seat: Seat,
+        mut slot: PolicySlot,
         share_ppm: u32,
         now_ms: u64,
     ) {
         let binding = self.bindings.world_mut(world).entry(scope);
         if let Some(active) = &mut binding.active {
-            seat.inherit(active, now_ms);
+            slot.inherit(active, now_ms);
         }
         let canary = Canary {
-            seat,
+            slot,
             share_ppm,
             trial: Trial::default(),
         };
         if let Some(old) = binding.canary.replace(canary) {
-            self.shadows.dispose(old.seat);
+            self.shadows.dispose(old.slot);
         }
     }
 
@@ -343,15 +343,15 @@ impl PolicyDesk {
             .world_mut(world)
             .get_mut(scope)
             .ok_or(vacant)?;
-        let seat = match role {
+        let slot = match role {
             Role::Active => {
-                let seat = binding.active.take().ok_or(vacant)?;
-                let old = binding.previous.replace(seat);
+                let slot = binding.active.take().ok_or(vacant)?;
+                let old = binding.previous.replace(slot);
                 binding.has_previous = true;
                 self.statistics.swaps += 1;
                 old
             }
-            Role::Canary => Some(binding.canary.take().ok_or(vacant)?.seat),
+            Role::Canary => Some(binding.canary.take().ok_or(vacant)?.slot),
             Role::Previous => {
                 binding.has_previous = false;
                 binding.previous.take()
@@ -364,8 +364,8 @@ impl PolicyDesk {
                 None
             }
         };
-        if let Some(seat) = seat {
-            self.shadows.dispose(seat);
+        if let Some(slot) = slot {
+            self.shadows.dispose(slot);
         }
         Ok(())
     }
@@ -377,49 +377,57 @@ impl PolicyDesk {
         let binding = binding.ok_or(ChangeError::NoPrevious)?;
         if let Some(canary) = binding.canary.take() {
             // What a canary decided is undone by ending it.
-            self.shadows.dispose(canary.seat);
+            self.shadows.dispose(canary.slot);
             return Ok(());
         }
         std::mem::swap(&mut binding.active, &mut binding.previous);
-        if let Some(seat) = &mut binding.active {
-            seat.forgive(limits);
+        if let Some(slot) = &mut binding.active {
+            slot.forgive(limits);
         }
         self.statistics.swaps += 1;
         Ok(())
     }
 
-    /// Takes a policy out of its role for good reason, and tells of it.
-    pub(super) fn give_up(&mut self, judge: &Judge, reason: &str) {
+    /// Removes a policy from its role for a reason, and reports it.
+    pub(super) fn give_up(&mut self, assignee: &Assignee, reason: &str) {
         let policy = {
-            let binding = self.bindings.world_mut(judge.world).get_mut(&judge.scope);
-            let seat = binding.and_then(|binding| binding.seat_mut(judge.canary));
-            seat.map_or_else(|| native_policy(judge.world), |seat| seat.policy.clone())
+            let binding = self
+                .bindings
+                .world_mut(assignee.world)
+                .get_mut(&assignee.scope);
+            let slot = binding.and_then(|binding| binding.slot_mut(assignee.canary));
+            slot.map_or_else(|| native_policy(assignee.world), |slot| slot.policy.clone())
         };
-        let kind = if judge.canary {
-            let _ = self.withdraw(judge.world, &judge.scope, Role::Canary);
+        let kind = if assignee.canary {
+            let _ = self.withdraw(assignee.world, &assignee.scope, Role::Canary);
             NoticeKind::CanaryEnded
         } else {
-            let binding = self.bindings.world_mut(judge.world).entry(&judge.scope);
+            let binding = self
+                .bindings
+                .world_mut(assignee.world)
+                .entry(&assignee.scope);
             let failed = binding.active.take();
             binding.active = binding.previous.take();
             binding.has_previous = false;
-            if let Some(seat) = &mut binding.active {
-                seat.forgive(self.limits.breaker.clone());
+            if let Some(slot) = &mut binding.active {
+                slot.forgive(self.limits.breaker.clone());
             }
-            if let Some(seat) = failed {
-                self.shadows.dispose(seat);
+            if let Some(slot) = failed {
+                self.shadows.dispose(slot);
             }
             NoticeKind::RolledBack
         };
         self.statistics.rollbacks += 1;
-        let after = self.active(judge.world, &judge.scope);
-        self.bindings.world_mut(judge.world).tidy(&judge.scope);
+        let after = self.active(assignee.world, &assignee.scope);
+        self.bindings
+            .world_mut(assignee.world)
+            .prune_empty(&assignee.scope);
         tracing::error!(%policy, now = %after, reason, "the policy was given up");
         if let Some(notices) = &self.notices {
             let _ = notices.send(Notice {
                 kind,
-                world: judge.world,
-                scope: judge.scope.clone(),
+                world: assignee.world,
+                scope: assignee.scope.clone(),
                 policy,
                 after,
                 reason: reason.to_owned(),

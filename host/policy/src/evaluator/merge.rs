@@ -1,12 +1,11 @@
 //! One order out of the scores of several policies.
 //!
-//! Scores of different policies have no common measure, so a question that is
-//! shared out among several (jobs with bindings of their own, a canary) is merged
-//! by relative rank: the best of each share comes before the second of any share
-//! of the same size, and within its share a program keeps the place that its
-//! policy gave it.
+//! Scores of different policies have no common measure, so a question that is shared out among
+//! several (jobs with bindings of their own, a canary) is merged by relative rank: the best of each
+//! share comes before the second of any share of the same size, and within its share a program
+//! keeps the rank that its policy gave it.
 
-/// Rows of a question that one policy judged, with its scores in their order.
+/// Rows of a question that one policy evaluated, with its scores in their order.
 pub(super) struct Share {
     /// Rows of the question.
     pub(super) rows: Vec<usize>,
@@ -14,7 +13,7 @@ pub(super) struct Share {
     pub(super) scores: Vec<f64>,
 }
 
-/// A score for each of `rows` rows; those that nobody judged come last.
+/// A score for each of `rows` rows; rows without one come last.
 pub(super) fn by_relative_rank(rows: usize, shares: &[Share]) -> Vec<f64> {
     let mut merged = vec![0.0; rows];
     for share in shares {

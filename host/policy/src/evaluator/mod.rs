@@ -1,65 +1,65 @@
-//! The desk: policies as the driver asks them, in place, with a built-in default
-//! behind every answer that a sandboxed policy fails to give.
+//! The policy evaluator: policies as the driver asks them, in place, with a built-in default behind
+//! every answer that a sandboxed policy fails to give.
 //!
-//! A question is shared out among those whose bindings hold for its programs
-//! ([`panel`]), each judges its rows ([`inquiry`]), and their answers are put
-//! together ([`merge`]). Everything that changes a binding is in [`change`].
+//! A question is shared out among the policies whose bindings hold for its programs
+//! ([`assignment`]), each evaluates its rows ([`call`]), and their answers are put together
+//! ([`merge`]). Everything that changes a binding is in [`change`].
 
+mod answer;
+mod assignment;
 mod bindings;
+mod call;
 mod change;
-mod inquiry;
+mod cost_columns;
 mod merge;
-mod outlook;
-mod panel;
 mod rollouts;
 mod rows;
-mod seat;
 mod shadow;
+mod slot;
 mod statistics;
 #[cfg(test)]
 mod tests;
 mod trial;
-mod verdict;
 mod wishes;
 
 pub use bindings::{EVERYONE, Scope};
 pub use change::{
     BindingView, CanaryView, Change, ChangeError, Changed, KeptState, Notice, NoticeKind, Role,
 };
-pub use outlook::OUTLOOK_COLUMNS;
+pub use cost_columns::COST_COLUMNS;
 pub use rows::Forecast;
-pub use seat::BoundPolicy;
 pub use shadow::{Comparison, ShadowReport};
+pub use slot::BoundPolicy;
 pub use statistics::{LATENCY_BOUNDS_US, PolicyStatistics, VersionEntry, VersionStatistics};
 pub use trial::{Spread, Trial, TrialLimits};
 
 use crate::columns::{self, Programs, Workers};
+use answer::put_together;
+use assignment::{Assignee, Assignment};
 use bindings::Bindings;
-use inquiry::{Inquiry, Native, is_of_rollouts};
+use call::{Native, PolicyCall, is_of_rollouts};
+use cost_columns::CostColumns;
 use merge::Share;
-use outlook::Outlook;
-use panel::{Judge, Panel};
 use rows::{Rows, only};
-use seat::Seat;
 use shadow::Shadows;
+use slot::PolicySlot;
 use statistics::Versions;
 use std::collections::HashMap;
 use std::time::Instant;
 use tokio::sync::mpsc::UnboundedSender;
-use treadle_core::{Core, ProgramColumns, Purpose, Question, Verdict, Voices};
+use treadle_core::{Attribution, Core, PolicyAnswer, ProgramColumns, Purpose, Question};
 use treadle_model::{PolicyRef, ProgramId, World};
 use treadle_policy_runtime::{BreakerLimits, PolicyFault, PolicyInstance};
-use verdict::put_together;
 
-/// When a policy is given up.
+/// When a policy is rolled back.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct DeskLimits {
+pub struct EvaluatorLimits {
     /// For its faults.
     pub breaker: BreakerLimits,
     /// For its regret, while it is a canary.
     pub trial: TrialLimits,
-    /// Lets a policy that failed be started anew by the next question, instead of
-    /// by another thread at some time: for runs that are repeated.
+    /// Lets a policy that failed be restarted by the next question, instead of by another thread at
+    /// some time: for runs that are repeated.
     pub restarts_in_place: bool,
 }
 
@@ -69,17 +69,16 @@ pub struct Answer {
     /// Who answered.
     pub policy: PolicyRef,
     /// What.
-    pub verdict: Verdict,
-    /// Who else had a say.
-    pub voices: Voices,
+    pub verdict: PolicyAnswer,
+    /// Which other policies contributed.
+    pub voices: Attribution,
 }
 
-/// The bindings of the worlds that are asked in place, and what became of the
-/// questions.
-pub struct PolicyDesk {
+/// The bindings of the worlds that are asked in place, and the statistics of their calls.
+pub struct PolicyEvaluator {
     bindings: Bindings,
     native: Native,
-    limits: DeskLimits,
+    limits: EvaluatorLimits,
     statistics: PolicyStatistics,
     versions: Versions,
     shadows: Shadows,
@@ -87,9 +86,9 @@ pub struct PolicyDesk {
     notices: Option<UnboundedSender<Notice>>,
 }
 
-impl PolicyDesk {
-    /// A desk at which only the built-in defaults sit.
-    pub fn new(limits: DeskLimits) -> Self {
+impl PolicyEvaluator {
+    /// An evaluator with only the built-in defaults.
+    pub fn new(limits: EvaluatorLimits) -> Self {
         Self {
             bindings: Bindings::default(),
             native: Native::default(),
@@ -102,8 +101,8 @@ impl PolicyDesk {
         }
     }
 
-    /// Where the desk tells of bindings that it changed by itself.
-    pub fn tell(&mut self, notices: UnboundedSender<Notice>) {
+    /// Sets where the evaluator sends notices of bindings that it changed on its own.
+    pub fn send_notices_to(&mut self, notices: UnboundedSender<Notice>) {
         self.notices = Some(notices);
     }
 
@@ -145,9 +144,9 @@ impl PolicyDesk {
     /// Scores, and where placement policies are asked too, their wishes.
     fn rank(&mut self, core: &Core, question: &Question, now_ms: u64) -> Answer {
         let programs = &question.programs;
-        let panel = Panel::of(&self.bindings, core, question.purpose, &programs.program);
-        let (policies, scores) = self.judge_all(core, question, &panel, now_ms);
-        let mut answer = put_together(question, &panel, policies, &scores);
+        let assignment = Assignment::of(&self.bindings, core, question.purpose, &programs.program);
+        let (policies, scores) = self.evaluate_all(core, question, &assignment, now_ms);
+        let mut answer = put_together(question, &assignment, policies, &scores);
         if matches!(question.purpose, Purpose::Assign | Purpose::Route { .. }) {
             self.add_forecasts(&mut answer);
         }
@@ -161,33 +160,33 @@ impl PolicyDesk {
         answer
     }
 
-    /// The judges' names in the panel's order, and one score per row.
-    fn judge_all(
+    /// The assignees' names in the order of the assignment, and one score per row.
+    fn evaluate_all(
         &mut self,
         core: &Core,
         question: &Question,
-        panel: &Panel,
+        assignment: &Assignment,
         now_ms: u64,
     ) -> (Vec<PolicyRef>, Vec<f64>) {
         let (purpose, rows) = (question.purpose, &question.programs);
-        if let [judge] = panel.judges.as_slice() {
-            let inquiry = self.inquiry(core, judge, purpose, rows);
-            let (policy, scores) = self.judge(judge, inquiry, now_ms);
+        if let [assignee] = assignment.assignees.as_slice() {
+            let call = self.call_for(core, assignee, purpose, rows);
+            let (policy, scores) = self.evaluate(assignee, call, now_ms);
             return (vec![policy], scores);
         }
         let (mut policies, mut shares) = (Vec::new(), Vec::new());
-        for (index, judge) in panel.judges.iter().enumerate() {
-            let of_judge = panel.rows_of(index, rows.len());
-            let inquiry = self.inquiry(core, judge, purpose, &only(rows, &of_judge));
-            let (policy, scores) = self.judge(judge, inquiry, now_ms);
+        for (index, assignee) in assignment.assignees.iter().enumerate() {
+            let of_assignee = assignment.rows_of(index, rows.len());
+            let call = self.call_for(core, assignee, purpose, &only(rows, &of_assignee));
+            let (policy, scores) = self.evaluate(assignee, call, now_ms);
             policies.push(policy);
             shares.push(Share {
-                rows: of_judge,
+                rows: of_assignee,
                 scores,
             });
         }
-        // Weights are shares of memory and mean the same whoever gives them; the
-        // priority of a step is compared with those of other questions.
+        // Weights are shares of memory and mean the same whichever policy gives them; the priority
+        // of a step is compared with those of other questions.
         let merged = match purpose {
             Purpose::Pause { .. } | Purpose::Restore => {
                 merge::by_relative_rank(rows.len(), &shares)
@@ -197,48 +196,57 @@ impl PolicyDesk {
         (policies, merged)
     }
 
-    fn inquiry(
+    fn call_for(
         &mut self,
         core: &Core,
-        judge: &Judge,
+        assignee: &Assignee,
         purpose: Purpose,
         programs: &ProgramColumns,
-    ) -> Inquiry {
-        let facts = match judge.world {
+    ) -> PolicyCall {
+        let facts = match assignee.world {
             World::Priority => self.facts(core, programs, &Workers::default()),
             _ => Programs::default(),
         };
-        let named = self.named_by(judge);
-        let binding = self.bindings.world_mut(judge.world).get_mut(&judge.scope);
+        let named = self.named_by(assignee);
+        let binding = self
+            .bindings
+            .world_mut(assignee.world)
+            .get_mut(&assignee.scope);
         let is_shown = !named.is_empty() || binding.is_some_and(|b| b.has_shadow);
         let is_retention = matches!(purpose, Purpose::Retain { .. });
-        let needs_outlook = judge.world == World::Eviction && (is_shown || is_retention);
+        let needs_costs = assignee.world == World::Eviction && (is_shown || is_retention);
         let predicted = |program| self.forecast(program).map(|known| known.remaining_tokens);
-        Inquiry {
-            world: judge.world,
+        PolicyCall {
+            world: assignee.world,
             purpose,
             rows: Rows::of(programs),
             facts,
-            outlook: needs_outlook.then(|| Outlook::of(programs, predicted)),
+            cost_columns: needs_costs.then(|| CostColumns::of(programs, predicted)),
             named,
         }
     }
 
-    /// False if the policy in a judge's seat is of the world that has no say in what
-    /// becomes of caches: leaving that to the default is none of its decisions.
-    fn retains(&mut self, judge: &Judge) -> bool {
-        let binding = self.bindings.world_mut(judge.world).get_mut(&judge.scope);
-        let seat = binding.and_then(|binding| binding.seat_mut(judge.canary));
-        let instance = seat.and_then(Seat::instance);
+    /// False if the policy in an assignee's slot is of the world that does not decide about caches:
+    /// leaving that to the default is none of its decisions.
+    fn retains(&mut self, assignee: &Assignee) -> bool {
+        let binding = self
+            .bindings
+            .world_mut(assignee.world)
+            .get_mut(&assignee.scope);
+        let slot = binding.and_then(|binding| binding.slot_mut(assignee.canary));
+        let instance = slot.and_then(PolicySlot::instance);
         let eviction = instance.and_then(PolicyInstance::as_eviction_mut);
         eviction.is_none_or(|eviction| eviction.retains())
     }
 
-    /// Which extra columns the policy in a judge's seat is given.
-    fn named_by(&mut self, judge: &Judge) -> Vec<usize> {
-        let binding = self.bindings.world_mut(judge.world).get_mut(&judge.scope);
-        let seat = binding.and_then(|binding| binding.seat_mut(judge.canary));
-        seat.map_or_else(Vec::new, |seat| seat.extra.clone())
+    /// Which extra columns the policy in an assignee's slot is given.
+    fn named_by(&mut self, assignee: &Assignee) -> Vec<usize> {
+        let binding = self
+            .bindings
+            .world_mut(assignee.world)
+            .get_mut(&assignee.scope);
+        let slot = binding.and_then(|binding| binding.slot_mut(assignee.canary));
+        slot.map_or_else(Vec::new, |slot| slot.extra.clone())
     }
 
     fn facts(&self, core: &Core, programs: &ProgramColumns, workers: &Workers) -> Programs {
@@ -250,26 +258,36 @@ impl PolicyDesk {
         known.map(|forecast| forecast.in_columns())
     }
 
-    /// One judge's name and scores, or those of the built-in default in its stead.
-    fn judge(&mut self, judge: &Judge, inquiry: Inquiry, now_ms: u64) -> (PolicyRef, Vec<f64>) {
-        let asked = if inquiry.is_retention() && !self.retains(judge) {
+    /// One assignee's name and scores, or those of the built-in default instead.
+    fn evaluate(
+        &mut self,
+        assignee: &Assignee,
+        call: PolicyCall,
+        now_ms: u64,
+    ) -> (PolicyRef, Vec<f64>) {
+        let asked = if call.is_retention() && !self.retains(assignee) {
             None
         } else {
-            self.ask_seat(judge, now_ms, inquiry.rows.len(), |instance| {
-                inquiry.put_to(instance, &inquiry.named, now_ms, None)
+            self.ask_slot(assignee, now_ms, call.rows.len(), |instance| {
+                call.put_to(instance, &call.named, now_ms, None)
             })
         };
         let (policy, scores) = asked.unwrap_or_else(|| {
             (
-                native_judge(judge.world, inquiry.purpose),
-                inquiry.put_to_native(&mut self.native),
+                native_policy_for(assignee.world, call.purpose),
+                call.put_to_native(&mut self.native),
             )
         });
-        let world = self.bindings.world_mut(judge.world);
-        let has_shadow = world.get_mut(&judge.scope).is_some_and(|b| b.has_shadow);
-        if has_shadow && !judge.canary {
-            self.shadows
-                .show(judge.world, judge.scope.clone(), inquiry, &scores, now_ms);
+        let world = self.bindings.world_mut(assignee.world);
+        let has_shadow = world.get_mut(&assignee.scope).is_some_and(|b| b.has_shadow);
+        if has_shadow && !assignee.canary {
+            self.shadows.show(
+                assignee.world,
+                assignee.scope.clone(),
+                call,
+                &scores,
+                now_ms,
+            );
         }
         (policy, scores)
     }
@@ -285,39 +303,42 @@ impl PolicyDesk {
         ask: impl FnOnce(&mut PolicyInstance) -> Result<T, PolicyFault>,
     ) -> Option<(PolicyRef, T)> {
         let (scope, _) = self.bindings.world(world).of_job(job);
-        let judge = Judge {
+        let assignee = Assignee {
             world,
             scope,
             canary: false,
         };
-        self.ask_seat(&judge, now_ms, rows, ask)
+        self.ask_slot(&assignee, now_ms, rows, ask)
     }
 
     /// Which extra columns the policy is given that is bound for a job.
     pub fn extra_of(&mut self, world: World, job: &str) -> Vec<usize> {
         let (scope, _) = self.bindings.world(world).of_job(job);
-        self.named_by(&Judge {
+        self.named_by(&Assignee {
             world,
             scope,
             canary: false,
         })
     }
 
-    /// Asks the policy in a judge's seat. Nothing if nobody sits there, it may
-    /// not be asked now, or it gave no answer; all of it is counted.
-    fn ask_seat<T>(
+    /// Asks the policy in an assignee's slot. Nothing if the slot is empty, the policy may not be
+    /// asked now, or it gave no answer; all of it is counted.
+    fn ask_slot<T>(
         &mut self,
-        judge: &Judge,
+        assignee: &Assignee,
         now_ms: u64,
         rows: usize,
         ask: impl FnOnce(&mut PolicyInstance) -> Result<T, PolicyFault>,
     ) -> Option<(PolicyRef, T)> {
-        let binding = self.bindings.world_mut(judge.world).get_mut(&judge.scope)?;
-        let seat = binding.seat_mut(judge.canary)?;
-        let policy = seat.policy.clone();
-        let tenant = judge.scope.tenant_prefix();
-        let version = self.versions.of(judge.world, &policy, tenant);
-        let Some(instance) = seat.askable(now_ms) else {
+        let binding = self
+            .bindings
+            .world_mut(assignee.world)
+            .get_mut(&assignee.scope)?;
+        let slot = binding.slot_mut(assignee.canary)?;
+        let policy = slot.policy.clone();
+        let tenant = assignee.scope.tenant_prefix();
+        let version = self.versions.of(assignee.world, &policy, tenant);
+        let Some(instance) = slot.askable(now_ms) else {
             version.fallbacks += 1;
             self.statistics.fallbacks += 1;
             return None;
@@ -328,11 +349,11 @@ impl PolicyDesk {
         version.memory_bytes = instance.memory_bytes();
         version.restarts = instance.restarts();
         if !self.limits.restarts_in_place {
-            seat.look_after(&self.shadows);
+            slot.look_after(&self.shadows);
         }
         let fault = match answer {
             Ok(answer) => {
-                seat.record_success(now_ms);
+                slot.record_success(now_ms);
                 self.statistics.answered += 1;
                 return Some((policy, answer));
             }
@@ -345,20 +366,20 @@ impl PolicyDesk {
             return None;
         }
         version.record_fault(&fault);
-        let must_go = seat.record_fault(now_ms);
+        let must_go = slot.record_fault(now_ms);
         self.statistics.faults += 1;
         self.statistics.latest_fault = Some(fault.to_string());
         tracing::warn!(%policy, %fault, "the policy failed; the built-in default answers");
         if must_go {
-            self.give_up(judge, &format!("repeated faults, the latest: {fault}"));
+            self.give_up(assignee, &format!("repeated faults, the latest: {fault}"));
         }
         None
     }
 }
 
-impl Default for PolicyDesk {
+impl Default for PolicyEvaluator {
     fn default() -> Self {
-        Self::new(DeskLimits::default())
+        Self::new(EvaluatorLimits::default())
     }
 }
 
@@ -376,8 +397,8 @@ pub fn native_policy(world: World) -> PolicyRef {
     PolicyRef(format!("{name}@{}+native", env!("CARGO_PKG_VERSION")))
 }
 
-/// Who stands in for a judge.
-fn native_judge(world: World, purpose: Purpose) -> PolicyRef {
+/// The built-in default that replaces an assignee.
+fn native_policy_for(world: World, purpose: Purpose) -> PolicyRef {
     if is_of_rollouts(purpose) && world == World::Priority {
         return PolicyRef(format!(
             "equal-priority@{}+native",

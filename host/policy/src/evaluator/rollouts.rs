@@ -1,14 +1,14 @@
-//! What rollouts ask beside the order of steps: where a step goes, which
-//! programs should be elsewhere, and which running steps give way.
+//! Further questions of rollouts: where a step goes, which programs should be elsewhere, and which
+//! running steps are preempted.
 //!
 //! Shadows are shown none of it: they are compared by scores.
 
-use super::panel::judge;
+use super::assignment::assignee;
 use super::rows::only;
 use super::wishes::context;
-use super::{Answer, PolicyDesk, native_judge, native_policy};
+use super::{Answer, PolicyEvaluator, native_policy, native_policy_for};
 use crate::columns::{Steps, Workers, cached_tokens, first_of_highest};
-use treadle_core::{Core, ProgramColumns, Purpose, Verdict, Voices};
+use treadle_core::{Attribution, Core, PolicyAnswer, ProgramColumns, Purpose};
 use treadle_model::{PolicyRef, ProgramId, WorkerId, World};
 use treadle_policy_runtime::PolicyFault;
 
@@ -20,11 +20,11 @@ struct Moved {
     placer: u8,
 }
 
-impl PolicyDesk {
+impl PolicyEvaluator {
     /// Adds what programs are predicted to generate yet: those that begin wait for
     /// memory that will do for all.
     pub(super) fn add_forecasts(&self, answer: &mut Answer) {
-        let Verdict::Order {
+        let PolicyAnswer::Order {
             programs,
             remaining_tokens,
             ..
@@ -40,8 +40,8 @@ impl PolicyDesk {
         }
     }
 
-    /// Adds to a step's priority where its program's placement policy wants it.
-    /// Without one, or if it has no opinion, the step stays with its program.
+    /// Adds to a step's priority where its program's placement policy wants it. Without one, or if
+    /// it gives no worker, the step stays with its program.
     pub(super) fn add_route(
         &mut self,
         core: &Core,
@@ -49,7 +49,7 @@ impl PolicyDesk {
         programs: &ProgramColumns,
         now_ms: u64,
     ) {
-        let Verdict::Order { workers, .. } = &mut answer.verdict else {
+        let PolicyAnswer::Order { workers, .. } = &mut answer.verdict else {
             return;
         };
         let Some((placer, _)) = self.placers(core, &programs.program).into_iter().next() else {
@@ -63,7 +63,7 @@ impl PolicyDesk {
             self.facts(core, programs, &all),
             cached_tokens(core, *program, &all),
         );
-        let asked = self.ask_seat(&placer, now_ms, all.id.len(), |instance| {
+        let asked = self.ask_slot(&placer, now_ms, all.id.len(), |instance| {
             let instance = instance.as_placement_mut();
             instance
                 .ok_or(PolicyFault::NotSupported)?
@@ -88,14 +88,14 @@ impl PolicyDesk {
         let (mut policies, mut moved): (Vec<PolicyRef>, Vec<Moved>) = (Vec::new(), Vec::new());
         for (placer, rows) in self.placers(core, &programs.program) {
             let facts = self.facts(core, &only(programs, &rows), &all);
-            // A program whose worker is lost waits for a place; nothing is moved.
+            // A program whose worker is lost waits for placement; nothing is moved.
             let here = (0..rows.len()).filter(|row| all.at(facts.worker[*row]).is_some());
             let rows: Vec<usize> = here.map(|row| rows[row]).collect();
             let facts = self.facts(core, &only(programs, &rows), &all);
             if rows.is_empty() {
                 continue;
             }
-            let asked = self.ask_seat(&placer, now_ms, rows.len(), |instance| {
+            let asked = self.ask_slot(&placer, now_ms, rows.len(), |instance| {
                 let instance = instance.as_placement_mut();
                 instance
                     .ok_or(PolicyFault::NotSupported)?
@@ -120,8 +120,8 @@ impl PolicyDesk {
         moves(policies, &moved)
     }
 
-    /// Running steps that give way to waiting ones: asked of the policy of the
-    /// most urgent waiting step's program.
+    /// Running steps to preempt for waiting ones: asked of the policy of the most urgent waiting
+    /// step's program.
     pub(super) fn preempt(
         &mut self,
         core: &Core,
@@ -131,12 +131,12 @@ impl PolicyDesk {
     ) -> Answer {
         let steps = Steps::of(core, worker, &programs.program);
         let columns = steps.columns();
-        let native = || native_judge(World::Priority, Purpose::Preempt { worker });
+        let native = || native_policy_for(World::Priority, Purpose::Preempt { worker });
         let Some(urgent) = steps.most_urgent else {
             return order(native(), Vec::new());
         };
-        let judge = judge(&self.bindings, core, &[World::Priority], urgent);
-        let asked = self.ask_seat(&judge, now_ms, columns.len(), |instance| {
+        let assignee = assignee(&self.bindings, core, &[World::Priority], urgent);
+        let asked = self.ask_slot(&assignee, now_ms, columns.len(), |instance| {
             let instance = instance.as_priority_mut();
             instance
                 .ok_or(PolicyFault::NotSupported)?
@@ -152,13 +152,13 @@ impl PolicyDesk {
 fn order(policy: PolicyRef, programs: Vec<ProgramId>) -> Answer {
     Answer {
         policy,
-        verdict: Verdict::Order {
+        verdict: PolicyAnswer::Order {
             scores: vec![0.0; programs.len()],
             programs,
             workers: Vec::new(),
             remaining_tokens: Vec::new(),
         },
-        voices: Voices::default(),
+        voices: Attribution::default(),
     }
 }
 
@@ -170,16 +170,16 @@ fn moves(policies: Vec<PolicyRef>, moved: &[Moved]) -> Answer {
     };
     Answer {
         policy: policies[0].clone(),
-        verdict: Verdict::Order {
+        verdict: PolicyAnswer::Order {
             programs: moved.iter().map(|m| m.program).collect(),
             scores: moved.iter().map(|m| m.rank).collect(),
             workers: moved.iter().map(|m| Some(m.to)).collect(),
             remaining_tokens: Vec::new(),
         },
-        voices: Voices {
+        voices: Attribution {
             placers: policies,
             placed_by,
-            ..Voices::default()
+            ..Attribution::default()
         },
     }
 }

@@ -3,10 +3,10 @@
 //! [`crate::columns`], for rollouts in virtual time too.
 
 use crate::columns;
-use treadle_core::{ProgramColumns, Prospects};
+use treadle_core::{CostEstimates, ProgramColumns};
 use treadle_model::ProgramId;
 
-/// What a prediction policy said about a program.
+/// A prediction policy's forecast of a program.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
     /// Tokens still to be generated: the mean.
@@ -18,7 +18,7 @@ pub struct Forecast {
 }
 
 impl Forecast {
-    /// What of it stands in columns.
+    /// Its form in columns.
     pub(super) fn in_columns(self) -> columns::Forecast {
         columns::Forecast {
             remaining_tokens: self.remaining_tokens,
@@ -74,9 +74,9 @@ pub(super) fn only(programs: &ProgramColumns, rows: &[usize]) -> ProgramColumns 
     let prospects = &programs.prospects;
     // Questions of tests and benchmarks may come without.
     let prospects = if prospects.idle.is_empty() {
-        Prospects::default()
+        CostEstimates::default()
     } else {
-        Prospects {
+        CostEstimates {
             idle: of(&prospects.idle, rows),
             soonest: of(&prospects.soonest, rows),
             price: of(&prospects.price, rows),

@@ -1,26 +1,26 @@
 //! Shadows: policies that are asked the same questions as the bound ones, off
 //! the path of decisions. Their answers are recorded and compared, never obeyed.
 //!
-//! One thread holds all shadows. Few questions may wait for it; one more is
-//! skipped and counted. The same thread disposes of
-//! policies that were replaced, so that freeing their memory holds nobody up.
+//! One thread holds all shadows. Few questions may wait for it; one more is skipped and counted.
+//! The same thread disposes of policies that were replaced, so that freeing their memory delays no
+//! decision.
 
+use super::answer::fate;
 use super::bindings::Scope;
-use super::inquiry::Inquiry;
-use super::seat::Seat;
-use super::verdict::fate;
+use super::call::PolicyCall;
+use super::slot::PolicySlot;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use treadle_core::Fate;
+use treadle_core::CacheAction;
 use treadle_model::{PolicyRef, ProgramId, World};
 use treadle_policy_runtime::{CallContext, PolicyInstance};
 
-/// Questions that may wait for shadows. Nothing else that waits is bounded here:
-/// there is one errand for each change of a binding and each policy that failed,
-/// and the driver must neither wait for the thread nor lose one.
+/// Questions that may wait for shadows. Other tasks are not bounded here: there is one for each
+/// change of a binding and each policy that failed, and the driver must neither wait for the thread
+/// nor lose one.
 const QUESTIONS_MAX: usize = 32;
 /// Comparisons kept to look at, per shadow.
 const COMPARISONS_MAX: usize = 64;
@@ -81,25 +81,25 @@ impl ShadowReport {
 }
 
 /// Which shadow: its world and scope.
-type Place = (World, Scope);
-type Reports = Arc<Mutex<BTreeMap<Place, ShadowReport>>>;
+type ShadowKey = (World, Scope);
+type Reports = Arc<Mutex<BTreeMap<ShadowKey, ShadowReport>>>;
 
-enum Errand {
-    Seat(Place, Box<Seat>),
-    Leave(Place),
+enum ShadowTask {
+    Install(ShadowKey, Box<PolicySlot>),
+    Remove(ShadowKey),
     Ask {
-        place: Place,
-        inquiry: Box<Inquiry>,
+        key: ShadowKey,
+        call: Box<PolicyCall>,
         bound: Vec<f64>,
         now_ms: u64,
     },
-    Dispose(Box<Seat>),
+    Dispose(Box<PolicySlot>),
     Warm(Box<PolicyInstance>, SyncSender<Box<PolicyInstance>>),
 }
 
 /// The thread of the shadows.
 pub(super) struct Shadows {
-    errands: Sender<Errand>,
+    tasks: Sender<ShadowTask>,
     /// Questions that wait.
     waiting: Arc<AtomicUsize>,
     reports: Reports,
@@ -108,7 +108,7 @@ pub(super) struct Shadows {
 impl Shadows {
     /// Starts the thread; it ends when this is dropped.
     pub(super) fn start() -> Self {
-        let (errands, received) = channel();
+        let (tasks, received) = channel();
         let reports = Reports::default();
         let theirs = Arc::clone(&reports);
         let waiting = Arc::new(AtomicUsize::new(0));
@@ -119,28 +119,28 @@ impl Shadows {
             tracing::error!(%error, "the thread of the shadows could not be started");
         }
         Self {
-            errands,
+            tasks,
             waiting,
             reports,
         }
     }
 
-    /// Seats a shadow in place of the one that was there.
-    pub(super) fn seat(&self, world: World, scope: Scope, seat: Seat) {
+    /// Installs a shadow, replacing the one that was there.
+    pub(super) fn install(&self, world: World, scope: Scope, slot: PolicySlot) {
         let report = ShadowReport {
-            policy: Some(seat.policy.clone()),
+            policy: Some(slot.policy.clone()),
             ..ShadowReport::default()
         };
-        let place = (world, scope);
-        lock(&self.reports).insert(place.clone(), report);
-        let _ = self.errands.send(Errand::Seat(place, Box::new(seat)));
+        let key = (world, scope);
+        lock(&self.reports).insert(key.clone(), report);
+        let _ = self.tasks.send(ShadowTask::Install(key, Box::new(slot)));
     }
 
     /// Takes a shadow away.
     pub(super) fn leave(&self, world: World, scope: Scope) {
-        let place = (world, scope);
-        lock(&self.reports).remove(&place);
-        let _ = self.errands.send(Errand::Leave(place));
+        let key = (world, scope);
+        lock(&self.reports).remove(&key);
+        let _ = self.tasks.send(ShadowTask::Remove(key));
     }
 
     /// Shows a shadow a question and what the bound policy answered.
@@ -148,37 +148,36 @@ impl Shadows {
         &self,
         world: World,
         scope: Scope,
-        inquiry: Inquiry,
+        call: PolicyCall,
         bound: &[f64],
         now_ms: u64,
     ) {
-        let place = (world, scope);
+        let key = (world, scope);
         if self.waiting.load(Ordering::Relaxed) >= QUESTIONS_MAX {
-            if let Some(report) = lock(&self.reports).get_mut(&place) {
+            if let Some(report) = lock(&self.reports).get_mut(&key) {
                 report.skipped += 1;
             }
             return;
         }
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        let _ = self.errands.send(Errand::Ask {
-            place,
-            inquiry: Box::new(inquiry),
+        let _ = self.tasks.send(ShadowTask::Ask {
+            key,
+            call: Box::new(call),
             bound: bound.to_vec(),
             now_ms,
         });
     }
 
-    /// Starts an instance anew that was dropped after a fault; it comes back
-    /// through the channel.
+    /// Restarts an instance that was dropped after a fault; it comes back through the channel.
     pub(super) fn warm(&self, instance: Box<PolicyInstance>) -> Receiver<Box<PolicyInstance>> {
         let (sender, back) = sync_channel(1);
-        let _ = self.errands.send(Errand::Warm(instance, sender));
+        let _ = self.tasks.send(ShadowTask::Warm(instance, sender));
         back
     }
 
     /// Frees a policy that is no longer needed.
-    pub(super) fn dispose(&self, seat: Seat) {
-        let _ = self.errands.send(Errand::Dispose(Box::new(seat)));
+    pub(super) fn dispose(&self, slot: PolicySlot) {
+        let _ = self.tasks.send(ShadowTask::Dispose(Box::new(slot)));
     }
 
     /// What a shadow has shown.
@@ -187,46 +186,46 @@ impl Shadows {
     }
 }
 
-fn lock(reports: &Reports) -> std::sync::MutexGuard<'_, BTreeMap<Place, ShadowReport>> {
+fn lock(reports: &Reports) -> std::sync::MutexGuard<'_, BTreeMap<ShadowKey, ShadowReport>> {
     reports.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn run(errands: &Receiver<Errand>, waiting: &AtomicUsize, reports: &Reports) {
-    let mut seats: BTreeMap<Place, Box<Seat>> = BTreeMap::new();
-    while let Ok(errand) = errands.recv() {
-        match errand {
-            Errand::Seat(place, seat) => {
-                seats.insert(place, seat);
+fn run(tasks: &Receiver<ShadowTask>, waiting: &AtomicUsize, reports: &Reports) {
+    let mut slots: BTreeMap<ShadowKey, Box<PolicySlot>> = BTreeMap::new();
+    while let Ok(task) = tasks.recv() {
+        match task {
+            ShadowTask::Install(key, slot) => {
+                slots.insert(key, slot);
             }
-            Errand::Leave(place) => {
-                seats.remove(&place);
+            ShadowTask::Remove(key) => {
+                slots.remove(&key);
             }
-            Errand::Dispose(seat) => drop(seat),
-            Errand::Warm(mut instance, back) => {
+            ShadowTask::Dispose(slot) => drop(slot),
+            ShadowTask::Warm(mut instance, back) => {
                 if let Err(fault) = instance.warm(&CallContext::default()) {
-                    tracing::warn!(%fault, "a policy does not start anew");
+                    tracing::warn!(%fault, "a policy does not restart");
                 }
                 let _ = back.send(instance);
             }
-            Errand::Ask {
-                place,
-                inquiry,
+            ShadowTask::Ask {
+                key,
+                call,
                 bound,
                 now_ms,
             } => {
                 waiting.fetch_sub(1, Ordering::Relaxed);
-                let Some(seat) = seats.get_mut(&place) else {
+                let Some(slot) = slots.get_mut(&key) else {
                     continue;
                 };
-                let named = seat.extra.clone();
+                let named = slot.extra.clone();
                 // A shadow's instance never leaves this thread.
-                let Some(instance) = seat.instance() else {
+                let Some(instance) = slot.instance() else {
                     continue;
                 };
-                let answer = inquiry.put_to_shadow(instance, &named, now_ms);
-                if let Some(report) = lock(reports).get_mut(&place) {
+                let answer = call.put_to_shadow(instance, &named, now_ms);
+                if let Some(report) = lock(reports).get_mut(&key) {
                     match answer {
-                        Ok(scores) => report.record(compare(&inquiry, &bound, &scores, now_ms)),
+                        Ok(scores) => report.record(compare(&call, &bound, &scores, now_ms)),
                         // What it leaves to the default is nothing to compare.
                         Err(fault) if !fault.is_policys_fault() => {}
                         Err(fault) => {
@@ -240,27 +239,27 @@ fn run(errands: &Receiver<Errand>, waiting: &AtomicUsize, reports: &Reports) {
     }
 }
 
-fn compare(inquiry: &Inquiry, bound: &[f64], shadow: &[f64], now_ms: u64) -> Comparison {
+fn compare(call: &PolicyCall, bound: &[f64], shadow: &[f64], now_ms: u64) -> Comparison {
     let first = |scores: &[f64]| {
         let mut rows = 0..scores.len();
-        let best = if inquiry.is_retention() {
-            rows.find(|row| fate(scores[*row]) != Fate::Keep)
+        let best = if call.is_retention() {
+            rows.find(|row| fate(scores[*row]) != CacheAction::Keep)
         } else {
             // On equal scores the row that comes first wins.
             rows.max_by(|a, b| scores[*a].total_cmp(&scores[*b]).then(b.cmp(a)))
         };
-        best.map(|row| inquiry.rows.program[row])
+        best.map(|row| call.rows.program[row])
     };
-    let agreement = if inquiry.is_weighing() {
+    let agreement = if call.asks_for_weights() {
         1.0 - mean_difference(bound, shadow)
-    } else if inquiry.is_retention() {
-        same_fates(bound, shadow)
+    } else if call.is_retention() {
+        same_actions(bound, shadow)
     } else {
         concordance(bound, shadow)
     };
     Comparison {
         at_ms: now_ms,
-        question: inquiry.name(),
+        question: call.name(),
         rows: bound.len(),
         agreement,
         bound_first: first(bound),
@@ -277,7 +276,7 @@ fn mean_difference(a: &[f64], b: &[f64]) -> f64 {
 }
 
 /// Share of caches of which the same becomes; 1 where there is none.
-fn same_fates(a: &[f64], b: &[f64]) -> f64 {
+fn same_actions(a: &[f64], b: &[f64]) -> f64 {
     let rows = a.len().min(b.len());
     if rows == 0 {
         return 1.0;
@@ -286,8 +285,7 @@ fn same_fates(a: &[f64], b: &[f64]) -> f64 {
     same.count() as f64 / rows as f64
 }
 
-/// Share of pairs of rows that are in the same order in both, ties included; 1
-/// where there is no pair.
+/// Share of pairs of rows that are in the same order in both, ties included; 1 without any pair.
 fn concordance(a: &[f64], b: &[f64]) -> f64 {
     let rows = a.len().min(b.len()).min(COMPARED_ROWS_MAX);
     let (mut same, mut pairs) = (0_u64, 0_u64);
@@ -318,10 +316,10 @@ mod tests {
     }
 
     #[test]
-    fn fates_agree_by_the_share_of_the_same() {
-        let found = same_fates(&[0.0, 1.0, 3.0, 2.0], &[0.0, 1.0, 2.0, 2.0]);
+    fn cache_actions_agree_by_the_share_of_equal_ones() {
+        let found = same_actions(&[0.0, 1.0, 3.0, 2.0], &[0.0, 1.0, 2.0, 2.0]);
         assert!((found - 0.75).abs() < 1e-12);
-        assert!((same_fates(&[], &[]) - 1.0).abs() < 1e-12);
+        assert!((same_actions(&[], &[]) - 1.0).abs() < 1e-12);
     }
 
     #[test]

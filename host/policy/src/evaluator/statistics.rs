@@ -30,7 +30,7 @@ pub struct PolicyStatistics {
     pub slowest_us: u64,
     /// Times that another policy was bound.
     pub swaps: u64,
-    /// Times that a binding was given up after repeated faults or for its regret.
+    /// Times that a binding was rolled back after repeated faults or for its regret.
     pub rollbacks: u64,
     /// The longest that a change of bindings held decisions up, in microseconds.
     pub slowest_swap_us: u64,

@@ -1,4 +1,4 @@
-//! The desk with real instances: who judges, and who has to go.
+//! The evaluator with real instances: which policy evaluates, and which is rolled back.
 
 mod retention;
 
@@ -71,11 +71,11 @@ fn loaded(name: &str, upload: &[u8]) -> BoundPolicy {
     }
 }
 
-fn desk() -> (PolicyDesk, UnboundedReceiver<Notice>) {
-    let mut desk = PolicyDesk::default();
+fn evaluator() -> (PolicyEvaluator, UnboundedReceiver<Notice>) {
+    let mut evaluator = PolicyEvaluator::default();
     let (notices, told) = unbounded_channel();
-    desk.tell(notices);
-    (desk, told)
+    evaluator.send_notices_to(notices);
+    (evaluator, told)
 }
 
 fn question(core: &Core) -> Question {
@@ -95,31 +95,32 @@ fn question(core: &Core) -> Question {
     }
 }
 
-fn change(desk: &mut PolicyDesk, scope: &Scope, change: Change) -> Changed {
-    desk.change(World::Eviction, scope, change, 0)
+fn change(evaluator: &mut PolicyEvaluator, scope: &Scope, change: Change) -> Changed {
+    evaluator
+        .change(World::Eviction, scope, change, 0)
         .expect("it can be changed")
 }
 
 #[test]
-fn each_program_is_judged_by_one_version_and_the_answer_says_by_which() {
-    let (core, (mut desk, _notices)) = (core(), desk());
+fn each_program_is_evaluated_by_one_version_which_the_answer_names() {
+    let (core, (mut evaluator, _notices)) = (core(), evaluator());
     change(
-        &mut desk,
+        &mut evaluator,
         &Scope::Everyone,
         Change::Activate(Some(bound("all"))),
     );
     change(
-        &mut desk,
+        &mut evaluator,
         &Scope::of("even"),
         Change::Activate(Some(bound("even"))),
     );
     change(
-        &mut desk,
+        &mut evaluator,
         &Scope::of("even"),
         Change::StartCanary(bound("canary"), 400_000),
     );
-    let answer = desk.answer(&core, &question(&core), 5);
-    let Verdict::Order {
+    let answer = evaluator.answer(&core, &question(&core), 5);
+    let PolicyAnswer::Order {
         programs, scores, ..
     } = &answer.verdict
     else {
@@ -139,12 +140,12 @@ fn each_program_is_judged_by_one_version_and_the_answer_says_by_which() {
         assert_eq!(
             name == "all",
             job == "odd",
-            "{name} judged a program of {job}"
+            "{name} evaluated a program of {job}"
         );
         of_canary += u32::from(name == "canary");
     }
     assert!((20..60).contains(&of_canary), "{of_canary} of 100");
-    let again = desk.answer(&core, &question(&core), 6);
+    let again = evaluator.answer(&core, &question(&core), 6);
     assert_eq!(
         again.voices, answer.voices,
         "a program stays with its version"
@@ -153,63 +154,63 @@ fn each_program_is_judged_by_one_version_and_the_answer_says_by_which() {
 
 #[test]
 fn a_canary_whose_programs_fare_worse_is_ended() {
-    let (core, (mut desk, mut notices)) = (core(), desk());
+    let (core, (mut evaluator, mut notices)) = (core(), evaluator());
     change(
-        &mut desk,
+        &mut evaluator,
         &Scope::Everyone,
         Change::Activate(Some(bound("good"))),
     );
     change(
-        &mut desk,
+        &mut evaluator,
         &Scope::Everyone,
         Change::StartCanary(bound("slow"), 500_000),
     );
-    let judged = desk.answer(&core, &question(&core), 5);
-    let Verdict::Order { programs, .. } = &judged.verdict else {
+    let judged = evaluator.answer(&core, &question(&core), 5);
+    let PolicyAnswer::Order { programs, .. } = &judged.verdict else {
         panic!("{:?}", judged.verdict)
     };
     let names = [&judged.policy, &judged.voices.judges[0]];
     for _ in 0..4 {
         for (program, judge) in programs.iter().zip(&judged.voices.judged_by) {
             let is_slow = &*names[usize::from(*judge)].0 == "slow";
-            desk.observe_step(&core, *program, if is_slow { 900.0 } else { 500.0 });
+            evaluator.observe_step(&core, *program, if is_slow { 900.0 } else { 500.0 });
         }
     }
     let notice = notices.try_recv().expect("the canary was ended");
     assert_eq!(notice.kind, NoticeKind::CanaryEnded);
     assert_eq!((&*notice.policy.0, &*notice.after.0), ("slow", "good"));
     assert!(notice.reason.contains("900 ms"), "{}", notice.reason);
-    let view = &desk.views(World::Eviction)[0];
+    let view = &evaluator.views(World::Eviction)[0];
     assert_eq!(view.canary, None);
     assert_eq!(&*view.policy.0, "good");
-    assert_eq!(desk.statistics().rollbacks, 1);
+    assert_eq!(evaluator.statistics().rollbacks, 1);
 }
 
 #[test]
 fn a_change_that_makes_no_sense_changes_nothing() {
-    let (mut desk, _notices) = desk();
+    let (mut evaluator, _notices) = evaluator();
     let scope = Scope::Everyone;
-    let refused = desk.change(World::Reward, &scope, Change::RollBack, 0);
+    let refused = evaluator.change(World::Reward, &scope, Change::RollBack, 0);
     assert_eq!(refused, Err(ChangeError::NoPrevious));
-    let refused = desk.change(World::Reward, &scope, Change::Withdraw(Role::Shadow), 0);
+    let refused = evaluator.change(World::Reward, &scope, Change::Withdraw(Role::Shadow), 0);
     assert_eq!(refused, Err(ChangeError::Vacant(Role::Shadow)));
     assert_eq!(
-        desk.active(World::Reward, &scope),
+        evaluator.active(World::Reward, &scope),
         native_policy(World::Reward)
     );
-    assert_eq!(desk.statistics(), &PolicyStatistics::default());
+    assert_eq!(evaluator.statistics(), &PolicyStatistics::default());
 }
 
 #[test]
 fn rolling_back_brings_the_one_before_back() {
-    let (mut desk, _notices) = desk();
+    let (mut evaluator, _notices) = evaluator();
     let scope = Scope::of("run");
-    change(&mut desk, &scope, Change::Activate(Some(bound("a"))));
-    let changed = change(&mut desk, &scope, Change::Activate(Some(bound("b"))));
+    change(&mut evaluator, &scope, Change::Activate(Some(bound("a"))));
+    let changed = change(&mut evaluator, &scope, Change::Activate(Some(bound("b"))));
     assert_eq!((&*changed.before.0, &*changed.after.0), ("a", "b"));
-    let changed = change(&mut desk, &scope, Change::RollBack);
+    let changed = change(&mut evaluator, &scope, Change::RollBack);
     assert_eq!((&*changed.before.0, &*changed.after.0), ("b", "a"));
-    let other = desk.active(World::Eviction, &Scope::Everyone);
+    let other = evaluator.active(World::Eviction, &Scope::Everyone);
     assert_eq!(other, native_policy(World::Eviction));
 }
 
@@ -222,11 +223,11 @@ fn asked(core: &Core, purpose: Purpose) -> Question {
 
 #[test]
 fn without_policies_nothing_of_a_rollout_is_wished() {
-    let (core, (mut desk, _notices)) = (core(), desk());
+    let (core, (mut evaluator, _notices)) = (core(), evaluator());
     let step = StepId(1);
     for purpose in [Purpose::Assign, Purpose::Route { step }] {
-        let answer = desk.answer(&core, &asked(&core, purpose), 5);
-        let Verdict::Order {
+        let answer = evaluator.answer(&core, &asked(&core, purpose), 5);
+        let PolicyAnswer::Order {
             programs,
             scores,
             workers,
@@ -246,8 +247,8 @@ fn without_policies_nothing_of_a_rollout_is_wished() {
     }
     let worker = WorkerId(0);
     for purpose in [Purpose::Migrate, Purpose::Preempt { worker }] {
-        let answer = desk.answer(&core, &asked(&core, purpose), 5);
-        let nobody = Verdict::Order {
+        let answer = evaluator.answer(&core, &asked(&core, purpose), 5);
+        let nobody = PolicyAnswer::Order {
             programs: Vec::new(),
             scores: Vec::new(),
             workers: Vec::new(),
@@ -255,5 +256,5 @@ fn without_policies_nothing_of_a_rollout_is_wished() {
         };
         assert_eq!(answer.verdict, nobody);
     }
-    assert_eq!(desk.statistics().fallbacks, 0, "nobody failed");
+    assert_eq!(evaluator.statistics().fallbacks, 0, "no policy failed");
 }

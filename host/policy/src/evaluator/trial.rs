@@ -7,7 +7,7 @@
 
 use serde::Serialize;
 
-/// When a canary is given up.
+/// When a canary is rolled back.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrialLimits {
     /// Steps that both shares must have finished. Default 100.

@@ -1,19 +1,18 @@
-//! Wishes: the workers that placement policies want for programs that are about
-//! to get a place.
+//! Wishes: the workers that placement policies want for programs that are about to be placed.
 
-use super::panel::Judge;
+use super::assignment::Assignee;
 use super::rows::only;
-use super::{Answer, PolicyDesk};
+use super::{Answer, PolicyEvaluator};
 use crate::columns::Workers;
 use std::collections::BTreeMap;
-use treadle_core::{Core, ProgramColumns, Verdict};
+use treadle_core::{Core, PolicyAnswer, ProgramColumns};
 use treadle_model::{PolicyRef, ProgramId, WorkerId, World};
 use treadle_policy_runtime::{CallContext, PolicyFault};
 
 /// Placement policies that share one question.
 const PLACERS_MAX: usize = 255;
 
-impl PolicyDesk {
+impl PolicyEvaluator {
     /// Adds to an order where each program should go, if a placement policy is
     /// bound for it. Without a wish the core chooses by cache and room.
     pub(super) fn add_wishes(
@@ -27,7 +26,7 @@ impl PolicyDesk {
         if bound.iter().all(|(_, binding)| !binding.is_bound()) {
             return;
         }
-        let Verdict::Order {
+        let PolicyAnswer::Order {
             programs, workers, ..
         } = &mut answer.verdict
         else {
@@ -38,15 +37,18 @@ impl PolicyDesk {
         let all = Workers::of(core);
         workers.resize(programs.len(), None);
         let mut placed_by = vec![0; programs.len()];
-        for (judge, of_judge) in self.placers(core, programs) {
-            let rows: Vec<usize> = of_judge.iter().map(|row| row_of[&programs[*row]]).collect();
+        for (assignee, of_assignee) in self.placers(core, programs) {
+            let rows: Vec<usize> = of_assignee
+                .iter()
+                .map(|row| row_of[&programs[*row]])
+                .collect();
             let part = only(asked, &rows);
-            let Some((policy, wished)) = self.assign(core, &judge, &part, &all, now_ms) else {
+            let Some((policy, wished)) = self.assign(core, &assignee, &part, &all, now_ms) else {
                 continue;
             };
             let placer = answer.voices.placers.len() as u8;
             answer.voices.placers.push(policy);
-            for (row, worker) in of_judge.into_iter().zip(wished) {
+            for (row, worker) in of_assignee.into_iter().zip(wished) {
                 workers[row] = worker;
                 placed_by[row] = placer;
             }
@@ -59,25 +61,29 @@ impl PolicyDesk {
         }
     }
 
-    /// Who places which rows.
-    pub(super) fn placers(&self, core: &Core, programs: &[ProgramId]) -> Vec<(Judge, Vec<usize>)> {
+    /// Which policy places which rows.
+    pub(super) fn placers(
+        &self,
+        core: &Core,
+        programs: &[ProgramId],
+    ) -> Vec<(Assignee, Vec<usize>)> {
         let world = self.bindings.world(World::Placement);
-        let mut placers: Vec<(Judge, Vec<usize>)> = Vec::new();
+        let mut placers: Vec<(Assignee, Vec<usize>)> = Vec::new();
         for (row, program) in programs.iter().enumerate() {
             let job = core.state().programs.get(program).map_or("", |p| &*p.job);
             let (scope, binding) = world.of_job(job);
             if !binding.is_bound() {
                 continue;
             }
-            let judge = Judge {
+            let assignee = Assignee {
                 world: World::Placement,
                 scope,
                 canary: binding.is_canary(*program),
             };
-            let known = placers.iter().position(|(known, _)| *known == judge);
+            let known = placers.iter().position(|(known, _)| *known == assignee);
             match known {
                 Some(index) => placers[index].1.push(row),
-                None if placers.len() < PLACERS_MAX => placers.push((judge, vec![row])),
+                None if placers.len() < PLACERS_MAX => placers.push((assignee, vec![row])),
                 None => {}
             }
         }
@@ -87,13 +93,13 @@ impl PolicyDesk {
     fn assign(
         &mut self,
         core: &Core,
-        judge: &Judge,
+        assignee: &Assignee,
         programs: &ProgramColumns,
         workers: &Workers,
         now_ms: u64,
     ) -> Option<(PolicyRef, Vec<Option<WorkerId>>)> {
         let facts = self.facts(core, programs, workers);
-        let (policy, rows) = self.ask_seat(judge, now_ms, programs.len(), |instance| {
+        let (policy, rows) = self.ask_slot(assignee, now_ms, programs.len(), |instance| {
             let instance = instance.as_placement_mut();
             instance
                 .ok_or(PolicyFault::NotSupported)?

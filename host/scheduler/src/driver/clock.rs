@@ -1,5 +1,5 @@
-//! The scheduler's clock: the wall clock at the start, then monotonic, and
-//! faster than real time by `scheduler.time_scale` where engines are.
+//! The scheduler's clock: the wall clock at startup, then monotonic, and faster than real time by
+//! `scheduler.time_scale` where engines are.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use treadle_model::Timestamp;

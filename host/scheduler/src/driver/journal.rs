@@ -3,8 +3,8 @@
 //!
 //! What the store can't take at present is tried again; what it can't hold at all is left out.
 
-use super::links::Words;
-use crate::link::{ToGateway, Word};
+use super::run::GatewaySender;
+use crate::link::{ToGateway, WireInstruction};
 use crate::record;
 use crate::recording::{NotRecorded, Recorder};
 use std::collections::HashSet;
@@ -14,9 +14,9 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use treadle_core::Event;
 use treadle_model::GatewayId;
-use treadle_store::{Batch, RefusedRow, Snapshot, Standing, Store, StoreError};
+use treadle_store::{Batch, Leadership, RefusedRow, Snapshot, Store, StoreError};
 
-/// Batches that may wait for the disk; beyond it the driver is held up.
+/// Batches that may wait for the disk; beyond it the driver blocks.
 const BATCHES_MAX: usize = 1_024;
 /// Events in one transaction.
 const TRANSACTION_EVENTS_MAX: usize = 20_000;
@@ -47,14 +47,14 @@ impl JournalStatistics {
 pub struct JournalBatch {
     /// Rows to write.
     pub rows: Batch,
-    /// Told once the rows are on disk, each with the number of the event that it is about.
+    /// Notified once the rows are on disk, each with the number of the event that it is about.
     pub committed: Vec<(u64, Recorder)>,
-    /// Gateways in other processes, told the same with the number of their last event.
-    pub relayed: Vec<(GatewayId, Words, u64)>,
+    /// Gateways in other processes, notified of the same with the number of their last event.
+    pub relayed: Vec<(GatewayId, GatewaySender, u64)>,
 }
 
 impl JournalBatch {
-    /// True if there is nothing to write and nobody to tell.
+    /// True if there is nothing to write and nothing to notify.
     pub fn is_empty(&self) -> bool {
         self.committed.is_empty()
             && self.relayed.is_empty()
@@ -73,12 +73,12 @@ impl JournalBatch {
         self.relayed.append(&mut other.relayed);
     }
 
-    /// Tells all who wait that the rows are on disk, save those that were refused.
-    pub(super) fn tell(self, refused: &[RefusedRow]) {
+    /// Notifies all that wait that the rows are on disk, except those that were refused.
+    pub(super) fn notify(self, refused: &[RefusedRow]) {
         let refused: HashSet<u64> = refused.iter().filter_map(|row| row.event).collect();
         let is_refused = |seq: &u64| refused.contains(seq);
         for event in self.rows.events.iter().filter(|row| is_refused(&row.seq)) {
-            self.tell_gateway(&event.body);
+            self.notify_gateway(&event.body);
         }
         for (seq, recorder) in self.committed {
             recorder.settle(if is_refused(&seq) {
@@ -87,19 +87,19 @@ impl JournalBatch {
                 Ok(())
             });
         }
-        for (_, words, number) in self.relayed {
-            let _ = words.send(ToGateway::Recorded { number });
+        for (_, sender, number) in self.relayed {
+            let _ = sender.send(ToGateway::Recorded { number });
         }
     }
 
-    /// A gateway in another process whose client waits for the end of an answer to be on record
-    /// hears that it never will be.
-    fn tell_gateway(&self, refused: &str) {
+    /// A gateway in another process whose client waits for the end of an answer to be on record is
+    /// notified that it never will be.
+    fn notify_gateway(&self, refused: &str) {
         if let Ok((Event::StepFinished { step, .. }, _)) = record::decode(refused)
-            && let Some((_, words, _)) = self.relayed.iter().find(|to| to.0 == step.gateway())
+            && let Some((_, sender, _)) = self.relayed.iter().find(|to| to.0 == step.gateway())
         {
-            let word = Word::Forget;
-            let _ = words.send(ToGateway::Step { step, word });
+            let word = WireInstruction::Forget;
+            let _ = sender.send(ToGateway::Step { step, word });
         }
     }
 }
@@ -124,16 +124,12 @@ impl JournalHandle {
         self.send(Entry::Batch(batch));
     }
 
-    /// Queues a snapshot of the state after event `seq`, taken at `saved_at_us`.
-    pub fn snapshot(&self, seq: u64, saved_at_us: u64, state: Vec<u8>) {
-        self.send(Entry::Snapshot(Snapshot {
-            seq,
-            saved_at_us,
-            state,
-        }));
+    /// Queues a snapshot.
+    pub fn snapshot(&self, snapshot: Snapshot) {
+        self.send(Entry::Snapshot(snapshot));
     }
 
-    /// Tells the last event that is on disk; 0 until one is.
+    /// Publishes the last event that is on disk; 0 until one is.
     pub fn committed(&self) -> watch::Receiver<u64> {
         self.committed.clone()
     }
@@ -167,12 +163,12 @@ impl JournalHandle {
 /// Starts the writer.
 pub fn spawn_journal(store: Arc<dyn Store>, statistics: Arc<JournalStatistics>) -> JournalHandle {
     let (entries, received) = mpsc::channel(BATCHES_MAX);
-    let (told, committed) = watch::channel(0);
+    let (notified, committed) = watch::channel(0);
     let lacks_an_event = Arc::<AtomicBool>::default();
     let writer = Writer {
         store,
         statistics,
-        told,
+        notified,
         lacks_an_event: lacks_an_event.clone(),
     };
     tokio::spawn(writer.run(received));
@@ -186,7 +182,7 @@ pub fn spawn_journal(store: Arc<dyn Store>, statistics: Arc<JournalStatistics>) 
 struct Writer {
     store: Arc<dyn Store>,
     statistics: Arc<JournalStatistics>,
-    told: watch::Sender<u64>,
+    notified: watch::Sender<u64>,
     lacks_an_event: Arc<AtomicBool>,
 }
 
@@ -213,8 +209,8 @@ impl Writer {
         entries.close();
     }
 
-    /// Writes a batch and tells who waits for it. `false` says that another process writes the
-    /// journal now.
+    /// Writes a batch and notifies those that wait for it. `false` means that another process
+    /// writes the journal now.
     async fn commit(&self, mut batch: JournalBatch) -> bool {
         keep_latest(&mut batch.rows);
         let Some(refused) = self.write(&batch.rows).await else {
@@ -222,21 +218,21 @@ impl Writer {
         };
         self.alarm(&refused);
         if let Some(last) = batch.rows.events.last() {
-            self.told.send_replace(last.seq);
+            self.notified.send_replace(last.seq);
         }
-        batch.tell(&refused);
+        batch.notify(&refused);
         true
     }
 
     /// Writes until it succeeds: what the driver saw must not be lost while the disk is full for a
-    /// while. The bounded channel holds the driver meanwhile. A batch with rows that will never be
-    /// taken is written without them; gives those. `None` says that another process writes the
+    /// while. The bounded channel blocks the driver meanwhile. A batch with rows that will never be
+    /// taken is written without them; gives those. `None` means that another process writes the
     /// journal now.
     async fn write(&self, rows: &Batch) -> Option<Vec<RefusedRow>> {
         let mut row_by_row = false;
         loop {
             let written = if row_by_row {
-                self.store.append_what_fits(rows, record::stand_in).await
+                self.store.append_what_fits(rows, record::placeholder).await
             } else {
                 self.store.append(rows).await.map(|_| Vec::new())
             };
@@ -246,9 +242,9 @@ impl Writer {
             };
             let events = rows.events.len();
             tracing::error!(%error, events, row_by_row, "the journal could not be written");
-            // Once deposed, whatever the store says is for good: it may be closed already.
-            let deposed = *self.store.standing().borrow() == Standing::Deposed;
-            if deposed || matches!(error, StoreError::Gap { .. } | StoreError::Fenced { .. }) {
+            // Once superseded, the store's answer is final: it may be closed already.
+            let superseded = *self.store.leadership().borrow() == Leadership::Superseded;
+            if superseded || matches!(error, StoreError::Gap { .. } | StoreError::Fenced { .. }) {
                 return None;
             }
             if error.is_permanent() && !row_by_row {
@@ -279,7 +275,10 @@ impl Writer {
             );
         }
         let rows = refused.len();
-        tracing::error!(rows, "rows were left out of the journal's batch for good");
+        tracing::error!(
+            rows,
+            "rows were permanently left out of the journal's batch"
+        );
     }
 
     async fn save(&self, snapshot: &Snapshot) {

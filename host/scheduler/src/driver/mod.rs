@@ -1,5 +1,5 @@
-//! The driver: one thread that owns the core, hands it events in one order,
-//! carries out its commands and journals what it saw.
+//! The driver: one thread that owns the scheduler, hands it inputs in one order, carries out its
+//! outputs and journals its records.
 //!
 //! Handlers talk to it through [`DriverHandle`]. It never waits for a disk, an
 //! engine or a client; the only thing that can hold it up is a full journal
@@ -8,31 +8,26 @@
 mod clock;
 mod forecasts;
 mod journal;
-mod links;
-mod profile;
-mod projection;
 mod run;
-mod transfers;
 
 pub use clock::Clock;
-pub use forecasts::{ForecastFeed, Sighting};
+pub use forecasts::ForecastFeed;
 pub use journal::{JournalBatch, JournalHandle, JournalStatistics, spawn_journal};
-pub use links::{LinkInput, Words};
-pub use profile::{Profile, Profiles};
-pub use run::{DriverOptions, spawn_driver};
+pub use run::{DriverOptions, GatewaySender, spawn_driver};
 
 use crate::instruction::{Instruction, LiveLimit};
 use crate::orders::Transferred;
 use crate::recording::{DriverStopped, NotRecorded, Recorder, Recording};
+use crate::scheduler::{self, ConnectionId, LinkInput, Profiles};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{mpsc, oneshot, watch};
 use treadle_core::{Core, Event, StepArrival};
-use treadle_model::{ProgramId, StepId, Timestamp, World};
+use treadle_model::{GatewayId, ProgramId, StepId, Timestamp, World};
 use treadle_policy::evaluator::{
-    Change, ChangeError, Changed, Forecast, KeptState, PolicyDesk, Scope,
+    Change, ChangeError, Changed, Forecast, KeptState, PolicyEvaluator, Scope,
 };
 
 /// What can be read between two events.
@@ -42,7 +37,7 @@ pub struct View<'a> {
     /// Timings of live programs.
     pub profiles: &'a Profiles,
     /// The policies.
-    pub policies: &'a PolicyDesk,
+    pub policies: &'a PolicyEvaluator,
     /// Position of the latest event.
     pub seq: u64,
     /// The scheduler's clock.
@@ -56,6 +51,9 @@ type Reading = Box<dyn FnOnce(&View<'_>) + Send>;
     reason = "moved once through a channel; a box would cost every event an allocation"
 )]
 pub(crate) enum Input {
+    /// For the scheduler as it is. Boxed: room for every input that may wait is allocated at
+    /// startup.
+    Schedule(Box<scheduler::Input>),
     Event {
         event: Event,
         committed: Option<Recorder>,
@@ -66,18 +64,23 @@ pub(crate) enum Input {
         instructions: mpsc::UnboundedSender<Instruction>,
     },
     Read(Reading),
-    /// Told once all before it is on disk.
+    /// Notified once all before it is on disk.
     Record(Recorder),
     States(oneshot::Sender<Vec<KeptState>>),
-    Forecasts(Vec<(ProgramId, Forecast)>),
-    Link(Box<LinkInput>),
-    Transferred(Box<Transferred>),
-    /// Boxed: room for every input that may wait is set aside at the start.
     Change(Box<ChangeInput>),
-    Stop(oneshot::Sender<()>),
+    Joined {
+        gateway: GatewayId,
+        connection: ConnectionId,
+        sender: GatewaySender,
+    },
+    Left(ConnectionId),
+    Stop(Stop),
 }
 
-/// A change of a binding, and where to tell what came of it.
+/// Where to report that the driver has stopped.
+type Stop = oneshot::Sender<()>;
+
+/// A change of a binding, and where to report the result.
 pub(crate) struct ChangeInput {
     world: World,
     scope: Scope,
@@ -90,6 +93,7 @@ pub(crate) struct ChangeInput {
 pub struct DriverHandle {
     inputs: SyncSender<Input>,
     next_step: Arc<AtomicU64>,
+    next_connection: Arc<AtomicU64>,
     /// Nothing is ever sent; it ends with the driver's thread.
     ended: watch::Receiver<()>,
 }
@@ -104,6 +108,7 @@ impl DriverHandle {
             inputs,
             ended,
             next_step: Arc::new(AtomicU64::new(last_step + 1)),
+            next_connection: Arc::default(),
         }
     }
 
@@ -112,8 +117,8 @@ impl DriverHandle {
         StepId(self.next_step.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Hands a step over and gives the channel on which its fate arrives. A new program beyond
-    /// `live` never reaches the core.
+    /// Hands a step over and gives the channel for its instructions. A new program beyond `live`
+    /// never reaches the core.
     pub fn submit(
         &self,
         arrival: StepArrival,
@@ -130,7 +135,7 @@ impl DriverHandle {
 
     /// Hands an event over; it is handled soon and committed later.
     pub fn event(&self, event: Event) {
-        // After a stop nobody is left to whom the event could matter.
+        // After a stop the event no longer matters.
         let _ = self.send(Input::Event {
             event,
             committed: None,
@@ -146,7 +151,7 @@ impl DriverHandle {
     /// fails if it never will be.
     pub fn event_to_record(&self, event: Event) -> Recording {
         let (committed, done) = Recording::new();
-        // Where nobody takes it, the other end is dropped.
+        // If it is not taken, the other end is dropped.
         let _ = self.send(Input::Event {
             event,
             committed: Some(committed),
@@ -161,14 +166,34 @@ impl DriverHandle {
         done.await.map_err(|_| DriverStopped)
     }
 
-    /// Something about a gateway in another process.
-    pub fn link(&self, input: LinkInput) -> Result<(), DriverStopped> {
-        self.send(Input::Link(Box::new(input)))
+    /// A gateway in another process is connected.
+    pub fn join(
+        &self,
+        gateway: GatewayId,
+        sender: GatewaySender,
+    ) -> Result<ConnectionId, DriverStopped> {
+        let connection = ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed));
+        self.send(Input::Joined {
+            gateway,
+            connection,
+            sender,
+        })?;
+        Ok(connection)
     }
 
-    /// Hands over what came of a transfer.
+    /// Something about a gateway in another process.
+    pub fn link(&self, input: LinkInput) -> Result<(), DriverStopped> {
+        let left = match &input {
+            LinkInput::Left { connection, .. } => Some(*connection),
+            _ => None,
+        };
+        self.schedule(scheduler::Input::Link(input))?;
+        left.map_or(Ok(()), |connection| self.send(Input::Left(connection)))
+    }
+
+    /// Hands over the result of a transfer.
     pub fn transferred(&self, done: Transferred) {
-        let _ = self.send(Input::Transferred(Box::new(done)));
+        let _ = self.schedule(scheduler::Input::Transferred(done));
     }
 
     /// Reads something between two events.
@@ -203,7 +228,7 @@ impl DriverHandle {
 
     /// Hands over what is expected of programs.
     pub fn expect(&self, forecasts: Vec<(ProgramId, Forecast)>) -> Result<(), DriverStopped> {
-        self.send(Input::Forecasts(forecasts))
+        self.schedule(scheduler::Input::Forecasts(forecasts))
     }
 
     /// What the active policies have stored and learnt.
@@ -227,6 +252,10 @@ impl DriverHandle {
         while ended.changed().await.is_ok() {}
     }
 
+    fn schedule(&self, input: scheduler::Input) -> Result<(), DriverStopped> {
+        self.send(Input::Schedule(Box::new(input)))
+    }
+
     fn send(&self, input: Input) -> Result<(), DriverStopped> {
         let input = match self.inputs.try_send(input) {
             Ok(()) => return Ok(()),
@@ -248,7 +277,7 @@ impl DriverHandle {
 mod tests {
     use super::*;
 
-    /// Room for every input that may wait is set aside at the start: 64 Ki times this.
+    /// Room for every input that may wait is allocated at startup: 64 Ki times this.
     #[test]
     fn an_input_is_small() {
         assert!(size_of::<Input>() <= 256, "{}", size_of::<Input>());

@@ -1,5 +1,4 @@
-//! What a gateway and a scheduler in different processes say to each other:
-//! one JSON object a line.
+//! The protocol between a gateway and a scheduler in different processes: one JSON object a line.
 
 use crate::{Dispatch, Instruction, LiveLimit};
 use serde::{Deserialize, Serialize};
@@ -59,12 +58,12 @@ pub enum ToGateway {
         /// The number.
         handled: u64,
     },
-    /// A word about a step.
+    /// An instruction about a step.
     Step {
         /// The step.
         step: StepId,
-        /// The word.
-        word: Word,
+        /// The instruction.
+        word: WireInstruction,
     },
     /// Events up to this number are on record.
     Recorded {
@@ -78,18 +77,18 @@ pub enum ToGateway {
 /// Which requests are withdrawn.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Withdrawn {
-    /// Whose; everybody's if absent.
+    /// Their tenant; all tenants if absent.
     pub tenant: Option<String>,
     /// Those with this id, and its parts; all if absent.
     pub id: Option<String>,
-    /// No engine is told, so connections to engines have to break.
+    /// The engine is not notified, so connections to engines have to break.
     pub cut: bool,
 }
 
 /// An instruction in a form that travels.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "word", rename_all = "snake_case")]
-pub enum Word {
+pub enum WireInstruction {
     /// Send the request there.
     Dispatch {
         /// The worker.
@@ -130,11 +129,11 @@ pub enum Word {
     },
     /// Drop the engine's request, keep what it has generated.
     Preempt,
-    /// The scheduler knows nothing of the step any more.
+    /// The scheduler does not know the step any more.
     Forget,
 }
 
-impl From<Instruction> for Word {
+impl From<Instruction> for WireInstruction {
     fn from(instruction: Instruction) -> Self {
         match instruction {
             Instruction::Dispatch(dispatch) => Self::Dispatch {
@@ -156,10 +155,10 @@ impl From<Instruction> for Word {
     }
 }
 
-impl From<Word> for Instruction {
-    fn from(word: Word) -> Self {
+impl From<WireInstruction> for Instruction {
+    fn from(word: WireInstruction) -> Self {
         match word {
-            Word::Dispatch {
+            WireInstruction::Dispatch {
                 worker,
                 url,
                 engine,
@@ -174,11 +173,11 @@ impl From<Word> for Instruction {
                 priority,
                 interruptible,
             }),
-            Word::Refuse { why } => Self::Refuse(why),
-            Word::RefuseLive { programs_max } => Self::RefuseLive { programs_max },
-            Word::Abort { cause } => Self::Abort(cause.into()),
-            Word::Preempt => Self::Preempt,
-            Word::Forget => Self::Forget,
+            WireInstruction::Refuse { why } => Self::Refuse(why),
+            WireInstruction::RefuseLive { programs_max } => Self::RefuseLive { programs_max },
+            WireInstruction::Abort { cause } => Self::Abort(cause.into()),
+            WireInstruction::Preempt => Self::Preempt,
+            WireInstruction::Forget => Self::Forget,
         }
     }
 }

@@ -48,7 +48,7 @@ pub async fn read_line<T: DeserializeOwned>(
 
 /// Adds a line to what is to be written.
 pub fn add_line(buffer: &mut Vec<u8>, value: &impl Serialize) {
-    // Frames hold words and numbers only, which always have a JSON form.
+    // Frames hold strings and numbers only, which always have a JSON form.
     let _ = serde_json::to_writer(&mut *buffer, value);
     buffer.push(b'\n');
 }

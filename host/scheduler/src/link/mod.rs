@@ -1,16 +1,15 @@
 //! Gateways and schedulers in different processes.
 //!
-//! A gateway numbers what happens to its steps and keeps it until the
-//! scheduler says that it is on record. When a scheduler dies, the gateway
-//! keeps its clients' streams open, finds the next scheduler, relays again
-//! what was not on record, and both compare what they know of its steps
-//! ([`treadle_core::link`]).
+//! A gateway numbers its events about its steps and keeps them until the scheduler confirms that
+//! they are on record. When a scheduler dies, the gateway keeps its clients' streams open, finds
+//! the next scheduler, relays again what was not on record, and both compare what they know of its
+//! steps ([`treadle_core::link`]).
 
 mod frames;
 mod lines;
 mod remote;
 
-pub use frames::{FromGateway, Live, ToGateway, Withdrawn, Word};
+pub use frames::{FromGateway, Live, ToGateway, WireInstruction, Withdrawn};
 pub use lines::{LineError, add_line, read_line};
 pub use remote::RemoteScheduler;
 

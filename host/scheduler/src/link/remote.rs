@@ -29,7 +29,7 @@ struct Unrecorded {
     live: Option<LiveLimit>,
 }
 
-/// Somebody waits for an event to be on record.
+/// A handler waits for an event to be on record.
 struct Waiting {
     number: u64,
     step: Option<StepId>,
@@ -66,7 +66,7 @@ impl RemoteScheduler {
         self.gateway
     }
 
-    /// Hands a step over and gives the channel on which its fate arrives.
+    /// Hands a step over and gives the channel for its instructions.
     pub fn submit(
         &self,
         arrival: StepArrival,
@@ -122,7 +122,7 @@ impl RemoteScheduler {
         done
     }
 
-    /// What a scheduler that knows events up to `handled` has to hear first.
+    /// What has to be sent first to a scheduler that knows events up to `handled`.
     pub fn resume(&self, handled: u64) -> Vec<FromGateway> {
         let mut known = self.known();
         known.sent = handled;
@@ -142,7 +142,7 @@ impl RemoteScheduler {
         self.known().unsent(max)
     }
 
-    /// What the scheduler says. What it withdraws is for the caller.
+    /// A message of the scheduler. What it withdraws is left to the caller.
     pub fn hear(&self, said: ToGateway) {
         let mut known = self.known();
         match said {
@@ -225,7 +225,8 @@ impl Known {
 
     fn instruct(&mut self, step: StepId, instruction: Instruction) {
         if matches!(instruction, Instruction::Forget) {
-            // Its answer will not be on record as one: whoever waits for that must not.
+            // Its answer will not be on record as one: the handler that waits for that must not go
+            // on waiting.
             self.waiting.retain(|each| each.step != Some(step));
         }
         let Some(open) = self.steps.get_mut(&step) else {
@@ -234,7 +235,7 @@ impl Known {
         let is_over = match &instruction {
             Instruction::Dispatch(dispatch) => {
                 if open.at.replace(dispatch.worker) == Some(dispatch.worker) {
-                    // Said twice, because the first word was thought to be lost.
+                    // Sent twice, because the first message was thought to be lost.
                     return;
                 }
                 false
@@ -246,7 +247,7 @@ impl Known {
             }
             Instruction::Abort(_) => false,
             Instruction::Forget => {
-                // An attempt under way hears this, whoever waits hears the rest.
+                // An attempt under way gets this, later waiters get the rest.
                 let cause = "the scheduler does not know the step any more".into();
                 let _ = open.instructions.send(Instruction::Abort(cause));
                 true
@@ -262,7 +263,7 @@ impl Known {
 
 #[cfg(test)]
 mod tests {
-    use super::super::frames::Word;
+    use super::super::frames::WireInstruction;
     use super::*;
     use crate::NotRecorded;
     use futures_util::FutureExt;
@@ -305,7 +306,7 @@ mod tests {
         remote.hear(ToGateway::Recorded { number: 1 });
         // The next scheduler knows one more than is on record here.
         assert_eq!(numbers(&remote.resume(2)), [3]);
-        // One that knows less than was said to be on record hears all that is left.
+        // One that knows less than was confirmed to be on record is sent all that is left.
         assert_eq!(numbers(&remote.resume(0)), [2, 3]);
         remote.hear(ToGateway::Recorded { number: 3 });
         assert!(numbers(&remote.resume(0)).is_empty());
@@ -324,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_the_record_of_a_step_that_was_given_up() {
+    fn the_record_of_an_abandoned_step_is_not_awaited() {
         let remote = RemoteScheduler::new(GatewayId(2));
         let step = StepId::of(GatewayId(2), 1);
         let _fate = remote.submit(arrival(1), None).expect("there is room");
@@ -337,7 +338,7 @@ mod tests {
             },
             finish: treadle_model::FinishReason::Stop,
         });
-        let word = Word::Forget;
+        let word = WireInstruction::Forget;
         remote.hear(ToGateway::Step { step, word });
         remote.hear(ToGateway::Recorded { number: 2 });
         let told = done.now_or_never();
@@ -349,11 +350,11 @@ mod tests {
     }
 
     #[test]
-    fn open_steps_tell_where_they_are() {
+    fn open_steps_report_their_state() {
         let remote = RemoteScheduler::new(GatewayId(2));
         let mut fate = remote.submit(arrival(1), None).expect("there is room");
         let step = StepId::of(GatewayId(2), 1);
-        let word = || Word::Dispatch {
+        let word = || WireInstruction::Dispatch {
             worker: WorkerId(4),
             url: "http://e".into(),
             engine: treadle_model::EngineKind::Vllm,
@@ -366,17 +367,17 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(open(&remote), [OpenStep { step, at: None }]);
-        let word_of = |word| ToGateway::Step { step, word };
-        remote.hear(word_of(word()));
-        remote.hear(word_of(word()));
+        let message_of = |word| ToGateway::Step { step, word };
+        remote.hear(message_of(word()));
+        remote.hear(message_of(word()));
         assert!(matches!(fate.try_recv(), Ok(Instruction::Dispatch(_))));
         assert!(
             fate.try_recv().is_err(),
-            "the same word twice is heard once"
+            "the same message twice counts once"
         );
         let at = Some(WorkerId(4));
         assert_eq!(open(&remote), [OpenStep { step, at }]);
-        remote.hear(word_of(Word::Forget));
+        remote.hear(message_of(WireInstruction::Forget));
         assert!(matches!(fate.try_recv(), Ok(Instruction::Abort(_))));
         assert!(matches!(fate.try_recv(), Ok(Instruction::Forget)));
         assert!(open(&remote).is_empty());

@@ -1,9 +1,9 @@
-//! Standing for a shard: leading it whenever nobody else does.
+//! Candidacy for a shard: leads it whenever no other daemon does.
 
 use crate::cluster::link::{LinkServer, expect_back};
 use crate::rest;
 use crate::start::StartError;
-use crate::start::{GatewayBooks, Leading};
+use crate::start::{GatewayContext, Leading};
 use axum::Router;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -11,18 +11,18 @@ use tokio::sync::watch;
 use treadle_auth::Auth;
 use treadle_config::Config;
 use treadle_model::GatewayId;
-use treadle_store::{Candidate, Standing, Store};
+use treadle_store::{Candidate, Leadership, Store};
 
 /// Pause between two attempts to lead.
 const CAMPAIGN_PAUSE: Duration = Duration::from_millis(200);
 /// Pause after a start that failed.
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 
-/// What a daemon has to say about a shard while it schedules it.
+/// The routes of a shard while this daemon schedules it.
 #[derive(Clone, Default)]
-pub(super) struct Seat(Arc<RwLock<Option<Occupied>>>);
+pub(super) struct LeaderSlot(Arc<RwLock<Option<Occupied>>>);
 
-/// See [`Seat`].
+/// See [`LeaderSlot`].
 #[derive(Clone)]
 pub(super) struct Occupied {
     /// All paths but those of generation requests.
@@ -31,8 +31,8 @@ pub(super) struct Occupied {
     pub(super) link: LinkServer,
 }
 
-impl Seat {
-    /// What there is to say at present.
+impl LeaderSlot {
+    /// The present routes.
     pub(super) fn occupied(&self) -> Option<Occupied> {
         self.0
             .read()
@@ -45,23 +45,22 @@ impl Seat {
     }
 }
 
-/// Stands for a shard until told to stop. `home` has tenants and tokens, if
-/// they are another shard's.
-pub(super) async fn stand(
+/// Campaigns for a shard until stopped. `home` has tenants and tokens, if they are another shard's.
+pub(super) async fn run_candidate(
     config: Config,
     candidate: Candidate,
-    seat: Seat,
+    slot: LeaderSlot,
     home: Option<Arc<Auth>>,
-    books: GatewayBooks,
+    context: GatewayContext,
     mut stopping: watch::Receiver<bool>,
 ) {
     loop {
         let term = term(
             &config,
             &candidate,
-            &seat,
+            &slot,
             home.clone(),
-            &books,
+            &context,
             stopping.clone(),
         );
         match term.await {
@@ -78,13 +77,13 @@ pub(super) async fn stand(
     }
 }
 
-/// From the wish to lead to the end of a reign.
+/// One term, from the campaign to its end.
 async fn term(
     config: &Config,
     candidate: &Candidate,
-    seat: &Seat,
+    slot: &LeaderSlot,
     home: Option<Arc<Auth>>,
-    books: &GatewayBooks,
+    context: &GatewayContext,
     mut stopping: watch::Receiver<bool>,
 ) -> Result<(), StartError> {
     let store = treadle_store::open_with(&config.store.location(), &config.store_options()).await?;
@@ -102,8 +101,8 @@ async fn term(
         schema = config.store.schema,
         "this daemon schedules now"
     );
-    let led = reign(config, &store, seat, home, books, &mut stopping).await;
-    seat.set(None);
+    let led = lead(config, &store, slot, home, context, &mut stopping).await;
+    slot.set(None);
     if let Err(error) = store.resign().await {
         tracing::debug!(%error, "the lead could not be given back");
     }
@@ -111,12 +110,12 @@ async fn term(
     led
 }
 
-async fn reign(
+async fn lead(
     config: &Config,
     store: &Arc<dyn Store>,
-    seat: &Seat,
+    slot: &LeaderSlot,
     home: Option<Arc<Auth>>,
-    books: &GatewayBooks,
+    context: &GatewayContext,
     stopping: &mut watch::Receiver<bool>,
 ) -> Result<(), StartError> {
     let own_auth = home.is_none();
@@ -124,31 +123,31 @@ async fn reign(
         Some(auth) => auth,
         None => Auth::open(config, store.clone()).await?.0,
     };
-    let leading = Leading::start(config, store.clone(), auth, books.clone()).await?;
+    let leading = Leading::start(config, store.clone(), auth, context.clone()).await?;
     let app = leading.app.clone();
     let link = LinkServer {
         driver: app.driver.clone(),
-        patience: Duration::from_secs(config.cluster.gateway_patience_s),
+        timeout: Duration::from_secs(config.cluster.gateway_timeout_s),
     };
     expect_gateways(&link).await;
     let router = rest::router(app.clone());
-    seat.set(Some(Occupied { router, link }));
-    let mut standing = store.standing();
-    let deposed = async move {
-        let deposed = standing.wait_for(|standing| *standing == Standing::Deposed);
-        deposed.await.is_ok()
+    slot.set(Some(Occupied { router, link }));
+    let mut leadership = store.leadership();
+    let superseded = async move {
+        let superseded = leadership.wait_for(|leadership| *leadership == Leadership::Superseded);
+        superseded.await.is_ok()
     };
     let told_to_stop = async { stopping.wait_for(|stop| *stop).await.is_ok() };
     tokio::select! {
         _ = told_to_stop => {
             // Another daemon goes on with what is in flight.
-            seat.set(None);
+            slot.set(None);
             leading.stop().await;
             if own_auth {
                 app.auth.close().await;
             }
         }
-        _ = deposed => {
+        _ = superseded => {
             tracing::error!("another daemon schedules now; this one stands by");
             leading.abandon();
         }

@@ -14,13 +14,13 @@ use treadle_model::GatewayId;
 use treadle_scheduler::link::{FromGateway, ToGateway};
 use treadle_scheduler::link::{LineError, add_line, read_line};
 use treadle_scheduler::link::{PROTOCOL, PULSE};
-use treadle_scheduler::{DriverHandle, DriverStopped, LinkInput, Words};
+use treadle_scheduler::{ConnectionId, DriverHandle, DriverStopped, LinkInput};
 use treadle_wire::ErrorCode;
 
 /// Time that a gateway has for its first line.
-const HELLO_PATIENCE: Duration = Duration::from_secs(5);
-/// Words written at once.
-const WORDS_AT_ONCE: usize = 512;
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+/// Messages written at once.
+const MESSAGES_AT_ONCE: usize = 512;
 
 /// What a scheduler lets gateways in with.
 #[derive(Clone)]
@@ -28,14 +28,14 @@ pub(crate) struct LinkServer {
     /// The scheduler.
     pub(crate) driver: DriverHandle,
     /// Time that a gateway has to come back before its steps are over.
-    pub(crate) patience: Duration,
+    pub(crate) timeout: Duration,
 }
 
 /// Whether a request carries the secret that daemons share.
 pub(crate) fn knows_secret(headers: &HeaderMap, expected: &str) -> bool {
     let sent = headers.get(header::AUTHORIZATION);
     let sent = sent.and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
-    // Digests of equal length are compared, so that time tells nothing of the secret.
+    // Digests of equal length are compared, so that time reveals nothing of the secret.
     sent.is_some_and(|sent| !expected.is_empty() && secret::hash(sent) == secret::hash(expected))
 }
 
@@ -68,34 +68,26 @@ async fn run(server: &LinkServer, stream: impl AsyncRead + AsyncWrite + Send + '
     let (reader, writer) = tokio::io::split(stream);
     let mut reader = BufReader::with_capacity(64 << 10, reader);
     let mut line = Vec::new();
-    let hello = tokio::time::timeout(HELLO_PATIENCE, read_line(&mut reader, &mut line));
+    let hello = tokio::time::timeout(HELLO_TIMEOUT, read_line(&mut reader, &mut line));
     let Ok(Ok(FromGateway::Hello { gateway, name })) = hello.await else {
         tracing::warn!("a gateway's connection began without its name");
         return;
     };
-    let (words, said) = unbounded_channel();
-    // The driver holds the only strong end, so that the writer ends with the driver, and with
-    // another connection of the same gateway.
-    let held = words.downgrade();
-    if server
-        .driver
-        .link(LinkInput::Joined { gateway, words })
-        .is_err()
-    {
+    let (sender, said) = unbounded_channel();
+    // The driver holds the only sender, so that the writer ends with the driver, and with another
+    // connection of the same gateway.
+    let Ok(connection) = server.driver.join(gateway, sender) else {
         return;
-    }
+    };
     tracing::info!(%gateway, name, "a gateway is connected");
-    let writing = write_words(writer, said);
+    let writing = write_messages(writer, said);
     let reading = async {
         loop {
             let said = match read_line(&mut reader, &mut line).await {
                 Ok(said) => said,
                 Err(error) => break error,
             };
-            let Some(words) = held.upgrade() else {
-                break LineError::Closed;
-            };
-            if take(&server.driver, gateway, words, said).is_err() {
+            if take(&server.driver, gateway, connection, said).is_err() {
                 break LineError::Closed;
             }
         }
@@ -106,15 +98,13 @@ async fn run(server: &LinkServer, stream: impl AsyncRead + AsyncWrite + Send + '
         () = server.driver.stopped() => LineError::Closed,
     };
     tracing::warn!(%gateway, name, error = %ended, "a gateway's connection ended");
-    if let Some(words) = held.upgrade() {
-        leave(server, gateway, words).await;
-    }
+    leave(server, gateway, connection).await;
 }
 
 fn take(
     driver: &DriverHandle,
     gateway: GatewayId,
-    words: Words,
+    connection: ConnectionId,
     said: FromGateway,
 ) -> Result<(), DriverStopped> {
     match said {
@@ -129,26 +119,26 @@ fn take(
         }),
         FromGateway::Open { steps } => driver.link(LinkInput::Open {
             gateway,
-            words,
+            connection,
             steps,
         }),
-        // Said once already.
+        // Sent once already.
         FromGateway::Hello { .. } => Ok(()),
     }
 }
 
-async fn write_words(
+async fn write_messages(
     mut writer: impl AsyncWrite + Unpin,
     mut said: UnboundedReceiver<ToGateway>,
 ) -> LineError {
     let mut buffer = Vec::new();
-    let mut words = Vec::new();
+    let mut messages = Vec::new();
     loop {
-        let next = said.recv_many(&mut words, WORDS_AT_ONCE);
+        let next = said.recv_many(&mut messages, MESSAGES_AT_ONCE);
         match tokio::time::timeout(PULSE, next).await {
             // The driver has ended, or the gateway has another connection.
             Ok(0) => return LineError::Closed,
-            Ok(_) => words
+            Ok(_) => messages
                 .drain(..)
                 .for_each(|word| add_line(&mut buffer, &word)),
             Err(_) => buffer.push(b'\n'),
@@ -165,15 +155,24 @@ async fn write_words(
 }
 
 /// The gateway has some time to come back.
-async fn leave(server: &LinkServer, gateway: GatewayId, words: Words) {
+async fn leave(server: &LinkServer, gateway: GatewayId, connection: ConnectionId) {
     let at = Instant::now();
-    let _ = server.driver.link(LinkInput::Left { gateway, words, at });
+    let _ = server.driver.link(LinkInput::Left {
+        gateway,
+        connection,
+        at,
+    });
     expect_back(server, gateway).await;
 }
 
 /// Ends a gateway's steps unless it is back in time.
 pub(crate) async fn expect_back(server: &LinkServer, gateway: GatewayId) {
-    let patience = server.patience;
-    tokio::time::sleep(patience).await;
-    let _ = server.driver.link(LinkInput::Overdue { gateway, patience });
+    let timeout = server.timeout;
+    tokio::time::sleep(timeout).await;
+    let at = Instant::now();
+    let _ = server.driver.link(LinkInput::Overdue {
+        gateway,
+        timeout,
+        at,
+    });
 }

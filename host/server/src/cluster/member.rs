@@ -1,9 +1,9 @@
 //! One daemon among several.
 
-use super::candidate::{Seat, stand};
+use super::candidate::{LeaderSlot, run_candidate};
 use super::proxy::Proxy;
 use super::routes;
-use crate::start::{GatewayBooks, gateway_state};
+use crate::start::{GatewayContext, gateway_state};
 use crate::start::{StartError, listen, serve_limits};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use treadle_auth::Auth;
 use treadle_config::{Config, Role};
 use treadle_engines::transfers::Node;
 use treadle_gateway::routing::{Peer, Scheduler, Shards, keep_connected};
-use treadle_gateway::{Bodies, GatewayState, RequestIds};
+use treadle_gateway::{GatewayState, PayloadWriter, RequestIds};
 use treadle_http::serve;
 use treadle_model::{GATEWAYS_MAX, GatewayId};
 use treadle_scheduler::link::Withdrawn;
@@ -31,7 +31,7 @@ pub(super) struct Parts {
     pub(super) name: String,
     /// The gateway.
     pub(super) gateway: Arc<GatewayState>,
-    /// Who may do what, as far as the gateway has to know.
+    /// Authentication, as far as the gateway needs it.
     pub(super) auth: Arc<Auth>,
     /// What daemons prove to each other that they belong together with.
     pub(super) secret: String,
@@ -47,8 +47,8 @@ pub(super) struct Shard {
     pub(super) name: String,
     /// Its state, for looking at.
     pub(super) store: Arc<dyn Store>,
-    /// What this daemon has to say while it schedules the shard.
-    pub(super) seat: Seat,
+    /// The routes of the shard while this daemon schedules it.
+    pub(super) slot: LeaderSlot,
 }
 
 /// A running daemon among others.
@@ -63,24 +63,24 @@ pub struct Member {
 }
 
 impl Member {
-    /// Opens the store, starts to listen, and stands for every shard unless it
-    /// is a gateway alone.
+    /// Opens the store, starts to listen, and campaigns for every shard unless it is only a
+    /// gateway.
     pub async fn start(config: &Config) -> Result<Self, StartError> {
         let (listener, addr) = listen(config).await?;
         let candidate = candidate(config, addr);
-        let names = config.cluster.shard_names();
-        let configs = shard_configs(config, &names);
-        let shards = open_shards(&names, &configs).await?;
+        let names = &config.cluster.shards;
+        let configs = shard_configs(config, names);
+        let shards = open_shards(names, &configs).await?;
         let gateway = gateway_id(&*shards[0].store, &candidate.name).await?;
-        let lines = Arc::new(Shards::new(gateway, names));
-        let books = GatewayBooks::new(Node::open(config).await?);
-        let scheduler = Scheduler::Shards(lines.clone());
+        let clients = Arc::new(Shards::new(gateway, names.clone()));
+        let context = GatewayContext::new(Node::open(config).await?);
+        let scheduler = Scheduler::Shards(clients.clone());
         let stores = shards.iter().map(|shard| shard.store.clone()).collect();
-        let bodies = Bodies::start(&config.bodies, config.cluster.shard_names(), stores);
+        let bodies = PayloadWriter::start(&config.payloads, names.clone(), stores);
         let parts = Arc::new(Parts {
             role: config.cluster.role,
             name: candidate.name.clone(),
-            gateway: gateway_state(config, scheduler, books.clone(), bodies),
+            gateway: gateway_state(config, scheduler, context.clone(), bodies),
             auth: Auth::follow(config, shards[0].store.clone()).await?,
             secret: config.cluster.secret.clone(),
             shards,
@@ -88,27 +88,27 @@ impl Member {
         });
         let mut followers = JoinSet::new();
         followers.spawn(refresh(parts.auth.clone()));
-        for (at, (shard, line)) in lines.lines().enumerate() {
+        for (at, (shard, client)) in clients.clients().enumerate() {
             let peer = peer(config, &candidate.name, shard, at, &parts);
-            followers.spawn(keep_connected(line.clone(), peer));
+            followers.spawn(keep_connected(client.clone(), peer));
         }
         let (stop, mut stopped) = watch::channel(false);
         let (resign, resigning) = watch::channel(false);
         let mut candidates = JoinSet::new();
         if config.cluster.role == Role::All {
             for (at, config) in configs.into_iter().enumerate() {
-                let seat = parts.shards[at].seat.clone();
+                let slot = parts.shards[at].slot.clone();
                 let home = (at > 0).then(|| parts.auth.clone());
-                let books = books.clone();
-                let standing = stand(
+                let context = context.clone();
+                let candidacy = run_candidate(
                     config,
                     candidate.clone(),
-                    seat,
+                    slot,
                     home,
-                    books,
+                    context,
                     resigning.clone(),
                 );
-                candidates.spawn(standing);
+                candidates.spawn(candidacy);
             }
         }
         let router = routes::router(parts);
@@ -164,7 +164,7 @@ async fn open_shards(names: &[String], configs: &[Config]) -> Result<Vec<Shard>,
         shards.push(Shard {
             name: name.clone(),
             store: treadle_store::open_with(&location, &options).await?,
-            seat: Seat::default(),
+            slot: LeaderSlot::default(),
         });
     }
     Ok(shards)
@@ -174,7 +174,7 @@ async fn open_shards(names: &[String], configs: &[Config]) -> Result<Vec<Shard>,
 fn shard_configs(config: &Config, names: &[String]) -> Vec<Config> {
     let own = |(at, name): (usize, &String)| {
         let mut own = config.clone();
-        own.cluster.shards.clone_from(name);
+        own.cluster.shards = vec![name.clone()];
         own.store = config.store.of_shard(name, at == 0);
         own.broker = config.broker.of_shard(name, at == 0);
         let endpoints = config.engines.endpoints.iter().enumerate();

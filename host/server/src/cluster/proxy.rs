@@ -13,7 +13,7 @@ use treadle_wire::ErrorCode;
 /// Marks a request that was passed on once; it is not passed on again.
 pub(super) const PASSED_ON: &str = "x-treadle-passed-on";
 /// Time for a connection to come about.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The way to other daemons.
 pub(super) struct Proxy {
@@ -24,7 +24,7 @@ impl Proxy {
     pub(super) fn new() -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(CONNECT_PATIENCE));
+        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .build(connector);
@@ -38,7 +38,8 @@ impl Proxy {
             .path_and_query()
             .map_or("/", |path| path.as_str());
         let Ok(uri) = format!("{}{path}", url.trim_end_matches('/')).parse::<Uri>() else {
-            let message = format!("`{url}` is no URL; correct `cluster.advertise` of that daemon");
+            let message =
+                format!("`{url}` is not a URL; correct `cluster.advertise` of that daemon");
             return refuse(ErrorCode::Internal, message);
         };
         *request.uri_mut() = uri;
@@ -57,7 +58,7 @@ impl Proxy {
     }
 }
 
-/// Nobody answers for the shard at present.
+/// No daemon answers for the shard at present.
 pub(super) fn no_scheduler() -> Response<Body> {
     let message = "no daemon schedules at present; another takes over within seconds: try again";
     let mut response = refuse(ErrorCode::Overloaded, message);

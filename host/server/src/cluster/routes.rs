@@ -1,4 +1,4 @@
-//! Who answers which request.
+//! Which process answers which request.
 
 use super::member::{Parts, Shard};
 use super::proxy::{PASSED_ON, no_scheduler};
@@ -57,7 +57,7 @@ async fn connect(
         return refuse(ErrorCode::Forbidden, message);
     }
     let known = parts.shards.iter().find(|known| known.name == shard);
-    match known.and_then(|shard| shard.seat.occupied()) {
+    match known.and_then(|shard| shard.slot.occupied()) {
         Some(occupied) => serve_link(occupied.link, request),
         None => no_scheduler(),
     }
@@ -67,7 +67,7 @@ async fn connect(
 async fn show(State(parts): State<Arc<Parts>>) -> Response<Body> {
     let mut shards = Vec::with_capacity(parts.shards.len());
     for shard in &parts.shards {
-        let here = shard.seat.occupied().is_some();
+        let here = shard.slot.occupied().is_some();
         match rest::cluster::shard(&*shard.store, &shard.name, here).await {
             Ok(told) => shards.push(told),
             Err(error) => return rest::store_failed(&error),
@@ -81,7 +81,7 @@ async fn answer(State(parts): State<Arc<Parts>>, request: Request) -> Response<B
         Ok(shard) => shard,
         Err(response) => return *response,
     };
-    if let Some(occupied) = shard.seat.occupied() {
+    if let Some(occupied) = shard.slot.occupied() {
         let answer = TowerToHyperService::new(occupied.router).call(request);
         return answer.await.into_response();
     }
@@ -95,7 +95,7 @@ async fn answer(State(parts): State<Arc<Parts>>, request: Request) -> Response<B
         Ok(Some(leader)) => parts.proxy.pass_on(&leader.url, request).await,
         Ok(None) => no_scheduler(),
         Err(error) => {
-            tracing::warn!(%error, "the store does not say who schedules");
+            tracing::warn!(%error, "the store does not show which daemon schedules");
             no_scheduler()
         }
     }
@@ -123,15 +123,15 @@ fn shard<'a>(parts: &'a Parts, request: &Request) -> Result<&'a Shard, Box<Respo
                 .map(|shard| shard.name.as_str())
                 .collect();
             let message = format!(
-                "there is no shard `{name}`; {SHARD_HEADER} takes one of {}",
+                "no shard `{name}`; {SHARD_HEADER} must be one of {}",
                 names.join(", ")
             );
             Box::new(refuse(ErrorCode::InvalidField, message))
         })
 }
 
-/// The scheduler sees this daemon as the caller, so who has no token is judged
-/// here, where the caller is seen.
+/// The scheduler sees this daemon as the caller, so callers without a token are checked here, where
+/// they are seen.
 fn admit(parts: &Parts, request: &Request) -> Result<(), Box<Response<Body>>> {
     let mut headers = request.headers().clone();
     let has_none = auth::credentials::take(&mut headers, parts.auth.oidc.is_some())

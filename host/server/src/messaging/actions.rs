@@ -21,7 +21,7 @@ const FIELDS: [&str; 8] = [
     "ok",
 ];
 
-/// Takes notices until told to stop.
+/// Takes notices until stopped.
 pub(super) async fn run(mut consumer: Consumer) {
     while let Some(delivery) = consumer.next().await {
         let settled = match record(&consumer.app, &delivery.body).await {
@@ -69,7 +69,7 @@ async fn record(app: &App, body: &[u8]) -> Result<(), Failure> {
 /// The fields of a notice, or why it is none.
 fn parse(body: &[u8]) -> Result<Map<String, Value>, String> {
     let notice: Map<String, Value> = serde_json::from_slice(body).map_err(|error| {
-        format!("the body is no JSON object ({error}); send {{\"event\": \"started\", ...}}")
+        format!("the body is not a JSON object ({error}); send {{\"event\": \"started\", ...}}")
     })?;
     match notice.keys().find(|key| !FIELDS.contains(&key.as_str())) {
         Some(key) => Err(format!(
@@ -88,7 +88,7 @@ mod tests {
     fn what_is_no_notice_is_refused_with_a_reason() {
         assert!(parse(br#"{"event":"started","program":"p"}"#).is_ok());
         for (body, words) in [
-            ("{", "no JSON object"),
+            ("{", "not a JSON object"),
             (r#"{"who":1}"#, "unknown field `who`"),
         ] {
             let reason = parse(body.as_bytes()).expect_err("it is refused");

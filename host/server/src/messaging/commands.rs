@@ -24,7 +24,7 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 /// How long a command's id is remembered.
 const KEPT_US: u64 = 7 * 86_400 * 1_000_000;
 /// How often older ones are removed.
-const TIDY_INTERVAL: Duration = Duration::from_hours(1);
+const CLEANUP_INTERVAL: Duration = Duration::from_hours(1);
 /// Pause before a command is tried again that the store refused.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Begins the outcome of a command that is not settled: the last event before it follows.
@@ -116,12 +116,12 @@ pub(super) struct Consumer {
 }
 
 impl Consumer {
-    /// Carries commands out, one after the other, until told to stop.
+    /// Carries commands out, one after the other, until stopped.
     pub(super) async fn run(mut self) {
-        let mut tidied: Option<Instant> = None;
+        let mut cleaned_up: Option<Instant> = None;
         while let Some(delivery) = self.next().await {
-            if tidied.is_none_or(|at| at.elapsed() >= TIDY_INTERVAL) {
-                tidied = Some(Instant::now());
+            if cleaned_up.is_none_or(|at| at.elapsed() >= CLEANUP_INTERVAL) {
+                cleaned_up = Some(Instant::now());
                 let before_us = now_us().saturating_sub(KEPT_US);
                 if let Err(error) = self.app.store.prune_commands(before_us).await {
                     tracing::warn!(%error, "old commands could not be removed");
@@ -181,7 +181,7 @@ impl Consumer {
         }
     }
 
-    /// `false` if told to stop meanwhile.
+    /// `false` if stopped meanwhile.
     async fn pause(&mut self) -> bool {
         let stopped = self.stop.wait_for(|stop| *stop);
         tokio::time::timeout(PAUSE, stopped).await.is_err()
@@ -240,7 +240,7 @@ fn parse(id: Option<String>, body: &[u8]) -> Result<(String, Command), String> {
         return Err(format!("a command has at most {BODY_BYTES_MAX} bytes"));
     }
     let mut fields: Map<String, Value> = serde_json::from_slice(body).map_err(|error| {
-        format!("the body is no JSON object ({error}); send {{\"command\": \"...\"}}")
+        format!("the body is not a JSON object ({error}); send {{\"command\": \"...\"}}")
     })?;
     let own = match fields.remove("id") {
         None | Some(Value::Null) => None,
@@ -296,8 +296,8 @@ mod tests {
     fn what_is_no_command_is_refused_with_a_reason() {
         let release = r#"{"command":"release_program","program":"p"}"#;
         for (id, body, words) in [
-            (Some("1"), "no json", "no JSON object"),
-            (Some("1"), "[]", "no JSON object"),
+            (Some("1"), "no json", "not a JSON object"),
+            (Some("1"), "[]", "not a JSON object"),
             (None, release, "has no id"),
             (Some(""), release, "has no id"),
             (

@@ -100,7 +100,7 @@ pub(super) fn tenant_of(app: &App, name: Option<&str>) -> Result<Tenant, Failure
     match app.auth.directory().tenants.get(name) {
         Some(state) => Ok(state.tenant.clone()),
         None => refused(format!(
-            "there is no tenant `{name}`; `treadle tenants list` has all"
+            "there is no tenant `{name}`; `treadle access tenants list` has all"
         )),
     }
 }
@@ -130,7 +130,7 @@ pub(super) async fn check_job(
     }
 }
 
-/// Carries a command out; what came of it, in words.
+/// Carries a command out; the result, as text.
 pub(super) async fn carry_out(app: &App, id: &str, effect: Effect) -> Result<String, Failure> {
     match effect {
         Effect::Release {

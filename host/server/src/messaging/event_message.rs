@@ -11,9 +11,9 @@ use treadle_store::EventRow;
 /// Version of the body's schema. It rises when a field changes its meaning or goes; readers ignore
 /// fields that they don't know.
 pub const SCHEMA_VERSION: u16 = 1;
-/// Room for what stands around an event's own data in a body.
+/// Room for what surrounds an event's own data in a body.
 const FRAME_BYTES_MAX: usize = 16_384;
-/// What events are about, as the first word of their names. What is about nothing of these is about
+/// The entities of events, as the first part of their names. Events about none of these are about
 /// the daemon.
 const ENTITIES: [&str; 6] = ["action", "gateway", "policy", "program", "step", "worker"];
 
@@ -63,7 +63,7 @@ pub fn message(row: &EventRow) -> Message {
             subject: program.unwrap_or_default().to_owned(),
             time: rfc3339(row.at_us),
         },
-        // Numbers, words and JSON that was checked always have a JSON form.
+        // Numbers, strings and JSON that was checked always have a JSON form.
         body: serde_json::to_vec(&body).unwrap_or_default(),
     }
 }
@@ -87,7 +87,7 @@ fn named(kind: &str) -> (&str, &str) {
 
 /// The event's own data, with names as clients know them.
 fn data(body: &str) -> Box<RawValue> {
-    // In JSON the mark stands escaped. Most events have none, and go as they are.
+    // In JSON the mark is escaped. Most events have none, and are sent as they are.
     let escaped = "\\u001f";
     if !body.contains(escaped)
         && let Ok(raw) = RawValue::from_string(body.to_owned())

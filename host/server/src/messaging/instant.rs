@@ -1,4 +1,4 @@
-//! Times as RFC 3339, which CloudEvents wants.
+//! Times as RFC 3339, which CloudEvents requires.
 
 /// Microseconds of Unix time as `2026-01-31T12:00:00.000000Z`.
 pub(super) fn rfc3339(at_us: u64) -> String {

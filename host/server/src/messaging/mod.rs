@@ -1,8 +1,8 @@
 //! Events out and commands in, over a broker.
 //!
 //! The journal is the outbox: what is committed there is published afterwards, from a cursor that
-//! the store keeps. Nothing here holds the scheduler up: it only reads the store, and a broker that
-//! is slow or away makes a lag that is bounded, measured and told.
+//! the store keeps. Nothing here blocks the scheduler: it only reads the store, and a broker that
+//! is slow or away causes a lag that is bounded, measured and reported.
 
 mod actions;
 mod commands;
@@ -71,7 +71,7 @@ impl Messaging {
     }
 
     /// Publishes events and carries out commands from now on. Only the daemon that schedules does;
-    /// `committed` tells the last event that is on disk.
+    /// `committed` is the last event that is on disk.
     pub fn start(&self, app: &App, committed: watch::Receiver<u64>) {
         let stop = watch::Sender::new(false);
         let outbox = outbox::Outbox {

@@ -1,8 +1,8 @@
 //! The outbox: publishes what the journal has committed, from a cursor that the store keeps.
 //!
-//! A batch is read while the one before it is published. The cursor is written down after what it
-//! stands for is confirmed, and not with every batch: a daemon that dies publishes the last moment
-//! again. So every event is published at least once, in the journal's order.
+//! A batch is read while the one before it is published. The cursor is written after its events are
+//! confirmed, and not with every batch: a daemon that dies publishes the last ones again. So every
+//! event is published at least once, in the journal's order.
 
 use super::SINK;
 use super::event_message::message;
@@ -33,7 +33,7 @@ pub(super) struct Outbox {
     pub(super) stop: watch::Receiver<bool>,
 }
 
-/// The outbox is to end: it was told so, or this daemon does not lead any more.
+/// The outbox is to end: it was stopped, or this daemon does not lead any more.
 #[derive(Debug)]
 struct Over;
 
@@ -47,7 +47,7 @@ struct Cursor {
 }
 
 impl Outbox {
-    /// Publishes until told to stop.
+    /// Publishes until stopped.
     pub(super) async fn run(mut self) {
         let Ok(mut cursor) = self.begin().await else {
             return;
@@ -130,7 +130,7 @@ impl Outbox {
             let mut health = self.broker.health();
             let recovery = async {
                 tokio::time::sleep(pause).await;
-                // A broker whose health is gone was closed, and says so when published to.
+                // A broker whose health is gone was closed, and reports that when published to.
                 let _ = health.wait_for(treadle_broker::Health::is_connected).await;
             };
             let recovery = tokio::time::timeout(LOOK_INTERVAL, recovery);

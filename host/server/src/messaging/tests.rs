@@ -11,9 +11,9 @@ use treadle_broker::{Broker, Deliveries, InProcess, Names, Subscription};
 use treadle_store::{Batch, EventRow, Location, Retention, Snapshot, Store};
 
 /// For anything that is waited for, whatever else the machine does.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
-struct Stand {
+struct Fixture {
     store: Arc<dyn Store>,
     broker: Arc<InProcess>,
     events: Deliveries,
@@ -34,7 +34,7 @@ impl Work {
     }
 }
 
-impl Stand {
+impl Fixture {
     async fn new() -> Self {
         let broker = Arc::new(InProcess::new(Names::default()));
         let all = Subscription::new("all", ["#"]);
@@ -81,7 +81,7 @@ impl Stand {
 
     async fn expect(&mut self, seqs: std::ops::RangeInclusive<u64>) {
         for seq in seqs {
-            let delivery = tokio::time::timeout(PATIENCE, self.events.next());
+            let delivery = tokio::time::timeout(TIMEOUT, self.events.next());
             let delivery = delivery.await.expect("in time").expect("an event");
             assert_eq!(delivery.id, Some(seq.to_string()));
             delivery.ack().await.expect("it is settled");
@@ -91,42 +91,42 @@ impl Stand {
 
 #[tokio::test]
 async fn what_is_committed_is_published_and_goes_on_after_a_restart() {
-    let mut stand = Stand::new().await;
+    let mut fixture = Fixture::new().await;
     // More than a batch, there before the outbox is.
-    stand.append(1..=6_500).await;
-    let work = stand.start();
-    stand.expect(1..=6_500).await;
-    stand.append(6_501..=6_510).await;
-    stand.expect(6_501..=6_510).await;
+    fixture.append(1..=6_500).await;
+    let work = fixture.start();
+    fixture.expect(1..=6_500).await;
+    fixture.append(6_501..=6_510).await;
+    fixture.expect(6_501..=6_510).await;
     work.end().await;
-    let cursor = stand.store.sink_cursor(SINK).await.expect("a cursor");
+    let cursor = fixture.store.sink_cursor(SINK).await.expect("a cursor");
     assert_eq!(cursor, 6_510);
 
-    stand.append(6_511..=6_512).await;
-    let work = stand.start();
-    stand.expect(6_511..=6_512).await;
+    fixture.append(6_511..=6_512).await;
+    let work = fixture.start();
+    fixture.expect(6_511..=6_512).await;
     work.end().await;
 }
 
 #[tokio::test]
 async fn a_broker_that_is_away_makes_a_lag_an_alarm_and_a_catch_up() {
-    let mut stand = Stand::new().await;
-    stand.append(1..=1).await;
-    let work = stand.start();
-    stand.expect(1..=1).await;
-    stand.broker.cut();
-    stand.append(2..=1_500).await;
+    let mut fixture = Fixture::new().await;
+    fixture.append(1..=1).await;
+    let work = fixture.start();
+    fixture.expect(1..=1).await;
+    fixture.broker.cut();
+    fixture.append(2..=1_500).await;
     let late = async {
         let untried = "treadle_broker_failures_total 0\n";
         while !work.status.is_late() || work.status.render().contains(untried) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    let late = tokio::time::timeout(PATIENCE, late);
+    let late = tokio::time::timeout(TIMEOUT, late);
     late.await.expect("the alarm is raised");
     assert_eq!(work.status.lag_events(), 1_499);
-    stand.broker.mend();
-    stand.expect(2..=1_500).await;
+    fixture.broker.mend();
+    fixture.expect(2..=1_500).await;
     let status = work.status.clone();
     work.end().await;
     assert_eq!((status.lag_events(), status.is_late()), (0, false));
@@ -139,19 +139,19 @@ async fn a_broker_that_is_away_makes_a_lag_an_alarm_and_a_catch_up() {
 
 #[tokio::test]
 async fn what_was_removed_meanwhile_is_counted() {
-    let mut stand = Stand::new().await;
-    stand.append(1..=20).await;
+    let mut fixture = Fixture::new().await;
+    fixture.append(1..=20).await;
     let snapshot = Snapshot {
         seq: 20,
         saved_at_us: 20,
         state: Vec::new(),
     };
-    stand
+    fixture
         .store
         .save_snapshot(&snapshot)
         .await
         .expect("it is saved");
-    stand
+    fixture
         .store
         .advance_sink(SINK, 5)
         .await
@@ -161,9 +161,9 @@ async fn what_was_removed_meanwhile_is_counted() {
         ended_before_us: 0,
         sink_lag_events_max: 10,
     };
-    stand.store.prune(&retention).await.expect("it prunes");
-    let work = stand.start();
-    stand.expect(11..=20).await;
+    fixture.store.prune(&retention).await.expect("it prunes");
+    let work = fixture.start();
+    fixture.expect(11..=20).await;
     let status = work.status.clone();
     work.end().await;
     let text = status.render();

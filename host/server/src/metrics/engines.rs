@@ -1,4 +1,4 @@
-//! Metrics of engines: what they say of themselves, and how far the ledger is from it.
+//! Metrics of engines: what they report about themselves, and how far the ledger is from it.
 
 use super::{Exposition, escape};
 use treadle_core::Totals;
@@ -6,7 +6,7 @@ use treadle_engines::Drift;
 use treadle_model::WorkerId;
 use treadle_wire::EngineReading;
 
-/// What engines say of themselves, as last read.
+/// What engines report about themselves, as last read.
 pub(super) fn render(
     text: &mut Exposition,
     totals: &Totals,
@@ -63,13 +63,13 @@ pub(super) fn render(
     render_drifts(text, &readings);
 }
 
-/// How far the ledger is from what engines say.
+/// How far the ledger is from what engines report.
 fn render_drifts(text: &mut Exposition, readings: &[(Box<str>, (EngineReading, Drift))]) {
     type Column = (&'static str, &'static str, fn(Drift) -> i64);
     let columns: [Column; 3] = [
         (
             "treadle_worker_ledger_drift_tokens",
-            "KV memory that the engine's running requests hold beyond what the ledger says.",
+            "KV memory that the engine's running requests hold beyond the ledger.",
             |drift| drift.tokens,
         ),
         (

@@ -1,4 +1,4 @@
-//! What tool runners tell of actions.
+//! Reports of tool runners about actions.
 
 use super::{not_recorded, object, ok};
 use crate::app::App;
@@ -11,8 +11,8 @@ use treadle_auth::Caller;
 use treadle_http::error_response;
 
 /// `POST /v1/actions {"program_id", "action_id", "event": "started"|"finished", "tool", "ok"}`:
-/// acknowledged once it is on record. Telling it twice changes nothing.
-pub(super) async fn tell(State(app): State<App>, caller: Caller, body: Bytes) -> Response {
+/// acknowledged once it is on record. Reporting it twice changes nothing.
+pub(super) async fn report(State(app): State<App>, caller: Caller, body: Bytes) -> Response {
     let request = match object(&body) {
         Ok(request) => request,
         Err(response) => return response,

@@ -1,4 +1,4 @@
-//! The audit log, for those who look into what happened.
+//! The audit log, for investigations.
 
 use super::{ok, store_failed};
 use crate::app::App;

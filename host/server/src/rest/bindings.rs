@@ -1,4 +1,4 @@
-//! Bindings: which policy answers for whom, who is on trial, who is compared.
+//! Bindings: which policy answers for which scope, the canaries and the shadows.
 
 use super::names::name;
 use super::plugins::{failed, visible};
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use treadle_auth::{Caller, Change};
 use treadle_model::World;
 use treadle_policy::evaluator::{BindingView, Changed, EVERYONE, Role, Scope};
-use treadle_registry::{BindRequest, ShelfError};
+use treadle_registry::{BindRequest, RegistryError};
 use treadle_wire::ErrorCode;
 
 /// `GET /v1/bindings`: what answers each world at present, with the canaries and
@@ -43,7 +43,7 @@ fn shown(caller: &Caller, view: &BindingView, alone: bool) -> Option<Value> {
     let mut shown = json!(view);
     match caller.principal.outside(view.job.as_str()) {
         Some(job) => shown["job"] = job.into(),
-        // Those who see all tenants see the name as it is inside.
+        // Callers who see all tenants see the internal name.
         None if alone => {}
         None => return None,
     }
@@ -117,7 +117,7 @@ pub(super) async fn withdraw(
 async fn answer(
     app: &App,
     caller: &Caller,
-    changed: Result<Changed, ShelfError>,
+    changed: Result<Changed, RegistryError>,
     (world, job, role): (World, &str, Role),
     details: Value,
 ) -> Response {
@@ -210,7 +210,7 @@ fn target(
 }
 
 fn world_of(word: &str) -> Result<World, Response> {
-    World::from_word(word).ok_or_else(|| {
+    World::from_name(word).ok_or_else(|| {
         let words: Vec<&str> = World::ALL.iter().map(|world| world.as_str()).collect();
         let message = format!("`world` is `{word}`; give one of {}", words.join(", "));
         refuse(ErrorCode::InvalidField, message)
@@ -218,7 +218,7 @@ fn world_of(word: &str) -> Result<World, Response> {
 }
 
 fn role_of(word: &str) -> Result<Role, Response> {
-    Role::from_word(word).ok_or_else(|| {
+    Role::from_name(word).ok_or_else(|| {
         let message = format!("`role` is `{word}`; give active, canary or shadow");
         refuse(ErrorCode::InvalidField, message)
     })

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use treadle_auth::Caller;
 use treadle_store::BodyRow;
 
-/// `GET /v1/programs/{program}/steps/{step}/bodies`: what `bodies.keep` has kept of a step.
+/// `GET /v1/programs/{program}/steps/{step}/bodies`: what `payloads.keep` has kept of a step.
 pub(super) async fn show(
     State(app): State<App>,
     caller: Caller,

@@ -37,14 +37,14 @@ pub(super) fn of_program(state: &State, p: &Program) -> Value {
 
 /// Sums over the caches that are not at an engine.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Held {
+pub(super) struct HostTotals {
     programs: usize,
     tokens: u64,
     bytes: u64,
     in_transfer: usize,
 }
 
-impl Held {
+impl HostTotals {
     pub(super) fn of(state: &State) -> Self {
         let offloads = &state.offloads;
         Self {
@@ -79,7 +79,7 @@ impl Held {
             ),
             (
                 "treadle_kv_held_bytes",
-                "The same in bytes, where engines tell.",
+                "The same in bytes, where engines report it.",
                 self.bytes,
             ),
             (

@@ -1,4 +1,4 @@
-//! The journal, for those who read along.
+//! The journal, for readers.
 
 use super::names::optional;
 use super::{ok, store_failed};

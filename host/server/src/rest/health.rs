@@ -1,6 +1,6 @@
 //! Whether treadle and its engines are well, and its metrics.
 
-use super::caches::Held;
+use super::caches::HostTotals;
 use super::{ok, stopped, wants_json};
 use crate::app::App;
 use crate::metrics;
@@ -13,8 +13,8 @@ use treadle_core::{Mode, Totals};
 use treadle_model::World;
 use treadle_policy::evaluator::Scope;
 
-/// `GET /health`: 200 while a program can be served, 503 with the cause if no
-/// engine answers. Whoever may not look at anything learns no more than that.
+/// `GET /health`: 200 while a program can be served, 503 with the cause if no engine answers.
+/// Callers without the viewer scope learn no more than that.
 pub(super) async fn show(State(app): State<App>, caller: Caller) -> Response {
     let read = app.driver.read(|view| {
         let policy = view
@@ -23,7 +23,7 @@ pub(super) async fn show(State(app): State<App>, caller: Caller) -> Response {
             .to_string();
         let state = view.core.state();
         let mode = view.core.config().mode;
-        (state.totals(), mode, policy, Held::of(state))
+        (state.totals(), mode, policy, HostTotals::of(state))
     });
     let Ok((totals, mode, policy, held)) = read.await else {
         return stopped();
@@ -61,7 +61,7 @@ pub(super) async fn show(State(app): State<App>, caller: Caller) -> Response {
         "profile_enabled": true,
         "eviction_policy": policy,
         "kv": held.to_json(),
-        // The broker is told of, and no reason to take the daemon out: scheduling does without it.
+        // The broker is reported, and no reason to take the daemon out: scheduling does without it.
         "broker": app.broker.as_ref().map(|broker| broker.to_json()),
         "version": env!("CARGO_PKG_VERSION"),
     });
@@ -88,7 +88,11 @@ pub(super) async fn metrics(
     let read = app.driver.read(|view| {
         let state = view.core.state();
         let uses = crate::memory::MemoryUses::read(view);
-        ((state.totals(), Held::of(state)), state.counters, uses)
+        (
+            (state.totals(), HostTotals::of(state)),
+            state.counters,
+            uses,
+        )
     });
     let policies = (app.policies.totals().await, app.policies.versions().await);
     let (Ok(((totals, held), counters, uses)), (Ok(policies), Ok(versions))) =

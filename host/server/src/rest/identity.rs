@@ -12,7 +12,7 @@ use treadle_auth::{Auth, now_us};
 use treadle_http::ServedAddress;
 use treadle_wire::ErrorCode;
 
-/// A question of whoever has a token and does not want to show it yet.
+/// A question of a client that has a token and does not want to send it yet.
 #[derive(Deserialize)]
 pub(super) struct ChallengeQuery {
     /// What the token is named by.

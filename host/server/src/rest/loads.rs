@@ -51,8 +51,8 @@ fn entries(totals: &Totals) -> Vec<Value> {
     totals.workers.iter().enumerate().map(entry).collect()
 }
 
-/// `POST /abort_request {rid, abort_all}`: withdraws steps here, and tells the
-/// engines, which may run requests of theirs that treadle never saw.
+/// `POST /abort_request {rid, abort_all}`: withdraws steps here, and notifies the engines, which
+/// may run requests of theirs that treadle never saw.
 pub(super) async fn abort_request(
     State(app): State<App>,
     caller: Caller,
@@ -71,10 +71,10 @@ pub(super) async fn abort_request(
         .get("rid")
         .and_then(Value::as_str)
         .filter(|rid| !rid.is_empty());
-    // Engines know no tenants: what is told to them aborts requests of others too.
-    let engines_may_be_told = caller.principal.root || app.auth.has_one_tenant();
-    let withdrawn = withdraw(&app, &caller, all, rid, !engines_may_be_told);
-    tell_gateways(&app, &caller, all, rid, !engines_may_be_told);
+    // Engines know no tenants: an abort sent to them aborts requests of others too.
+    let engines_may_be_notified = caller.principal.root || app.auth.has_one_tenant();
+    let withdrawn = withdraw(&app, &caller, all, rid, !engines_may_be_notified);
+    notify_gateways(&app, &caller, all, rid, !engines_may_be_notified);
     let change = Change {
         action: "requests.aborted",
         target: rid.unwrap_or("*"),
@@ -84,7 +84,7 @@ pub(super) async fn abort_request(
     if withdrawn > 0 {
         app.auth.audit.note(&caller, change).await;
     }
-    if !engines_may_be_told {
+    if !engines_may_be_notified {
         return ok(json!({"status": "ok", "aborted_here": withdrawn, "engines_told": 0}));
     }
     let urls = app.driver.read(|view| {
@@ -104,14 +104,14 @@ pub(super) async fn abort_request(
                 .upstream
                 .send(Method::POST, base, "/abort_request", &headers, body.clone());
         if let Err(error) = told.await {
-            tracing::warn!(%url, %error, "the engine could not be told to abort");
+            tracing::warn!(%url, %error, "the abort could not be sent to the engine");
         }
     }
     ok(json!({"status": "ok", "aborted_here": withdrawn, "engines_told": urls.len()}))
 }
 
-/// The same at gateways in other processes, which don't say how many there were.
-fn tell_gateways(app: &App, caller: &Caller, all: bool, rid: Option<&str>, cut: bool) {
+/// The same at gateways in other processes, which don't report how many there were.
+fn notify_gateways(app: &App, caller: &Caller, all: bool, rid: Option<&str>, cut: bool) {
     if !all && rid.is_none() {
         return;
     }
@@ -123,10 +123,10 @@ fn tell_gateways(app: &App, caller: &Caller, all: bool, rid: Option<&str>, cut: 
         cut,
     });
     // A driver that has stopped has no gateways.
-    let _ = app.driver.link(LinkInput::Tell(withdrawn));
+    let _ = app.driver.link(LinkInput::Notify(withdrawn));
 }
 
-/// Withdraws the caller's requests, all or those with one id; says how many there were.
+/// Withdraws the caller's requests, all or those with one id; gives their number.
 fn withdraw(app: &App, caller: &Caller, all: bool, rid: Option<&str>, cut: bool) -> usize {
     let principal = &caller.principal;
     let requests = &app.gateway.requests;

@@ -15,7 +15,6 @@ pub(crate) mod cluster;
 mod events;
 mod health;
 mod identity;
-mod lab;
 mod loads;
 mod memory;
 mod names;
@@ -23,6 +22,7 @@ mod plugins;
 mod programs;
 mod tenants;
 mod tokens;
+mod whatif;
 pub(crate) mod workers;
 
 use crate::app::App;
@@ -78,10 +78,13 @@ pub(crate) fn router(app: App) -> Router {
                 .put(bindings::bind)
                 .delete(bindings::withdraw),
         )
-        .route("/v1/lab/runs", get(lab::list).post(lab::start))
-        .route("/v1/lab/runs/{run}", get(lab::show).delete(lab::cancel))
+        .route("/v1/lab/runs", get(whatif::list).post(whatif::start))
+        .route(
+            "/v1/lab/runs/{run}",
+            get(whatif::show).delete(whatif::cancel),
+        )
         .route("/v1/bindings/rollback", post(bindings::roll_back))
-        .route("/v1/actions", post(actions::tell))
+        .route("/v1/actions", post(actions::report))
         .route("/v1/ask", post(ask::ask))
         .route("/v1/plugins/{plugin}", get(plugins::show))
         .route("/v1/plugins/{plugin}/logs", get(plugins::logs))
@@ -108,7 +111,7 @@ pub(crate) fn router(app: App) -> Router {
         .layer(guard)
 }
 
-/// What every daemon answers for itself, whoever schedules.
+/// What every daemon answers on its own, whichever schedules.
 pub(crate) fn identity(auth: Arc<Auth>) -> Router {
     Router::new()
         .route("/v1/identity", get(identity::prove))
@@ -136,7 +139,7 @@ async fn once_recorded(State(app): State<App>, request: Request, next: Next) -> 
     next.run(request).await
 }
 
-/// Who may do what.
+/// Authentication and authorisation.
 fn access() -> Router<App> {
     Router::new()
         .route("/v1/whoami", get(tenants::whoami))
@@ -193,7 +196,7 @@ fn stopped() -> Response {
 
 pub(crate) fn store_failed(error: &treadle_store::StoreError) -> Response {
     tracing::error!(%error, "the store failed");
-    refuse(ErrorCode::Internal, "the store failed; the log says how")
+    refuse(ErrorCode::Internal, "the store failed; see the log")
 }
 
 /// The change was made, but is not on record.
@@ -221,7 +224,7 @@ mod tests {
     use treadle_auth::permissions::routes;
     use treadle_wire::Endpoint;
 
-    /// Paths that the router is built from, as they stand in its source.
+    /// Paths that the router is built from, as they are in its source.
     fn paths_of_the_router() -> BTreeSet<String> {
         let source = include_str!("mod.rs");
         let calls = source.split(concat!(".rou", "te(")).skip(1);

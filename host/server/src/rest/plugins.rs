@@ -15,7 +15,7 @@ use std::time::Duration;
 use treadle_auth::{Caller, Change};
 use treadle_http::error_response;
 use treadle_model::tenant::WHOLE_DAEMON;
-use treadle_registry::{ShelfError, Upload, unstored};
+use treadle_registry::{RegistryError, Upload, unstored};
 use treadle_store::PluginHead;
 use treadle_wire::ErrorCode;
 
@@ -90,8 +90,8 @@ async fn own(app: &App, caller: &Caller, head: &PluginHead) -> Result<bool, Resp
     Ok(new)
 }
 
-/// One of the plugins that the caller may look into. What a policy that the daemon brings along
-/// says is about the programs of all tenants.
+/// One of the plugins that the caller may inspect. The log of a bundled policy is about the
+/// programs of all tenants.
 async fn find(app: &App, caller: &Caller, plugin: &str) -> Result<PluginHead, Response> {
     let visible = visible_of(app, caller, &[caller.principal.tenant.tenant.name()]).await?;
     let found = app
@@ -101,7 +101,7 @@ async fn find(app: &App, caller: &Caller, plugin: &str) -> Result<PluginHead, Re
     found.map_err(|error| failed(&error))
 }
 
-/// Which plugins a caller may see: those of his tenant, or all.
+/// Which plugins a caller may see: those of its tenant, or all.
 pub(super) struct Visible {
     all: bool,
     digests: Vec<String>,
@@ -113,7 +113,7 @@ impl Visible {
     }
 }
 
-/// Plugins that the caller may bind: his tenant's and those that the daemon brings along.
+/// Plugins that the caller may bind: its tenant's and the bundled ones.
 pub(super) async fn visible(app: &App, caller: &Caller) -> Result<Visible, Response> {
     let own = caller.principal.tenant.tenant.name();
     visible_of(app, caller, &[own, WHOLE_DAEMON]).await
@@ -157,8 +157,8 @@ pub(super) async fn check(State(app): State<App>, request: Request) -> Response 
     }
 }
 
-/// `GET /v1/plugins`: those of the caller's tenant and those that the daemon brings along. Of the
-/// latter those that nobody has made use of are not stored yet.
+/// `GET /v1/plugins`: those of the caller's tenant and the bundled ones. Bundled ones that have not
+/// been used are not stored yet.
 pub(super) async fn list(State(app): State<App>, caller: Caller) -> Response {
     let own = caller.principal.tenant.tenant.name();
     match owned(&app, &[own, WHOLE_DAEMON]).await {
@@ -298,9 +298,9 @@ fn header_text(headers: &HeaderMap, name: &str) -> Option<String> {
     value.to_str().ok().map(str::to_owned)
 }
 
-pub(super) fn failed(error: &ShelfError) -> Response {
+pub(super) fn failed(error: &RegistryError) -> Response {
     match error {
-        ShelfError::Refused(refusal) => {
+        RegistryError::Refused(refusal) => {
             let body = json!({"error": {
                 "code": "plugin_invalid",
                 "type": "invalid_request_error",
@@ -310,16 +310,16 @@ pub(super) fn failed(error: &ShelfError) -> Response {
             }});
             (StatusCode::BAD_REQUEST, Json(body)).into_response()
         }
-        ShelfError::Unknown(_) => refuse(ErrorCode::PluginUnknown, error.to_string()),
-        ShelfError::Load(_)
-        | ShelfError::Ambiguous { .. }
-        | ShelfError::World { .. }
-        | ShelfError::ExtraColumn { .. }
-        | ShelfError::NativeRole => refuse(ErrorCode::PluginInvalid, error.to_string()),
-        ShelfError::Change(_) => refuse(ErrorCode::BindingConflict, error.to_string()),
-        ShelfError::EndedEarly(_) => refuse(ErrorCode::Internal, error.to_string()),
-        ShelfError::Stopped(_) => stopped(),
-        ShelfError::Store(error) => super::store_failed(error),
+        RegistryError::Unknown(_) => refuse(ErrorCode::PluginUnknown, error.to_string()),
+        RegistryError::Load(_)
+        | RegistryError::Ambiguous { .. }
+        | RegistryError::World { .. }
+        | RegistryError::ExtraColumn { .. }
+        | RegistryError::NativeRole => refuse(ErrorCode::PluginInvalid, error.to_string()),
+        RegistryError::Change(_) => refuse(ErrorCode::BindingConflict, error.to_string()),
+        RegistryError::EndedEarly(_) => refuse(ErrorCode::Internal, error.to_string()),
+        RegistryError::Stopped(_) => stopped(),
+        RegistryError::Store(error) => super::store_failed(error),
     }
 }
 
@@ -331,7 +331,7 @@ fn head_json(head: &PluginHead) -> Value {
     })
 }
 
-/// A policy that the daemon brings along, before anybody has made use of it.
+/// A bundled policy, before its first use.
 fn unstored_json(head: &PluginHead) -> Value {
     let mut body = head_json(head);
     body["uploaded_at_us"] = Value::Null;

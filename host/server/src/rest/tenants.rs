@@ -92,7 +92,7 @@ fn find(app: &App, caller: &Caller, name: &str) -> Result<Arc<TenantState>, Resp
     let state = directory.tenants.get(name);
     let state = state.filter(|_| caller.principal.root || name == own);
     state.cloned().ok_or_else(|| {
-        let message = format!("there is no tenant `{name}`; `treadle tenants` lists them");
+        let message = format!("there is no tenant `{name}`; `treadle access tenants` lists them");
         refuse(ErrorCode::TenantUnknown, message)
     })
 }

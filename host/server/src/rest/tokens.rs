@@ -43,7 +43,7 @@ fn new_token(caller: &Caller, request: &Map<String, Value>) -> Result<NewToken, 
         refuse(ErrorCode::MissingField, message)
     };
     let word = text("scope").ok_or_else(|| missing("scope"))?;
-    let scope = Scope::from_word(word).ok_or_else(|| {
+    let scope = Scope::from_name(word).ok_or_else(|| {
         let message = format!("`scope` is `{word}`; it must be viewer, job, operator or admin");
         refuse(ErrorCode::InvalidField, message)
     })?;

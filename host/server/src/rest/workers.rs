@@ -77,7 +77,7 @@ async fn entries(app: &App) -> Option<Vec<Value>> {
     )
 }
 
-/// Adds what the engine itself said, beside treadle's own ledger.
+/// Adds what the engine itself reported, beside treadle's own ledger.
 fn with_load(app: &App, worker: WorkerId, mut entry: Value) -> Value {
     if let Some(load) = app.engines.load(worker) {
         entry["engine_load"] = json!({
@@ -133,7 +133,7 @@ fn declared(request: &serde_json::Map<String, Value>) -> Result<Declared, Respon
     let kind = request.get("kind").and_then(Value::as_str);
     let capacity_tokens = match request.get("capacity_tokens") {
         None | Some(Value::Null) => None,
-        // What is no whole number is refused as 0 is.
+        // What is not a whole number is refused as 0 is.
         Some(value) => Some(value.as_u64().unwrap_or_default()),
     };
     Declared::new(kind, capacity_tokens).map_err(|error| error_response(&error))

@@ -1,7 +1,7 @@
 //! Starting and stopping a daemon: the order in which its parts come up, and
 //! the reverse in which they go down.
 
-use super::{GatewayBooks, Leading, StartError, listen, serve_limits};
+use super::{GatewayContext, Leading, StartError, listen, serve_limits};
 use crate::app::App;
 use crate::rest;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use treadle_http::serve;
 use treadle_store::{Candidate, Store};
 
 /// How long a daemon waits for the store's last leader to be gone.
-const LEAD_PATIENCE: Duration = Duration::from_secs(10);
+const LEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause between two attempts to lead.
 const LEAD_PAUSE: Duration = Duration::from_millis(100);
 
@@ -23,7 +23,7 @@ const LEAD_PAUSE: Duration = Duration::from_millis(100);
 pub struct Daemon {
     /// Where it listens.
     pub addr: SocketAddr,
-    /// What handlers share, for those who run in the same process.
+    /// What handlers share, for code in the same process.
     pub app: App,
     /// The secret of an admin, if one was made because there was none.
     pub first_token: Option<FirstToken>,
@@ -41,8 +41,8 @@ impl Daemon {
             treadle_store::open_with(&config.store.location(), &config.store_options()).await?;
         lead_alone(&*store, addr).await?;
         let (auth, first_token) = Auth::open(config, store.clone()).await?;
-        let books = GatewayBooks::new(Node::open(config).await?);
-        let leading = Leading::start(config, store, auth, books).await?;
+        let context = GatewayContext::new(Node::open(config).await?);
+        let leading = Leading::start(config, store, auth, context).await?;
         let (stop, stopped) = oneshot::channel();
         let router = rest::router(leading.app.clone());
         let served = tokio::spawn(serve(listener, router, serve_limits(config), async {
@@ -75,8 +75,8 @@ impl Daemon {
     }
 }
 
-/// Leads the store, or says who does. The leader that was killed a moment ago
-/// is given time to be found dead.
+/// Leads the store, or reports which daemon does. A leader that was killed a moment ago is given
+/// time to be detected as dead.
 async fn lead_alone(store: &dyn Store, addr: SocketAddr) -> Result<(), StartError> {
     let url = format!("http://{addr}");
     let candidate = Candidate {
@@ -85,7 +85,7 @@ async fn lead_alone(store: &dyn Store, addr: SocketAddr) -> Result<(), StartErro
     };
     let began = Instant::now();
     while store.campaign(&candidate).await?.is_none() {
-        if began.elapsed() >= LEAD_PATIENCE {
+        if began.elapsed() >= LEAD_TIMEOUT {
             let leader = store.leader().await?;
             let (name, url) = leader.map_or_else(Default::default, |l| (l.name, l.url));
             return Err(StartError::Held { name, url });

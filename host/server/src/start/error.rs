@@ -13,7 +13,7 @@ pub enum StartError {
     Listen {
         /// The address.
         addr: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         error: std::io::Error,
     },
     /// The store does not open.
@@ -28,7 +28,7 @@ pub enum StartError {
     /// The host tier of KV caches does not open.
     #[error("{0}")]
     Node(#[from] NodeError),
-    /// Nobody can be let in.
+    /// No caller can be authenticated.
     #[error("{0}")]
     Auth(#[from] treadle_auth::AuthError),
     /// The broker's URL or prefix can't be used.
@@ -36,7 +36,7 @@ pub enum StartError {
     Broker(#[from] treadle_broker::BrokerError),
     /// The bound policy does not load.
     #[error("the eviction policy could not be bound: {0}")]
-    Policy(#[from] treadle_registry::ShelfError),
+    Policy(#[from] treadle_registry::RegistryError),
     /// Another daemon schedules on this store.
     #[error(
         "the daemon {name} at {url} schedules on this store; stop it, name another store, or let several daemons share one with cluster.role"

@@ -3,8 +3,8 @@
 
 use super::StartError;
 use crate::app::App;
+use crate::maintenance::keep_up;
 use crate::messaging::Messaging;
-use crate::upkeep::keep_up;
 use futures_util::future::join_all;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
@@ -16,26 +16,26 @@ use treadle_auth::Auth;
 use treadle_config as config;
 use treadle_config::{Config, Role};
 use treadle_core::Event;
-use treadle_engines::transfers::{Carrier, Node};
+use treadle_engines::transfers::{Node, TransferExecutor};
 use treadle_engines::{Declared, EngineWatch, WatchOptions};
 use treadle_gateway::Metrics;
 use treadle_gateway::routing::Scheduler;
-use treadle_gateway::{Bodies, GatewayState, Identities, RequestIds};
+use treadle_gateway::{GatewayState, Identities, PayloadWriter, RequestIds};
 use treadle_http::Upstream;
 use treadle_model::WorkerId;
-use treadle_policy::evaluator::{Notice, PolicyDesk};
+use treadle_policy::evaluator::{Notice, PolicyEvaluator};
 use treadle_registry as policies;
-use treadle_registry::{PolicyShelf, RemotePredictor, evaluator_limits, forecast};
-use treadle_scheduler::orders::TransferFeed;
+use treadle_registry::{PluginRegistry, RemotePredictor, evaluator_limits, forecast};
+use treadle_scheduler::orders::Order;
 use treadle_scheduler::recovery;
 use treadle_scheduler::{
     Clock, DriverHandle, DriverOptions, ForecastFeed, spawn_driver, spawn_journal,
 };
 use treadle_store::{PRUNE_BODIES_MAX, Retention, Store};
-use treadle_whatif::LabBook;
+use treadle_whatif::WhatIfQueue;
 
-/// Unnamed programs that the gateway recognises.
-const UNNAMED_PROGRAMS_MAX: usize = 100_000;
+/// Inferred programs that the gateway recognises.
+const INFERRED_PROGRAMS_MAX: usize = 100_000;
 /// Pause between two removals of old rows.
 const PRUNE_PAUSE: Duration = Duration::from_mins(1);
 /// Largest answer of an engine that is not a stream.
@@ -44,7 +44,7 @@ const ANSWER_BYTES_MAX: usize = 256 << 20;
 /// What all parts of a process share: what its gateway counts and knows of its requests, and what
 /// it has of KV transfers.
 #[derive(Clone)]
-pub(crate) struct GatewayBooks {
+pub(crate) struct GatewayContext {
     /// Counters.
     pub(crate) metrics: Arc<Metrics>,
     /// Requests by their clients' ids.
@@ -53,7 +53,7 @@ pub(crate) struct GatewayBooks {
     pub(crate) node: Arc<Node>,
 }
 
-impl GatewayBooks {
+impl GatewayContext {
     /// Nothing was counted yet.
     pub(crate) fn new(node: Arc<Node>) -> Self {
         Self {
@@ -69,8 +69,8 @@ pub(crate) struct Leading {
     /// What REST handlers share.
     pub(crate) app: App,
     messaging: Option<Arc<Messaging>>,
-    upkeep: JoinHandle<()>,
-    carrier: Carrier,
+    maintenance: JoinHandle<()>,
+    transfer_executor: TransferExecutor,
 }
 
 impl Leading {
@@ -79,34 +79,35 @@ impl Leading {
         config: &Config,
         store: Arc<dyn Store>,
         auth: Arc<Auth>,
-        books: GatewayBooks,
+        context: GatewayContext,
     ) -> Result<Self, StartError> {
         let (notices, told) = unbounded_channel();
         let (feed, seen, wanted) = ForecastFeed::new();
-        let (transfers, orders) = TransferFeed::new();
+        let (transfers, orders) = unbounded_channel();
         let feeds = (feed, transfers);
         let (driver, committed) = start_driver(
             config,
             &store,
             notices.clone(),
             feeds,
-            books.metrics.clone(),
+            context.metrics.clone(),
         )
         .await?;
         let owner = match config.cluster.role {
             Role::Single => "".into(),
-            Role::All | Role::Gateway => config.cluster.shards.as_str().into(),
+            Role::All | Role::Gateway => config.cluster.shards.join(",").into(),
         };
-        let carrier = Carrier::start(books.node.clone(), driver.clone(), orders, owner);
+        let transfer_executor =
+            TransferExecutor::start(context.node.clone(), driver.clone(), orders, owner);
         let messaging = Messaging::connect(&config.broker)?;
         let broker = messaging
             .as_ref()
             .map(|messaging| messaging.status().clone());
         let app = App {
             broker,
-            ..assemble(config, driver, store, auth, wanted, books).await?
+            ..assemble(config, driver, store, auth, wanted, context).await?
         };
-        app.policies.tell(notices);
+        app.policies.send_notices_to(notices);
         let policy = app.policies.restore().await?;
         tracing::info!(%policy, "the eviction policy is bound");
         register_engines(config, &app).await;
@@ -118,40 +119,40 @@ impl Leading {
         // Its address was checked with the configuration.
         let remote = RemotePredictor::of(&config.prediction).ok().flatten();
         let forecasts = forecast(app.policies.clone(), app.driver.clone(), seen, remote);
-        let upkeep = tokio::spawn(async { tokio::join!(pruning, policies, forecasts).1 });
+        let maintenance = tokio::spawn(async { tokio::join!(pruning, policies, forecasts).1 });
         Ok(Self {
             app,
             messaging,
-            upkeep,
-            carrier,
+            maintenance,
+            transfer_executor,
         })
     }
 
     /// Writes everything down.
     pub(crate) async fn stop(self) {
-        self.upkeep.abort();
-        self.app.lab.stop();
+        self.maintenance.abort();
+        self.app.whatif.stop();
         if let Some(messaging) = &self.messaging {
             messaging.stop().await;
         }
         if let Err(error) = self.app.policies.save_states().await {
             tracing::warn!(%error, "what policies have stored could not be saved");
         }
-        self.carrier.stop().await;
+        self.transfer_executor.stop().await;
         self.app.driver.stop().await;
     }
 
     /// Another daemon has taken over: nothing can be written down any more.
     pub(crate) fn abandon(self) {
-        self.upkeep.abort();
-        self.app.lab.stop();
+        self.maintenance.abort();
+        self.app.whatif.stop();
         if let Some(messaging) = self.messaging {
             tokio::spawn(async move { messaging.stop().await });
         }
         // Its thread may wait for an input; it finds out that nothing is written any more.
-        let (driver, carrier) = (self.app.driver, self.carrier);
+        let (driver, transfer_executor) = (self.app.driver, self.transfer_executor);
         tokio::spawn(async move {
-            carrier.stop().await;
+            transfer_executor.stop().await;
             driver.stop().await;
         });
     }
@@ -161,20 +162,20 @@ impl Leading {
 pub(crate) fn gateway_state(
     config: &Config,
     scheduler: Scheduler,
-    books: GatewayBooks,
-    bodies: Option<Arc<Bodies>>,
+    context: GatewayContext,
+    bodies: Option<Arc<PayloadWriter>>,
 ) -> Arc<GatewayState> {
     Arc::new(GatewayState {
         scheduler,
         upstream: Upstream::new(Duration::from_millis(config.engines.connect_timeout_ms)),
-        identities: Identities::new(UNNAMED_PROGRAMS_MAX),
+        identities: Identities::new(INFERRED_PROGRAMS_MAX),
         bodies,
-        requests: books.requests,
-        metrics: books.metrics,
-        prompts: books.node.prompts(),
+        requests: context.requests,
+        metrics: context.metrics,
+        prompts: context.node.prompts(),
         body_bytes_max: usize::try_from(config.server.body_bytes_max).unwrap_or(usize::MAX),
         answer_bytes_max: ANSWER_BYTES_MAX,
-        body_patience: Duration::from_secs(config.server.body_read_timeout_s),
+        body_timeout: Duration::from_secs(config.server.body_read_timeout_s),
         response_timeout: Duration::from_secs(config.engines.response_timeout_s),
     })
 }
@@ -183,7 +184,7 @@ async fn start_driver(
     config: &Config,
     store: &Arc<dyn Store>,
     notices: UnboundedSender<Notice>,
-    (forecasts, transfers): (ForecastFeed, TransferFeed),
+    (forecasts, transfers): (ForecastFeed, UnboundedSender<Order>),
     metrics: Arc<Metrics>,
 ) -> Result<(DriverHandle, watch::Receiver<u64>), StartError> {
     let recovered = recovery::recover(&**store, config.core()).await?;
@@ -193,8 +194,8 @@ async fn start_driver(
     let restarted = recovered.seq > 0;
     let wanted = config.core();
     let configured = recovered.core.state().config.as_ref() == Some(&wanted);
-    let mut policies = PolicyDesk::new(evaluator_limits(&config.plugins));
-    policies.tell(notices);
+    let mut policies = PolicyEvaluator::new(evaluator_limits(&config.plugins));
+    policies.send_notices_to(notices);
     let driver = spawn_driver(DriverOptions {
         core: recovered.core,
         seq: recovered.seq,
@@ -222,21 +223,21 @@ async fn assemble(
     store: Arc<dyn Store>,
     auth: Arc<Auth>,
     forecasts_wanted: Arc<AtomicBool>,
-    books: GatewayBooks,
+    context: GatewayContext,
 ) -> Result<App, StartError> {
     let scheduler = Scheduler::Local(driver.clone());
     // A gateway beside others keeps bodies itself; this one's would never see any.
     let alone = config.cluster.role == Role::Single;
     let bodies = alone.then(|| {
         let (shards, stores) = (vec![String::new()], vec![store.clone()]);
-        Bodies::start(&config.bodies, shards, stores)
+        PayloadWriter::start(&config.payloads, shards, stores)
     });
-    let node = books.node.clone();
-    let gateway = gateway_state(config, scheduler, books, bodies.flatten());
+    let node = context.node.clone();
+    let gateway = gateway_state(config, scheduler, context, bodies.flatten());
     let upstream = gateway.upstream.clone();
     let interval = Duration::from_millis(config.engines.probe_interval_ms);
     let engines = EngineWatch::new(driver.clone(), upstream, WatchOptions { interval });
-    let policies = Arc::new(PolicyShelf::new(
+    let policies = Arc::new(PluginRegistry::new(
         policies::engine(config)?,
         store.clone(),
         driver.clone(),
@@ -244,7 +245,7 @@ async fn assemble(
         policies::signing(config)?,
         forecasts_wanted,
     )?);
-    let lab = LabBook::new(
+    let whatif = WhatIfQueue::new(
         store.clone(),
         gateway.upstream.clone(),
         policies::replay_engine(config)?,
@@ -262,7 +263,7 @@ async fn assemble(
         store,
         engines,
         policies,
-        lab,
+        whatif,
         broker: None,
         node,
         next_worker,
@@ -280,7 +281,7 @@ async fn register_engines(config: &Config, app: &App) {
     });
     let known = known.await.unwrap_or_default();
     let configured = |url: &str| config.engines.endpoints.iter().find(|e| e.url == url);
-    // All at once: one that does not answer holds nobody up.
+    // All at once: one that does not answer delays none of the others.
     let registered = known.iter().map(|(worker, url)| {
         let declared = configured(url).map_or_else(Declared::default, |e| declared(config, e));
         app.engines.register(*worker, url, declared)
@@ -309,13 +310,13 @@ async fn prune_forever(config: Config, app: App) {
     let pause = PRUNE_PAUSE;
     loop {
         tokio::time::sleep(pause).await;
-        app.auth.tidy().await;
+        app.auth.run_maintenance().await;
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let kept_us = config.store.keep_ended_s.saturating_mul(1_000_000);
         let retention = Retention {
             keep_events: config.store.keep_events,
             ended_before_us: (now.unwrap_or_default().as_micros() as u64).saturating_sub(kept_us),
-            // Without a broker nobody would ever pass what stays for it.
+            // Without a broker nothing would ever take what is kept for it.
             sink_lag_events_max: if config.broker.is_on() {
                 config.broker.lag_events_max
             } else {
@@ -337,7 +338,7 @@ async fn prune_forever(config: Config, app: App) {
 }
 
 async fn prune_bodies(config: &Config, app: &App) {
-    let kept_us = config.bodies.keep_s.saturating_mul(1_000_000);
+    let kept_us = config.payloads.keep_s.saturating_mul(1_000_000);
     loop {
         let before_us = treadle_auth::now_us().saturating_sub(kept_us);
         match app.store.prune_bodies(before_us).await {

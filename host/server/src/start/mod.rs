@@ -8,5 +8,5 @@ mod listen;
 
 pub use daemon::Daemon;
 pub use error::StartError;
-pub(crate) use leading::{GatewayBooks, Leading, gateway_state};
+pub(crate) use leading::{GatewayContext, Leading, gateway_state};
 pub(crate) use listen::{listen, serve_limits};

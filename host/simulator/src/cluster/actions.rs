@@ -1,10 +1,10 @@
-//! Tool runners: they tell of what programs do between their steps.
+//! Tool runners: they report what programs do between their steps.
 
 use super::Cluster;
 use treadle_core::Event;
 
 impl Cluster<'_> {
-    /// A step was answered: what its tools will tell is put down.
+    /// A step was answered: the reports of its tools are scheduled.
     pub(super) fn begin_actions(&mut self, agent: usize) {
         let (run, step) = (
             self.agents.run_index(agent),
@@ -23,7 +23,7 @@ impl Cluster<'_> {
                 action: id.clone(),
                 tool: action.tool.clone(),
             };
-            self.telling
+            self.pending_reports
                 .insert((self.now + action.begins_us, self.told), begins);
             self.told += 1;
             if let Some(ends_us) = action.ends_us {
@@ -32,15 +32,16 @@ impl Cluster<'_> {
                     action: id,
                     ok: action.ok,
                 };
-                self.telling.insert((self.now + ends_us, self.told), ends);
+                self.pending_reports
+                    .insert((self.now + ends_us, self.told), ends);
                 self.told += 1;
             }
         }
     }
 
-    /// Tells what is due.
-    pub(super) fn tell_of_actions(&mut self) {
-        while let Some(next) = self.telling.first_entry() {
+    /// Sends the reports that are due.
+    pub(super) fn report_actions(&mut self) {
+        while let Some(next) = self.pending_reports.first_entry() {
             if next.key().0 > self.now {
                 return;
             }

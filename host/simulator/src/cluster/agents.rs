@@ -1,14 +1,14 @@
-//! Agents in a closed loop: so many seats, and the next run takes the seat of
-//! one that ended; or as a schedule says.
+//! Agents in a closed loop: so many slots, and the next run takes the slot of one that ended; or as
+//! scheduled.
 
-use super::schedule::{Line, Schedule};
+use super::schedule::{Schedule, ScheduleCursor};
 use crate::workload::{AgentRun, ContextChain};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 struct Agent<'a> {
     run: &'a AgentRun,
-    /// Its place among the runs.
+    /// Its index among the runs.
     index: usize,
     /// Its context; nothing once it is over.
     chain: Option<ContextChain>,
@@ -19,8 +19,8 @@ struct Agent<'a> {
 
 /// Who begins next.
 enum Turns<'a> {
-    Seats(std::iter::Enumerate<std::slice::Iter<'a, AgentRun>>),
-    Scheduled(&'a [AgentRun], Line<'a>),
+    Slots(std::iter::Enumerate<std::slice::Iter<'a, AgentRun>>),
+    Scheduled(&'a [AgentRun], ScheduleCursor<'a>),
 }
 
 pub(super) struct Agents<'a> {
@@ -39,10 +39,10 @@ impl<'a> Agents<'a> {
         seed: u64,
         block_tokens: u32,
     ) -> Self {
-        let turns = Turns::Seats(runs.iter().enumerate());
+        let turns = Turns::Slots(runs.iter().enumerate());
         let mut agents = Self::with(turns, seed, block_tokens);
         for _ in 0..concurrency {
-            agents.seat(0);
+            agents.slot(0);
         }
         agents
     }
@@ -54,9 +54,9 @@ impl<'a> Agents<'a> {
         block_tokens: u32,
     ) -> Self {
         assert_eq!(runs.len(), schedule.runs.len(), "one start for each run");
-        let mut line = Line::new(schedule);
-        let begins = line.open();
-        let mut agents = Self::with(Turns::Scheduled(runs, line), seed, block_tokens);
+        let mut cursor = ScheduleCursor::new(schedule);
+        let begins = cursor.open();
+        let mut agents = Self::with(Turns::Scheduled(runs, cursor), seed, block_tokens);
         agents.begin(runs, begins);
         agents
     }
@@ -72,9 +72,9 @@ impl<'a> Agents<'a> {
         }
     }
 
-    /// The next run takes a seat that is free.
-    fn seat(&mut self, at: u64) {
-        let Turns::Seats(waiting) = &mut self.turns else {
+    /// The next run takes a slot that is free.
+    fn slot(&mut self, at: u64) {
+        let Turns::Slots(waiting) = &mut self.turns else {
             return;
         };
         if let Some((index, run)) = waiting.find(|(_, run)| !run.steps.is_empty()) {
@@ -88,8 +88,8 @@ impl<'a> Agents<'a> {
         while let Some((at, index)) = begins.pop_front() {
             if !runs[index].steps.is_empty() {
                 self.enter(index, &runs[index], at);
-            } else if let Turns::Scheduled(_, line) = &mut self.turns {
-                begins.extend(line.ended(index, at));
+            } else if let Turns::Scheduled(_, cursor) = &mut self.turns {
+                begins.extend(cursor.ended(index, at));
             }
         }
     }
@@ -139,7 +139,7 @@ impl<'a> Agents<'a> {
         self.live[agent].blocks.clone()
     }
 
-    /// The agent's place among the runs.
+    /// The agent's index among the runs.
     pub(super) fn run_index(&self, agent: usize) -> usize {
         self.live[agent].index
     }
@@ -168,13 +168,13 @@ impl<'a> Agents<'a> {
         }
         self.unfinished -= 1;
         let (key, index) = (ended.run.id.as_str().into(), ended.index);
-        // Contexts are most of what agents hold, and nobody asks for this one again.
+        // Contexts are most of what agents hold, and this one is not needed again.
         let ended = &mut self.live[agent];
         (ended.chain, ended.blocks) = (None, Vec::new());
         match &mut self.turns {
-            Turns::Seats(_) => self.seat(now),
-            Turns::Scheduled(runs, line) => {
-                let (runs, begins) = (*runs, line.ended(index, now));
+            Turns::Slots(_) => self.slot(now),
+            Turns::Scheduled(runs, cursor) => {
+                let (runs, begins) = (*runs, cursor.ended(index, now));
                 self.begin(runs, begins);
             }
         }
@@ -188,7 +188,7 @@ mod tests {
     use crate::workload::AgentStep;
 
     #[test]
-    fn whoever_is_over_holds_no_context() {
+    fn a_finished_program_holds_no_context() {
         let step = AgentStep {
             input_tokens: 4_000,
             output_tokens: 10,
@@ -208,6 +208,6 @@ mod tests {
         assert_eq!(agents.blocks(first).len(), 250);
         assert_eq!(agents.step_ended(first, 5).as_deref(), Some("a"));
         assert!(agents.blocks(first).is_empty() && agents.live[first].chain.is_none());
-        assert!(agents.any_live(), "the next one has taken the seat");
+        assert!(agents.any_live(), "the next one has taken the slot");
     }
 }

@@ -2,11 +2,11 @@
 
 use super::{Answered, Answers};
 use treadle_core::{Core, Question};
-use treadle_policy::evaluator::PolicyDesk;
+use treadle_policy::evaluator::PolicyEvaluator;
 
-impl Answers for PolicyDesk {
+impl Answers for PolicyEvaluator {
     fn answer(&mut self, core: &Core, question: &Question, now_ms: u64) -> Answered {
-        let answer = PolicyDesk::answer(self, core, question, now_ms);
+        let answer = PolicyEvaluator::answer(self, core, question, now_ms);
         Answered {
             policy: answer.policy,
             verdict: answer.verdict,

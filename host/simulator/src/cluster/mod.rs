@@ -16,7 +16,7 @@ mod transfers;
 pub use report::percentile;
 pub use report::{KvShares, Report};
 pub use schedule::{Begin, RunStart, Schedule, Wave};
-pub use surroundings::{Nobody, StepSeen, Surroundings, ToolAction, Watch};
+pub use surroundings::{NoObserver, StepSeen, Surroundings, ToolAction, Watch};
 pub use transfers::TransferOptions;
 
 use crate::workload::AgentRun;
@@ -25,14 +25,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use transfers::Transfers;
 use treadle_core::accounts::TokenTime;
 use treadle_core::{
-    Capacity, Command, Core, CoreConfig, Event, PrefixSegment, Question, StepArrival, StepTokens,
-    Verdict, Voices,
+    Attribution, Capacity, Command, Core, CoreConfig, Event, PolicyAnswer, PrefixSegment, Question,
+    StepArrival, StepTokens,
 };
 use treadle_engine_model::engine::{Engine, EngineProfile, Output, RequestSpec};
 use treadle_model::{EngineKind, FinishReason, PolicyRef, ProgramId, StepId, Timestamp, WorkerId};
 use treadle_policy::native::NativeEviction;
 
-/// Output tokens after which progress is told, as the gateway does.
+/// Output tokens after which progress is reported, as the gateway does.
 const PROGRESS_TOKENS: u64 = 64;
 
 /// What to run.
@@ -48,8 +48,8 @@ pub struct ClusterOptions {
     pub profile: EngineProfile,
     /// What a cache weighs and how it gets about, where the core has them moved.
     pub transfers: TransferOptions,
-    /// Whether the scheduler is told which beginnings of prompts others share.
-    pub tells_prefixes: bool,
+    /// Whether the scheduler is given the prompt prefixes that programs share.
+    pub reports_prefixes: bool,
     /// Programs live at once.
     pub concurrency: usize,
     /// Stop then, in microseconds; `None` runs the workload to its end.
@@ -68,13 +68,13 @@ pub struct Answered {
     /// Who answered.
     pub policy: PolicyRef,
     /// What.
-    pub verdict: Verdict,
-    /// Who else had a say.
-    pub voices: Voices,
+    pub verdict: PolicyAnswer,
+    /// Which other policies contributed.
+    pub voices: Attribution,
 }
 
-/// Whoever answers the core's questions. The same questions in the same order must
-/// get the same answers, or the run cannot be repeated.
+/// The source of answers to the core's questions. The same questions in the same order must get the
+/// same answers, or the run cannot be repeated.
 pub trait Answers {
     /// Answers a question at `now_ms` of virtual time.
     fn answer(&mut self, core: &Core, question: &Question, now_ms: u64) -> Answered;
@@ -85,7 +85,7 @@ impl Answers for NativeEviction {
         Answered {
             policy: PolicyRef("native".into()),
             verdict: NativeEviction::answer(self, question),
-            voices: Voices::default(),
+            voices: Attribution::default(),
         }
     }
 }
@@ -107,10 +107,16 @@ pub fn simulate_with(
     options: &ClusterOptions,
     answers: &mut dyn Answers,
 ) -> Report {
-    simulate_within(runs, options, answers, Surroundings::default(), &mut Nobody)
+    simulate_within(
+        runs,
+        options,
+        answers,
+        Surroundings::default(),
+        &mut NoObserver,
+    )
 }
 
-/// The same in other surroundings than the options alone can say, before the eyes of `watch`, who
+/// The same in other surroundings than the options alone can describe, observed by `watch`, which
 /// may end it early.
 ///
 /// # Panics
@@ -147,8 +153,8 @@ struct Cluster<'a> {
     core: Core,
     engines: Vec<Engine>,
     agents: Agents<'a>,
-    /// What tool runners are about to tell, in order.
-    telling: BTreeMap<(u64, u64), Event>,
+    /// Pending reports of tool runners, in order.
+    pending_reports: BTreeMap<(u64, u64), Event>,
     told: u64,
     transfers: Transfers,
     agents_by_program: BTreeMap<ProgramId, usize>,
@@ -190,7 +196,7 @@ impl<'a> Cluster<'a> {
             core: Core::new(options.core.clone()),
             engines,
             agents,
-            telling: BTreeMap::new(),
+            pending_reports: BTreeMap::new(),
             told: 0,
             transfers: Transfers::new(options.engines, options.transfers),
             agents_by_program: BTreeMap::new(),
@@ -232,8 +238,11 @@ impl<'a> Cluster<'a> {
             if agent.is_none() && self.steps.is_empty() && !self.agents.any_live() {
                 return;
             }
-            let telling = self.telling.first_key_value().map(|((at, _), _)| *at);
-            let due = [engine, deadline, agent, sending, link, telling];
+            let pending_reports = self
+                .pending_reports
+                .first_key_value()
+                .map(|((at, _), _)| *at);
+            let due = [engine, deadline, agent, sending, link, pending_reports];
             let Some(next) = due.into_iter().flatten().min() else {
                 return;
             };
@@ -251,7 +260,7 @@ impl<'a> Cluster<'a> {
             self.advance_engines();
             self.deliver();
             self.end_transfers();
-            self.tell_of_actions();
+            self.report_actions();
             while let Some(agent) = self.agents.pop_due(self.now) {
                 self.send_step(agent);
                 // Ever so many may be due at once.
@@ -355,7 +364,7 @@ impl<'a> Cluster<'a> {
         ];
         let prefix = prefix
             .into_iter()
-            .filter(|(_, tokens)| *tokens > 0 && self.options.tells_prefixes)
+            .filter(|(_, tokens)| *tokens > 0 && self.options.reports_prefixes)
             .map(|(hash, tokens)| PrefixSegment {
                 hash,
                 tokens: u64::from(tokens),

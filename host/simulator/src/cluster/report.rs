@@ -1,4 +1,4 @@
-//! What came of a simulated run.
+//! The result of a simulated run.
 
 use super::Cluster;
 use serde::Serialize;

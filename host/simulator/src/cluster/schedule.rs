@@ -1,9 +1,10 @@
 //! Who begins when: recorded arrivals, so that they can be repeated where everything takes another
 //! time.
 //!
-//! The clients of a job are a closed loop in two ways. A program may take the *seat* of one that
-//! ended: it begins when as many of its wave have ended. And a whole *wave* of programs may wait for
-//! all of the one before, as synchronous training does: its times count from the end of that one.
+//! The clients of a job are a closed loop in two ways. A program may take the *slot* of one that
+//! ended: it begins when as many of its wave have ended. And a whole *wave* of programs may wait
+//! for all of the one before, as synchronous training does: its times count from the end of that
+//! one.
 
 /// When a run begins.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -14,7 +15,7 @@ pub enum Begin {
         offset_us: u64,
     },
     /// So long after so many runs of its wave have ended.
-    Seat {
+    Slot {
         /// How many, from 1.
         ends: u32,
         /// The time from that end to the beginning, in microseconds.
@@ -22,7 +23,7 @@ pub enum Begin {
     },
 }
 
-/// One run's beginning.
+/// The start of one run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RunStart {
     /// Its wave, an index of [`Schedule::waves`].
@@ -36,12 +37,12 @@ pub struct RunStart {
 pub struct Wave {
     /// Its job, an index of [`Schedule::jobs`].
     pub job: usize,
-    /// From the end of the job's last wave, or from the start of it all, to this one's beginning, in
-    /// microseconds.
+    /// From the end of the job's last wave, or from the start of the whole, to this one's
+    /// beginning, in microseconds.
     pub gap_us: u64,
 }
 
-/// The beginnings of all runs of a workload.
+/// The starts of all runs of a workload.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Schedule {
     /// Names of the jobs.
@@ -68,12 +69,12 @@ struct Course {
 }
 
 /// A schedule as it is followed.
-pub(super) struct Line<'a> {
+pub(super) struct ScheduleCursor<'a> {
     schedule: &'a Schedule,
     courses: Vec<Course>,
 }
 
-impl<'a> Line<'a> {
+impl<'a> ScheduleCursor<'a> {
     pub(super) fn new(schedule: &'a Schedule) -> Self {
         let mut courses = vec![Course::default(); schedule.waves.len()];
         for (run, start) in schedule.runs.iter().enumerate() {
@@ -103,7 +104,7 @@ impl<'a> Line<'a> {
             .members
             .iter()
             .filter_map(|&run| match runs[run].begin {
-                Begin::Seat { ends, lag_us } if ends == course.ends => Some((now + lag_us, run)),
+                Begin::Slot { ends, lag_us } if ends == course.ends => Some((now + lag_us, run)),
                 _ => None,
             });
         takers.collect()
@@ -138,14 +139,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seats_go_by_ends_and_waves_by_the_last_of_them() {
+    fn slots_follow_ends_and_waves_the_last_of_them() {
         let at = |wave, offset_us| RunStart {
             wave,
             begin: Begin::At { offset_us },
         };
-        let seat = |ends, lag_us| RunStart {
+        let slot = |ends, lag_us| RunStart {
             wave: 0,
-            begin: Begin::Seat { ends, lag_us },
+            begin: Begin::Slot { ends, lag_us },
         };
         let schedule = Schedule {
             jobs: vec!["a".into(), "b".into()],
@@ -157,21 +158,21 @@ mod tests {
             runs: vec![
                 at(0, 0),
                 at(0, 5),
-                seat(1, 3),
+                slot(1, 3),
                 at(1, 0),
                 at(2, 1),
-                seat(2, 0),
+                slot(2, 0),
             ],
         };
         assert_eq!(schedule.job_of(4), "a");
-        let mut line = Line::new(&schedule);
-        assert_eq!(line.open(), [(0, 0), (5, 1), (7, 3)]);
-        // Whoever ends first gives his seat away, not the one who did so in the recording.
-        assert_eq!(line.ended(1, 100), [(103, 2)]);
-        assert_eq!(line.ended(0, 110), [(110, 5)]);
-        assert_eq!(line.ended(3, 120), []);
-        assert_eq!(line.ended(2, 130), []);
-        assert_eq!(line.ended(5, 140), [(191, 4)]);
-        assert_eq!(line.ended(4, 200), []);
+        let mut cursor = ScheduleCursor::new(&schedule);
+        assert_eq!(cursor.open(), [(0, 0), (5, 1), (7, 3)]);
+        // The run that ends first passes its slot on, not the one that did so in the recording.
+        assert_eq!(cursor.ended(1, 100), [(103, 2)]);
+        assert_eq!(cursor.ended(0, 110), [(110, 5)]);
+        assert_eq!(cursor.ended(3, 120), []);
+        assert_eq!(cursor.ended(2, 130), []);
+        assert_eq!(cursor.ended(5, 140), [(191, 4)]);
+        assert_eq!(cursor.ended(4, 200), []);
     }
 }

@@ -11,23 +11,23 @@ const JOB: &str = "simulation";
 /// Surroundings of a run. The default is what [`simulate`](super::simulate) has.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Surroundings<'a> {
-    /// Who begins when; without it, seats by [`ClusterOptions`](super::ClusterOptions).
+    /// When runs start; without it, slots by [`ClusterOptions`](super::ClusterOptions).
     pub schedule: Option<&'a Schedule>,
-    /// KV memory of each engine, in tokens, in place of the profile's; an engine past the end has
+    /// KV memory of each engine, in tokens, instead of the profile's; an engine past the end has
     /// the profile's.
     pub kv_tokens: &'a [u64],
     /// What clients let each step generate at most, by run and step; nothing where absent.
     pub output_limits: &'a [Vec<Option<u64>>],
-    /// What tool runners tell of the actions after each step, by run and step; nothing where
+    /// What tool runners report of the actions after each step, by run and step; nothing where
     /// absent.
     pub actions: &'a [Vec<Vec<ToolAction>>],
     /// Time that a step takes to its engine, in microseconds.
     pub request_overhead_us: u64,
-    /// Answers come in one piece: the scheduler hears nothing of a step before its end.
+    /// Answers come in one piece: nothing is reported to the scheduler of a step before its end.
     pub whole_answers: bool,
 }
 
-/// An action of a tool runner, as it tells of it. Times are microseconds after the answer that the
+/// An action of a tool runner, as it reports it. Times are microseconds after the answer that the
 /// action follows.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ToolAction {
@@ -35,14 +35,14 @@ pub struct ToolAction {
     pub tool: Box<str>,
     /// When it begins.
     pub begins_us: u64,
-    /// When it ends; `None` if that is not told.
+    /// When it ends; `None` if that is not reported.
     pub ends_us: Option<u64>,
     /// False if it fails.
     pub ok: bool,
 }
 
 impl Surroundings<'_> {
-    /// What tool runners tell after a step.
+    /// What tool runners report after a step.
     pub(super) fn actions_after(&self, run: usize, step: usize) -> &[ToolAction] {
         let steps = self.actions.get(run);
         steps
@@ -94,8 +94,8 @@ pub trait Watch {
     }
 }
 
-/// Nobody looks on.
+/// No observer.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Nobody;
+pub struct NoObserver;
 
-impl Watch for Nobody {}
+impl Watch for NoObserver {}

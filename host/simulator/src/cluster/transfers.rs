@@ -5,7 +5,7 @@ use super::Cluster;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use treadle_core::{Command, Event};
-use treadle_engine_model::links::{Done, Links, Place, Topology, Worker};
+use treadle_engine_model::links::{Done, Links, Topology, TransferEnd, Worker};
 use treadle_model::{ProgramId, WorkerId};
 
 /// GPUs of one node.
@@ -32,8 +32,8 @@ impl Default for TransferOptions {
 }
 
 impl TransferOptions {
-    /// Tokens of context that one engine sends to host memory in a second, in one
-    /// direction, when nobody else does.
+    /// Tokens of context that one engine sends to host memory in a second, in one direction, when
+    /// no other does.
     pub fn host_tokens_per_s(&self) -> u64 {
         let pcie = Topology::new(Vec::new()).pcie_bytes_per_s;
         pcie * u64::from(self.gpus) / self.kv_bytes_per_token.max(1)
@@ -52,7 +52,7 @@ impl TransferOptions {
 }
 
 /// What is on its way.
-enum Errand {
+enum InFlight {
     Offload {
         tokens: u64,
         node: u32,
@@ -71,7 +71,7 @@ enum Errand {
 pub(super) struct Transfers {
     links: Links,
     options: TransferOptions,
-    errands: BTreeMap<ProgramId, Errand>,
+    in_flight: BTreeMap<ProgramId, InFlight>,
     /// Caches in host memory, with the node that holds each.
     held: BTreeMap<ProgramId, (u32, Arc<[u64]>)>,
 }
@@ -85,7 +85,7 @@ impl Transfers {
         Self {
             links: Links::new(Topology::new((0..engines).map(worker).collect())),
             options,
-            errands: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             held: BTreeMap::new(),
         }
     }
@@ -98,14 +98,20 @@ impl Transfers {
         self.options.node_of(worker.0)
     }
 
-    fn start(&mut self, now: u64, program: ProgramId, ends: (Place, Place), tokens: u64) {
+    fn start(
+        &mut self,
+        now: u64,
+        program: ProgramId,
+        ends: (TransferEnd, TransferEnd),
+        tokens: u64,
+    ) {
         let bytes = tokens * self.options.kv_bytes_per_token;
         self.links.start(now, program.0, ends.0, ends.1, bytes);
     }
 
     /// Gives a transfer up.
     pub(super) fn cancel(&mut self, now: u64, program: ProgramId) {
-        self.errands.remove(&program);
+        self.in_flight.remove(&program);
         self.links.cancel(now, program.0);
     }
 
@@ -116,7 +122,7 @@ impl Transfers {
 }
 
 impl Cluster<'_> {
-    /// Starts what the core wants of caches; other commands are not looked at.
+    /// Starts what the core wants of caches; other commands are ignored.
     pub(super) fn carry_out_transfer(&mut self, command: &Command) {
         match *command {
             Command::OffloadProgram {
@@ -128,14 +134,14 @@ impl Cluster<'_> {
                 let (blocks, cached) = self.cached(program, from);
                 let tokens = tokens.min(cached);
                 let node = self.transfers.node_of(from);
-                let ends = (Place::Worker(from.0), Place::Host(node));
+                let ends = (TransferEnd::Worker(from.0), TransferEnd::Host(node));
                 self.transfers.start(self.now, program, ends, tokens);
-                let errand = Errand::Offload {
+                let moving = InFlight::Offload {
                     tokens,
                     node,
                     blocks,
                 };
-                self.transfers.errands.insert(program, errand);
+                self.transfers.in_flight.insert(program, moving);
             }
             Command::LoadProgram {
                 program,
@@ -145,9 +151,11 @@ impl Cluster<'_> {
             } => {
                 let held = self.transfers.held.get(&program);
                 let node = held.map_or(self.transfers.node_of(to), |(node, _)| *node);
-                let ends = (Place::Host(node), Place::Worker(to.0));
+                let ends = (TransferEnd::Host(node), TransferEnd::Worker(to.0));
                 self.transfers.start(self.now, program, ends, tokens);
-                self.transfers.errands.insert(program, Errand::Load { to });
+                self.transfers
+                    .in_flight
+                    .insert(program, InFlight::Load { to });
             }
             Command::MigrateProgram {
                 program,
@@ -157,11 +165,11 @@ impl Cluster<'_> {
                 ..
             } => {
                 let (blocks, cached) = self.cached(program, from);
-                let ends = (Place::Worker(from.0), Place::Worker(to.0));
+                let ends = (TransferEnd::Worker(from.0), TransferEnd::Worker(to.0));
                 self.transfers
                     .start(self.now, program, ends, tokens.min(cached));
-                let errand = Errand::Migrate { to, blocks };
-                self.transfers.errands.insert(program, errand);
+                let moving = InFlight::Migrate { to, blocks };
+                self.transfers.in_flight.insert(program, moving);
             }
             Command::CancelTransfer { program } => self.transfers.cancel(self.now, program),
             Command::DropCopy { program, .. } => self.transfers.drop_copy(program),
@@ -182,7 +190,7 @@ impl Cluster<'_> {
         (blocks.into(), tokens)
     }
 
-    /// Tells the core of what has arrived.
+    /// Reports to the core what has arrived.
     pub(super) fn end_transfers(&mut self) {
         if self
             .transfers
@@ -195,21 +203,21 @@ impl Cluster<'_> {
         self.transfers.links.advance(self.now, &mut done);
         for ended in done {
             let program = ProgramId(ended.id);
-            let Some(errand) = self.transfers.errands.remove(&program) else {
+            let Some(moving) = self.transfers.in_flight.remove(&program) else {
                 continue;
             };
-            let event = self.arrived(program, errand);
+            let event = self.arrived(program, moving);
             self.handle(&event);
         }
     }
 
-    fn arrived(&mut self, program: ProgramId, errand: Errand) -> Event {
-        match errand {
-            Errand::Offload { blocks, .. } if blocks.is_empty() => Event::OffloadFailed {
+    fn arrived(&mut self, program: ProgramId, moving: InFlight) -> Event {
+        match moving {
+            InFlight::Offload { blocks, .. } if blocks.is_empty() => Event::OffloadFailed {
                 program,
                 cause: "the engine has evicted it".into(),
             },
-            Errand::Offload {
+            InFlight::Offload {
                 tokens,
                 node,
                 blocks,
@@ -222,13 +230,13 @@ impl Cluster<'_> {
                     bytes: tokens * self.transfers.options.kv_bytes_per_token,
                 }
             }
-            Errand::Load { to } => {
+            InFlight::Load { to } => {
                 let held = self.transfers.held.get(&program);
                 let blocks = held.map_or_else(|| Arc::from([]), |(_, blocks)| blocks.clone());
                 self.import(to, &blocks);
                 Event::ProgramLoaded { program, to }
             }
-            Errand::Migrate { to, blocks } => {
+            InFlight::Migrate { to, blocks } => {
                 self.import(to, &blocks);
                 Event::ProgramMigrated { program, to }
             }

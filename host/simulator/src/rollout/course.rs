@@ -13,7 +13,7 @@ use treadle_core::{
     Capacity, Command, Core, Event, PrefixSegment, StepArrival, StepFailure, StepTokens,
 };
 use treadle_engine_model::engine::{Engine, Output, RequestSpec};
-use treadle_engine_model::links::{Done, Links, Place, Topology, Worker};
+use treadle_engine_model::links::{Done, Links, Topology, TransferEnd, Worker};
 use treadle_model::{EngineKind, FinishReason, ProgramId, StepId, Timestamp, WorkerId};
 
 /// What happens at a time that is known beforehand. Their order is that in
@@ -33,8 +33,7 @@ pub(super) struct Course<'a> {
     policies: &'a mut PolicySet,
     pub(super) core: Core,
     pub(super) engines: Vec<Engine>,
-    /// When each engine has something to tell; entries that are out of date are
-    /// passed over.
+    /// When each engine has something to report; outdated entries are passed over.
     wakes: BinaryHeap<Reverse<(u64, usize)>>,
     links: Links,
     pub(super) programs: Vec<Live<'a>>,
@@ -141,7 +140,7 @@ impl<'a> Course<'a> {
     }
 
     fn next_at(&mut self) -> Option<u64> {
-        // An engine that changed since has another entry, or nothing to tell.
+        // An engine that changed since has another entry, or nothing to report.
         while let Some(Reverse((at, index))) = self.wakes.peek().copied() {
             if self.engines[index].next_event_at() == Some(at) {
                 break;
@@ -192,7 +191,7 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// Brings an engine to the present and tells what it did.
+    /// Brings an engine to the present and reports what it did.
     fn advance(&mut self, index: usize) {
         let mut outputs = std::mem::take(&mut self.outputs);
         self.engines[index].advance(self.now, &mut outputs);
@@ -412,7 +411,7 @@ impl<'a> Course<'a> {
                 ..
             } => {
                 let bytes = tokens * self.options.kv_bytes_per_token;
-                let (from, to) = (Place::Worker(from.0), Place::Worker(to.0));
+                let (from, to) = (TransferEnd::Worker(from.0), TransferEnd::Worker(to.0));
                 self.links.start(self.now, program.0, from, to, bytes);
             }
             Command::CancelTransfer { program } => {
@@ -457,7 +456,7 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// A step that nobody takes counts as answered with nothing.
+    /// A step that no worker takes counts as answered with nothing.
     fn refuse(&mut self, step: StepId) {
         if let Some(index) = self.steps.remove(&step) {
             self.refused += 1;
@@ -467,8 +466,8 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// The engine keeps what it has computed in its cache; the answer begins
-    /// anew, as a model of an engine cannot go on with half of one.
+    /// The engine keeps what it has computed in its cache; the answer starts over, as a model of an
+    /// engine cannot go on with half of one.
     fn abort(&mut self, step: StepId) {
         if let Some(index) = self.steps.get(&step) {
             let at = self.programs[*index].worker;

@@ -56,12 +56,12 @@ pub struct Forecasts {
     predictor: Predictor,
     latest: BTreeMap<ProgramId, Forecast>,
     /// What was known after each step, for learning.
-    seen: BTreeMap<ProgramId, Vec<Sight>>,
+    seen: BTreeMap<ProgramId, Vec<Observation>>,
 }
 
 /// A program as it was after a step.
 #[derive(Clone, Debug, Default)]
-struct Sight {
+struct Observation {
     group: u64,
     tokens: u64,
     output_tokens: u64,
@@ -86,11 +86,11 @@ impl Forecasts {
             return;
         };
         for run in runs {
-            let sights = sights_of(run, names);
-            let columns = Columns::of(&sights);
+            let observations = observations_of(run, names);
+            let columns = Columns::of(&observations);
             let (all, tool_ms) = (run.output_tokens(), run_tool_ms(run));
-            let tokens: Vec<u64> = sights.iter().map(|s| all - s.output_tokens).collect();
-            let tools: Vec<u64> = sights.iter().map(|s| tool_ms - s.tool_ms).collect();
+            let tokens: Vec<u64> = observations.iter().map(|s| all - s.output_tokens).collect();
+            let tools: Vec<u64> = observations.iter().map(|s| tool_ms - s.tool_ms).collect();
             let _ = policy.learn(&columns.finished(&tokens, &tools));
         }
     }
@@ -132,9 +132,11 @@ impl Forecasts {
             }
             Predictor::Policy(policy, names) => (policy, names),
         };
-        let sights = live.iter().map(|p| Sight::of(p, tool_ms(p.id), names));
-        let sights: Vec<Sight> = sights.collect();
-        let columns = Columns::of(&sights);
+        let observations = live
+            .iter()
+            .map(|p| Observation::of(p, tool_ms(p.id), names));
+        let observations: Vec<Observation> = observations.collect();
+        let columns = Columns::of(&observations);
         if let Ok(estimates) = policy.predict(&columns.live()) {
             for (row, program) in live.iter().enumerate() {
                 let forecast = Forecast {
@@ -144,27 +146,27 @@ impl Forecasts {
                 self.latest.insert(program.id, forecast);
             }
         }
-        for (program, sight) in live.iter().zip(sights) {
-            self.seen.entry(program.id).or_default().push(sight);
+        for (program, observation) in live.iter().zip(observations) {
+            self.seen.entry(program.id).or_default().push(observation);
         }
     }
 
     /// A program is over: what was seen of it, and what then came, is learnt.
     pub(super) fn ended(&mut self, program: &Program, tool_ms: u64) {
         self.latest.remove(&program.id);
-        let Some(sights) = self.seen.remove(&program.id) else {
+        let Some(observations) = self.seen.remove(&program.id) else {
             return;
         };
         if let Predictor::Policy(policy, _) = &mut self.predictor {
-            let columns = Columns::of(&sights);
-            let tokens = sights.iter().map(|sight| {
+            let columns = Columns::of(&observations);
+            let tokens = observations.iter().map(|observation| {
                 program
                     .output_tokens_total
-                    .saturating_sub(sight.output_tokens)
+                    .saturating_sub(observation.output_tokens)
             });
-            let tools = sights
+            let tools = observations
                 .iter()
-                .map(|sight| tool_ms.saturating_sub(sight.tool_ms));
+                .map(|observation| tool_ms.saturating_sub(observation.tool_ms));
             let (tokens, tools): (Vec<u64>, Vec<u64>) = (tokens.collect(), tools.collect());
             // A policy that cannot learn goes on with what it knows.
             let _ = policy.learn(&columns.finished(&tokens, &tools));
@@ -172,7 +174,7 @@ impl Forecasts {
     }
 }
 
-impl Sight {
+impl Observation {
     fn of(program: &Program, tool_ms: u64, names: &[String]) -> Self {
         let extra = |name: &String| extra_column(program, name);
         Self {
@@ -190,18 +192,18 @@ fn run_tool_ms(run: &AgentRun) -> u64 {
     run.steps.iter().map(|step| step.tool_us / 1_000).sum()
 }
 
-/// What would have been seen of a recorded program, as [`Sight::of`] sees one
+/// What would have been seen of a recorded program, as [`Observation::of`] sees one
 /// that lives: before its first step and when each step but the last has ended.
-fn sights_of(run: &AgentRun, names: &[String]) -> Vec<Sight> {
+fn observations_of(run: &AgentRun, names: &[String]) -> Vec<Observation> {
     let first = run.steps.first().map_or(0, |step| step.input_tokens);
-    let mut seen = Sight {
+    let mut seen = Observation {
         // The core's number of the group: the last part of its prompt's prefix.
         group: 2 + u64::from(run.group),
         tokens: first.into(),
-        ..Sight::default()
+        ..Observation::default()
     };
     let (mut last_ok, mut failed) = (-1.0, 0.0);
-    let mut sights = Vec::new();
+    let mut observations = Vec::new();
     for index in 0..run.steps.len() {
         let before = index.checked_sub(1).map(|before| run.steps[before]);
         seen.extra = names
@@ -214,7 +216,7 @@ fn sights_of(run: &AgentRun, names: &[String]) -> Vec<Sight> {
                 _ => -1.0,
             })
             .collect();
-        sights.push(seen.clone());
+        observations.push(seen.clone());
         let step = run.steps[index];
         if let Some(before) = before {
             let ok = before.tool_result != ToolResult::Failed;
@@ -225,7 +227,7 @@ fn sights_of(run: &AgentRun, names: &[String]) -> Vec<Sight> {
         seen.steps += 1;
         seen.tool_ms += step.tool_us / 1_000;
     }
-    sights
+    observations
 }
 
 /// One of the extra columns; -1 where it is not known.
@@ -245,20 +247,24 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(sights: &[Sight]) -> Self {
+    fn of(observations: &[Observation]) -> Self {
         let mut columns = Self::default();
-        for sight in sights {
-            columns.group.push(sight.group);
-            columns.tokens.push(sight.tokens);
-            columns.output_tokens.push(sight.output_tokens);
-            columns.steps.push(sight.steps);
-            columns.tool_ms.push(sight.tool_ms);
+        for observation in observations {
+            columns.group.push(observation.group);
+            columns.tokens.push(observation.tokens);
+            columns.output_tokens.push(observation.output_tokens);
+            columns.steps.push(observation.steps);
+            columns.tool_ms.push(observation.tool_ms);
         }
-        let extras = sights.first().map_or(0, |sight| sight.extra.len());
+        let extras = observations
+            .first()
+            .map_or(0, |observation| observation.extra.len());
         for extra in 0..extras {
-            columns
-                .extra
-                .extend(sights.iter().map(|sight| sight.extra[extra]));
+            columns.extra.extend(
+                observations
+                    .iter()
+                    .map(|observation| observation.extra[extra]),
+            );
         }
         columns
     }

@@ -4,7 +4,7 @@
 use super::columns::{Forecast, Programs, Steps, Workers, cached_tokens, first_of_highest};
 use super::forecasts::Forecasts;
 use crate::cluster::{Answered, Answers};
-use treadle_core::{Core, Purpose, Question, Verdict, Voices};
+use treadle_core::{Attribution, Core, PolicyAnswer, Purpose, Question};
 use treadle_model::{PolicyRef, ProgramId, WorkerId};
 use treadle_plugin::{
     AssignColumns, MigrateColumns, PlacementPolicy, PolicyError, PreemptColumns, PriorityPolicy,
@@ -59,7 +59,7 @@ pub struct PolicySet {
     pub forecasts: Option<Forecasts>,
     /// The order at engines; `None` is first come, first served.
     pub priority: Option<Box<dyn Priority>>,
-    /// Who is where.
+    /// Where programs are.
     pub placement: Box<dyn Placement>,
 }
 
@@ -92,7 +92,7 @@ impl PolicySet {
     }
 
     /// Those alone that should be elsewhere, ranked by what is to come.
-    fn migrate(&mut self, rows: &Programs, workers: &Workers) -> Verdict {
+    fn migrate(&mut self, rows: &Programs, workers: &Workers) -> PolicyAnswer {
         let wanted = self.placement.migrate(&rows.migrate(workers));
         let moved = rows.moves(&wanted.unwrap_or_default(), workers);
         let rank = |(row, _): &(usize, WorkerId)| rows.remaining_tokens[*row];
@@ -113,7 +113,7 @@ impl PolicySet {
         steps.giving_way(&gives_way)
     }
 
-    fn verdict(&mut self, core: &Core, question: &Question) -> Verdict {
+    fn verdict(&mut self, core: &Core, question: &Question) -> PolicyAnswer {
         let workers = Workers::of(core);
         let rows = Programs::of(core, &question.programs, &workers, |program| {
             self.forecast(program)
@@ -153,7 +153,7 @@ impl Answers for PolicySet {
         Answered {
             policy: PolicyRef("native".into()),
             verdict: self.verdict(core, question),
-            voices: Voices::default(),
+            voices: Attribution::default(),
         }
     }
 }
@@ -163,8 +163,8 @@ fn order(
     scores: Vec<f64>,
     workers: Vec<Option<WorkerId>>,
     remaining_tokens: Vec<i64>,
-) -> Verdict {
-    Verdict::Order {
+) -> PolicyAnswer {
+    PolicyAnswer::Order {
         programs,
         scores,
         workers,

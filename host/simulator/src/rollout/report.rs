@@ -1,4 +1,4 @@
-//! What came of a simulated rollout.
+//! The result of a simulated rollout.
 
 use super::course::Course;
 use super::programs::TimeSpent;
@@ -36,7 +36,7 @@ pub struct RolloutReport {
     pub priority_preemptions: u64,
     /// Caches moved.
     pub migrations: u64,
-    /// Moves begun and given up.
+    /// Moves begun and cancelled.
     pub migrations_cancelled: u64,
     /// Steps that went to another worker than the last without their cache.
     pub moves: u64,
@@ -44,8 +44,8 @@ pub struct RolloutReport {
     pub busy: f64,
     /// Iterations of engines.
     pub iterations: u64,
-    /// Everything that happened: events of the core, iterations of engines and what
-    /// they told, transfers and tool calls.
+    /// Everything that happened: events of the core, iterations of engines and their reports,
+    /// transfers and tool calls.
     pub events: u64,
     /// The course of it, if it was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]

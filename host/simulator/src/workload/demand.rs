@@ -9,14 +9,14 @@ use treadle_engine_model::engine::EngineProfile;
 /// Peak demand of a workload for KV memory, in tokens: the largest sum, over time, of the contexts
 /// of the programs that are live at once, were memory unlimited and every step undisturbed.
 ///
-/// `concurrency` seats take the runs in order; a seat's next run starts when its last one ends. A
+/// `concurrency` slots take the runs in order; a slot's next run starts when its last one ends. A
 /// program weighs the prompt and answer of its current step from that step's start to the next
 /// one's, tools included. A step takes [`EngineProfile::ideal_step_us`] for its fresh tokens in a
 /// batch of one. Prompts that runs share are counted for each of them, so an engine that shares
 /// blocks needs less.
 pub fn peak_demand_tokens(runs: &[AgentRun], concurrency: usize, profile: &EngineProfile) -> u64 {
     let mut waiting = runs.iter().filter(|run| !run.steps.is_empty());
-    // (time, run's place in the order of starting, step to start)
+    // (time, run's index in the order of starting, step to start)
     let mut due = BinaryHeap::new();
     let mut live: Vec<(&AgentRun, u64)> = Vec::new();
     for run in waiting.by_ref().take(concurrency) {
@@ -69,13 +69,13 @@ mod tests {
     }
 
     #[test]
-    fn seats_bound_what_is_live_at_once() {
+    fn slots_bound_the_live_programs() {
         let runs = [
             run("a", &[(99, 0)]),
             run("b", &[(199, 50)]),
             run("c", &[(299, 0)]),
         ];
-        let peak = |seats| peak_demand_tokens(&runs, seats, &EngineProfile::instant());
+        let peak = |slots| peak_demand_tokens(&runs, slots, &EngineProfile::instant());
         assert_eq!((peak(0), peak(1), peak(2), peak(3)), (0, 300, 500, 600));
     }
 

@@ -20,10 +20,10 @@ const AT_ONCE_MAX: usize = 8;
 /// Most bytes of a program's and a kind's name in the name of an object.
 const NAME_BYTES_MAX: usize = 180;
 
-/// Where bodies are kept. Bodies that were written to another place before stay there, and are an
-/// error to read, unless that place is the table.
+/// Where bodies are kept. Bodies that were written to another location before stay there, and are
+/// an error to read, unless that location is the table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum BodiesAt {
+pub enum PayloadLocation {
     /// In a table of the store.
     #[default]
     Table,
@@ -48,20 +48,20 @@ pub(crate) struct Packed {
 
 /// Compresses bodies and keeps those that do not go into the table.
 #[derive(Clone, Debug)]
-pub(crate) struct Shelf(Arc<Place>);
+pub(crate) struct BlobBackend(Arc<BlobLocation>);
 
 #[derive(Debug)]
-enum Place {
+enum BlobLocation {
     Table,
     Folder(Folder),
 }
 
-impl Shelf {
-    /// Opens the place; a folder is created if absent.
-    pub(crate) fn open(at: &BodiesAt) -> Result<Self, StoreError> {
+impl BlobBackend {
+    /// Opens the location; a folder is created if absent.
+    pub(crate) fn open(at: &PayloadLocation) -> Result<Self, StoreError> {
         let place = match at {
-            BodiesAt::Table => Place::Table,
-            BodiesAt::Folder(path) => Place::Folder(Folder::open(path)?),
+            PayloadLocation::Table => BlobLocation::Table,
+            PayloadLocation::Folder(path) => BlobLocation::Folder(Folder::open(path)?),
         };
         Ok(Self(Arc::new(place)))
     }
@@ -74,25 +74,29 @@ impl Shelf {
         let rows = rows.to_vec();
         let packed: Vec<Packed> =
             blocking(move || rows.into_iter().map(pack).collect::<Result<_, _>>()).await?;
-        if matches!(*self.0, Place::Table) {
+        if matches!(*self.0, BlobLocation::Table) {
             return Ok(packed);
         }
-        self.each(Errand::Write, packed).await
+        self.each(BlobTask::Write, packed).await
     }
 
     /// Brings bodies back. Those whose object is gone, by pruning, are left out.
     pub(crate) async fn unpack(&self, packed: Vec<Packed>) -> Result<Vec<BodyRow>, StoreError> {
-        let packed = self.each(Errand::Read, packed).await?;
+        let packed = self.each(BlobTask::Read, packed).await?;
         blocking(move || packed.into_iter().map(unpack).collect()).await
     }
 
     /// Removes the objects of these rows.
     pub(crate) async fn remove(&self, held: Vec<Packed>) -> Result<(), StoreError> {
-        self.each(Errand::Remove, held).await.map(|_| ())
+        self.each(BlobTask::Remove, held).await.map(|_| ())
     }
 
-    /// Runs errands, a few at once; what is left of the rows, in their order.
-    async fn each(&self, errand: Errand, rows: Vec<Packed>) -> Result<Vec<Packed>, StoreError> {
+    /// Runs tasks, a few at once; what is left of the rows, in their order.
+    async fn each(
+        &self,
+        blob_task: BlobTask,
+        rows: Vec<Packed>,
+    ) -> Result<Vec<Packed>, StoreError> {
         let mut rows = rows.into_iter().enumerate();
         let mut tasks = JoinSet::new();
         let mut done = Vec::new();
@@ -101,7 +105,7 @@ impl Shelf {
                 && let Some((n, packed)) = rows.next()
             {
                 let place = Arc::clone(&self.0);
-                tasks.spawn(async move { Ok((n, run(&place, errand, packed).await?)) });
+                tasks.spawn(async move { Ok((n, run(&place, blob_task, packed).await?)) });
             }
             let Some(ended) = tasks.join_next().await else {
                 break;
@@ -117,7 +121,7 @@ impl Shelf {
 
 /// What to do with an object.
 #[derive(Clone, Copy)]
-enum Errand {
+enum BlobTask {
     Write,
     Read,
     Remove,
@@ -125,31 +129,31 @@ enum Errand {
 
 /// Does it; `None` if nothing is left of the body.
 async fn run(
-    place: &Place,
-    errand: Errand,
+    place: &BlobLocation,
+    blob_task: BlobTask,
     mut packed: Packed,
 ) -> Result<Option<Packed>, StoreError> {
-    match (errand, packed.object.take()) {
-        (Errand::Write, _) => {
+    match (blob_task, packed.object.take()) {
+        (BlobTask::Write, _) => {
             let object = name(&packed);
             place
                 .write(&object, std::mem::take(&mut packed.bytes))
                 .await?;
             packed.object = Some(object);
         }
-        (Errand::Read, Some(object)) => {
+        (BlobTask::Read, Some(object)) => {
             let Some(bytes) = place.read(&object).await? else {
                 return Ok(None);
             };
             packed.bytes = bytes;
         }
-        (Errand::Remove, Some(object)) => place.remove(&object).await?,
-        (Errand::Read | Errand::Remove, None) => {}
+        (BlobTask::Remove, Some(object)) => place.remove(&object).await?,
+        (BlobTask::Read | BlobTask::Remove, None) => {}
     }
     Ok(Some(packed))
 }
 
-impl Place {
+impl BlobLocation {
     async fn write(&self, name: &str, bytes: Vec<u8>) -> Result<(), StoreError> {
         match self {
             Self::Table => Err(elsewhere(name)),
@@ -166,7 +170,7 @@ impl Place {
 
     async fn remove(&self, name: &str) -> Result<(), StoreError> {
         match self {
-            // Its row goes; whoever emptied the place that held it, or kept it, meant to.
+            // Its row goes; emptying or keeping its location was a deliberate act.
             Self::Table => Ok(()),
             Self::Folder(folder) => folder.remove(name).await,
         }
@@ -174,7 +178,7 @@ impl Place {
 }
 
 fn elsewhere(name: &str) -> StoreError {
-    let reason = "it was written to a place that this store was not opened with";
+    let reason = "it was written to a location that this store was not opened with";
     failed(name, std::io::Error::other(reason))
 }
 
@@ -233,7 +237,7 @@ fn name(packed: &Packed) -> String {
             let _ = write!(name, "_{byte:02x}");
         }
     }
-    // Names of files end at 255 bytes; what is longer is told apart by its digest.
+    // Names of files end at 255 bytes; what is longer is distinguished by its digest.
     if name.len() > NAME_BYTES_MAX {
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);

@@ -21,9 +21,10 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a transaction may be left alone, which is what a stopped process does: then the server
 /// ends it. A large snapshot may be so long on its way.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// The same while somebody takes the lead, which is a matter of moments: shorter than a lease.
+/// The same while another candidate takes the lead, which is a matter of moments: shorter than a
+/// lease.
 const IDLE_TO_LEAD_TIMEOUT: &str = "2000";
-/// How long whoever takes the lead waits for a lock.
+/// How long a candidate that takes the lead waits for a lock.
 const LOCK_TO_LEAD_TIMEOUT: &str = "1000";
 /// How long a call may take here, whatever the server does.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(40);
@@ -155,7 +156,8 @@ impl Target {
             .after_release(move |connection, _| {
                 let doubtful = Arc::clone(&doubtful);
                 Box::pin(async move {
-                    // The pool's own test waits forever, and holds the connection's seat meanwhile.
+                    // The pool's own test waits forever, and holds the connection's permit
+                    // meanwhile.
                     if doubtful.load(Ordering::Relaxed) {
                         ping(connection).await?;
                         doubtful.store(false, Ordering::Relaxed);
@@ -179,7 +181,7 @@ impl Target {
         }
     }
 
-    /// A pool that can't connect only says that it took too long; one more attempt says why.
+    /// A pool that can't connect only reports that it took too long; one more attempt shows why.
     async fn why_no_connection(&self) -> StoreError {
         match self.connect().await {
             Err(error) => error,

@@ -6,7 +6,7 @@ use sqlx::{Connection, Row};
 use super::connect::Target;
 use super::{leader, schema};
 use crate::examine::{Finding, Grade, stopwatch};
-use crate::standing::LEASE;
+use crate::leadership::LEASE;
 use crate::{PostgresLocation, StoreError};
 
 /// Oldest server that has what the store uses, as `server_version_num`.
@@ -64,7 +64,7 @@ pub(crate) async fn examine(location: &PostgresLocation) -> Vec<Finding> {
         ("permissions", rights(&target, &mut connection).await),
         ("schema", migrations(&target, &mut connection).await),
         ("size", size(&target, &mut connection).await),
-        ("leader", reign(&target, &mut connection).await),
+        ("leader", check_leadership(&target, &mut connection).await),
     ] {
         match found {
             Ok(found) => findings.extend(found),
@@ -115,7 +115,7 @@ async fn server(target: &Target, connection: &mut PgConnection) -> Found {
             encoding == "UTF8",
             Grade::Fail,
             format!("the database is encoded in {encoding}"),
-            "create the database anew with ENCODING 'UTF8'",
+            "recreate the database with ENCODING 'UTF8'",
         ),
         graded(
             "writable",
@@ -213,7 +213,7 @@ async fn size(target: &Target, connection: &mut PgConnection) -> Found {
     )])
 }
 
-async fn reign(target: &Target, connection: &mut PgConnection) -> Found {
+async fn check_leadership(target: &Target, connection: &mut PgConnection) -> Found {
     if !schema::status(target, connection).await?.fits() {
         return Ok(Vec::new());
     }

@@ -1,4 +1,4 @@
-//! What PostgreSQL says when something is wrong, and what to do about it.
+//! PostgreSQL's errors, and what to do about them.
 
 use std::io::ErrorKind;
 
@@ -20,7 +20,7 @@ const REMEDIES: [(&str, &str); 24] = [
     ),
     (
         "53100",
-        "free space on the disk of the database; nothing that was acknowledged is lost, and writing goes on by itself",
+        "free space on the disk of the database; nothing that was acknowledged is lost, and writing resumes automatically",
     ),
     ("53200", "give the database server more memory"),
     (
@@ -55,19 +55,19 @@ const REMEDIES: [(&str, &str); 24] = [
     ("40", "two transactions were in each other's way; try again"),
     (
         "42P01",
-        "the schema lacks a table; run `treadle migrate`, or restore the schema from a backup",
+        "the schema lacks a table; run `treadle store migrate`, or restore the schema from a backup",
     ),
     (
         "42703",
-        "the schema lacks a column; run `treadle migrate`, or restore the schema from a backup",
+        "the schema lacks a column; run `treadle store migrate`, or restore the schema from a backup",
     ),
     (
         "22021",
-        "the database has another encoding than UTF8; create it anew with ENCODING 'UTF8'",
+        "the database has another encoding than UTF8; recreate it with ENCODING 'UTF8'",
     ),
     (
         "22P05",
-        "the database has another encoding than UTF8; create it anew with ENCODING 'UTF8'",
+        "the database has another encoding than UTF8; recreate it with ENCODING 'UTF8'",
     ),
     (
         "22",
@@ -119,7 +119,7 @@ pub(super) fn remedy(error: &sqlx::Error) -> &'static str {
     }
 }
 
-/// The error in the store's words.
+/// The error as the store's.
 pub(super) fn failed(location: &str, source: sqlx::Error) -> StoreError {
     if let sqlx::Error::Database(inner) = &source
         && inner.is_foreign_key_violation()
@@ -134,8 +134,8 @@ pub(super) fn failed(location: &str, source: sqlx::Error) -> StoreError {
     }
 }
 
-/// Classes of SQLSTATE that say that the rows are refused: a value is wrong, a constraint does not
-/// hold, a limit of the program is exceeded (a row of an index that is too long).
+/// Classes of SQLSTATE for refused rows: a value is wrong, a constraint does not hold, a limit of
+/// the program is exceeded (a row of an index that is too long).
 const OF_ROWS: [&str; 3] = ["22", "23", "54"];
 
 /// Whether the rows are refused, and not the moment.

@@ -1,8 +1,8 @@
-//! Who leads: whoever's connection holds the advisory lock of the schema.
+//! Leadership: the leader's connection holds the advisory lock of the schema.
 //!
 //! The lock ends with its connection, so a leader that dies is followed at once. One that is frozen
 //! keeps its connection; its silence gives it away, and the next candidate ends it. A leader whose
-//! connection broke while nobody else took over takes the lock again and goes on.
+//! connection broke while no other took over takes the lock again and goes on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use super::connect::Target;
 use super::failure::severed;
-use crate::standing::{LEASE, Reign, SIGN_INTERVAL};
+use crate::leadership::{LEASE, SIGN_INTERVAL, Term};
 use crate::{Candidate, StoreError};
 
 /// How long a sign of life may take.
@@ -32,7 +32,7 @@ const TAKE: &str = "SELECT pg_try_advisory_lock($1) AS taken";
 
 const LET_GO: &str = "SELECT pg_advisory_unlock($1)";
 
-/// Who has the lock (`holder`), and what the table says of the leader.
+/// The holder of the lock (`holder`), and the table's entry for the leader.
 const STATE: &str = "SELECT l.epoch, l.name <> '' AS reigns, l.backend_pid, \
      (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - s.seen_us AS silent_us, \
      (extract(epoch FROM clock_timestamp() - pg_postmaster_start_time()) * 1000000)::bigint \
@@ -42,7 +42,7 @@ const STATE: &str = "SELECT l.epoch, l.name <> '' AS reigns, l.backend_pid, \
       AND ((k.classid::bigint << 32) | k.objid::bigint) = $1 AND k.objsubid = 1 LIMIT 1) AS holder \
      FROM leader l JOIN leader_seen s ON s.id = l.id";
 
-const REIGN: &str = "UPDATE leader SET epoch = epoch + 1, name = $1, url = $2, since_us = \
+const BEGIN_TERM: &str = "UPDATE leader SET epoch = epoch + 1, name = $1, url = $2, since_us = \
      (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, \
      backend_pid = pg_backend_pid() RETURNING epoch";
 
@@ -67,69 +67,69 @@ const SIGN: &str = "UPDATE leader_seen SET seen_us = \
 pub(super) const CLOCK: &str =
     "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now_us";
 
-/// The seat of the leader of a schema.
+/// The leader lock of a schema.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct LeaderLock {
     target: Arc<Target>,
     key: i64,
-    reigning: Mutex<Option<Reigning>>,
+    lease_task: Mutex<Option<LeaseTask>>,
 }
 
-/// The task that keeps the seat. It ends with this.
+/// The task that keeps the lock. It ends with this.
 #[derive(Debug)]
-struct Reigning {
+struct LeaseTask {
     stop: oneshot::Sender<()>,
     task: JoinHandle<Option<PgConnection>>,
 }
 
-/// What stands in the way of a candidate.
+/// A candidate's obstacle.
 #[derive(Debug)]
 struct State {
     epoch: u64,
-    reigns: bool,
+    is_led: bool,
     backend_pid: i64,
     silent_us: i64,
     server_age_us: i64,
     holder: Option<i64>,
 }
 
-impl Seat {
-    /// The seat of a schema.
+impl LeaderLock {
+    /// The leader lock of a schema.
     pub(super) fn of(target: &Arc<Target>) -> Self {
         Self {
             key: key(&target.schema),
             target: Arc::clone(target),
-            reigning: Mutex::default(),
+            lease_task: Mutex::default(),
         }
     }
 
-    /// Takes the seat if it is free, or if whoever has it is silent.
+    /// Takes the lock if it is free, or if its holder is silent.
     pub(super) async fn campaign(
         &self,
         candidate: &Candidate,
-        reign: &Reign,
+        term: &Term,
     ) -> Result<Option<u64>, StoreError> {
-        let mut reigning = self.reigning.lock().await;
-        if let Some(epoch) = reign.leading() {
+        let mut lease_task = self.lease_task.lock().await;
+        if let Some(epoch) = term.leading() {
             return Ok(Some(epoch));
         }
-        *reigning = None;
+        *lease_task = None;
         let mut connection = self.target.connect_to_lead().await?;
         let call = self.seize(&mut connection, candidate);
         let Some(epoch) = self.target.call("a campaign", call).await? else {
             let _ = connection.close().await;
             return Ok(None);
         };
-        reign.begin(epoch);
+        term.begin(epoch);
         let (stop, stopped) = oneshot::channel();
         let keeper = Keeper {
             target: Arc::clone(&self.target),
             key: self.key,
             epoch,
-            reign: reign.clone(),
+            term: term.clone(),
         };
         let task = tokio::spawn(keeper.keep(connection, stopped));
-        *reigning = Some(Reigning { stop, task });
+        *lease_task = Some(LeaseTask { stop, task });
         Ok(Some(epoch))
     }
 
@@ -146,8 +146,8 @@ impl Seat {
             if let Some(epoch) = self.take(connection, candidate).await? {
                 return Ok(Some(epoch));
             }
-            // Only whom the table names is ended, and only while silent: whoever has just won has
-            // signed, or has not been entered yet.
+            // Only the leader in the table is ended, and only while silent: one that has just won
+            // has signed, or has not been entered yet.
             let silent = state.silent_us > LEASE.as_micros() as i64;
             if !(silent && state.holder == Some(state.backend_pid)) {
                 return Ok(None);
@@ -170,7 +170,7 @@ impl Seat {
             return Ok(None);
         }
         sqlx::query(CLEAR).execute(&mut *transaction).await?;
-        let epoch: i64 = sqlx::query_scalar(REIGN)
+        let epoch: i64 = sqlx::query_scalar(BEGIN_TERM)
             .bind(&candidate.name)
             .bind(&candidate.url)
             .fetch_one(&mut *transaction)
@@ -180,14 +180,14 @@ impl Seat {
         Ok(u64::try_from(epoch).ok())
     }
 
-    /// Leaves the seat.
-    pub(super) async fn resign(&self, reign: &Reign) -> Result<(), StoreError> {
-        let reigning = self.reigning.lock().await.take();
-        let Some(epoch) = reign.leading() else {
+    /// Releases the lock.
+    pub(super) async fn resign(&self, term: &Term) -> Result<(), StoreError> {
+        let lease_task = self.lease_task.lock().await.take();
+        let Some(epoch) = term.leading() else {
             return Ok(());
         };
-        reign.end();
-        let Some(Reigning { stop, task }) = reigning else {
+        term.end();
+        let Some(LeaseTask { stop, task }) = lease_task else {
             return Ok(());
         };
         let _ = stop.send(());
@@ -210,10 +210,10 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for LeaderLock {
     fn drop(&mut self) {
-        if let Some(reigning) = self.reigning.get_mut() {
-            reigning.task.abort();
+        if let Some(lease_task) = self.lease_task.get_mut() {
+            lease_task.task.abort();
         }
     }
 }
@@ -221,22 +221,23 @@ impl Drop for Seat {
 impl State {
     /// Whether the last leader may come back, the server having just started.
     fn may_return(&self) -> bool {
-        self.reigns
+        self.is_led
             && self.server_age_us < GRACE.as_micros() as i64
             && self.silent_us > self.server_age_us
     }
 }
 
-/// Keeps the seat of one epoch.
+/// Keeps the lock of one epoch.
 struct Keeper {
     target: Arc<Target>,
     key: i64,
     epoch: u64,
-    reign: Reign,
+    term: Term,
 }
 
 impl Keeper {
-    /// Gives signs of life until it is stopped or deposed; returns the connection if it was stopped.
+    /// Gives signs of life until it is stopped or superseded; returns the connection if it was
+    /// stopped.
     async fn keep(
         self,
         mut connection: PgConnection,
@@ -247,13 +248,13 @@ impl Keeper {
                 _ = &mut stopped => return Some(connection),
                 () = tokio::time::sleep(SIGN_INTERVAL) => {}
             }
-            if self.reign.leading() != Some(self.epoch) {
+            if self.term.leading() != Some(self.epoch) {
                 return None;
             }
             match tokio::time::timeout(SIGN_TIMEOUT, sign(&mut connection)).await {
                 Ok(Ok(epoch)) if epoch == signed(self.epoch) => {}
                 Ok(Ok(_)) => {
-                    self.reign.depose();
+                    self.term.supersede();
                     return None;
                 }
                 // A full disk silences a leader, but does not end it.
@@ -272,14 +273,14 @@ impl Keeper {
     /// Gets the lock back; `None` if another one leads.
     async fn regain(&self) -> Option<PgConnection> {
         loop {
-            if self.reign.leading() != Some(self.epoch) {
+            if self.term.leading() != Some(self.epoch) {
                 return None;
             }
             if let Ok(mut connection) = self.target.connect_to_lead().await {
                 match tokio::time::timeout(SIGN_TIMEOUT, self.retake(&mut connection)).await {
                     Ok(Ok(Some(true))) => return Some(connection),
                     Ok(Ok(Some(false))) => {
-                        self.reign.depose();
+                        self.term.supersede();
                         return None;
                     }
                     Ok(Ok(None) | Err(_)) | Err(_) => {}
@@ -327,7 +328,7 @@ async fn state(connection: &mut PgConnection, key: i64) -> Result<State, sqlx::E
     let row: PgRow = sqlx::query(STATE).bind(key).fetch_one(connection).await?;
     Ok(State {
         epoch: u64::try_from(row.try_get::<i64, _>("epoch")?).unwrap_or(0),
-        reigns: row.try_get("reigns")?,
+        is_led: row.try_get("reigns")?,
         backend_pid: row.try_get("backend_pid")?,
         silent_us: row.try_get("silent_us")?,
         server_age_us: row.try_get("server_age_us")?,

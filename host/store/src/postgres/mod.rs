@@ -1,7 +1,7 @@
 //! PostgreSQL: one schema of a database.
 //!
 //! Two connections write, each commit is synced to the disk, and a few read. Everything has a
-//! timeout; connections that broke are made anew by the next call.
+//! timeout; connections that broke are made again by the next call.
 
 mod connect;
 mod examine;
@@ -16,14 +16,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sqlx::postgres::{PgPool, PgRow};
 
+use crate::leadership::Term;
 use crate::sql::{Dropped, Engine, Mark, Record, Statement, Work};
-use crate::standing::Reign;
 use crate::{About, Candidate, PostgresLocation, SchemaStatus, StoreError};
 
 use connect::Target;
 pub(crate) use examine::examine;
 pub(crate) use failure::refuses_rows;
-use leader::Seat;
+use leader::LeaderLock;
 use work::{PostgresWork, bound};
 
 const COMMITTED: &str = "SELECT pg_xact_status($1::text::xid8) AS status";
@@ -40,7 +40,7 @@ pub(crate) struct PostgresEngine {
     target: Arc<Target>,
     writers: PgPool,
     readers: PgPool,
-    seat: Seat,
+    leader_lock: LeaderLock,
     /// First event for which there is no partition, as far as is known.
     room: AtomicU64,
 }
@@ -56,7 +56,7 @@ impl PostgresEngine {
         Ok(Self {
             writers: target.writers(),
             readers: target.readers(),
-            seat: Seat::of(&target),
+            leader_lock: LeaderLock::of(&target),
             room: AtomicU64::new(0),
             target,
         })
@@ -135,13 +135,13 @@ impl Engine for PostgresEngine {
     async fn campaign(
         &self,
         candidate: &Candidate,
-        reign: &Reign,
+        term: &Term,
     ) -> Result<Option<u64>, StoreError> {
-        self.seat.campaign(candidate, reign).await
+        self.leader_lock.campaign(candidate, term).await
     }
 
-    async fn resign(&self, reign: &Reign) -> Result<(), StoreError> {
-        self.seat.resign(reign).await
+    async fn resign(&self, term: &Term) -> Result<(), StoreError> {
+        self.leader_lock.resign(term).await
     }
 
     async fn now_us(&self) -> Result<u64, StoreError> {

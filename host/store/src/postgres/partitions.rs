@@ -89,7 +89,7 @@ pub(super) async fn drop_whole(
             let rows = work.fetch(count).await?;
             let count = rows.first().map(|row| row.signed("rows")).transpose()?;
             let count = u64::try_from(count.flatten().unwrap_or(0)).unwrap_or(0);
-            // A reader that takes its time must not hold up all others behind this.
+            // A slow reader must not block all others behind this.
             work.execute(Statement::new("SET LOCAL lock_timeout = '2s'"))
                 .await?;
             work.execute(Statement::made(format!("DROP TABLE {name}")))

@@ -53,8 +53,8 @@ pub(super) async fn bring(target: &Target, migrate: bool) -> Result<SchemaStatus
     }
     create(target, &mut connection).await?;
     // What waits for another one's migration, or migrates much, takes its time.
-    let patient = "SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0";
-    let set = sqlx::raw_sql(patient).execute(&mut connection).await;
+    let with_timeout = "SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0";
+    let set = sqlx::raw_sql(with_timeout).execute(&mut connection).await;
     set.map_err(|error| failed(&target.location, error))?;
     let run = MIGRATIONS.run_direct(None, &mut connection, false);
     run.await.map_err(|source| {
@@ -86,14 +86,14 @@ async fn create(target: &Target, connection: &mut PgConnection) -> Result<(), St
         .execute(&mut *connection)
         .await;
     match created {
-        // Somebody else was faster.
+        // Another one was faster.
         Err(sqlx::Error::Database(error)) if error.is_unique_violation() => Ok(()),
         Err(error) => Err(failed(&target.location, error)),
         Ok(_) => Ok(()),
     }
 }
 
-/// Says goodbye; that it is not heard matters to nobody.
+/// Closes the connection; whether the server notices does not matter.
 async fn close(connection: PgConnection) {
     let _ = connection.close().await;
 }

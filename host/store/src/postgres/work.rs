@@ -15,8 +15,8 @@ use crate::sql::{Argument, Kind, Record, Statement, Table, Values, Work, check_t
 const ROWS_MAX: usize = 10_000;
 /// Bytes of text and of other bytes in one statement; the last row may go beyond.
 const BYTES_MAX: usize = 32 << 20;
-/// Stands for the character NUL, which PostgreSQL's text can't hold. It is for private use, so
-/// nobody else should mean anything by it.
+/// Substitutes the character NUL, which PostgreSQL's text can't hold. It is for private use, so it
+/// should have no other meaning.
 const NUL: char = '\u{f0000}';
 
 /// A transaction.

@@ -6,10 +6,10 @@ use std::sync::{Mutex, PoisonError};
 
 use super::head::{self, Head, Mark};
 use super::{Engine, Work, journal, programs, steps, what_fits, within, workers};
-use crate::standing::Reign;
-use crate::{BATCH_ROWS_MAX, Batch, RefusedRow, StandIn, StoreError};
+use crate::leadership::Term;
+use crate::{BATCH_ROWS_MAX, Batch, Placeholder, RefusedRow, StoreError};
 
-/// A batch of which nobody knows whether it was committed.
+/// A batch of which it is unknown whether it was committed.
 #[derive(Debug)]
 struct Doubt {
     mark: Mark,
@@ -17,7 +17,7 @@ struct Doubt {
     appended: Appended,
 }
 
-/// What came of a batch.
+/// The result of a batch.
 #[derive(Clone, Debug)]
 pub(super) struct Appended {
     /// Last sequence number of the journal after it.
@@ -77,16 +77,16 @@ fn digest(batch: &Batch) -> u64 {
     hasher.finish()
 }
 
-/// Writes a batch: as a whole, or with something to stand in for events that can't be stored, what
-/// can be stored of it.
+/// Writes a batch: as a whole, or with placeholders for events that can't be stored, what can be
+/// stored of it.
 pub(super) async fn append<E: Engine>(
     engine: &E,
-    reign: &Reign,
+    term: &Term,
     doubts: &Doubts,
     batch: &Batch,
-    stand_in: Option<StandIn>,
+    placeholder: Option<Placeholder>,
 ) -> Result<Appended, StoreError> {
-    if stand_in.is_none() {
+    if placeholder.is_none() {
         within("the batch, in rows,", batch.len(), BATCH_ROWS_MAX)?;
     }
     if batch.is_empty() {
@@ -104,11 +104,11 @@ pub(super) async fn append<E: Engine>(
         doubts.set(None);
         return Ok(appended);
     }
-    reign.admit(head.epoch)?;
+    term.admit(head.epoch)?;
     let last_seq = journal::follow(head.last_seq, &batch.events)?;
     let room = engine.make_room(&mut work, head.last_seq, last_seq).await?;
-    let refused = match stand_in {
-        Some(stand_in) => what_fits::write(&mut work, batch, last_seq, stand_in).await?,
+    let refused = match placeholder {
+        Some(placeholder) => what_fits::write(&mut work, batch, last_seq, placeholder).await?,
         None => write(&mut work, batch, last_seq).await?,
     };
     let appended = Appended { last_seq, refused };

@@ -1,4 +1,4 @@
-//! Reads the cells of a row and says which one is corrupt.
+//! Reads the cells of a row and names a corrupt one.
 
 use crate::StoreError;
 

@@ -46,7 +46,7 @@ pub(super) async fn get_within(
     rows.first().map(read).transpose()
 }
 
-/// Sets what came of a command; whether it is known.
+/// Sets the result of a command; whether it is known.
 pub(super) async fn settle(
     work: &mut impl Work,
     command: &str,

@@ -1,4 +1,5 @@
-//! The journal's head and who may write: what every transaction that writes looks at first.
+//! The journal's head and the epoch that may write: what every transaction that writes checks
+//! first.
 
 use super::{Cells, Engine, Record, Statement, Work};
 use crate::{LeaderRow, StoreError};

@@ -1,7 +1,7 @@
 //! What the two databases have in common: the statements, and the rows that they move.
 //!
 //! Each file has the statements of one kind of rows, written once for both. What differs (how to
-//! connect, how to insert many rows at once, who leads) is behind [`Engine`] and [`Work`].
+//! connect, how to insert many rows at once, leadership) is behind [`Engine`] and [`Work`].
 
 mod append;
 mod audit;
@@ -35,7 +35,7 @@ pub(crate) use statement::{Argument, Statement};
 pub(crate) use store::SqlStore;
 pub(crate) use table::{Kind, Table, Values};
 
-use crate::standing::Reign;
+use crate::leadership::Term;
 use crate::{About, Candidate, StoreError, TEXT_BYTES_MAX};
 
 /// Who owns a row of the core; tenants are part of names there.
@@ -71,7 +71,7 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Makes room for events up to `last_seq`, where the journal ends at `from` so far, and for
-    /// those that will follow. Says up to where there is room once the transaction is committed.
+    /// those that will follow. Returns up to where there is room once the transaction is committed.
     fn make_room(
         &self,
         work: &mut Self::Work,
@@ -95,11 +95,11 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     fn campaign(
         &self,
         candidate: &Candidate,
-        reign: &Reign,
+        term: &Term,
     ) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send;
 
-    /// Leads no longer.
-    fn resign(&self, reign: &Reign) -> impl Future<Output = Result<(), StoreError>> + Send;
+    /// Steps down.
+    fn resign(&self, term: &Term) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// The time by the clock that `seen_us` is written by.
     fn now_us(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;

@@ -1,4 +1,4 @@
-//! Removal of what is no longer asked for, a bounded amount at a time.
+//! Removal of rows past their retention, a bounded amount at a time.
 
 use super::head::Head;
 use super::{Cells, Engine, Statement, Work};
@@ -48,7 +48,7 @@ pub(super) async fn prune<E: Engine>(
     })
 }
 
-/// Up to where nobody needs the journal any more.
+/// Up to where the journal is no longer needed.
 async fn cut<W: Work>(work: &mut W, head: &Head, keep: &Retention) -> Result<u64, StoreError> {
     let rows = work.fetch(Statement::new(NEEDED)).await?;
     let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;

@@ -99,7 +99,7 @@ impl Statement {
     pub(crate) fn parts(self) -> (SqlStr, Vec<Argument>) {
         let text = match self.sql {
             Cow::Borrowed(sql) => sql.into_sql_str(),
-            // Put together from constants and places of arguments alone.
+            // Put together from constants and positions of arguments only.
             Cow::Owned(sql) => AssertSqlSafe(sql).into_sql_str(),
         };
         (text, self.arguments)

@@ -10,25 +10,25 @@ use super::{
     Engine, Work, audit, bindings, bodies, commands, gateways, head, journal, plugins, programs,
     retention, sinks, snapshots, steps, tenants, tokens, workers,
 };
-use crate::bodies::Shelf;
-use crate::standing::Reign;
+use crate::bodies::BlobBackend;
+use crate::leadership::Term;
 use crate::{
     About, Answer, AuditPage, AuditRow, Batch, BindingRow, BodyRow, Candidate, CommandRow,
-    DecisionRow, EventPage, EventRow, LeaderRow, Order, PluginHead, PluginRow, PolicyStateRow,
-    ProgramPage, ProgramRow, Pruned, RefusedRow, Retention, SeqPage, SinkRow, Snapshot, StandIn,
-    Standing, StepPage, StepRow, Store, StoreError, TenantRow, TokenRow, WorkerRow,
+    DecisionRow, EventPage, EventRow, LeaderRow, Leadership, Order, Placeholder, PluginHead,
+    PluginRow, PolicyStateRow, ProgramPage, ProgramRow, Pruned, RefusedRow, Retention, SeqPage,
+    SinkRow, Snapshot, StepPage, StepRow, Store, StoreError, TenantRow, TokenRow, WorkerRow,
 };
 
-/// Commands remembered of which nobody knows whether they were noted.
+/// Commands remembered of which it is unknown whether they were noted.
 const UNSURE_MAX: usize = 256;
 
 /// A store.
 pub(crate) struct SqlStore<E> {
     engine: Arc<E>,
-    reign: Reign,
+    term: Term,
     doubts: Doubts,
     unsure: Mutex<VecDeque<String>>,
-    shelf: Shelf,
+    blobs: BlobBackend,
 }
 
 /// Runs a transaction of a handle that may write.
@@ -45,13 +45,13 @@ macro_rules! writing {
 
 impl<E: Engine> SqlStore<E> {
     /// A store that leads not.
-    pub(crate) fn new(engine: E, shelf: Shelf) -> Self {
+    pub(crate) fn new(engine: E, blobs: BlobBackend) -> Self {
         Self {
             engine: Arc::new(engine),
-            reign: Reign::new(),
+            term: Term::new(),
             doubts: Doubts::default(),
             unsure: Mutex::default(),
-            shelf,
+            blobs,
         }
     }
 
@@ -59,14 +59,14 @@ impl<E: Engine> SqlStore<E> {
     async fn begin(&self) -> Result<E::Work, StoreError> {
         let mut work = self.engine.begin().await?;
         let epoch = head::epoch::<E>(&mut work).await?;
-        self.reign.admit(epoch)?;
+        self.term.admit(epoch)?;
         Ok(work)
     }
 
     /// The same for what daemons write that do not lead: a handle that never led may, one that led
-    /// and was deposed may not.
+    /// and was superseded may not.
     async fn begin_beside(&self) -> Result<E::Work, StoreError> {
-        if self.reign.held() > 0 {
+        if self.term.held() > 0 {
             return self.begin().await;
         }
         self.engine.begin().await
@@ -76,12 +76,16 @@ impl<E: Engine> SqlStore<E> {
     async fn begin_at_head(&self) -> Result<(E::Work, head::Head), StoreError> {
         let mut work = self.engine.begin().await?;
         let head = head::hold::<E>(&mut work).await?;
-        self.reign.admit(head.epoch)?;
+        self.term.admit(head.epoch)?;
         Ok((work, head))
     }
 
-    async fn put(&self, batch: &Batch, stand_in: Option<StandIn>) -> Result<Appended, StoreError> {
-        append::append(&*self.engine, &self.reign, &self.doubts, batch, stand_in).await
+    async fn put(
+        &self,
+        batch: &Batch,
+        placeholder: Option<Placeholder>,
+    ) -> Result<Appended, StoreError> {
+        append::append(&*self.engine, &self.term, &self.doubts, batch, placeholder).await
     }
 
     fn doubted(&self, id: &str) -> bool {
@@ -125,9 +129,9 @@ impl<E: Engine> Store for SqlStore<E> {
     fn append_what_fits<'a>(
         &'a self,
         batch: &'a Batch,
-        stand_in: StandIn,
+        placeholder: Placeholder,
     ) -> Answer<'a, Vec<RefusedRow>> {
-        Box::pin(async move { Ok(self.put(batch, Some(stand_in)).await?.refused) })
+        Box::pin(async move { Ok(self.put(batch, Some(placeholder)).await?.refused) })
     }
 
     fn last_seq(&self) -> Answer<'_, u64> {
@@ -330,7 +334,7 @@ impl<E: Engine> Store for SqlStore<E> {
 
     fn put_bodies<'a>(&'a self, rows: &'a [BodyRow]) -> Answer<'a, ()> {
         Box::pin(async move {
-            let packed = self.shelf.pack(rows).await?;
+            let packed = self.blobs.pack(rows).await?;
             let mut work = self.begin_beside().await?;
             bodies::put(&mut work, &packed).await?;
             work.commit().await
@@ -340,7 +344,7 @@ impl<E: Engine> Store for SqlStore<E> {
     fn bodies<'a>(&'a self, program: &'a str, step: u64) -> Answer<'a, Vec<BodyRow>> {
         Box::pin(async move {
             let packed = bodies::of_step(&*self.engine, program, step).await?;
-            self.shelf.unpack(packed).await
+            self.blobs.unpack(packed).await
         })
     }
 
@@ -351,7 +355,7 @@ impl<E: Engine> Store for SqlStore<E> {
             let held = bodies::oldest_objects(&mut work, before_us, limit).await?;
             // The objects first: a row without its object is found again, an object without its
             // row is not.
-            self.shelf.remove(held).await?;
+            self.blobs.remove(held).await?;
             let gone = bodies::prune(&mut work, before_us, limit).await?;
             work.commit().await?;
             Ok(gone)
@@ -363,7 +367,7 @@ impl<E: Engine> Store for SqlStore<E> {
             if candidate.name.is_empty() {
                 return Err(StoreError::Nameless);
             }
-            self.engine.campaign(candidate, &self.reign).await
+            self.engine.campaign(candidate, &self.term).await
         })
     }
 
@@ -372,11 +376,11 @@ impl<E: Engine> Store for SqlStore<E> {
     }
 
     fn resign(&self) -> Answer<'_, ()> {
-        Box::pin(self.engine.resign(&self.reign))
+        Box::pin(self.engine.resign(&self.term))
     }
 
-    fn standing(&self) -> watch::Receiver<Standing> {
-        self.reign.watch()
+    fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.term.watch()
     }
 
     fn about(&self) -> Answer<'_, About> {
@@ -385,9 +389,9 @@ impl<E: Engine> Store for SqlStore<E> {
 
     fn close(&self) -> Answer<'_, ()> {
         Box::pin(async move {
-            if self.reign.leading().is_some() {
-                // A leader that can't say so is found out by its silence.
-                let _ = self.engine.resign(&self.reign).await;
+            if self.term.leading().is_some() {
+                // A leader that can't announce it is detected by its silence.
+                let _ = self.engine.resign(&self.term).await;
             }
             self.engine.close().await;
             Ok(())

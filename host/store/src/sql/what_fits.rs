@@ -1,22 +1,23 @@
 //! What is left of a batch that the database refuses as a whole: every row that it can hold.
 //!
 //! Rows are written in parts, each after a savepoint. A part that is refused is undone and halved,
-//! until the row that is refused stands alone. All of it is one transaction.
+//! until the row that is refused is alone. All of it is one transaction.
 
 use super::{Statement, Table, Work, journal, programs, steps, workers};
-use crate::{Batch, EventRow, RefusedRow, StandIn, StoreError};
+use crate::{Batch, EventRow, Placeholder, RefusedRow, StoreError};
 
-/// Writes all rows of a batch that can be stored; an event that can't is replaced by its stand-in.
+/// Writes all rows of a batch that can be stored; an event that can't is replaced by its
+/// placeholder.
 pub(super) async fn write(
     work: &mut impl Work,
     batch: &Batch,
     last_seq: u64,
-    stand_in: StandIn,
+    placeholder: Placeholder,
 ) -> Result<Vec<RefusedRow>, StoreError> {
     let mut refused = Vec::new();
     for (event, row) in insert(work, &journal::EVENTS, &batch.events, event_key).await? {
-        let stand_in = stand_in(event, &row.cause);
-        work.insert(&journal::EVENTS, &[stand_in]).await?;
+        let placeholder = placeholder(event, &row.cause);
+        work.insert(&journal::EVENTS, &[placeholder]).await?;
         refused.push(RefusedRow {
             event: Some(event.seq),
             ..row

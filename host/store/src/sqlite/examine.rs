@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_whose_folder_will_be_made_is_well() {
+    fn a_file_whose_folder_will_be_created_is_fine() {
         for path in ["no-such-folder/x.db", "x.db", "/tmp/no/such/folder/x.db"] {
             let found = folder(Path::new(path));
             assert_eq!(found.grade, Grade::Ok, "{found:?}");

@@ -61,11 +61,11 @@ impl Lock {
         }
     }
 
-    /// Takes it once nobody else has it; `false` if that took longer than `patience`.
-    pub(super) async fn wait(&self, patience: Duration) -> Result<bool, StoreError> {
+    /// Takes it once no other has it; `false` if that took longer than `timeout`.
+    pub(super) async fn wait(&self, timeout: Duration) -> Result<bool, StoreError> {
         let began = Instant::now();
         while !self.take()? {
-            if began.elapsed() >= patience {
+            if began.elapsed() >= timeout {
                 return Ok(false);
             }
             tokio::time::sleep(LOOK_AGAIN).await;

@@ -1,7 +1,7 @@
 //! SQLite: one file, or memory.
 //!
 //! One connection writes and a few read. The file is in WAL mode, so that readers see the last
-//! committed state and wait for nobody, and every commit is synced to the disk.
+//! committed state and never wait, and every commit is synced to the disk.
 
 mod examine;
 mod lock;
@@ -18,8 +18,8 @@ use sqlx::sqlite::{
     SqliteSynchronous,
 };
 
+use crate::leadership::Term;
 use crate::sql::{Dropped, Engine, Mark, Record, Statement, Work};
-use crate::standing::Reign;
 use crate::{About, Candidate, StoreError};
 
 pub(crate) use examine::examine;
@@ -33,7 +33,7 @@ const READERS: u32 = 4;
 /// How long to wait for another process that holds the file, before it is an error.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-const REIGN: &str = "UPDATE leader SET epoch = epoch + 1, name = $1, url = $2, since_us = $3, \
+const BEGIN_TERM: &str = "UPDATE leader SET epoch = epoch + 1, name = $1, url = $2, since_us = $3, \
      backend_pid = $4 RETURNING epoch";
 
 const SEEN: &str = "UPDATE leader_seen SET seen_us = $1";
@@ -96,15 +96,15 @@ impl SqliteEngine {
         })
     }
 
-    async fn reign(&self, candidate: &Candidate) -> Result<u64, StoreError> {
+    async fn term(&self, candidate: &Candidate) -> Result<u64, StoreError> {
         let now_us = self.now_us().await?;
         let mut work = self.begin().await?;
-        let reign = Statement::new(REIGN)
+        let term = Statement::new(BEGIN_TERM)
             .text(&candidate.name)
             .text(&candidate.url)
             .number(now_us)
             .number(std::process::id().into());
-        let rows = work.fetch(reign).await?;
+        let rows = work.fetch(term).await?;
         let epoch = rows.first().map(|row| row.signed("epoch")).transpose()?;
         work.execute(Statement::new(SEEN).number(now_us)).await?;
         work.commit().await?;
@@ -187,17 +187,17 @@ impl Engine for SqliteEngine {
     async fn campaign(
         &self,
         candidate: &Candidate,
-        reign: &Reign,
+        term: &Term,
     ) -> Result<Option<u64>, StoreError> {
-        if let Some(epoch) = reign.leading() {
+        if let Some(epoch) = term.leading() {
             return Ok(Some(epoch));
         }
         if !self.lock.take()? {
             return Ok(None);
         }
-        match self.reign(candidate).await {
+        match self.term(candidate).await {
             Ok(epoch) => {
-                reign.begin(epoch);
+                term.begin(epoch);
                 Ok(Some(epoch))
             }
             Err(error) => {
@@ -207,14 +207,14 @@ impl Engine for SqliteEngine {
         }
     }
 
-    async fn resign(&self, reign: &Reign) -> Result<(), StoreError> {
-        let Some(epoch) = reign.leading() else {
+    async fn resign(&self, term: &Term) -> Result<(), StoreError> {
+        let Some(epoch) = term.leading() else {
             return Ok(());
         };
         let mut work = self.begin().await?;
         work.execute(Statement::new(LEAVE).number(epoch)).await?;
         work.commit().await?;
-        reign.end();
+        term.end();
         self.lock.release();
         Ok(())
     }

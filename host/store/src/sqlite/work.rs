@@ -71,7 +71,7 @@ fn insertion<T>(table: &Table<T>, rows: usize) -> String {
     )
 }
 
-/// What went wrong, in the store's words.
+/// The problem, as the store's error.
 pub(super) fn failed(error: sqlx::Error) -> StoreError {
     match &error {
         // Steps have the only foreign key.
@@ -80,9 +80,9 @@ pub(super) fn failed(error: sqlx::Error) -> StoreError {
     }
 }
 
-/// Results of SQLite that say that the rows are refused: a text is too long (`SQLITE_TOOBIG`), a
-/// constraint does not hold (`SQLITE_CONSTRAINT`), a value is of another type (`SQLITE_MISMATCH`),
-/// there are too many values (`SQLITE_RANGE`).
+/// Results of SQLite for refused rows: a text is too long (`SQLITE_TOOBIG`), a constraint does not
+/// hold (`SQLITE_CONSTRAINT`), a value is of another type (`SQLITE_MISMATCH`), there are too many
+/// values (`SQLITE_RANGE`).
 const OF_ROWS: [u32; 4] = [18, 19, 20, 25];
 
 /// Whether the rows are refused, and not the moment.
@@ -90,7 +90,7 @@ pub(crate) fn refuses_rows(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(inner) => {
             let code = inner.code().and_then(|code| code.parse::<u32>().ok());
-            // The lowest byte is the result, the others say more of it.
+            // The lowest byte is the result, the others are details.
             code.is_some_and(|code| OF_ROWS.contains(&(code & 0xff)))
         }
         sqlx::Error::Encode(_) => true,

@@ -1,5 +1,5 @@
-//! What every store does with tenants, tokens and the audit log, and with names that not everybody
-//! may see. Each check starts with an empty store.
+//! What every store does with tenants, tokens and the audit log, and with names that not every
+//! caller may see. Each check starts with an empty store.
 
 use treadle_store::{
     AuditPage, AuditRow, Batch, EventPage, EventRow, Names, ProgramPage, Store, TenantRow, TokenRow,
@@ -64,7 +64,7 @@ pub(crate) async fn tenants_and_tokens_replace_each_other(store: &dyn Store) {
     assert_eq!(store.tokens().await.unwrap(), [touched]);
 }
 
-pub(crate) async fn plugins_belong_to_whoever_uploaded_them(store: &dyn Store) {
+pub(crate) async fn plugins_belong_to_their_uploader(store: &dyn Store) {
     assert!(store.claim_plugin("a", "sha256:1", 1).await.unwrap());
     assert!(store.claim_plugin("b", "sha256:1", 2).await.unwrap());
     assert!(!store.claim_plugin("a", "sha256:1", 3).await.unwrap());

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use treadle_store::{BodiesAt, BodyRow, Location, Options, Store, open_with};
+use treadle_store::{BodyRow, Location, Options, PayloadLocation, Store, open_with};
 
 use super::cluster::bodies_come_back_as_they_were;
 use super::surroundings::file;
 
-async fn opened(at: &Location, bodies: BodiesAt) -> Arc<dyn Store> {
+async fn opened(at: &Location, bodies: PayloadLocation) -> Arc<dyn Store> {
     let options = Options {
         bodies,
         ..Options::default()
@@ -30,7 +30,7 @@ async fn bodies_are_files_of_a_folder() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path().join("new/bodies");
     let scratch = file();
-    let store = opened(&scratch.at, BodiesAt::Folder(at.clone())).await;
+    let store = opened(&scratch.at, PayloadLocation::Folder(at.clone())).await;
     bodies_come_back_as_they_were(&*store).await;
     let rows: Vec<BodyRow> = (0..20).map(body).collect();
     store.put_bodies(&rows).await.unwrap();
@@ -42,12 +42,12 @@ async fn bodies_are_files_of_a_folder() {
 
     store.put_bodies(&[body(1)]).await.unwrap();
     store.close().await.unwrap();
-    let store = opened(&scratch.at, BodiesAt::Table).await;
+    let store = opened(&scratch.at, PayloadLocation::Table).await;
     let error = store.bodies("p", 1).await.unwrap_err();
     assert!(error.to_string().contains("not opened with"), "{error}");
     store.put_bodies(&[body(2)]).await.unwrap();
     store.close().await.unwrap();
-    let store = opened(&scratch.at, BodiesAt::Folder(at)).await;
+    let store = opened(&scratch.at, PayloadLocation::Folder(at)).await;
     for step in [1, 2] {
         let found = store.bodies("p", step).await.unwrap();
         assert_eq!(found, [body(step)], "those of the table are found too");

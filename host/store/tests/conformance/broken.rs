@@ -16,7 +16,7 @@ const LOSE_ANSWER: u8 = 1;
 /// The next commit does not reach the server.
 const LOSE_COMMIT: u8 = 2;
 
-/// Stands between a store and its server.
+/// A proxy between a store and its server.
 struct Between {
     port: u16,
     mode: Arc<AtomicU8>,
@@ -129,7 +129,7 @@ async fn survives(mode: u8) {
 }
 
 #[tokio::test]
-async fn a_batch_whose_commit_was_answered_to_nobody_is_stored_once() {
+async fn a_batch_whose_commit_went_unanswered_is_stored_once() {
     survives(LOSE_ANSWER).await;
 }
 

@@ -10,7 +10,7 @@ use treadle_store::{
     Candidate, Location, Order, PostgresLocation, StepPage, Store, StoreError, open,
 };
 
-use super::leadership::PATIENCE;
+use super::leadership::TIMEOUT;
 use super::rows::{self, ALL};
 use super::surroundings::{file, schema};
 
@@ -32,7 +32,7 @@ fn child_store() -> Location {
     }
 }
 
-fn say(text: &str) {
+fn print_line(text: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}").unwrap();
     out.flush().unwrap();
@@ -59,16 +59,16 @@ async fn child_appends_and_reports() {
             .push(rows::decision(last + 1, None, "pause"));
         match store.append(&batch).await {
             Ok(seq) => last = seq,
-            Err(StoreError::Fenced { .. }) => return say("fenced"),
+            Err(StoreError::Fenced { .. }) => return print_line("fenced"),
             // The database is away: the same batch again, until it is back.
             Err(error) if error.passes() => continue,
-            Err(error) => return say(&format!("failed {error}")),
+            Err(error) => return print_line(&format!("failed {error}")),
         }
-        say(&format!("acknowledged {last}"));
+        print_line(&format!("acknowledged {last}"));
     }
 }
 
-/// A child and what it says.
+/// A child and its output.
 struct Life {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -79,7 +79,7 @@ impl Life {
         let place = match at {
             Location::Postgres(at) => format!("{}#{}", at.url, at.schema),
             Location::File(path) => path.display().to_string(),
-            Location::Memory => panic!("nobody else sees a store in memory"),
+            Location::Memory => panic!("no other handle sees a store in memory"),
         };
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args([
@@ -177,7 +177,7 @@ async fn a_frozen_leader_is_overthrown_and_fenced() {
         if let Some(epoch) = store.campaign(&standby).await.unwrap() {
             break epoch;
         }
-        assert!(stopped.elapsed() < PATIENCE, "nobody takes over");
+        assert!(stopped.elapsed() < TIMEOUT, "no other takes over");
         tokio::time::sleep(Duration::from_millis(100)).await;
     };
     assert_eq!(epoch, 2);

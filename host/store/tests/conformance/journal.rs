@@ -238,7 +238,7 @@ pub(crate) async fn bounds_are_errors(store: &dyn Store) {
     assert_eq!(store.last_seq().await.unwrap(), 0);
 }
 
-/// Whoever comes second gets a gap and tries again; nothing is written twice or lost.
+/// The second writer gets a gap and tries again; nothing is written twice or lost.
 pub(crate) async fn appends_from_many_tasks_are_serial(store: &dyn Store) {
     let task = async || {
         let mut done = 0;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use treadle_store::{Candidate, Location, Standing, Store, StoreError, open};
+use treadle_store::{Candidate, Leadership, Location, Store, StoreError, open};
 
 use super::rows;
 use super::surroundings::{Scratch, behind, file, schema};
 
 /// Longer than anything here takes, unless it never ends.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
 
 fn candidate(name: &str) -> Candidate {
     Candidate {
@@ -33,15 +33,15 @@ async fn lead(store: &dyn Store, name: &str) -> u64 {
         if let Ok(Some(epoch)) = store.campaign(&candidate(name)).await {
             return epoch;
         }
-        assert!(started.elapsed() < PATIENCE, "{name} never leads");
+        assert!(started.elapsed() < TIMEOUT, "{name} never leads");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
-async fn becomes(store: &dyn Store, expected: Standing) {
-    let mut standing = store.standing();
-    let changed = standing.wait_for(|standing| *standing == expected);
-    let changed = tokio::time::timeout(PATIENCE, changed).await;
+async fn becomes(store: &dyn Store, expected: Leadership) {
+    let mut leadership = store.leadership();
+    let changed = leadership.wait_for(|leadership| *leadership == expected);
+    let changed = tokio::time::timeout(TIMEOUT, changed).await;
     assert!(changed.is_ok(), "never {expected:?}");
 }
 
@@ -53,8 +53,11 @@ async fn one_leads_and_the_other_takes_over(scratch: &Scratch) {
     assert_eq!(first.campaign(&candidate("a")).await.unwrap(), Some(1));
     assert_eq!(first.campaign(&candidate("a")).await.unwrap(), Some(1));
     assert_eq!(second.campaign(&candidate("b")).await.unwrap(), None);
-    assert_eq!(*first.standing().borrow(), Standing::Leader { epoch: 1 });
-    assert_eq!(*second.standing().borrow(), Standing::Follower);
+    assert_eq!(
+        *first.leadership().borrow(),
+        Leadership::Leader { epoch: 1 }
+    );
+    assert_eq!(*second.leadership().borrow(), Leadership::Follower);
     let leader = second.leader().await.unwrap().unwrap();
     assert_eq!(
         (leader.name.as_str(), leader.url.as_str(), leader.epoch),
@@ -128,7 +131,7 @@ async fn of_several_candidates_exactly_one_wins() {
     }
 }
 
-/// Ends the connection of whoever leads.
+/// Ends the leader's connection.
 fn end_leader(scratch: &Scratch) {
     let at = scratch.postgres();
     let sql = "SELECT pg_terminate_backend(backend_pid::int) FROM";
@@ -152,7 +155,7 @@ fn silence(scratch: &Scratch) {
 }
 
 #[tokio::test]
-async fn a_leader_whose_connection_breaks_goes_on_if_nobody_else_took_over() {
+async fn a_leader_whose_connection_breaks_continues_unless_superseded() {
     let Some(scratch) = schema() else { return };
     let store = scratch.open().await;
     assert_eq!(lead(&*store, "a").await, 1);
@@ -161,11 +164,14 @@ async fn a_leader_whose_connection_breaks_goes_on_if_nobody_else_took_over() {
     let before = store.leader().await.unwrap().unwrap().seen_us;
     let started = Instant::now();
     while store.leader().await.unwrap().unwrap().seen_us <= before {
-        assert!(started.elapsed() < PATIENCE);
+        assert!(started.elapsed() < TIMEOUT);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     store.append(&rows::events(1..=1)).await.unwrap();
-    assert_eq!(*store.standing().borrow(), Standing::Leader { epoch: 1 });
+    assert_eq!(
+        *store.leadership().borrow(),
+        Leadership::Leader { epoch: 1 }
+    );
     let other = scratch.open().await;
     let other_leads = other.campaign(&candidate("b")).await.unwrap();
     assert_eq!(other_leads, None, "the lock is taken again");
@@ -185,21 +191,21 @@ async fn a_silent_leader_is_overthrown_and_its_writes_are_refused() {
     assert_eq!(lead(&*new, "new").await, 2);
     let error = old.append(&rows::events(3..=3)).await.unwrap_err();
     assert_eq!(fenced(&error), (1, 2));
-    becomes(&*old, Standing::Deposed).await;
+    becomes(&*old, Leadership::Superseded).await;
     new.append(&rows::events(3..=3)).await.unwrap();
     old.close().await.unwrap();
     new.close().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_deposed_leader_learns_of_it_without_writing() {
+async fn a_superseded_leader_learns_of_it_without_writing() {
     let Some(scratch) = schema() else { return };
     let old = scratch.open().await;
     let new = scratch.open().await;
     lead(&*old, "old").await;
     silence(&scratch);
     assert_eq!(lead(&*new, "new").await, 2);
-    becomes(&*old, Standing::Deposed).await;
+    becomes(&*old, Leadership::Superseded).await;
     old.close().await.unwrap();
     new.close().await.unwrap();
 }

@@ -60,7 +60,7 @@ macro_rules! on_every_store {
 on_every_store!(
     access:
         tenants_and_tokens_replace_each_other,
-        plugins_belong_to_whoever_uploaded_them,
+        plugins_belong_to_their_uploader,
         the_audit_log_is_read_newest_first_and_stays_as_it_is,
         names_of_others_are_left_out;
     cluster:

@@ -1,4 +1,4 @@
-//! What PostgreSQL refuses is said with the remedy, and costs nothing that was acknowledged.
+//! PostgreSQL's refusals are reported with the remedy, and cost nothing that was acknowledged.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use treadle_store::{
     open, open_with, schema_status,
 };
 
-use super::leadership::PATIENCE;
+use super::leadership::TIMEOUT;
 use super::rows::{self, ALL, snapshot};
 use super::surroundings::{Scratch, behind, file, schema};
 
@@ -168,7 +168,7 @@ async fn waits_to_be_migrated(scratch: &Scratch) {
     assert!(matches!(error, StoreError::Pending { .. }), "{error}");
     let said = error.to_string();
     assert!(
-        said.contains("treadle migrate") && said.contains("0001 journal"),
+        said.contains("treadle store migrate") && said.contains("0001 journal"),
         "{said}"
     );
     assert!(migrate(&scratch.at).await.unwrap().fits());
@@ -182,7 +182,7 @@ async fn waits_to_be_migrated(scratch: &Scratch) {
 }
 
 #[tokio::test]
-async fn a_store_is_migrated_when_told_to() {
+async fn a_store_is_migrated_on_request() {
     waits_to_be_migrated(&file()).await;
     if let Some(scratch) = schema() {
         waits_to_be_migrated(&scratch).await;
@@ -208,7 +208,7 @@ async fn many_open_a_new_store_at_once() {
     }
 }
 
-/// Not a full disk, but what the server says when it is.
+/// Not a full disk, but the server's error when it is.
 #[tokio::test]
 async fn a_full_disk_loses_nothing() {
     let Some(scratch) = schema() else { return };
@@ -250,7 +250,7 @@ async fn a_server_that_ends_all_connections_loses_nothing() {
                 Ok(seq) => break seq,
                 Err(error) => assert!(error.passes(), "{error}"),
             }
-            assert!(started.elapsed() < PATIENCE);
+            assert!(started.elapsed() < TIMEOUT);
         };
     }
     assert_eq!(last, 20);
@@ -302,7 +302,7 @@ async fn partitions_are_made_ahead_and_dropped_as_a_whole() {
     partitions(&scratch, "events_000001 events_000002");
     store.close().await.unwrap();
 
-    // A handle that knows nothing of the partitions yet.
+    // A handle that does not know the partitions yet.
     let store = scratch.open().await;
     jump(999_990);
     let batch = rows::events(999_991..=1_000_010);

@@ -8,9 +8,9 @@
 use tokio::sync::watch;
 use treadle_store::{
     About, Answer, AuditPage, AuditRow, Batch, BindingRow, BodyRow, Candidate, CommandRow,
-    DecisionRow, EventPage, EventRow, LeaderRow, Location, PluginHead, PluginRow, PolicyStateRow,
-    ProgramPage, ProgramRow, Pruned, RefusedRow, Retention, SeqPage, SinkRow, Snapshot, StandIn,
-    Standing, StepPage, StepRow, Store, TenantRow, TokenRow, WorkerRow, open,
+    DecisionRow, EventPage, EventRow, LeaderRow, Leadership, Location, Placeholder, PluginHead,
+    PluginRow, PolicyStateRow, ProgramPage, ProgramRow, Pruned, RefusedRow, Retention, SeqPage,
+    SinkRow, Snapshot, StepPage, StepRow, Store, TenantRow, TokenRow, WorkerRow, open,
 };
 
 pub(crate) struct Restarted(pub(crate) Location);
@@ -31,7 +31,7 @@ macro_rules! each_call {
 impl Store for Restarted {
     each_call!(
         append(batch: &'a Batch) -> u64;
-        append_what_fits(batch: &'a Batch, stand_in: StandIn) -> Vec<RefusedRow>;
+        append_what_fits(batch: &'a Batch, placeholder: Placeholder) -> Vec<RefusedRow>;
         last_seq() -> u64;
         events_after(seq: u64, limit: u32) -> Vec<EventRow>;
         events_page(page: &'a EventPage) -> Vec<EventRow>;
@@ -81,7 +81,7 @@ impl Store for Restarted {
     );
 
     /// Each call has a handle of its own, none of which leads.
-    fn standing(&self) -> watch::Receiver<Standing> {
-        watch::Sender::new(Standing::Follower).subscribe()
+    fn leadership(&self) -> watch::Receiver<Leadership> {
+        watch::Sender::new(Leadership::Follower).subscribe()
     }
 }

@@ -1,5 +1,5 @@
-//! Where the suite runs: in memory, in a file, in PostgreSQL, and in a store that is opened anew
-//! for each call.
+//! Where the suite runs: in memory, in a file, in PostgreSQL, and in a store that is reopened for
+//! each call.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,7 +9,7 @@ use treadle_store::{Location, PostgresLocation, Store, open};
 /// Names the server of the tests.
 const URL: &str = "TREADLE_TEST_POSTGRES_URL";
 
-/// A place for one test, gone afterwards.
+/// A location for one test, gone afterwards.
 pub(crate) struct Scratch {
     pub(crate) at: Location,
     _folder: Option<tempfile::TempDir>,

@@ -7,8 +7,8 @@ use treadle_store::{
 use super::rows::{self, ALL};
 use super::surroundings::schema;
 
-/// What stands for an event here.
-fn stand_in(event: &EventRow, cause: &str) -> EventRow {
+/// The placeholder of an event here.
+fn placeholder(event: &EventRow, cause: &str) -> EventRow {
     EventRow {
         seq: event.seq,
         at_us: 0,
@@ -31,13 +31,13 @@ fn long_name() -> String {
     (0..9_000).map(letter).collect()
 }
 
-/// The batch is refused as a whole, for good; what comes of it row by row.
+/// The batch is refused as a whole, permanently; its result row by row.
 async fn what_fits(store: &dyn Store, batch: &Batch) -> Vec<RefusedRow> {
     let before = store.last_seq().await.unwrap();
     let error = store.append(batch).await.unwrap_err();
     assert!(error.is_permanent() && !error.passes(), "{error}");
     assert_eq!(store.last_seq().await.unwrap(), before);
-    store.append_what_fits(batch, stand_in).await.unwrap()
+    store.append_what_fits(batch, placeholder).await.unwrap()
 }
 
 fn named(refused: &[RefusedRow]) -> Vec<(&str, &str)> {
@@ -98,8 +98,8 @@ pub(crate) async fn an_event_that_no_store_can_hold_leaves_its_number(store: &dy
     assert_eq!(events.len(), 20);
     for (n, (event, sent)) in events.iter().zip(&batch.events).enumerate() {
         match n {
-            4 => assert_eq!(*event, stand_in(sent, &refused[0].cause)),
-            13 => assert_eq!(*event, stand_in(sent, &refused[1].cause)),
+            4 => assert_eq!(*event, placeholder(sent, &refused[0].cause)),
+            13 => assert_eq!(*event, placeholder(sent, &refused[1].cause)),
             _ => assert_eq!(event, sent),
         }
     }
@@ -118,14 +118,17 @@ pub(crate) async fn more_rows_than_a_batch_may_have_fit(store: &dyn Store) {
 
 pub(crate) async fn a_gap_is_still_one(store: &dyn Store) {
     let batch = rows::events(2..=3);
-    let error = store.append_what_fits(&batch, stand_in).await.unwrap_err();
+    let error = store
+        .append_what_fits(&batch, placeholder)
+        .await
+        .unwrap_err();
     assert!(matches!(error, StoreError::Gap { .. }), "{error}");
     let nothing = Batch::default();
-    let refused = store.append_what_fits(&nothing, stand_in).await.unwrap();
+    let refused = store.append_what_fits(&nothing, placeholder).await.unwrap();
     assert_eq!(refused, []);
 }
 
-/// A row of an index has a bound in PostgreSQL, which nothing says before it is passed.
+/// A row of an index has a bound in PostgreSQL, which is not announced before it is passed.
 #[tokio::test]
 async fn names_that_no_index_can_hold() {
     let Some(scratch) = schema() else { return };
@@ -142,7 +145,7 @@ async fn names_that_no_index_can_hold() {
     assert_eq!(named(&refused), expected);
     assert!(refused[0].cause.contains("index row"), "{refused:?}");
     let events = store.events_after(0, ALL).await.unwrap();
-    assert_eq!(events[3], stand_in(&batch.events[3], &refused[0].cause));
+    assert_eq!(events[3], placeholder(&batch.events[3], &refused[0].cause));
     assert_eq!(events[5], batch.events[5]);
     assert_eq!(store.append(&rows::events(10..=10)).await.unwrap(), 10);
     store.close().await.unwrap();

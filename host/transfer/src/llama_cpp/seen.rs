@@ -1,6 +1,6 @@
-//! What a server says of itself: it restores a slot under any weights, so it is asked what it has
-//! right before and right after each transfer. A server that was started anew in between, with
-//! something else, is found out that way even where nobody has missed it.
+//! What a server reports of itself: it restores a slot under any weights, so it is asked what it
+//! has right before and right after each transfer. A server that was restarted in between, with
+//! something else, is detected that way even where the restart went unnoticed.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::count;
 use crate::client::EngineClient;
 use crate::{KvCopy, Tags, TransferError};
 
-/// What a model's list says of its shape.
+/// A model list's entry about its shape.
 const SHAPE: [&str; 5] = ["n_vocab", "n_embd", "n_params", "size", "ftype"];
 
 /// A server as it is now.
@@ -18,7 +18,7 @@ pub(super) struct Seen {
     pub(super) slots: u64,
     /// The model's name.
     model: Box<str>,
-    /// What tells files of one name apart, and builds that may write slots in other ways.
+    /// What distinguishes files of one name, and builds that may write slots in other ways.
     shape: Box<str>,
 }
 
@@ -81,7 +81,8 @@ async fn page(client: &EngineClient, url: &str, path: &str) -> Result<Value, Tra
     serde_json::from_str(&text).map_err(|error| TransferError::unreachable(url, error))
 }
 
-/// The file's name without its folder, which differs between nodes; and what is told of its inside.
+/// The file's name without its folder, which differs between nodes; and what is reported of its
+/// content.
 fn shape(props: &Value, meta: &Value) -> Box<str> {
     let path = props["model_path"].as_str().unwrap_or_default();
     let file = path.rsplit(['/', '\\']).next().unwrap_or_default();

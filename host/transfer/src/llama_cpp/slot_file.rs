@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// `ggsq`, as llama.cpp writes the state of one sequence.
 const MAGIC: u32 = 0x6767_7371;
-/// Stands before the server's own form of a slot's tokens; a plain list begins with a token.
+/// Precedes the server's own form of a slot's tokens; a plain list begins with a token.
 const WRAPPED: u32 = u32::MAX;
 /// The server's form that is known.
 const WRAPPED_FORM: u32 = 1;

@@ -10,7 +10,7 @@ const HEAD_BYTES: usize = 16;
 /// Longest payload: a handle fits.
 pub const PAYLOAD_BYTES_MAX: usize = 512 << 10;
 
-/// Bytes that are no frame.
+/// Bytes that are not a frame.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
     /// The mark is missing.
@@ -42,7 +42,7 @@ pub fn encode(payload: &[u8]) -> Result<Vec<u8>, FrameError> {
     Ok(frame)
 }
 
-/// What a frame's head says: the payload's length, and its hash.
+/// A frame's head: the payload's length, and its hash.
 fn head(bytes: &[u8; HEAD_BYTES]) -> Result<(usize, u64), FrameError> {
     let word = |at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
     if word(0) != MARK {

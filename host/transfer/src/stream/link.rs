@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::message::{Goodbye, KEPT_MAX, Opening, Reply, Said, Verb, receive, send};
+use super::message::{Goodbye, KEPT_MAX, Opening, Reply, ReplyBody, Verb, receive, send};
 use crate::client::within;
 use crate::copy::Digest;
 use crate::tier::{Draft, Evictions, Plan};
@@ -21,7 +21,7 @@ const PIECE_BYTES: usize = 256 << 10;
 pub(crate) struct Link {
     secret: Option<Box<str>>,
     limits: Limits,
-    /// Where it goes what they say of their evictions.
+    /// Where reported evictions go.
     evictions: Evictions,
 }
 
@@ -109,7 +109,7 @@ impl Link {
         self.open(node, verb).await?.done().await
     }
 
-    /// Has another node say which of its copies gave way.
+    /// Asks another node which of its copies were evicted.
     pub(crate) async fn hear(&self, node: &str) -> Result<(), TransferError> {
         self.open(node, Verb::Tell).await?.done().await
     }
@@ -125,7 +125,7 @@ impl Link {
         let verb = Verb::Fetch { copy: copy.clone() };
         let mut connection = self.open(node, verb).await?;
         match connection.answer().await? {
-            Said::Bytes { bytes } if bytes == copy.bytes => {}
+            ReplyBody::Bytes { bytes } if bytes == copy.bytes => {}
             _ => {
                 return Err(TransferError::unreachable(
                     node,
@@ -161,13 +161,13 @@ impl Link {
 }
 
 impl Connection {
-    async fn answer(&mut self) -> Result<Said, TransferError> {
+    async fn answer(&mut self) -> Result<ReplyBody, TransferError> {
         let reply: Reply = receive(&self.node, &mut self.stream).await?;
         if let Some(news) = &reply.news {
             self.evictions.hear(&self.node, news);
         }
         match reply.said {
-            Said::Refused { code, message } => Err(TransferError::Node {
+            ReplyBody::Refused { code, message } => Err(TransferError::Node {
                 node: self.node.clone(),
                 code,
                 message,
@@ -178,7 +178,7 @@ impl Connection {
 
     async fn done(&mut self) -> Result<(), TransferError> {
         match self.answer().await? {
-            Said::Done => Ok(()),
+            ReplyBody::Done => Ok(()),
             _ => Err(TransferError::unreachable(
                 &self.node,
                 "it answered something else",
@@ -234,7 +234,7 @@ impl RemoteSaving {
     pub(crate) async fn adopt(mut self, draft: Draft) -> Result<RemoteUnkept, TransferError> {
         send(&self.connection.node, &mut self.connection.stream, &draft).await?;
         match self.connection.answer().await? {
-            Said::Adopted { copy, head } => Ok(RemoteUnkept {
+            ReplyBody::Adopted { copy, head } => Ok(RemoteUnkept {
                 connection: self.connection,
                 copy: *copy,
                 head,

@@ -1,4 +1,4 @@
-//! What two nodes say to each other.
+//! The messages of two nodes.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -8,18 +8,18 @@ use super::frame;
 use crate::tier::{Heard, News, Plan};
 use crate::{CopyId, KvCopy, Prefix, TransferError};
 
-/// Most evictions that one answer tells of; the next one tells of the others.
-pub(super) const EVICTIONS_TOLD_MAX: usize = 1_000;
+/// Most evictions in one answer; the next one has the others.
+pub(super) const EVICTIONS_REPORTED_MAX: usize = 1_000;
 
-/// Most copies that a node is told to keep: as many as one message holds. Who has more has none
-/// forgotten.
+/// Most copies that a node is ordered to keep: as many as one message holds. With more than that
+/// none are dropped.
 pub(super) const KEPT_MAX: usize = 10_000;
 
-/// The first words of a connection.
+/// The opening of a connection.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Opening {
     pub(super) secret: Option<Box<str>>,
-    /// How far the asking node has heard of evictions.
+    /// Up to where the asking node has received evictions.
     #[serde(default)]
     pub(super) heard: Option<Heard>,
     pub(super) verb: Verb,
@@ -43,11 +43,11 @@ pub(super) enum Verb {
     Drop { id: CopyId },
     /// Forget all copies of a scheduler but these.
     Keep { owner: Box<str>, ids: Vec<CopyId> },
-    /// Say what gave way.
+    /// Report evictions.
     Tell,
 }
 
-/// The last word of a transfer that went well.
+/// The last message of a transfer that went well.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Goodbye {
     pub(super) done: bool,
@@ -56,15 +56,15 @@ pub(super) struct Goodbye {
 /// An answer.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Reply {
-    pub(super) said: Said,
-    /// None for who is refused.
+    pub(super) said: ReplyBody,
+    /// None for a peer that is refused.
     #[serde(default)]
     pub(super) news: Option<News>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "said", rename_all = "kebab-case")]
-pub(super) enum Said {
+pub(super) enum ReplyBody {
     /// It is as was asked.
     Done,
     /// So many bytes follow.

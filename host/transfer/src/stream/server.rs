@@ -12,15 +12,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
 use super::Link;
-use super::message::{EVICTIONS_TOLD_MAX, Goodbye, Opening, Reply, Said, Verb, receive, send};
+use super::message::{
+    EVICTIONS_REPORTED_MAX, Goodbye, Opening, Reply, ReplyBody, Verb, receive, send,
+};
 use crate::client::within;
 use crate::tier::{Draft, Heard, Plan, Tier};
 use crate::{CopyId, KvCopy, Limits, TransferError};
 
 /// Bytes of a copy that are sent at once.
 const PIECE_BYTES: usize = 256 << 10;
-/// Connections that have not told the secret yet; the oldest gives way to the next one, so that
-/// those that say nothing keep nobody out.
+/// Connections that have not sent the secret yet; the oldest is closed for the next one, so that
+/// silent ones keep no peer out.
 const STRANGERS_MAX: usize = 16;
 /// A pause after a connection could not be taken, as when there are no file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -32,7 +34,7 @@ pub struct TierServer {
 }
 
 impl TierServer {
-    /// Listens. Who does not know `secret` is refused, if there is one.
+    /// Listens. Peers without `secret` are refused, if there is one.
     pub async fn bind(
         address: &str,
         tier: Tier,
@@ -103,7 +105,7 @@ async fn accept(listener: TcpListener, served: Arc<Served>) {
     }
 }
 
-/// Who has told the secret, and what he wants.
+/// A peer with the secret, and its request.
 struct Guest {
     stream: TcpStream,
     peer: String,
@@ -111,16 +113,16 @@ struct Guest {
 }
 
 impl Served {
-    /// Those that are served, and as many that are told that there are too many.
+    /// Those that are served, and as many that are refused because there are too many.
     fn visits_max(&self) -> usize {
         2 * self.limits.connections_max
     }
 
-    /// Waits for the first words of a connection; nothing if there are none, or not the right ones.
+    /// Waits for the opening of a connection; nothing if there is none, or not the right one.
     async fn greet(self: Arc<Self>, mut stream: TcpStream, peer: String) -> Option<Guest> {
         let _ = stream.set_nodelay(true);
-        let patience = self.limits.idle.min(self.limits.connect);
-        let opening = within("the first words of a node", patience, async {
+        let timeout = self.limits.idle.min(self.limits.connect);
+        let opening = within("the opening of a node", timeout, async {
             receive::<Opening>(&peer, &mut stream).await
         });
         let opening = opening.await;
@@ -178,7 +180,7 @@ struct Visit<'s> {
     served: &'s Served,
     stream: TcpStream,
     peer: String,
-    /// How far the other node has heard of evictions.
+    /// Up to where the other node has received evictions.
     heard: Option<Heard>,
 }
 
@@ -200,14 +202,14 @@ impl<'s> Visit<'s> {
             Verb::Stage { copy, name } => self.stage(&copy, name).await,
             Verb::Drop { id } => {
                 self.served.tier.forget([id]).await;
-                self.reply(Said::Done).await
+                self.reply(ReplyBody::Done).await
             }
             Verb::Keep { owner, ids } => {
                 let known = ids.into_iter().collect();
                 self.served.tier.keep_only(Some(&owner), &known).await;
-                self.reply(Said::Done).await
+                self.reply(ReplyBody::Done).await
             }
-            Verb::Tell => self.reply(Said::Done).await,
+            Verb::Tell => self.reply(ReplyBody::Done).await,
         }
     }
 
@@ -218,7 +220,7 @@ impl<'s> Visit<'s> {
             .await
             .map_err(TransferError::file("opening", &path))?;
         let bytes = copy.bytes;
-        self.reply(Said::Bytes { bytes }).await?;
+        self.reply(ReplyBody::Bytes { bytes }).await?;
         let (peer, stream) = (&*self.peer, &mut self.stream);
         let mut piece = vec![0; PIECE_BYTES];
         loop {
@@ -244,21 +246,21 @@ impl<'s> Visit<'s> {
     async fn save(&mut self, id: CopyId, plan: &Plan) -> Result<(), TransferError> {
         let limits = &self.served.limits;
         let saving = self.served.tier.saving(id, plan).await?;
-        self.reply(Said::Done).await?;
+        self.reply(ReplyBody::Done).await?;
         let draft = within("an engine's save", limits.export, async {
             receive::<Draft>(&self.peer, &mut self.stream).await
         });
         let unkept = saving.adopt(draft.await?).await?;
         let copy = Box::new(unkept.copy().clone());
         let head = unkept.head().cloned();
-        self.reply(Said::Adopted { copy, head }).await?;
-        let last = within("the word that a copy stays", limits.idle, async {
+        self.reply(ReplyBody::Adopted { copy, head }).await?;
+        let last = within("the confirmation that a copy stays", limits.idle, async {
             receive::<Goodbye>(&self.peer, &mut self.stream).await
         });
         if last.await?.done {
             unkept.keep();
         }
-        self.reply(Said::Done).await
+        self.reply(ReplyBody::Done).await
     }
 
     async fn stage(&mut self, copy: &KvCopy, name: CopyId) -> Result<(), TransferError> {
@@ -269,24 +271,24 @@ impl<'s> Visit<'s> {
             staged = within("staging", limits.import, tier.stage(copy, name, link)) => staged?,
             () = ended(&mut self.stream) => return Ok(()),
         };
-        self.reply(Said::Done).await?;
+        self.reply(ReplyBody::Done).await?;
         let _ = tokio::time::timeout(limits.import, ended(&mut self.stream)).await;
         drop(staged);
         Ok(())
     }
 
-    /// Answers, with what the other node has not heard of.
-    async fn reply(&mut self, said: Said) -> Result<(), TransferError> {
+    /// Answers, with what the other node has not received.
+    async fn reply(&mut self, said: ReplyBody) -> Result<(), TransferError> {
         let evictions = self.served.tier.evictions();
-        let news = evictions.since(self.heard, EVICTIONS_TOLD_MAX);
+        let news = evictions.since(self.heard, EVICTIONS_REPORTED_MAX);
         self.heard = Some(news.heard);
         let news = Some(news);
         self.send(&Reply { said, news }).await
     }
 
-    /// Tells the cause, and nothing else: it may be a stranger.
+    /// Reports the cause, and nothing else: it may be a stranger.
     async fn refuse(&mut self, error: &TransferError) -> Result<(), TransferError> {
-        let said = Said::Refused {
+        let said = ReplyBody::Refused {
             code: error.code().into(),
             message: error.to_string().into(),
         };
@@ -301,7 +303,7 @@ impl<'s> Visit<'s> {
     }
 }
 
-/// Waits for the end of a connection on which nothing more is said.
+/// Waits for the end of a connection without further messages.
 async fn ended(stream: &mut TcpStream) {
     let mut nothing = [0; 1];
     let _ = stream.read(&mut nothing).await;

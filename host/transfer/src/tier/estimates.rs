@@ -44,7 +44,7 @@ impl Estimates {
         self.learn(&copy.tags.model, copy.bytes, copy.prefix.tokens);
     }
 
-    /// Bytes that a save may come to; 0 where nothing is known.
+    /// Bytes that a save may take; 0 where nothing is known.
     pub(super) fn of(&self, plan: &Plan) -> u64 {
         let Some((bytes, tokens)) = self.last().get(&plan.model).copied() else {
             return 0;

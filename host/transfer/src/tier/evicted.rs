@@ -1,6 +1,6 @@
-//! Copies that gave way to others. This process takes them off a queue; other nodes ask for what
-//! they have not heard of yet, and each says itself how far it has heard, so that no answer that is
-//! lost or turned away takes news with it.
+//! Evicted copies. This process takes them from a queue; other nodes ask for what they have not
+//! received yet, and each sends itself how far it has received, so that no answer that is lost or
+//! refused takes news with it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,13 +11,13 @@ use treadle_model::ProgramId;
 
 use crate::{CopyId, KvCopy, TransferError};
 
-/// Evictions that wait to be heard of; beyond it the oldest are forgotten, and whoever asks for such
-/// a copy is told that it is gone.
+/// Evictions that wait to be received; beyond it the oldest are forgotten, and requests for such a
+/// copy fail because it is gone.
 const EVICTIONS_HELD_MAX: usize = 65_536;
-/// Nodes of which it is known how much was heard; beyond it all is heard anew.
+/// Nodes of which it is known how much was received; beyond it all is received again.
 const NODES_MAX: usize = 4_096;
 
-/// A copy that gave way to others.
+/// A copy that was evicted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct Evicted {
     /// The copy.
@@ -35,7 +35,7 @@ impl Evicted {
     }
 }
 
-/// How far somebody has heard of a tier's evictions.
+/// Up to where a peer has received a tier's evictions.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Heard {
     /// The tier, since it was opened.
@@ -44,38 +44,38 @@ pub(crate) struct Heard {
     next: u64,
 }
 
-/// What a tier tells somebody of its evictions.
+/// A tier's message about its evictions.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub(crate) struct News {
-    /// How far he has heard with these.
+    /// Up to where the peer has received with these.
     pub(crate) heard: Heard,
     /// In order.
     pub(crate) evicted: Vec<Evicted>,
 }
 
-/// Copies that gave way to others, in order. Clones are the same.
+/// Evicted copies, in order. Clones are the same.
 #[derive(Clone)]
 pub struct Evictions {
-    inner: Arc<(Mutex<Books>, Notify)>,
+    inner: Arc<(Mutex<EvictionLog>, Notify)>,
 }
 
-struct Books {
+struct EvictionLog {
     /// Names this tier, since it was opened.
     tier: CopyId,
-    /// What gave way here, for other nodes.
+    /// Evictions here, for other nodes.
     own: VecDeque<Evicted>,
     /// The number of the first of those.
     first: u64,
-    /// What gave way anywhere, for this process.
+    /// Evictions anywhere, for this process.
     untold: VecDeque<Evicted>,
-    /// What was heard of other nodes.
+    /// What was received from other nodes.
     heard: BTreeMap<Box<str>, Heard>,
 }
 
 impl Evictions {
-    /// Nothing gave way yet.
+    /// Nothing was evicted yet.
     pub(crate) fn new() -> Result<Self, TransferError> {
-        let books = Books {
+        let log = EvictionLog {
             tier: CopyId::random()?,
             own: VecDeque::new(),
             first: 0,
@@ -83,7 +83,7 @@ impl Evictions {
             heard: BTreeMap::new(),
         };
         Ok(Self {
-            inner: Arc::new((Mutex::new(books), Notify::new())),
+            inner: Arc::new((Mutex::new(log), Notify::new())),
         })
     }
 
@@ -91,7 +91,7 @@ impl Evictions {
     pub async fn next(&self) -> Evicted {
         loop {
             let told = self.inner.1.notified();
-            if let Some(next) = self.books().untold.pop_front() {
+            if let Some(next) = self.log().untold.pop_front() {
                 return next;
             }
             told.await;
@@ -100,34 +100,34 @@ impl Evictions {
 
     /// Those that there are now, up to so many.
     pub fn take(&self, most: usize) -> Vec<Evicted> {
-        let untold = &mut self.books().untold;
+        let untold = &mut self.log().untold;
         untold.drain(..untold.len().min(most)).collect()
     }
 
-    /// A copy gave way here.
+    /// A copy was evicted here.
     pub(crate) fn push(&self, evicted: Evicted) {
-        let mut books = self.books();
-        if books.own.len() == EVICTIONS_HELD_MAX {
-            books.own.pop_front();
-            books.first += 1;
+        let mut log = self.log();
+        if log.own.len() == EVICTIONS_HELD_MAX {
+            log.own.pop_front();
+            log.first += 1;
         }
-        books.own.push_back(evicted);
-        books.tell(evicted);
-        drop(books);
+        log.own.push_back(evicted);
+        log.record(evicted);
+        drop(log);
         self.inner.1.notify_one();
     }
 
-    /// Up to so many of what gave way here and somebody has not heard of.
+    /// Up to so many of the evictions here that a peer has not received.
     pub(crate) fn since(&self, heard: Option<Heard>, most: usize) -> News {
-        let books = self.books();
-        let next = heard.filter(|heard| heard.tier == books.tier);
-        let next = next.map_or(0, |heard| heard.next).max(books.first);
-        let skipped = usize::try_from(next - books.first).unwrap_or(usize::MAX);
-        let told = books.own.iter().skip(skipped).take(most);
+        let log = self.log();
+        let next = heard.filter(|heard| heard.tier == log.tier);
+        let next = next.map_or(0, |heard| heard.next).max(log.first);
+        let skipped = usize::try_from(next - log.first).unwrap_or(usize::MAX);
+        let told = log.own.iter().skip(skipped).take(most);
         let evicted: Vec<Evicted> = told.copied().collect();
         News {
             heard: Heard {
-                tier: books.tier,
+                tier: log.tier,
                 next: next + evicted.len() as u64,
             },
             evicted,
@@ -136,38 +136,38 @@ impl Evictions {
 
     /// How far a node's evictions are known here.
     pub(crate) fn heard_of(&self, node: &str) -> Option<Heard> {
-        self.books().heard.get(node).copied()
+        self.log().heard.get(node).copied()
     }
 
-    /// Takes in what a node has told; what is known already is passed over.
+    /// Takes in what a node has reported; what is known already is passed over.
     pub(crate) fn hear(&self, node: &str, news: &News) {
-        let mut books = self.books();
-        let known = books.heard.get(node).copied();
+        let mut log = self.log();
+        let known = log.heard.get(node).copied();
         let known = known.filter(|known| known.tier == news.heard.tier);
         let known = known.map_or(0, |known| known.next);
         if news.heard.next < known {
             return;
         }
-        if books.heard.len() >= NODES_MAX && !books.heard.contains_key(node) {
-            books.heard.clear();
+        if log.heard.len() >= NODES_MAX && !log.heard.contains_key(node) {
+            log.heard.clear();
         }
-        books.heard.insert(node.into(), news.heard);
+        log.heard.insert(node.into(), news.heard);
         let new = usize::try_from(news.heard.next - known).unwrap_or(usize::MAX);
         let passed = news.evicted.len().saturating_sub(new);
         for evicted in &news.evicted[passed..] {
-            books.tell(*evicted);
+            log.record(*evicted);
         }
-        drop(books);
+        drop(log);
         self.inner.1.notify_one();
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
+    fn log(&self) -> MutexGuard<'_, EvictionLog> {
         self.inner.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Books {
-    fn tell(&mut self, evicted: Evicted) {
+impl EvictionLog {
+    fn record(&mut self, evicted: Evicted) {
         if self.untold.len() == EVICTIONS_HELD_MAX {
             self.untold.pop_front();
         }
@@ -196,13 +196,13 @@ mod tests {
         (0..5).for_each(|program| tier.push(evicted(program)));
         let first = tier.since(None, 3);
         assert_eq!(programs(&first.evicted), [0, 1, 2]);
-        // An answer that was lost is told again.
+        // An answer that was lost is sent again.
         assert_eq!(tier.since(None, 3), first);
         assert_eq!(programs(&tier.take(9)), [0, 1, 2, 3, 4], "who is here");
         let second = tier.since(Some(first.heard), 3);
         assert_eq!(programs(&second.evicted), [3, 4]);
         assert!(tier.since(Some(second.heard), 3).evicted.is_empty());
-        // Who has heard of the process before has heard of nothing.
+        // A peer of the process before has received nothing of this one.
         let again = Evictions::new().unwrap();
         again.push(evicted(7));
         assert_eq!(programs(&again.since(Some(second.heard), 3).evicted), [7]);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_answers_tell_is_heard_once_and_not_passed_on() {
+    fn evictions_in_two_answers_are_taken_once_and_not_forwarded() {
         let (there, here) = (Evictions::new().unwrap(), Evictions::new().unwrap());
         (0..3).for_each(|program| there.push(evicted(program)));
         let (short, long) = (there.since(None, 2), there.since(None, 3));

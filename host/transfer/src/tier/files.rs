@@ -193,7 +193,7 @@ pub(super) fn is_older(path: &Path, age: Duration) -> bool {
         .is_ok_and(|passed| passed >= age)
 }
 
-/// Moves a file; copies it if the two places are on different file systems.
+/// Moves a file; copies it if the two paths are on different file systems.
 pub(super) fn move_file(from: &Path, to: &Path) -> Result<(), TransferError> {
     match fs::rename(from, to) {
         Err(error) if error.kind() == ErrorKind::CrossesDevices => {

@@ -1,4 +1,4 @@
-//! What a tier holds, and what gives way: no files here.
+//! What a tier holds, and what is evicted: no files here.
 
 use std::collections::BTreeMap;
 
@@ -102,7 +102,7 @@ impl Index {
         true
     }
 
-    /// Makes room for so many bytes and gives what gave way. Nothing does if that is not enough.
+    /// Makes room for so many bytes and returns what was evicted. Nothing is if that is not enough.
     pub(super) fn reserve(&mut self, bytes: u64) -> Result<Vec<KvCopy>, TransferError> {
         let idle: u64 = self
             .entries
@@ -172,7 +172,7 @@ mod tests {
     use treadle_model::ProgramId;
 
     use super::*;
-    use crate::{Place, Prefix, Tags};
+    use crate::{CopyLocation, Prefix, Tags};
 
     fn copy(program: u64, bytes: u64) -> KvCopy {
         KvCopy {
@@ -188,7 +188,7 @@ mod tests {
             prefix: Prefix::of(&[]),
             bytes,
             checksum: None,
-            place: Place::Tier {
+            place: CopyLocation::Tier {
                 node: "n".into(),
                 owner: "o".into(),
             },

@@ -7,9 +7,9 @@ use treadle_model::ProgramId;
 
 use super::{Reservation, Tier, files, remove_file};
 use crate::llama_cpp::slot_file;
-use crate::{CopyId, KvCopy, Place, Prefix, Tags, TransferError};
+use crate::{CopyId, CopyLocation, KvCopy, Prefix, Tags, TransferError};
 
-/// What is said of a copy by whoever had it made.
+/// What the client that had a copy made declared of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Draft {
     pub(crate) program: ProgramId,
@@ -17,9 +17,9 @@ pub(crate) struct Draft {
     #[serde(default)]
     pub(crate) owner: Box<str>,
     pub(crate) tags: Tags,
-    /// Bytes that the engine says it has written.
+    /// Bytes that the engine reports as written.
     pub(crate) bytes: u64,
-    /// Tokens that the engine says it has saved.
+    /// Tokens that the engine reports as saved.
     pub(crate) tokens: u64,
     /// Tokens of the program that are known, for [`Unkept::head`].
     pub(crate) known_tokens: u64,
@@ -99,7 +99,7 @@ pub(super) async fn adopt(
         .learn(&draft.tags.model, draft.bytes, draft.tokens);
     room.resize(draft.bytes).await?;
     let beside = tier.room_beside(draft.bytes).await?;
-    // If nobody waits for it any more, what is taken in goes with the answer.
+    // If the caller is gone, what is taken in is dropped with the answer.
     let work = move || take_in(room, beside, id, &path, draft);
     tokio::task::spawn_blocking(work)
         .await
@@ -136,7 +136,7 @@ fn take_in(
         prefix,
         bytes,
         checksum: Some(digest.text()),
-        place: Place::Tier {
+        place: CopyLocation::Tier {
             node: tier.inner.node.clone(),
             owner: draft.owner,
         },
@@ -156,7 +156,7 @@ fn take_in(
     })
 }
 
-/// The tokens that the file itself names have to be as many as the engine says.
+/// The tokens that the file itself names have to be as many as the engine reports.
 fn prefix(id: CopyId, draft: &Draft, tokens: Option<&[u32]>) -> Result<Prefix, TransferError> {
     let Some(tokens) = tokens else {
         return Ok(Prefix {

@@ -8,7 +8,7 @@ use super::files::{self, SLOT_FILE};
 use super::receiving::{Draft, Unkept};
 use super::{Pinned, Plan, Reservation, Tier};
 use crate::stream::Link;
-use crate::{CopyId, KvCopy, Place, TransferError};
+use crate::{CopyId, CopyLocation, KvCopy, TransferError};
 
 /// The name of a file in the engines' folder.
 pub(crate) fn slot_file(id: CopyId) -> String {
@@ -38,7 +38,7 @@ impl Saving {
             None => self.tier.reserve(0).await?,
         };
         let taken = super::receiving::adopt(room, self.id, path, draft).await?;
-        self.tier.inner.strays.end(&self.path);
+        self.tier.inner.orphans.end(&self.path);
         self.path.clear();
         Ok(taken)
     }
@@ -54,7 +54,7 @@ impl Drop for Saving {
 }
 
 /// A copy's bytes where the engine can read them. Dropping it removes the file, so an engine that
-/// comes to it late finds nothing, rather than the KV of weights that it no longer has.
+/// reads it late finds nothing, rather than the KV of weights that it no longer has.
 pub(crate) struct Staged {
     tier: Tier,
     path: PathBuf,
@@ -77,7 +77,7 @@ impl Tier {
         let inner = &self.inner;
         self.sweep_aside();
         let path = self.slot_path(&slot_file(id));
-        if self.index().knows(id) || !inner.strays.begin(&path) {
+        if self.index().knows(id) || !inner.orphans.begin(&path) {
             return Err(TransferError::wrong_handle(format!(
                 "there is a copy {id} already"
             )));
@@ -105,7 +105,7 @@ impl Tier {
         if self.holds(copy) {
             return self.stage_own(copy, path).await;
         }
-        let Place::Tier { node, .. } = &copy.place else {
+        let CopyLocation::Tier { node, .. } = &copy.place else {
             return Err(TransferError::wrong_handle("the copy is in no host tier"));
         };
         let room = self.reserve(copy.bytes).await?;
@@ -114,18 +114,18 @@ impl Tier {
         Ok(staged)
     }
 
-    /// A file there is nobody's any more; its room is free when it is gone.
+    /// A file there is an orphan; its room is free when it is gone.
     fn give_up(&self, path: PathBuf, room: Option<Reservation>) {
         let inner = Arc::clone(&self.inner);
         super::aside(move || {
-            inner.strays.give_up(path);
+            inner.orphans.give_up(path);
             drop(room);
         });
     }
 
     fn sweep_aside(&self) {
         let inner = Arc::clone(&self.inner);
-        super::aside(move || inner.strays.sweep_given_up());
+        super::aside(move || inner.orphans.sweep_given_up());
     }
 
     fn staged(
@@ -134,7 +134,7 @@ impl Tier {
         pinned: Option<Pinned>,
         room: Option<Reservation>,
     ) -> Result<Staged, TransferError> {
-        if !self.inner.strays.begin(&path) {
+        if !self.inner.orphans.begin(&path) {
             let why = "another transfer has a file of this name";
             return Err(TransferError::wrong_handle(why));
         }
@@ -151,7 +151,7 @@ impl Tier {
         let source = pinned.path();
         let room = self.room_beside(copy.bytes).await?;
         let staged = self.staged(path, Some(pinned), room)?;
-        // If nobody waits for it any more, what is staged is dropped with the answer.
+        // If the caller is gone, what is staged is dropped with the answer.
         let work = move || {
             files::link_file(&source, &staged.path)?;
             let (bytes, digest) = files::digest(&staged.path)?;

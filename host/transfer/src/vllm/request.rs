@@ -46,8 +46,8 @@ impl Seen {
         Ok((path, body))
     }
 
-    /// The same by the tokens that an engine says the prompt has, so that the other one need not
-    /// make them of the text again. What is not of text alone stays as it is.
+    /// The same by the tokens that an engine reports for the prompt, so that the other one need not
+    /// tokenize the text again. What is not only text stays as it is.
     pub(super) fn in_tokens(self, answer: &Value) -> Self {
         let Prompt::Body { body, .. } = &self.prompt else {
             return self;
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_tells_no_tokens_is_asked_the_same_again() {
+    fn a_server_that_reports_no_tokens_is_asked_the_same_again() {
         for told in [json!({}), json!({"prompt_token_ids": [-1]})] {
             let seen = seen(&json!({"messages": []})).in_tokens(&told);
             assert_eq!(seen.request().unwrap().0, "/v1/chat/completions");

@@ -1,6 +1,6 @@
 //! Engines that behave as a test wants, over HTTP.
 
-pub(crate) mod stand;
+pub(crate) mod fixture;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -95,7 +95,7 @@ pub(crate) struct Slots {
     pub(crate) model: Arc<Mutex<(String, String)>>,
 }
 
-/// Bytes that stand for the KV of a token.
+/// Bytes that represent the KV of a token.
 const KV_BYTES: usize = 100;
 
 impl Slots {
@@ -109,7 +109,7 @@ impl Slots {
         }
     }
 
-    /// Has another model take the server's place, unseen.
+    /// Replaces the server's model, unnoticed.
     pub(crate) fn become_another(&self, name: &str, file: &str) {
         *self.model.lock().unwrap() = (name.into(), file.into());
     }

@@ -1,10 +1,10 @@
-//! `treadle audit`: who changed what.
+//! `treadle access audit`: who changed what.
 
 use clap::Args;
 
 use super::client::{Remote, escaped};
 use super::error::CliError;
-use super::output::{Column, say, say_json, say_table};
+use super::output::{Column, print_json, print_table, print_text};
 
 const CHANGES: &[Column] = &[
     ("ID", "/id"),
@@ -18,11 +18,9 @@ const CHANGES: &[Column] = &[
     ("ADDRESS", "/address"),
 ];
 
-/// Arguments of `treadle audit`.
+/// Arguments of `treadle access audit`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct AuditArgs {
-    #[command(flatten)]
-    remote: Remote,
     /// Only this action, such as token.created.
     #[arg(long)]
     action: Option<String>,
@@ -41,8 +39,8 @@ pub(super) struct AuditArgs {
 }
 
 impl AuditArgs {
-    /// Asks the daemon and shows what it says.
-    pub(super) async fn run(self) -> Result<(), CliError> {
+    /// Asks the daemon and prints its answer.
+    pub(super) async fn run(self, remote: &Remote) -> Result<(), CliError> {
         let texts = [
             ("action", self.action),
             ("target", self.target),
@@ -56,14 +54,14 @@ impl AuditArgs {
             .flat_map(|(name, text)| ["&", name, "=", &escaped(&text)].map(str::to_owned))
             .collect();
         let path = format!("/v1/audit?limit={}{filters}", self.limit);
-        let answer = self.remote.client().get(&path).await?;
-        if self.remote.json {
-            return say_json(&answer);
+        let answer = remote.client().get(&path).await?;
+        if remote.json {
+            return print_json(&answer);
         }
         let rows = answer["changes"].as_array().map_or(&[][..], Vec::as_slice);
-        say_table(CHANGES, rows, "nothing was changed by hand")?;
+        print_table(CHANGES, rows, "nothing was changed by hand")?;
         if let Some(next) = answer["next"].as_u64() {
-            say(&format!("older ones: --before {next}"))?;
+            print_text(&format!("older ones: --before {next}"))?;
         }
         Ok(())
     }

@@ -13,10 +13,10 @@ use treadle_wire::SseScanner;
 use super::connection::Connection;
 use super::environment;
 use super::error::CliError;
-use super::local_token::{self, Challenge, LocalToken, Verdict};
+use super::local_token::{self, Challenge, ChallengeOutcome, LocalToken};
 use treadle_auth::credentials::TENANT_HEADER;
 
-/// Where a daemon listens unless it is told otherwise.
+/// The default address of a daemon.
 const DEFAULT_URL: &str = "http://127.0.0.1:8300";
 /// For a whole answer; an upload is compiled and tried out before it is one.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(2);
@@ -31,7 +31,7 @@ const EVENT_BYTES_MAX: usize = 1 << 20;
 /// Carries the signature of an upload.
 const SIGNATURE: HeaderName = HeaderName::from_static("x-treadle-signature");
 
-/// Which daemon to ask, and how to show what it says.
+/// Which daemon to ask, and how to print its answer.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Remote {
     /// Base URL of the daemon.
@@ -88,7 +88,7 @@ pub(super) struct Client {
 /// Where a token is from.
 #[derive(Clone, Debug)]
 enum Token {
-    /// The user said that it is for this URL.
+    /// The user gave it for this URL.
     Given(String),
     /// It lies where a daemon's first one would; it may be that of another.
     Found(LocalToken),
@@ -250,12 +250,12 @@ impl Client {
             serde_json::from_slice(&body.collect().await.ok()?.to_bytes()).ok()
         };
         let answer = tokio::time::timeout(PROOF_TIMEOUT, asked).await;
-        // Whoever answers something else is no daemon that knows the token.
+        // A server that answers anything else is not a daemon that knows the token.
         let answer: Value = answer.ok().flatten().unwrap_or_default();
-        match challenge.judge(connection.peer, &answer) {
-            Verdict::Own => Ok(true),
-            Verdict::Unknown => Ok(false),
-            Verdict::Unproven => Err(CliError::Unproven {
+        match challenge.check(connection.peer, &answer) {
+            ChallengeOutcome::Own => Ok(true),
+            ChallengeOutcome::Unknown => Ok(false),
+            ChallengeOutcome::Unproven => Err(CliError::Unproven {
                 url: self.url.clone(),
                 file: token.file.clone(),
             }),
@@ -316,7 +316,7 @@ impl Client {
     }
 }
 
-/// The body of a success, or what the daemon says is wrong.
+/// The body of a success, or the daemon's error.
 fn successful((status, body): (StatusCode, Value)) -> Result<Value, CliError> {
     if status.is_success() {
         return Ok(body);
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_keep_their_code_and_their_words() {
+    fn refusals_keep_their_code_and_message() {
         let body = json!({"error": {"code": "program_unknown", "message": "no program"}});
         let error = successful((StatusCode::NOT_FOUND, body)).expect_err("a refusal");
         assert_eq!(error.to_string(), "no program [program_unknown]");

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 
 use super::error::CliError;
-use super::output::{say, say_json};
+use super::output::{print_json, print_text};
 use super::settings::Settings;
 use treadle_config::reference_markdown;
 
@@ -32,7 +32,7 @@ impl ConfigArgs {
     /// Prints it.
     pub(super) fn run(self) -> Result<(), CliError> {
         let (settings, json) = match self.command {
-            ConfigCommand::Docs => return say(&reference_markdown()),
+            ConfigCommand::Docs => return print_text(&reference_markdown()),
             ConfigCommand::Show { settings, json } => (settings, json),
         };
         let mut config = settings.load(Vec::new())?;
@@ -41,9 +41,9 @@ impl ConfigArgs {
             CliError::Failed(format!("the configuration can't be written: {error}"))
         };
         if json {
-            say_json(&serde_json::to_value(&config).map_err(|error| unwritable(&error))?)
+            print_json(&serde_json::to_value(&config).map_err(|error| unwritable(&error))?)
         } else {
-            say(&toml::to_string(&config).map_err(|error| unwritable(&error))?)
+            print_text(&toml::to_string(&config).map_err(|error| unwritable(&error))?)
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A connection to a daemon: what is sent on it reaches whoever has answered on it before.
+//! A connection to a daemon: what is sent on it reaches the process that has answered on it before.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -83,7 +83,7 @@ impl Connection {
     }
 }
 
-/// The innermost cause, which says most.
+/// The innermost cause, which is the most specific.
 fn words(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {

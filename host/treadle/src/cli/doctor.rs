@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use super::client::{Client, base_url};
 use super::environment;
 use super::error::CliError;
-use super::output::{say, say_json};
+use super::output::{print_json, print_text};
 use super::settings::Settings;
-use crate::doctor::{Finding, Grade, Report, RunBy, Said, examine};
+use crate::doctor::{DaemonReport, Finding, Grade, Report, RunBy, examine};
 
-/// Longest wait for what a daemon says of itself.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest wait for a daemon's answer.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Arguments of `treadle doctor`.
 #[derive(Args, Clone, Debug)]
@@ -40,10 +40,10 @@ impl DoctorArgs {
         let config = self.settings.load(Vec::new())?;
         let own = || format!("http://{}", config.server.listen);
         let url = self.url.unwrap_or_else(own);
-        let said = ask(&Client::of(&url, self.token.as_deref())).await;
-        let report = Box::pin(examine(&config, &url, &said)).await;
-        let version = said.version();
-        // What nobody runs fails nobody, unless it is what is about to be started.
+        let daemon_report = ask(&Client::of(&url, self.token.as_deref())).await;
+        let report = Box::pin(examine(&config, &url, &daemon_report)).await;
+        let version = daemon_report.version();
+        // A configuration that no daemon runs fails nothing, unless it is about to be started.
         let is_unused = version.is_some() && report.run_by == RunBy::Nobody;
         let counted = report
             .daemon
@@ -53,7 +53,7 @@ impl DoctorArgs {
         let count = |grade| grades.iter().filter(|other| **other == grade).count();
         let (warnings, failures) = (count(Grade::Warn), count(Grade::Fail));
         if self.json {
-            say_json(&json!({
+            print_json(&json!({
                 "daemon": {"url": url, "version": version},
                 "configuration": {"run_by": report.run_by, "counts": !is_unused},
                 "well": failures == 0,
@@ -62,7 +62,7 @@ impl DoctorArgs {
                 "findings": findings(&report),
             }))?;
         } else {
-            say(&text(&report, &url, version, is_unused))?;
+            print_text(&text(&report, &url, version, is_unused))?;
         }
         if failures == 0 {
             return Ok(());
@@ -73,20 +73,20 @@ impl DoctorArgs {
             "things do"
         };
         Err(CliError::Failed(format!(
-            "{failures} {what} not work; do what is said beside each, then run this again"
+            "{failures} {what} not work; apply the remedy beside each, then run this again"
         )))
     }
 }
 
-/// What the daemon says of itself.
-async fn ask(client: &Client) -> Said {
+/// The daemon's answers about itself.
+async fn ask(client: &Client) -> DaemonReport {
     let get = async |path| {
         let asked = client.send(Method::GET, path, Bytes::new());
-        let (status, body) = match tokio::time::timeout(PATIENCE, asked).await {
+        let (status, body) = match tokio::time::timeout(TIMEOUT, asked).await {
             Ok(answer) => answer.map_err(|error| error.to_string())?,
-            Err(_) => return Err(format!("no answer within {} s", PATIENCE.as_secs())),
+            Err(_) => return Err(format!("no answer within {} s", TIMEOUT.as_secs())),
         };
-        // A daemon whose engines are away says so with an error's status.
+        // A daemon whose engines are away answers with an error's status.
         if status.is_success() || body.get("version").is_some() {
             return Ok(body);
         }
@@ -95,7 +95,7 @@ async fn ask(client: &Client) -> Said {
     };
     let (health, workers, cluster) =
         tokio::join!(get("/health"), get("/workers"), get("/v1/cluster"));
-    Said {
+    DaemonReport {
         health,
         workers,
         cluster,

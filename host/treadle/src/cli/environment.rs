@@ -5,9 +5,9 @@
 
 /// Where the commands that ask a daemon find it.
 pub(super) const URL: &str = "TREADLE_URL";
-/// The token to send, in place of `--token`.
+/// The token to send, instead of `--token`.
 pub(super) const TOKEN: &str = "TREADLE_TOKEN";
-/// The configuration file, in place of `--config`.
+/// The configuration file, instead of `--config`.
 pub(super) const CONFIG: &str = "TREADLE_CONFIG";
 /// If set and not empty, no colours (<https://no-color.org>).
 pub(super) const NO_COLOR: &str = "NO_COLOR";

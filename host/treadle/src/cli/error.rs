@@ -1,4 +1,4 @@
-//! What a command can end with, in words for people, and its exit code.
+//! What a command can end with, as text for people, and its exit code.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use super::environment;
 use treadle_demo::DemoError;
 
-/// The command could not do what it was told.
+/// The command could not do what was asked.
 const FAILURE: u8 = 1;
-/// The command was told something that makes no sense.
+/// The command's arguments are invalid.
 const USAGE: u8 = 2;
 
 /// Why a command did not succeed. The text is what is wrong, then the remedy.
@@ -30,9 +30,9 @@ pub(super) enum CliError {
     /// A demo gave no comparison.
     #[error("{0}")]
     Demo(#[from] DemoError),
-    /// The lab found nothing.
+    /// What-if replay found nothing.
     #[error("{0}")]
-    Lab(#[from] treadle_whatif::LabFailure),
+    Lab(#[from] treadle_whatif::WhatIfError),
     /// The plugin runtime does not start.
     #[error("{0}")]
     Runtime(#[from] treadle_policy_runtime::RuntimeError),
@@ -42,7 +42,7 @@ pub(super) enum CliError {
     /// The journal does not replay.
     #[error("{0}")]
     Recovery(#[from] treadle_scheduler::recovery::RecoveryError),
-    /// Nobody listens there.
+    /// Nothing listens there.
     #[error(
         "no treadle answers at {url}: {cause}; start one with `treadle up` or `treadle serve`, or name another with --url or {}",
         environment::URL
@@ -50,7 +50,7 @@ pub(super) enum CliError {
     Unreachable {
         /// Where.
         url: String,
-        /// What the system said.
+        /// The system's error.
         cause: String,
     },
     /// An answer that took too long.
@@ -72,14 +72,14 @@ pub(super) enum CliError {
         /// What came.
         what: String,
     },
-    /// The daemon wants a token and does not know the one that lies here.
+    /// The daemon requires a token and does not know the one that is here.
     #[error(
-        "{refusal}; the token in {} was not sent, because {url} does not say that it is the daemon that the token is for: name that daemon with --url, or give a token of this one with --token or {}",
+        "{refusal}; the token in {} was not sent, because {url} does not identify itself as the daemon that the token is for: name that daemon with --url, or give a token of this one with --token or {}",
         file.display(),
         environment::TOKEN
     )]
     Withheld {
-        /// What the daemon said.
+        /// The daemon's answer.
         refusal: String,
         /// Where.
         url: String,
@@ -98,7 +98,7 @@ pub(super) enum CliError {
         /// Where the token lies.
         file: PathBuf,
     },
-    /// The daemon said no.
+    /// The daemon refused.
     #[error("{message} [{code}]")]
     Refused {
         /// The stable code.
@@ -111,7 +111,7 @@ pub(super) enum CliError {
     File {
         /// Its path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: std::io::Error,
     },
     /// The system refused something that no argument changes.
@@ -119,13 +119,13 @@ pub(super) enum CliError {
     System {
         /// What was tried.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         cause: std::io::Error,
     },
     /// Anything else that did not come out as hoped.
     #[error("{0}")]
     Failed(String),
-    /// Whoever read the output has gone, which is how `head` ends a command.
+    /// The reader of the output has gone, which is how `head` ends a command.
     #[error("the output is closed")]
     OutputClosed,
 }
@@ -137,13 +137,13 @@ impl CliError {
             closed if closed.is_silent() => ExitCode::SUCCESS,
             Self::Config(_)
             | Self::Usage(_)
-            | Self::Lab(treadle_whatif::LabFailure::Field { .. })
+            | Self::Lab(treadle_whatif::WhatIfError::Field { .. })
             | Self::Demo(DemoError::Option { .. }) => ExitCode::from(USAGE),
             _ => ExitCode::from(FAILURE),
         }
     }
 
-    /// Whether there is nothing to tell: nobody reads the output any more.
+    /// Whether there is nothing to report: the output has no reader any more.
     pub(super) fn is_silent(&self) -> bool {
         match self {
             Self::OutputClosed => true,

@@ -1,4 +1,4 @@
-//! `treadle events tail`: the journal, as it grows.
+//! `treadle events`: the journal, as it grows, and replayed.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use super::client::{Client, Remote, escaped};
 use super::error::CliError;
-use super::output::{instant, plain, say, shortened};
+use super::output::{instant, plain, print_text, shortened};
+use super::replay::ReplayArgs;
 
 /// Pause between two questions whether there is more.
 const POLL_PAUSE: Duration = Duration::from_millis(500);
@@ -31,6 +32,8 @@ pub(super) struct EventsArgs {
 enum EventsCommand {
     /// Show the newest events of the journal.
     Tail(TailArgs),
+    /// Replay the journal of a store, without a daemon, and print a checksum of the state.
+    Replay(ReplayArgs),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -56,7 +59,10 @@ struct TailArgs {
 impl EventsArgs {
     /// Shows events. With JSON, each is one line.
     pub(super) async fn run(self) -> Result<(), CliError> {
-        let EventsCommand::Tail(tail) = self.command;
+        let tail = match self.command {
+            EventsCommand::Tail(tail) => tail,
+            EventsCommand::Replay(replay) => return replay.run(self.remote.json).await,
+        };
         let reader = Reader {
             client: self.remote.client(),
             filter: filter(&tail),
@@ -139,7 +145,7 @@ impl Reader {
                 line(event)
             }
         });
-        say(&lines.collect::<Vec<_>>().join("\n"))
+        print_text(&lines.collect::<Vec<_>>().join("\n"))
     }
 }
 
@@ -157,7 +163,7 @@ fn line(event: &Value) -> String {
     line.trim_end().to_owned()
 }
 
-/// `name=value` of what is not said elsewhere in the line, and not empty.
+/// `name=value` of what is not elsewhere in the line, and not empty.
 fn body(event: &Value) -> String {
     let Value::Object(fields) = event else {
         return String::new();
@@ -179,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_tells_each_thing_once_and_nothing_empty() {
+    fn a_line_has_each_field_once_and_no_empty_one() {
         let event = json!({"seq": 7, "at_us": 0, "kind": "step_arrived", "job": "j",
             "program": "p-1", "event": {"event": "step_arrived", "program": "p-1", "job": "j",
             "step": 3, "prefix": [], "output_tokens_max": null, "exact": true}});

@@ -39,14 +39,14 @@ pub(super) fn find(url: &str) -> Option<LocalToken> {
     (!secret.is_empty()).then_some(LocalToken { secret, file })
 }
 
-/// What came of a challenge.
+/// The result of a challenge.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Verdict {
+pub(super) enum ChallengeOutcome {
     /// The daemon knows the token: it may have it.
     Own,
-    /// It says that it does not.
+    /// It answers that it does not.
     Unknown,
-    /// It says that it does, and does not prove it.
+    /// It answers that it does, and does not prove it.
     Unproven,
 }
 
@@ -74,17 +74,19 @@ impl Challenge {
         format!("/v1/identity?token={name}&challenge={}", self.text)
     }
 
-    /// Judges the answer of the daemon that was called at this address.
-    pub(super) fn judge(&self, called: SocketAddr, answer: &Value) -> Verdict {
+    /// Checks the answer of the daemon that was called at this address.
+    pub(super) fn check(&self, called: SocketAddr, answer: &Value) -> ChallengeOutcome {
         match answer.get("proof") {
-            None | Some(Value::Null) => Verdict::Unknown,
-            Some(said) if *said == identity::proof(&self.hash, called, &self.text) => Verdict::Own,
-            Some(_) => Verdict::Unproven,
+            None | Some(Value::Null) => ChallengeOutcome::Unknown,
+            Some(said) if *said == identity::proof(&self.hash, called, &self.text) => {
+                ChallengeOutcome::Own
+            }
+            Some(_) => ChallengeOutcome::Unproven,
         }
     }
 }
 
-/// A configuration that is wrong is no matter of whoever asks a daemon.
+/// A wrong configuration does not concern a client of a daemon.
 fn store() -> StoreConfig {
     let file = std::env::var_os(environment::CONFIG).map(PathBuf::from);
     let config = Config::load(file.as_deref(), environment::all(), &[]);
@@ -118,29 +120,32 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_judged() {
+    fn challenge_answers_are_checked() {
         let token = LocalToken {
             secret: "tr_1".to_owned(),
             file: PathBuf::new(),
         };
         let challenge = Challenge::of(&token).unwrap();
         let called = "127.0.0.1:8300".parse().unwrap();
-        let judge = |answer: &Value| challenge.judge(called, answer);
+        let check = |answer: &Value| challenge.check(called, answer);
         let proof = |token: &str, called, text: &str| json!({"proof": identity::proof(&secret::hash(token), called, text)});
         let good = proof("tr_1", called, &challenge.text);
-        assert_eq!(judge(&good), Verdict::Own);
+        assert_eq!(check(&good), ChallengeOutcome::Own);
         let elsewhere = "127.0.0.1:8301".parse().unwrap();
-        assert_eq!(challenge.judge(elsewhere, &good), Verdict::Unproven);
+        assert_eq!(
+            challenge.check(elsewhere, &good),
+            ChallengeOutcome::Unproven
+        );
         for bad in [
             proof("tr_2", called, &challenge.text),
             proof("tr_1", called, "another"),
             json!({"proof": true}),
             json!({"proof": ""}),
         ] {
-            assert_eq!(judge(&bad), Verdict::Unproven, "{bad}");
+            assert_eq!(check(&bad), ChallengeOutcome::Unproven, "{bad}");
         }
         for unknown in [json!({"proof": null}), json!({}), json!([])] {
-            assert_eq!(judge(&unknown), Verdict::Unknown, "{unknown}");
+            assert_eq!(check(&unknown), ChallengeOutcome::Unknown, "{unknown}");
         }
         assert!(!challenge.path().contains("tr_1"));
         assert_ne!(challenge.text, Challenge::of(&token).unwrap().text);

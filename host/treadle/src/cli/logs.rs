@@ -1,4 +1,4 @@
-//! The log: lines on standard error, as `[logging]` says.
+//! The log: lines on standard error, as configured in `[logging]`.
 
 use std::io::IsTerminal;
 

@@ -1,4 +1,4 @@
-//! `treadle memory`: what the KV memory of a daemon's engines is used for.
+//! `treadle workers memory`: what the KV memory of a daemon's engines is used for.
 
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::client::Remote;
 use super::error::CliError;
-use super::output::{Column, say, say_json, table};
+use super::output::{Column, print_json, print_text, table};
 
 const USES: [&str; 7] = [
     "decode",
@@ -41,12 +41,10 @@ const JOBS: &[Column] = &[
     ("TRANSFER %", "/transfer"),
 ];
 
-/// Arguments of `treadle memory`.
+/// Arguments of `treadle workers memory`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct MemoryArgs {
-    #[command(flatten)]
-    remote: Remote,
-    /// Shares of the next so many seconds, in place of all the time since the accounts began.
+    /// Shares of the next so many seconds, instead of all the time since the accounts began.
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     interval: Option<u64>,
 }
@@ -54,23 +52,23 @@ pub(super) struct MemoryArgs {
 impl MemoryArgs {
     /// Asks the daemon and shows shares of each use, by engine and by job: of all the time so far,
     /// or of an interval.
-    pub(super) async fn run(self) -> Result<(), CliError> {
-        let client = self.remote.client();
+    pub(super) async fn run(self, remote: &Remote) -> Result<(), CliError> {
+        let client = remote.client();
         let mut answer = client.get("/v1/memory").await?;
         if let Some(interval_s) = self.interval {
             tokio::time::sleep(Duration::from_secs(interval_s)).await;
             let earlier = std::mem::replace(&mut answer, client.get("/v1/memory").await?);
             since(&mut answer, &earlier);
         }
-        if self.remote.json {
-            return say_json(&answer);
+        if remote.json {
+            return print_json(&answer);
         }
-        say(&report(&answer))
+        print_text(&report(&answer))
     }
 }
 
-/// Takes off the sums of an answer what they were in an earlier one. Who was not there then began
-/// with nothing; sums that fell began anew.
+/// Subtracts from the sums of an answer what they were in an earlier one. Entries that were not
+/// there then began with nothing; sums that fell began again.
 fn since(answer: &mut Value, earlier: &Value) {
     for (list, names) in [("workers", ["id", "url"]), ("jobs", ["tenant", "job"])] {
         for entry in answer[list].as_array_mut().into_iter().flatten() {
@@ -142,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_told_in_percent() {
+    fn shares_are_printed_in_percent() {
         let entry = json!({"url": "http://e:1", "token_seconds": {
             "decode": 1_800.0, "caching": 5_400.0, "unused": 28_800.0,
         }, "tokens_now": {"decode": 30, "caching": 12, "unused": 500}});

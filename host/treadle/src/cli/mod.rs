@@ -3,6 +3,7 @@
 //! One file per command. A command that fails prints one line, what is wrong
 //! and the remedy, and ends with exit code 1, or 2 if it was called wrongly.
 
+mod access;
 mod audit;
 mod client;
 mod config;
@@ -11,11 +12,9 @@ mod doctor;
 mod environment;
 mod error;
 mod events;
-mod lab;
 mod local_token;
 mod logs;
 mod memory;
-mod migrate;
 mod output;
 mod plugin;
 mod plugin_check;
@@ -26,9 +25,11 @@ mod replay;
 mod serve;
 mod settings;
 mod status;
+mod store;
 mod tenants;
 mod tokens;
 mod up;
+mod whatif;
 mod workers;
 
 use std::io::Write;
@@ -64,34 +65,25 @@ enum Command {
     EngineSim(EngineSimArgs),
     /// Show whether a daemon and its engines are well.
     Status(status::StatusArgs),
+    /// Check everything that a daemon works with, and print what to do.
+    Doctor(doctor::DoctorArgs),
     /// Show programs, their steps, and the decisions about them.
     Programs(programs::ProgramsArgs),
-    /// List, add and remove engines.
+    /// List, add, remove and start engines, and show what their memory is used for.
     Workers(workers::WorkersArgs),
-    /// Show what the engines' KV memory is used for.
-    Memory(memory::MemoryArgs),
-    /// Start engines after a plan of parallelism, or show the plan.
-    Provision(Box<provision::ProvisionArgs>),
-    /// Show the journal.
+    /// Show the journal, or replay it.
     Events(events::EventsArgs),
     /// Check, upload and bind policies.
     Plugin(plugin::PluginArgs),
-    /// Make, rotate and revoke tokens.
-    Tokens(tokens::TokensArgs),
-    /// List tenants, make them, change their limits.
-    Tenants(tenants::TenantsArgs),
-    /// Show who changed what.
-    Audit(audit::AuditArgs),
+    /// Repeat recorded work under other policies, in virtual time, and compare them.
+    WhatIf(whatif::WhatIfArgs),
+    /// Manage tokens and tenants, and show who changed what.
+    Access(access::AccessArgs),
+    /// Bring the store up to date.
+    #[command(subcommand)]
+    Store(store::StoreCommand),
     /// Show the configuration, or the reference of its keys.
     Config(config::ConfigArgs),
-    /// Replay the journal of a store file and print a checksum of the state.
-    Replay(replay::ReplayArgs),
-    /// Repeat recorded work under other policies, in virtual time, and compare them.
-    Lab(lab::LabArgs),
-    /// Bring the schema of the store up to date.
-    Migrate(migrate::MigrateArgs),
-    /// Look at everything that a daemon works with, and say what to do.
-    Doctor(doctor::DoctorArgs),
     /// Print a completion script for a shell.
     Completions {
         /// The shell.
@@ -99,12 +91,12 @@ enum Command {
     },
 }
 
-/// The command line, for those who describe it.
+/// The command line, for generated documentation.
 pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Reads the arguments of the process and does what they say.
+/// Parses the arguments of the process and runs the command.
 pub fn main() -> ExitCode {
     // A child of a daemon that compiles one upload limits itself and nothing
     // else, so it must not have other threads.
@@ -123,7 +115,7 @@ pub fn main() -> ExitCode {
         }
     };
     let result = runtime.block_on(cli.command.run());
-    // What still runs in the background has nobody left to report to.
+    // What still runs in the background has nothing left to report to.
     runtime.shutdown_background();
     ended(result)
 }
@@ -133,7 +125,7 @@ fn ended(result: Result<(), CliError>) -> ExitCode {
         return ExitCode::SUCCESS;
     };
     if !error.is_silent() {
-        // Nothing can be told to somebody who has closed this one as well.
+        // If this one is closed as well nothing can be reported.
         let _ = writeln!(std::io::stderr(), "error: {error}");
     }
     error.exit_code()
@@ -152,17 +144,12 @@ impl Command {
             Self::Status(args) => args.run().await,
             Self::Programs(args) => args.run().await,
             Self::Workers(args) => args.run().await,
-            Self::Memory(args) => args.run().await,
-            Self::Provision(args) => Box::pin(args.run()).await,
             Self::Events(args) => args.run().await,
             Self::Plugin(args) => args.run().await,
-            Self::Tokens(args) => args.run().await,
-            Self::Tenants(args) => args.run().await,
-            Self::Audit(args) => args.run().await,
+            Self::Access(args) => args.run().await,
             Self::Config(args) => args.run(),
-            Self::Replay(args) => args.run().await,
-            Self::Lab(args) => Box::pin(args.run()).await,
-            Self::Migrate(args) => args.run().await,
+            Self::WhatIf(args) => Box::pin(args.run()).await,
+            Self::Store(command) => command.run().await,
             Self::Doctor(args) => Box::pin(args.run()).await,
             Self::Completions { shell } => completions(shell),
         }
@@ -172,7 +159,7 @@ impl Command {
 fn completions(shell: Shell) -> Result<(), CliError> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command(), "treadle", &mut script);
-    output::say(&String::from_utf8_lossy(&script))
+    output::print_text(&String::from_utf8_lossy(&script))
 }
 
 #[cfg(test)]
@@ -185,36 +172,37 @@ mod tests {
     }
 
     #[test]
-    fn flags_may_stand_before_and_after_a_subcommand() {
+    fn flags_are_accepted_before_and_after_a_subcommand() {
         for line in [
             "treadle programs --json release p",
             "treadle programs release p --url http://a:1 --json",
             "treadle programs p --steps -n 5",
             "treadle programs -- release",
             "treadle workers",
-            "treadle memory --json",
+            "treadle workers --json memory",
+            "treadle workers memory --json",
             "treadle workers add http://e:1 --kind vllm --capacity-tokens 10",
-            "treadle provision --plan 4x1,1x4 --url http://a:1 -- vllm serve m --port {port}",
-            "treadle provision --ask columns.json --json",
+            "treadle workers provision --plan 4x1,1x4 --url http://a:1 -- vllm serve m --port {port}",
+            "treadle workers provision --ask columns.json --json",
             "treadle events tail --follow --program p --after 5 -n 3",
             "treadle plugin bind lru --config-json {}",
             "treadle plugin check file --offline --json",
-            "treadle tokens",
-            "treadle tokens create ci --scope job --expires-in 30d --tenant acme --token tr_x",
-            "treadle tokens create boss --scope admin --whole-daemon",
-            "treadle tokens rotate 1f --json",
-            "treadle tenants create acme --limit live_programs=5 --limit plugins=none",
-            "treadle tenants set acme --limit unsigned_plugins=false",
-            "treadle audit --action token.created -n 5 --before 7",
+            "treadle access tokens",
+            "treadle access tokens create ci --scope job --expires-in 30d --tenant acme --token tr_x",
+            "treadle access tokens create boss --scope admin --whole-daemon",
+            "treadle access tokens rotate 1f --json",
+            "treadle access tenants create acme --limit live_programs=5 --limit plugins=none",
+            "treadle access tenants set acme --limit unsigned_plugins=false",
+            "treadle access audit --action token.created -n 5 --before 7",
             "treadle serve --engine http://a:1,http://b:1 --engine http://c:1 --set server.listen=[::]:1",
             "treadle up --engines 3 --listen 127.0.0.1:0 --kv-tokens 5000 --time-scale 20",
-            "treadle replay --store x --until 5 --from-start",
-            "treadle migrate --dry-run --json --set store.path=x",
+            "treadle events replay --store x --until 5 --from-start",
+            "treadle store migrate --dry-run --json --set store.path=x",
             "treadle doctor --json --url http://a:1",
-            "treadle lab compare --trace t --policies least-load,x=a.wasm:c.json+b.wasm --json",
-            "treadle lab compare --store s --from 3 --to 9 --sets f --profile p.json --seeds 5",
-            "treadle lab run --policies recorded,lru-eviction@1 --job j --detach",
-            "treadle lab cancel lab-1 --json",
+            "treadle what-if compare --trace t --policies least-load,x=a.wasm:c.json+b.wasm --json",
+            "treadle what-if compare --store s --from 3 --to 9 --sets f --profile p.json --seeds 5",
+            "treadle what-if run --policies recorded,lru-eviction@1 --job j --detach",
+            "treadle what-if cancel lab-1 --json",
             "treadle demo --simulate --json",
         ] {
             let parsed = Cli::try_parse_from(line.split(' '));
@@ -234,15 +222,17 @@ mod tests {
             "treadle plugin bind p --config-json []",
             "treadle workers add http://e:1 --kind tgi",
             "treadle events",
-            "treadle provision",
-            "treadle provision --plan 4",
-            "treadle tokens create ci",
-            "treadle tokens create ci --scope root",
-            "treadle tokens create ci --scope job --expires-in 5x",
-            "treadle tenants set acme --limit plugins",
-            "treadle lab compare --policies a",
-            "treadle lab compare --trace t --store s --policies a",
-            "treadle lab run",
+            "treadle access",
+            "treadle store",
+            "treadle workers provision",
+            "treadle workers provision --plan 4",
+            "treadle access tokens create ci",
+            "treadle access tokens create ci --scope root",
+            "treadle access tokens create ci --scope job --expires-in 5x",
+            "treadle access tenants set acme --limit plugins",
+            "treadle what-if compare --policies a",
+            "treadle what-if compare --trace t --store s --policies a",
+            "treadle what-if run",
         ] {
             assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
         }

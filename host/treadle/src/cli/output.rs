@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::error::CliError;
 
-/// What stands where there is no value.
+/// Shown where there is no value.
 const NOTHING: &str = "-";
 /// Longest cell of a table, in characters.
 const CELL_CHARS_MAX: usize = 100;
@@ -18,7 +18,7 @@ const CELL_CHARS_MAX: usize = 100;
 pub(super) type Column = (&'static str, &'static str);
 
 /// Writes a text and ends its last line.
-pub(super) fn say(text: &str) -> Result<(), CliError> {
+pub(super) fn print_text(text: &str) -> Result<(), CliError> {
     let mut out = std::io::stdout().lock();
     let written = match text.strip_suffix('\n') {
         Some(line) => writeln!(out, "{line}"),
@@ -35,19 +35,19 @@ pub(super) fn say(text: &str) -> Result<(), CliError> {
 }
 
 /// Writes indented JSON.
-pub(super) fn say_json(value: &Value) -> Result<(), CliError> {
-    say(&format!("{value:#}"))
+pub(super) fn print_json(value: &Value) -> Result<(), CliError> {
+    print_text(&format!("{value:#}"))
 }
 
-/// Writes a table, or a line that says why there is none.
-pub(super) fn say_table(columns: &[Column], rows: &[Value], empty: &str) -> Result<(), CliError> {
+/// Writes a table, or a line with the reason why there is none.
+pub(super) fn print_table(columns: &[Column], rows: &[Value], empty: &str) -> Result<(), CliError> {
     if rows.is_empty() {
-        return say(empty);
+        return print_text(empty);
     }
-    say(&table(columns, rows))
+    print_text(&table(columns, rows))
 }
 
-/// Rows under heads; columns of numbers stand to the right.
+/// Rows under heads; columns of numbers are right-aligned.
 pub(super) fn table(columns: &[Column], rows: &[Value]) -> String {
     let cells: Vec<Vec<String>> = rows
         .iter()
@@ -105,7 +105,7 @@ fn cell(row: &Value, at: &str) -> String {
     shortened(&text, CELL_CHARS_MAX)
 }
 
-/// A value for people: words without quotes, `-` for nothing.
+/// A value for people: text without quotes, `-` for nothing.
 pub(super) fn plain(value: &Value) -> String {
     match value {
         Value::Null => NOTHING.to_owned(),
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_aligned_and_numbers_stand_to_the_right() {
+    fn columns_are_aligned_and_numbers_right_aligned() {
         let rows = [
             json!({"id": "a", "tokens": 5, "waited_us": 1_500_000}),
             json!({"id": "long\u{1b}[2J", "tokens": 1234, "waited_us": null}),

@@ -20,7 +20,7 @@ use serde_json::json;
 
 use super::client::{Client, Remote};
 use super::error::CliError;
-use super::output::{Column, plain, say, say_json, say_table};
+use super::output::{Column, plain, print_json, print_table, print_text};
 use super::plugin_check::CheckArgs;
 use super::progress;
 
@@ -45,7 +45,7 @@ const BINDINGS: &[Column] = &[
     ("SHADOW", "/shadow/policy"),
 ];
 const NONE: &str = "no plugin is stored; `treadle plugin push FILE` stores one";
-/// Digits of a digest that tell plugins apart for people.
+/// Digits of a digest that distinguish plugins for people.
 const DIGEST_DIGITS: usize = 12;
 
 /// Arguments of `treadle plugin`.
@@ -92,7 +92,7 @@ struct PushArgs {
 }
 
 impl PluginArgs {
-    /// Does it and shows what came of it.
+    /// Runs the command and prints the result.
     pub(super) async fn run(self) -> Result<(), CliError> {
         let (client, json) = (self.remote.client(), self.remote.json);
         match self.command {
@@ -120,7 +120,7 @@ impl PushArgs {
         spinner.finish_and_clear();
         let plugin = pushed?;
         if json {
-            return say_json(&plugin);
+            return print_json(&plugin);
         }
         let (name, version) = (plain(&plugin["name"]), plain(&plugin["version"]));
         let stored = if plugin["new"] == true {
@@ -128,7 +128,7 @@ impl PushArgs {
         } else {
             "was stored already"
         };
-        say(&format!(
+        print_text(&format!(
             "{name}@{version} {stored}, digest {}\n`treadle plugin bind {name}@{version} --world {}` lets it decide",
             plain(&plugin["digest"]),
             plain(&plugin["world"])
@@ -136,11 +136,11 @@ impl PushArgs {
     }
 }
 
-/// What a file of a signature says, for a header.
+/// The content of a signature file, for a header.
 fn signature(path: &Path) -> Result<HeaderValue, CliError> {
     HeaderValue::from_bytes(read(path)?.trim_ascii()).map_err(|_| {
         CliError::Usage(format!(
-            "{} is no signature; give one line of hexadecimal or base64",
+            "{} is not a signature; give one line of hexadecimal or base64",
             path.display()
         ))
     })
@@ -151,17 +151,17 @@ async fn list(client: &Client, json: bool) -> Result<(), CliError> {
     let bindings = client.get("/v1/bindings").await?;
     if json {
         plugins["bindings"] = bindings["bindings"].clone();
-        return say_json(&plugins);
+        return print_json(&plugins);
     }
     let mut rows = plugins["plugins"].as_array().cloned().unwrap_or_default();
     for row in &mut rows {
         let short = plain(&row["digest"]);
         row["short"] = json!(short.chars().take(DIGEST_DIGITS).collect::<String>());
     }
-    say_table(PLUGINS, &rows, NONE)?;
+    print_table(PLUGINS, &rows, NONE)?;
     let bound = bindings["bindings"].as_array().cloned().unwrap_or_default();
-    say("")?;
-    say_table(BINDINGS, &bound, "no policy is bound")
+    print_text("")?;
+    print_table(BINDINGS, &bound, "no policy is bound")
 }
 
 /// A file as a whole.
@@ -187,6 +187,6 @@ mod tests {
         assert_eq!(signature(&path).unwrap(), "c2lnbmVk");
         std::fs::write(&path, "two\nlines").unwrap();
         let error = signature(&path).unwrap_err().to_string();
-        assert!(error.contains("is no signature"), "{error}");
+        assert!(error.contains("is not a signature"), "{error}");
     }
 }

@@ -11,7 +11,7 @@ use treadle_policy_runtime::{Inspection, PolicyEngine, UploadRefusal};
 
 use super::client::Client;
 use super::error::CliError;
-use super::output::{Column, fields, plain, say, say_json};
+use super::output::{Column, fields, plain, print_json, print_text};
 use super::plugin::{component, read};
 use super::progress;
 use super::settings::Settings;
@@ -78,7 +78,7 @@ pub(super) struct CheckArgs {
     settings: Settings,
 }
 
-/// What a daemon said.
+/// A daemon's answer.
 enum Remark {
     NotAsked,
     Unreachable(String),
@@ -104,9 +104,9 @@ impl CheckArgs {
         };
         spinner.finish_and_clear();
         if json {
-            say_json(&report_json(&inspected, &remark))?;
+            print_json(&report_json(&inspected, &remark))?;
         } else {
-            say(&report(&inspected, &remark))?;
+            print_text(&report(&inspected, &remark))?;
         }
         match (&inspected, &remark) {
             (Err(refusal), _) => Err(self.refused(&refusal.remedy)),
@@ -120,7 +120,7 @@ impl CheckArgs {
     }
 }
 
-/// A daemon that does not answer is no fault of the policy.
+/// A daemon that does not answer is not a fault of the policy.
 async fn ask(client: &Client, bytes: Bytes) -> Result<Remark, CliError> {
     let answer = client.send(Method::POST, "/v1/plugins/check", bytes).await;
     match answer {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_stands_at_its_check() {
+    fn a_refusal_is_listed_at_its_check() {
         let inspected = Err(refusal("forbidden-import", "import wasi:io"));
         let results: Vec<_> = results(&inspected).collect();
         assert_eq!(results[2], ("component", "passed"));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_fault_is_told_apart_by_when_it_came() {
+    fn the_same_fault_is_distinguished_by_its_time() {
         let at = |place| check_of(&refusal("smoke-trap", place)).map(|index| CHECKS[index].0);
         assert_eq!(at("starting, describe and configure"), Some("start"));
         assert_eq!(at("call weigh with 100 generated rows"), Some("trial run"));

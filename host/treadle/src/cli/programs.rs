@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::client::{Client, Remote, escaped};
 use super::error::CliError;
-use super::output::{Column, fields, say, say_json, say_table};
+use super::output::{Column, fields, print_json, print_table, print_text};
 
 const LIVE: &[Column] = &[
     ("PROGRAM", "/program_id"),
@@ -92,7 +92,7 @@ pub(super) struct ProgramsArgs {
 
 #[derive(Subcommand, Clone, Debug)]
 enum ProgramsCommand {
-    /// Say that a program is over, so that its place is free.
+    /// Report that a program is over, so that its memory is free.
     Release {
         /// The program.
         key: String,
@@ -100,13 +100,13 @@ enum ProgramsCommand {
 }
 
 impl ProgramsArgs {
-    /// Asks the daemon and shows what it says.
+    /// Asks the daemon and prints its answer.
     pub(super) async fn run(self) -> Result<(), CliError> {
         let (client, json) = (self.remote.client(), self.remote.json);
         match (self.command, self.key) {
             (Some(ProgramsCommand::Release { key }), None) => release(&client, &key, json).await,
             (Some(_), Some(key)) => Err(CliError::Usage(format!(
-                "`{key}` stands before `release`; write `treadle programs release KEY`"
+                "`{key}` precedes `release`; write `treadle programs release KEY`"
             ))),
             (None, None) if self.all => {
                 let path = format!("/v1/programs?limit={}", self.limit);
@@ -129,9 +129,9 @@ impl ProgramsArgs {
                     let listing = Listing("decisions", DECISIONS, empty);
                     listing.show(&client, &path, json).await
                 } else if json {
-                    say_json(&program)
+                    print_json(&program)
                 } else {
-                    say(&fields(ONE, &program))
+                    print_text(&fields(ONE, &program))
                 }
             }
         }
@@ -145,20 +145,20 @@ impl Listing {
     async fn show(&self, client: &Client, path: &str, json: bool) -> Result<(), CliError> {
         let answer = client.get(path).await?;
         if json {
-            return say_json(&answer);
+            return print_json(&answer);
         }
         let rows = answer[self.0].as_array().cloned().unwrap_or_default();
-        say_table(self.1, &rows, self.2)
+        print_table(self.1, &rows, self.2)
     }
 }
 
 async fn live(client: &Client, limit: u32, json: bool) -> Result<(), CliError> {
     let answer = client.get("/programs").await?;
     if json {
-        return say_json(&answer);
+        return print_json(&answer);
     }
     let Value::Object(programs) = answer else {
-        return say_table(LIVE, &[], "no program is live");
+        return print_table(LIVE, &[], "no program is live");
     };
     let (total, limit) = (programs.len(), limit as usize);
     let rows: Vec<Value> = programs
@@ -169,9 +169,9 @@ async fn live(client: &Client, limit: u32, json: bool) -> Result<(), CliError> {
             program
         })
         .collect();
-    say_table(LIVE, &rows, "no program is live")?;
+    print_table(LIVE, &rows, "no program is live")?;
     if total > limit {
-        say(&format!("{} more; --limit shows more", total - limit))?;
+        print_text(&format!("{} more; --limit shows more", total - limit))?;
     }
     Ok(())
 }
@@ -187,8 +187,8 @@ async fn release(client: &Client, key: &str, json: bool) -> Result<(), CliError>
         )));
     }
     if json {
-        say_json(&answer)
+        print_json(&answer)
     } else {
-        say(&format!("released {key}"))
+        print_text(&format!("released {key}"))
     }
 }

@@ -1,4 +1,4 @@
-//! `treadle provision`: engines after a plan of parallelism (`Heddle` §6), as
+//! `treadle workers provision`: engines after a plan of parallelism (`Heddle` §6), as
 //! advice, or started, watched and registered.
 
 mod fleet;
@@ -16,18 +16,16 @@ use treadle_model::EngineKind;
 
 use super::client::{Client, Remote};
 use super::error::CliError;
-use super::output::{Column, say_json, say_table};
+use super::output::{Column, print_json, print_table};
 use super::serve::Signals;
 use fleet::{Fleet, Template};
 use plan::Plan;
 
 const DEGREES: &[Column] = &[("DEGREE", "/degree"), ("WORKERS", "/workers")];
 
-/// Arguments of `treadle provision`.
+/// Arguments of `treadle workers provision`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ProvisionArgs {
-    #[command(flatten)]
-    remote: Remote,
     /// The plan, as degree x workers: 4x1,1x4 is one worker on four GPUs and four on one each.
     #[arg(long, value_name = "PLAN", required_unless_present = "ask")]
     plan: Option<Plan>,
@@ -50,10 +48,10 @@ pub(super) struct ProvisionArgs {
     /// How long an engine may take to get ready.
     #[arg(long, default_value_t = 900, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     ready_s_max: u64,
-    /// How often an engine that ends by itself is started again.
+    /// How often an engine that exits on its own is restarted.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=1_000))]
     restarts_max: u32,
-    /// How long an engine has to stop when it is told to.
+    /// How long an engine has to stop on request.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(0..=3_600))]
     grace_s: u64,
     /// What the engines are; found out by asking them unless given.
@@ -66,12 +64,12 @@ pub(super) struct ProvisionArgs {
 }
 
 impl ProvisionArgs {
-    /// Prints the plan, or carries it out until a signal says to stop.
-    pub(super) async fn run(self) -> Result<(), CliError> {
-        let client = self.remote.client();
+    /// Prints the plan, or carries it out until a signal stops it.
+    pub(super) async fn run(self, remote: &Remote) -> Result<(), CliError> {
+        let client = remote.client();
         let plan = self.made(&client).await?;
         if self.command.is_empty() {
-            return self.advise(&plan);
+            return advise(&plan, remote.json);
         }
         let template = Template {
             command: self.command,
@@ -82,7 +80,7 @@ impl ProvisionArgs {
             restarts_max: self.restarts_max,
             grace: Duration::from_secs(self.grace_s),
             kind: self.kind,
-            json: self.remote.json,
+            json: remote.json,
         };
         let engines = template.engines(&plan)?;
         let mut signals = Signals::listen()?;
@@ -111,11 +109,11 @@ impl ProvisionArgs {
         let answer = client.command(Method::POST, "/v1/ask", &question).await?;
         Plan::of_answer(&columns, &answer)
     }
+}
 
-    fn advise(&self, plan: &Plan) -> Result<(), CliError> {
-        if self.remote.json {
-            return say_json(&json!({"plan": plan.rows(), "gpus": plan.gpus()}));
-        }
-        say_table(DEGREES, &plan.rows(), "the plan has no workers")
+fn advise(plan: &Plan, json: bool) -> Result<(), CliError> {
+    if json {
+        return print_json(&json!({"plan": plan.rows(), "gpus": plan.gpus()}));
     }
+    print_table(DEGREES, &plan.rows(), "the plan has no workers")
 }

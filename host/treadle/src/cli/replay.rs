@@ -1,4 +1,4 @@
-//! `treadle replay`: the journal of a store folded again.
+//! `treadle events replay`: the journal of a store folded again.
 //!
 //! Two replays of one journal end in the same state, bit for bit; the checksum
 //! shows it.
@@ -12,7 +12,7 @@ use treadle_store::Location;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::error::CliError;
-use super::output::{Column, fields, say, say_json};
+use super::output::{Column, fields, print_json, print_text};
 use super::progress;
 use super::settings::Settings;
 use treadle_scheduler::recovery::{Extent, Recovered, replay};
@@ -26,7 +26,7 @@ const REPORT: &[Column] = &[
     ("checksum (xxh3-128)", "/checksum"),
 ];
 
-/// Arguments of `treadle replay`.
+/// Arguments of `treadle events replay`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ReplayArgs {
     #[command(flatten)]
@@ -40,14 +40,11 @@ pub(super) struct ReplayArgs {
     /// Begin with the first event instead of the latest snapshot.
     #[arg(long)]
     from_start: bool,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
 }
 
 impl ReplayArgs {
     /// Replays and prints what it came to.
-    pub(super) async fn run(self) -> Result<(), CliError> {
+    pub(super) async fn run(self, json: bool) -> Result<(), CliError> {
         let config = self.settings.load(Vec::new())?;
         let location = match (&self.store, config.store.location()) {
             (Some(path), _) => Location::File(path.clone()),
@@ -82,24 +79,24 @@ impl ReplayArgs {
         let replayed = replay(&*store, config.core(), extent, &mut progress).await;
         bar.finish_and_clear();
         store.close().await?;
-        self.show(&replayed?)
+        show(&replayed?, json)
     }
+}
 
-    fn show(&self, replayed: &Recovered) -> Result<(), CliError> {
-        let state = replayed.core.state();
-        let report = json!({
-            "events_replayed": replayed.seq - replayed.snapshot_seq,
-            "after_seq": replayed.snapshot_seq,
-            "until_seq": replayed.seq,
-            "programs": state.programs.len(),
-            "workers": state.workers.len(),
-            "checksum": checksum(state)?,
-        });
-        if self.json {
-            say_json(&report)
-        } else {
-            say(&fields(REPORT, &report))
-        }
+fn show(replayed: &Recovered, json: bool) -> Result<(), CliError> {
+    let state = replayed.core.state();
+    let report = json!({
+        "events_replayed": replayed.seq - replayed.snapshot_seq,
+        "after_seq": replayed.snapshot_seq,
+        "until_seq": replayed.seq,
+        "programs": state.programs.len(),
+        "workers": state.workers.len(),
+        "checksum": checksum(state)?,
+    });
+    if json {
+        print_json(&report)
+    } else {
+        print_text(&fields(REPORT, &report))
     }
 }
 
@@ -111,7 +108,7 @@ fn checksum(state: &State) -> Result<String, CliError> {
     Ok(format!("{:032x}", hash.0.digest128()))
 }
 
-/// A hash to write to: states can be larger than one wants to hold twice.
+/// A hash to write to: states can be too large to hold twice.
 struct Hash(Xxh3);
 
 impl std::io::Write for Hash {

@@ -9,7 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::error::CliError;
 use super::logs;
-use super::output::say;
+use super::output::print_text;
 use super::settings::Settings;
 use treadle_config::{Config, Role};
 use treadle_server::cluster::Member;
@@ -23,8 +23,7 @@ pub(super) struct ServeArgs {
     /// Address to listen on; port 0 takes any that is free.
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// Engines to serve with, in place of those of the configuration; can be
-    /// given several times.
+    /// Engines to serve with, instead of those of the configuration; can be given several times.
     #[arg(long = "engine", value_name = "URL", value_delimiter = ',')]
     engines: Vec<String>,
     /// Print JSON.
@@ -33,7 +32,7 @@ pub(super) struct ServeArgs {
 }
 
 impl ServeArgs {
-    /// Serves until a signal says to stop.
+    /// Serves until a signal stops it.
     pub(super) async fn run(self) -> Result<(), CliError> {
         let mut flags = listen_flag(self.listen);
         if !self.engines.is_empty() {
@@ -46,13 +45,13 @@ impl ServeArgs {
             return serve_beside_others(&config, self.json, &mut signals).await;
         }
         let daemon = Daemon::start(&config).await?;
-        tell_first_token(&daemon);
+        print_first_token(&daemon);
         announce(&daemon, self.json).await?;
         tokio::select! {
             () = signals.next() => {}
             () = daemon.app.driver.stopped() => {
                 return Err(CliError::Failed(
-                    "nothing can be put on record any more: another daemon schedules on this store; the log says more".into(),
+                    "nothing can be put on record any more: another daemon schedules on this store; see the log".into(),
                 ));
             }
         }
@@ -69,21 +68,21 @@ async fn serve_beside_others(
     let member = Member::start(config).await?;
     let url = member.url();
     if json {
-        say(&json!({"url": url}).to_string())?;
+        print_text(&json!({"url": url}).to_string())?;
     } else {
         let role = match config.cluster.role {
             Role::Gateway => "a gateway",
             Role::All | Role::Single => "a gateway, and schedules when no other daemon does",
         };
-        say(&format!("treadle listens on {url} as {role}"))?;
+        print_text(&format!("treadle listens on {url} as {role}"))?;
     }
     signals.next().await;
     stop(member.stop(), signals).await
 }
 
-/// Tells the secret of an admin that was made just now, to whoever started the daemon and to
-/// nobody else: it is in no log and in no answer.
-pub(super) fn tell_first_token(daemon: &Daemon) {
+/// Prints the secret of an admin that was created just now, only on the terminal that started the
+/// daemon: it is in no log and in no answer.
+pub(super) fn print_first_token(daemon: &Daemon) {
     let Some(first) = &daemon.first_token else {
         return;
     };
@@ -94,7 +93,7 @@ pub(super) fn tell_first_token(daemon: &Daemon) {
             super::environment::TOKEN
         ),
     };
-    // Without a standard error there is nobody to tell.
+    // Without a standard error it can't be printed.
     let mut out = std::io::stderr().lock();
     let _ = writeln!(
         out,
@@ -121,15 +120,15 @@ pub(super) async fn engine_urls(daemon: &Daemon) -> Vec<String> {
 async fn announce(daemon: &Daemon, json: bool) -> Result<(), CliError> {
     let (url, engines) = (daemon.url(), engine_urls(daemon).await);
     if json {
-        // One line, for whoever waits for the port.
-        return say(&json!({"url": url, "engines": engines}).to_string());
+        // One line, for scripts that wait for the port.
+        return print_text(&json!({"url": url, "engines": engines}).to_string());
     }
     let with = if engines.is_empty() {
         format!("without an engine; add one with `treadle workers add URL --url {url}`")
     } else {
         format!("engines: {}", engines.join(", "))
     };
-    say(&format!("treadle listens on {url}, {with}"))
+    print_text(&format!("treadle listens on {url}, {with}"))
 }
 
 /// Lets requests in flight end; a second signal does not wait for them.
@@ -146,7 +145,7 @@ pub(super) async fn stop(
     }
 }
 
-/// The signals that say to stop.
+/// The signals that stop the daemon.
 pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::client::Remote;
 use super::error::CliError;
-use super::output::{Column, fields, plain, say, say_json, table};
+use super::output::{Column, fields, plain, print_json, print_text, table};
 
 const DAEMON: &[Column] = &[
     ("status", "/status"),
@@ -50,9 +50,9 @@ impl StatusArgs {
             });
         }
         if self.remote.json {
-            say_json(&health)?;
+            print_json(&health)?;
         } else {
-            say(&report(&health))?;
+            print_text(&report(&health))?;
         }
         if status.is_success() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! `treadle tenants`: who shares the daemon, and what each may use.
+//! `treadle access tenants`: who shares the daemon, and what each may use.
 
 use clap::{Args, Subcommand};
 use http::Method;
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::client::{Remote, escaped};
 use super::error::CliError;
-use super::output::{Column, say, say_json, say_table};
+use super::output::{Column, print_json, print_table, print_text};
 
 const TENANTS: &[Column] = &[
     ("TENANT", "/tenant"),
@@ -19,11 +19,9 @@ const TENANTS: &[Column] = &[
     ("UNSIGNED PLUGINS", "/limits/unsigned_plugins"),
 ];
 
-/// Arguments of `treadle tenants`.
+/// Arguments of `treadle access tenants`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct TenantsArgs {
-    #[command(flatten)]
-    remote: Remote,
     #[command(subcommand)]
     command: Option<TenantsCommand>,
 }
@@ -60,14 +58,14 @@ fn limit(text: &str) -> Result<(String, Value), String> {
 }
 
 impl TenantsArgs {
-    /// Asks the daemon and shows what it says.
-    pub(super) async fn run(self) -> Result<(), CliError> {
-        let (client, json) = (self.remote.client(), self.remote.json);
+    /// Asks the daemon and prints its answer.
+    pub(super) async fn run(self, remote: &Remote) -> Result<(), CliError> {
+        let (client, json) = (remote.client(), remote.json);
         let (answer, told) = match self.command.unwrap_or(TenantsCommand::List) {
             TenantsCommand::List => (client.get("/v1/tenants").await?, None),
             TenantsCommand::Create(tenant) => {
                 let told = format!(
-                    "made {0}; a token for it: treadle tokens create NAME --scope job --tenant {0}",
+                    "made {0}; a token for it: treadle access tokens create NAME --scope job --tenant {0}",
                     tenant.name
                 );
                 let body = json!({"tenant": tenant.name, "limits": tenant.limits()});
@@ -82,11 +80,11 @@ impl TenantsArgs {
             }
         };
         match told {
-            _ if json => say_json(&answer),
-            Some(told) => say(&told),
+            _ if json => print_json(&answer),
+            Some(told) => print_text(&told),
             None => {
                 let rows = answer["tenants"].as_array().map_or(&[][..], Vec::as_slice);
-                say_table(TENANTS, rows, "there is no tenant")
+                print_table(TENANTS, rows, "there is no tenant")
             }
         }
     }

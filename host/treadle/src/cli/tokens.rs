@@ -1,4 +1,4 @@
-//! `treadle tokens`: who may call the daemon.
+//! `treadle access tokens`: who may call the daemon.
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::client::{Remote, escaped};
 use super::error::CliError;
-use super::output::{Column, instant, plain, say, say_json, say_table};
+use super::output::{Column, instant, plain, print_json, print_table, print_text};
 use treadle_auth::Scope;
 
 const TOKENS: &[Column] = &[
@@ -20,13 +20,12 @@ const TOKENS: &[Column] = &[
     ("REVOKED (UTC)", "/revoked_at_us"),
     ("LAST USED (UTC)", "/last_used_at_us"),
 ];
-const NONE: &str = "there is no token; make one with `treadle tokens create NAME --scope job`";
+const NONE: &str =
+    "there is no token; create one with `treadle access tokens create NAME --scope job`";
 
-/// Arguments of `treadle tokens`.
+/// Arguments of `treadle access tokens`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct TokensArgs {
-    #[command(flatten)]
-    remote: Remote,
     #[command(subcommand)]
     command: Option<TokensCommand>,
 }
@@ -56,7 +55,7 @@ struct CreateArgs {
     /// What it may do; each scope includes the ones before it.
     #[arg(long, value_parser = PossibleValuesParser::new(Scope::ALL.map(Scope::as_str)))]
     scope: String,
-    /// After what time it ends by itself: 45s, 90m, 12h, 30d.
+    /// After what time it expires: 45s, 90m, 12h, 30d.
     #[arg(long, value_parser = seconds, value_name = "TIME")]
     expires_in: Option<u64>,
     /// For the whole daemon instead of one tenant; takes the scope admin.
@@ -81,17 +80,17 @@ fn seconds(text: &str) -> Result<u64, String> {
 }
 
 impl TokensArgs {
-    /// Asks the daemon and shows what it says.
-    pub(super) async fn run(self) -> Result<(), CliError> {
-        let (client, json) = (self.remote.client(), self.remote.json);
+    /// Asks the daemon and prints its answer.
+    pub(super) async fn run(self, remote: &Remote) -> Result<(), CliError> {
+        let (client, json) = (remote.client(), remote.json);
         let answer = match self.command.unwrap_or(TokensCommand::List) {
             TokensCommand::List => {
                 let answer = client.get("/v1/tokens").await?;
                 if json {
-                    return say_json(&answer);
+                    return print_json(&answer);
                 }
                 let rows = answer["tokens"].as_array().map_or(&[][..], Vec::as_slice);
-                return say_table(TOKENS, rows, NONE);
+                return print_table(TOKENS, rows, NONE);
             }
             TokensCommand::Create(create) => {
                 let mut body = json!({
@@ -112,9 +111,9 @@ impl TokensArgs {
             }
         };
         if json {
-            say_json(&answer)
+            print_json(&answer)
         } else {
-            say(&told(&answer))
+            print_text(&told(&answer))
         }
     }
 }

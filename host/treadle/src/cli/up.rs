@@ -13,8 +13,8 @@ use treadle_engine_model::engine::EngineProfile;
 
 use super::error::CliError;
 use super::logs;
-use super::output::say;
-use super::serve::{Signals, listen_flag, stop, tell_first_token};
+use super::output::print_text;
+use super::serve::{Signals, listen_flag, print_first_token, stop};
 use super::settings::Settings;
 use treadle_config::{Config, Endpoint, StoreConfig};
 use treadle_engine_sim::{EngineSim, EngineSimError, EngineSimHandle, EngineSimOptions};
@@ -37,14 +37,14 @@ pub(super) struct UpArgs {
     /// What the engines model.
     #[arg(long, default_value = "qwen3-32b-h100", value_parser = PossibleValuesParser::new(EngineProfile::NAMES))]
     profile: String,
-    /// KV memory of each engine in tokens, in place of the profile's.
+    /// KV memory of each engine in tokens, instead of the profile's.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     kv_tokens: Option<u64>,
     /// Virtual seconds in a real second, for the engines and the scheduler
     /// alike; `scheduler.time_scale` unless given.
     #[arg(long)]
     time_scale: Option<f64>,
-    /// Name of the model that the engines say they serve.
+    /// Name of the model that the engines report.
     #[arg(long, default_value = "treadle-sim")]
     model: String,
     /// Let the engines answer at once, without the model of an engine.
@@ -56,7 +56,7 @@ pub(super) struct UpArgs {
 }
 
 impl UpArgs {
-    /// Serves until a signal says to stop.
+    /// Serves until a signal stops it.
     pub(super) async fn run(self) -> Result<(), CliError> {
         let mut config = self.config()?;
         logs::start(&config.logging)?;
@@ -64,7 +64,7 @@ impl UpArgs {
         let engines = self.start_engines(config.scheduler.time_scale).await?;
         config.engines.endpoints = engines.iter().map(|e| endpoint(e.url())).collect();
         let daemon = Daemon::start(&config).await?;
-        tell_first_token(&daemon);
+        print_first_token(&daemon);
         self.announce(&daemon, &config)?;
         signals.next().await;
         forget_engines(&daemon, &config).await;
@@ -121,7 +121,7 @@ impl UpArgs {
                 "url": url, "engines": engines, "simulated": true, "profile": self.profile,
                 "time_scale": scale,
             });
-            return say(&line.to_string());
+            return print_text(&line.to_string());
         }
         let mut text = format!("treadle listens on {url}\n");
         let speed = if self.instant {
@@ -134,7 +134,7 @@ impl UpArgs {
             let _ = writeln!(text, "  SIMULATED engine on {engine} ({speed})");
         }
         text.push_str(&first_request(&url, &self.model));
-        say(&text)
+        print_text(&text)
     }
 }
 

@@ -8,7 +8,9 @@ use treadle_model::{EngineKind, TOKENS_MAX};
 
 use super::client::{Remote, escaped};
 use super::error::CliError;
-use super::output::{Column, plain, say, say_json, say_table};
+use super::memory::MemoryArgs;
+use super::output::{Column, plain, print_json, print_table, print_text};
+use super::provision::ProvisionArgs;
 
 const WORKERS: &[Column] = &[
     ("ID", "/id"),
@@ -42,6 +44,10 @@ enum WorkersCommand {
         /// Its URL or its id.
         worker: String,
     },
+    /// Show what the engines' KV memory is used for.
+    Memory(MemoryArgs),
+    /// Start engines after a plan of parallelism, or show the plan.
+    Provision(Box<ProvisionArgs>),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -61,7 +67,7 @@ fn kinds() -> Vec<&'static str> {
 }
 
 impl WorkersArgs {
-    /// Asks the daemon and shows what it says.
+    /// Asks the daemon and prints its answer.
     pub(super) async fn run(self) -> Result<(), CliError> {
         let (client, json) = (self.remote.client(), self.remote.json);
         let (answer, told) = match self.command.unwrap_or(WorkersCommand::List) {
@@ -79,13 +85,15 @@ impl WorkersArgs {
                 let answer = client.command(Method::DELETE, &path, &json!({})).await?;
                 (answer, Some(format!("removed {worker}")))
             }
+            WorkersCommand::Memory(args) => return args.run(&self.remote).await,
+            WorkersCommand::Provision(args) => return Box::pin(args.run(&self.remote)).await,
         };
         if json {
-            return say_json(&answer);
+            return print_json(&answer);
         }
         match told {
-            Some(told) => say(&told),
-            None => say_table(WORKERS, rows(&answer), NONE),
+            Some(told) => print_text(&told),
+            None => print_table(WORKERS, rows(&answer), NONE),
         }
     }
 }

@@ -14,7 +14,7 @@ pub(super) async fn examine(config: &Config) -> Vec<Finding> {
         return vec![Finding::ok(AREA, "configuration", finding)];
     }
     let mut findings = Vec::new();
-    for (number, shard) in config.cluster.shard_names().iter().enumerate() {
+    for (number, shard) in config.cluster.shards.iter().enumerate() {
         let settings = match config.broker.of_shard(shard, number == 0).settings() {
             Ok(settings) => settings,
             Err(error) => {

@@ -14,14 +14,14 @@ use treadle_http::Upstream;
 /// Name of the area.
 const AREA: &str = "daemons";
 /// Longest wait for an answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest report of health.
 const HEALTH_BYTES_MAX: usize = 1 << 20;
-/// Clocks that are further apart make times of different daemons hard to compare. Headers tell whole
-/// seconds.
+/// Clocks that are further apart make times of different daemons hard to compare. Headers have
+/// whole seconds.
 const SKEW_S_MAX: i64 = 2;
 
-/// Asks the daemon at a URL, and whoever leads.
+/// Asks the daemon at a URL, and the leader.
 pub(super) async fn examine(config: &Config, upstream: &Upstream, url: &str) -> Vec<Finding> {
     let mut findings = one(upstream, url, "the daemon").await;
     if config.cluster.role == Role::Single {
@@ -34,7 +34,7 @@ pub(super) async fn examine(config: &Config, upstream: &Upstream, url: &str) -> 
                 let who = format!("{}, which leads shard {shard}", leader.name);
                 findings.extend(one(upstream, leader.url.trim_end_matches('/'), &who).await);
             }
-            Led::ByNobody | Led::Unknown => findings.push(Finding::of(
+            Led::Unled | Led::Unknown => findings.push(Finding::of(
                 AREA,
                 format!("leader of shard {shard}"),
                 Grade::Warn,
@@ -56,9 +56,9 @@ async fn one(upstream: &Upstream, url: &str, who: &str) -> Vec<Finding> {
         let body = body.map_err(|error| error.to_string())?.to_bytes();
         Ok::<_, String>((parts, body))
     };
-    let answered = match tokio::time::timeout(PATIENCE, asked).await {
+    let answered = match tokio::time::timeout(TIMEOUT, asked).await {
         Ok(answered) => answered,
-        Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
+        Err(_) => Err(format!("no answer within {} s", TIMEOUT.as_secs())),
     };
     let (parts, body) = match answered {
         Ok(answer) => answer,
@@ -93,7 +93,7 @@ fn of_health(check: String, is_well: bool, health: &Value) -> Finding {
     }
     if !is_well {
         let finding = format!("version {version}; {detail}");
-        let remedy = "see what is said of the engines and the store; `treadle status` has more";
+        let remedy = "see the findings of the engines and the store; `treadle status` has more";
         return Finding::of(AREA, check, Grade::Fail, finding, remedy);
     }
     Finding::ok(AREA, check, format!("version {version}, serves"))
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_far_apart_are_told() {
+    fn clock_skew_is_reported() {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .expect("after 1970")

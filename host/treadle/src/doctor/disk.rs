@@ -12,7 +12,7 @@ const FAIL_BYTES: u64 = 100 << 20;
 /// Less is little.
 const WARN_BYTES: u64 = 2 << 30;
 
-/// The room in each place.
+/// The free room in each folder.
 pub(super) fn examine(config: &Config) -> Vec<Finding> {
     let Location::File(path) = config.store.location() else {
         let finding = "the store has no file here; the database's own disk is its server's";

@@ -1,4 +1,4 @@
-//! The configured engines: whether each answers, what it serves, how fast it says so.
+//! The configured engines: whether each answers, what it serves, how fast it answers.
 
 use super::{Finding, Grade};
 use futures_util::future::join_all;
@@ -14,7 +14,7 @@ const AREA: &str = "engines";
 /// An answer without any work in it that takes longer is worth a look.
 const SLOW: Duration = Duration::from_millis(500);
 /// Longest wait for the list of models.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// Largest list of models.
 const MODELS_BYTES_MAX: usize = 4 << 20;
 
@@ -86,7 +86,7 @@ async fn one(config: &Config, upstream: &Upstream, endpoint: &Endpoint) -> Vec<F
             AREA,
             format!("memory of {url}"),
             Grade::Warn,
-            "it does not say how many tokens fit in its cache",
+            "it does not report how many tokens fit in its cache",
             "set `capacity_tokens` of its entry in `engines.endpoints`; without it, nothing is held \
              back from it",
         ),
@@ -108,8 +108,8 @@ async fn models(upstream: &Upstream, url: &str) -> Result<String, String> {
             .await;
         Ok(body.map_err(|error| error.to_string())?.to_bytes())
     };
-    let page = tokio::time::timeout(PATIENCE, page).await;
-    let page = page.map_err(|_| format!("no list of models within {} s", PATIENCE.as_secs()))??;
+    let page = tokio::time::timeout(TIMEOUT, page).await;
+    let page = page.map_err(|_| format!("no list of models within {} s", TIMEOUT.as_secs()))??;
     let names: Vec<String> = models_of(&page).into_iter().map(|model| model.id).collect();
     if names.is_empty() {
         return Err("its list of models is empty".to_owned());

@@ -1,4 +1,4 @@
-//! `treadle doctor`: looks at everything that a daemon works with, changes nothing, and says what
+//! `treadle doctor`: checks everything that a daemon works with, changes nothing, and prints what
 //! to do.
 
 mod broker;
@@ -13,18 +13,18 @@ mod running;
 mod store;
 
 pub(crate) use finding::{Finding, Grade};
-pub(crate) use running::{RunBy, Said};
+pub(crate) use running::{DaemonReport, RunBy};
 
 use std::time::Duration;
 use treadle_config::Config;
 use treadle_http::Upstream;
 
 /// Time for a connection to come about.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What was found.
 pub(crate) struct Report {
-    /// Who runs the configuration.
+    /// Which daemon runs the configuration.
     pub(crate) run_by: RunBy,
     /// About the daemon that was examined.
     pub(crate) daemon: Vec<Finding>,
@@ -32,16 +32,20 @@ pub(crate) struct Report {
     pub(crate) configuration: Vec<Finding>,
 }
 
-/// Looks at everything that this configuration names, and at the daemon at a URL, which has said
-/// this of itself.
-pub(crate) async fn examine(config: &Config, daemon_url: &str, said: &Said) -> Report {
-    let upstream = Upstream::new(CONNECT_PATIENCE);
+/// Checks everything that this configuration names, and the daemon at a URL, which has reported
+/// this about itself.
+pub(crate) async fn examine(
+    config: &Config,
+    daemon_url: &str,
+    daemon_report: &DaemonReport,
+) -> Report {
+    let upstream = Upstream::new(CONNECT_TIMEOUT);
     let (stores, broker, engines, daemons, (run_by, running)) = tokio::join!(
         store::examine(config),
         broker::examine(config),
-        engines::examine(config, &upstream, said.has_engines()),
+        engines::examine(config, &upstream, daemon_report.has_engines()),
         daemons::examine(config, &upstream, daemon_url),
-        said.examine(config, daemon_url),
+        daemon_report.examine(config, daemon_url),
     );
     let mut daemon = daemons;
     daemon.extend(running);

@@ -14,7 +14,7 @@ const AREA: &str = "plugins";
 /// Most policies that are compiled.
 const COMPILED_MAX: usize = 64;
 
-/// Compiles what is bound, in this process and for nobody else.
+/// Compiles what is bound, in this process only.
 pub(super) async fn examine(config: &Config) -> Vec<Finding> {
     let engine = match PolicyEngine::new(config.plugins.limits()) {
         Ok(engine) => Arc::new(engine),
@@ -36,10 +36,10 @@ pub(super) async fn examine(config: &Config) -> Vec<Finding> {
                 findings.extend(of_store(&*store, &bindings, &engine).await);
                 let _ = store.close().await;
             }
-            // What is wrong with the store is said elsewhere.
+            // Errors of the store are reported elsewhere.
             Ok(None) => {}
             Err(error) => {
-                let remedy = "see what is said of the store";
+                let remedy = "see the findings of the store";
                 let warn = Grade::Warn;
                 findings.push(Finding::of(
                     AREA,
@@ -100,7 +100,7 @@ async fn of_store(
         let check = format!("{digest:.12} ({})", users.join(", "));
         findings.push(match store.plugin(digest).await {
             Err(error) => {
-                let remedy = "see what is said of the store";
+                let remedy = "see the findings of the store";
                 Finding::of(AREA, check, Grade::Fail, error.to_string(), remedy)
             }
             Ok(None) => Finding::of(

@@ -1,4 +1,4 @@
-//! The daemon that runs: what it says of itself, and whether the configuration here is its own.
+//! The running daemon: what it reports about itself, and whether the configuration here is its own.
 
 use super::store::{Led, led, locations};
 use super::{Finding, Grade};
@@ -14,8 +14,8 @@ const BROKER: &str = "broker";
 /// Name of the area of what is about daemons themselves.
 const DAEMONS: &str = "daemons";
 
-/// What a daemon says when it is asked; where it says nothing, why.
-pub(crate) struct Said {
+/// A daemon's answers; where there is none, why.
+pub(crate) struct DaemonReport {
     /// `GET /health`.
     pub(crate) health: Result<Value, String>,
     /// `GET /workers`.
@@ -24,7 +24,7 @@ pub(crate) struct Said {
     pub(crate) cluster: Result<Value, String>,
 }
 
-/// Who runs the configuration here.
+/// Which daemon runs the configuration here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RunBy {
@@ -34,11 +34,11 @@ pub(crate) enum RunBy {
     AnotherDaemon,
     /// None.
     Nobody,
-    /// The store does not tell.
+    /// The store does not show it.
     Unknown,
 }
 
-impl Said {
+impl DaemonReport {
     /// The version of the daemon, if it is one.
     pub(crate) fn version(&self) -> Option<&str> {
         self.health.as_ref().ok()?["version"].as_str()
@@ -57,9 +57,10 @@ impl Said {
         let mut run_by = RunBy::Nobody;
         for (shard, location) in locations(config) {
             let (by, other) = match led(&location).await {
-                // Each process has its own; who runs a configuration without a store leaves no trace.
+                // Each process has its own; a daemon that runs a configuration without a store
+                // leaves no trace.
                 _ if location == Location::Memory => (RunBy::Unknown, None),
-                Led::ByNobody => (RunBy::Nobody, None),
+                Led::Unled => (RunBy::Nobody, None),
                 Led::Unknown => (RunBy::Unknown, None),
                 Led::By(leader) if self.is(&leader, url) => (RunBy::ThisDaemon, None),
                 Led::By(leader) => (RunBy::AnotherDaemon, Some(leader)),
@@ -183,8 +184,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn said(workers: Value) -> Said {
-        Said {
+    fn daemon_report(workers: Value) -> DaemonReport {
+        DaemonReport {
             health: Ok(json!({"version": "1"})),
             workers: Ok(workers),
             cluster: Ok(json!({"shards": [{"scheduler": {"epoch": 2, "since_us": 5}}]})),
@@ -195,7 +196,7 @@ mod tests {
     fn engines_of_the_daemon_are_graded() {
         let worker = |well| json!({"url": "http://e:1", "is_healthy": well, "engine": "vllm"});
         let grades = |workers: Value| -> Vec<Grade> {
-            let findings = said(json!({"total": 1, "workers": workers})).of_engines();
+            let findings = daemon_report(json!({"total": 1, "workers": workers})).of_engines();
             findings.iter().map(|found| found.grade).collect()
         };
         assert_eq!(
@@ -203,7 +204,7 @@ mod tests {
             [Grade::Ok, Grade::Fail]
         );
         assert_eq!(grades(json!([])), [Grade::Warn]);
-        let mut silent = said(json!({}));
+        let mut silent = daemon_report(json!({}));
         silent.workers = Err("it needs a token".to_owned());
         assert_eq!(silent.of_engines()[0].grade, Grade::Warn);
         silent.health = Err("nobody listens".to_owned());
@@ -221,14 +222,14 @@ mod tests {
             seen_us: 5,
             now_us: 6,
         };
-        let mut said = said(json!({}));
-        assert!(said.is(&leader(2), url));
+        let mut daemon_report = daemon_report(json!({}));
+        assert!(daemon_report.is(&leader(2), url));
         assert!(
-            !said.is(&leader(1), url),
+            !daemon_report.is(&leader(1), url),
             "another process had the address then"
         );
-        said.cluster = Err("it needs a token".to_owned());
-        assert!(said.is(&leader(1), url));
-        assert!(!said.is(&leader(1), "http://127.0.0.1:2"));
+        daemon_report.cluster = Err("it needs a token".to_owned());
+        assert!(daemon_report.is(&leader(1), url));
+        assert!(!daemon_report.is(&leader(1), "http://127.0.0.1:2"));
     }
 }

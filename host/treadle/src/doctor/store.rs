@@ -9,14 +9,19 @@ use treadle_store::{
 /// Name of the area.
 const AREA: &str = "store";
 
-/// Places of the shards' stores, with their names.
+/// Locations of the shards' stores, with their names.
 pub(super) fn locations(config: &Config) -> Vec<(String, Location)> {
-    let shards = config.cluster.shard_names();
-    let place = |(number, name): (usize, String)| {
-        let location = config.store.of_shard(&name, number == 0).location();
-        (name, location)
+    let place = |(number, name): (usize, &String)| {
+        let location = config.store.of_shard(name, number == 0).location();
+        (name.clone(), location)
     };
-    shards.into_iter().enumerate().map(place).collect()
+    config
+        .cluster
+        .shards
+        .iter()
+        .enumerate()
+        .map(place)
+        .collect()
 }
 
 /// Who schedules on a store.
@@ -24,7 +29,7 @@ pub(super) enum Led {
     /// This one, or it was the last and ended without saying so.
     By(LeaderRow),
     /// None does, or there is no store.
-    ByNobody,
+    Unled,
     /// The store can't be read, or not by this build.
     Unknown,
 }
@@ -35,7 +40,7 @@ pub(super) async fn led(location: &Location) -> Led {
         return Led::Unknown;
     };
     if status.applied.is_empty() {
-        return Led::ByNobody;
+        return Led::Unled;
     }
     if !status.fits() {
         return Led::Unknown;
@@ -51,12 +56,12 @@ pub(super) async fn led(location: &Location) -> Led {
     let _ = store.close().await;
     match leader {
         Ok(Some(leader)) => Led::By(leader),
-        Ok(None) => Led::ByNobody,
+        Ok(None) => Led::Unled,
         Err(_) => Led::Unknown,
     }
 }
 
-/// What the store says of itself; and its clock beside this machine's.
+/// The store's report about itself; and its clock beside this machine's.
 pub(super) async fn examine(config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
     let locations = locations(config);

@@ -1,5 +1,4 @@
-//! What the tests of the command line stand on: daemons with simulated engines,
-//! and the built binary.
+//! The base of the command line's tests: daemons with simulated engines, and the built binary.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,7 +22,7 @@ use treadle_server::start::Daemon;
 static TOKENS: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 
 /// For anything that a test waits for, whatever else the machine does.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A daemon with two engines.
 pub(crate) struct Cluster {
@@ -44,7 +43,7 @@ impl Cluster {
         let config = Config::load(None, [], &sets).expect("a good configuration");
         let daemon = Daemon::start(&config).await.expect("the daemon starts");
         let first = daemon.first_token.as_ref().expect("a new store");
-        let mut tokens = TOKENS.lock().expect("nobody panicked");
+        let mut tokens = TOKENS.lock().expect("no thread panicked");
         tokens.insert(daemon.url(), first.secret.clone());
         drop(tokens);
         Self { daemon, engines }
@@ -58,12 +57,12 @@ impl Cluster {
     }
 
     /// Runs a command that succeeds and gives what it printed.
-    pub(crate) async fn say(&self, line: &str) -> String {
+    pub(crate) async fn run_printed(&self, line: &str) -> String {
         stdout(&treadle(&self.daemon.url(), line).await, line)
     }
 
     pub(crate) async fn json(&self, line: &str) -> Value {
-        let text = self.say(&format!("{line} --json")).await;
+        let text = self.run_printed(&format!("{line} --json")).await;
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{line}: {error}: {text}"))
     }
 }
@@ -85,14 +84,14 @@ pub(crate) fn binary(url: &str, line: &str) -> Command {
         .env_clear()
         .env("TREADLE_URL", url)
         .kill_on_drop(true);
-    if let Some(token) = TOKENS.lock().expect("nobody panicked").get(url) {
+    if let Some(token) = TOKENS.lock().expect("no thread panicked").get(url) {
         command.env("TREADLE_TOKEN", token);
     }
     command
 }
 
 pub(crate) async fn treadle(url: &str, line: &str) -> Output {
-    let ended = tokio::time::timeout(PATIENCE, binary(url, line).output());
+    let ended = tokio::time::timeout(TIMEOUT, binary(url, line).output());
     ended.await.expect("it ends").expect("it starts")
 }
 
@@ -113,7 +112,7 @@ pub(crate) async fn failure(url: &str, line: &str) -> (Option<i32>, String) {
 pub(crate) async fn step(url: &str, program: &str) {
     let body = json!({"model": "treadle-sim", "program_id": program, "max_tokens": 4,
         "messages": [{"role": "user", "content": "Hello"}]});
-    let upstream = Upstream::new(PATIENCE);
+    let upstream = Upstream::new(TIMEOUT);
     let body = Bytes::from(body.to_string());
     let path = "/v1/chat/completions";
     let headers = HeaderMap::new();
@@ -133,7 +132,7 @@ pub(crate) async fn until<F: Future<Output = Option<T>>, T>(mut ask: impl FnMut(
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, asked)
+    tokio::time::timeout(TIMEOUT, asked)
         .await
         .expect("it comes to be so")
 }
@@ -158,7 +157,7 @@ impl Served {
         Self::beside("http://127.0.0.1:1", line, folder)
     }
 
-    /// The same, told of a daemon.
+    /// The same, for a daemon.
     pub(crate) fn beside(url: &str, line: &str, folder: &Path) -> Self {
         let mut command = binary(url, line);
         let mut child = command
@@ -173,7 +172,7 @@ impl Served {
     }
 
     pub(crate) async fn line(&mut self) -> String {
-        let line = tokio::time::timeout(PATIENCE, self.lines.next_line());
+        let line = tokio::time::timeout(TIMEOUT, self.lines.next_line());
         let line = line.await.expect("it prints soon").expect("text");
         line.expect("it prints before it ends")
     }
@@ -183,7 +182,7 @@ impl Served {
         let id = self.child.id().expect("it runs").to_string();
         let told = Command::new("kill").args([signal, &id]).status().await;
         assert!(told.expect("kill is there").success());
-        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
+        let ended = tokio::time::timeout(TIMEOUT, self.child.wait()).await;
         ended.expect("it stops").expect("it ran").code()
     }
 }

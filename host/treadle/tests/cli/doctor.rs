@@ -4,12 +4,12 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::cluster::{PATIENCE, Served, binary, engine};
+use crate::cluster::{Served, TIMEOUT, binary, engine};
 
 /// Runs it in a folder; gives whether it is content, and what it printed.
 async fn doctor(url: &str, flags: &str, folder: &Path) -> (bool, String) {
     let mut command = binary(url, &format!("doctor {flags}"));
-    let ended = tokio::time::timeout(PATIENCE, command.current_dir(folder).output()).await;
+    let ended = tokio::time::timeout(TIMEOUT, command.current_dir(folder).output()).await;
     let output = ended.expect("it ends").expect("it starts");
     let text = String::from_utf8(output.stdout).expect("text");
     (output.status.success(), text)
@@ -52,7 +52,7 @@ async fn beside_up_it_looks_at_the_daemon_that_runs() {
         assert!(text.contains("which no daemon runs"), "{text}");
         assert!(!text.contains("FAIL") && !text.contains("WARN"), "{text}");
     }
-    // Even one that would fail is only noted, as long as nobody runs it.
+    // Even one that would fail is only noted, as long as no daemon runs it.
     let flags = "--set engines.endpoints=http://127.0.0.1:9";
     let (is_content, text) = doctor(url, flags, empty.path()).await;
     assert!(is_content, "{text}");

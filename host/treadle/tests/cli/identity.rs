@@ -1,4 +1,4 @@
-//! The admin's token that lies beside a store goes to the daemon of that store and to nobody else.
+//! The admin's token that is beside a store goes only to the daemon of that store.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,7 +13,7 @@ use treadle_config::{Config, Role};
 use treadle_server::cluster::Member;
 use treadle_server::start::Daemon;
 
-use crate::cluster::{PATIENCE, binary, until};
+use crate::cluster::{TIMEOUT, binary, until};
 
 /// A folder with the store of a daemon.
 struct Home {
@@ -44,7 +44,7 @@ impl Home {
         let command = command
             .env_remove("TREADLE_TOKEN")
             .current_dir(self.folder.path());
-        let ended = tokio::time::timeout(PATIENCE, command.output()).await;
+        let ended = tokio::time::timeout(TIMEOUT, command.output()).await;
         let output = ended.expect("it ends").expect("it starts");
         Ended {
             success: output.status.success(),
@@ -60,17 +60,17 @@ impl Home {
     }
 }
 
-/// What somebody on a port has seen.
+/// What a server on a port has seen.
 type Seen = Arc<Mutex<String>>;
 
-/// Listens where a daemon might, gives such a proof, and wants a token for everything else.
+/// Listens where a daemon might, gives such a proof, and requires a token for everything else.
 async fn impostor(proof: Value) -> (String, Seen) {
     let seen = Seen::default();
     let heard = seen.clone();
     let answer = move |request: Request| {
         let (path, headers) = (request.uri().to_string(), request.headers());
         let line = format!("{path} {headers:?}\n");
-        heard.lock().expect("nobody panicked").push_str(&line);
+        heard.lock().expect("no thread panicked").push_str(&line);
         let is_challenge = path.starts_with("/v1/identity");
         let answer = if is_challenge {
             (StatusCode::OK, Json(json!({"proof": proof})))
@@ -104,7 +104,7 @@ async fn relay(to: std::net::SocketAddr) -> (String, Seen) {
                 let mut bytes = vec![0; 4_096];
                 while let Ok(count @ 1..) = from_client.read(&mut bytes).await {
                     let text = String::from_utf8_lossy(&bytes[..count]);
-                    heard.lock().expect("nobody panicked").push_str(&text);
+                    heard.lock().expect("no thread panicked").push_str(&text);
                     to_daemon.write_all(&bytes[..count]).await.expect("sent");
                 }
             });
@@ -119,7 +119,7 @@ async fn the_token_goes_to_its_own_daemon() {
     let daemon = Daemon::start(&home.config).await.expect("it starts");
     let by_name = format!("http://localhost:{}", daemon.addr.port());
     for url in [daemon.url(), by_name] {
-        let ended = home.run(&url, "tokens").await;
+        let ended = home.run(&url, "access tokens").await;
         assert!(ended.success, "{}", ended.stderr);
         assert!(ended.stdout.contains("first admin"), "{}", ended.stdout);
     }
@@ -133,13 +133,13 @@ async fn no_impostor_gets_the_token() {
     let secret = home.secret();
     for proof in [json!("0".repeat(64)), json!(true), Value::Null] {
         let (url, seen) = impostor(proof.clone()).await;
-        for line in ["tokens", "events tail --follow"] {
+        for line in ["access tokens", "events tail --follow"] {
             let ended = home.run(&url, line).await;
             assert!(!ended.success, "{}", ended.stdout);
             assert!(ended.stderr.contains("admin-token"), "{}", ended.stderr);
             assert!(ended.stderr.contains("--token"), "{}", ended.stderr);
         }
-        let seen = seen.lock().expect("nobody panicked").clone();
+        let seen = seen.lock().expect("no thread panicked").clone();
         assert!(seen.contains("/v1/identity"), "{seen}");
         assert!(!seen.contains(&secret), "{seen}");
         assert!(!seen.contains("authorization"), "{seen}");
@@ -148,18 +148,18 @@ async fn no_impostor_gets_the_token() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_between_gets_the_token() {
+async fn no_intermediary_gets_the_token() {
     let home = Home::new();
     let daemon = Daemon::start(&home.config).await.expect("it starts");
     let (url, seen) = relay(daemon.addr).await;
-    let ended = home.run(&url, "tokens").await;
+    let ended = home.run(&url, "access tokens").await;
     assert!(!ended.success, "{}", ended.stdout);
     assert!(ended.stderr.contains("does not prove"), "{}", ended.stderr);
-    let seen = seen.lock().expect("nobody panicked").clone();
+    let seen = seen.lock().expect("no thread panicked").clone();
     assert!(seen.contains("/v1/identity"), "{seen}");
     assert!(!seen.contains("tr_"), "{seen}");
-    // Whoever wants it so says so.
-    let line = format!("tokens --token {}", home.secret());
+    // It is sent if the user asks for it.
+    let line = format!("access tokens --token {}", home.secret());
     assert!(home.run(&url, &line).await.success);
     daemon.stop().await;
 }
@@ -174,7 +174,7 @@ async fn another_daemon_is_asked_without_the_token() {
     let url = daemon.url();
     let ended = home.run(&url, "workers").await;
     assert!(ended.success, "{}", ended.stderr);
-    let ended = home.run(&url, "tokens").await;
+    let ended = home.run(&url, "access tokens").await;
     assert!(!ended.success, "{}", ended.stdout);
     for part in ["was not sent", "--token", "[token_missing]"] {
         assert!(ended.stderr.contains(part), "{}", ended.stderr);
@@ -194,7 +194,7 @@ async fn each_daemon_of_a_cluster_proves_its_own_address() {
     for member in [&scheduler, &gateway] {
         let url = member.url();
         // Until one leads and the gateway has read the token that it made.
-        until(|| async { home.run(&url, "tokens").await.success.then_some(()) }).await;
+        until(|| async { home.run(&url, "access tokens").await.success.then_some(()) }).await;
     }
     gateway.stop().await;
     scheduler.stop().await;

@@ -14,7 +14,7 @@ fn weigh(tokens: u64, expect: &Value) -> String {
 }
 
 #[tokio::test]
-async fn a_new_project_says_what_comes_next() {
+async fn a_new_project_prints_the_next_steps() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("mine");
     let line = format!(

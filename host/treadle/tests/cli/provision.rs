@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::TcpListener;
 use std::process::Command;
 
-/// A port that nobody listens at, below those that the system gives to connections: none of these
+/// A port that nothing listens at, below those that the system gives to connections: none of these
 /// takes it before the engine does.
 fn free_port() -> u16 {
     let any = RandomState::new();
@@ -34,11 +34,13 @@ async fn a_plan_is_asked_for_and_shown() {
     });
     std::fs::write(&file, columns.to_string()).expect("written");
     let told = cluster
-        .json(&format!("provision --ask {}", file.display()))
+        .json(&format!("workers provision --ask {}", file.display()))
         .await;
     let gpus = told["gpus"].as_u64().expect("a number");
     assert!((1..=8).contains(&gpus), "{told}");
-    let shown = cluster.say("provision --plan 4x1,1x2").await;
+    let shown = cluster
+        .run_printed("workers provision --plan 4x1,1x2")
+        .await;
     assert!(
         shown.contains("DEGREE") && shown.lines().count() == 3,
         "{shown}"
@@ -59,7 +61,7 @@ async fn an_engine_is_started_registered_started_again_and_stopped() {
     let folder = tempfile::tempdir().expect("a folder");
     let port = free_port();
     let line = format!(
-        "provision --plan 2x1 --first-port {port} --kind vllm --json -- \
+        "workers provision --plan 2x1 --first-port {port} --kind vllm --json -- \
          {} engine-sim --instant --listen 127.0.0.1:{{port}}",
         env!("CARGO_BIN_EXE_treadle"),
     );
@@ -74,7 +76,7 @@ async fn an_engine_is_started_registered_started_again_and_stopped() {
     assert_eq!((&first["degree"], &first["url"]), (&json!(2), &json!(url)));
     event(&mut served, "registered").await;
     assert!(registered().await);
-    // It ends by itself: it is taken out, and started again.
+    // It exits on its own: it is taken out, and restarted.
     let pid = first["more"]["pid"].to_string();
     assert!(
         Command::new("kill")
@@ -95,7 +97,7 @@ async fn an_engine_is_started_registered_started_again_and_stopped() {
 
 #[tokio::test]
 async fn an_engine_that_never_starts_is_given_up() {
-    let line = "provision --plan 1x1 --restarts-max 1 -- /nonexistent/engine";
+    let line = "workers provision --plan 1x1 --restarts-max 1 -- /nonexistent/engine";
     let ended = treadle("http://127.0.0.1:1", line).await;
     assert!(!ended.status.success());
     let why = String::from_utf8_lossy(&ended.stderr).into_owned();

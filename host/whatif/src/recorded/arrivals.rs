@@ -1,12 +1,12 @@
-//! Who waited for whom: seats and waves, from the times at which programs opened and ended.
+//! Dependencies of arrivals: slots and waves, from the times at which programs opened and ended.
 //!
 //! Within a job, in order of time:
 //! - a program that opens within a short lag of another one's end takes its seat;
 //! - one that opens while no program of the job is live begins the next wave;
 //! - any other opens at its own time, counted from its wave's beginning.
 //!
-//! Seats go by the number of ends in the wave, not by who it was that ended: a client with so many
-//! seats gives the next program to whichever is free first.
+//! Slots follow the number of ends in the wave, not which program ended: a client with so many
+//! slots gives the next program to whichever is free first.
 
 use std::collections::{BTreeMap, VecDeque};
 use treadle_simulator::cluster::{Begin, RunStart, Schedule, Wave};
@@ -27,15 +27,15 @@ struct JobCourse {
     live: u64,
     /// Ends of the wave so far.
     ends: u32,
-    /// Those that nobody has claimed, with their times.
+    /// Unclaimed ones, with their times.
     free: VecDeque<(u32, u64)>,
     last_end_us: u64,
 }
 
 /// The schedule of programs in order of their opening.
-pub(super) fn infer(lives: &[Life], seat_lag_us: u64) -> Schedule {
+pub(super) fn infer(lives: &[Life], slot_lag_us: u64) -> Schedule {
     let start_us = lives.first().map_or(0, |life| life.opened_us);
-    // At one time ends come before openings, or nobody could take a seat at once.
+    // At one time ends come before openings, or no program could take a slot at once.
     let openings = lives
         .iter()
         .enumerate()
@@ -66,7 +66,7 @@ pub(super) fn infer(lives: &[Life], seat_lag_us: u64) -> Schedule {
             continue;
         }
         let start = if let Some(job) = jobs.get_mut(name) {
-            job.open(at, seat_lag_us, &mut schedule)
+            job.open(at, slot_lag_us, &mut schedule)
         } else {
             let job = JobCourse::begin(name, at, start_us, &mut schedule);
             let wave = job.wave;
@@ -102,10 +102,10 @@ impl JobCourse {
         }
     }
 
-    fn open(&mut self, at: u64, seat_lag_us: u64, schedule: &mut Schedule) -> RunStart {
+    fn open(&mut self, at: u64, slot_lag_us: u64, schedule: &mut Schedule) -> RunStart {
         self.live += 1;
         while let Some((_, ended)) = self.free.front()
-            && at - ended > seat_lag_us
+            && at - ended > slot_lag_us
         {
             self.free.pop_front();
         }
@@ -113,7 +113,7 @@ impl JobCourse {
             let lag_us = at - ended;
             return RunStart {
                 wave: self.wave,
-                begin: Begin::Seat { ends, lag_us },
+                begin: Begin::Slot { ends, lag_us },
             };
         }
         if self.live == 1 {
@@ -147,15 +147,15 @@ mod tests {
     }
 
     #[test]
-    fn seats_waves_and_own_times_are_told_apart() {
+    fn slots_waves_and_own_times_are_distinguished() {
         let lives = [
             life("a", 100, 200),
             life("a", 130, 400),
             life("b", 150, 160),
-            // Takes the seat of the first; nobody takes that of the one at 300.
+            // Takes the slot of the first; that of the one at 300 stays free.
             life("a", 205, 300),
             life("a", 340, 410),
-            // Nobody of the job is live: the next wave, and one that joins it.
+            // No program of the job is live: the next wave, and one that joins it.
             life("a", 500, 600),
             life("a", 530, 0),
         ];
@@ -164,9 +164,9 @@ mod tests {
             wave,
             begin: Begin::At { offset_us },
         };
-        let seat = RunStart {
+        let slot = RunStart {
             wave: 0,
-            begin: Begin::Seat { ends: 1, lag_us: 5 },
+            begin: Begin::Slot { ends: 1, lag_us: 5 },
         };
         assert_eq!(
             schedule.runs,
@@ -174,7 +174,7 @@ mod tests {
                 at(0, 0),
                 at(0, 30),
                 at(1, 0),
-                seat,
+                slot,
                 at(0, 240),
                 at(2, 0),
                 at(2, 30)
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_of_no_length_take_seats_one_after_another() {
+    fn programs_of_no_length_take_slots_one_after_another() {
         let lives = [life("a", 5, 5), life("a", 5, 5), life("a", 6, 9)];
         let schedule = infer(&lives, 0);
         let starts: Vec<Begin> = schedule.runs.iter().map(|start| start.begin).collect();

@@ -16,7 +16,7 @@ pub struct Choice {
     pub at_s: f64,
     /// What.
     pub kind: DecisionKind,
-    /// About which engine, by its place among the recorded ones.
+    /// About which engine, by its index among the recorded ones.
     pub worker: u32,
     /// Who decided.
     pub policy: Box<str>,

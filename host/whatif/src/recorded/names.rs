@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_that_are_used_again_get_numbers_that_nobody_else_has() {
+    fn reused_keys_get_unique_numbers() {
         let mut names = RunNames::default();
         let given: Vec<String> = ["a", "a+2", "a", "b", "a", "a+2"]
             .map(|key| names.next(key))

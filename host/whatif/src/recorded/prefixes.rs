@@ -11,10 +11,10 @@ pub(super) struct SharedPrefix {
     pub(super) group: u32,
 }
 
-/// For each program. Segments are hashes of all that comes before them, so that two programs share a
-/// segment and all before it, or neither. The most common first segment is the system prompt; what
-/// follows it up to the last segment that another program has too is the group's. A program with
-/// another beginning has it all as its group's.
+/// For each program. Segments are hashes of all that comes before them, so that two programs share
+/// a segment and all before it, or neither. The most common first segment is the system prompt;
+/// what follows it up to the last segment that another program has too is the group's. A program
+/// with another first segment has it all as its group's.
 pub(super) fn shared_prefixes(programs: &[RecordedProgram]) -> Vec<SharedPrefix> {
     let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
     let mut firsts: BTreeMap<u64, usize> = BTreeMap::new();
@@ -46,7 +46,8 @@ pub(super) fn shared_prefixes(programs: &[RecordedProgram]) -> Vec<SharedPrefix>
         };
         let own_from = usize::from(has_system);
         let group_tokens = tokens(&prefix[own_from..depth.max(own_from)]);
-        // Whoever shares no group is a group of his own, so that he shares nothing by accident.
+        // A program that shares no group is a group of its own, so that it shares nothing by
+        // accident.
         let name = (depth > own_from).then(|| prefix[depth - 1].hash);
         let next = groups.len() as u32 + alone;
         let group = if name.is_some() {

@@ -5,7 +5,7 @@ use super::arrivals::{Life, infer};
 use super::names::RunNames;
 use super::prefixes::shared_prefixes;
 use super::serving::SeenWorkers;
-use super::workload::{Cuts, LabError, Recorded, RecordedWorker, Workload};
+use super::workload::{Cuts, Recorded, RecordedWorker, ReplayError, Workload};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::{CoreConfig, Event, PrefixSegment, StepArrival, StepTokens};
 use treadle_model::{StepId, Timestamp, WorkerId};
@@ -14,9 +14,9 @@ use treadle_simulator::workload::{AgentRun, AgentStep, ToolResult};
 /// How a window is read.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RecorderOptions {
-    /// A program that opens so soon after another one of its job has ended takes its seat, in
+    /// A program that opens so soon after another one of its job has ended takes its slot, in
     /// microseconds of the journal's clock.
-    pub seat_lag_us: u64,
+    pub slot_lag_us: u64,
     /// Programs taken at most.
     pub programs_max: usize,
     /// Steps taken at most.
@@ -28,7 +28,7 @@ pub struct RecorderOptions {
 impl Default for RecorderOptions {
     fn default() -> Self {
         Self {
-            seat_lag_us: 2_000_000,
+            slot_lag_us: 2_000_000,
             programs_max: 100_000,
             steps_max: 1_000_000,
             actions_max: 4_000_000,
@@ -56,7 +56,7 @@ pub(super) struct RecordedProgram {
     one_shot: bool,
     /// Its latest step, while that has no answer.
     awaited: Option<StepId>,
-    /// When it was last heard of.
+    /// Time of its last event.
     last_us: u64,
 }
 
@@ -81,7 +81,7 @@ struct OpenStep {
     text_bytes: u64,
     output_tokens_max: Option<u64>,
     /// Its first token came before its end.
-    told: bool,
+    reported: bool,
     /// A later step of its program has come meanwhile.
     overtaken: bool,
 }
@@ -102,7 +102,7 @@ pub struct Recorder {
     cuts: Cuts,
     steps: usize,
     actions: usize,
-    steps_told: u64,
+    steps_reported: u64,
     /// Times of the first and the last event of the window.
     range_us: Option<(u64, u64)>,
     is_in_window: bool,
@@ -138,13 +138,13 @@ impl Recorder {
             .extend(outside.map(|program| program.key.clone()));
     }
 
-    /// Engines that events have told of so far, those included that are gone again.
+    /// Engines in events so far, including those that are gone again.
     pub fn knows_worker(&self, worker: WorkerId) -> bool {
         self.workers.knows(worker)
     }
 
-    /// Notes an engine that was there as the window began and of whose coming no event tells any
-    /// more. What events tell of it stays as it is.
+    /// Notes an engine that was there as the window began and whose registration is no longer in
+    /// the journal. What events report of it stays as it is.
     pub fn worker_beside(&mut self, worker: WorkerId, known: RecordedWorker) {
         self.workers.beside(worker, known);
     }
@@ -152,8 +152,8 @@ impl Recorder {
     /// Takes in an event of the window; they come in the journal's order.
     ///
     /// # Errors
-    /// [`LabError::TooLarge`] past the bounds of the options.
-    pub fn take(&mut self, at: Timestamp, event: &Event) -> Result<(), LabError> {
+    /// [`ReplayError::TooLarge`] past the bounds of the options.
+    pub fn take(&mut self, at: Timestamp, event: &Event) -> Result<(), ReplayError> {
         self.is_in_window = true;
         let (first_us, _) = self.range_us.unwrap_or((at.0, at.0));
         self.range_us = Some((first_us, at.0));
@@ -161,7 +161,7 @@ impl Recorder {
             Event::StepArrived(arrival) => self.arrived(at.0, arrival)?,
             Event::StepFirstToken { step } => {
                 if let Some(open) = self.open.get_mut(step) {
-                    open.told = true;
+                    open.reported = true;
                 }
             }
             Event::StepFinished { step, tokens, .. } => self.finished(at.0, *step, *tokens),
@@ -213,14 +213,14 @@ impl Recorder {
         }
     }
 
-    fn arrived(&mut self, at_us: u64, arrival: &StepArrival) -> Result<(), LabError> {
+    fn arrived(&mut self, at_us: u64, arrival: &StepArrival) -> Result<(), ReplayError> {
         self.workers.serve();
         let index = match self.names.get(&arrival.program) {
             Some(index) => *index,
             None => self.opened(arrival)?,
         };
         if self.steps + self.open.len() >= self.options.steps_max {
-            return Err(LabError::TooLarge {
+            return Err(ReplayError::TooLarge {
                 what: "steps",
                 max: self.options.steps_max,
             });
@@ -238,16 +238,16 @@ impl Recorder {
             arrived_us: at_us,
             text_bytes: arrival.text.as_ref().map_or(0, |_| arrival.prompt_bytes),
             output_tokens_max: arrival.output_tokens_max,
-            told: false,
+            reported: false,
             overtaken: false,
         };
         self.open.insert(arrival.step, step);
         Ok(())
     }
 
-    fn opened(&mut self, arrival: &StepArrival) -> Result<usize, LabError> {
+    fn opened(&mut self, arrival: &StepArrival) -> Result<usize, ReplayError> {
         if self.programs.len() >= self.options.programs_max {
-            return Err(LabError::TooLarge {
+            return Err(ReplayError::TooLarge {
                 what: "programs",
                 max: self.options.programs_max,
             });
@@ -274,12 +274,12 @@ impl Recorder {
         program: &str,
         action: &str,
         tool: &str,
-    ) -> Result<(), LabError> {
+    ) -> Result<(), ReplayError> {
         let Some(&index) = self.names.get(program) else {
             return Ok(());
         };
         if self.actions >= self.options.actions_max {
-            return Err(LabError::TooLarge {
+            return Err(ReplayError::TooLarge {
                 what: "actions",
                 max: self.options.actions_max,
             });
@@ -294,7 +294,7 @@ impl Recorder {
             return;
         };
         self.steps += 1;
-        self.steps_told += u64::from(open.told);
+        self.steps_reported += u64::from(open.reported);
         self.cuts.steps_overlapping += u64::from(open.overtaken);
         let program = &mut self.programs[open.program];
         program.awaited.take_if(|awaited| *awaited == step);
@@ -328,14 +328,14 @@ impl Recorder {
     /// The workload of all that was taken in.
     ///
     /// # Errors
-    /// [`LabError::Empty`] if no step was answered.
-    pub fn finish(mut self) -> Result<Workload, LabError> {
+    /// [`ReplayError::Empty`] if no step was answered.
+    pub fn finish(mut self) -> Result<Workload, ReplayError> {
         self.count_open_steps();
         let seen = self.programs.len();
         self.programs.retain(|program| !program.steps.is_empty());
         self.cuts.programs_without_answer = (seen - self.programs.len()) as u64;
         if self.programs.is_empty() {
-            return Err(LabError::Empty);
+            return Err(ReplayError::Empty);
         }
         for program in &mut self.programs {
             program.steps.sort_by_key(|step| step.arrived_us);
@@ -343,7 +343,7 @@ impl Recorder {
         self.programs
             .sort_by_key(|program| program.steps[0].arrived_us);
         let lives = self.lives();
-        let schedule = infer(&lives, self.options.seat_lag_us);
+        let schedule = infer(&lives, self.options.slot_lag_us);
         let recorded = self.recorded();
         let runs = self.runs();
         let by_step = |program: &RecordedProgram| program.actions.by_step(&program.steps);
@@ -360,14 +360,14 @@ impl Recorder {
             workers: self.workers.serving(),
             actions,
             config: self.config,
-            whole_answers: self.steps_told * 2 < recorded.steps,
+            whole_answers: self.steps_reported * 2 < recorded.steps,
             recorded: Some(recorded),
             cuts: self.cuts,
         })
     }
 
-    /// Steps without an answer: those that are under way as the window ends, and those of which
-    /// nothing more was heard.
+    /// Steps without an answer: those that are under way as the window ends, and those without
+    /// further events.
     fn count_open_steps(&mut self) {
         for (step, open) in &self.open {
             let program = &self.programs[open.program];
@@ -379,9 +379,9 @@ impl Recorder {
         }
     }
 
-    /// Whether nothing was heard of a program for so long before the window's end that its client
-    /// has left it. The scheduler takes it to be over after its longest tool call; a short window
-    /// does not last that long.
+    /// Whether a program had no events for so long before the window's end that its client has left
+    /// it. The scheduler takes it to be over after its longest tool call; a short window does not
+    /// last that long.
     fn is_silent(&self, program: &RecordedProgram) -> bool {
         let (first_us, last_us) = self.range_us.unwrap_or_default();
         let default = CoreConfig::default();
@@ -389,24 +389,24 @@ impl Recorder {
         let half_us = (last_us - first_us) / 2;
         let mut idle_us = config.program_idle_max.micros().min(half_us);
         if program.awaited.is_some() {
-            // It may wait for a place.
+            // It may wait for placement.
             idle_us = idle_us.max(config.queue_wait_max.micros());
         }
         program.released_us.is_none() && last_us - program.last_us > idle_us
     }
 
-    /// When programs opened and ended. One whose job tells the end of others is open at the
+    /// When programs opened and ended. One whose job reports the end of others is open at the
     /// window's end if it was not released and its client has not left it.
     fn lives(&mut self) -> Vec<Life> {
-        let told = self.programs.iter().filter(|p| p.released_us.is_some());
-        let telling: BTreeSet<Box<str>> = told.map(|p| p.job.clone()).collect();
+        let reported = self.programs.iter().filter(|p| p.released_us.is_some());
+        let pending_reports: BTreeSet<Box<str>> = reported.map(|p| p.job.clone()).collect();
         let mut cuts = self.cuts;
         let mut lives = Vec::with_capacity(self.programs.len());
         for program in &self.programs {
             let last_us = program.steps.iter().map(|step| step.finished_us).max();
             let is_unended = program.released_us.is_none()
                 && (program.awaited.is_some()
-                    || (!program.one_shot && telling.contains(&program.job)));
+                    || (!program.one_shot && pending_reports.contains(&program.job)));
             let is_left = is_unended && self.is_silent(program);
             let is_open = is_unended && !is_left;
             cuts.programs_open_at_end += u64::from(is_open);
@@ -428,10 +428,10 @@ impl Recorder {
         let last_us = steps().map(|step| step.finished_us).max().unwrap_or(0);
         let took = steps().map(|step| step.finished_us.saturating_sub(step.arrived_us));
         let mut latencies_us: Vec<u64> = took.collect();
-        // Where an engine does not tell, nothing is known of that step's share.
-        let told = || steps().filter(|step| step.tokens.cached.is_some());
-        let prompt = told().map(|step| step.tokens.prompt).sum();
-        let cached = told().filter_map(|step| step.tokens.cached).sum();
+        // Where an engine does not report it, nothing is known of that step's share.
+        let reported = || steps().filter(|step| step.tokens.cached.is_some());
+        let prompt = reported().map(|step| step.tokens.prompt).sum();
+        let cached = reported().filter_map(|step| step.tokens.cached).sum();
         Recorded::of(
             last_us.saturating_sub(first_us),
             &mut latencies_us,

@@ -13,12 +13,12 @@ use treadle_simulator::cluster::{
     simulate_within,
 };
 
-/// A replay is given up when it has lasted this many times as long as it would one step at a time,
-/// plus [`PATIENCE_US`].
-const PATIENCE_FACTOR: u64 = 4;
-/// See [`PATIENCE_FACTOR`]: an hour of virtual time.
-const PATIENCE_US: u64 = 3_600_000_000;
-/// Output tokens between two reports of an engine, as a gateway tells of them.
+/// A replay is cancelled when it has lasted this many times as long as it would one step at a time,
+/// plus [`TIMEOUT_US`].
+const TIMEOUT_FACTOR: u64 = 4;
+/// See [`TIMEOUT_FACTOR`]: an hour of virtual time.
+const TIMEOUT_US: u64 = 3_600_000_000;
+/// Output tokens between two reports of an engine, as a gateway sends them.
 const PROGRESS_TOKENS: u32 = 64;
 
 /// How a workload is repeated.
@@ -56,7 +56,7 @@ pub struct Outcome {
     pub refused: u64,
     /// Programs that ended.
     pub programs: u64,
-    /// False if it was given up: some programs would hardly ever have ended.
+    /// False if it was cancelled: some programs would hardly ever have ended.
     pub whole: bool,
     /// From the first step's sending to the last answer.
     pub makespan_s: f64,
@@ -103,7 +103,8 @@ pub struct PolicyRecord {
     pub fallbacks: u64,
     /// Of these, questions that went wrong.
     pub faults: u64,
-    /// Times that a policy was given up for its faults: from then on the built-in default decided.
+    /// Times that a policy was rolled back for its faults: from then on the built-in default
+    /// decided.
     pub given_up: u64,
     /// The latest fault, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -128,8 +129,9 @@ impl PolicyRecord {
     }
 }
 
-/// Repeats a workload. `goes_on` is told how many steps were answered, after every so many events
-/// and however long virtual time stands still, and ends it by `false`: then there is no outcome.
+/// Repeats a workload. `goes_on` is called with the number of steps that were answered, after every
+/// so many events and however long virtual time stands still, and ends it by `false`: then there is
+/// no outcome.
 pub fn replay(
     workload: &Workload,
     options: &ReplayOptions,
@@ -152,9 +154,9 @@ pub fn replay(
         engines: options.kv_tokens.len() as u32,
         profile,
         transfers: TransferOptions::default(),
-        tells_prefixes: true,
+        reports_prefixes: true,
         concurrency: 0,
-        stop_at_us: Some(patience_us(workload, &ideal_us)),
+        stop_at_us: Some(timeout_us(workload, &ideal_us)),
         count_from_us: 0,
         seed: 1,
         audit: false,
@@ -181,7 +183,7 @@ pub fn replay(
     (!eyes.stopped).then(|| eyes.outcome(workload, &ideal_us, &report))
 }
 
-/// How long each program takes if nobody else is there.
+/// How long each program takes if there is no other.
 fn ideal_times_us(workload: &Workload, profile: &EngineProfile) -> Vec<u64> {
     let of_run = |run: &treadle_simulator::workload::AgentRun| {
         let steps = run.steps.iter().map(|step| {
@@ -196,14 +198,14 @@ fn ideal_times_us(workload: &Workload, profile: &EngineProfile) -> Vec<u64> {
     workload.runs.iter().map(of_run).collect()
 }
 
-fn patience_us(workload: &Workload, ideal_us: &[u64]) -> u64 {
+fn timeout_us(workload: &Workload, ideal_us: &[u64]) -> u64 {
     let gaps: u64 = workload.schedule.waves.iter().map(|wave| wave.gap_us).sum();
     let recorded_us = workload.recorded.map_or(0.0, |r| r.makespan_s * 1e6) as u64;
     let programs: u64 = ideal_us.iter().sum();
-    PATIENCE_FACTOR * (gaps + programs + recorded_us) + PATIENCE_US
+    TIMEOUT_FACTOR * (gaps + programs + recorded_us) + TIMEOUT_US
 }
 
-/// Sees what the report does not say.
+/// Observes what the report does not contain.
 struct Eyes<'a> {
     goes_on: &'a mut dyn FnMut(u64) -> bool,
     stopped: bool,
@@ -219,7 +221,7 @@ struct Eyes<'a> {
 const ASK_EVERY: u64 = 64;
 
 impl Eyes<'_> {
-    /// Something has happened: now and then that is told, and whoever is told may end it all.
+    /// Something has happened: now and then that is reported, and the observer may end the replay.
     fn tick(&mut self) {
         self.events += 1;
         if self.events.is_multiple_of(ASK_EVERY) && !self.stopped {
@@ -320,7 +322,7 @@ fn jobs_of(workload: &Workload, slowdowns: &[Option<f64>]) -> Vec<JobOutcome> {
     jobs.map(outcome).collect()
 }
 
-/// What a decision looks like to those who compare.
+/// A decision as it is compared.
 impl From<&Decision> for Choice {
     fn from(decision: &Decision) -> Self {
         Self {

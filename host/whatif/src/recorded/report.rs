@@ -6,8 +6,8 @@ use super::statistics::Estimate;
 use super::workload::{Cuts, Recorded, RecordedWorker, Workload};
 use serde::Serialize;
 
-/// Jobs told of each outcome: a window may have as many as programs, and outcomes are many.
-const JOBS_TOLD_MAX: usize = 200;
+/// Jobs reported for each outcome: a window may have as many as programs, and outcomes are many.
+const JOBS_REPORTED_MAX: usize = 200;
 
 /// A figure's mean and interval under one set.
 pub type Interval = Estimate;
@@ -60,10 +60,10 @@ pub struct SetReport {
     pub migrations: Estimate,
     /// Steps that were not answered, all seeds together.
     pub refused: u64,
-    /// Seeds under which it was given up before all programs had ended: its figures are too good.
+    /// Seeds under which it was cancelled before all programs had ended: its figures are too good.
     pub given_up: u64,
-    /// What became of the questions to its policies, all seeds together. Where a policy was given up,
-    /// the figures are those of the built-in default, not of the set.
+    /// Statistics of the questions to its policies, all seeds together. Where a policy was rolled
+    /// back, the figures are those of the built-in default, not of the set.
     pub policies: PolicyRecord,
     /// Against the first set; nothing for that one itself.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,18 +72,18 @@ pub struct SetReport {
     pub seeds: Vec<Outcome>,
 }
 
-/// The report of a lab run.
+/// The report of a what-if run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// Programs repeated.
     pub programs: u64,
     /// Their steps.
     pub steps: u64,
-    /// Programs that took the seat of one that ended.
+    /// Programs that took the slot of one that ended.
     pub seat_takers: u64,
     /// Waves of programs.
     pub waves: u64,
-    /// Jobs in all; of each outcome those with the most programs are told.
+    /// Jobs in all; of each outcome those with the most programs are reported.
     pub jobs: u64,
     /// What is not as it was.
     pub cuts: Cuts,
@@ -97,8 +97,8 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Puts outcomes together: for each set its name and one outcome a seed, the same seeds for all.
-    /// Of decisions that differ at most `differences_max` are told.
+    /// Puts outcomes together: for each set its name and one outcome a seed, the same seeds for
+    /// all. Of decisions that differ at most `differences_max` are reported.
     pub fn of(
         workload: &Workload,
         outcomes: Vec<(String, Vec<Outcome>)>,
@@ -115,23 +115,23 @@ impl Comparison {
             // They are many, and compared now.
             for outcome in &mut own {
                 outcome.choices = Choices::default();
-                if outcome.jobs.len() > JOBS_TOLD_MAX {
+                if outcome.jobs.len() > JOBS_REPORTED_MAX {
                     outcome
                         .jobs
                         .sort_by_key(|job| std::cmp::Reverse(job.programs));
-                    outcome.jobs.truncate(JOBS_TOLD_MAX);
+                    outcome.jobs.truncate(JOBS_REPORTED_MAX);
                 }
             }
             SetReport::of(name, own, change)
         });
         let sets = sets.collect();
-        let takes_seat = |start: &&treadle_simulator::cluster::RunStart| {
-            matches!(start.begin, treadle_simulator::cluster::Begin::Seat { .. })
+        let takes_slot = |start: &&treadle_simulator::cluster::RunStart| {
+            matches!(start.begin, treadle_simulator::cluster::Begin::Slot { .. })
         };
         Self {
             programs: workload.runs.len() as u64,
             steps: workload.steps(),
-            seat_takers: workload.schedule.runs.iter().filter(takes_seat).count() as u64,
+            seat_takers: workload.schedule.runs.iter().filter(takes_slot).count() as u64,
             waves: workload.schedule.waves.len() as u64,
             jobs: workload.schedule.jobs.len() as u64,
             cuts: workload.cuts,

@@ -25,7 +25,7 @@ pub(super) struct SeenWorkers {
 }
 
 impl SeenWorkers {
-    /// Takes in what an event says of an engine; true if one came, went, or was lost or found.
+    /// Takes in an event about an engine; true if one joined, left, or was lost or found.
     pub(super) fn take(&mut self, event: &Event) -> bool {
         match event {
             Event::WorkerAdded {
@@ -82,12 +82,12 @@ impl SeenWorkers {
         }
     }
 
-    /// Whether events have told of it, gone again or not.
+    /// Whether events have reported it, gone again or not.
     pub(super) fn knows(&self, worker: WorkerId) -> bool {
         self.seen.contains_key(&worker) || self.gone.contains(&worker)
     }
 
-    /// One of whose coming no event tells.
+    /// One whose registration is not in the events.
     pub(super) fn beside(&mut self, worker: WorkerId, known: RecordedWorker) {
         if !self.knows(worker) {
             let seen = SeenWorker {

@@ -43,7 +43,7 @@ impl Estimate {
     }
 }
 
-/// Jain's index of fairness: 1 if all have the same, 1/n if one of n has all. 1 for nobody.
+/// Jain's index of fairness: 1 if all have the same, 1/n if one of n has all. 1 for none.
 pub fn jain_index(values: &[f64]) -> f64 {
     let (sum, squares) = values.iter().fold((0.0, 0.0), |(sum, squares), value| {
         (sum + value, squares + value * value)

@@ -5,7 +5,7 @@ mod edges;
 
 use super::*;
 use treadle_core::action::Tools;
-use treadle_core::distribution::Outlook;
+use treadle_core::distribution::RemainingTime;
 use treadle_core::{Core, CoreConfig, Event, Mode, Question};
 use treadle_engine_model::engine::EngineProfile;
 use treadle_model::{Span, Timestamp};
@@ -30,7 +30,7 @@ impl Answers for Onlooker {
     }
 }
 
-/// Writes down what a cluster's core hears.
+/// Records the events of a cluster's core.
 struct Tape {
     events: Vec<(u64, Event)>,
 }
@@ -50,7 +50,7 @@ fn runs(programs: usize) -> Vec<AgentRun> {
     workload.generate().unwrap()
 }
 
-fn options(mode: Mode, seats: usize) -> ClusterOptions {
+fn options(mode: Mode, slots: usize) -> ClusterOptions {
     ClusterOptions {
         core: CoreConfig {
             mode,
@@ -63,8 +63,8 @@ fn options(mode: Mode, seats: usize) -> ClusterOptions {
             ..EngineProfile::glm46_8xh100().with_kv_tokens(60_000)
         },
         transfers: TransferOptions::default(),
-        tells_prefixes: true,
-        concurrency: seats,
+        reports_prefixes: true,
+        concurrency: slots,
         stop_at_us: None,
         count_from_us: 0,
         seed: 1,
@@ -123,10 +123,10 @@ fn the_workload_of_a_recorded_run_is_the_one_that_it_was_made_from() {
     let schedule = &workload.schedule;
     assert_eq!((schedule.waves.len(), schedule.jobs.len()), (1, 1));
     assert_eq!(schedule.runs.iter().filter(at).count(), 8);
-    let seats = schedule.runs[8..].iter().enumerate();
-    for (place, start) in seats {
+    let slots = schedule.runs[8..].iter().enumerate();
+    for (place, start) in slots {
         let ends = place as u32 + 1;
-        assert_eq!(start.begin, Begin::Seat { ends, lag_us: 0 });
+        assert_eq!(start.begin, Begin::Slot { ends, lag_us: 0 });
     }
     let kv: Vec<Option<u64>> = workload.workers.iter().map(|w| w.kv_tokens).collect();
     assert_eq!(kv, [Some(60_000), Some(60_000)]);
@@ -177,24 +177,24 @@ fn what_the_edges_of_a_window_cut_is_counted_and_the_rest_is_repeated() {
 #[test]
 fn a_window_without_an_answer_and_one_that_is_too_large_are_refused() {
     let recorder = Recorder::new(RecorderOptions::default());
-    assert_eq!(recorder.finish().unwrap_err(), LabError::Empty);
+    assert_eq!(recorder.finish().unwrap_err(), ReplayError::Empty);
     let (tape, _) = tape(&runs(8), &options(Mode::Sticky, 8));
     let options = RecorderOptions {
         programs_max: 3,
         ..RecorderOptions::default()
     };
     let mut recorder = Recorder::new(options);
-    let taken: Result<Vec<()>, LabError> = tape
+    let taken: Result<Vec<()>, ReplayError> = tape
         .events
         .iter()
         .map(|(at, event)| recorder.take(Timestamp(*at), event))
         .collect();
     let what = "programs";
-    assert_eq!(taken.unwrap_err(), LabError::TooLarge { what, max: 3 });
+    assert_eq!(taken.unwrap_err(), ReplayError::TooLarge { what, max: 3 });
 }
 
 #[test]
-fn of_ever_so_many_jobs_those_with_most_programs_are_told() {
+fn of_many_jobs_those_with_most_programs_are_reported() {
     let mut workload = Workload::of_runs(runs(24), 8);
     workload.workers = vec![RecordedWorker {
         url: "a".into(),
@@ -257,7 +257,7 @@ fn the_same_seeds_give_the_same_report_and_others_another() {
 }
 
 #[test]
-fn a_replay_ends_when_it_is_told_to() {
+fn a_replay_ends_when_it_is_cancelled() {
     let workload = Workload::of_runs(runs(24), 8);
     let options = ReplayOptions {
         core: CoreConfig::default(),
@@ -276,7 +276,7 @@ fn a_replay_ends_when_it_is_told_to() {
 }
 
 #[test]
-fn a_replay_ends_when_it_is_told_to_even_if_virtual_time_stands_still() {
+fn a_replay_ends_when_it_is_cancelled_even_if_virtual_time_stands_still() {
     let workload = Workload::of_runs(runs(4), 4);
     let mut options = ReplayOptions {
         core: CoreConfig::default(),
@@ -373,14 +373,14 @@ fn the_times_of_each_tool_are_learnt_as_they_were() {
     let mut is = Onlooker::default();
     replay(&workload, &again, &mut is, &mut |_| true).unwrap();
     assert_eq!(is.tools, was.tools);
-    let outlook = |tool: &str| {
+    let remaining_time = |tool: &str| {
         let known = &is.tools["simulation"][tool];
         (
-            Outlook::of(&known.times, Span(0)).unwrap().mean,
+            RemainingTime::of(&known.times, Span(0)).unwrap().mean,
             known.failed > 0,
         )
     };
-    let ((edit, edits_fail), (test, tests_fail)) = (outlook("edit"), outlook("test"));
+    let ((edit, edits_fail), (test, tests_fail)) = (remaining_time("edit"), remaining_time("test"));
     assert!(
         edit < Span::from_secs(1) && test > Span::from_secs(20),
         "{edit:?} {test:?}"

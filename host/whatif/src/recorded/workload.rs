@@ -8,9 +8,9 @@ use treadle_core::CoreConfig;
 use treadle_simulator::cluster::{Begin, RunStart, Schedule, ToolAction, Wave};
 use treadle_simulator::workload::AgentRun;
 
-/// Why a window is not one that the lab can repeat.
+/// Why a window is not one that what-if replay can repeat.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum LabError {
+pub enum ReplayError {
     /// No program has a step that was answered.
     #[error(
         "no step was answered in this window; choose one that holds programs at work (`treadle events tail` shows the journal)"
@@ -42,15 +42,15 @@ pub struct Cuts {
     pub programs_begun_before: u64,
     /// Programs that had not ended with the window: they are repeated up to their last answer in it.
     pub programs_open_at_end: u64,
-    /// Programs that nobody ended and of which nothing more was heard for as long as a tool call may
-    /// last, or half of a shorter window: they are taken to be over with their last answer.
+    /// Programs that were never released and had no event for as long as a tool call may last, or
+    /// half of a shorter window: they are taken to be over with their last answer.
     pub programs_left: u64,
     /// Programs without an answered step in the window: left out.
     pub programs_without_answer: u64,
     /// Steps under way at the window's end: left out.
     pub steps_open_at_end: u64,
-    /// Steps of which nothing more was heard, although their program went on, was released or left:
-    /// the scheduler had refused them. Left out.
+    /// Steps without further events, although their program went on, was released or left: the
+    /// scheduler had refused them. Left out.
     pub steps_unheard_of: u64,
     /// Steps that failed, were withdrawn, or were lost in a restart: left out, the time that they
     /// took stays.
@@ -81,7 +81,7 @@ pub struct Recorded {
     pub step_p95_s: f64,
     /// 99th percentile.
     pub step_p99_s: f64,
-    /// Share of prompt tokens found in caches, where engines told.
+    /// Share of prompt tokens found in caches, where engines reported it.
     pub hit_rate: f64,
 }
 
@@ -109,16 +109,18 @@ pub struct Workload {
     pub runs: Vec<AgentRun>,
     /// Who begins when.
     pub schedule: Schedule,
-    /// What clients let each step generate at most, by run and step; nothing where they did not say.
+    /// What clients let each step generate at most, by run and step; nothing where they did not set
+    /// it.
     pub output_limits: Vec<Vec<Option<u64>>>,
-    /// What tool runners told of the actions after each step, by run and step; nothing where they
-    /// told of none.
+    /// What tool runners reported of the actions after each step, by run and step; nothing where
+    /// they reported none.
     pub actions: Vec<Vec<Vec<ToolAction>>>,
     /// Engines; empty for a workload that was not recorded.
     pub workers: Vec<RecordedWorker>,
-    /// The scheduler's settings at the end of the window, if it says.
+    /// The scheduler's settings at the end of the window, if it has them.
     pub config: Option<CoreConfig>,
-    /// Answers came in one piece, so that the scheduler heard nothing of a step before its end.
+    /// Answers came in one piece, so that nothing was reported to the scheduler of a step before
+    /// its end.
     pub whole_answers: bool,
     /// What the window came to; nothing for a workload that was not recorded.
     pub recorded: Option<Recorded>,
@@ -127,14 +129,14 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Runs that were not recorded with their times, such as those of a trace: so many seats of one
+    /// Runs that were not recorded with their times, such as those of a trace: so many slots of one
     /// job, all taken at once.
-    pub fn of_runs(runs: Vec<AgentRun>, seats: usize) -> Self {
+    pub fn of_runs(runs: Vec<AgentRun>, slots: usize) -> Self {
         let start = |place: usize| RunStart {
             wave: 0,
-            begin: match place.checked_sub(seats.max(1)) {
+            begin: match place.checked_sub(slots.max(1)) {
                 None => Begin::At { offset_us: 0 },
-                Some(before) => Begin::Seat {
+                Some(before) => Begin::Slot {
                     ends: before as u32 + 1,
                     lag_us: 0,
                 },
@@ -165,8 +167,8 @@ impl Workload {
 
     /// The same with tools and arrivals that take up to this share more or less, evenly spread. Of
     /// arrivals it is the time since the one before that varies, so that a burst stays one however
-    /// late it comes. Seed 0 leaves all as it is; the others tell how much an outcome owes to
-    /// accidents.
+    /// late it comes. Seed 0 leaves all as it is; the others show how much of an outcome is due to
+    /// chance.
     #[must_use]
     pub fn jittered(&self, seed: u64, share: f64) -> Self {
         let mut jittered = self.clone();
@@ -193,7 +195,7 @@ impl Workload {
         for wave in &mut schedule.waves {
             wave.gap_us = varied(wave.gap_us, factor());
         }
-        // Recorded runs stand in the order of their beginning.
+        // Recorded runs are in the order of their beginning.
         let mut latest: Vec<(u64, u64)> = vec![(0, 0); schedule.waves.len()];
         for start in &mut schedule.runs {
             match &mut start.begin {
@@ -203,7 +205,7 @@ impl Workload {
                     *was = *offset_us;
                     *offset_us = *is;
                 }
-                Begin::Seat { lag_us, .. } => *lag_us = varied(*lag_us, factor()),
+                Begin::Slot { lag_us, .. } => *lag_us = varied(*lag_us, factor()),
             }
         }
         jittered

@@ -119,7 +119,7 @@ async fn store(events: &[Event], workers: Vec<WorkerRow>, kept: u64) -> Arc<dyn 
     store
 }
 
-async fn loaded(store: &Arc<dyn Store>, window: WindowSpec) -> Result<Workload, LabFailure> {
+async fn loaded(store: &Arc<dyn Store>, window: WindowSpec) -> Result<Workload, WhatIfError> {
     let options = RecorderOptions::default();
     load(&**store, &window, None, options, &|| true).await
 }
@@ -164,7 +164,7 @@ async fn engines_are_those_that_answered_in_the_window() {
     };
     let workload = loaded(&whole, window()).await.unwrap();
     assert_eq!(urls(&workload), ["http://e0", "http://e2", "http://e3"]);
-    // The same where the journal does not tell of their coming any more. One was lost before.
+    // The same where the journal no longer has their registration. One was lost before.
     let mut rows = rows.to_vec();
     rows.push(worker(1, "lost"));
     let pruned = store(&events, rows, 7).await;

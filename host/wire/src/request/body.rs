@@ -40,7 +40,7 @@ pub(super) struct Draft<'a> {
     pub(super) tools: Preamble,
 }
 
-/// A part of a chat prompt that stands before its messages.
+/// A part of a chat prompt that precedes its messages.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Preamble {
     pub(super) hash: Option<u64>,
@@ -48,7 +48,7 @@ pub(super) struct Preamble {
 }
 
 impl Preamble {
-    /// The hash of a prompt's beginning that follows this part.
+    /// The hash of a prompt's prefix that follows this part.
     pub(super) fn before(self, hash: u64) -> u64 {
         self.hash.map_or(hash, |preamble| mix(preamble, hash))
     }
@@ -104,7 +104,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Tells a list or a scalar from what is no JSON at all.
+/// Distinguishes a list or a scalar from what is not JSON at all.
 fn check_outermost(text: &str) -> Result<(), RequestError> {
     let trimmed = text.trim_start_matches([' ', '\t', '\n', '\r']);
     if trimmed.starts_with('{') {

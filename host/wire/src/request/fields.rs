@@ -35,7 +35,7 @@ pub(super) fn count(raw: &RawValue, param: &str) -> Result<Option<u64>, RequestE
     if text == "-1" {
         return Ok(None);
     }
-    // 64.0 and 1e3 are whole numbers too. A string is no number, whatever it spells.
+    // 64.0 and 1e3 are whole numbers too. A string is not a number, whatever it spells.
     let whole = |number: &f64| *number >= 0.0 && number.fract() == 0.0;
     let fraction = || serde_json::from_str::<f64>(text).ok().filter(whole);
     let count = text

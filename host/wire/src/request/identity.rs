@@ -1,4 +1,4 @@
-//! Which program and which request a body says it is.
+//! The program and the request that a body names.
 
 use super::body::Draft;
 use super::fields::{id, invalid, pick, text};

@@ -1,6 +1,6 @@
 //! Prompts given as a list of messages.
 
-use super::trail::Chain;
+use super::prefix_hasher::Chain;
 use super::value_hash::{ValueHash, mix};
 use super::{CHAIN_MESSAGES_MAX, PREFIX_MESSAGES_MAX, PrefixSegment};
 use serde::Deserialize;
@@ -19,7 +19,7 @@ pub(super) struct MessagesDraft {
     pub(super) chain: Vec<u64>,
 }
 
-/// Reads `messages`; `None` for `null`. `at` tells which one was being read, for errors.
+/// Reads `messages`; `None` for `null`. `at` names the one that was being read, for errors.
 pub(super) struct MessagesSeed<'p> {
     pub(super) at: &'p Cell<Option<usize>>,
 }
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn role_and_content_do_not_change_places() {
+    fn role_and_content_are_not_interchangeable() {
         let one = read(r#"[{"role":"user","name":"a"}]"#);
         let other = read(r#"[{"role":"a","name":"user"}]"#);
         assert_ne!(one.chain, other.chain);

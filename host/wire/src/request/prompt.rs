@@ -1,7 +1,7 @@
 //! Prompts given as text or as token ids: `prompt`, `text`, `token_ids`, `input_ids`.
 
 use super::PrefixSegment;
-use super::trail::{TokenTrail, trail_of_text};
+use super::prefix_hasher::{TokenHasher, hashes_of_text};
 use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub(super) struct PromptDraft {
 
 impl PromptDraft {
     fn of_text(text: &str) -> Self {
-        let (prefix, chain) = trail_of_text(text);
+        let (prefix, chain) = hashes_of_text(text);
         PromptDraft {
             tokens: None,
             bytes: text.len() as u64,
@@ -27,9 +27,9 @@ impl PromptDraft {
         }
     }
 
-    fn of_ids(trail: TokenTrail) -> Self {
-        let tokens = Some(trail.tokens);
-        let (prefix, chain) = trail.finish();
+    fn of_ids(hasher: TokenHasher) -> Self {
+        let tokens = Some(hasher.tokens);
+        let (prefix, chain) = hasher.finish();
         PromptDraft {
             tokens,
             bytes: 0,
@@ -83,7 +83,7 @@ impl<'de> Visitor<'de> for PromptSeed {
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
         let first = match list.next_element_seed(PartSeed(self.0))? {
             None if self.0 == Accepts::Text => return Ok(Some(PromptDraft::default())),
-            None => return Ok(Some(PromptDraft::of_ids(TokenTrail::new()))),
+            None => return Ok(Some(PromptDraft::of_ids(TokenHasher::new()))),
             Some(Part::Id(id)) if self.0 != Accepts::Text => {
                 return rest_of_ids(id, list).map(Some);
             }
@@ -95,16 +95,16 @@ impl<'de> Visitor<'de> for PromptSeed {
 }
 
 fn rest_of_ids<'de, A: SeqAccess<'de>>(first: u64, mut list: A) -> Result<PromptDraft, A::Error> {
-    let mut trail = TokenTrail::new();
-    trail.push(first);
+    let mut hasher = TokenHasher::new();
+    hasher.push(first);
     while let Some(id) = list.next_element::<u64>()? {
-        trail.push(id);
+        hasher.push(id);
     }
-    Ok(PromptDraft::of_ids(trail))
+    Ok(PromptDraft::of_ids(hasher))
 }
 
-/// Adds up the sizes of a batch. Two prompts or more are no one program's history, so they
-/// leave neither prefix nor chain.
+/// Adds up the sizes of a batch. Two prompts or more are not one program's history, so they leave
+/// neither prefix nor chain.
 fn rest_of_batch<'de, A: SeqAccess<'de>>(
     accepts: Accepts,
     mut sum: PromptDraft,
@@ -165,11 +165,11 @@ impl<'de> Visitor<'de> for PartSeed {
         if self.0 == Accepts::Text {
             return Err(A::Error::custom("expected strings, not lists"));
         }
-        let mut trail = TokenTrail::new();
+        let mut hasher = TokenHasher::new();
         while let Some(id) = list.next_element::<u64>()? {
-            trail.push(id);
+            hasher.push(id);
         }
-        Ok(Part::Whole(PromptDraft::of_ids(trail)))
+        Ok(Part::Whole(PromptDraft::of_ids(hasher)))
     }
 }
 

@@ -69,7 +69,7 @@ fn engine_native_requests_are_understood() {
 }
 
 #[test]
-fn what_stands_before_the_messages_counts_for_the_prefix_alone() {
+fn fields_before_the_messages_count_for_the_prefix_only() {
     let messages = r#""messages":[{"role":"user","content":"hi"}]"#;
     let plain = parse(Messages, &format!("{{{messages}}}")).unwrap();
     let system = parse(Messages, &format!(r#"{{{messages},"system":"brief"}}"#)).unwrap();

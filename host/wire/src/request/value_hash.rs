@@ -32,8 +32,8 @@ fn hash_of_text_block(text: &str) -> u64 {
     mix(LIST, mix(OBJECT, kind.wrapping_add(body)))
 }
 
-/// Reads one value, hashes it and adds the lengths of its strings and keys to `bytes`, save
-/// those of attachments, whose bytes say nothing about tokens.
+/// Reads one value, hashes it and adds the lengths of its strings and keys to `bytes`, save those
+/// of attachments, whose bytes are unrelated to tokens.
 pub(super) struct ValueHash<'b> {
     bytes: &'b mut u64,
     is_content: bool,
@@ -48,7 +48,7 @@ impl<'b> ValueHash<'b> {
         }
     }
 
-    /// For the `content` of a message, where text stands for a list of one text block.
+    /// For the `content` of a message, where text is equivalent to a list of one text block.
     pub(super) fn of_content(bytes: &'b mut u64) -> Self {
         ValueHash {
             bytes,
@@ -141,7 +141,7 @@ enum KeyClass {
     Plain,
     /// The value may be an image or a sound in base64.
     Attachment,
-    /// The value is no part of what the model sees.
+    /// The value is not part of what the model sees.
     Skipped,
 }
 

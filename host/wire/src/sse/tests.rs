@@ -3,7 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Feeds the stream cut at these places and gives the events.
+/// Feeds the stream cut at these positions and gives the events.
 fn events(stream: &[u8], cuts: &[usize]) -> (SseScanner, Vec<Vec<u8>>) {
     let mut scanner = SseScanner::default();
     let mut events = Vec::new();
@@ -77,7 +77,7 @@ fn done_is_seen() {
 }
 
 #[test]
-fn garbage_is_told_at_once_and_for_good() {
+fn garbage_is_reported_at_once_and_for_good() {
     for stream in [
         "{\"error\":1}",
         "<html>",
@@ -120,7 +120,7 @@ fn an_event_has_a_bound_however_it_comes() {
     assert_eq!(scanner.feed(&many_events, &mut |_| {}), Ok(()));
 }
 
-/// The events of a whole stream, line by line as the standard says.
+/// The events of a whole stream, line by line as in the standard.
 fn reference(stream: &str) -> Vec<String> {
     let stream = stream.replace("\r\n", "\n").replace('\r', "\n");
     let mut events = Vec::new();

@@ -1,6 +1,6 @@
-//! The parts of a reply that tell what it cost and how it ended, of any engine.
+//! The parts of a reply that have its cost and its end, of any engine.
 
-use super::loose::{Count, HasText, ListLength, Many, One, Reason};
+use super::lenient::{Count, HasText, ListLength, Many, One, Reason};
 use super::{Finish, StepUsage};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -97,7 +97,7 @@ pub(super) struct Opening {
 }
 
 impl Usage {
-    /// Takes over what a later event says.
+    /// Takes over the content of a later event.
     pub(super) fn update(&mut self, later: &Usage) {
         let take = |mine: &mut Count, theirs: Count| {
             if theirs.0.is_some() {
@@ -141,7 +141,7 @@ impl Usage {
 }
 
 impl Timings {
-    /// Takes over what a later event says.
+    /// Takes over the content of a later event.
     pub(super) fn update(&mut self, later: &Timings) {
         self.cached.0 = later.cached.0.or(self.cached.0);
         self.evaluated.0 = later.evaluated.0.or(self.evaluated.0);
@@ -215,7 +215,7 @@ impl Reply<'_> {
     }
 }
 
-/// One account of several sources: what the first does not say is taken from the next.
+/// One account of several sources: what the first does not have is taken from the next.
 pub(super) fn account(usage: &Usage, timings: &Timings, metas: &[MetaInfo]) -> StepUsage {
     let metas: Vec<StepUsage> = metas.iter().map(MetaInfo::step).collect();
     let metas = StepUsage {

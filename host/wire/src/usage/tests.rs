@@ -77,7 +77,7 @@ fn engine_native_replies_are_read() {
 }
 
 #[test]
-fn a_reply_that_tells_nothing_gives_nothing() {
+fn an_empty_reply_gives_nothing() {
     let replies = [
         "",
         "{}",

@@ -9,9 +9,9 @@
 //! follows those of the k-1 groups before it, and some group from the k-th on held one
 //! at least as long, so the k-th did.
 //!
-//! Equal workers can change places, so what matters is how many of each kind have had
-//! their groups. Under a bound the furthest reach of each such set follows from the
-//! sets with one worker less.
+//! Equal workers are interchangeable, so what matters is how many of each kind have had their
+//! groups. Under a bound the furthest reach of each such set follows from the sets with one worker
+//! less.
 
 use crate::search::{Partition, Probe, Run, partition};
 use crate::{Objective, Paper};

@@ -26,7 +26,7 @@ pub struct Pace {
     pub batch_max: f64,
 }
 
-/// What an iteration takes, as configurations tell it.
+/// The duration of an iteration, as configured.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Iteration {
@@ -126,8 +126,8 @@ struct Heap {
 }
 
 impl Pace {
-    /// When a group ends, in microseconds. `group` and `more` are both sorted, the
-    /// longest remaining first. Each member stands for `weight` programs.
+    /// When a group ends, in microseconds. `group` and `more` are both sorted, the longest
+    /// remaining first. Each member represents `weight` programs.
     pub fn end_us(&self, group: &[Member], more: &[Member], habits: Habits, weight: f64) -> f64 {
         let mut heaps = Vec::with_capacity(EXACT + HEAPS + more.len() + 1);
         heap(group, weight, &mut heaps);
@@ -169,7 +169,7 @@ impl Pace {
         if habits.tool_us <= 0.0 {
             return at(active);
         }
-        // Who is in a tool does not disturb the others.
+        // A program in a tool call does not disturb the others.
         let all_us = at(active);
         at(active * all_us / (all_us + habits.tool_us)) + habits.tool_us
     }

@@ -1,10 +1,10 @@
 //! Lengths mixed: every worker gets some of each, so that all have the same to do.
 //!
-//! Programs of one length that share a worker fill its memory all at once and leave it all
-//! at once. Mixed ones end one after the other, and while memory does for all that have
-//! begun, when a worker ends is simple: each token of context is read once for every token
-//! generated, whoever shares the batch, and what an iteration takes whatever its batch
-//! (weights, launches) is paid as often as the longest program has tokens.
+//! Programs of one length that share a worker fill its memory all at once and leave it all at once.
+//! Mixed ones end one after the other, and while memory suffices for all that have begun, when a
+//! worker ends is simple: each token of context is read once for every token generated, whichever
+//! programs share the batch, and what an iteration takes whatever its batch (weights, launches) is
+//! paid as often as the longest program has tokens.
 //!
 //! Who will be the longest is not known, only what each is expected to generate. The more
 //! programs share a worker, the longer the longest of them is likely to be: half of each
@@ -124,9 +124,9 @@ impl Load {
         iterations * pace.base_us + more + less / 2.0
     }
 
-    /// Whether the work of all programs takes all workers together longer than the longest
-    /// takes alone on the fastest: then nobody gains much by being set apart. None has more
-    /// than `most` tokens.
+    /// Whether the work of all programs takes all workers together longer than the longest takes
+    /// alone on the fastest: then no program gains much by being set apart. None has more than
+    /// `most` tokens.
     pub fn is_mostly_work(&self, workers: &[Pace], habits: Habits, most: f64) -> bool {
         let none = Self::default();
         let longest = self.longest(&none).min(most);
@@ -139,8 +139,8 @@ impl Load {
     }
 }
 
-/// Deals programs out, the longest first, each to the worker that ends first with it. Tells
-/// which worker each goes to.
+/// Deals programs out, the longest first, each to the worker that ends first with it. Returns which
+/// worker each goes to.
 pub fn deal_evenly(workers: &[Pace], loads: &[Load], habits: Habits) -> Vec<usize> {
     let mut piles = vec![Load::default(); workers.len()];
     let deal = |load: &Load| {

@@ -15,7 +15,7 @@
 
 use crate::{Objective, Units};
 
-/// Equal workers that stand side by side in the order.
+/// Equal workers that are adjacent in the order.
 #[derive(Debug, Clone, Copy)]
 pub struct Run<'u> {
     /// Time per token by group size, for at least as many programs as there are, and

@@ -1,4 +1,4 @@
-//! One agent of the mill: where it is in its run.
+//! One agent of the load generator, with its position in its run.
 
 use treadle_core::{PrefixSegment, StepArrival};
 use treadle_model::StepId;
@@ -19,7 +19,7 @@ pub(super) enum Stage {
 pub(super) struct Agent {
     /// Its program's key.
     pub(super) key: Box<str>,
-    /// Its run's place in the workload.
+    /// Its run's index in the workload.
     pub(super) run: usize,
     /// The step that it sends next.
     pub(super) next_step: usize,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use treadle_core::{Core, CoreConfig, Purpose, Question};
 use treadle_model::{PolicyRef, World};
-use treadle_policy::evaluator::{BoundPolicy, Change, DeskLimits, PolicyDesk, Scope};
+use treadle_policy::evaluator::{BoundPolicy, Change, EvaluatorLimits, PolicyEvaluator, Scope};
 use treadle_policy_runtime::{BreakerLimits, InstanceOptions, Limits, PolicyEngine};
 use treadle_registry::default_eviction_module;
 use treadle_report::latencies::Latencies;
@@ -63,16 +63,16 @@ impl Questions {
     }
 }
 
-/// A desk at which the named policy sits: `native`, or the embedded plugin.
-pub(super) fn desk(kind: &str) -> Result<PolicyDesk, BenchError> {
-    // Faults are counted, but none makes the desk ask another policy: it is this
-    // one that is measured.
-    let mut desk = PolicyDesk::new(DeskLimits {
+/// An evaluator with the named policy bound: `native`, or the embedded plugin.
+pub(super) fn evaluator(kind: &str) -> Result<PolicyEvaluator, BenchError> {
+    // Faults are counted, but none makes the evaluator fall back: this policy is the one that is
+    // measured.
+    let mut evaluator = PolicyEvaluator::new(EvaluatorLimits {
         breaker: BreakerLimits {
             faults_max: usize::MAX,
             ..BreakerLimits::default()
         },
-        ..DeskLimits::default()
+        ..EvaluatorLimits::default()
     });
     if kind == "wasm" {
         let engine = PolicyEngine::new(Limits::default());
@@ -86,14 +86,19 @@ pub(super) fn desk(kind: &str) -> Result<PolicyDesk, BenchError> {
             extra: Vec::new(),
         };
         let change = Change::Activate(Some(bound));
-        desk.change(World::Eviction, &Scope::Everyone, change, 0)
+        evaluator
+            .change(World::Eviction, &Scope::Everyone, change, 0)
             .map_err(|error| BenchError::Policy(error.to_string()))?;
     }
-    Ok(desk)
+    Ok(evaluator)
 }
 
 /// Times of answers, the questions taken one after another, for about `time`.
-pub(super) fn measure(desk: &mut PolicyDesk, questions: &Questions, time: Duration) -> Latencies {
+pub(super) fn measure(
+    evaluator: &mut PolicyEvaluator,
+    questions: &Questions,
+    time: Duration,
+) -> Latencies {
     let mut times = Latencies::default();
     let began = Instant::now();
     let mut rows = 0;
@@ -104,7 +109,7 @@ pub(super) fn measure(desk: &mut PolicyDesk, questions: &Questions, time: Durati
         for question in questions.all() {
             let asked = Instant::now();
             let now_ms = began.elapsed().as_millis() as u64;
-            let answer = desk.answer(&core, question, now_ms);
+            let answer = evaluator.answer(&core, question, now_ms);
             times.push(asked.elapsed());
             rows += rows_of(&answer.verdict);
         }
@@ -112,16 +117,16 @@ pub(super) fn measure(desk: &mut PolicyDesk, questions: &Questions, time: Durati
             break;
         }
     }
-    // An answer that nobody looks at need not be computed.
+    // An answer that is not used need not be computed.
     std::hint::black_box(rows);
     times
 }
 
-fn rows_of(verdict: &treadle_core::Verdict) -> usize {
+fn rows_of(verdict: &treadle_core::PolicyAnswer) -> usize {
     match verdict {
-        treadle_core::Verdict::Order { programs, .. } => programs.len(),
-        treadle_core::Verdict::Weights { weights } => weights.len(),
-        treadle_core::Verdict::Fates { fates } => fates.len(),
+        treadle_core::PolicyAnswer::Order { programs, .. } => programs.len(),
+        treadle_core::PolicyAnswer::Weights { weights } => weights.len(),
+        treadle_core::PolicyAnswer::Fates { fates } => fates.len(),
     }
 }
 
@@ -159,7 +164,7 @@ mod tests {
 
     #[test]
     fn the_embedded_plugin_answers_as_the_native_default_does() {
-        let (mut native, mut wasm) = (desk("native").unwrap(), desk("wasm").unwrap());
+        let (mut native, mut wasm) = (evaluator("native").unwrap(), evaluator("wasm").unwrap());
         let question = question(64);
         let core = Core::new(CoreConfig::default());
         let expected = native.answer(&core, &question, 1);

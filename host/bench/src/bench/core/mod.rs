@@ -3,13 +3,13 @@
 
 mod agent;
 mod decisions;
-mod mill;
+mod load_generator;
 
 use super::figures::{Figure, Report, Target};
-use super::{BenchError, tell};
+use super::{BenchError, report_progress};
 use clap::Args;
 use decisions::{Questions, measure};
-use mill::{Mill, MillOptions};
+use load_generator::{LoadGenerator, LoadGeneratorOptions};
 use std::time::{Duration, Instant};
 use treadle_core::CoreConfig;
 
@@ -64,29 +64,29 @@ impl CoreArgs {
     }
 
     fn measure(&self) -> Result<Report, BenchError> {
-        tell(&format!("core: {} programs settle ...", self.programs));
-        let mut mill = Mill::new(&MillOptions {
+        report_progress(&format!("core: {} programs settle ...", self.programs));
+        let mut load_generator = LoadGenerator::new(&LoadGeneratorOptions {
             core: CoreConfig::default(),
             programs: self.programs as usize,
             engines: self.engines,
             kv_fraction: self.kv_fraction,
             seed: self.seed,
         })?;
-        mill.run_until(WARMUP_US);
-        tell(&format!("core: events for {} s ...", self.seconds));
+        load_generator.run_until(WARMUP_US);
+        report_progress(&format!("core: events for {} s ...", self.seconds));
         let mut report = Report::new("core");
-        self.handle_events(&mut mill, &mut report);
-        self.ask_policies(&mill.into_questions(), &mut report)?;
+        self.handle_events(&mut load_generator, &mut report);
+        self.ask_policies(&load_generator.into_questions(), &mut report)?;
         Ok(report)
     }
 
-    fn handle_events(&self, mill: &mut Mill, report: &mut Report) {
-        mill.forget_counts();
+    fn handle_events(&self, load_generator: &mut LoadGenerator, report: &mut Report) {
+        load_generator.forget_counts();
         let (began, time) = (Instant::now(), Duration::from_secs(self.seconds));
         while began.elapsed() < time {
-            mill.run_events(EVENTS_PER_LOOK);
+            load_generator.run_events(EVENTS_PER_LOOK);
         }
-        let rate = mill.events() as f64 / began.elapsed().as_secs_f64();
+        let rate = load_generator.events() as f64 / began.elapsed().as_secs_f64();
         report.push(Figure::new("events_per_s", rate, "1/s").target(Target::AtLeast(300_000.0)));
         report.setting("programs", self.programs);
         report.setting("engines", self.engines);
@@ -95,10 +95,10 @@ impl CoreArgs {
         report.setting("seed", self.seed);
         report.setting(
             "virtual_seconds_per_second",
-            mill.virtual_s() / began.elapsed().as_secs_f64(),
+            load_generator.virtual_s() / began.elapsed().as_secs_f64(),
         );
-        report.setting("events", serde_json::json!(mill.mix()));
-        let counters = mill.counters();
+        report.setting("events", serde_json::json!(load_generator.mix()));
+        let counters = load_generator.counters();
         report.setting("pauses", counters.pauses);
         report.setting("restores", counters.restores);
         report.note(
@@ -109,25 +109,25 @@ impl CoreArgs {
     }
 
     fn ask_policies(&self, questions: &Questions, report: &mut Report) -> Result<(), BenchError> {
-        tell("core: questions to policies ...");
+        report_progress("core: questions to policies ...");
         report.setting("questions", serde_json::json!(questions.sizes()));
         let time = Duration::from_secs(self.seconds);
         for kind in ["native", "wasm"] {
-            let mut desk = decisions::desk(kind)?;
-            let mut times = measure(&mut desk, questions, time);
+            let mut evaluator = decisions::evaluator(kind)?;
+            let mut times = measure(&mut evaluator, questions, time);
             let p50 = times.percentile(0.50).as_secs_f64() * 1e6;
             let p99 = times.percentile(0.99).as_secs_f64() * 1e6;
             report.push(Figure::new(format!("decision_p50_us.{kind}"), p50, "us"));
             let figure = Figure::new(format!("decision_p99_us.{kind}"), p99, "us");
             report.push(figure.target(Target::AtMost(1_000.0)));
             if kind == "wasm" {
-                let faults = desk.statistics().faults as f64;
+                let faults = evaluator.statistics().faults as f64;
                 report.push(Figure::new("decision_faults.wasm", faults, "count"));
             }
         }
         report.note(
-            "Decisions are the questions that the core asked meanwhile, put to the policy desk \
-             again: weights, whom to pause, whom to restore. A fault is an answer that was not \
+            "Decisions are the questions that the core asked meanwhile, put to the policy evaluator \
+             again: weights, pause order, restore order. A fault is an answer that was not \
              there within the deadline of a hot call; the native default gives it instead.",
         );
         Ok(())

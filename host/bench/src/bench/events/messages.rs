@@ -12,7 +12,7 @@ use treadle_store::EventRow;
 const BATCH: u64 = 2_000;
 
 /// Two publishers on one exchange, and a queue that takes what they send.
-pub(super) struct Stand {
+pub(super) struct Fixture {
     broker: RabbitMq,
     bare: BarePublisher,
     queue: String,
@@ -20,7 +20,7 @@ pub(super) struct Stand {
     messages: Vec<Message>,
 }
 
-impl Stand {
+impl Fixture {
     /// Connects, and makes exchange and queue.
     pub(super) async fn open(url: &str) -> Result<Self, BenchError> {
         let prefix = format!("treadle-bench-{}", std::process::id());
@@ -30,7 +30,7 @@ impl Stand {
         };
         let broker = RabbitMq::start(settings.clone());
         let queue = format!("{prefix}.queue");
-        // Nobody reads it: what is sent stays in a queue as events for a slow consumer do.
+        // It has no reader: what is sent stays in a queue as events for a slow consumer do.
         drop(
             broker
                 .subscribe(&Subscription::new(queue.as_str(), ["#"]))
@@ -69,7 +69,7 @@ impl Stand {
     /// Removes exchange and queues.
     pub(super) async fn remove(self) {
         self.bare.close().await;
-        // What stays is named after a process that is gone; a log line is no use to anybody.
+        // What stays is named after a process that is gone; a log line would not help.
         let _ = self.broker.unsubscribe(&self.queue).await;
         let _ = self.broker.remove_topology().await;
         let _ = self.broker.close().await;

@@ -8,7 +8,7 @@ mod rows_through_store;
 
 use super::figures::{Figure, Report, Target};
 use super::latencies::Latencies;
-use super::{BenchError, tell};
+use super::{BenchError, report_progress};
 use clap::Args;
 use std::time::Duration;
 
@@ -60,12 +60,12 @@ impl Default for EventsArgs {
 
 /// Rates of treadle and of its reference, by rounds.
 #[derive(Default)]
-struct Contest {
+struct Comparison {
     own: Vec<f64>,
     reference: Vec<f64>,
 }
 
-impl Contest {
+impl Comparison {
     /// The medians: of treadle, of its reference.
     fn medians(&mut self) -> (f64, f64) {
         (median(&mut self.own), median(&mut self.reference))
@@ -124,12 +124,12 @@ impl EventsArgs {
             );
             return Ok(());
         };
-        let stand = rows_through_store::Stand::open(url).await?;
-        let measured = self.on_database(url, &stand).await;
+        let fixture = rows_through_store::Fixture::open(url).await?;
+        let measured = self.on_database(url, &fixture).await;
         // Whatever came of it, nothing stays behind.
-        stand.remove().await;
-        let (mut contest, mut acks) = measured?;
-        let (own, reference) = contest.medians();
+        fixture.remove().await;
+        let (mut comparison, mut acks) = measured?;
+        let (own, reference) = comparison.medians();
         report.push(Figure::new("events_per_s", own, "1/s"));
         report.push(Figure::new("pgbench_events_per_s", reference, "1/s"));
         report.push(Figure::new("share_of_pgbench", own / reference, "ratio").target(SHARE));
@@ -143,25 +143,25 @@ impl EventsArgs {
     async fn on_database(
         &self,
         url: &str,
-        stand: &rows_through_store::Stand,
-    ) -> Result<(Contest, Latencies), BenchError> {
+        fixture: &rows_through_store::Fixture,
+    ) -> Result<(Comparison, Latencies), BenchError> {
         let group = self.group as usize;
-        let reference = pgbench::Reference::prepare(url, &stand.schema, group).await?;
-        let mut contest = Contest::default();
+        let reference = pgbench::Reference::prepare(url, &fixture.schema, group).await?;
+        let mut comparison = Comparison::default();
         // The first round warms caches and connections up.
         for round in 0..=self.rounds {
-            tell(&format!("events: round {round} of {} ...", self.rounds));
-            let own = stand.throughput(group, self.round()).await?;
+            report_progress(&format!("events: round {round} of {} ...", self.rounds));
+            let own = fixture.throughput(group, self.round()).await?;
             let theirs = reference.run(self.round()).await?;
             if round > 0 {
-                contest.own.push(own);
-                contest.reference.push(theirs);
+                comparison.own.push(own);
+                comparison.reference.push(theirs);
             }
         }
-        tell("events: times to the acknowledgement ...");
+        report_progress("events: times to the acknowledgement ...");
         let time = Duration::from_secs(self.seconds);
-        let acks = stand.acknowledgements(self.paced_per_s, time).await?;
-        Ok((contest, acks))
+        let acks = fixture.acknowledgements(self.paced_per_s, time).await?;
+        Ok((comparison, acks))
     }
 
     async fn messages(&self, report: &mut Report) -> Result<(), BenchError> {
@@ -178,15 +178,15 @@ impl EventsArgs {
             );
             return Ok(());
         };
-        let stand = messages::Stand::open(url).await?;
-        let mut contest = Contest::default();
+        let fixture = messages::Fixture::open(url).await?;
+        let mut comparison = Comparison::default();
         let mut measured = Ok(());
         for round in 0..=self.rounds {
-            tell(&format!("messages: round {round} of {} ...", self.rounds));
-            match stand.round(self.round()).await {
+            report_progress(&format!("messages: round {round} of {} ...", self.rounds));
+            match fixture.round(self.round()).await {
                 Ok((own, theirs)) if round > 0 => {
-                    contest.own.push(own);
-                    contest.reference.push(theirs);
+                    comparison.own.push(own);
+                    comparison.reference.push(theirs);
                 }
                 Ok(_) => {}
                 Err(error) => {
@@ -195,9 +195,9 @@ impl EventsArgs {
                 }
             }
         }
-        stand.remove().await;
+        fixture.remove().await;
         measured?;
-        let (own, reference) = contest.medians();
+        let (own, reference) = comparison.medians();
         report.push(Figure::new("messages_per_s", own, "1/s"));
         report.push(Figure::new("bare_messages_per_s", reference, "1/s"));
         report.push(Figure::new("share_of_bare_publisher", own / reference, "ratio").target(SHARE));
@@ -221,15 +221,15 @@ mod tests {
 
     #[test]
     fn medians_are_of_each_side() {
-        let mut contest = Contest {
+        let mut comparison = Comparison {
             own: vec![3.0, 1.0, 2.0],
             reference: vec![10.0],
         };
-        assert_eq!(contest.medians(), (2.0, 10.0));
+        assert_eq!(comparison.medians(), (2.0, 10.0));
     }
 
     #[tokio::test]
-    async fn without_servers_all_figures_are_absent_and_say_why() {
+    async fn without_servers_all_figures_are_absent_with_a_reason() {
         let args = EventsArgs {
             postgres: None,
             amqp: None,

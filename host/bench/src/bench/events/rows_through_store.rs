@@ -13,14 +13,14 @@ use treadle_store::{Batch, EventRow, Location, PostgresLocation, Store, open};
 const FLUSH_PAUSE: Duration = Duration::from_millis(1);
 
 /// A store in a schema of its own.
-pub(super) struct Stand {
+pub(super) struct Fixture {
     /// The schema.
     pub(super) schema: String,
     url: String,
     store: Arc<dyn Store>,
 }
 
-impl Stand {
+impl Fixture {
     /// Makes the schema.
     pub(super) async fn open(url: &str) -> Result<Self, BenchError> {
         let schema = format!("treadle_bench_{}", std::process::id());
@@ -43,7 +43,7 @@ impl Stand {
             self.schema
         );
         if let Err(error) = psql(&self.url, &drop).await {
-            super::tell(&format!("the schema {} stays: {error}", self.schema));
+            super::report_progress(&format!("the schema {} stays: {error}", self.schema));
         }
     }
 
@@ -63,7 +63,7 @@ impl Stand {
         Ok((seq - first) as f64 / began.elapsed().as_secs_f64())
     }
 
-    /// Times from handing a batch to the journal's writer until it says that it is on disk, at a
+    /// Times from handing a batch to the journal's writer until it is confirmed to be on disk, at a
     /// steady rate.
     pub(super) async fn acknowledgements(
         &self,

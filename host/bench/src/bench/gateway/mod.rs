@@ -5,14 +5,14 @@ mod process;
 
 use super::figures::{Figure, Report, Target};
 use super::latencies::Latencies;
-use super::{BenchError, tell};
+use super::{BenchError, report_progress};
 use bytes::Bytes;
 use clap::Args;
 use load::{Load, Until, chat_body, send};
 use process::Server;
 use std::time::Duration;
 
-/// Clients at once where the figure does not say.
+/// Concurrent clients, unless the figure has its own.
 const CONCURRENCY: usize = 64;
 /// Prompt of a small body, in bytes.
 const SMALL_PROMPT_BYTES: usize = 200;
@@ -63,7 +63,7 @@ impl GatewayArgs {
             Duration::from_secs(self.seconds_per_case)
         };
         let engine = Server::engine().await?;
-        let stand = Stand {
+        let fixture = Fixture {
             engine: &engine,
             time,
         };
@@ -74,13 +74,13 @@ impl GatewayArgs {
         report.setting("engine", "simulated, answers at once");
         report.setting("small_output_tokens", SMALL_OUTPUT_TOKENS);
         report.setting("small_body_bytes", small().len());
-        stand.small(&mut report, quick).await?;
-        stand.streams(&mut report, quick).await?;
-        stand.large(&mut report).await?;
+        fixture.small(&mut report, quick).await?;
+        fixture.streams(&mut report, quick).await?;
+        fixture.large(&mut report).await?;
         for concurrency in [1, 64, 256] {
-            stand.added_latency(&mut report, concurrency).await?;
+            fixture.added_latency(&mut report, concurrency).await?;
         }
-        stand.resident(&mut report).await?;
+        fixture.resident(&mut report).await?;
         engine.stop().await;
         report.note(
             "The engine is SIMULATED and answers at once. Engine, gateway and load each run in a \
@@ -104,12 +104,12 @@ fn small() -> Bytes {
     chat_body(SMALL_PROMPT_BYTES, SMALL_OUTPUT_TOKENS, false)
 }
 
-struct Stand<'a> {
+struct Fixture<'a> {
     engine: &'a Server,
     time: Duration,
 }
 
-impl Stand<'_> {
+impl Fixture<'_> {
     async fn small(&self, report: &mut Report, quick: bool) -> Result<(), BenchError> {
         let all: &[usize] = if quick { &[64] } else { &[64, 256, 1_024] };
         let (mut least, mut most) = (f64::INFINITY, 0.0_f64);
@@ -164,7 +164,7 @@ impl Stand<'_> {
     async fn cpu_s_per_1000(&self, case: &Case) -> Result<f64, BenchError> {
         let Case { name, programs, .. } = case;
         let case_name = format!("{name}, {programs} programs");
-        tell(&format!("gateway: {case_name} ..."));
+        report_progress(&format!("gateway: {case_name} ..."));
         let gateway = Server::gateway(&self.engine.url).await?;
         let load = Load {
             concurrency: CONCURRENCY,
@@ -191,7 +191,7 @@ impl Stand<'_> {
 
     async fn added_latency(&self, report: &mut Report, clients: usize) -> Result<(), BenchError> {
         let name = format!("added latency, {clients} clients");
-        tell(&format!("gateway: {name} ..."));
+        report_progress(&format!("gateway: {name} ..."));
         let gateway = Server::gateway(&self.engine.url).await?;
         let load = Load {
             concurrency: clients,
@@ -215,7 +215,7 @@ impl Stand<'_> {
 
     async fn resident(&self, report: &mut Report) -> Result<(), BenchError> {
         let name = format!("memory with {RESIDENT_PROGRAMS} programs");
-        tell(&format!("gateway: {name} ..."));
+        report_progress(&format!("gateway: {name} ..."));
         let gateway = Server::gateway(&self.engine.url).await?;
         let load = Load {
             concurrency: CONCURRENCY,

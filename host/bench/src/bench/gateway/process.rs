@@ -1,5 +1,5 @@
-//! The processes under measurement: an engine and a gateway, each on its own,
-//! so that what one uses is told apart from the other.
+//! The processes under measurement: an engine and a gateway, each on its own, so that the use of
+//! one is distinguished from that of the other.
 
 use super::super::program::daemon_program;
 use crate::bench::BenchError;
@@ -10,9 +10,9 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
 
-/// For a process to say where it listens.
+/// Time for a process to report its address.
 const START_MAX: Duration = Duration::from_mins(1);
-/// Linux tells CPU time in hundredths of a second on every architecture.
+/// Linux reports CPU time in hundredths of a second on every architecture.
 const TICKS_PER_S: f64 = 100.0;
 /// KV memory of the engine in tokens: never the bottleneck.
 const KV_TOKENS: &str = "1000000000";
@@ -45,7 +45,7 @@ impl Server {
         Self::start("the simulated engine", &args).await
     }
 
-    /// A gateway in front of it, with its defaults except for the journal's place.
+    /// A gateway in front of it, with its defaults except for the location of the journal.
     pub(super) async fn gateway(engine: &str) -> Result<Self, BenchError> {
         let folder = TemporaryFolder::new().map_err(|error| BenchError::Process {
             what: "the gateway",
@@ -81,7 +81,7 @@ impl Server {
         command.args(args).kill_on_drop(true);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         for (name, _) in std::env::vars_os() {
-            // Settings of whoever runs the benchmark are not to be measured.
+            // Settings of the user's environment are not to be measured.
             if name.to_string_lossy().starts_with("TREADLE_") {
                 command.env_remove(name);
             }
@@ -120,7 +120,7 @@ impl Server {
 
     /// Ends it.
     pub(super) async fn stop(mut self) {
-        // It holds nothing that anybody wants to keep.
+        // It holds nothing worth keeping.
         let _ = self.process.kill().await;
     }
 }
@@ -137,8 +137,7 @@ fn unexpected(path: String) -> BenchError {
     BenchError::Usage { path, cause }
 }
 
-/// The base URL in what a server says first: a field of a JSON object, or the
-/// first one in a text.
+/// The base URL in a server's first output: a field of a JSON object, or the first one in a text.
 fn url_in(text: &str) -> Option<String> {
     if let Ok(said) = serde_json::from_str::<serde_json::Value>(text) {
         return said["url"].as_str().map(str::to_owned);
@@ -163,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_found_in_what_servers_say() {
+    fn urls_are_found_in_server_output() {
         let said = "simulated engine (instant) on http://127.0.0.1:4711\n";
         assert_eq!(url_in(said).as_deref(), Some("http://127.0.0.1:4711"));
         let said = r#"{"engines":["http://127.0.0.1:9"],"url":"http://[::1]:80"}"#;

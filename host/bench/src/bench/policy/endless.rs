@@ -18,12 +18,12 @@ const DESCRIPTION_AT: &[u8] = &[0xc0, 0x00];
 const TEXTS: &[u8] = b"endless1.0.0";
 /// Where they lie: 96.
 const TEXTS_AT: &[u8] = &[0xe0, 0x00];
-/// Where arguments go: 1,024. Nobody reads them, so they may lie on one another.
+/// Where arguments go: 1,024. They are never read, so they may overlap.
 const ARGUMENTS_AT: &[u8] = &[0x80, 0x08];
 
 /// The module, with its contract.
 pub(super) fn endless() -> Result<Vec<u8>, BenchError> {
-    embed_contract(&module(), "priority").map_err(|refusal| BenchError::Contest {
+    embed_contract(&module(), "priority").map_err(|refusal| BenchError::Comparison {
         policy: "endless".to_owned(),
         cause: refusal.to_string(),
     })

@@ -14,7 +14,7 @@ pub(super) const DEADLINE_MS: u64 = 2;
 /// the call to its fault; but for the first, each call starts an instance first, as
 /// calls after a fault do.
 pub(super) fn kills(engine: &PolicyEngine, count: usize) -> Result<Latencies, BenchError> {
-    let failed = |cause: &dyn std::fmt::Display| BenchError::Contest {
+    let failed = |cause: &dyn std::fmt::Display| BenchError::Comparison {
         policy: "endless".to_owned(),
         cause: cause.to_string(),
     };

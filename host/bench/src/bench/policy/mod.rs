@@ -2,23 +2,23 @@
 //! components and linked natively, answer the same questions in turn; then how fast
 //! a policy is stopped, swapped and taken in.
 
-mod contest;
-mod duel;
+mod ab_timer;
+mod baseline;
+mod comparison;
 mod endless;
 mod guests;
 mod kills;
-mod rival;
 mod rows;
 mod swaps;
 mod uploads;
 
 use super::figures::{Figure, Report, Target};
-use super::{BenchError, tell};
+use super::{BenchError, report_progress};
+use ab_timer::{Times, singles, time_ab};
+use baseline::BaselineProgram;
 use clap::Args;
-use contest::{Contest, contest, idle, load, policy_of};
-use duel::{Times, duel, singles};
+use comparison::{Comparison, comparison, idle, load, policy_of};
 use guests::GuestFolder;
-use rival::RivalProgram;
 use std::time::Duration;
 use treadle_model::World;
 use treadle_policy_runtime::{Limits, PolicyEngine, PolicyFault, PolicyModule};
@@ -41,7 +41,7 @@ pub(super) struct PolicyArgs {
     #[command(flatten)]
     guests: GuestFolder,
     #[command(flatten)]
-    rival: RivalProgram,
+    baseline: BaselineProgram,
     /// Milliseconds that each world and number of rows is measured for.
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     case_ms: u64,
@@ -57,7 +57,7 @@ impl Default for PolicyArgs {
     fn default() -> Self {
         Self {
             guests: GuestFolder::default(),
-            rival: RivalProgram::default(),
+            baseline: BaselineProgram::default(),
             case_ms: 500,
             kills: 500,
             swaps: 1_000,
@@ -91,7 +91,7 @@ impl PolicyArgs {
         let engine = PolicyEngine::new(Limits::default());
         let engine = engine.map_err(|error| BenchError::Policy(error.to_string()))?;
         self.calls(&engine, &mut report)?;
-        self.rival(&engine, &mut report)?;
+        self.baseline(&engine, &mut report)?;
         self.kill(&engine, &mut report)?;
         self.swap(&mut report)?;
         Ok(report)
@@ -102,7 +102,7 @@ impl PolicyArgs {
         let mut least: Option<(World, f64)> = None;
         for world in World::ALL {
             let module = load(engine, &self.guests, policy_of(*world))?;
-            tell(&format!("policy: {} ...", policy_of(*world)));
+            report_progress(&format!("policy: {} ...", policy_of(*world)));
             let single = self.world(&module, *world, report)?;
             if least.is_none_or(|(_, known)| single.difference_ns() < known) {
                 least = Some((*world, single.difference_ns()));
@@ -126,8 +126,8 @@ impl PolicyArgs {
     /// What a call costs in which next to nothing happens.
     fn fixed(&self, engine: &PolicyEngine, report: &mut Report) -> Result<(), BenchError> {
         let module = load(engine, &self.guests, policy_of(World::Eviction))?;
-        let mut contest = idle(&module)?;
-        let times = self.duel(World::Eviction, &mut contest)?;
+        let mut comparison = idle(&module)?;
+        let times = self.time_ab(World::Eviction, &mut comparison)?;
         report.push(
             Figure::new("fixed_ns", times.difference_ns(), "ns")
                 .target(Target::AtMost(250.0))
@@ -149,8 +149,8 @@ impl PolicyArgs {
     ) -> Result<Times, BenchError> {
         let mut of_one_row = None;
         for rows in ROWS {
-            let mut contest = contest(module, world, rows)?;
-            let times = self.duel(world, &mut contest)?;
+            let mut comparison = comparison(module, world, rows)?;
+            let times = self.time_ab(world, &mut comparison)?;
             of_one_row.get_or_insert(times);
             let figure = Figure::new(
                 format!("ratio_to_native.{world}.n{rows}"),
@@ -174,7 +174,7 @@ impl PolicyArgs {
                 ));
             }
             if rows == TARGET_ROWS {
-                let singles = singles(&mut contest, self.case());
+                let singles = singles(&mut comparison, self.case());
                 let mut singles = singles.map_err(|fault| fell(world, &fault))?;
                 let p99_us = singles.percentile(0.99).as_secs_f64() * 1e6;
                 let figure = Figure::new(format!("p99_us.{world}.n{rows}"), p99_us, "us");
@@ -184,24 +184,24 @@ impl PolicyArgs {
         of_one_row.ok_or_else(|| BenchError::Ended("nothing was measured".to_owned()))
     }
 
-    fn duel(&self, world: World, contest: &mut Contest) -> Result<Times, BenchError> {
-        duel(contest, self.case()).map_err(|fault| fell(world, &fault))
+    fn time_ab(&self, world: World, comparison: &mut Comparison) -> Result<Times, BenchError> {
+        time_ab(comparison, self.case()).map_err(|fault| fell(world, &fault))
     }
 
     const fn case(&self) -> Duration {
         Duration::from_millis(self.case_ms)
     }
 
-    fn rival(&self, engine: &PolicyEngine, report: &mut Report) -> Result<(), BenchError> {
+    fn baseline(&self, engine: &PolicyEngine, report: &mut Report) -> Result<(), BenchError> {
         let name = format!("ratio_extism_to_ours.n{TARGET_ROWS}");
         let target = Target::AtLeast(5.0);
-        if !self.rival.is_there() {
-            report.push(Figure::absent(name, "x", rival::REMEDY).target(target));
+        if !self.baseline.is_there() {
+            report.push(Figure::absent(name, "x", baseline::REMEDY).target(target));
             return Ok(());
         }
-        tell("policy: Extism ...");
+        report_progress("policy: Extism ...");
         let module = load(engine, &self.guests, policy_of(World::Priority))?;
-        let figure = match self.rival.ratio(&module, TARGET_ROWS, self.case() * 4) {
+        let figure = match self.baseline.ratio(&module, TARGET_ROWS, self.case() * 4) {
             Ok(ratio) => Figure::new(name, ratio, "x"),
             // The other figures are good without this one.
             Err(error) => Figure::absent(name, "x", error.to_string()),
@@ -216,7 +216,7 @@ impl PolicyArgs {
     }
 
     fn kill(&self, engine: &PolicyEngine, report: &mut Report) -> Result<(), BenchError> {
-        tell(&format!("policy: {} endless loops ...", self.kills));
+        report_progress(&format!("policy: {} endless loops ...", self.kills));
         let mut times = kills::kills(engine, self.kills as usize)?;
         let p50 = times.percentile_ms(0.50);
         report.push(Figure::new("kill_ms_p50", p50, "ms"));
@@ -231,7 +231,7 @@ impl PolicyArgs {
     }
 
     fn swap(&self, report: &mut Report) -> Result<(), BenchError> {
-        tell(&format!("policy: {} swaps ...", self.swaps));
+        report_progress(&format!("policy: {} swaps ...", self.swaps));
         let mut swaps = swaps::swaps(&self.guests, self.swaps as usize)?;
         let p50 = swaps.times.percentile_ms(0.50);
         report.push(Figure::new("swap_ms_p50", p50, "ms"));
@@ -254,7 +254,7 @@ impl PolicyArgs {
         if quick && language != "rust" {
             return Figure::absent(name, "s", "left out by --quick").target(target);
         }
-        tell(&format!("policy: upload of {policy} ..."));
+        report_progress(&format!("policy: upload of {policy} ..."));
         match uploads::upload_to_active_s(&self.guests, policy).await {
             Ok(took_s) => Figure::new(name, took_s, "s").target(target),
             // The other figures are good without this one.
@@ -264,7 +264,7 @@ impl PolicyArgs {
 }
 
 fn fell(world: World, fault: &PolicyFault) -> BenchError {
-    BenchError::Contest {
+    BenchError::Comparison {
         policy: policy_of(world).to_owned(),
         cause: fault.to_string(),
     }
@@ -278,7 +278,7 @@ mod tests {
     fn all_figures_are_there() {
         let args = PolicyArgs {
             guests: GuestFolder::of_checkout(),
-            rival: RivalProgram::default(),
+            baseline: BaselineProgram::default(),
             case_ms: 1,
             kills: 2,
             swaps: 3,

@@ -86,7 +86,7 @@ impl Draw {
         }
     }
 
-    /// Programs that get a place, half of them on the worker that they had.
+    /// Programs to be placed, half of them on the worker that they had.
     pub(super) fn assign(&mut self, rows: usize) -> Assign {
         let mut last = || match self.below(2) {
             0 => NOWHERE,
@@ -129,7 +129,7 @@ impl Draw {
         vec![8 + rows as u32 / 2; POOLS as usize]
     }
 
-    /// Programs that hold a place.
+    /// Placed programs.
     pub(super) fn active(&mut self, rows: usize) -> Active {
         Active {
             tokens: self.column(rows, 200_000),

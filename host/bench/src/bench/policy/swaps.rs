@@ -1,16 +1,16 @@
 //! How long it takes until a new version decides, while decisions go on.
 //!
-//! One thread owns a desk and answers without a pause, as the driver does; it takes
-//! changes between two decisions. Another starts instances and hands them over.
+//! One thread owns an evaluator and answers without a pause, as the driver does; it takes changes
+//! between two decisions. Another starts instances and hands them over.
 
-use super::contest::load;
+use super::comparison::load;
 use super::guests::GuestFolder;
 use crate::bench::BenchError;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 use treadle_core::{Core, CoreConfig, ProgramColumns, Purpose, Question};
 use treadle_model::{PolicyRef, ProgramId, Span, World};
-use treadle_policy::evaluator::{BoundPolicy, Change, DeskLimits, PolicyDesk, Scope};
+use treadle_policy::evaluator::{BoundPolicy, Change, EvaluatorLimits, PolicyEvaluator, Scope};
 use treadle_policy_runtime::{InstanceOptions, Limits, PolicyEngine, PolicyModule};
 use treadle_report::latencies::Latencies;
 
@@ -18,11 +18,10 @@ use treadle_report::latencies::Latencies;
 const POLICIES: [&str; 2] = ["thunderagent-eviction", "lru-eviction"];
 /// Programs in a question.
 const ROWS: u64 = 64;
-/// For a decision. Swapping is measured, not whether the deciding thread is held
-/// up by another process.
+/// For a decision. Swapping is measured, not whether another process delays the deciding thread.
 const DEADLINE_MS: u64 = 1_000;
 
-/// What came of the swaps.
+/// The result of the swaps.
 pub(super) struct Swaps {
     /// From publishing a version to the end of its first decision.
     pub(super) times: Latencies,
@@ -96,13 +95,13 @@ fn swap(
     first.recv().map_err(|_| ended(()))
 }
 
-/// Answers until nobody publishes any more. Gives the number of decisions, and how
-/// many of them the policy that was bound did not make.
+/// Answers until nothing is published any more. Gives the number of decisions, and how many of them
+/// the policy that was bound did not make.
 fn decide(published: &Receiver<Published>) -> (u64, u64) {
     use std::sync::mpsc::TryRecvError;
     let core = Core::new(CoreConfig::default());
     let question = question();
-    let mut desk = PolicyDesk::new(DeskLimits::default());
+    let mut evaluator = PolicyEvaluator::new(EvaluatorLimits::default());
     let (mut decisions, mut by_others) = (0, 0);
     let mut bound: Option<PolicyRef> = None;
     loop {
@@ -111,7 +110,7 @@ fn decide(published: &Receiver<Published>) -> (u64, u64) {
             Ok(new) => {
                 bound = Some(new.bound.policy.clone());
                 let change = Change::Activate(Some(new.bound));
-                if desk
+                if evaluator
                     .change(World::Eviction, &Scope::Everyone, change, 0)
                     .is_err()
                 {
@@ -122,11 +121,11 @@ fn decide(published: &Receiver<Published>) -> (u64, u64) {
             Err(TryRecvError::Empty) => {}
             Err(TryRecvError::Disconnected) => return (decisions, by_others),
         }
-        let answer = desk.answer(&core, &question, 0);
+        let answer = evaluator.answer(&core, &question, 0);
         decisions += 1;
         let own = bound.as_ref().is_none_or(|bound| answer.policy == *bound);
         if let Some(waiting) = waiting {
-            // Whoever does not wait for it any more has given up.
+            // A receiver that no longer waits for it has given up.
             let _ = waiting.send(own);
         } else if !own {
             by_others += 1;
@@ -151,7 +150,7 @@ fn question() -> Question {
 }
 
 fn failed(cause: &dyn std::fmt::Display) -> BenchError {
-    BenchError::Contest {
+    BenchError::Comparison {
         policy: POLICIES.join(", "),
         cause: cause.to_string(),
     }

@@ -33,7 +33,7 @@ pub(super) async fn upload_to_active_s(
     let program = daemon_program().map_err(BenchError::Output)?;
     config.plugins.compiler = program.display().to_string();
     config.store.path = folder.path().join("journal.db").display().to_string();
-    let ended = |error: &dyn std::fmt::Display| BenchError::Contest {
+    let ended = |error: &dyn std::fmt::Display| BenchError::Comparison {
         policy: policy.to_owned(),
         cause: error.to_string(),
     };
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_upload_becomes_active_and_a_missing_one_is_told() {
+    async fn an_upload_becomes_active_and_a_missing_one_is_reported() {
         let guests = GuestFolder::of_checkout();
         let took_s = upload_to_active_s(&guests, "default-priority")
             .await

@@ -30,7 +30,7 @@ fn an_imported_context_is_found_as_if_it_had_been_computed_here() {
 }
 
 #[test]
-fn an_import_takes_the_least_recent_blocks_and_never_held_ones() {
+fn an_import_takes_the_least_recent_blocks_and_never_referenced_ones() {
     let (old, new) = (chain(1, 1, 0, 40), chain(2, 2, 0, 80));
     let mut engine = Engine::new(small_profile(14, 64, 4));
     assert_eq!(engine.import(0, &old), 10);

@@ -105,12 +105,12 @@ fn profiles() -> impl Strategy<Value = EngineProfile> {
         3 => Just(u32::MAX),
     ];
     let speeds = (14_u32..40, 4_u32..64, 1_u32..8);
-    (speeds, interval, any::<bool>()).prop_map(|((blocks, batch, seats), interval, preempt)| {
+    (speeds, interval, any::<bool>()).prop_map(|((blocks, batch, slots), interval, preempt)| {
         EngineProfile {
             stream_interval_tokens: interval,
             preempt_by_priority: preempt,
             pass_us: u64::from(batch) % 3 * 170,
-            ..small_profile(blocks, batch, seats)
+            ..small_profile(blocks, batch, slots)
         }
     })
 }
@@ -122,7 +122,7 @@ enum Drive {
     Singly,
     /// One iteration at a time, but it remembers why the first waiting request did not fit.
     Remembering,
-    /// From event to event, with nothing to tell in between.
+    /// From event to event, with nothing to report in between.
     Events,
     /// In steps of so many microseconds that have nothing to do with iterations.
     Steps(u64),
@@ -153,7 +153,7 @@ impl Drive {
                     let before = outputs.len();
                     if at_us > engine.now_us {
                         engine.advance(at_us - 1, outputs);
-                        assert_eq!(outputs.len(), before, "told before the event");
+                        assert_eq!(outputs.len(), before, "reported before the event");
                         assert_eq!(engine.next_event_at(), Some(at_us));
                     }
                     engine.advance(at_us, outputs);

@@ -1,4 +1,4 @@
-//! Preemption by priority: who gives way, to whom, and how often.
+//! Preemption by priority: which request is preempted, for which, and how often.
 
 use super::*;
 
@@ -12,11 +12,11 @@ fn spec(id: RequestId, priority: i32, prompt_tokens: u32, output_tokens: u32) ->
     }
 }
 
-fn preempting(kv_blocks: u32, seats: u32) -> EngineProfile {
+fn preempting(kv_blocks: u32, slots: u32) -> EngineProfile {
     EngineProfile {
         preempt_by_priority: true,
         stream_interval_tokens: u32::MAX,
-        ..small_profile(kv_blocks, 64, seats)
+        ..small_profile(kv_blocks, 64, slots)
     }
 }
 
@@ -29,7 +29,7 @@ fn ends(outputs: &[Output]) -> Vec<(RequestId, u32)> {
 }
 
 #[test]
-fn one_that_outranks_takes_the_seat_and_the_other_finds_its_blocks_again() {
+fn a_higher_priority_takes_the_slot_and_the_other_finds_its_blocks_again() {
     let mut engine = Engine::new(preempting(64, 1));
     let mut outputs = Vec::new();
     engine.submit(0, spec(1, 5, 16, 32)).expect("fits");
@@ -82,9 +82,9 @@ fn memory_is_taken_from_the_lowest_and_only_as_much_as_is_needed() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// A request gives way at most once to each that outranks it, and the most urgent never does.
+    /// A request is preempted at most once for each that outranks it, and the most urgent never is.
     #[test]
-    fn nobody_gives_way_more_often_than_it_is_outranked(
+    fn no_sequence_is_preempted_more_often_than_it_is_outranked(
         profile in profiles(),
         arrivals in arrivals(),
     ) {
@@ -104,7 +104,7 @@ proptest! {
         }
     }
 
-    /// Nobody with a lower rank runs while one waits whom it keeps from running.
+    /// No request of a lower rank runs while one waits that it keeps from running.
     #[test]
     fn after_each_iteration_starts_the_first_that_waits_does_not_outrank_a_full_house(
         profile in profiles(),

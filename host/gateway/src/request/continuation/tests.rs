@@ -69,7 +69,7 @@ fn prompts_of_text_and_of_ids_are_made_longer() {
 }
 
 #[test]
-fn what_would_be_lost_stands_in_the_way() {
+fn parts_that_would_be_lost_are_obstacles() {
     let chat = Endpoint::ChatCompletions;
     let messages = json!([{"role": "user", "content": "hi"}]);
     for (name, value) in [

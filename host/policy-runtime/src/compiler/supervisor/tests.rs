@@ -110,7 +110,7 @@ fn a_flood_is_cut() {
 }
 
 #[test]
-fn the_end_of_a_child_tells_the_cause() {
+fn the_exit_of_a_child_gives_the_cause() {
     for (script, code) in [
         ("echo says why >&2; exit 4", "compile-failed"),
         ("echo says why >&2; exit 3", "compile-unavailable"),

@@ -44,7 +44,7 @@ fn waiting_programs_are_scored_by_finite_numbers() {
 #[test]
 fn no_more_give_way_than_wait() {
     assert_eq!(preempt(&mut preempts(&[0, 1, 0])), Ok(vec![0, 1, 0]));
-    refused(preempts(&[1, 1, 0]), "2 steps give way", preempt);
+    refused(preempts(&[1, 1, 0]), "2 steps to preempt", preempt);
     refused(preempts(&[0, 2, 0]), "2 in row 1", preempt);
     refused(preempts(&[0, 1]), "2 values for 3 rows", preempt);
 }

@@ -34,7 +34,7 @@ fn retain(policy: &mut PolicyInstance) -> Result<Vec<Fate>, PolicyFault> {
 }
 
 #[test]
-fn a_code_for_each_program_says_what_becomes_of_its_cache() {
+fn a_code_for_each_program_gives_its_cache_action() {
     let mut policy = answers(list(u8s(&[3, 0, 2, 1])));
     let fates = [Fate::Drop, Fate::Keep, Fate::Migrate, Fate::Offload];
     assert_eq!(retain(&mut policy), Ok(fates.into()));

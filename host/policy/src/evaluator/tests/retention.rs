@@ -1,7 +1,7 @@
-//! What becomes of caches, and what eviction policies are told of the future.
+//! What is done with caches, and the cost estimates that eviction policies are given.
 
 use super::*;
-use treadle_core::{Fate, Prospects};
+use treadle_core::{CacheAction, CostEstimates};
 
 /// A policy of the larger world: it offloads every second cache.
 fn retaining(name: &str, extra: Vec<usize>) -> BoundPolicy {
@@ -22,7 +22,7 @@ fn retain(core: &Core) -> Question {
     };
     let question = asked(core, purpose);
     let rows = question.programs.len();
-    let prospects = Prospects {
+    let prospects = CostEstimates {
         idle: (0..rows as u64).map(Span::from_millis).collect(),
         soonest: vec![Span(0); rows],
         price: vec![Span(0); rows],
@@ -38,28 +38,32 @@ fn retain(core: &Core) -> Question {
     Question { purpose, programs }
 }
 
-fn fates(answer: &Answer) -> &[(ProgramId, Fate)] {
-    let Verdict::Fates { fates } = &answer.verdict else {
+fn fates(answer: &Answer) -> &[(ProgramId, CacheAction)] {
+    let PolicyAnswer::Fates { fates } = &answer.verdict else {
         panic!("{:?}", answer.verdict)
     };
     fates
 }
 
 #[test]
-fn caches_of_each_job_are_judged_by_its_policy_and_those_that_stay_are_not_named() {
-    let (core, (mut desk, _notices)) = (core(), desk());
+fn caches_of_each_job_follow_its_policy_and_kept_ones_are_not_listed() {
+    let (core, (mut evaluator, _notices)) = (core(), evaluator());
     // Of the smaller world: it is not asked about caches.
     let (all, of_even) = (bound("all"), retaining("even", Vec::new()));
-    change(&mut desk, &Scope::Everyone, Change::Activate(Some(all)));
+    change(
+        &mut evaluator,
+        &Scope::Everyone,
+        Change::Activate(Some(all)),
+    );
     let even = Scope::of("even");
-    change(&mut desk, &even, Change::Activate(Some(of_even)));
+    change(&mut evaluator, &even, Change::Activate(Some(of_even)));
 
-    let answer = desk.answer(&core, &retain(&core), 5);
+    let answer = evaluator.answer(&core, &retain(&core), 5);
     let fates = fates(&answer);
     assert_eq!(fates.len() as u64, PROGRAMS / 4, "half of those of one job");
     for (program, fate) in fates {
         assert_eq!(&*core.state().programs[program].job, "even");
-        assert_eq!(*fate, Fate::Offload);
+        assert_eq!(*fate, CacheAction::Offload);
     }
     let names: Vec<&str> = std::iter::once(&answer.policy)
         .chain(&answer.voices.judges)
@@ -69,22 +73,26 @@ fn caches_of_each_job_are_judged_by_its_policy_and_those_that_stay_are_not_named
     let by_even = |judge: &u8| names[usize::from(*judge)] == "even";
     assert!(answer.voices.judged_by.iter().all(by_even), "{names:?}");
 
-    assert!(desk.versions().all(|version| &*version.policy.0 == "even"));
-    let statistics = desk.statistics();
+    assert!(
+        evaluator
+            .versions()
+            .all(|version| &*version.policy.0 == "even")
+    );
+    let statistics = evaluator.statistics();
     assert_eq!((statistics.answered, statistics.fallbacks), (1, 0));
 }
 
 #[test]
 fn without_a_policy_all_caches_stay() {
-    let (core, (mut desk, _notices)) = (core(), desk());
-    let answer = desk.answer(&core, &retain(&core), 5);
+    let (core, (mut evaluator, _notices)) = (core(), evaluator());
+    let answer = evaluator.answer(&core, &retain(&core), 5);
     assert!(fates(&answer).is_empty() && answer.voices.is_empty());
     assert_eq!(answer.policy, native_policy(World::Eviction));
     assert_eq!(
-        desk.statistics(),
+        evaluator.statistics(),
         &PolicyStatistics {
-            asked_us: desk.statistics().asked_us,
-            slowest_us: desk.statistics().slowest_us,
+            asked_us: evaluator.statistics().asked_us,
+            slowest_us: evaluator.statistics().slowest_us,
             ..PolicyStatistics::default()
         }
     );
@@ -92,10 +100,14 @@ fn without_a_policy_all_caches_stay() {
 
 #[test]
 fn an_eviction_policy_is_given_the_columns_that_it_names() {
-    let (core, (mut desk, _notices)) = (core(), desk());
-    let idle = OUTLOOK_COLUMNS.iter().position(|name| *name == "idle-ms");
+    let (core, (mut evaluator, _notices)) = (core(), evaluator());
+    let idle = COST_COLUMNS.iter().position(|name| *name == "idle-ms");
     let policy = retaining("by-idleness", idle.into_iter().collect());
-    change(&mut desk, &Scope::Everyone, Change::Activate(Some(policy)));
+    change(
+        &mut evaluator,
+        &Scope::Everyone,
+        Change::Activate(Some(policy)),
+    );
     let worker = WorkerId(0);
     let pause = Purpose::Pause {
         worker,
@@ -105,8 +117,8 @@ fn an_eviction_policy_is_given_the_columns_that_it_names() {
         purpose: pause,
         ..retain(&core)
     };
-    let answer = desk.answer(&core, &question, 5);
-    let Verdict::Order {
+    let answer = evaluator.answer(&core, &question, 5);
+    let PolicyAnswer::Order {
         programs, scores, ..
     } = &answer.verdict
     else {
@@ -115,5 +127,5 @@ fn an_eviction_policy_is_given_the_columns_that_it_names() {
     let expected: Vec<f64> = (0..PROGRAMS).rev().map(|ms| ms as f64).collect();
     assert_eq!(scores, &expected);
     assert!(programs.is_sorted_by(|a, b| a > b));
-    assert_eq!(desk.statistics().fallbacks, 0);
+    assert_eq!(evaluator.statistics().fallbacks, 0);
 }

@@ -8,7 +8,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc::unbounded_channel;
 use treadle_core::{Core, CoreConfig, Origin, StepTokens};
 use treadle_model::{FinishReason, StepId};
-use treadle_policy::evaluator::{DeskLimits, PolicyDesk};
+use treadle_policy::evaluator::{EvaluatorLimits, PolicyEvaluator};
 use treadle_services::{Schema, are_skipped};
 use treadle_store::{
     DecisionRow, EventRow, Location, PAGE_ROWS_MAX, PostgresLocation, ProgramRow, StepRow,
@@ -16,9 +16,9 @@ use treadle_store::{
 };
 
 /// Longest wait for a batch: far more than any takes, far less than forever.
-const PATIENCE: Duration = Duration::from_mins(1);
-/// Stands for NUL in PostgreSQL, and so comes back as that.
-const STANDS_FOR_NUL: char = '\u{f0000}';
+const TIMEOUT: Duration = Duration::from_mins(1);
+/// Substitutes NUL in PostgreSQL, and so comes back as that.
+const NUL_SUBSTITUTE: char = '\u{f0000}';
 
 /// Letters that no database can make shorter.
 fn letters(length: usize, mut state: u64) -> String {
@@ -34,7 +34,7 @@ fn letters(length: usize, mut state: u64) -> String {
 fn text() -> impl Strategy<Value = String> {
     let any_characters = proptest::collection::vec(any::<char>(), 0..20).prop_map(|all| {
         all.into_iter()
-            .filter(|c| *c != STANDS_FOR_NUL)
+            .filter(|c| *c != NUL_SUBSTITUTE)
             .collect::<String>()
     });
     prop_oneof![
@@ -157,14 +157,14 @@ prop_compose! {
     }
 }
 
-struct Stand {
+struct Fixture {
     runtime: Runtime,
     store: Arc<dyn Store>,
     journal: JournalHandle,
     statistics: Arc<JournalStatistics>,
 }
 
-impl Stand {
+impl Fixture {
     fn new(location: &Location) -> Self {
         let runtime = Runtime::new().expect("a runtime");
         let store = runtime.block_on(open(location)).expect("it opens");
@@ -199,11 +199,11 @@ impl Stand {
         let all = futures_util::future::join_all(recordings);
         let outcomes = self
             .runtime
-            .block_on(async { tokio::time::timeout(PATIENCE, all).await });
+            .block_on(async { tokio::time::timeout(TIMEOUT, all).await });
         (sent, outcomes.expect("the writer goes on"))
     }
 
-    /// Rows are all there in order, or something stands for them.
+    /// Rows are all there in order, or placeholders for them.
     fn check(&self, rows: Batch) -> Result<(), TestCaseError> {
         let good = rows.events.iter().position(|event| *event == good_event());
         let (sent, outcomes) = self.write(rows);
@@ -230,28 +230,32 @@ impl Stand {
 }
 
 fn nothing_blocks_the_writer(location: &Location, cases: u32) {
-    let stand = Stand::new(location);
+    let fixture = Fixture::new(location);
     let config = Config {
         cases,
         failure_persistence: None,
         ..Config::default()
     };
     let mut runner = TestRunner::new(config);
-    let ran = runner.run(&rows(), |rows| stand.check(rows));
+    let ran = runner.run(&rows(), |rows| fixture.check(rows));
     ran.expect("whatever comes");
     // A snapshot that can't be stored holds nothing up either.
-    stand.journal.snapshot(u64::MAX, u64::MAX, vec![1]);
-    let (_, outcomes) = stand.write(Batch {
+    fixture.journal.snapshot(Snapshot {
+        seq: u64::MAX,
+        saved_at_us: u64::MAX,
+        state: vec![1],
+    });
+    let (_, outcomes) = fixture.write(Batch {
         events: vec![good_event(); 3],
         ..Batch::default()
     });
     assert_eq!(outcomes, [Ok(()); 3]);
-    let refused = stand.statistics.refused();
+    let refused = fixture.statistics.refused();
     assert!(refused > 0, "some of it was not to be stored");
-    stand.journal.close();
-    stand
+    fixture.journal.close();
+    fixture
         .runtime
-        .block_on(stand.store.close())
+        .block_on(fixture.store.close())
         .expect("it ends");
 }
 
@@ -290,23 +294,23 @@ fn a_gateway_hears_that_the_end_of_an_answer_was_refused() {
         body: record::encode(&finished, Some(origin)),
         ..good_event()
     };
-    let (words, mut said) = unbounded_channel();
+    let (sender, mut said) = unbounded_channel();
     let batch = JournalBatch {
         rows: Batch {
             events: vec![good_event(), refused],
             ..Batch::default()
         },
-        relayed: vec![(gateway, words, 9)],
+        relayed: vec![(gateway, sender, 9)],
         ..JournalBatch::default()
     };
-    batch.tell(&[RefusedRow {
+    batch.notify(&[RefusedRow {
         table: "events",
         key: "2".into(),
         event: Some(2),
         cause: "too long".into(),
     }]);
     let first = said.try_recv().expect("a word");
-    let word = Word::Forget;
+    let word = WireInstruction::Forget;
     let expected = ToGateway::Step { step, word };
     assert_eq!(format!("{first:?}"), format!("{expected:?}"));
     let then = said.try_recv().expect("a word");
@@ -315,7 +319,7 @@ fn a_gateway_hears_that_the_end_of_an_answer_was_refused() {
 
 /// The writer's end, by hand.
 #[tokio::test]
-async fn what_was_handed_over_is_recorded_once_the_writer_says_so() {
+async fn relayed_events_are_recorded_once_the_writer_confirms() {
     let (entries, mut received) = mpsc::channel(BATCHES_MAX);
     let (_told, committed) = watch::channel(0);
     let core = Core::new(CoreConfig::default());
@@ -323,7 +327,7 @@ async fn what_was_handed_over_is_recorded_once_the_writer_says_so() {
         clock: Clock::start(core.state().now, 1.0),
         core,
         seq: 0,
-        policies: PolicyDesk::new(DeskLimits::default()),
+        policies: PolicyEvaluator::new(EvaluatorLimits::default()),
         journal: Some(JournalHandle {
             entries,
             committed,
@@ -354,13 +358,13 @@ async fn what_was_handed_over_is_recorded_once_the_writer_says_so() {
         () = std::future::ready(()) => {}
     }
     for batch in taken {
-        batch.tell(&[]);
+        batch.notify(&[]);
     }
     loop {
         tokio::select! {
             done = &mut recorded => break done.unwrap(),
             // The question came too late for the event's own batch.
-            Some(Entry::Batch(batch)) = received.recv() => batch.tell(&[]),
+            Some(Entry::Batch(batch)) = received.recv() => batch.notify(&[]),
         }
     }
 }

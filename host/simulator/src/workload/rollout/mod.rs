@@ -2,10 +2,10 @@
 //! as hard to tell beforehand as published ones (Heddle §2.2, §7).
 //!
 //! A prompt has a difficulty, a sample adds a deviation of its own, and the sum drives what can be
-//! seen: how much the first step writes, whether tool calls succeed, how much is written to put
-//! things right. A program goes on while its tool calls fail and ends soon after they succeed, so
-//! that samples of one prompt diverge (Heddle Figure 5), and each step tells more about what is to
-//! come. How long a prompt is tells little.
+//! seen: how much the first step writes, whether tool calls succeed, how much is written to correct
+//! things. A program goes on while its tool calls fail and ends soon after they succeed, so that
+//! samples of one prompt diverge (Heddle Figure 5), and each step is more informative about the
+//! rest. The length of a prompt is not.
 //!
 //! All numbers are in one table, [`parameters_markdown`], each with where it comes from. They are
 //! fixed before any policy is run.
@@ -95,7 +95,7 @@ impl RolloutWorkload {
     }
 
     /// What a model reads of a prompt's difficulty from its text: a standard normal number,
-    /// correlated with it. It stands for the text, which these workloads have not.
+    /// correlated with it. It represents the text, which these workloads have not.
     pub fn prompt_score(&self, number: u32) -> f64 {
         let mut draw = Draw::new(&[self.seed, self.task as u64, 3, u64::from(number)]);
         let own = (1.0 - SCORE_CORRELATION * SCORE_CORRELATION).sqrt();

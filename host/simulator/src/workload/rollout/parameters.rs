@@ -35,7 +35,7 @@ const PARAMETERS: &[Parameter] = &[
     Parameter {
         meaning: "correlation of the prompt's length with its difficulty",
         value: |shape| shape.prompt_correlation.to_string(),
-        source: "chosen small: prompts tell little of lengths (Heddle §2.3, §4.1)",
+        source: "chosen small: prompts predict lengths poorly (Heddle §2.3, §4.1)",
     },
     Parameter {
         meaning: "share of difficulty's variance that is the prompt's",

@@ -106,7 +106,7 @@ struct RecordedStep {
 
 struct RecordedRun {
     id: String,
-    /// What the trace says, else the id up to its last `-`.
+    /// The trace's value, else the id up to its last `-`.
     group: String,
     system_tokens: u64,
     group_tokens: u64,
@@ -145,7 +145,7 @@ pub fn load_trace(reader: impl BufRead, options: &TraceOptions) -> Result<TraceS
     Ok(sample)
 }
 
-/// A seeded choice of places in a trace, in the order in which they were drawn.
+/// A seeded choice of positions in a trace, in the order in which they were drawn.
 fn chosen(available: usize, options: &TraceOptions) -> Vec<usize> {
     let mut places: Vec<usize> = (0..available).collect();
     if options.programs >= available {

@@ -25,7 +25,7 @@ pub(super) fn read_runs(mut reader: impl BufRead) -> Result<Vec<RecordedRun>, Tr
         if bytes == 0 {
             break;
         }
-        let at = Place { line };
+        let at = Position { line };
         if bytes > LINE_BYTES_MAX || line > LINES_MAX {
             let limits = format!("more than {LINE_BYTES_MAX} bytes or {LINES_MAX} lines");
             return Err(at.wrong("line", limits));
@@ -40,11 +40,11 @@ pub(super) fn read_runs(mut reader: impl BufRead) -> Result<Vec<RecordedRun>, Tr
 
 /// Where in the file an error is.
 #[derive(Clone, Copy)]
-struct Place {
+struct Position {
     line: usize,
 }
 
-impl Place {
+impl Position {
     fn wrong(self, field: impl Into<String>, problem: impl Into<String>) -> TraceError {
         TraceError::Field {
             line: self.line,
@@ -54,7 +54,7 @@ impl Place {
     }
 }
 
-fn parse_run(text: &[u8], at: Place) -> Result<RecordedRun, TraceError> {
+fn parse_run(text: &[u8], at: Position) -> Result<RecordedRun, TraceError> {
     let object: Value =
         serde_json::from_slice(text).map_err(|error| at.wrong("line", error.to_string()))?;
     let id = object
@@ -93,7 +93,7 @@ fn parse_run(text: &[u8], at: Place) -> Result<RecordedRun, TraceError> {
     })
 }
 
-fn parse_step(step: &Value, index: usize, at: Place) -> Result<RecordedStep, TraceError> {
+fn parse_step(step: &Value, index: usize, at: Position) -> Result<RecordedStep, TraceError> {
     let fields = step
         .as_array()
         .filter(|fields| (4..=5).contains(&fields.len()))

@@ -15,7 +15,7 @@ fn plain() -> TraceOptions {
 }
 
 #[test]
-fn reuse_tells_growth_from_compaction() {
+fn reuse_distinguishes_growth_from_compaction() {
     let text = r#"{"id":"cc-0001-000","steps":[
         [1000,512,50,12.5],[1200,960,30,400.0],[1210,1152,10,1.0],[600,256,5,0.0]]}"#;
     let sample = load(&text.replace('\n', ""), &plain()).unwrap();

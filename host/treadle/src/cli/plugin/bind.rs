@@ -8,12 +8,12 @@ use treadle_model::World;
 use super::new::world;
 use crate::cli::client::{Client, escaped};
 use crate::cli::error::CliError;
-use crate::cli::output::{plain, say, say_json};
+use crate::cli::output::{plain, print_json, print_text};
 use crate::cli::progress;
 
 /// What is bound.
 #[derive(Args, Clone, Debug)]
-struct Place {
+struct BindingTarget {
     /// What is decided.
     #[arg(long, default_value = "eviction", value_parser = world)]
     world: World,
@@ -22,7 +22,7 @@ struct Place {
     job: Option<String>,
 }
 
-impl Place {
+impl BindingTarget {
     fn job_text(&self) -> String {
         let job = self.job.as_ref();
         job.map_or_else(String::new, |job| format!(" for the job {job}"))
@@ -35,7 +35,7 @@ pub(super) struct BindArgs {
     /// Name, name@version, digest, or `native` for the built-in default.
     policy: String,
     #[command(flatten)]
-    place: Place,
+    place: BindingTarget,
     /// Its configuration, a JSON object.
     #[arg(long, value_name = "JSON", value_parser = json_object)]
     config_json: Option<Value>,
@@ -51,14 +51,14 @@ pub(super) struct BindArgs {
 #[derive(Args, Clone, Debug)]
 pub(super) struct RollbackArgs {
     #[command(flatten)]
-    place: Place,
+    place: BindingTarget,
 }
 
 /// Arguments of `treadle plugin unbind`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct UnbindArgs {
     #[command(flatten)]
-    place: Place,
+    place: BindingTarget,
     /// End what is only asked.
     #[arg(long, conflicts_with = "canary")]
     shadow: bool,
@@ -84,7 +84,7 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 impl BindArgs {
-    /// Binds and says what holds now.
+    /// Binds and prints what holds now.
     pub(super) async fn run(self, client: &Client, json: bool) -> Result<(), CliError> {
         let body = self.body();
         let spinner = progress::spinner(format!("binding {}", self.policy));
@@ -92,11 +92,11 @@ impl BindArgs {
         spinner.finish_and_clear();
         let bound = bound?;
         if json {
-            return say_json(&bound);
+            return print_json(&bound);
         }
         let (policy, world) = (plain(&bound["policy"]), self.place.world);
         let job = self.place.job_text();
-        say(&match (self.shadow, self.canary) {
+        print_text(&match (self.shadow, self.canary) {
             (true, _) => format!("{policy} is asked about {world}{job}, and nothing comes of it"),
             (_, Some(share)) => {
                 let percent = share * 100.0;
@@ -130,7 +130,7 @@ impl BindArgs {
 }
 
 impl RollbackArgs {
-    /// Rolls back and says what holds now.
+    /// Rolls back and prints what holds now.
     pub(super) async fn run(self, client: &Client, json: bool) -> Result<(), CliError> {
         let mut body = json!({"world": self.place.world.as_str()});
         if let Some(job) = &self.place.job {
@@ -140,10 +140,10 @@ impl RollbackArgs {
             .command(Method::POST, "/v1/bindings/rollback", &body)
             .await?;
         if json {
-            return say_json(&bound);
+            return print_json(&bound);
         }
         let (world, job) = (self.place.world, self.place.job_text());
-        say(&format!(
+        print_text(&format!(
             "{} decides on {world}{job} again",
             plain(&bound["policy"])
         ))
@@ -151,7 +151,7 @@ impl RollbackArgs {
 }
 
 impl UnbindArgs {
-    /// Ends a binding and says which.
+    /// Ends a binding and prints which.
     pub(super) async fn run(self, client: &Client, json: bool) -> Result<(), CliError> {
         let role = match (self.shadow, self.canary) {
             (true, _) => "shadow",
@@ -166,10 +166,10 @@ impl UnbindArgs {
         }
         let ended = client.command(Method::DELETE, &path, &Value::Null).await?;
         if json {
-            return say_json(&ended);
+            return print_json(&ended);
         }
         let job = self.place.job_text();
-        say(&format!("the {role} binding of {world}{job} has ended"))
+        print_text(&format!("the {role} binding of {world}{job} has ended"))
     }
 }
 
@@ -180,14 +180,14 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Line {
+    struct CommandLine {
         #[command(flatten)]
         bind: BindArgs,
     }
 
     fn body(arguments: &str) -> Value {
         let line = std::iter::once("bind").chain(arguments.split(' '));
-        Line::try_parse_from(line).unwrap().bind.body()
+        CommandLine::try_parse_from(line).unwrap().bind.body()
     }
 
     #[test]
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_says_no_more_than_was_given() {
+    fn a_request_has_only_the_given_fields() {
         assert_eq!(
             body("a --world reward"),
             json!({"world": "reward", "policy": "a", "role": "active"})

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use super::project::Project;
 use super::toolchain;
 use crate::cli::error::CliError;
-use crate::cli::output::{say, say_json};
+use crate::cli::output::{print_json, print_text};
 use crate::cli::plugin::read;
 use crate::cli::progress;
 
@@ -24,7 +24,7 @@ pub(super) struct BuildArgs {
 }
 
 impl BuildArgs {
-    /// Builds and says what came of it.
+    /// Builds and prints the result.
     pub(super) fn run(self, json: bool) -> Result<(), CliError> {
         let project = Project::open(&self.folder)?;
         let output = project.output();
@@ -42,12 +42,12 @@ impl BuildArgs {
         built?;
         let (size_bytes, digest) = measure(&output)?;
         if json {
-            return say_json(&json!({
+            return print_json(&json!({
                 "path": output, "language": project.language, "name": project.name,
                 "size_bytes": size_bytes, "digest": digest, "build_ms": build_ms,
             }));
         }
-        say(&format!(
+        print_text(&format!(
             "{}, {size_bytes} bytes, in {:.1} s\nsha256 {digest}",
             output.display(),
             build_ms as f64 / 1e3

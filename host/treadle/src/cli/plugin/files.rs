@@ -3,7 +3,7 @@
 /// Paths from the root of the repository, and what the files hold.
 const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/sdk_files.rs"));
 
-/// What a file holds; empty if there is no such file, which a test rules out.
+/// A file's content; empty if there is no such file, which a test rules out.
 pub(super) fn text(path: &str) -> &'static str {
     let file = FILES.iter().find(|(name, _)| *name == path);
     file.map_or("", |(_, text)| text)

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::cli::client::{Client, escaped};
 use crate::cli::error::CliError;
-use crate::cli::output::{plain, say};
+use crate::cli::output::{plain, print_text};
 
 /// Arguments of `treadle plugin logs`.
 #[derive(Args, Clone, Debug)]
@@ -24,19 +24,19 @@ impl LogsArgs {
         if self.follow {
             let mut show = |data: &str| {
                 let line = serde_json::from_str(data).unwrap_or_else(|_| data.into());
-                say(&shown(&line, json))
+                print_text(&shown(&line, json))
             };
             return client.follow(&path, &mut show).await;
         }
         let answer = client.get(&path).await?;
         for line in answer["lines"].as_array().into_iter().flatten() {
-            say(&shown(line, json))?;
+            print_text(&shown(line, json))?;
         }
         Ok(())
     }
 }
 
-/// A line for people: time, level, words.
+/// A line for people: time, level, message.
 fn shown(line: &Value, json: bool) -> String {
     if json || !line.is_object() {
         return line.to_string();
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_tells_time_level_and_words() {
+    fn a_line_has_time_level_and_message() {
         let line = json!({"now_ms": 1500, "level": "info", "message": "hello\u{7}"});
         assert_eq!(shown(&line, false), "      1500 ms  info   hello\u{fffd}");
         assert!(shown(&line, true).starts_with('{'));

@@ -10,7 +10,7 @@ use super::files::{below, text};
 use super::language::Language;
 use super::rust_workspace;
 use crate::cli::error::CliError;
-use crate::cli::output::{say, say_json};
+use crate::cli::output::{print_json, print_text};
 
 /// Longest name of a policy.
 const NAME_CHARS_MAX: usize = 64;
@@ -18,7 +18,7 @@ const NAME_CHARS_MAX: usize = 64;
 /// Arguments of `treadle plugin new`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct NewArgs {
-    /// What the policy is called: lower-case words joined by hyphens.
+    /// The policy's name: lower-case words joined by hyphens.
     #[arg(value_parser = policy_name)]
     name: String,
     /// What it is written in.
@@ -34,7 +34,7 @@ pub(super) struct NewArgs {
 
 /// Reads the name of a world.
 pub(super) fn world(text: &str) -> Result<World, String> {
-    World::from_word(text).ok_or_else(|| {
+    World::from_name(text).ok_or_else(|| {
         let words: Vec<_> = World::ALL.iter().map(|world| world.as_str()).collect();
         let words = words.join(", ");
         format!("give one of {words}")
@@ -56,7 +56,7 @@ fn policy_name(text: &str) -> Result<String, String> {
 }
 
 impl NewArgs {
-    /// Writes the project and says what comes next.
+    /// Writes the project and prints the next steps.
     pub(super) fn run(self, json: bool) -> Result<(), CliError> {
         let folder = self.path.clone().unwrap_or_else(|| (&self.name).into());
         let is_taken = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some());
@@ -72,12 +72,12 @@ impl NewArgs {
         }
         let next = next_commands(&folder, self.lang);
         if json {
-            return say_json(&json!({
+            return print_json(&json!({
                 "path": folder, "language": self.lang, "world": self.world.as_str(),
                 "files": files.iter().map(|(path, _)| path).collect::<Vec<_>>(), "next": next,
             }));
         }
-        say(&format!(
+        print_text(&format!(
             "{} holds a policy of the world {} in {}; next:\n  {}",
             folder.display(),
             self.world.as_str(),
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_words_joined_by_hyphens() {
+    fn names_are_hyphenated() {
         for good in ["a", "shortest-first-priority", "a1-b2"] {
             assert_eq!(policy_name(good).as_deref(), Ok(good));
         }

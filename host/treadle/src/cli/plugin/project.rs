@@ -19,7 +19,7 @@ pub(super) struct Project {
     pub(super) language: Language,
     /// The policy's name.
     pub(super) name: String,
-    /// What the manifest says to treadle: `world`, `module`, `wit` and others.
+    /// The manifest's settings for treadle: `world`, `module`, `wit` and others.
     settings: Value,
 }
 

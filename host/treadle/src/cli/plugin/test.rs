@@ -12,7 +12,7 @@ use treadle_policy_runtime::{
 
 use super::project::{Project, component};
 use crate::cli::error::CliError;
-use crate::cli::output::{plain, say, say_json, shortened};
+use crate::cli::output::{plain, print_json, print_text, shortened};
 use crate::cli::plugin::read;
 use crate::cli::progress;
 use crate::cli::settings::Settings;
@@ -44,7 +44,7 @@ pub(super) struct TestArgs {
     settings: Settings,
 }
 
-/// What came of one line.
+/// The result of one line.
 struct Outcome {
     line: usize,
     function: String,
@@ -71,12 +71,12 @@ impl TestArgs {
             let (_, instance) = running.insert((config, instance));
             let outcome = self.outcome(instance, line, &call)?;
             if !json {
-                say(&shown(&outcome))?;
+                print_text(&shown(&outcome))?;
             }
             outcomes.push(outcome);
         }
         if json {
-            say_json(&report(&outcomes))?;
+            print_json(&report(&outcomes))?;
         }
         let failed = outcomes
             .iter()
@@ -87,7 +87,7 @@ impl TestArgs {
                 inputs.display()
             ))),
             (0, _) if json => Ok(()),
-            (0, count) => say(&format!("{count} calls, all as expected")),
+            (0, count) => print_text(&format!("{count} calls, all as expected")),
             (failed, count) => Err(CliError::Failed(format!(
                 "{failed} of {count} calls are not as expected; mend the policy or the inputs"
             ))),
@@ -112,7 +112,7 @@ impl TestArgs {
         let refused = |error: &dyn std::fmt::Display| {
             let file = file.display();
             CliError::Failed(format!(
-                "{file}: {error}; `treadle plugin check {file}` says more"
+                "{file}: {error}; `treadle plugin check {file}` has details"
             ))
         };
         // A core module becomes a component on the way through the checks. What is one
@@ -195,7 +195,7 @@ fn recorded(path: &Path) -> Result<Vec<(usize, RecordedCall)>, CliError> {
     Ok(calls)
 }
 
-/// A fault in place of an answer.
+/// A fault instead of an answer.
 fn error_of(fault: &PolicyFault) -> Value {
     match fault {
         PolicyFault::NotSupported => json!({"error": "not-supported"}),

@@ -174,7 +174,7 @@ fn tool(folder: &Path, name: &str) -> PathBuf {
     if place.is_file() { place } else { name.into() }
 }
 
-/// Runs a tool and gives its standard output; what it says of errors is shown.
+/// Runs a tool and gives its standard output; its errors are printed.
 fn run(command: &mut Command, name: &str, remedy: &str) -> Result<String, CliError> {
     let ran = command.stdin(Stdio::null()).output();
     let output = ran.map_err(|cause| match cause.kind() {

@@ -1,6 +1,5 @@
-//! Engines that were started here: each is watched by a task of its own,
-//! registered while it answers, started again when it ends by itself, and
-//! stopped in the end.
+//! Engines that were started here: each is watched by a task of its own, registered while it
+//! answers, restarted when it exits on its own, and stopped in the end.
 
 use std::process::ExitStatus;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use tokio::task::JoinSet;
 
 use super::super::client::{Client, escaped};
 use super::super::error::CliError;
-use super::super::output::say;
+use super::super::output::print_text;
 use super::plan::Plan;
 use treadle_http::Upstream;
 
@@ -22,7 +21,7 @@ use treadle_http::Upstream;
 const LOOK_PAUSE: Duration = Duration::from_millis(200);
 /// Pauses before an engine is started again: the first, and the longest.
 const BACKOFF: [Duration; 2] = [Duration::from_millis(500), Duration::from_mins(1)];
-/// An engine that has answered for so long has failed anew, not again.
+/// An engine that has answered for so long has failed anew, not repeatedly.
 const STEADY: Duration = Duration::from_mins(5);
 
 /// How engines are started.
@@ -76,14 +75,14 @@ impl Template {
         plan.workers().enumerate().map(engine).collect()
     }
 
-    fn tell(&self, event: &str, engine: &Engine, more: &Value) -> Result<(), CliError> {
+    fn report(&self, event: &str, engine: &Engine, more: &Value) -> Result<(), CliError> {
         if self.json {
             let line = json!({
                 "event": event, "url": engine.url, "degree": engine.degree, "more": more,
             });
-            return say(&line.to_string());
+            return print_text(&line.to_string());
         }
-        say(&format!(
+        print_text(&format!(
             "{} (degree {}) {event} {more}",
             engine.url, engine.degree
         ))
@@ -123,12 +122,15 @@ impl Fleet {
 
     /// Until `told` completes; then all engines are stopped. Fails if one could
     /// not be kept running.
-    pub(super) async fn run(mut self, told: impl Future<Output = ()>) -> Result<(), CliError> {
+    pub(super) async fn run(
+        mut self,
+        stop_requested: impl Future<Output = ()>,
+    ) -> Result<(), CliError> {
         let mut failed = Ok(());
-        let mut told = std::pin::pin!(told);
+        let mut stop_requested = std::pin::pin!(stop_requested);
         loop {
             tokio::select! {
-                () = &mut told => break,
+                () = &mut stop_requested => break,
                 ended = self.engines.join_next() => match ended {
                     Some(Ok(Ok(()))) => {}
                     Some(Ok(Err(error))) => failed = Err(error),
@@ -172,7 +174,7 @@ impl Keeper {
                 Run::Ended(why) => why,
             };
             self.template
-                .tell("ended", &self.engine, &json!({"why": why}))?;
+                .report("ended", &self.engine, &json!({"why": why}))?;
             if started.elapsed() >= STEADY {
                 (restarts, pause) = (0, BACKOFF[0]);
             }
@@ -186,7 +188,7 @@ impl Keeper {
             restarts += 1;
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                () = told(&mut self.stop) => return Ok(()),
+                () = stop_requested(&mut self.stop) => return Ok(()),
             }
             pause = (pause * 2).min(BACKOFF[1]);
         }
@@ -209,12 +211,12 @@ impl Keeper {
             Err(cause) => return Ok(Run::Ended(format!("`{program}` did not start: {cause}"))),
         };
         self.template
-            .tell("started", &self.engine, &json!({"pid": child.id()}))?;
+            .report("started", &self.engine, &json!({"pid": child.id()}))?;
         let mut stop = self.stop.clone();
         let ready = tokio::select! {
             ready = self.until_ready() => ready,
             ended = child.wait() => return Ok(Run::Ended(word(ended))),
-            () = told(&mut stop) => return self.end(child, Run::Stopped).await,
+            () = stop_requested(&mut stop) => return self.end(child, Run::Stopped).await,
         };
         if !ready {
             let seconds = self.template.ready.as_secs();
@@ -227,7 +229,7 @@ impl Keeper {
         }
         let run = tokio::select! {
             ended = child.wait() => Run::Ended(word(ended)),
-            () = told(&mut stop) => Run::Stopped,
+            () = stop_requested(&mut stop) => Run::Stopped,
         };
         self.deregister().await;
         self.end(child, run).await
@@ -252,7 +254,7 @@ impl Keeper {
         let body = json!({"url": self.engine.url, "kind": self.template.kind});
         let answer = self.client.command(Method::POST, "/workers", &body).await?;
         self.template
-            .tell("registered", &self.engine, &answer["worker_id"])
+            .report("registered", &self.engine, &answer["worker_id"])
     }
 
     /// A daemon that is gone has nothing to forget.
@@ -276,7 +278,8 @@ impl Keeper {
             }
         }
         if matches!(run, Run::Stopped) {
-            self.template.tell("stopped", &self.engine, &Value::Null)?;
+            self.template
+                .report("stopped", &self.engine, &Value::Null)?;
         }
         Ok(run)
     }
@@ -298,8 +301,8 @@ fn word(ended: std::io::Result<ExitStatus>) -> String {
     }
 }
 
-async fn told(stop: &mut watch::Receiver<bool>) {
-    // Whoever would say so is gone: so must the engine be.
+async fn stop_requested(stop: &mut watch::Receiver<bool>) {
+    // The process that would report it is gone: so must the engine be.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 

@@ -8,7 +8,7 @@ use super::super::error::CliError;
 
 /// Workers that one plan may have.
 const WORKERS_MAX: u64 = 1_024;
-/// Degrees beyond this are no degrees.
+/// Degrees beyond this are invalid.
 const DEGREE_MAX: u32 = 1_024;
 
 /// Degrees and how many workers have them, as given.

@@ -1,5 +1,5 @@
-//! What a window does not tell: steps that were refused, programs that were left, engines that did
-//! not answer.
+//! What a window does not contain: steps that were refused, programs that were left, engines that
+//! did not answer.
 
 use super::*;
 use treadle_core::{Capacity, StepArrival, StepTokens};
@@ -90,13 +90,13 @@ fn a_refused_step_ends_with_the_next_of_its_program_or_with_its_release() {
     let workload = workload(&[
         (0, arrival(1, "a")),
         (1, finished(1)),
-        // Refused: nothing more is heard of it.
+        // Refused: no further event follows.
         (2, arrival(2, "a")),
         (3, arrival(3, "a")),
         (5, finished(3)),
         (6, arrival(4, "a")),
         (7, released("a")),
-        // Takes the seat.
+        // Takes the slot.
         (8, arrival(5, "b")),
         (9, finished(5)),
         (9, released("b")),
@@ -107,15 +107,15 @@ fn a_refused_step_ends_with_the_next_of_its_program_or_with_its_release() {
     };
     assert_eq!(workload.cuts, cuts);
     assert_eq!(workload.steps(), 3);
-    let seat = Begin::Seat {
+    let slot = Begin::Slot {
         ends: 1,
         lag_us: SECOND,
     };
-    assert_eq!(workload.schedule.runs[1].begin, seat);
+    assert_eq!(workload.schedule.runs[1].begin, slot);
 }
 
 #[test]
-fn steps_that_overlap_are_told_from_those_that_were_refused() {
+fn steps_that_overlap_are_distinguished_from_refused_ones() {
     let workload = workload(&[
         (0, arrival(1, "a")),
         (1, arrival(2, "a")),
@@ -180,7 +180,7 @@ fn a_program_that_was_heard_of_lately_is_open() {
 }
 
 #[test]
-fn answers_of_others_do_not_say_how_ours_came() {
+fn answers_of_others_do_not_decide_how_ours_came() {
     // The steps of another job are no steps of this recorder, and they stream.
     let workload = workload(&[
         (0, told(100)),
@@ -209,7 +209,7 @@ fn engines_that_never_answered_in_the_window_are_not_repeated() {
         worker: WorkerId(3),
     };
     recorder.prepare(&removed);
-    // Of the coming of these no event tells any more; the fourth is gone already.
+    // The registration of these is no longer in the events; the fourth is gone already.
     for worker in [2, 3, 4, 5] {
         recorder.worker_beside(WorkerId(worker), known(worker));
     }
@@ -265,7 +265,7 @@ fn a_burst_stays_one_however_late_it_comes() {
             .iter()
             .map(|start| match start.begin {
                 Begin::At { offset_us } => offset_us,
-                Begin::Seat { .. } => unreachable!("nobody takes a seat"),
+                Begin::Slot { .. } => unreachable!("no program takes a slot"),
             })
             .collect();
         assert!(offsets.is_sorted());

@@ -1,0 +1,185 @@
+//! Workloads and sets of policies of the benchmark.
+
+use super::super::BenchError;
+use treadle_core::{KvConfig, Mode};
+use treadle_engine_model::engine::EngineProfile;
+use treadle_simulator::cluster::TransferOptions;
+use treadle_simulator::workload::{
+    AgentRun, LognormalAgents, LognormalParameter, peak_demand_tokens,
+};
+
+/// Engines.
+const ENGINES: u32 = 2;
+
+/// Context that host memory holds where there is some, in tokens.
+const HOST_TOKENS: u64 = 10_000_000;
+
+/// A set of policies that is run and predicted.
+#[derive(Clone, Debug)]
+pub(super) struct Set {
+    pub(super) name: &'static str,
+    pub(super) mode: Mode,
+    /// `kv.retention` with all means to keep caches, so that `foresight-eviction` decides.
+    pub(super) retains: bool,
+}
+
+const LEAST_LOAD: Set = Set {
+    name: "least-load",
+    mode: Mode::LeastLoad,
+    retains: false,
+};
+const STICKY: Set = Set {
+    name: "sticky",
+    mode: Mode::Sticky,
+    retains: false,
+};
+const TREADLE: Set = Set {
+    name: "treadle",
+    mode: Mode::ProgramAware,
+    retains: false,
+};
+const FORESIGHT: Set = Set {
+    name: "foresight",
+    mode: Mode::ProgramAware,
+    retains: true,
+};
+const SETS: [Set; 3] = [LEAST_LOAD, STICKY, TREADLE];
+const CODING_SETS: [Set; 4] = [LEAST_LOAD, STICKY, TREADLE, FORESIGHT];
+const SLOW_TOOLS_SETS: [Set; 3] = [LEAST_LOAD, TREADLE, FORESIGHT];
+
+impl Set {
+    /// What may become of caches on such engines, in the run and in its replay.
+    pub(super) fn kv(&self, profile: &EngineProfile) -> KvConfig {
+        let links = TransferOptions::default();
+        KvConfig {
+            retention: self.retains,
+            host_tokens_max: if self.retains { HOST_TOKENS } else { 0 },
+            host_tokens_per_s: links.host_tokens_per_s(),
+            migration_tokens_per_s: if self.retains {
+                links.migration_tokens_per_s()
+            } else {
+                0
+            },
+            prefill_tokens_per_s: profile.prefill_tokens_per_s,
+            ..KvConfig::default()
+        }
+    }
+}
+
+/// A workload, its engines, and the sets that are compared on it.
+pub(super) struct Case {
+    pub(super) name: &'static str,
+    pub(super) sets: &'static [Set],
+    pub(super) runs: Vec<AgentRun>,
+    pub(super) slots: usize,
+    pub(super) engines: u32,
+    pub(super) profile: EngineProfile,
+    pub(super) seed: u64,
+}
+
+/// A workload before it is made, and the KV memory of its engines as a share of what its programs
+/// need at their peak.
+#[derive(Clone)]
+struct Shape {
+    name: &'static str,
+    agents: LognormalAgents,
+    slots: usize,
+    kv_fraction: f64,
+    sets: &'static [Set],
+}
+
+/// Names of the workloads.
+pub(super) const NAMES: [&str; 5] = ["coding", "roomy", "search", "wide", "slow-tools"];
+
+/// The workloads of these names, or all; of a quick benchmark only the first, small, under the sets
+/// that most have. The sets are those that differ there: on slow tools plain routing is the same
+/// either way, and better than placements that last through them, and there is time to offload.
+pub(super) fn cases(quick: bool, names: &[String]) -> Result<Vec<Case>, BenchError> {
+    if quick {
+        let mut shape = shapes()[0].clone();
+        (shape.agents.programs, shape.agents.steps_max, shape.slots) = (12, 6, 6);
+        shape.sets = &SETS;
+        return Ok(vec![case(&shape)?]);
+    }
+    let is_wanted = |shape: &Shape| names.is_empty() || names.iter().any(|name| name == shape.name);
+    let shapes = shapes();
+    let wanted = shapes.iter().filter(|shape| is_wanted(shape));
+    wanted.map(case).collect()
+}
+
+fn shapes() -> [Shape; 5] {
+    let coding = LognormalAgents {
+        context_limit_tokens: 40_000,
+        steps_max: 40,
+        ..LognormalAgents::default()
+    };
+    let median = |median: f64, sigma: f64| LognormalParameter { median, sigma };
+    let of = |place: usize, (programs, slots), kv_fraction, agents: LognormalAgents| Shape {
+        name: NAMES[place],
+        agents: LognormalAgents { programs, ..agents },
+        slots,
+        kv_fraction,
+        sets: &SETS,
+    };
+    let roomy = LognormalAgents {
+        seed: 5,
+        ..coding.clone()
+    };
+    let search = LognormalAgents {
+        observation_tokens: median(1_600.0, 0.6),
+        output_tokens: median(120.0, 0.6),
+        tool_ms: median(4_000.0, 0.8),
+        steps: median(8.0, 0.4),
+        seed: 2,
+        ..coding.clone()
+    };
+    let wide = LognormalAgents {
+        system_tokens: 4_000,
+        group_tokens: median(3_000.0, 0.3),
+        group_size: 16,
+        tool_ms: median(1_000.0, 1.0),
+        seed: 3,
+        ..coding.clone()
+    };
+    let slow_tools = LognormalAgents {
+        tool_ms: median(12_000.0, 1.2),
+        steps: median(9.0, 0.4),
+        seed: 4,
+        ..coding.clone()
+    };
+    [
+        Shape {
+            sets: &CODING_SETS,
+            ..of(0, (96, 40), 0.33, coding)
+        },
+        of(1, (80, 36), 0.6, roomy),
+        of(2, (80, 36), 0.6, search),
+        of(3, (96, 40), 0.33, wide),
+        Shape {
+            sets: &SLOW_TOOLS_SETS,
+            ..of(4, (48, 24), 0.15, slow_tools)
+        },
+    ]
+}
+
+fn case(shape: &Shape) -> Result<Case, BenchError> {
+    let profile = EngineProfile::qwen3_32b_h100();
+    let mut runs = shape.agents.generate()?;
+    let peak = peak_demand_tokens(&runs, shape.slots, &profile) as f64;
+    let kv_tokens = (peak * shape.kv_fraction / f64::from(ENGINES)) as u64;
+    let profile = profile.with_kv_tokens(kv_tokens);
+    let limit = profile.sequence_limit_tokens();
+    runs.retain_mut(|run| {
+        run.truncate_at(limit);
+        !run.steps.is_empty()
+    });
+    Ok(Case {
+        name: shape.name,
+        sets: shape.sets,
+        runs,
+        slots: shape.slots,
+        engines: ENGINES,
+        profile,
+        seed: shape.agents.seed,
+    })
+}

@@ -1,0 +1,215 @@
+//! What is compared with what.
+
+use super::SuiteOptions;
+use crate::comparison::{
+    AllocationKind, BASELINES, FULL, PlacementKind, PredictionKind, PriorityKind, System,
+};
+use serde::Serialize;
+use treadle_simulator::workload::AgentModel;
+
+/// A question that the comparison suite answers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// The full set against whole systems (§7.1).
+    Systems,
+    /// The order at engines alone (§7.2).
+    Scheduling,
+    /// Placement alone (§7.3).
+    Placement,
+    /// Placement alone, where all workers are alike.
+    PlacementAlike,
+    /// Degrees of parallelism alone (§7.4).
+    Allocation,
+    /// The full set with one world taken away.
+    Ablation,
+    /// The full set with the truth for predictions.
+    Oracle,
+}
+
+/// One system that another is compared with.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct BaselineSystem {
+    /// Its name in figures.
+    pub name: &'static str,
+    /// It.
+    pub system: System,
+    /// The system that is compared with it.
+    pub champion: System,
+}
+
+/// The full set on workers that are all alike.
+const ALIKE: System = System {
+    name: "treadle, one degree",
+    allocation: AllocationKind::Baseline,
+    ..FULL
+};
+
+impl Part {
+    /// All.
+    pub const ALL: [Self; 7] = [
+        Self::Systems,
+        Self::Scheduling,
+        Self::Placement,
+        Self::PlacementAlike,
+        Self::Allocation,
+        Self::Ablation,
+        Self::Oracle,
+    ];
+
+    /// What its figures begin with.
+    pub fn prefix(self) -> &'static str {
+        match self {
+            Self::Systems => "vs",
+            Self::Scheduling => "scheduling",
+            Self::Placement => "placement",
+            Self::PlacementAlike => "placement_alike",
+            Self::Allocation => "allocation",
+            Self::Ablation => "without",
+            Self::Oracle => "with",
+        }
+    }
+
+    /// What the paper found: how many times the throughput.
+    pub fn reference(self, baseline: &str) -> Option<&'static str> {
+        Some(match (self, baseline) {
+            (Self::Systems, "verl") => "Heddle 1.4 to 2.3 (§7.1)",
+            (Self::Systems, "verl_hybrid") => "Heddle 1.1 to 2.4 (§7.1)",
+            (Self::Systems, "slime") => "Heddle 1.2 to 2.5 (§7.1)",
+            (Self::Scheduling, _) => "Heddle 1.1 to 1.26 (§7.2)",
+            (Self::Placement | Self::PlacementAlike, _) => "Heddle 1.2 to 1.5 (§7.3)",
+            (Self::Allocation, _) => "Heddle 1.1 to 1.3 (§7.4)",
+            _ => return None,
+        })
+    }
+
+    /// Whether the part is run with this model: the paper takes worlds apart with one.
+    pub fn has(self, model: AgentModel) -> bool {
+        let alone = matches!(
+            self,
+            Self::Scheduling | Self::Placement | Self::PlacementAlike | Self::Allocation
+        );
+        !alone || model == AgentModel::Qwen3Of14B
+    }
+
+    /// The baselines of the champion.
+    pub fn baselines(self) -> Vec<BaselineSystem> {
+        match self {
+            Self::Systems => {
+                let baselines = BASELINES.iter();
+                baselines.map(|s| against(FULL, s.name, *s)).collect()
+            }
+            Self::Scheduling => vec![
+                ordered("fcfs", "treadle, fcfs", PriorityKind::Fcfs),
+                ordered(
+                    "round_robin",
+                    "treadle, round-robin",
+                    PriorityKind::RoundRobin,
+                ),
+                ordered(
+                    "autellix",
+                    "treadle, shortest-first",
+                    PriorityKind::ShortestFirst,
+                ),
+            ],
+            // The paper's least-load keeps to caches while the load is even, as the hybrid
+            // rule does.
+            Self::Placement => vec![
+                placed(
+                    "least_load",
+                    "treadle, least-load",
+                    PlacementKind::LeastLoad,
+                ),
+                placed("hybrid", "treadle, hybrid", PlacementKind::Hybrid),
+                placed(
+                    "cache_aware",
+                    "treadle, cache-aware",
+                    PlacementKind::CacheAware,
+                ),
+            ],
+            Self::PlacementAlike => vec![
+                alike("least_load", "alike, least-load", PlacementKind::LeastLoad),
+                alike("hybrid", "alike, hybrid", PlacementKind::Hybrid),
+                alike(
+                    "cache_aware",
+                    "alike, cache-aware",
+                    PlacementKind::CacheAware,
+                ),
+            ],
+            Self::Allocation => vec![
+                allocated("fix1", "treadle, fix1", AllocationKind::Fix1),
+                allocated("fix8", "treadle, fix8", AllocationKind::Fix8),
+            ],
+            Self::Ablation => vec![
+                predicted("prediction", "treadle, none", PredictionKind::None),
+                predicted("progress", "treadle, history", PredictionKind::History),
+                ordered("priority", "treadle, round-robin", PriorityKind::RoundRobin),
+                placed("placement", "treadle, sticky", PlacementKind::Sticky),
+                placed("migration", "treadle, no moves", PlacementKind::HeddleStill),
+                against(FULL, "allocation", ALIKE),
+            ],
+            Self::Oracle => {
+                vec![predicted(
+                    "oracle",
+                    "treadle, oracle",
+                    PredictionKind::Oracle,
+                )]
+            }
+        }
+    }
+}
+
+fn against(champion: System, name: &'static str, system: System) -> BaselineSystem {
+    BaselineSystem {
+        name,
+        system,
+        champion,
+    }
+}
+
+fn predicted(
+    name: &'static str,
+    called: &'static str,
+    prediction: PredictionKind,
+) -> BaselineSystem {
+    let system = System { prediction, ..FULL };
+    against(FULL, name, system.called(called))
+}
+
+fn ordered(name: &'static str, called: &'static str, priority: PriorityKind) -> BaselineSystem {
+    let system = System { priority, ..FULL };
+    against(FULL, name, system.called(called))
+}
+
+fn placed(name: &'static str, called: &'static str, placement: PlacementKind) -> BaselineSystem {
+    let system = System { placement, ..FULL };
+    against(FULL, name, system.called(called))
+}
+
+fn alike(name: &'static str, called: &'static str, placement: PlacementKind) -> BaselineSystem {
+    let system = System { placement, ..ALIKE };
+    against(ALIKE, name, system.called(called))
+}
+
+fn allocated(
+    name: &'static str,
+    called: &'static str,
+    allocation: AllocationKind,
+) -> BaselineSystem {
+    let system = System { allocation, ..FULL };
+    against(FULL, name, system.called(called))
+}
+
+/// The systems of a cell, each once, under the name under which it comes first.
+pub(super) fn systems(options: &SuiteOptions, model: AgentModel) -> Vec<System> {
+    let mut systems: Vec<System> = Vec::new();
+    let parts = options.parts.iter().filter(|part| part.has(model));
+    for baseline in parts.flat_map(|part| part.baselines()) {
+        for system in [baseline.champion, baseline.system] {
+            if !systems.iter().any(|each| each.is_like(&system)) {
+                systems.push(system);
+            }
+        }
+    }
+    systems
+}

@@ -1,0 +1,71 @@
+//! `[payloads]`: requests and answers, kept whole.
+
+use serde::{Deserialize, Serialize};
+use treadle_store::{Options, PayloadLocation};
+
+use super::section::{Form, Setting, section};
+use super::{Config, ConfigError, conflict};
+
+/// What is kept of each step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Keep {
+    /// Nothing.
+    #[default]
+    None,
+    /// The answer.
+    Answers,
+    /// The request too.
+    All,
+}
+
+impl Setting for Keep {
+    const FORM: Form = Form::Choice(&["none", "answers", "all"]);
+}
+
+section! {
+    /// Requests and answers of steps, kept whole: messages, token ids, log probabilities, tool output. They are compressed (zstd), written beside the journal and never waited for; beyond a bound on memory they are left out and counted.
+    PayloadsConfig in "payloads" {
+        /// What is kept of each step: `none`, `answers`, or `all` for requests too.
+        keep: Keep = Keep::None, "";
+        /// Where: `table` in the store, or a folder that all daemons see.
+        location: String = "table".to_owned(), "";
+        /// How long they are kept.
+        keep_s: u64 = 604_800, "seconds", 1 ..= 3_153_600_000_u64;
+        fixed {
+            /// Longest body; longer ones are left out.
+            body_bytes_max: u64 = 16_777_216, "bytes", 1 ..= 67_108_864;
+            /// Bodies that may wait to be written.
+            waiting_bytes_max: u64 = 268_435_456, "bytes", 1_000_000 ..= 17_179_869_184_u64;
+        }
+    }
+}
+
+impl PayloadsConfig {
+    /// Rules across several values.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let problem = match self.location.as_str() {
+            "" => "is empty".to_owned(),
+            url if url.contains("://") => format!("is {url}, which is no folder"),
+            _ => return Ok(()),
+        };
+        let remedy = "write `table`, or a folder that all daemons see";
+        Err(conflict("payloads.location", problem, remedy))
+    }
+}
+
+impl Config {
+    /// How the store is opened.
+    pub fn store_options(&self) -> Options {
+        let place = self.payloads.location.as_str();
+        let bodies = if place == "table" {
+            PayloadLocation::Table
+        } else {
+            PayloadLocation::Folder(place.into())
+        };
+        Options {
+            migrate: self.store.migrate,
+            bodies,
+        }
+    }
+}

@@ -1,0 +1,463 @@
+//! What the core made of an event: decisions, then commands, each checked
+//! against what the model knows at that moment.
+
+use super::super::outcome::{Checked, broken};
+use super::Model;
+use super::facts::{Ask, At, Ending};
+use treadle_core::explain::{Because, Decision, DecisionKind};
+use treadle_core::{Command, Event, Mode, Question, Refusal};
+use treadle_model::{AskId, ProgramId, StepId, Timestamp, WorkerId};
+
+fn refused(command: &Command) -> Option<StepId> {
+    match command {
+        Command::RefuseStep { step, .. } => Some(*step),
+        _ => None,
+    }
+}
+
+impl Model {
+    pub(super) fn hear(
+        &mut self,
+        event: &Event,
+        commands: &[Command],
+        decisions: &[Decision],
+    ) -> Checked {
+        // Several deadlines may pass at once; how their effects interleave is not reported, so that
+        // sums in between are not known.
+        let several = matches!(event, Event::TimerFired)
+            && commands.iter().any(|c| {
+                matches!(
+                    c,
+                    Command::ForgetProgram { .. }
+                        | Command::RefuseStep { .. }
+                        | Command::CancelTransfer { .. }
+                )
+            });
+        // A step that is refused for the failures of engines ends before what
+        // its end makes possible.
+        let is_refusal = |command: &&Command| refused(command).is_some();
+        let first = matches!(event, Event::StepFailed { .. });
+        if first {
+            self.settle_workers();
+        }
+        for command in commands.iter().filter(is_refusal).filter(|_| first) {
+            self.commanded(event, command)?;
+        }
+        self.refused = commands.iter().filter_map(refused).collect();
+        for decision in decisions {
+            self.decided(decision, !several)?;
+        }
+        self.settle_workers();
+        for command in commands.iter().filter(|c| !(first && is_refusal(c))) {
+            self.commanded(event, command)?;
+        }
+        self.put_the_rest_into_the_queue();
+        if let Some(step) = self.turned_away {
+            return broken(
+                "bounds",
+                format!("{step} was to be turned away, and was not"),
+            );
+        }
+        if let Some(program) = self.closed.first() {
+            return broken(
+                "programs",
+                format!("{program} is over and was not forgotten"),
+            );
+        }
+        Ok(())
+    }
+
+    fn decided(&mut self, decision: &Decision, sums_are_known: bool) -> Checked {
+        let (program, worker) = (decision.program, decision.worker);
+        let Some(p) = self.programs.get(&program) else {
+            return broken(
+                "programs",
+                format!("{decision:?} is about no known program"),
+            );
+        };
+        if decision.kind == DecisionKind::Pause {
+            return self.paused(program, worker);
+        }
+        if decision.because == Because::Adopted {
+            self.take_placement(program);
+            self.place(program, worker);
+            return Ok(());
+        }
+        match decision.kind {
+            DecisionKind::Offload => return self.decided_to_offload(program, worker),
+            // Wishes; their effects are shown by commands.
+            DecisionKind::Migrate | DecisionKind::Preempt => return Ok(()),
+            DecisionKind::Route => return self.routed_to(decision),
+            DecisionKind::Place
+            | DecisionKind::Restore
+            | DecisionKind::Pause
+            | DecisionKind::Prefetch => {}
+        }
+        // A plain router moves a program from a dead worker without a decision.
+        if p.place.is_some() && (self.is_aware() || self.is_rollout()) {
+            return broken(
+                "placement",
+                format!(
+                    "{program} is placed at {:?} and is placed at {worker}",
+                    p.place
+                ),
+            );
+        }
+        let again = decision.kind != DecisionKind::Place;
+        if again != p.placed_before && self.is_aware() {
+            return broken(
+                "placement",
+                format!(
+                    "{program}: {:?}, placed before: {}",
+                    decision.kind, p.placed_before
+                ),
+            );
+        }
+        if !self.workers.get(&worker).is_some_and(|w| w.healthy) {
+            return broken(
+                "placement",
+                format!("{program} is placed on {worker}, which is lost"),
+            );
+        }
+        if self.is_rollout() {
+            return self.assigned_to(decision);
+        }
+        if self.is_aware() && sums_are_known {
+            self.check_admission(program, worker)?;
+            self.check_turn(program)?;
+        }
+        if decision.kind == DecisionKind::Prefetch {
+            self.caches.early.insert(program);
+        } else if self.is_aware() {
+            self.learn_wait(program);
+        }
+        self.place(program, worker);
+        Ok(())
+    }
+
+    /// The mean wait goes a sixty-fourth of the way to each.
+    fn learn_wait(&mut self, program: ProgramId) {
+        if let Some(since) = self.waits_since(program) {
+            let waited = self.now.since(since).micros();
+            self.wait_mean_us = self.wait_mean_us - self.wait_mean_us / 64 + waited / 64;
+        }
+    }
+
+    fn paused(&mut self, program: ProgramId, worker: WorkerId) -> Checked {
+        let p = &self.programs[&program];
+        if p.place.is_none() && self.caches.gone.contains(&program) {
+            // It lost its placement with the cache that was on its way there; its slot there is
+            // gone too, which is reported of programs between steps.
+            return Ok(());
+        }
+        // A program whose last step is refused now is between steps already.
+        let mut open = p.steps.iter().filter(|step| !self.refused.contains(step));
+        if p.place != Some(worker) || open.next().is_some() {
+            return broken(
+                "placement",
+                format!(
+                    "{program} is paused, but is at {:?} with steps {:?}",
+                    p.place, p.steps
+                ),
+            );
+        }
+        self.take_placement(program);
+        Ok(())
+    }
+
+    pub(super) fn place(&mut self, program: ProgramId, worker: WorkerId) {
+        let now = self.now;
+        let runs = self.runs_anything(program);
+        if let Some(p) = self.programs.get_mut(&program) {
+            p.place = Some(worker);
+            p.placed_at = now;
+            p.placed_before = true;
+            p.begun = p.steps_finished > 0 || runs;
+            p.idle_since_us = self.settled_us;
+            let prefix = p.prefix.clone();
+            self.newly_shared
+                .extend(prefix.iter().map(|segment| segment.hash));
+            self.share(program, worker, &prefix);
+        }
+    }
+
+    fn commanded(&mut self, event: &Event, command: &Command) -> Checked {
+        match command {
+            Command::DispatchStep {
+                step,
+                worker,
+                slot,
+                priority,
+            } => {
+                self.dispatched(*step, *worker, *slot, *priority)?;
+                let program = self.steps[step].program;
+                self.check_sent(program)
+            }
+            Command::RefuseStep { step, refusal } => self.refused(*step, refusal),
+            Command::AbortStep { step, .. } => {
+                let open = self.steps.get(step).map(|s| s.at);
+                match open {
+                    Some(At::Worker(..)) => Ok(()),
+                    _ => broken("commands", format!("{step} is aborted, but is at {open:?}")),
+                }
+            }
+            Command::AskPolicy {
+                ask,
+                question,
+                deadline,
+            } => self.asked(*ask, question, *deadline),
+            Command::ForgetProgram { program } => self.forgotten(event, program.id),
+            Command::PreemptStep { step } => self.preempted(*step),
+            Command::MigrateProgram { .. }
+            | Command::OffloadProgram { .. }
+            | Command::LoadProgram { .. }
+            | Command::DropCopy { .. }
+            | Command::CancelTransfer { .. } => self.cache_commanded(event, command),
+        }
+    }
+
+    fn dispatched(
+        &mut self,
+        step: StepId,
+        worker: WorkerId,
+        slot: Option<u32>,
+        priority: i32,
+    ) -> Checked {
+        let Some(s) = self.steps.get(&step) else {
+            return broken(
+                "dispatch",
+                format!("{step} is sent to {worker}, but is not open"),
+            );
+        };
+        if let At::Worker(there, _) = s.at {
+            return broken(
+                "one-dispatch",
+                format!("{step} is at {there} and is sent to {worker}"),
+            );
+        }
+        let Some(w) = self.workers.get(&worker).filter(|w| w.healthy) else {
+            return broken(
+                "dispatch",
+                format!("{step} is sent to {worker}, which is lost"),
+            );
+        };
+        let (life, program, least) = (w.life, s.program, self.least_of(s));
+        if self.config.mode != Mode::LeastLoad {
+            let place = self.programs.get(&program).and_then(|p| p.place);
+            if place != Some(worker) {
+                return broken(
+                    "placement",
+                    format!("{step} is sent to {worker}, but {program} is at {place:?}"),
+                );
+            }
+            self.check_one_worker(program, worker)?;
+        }
+        if (self.is_aware() || self.is_rollout())
+            && least > w.context_tokens_max()
+            && !self.runs_anything(program)
+        {
+            let most = w.context_tokens_max();
+            return broken(
+                "context",
+                format!("{step} takes {least} tokens and is sent to {worker}, which takes {most}"),
+            );
+        }
+        if self.is_rollout() {
+            self.check_run_queue(step, worker, priority)?;
+        }
+        self.check_slot(program, worker, slot)?;
+        if let Some(p) = self.programs.get_mut(&program) {
+            p.steps_sent += 1;
+        }
+        let now = self.now;
+        if let Some(s) = self.steps.get_mut(&step) {
+            s.at = At::Worker(worker, life);
+            s.sent_at = now;
+            s.attempts += 1;
+            s.slot = slot;
+            s.adopted = false;
+            if s.attempts > self.config.attempts_max {
+                return broken(
+                    "bounds",
+                    format!("{step} is sent for the {}th time", s.attempts),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Of what was sent to workers in their present lives, all of one program
+    /// is at one worker.
+    fn check_one_worker(&self, program: ProgramId, worker: WorkerId) -> Checked {
+        for step in &self.programs[&program].steps {
+            if let At::Worker(there, life) = self.steps[step].at
+                && !self.steps[step].adopted
+                && there != worker
+                && self
+                    .workers
+                    .get(&there)
+                    .is_some_and(|w| w.life == life && w.healthy)
+            {
+                return broken(
+                    "one-worker",
+                    format!("{program} runs {step} at {there} and goes to {worker}"),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_slot(
+        &self,
+        program: ProgramId,
+        worker: WorkerId,
+        slot: Option<u32>,
+    ) -> Checked {
+        if slot.is_none() {
+            return Ok(());
+        }
+        for (id, s) in &self.steps {
+            if let At::Worker(there, life) = s.at
+                && there == worker
+                && self.workers[&worker].life == life
+                && s.slot == slot
+                && s.program != program
+            {
+                return broken(
+                    "slots",
+                    format!(
+                        "{id} of {} has the slot {slot:?} of {worker} that {program} gets",
+                        s.program
+                    ),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn refused(&mut self, step: StepId, refusal: &Refusal) -> Checked {
+        if self.turned_away == Some(step) {
+            self.turned_away = None;
+            self.ended.insert(step, Ending::Refused);
+            return match refusal {
+                Refusal::ProgramsFull { .. } => Ok(()),
+                other => broken(
+                    "bounds",
+                    format!("{step} finds no room for its program, and is sent {other:?}"),
+                ),
+            };
+        }
+        let Some(s) = self.steps.get(&step) else {
+            return broken(
+                "ends-once",
+                format!("{step} is refused, but is not open: {refusal:?}"),
+            );
+        };
+        let running = matches!(s.at, At::Worker(..));
+        if running != matches!(refusal, Refusal::EngineFailed { .. }) {
+            return broken(
+                "one-dispatch",
+                format!("{step} is at {:?} and is refused: {refusal:?}", s.at),
+            );
+        }
+        match refusal {
+            Refusal::QueueWaitExceeded { .. } => {
+                let waited = self.now.since(s.waits_since);
+                if waited < self.config.queue_wait_max {
+                    return broken(
+                        "waits",
+                        format!("{step} has waited {waited:?} and is refused for waiting"),
+                    );
+                }
+            }
+            Refusal::ContextTooLong { .. } => {
+                let most = self.longest_context();
+                if !s.exact || s.prompt_tokens <= most {
+                    return broken(
+                        "context",
+                        format!(
+                            "{step} takes {} tokens (exact: {}), a worker takes {most}, and it is refused",
+                            s.prompt_tokens, s.exact
+                        ),
+                    );
+                }
+            }
+            Refusal::ProgramsFull { .. } => {
+                return broken(
+                    "bounds",
+                    format!("{step} has a program and is refused for lack of one"),
+                );
+            }
+            Refusal::QueueFull { .. } | Refusal::EngineFailed { .. } | Refusal::ProgramReleased => {
+            }
+        }
+        self.end(step, Ending::Refused)
+    }
+
+    pub(super) fn longest_context(&self) -> u64 {
+        let staying = self.workers.values().filter(|w| !w.leaving);
+        let longest = staying.map(super::facts::WorkerFacts::context_tokens_max);
+        longest.max().unwrap_or(u64::MAX)
+    }
+
+    fn asked(&mut self, ask: AskId, question: &Question, deadline: Timestamp) -> Checked {
+        if ask.0 != self.next_ask {
+            return broken(
+                "questions",
+                format!("{ask} is asked, {} comes next", self.next_ask),
+            );
+        }
+        self.next_ask += 1;
+        if deadline != self.now + self.config.ask_deadline {
+            return broken(
+                "questions",
+                format!("{ask} may be answered until {deadline:?}"),
+            );
+        }
+        if let Some(nobody) = question
+            .programs
+            .program
+            .iter()
+            .find(|p| !self.programs.contains_key(p))
+        {
+            return broken(
+                "questions",
+                format!("{ask} is about {nobody}, which is gone"),
+            );
+        }
+        let open = Ask {
+            purpose: question.purpose,
+            candidates: question.programs.program.clone(),
+            deadline,
+        };
+        self.asks.insert(ask, open);
+        Ok(())
+    }
+
+    fn forgotten(&mut self, event: &Event, program: ProgramId) -> Checked {
+        if self.closed.remove(&program) {
+            return Ok(());
+        }
+        let idle = self
+            .programs
+            .get(&program)
+            .is_some_and(|p| p.steps.is_empty());
+        if matches!(event, Event::TimerFired) && idle {
+            self.close(program);
+            self.closed.remove(&program);
+            return Ok(());
+        }
+        broken(
+            "programs",
+            format!("{program} is forgotten, but is not over"),
+        )
+    }
+
+    fn put_the_rest_into_the_queue(&mut self) {
+        for step in self.steps.values_mut() {
+            if step.at == At::Hand {
+                step.at = At::Queue;
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! An answer built from the policies' scores, in the smallest form that the core uses.
+
+use super::Answer;
+use super::assignment::Assignment;
+use treadle_core::{Attribution, CacheAction, PolicyAnswer, Purpose, Question};
+use treadle_model::PolicyRef;
+
+/// The meaning of a value of an answer about caches.
+pub(super) fn fate(value: f64) -> CacheAction {
+    CacheAction::of_code(value as u8).unwrap_or(CacheAction::Keep)
+}
+
+/// The answer of `policies`, in the order of the assignment, with one score, weight or cache action
+/// per row. On equal scores the row that comes first wins; caches that stay are left out.
+pub(super) fn put_together(
+    question: &Question,
+    assignment: &Assignment,
+    mut policies: Vec<PolicyRef>,
+    scores: &[f64],
+) -> Answer {
+    let programs = &question.programs.program;
+    let mut rows: Vec<usize> = (0..programs.len().min(scores.len())).collect();
+    let verdict = match question.purpose {
+        Purpose::Weigh { .. } => {
+            let ppm = |weight: f64| (weight.clamp(0.0, 1.0) * 1e6).round() as u32;
+            let weights = rows.iter().map(|row| (programs[*row], ppm(scores[*row])));
+            PolicyAnswer::Weights {
+                weights: weights.collect(),
+            }
+        }
+        Purpose::Retain { .. } => {
+            rows.retain(|row| fate(scores[*row]) != CacheAction::Keep);
+            let fates = rows.iter().map(|row| (programs[*row], fate(scores[*row])));
+            PolicyAnswer::Fates {
+                fates: fates.collect(),
+            }
+        }
+        _ => {
+            rows.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b)));
+            PolicyAnswer::Order {
+                programs: rows.iter().map(|row| programs[*row]).collect(),
+                scores: rows.iter().map(|row| scores[*row]).collect(),
+                workers: Vec::new(),
+                remaining_tokens: Vec::new(),
+            }
+        }
+    };
+    let assignee_of = assignment.assignee_of();
+    let judged_by = rows.iter().filter_map(|row| assignee_of.get(*row).copied());
+    Answer {
+        policy: policies.remove(0),
+        verdict,
+        voices: Attribution {
+            judges: policies,
+            judged_by: judged_by.collect(),
+            ..Attribution::default()
+        },
+    }
+}

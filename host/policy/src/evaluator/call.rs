@@ -1,0 +1,199 @@
+//! What a policy is asked about some programs, and putting it to one of either
+//! build: a sandboxed instance or the built-in default.
+
+use super::cost_columns::CostColumns;
+use super::rows::Rows;
+use crate::columns::Programs;
+use default_priority::DefaultPriority;
+use thunderagent_eviction::ThunderAgentEviction;
+use treadle_core::Purpose;
+use treadle_model::World;
+use treadle_plugin::{
+    ActingColumns, ActiveColumns, EvictionPolicy, Fate, PolicyError, PriorityPolicy,
+    RetentionColumns, WaitingColumns,
+};
+use treadle_policy_runtime::{CallContext, PolicyFault, PolicyInstance};
+
+/// A question about some programs. Its answer has a number for each: a score, a
+/// weight, or the code of what becomes of a cache.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct PolicyCall {
+    /// Which world is asked.
+    pub(super) world: World,
+    /// What is asked.
+    pub(super) purpose: Purpose,
+    /// The programs.
+    pub(super) rows: Rows,
+    /// Further columns for priority policies.
+    pub(super) facts: Programs,
+    /// Further columns for eviction policies.
+    pub(super) cost_columns: Option<CostColumns>,
+    /// Which extra columns the assignee is given, as indices into
+    /// [`COST_COLUMNS`](super::COST_COLUMNS).
+    pub(super) named: Vec<usize>,
+}
+
+impl PolicyCall {
+    /// The function that is called, as the contract names it.
+    pub(super) fn name(&self) -> &'static str {
+        match (self.world, self.purpose) {
+            (World::Priority, _) => "score",
+            (_, Purpose::Weigh { .. }) => "weigh",
+            (_, Purpose::Pause { .. }) => "pause-order",
+            (_, Purpose::Retain { .. }) => "retain",
+            _ => "restore-order",
+        }
+    }
+
+    /// True if weights are asked for, false if an order is.
+    pub(super) fn asks_for_weights(&self) -> bool {
+        matches!(self.purpose, Purpose::Weigh { .. })
+    }
+
+    /// True if it is about what becomes of caches.
+    pub(super) fn is_retention(&self) -> bool {
+        matches!(self.purpose, Purpose::Retain { .. })
+    }
+
+    /// Asks a sandboxed policy that is given the extra columns `named`.
+    /// `deadline_ms` replaces the world's own.
+    pub(super) fn put_to(
+        &self,
+        instance: &mut PolicyInstance,
+        named: &[usize],
+        now_ms: u64,
+        deadline_ms: Option<u64>,
+    ) -> Result<Vec<f64>, PolicyFault> {
+        let context = CallContext {
+            now_ms,
+            seed: now_ms,
+            deadline_ms,
+        };
+        if self.world == World::Priority {
+            let instance = instance.as_priority_mut();
+            return instance
+                .ok_or(PolicyFault::NotSupported)?
+                .score(&context, &self.facts.queue());
+        }
+        let instance = instance.as_eviction_mut();
+        let instance = instance.ok_or(PolicyFault::NotSupported)?;
+        let cost_columns = self.cost_columns.as_ref();
+        let extra = cost_columns.map_or_else(Vec::new, |cost_columns| cost_columns.extra(named));
+        match self.purpose {
+            Purpose::Weigh { .. } => instance.weigh(&context, &self.acting(&extra)),
+            Purpose::Pause { .. } => instance.pause_order(&context, &self.active(&extra)),
+            Purpose::Restore => instance.restore_order(&context, &self.waiting(&extra)),
+            Purpose::Retain {
+                capacity_tokens,
+                free_tokens,
+                wanted_tokens,
+                ..
+            } => {
+                let cost_columns = cost_columns.ok_or(PolicyFault::NotSupported)?;
+                let columns = self.retained(cost_columns, &extra);
+                let fates = instance.retain(
+                    &context,
+                    capacity_tokens,
+                    free_tokens,
+                    wanted_tokens,
+                    &columns,
+                )?;
+                Ok(fates.into_iter().map(Fate::code).map(f64::from).collect())
+            }
+            Purpose::Assign
+            | Purpose::Route { .. }
+            | Purpose::Migrate
+            | Purpose::Preempt { .. } => Err(PolicyFault::NotSupported),
+        }
+    }
+
+    /// Asks a shadow, which has time.
+    pub(super) fn put_to_shadow(
+        &self,
+        instance: &mut PolicyInstance,
+        named: &[usize],
+        now_ms: u64,
+    ) -> Result<Vec<f64>, PolicyFault> {
+        self.put_to(instance, named, now_ms, Some(SHADOW_DEADLINE_MS))
+    }
+
+    /// Asks the built-in defaults. In a rollout they find all steps equally
+    /// urgent: engines then serve them as they come. Caches stay: the default sends
+    /// programs away by their weights.
+    pub(super) fn put_to_native(&self, native: &mut Native) -> Vec<f64> {
+        if is_of_rollouts(self.purpose) || self.is_retention() {
+            return vec![0.0; self.rows.len()];
+        }
+        let scores = match (self.world, self.purpose) {
+            (World::Priority, _) => native.priority.score(&self.facts.queue()),
+            (_, Purpose::Weigh { .. }) => native.eviction.weigh(&self.acting(&[])),
+            (_, Purpose::Pause { .. }) => native.eviction.pause_order(&self.active(&[])),
+            _ => native.eviction.restore_order(&self.waiting(&[])),
+        };
+        // The defaults refuse nothing but columns of unequal length, and these
+        // come from one table.
+        scores.unwrap_or_else(|_: PolicyError| vec![0.0; self.rows.len()])
+    }
+
+    fn acting<'a>(&'a self, extra: &'a [f32]) -> ActingColumns<'a> {
+        ActingColumns {
+            tokens: &self.rows.tokens,
+            phase_ms: &self.rows.phase_ms,
+            extra,
+        }
+    }
+
+    fn active<'a>(&'a self, extra: &'a [f32]) -> ActiveColumns<'a> {
+        ActiveColumns {
+            tokens: &self.rows.tokens,
+            acting: &self.rows.acting,
+            phase_ms: &self.rows.phase_ms,
+            steps: &self.rows.steps,
+            extra,
+        }
+    }
+
+    fn waiting<'a>(&'a self, extra: &'a [f32]) -> WaitingColumns<'a> {
+        WaitingColumns {
+            tokens: &self.rows.tokens,
+            reasoning: &self.rows.reasoning,
+            waited_ms: &self.rows.waited_ms,
+            steps: &self.rows.steps,
+            extra,
+        }
+    }
+
+    fn retained<'a>(
+        &'a self,
+        cost_columns: &'a CostColumns,
+        extra: &'a [f32],
+    ) -> RetentionColumns<'a> {
+        RetentionColumns {
+            tokens: &self.rows.tokens,
+            phase_ms: &self.rows.phase_ms,
+            idle_ms: &cost_columns.idle_ms,
+            soonest_ms: &cost_columns.soonest_ms,
+            back_ms: &cost_columns.back_ms,
+            moved_ms: &cost_columns.moved_ms,
+            prefill_ms: &cost_columns.prefill_ms,
+            steps: &self.rows.steps,
+            extra,
+        }
+    }
+}
+
+/// True for what only rollouts ask.
+pub(super) const fn is_of_rollouts(purpose: Purpose) -> bool {
+    use Purpose::{Assign, Migrate, Preempt, Route};
+    matches!(purpose, Assign | Route { .. } | Migrate | Preempt { .. })
+}
+
+/// Time that a shadow has for an answer.
+const SHADOW_DEADLINE_MS: u64 = 100;
+
+/// The built-in defaults of the worlds that are asked in place.
+#[derive(Default)]
+pub(super) struct Native {
+    eviction: ThunderAgentEviction,
+    priority: DefaultPriority,
+}

@@ -1,0 +1,149 @@
+//! A policy in a slot of the evaluator, and the breaker that decides whether it is asked.
+
+use super::shadow::Shadows;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use treadle_model::PolicyRef;
+use treadle_policy_runtime::{
+    BindingState, Breaker, BreakerLimits, BreakerState, CallContext, PolicyInstance,
+};
+
+/// Time for writing, and for reading, what a policy has learnt: decisions wait.
+const HAND_OVER_DEADLINE_MS: u64 = 2;
+
+/// An uploaded policy, ready to be asked.
+pub struct BoundPolicy {
+    /// Its name, version and digest.
+    pub policy: PolicyRef,
+    /// Its running instance.
+    pub instance: PolicyInstance,
+    /// Which extra columns its configuration names, as indices into
+    /// [`crate::columns::EXTRA_COLUMNS`], for eviction into
+    /// [`COST_COLUMNS`](super::COST_COLUMNS).
+    pub extra: Vec<usize>,
+}
+
+/// A policy that is asked unless its breaker is open.
+pub(super) struct PolicySlot {
+    /// Its name, version and digest.
+    pub(super) policy: PolicyRef,
+    /// Which extra columns it is given.
+    pub(super) extra: Vec<usize>,
+    instance_state: InstanceState,
+    breaker: Breaker,
+}
+
+/// Where the instance is.
+enum InstanceState {
+    /// Here.
+    Ready(Box<PolicyInstance>),
+    /// With the thread that restarts it; decisions don't wait for that.
+    Restarting(Receiver<Box<PolicyInstance>>),
+    /// The thread has ended; the policy is not asked any more.
+    Gone,
+}
+
+impl PolicySlot {
+    /// A policy that has not failed yet.
+    pub(super) fn new(bound: BoundPolicy, limits: BreakerLimits) -> Self {
+        Self {
+            policy: bound.policy,
+            extra: bound.extra,
+            instance_state: InstanceState::Ready(Box::new(bound.instance)),
+            breaker: Breaker::new(limits),
+        }
+    }
+
+    /// The instance, if it is to be asked now.
+    pub(super) fn askable(&mut self, now_ms: u64) -> Option<&mut PolicyInstance> {
+        if matches!(self.breaker.state(now_ms), BreakerState::Open { .. }) {
+            return None;
+        }
+        self.instance()
+    }
+
+    /// The instance, unless it is being restarted.
+    pub(super) fn instance(&mut self) -> Option<&mut PolicyInstance> {
+        if let InstanceState::Restarting(back) = &self.instance_state {
+            match back.try_recv() {
+                Ok(instance) => self.instance_state = InstanceState::Ready(instance),
+                Err(TryRecvError::Empty) => return None,
+                Err(TryRecvError::Disconnected) => self.instance_state = InstanceState::Gone,
+            }
+        }
+        match &mut self.instance_state {
+            InstanceState::Ready(instance) => Some(instance),
+            InstanceState::Restarting(_) | InstanceState::Gone => None,
+        }
+    }
+
+    /// After a call: an instance that was dropped, for a fault or its memory, is restarted
+    /// elsewhere.
+    pub(super) fn look_after(&mut self, shadows: &Shadows) {
+        let InstanceState::Ready(instance) = &self.instance_state else {
+            return;
+        };
+        if instance.memory_bytes() > 0 {
+            return;
+        }
+        if let InstanceState::Ready(instance) =
+            std::mem::replace(&mut self.instance_state, InstanceState::Gone)
+        {
+            self.instance_state = InstanceState::Restarting(shadows.warm(instance));
+        }
+    }
+
+    /// It answered.
+    pub(super) fn record_success(&mut self, now_ms: u64) {
+        self.breaker.record_success(now_ms);
+    }
+
+    /// It failed. True if it has failed so often that it must go.
+    pub(super) fn record_fault(&mut self, now_ms: u64) -> bool {
+        self.breaker.record_fault(now_ms);
+        self.breaker.should_roll_back(now_ms)
+    }
+
+    /// Closes the breaker and forgets the faults.
+    pub(super) fn forgive(&mut self, limits: BreakerLimits) {
+        self.breaker = Breaker::new(limits);
+    }
+
+    /// What it has stored, and what it has learnt; nothing while it is restarted.
+    pub(super) fn kept(&mut self, now_ms: u64) -> Option<(BindingState, Vec<u8>)> {
+        let context = hand_over(now_ms);
+        let policy = self.policy.clone();
+        let instance = self.instance()?;
+        let snapshot = instance.snapshot(&context).unwrap_or_else(|fault| {
+            tracing::warn!(%policy, %fault, "what the policy has learnt was not saved");
+            Vec::new()
+        });
+        Some((instance.state().clone(), snapshot))
+    }
+
+    /// Takes over what a predecessor has learnt, if both keep anything. If the predecessor can't
+    /// write it, or the successor can't read it, it begins without; a policy must do that after a
+    /// restart anyway.
+    pub(super) fn inherit(&mut self, predecessor: &mut Self, now_ms: u64) {
+        let Some((state, snapshot)) = predecessor.kept(now_ms) else {
+            return;
+        };
+        let (from, to) = (predecessor.policy.clone(), self.policy.clone());
+        let Some(instance) = self.instance() else {
+            return;
+        };
+        instance.set_state(state);
+        if snapshot.is_empty() {
+            return;
+        }
+        if let Err(fault) = instance.restore(&hand_over(now_ms), &snapshot) {
+            tracing::warn!(%from, %to, %fault, "what the policy had learnt was not handed over");
+        }
+    }
+}
+
+fn hand_over(now_ms: u64) -> CallContext {
+    CallContext {
+        deadline_ms: Some(HAND_OVER_DEADLINE_MS),
+        ..CallContext::at(now_ms)
+    }
+}

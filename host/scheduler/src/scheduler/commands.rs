@@ -1,0 +1,99 @@
+//! The core's commands, as outputs.
+
+use super::observation::Observation;
+use super::{Observer, Output, Policies, Scheduler, projection};
+use crate::instruction::{Dispatch, Instruction};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use treadle_core::program::Program;
+use treadle_core::{Command, Event, Mode};
+use treadle_model::{EngineKind, GatewayId, StepId, Timestamp, WorkerId};
+
+impl<P: Policies, O: Observer> Scheduler<P, O> {
+    pub(super) fn carry_out(
+        &mut self,
+        command: Command,
+        now: Timestamp,
+        answers: &mut VecDeque<Event>,
+    ) {
+        match command {
+            Command::DispatchStep {
+                step,
+                worker,
+                slot,
+                priority,
+            } => {
+                if let Some(dispatch) = self.dispatch(worker, slot, priority) {
+                    self.instruct(step, Instruction::Dispatch(dispatch));
+                }
+            }
+            Command::PreemptStep { step } => self.instruct(step, Instruction::Preempt),
+            Command::AbortStep { step, cause } => self.instruct(step, Instruction::Abort(cause)),
+            Command::RefuseStep { step, refusal } => {
+                self.instruct(step, Instruction::Refuse(refusal));
+                self.outputs.push_back(Output::StepOver(step));
+            }
+            Command::MigrateProgram { .. }
+            | Command::OffloadProgram { .. }
+            | Command::LoadProgram { .. }
+            | Command::CancelTransfer { .. }
+            | Command::DropCopy { .. } => {
+                let failed = self.transfers.order(&self.core, command, &mut self.outputs);
+                answers.extend(failed);
+            }
+            Command::AskPolicy { ask, question, .. } => {
+                let now_ms = now.0 / 1_000;
+                answers.extend(self.policies.answer(&self.core, ask, &question, now_ms));
+            }
+            Command::ForgetProgram { program } => self.forget(&program, now),
+        }
+    }
+
+    fn forget(&mut self, program: &Program, now: Timestamp) {
+        if self.predicts {
+            let observed = Observation::of(program, &self.profiles, true);
+            self.outputs.push_back(Output::Observed(Box::new(observed)));
+        }
+        self.profiles.forget(&program.key);
+        self.transfers.forget(program, &mut self.outputs);
+        self.policies.forget(program.id);
+        self.dirty.remove(&program.id);
+        if self.journals {
+            let row = projection::program_row(program, &self.core, now, Some("released"));
+            self.rows.programs.push(row);
+        }
+    }
+
+    pub(super) fn instruct(&mut self, step: StepId, instruction: Instruction) {
+        if step.gateway() == GatewayId::LOCAL {
+            self.outputs.push_back(Output::Instruct(step, instruction));
+        } else {
+            self.outputs.extend(self.links.instruct(step, instruction));
+        }
+    }
+
+    pub(super) fn dispatch(
+        &mut self,
+        worker: WorkerId,
+        slot: Option<u32>,
+        priority: i32,
+    ) -> Option<Dispatch> {
+        let config = self.core.config();
+        let is_rollout = config.mode == Mode::Rollout;
+        let has_queues = is_rollout && config.rollout.engine_steps_max > 0;
+        let w = self.core.state().workers.get(&worker)?;
+        let url = self
+            .urls
+            .entry(worker)
+            .or_insert_with(|| Arc::from(w.url.trim_end_matches('/')))
+            .clone();
+        Some(Dispatch {
+            worker,
+            url,
+            engine: w.engine,
+            slot,
+            priority: is_rollout.then_some(priority),
+            interruptible: has_queues && w.engine != EngineKind::Openai,
+        })
+    }
+}

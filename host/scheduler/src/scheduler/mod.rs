@@ -1,0 +1,395 @@
+//! The scheduler as a state machine: no thread, no clock, no socket. It is given the time with each
+//! input, and gives what is to be done as [`Output`]s and rows for the journal. The daemon's thread
+//! ([`crate::driver`]) and the deterministic simulation drive the same one.
+
+mod commands;
+mod links;
+mod observation;
+mod policies;
+mod profile;
+mod projection;
+mod transfers;
+
+pub use links::{ConnectionId, LinkInput};
+pub use observation::Observation;
+pub use policies::{Handled, Observer, Policies};
+pub use profile::{Profile, Profiles};
+
+use crate::instruction::{Instruction, LiveLimit};
+use crate::link::ToGateway;
+use crate::orders::{Order, Transferred};
+use links::Links;
+use observation::{ended_step, opened_program};
+use projection::Subject;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::mem;
+use std::ops::Bound;
+use std::sync::Arc;
+use transfers::Transfers;
+use treadle_core::{Command, Core, Event, Origin, StepArrival};
+use treadle_model::{GatewayId, ProgramId, StepId, Timestamp, WorkerId};
+use treadle_policy::evaluator::Forecast;
+use treadle_store::{Batch, Snapshot};
+
+/// Fewest events between two snapshots, even where a replay would lack one.
+const SNAPSHOT_EVENTS_MIN: u64 = 1_000;
+
+/// Something for the scheduler to handle.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "moved once; a box would cost every event an allocation"
+)]
+pub enum Input {
+    /// Something happened.
+    Event(Event),
+    /// A step arrived at a gateway in this process. A new program beyond `live` never reaches the
+    /// core.
+    Submit {
+        /// The step.
+        arrival: StepArrival,
+        /// How many programs its tenant may have.
+        live: Option<LiveLimit>,
+    },
+    /// What is expected of programs.
+    Forecasts(Vec<(ProgramId, Forecast)>),
+    /// Something about a gateway in another process.
+    Link(LinkInput),
+    /// The result of a transfer.
+    Transferred(Transferred),
+}
+
+/// Something to be done.
+#[derive(Debug)]
+pub enum Output {
+    /// An instruction about a step of a gateway in this process.
+    Instruct(StepId, Instruction),
+    /// There are no more instructions about this step.
+    StepOver(StepId),
+    /// A message for a gateway in another process.
+    ToGateway(ConnectionId, ToGateway),
+    /// Something for the transfer executor.
+    Transfer(Order),
+    /// A program whose rest is to be predicted.
+    Observed(Box<Observation>),
+}
+
+/// What is to be put on record.
+#[derive(Default)]
+pub struct Records {
+    /// The rows.
+    pub rows: Batch,
+    /// Gateways in other processes to notify once the rows are on disk, with the number of their
+    /// last event.
+    pub relayed: Vec<(GatewayId, ConnectionId, u64)>,
+}
+
+/// What a scheduler starts from.
+pub struct Options {
+    /// The core, new or recovered.
+    pub core: Core,
+    /// Position of the latest event in the journal.
+    pub seq: u64,
+    /// Whether rows for the journal are wanted.
+    pub journals: bool,
+    /// Events between two snapshots.
+    pub snapshot_events: u64,
+    /// Whether something moves KV caches; without it each wish fails.
+    pub moves_caches: bool,
+    /// The monotonic time at present.
+    pub started: std::time::Instant,
+}
+
+/// The scheduler: the core, the policies, links to gateways, transfers, and what is to be journaled.
+pub struct Scheduler<P, O = ()> {
+    core: Core,
+    policies: P,
+    observer: O,
+    seq: u64,
+    snapshot_seq: u64,
+    snapshot_events: u64,
+    journals: bool,
+    /// Whether programs are to be predicted.
+    predicts: bool,
+    transfers: Transfers,
+    links: Links,
+    urls: HashMap<WorkerId, Arc<str>>,
+    profiles: Profiles,
+    rows: Batch,
+    dirty: BTreeSet<ProgramId>,
+    outputs: VecDeque<Output>,
+}
+
+impl<P: Policies, O: Observer> Scheduler<P, O> {
+    /// Goes on from `options`.
+    pub fn new(options: Options, policies: P, observer: O) -> Self {
+        Self {
+            core: options.core,
+            policies,
+            observer,
+            seq: options.seq,
+            snapshot_seq: options.seq,
+            snapshot_events: options.snapshot_events.max(1),
+            journals: options.journals,
+            predicts: false,
+            transfers: Transfers::new(options.moves_caches),
+            links: Links::new(options.started),
+            urls: HashMap::new(),
+            profiles: Profiles::default(),
+            rows: Batch::default(),
+            dirty: BTreeSet::new(),
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// The core.
+    pub fn core(&self) -> &Core {
+        &self.core
+    }
+
+    /// The policies.
+    pub fn policies(&self) -> &P {
+        &self.policies
+    }
+
+    /// The policies, to change a binding between two decisions.
+    pub fn policies_mut(&mut self) -> &mut P {
+        &mut self.policies
+    }
+
+    /// Whoever watches.
+    pub fn observer(&self) -> &O {
+        &self.observer
+    }
+
+    /// The same, to be told something.
+    pub fn observer_mut(&mut self) -> &mut O {
+        &mut self.observer
+    }
+
+    /// Timings of live programs.
+    pub fn profiles(&self) -> &Profiles {
+        &self.profiles
+    }
+
+    /// Position of the latest event.
+    pub fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// Sets whether programs are to be predicted.
+    pub fn set_predicts(&mut self, predicts: bool) {
+        self.predicts = predicts;
+    }
+
+    /// When [`Event::TimerFired`] is due.
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        self.core.next_deadline()
+    }
+
+    /// The next thing to be done.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Handles an input at `now`.
+    pub fn handle(&mut self, now: Timestamp, input: Input) {
+        match input {
+            Input::Event(event) => self.handle_event(now, event, None),
+            Input::Submit { arrival, live } => match live.filter(|l| self.is_beyond(&arrival, l)) {
+                Some(LiveLimit { programs_max, .. }) => {
+                    let refused = Instruction::RefuseLive { programs_max };
+                    self.instruct(arrival.step, refused);
+                    self.outputs.push_back(Output::StepOver(arrival.step));
+                }
+                None => self.handle_event(now, Event::StepArrived(arrival), None),
+            },
+            Input::Forecasts(forecasts) => {
+                for (program, forecast) in forecasts {
+                    // It may be over by now.
+                    if self.core.state().programs.contains_key(&program) {
+                        self.policies.expect(program, forecast);
+                    }
+                }
+            }
+            Input::Link(input) => self.handle_link(now, input),
+            Input::Transferred(done) => {
+                if let Some(event) = self.transfers.take(done, &mut self.outputs) {
+                    self.handle_event(now, event, None);
+                }
+            }
+        }
+    }
+
+    /// Whether a step would open a program beyond a limit.
+    fn is_beyond(&self, arrival: &StepArrival, live: &LiveLimit) -> bool {
+        let keys = &self.core.state().keys;
+        if keys.contains_key(&arrival.program) {
+            return false;
+        }
+        let max = usize::try_from(live.programs_max).unwrap_or(usize::MAX);
+        let prefix = live.tenant.prefix();
+        let own = |key: &&str| live.tenant.outside(key).is_some();
+        let keys = keys.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+        let alike = keys.map(|(key, _)| &**key);
+        // Names of one tenant are adjacent, except those of the default one.
+        let alike = alike.take_while(|key| prefix.is_empty() || own(key));
+        alike.filter(own).take(max).count() >= max
+    }
+
+    /// Handles an event, which a gateway in another process may have relayed, and the answers to
+    /// every question that it raised. All that comes from outside comes in here.
+    fn handle_event(&mut self, now: Timestamp, event: Event, origin: Option<Origin>) {
+        let mut answers = VecDeque::new();
+        self.handle_one(now, &event.within_bounds(), origin, &mut answers);
+        self.handle_answers(now, answers);
+    }
+
+    /// Handles events before any question that they raise is answered.
+    fn handle_together(&mut self, now: Timestamp, events: Vec<Event>) {
+        let mut answers = VecDeque::new();
+        for event in events {
+            self.handle_one(now, &event.within_bounds(), None, &mut answers);
+        }
+        self.handle_answers(now, answers);
+    }
+
+    fn handle_answers(&mut self, now: Timestamp, mut answers: VecDeque<Event>) {
+        while let Some(answer) = answers.pop_front() {
+            self.handle_one(now, &answer, None, &mut answers);
+        }
+    }
+
+    fn handle_one(
+        &mut self,
+        now: Timestamp,
+        event: &Event,
+        origin: Option<Origin>,
+        answers: &mut VecDeque<Event>,
+    ) {
+        let subject = Subject::of(&self.core, event);
+        self.profiles.observe(&self.core, event, now);
+        self.observe_step(event, now);
+        self.transfers.observe(&self.core, event, &mut self.outputs);
+        if self.journals {
+            let ended = projection::step_rows(&self.core, event, now);
+            self.rows.steps.extend(ended);
+        }
+        let ended = ended_step(event).and_then(|step| self.core.state().steps.get(&step));
+        let ended = ended.map(|step| step.program);
+        let opened = opened_program(&self.core, event);
+        match origin {
+            // The caller has seen that it was not handled before.
+            Some(origin) => {
+                self.core.handle_relayed(now, origin, event);
+            }
+            None => self.core.handle(now, event),
+        }
+        self.seq += 1;
+        if let Some(program) = ended.or(opened).filter(|_| self.predicts)
+            && let Some(program) = self.core.state().programs.get(&program)
+        {
+            let observed = Observation::of(program, &self.profiles, false);
+            self.outputs.push_back(Output::Observed(Box::new(observed)));
+        }
+        self.record(now, event, origin, &subject);
+        let mut commands: Vec<Command> = std::iter::from_fn(|| self.core.poll_command()).collect();
+        self.record_decisions(now, event, origin, &mut commands);
+        self.dirty.extend(subject.program);
+        for command in commands {
+            self.carry_out(command, now, answers);
+        }
+        let step_is_over = |step: &StepId| !self.core.state().steps.contains_key(step);
+        if let Some(step) = subject.step.filter(step_is_over) {
+            self.outputs.push_back(Output::StepOver(step));
+        }
+    }
+
+    /// Reports to the policies how long a step took that is about to end.
+    fn observe_step(&mut self, event: &Event, now: Timestamp) {
+        if let Event::StepFinished { step, .. } = event
+            && let Some(step) = self.core.state().steps.get(step)
+        {
+            let step_ms = now.since(step.arrived_at).millis() as f64;
+            self.policies
+                .observe_step(&self.core, step.program, step_ms);
+        }
+    }
+
+    fn record(&mut self, now: Timestamp, event: &Event, origin: Option<Origin>, subject: &Subject) {
+        if !self.journals {
+            return;
+        }
+        let row = projection::event_row(self.seq, now, event, origin, subject);
+        self.rows.events.push(row);
+        let worker = subject.worker;
+        if let Some(worker) = worker.and_then(|id| self.core.state().workers.get(&id)) {
+            self.rows.workers.push(projection::worker_row(worker, now));
+        }
+    }
+
+    /// Records why the core decided as it did, and lets the observer see both.
+    fn record_decisions(
+        &mut self,
+        now: Timestamp,
+        event: &Event,
+        origin: Option<Origin>,
+        commands: &mut Vec<Command>,
+    ) {
+        let decisions: Vec<_> = std::iter::from_fn(|| self.core.poll_decision()).collect();
+        for decision in &decisions {
+            self.dirty.insert(decision.program);
+            if self.journals {
+                let row = projection::decision_row(self.seq, decision);
+                self.rows.decisions.push(row);
+            }
+        }
+        let handled = Handled {
+            seq: self.seq,
+            at: now,
+            event,
+            origin,
+            decisions: &decisions,
+        };
+        self.observer.handled(&mut self.core, &handled, commands);
+    }
+
+    /// What is to be put on record of all that was handled since the last time.
+    pub fn take_records(&mut self) -> Records {
+        let now = self.core.state().now;
+        for program in mem::take(&mut self.dirty) {
+            let known = self.core.state().programs.get(&program);
+            if let Some(p) = known.filter(|_| self.journals) {
+                let row = projection::program_row(p, &self.core, now, None);
+                self.rows.programs.push(row);
+            }
+        }
+        Records {
+            rows: mem::take(&mut self.rows),
+            relayed: self.links.take_relayed(),
+        }
+    }
+
+    /// A snapshot, if one is due. It is due early if the journal lacks an event.
+    pub fn due_snapshot(&mut self, lacks_an_event: impl FnOnce() -> bool) -> Option<Snapshot> {
+        let events = self.seq - self.snapshot_seq;
+        let is_due =
+            events >= self.snapshot_events || (events >= SNAPSHOT_EVENTS_MIN && lacks_an_event());
+        is_due.then(|| self.snapshot()).flatten()
+    }
+
+    /// The state after the latest event.
+    pub fn snapshot(&mut self) -> Option<Snapshot> {
+        self.snapshot_seq = self.seq;
+        match serde_json::to_vec(self.core.state()) {
+            Ok(state) => Some(Snapshot {
+                seq: self.seq,
+                saved_at_us: self.core.state().now.0,
+                state,
+            }),
+            Err(error) => {
+                tracing::error!(%error, "the state could not be written down");
+                None
+            }
+        }
+    }
+}

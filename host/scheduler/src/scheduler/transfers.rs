@@ -1,0 +1,227 @@
+//! The core's commands about KV caches, as orders to the transfer executor.
+
+use super::Output;
+use crate::orders::{End, Order, Transferred, Work};
+use std::collections::{BTreeMap, VecDeque};
+use treadle_core::program::Program;
+use treadle_core::{Command, Core, Event};
+use treadle_model::{ProgramId, WorkerId};
+
+/// The result of a wish to move a program's cache where nothing moves caches.
+const NO_TRANSFERS: &str = "no executor for KV transfers";
+
+/// The same where an end of it is gone.
+const NO_WORKER: &str = "the worker is gone";
+
+/// Transfers under way. Of each program one is open at most; what comes of an earlier one is not
+/// taken for what comes of a later one.
+pub(super) struct Transfers {
+    /// Whether something moves caches.
+    is_served: bool,
+    open: BTreeMap<ProgramId, u64>,
+    last: u64,
+}
+
+type Outputs = VecDeque<Output>;
+
+impl Transfers {
+    pub(super) fn new(is_served: bool) -> Self {
+        Self {
+            is_served,
+            open: BTreeMap::new(),
+            last: 0,
+        }
+    }
+
+    /// Passes a command on; gives the event that it comes to at once, if it does.
+    pub(super) fn order(
+        &mut self,
+        core: &Core,
+        command: Command,
+        outputs: &mut Outputs,
+    ) -> Option<Event> {
+        match command {
+            Command::OffloadProgram {
+                program,
+                from,
+                slot,
+                tokens,
+            } => {
+                let Some(from) = end(core, from, slot) else {
+                    let cause = NO_WORKER.into();
+                    return Some(Event::OffloadFailed { program, cause });
+                };
+                self.begin(core, outputs, program, Work::Offload { from, tokens })
+            }
+            Command::LoadProgram {
+                program,
+                to,
+                slot,
+                tokens,
+                copy,
+            } => {
+                let Some(to) = end(core, to, slot) else {
+                    let cause = NO_WORKER.into();
+                    return Some(Event::LoadFailed { program, cause });
+                };
+                self.begin(core, outputs, program, Work::Load { to, copy, tokens })
+            }
+            Command::MigrateProgram {
+                program,
+                from,
+                to,
+                from_slot,
+                to_slot,
+                tokens,
+            } => {
+                let ends = end(core, from, from_slot).zip(end(core, to, to_slot));
+                let Some((from, to)) = ends else {
+                    let cause = NO_WORKER.into();
+                    return Some(Event::MigrationFailed { program, cause });
+                };
+                self.begin(core, outputs, program, Work::Migrate { from, to, tokens })
+            }
+            Command::CancelTransfer { program } => {
+                if let Some(transfer_id) = self.open.remove(&program) {
+                    self.send(outputs, Order::Cancel { transfer_id });
+                }
+                None
+            }
+            Command::DropCopy { copy, .. } => {
+                self.send(outputs, Order::Drop { copy });
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn begin(
+        &mut self,
+        core: &Core,
+        outputs: &mut Outputs,
+        program: ProgramId,
+        work: Work,
+    ) -> Option<Event> {
+        if !self.is_served {
+            return Some(work.failed(program, NO_TRANSFERS.into()));
+        }
+        let key = core.state().programs.get(&program).map(|p| p.key.clone());
+        self.last += 1;
+        self.open.insert(program, self.last);
+        let order = Order::Begin {
+            transfer_id: self.last,
+            program,
+            key: key.unwrap_or_default(),
+            work,
+        };
+        self.send(outputs, order);
+        None
+    }
+
+    /// Takes the result of a transfer: the event, unless the transfer was cancelled.
+    pub(super) fn take(&mut self, done: Transferred, outputs: &mut Outputs) -> Option<Event> {
+        if self.open.get(&done.program) == Some(&done.transfer_id) {
+            self.open.remove(&done.program);
+            return Some(done.event);
+        }
+        if let Event::ProgramOffloaded { copy, .. } = done.event {
+            self.send(outputs, Order::Drop { copy });
+        }
+        None
+    }
+
+    /// Reports an engine that may not be the same process any more.
+    pub(super) fn observe(&self, core: &Core, event: &Event, outputs: &mut Outputs) {
+        let (Event::WorkerLost { worker, .. }
+        | Event::WorkerRecovered { worker }
+        | Event::WorkerCapacityRead { worker, .. }
+        | Event::WorkerRemoved { worker }) = event
+        else {
+            return;
+        };
+        if let Some(worker) = core.state().workers.get(worker) {
+            let url = worker.url.clone();
+            self.send(outputs, Order::ForgetEngine { url });
+        }
+    }
+
+    /// A program is over.
+    pub(super) fn forget(&self, program: &Program, outputs: &mut Outputs) {
+        let key = program.key.clone();
+        self.send(outputs, Order::ForgetProgram { key });
+    }
+
+    fn send(&self, outputs: &mut Outputs, order: Order) {
+        if self.is_served {
+            outputs.push_back(Output::Transfer(order));
+        }
+    }
+}
+
+fn end(core: &Core, worker: WorkerId, slot: Option<u32>) -> Option<End> {
+    let w = core.state().workers.get(&worker)?;
+    Some(End {
+        worker,
+        url: w.url.clone(),
+        kind: w.engine,
+        slot,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offloaded(transfer_id: u64) -> Transferred {
+        let program = ProgramId(1);
+        let event = Event::ProgramOffloaded {
+            program,
+            copy: "c".into(),
+            tokens: 5,
+            bytes: 10,
+        };
+        Transferred {
+            transfer_id,
+            program,
+            event,
+        }
+    }
+
+    #[test]
+    fn what_was_given_up_is_not_taken_for_what_came_later() {
+        let core = Core::new(treadle_core::CoreConfig::default());
+        let (mut transfers, mut outputs) = (Transfers::new(true), Outputs::new());
+        let program = ProgramId(1);
+        let work = || Work::Offload {
+            from: End {
+                worker: WorkerId(0),
+                url: "http://a".into(),
+                kind: treadle_model::EngineKind::Llamacpp,
+                slot: Some(0),
+            },
+            tokens: 5,
+        };
+        transfers.begin(&core, &mut outputs, program, work());
+        let cancel = Command::CancelTransfer { program };
+        transfers.order(&core, cancel, &mut outputs);
+        transfers.begin(&core, &mut outputs, program, work());
+        let mut take = |done| transfers.take(done, &mut outputs);
+        assert!(take(offloaded(1)).is_none(), "of the first");
+        assert!(take(offloaded(2)).is_some());
+        assert!(take(offloaded(2)).is_none(), "once");
+        let outputs: Vec<Output> = outputs.into();
+        assert!(
+            matches!(
+                &outputs[..],
+                [
+                    Output::Transfer(Order::Begin { transfer_id: 1, .. }),
+                    Output::Transfer(Order::Cancel { transfer_id: 1 }),
+                    Output::Transfer(Order::Begin { transfer_id: 2, .. }),
+                    Output::Transfer(Order::Drop { .. }),
+                    Output::Transfer(Order::Drop { .. }),
+                ]
+            ),
+            "{outputs:?}"
+        );
+    }
+}

@@ -1,0 +1,240 @@
+//! `treadle what-if`: what-if replay of recorded work under other policies.
+
+use super::client::{Client, Remote, escaped};
+use super::error::CliError;
+use super::output::{Column, print_json, print_table, print_text};
+use super::progress;
+use clap::{Args, Subcommand};
+use http::Method;
+use serde_json::{Value, json};
+use std::time::Duration;
+use treadle_whatif::arguments::{SetArgs, SettingArgs, WindowArgs};
+use treadle_whatif::compare::CompareArgs;
+use treadle_whatif::sets::SetSpec;
+use treadle_whatif::text::text;
+
+/// First pause between two questions how far a run is.
+const POLL_PAUSE: Duration = Duration::from_millis(300);
+/// Longest such pause: a tenant may have a bound on its requests in a second.
+const POLL_PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Refusals of such a question in a row after which the run is not waited for any longer.
+const REFUSALS_MAX: u32 = 60;
+const RUNS: &[Column] = &[
+    ("RUN", "/run"),
+    ("STATUS", "/status"),
+    ("CREATED", "/created_at_us"),
+    ("PROGRESS", "/progress/share"),
+    ("SETS", "/sets"),
+];
+const NONE: &str = "there are no what-if runs; start one with `treadle what-if run --policies a,b`";
+
+/// Arguments of `treadle what-if`.
+#[derive(Args, Clone, Debug)]
+pub(super) struct WhatIfArgs {
+    #[command(flatten)]
+    remote: Remote,
+    #[command(subcommand)]
+    command: WhatIfCommand,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum WhatIfCommand {
+    /// Compare policies on a trace, or on the journal of a store file, without a daemon.
+    Compare(Box<CompareArgs>),
+    /// Let a daemon repeat a window of its journal under other policies.
+    Run(Box<RunArgs>),
+    /// List the runs that the daemon keeps.
+    List,
+    /// Show a run: how far it is, or what it found.
+    Show {
+        /// Its name.
+        run: String,
+    },
+    /// Cancel a run.
+    Cancel {
+        /// Its name.
+        run: String,
+    },
+}
+
+#[derive(Args, Clone, Debug)]
+struct RunArgs {
+    #[command(flatten)]
+    sets: SetArgs,
+    #[command(flatten)]
+    window: WindowArgs,
+    #[command(flatten)]
+    settings: SettingArgs,
+    /// Do not wait for the end.
+    #[arg(long)]
+    detach: bool,
+}
+
+impl WhatIfArgs {
+    /// Does what is asked.
+    pub(super) async fn run(self) -> Result<(), CliError> {
+        let json = self.remote.json;
+        match &self.command {
+            WhatIfCommand::Compare(args) => compare(args, json).await,
+            WhatIfCommand::Run(args) => start(&self.remote.client(), args, json).await,
+            WhatIfCommand::List => {
+                let mut answer = self.remote.client().get("/v1/lab/runs").await?;
+                let Value::Array(mut runs) = answer["runs"].take() else {
+                    return print_text(NONE);
+                };
+                if json {
+                    return print_json(&json!(runs));
+                }
+                for run in &mut runs {
+                    let names = run["sets"].as_array().into_iter().flatten();
+                    let names: Vec<&str> = names.filter_map(Value::as_str).collect();
+                    run["sets"] = names.join(", ").into();
+                    let share = run["progress"]["share"].as_f64().unwrap_or(0.0);
+                    run["progress"]["share"] = format!("{:.0} %", share * 100.0).into();
+                }
+                print_table(RUNS, &runs, NONE)
+            }
+            WhatIfCommand::Show { run } => {
+                let path = path_of(run);
+                show(&self.remote.client().get(&path).await?, json)
+            }
+            WhatIfCommand::Cancel { run } => {
+                let client = self.remote.client();
+                let path = path_of(run);
+                let answer = client.command(Method::DELETE, &path, &Value::Null).await?;
+                show(&answer, json)
+            }
+        }
+    }
+}
+
+fn path_of(run: &str) -> String {
+    format!("/v1/lab/runs/{}", escaped(run))
+}
+
+async fn compare(args: &CompareArgs, json: bool) -> Result<(), CliError> {
+    let bar = progress::bar(0, "replaying");
+    let report_progress = |done, steps| {
+        bar.set_length(steps);
+        bar.set_position(done);
+    };
+    let findings = args.findings(&report_progress).await;
+    bar.finish_and_clear();
+    let report = serde_json::to_value(findings?)
+        .map_err(|error| CliError::Failed(format!("the report can't be written: {error}")))?;
+    if json {
+        print_json(&report)
+    } else {
+        print_text(&text(&report))
+    }
+}
+
+async fn start(client: &Client, args: &RunArgs, json: bool) -> Result<(), CliError> {
+    let sets: Vec<Value> = args
+        .sets
+        .specs()?
+        .iter()
+        .map(|set| {
+            if *set == SetSpec::named(&set.name) {
+                // Some names are shorthands that no object can express.
+                return json!(set.name);
+            }
+            json!({
+                "name": set.name, "mode": set.mode, "settings": set.settings,
+                "policies": set.policies.iter().map(|policy| {
+                    json!({"policy": policy.policy, "config": policy.config})
+                }).collect::<Vec<_>>(),
+            })
+        })
+        .collect();
+    let settings = args.settings.settings()?;
+    let body = json!({
+        "window": args.window.spec(),
+        "sets": sets,
+        "profile": args.settings.profile()?,
+        "seeds": settings.seeds,
+        "jitter": settings.jitter,
+        "differences": settings.differences,
+        "slot_lag_s": settings.slot_lag_us as f64 / 1e6,
+        "kv_tokens": settings.kv_tokens,
+    });
+    let run = client.command(Method::POST, "/v1/lab/runs", &body).await?;
+    let name = run["run"].as_str().unwrap_or_default().to_owned();
+    if args.detach {
+        return if json {
+            print_json(&run)
+        } else {
+            print_text(&name)
+        };
+    }
+    // A user who stops waiting here must know that the run goes on there.
+    eprintln!(
+        "{name} is running; ending this command leaves it running: `treadle what-if show {name}` shows it, `treadle what-if cancel {name}` ends it"
+    );
+    show(&until_ended(client, &name, run).await?, json)
+}
+
+/// Waits for a run's end. A rate limit of the daemon is no reason to give up.
+async fn until_ended(client: &Client, name: &str, run: Value) -> Result<Value, CliError> {
+    let bar = progress::bar(0, "replaying");
+    let (mut run, mut pause, mut refusals) = (run, POLL_PAUSE, 0);
+    while matches!(run["status"].as_str(), Some("queued" | "running")) {
+        tokio::time::sleep(pause).await;
+        pause = POLL_PAUSE_MAX.min(pause * 5 / 4);
+        match client.get(&path_of(name)).await {
+            Ok(now) => (run, refusals) = (now, 0),
+            Err(error) if refusals < REFUSALS_MAX && is_for_now(&error) => {
+                (pause, refusals) = (POLL_PAUSE_MAX, refusals + 1);
+            }
+            Err(error) => return Err(error),
+        }
+        bar.set_length(run["progress"]["steps"].as_u64().unwrap_or(0));
+        bar.set_position(run["progress"]["steps_done"].as_u64().unwrap_or(0));
+    }
+    bar.finish_and_clear();
+    Ok(run)
+}
+
+/// Whether a refusal holds for a while only.
+fn is_for_now(error: &CliError) -> bool {
+    let CliError::Refused { code, .. } = error else {
+        return false;
+    };
+    matches!(code.as_str(), "rate_limited" | "overloaded")
+}
+
+fn show(run: &Value, json: bool) -> Result<(), CliError> {
+    if json {
+        return print_json(run);
+    }
+    if let Some(message) = run["error"]["message"].as_str() {
+        let code = run["error"]["code"].as_str().unwrap_or_default().to_owned();
+        let message = message.to_owned();
+        return Err(CliError::Refused { code, message });
+    }
+    if run["report"].is_object() {
+        return print_text(&text(&run["report"]));
+    }
+    let share = run["progress"]["share"].as_f64().unwrap_or(0.0) * 100.0;
+    let status = run["status"].as_str().unwrap_or("?");
+    let name = run["run"].as_str().unwrap_or("?");
+    print_text(&format!(
+        "{name} is {status}, {share:.0} % of its steps repeated"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_waited_for_where_fewer_questions_are_wanted() {
+        let refused = |code: &str| CliError::Refused {
+            code: code.to_owned(),
+            message: String::new(),
+        };
+        assert!(is_for_now(&refused("rate_limited")));
+        assert!(!is_for_now(&refused("lab_run_unknown")));
+        assert!(!is_for_now(&CliError::OutputClosed));
+    }
+}

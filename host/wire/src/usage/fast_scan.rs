@@ -1,0 +1,79 @@
+//! A look at an event that is most often enough: whether it adds output, and whether it holds
+//! anything that is worth parsing.
+
+use memchr::{memchr, memchr2};
+
+/// What a look at an event showed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum FastScan {
+    /// Nothing but perhaps a piece of the output.
+    Plain {
+        /// Whether there is such a piece.
+        has_output: bool,
+    },
+    /// There is more to it, or it is not well-formed.
+    NeedsParse,
+}
+
+/// Goes from string to string, so quotes and braces within strings don't matter, and looks at the
+/// keys only.
+pub(super) fn fast_scan(event: &[u8]) -> FastScan {
+    let mut has_output = false;
+    let mut rest = event;
+    while let Some(quote) = memchr(b'"', rest) {
+        rest = &rest[quote + 1..];
+        let Some((length, is_escaped)) = string_length(rest) else {
+            return FastScan::NeedsParse;
+        };
+        let key = &rest[..length];
+        rest = &rest[length + 1..];
+        let Some(value) = value_behind(rest) else {
+            continue;
+        };
+        if is_escaped {
+            return FastScan::NeedsParse;
+        }
+        match key {
+            b"usage" | b"timings" | b"error" | b"finish_reason" | b"stop_reason" | b"token_ids"
+            | b"meta_info"
+                if !value.starts_with(b"null") =>
+            {
+                return FastScan::NeedsParse;
+            }
+            b"content" | b"reasoning_content" | b"reasoning" | b"text" | b"thinking"
+            | b"partial_json" => {
+                has_output |= value.starts_with(b"\"") && !value.starts_with(b"\"\"");
+            }
+            b"tool_calls" => {
+                has_output |= value
+                    .strip_prefix(b"[")
+                    .is_some_and(|list| !skip_space(list).starts_with(b"]"));
+            }
+            _ => {}
+        }
+    }
+    FastScan::Plain { has_output }
+}
+
+/// The length of a string up to its closing quote, and whether anything in it is escaped.
+fn string_length(text: &[u8]) -> Option<(usize, bool)> {
+    let mut at = 0;
+    let mut is_escaped = false;
+    loop {
+        at += memchr2(b'"', b'\\', text.get(at..)?)?;
+        if text[at] == b'"' {
+            return Some((at, is_escaped));
+        }
+        is_escaped = true;
+        at += 2;
+    }
+}
+
+/// The value of a key, or `None` behind a string that is not a key.
+fn value_behind(rest: &[u8]) -> Option<&[u8]> {
+    skip_space(rest).strip_prefix(b":").map(skip_space)
+}
+
+fn skip_space(text: &[u8]) -> &[u8] {
+    text.trim_ascii_start()
+}

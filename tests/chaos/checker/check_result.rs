@@ -1,0 +1,65 @@
+//! What was found.
+
+use serde_json::Value;
+
+/// Problems of a kind that are listed.
+const TOLD_MAX: usize = 20;
+
+/// Problems of one kind.
+#[derive(Default)]
+pub(crate) struct Findings {
+    /// How many.
+    pub(crate) count: u64,
+    told: Vec<String>,
+}
+
+impl Findings {
+    /// So many more.
+    pub(crate) fn add(&mut self, count: u64, what: String) {
+        self.count += count;
+        if self.told.len() < TOLD_MAX {
+            self.told.push(what);
+        }
+    }
+}
+
+/// What was found.
+#[derive(Default)]
+pub(crate) struct CheckResult {
+    /// Acknowledged, published or counted, and not there.
+    pub(crate) lost: Findings,
+    /// There more often than it happened.
+    pub(crate) double_counted: Findings,
+    /// Not ended.
+    pub(crate) stuck: Findings,
+    /// Requests whose complete answer a client has.
+    pub(crate) acknowledged: u64,
+    /// Events of the journal.
+    pub(crate) events: u64,
+    /// Different messages of the consumer.
+    pub(crate) messages: u64,
+    /// Messages that came more than once, which is allowed.
+    pub(crate) messages_repeated: u64,
+    /// Of the core's final state.
+    pub(crate) checksum: Option<Value>,
+}
+
+impl CheckResult {
+    /// Nothing of any kind.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.lost.count == 0 && self.double_counted.count == 0 && self.stuck.count == 0
+    }
+
+    /// The first problems as text.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        let kinds = [
+            ("lost", &self.lost),
+            ("double counted", &self.double_counted),
+            ("stuck", &self.stuck),
+        ];
+        let told = kinds
+            .iter()
+            .flat_map(|(kind, found)| found.told.iter().map(move |what| format!("{kind}: {what}")));
+        told.collect()
+    }
+}
