@@ -8,11 +8,13 @@ use super::scope::Scope;
 use super::tenant::Tenant;
 use super::tenant_state::TenantState;
 use super::{Auth, now_us, secret};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use std::sync::Arc;
 use treadle_model::tenant::WHOLE_DAEMON;
 use treadle_store::{StoreError, TenantRow, TokenRow};
 use treadle_wire::{ErrorBody, ErrorCode};
+use utoipa::ToSchema;
 
 /// Tenants at once.
 const TENANTS_MAX: usize = 1_024;
@@ -56,18 +58,75 @@ pub struct NewToken {
 }
 
 /// A token as clients see it.
-pub fn token_json(row: &TokenRow, last_used_at_us: Option<u64>) -> Value {
-    json!({
-        "id": row.token, "tenant": row.tenant, "name": row.name, "scope": row.scope,
-        "created_at_us": row.created_at_us, "expires_at_us": row.expires_at_us,
-        "revoked_at_us": row.revoked_at_us, "last_used_at_us": last_used_at_us,
-        "previous_until_us": row.previous_until_us,
-    })
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct TokenView {
+    /// Its id, which is not secret.
+    pub id: String,
+    /// Tenant that it acts for; `*` for the whole daemon.
+    pub tenant: String,
+    /// What people call it.
+    pub name: String,
+    /// What it may do: viewer, job, operator or admin.
+    pub scope: String,
+    /// When it was made, in microseconds since 1970.
+    pub created_at_us: u64,
+    /// When it expires, likewise.
+    pub expires_at_us: Option<u64>,
+    /// When it was revoked, likewise.
+    pub revoked_at_us: Option<u64>,
+    /// When it was last used, to the minute, likewise.
+    pub last_used_at_us: Option<u64>,
+    /// Until when the secret before the last rotation is good, likewise.
+    pub previous_until_us: Option<u64>,
+    /// The secret, in the answer that made it and nowhere else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
+}
+
+impl TokenView {
+    /// A stored token, without its secret.
+    pub fn of(row: &TokenRow, last_used_at_us: Option<u64>) -> Self {
+        Self {
+            id: row.token.clone(),
+            tenant: row.tenant.clone(),
+            name: row.name.clone(),
+            scope: row.scope.clone(),
+            created_at_us: row.created_at_us,
+            expires_at_us: row.expires_at_us,
+            revoked_at_us: row.revoked_at_us,
+            last_used_at_us,
+            previous_until_us: row.previous_until_us,
+            secret: None,
+        }
+    }
 }
 
 /// A tenant as clients see it.
-pub fn tenant_json(name: &str, created_at_us: u64, limits: &TenantLimits) -> Value {
-    json!({"tenant": name, "created_at_us": created_at_us, "limits": limits})
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct TenantView {
+    /// Its name.
+    pub tenant: String,
+    /// When it was made, in microseconds since 1970.
+    pub created_at_us: u64,
+    /// What it may use.
+    pub limits: TenantLimits,
+}
+
+impl TenantView {
+    /// A tenant with these limits.
+    pub fn of(name: &str, created_at_us: u64, limits: &TenantLimits) -> Self {
+        Self {
+            tenant: name.to_owned(),
+            created_at_us,
+            limits: limits.clone(),
+        }
+    }
+}
+
+/// A view for the audit log.
+fn logged(view: &impl Serialize) -> Value {
+    // Text, numbers and flags always have a JSON form.
+    serde_json::to_value(view).unwrap_or_default()
 }
 
 impl Auth {
@@ -77,7 +136,7 @@ impl Auth {
         caller: &Caller,
         name: &str,
         limits: &TenantLimits,
-    ) -> Result<Value, ChangeError> {
+    ) -> Result<TenantView, ChangeError> {
         let _turn = self.changing.lock().await;
         if !Tenant::is_name(name) {
             let message = format!(
@@ -97,9 +156,10 @@ impl Auth {
         let created_at_us = now_us();
         self.put_tenant(name, created_at_us, limits).await?;
         self.reload().await?;
-        let after = tenant_json(name, created_at_us, limits);
-        self.changed(caller, "tenant.created", name, Value::Null, after)
-            .await
+        let after = TenantView::of(name, created_at_us, limits);
+        self.changed(caller, "tenant.created", name, Value::Null, &after)
+            .await?;
+        Ok(after)
     }
 
     /// Changes what a tenant may use. Its own admins may only tighten it.
@@ -108,7 +168,7 @@ impl Auth {
         caller: &Caller,
         tenant: &TenantState,
         limits: &TenantLimits,
-    ) -> Result<Value, ChangeError> {
+    ) -> Result<TenantView, ChangeError> {
         let _turn = self.changing.lock().await;
         let name = tenant.tenant.name();
         // As they are now, not as they were before this turn came.
@@ -122,10 +182,11 @@ impl Auth {
         }
         self.put_tenant(name, tenant.created_at_us, limits).await?;
         self.reload().await?;
-        let before = tenant_json(name, tenant.created_at_us, held);
-        let after = tenant_json(name, tenant.created_at_us, limits);
-        self.changed(caller, "tenant.changed", name, before, after)
-            .await
+        let before = logged(&TenantView::of(name, tenant.created_at_us, held));
+        let after = TenantView::of(name, tenant.created_at_us, limits);
+        self.changed(caller, "tenant.changed", name, before, &after)
+            .await?;
+        Ok(after)
     }
 
     pub(super) async fn put_tenant(
@@ -144,7 +205,7 @@ impl Auth {
     }
 
     /// Makes a token; its secret is in the answer and nowhere else.
-    pub async fn create_token(&self, caller: &Caller, new: NewToken) -> Result<Value, ChangeError> {
+    pub async fn create_token(&self, caller: &Caller, new: NewToken) -> Result<TokenView, ChangeError> {
         let _turn = self.changing.lock().await;
         self.check_new(caller, &new)?;
         let secret = secret::new_secret()?;
@@ -163,9 +224,10 @@ impl Auth {
         };
         self.put_token(caller, "token.created", Value::Null, &row)
             .await?;
-        let mut answer = token_json(&row, None);
-        answer["secret"] = Value::String(secret);
-        Ok(answer)
+        Ok(TokenView {
+            secret: Some(secret),
+            ..TokenView::of(&row, None)
+        })
     }
 
     fn check_new(&self, caller: &Caller, new: &NewToken) -> Result<(), ChangeError> {
@@ -195,7 +257,7 @@ impl Auth {
     }
 
     /// Gives a token a new secret; the one before stays good for a while.
-    pub async fn rotate_token(&self, caller: &Caller, id: &str) -> Result<Value, ChangeError> {
+    pub async fn rotate_token(&self, caller: &Caller, id: &str) -> Result<TokenView, ChangeError> {
         let _turn = self.changing.lock().await;
         let held = self.token_of(caller, id)?;
         if held.row.revoked_at_us.is_some() {
@@ -210,16 +272,17 @@ impl Auth {
             last_used_at_us: held.last_used_at_us(),
             ..held.row.clone()
         };
-        let before = token_json(&held.row, held.last_used_at_us());
+        let before = logged(&TokenView::of(&held.row, held.last_used_at_us()));
         self.put_token(caller, "token.rotated", before, &row)
             .await?;
-        let mut answer = token_json(&row, row.last_used_at_us);
-        answer["secret"] = Value::String(secret);
-        Ok(answer)
+        Ok(TokenView {
+            secret: Some(secret),
+            ..TokenView::of(&row, row.last_used_at_us)
+        })
     }
 
     /// Ends a token at once.
-    pub async fn revoke_token(&self, caller: &Caller, id: &str) -> Result<Value, ChangeError> {
+    pub async fn revoke_token(&self, caller: &Caller, id: &str) -> Result<TokenView, ChangeError> {
         let _turn = self.changing.lock().await;
         let held = self.token_of(caller, id)?;
         let row = TokenRow {
@@ -227,10 +290,10 @@ impl Auth {
             last_used_at_us: held.last_used_at_us(),
             ..held.row.clone()
         };
-        let before = token_json(&held.row, held.last_used_at_us());
+        let before = logged(&TokenView::of(&held.row, held.last_used_at_us()));
         self.put_token(caller, "token.revoked", before, &row)
             .await?;
-        Ok(token_json(&row, row.last_used_at_us))
+        Ok(TokenView::of(&row, row.last_used_at_us))
     }
 
     /// Tokens that the caller may see, newest first.
@@ -257,10 +320,9 @@ impl Auth {
     ) -> Result<(), ChangeError> {
         self.store.put_token(row).await?;
         self.reload().await?;
-        let after = token_json(row, row.last_used_at_us);
-        self.changed(caller, action, &row.token, before, after)
-            .await?;
-        Ok(())
+        let after = TokenView::of(row, row.last_used_at_us);
+        self.changed(caller, action, &row.token, before, &after)
+            .await
     }
 
     async fn changed(
@@ -269,16 +331,15 @@ impl Auth {
         action: &'static str,
         target: &str,
         before: Value,
-        after: Value,
-    ) -> Result<Value, ChangeError> {
+        after: &impl Serialize,
+    ) -> Result<(), ChangeError> {
         let change = Change {
             action,
             target,
             before,
-            after: after.clone(),
+            after: logged(after),
         };
-        self.audit.record(caller, change).await?;
-        Ok(after)
+        Ok(self.audit.record(caller, change).await?)
     }
 }
 

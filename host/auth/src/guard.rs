@@ -1,7 +1,7 @@
 //! The guard: every request passes here before it reaches a handler.
 
 use super::credentials::{self, Credential, TENANT_HEADER};
-use super::permissions::{self, Found, Needs, Route};
+use super::permissions::{Found, Needs, Permissions, Route};
 use super::principal::Principal;
 use super::scope::Scope;
 use super::{Auth, now_us, secret};
@@ -15,6 +15,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use treadle_http::{error_response, wrong_method};
 use treadle_wire::{ErrorBody, ErrorCode};
+
+/// Who checks callers, and what each path needs.
+#[derive(Clone)]
+pub struct Guard {
+    /// Who checks callers.
+    pub auth: Arc<Auth>,
+    /// What each path needs.
+    pub permissions: Arc<Permissions>,
+}
 
 /// Why a request goes no further.
 struct Stopped {
@@ -32,12 +41,12 @@ impl From<ErrorBody> for Stopped {
 }
 
 /// Lets a request through that may do what it asks, with its [`Principal`] and without its secret.
-pub async fn guard(State(auth): State<Arc<Auth>>, mut request: Request, next: Next) -> Response {
+pub async fn guard(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
     let Some(path) = request.extensions().get::<MatchedPath>() else {
         // No route: the fallback answers, with nothing that is worth guarding.
         return next.run(request).await;
     };
-    let route = match permissions::find(request.method(), path.as_str()) {
+    let route = match guard.permissions.find(request.method(), path.as_str()) {
         Found::Route(route) => route,
         Found::OtherMethods => return wrong_method(request.method(), request.uri()),
         Found::Nothing => {
@@ -45,7 +54,7 @@ pub async fn guard(State(auth): State<Arc<Auth>>, mut request: Request, next: Ne
             return error_response(&ErrorBody::new(ErrorCode::Forbidden, message));
         }
     };
-    match admit(&auth, route, request.headers_mut()).await {
+    match admit(&guard.auth, route, request.headers_mut()).await {
         Ok(principal) => {
             let request = bounded(request, route, &principal);
             match request {

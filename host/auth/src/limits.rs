@@ -1,9 +1,10 @@
 //! What a tenant may use.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// A tenant's limits; `None` is no limit beyond those of the daemon.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TenantLimits {
     /// Plugins that it may store.

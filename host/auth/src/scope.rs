@@ -1,9 +1,12 @@
 //! What a token may do, as one of four scopes.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// What a token may do; each scope includes the ones before it.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, Deserialize, ToSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
     /// Look at everything of its tenant.

@@ -11,7 +11,7 @@ use treadle_wire::ErrorCode;
 
 /// Forwards a request as it is, path and query included, to the healthy
 /// worker with the fewest running steps.
-pub async fn forward_get(State(app): State<Arc<GatewayState>>, request: Request) -> Response<Body> {
+pub async fn forward(State(app): State<Arc<GatewayState>>, request: Request) -> Response<Body> {
     let (parts, payload) = request.into_parts();
     let target = parts
         .uri

@@ -15,10 +15,10 @@ pub mod routing;
 mod withdraw;
 
 pub use bodies::PayloadWriter;
-pub use forward::forward_get;
+pub use forward::forward;
 pub use identity::Identities;
 pub use metrics::Metrics;
-pub use request::{GatewayState, not_recorded, routes};
+pub use request::{GatewayState, generate, not_recorded};
 pub use requests::RequestIds;
 
 use axum::http::request::Parts;

@@ -1,10 +1,11 @@
 //! How messages go, for health and metrics.
 
-use serde_json::{Value, json};
+use serde::Serialize;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::watch;
 use treadle_broker::Health;
+use utoipa::ToSchema;
 
 /// How messages go.
 #[derive(Debug)]
@@ -20,6 +21,25 @@ pub struct Status {
     failures: AtomicU64,
     missed: AtomicU64,
     commands: [AtomicU64; 3],
+}
+
+/// How messages go, for people.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct BrokerHealth {
+    /// connected, blocked or disconnected.
+    state: &'static str,
+    /// Since when it is not connected, in microseconds since 1970.
+    since_us: Option<u64>,
+    /// A stable word for the cause.
+    code: Option<&'static str>,
+    /// The cause.
+    cause: Option<String>,
+    /// Events that are on disk and not at the broker.
+    lag_events: u64,
+    /// More than these should not wait.
+    lag_events_max: u64,
+    /// Whether it is not connected, or more wait than should.
+    degraded: bool,
 }
 
 /// The result of a command.
@@ -128,7 +148,7 @@ impl Status {
     }
 
     /// For `/health`.
-    pub(crate) fn to_json(&self) -> Value {
+    pub(crate) fn report(&self) -> BrokerHealth {
         let health = self.health();
         let since_us = match &health {
             Health::Connected => None,
@@ -137,15 +157,15 @@ impl Status {
             }
         };
         let cause = health.cause();
-        json!({
-            "state": health.word(),
-            "since_us": since_us,
-            "code": cause.as_ref().map(treadle_broker::BrokerError::code),
-            "cause": cause.map(|cause| cause.to_string()),
-            "lag_events": self.lag_events(),
-            "lag_events_max": self.lag_events_max,
-            "degraded": self.is_late() || !health.is_connected(),
-        })
+        BrokerHealth {
+            state: health.word(),
+            since_us,
+            code: cause.as_ref().map(treadle_broker::BrokerError::code),
+            cause: cause.map(|cause| cause.to_string()),
+            lag_events: self.lag_events(),
+            lag_events_max: self.lag_events_max,
+            degraded: self.is_late() || !health.is_connected(),
+        }
     }
 
     /// For `/metrics`.
@@ -224,14 +244,14 @@ mod tests {
         assert_eq!((status.lag_events(), status.is_late()), (100, false));
         status.committed(1_101);
         assert!(status.is_late());
-        assert_eq!(status.to_json()["degraded"], true);
+        assert!(status.report().degraded);
         status.confirmed(1_040, 40);
         assert!(status.is_late());
         status.confirmed(1_060, 20);
         assert!(!status.is_late());
-        assert_eq!(status.to_json()["degraded"], false);
+        assert!(!status.report().degraded);
         broker.cut();
-        assert_eq!(status.to_json()["state"], "disconnected");
+        assert_eq!(status.report().state, "disconnected");
         let text = status.render();
         assert!(text.contains("treadle_broker_lag_events 41\n"), "{text}");
         assert!(

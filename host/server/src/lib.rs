@@ -8,6 +8,7 @@ pub mod app;
 pub mod broker_status;
 pub mod cluster;
 mod commands;
+mod compat;
 mod maintenance;
 mod memory;
 pub mod messaging;
@@ -15,3 +16,5 @@ pub mod metrics;
 mod policy_metrics;
 mod rest;
 pub mod start;
+
+pub use rest::routes;

@@ -1,13 +1,15 @@
 //! What KV memory was used for, per worker and job: the core's accounts as
 //! Prometheus' text and as JSON.
 
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use treadle_auth::Principal;
 use treadle_core::accounts::{Account, TokenTime, Use};
 use treadle_http::escape;
 use treadle_model::tenant::{DEFAULT_TENANT, MARK};
 use treadle_scheduler::View;
+use utoipa::ToSchema;
 
 /// The accounts at one time.
 pub(crate) struct MemoryUses {
@@ -89,44 +91,80 @@ impl MemoryUses {
         text
     }
 
-    /// The body of `GET /v1/memory`.
-    pub(crate) fn to_json(&self) -> Value {
-        let worker = |w: &WorkerUses| {
-            json!({
-                "id": w.id,
-                "url": w.url,
-                "token_seconds": by_use(&w.sums),
-                "tokens_now": in_use(&w.now),
-                "undivided_token_seconds": seconds(w.sums.undivided),
-                "over_token_seconds": seconds(w.sums.over),
-            })
+    /// The answer of `GET /api/v1/memory`.
+    pub(crate) fn report(&self) -> MemoryReport {
+        let worker = |w: &WorkerUses| WorkerMemory {
+            id: w.id.clone(),
+            url: w.url.clone(),
+            over_token_seconds: seconds(w.sums.over),
+            uses: UsesReport::of(&w.sums, &w.now),
         };
         let job = |j: &JobUses| {
             let (tenant, job) = split(&j.name);
-            json!({
-                "tenant": tenant,
-                "job": job,
-                "token_seconds": by_use(&j.sums),
-                "tokens_now": in_use(&j.now),
-                "undivided_token_seconds": seconds(j.sums.undivided),
-            })
+            JobMemory {
+                tenant: tenant.to_owned(),
+                job: job.to_owned(),
+                uses: UsesReport::of(&j.sums, &j.now),
+            }
         };
-        json!({
-            "workers": self.workers.iter().map(worker).collect::<Vec<_>>(),
-            "jobs": self.jobs.iter().map(job).collect::<Vec<_>>(),
-        })
+        MemoryReport {
+            workers: self.workers.iter().map(worker).collect(),
+            jobs: self.jobs.iter().map(job).collect(),
+        }
     }
 }
 
-fn by_use(sums: &TokenTime) -> Map<String, Value> {
-    let entry = |what: Use| (what.as_str().into(), seconds(sums.of(what)).into());
-    Use::ALL.into_iter().map(entry).collect()
+/// What KV memory was used for.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct MemoryReport {
+    /// Engine by engine.
+    workers: Vec<WorkerMemory>,
+    /// Job by job, those of the caller's tenant.
+    jobs: Vec<JobMemory>,
 }
 
-/// Tokens in each use now; those before their first token are under `prefill`.
-fn in_use(account: &Account) -> Map<String, Value> {
-    let entry = |what: Use| (what.as_str().into(), account.tokens(what).into());
-    Use::ALL.into_iter().map(entry).collect()
+#[derive(Serialize, ToSchema)]
+struct WorkerMemory {
+    /// The worker's id.
+    id: String,
+    /// Its URL.
+    url: Box<str>,
+    /// Charged above its capacity.
+    over_token_seconds: f64,
+    #[serde(flatten)]
+    uses: UsesReport,
+}
+
+#[derive(Serialize, ToSchema)]
+struct JobMemory {
+    /// Whose job.
+    tenant: String,
+    /// Its name.
+    job: String,
+    #[serde(flatten)]
+    uses: UsesReport,
+}
+
+#[derive(Serialize, ToSchema)]
+struct UsesReport {
+    /// Memory times the time, by use.
+    token_seconds: BTreeMap<String, f64>,
+    /// Tokens in each use now; those before their first token are under `prefill`.
+    tokens_now: BTreeMap<String, u64>,
+    /// What belongs to no use yet.
+    undivided_token_seconds: f64,
+}
+
+impl UsesReport {
+    fn of(sums: &TokenTime, now: &Account) -> Self {
+        let spent = |what: Use| (what.as_str().to_owned(), seconds(sums.of(what)));
+        let held = |what: Use| (what.as_str().to_owned(), now.tokens(what));
+        Self {
+            token_seconds: Use::ALL.into_iter().map(spent).collect(),
+            tokens_now: Use::ALL.into_iter().map(held).collect(),
+            undivided_token_seconds: seconds(sums.undivided),
+        }
+    }
 }
 
 fn seconds(token_ms: u64) -> f64 {

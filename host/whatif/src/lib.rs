@@ -23,6 +23,7 @@ pub mod window;
 
 pub use error::WhatIfError;
 pub use queue::WhatIfQueue;
+pub use runs::RunView;
 
 /// Sets of policies in one run.
 pub const SETS_MAX: usize = 8;

@@ -3,7 +3,7 @@
 use super::execute::{Control, Findings, Plan};
 use super::policies::{self, PolicyBytes, PolicyFound};
 use super::request::WhatIfRequest;
-use super::runs::{Run, RunStatus, Runs, unix_us};
+use super::runs::{Run, RunStatus, RunView, Runs, unix_us};
 use super::sets::ReadySet;
 use super::turns::Turns;
 use super::{WhatIfError, profile, window};
@@ -73,7 +73,7 @@ impl WhatIfQueue {
         tenant: &Tenant,
         request: WhatIfRequest,
         policies: Vec<Vec<PolicyFound>>,
-    ) -> Result<Value, WhatIfError> {
+    ) -> Result<RunView, WhatIfError> {
         let control = Arc::new(Control::default());
         let (id, shown) = {
             let mut runs = self.bench.lock();
@@ -89,7 +89,7 @@ impl WhatIfQueue {
                 status: RunStatus::Queued,
                 control: control.clone(),
             };
-            let shown = run.to_json();
+            let shown = run.view();
             runs.keep(run);
             (id, shown)
         };
@@ -105,10 +105,10 @@ impl WhatIfQueue {
     }
 
     /// The runs of a tenant, newest first, without what they found.
-    pub fn list(&self, tenant: &Tenant) -> Vec<Value> {
+    pub fn list(&self, tenant: &Tenant) -> Vec<RunView> {
         let runs = self.bench.lock();
         let own = runs.iter().rev().filter(|run| run.tenant == *tenant);
-        own.map(Run::to_json).collect()
+        own.map(Run::view).collect()
     }
 
     /// One run of a tenant with what it found, as the text of a JSON object.
@@ -116,12 +116,13 @@ impl WhatIfQueue {
         let (head, report) = {
             let runs = self.bench.lock();
             let run = runs.find(tenant, id)?;
-            (run.to_json(), run.report())
+            (run.view(), run.report())
         };
-        let mut text = head.to_string();
+        // Text and numbers always have a JSON form.
+        let mut text = serde_json::to_string(&head).unwrap_or_default();
         if let Some(report) = report {
             // The report was written once; it may be long.
-            text.truncate(text.len() - 1);
+            text.truncate(text.len().saturating_sub(1));
             text.reserve(report.len() + 12);
             text.push_str(",\"report\":");
             text.push_str(&report);
@@ -131,7 +132,7 @@ impl WhatIfQueue {
     }
 
     /// Cancels a run of a tenant, or leaves it as it has ended.
-    pub fn cancel(&self, tenant: &Tenant, id: &str) -> Option<Value> {
+    pub fn cancel(&self, tenant: &Tenant, id: &str) -> Option<RunView> {
         let mut runs = self.bench.lock();
         let run = runs.find_mut(tenant, id)?;
         if run.status.is_open() {
@@ -139,7 +140,7 @@ impl WhatIfQueue {
             run.status = RunStatus::Cancelled;
             run.ended_at_us = Some(unix_us());
         }
-        Some(run.to_json())
+        Some(run.view())
     }
 
     /// Cancels all runs.
@@ -274,7 +275,7 @@ async fn on_own_thread<T: Send + 'static>(
 /// The error for a run that does not exist.
 pub fn unknown(id: &str) -> ErrorBody {
     let message =
-        format!("there is no what-if run `{id}`; GET /v1/lab/runs lists those that are kept");
+        format!("there is no what-if run `{id}`; GET /api/v1/what-if/runs lists those that are kept");
     ErrorBody::new(ErrorCode::LabRunUnknown, message)
 }
 
@@ -282,7 +283,7 @@ pub fn unknown(id: &str) -> ErrorBody {
 mod tests {
     use super::*;
     use crate::runs::{KEPT_OF_TENANT_MAX, OPEN_OF_TENANT_MAX};
-    use serde_json::{Map, json};
+    use serde_json::json;
     use std::time::Duration;
     use treadle_policy_runtime::Limits;
     use treadle_store::{Location, open};
@@ -296,10 +297,10 @@ mod tests {
 
     fn start(queue: &WhatIfQueue, tenant: &Tenant) -> Result<String, String> {
         let body = json!({"sets": ["sticky"]});
-        let body: Map<String, Value> = body.as_object().cloned().unwrap_or_default();
+        let body = serde_json::from_value(body).expect("a body");
         let request = WhatIfRequest::of(body).expect("a request");
         let run = queue.start(tenant, request, vec![Vec::new()]);
-        run.map(|run| run["run"].as_str().unwrap_or_default().to_owned())
+        run.map(|run| run.run)
             .map_err(|failure| failure.to_string())
     }
 
@@ -344,7 +345,7 @@ mod tests {
         assert!(queue.show(&beta, &runs[0]).is_none());
         assert!(queue.cancel(&beta, &runs[0]).is_none());
         let cancelled = queue.cancel(&acme, &runs[0]).expect("it is his");
-        assert_eq!(cancelled["status"], "cancelled");
+        assert_eq!(cancelled.status, "cancelled");
         assert_eq!(queue.list(&acme).len(), 3);
         drop(turn);
         for run in &runs[1..] {

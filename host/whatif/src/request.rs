@@ -6,9 +6,10 @@ use super::sets::SetSpec;
 use super::{DIFFERENCES_MAX, RUN_S_MAX, SEEDS_MAX};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use treadle_model::{ClientName, Tenant};
 use treadle_store::Store;
+use utoipa::ToSchema;
 
 /// Default number of seeds.
 const SEEDS: u32 = 3;
@@ -22,7 +23,7 @@ const SLOT_LAG_S: f64 = 2.0;
 const SLOT_LAG_S_MAX: f64 = 86_400.0;
 
 /// Which events.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WindowSpec {
     /// First event.
@@ -39,6 +40,7 @@ pub struct WindowSpec {
     pub to_us: Option<u64>,
     /// Programs of this job alone.
     #[serde(default, deserialize_with = "job_name")]
+    #[schema(value_type = Option<String>)]
     pub job: Option<ClientName>,
 }
 
@@ -112,22 +114,31 @@ pub fn slot_lag_us(seconds: f64) -> Result<u64, WhatIfError> {
     Err(WhatIfError::field("slot_lag_s", problem))
 }
 
-#[derive(Deserialize)]
+/// The body of `POST /api/v1/what-if/runs`.
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Body {
+pub struct StartRun {
+    /// Which part of the journal is repeated; all of it without one.
     #[serde(default)]
     window: WindowSpec,
+    /// Sets of policies: a name, or `{name, mode?, policies?, settings?}`.
     sets: Vec<Value>,
+    /// A preset's name or a document of `treadle-bench calibrate`; the engines are asked without it.
     #[serde(default)]
     profile: Option<Value>,
+    /// How many seeds; the first leaves all as recorded.
     #[serde(default)]
     seeds: Option<u32>,
+    /// How much tools and arrivals vary over the others, as a share.
     #[serde(default)]
     jitter: Option<f64>,
+    /// Decisions that differ, listed for each set.
     #[serde(default)]
     differences: Option<usize>,
+    /// A program that opens so soon after another one's end takes its slot.
     #[serde(default)]
     slot_lag_s: Option<f64>,
+    /// KV memory of every engine instead of the recorded, in tokens.
     #[serde(default)]
     kv_tokens: Option<u64>,
 }
@@ -148,12 +159,11 @@ pub struct WhatIfRequest {
 }
 
 impl WhatIfRequest {
-    /// Reads the body of `POST /v1/lab/runs`.
-    pub fn of(object: Map<String, Value>) -> Result<Self, WhatIfError> {
-        let body: Body = serde_json::from_value(Value::Object(object)).map_err(|error| {
-            let problem = format!("{error}; docs/policy-lab.md has the fields");
-            WhatIfError::field("body", problem)
-        })?;
+    /// Checks a body.
+    ///
+    /// # Errors
+    /// The field that is wrong, and what would be right.
+    pub fn of(body: StartRun) -> Result<Self, WhatIfError> {
         let default = Settings::default();
         let lag = body.slot_lag_s.map(slot_lag_us).transpose()?;
         let settings = Settings {
@@ -199,10 +209,8 @@ mod tests {
     use serde_json::json;
 
     fn read(body: Value) -> Result<WhatIfRequest, String> {
-        let Value::Object(object) = body else {
-            return Err("no object".into());
-        };
-        WhatIfRequest::of(object).map_err(|error| error.to_string())
+        let body = serde_json::from_value(body).map_err(|error| error.to_string())?;
+        WhatIfRequest::of(body).map_err(|error| error.to_string())
     }
 
     #[test]

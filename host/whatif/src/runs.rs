@@ -3,12 +3,15 @@
 
 use super::WhatIfError;
 use super::execute::Control;
-use serde_json::{Value, json};
+use super::request::WindowSpec;
+use serde::Serialize;
+use serde_json::Value;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use treadle_model::Tenant;
 use treadle_wire::ErrorBody;
+use utoipa::ToSchema;
 
 /// Runs that wait or are at work, all tenants together.
 const OPEN_MAX: usize = 12;
@@ -48,6 +51,55 @@ impl RunStatus {
     }
 }
 
+/// A run as clients see it.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct RunView {
+    /// Its id.
+    pub run: String,
+    /// queued, running, done, failed or cancelled.
+    pub status: String,
+    /// Names of the sets that it compares.
+    pub sets: Vec<String>,
+    /// Which part of the journal it repeats.
+    #[schema(value_type = WindowSpec)]
+    pub window: Value,
+    /// When it was accepted, in microseconds since 1970.
+    pub created_at_us: u64,
+    /// When it ended, likewise.
+    pub ended_at_us: Option<u64>,
+    /// How far it is.
+    pub progress: RunProgress,
+    /// Why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<RunFailure>,
+    /// What it found; only where one run is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub report: Option<Value>,
+}
+
+/// How far a run is.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct RunProgress {
+    /// From 0 to 1.
+    pub share: f64,
+    /// Steps that were repeated.
+    pub steps_done: u64,
+    /// Steps of all replays, as far as that is known.
+    pub steps: u64,
+}
+
+/// Why a run failed.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct RunFailure {
+    /// The stable code.
+    pub code: String,
+    /// What is wrong and what would be right.
+    pub message: String,
+    /// The field at fault.
+    pub param: Option<String>,
+}
+
 /// One run.
 pub(super) struct Run {
     pub(super) id: String,
@@ -62,24 +114,35 @@ pub(super) struct Run {
 
 impl Run {
     /// What clients see, but for the report.
-    pub(super) fn to_json(&self) -> Value {
+    pub(super) fn view(&self) -> RunView {
         let (done, steps) = self.control.progress();
         let share = match self.status {
             RunStatus::Done(_) => 1.0,
             _ => done as f64 / steps.max(1) as f64,
         };
-        let mut json = json!({
-            "run": self.id, "status": self.status.name(), "sets": self.sets,
-            "window": self.window, "created_at_us": self.created_at_us,
-            "ended_at_us": self.ended_at_us,
-            "progress": {"share": share, "steps_done": done, "steps": steps},
-        });
-        if let RunStatus::Failed(error) = &self.status {
-            json["error"] = json!({
-                "code": error.code.as_str(), "message": error.message, "param": error.param,
-            });
+        let error = match &self.status {
+            RunStatus::Failed(error) => Some(RunFailure {
+                code: error.code.as_str().to_owned(),
+                message: error.message.clone(),
+                param: error.param.clone(),
+            }),
+            _ => None,
+        };
+        RunView {
+            run: self.id.clone(),
+            status: self.status.name().to_owned(),
+            sets: self.sets.clone(),
+            window: self.window.clone(),
+            created_at_us: self.created_at_us,
+            ended_at_us: self.ended_at_us,
+            progress: RunProgress {
+                share,
+                steps_done: done,
+                steps,
+            },
+            error,
+            report: None,
         }
-        json
     }
 
     /// Its report as JSON, once it has one.
@@ -119,7 +182,7 @@ impl Runs {
             return Ok(());
         }
         Err(WhatIfError::Full(format!(
-            "{whose} {count} what-if runs queued or running, which is the most; wait for one, or cancel one with DELETE /v1/lab/runs/RUN"
+            "{whose} {count} what-if runs queued or running, which is the most; wait for one, or cancel one with DELETE /api/v1/what-if/runs/RUN"
         )))
     }
 

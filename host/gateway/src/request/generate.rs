@@ -9,12 +9,10 @@ use crate::identity::{Identities, Identity};
 use crate::requests::{Registration, RequestIds};
 use crate::routing::{Scheduler, SchedulerClient};
 use crate::withdraw::withdrawable;
-use axum::Router;
 use axum::body::Body;
-use axum::extract::{Path, Request, State};
+use axum::extract::Request;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use axum::routing::post;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -99,26 +97,9 @@ impl Call {
     }
 }
 
-/// The generation routes, with and without a session in the URL.
-pub fn routes() -> Router<Arc<GatewayState>> {
-    let mut router = Router::new();
-    for endpoint in Endpoint::ALL {
-        let plain = move |State(app): State<Arc<GatewayState>>, request: Request| {
-            generate(app, endpoint, None, request)
-        };
-        let in_session =
-            move |State(app): State<Arc<GatewayState>>,
-                  Path(session): Path<String>,
-                  request: Request| { generate(app, endpoint, Some(session), request) };
-        router = router.route(endpoint.path(), post(plain)).route(
-            &format!("/sessions/{{session}}{}", endpoint.path()),
-            post(in_session),
-        );
-    }
-    router
-}
-
-async fn generate(
+/// One generation request: identified, scheduled, sent on, and its answer passed back. `session` is
+/// the one in the URL.
+pub async fn generate(
     app: Arc<GatewayState>,
     endpoint: Endpoint,
     session: Option<String>,

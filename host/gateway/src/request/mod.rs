@@ -8,5 +8,5 @@ mod parts;
 mod refusal;
 mod stream;
 
-pub use generate::{GatewayState, routes};
+pub use generate::{GatewayState, generate};
 pub use refusal::not_recorded;

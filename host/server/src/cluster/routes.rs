@@ -3,39 +3,36 @@
 use super::member::{Parts, Shard};
 use super::proxy::{PASSED_ON, no_scheduler};
 use crate::cluster::link::{knows_secret, serve_link};
-use crate::rest;
+use crate::rest::cluster::{self, Cluster};
+use crate::rest::endpoint::router as router_of;
+use crate::rest::signature::Answer;
+use crate::rest::{self, generation, identity};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::http::Response;
 use axum::middleware::from_fn_with_state;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Json};
 use axum::routing::get;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
-use serde_json::json;
 use std::sync::Arc;
 use treadle_auth as auth;
-use treadle_gateway as gateway;
 use treadle_http::refuse;
 use treadle_wire::ErrorCode;
 
 /// Chooses the shard that a request is about; the first where absent.
 const SHARD_HEADER: &str = "x-treadle-shard";
 /// Paths about tenants and tokens, which the first shard is home to.
-const AT_HOME: [&str; 3] = ["/v1/tenants", "/v1/tokens", "/v1/audit"];
+const AT_HOME: [&str; 3] = ["/api/v1/tenants", "/api/v1/tokens", "/api/v1/audit"];
 
 /// Generation requests stay here, gateways connect, the rest goes to the
 /// scheduler.
 pub(super) fn router(parts: Arc<Parts>) -> Router {
-    let guard = from_fn_with_state(parts.auth.clone(), auth::guard);
-    let own = gateway::routes().with_state(parts.gateway.clone());
-    let own = own.merge(
-        Router::new()
-            .route("/v1/cluster", get(show))
-            .with_state(parts.clone())
-            .merge(rest::identity(parts.auth.clone())),
-    );
+    let guard = from_fn_with_state(rest::guard_of(parts.auth.clone()), auth::guard);
+    let own = router_of(generation::endpoints(), parts.gateway.clone(), 0)
+        .merge(router_of(identity::endpoints(), parts.auth.clone(), 0))
+        .merge(router_of(vec![cluster::endpoint(show)], parts.clone(), 0));
     Router::new()
         .route(
             &format!("{}/{{shard}}", treadle_scheduler::link::PATH),
@@ -63,17 +60,19 @@ async fn connect(
     }
 }
 
-/// `GET /v1/cluster`: who schedules what, as this daemon sees it.
-async fn show(State(parts): State<Arc<Parts>>) -> Response<Body> {
+/// Who schedules what, as this daemon sees it.
+async fn show(State(parts): State<Arc<Parts>>) -> Answer<Cluster> {
     let mut shards = Vec::with_capacity(parts.shards.len());
     for shard in &parts.shards {
         let here = shard.slot.occupied().is_some();
-        match rest::cluster::shard(&*shard.store, &shard.name, here).await {
-            Ok(told) => shards.push(told),
-            Err(error) => return rest::store_failed(&error),
-        }
+        let told = cluster::shard(&*shard.store, &shard.name, here).await;
+        shards.push(told.map_err(|error| rest::store_failed(&error))?);
     }
-    rest::ok(json!({"role": parts.role, "name": parts.name, "shards": shards}))
+    Ok(Json(Cluster {
+        role: parts.role,
+        name: Some(parts.name.clone()),
+        shards,
+    }))
 }
 
 async fn answer(State(parts): State<Arc<Parts>>, request: Request) -> Response<Body> {

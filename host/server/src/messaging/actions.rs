@@ -1,4 +1,4 @@
-//! Notices of tool runners about their actions: what `POST /v1/actions` takes, over the broker.
+//! Notices of tool runners about their actions: what `POST /api/v1/actions` takes, over the broker.
 //!
 //! A notice that comes twice changes nothing, so none is remembered by its id.
 
@@ -6,7 +6,7 @@ use super::commands::{Consumer, Failure};
 use super::effects;
 use crate::app::App;
 use crate::broker_status::Outcome;
-use crate::commands::action_event;
+use crate::commands::ActionReport;
 use serde_json::{Map, Value};
 
 /// Fields of a notice.
@@ -20,6 +20,9 @@ const FIELDS: [&str; 8] = [
     "tool",
     "ok",
 ];
+
+/// Those that say whose it is, beside the program.
+const ADDRESS: [&str; 2] = ["tenant", "job"];
 
 /// Takes notices until stopped.
 pub(super) async fn run(mut consumer: Consumer) {
@@ -61,8 +64,11 @@ async fn record(app: &App, body: &[u8]) -> Result<(), Failure> {
         let wanted = tenant.inside(&wanted).into_owned();
         effects::check_job(app, &key, wanted, &program, &job).await?;
     }
-    let event =
-        action_event(&notice, &tenant).map_err(|error| Failure::Refused(error.message.clone()))?;
+    notice.retain(|field, _| !ADDRESS.contains(&field.as_str()));
+    let report: ActionReport = serde_json::from_value(Value::Object(notice))
+        .map_err(|error| Failure::Refused(error.to_string()))?;
+    let event = report.event(&tenant);
+    let event = event.map_err(|error| Failure::Refused(error.message))?;
     Ok(app.driver.event_committed(event).await?)
 }
 

@@ -1,50 +1,103 @@
 //! Questions to the policies that scheduling does not wait for.
 
-use super::names::name;
-use super::{object, ok, refuse};
+use super::arguments::{Body, optional};
+use super::endpoint::{Endpoint, post};
+use super::refuse;
+use super::signature::Answer;
 use crate::app::App;
 use axum::extract::State;
-use axum::response::Response;
-use bytes::Bytes;
-use serde_json::{Value, json};
+use axum::response::{Json, Response};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use treadle_auth::Caller;
+use treadle_auth::permissions::RUN;
+use treadle_model::PolicyRef;
 use treadle_policy::calls::RecordedCall;
 use treadle_registry::AskError;
 use treadle_wire::ErrorCode;
+use utoipa::ToSchema;
 
-/// `POST /v1/ask {"world", "function", "columns", "job"?}`: the answer of the
-/// policy that is bound for the job, or of the built-in default. `world` is
-/// prediction, allocation or reward; functions and columns are those of the
-/// contract, with underscores in the names of columns. Rows by the thousand are one
-/// question, not a thousand.
-pub(super) async fn ask(State(app): State<App>, caller: Caller, body: Bytes) -> Response {
-    let mut body = match object(&body) {
-        Ok(body) => body,
-        Err(response) => return response,
-    };
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        post("/api/v1/ask", RUN, ask)
+            .summary("Asks a policy of prediction, allocation or reward")
+            .details(
+                "The policy that is bound for the job answers, or the built-in default. Rows by \
+                 the thousand are one question, not a thousand.",
+            )
+            .fails(&[ErrorCode::Internal]),
+    ]
+}
+
+/// A question.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Question {
+    /// prediction, allocation or reward.
+    world: String,
+    /// A function of the world, such as `remaining-tokens`.
+    function: String,
+    /// The columns by their names in the contract, with underscores.
+    columns: BTreeMap<String, Value>,
+    /// Whose policy answers; that of all jobs of the tenant without it.
+    #[serde(default)]
+    job: Option<String>,
+    /// The configuration that the policy sees.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    config: Map<String, Value>,
+    /// The time of the decision, in milliseconds.
+    #[serde(default)]
+    now_ms: u64,
+    /// Picks the random stream.
+    #[serde(default)]
+    seed: u64,
+}
+
+/// An answer and who gave it.
+#[derive(Serialize, ToSchema)]
+struct Answered {
+    /// Who answered.
+    #[schema(value_type = String)]
+    policy: PolicyRef,
+    /// What, in the shape of the contract.
+    answer: Value,
+}
+
+async fn ask(
+    State(app): State<App>,
+    caller: Caller,
+    Body(question): Body<Question>,
+) -> Answer<Answered> {
     let principal = &caller.principal;
-    let job = match body.remove("job") {
+    let job = match optional("job", question.job)? {
         // No job of the tenant: what is bound for all of them answers.
-        None | Some(Value::Null) => principal.tenant.tenant.prefix().to_owned(),
-        Some(Value::String(job)) => match name("job", job) {
-            Ok(job) => principal.inside(&job),
-            Err(response) => return response,
-        },
-        Some(_) => return refuse(ErrorCode::InvalidField, "`job` must be a job's name"),
+        None => principal.tenant.tenant.prefix().to_owned(),
+        Some(job) => principal.inside(&job),
     };
-    let call: RecordedCall = match serde_json::from_value(Value::Object(body)) {
-        Ok(call) => call,
-        Err(error) => {
-            let message = format!("{error}; send world, function and columns");
-            return refuse(ErrorCode::InvalidField, message);
-        }
+    let call = RecordedCall {
+        world: question.world,
+        function: question.function,
+        config: Value::Object(question.config),
+        now_ms: question.now_ms,
+        seed: question.seed,
+        columns: question.columns,
+        expect: None,
     };
-    match app.policies.ask(job, call).await {
-        Ok(asked) => ok(json!({"policy": asked.policy, "answer": asked.answer})),
-        Err(error @ (AskError::BadCall(_) | AskError::InPlace(_))) => {
-            refuse(ErrorCode::InvalidField, error.to_string())
+    let asked = app.policies.ask(job, call).await.map_err(|error| failed(&error))?;
+    Ok(Json(Answered {
+        policy: asked.policy,
+        answer: asked.answer,
+    }))
+}
+
+fn failed(error: &AskError) -> Response {
+    let code = match error {
+        AskError::BadCall(_) | AskError::InPlace(_) | AskError::NoAnswer(_) => {
+            ErrorCode::InvalidField
         }
-        Err(error @ AskError::NoAnswer(_)) => refuse(ErrorCode::InvalidField, error.to_string()),
-        Err(error @ AskError::EndedEarly) => refuse(ErrorCode::Internal, error.to_string()),
-    }
+        AskError::EndedEarly => ErrorCode::Internal,
+    };
+    refuse(code, error.to_string())
 }

@@ -1,31 +1,78 @@
 //! The audit log, for investigations.
 
-use super::{ok, store_failed};
+use super::arguments::Query;
+use super::endpoint::{Endpoint, get};
+use super::signature::Answer;
+use super::store_failed;
 use crate::app::App;
-use axum::extract::{Query, State};
-use axum::response::Response;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use axum::extract::State;
+use axum::response::Json;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use treadle_auth::Caller;
+use treadle_auth::permissions::ADMIN;
 use treadle_store::{AuditPage, AuditRow};
+use utoipa::{IntoParams, ToSchema};
+
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    vec![get("/api/v1/audit", ADMIN, page).summary("The audit log, newest first")]
+}
 
 /// Which changes.
-#[derive(Deserialize)]
-pub(super) struct AuditQuery {
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct AuditQuery {
+    /// Only this action, such as `token.created`.
     action: Option<String>,
+    /// Only changes of this.
     target: Option<String>,
+    /// Only changes by this caller.
     who: Option<String>,
+    /// Only older ones than the change with this id: `next` of the page before.
     before: Option<u64>,
+    /// Most changes.
     limit: Option<u32>,
 }
 
-/// `GET /v1/audit?action=&target=&who=&before=ID&limit=N`: newest first. `next` is the `before` of
-/// the page that follows; absent on the last one.
-pub(super) async fn page(
+/// A page of the audit log.
+#[derive(Serialize, ToSchema)]
+struct Changes {
+    /// The changes.
+    changes: Vec<ChangeView>,
+    /// The `before` of the page that follows; absent on the last one.
+    next: Option<u64>,
+}
+
+/// A change, and who made it.
+#[derive(Serialize, ToSchema)]
+struct ChangeView {
+    /// Its number, rising.
+    id: u64,
+    /// When, in microseconds since 1970.
+    at_us: u64,
+    /// Tenant that it happened in.
+    tenant: String,
+    /// Who.
+    who: String,
+    /// What was done.
+    action: String,
+    /// What it was done to.
+    target: String,
+    /// How that was before.
+    before: Value,
+    /// How it was after.
+    after: Value,
+    /// Id of the request.
+    request_id: String,
+    /// Address that the request came from.
+    address: Option<String>,
+}
+
+async fn page(
     State(app): State<App>,
     caller: Caller,
     Query(query): Query<AuditQuery>,
-) -> Response {
+) -> Answer<Changes> {
     let principal = &caller.principal;
     let tenant = (!principal.whole).then(|| principal.tenant.tenant.name().to_owned());
     let limit = query
@@ -40,21 +87,29 @@ pub(super) async fn page(
         before: query.before,
         limit,
     };
-    match app.store.audit(&page).await {
-        Ok(rows) => {
-            let is_full = rows.len() == limit as usize;
-            let next = rows.last().filter(|_| is_full).map(|row| row.id);
-            ok(json!({"changes": rows.iter().map(change_json).collect::<Vec<_>>(), "next": next}))
-        }
-        Err(error) => store_failed(&error),
-    }
+    let rows = app.store.audit(&page).await;
+    let rows = rows.map_err(|error| store_failed(&error))?;
+    let is_full = rows.len() == limit as usize;
+    Ok(Json(Changes {
+        next: rows.last().filter(|_| is_full).map(|row| row.id),
+        changes: rows.into_iter().map(ChangeView::from).collect(),
+    }))
 }
 
-fn change_json(row: &AuditRow) -> Value {
-    let read = |text: &str| serde_json::from_str::<Value>(text).unwrap_or(Value::Null);
-    json!({
-        "id": row.id, "at_us": row.at_us, "tenant": row.tenant, "who": row.who,
-        "action": row.action, "target": row.target, "before": read(&row.before),
-        "after": read(&row.after), "request_id": row.request_id, "address": row.address,
-    })
+impl From<AuditRow> for ChangeView {
+    fn from(row: AuditRow) -> Self {
+        let read = |text: &str| serde_json::from_str(text).unwrap_or(Value::Null);
+        Self {
+            id: row.id,
+            at_us: row.at_us,
+            tenant: row.tenant,
+            who: row.who,
+            action: row.action,
+            target: row.target,
+            before: read(&row.before),
+            after: read(&row.after),
+            request_id: row.request_id,
+            address: row.address,
+        }
+    }
 }

@@ -1,113 +1,231 @@
 //! Bindings: which policy answers for which scope, the canaries and the shadows.
 
-use super::names::name;
+use super::arguments::{Body, Query, name};
+use super::endpoint::{Endpoint, delete, get, post, put};
 use super::plugins::{failed, visible};
-use super::{object, ok, refuse};
+use super::refuse;
+use super::signature::Answer;
 use crate::app::App;
-use axum::extract::{Query, State};
-use axum::response::Response;
-use bytes::Bytes;
-use serde::Deserialize;
+use axum::extract::State;
+use axum::response::{Json, Response};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use treadle_auth::permissions::{PLUGINS, VIEW};
 use treadle_auth::{Caller, Change};
-use treadle_model::World;
-use treadle_policy::evaluator::{BindingView, Changed, EVERYONE, Role, Scope};
+use treadle_model::{PolicyRef, World};
+use treadle_policy::evaluator::{
+    BindingView, CanaryView, Changed, EVERYONE, PolicyStatistics, Role, Scope, ShadowReport,
+};
 use treadle_registry::{BindRequest, RegistryError};
 use treadle_wire::ErrorCode;
+use utoipa::{IntoParams, ToSchema};
 
-/// `GET /v1/bindings`: what answers each world at present, with the canaries and
-/// shadows beside it. Callers see the bindings of their tenant and, by name alone,
-/// those that hold for all tenants.
-pub(super) async fn list(State(app): State<App>, caller: Caller) -> Response {
-    let (bindings, statistics) = match (app.policies.bindings().await, app.policies.totals().await)
-    {
-        (Ok(bindings), Ok(statistics)) => (bindings, statistics),
-        (Err(error), _) | (_, Err(error)) => return failed(&error),
-    };
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    let path = "/api/v1/bindings";
+    vec![
+        get(path, VIEW, list)
+            .summary("Which policy has which role")
+            .details(
+                "Callers see the bindings of their tenant and, by name alone, those that hold for \
+                 all tenants.",
+            ),
+        put(path, PLUGINS, bind)
+            .summary("Gives a policy a role, from the next decision on")
+            .details(
+                "Without `job` it holds for all jobs of the tenant; with a token of the whole \
+                 daemon, or where there is one tenant, for all jobs.",
+            )
+            .fails(&[
+                ErrorCode::PluginUnknown,
+                ErrorCode::PluginInvalid,
+                ErrorCode::BindingConflict,
+            ]),
+        delete(path, PLUGINS, withdraw)
+            .summary("Takes a policy out of its role")
+            .fails(&[ErrorCode::MissingField, ErrorCode::BindingConflict]),
+        post("/api/v1/bindings/rollback", PLUGINS, roll_back)
+            .summary("Ends a canary, else lets the policy before the present one answer again")
+            .fails(&[ErrorCode::BindingConflict]),
+    ]
+}
+
+/// What answers each world at present.
+#[derive(Serialize, ToSchema)]
+struct Bindings {
+    /// One per world and scope.
+    bindings: Vec<BindingShown>,
+    /// What became of all questions; for callers who see all tenants.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    statistics: Option<PolicyStatistics>,
+}
+
+/// The state of one binding.
+#[derive(Serialize, ToSchema)]
+struct BindingShown {
+    /// Of which world.
+    #[schema(value_type = String)]
+    world: World,
+    /// For which job; `*` for all without their own.
+    job: String,
+    /// The policy that answers.
+    #[schema(value_type = String)]
+    policy: PolicyRef,
+    #[serde(flatten)]
+    roles: Option<OtherRoles>,
+}
+
+/// What else a binding holds; for those who may change it.
+#[derive(Serialize, ToSchema)]
+struct OtherRoles {
+    /// Who answered before, if that is known.
+    #[schema(value_type = Option<String>)]
+    previous: Option<PolicyRef>,
+    /// The policy on trial: `policy`, its `share` of the programs, its `regret`, and the `trial`.
+    #[schema(value_type = Option<Object>)]
+    canary: Option<CanaryView>,
+    /// The policy that is asked beside the active one, and how far they agree.
+    #[schema(value_type = Option<Object>)]
+    shadow: Option<ShadowReport>,
+}
+
+async fn list(State(app): State<App>, caller: Caller) -> Answer<Bindings> {
+    let bindings = app.policies.bindings().await;
+    let bindings = bindings.map_err(|error| failed(&error))?;
+    let statistics = app.policies.totals().await;
+    let statistics = statistics.map_err(|error| failed(&error))?;
     let alone = is_alone(&app, &caller);
     let shown = bindings
-        .iter()
+        .into_iter()
         .filter_map(|view| shown(&caller, view, alone));
-    let mut body = json!({"bindings": shown.collect::<Vec<_>>()});
-    if alone {
-        body["statistics"] = json!(statistics);
-    }
-    ok(body)
+    Ok(Json(Bindings {
+        bindings: shown.collect(),
+        statistics: alone.then_some(statistics),
+    }))
 }
 
-fn shown(caller: &Caller, view: &BindingView, alone: bool) -> Option<Value> {
-    if view.job == Scope::Everyone {
-        let name = json!({"world": view.world, "job": EVERYONE, "policy": view.policy});
-        return Some(if alone { json!(view) } else { name });
-    }
-    let mut shown = json!(view);
-    match caller.principal.outside(view.job.as_str()) {
-        Some(job) => shown["job"] = job.into(),
+fn shown(caller: &Caller, view: BindingView, alone: bool) -> Option<BindingShown> {
+    let is_everyones = view.job == Scope::Everyone;
+    let job = match caller.principal.outside(view.job.as_str()) {
+        _ if is_everyones => EVERYONE,
+        Some(job) => job,
         // Callers who see all tenants see the internal name.
-        None if alone => {}
+        None if alone => view.job.as_str(),
         None => return None,
-    }
-    Some(shown)
+    };
+    Some(BindingShown {
+        world: view.world,
+        job: job.to_owned(),
+        policy: view.policy,
+        roles: (alone || !is_everyones).then_some(OtherRoles {
+            previous: view.previous,
+            canary: view.canary,
+            shadow: view.shadow,
+        }),
+    })
 }
 
-/// `PUT /v1/bindings {"world", "policy", "config"?, "job"?, "role"?, "share"?}`:
-/// from the next decision on the policy has this role. `policy` is a name,
-/// name@version, digest or `native`; `role` is `active`, `canary` (with the
-/// `share` of programs that it decides for, above 0 and below 1) or `shadow`.
-/// Without `job` it holds for all jobs of the tenant; with a token of the whole
-/// daemon, or where there is one tenant, for all jobs.
-pub(super) async fn bind(State(app): State<App>, caller: Caller, body: Bytes) -> Response {
-    let request = match object(&body).and_then(|body| bind_request(&app, &caller, &body)) {
-        Ok(request) => request,
-        Err(response) => return response,
-    };
-    let visible = match visible(&app, &caller).await {
-        Ok(visible) => visible,
-        Err(response) => return response,
-    };
+/// Which policy gets which role.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Bind {
+    /// Of which world; eviction without it.
+    #[serde(default)]
+    world: Option<String>,
+    /// A plugin's name, name@version or digest, or `native`.
+    policy: String,
+    /// What the policy is configured with.
+    #[serde(default)]
+    #[schema(value_type = Option<Object>)]
+    config: Option<Map<String, Value>>,
+    /// For which job.
+    #[serde(default)]
+    job: Option<String>,
+    /// active, canary or shadow; active without it.
+    #[serde(default)]
+    role: Option<String>,
+    /// The share of programs that a canary decides for, above 0 and below 1.
+    #[serde(default)]
+    share: Option<f64>,
+}
+
+/// What a change came to.
+#[derive(Serialize, ToSchema)]
+struct Rebound {
+    /// Of which world.
+    #[schema(value_type = String)]
+    world: World,
+    /// For which job.
+    job: String,
+    /// Which role.
+    role: &'static str,
+    /// The policy that got it; the one that answers now if none did.
+    #[schema(value_type = String)]
+    policy: PolicyRef,
+    /// The policy that answers now.
+    #[schema(value_type = String)]
+    active: PolicyRef,
+    /// The policy that answered before.
+    #[schema(value_type = String)]
+    before: PolicyRef,
+    /// For how long decisions were delayed, in microseconds.
+    held_up_us: u64,
+}
+
+async fn bind(State(app): State<App>, caller: Caller, Body(body): Body<Bind>) -> Answer<Rebound> {
+    let request = bind_request(&app, &caller, body)?;
+    let visible = visible(&app, &caller).await?;
     let changed = app.policies.bind(&request, |head| visible.sees(head)).await;
-    let (world, role) = (request.world, request.role);
     let details = json!({"config": request.config, "share_ppm": request.share_ppm,
         "named": request.policy});
-    answer(&app, &caller, changed, (world, &request.job, role), details).await
+    let target = (request.world, &*request.job, request.role);
+    answer(&app, &caller, changed, target, details).await
 }
 
-/// `POST /v1/bindings/rollback {"world", "job"?}`: ends a canary if there is one,
-/// else lets the policy before the present one answer again.
-pub(super) async fn roll_back(State(app): State<App>, caller: Caller, body: Bytes) -> Response {
-    let target = match object(&body).and_then(|body| target(&app, &caller, &body)) {
-        Ok(target) => target,
-        Err(response) => return response,
-    };
-    let (world, job) = target;
+/// What goes back to the policy before.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct RollBack {
+    /// Of which world; eviction without it.
+    #[serde(default)]
+    world: Option<String>,
+    /// For which job.
+    #[serde(default)]
+    job: Option<String>,
+}
+
+async fn roll_back(
+    State(app): State<App>,
+    caller: Caller,
+    Body(body): Body<RollBack>,
+) -> Answer<Rebound> {
+    let world = world_of(body.world.as_deref())?;
+    let job = job_of(&app, &caller, body.job.as_deref())?;
     let changed = app.policies.roll_back(world, &job).await;
     let details = json!({"rolled_back": true});
     answer(&app, &caller, changed, (world, &job, Role::Active), details).await
 }
 
 /// Which role of which binding.
-#[derive(Deserialize)]
-pub(super) struct RoleQuery {
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct RoleQuery {
+    /// Of which world.
     world: String,
+    /// For which job.
     job: Option<String>,
+    /// active, canary or shadow; active without it.
     role: Option<String>,
 }
 
-/// `DELETE /v1/bindings?world=&job=&role=`: takes a policy out of its role.
-pub(super) async fn withdraw(
+async fn withdraw(
     State(app): State<App>,
     caller: Caller,
     Query(query): Query<RoleQuery>,
-) -> Response {
-    let parsed = world_of(&query.world).and_then(|world| {
-        let role = role_of(query.role.as_deref().unwrap_or("active"))?;
-        let job = job_of(&app, &caller, query.job.as_deref())?;
-        Ok((world, job, role))
-    });
-    let (world, job, role) = match parsed {
-        Ok(parsed) => parsed,
-        Err(response) => return response,
-    };
+) -> Answer<Rebound> {
+    let world = world_of(Some(&query.world))?;
+    let role = role_of(query.role.as_deref())?;
+    let job = job_of(&app, &caller, query.job.as_deref())?;
     let changed = app.policies.withdraw(world, &job, role).await;
     let details = json!({"withdrawn": true});
     answer(&app, &caller, changed, (world, &job, role), details).await
@@ -120,24 +238,26 @@ async fn answer(
     changed: Result<Changed, RegistryError>,
     (world, job, role): (World, &str, Role),
     details: Value,
-) -> Response {
-    let changed = match changed {
-        Ok(changed) => changed,
-        Err(error) => return failed(&error),
-    };
+) -> Answer<Rebound> {
+    let changed = changed.map_err(|error| failed(&error))?;
     let job = caller.principal.outside(job).unwrap_or(job);
+    let role = role.as_str();
     let change = Change {
         action: "binding.changed",
-        target: &format!("{world}/{job}/{}", role.as_str()),
+        target: &format!("{world}/{job}/{role}"),
         before: json!({"policy": changed.before}),
         after: json!({"policy": changed.after, "subject": changed.subject, "details": details}),
     };
-    if app.auth.audit.record(caller, change).await.is_err() {
-        return super::not_audited();
-    }
-    ok(json!({
-        "world": world, "job": job, "role": role, "policy": changed.subject,
-        "active": changed.after, "before": changed.before, "held_up_us": changed.held_up_us,
+    let recorded = app.auth.audit.record(caller, change).await;
+    recorded.map_err(|_| super::not_audited())?;
+    Ok(Json(Rebound {
+        world,
+        job: job.to_owned(),
+        role,
+        policy: changed.subject,
+        active: changed.after,
+        before: changed.before,
+        held_up_us: changed.held_up_us,
     }))
 }
 
@@ -157,30 +277,11 @@ fn job_of(app: &App, caller: &Caller, job: Option<&str>) -> Result<String, Respo
     Ok(inside)
 }
 
-fn bind_request(
-    app: &App,
-    caller: &Caller,
-    body: &Map<String, Value>,
-) -> Result<BindRequest, Response> {
-    let (world, job) = target(app, caller, body)?;
-    let Some(policy) = body.get("policy").and_then(Value::as_str) else {
-        let message =
-            "`policy` is missing; send a plugin's name, name@version, digest, or `native`";
-        return Err(refuse(ErrorCode::MissingField, message));
-    };
-    let config = match body.get("config") {
-        None | Some(Value::Null) => "{}".to_owned(),
-        Some(config @ Value::Object(_)) => config.to_string(),
-        Some(_) => {
-            let message = "`config` must be a JSON object";
-            return Err(refuse(ErrorCode::InvalidField, message));
-        }
-    };
-    let role = match body.get("role") {
-        None | Some(Value::Null) => Role::Active,
-        Some(role) => role_of(role.as_str().unwrap_or_default())?,
-    };
-    let share_ppm = match (role, body.get("share").and_then(Value::as_f64)) {
+fn bind_request(app: &App, caller: &Caller, body: Bind) -> Result<BindRequest, Response> {
+    let world = world_of(body.world.as_deref())?;
+    let job = job_of(app, caller, body.job.as_deref())?;
+    let role = role_of(body.role.as_deref())?;
+    let share_ppm = match (role, body.share) {
         (Role::Canary, Some(share)) if share > 0.0 && share < 1.0 => (share * 1e6).round() as u32,
         (Role::Canary, _) => {
             let message = "`share` is missing or out of range; a canary decides for a share of \
@@ -192,24 +293,15 @@ fn bind_request(
     Ok(BindRequest {
         world,
         job,
-        policy: policy.into(),
-        config,
+        policy: body.policy,
+        config: Value::Object(body.config.unwrap_or_default()).to_string(),
         role,
         share_ppm,
     })
 }
 
-fn target(
-    app: &App,
-    caller: &Caller,
-    body: &Map<String, Value>,
-) -> Result<(World, String), Response> {
-    let text = |field: &str| body.get(field).and_then(Value::as_str);
-    let world = world_of(text("world").unwrap_or(World::Eviction.as_str()))?;
-    Ok((world, job_of(app, caller, text("job"))?))
-}
-
-fn world_of(word: &str) -> Result<World, Response> {
+fn world_of(word: Option<&str>) -> Result<World, Response> {
+    let word = word.unwrap_or(World::Eviction.as_str());
     World::from_name(word).ok_or_else(|| {
         let words: Vec<&str> = World::ALL.iter().map(|world| world.as_str()).collect();
         let message = format!("`world` is `{word}`; give one of {}", words.join(", "));
@@ -217,7 +309,8 @@ fn world_of(word: &str) -> Result<World, Response> {
     })
 }
 
-fn role_of(word: &str) -> Result<Role, Response> {
+fn role_of(word: Option<&str>) -> Result<Role, Response> {
+    let word = word.unwrap_or(Role::Active.as_str());
     Role::from_name(word).ok_or_else(|| {
         let message = format!("`role` is `{word}`; give active, canary or shadow");
         refuse(ErrorCode::InvalidField, message)

@@ -1,34 +1,60 @@
 //! Requests and answers of steps, where they are kept.
 
-use super::names::InPath;
-use super::{ok, store_failed};
+use super::arguments::InPath;
+use super::endpoint::{Endpoint, get};
+use super::signature::Answer;
+use super::store_failed;
 use crate::app::App;
 use axum::extract::{Path, State};
-use axum::response::Response;
-use serde_json::{Value, json};
+use axum::response::Json;
+use serde::Serialize;
 use treadle_auth::Caller;
+use treadle_auth::permissions::VIEW;
 use treadle_store::BodyRow;
+use utoipa::ToSchema;
 
-/// `GET /v1/programs/{program}/steps/{step}/bodies`: what `payloads.keep` has kept of a step.
-pub(super) async fn show(
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    let path = "/api/v1/programs/{program}/steps/{step}/bodies";
+    vec![get(path, VIEW, show).summary("A step's request and answer, where `payloads.keep` keeps them")]
+}
+
+/// What was kept of a step.
+#[derive(Serialize, ToSchema)]
+struct Bodies {
+    /// Its request, its answer, or both.
+    bodies: Vec<KeptBody>,
+}
+
+/// A request or an answer.
+#[derive(Serialize, ToSchema)]
+struct KeptBody {
+    /// request or answer.
+    kind: String,
+    /// When it was kept, in microseconds since 1970.
+    at_us: u64,
+    /// Its length.
+    bytes: usize,
+    /// Itself. Every body that the gateway passes on is text; one that is not is shown as far as it
+    /// is.
+    text: String,
+}
+
+async fn show(
     State(app): State<App>,
     caller: Caller,
     InPath(program): InPath,
     Path((_, step)): Path<(String, u64)>,
-) -> Response {
+) -> Answer<Bodies> {
     let key = caller.principal.inside(&program);
-    match app.store.bodies(&key, step).await {
-        Ok(rows) => ok(json!({"bodies": rows.iter().map(body_json).collect::<Vec<_>>()})),
-        Err(error) => store_failed(&error),
-    }
-}
-
-/// Every body that the gateway passes on is text; one that is not is shown as far as it is.
-fn body_json(row: &BodyRow) -> Value {
-    json!({
-        "kind": row.kind,
-        "at_us": row.at_us,
-        "bytes": row.body.len(),
-        "text": String::from_utf8_lossy(&row.body),
-    })
+    let rows = app.store.bodies(&key, step).await;
+    let rows = rows.map_err(|error| store_failed(&error))?;
+    let shown = |row: &BodyRow| KeptBody {
+        kind: row.kind.to_string(),
+        at_us: row.at_us,
+        bytes: row.body.len(),
+        text: String::from_utf8_lossy(&row.body).into_owned(),
+    };
+    Ok(Json(Bodies {
+        bodies: rows.iter().map(shown).collect(),
+    }))
 }

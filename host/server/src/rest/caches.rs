@@ -1,46 +1,97 @@
 //! Where the KV caches of programs are.
 
-use serde_json::{Value, json};
+use serde::Serialize;
 use treadle_core::State;
 use treadle_core::offload::Direction;
 use treadle_core::program::Program;
 use treadle_core::state::Counters;
 use treadle_http::{counter, gauge};
 use treadle_model::WorkerId;
+use utoipa::ToSchema;
 
-/// Where a program's cache is, as far as the scheduler knows; nothing if it is to be computed again.
-pub(super) fn of_program(state: &State, p: &Program) -> Value {
-    let url = |worker: WorkerId| state.workers.get(&worker).map(|w| &w.url);
-    if let Some(transfer) = state.offloads.moving.get(&p.id) {
-        let at = match transfer.direction {
-            Direction::Out => "to_host",
-            Direction::Back => "to_worker",
-        };
-        return json!({"at": at, "worker": url(transfer.worker), "tokens": transfer.tokens});
-    }
-    if let Some(moving) = state.migrations.moving.get(&p.id) {
-        let (from, to) = (url(moving.from), url(moving.to));
-        return json!({
-            "at": "between_workers", "worker": to, "from": from, "tokens": moving.tokens,
-        });
-    }
-    if let Some(held) = state.offloads.held.get(&p.id) {
-        return json!({"at": "host", "tokens": held.tokens, "bytes": held.bytes});
-    }
-    match p.place {
-        Some(place) if p.steps_finished > 0 => {
-            json!({"at": "worker", "worker": url(place.worker), "tokens": p.context_tokens})
+/// Where a program's cache is, as far as the scheduler knows.
+#[derive(Serialize, ToSchema)]
+#[serde(tag = "at", rename_all = "snake_case")]
+pub(crate) enum CachePlace {
+    /// At an engine.
+    Worker {
+        /// Its URL.
+        worker: Option<Box<str>>,
+        /// Its length.
+        tokens: u64,
+    },
+    /// In host memory.
+    Host {
+        /// Its length.
+        tokens: u64,
+        /// Its size, where the engine reports it.
+        bytes: u64,
+    },
+    /// On its way from an engine to host memory.
+    ToHost {
+        /// The engine's URL.
+        worker: Option<Box<str>>,
+        /// Its length.
+        tokens: u64,
+    },
+    /// On its way back.
+    ToWorker {
+        /// The engine's URL.
+        worker: Option<Box<str>>,
+        /// Its length.
+        tokens: u64,
+    },
+    /// On its way between two engines.
+    BetweenWorkers {
+        /// URL of the engine that it goes to.
+        worker: Option<Box<str>>,
+        /// URL of the engine that it comes from.
+        from: Option<Box<str>>,
+        /// Its length.
+        tokens: u64,
+    },
+}
+
+impl CachePlace {
+    /// Where a program's cache is; `None` if it is to be computed again.
+    pub(crate) fn of(state: &State, p: &Program) -> Option<Self> {
+        let url = |worker: WorkerId| state.workers.get(&worker).map(|w| w.url.clone());
+        if let Some(transfer) = state.offloads.moving.get(&p.id) {
+            let (worker, tokens) = (url(transfer.worker), transfer.tokens);
+            return Some(match transfer.direction {
+                Direction::Out => Self::ToHost { worker, tokens },
+                Direction::Back => Self::ToWorker { worker, tokens },
+            });
         }
-        _ => Value::Null,
+        if let Some(moving) = state.migrations.moving.get(&p.id) {
+            return Some(Self::BetweenWorkers {
+                worker: url(moving.to),
+                from: url(moving.from),
+                tokens: moving.tokens,
+            });
+        }
+        if let Some(held) = state.offloads.held.get(&p.id) {
+            let (tokens, bytes) = (held.tokens, held.bytes);
+            return Some(Self::Host { tokens, bytes });
+        }
+        let place = p.place.filter(|_| p.steps_finished > 0)?;
+        Some(Self::Worker {
+            worker: url(place.worker),
+            tokens: p.context_tokens,
+        })
     }
 }
 
 /// Sums over the caches that are not at an engine.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, ToSchema)]
 pub(super) struct HostTotals {
-    programs: usize,
-    tokens: u64,
-    bytes: u64,
+    /// Programs whose cache is in host memory.
+    held_programs: usize,
+    /// Their context, in tokens.
+    held_tokens: u64,
+    /// The same in bytes, where engines report it.
+    held_bytes: u64,
+    /// Caches on their way.
     in_transfer: usize,
 }
 
@@ -48,20 +99,11 @@ impl HostTotals {
     pub(super) fn of(state: &State) -> Self {
         let offloads = &state.offloads;
         Self {
-            programs: offloads.held.len(),
-            tokens: offloads.held_tokens,
-            bytes: offloads.held.values().map(|held| held.bytes).sum(),
+            held_programs: offloads.held.len(),
+            held_tokens: offloads.held_tokens,
+            held_bytes: offloads.held.values().map(|held| held.bytes).sum(),
             in_transfer: offloads.moving.len() + state.migrations.moving.len(),
         }
-    }
-
-    pub(super) fn to_json(self) -> Value {
-        json!({
-            "held_programs": self.programs,
-            "held_tokens": self.tokens,
-            "held_bytes": self.bytes,
-            "in_transfer": self.in_transfer,
-        })
     }
 
     /// The same as metrics, with what was counted.
@@ -70,17 +112,17 @@ impl HostTotals {
             (
                 "treadle_kv_held_programs",
                 "Programs whose KV cache is in host memory.",
-                self.programs as u64,
+                self.held_programs as u64,
             ),
             (
                 "treadle_kv_held_tokens",
                 "Context in host memory, in tokens.",
-                self.tokens,
+                self.held_tokens,
             ),
             (
                 "treadle_kv_held_bytes",
                 "The same in bytes, where engines report it.",
-                self.bytes,
+                self.held_bytes,
             ),
             (
                 "treadle_kv_in_transfer",

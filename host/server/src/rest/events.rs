@@ -1,19 +1,24 @@
 //! The journal, for readers.
 
-use super::names::optional;
-use super::{ok, store_failed};
+use super::arguments::{Query, optional};
+use super::endpoint::{Endpoint, get};
+use super::signature::Answer;
+use super::{recorded_first, store_failed};
 use crate::app::App;
-use axum::extract::{Query, State};
-use axum::response::Response;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use axum::extract::State;
+use axum::response::Json;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use treadle_auth::Caller;
+use treadle_auth::permissions::VIEW;
+use treadle_model::Tenant;
 use treadle_store::{EventPage, EventRow, Order, SeqPage};
 use treadle_wire::without_tenant;
+use utoipa::{IntoParams, ToSchema};
 
 /// Kinds of events that are about no program and that every tenant may see: workers serve all of
 /// them. Answers of policies are about programs of several tenants at once.
-const SHARED_KINDS: &[&str] = &[
+pub(super) const SHARED_KINDS: &[&str] = &[
     "worker_added",
     "worker_capacity_read",
     "worker_use_read",
@@ -24,25 +29,82 @@ const SHARED_KINDS: &[&str] = &[
     "daemon_restarted",
 ];
 
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        get("/api/v1/events", VIEW, page)
+            .around(recorded_first)
+            .summary("The journal: committed events in order")
+            .details("Reading on from the last `seq` sees every event once."),
+    ]
+}
+
 /// Which events.
-#[derive(Deserialize)]
-pub(super) struct EventQuery {
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct EventQuery {
+    /// Only those of this program.
     program: Option<String>,
+    /// Only those of this kind.
     kind: Option<String>,
+    /// Only those with a greater `seq`.
     after: Option<u64>,
+    /// Most events.
     limit: Option<u32>,
     /// The newest instead of the oldest, still in rising order.
     #[serde(default)]
+    #[param(required = false)]
     latest: bool,
 }
 
-/// `GET /v1/events?after=SEQ&limit=N`: committed events in order. Reading on
-/// from the last `seq` sees every event once.
-pub(super) async fn page(
+/// A page of the journal.
+#[derive(Serialize, ToSchema)]
+struct Events {
+    /// By rising `seq`.
+    events: Vec<EventView>,
+}
+
+/// Something that happened.
+#[derive(Serialize, ToSchema)]
+pub(super) struct EventView {
+    /// Position in the journal.
+    pub(super) seq: u64,
+    /// When the core handled it, in microseconds on the journal's clock.
+    at_us: u64,
+    /// Kind of event, in past tense.
+    kind: String,
+    /// Job that it belongs to.
+    job: String,
+    /// Program that it belongs to, if any.
+    program: Option<String>,
+    /// The event itself.
+    #[schema(value_type = Object)]
+    event: Value,
+}
+
+impl EventView {
+    /// An event as a tenant sees it.
+    pub(super) fn of(tenant: &Tenant, row: EventRow) -> Self {
+        let outside = |name: String| match tenant.outside(&name) {
+            Some(own) => own.to_owned(),
+            None => name,
+        };
+        let body = serde_json::from_str(&row.body).unwrap_or(Value::Null);
+        Self {
+            seq: row.seq,
+            at_us: row.at_us,
+            kind: row.kind,
+            job: outside(row.job),
+            program: row.program.map(outside),
+            event: without_tenant(tenant, body),
+        }
+    }
+}
+
+async fn page(
     State(app): State<App>,
     caller: Caller,
     Query(query): Query<EventQuery>,
-) -> Response {
+) -> Answer<Events> {
     let principal = &caller.principal;
     let tenant = &principal.tenant.tenant;
     let order = if query.latest {
@@ -56,10 +118,7 @@ pub(super) async fn page(
         limit: query.limit.unwrap_or(100),
         ..SeqPage::default()
     };
-    let program = match optional("program", query.program) {
-        Ok(program) => program,
-        Err(response) => return response,
-    };
+    let program = optional("program", query.program)?;
     let page = EventPage {
         program: program.map(|name| tenant.inside(&name).into_owned()),
         kind: query.kind,
@@ -67,18 +126,11 @@ pub(super) async fn page(
         shared_kinds: (!principal.root).then_some(SHARED_KINDS),
         range,
     };
-    match app.store.events_page(&page).await {
-        Ok(mut rows) => {
-            rows.sort_by_key(|row| row.seq);
-            let shown = |row| without_tenant(tenant, event_json(row));
-            ok(json!({"events": rows.iter().map(shown).collect::<Vec<_>>()}))
-        }
-        Err(error) => store_failed(&error),
-    }
-}
-
-fn event_json(row: &EventRow) -> Value {
-    let body: Value = serde_json::from_str(&row.body).unwrap_or(Value::Null);
-    json!({"seq": row.seq, "at_us": row.at_us, "kind": row.kind, "job": row.job,
-        "program": row.program, "event": body})
+    let rows = app.store.events_page(&page).await;
+    let mut rows = rows.map_err(|error| store_failed(&error))?;
+    rows.sort_by_key(|row| row.seq);
+    let shown = |row| EventView::of(tenant, row);
+    Ok(Json(Events {
+        events: rows.into_iter().map(shown).collect(),
+    }))
 }

@@ -1,21 +1,101 @@
 //! Whether treadle and its engines are well, and its metrics.
 
 use super::caches::HostTotals;
-use super::{ok, stopped, wants_json};
+use super::endpoint::{Endpoint, get};
+use super::{stopped, wants_json};
 use crate::app::App;
+use crate::broker_status::BrokerHealth;
 use crate::metrics;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use std::collections::BTreeMap;
 use treadle_auth::Caller;
-use treadle_core::{Mode, Totals};
+use treadle_auth::permissions::{Needs, VIEW};
+use treadle_core::{Mode, Totals, WorkerTotals};
 use treadle_model::World;
 use treadle_policy::evaluator::Scope;
+use treadle_wire::ErrorCode;
+use utoipa::ToSchema;
 
-/// `GET /health`: 200 while a program can be served, 503 with the cause if no engine answers.
-/// Callers without the viewer scope learn no more than that.
-pub(super) async fn show(State(app): State<App>, caller: Caller) -> Response {
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    let unwell = "No registered engine answers; `detail` has the cause.";
+    vec![
+        get("/health", Needs::Nothing, show)
+            .summary("200 while a program can be served, else 503 with the cause")
+            .details("Callers without the scope viewer learn no more than that.")
+            .answers::<Health>(200, "Programs can be served.")
+            .answers::<Health>(503, unwell),
+        get("/metrics", VIEW, show_metrics)
+            .summary("Prometheus' text; JSON per engine with `Accept: application/json`")
+            .answers_as("text/plain", "Metrics.")
+            .fails(&[ErrorCode::Overloaded]),
+    ]
+}
+
+/// How treadle is.
+#[derive(Serialize, ToSchema)]
+struct Health {
+    /// ok, or no_healthy_worker.
+    status: &'static str,
+    /// The cause, or nothing.
+    detail: &'static str,
+    /// Of treadle.
+    version: &'static str,
+    #[serde(flatten)]
+    load: Option<Load>,
+}
+
+/// What treadle is doing.
+#[derive(Serialize, ToSchema)]
+struct Load {
+    /// tr where programs are scheduled, else default; clients of ThunderAgent ask for it.
+    router_mode: &'static str,
+    /// What requests are scheduled by.
+    #[schema(value_type = String)]
+    mode: Mode,
+    /// Whether programs are scheduled.
+    scheduling_enabled: bool,
+    /// URLs of the engines.
+    backends: Vec<Box<str>>,
+    /// How many of them answer.
+    healthy_backends: usize,
+    /// Live programs.
+    programs_count: u64,
+    /// Those that generate.
+    reasoning_count: u64,
+    /// Those whose tools are at work.
+    acting_count: u64,
+    /// Those that are paused.
+    paused_count: u64,
+    /// Steps that wait for a placement.
+    waiting_steps: u64,
+    /// Programs by URL of the engine.
+    per_backend: BTreeMap<String, BackendPrograms>,
+    /// Always true.
+    profile_enabled: bool,
+    /// The policy that pauses programs.
+    eviction_policy: String,
+    /// Caches that are not at an engine.
+    kv: HostTotals,
+    /// The broker, if there is one. It is reported, and no reason to take the daemon out: scheduling
+    /// does without it.
+    broker: Option<BrokerHealth>,
+}
+
+/// Programs at an engine.
+#[derive(Serialize, ToSchema)]
+struct BackendPrograms {
+    /// All.
+    total: u64,
+    /// Those that generate.
+    reasoning: u64,
+    /// Those whose tools are at work.
+    acting: u64,
+}
+
+async fn show(State(app): State<App>, caller: Caller) -> Response {
     let read = app.driver.read(|view| {
         let policy = view
             .policies
@@ -25,11 +105,11 @@ pub(super) async fn show(State(app): State<App>, caller: Caller) -> Response {
         let mode = view.core.config().mode;
         (state.totals(), mode, policy, HostTotals::of(state))
     });
-    let Ok((totals, mode, policy, held)) = read.await else {
+    let Ok((totals, mode, policy, kv)) = read.await else {
         return stopped();
     };
     let healthy = totals.workers.iter().filter(|w| w.healthy).count();
-    let (status, word, detail) = if totals.workers.is_empty() {
+    let (code, status, detail) = if totals.workers.is_empty() {
         (StatusCode::OK, "ok", "no engine is registered yet")
     } else if healthy == 0 {
         (
@@ -40,51 +120,44 @@ pub(super) async fn show(State(app): State<App>, caller: Caller) -> Response {
     } else {
         (StatusCode::OK, "ok", "")
     };
-    if caller.principal.scope.is_none() {
-        let body = json!({"status": word, "detail": detail, "version": env!("CARGO_PKG_VERSION")});
-        return (status, Json(body)).into_response();
-    }
-    let body = json!({
-        "status": word,
-        "detail": detail,
-        "router_mode": if mode == Mode::ProgramAware { "tr" } else { "default" },
-        "mode": mode,
-        "scheduling_enabled": mode == Mode::ProgramAware,
-        "backends": totals.workers.iter().map(|w| &w.url).collect::<Vec<_>>(),
-        "healthy_backends": healthy,
-        "programs_count": totals.programs,
-        "reasoning_count": totals.reasoning,
-        "acting_count": totals.acting,
-        "paused_count": totals.paused,
-        "waiting_steps": totals.waiting_steps,
-        "per_backend": per_backend(&totals),
-        "profile_enabled": true,
-        "eviction_policy": policy,
-        "kv": held.to_json(),
-        // The broker is reported, and no reason to take the daemon out: scheduling does without it.
-        "broker": app.broker.as_ref().map(|broker| broker.to_json()),
-        "version": env!("CARGO_PKG_VERSION"),
+    let is_scheduled = mode == Mode::ProgramAware;
+    let load = caller.principal.scope.is_some().then(|| Load {
+        router_mode: if is_scheduled { "tr" } else { "default" },
+        mode,
+        scheduling_enabled: is_scheduled,
+        backends: totals.workers.iter().map(|w| w.url.clone()).collect(),
+        healthy_backends: healthy,
+        programs_count: totals.programs,
+        reasoning_count: totals.reasoning,
+        acting_count: totals.acting,
+        paused_count: totals.paused,
+        waiting_steps: totals.waiting_steps,
+        per_backend: by_url(&totals, |w| BackendPrograms {
+            total: w.programs,
+            reasoning: w.reasoning,
+            acting: w.acting,
+        }),
+        profile_enabled: true,
+        eviction_policy: policy,
+        kv,
+        broker: app.broker.as_ref().map(|broker| broker.report()),
     });
-    (status, Json(body)).into_response()
-}
-
-fn per_backend(totals: &Totals) -> Value {
-    let entry = |w: &treadle_core::WorkerTotals| {
-        let counts = json!({
-            "total": w.programs, "reasoning": w.reasoning, "acting": w.acting,
-        });
-        (w.url.to_string(), counts)
+    let version = env!("CARGO_PKG_VERSION");
+    let health = Health {
+        status,
+        detail,
+        version,
+        load,
     };
-    Value::Object(totals.workers.iter().map(entry).collect::<Map<_, _>>())
+    (code, Json(health)).into_response()
 }
 
-/// `GET /metrics`: Prometheus' text, or per-backend JSON for clients that
-/// accept JSON.
-pub(super) async fn metrics(
-    State(app): State<App>,
-    caller: Caller,
-    headers: HeaderMap,
-) -> Response {
+fn by_url<T>(totals: &Totals, entry: impl Fn(&WorkerTotals) -> T) -> BTreeMap<String, T> {
+    let workers = totals.workers.iter();
+    workers.map(|w| (w.url.to_string(), entry(w))).collect()
+}
+
+async fn show_metrics(State(app): State<App>, caller: Caller, headers: HeaderMap) -> Response {
     let read = app.driver.read(|view| {
         let state = view.core.state();
         let uses = crate::memory::MemoryUses::read(view);
@@ -101,7 +174,7 @@ pub(super) async fn metrics(
         return stopped();
     };
     if wants_json(&headers) {
-        return ok(metrics_json(&totals));
+        return Json(BackendMetrics::of(&totals)).into_response();
     }
     let mut text = metrics::render(
         &app.gateway.metrics,
@@ -130,18 +203,44 @@ pub(super) async fn metrics(
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
 }
 
-fn metrics_json(totals: &Totals) -> Value {
-    let entry = |w: &treadle_core::WorkerTotals| {
-        let backend = json!({
-            "url": w.url,
-            "healthy": w.healthy,
-            "active_program_tokens": w.used_tokens,
-            "shared_tokens": w.shared_tokens,
-            "cache_config": {"total_tokens_capacity": w.capacity_tokens},
-            "running_steps": w.running_steps,
-        });
-        (w.url.to_string(), backend)
-    };
-    let backends = totals.workers.iter().map(entry).collect::<Map<_, _>>();
-    json!({"metrics_enabled": true, "metrics_interval": null, "backends": backends})
+/// The metrics that clients of ThunderAgent read.
+#[derive(Serialize)]
+struct BackendMetrics {
+    metrics_enabled: bool,
+    metrics_interval: Option<f64>,
+    backends: BTreeMap<String, Backend>,
+}
+
+#[derive(Serialize)]
+struct Backend {
+    url: Box<str>,
+    healthy: bool,
+    active_program_tokens: u64,
+    shared_tokens: u64,
+    cache_config: CacheConfig,
+    running_steps: u64,
+}
+
+#[derive(Serialize)]
+struct CacheConfig {
+    total_tokens_capacity: Option<u64>,
+}
+
+impl BackendMetrics {
+    fn of(totals: &Totals) -> Self {
+        Self {
+            metrics_enabled: true,
+            metrics_interval: None,
+            backends: by_url(totals, |w| Backend {
+                url: w.url.clone(),
+                healthy: w.healthy,
+                active_program_tokens: w.used_tokens,
+                shared_tokens: w.shared_tokens,
+                cache_config: CacheConfig {
+                    total_tokens_capacity: w.capacity_tokens,
+                },
+                running_steps: w.running_steps,
+            }),
+        }
+    }
 }

@@ -1,37 +1,55 @@
 //! Whether this is the daemon that a token is for.
 
-use super::{ok, refuse};
+use super::arguments::Query;
+use super::endpoint::{Endpoint, get};
+use super::refuse;
+use super::signature::Answer;
 use axum::Extension;
-use axum::extract::{Query, State};
-use axum::response::Response;
-use serde::Deserialize;
-use serde_json::json;
+use axum::extract::State;
+use axum::response::Json;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use treadle_auth::identity::{CHALLENGE_BYTES_MAX, proof};
+use treadle_auth::permissions::Needs;
 use treadle_auth::{Auth, now_us};
 use treadle_http::ServedAddress;
 use treadle_wire::ErrorCode;
+use utoipa::{IntoParams, ToSchema};
+
+/// What every daemon answers on its own, whichever schedules.
+pub(crate) fn endpoints() -> Vec<Endpoint<Arc<Auth>>> {
+    vec![
+        get("/api/v1/identity", Needs::Nothing, prove)
+            .summary("Proof that this daemon knows a token, which is not sent"),
+    ]
+}
 
 /// A question of a client that has a token and does not want to send it yet.
-#[derive(Deserialize)]
-pub(super) struct ChallengeQuery {
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct ChallengeQuery {
     /// What the token is named by.
     token: Option<String>,
     /// Random characters.
     challenge: Option<String>,
 }
 
-/// `GET /v1/identity?token=NAME&challenge=TEXT`: the proof that this daemon knows the token, or
-/// none.
-pub(super) async fn prove(
+/// A proof, or none.
+#[derive(Serialize, ToSchema)]
+struct Proof {
+    /// Absent where the daemon does not know the token.
+    proof: Option<String>,
+}
+
+async fn prove(
     State(auth): State<Arc<Auth>>,
     reached_at: Option<Extension<ServedAddress>>,
     Query(query): Query<ChallengeQuery>,
-) -> Response {
+) -> Answer<Proof> {
     let challenge = query.challenge.unwrap_or_default();
     if challenge.len() > CHALLENGE_BYTES_MAX {
         let message = format!("`challenge` is longer than {CHALLENGE_BYTES_MAX} bytes; shorten it");
-        return refuse(ErrorCode::InvalidField, message);
+        return Err(refuse(ErrorCode::InvalidField, message));
     }
     let directory = auth.directory();
     let hash = query
@@ -40,5 +58,5 @@ pub(super) async fn prove(
     let proof = hash
         .zip(reached_at)
         .map(|(hash, at)| proof(hash, at.0.0, &challenge));
-    ok(json!({"proof": proof}))
+    Ok(Json(Proof { proof }))
 }

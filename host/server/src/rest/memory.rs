@@ -1,17 +1,26 @@
 //! What KV memory is used for.
 
-use super::{ok, stopped};
+use super::endpoint::{Endpoint, get};
+use super::signature::Answer;
+use super::stopped;
 use crate::app::App;
-use crate::memory::MemoryUses;
+use crate::memory::{MemoryReport, MemoryUses};
 use axum::extract::State;
-use axum::response::Response;
+use axum::response::Json;
 use treadle_auth::Caller;
+use treadle_auth::permissions::VIEW;
+use treadle_wire::ErrorCode;
 
-/// `GET /v1/memory`: token-seconds by use, per worker and per job of the
-/// caller's tenant.
-pub(super) async fn show(State(app): State<App>, caller: Caller) -> Response {
-    match app.driver.read(MemoryUses::read).await {
-        Ok(uses) => ok(uses.shown_to(&caller.principal).to_json()),
-        Err(_) => stopped(),
-    }
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        get("/api/v1/memory", VIEW, show)
+            .summary("What KV memory was used for, per worker and per job of the tenant")
+            .fails(&[ErrorCode::Overloaded]),
+    ]
+}
+
+async fn show(State(app): State<App>, caller: Caller) -> Answer<MemoryReport> {
+    let uses = app.driver.read(MemoryUses::read).await;
+    let uses = uses.map_err(|_| stopped())?;
+    Ok(Json(uses.shown_to(&caller.principal).report()))
 }

@@ -1,58 +1,144 @@
 //! Policies: upload, check, list, logs.
 
-use super::{ok, refuse, stopped};
+use super::arguments::Query;
+use super::endpoint::{Endpoint, get, post};
+use super::signature::Answer;
+use super::upload::upload;
+use super::{refuse, stopped};
 use crate::app::App;
-use axum::extract::{FromRequest, Multipart, Path, Query, Request, State};
+use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Json, Response};
-use bytes::Bytes;
 use futures_util::StreamExt;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
+use treadle_auth::permissions::{PLUGINS, VIEW};
 use treadle_auth::{Caller, Change};
 use treadle_http::error_response;
 use treadle_model::tenant::WHOLE_DAEMON;
-use treadle_registry::{RegistryError, Upload, unstored};
+use treadle_policy::evaluator::VersionStatistics;
+use treadle_registry::{LoggedLine, RegistryError, unstored};
 use treadle_store::PluginHead;
 use treadle_wire::ErrorCode;
+use utoipa::{IntoParams, ToSchema};
 
-/// Carries the signature of a raw upload.
-const SIGNATURE: &str = "x-treadle-signature";
 /// How often a followed log is looked at.
 const LOG_PAUSE: Duration = Duration::from_millis(250);
 
-/// `POST /v1/plugins`: the component as the raw body, or as the first file of
-/// a multipart form.
-pub(super) async fn push(State(app): State<App>, caller: Caller, request: Request) -> Response {
-    let mut upload = match upload(request).await {
-        Ok(upload) => upload,
-        Err(response) => return response,
-    };
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    let invalid = &[ErrorCode::PluginInvalid, ErrorCode::MissingField];
+    vec![
+        get("/api/v1/plugins", VIEW, list)
+            .summary("Policies that can be bound")
+            .details(
+                "Those of the caller's tenant and the bundled ones. Bundled ones that have not \
+                 been used are not stored yet.",
+            ),
+        post("/api/v1/plugins", PLUGINS, push)
+            .summary("Uploads a policy")
+            .details("A signature comes in the header `x-treadle-signature` or in the form.")
+            .takes_upload()
+            .answers::<Pushed>(200, "The tenant had it before.")
+            .answers::<Pushed>(201, "It is the tenant's now.")
+            .fails(invalid)
+            .fails(&[ErrorCode::TenantLimit]),
+        post("/api/v1/plugins/check", PLUGINS, check)
+            .summary("Runs the checks of an upload alone")
+            .takes_upload()
+            .fails(invalid),
+        get("/api/v1/plugins/{plugin}", VIEW, show)
+            .summary("One policy, and what became of the questions that it was asked")
+            .fails(&[ErrorCode::PluginUnknown, ErrorCode::PluginInvalid]),
+        get("/api/v1/plugins/{plugin}/logs", VIEW, logs)
+            .summary("What a policy wrote to its log")
+            .details("Clients that accept `text/event-stream` get it as a stream of events.")
+            .answers::<LogPage>(200, "Lines, oldest first.")
+            .fails(&[ErrorCode::PluginUnknown, ErrorCode::PluginInvalid]),
+    ]
+}
+
+/// A policy without its component.
+#[derive(Clone, Serialize, ToSchema)]
+struct PluginView {
+    /// Digest of the component.
+    digest: String,
+    /// World that it implements.
+    world: String,
+    /// Its name.
+    name: String,
+    /// Its version.
+    version: String,
+    /// What it does, in a line.
+    summary: String,
+    /// Size of the component.
+    size_bytes: u64,
+    /// When it came, in microseconds since 1970; absent for a bundled one before its first use.
+    uploaded_at_us: Option<u64>,
+    /// Whose signature it bore.
+    signed_by: Option<String>,
+}
+
+/// What was uploaded.
+#[derive(Serialize, ToSchema)]
+struct Pushed {
+    #[serde(flatten)]
+    plugin: PluginView,
+    /// Whether the tenant did not have it before.
+    new: bool,
+}
+
+/// Policies that can be bound.
+#[derive(Serialize, ToSchema)]
+struct Plugins {
+    /// Stored ones, newest first, then the others.
+    plugins: Vec<PluginView>,
+}
+
+/// A policy and how it fares.
+#[derive(Serialize, ToSchema)]
+struct PluginDetails {
+    #[serde(flatten)]
+    plugin: PluginView,
+    /// What became of the questions that it was asked, if it was asked lately.
+    #[schema(value_type = Option<Object>)]
+    statistics: Option<VersionStatistics>,
+}
+
+/// What the checks found out about an upload.
+#[derive(Serialize, ToSchema)]
+#[schema(value_type = Object)]
+struct Checked(Value);
+
+/// A page of a log.
+#[derive(Serialize, ToSchema)]
+struct LogPage {
+    /// Digest of the policy.
+    digest: String,
+    /// Lines: `number`, `now_ms`, `level`, `message`, `dropped_before`.
+    #[schema(value_type = Vec<Object>)]
+    lines: Vec<LoggedLine>,
+    /// Lines that were lost because they were not read in time.
+    dropped: u64,
+}
+
+async fn push(State(app): State<App>, caller: Caller, request: Request) -> Result<Response, Response> {
+    let mut upload = upload(request).await?;
     let signed = upload.signature.is_some();
-    if let Err(response) = check_room(&app, &caller, &upload.bytes, signed).await {
-        return response;
-    }
+    check_room(&app, &caller, &upload.bytes, signed).await?;
     upload.signed_only = !caller.principal.takes_unsigned();
-    match app.policies.push(upload).await {
-        Ok((head, _)) => {
-            let new = match own(&app, &caller, &head).await {
-                Ok(new) => new,
-                Err(response) => return response,
-            };
-            let status = if new {
-                StatusCode::CREATED
-            } else {
-                StatusCode::OK
-            };
-            let mut body = head_json(&head);
-            body["new"] = Value::Bool(new);
-            (status, Json(body)).into_response()
-        }
-        Err(error) => failed(&error),
-    }
+    let pushed = app.policies.push(upload).await;
+    let (head, _) = pushed.map_err(|error| failed(&error))?;
+    let new = own(&app, &caller, &head).await?;
+    let status = if new {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
+    let plugin = PluginView::of(&head);
+    Ok((status, Json(Pushed { plugin, new })).into_response())
 }
 
 /// Checks that the caller's tenant may store another plugin.
@@ -82,7 +168,7 @@ async fn own(app: &App, caller: &Caller, head: &PluginHead) -> Result<bool, Resp
             action: "plugin.uploaded",
             target: &head.digest,
             before: Value::Null,
-            after: head_json(head),
+            after: serde_json::to_value(PluginView::of(head)).unwrap_or_default(),
         };
         let recorded = app.auth.audit.record(caller, change).await;
         recorded.map_err(|_| super::not_audited())?;
@@ -145,84 +231,69 @@ async fn owned(app: &App, owners: &[&str]) -> Result<Vec<PluginHead>, Response> 
     Ok(heads)
 }
 
-/// `POST /v1/plugins/check`: every check of an upload, nothing stored.
-pub(super) async fn check(State(app): State<App>, request: Request) -> Response {
-    let upload = match upload(request).await {
-        Ok(upload) => upload,
-        Err(response) => return response,
-    };
-    match app.policies.inspect(upload.bytes).await {
-        Ok(inspection) => ok(serde_json::to_value(&inspection).unwrap_or_default()),
-        Err(error) => failed(&error),
-    }
+async fn check(State(app): State<App>, request: Request) -> Answer<Checked> {
+    let upload = upload(request).await?;
+    let inspection = app.policies.inspect(upload.bytes).await;
+    let inspection = inspection.map_err(|error| failed(&error))?;
+    // Text and numbers always have a JSON form.
+    let report = serde_json::to_value(&inspection).unwrap_or_default();
+    Ok(Json(Checked(report)))
 }
 
-/// `GET /v1/plugins`: those of the caller's tenant and the bundled ones. Bundled ones that have not
-/// been used are not stored yet.
-pub(super) async fn list(State(app): State<App>, caller: Caller) -> Response {
+async fn list(State(app): State<App>, caller: Caller) -> Answer<Plugins> {
     let own = caller.principal.tenant.tenant.name();
-    match owned(&app, &[own, WHOLE_DAEMON]).await {
-        Ok(heads) => {
-            let mut plugins: Vec<Value> = heads.iter().map(head_json).collect();
-            plugins.extend(unstored(&heads).map(unstored_json));
-            ok(json!({"plugins": plugins}))
-        }
-        Err(response) => response,
-    }
+    let heads = owned(&app, &[own, WHOLE_DAEMON]).await?;
+    let stored = heads.iter().map(PluginView::of);
+    let others = unstored(&heads).map(|head| PluginView {
+        uploaded_at_us: None,
+        ..PluginView::of(head)
+    });
+    Ok(Json(Plugins {
+        plugins: stored.chain(others).collect(),
+    }))
 }
 
-/// `GET /v1/plugins/{plugin}`: one upload, and what became of the questions that
-/// it was asked.
-pub(super) async fn show(
+async fn show(
     State(app): State<App>,
     caller: Caller,
     Path(plugin): Path<String>,
-) -> Response {
-    let head = match find(&app, &caller, &plugin).await {
-        Ok(head) => head,
-        Err(response) => return response,
-    };
-    match app
-        .policies
-        .statistics_of(&head, tenant_prefix(&caller))
-        .await
-    {
-        Ok(statistics) => {
-            let mut body = head_json(&head);
-            body["statistics"] = json!(statistics);
-            ok(body)
-        }
-        Err(error) => failed(&error),
-    }
+) -> Answer<PluginDetails> {
+    let head = find(&app, &caller, &plugin).await?;
+    let statistics = app.policies.statistics_of(&head, tenant_prefix(&caller));
+    Ok(Json(PluginDetails {
+        plugin: PluginView::of(&head),
+        statistics: statistics.await.map_err(|error| failed(&error))?,
+    }))
 }
 
 /// Where to go on in a log.
-#[derive(Deserialize)]
-pub(super) struct LogQuery {
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct LogQuery {
+    /// Only lines with a greater number.
     after: Option<u64>,
 }
 
-/// `GET /v1/plugins/{plugin}/logs?after=`: what the policy wrote to its log, as a
-/// page, or for clients that accept `text/event-stream` as a stream of events.
-pub(super) async fn logs(
+async fn logs(
     State(app): State<App>,
     caller: Caller,
     Path(plugin): Path<String>,
     Query(query): Query<LogQuery>,
     headers: HeaderMap,
-) -> Response {
-    let head = match find(&app, &caller, &plugin).await {
-        Ok(head) => head,
-        Err(response) => return response,
-    };
+) -> Result<Response, Response> {
+    let head = find(&app, &caller, &plugin).await?;
     let after = query.after.unwrap_or(0);
     let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok());
     if !accept.is_some_and(|accept| accept.contains("text/event-stream")) {
-        let (lines, dropped) =
-            app.policies
-                .logs()
-                .after(&head.digest, tenant_prefix(&caller), after);
-        return ok(json!({"digest": head.digest, "lines": lines, "dropped": dropped}));
+        let logs = app.policies.logs();
+        let (lines, dropped) = logs.after(&head.digest, tenant_prefix(&caller), after);
+        let digest = head.digest;
+        let page = LogPage {
+            digest,
+            lines,
+            dropped,
+        };
+        return Ok(Json(page).into_response());
     }
     let policies = app.policies.clone();
     let tenant: Arc<str> = tenant_prefix(&caller).into();
@@ -243,72 +314,27 @@ pub(super) async fn logs(
             Some((events, (last, false)))
         }
     });
-    Sse::new(seen.flatten())
-        .keep_alive(KeepAlive::default())
-        .into_response()
+    let seen = Sse::new(seen.flatten()).keep_alive(KeepAlive::default());
+    Ok(seen.into_response())
 }
 
 fn tenant_prefix(caller: &Caller) -> &str {
     caller.principal.tenant.tenant.prefix()
 }
 
-async fn upload(request: Request) -> Result<Upload, Response> {
-    let kind = header_text(request.headers(), header::CONTENT_TYPE.as_str());
-    let signature = header_text(request.headers(), SIGNATURE);
-    let broken = |error: &dyn std::fmt::Display| {
-        refuse(
-            ErrorCode::PluginInvalid,
-            format!("the upload could not be read: {error}"),
-        )
-    };
-    let mut upload = Upload {
-        signature,
-        ..Upload::default()
-    };
-    if !kind.is_some_and(|kind| kind.starts_with("multipart/form-data")) {
-        let body = Bytes::from_request(request, &()).await;
-        upload.bytes = body.map_err(|e| broken(&e))?.into();
-        return Ok(upload);
-    }
-    let mut form = Multipart::from_request(request, &())
-        .await
-        .map_err(|e| broken(&e))?;
-    let mut found = false;
-    while let Some(field) = form.next_field().await.map_err(|e| broken(&e))? {
-        if field.name() == Some("signature") {
-            upload.signature = Some(field.text().await.map_err(|e| broken(&e))?);
-        } else if !found
-            && (field.file_name().is_some() || matches!(field.name(), Some("file" | "plugin")))
-        {
-            upload.bytes = field.bytes().await.map_err(|e| broken(&e))?.into();
-            found = true;
-        }
-    }
-    if found {
-        return Ok(upload);
-    }
-    Err(refuse(
-        ErrorCode::MissingField,
-        "the form has no file; name its field `file`",
-    ))
-}
-
-fn header_text(headers: &HeaderMap, name: &str) -> Option<String> {
-    let value = headers.get(name)?;
-    value.to_str().ok().map(str::to_owned)
-}
-
 pub(super) fn failed(error: &RegistryError) -> Response {
     match error {
         RegistryError::Refused(refusal) => {
-            let body = json!({"error": {
-                "code": "plugin_invalid",
-                "type": "invalid_request_error",
-                "message": refusal.to_string(),
-                "param": null,
-                "refusal": refusal,
-            }});
-            (StatusCode::BAD_REQUEST, Json(body)).into_response()
+            let code = ErrorCode::PluginInvalid;
+            let error = Refused {
+                code: code.as_str(),
+                kind: code.kind(),
+                message: refusal.to_string(),
+                param: None,
+                // Text and numbers always have a JSON form.
+                refusal: serde_json::to_value(refusal).unwrap_or_default(),
+            };
+            (StatusCode::BAD_REQUEST, Json(RefusedUpload { error })).into_response()
         }
         RegistryError::Unknown(_) => refuse(ErrorCode::PluginUnknown, error.to_string()),
         RegistryError::Load(_)
@@ -323,17 +349,33 @@ pub(super) fn failed(error: &RegistryError) -> Response {
     }
 }
 
-fn head_json(head: &PluginHead) -> Value {
-    json!({
-        "digest": head.digest, "world": head.world, "name": head.name, "version": head.version,
-        "summary": head.summary, "size_bytes": head.size_bytes,
-        "uploaded_at_us": head.uploaded_at_us, "signed_by": head.signed_by,
-    })
+/// The error envelope, with the check that an upload did not pass.
+#[derive(Serialize)]
+struct RefusedUpload {
+    error: Refused,
 }
 
-/// A bundled policy, before its first use.
-fn unstored_json(head: &PluginHead) -> Value {
-    let mut body = head_json(head);
-    body["uploaded_at_us"] = Value::Null;
-    body
+#[derive(Serialize)]
+struct Refused {
+    code: &'static str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    message: String,
+    param: Option<String>,
+    refusal: Value,
+}
+
+impl PluginView {
+    fn of(head: &PluginHead) -> Self {
+        Self {
+            digest: head.digest.clone(),
+            world: head.world.clone(),
+            name: head.name.clone(),
+            version: head.version.clone(),
+            summary: head.summary.clone(),
+            size_bytes: head.size_bytes,
+            uploaded_at_us: Some(head.uploaded_at_us),
+            signed_by: head.signed_by.clone(),
+        }
+    }
 }

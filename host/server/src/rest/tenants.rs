@@ -1,89 +1,138 @@
 //! Tenants: their limits, and who the caller is.
 
-use super::{not_audited, object, ok, refuse, store_failed};
+use super::arguments::Body;
+use super::endpoint::{Endpoint, get, post, put};
+use super::signature::{Answer, Created};
+use super::{not_audited, refuse, store_failed};
 use crate::app::App;
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Json, Response};
-use bytes::Bytes;
-use serde_json::{Map, Value, json};
+use axum::response::{Json, Response};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::sync::Arc;
-use treadle_auth::TenantState;
-use treadle_auth::changes::{ChangeError, tenant_json};
-use treadle_auth::{Caller, TenantLimits};
+use treadle_auth::changes::{ChangeError, TenantView};
+use treadle_auth::permissions::{ADMIN, Needs, VIEW};
+use treadle_auth::{Caller, Scope, TenantLimits, TenantState};
 use treadle_http::error_response;
 use treadle_wire::ErrorCode;
+use utoipa::ToSchema;
 
-/// `GET /v1/whoami`: what the daemon takes the caller for.
-pub(super) async fn whoami(State(app): State<App>, caller: Caller) -> Response {
-    let principal = &caller.principal;
-    ok(json!({
-        "who": principal.who.to_string(),
-        "tenant": principal.tenant.tenant.name(),
-        "scope": principal.scope,
-        "root": principal.root,
-        "tenants": app.auth.directory().tenants.len(),
-        "limits": principal.tenant.limits,
-    }))
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    let one = "/api/v1/tenants/{tenant}";
+    vec![
+        get("/api/v1/whoami", VIEW, whoami).summary("Who the daemon takes the caller for"),
+        get("/api/v1/tenants", ADMIN, list)
+            .summary("Tenants and their limits")
+            .details("All for an admin of the whole daemon, else the caller's own."),
+        post("/api/v1/tenants", Needs::Root, create)
+            .summary("Makes a tenant")
+            .fails(&[ErrorCode::TenantExists, ErrorCode::TenantLimit]),
+        get(one, ADMIN, show)
+            .summary("One tenant")
+            .fails(&[ErrorCode::TenantUnknown]),
+        put(one, ADMIN, change)
+            .summary("Changes a tenant's limits")
+            .details("Limits that are named change, the others stay.")
+            .fails(&[ErrorCode::TenantUnknown]),
+    ]
 }
 
-/// `GET /v1/tenants`: all for an admin of the whole daemon, else the caller's own.
-pub(super) async fn list(State(app): State<App>, caller: Caller) -> Response {
+/// What the daemon takes the caller for.
+#[derive(Serialize, ToSchema)]
+struct Whoami {
+    /// A token, a subject of the identity provider, or anonymous.
+    who: String,
+    /// The tenant that it acts in.
+    tenant: String,
+    /// What it may do.
+    scope: Option<Scope>,
+    /// Whether it is an admin of the whole daemon.
+    root: bool,
+    /// How many tenants there are.
+    tenants: usize,
+    /// What its tenant may use.
+    limits: TenantLimits,
+}
+
+async fn whoami(State(app): State<App>, caller: Caller) -> Json<Whoami> {
+    let principal = &caller.principal;
+    Json(Whoami {
+        who: principal.who.to_string(),
+        tenant: principal.tenant.tenant.name().to_owned(),
+        scope: principal.scope,
+        root: principal.root,
+        tenants: app.auth.directory().tenants.len(),
+        limits: principal.tenant.limits.clone(),
+    })
+}
+
+/// Tenants that the caller may see.
+#[derive(Serialize, ToSchema)]
+struct Tenants {
+    /// By name.
+    tenants: Vec<TenantView>,
+}
+
+async fn list(State(app): State<App>, caller: Caller) -> Json<Tenants> {
     let directory = app.auth.directory();
     let own = caller.principal.tenant.tenant.name();
     let visible = |state: &&Arc<TenantState>| caller.principal.whole || state.tenant.name() == own;
     let tenants = directory.tenants.values().filter(visible);
-    ok(json!({"tenants": tenants.map(|state| shown(state)).collect::<Vec<_>>()}))
+    Json(Tenants {
+        tenants: tenants.map(|state| shown(state)).collect(),
+    })
 }
 
-/// `POST /v1/tenants {"tenant", "limits"?}`.
-pub(super) async fn create(State(app): State<App>, caller: Caller, body: Bytes) -> Response {
-    let request = match object(&body) {
-        Ok(request) => request,
-        Err(response) => return response,
-    };
-    let Some(name) = request.get("tenant").and_then(Value::as_str) else {
-        return refuse(ErrorCode::MissingField, "`tenant` is missing; send a name");
-    };
-    let limits = match limits_of(&request, &TenantLimits::default()) {
-        Ok(limits) => limits,
-        Err(response) => return response,
-    };
-    match app.auth.create_tenant(&caller, name, &limits).await {
-        Ok(tenant) => (StatusCode::CREATED, Json(tenant)).into_response(),
-        Err(error) => change_failed(&error),
-    }
+/// A tenant to be made.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewTenant {
+    /// Its name: up to 63 lower-case letters, digits and dashes.
+    tenant: String,
+    /// Limits other than the default ones.
+    #[serde(default)]
+    #[schema(value_type = Option<TenantLimits>)]
+    limits: Option<Map<String, Value>>,
 }
 
-/// `GET /v1/tenants/{tenant}`.
-pub(super) async fn show(
+async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    Body(new): Body<NewTenant>,
+) -> Result<Created<TenantView>, Response> {
+    let limits = limits_of(new.limits, &TenantLimits::default())?;
+    let made = app.auth.create_tenant(&caller, &new.tenant, &limits).await;
+    made.map(Created).map_err(|error| change_failed(&error))
+}
+
+async fn show(
     State(app): State<App>,
     caller: Caller,
     Path(name): Path<String>,
-) -> Response {
-    find(&app, &caller, &name).map_or_else(|response| response, |state| ok(shown(&state)))
+) -> Answer<TenantView> {
+    find(&app, &caller, &name).map(|state| Json(shown(&state)))
 }
 
-/// `PUT /v1/tenants/{tenant} {"limits": {...}}`: limits that are named change, the others stay.
-pub(super) async fn change(
+/// Limits to be changed.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct ChangedLimits {
+    /// Those that change.
+    #[serde(default)]
+    #[schema(value_type = Option<TenantLimits>)]
+    limits: Option<Map<String, Value>>,
+}
+
+async fn change(
     State(app): State<App>,
     caller: Caller,
     Path(name): Path<String>,
-    body: Bytes,
-) -> Response {
-    let parsed = object(&body).and_then(|request| {
-        let state = find(&app, &caller, &name)?;
-        let limits = limits_of(&request, &state.limits)?;
-        Ok((state, limits))
-    });
-    let (state, limits) = match parsed {
-        Ok(parsed) => parsed,
-        Err(response) => return response,
-    };
-    match app.auth.set_limits(&caller, &state, &limits).await {
-        Ok(tenant) => ok(tenant),
-        Err(error) => change_failed(&error),
-    }
+    Body(changed): Body<ChangedLimits>,
+) -> Answer<TenantView> {
+    let state = find(&app, &caller, &name)?;
+    let limits = limits_of(changed.limits, &state.limits)?;
+    let changed = app.auth.set_limits(&caller, &state, &limits).await;
+    changed.map(Json).map_err(|error| change_failed(&error))
 }
 
 fn find(app: &App, caller: &Caller, name: &str) -> Result<Arc<TenantState>, Response> {
@@ -97,25 +146,18 @@ fn find(app: &App, caller: &Caller, name: &str) -> Result<Arc<TenantState>, Resp
     })
 }
 
-fn shown(state: &TenantState) -> Value {
-    tenant_json(state.tenant.name(), state.created_at_us, &state.limits)
+fn shown(state: &TenantState) -> TenantView {
+    TenantView::of(state.tenant.name(), state.created_at_us, &state.limits)
 }
 
 /// The limits of a request laid over others.
-fn limits_of(request: &Map<String, Value>, base: &TenantLimits) -> Result<TenantLimits, Response> {
-    let named = match request.get("limits") {
-        None | Some(Value::Null) => return Ok(base.clone()),
-        Some(Value::Object(named)) => named,
-        Some(_) => {
-            return Err(refuse(
-                ErrorCode::InvalidField,
-                "`limits` must be an object",
-            ));
-        }
-    };
+fn limits_of(
+    named: Option<Map<String, Value>>,
+    base: &TenantLimits,
+) -> Result<TenantLimits, Response> {
     let mut limits = serde_json::to_value(base).unwrap_or_default();
-    for (key, value) in named {
-        limits[key.as_str()] = value.clone();
+    for (key, value) in named.unwrap_or_default() {
+        limits[key] = value;
     }
     serde_json::from_value(limits)
         .map_err(|error| refuse(ErrorCode::InvalidField, format!("`limits`: {error}")))

@@ -1,96 +1,112 @@
 //! API tokens: made, rotated, revoked, listed. A secret is in one answer and nowhere else.
 
+use super::arguments::Body;
+use super::endpoint::{Endpoint, delete, get, post};
+use super::refuse;
+use super::signature::{Answer, Created};
 use super::tenants::change_failed;
-use super::{object, ok, refuse};
 use crate::app::App;
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Json, Response};
-use bytes::Bytes;
-use serde_json::{Map, Value, json};
-use treadle_auth::changes::{NewToken, token_json};
+use axum::response::{Json, Response};
+use serde::{Deserialize, Serialize};
+use treadle_auth::changes::{NewToken, TokenView};
+use treadle_auth::permissions::ADMIN;
 use treadle_auth::{Caller, Scope, now_us};
 use treadle_wire::ErrorCode;
+use utoipa::ToSchema;
 
-/// `GET /v1/tokens`: those of the tenant; all for an admin of the whole daemon.
-pub(super) async fn list(State(app): State<App>, caller: Caller) -> Response {
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    let one = "/api/v1/tokens/{token}";
+    vec![
+        get("/api/v1/tokens", ADMIN, list)
+            .summary("Tokens, newest first")
+            .details("Those of the tenant; all for an admin of the whole daemon."),
+        post("/api/v1/tokens", ADMIN, create)
+            .summary("Makes a token; its secret is in the answer")
+            .fails(&[ErrorCode::TenantUnknown, ErrorCode::TenantLimit]),
+        delete(one, ADMIN, revoke)
+            .summary("Ends a token at once")
+            .fails(&[ErrorCode::TokenUnknown]),
+        post(&format!("{one}/rotate"), ADMIN, rotate)
+            .summary("Gives a token a new secret; the one before stays good for a while")
+            .fails(&[ErrorCode::TokenUnknown, ErrorCode::TokenInvalid]),
+    ]
+}
+
+/// Tokens that the caller may see.
+#[derive(Serialize, ToSchema)]
+struct Tokens {
+    /// Newest first.
+    tokens: Vec<TokenView>,
+}
+
+async fn list(State(app): State<App>, caller: Caller) -> Json<Tokens> {
     let tokens = app.auth.tokens(&caller);
-    let tokens: Vec<Value> = tokens
-        .iter()
-        .map(|token| token_json(&token.row, token.last_used_at_us()))
-        .collect();
-    ok(json!({"tokens": tokens}))
-}
-
-/// `POST /v1/tokens {"name", "scope", "tenant"?, "expires_in_s"?}`. `tenant` is the caller's own
-/// unless an admin of the whole daemon names another, or `*`.
-pub(super) async fn create(State(app): State<App>, caller: Caller, body: Bytes) -> Response {
-    let new = object(&body).and_then(|request| new_token(&caller, &request));
-    let new = match new {
-        Ok(new) => new,
-        Err(response) => return response,
+    let view = |token: &std::sync::Arc<treadle_auth::directory::TokenState>| {
+        TokenView::of(&token.row, token.last_used_at_us())
     };
-    match app.auth.create_token(&caller, new).await {
-        Ok(token) => (StatusCode::CREATED, Json(token)).into_response(),
-        Err(error) => change_failed(&error),
-    }
-}
-
-fn new_token(caller: &Caller, request: &Map<String, Value>) -> Result<NewToken, Response> {
-    let text = |field: &str| request.get(field).and_then(Value::as_str);
-    let missing = |field: &str| {
-        let message = format!("`{field}` is missing; send {{\"name\": ..., \"scope\": ...}}");
-        refuse(ErrorCode::MissingField, message)
-    };
-    let word = text("scope").ok_or_else(|| missing("scope"))?;
-    let scope = Scope::from_name(word).ok_or_else(|| {
-        let message = format!("`scope` is `{word}`; it must be viewer, job, operator or admin");
-        refuse(ErrorCode::InvalidField, message)
-    })?;
-    let expires_at_us = match request.get("expires_in_s") {
-        None | Some(Value::Null) => None,
-        Some(value) => {
-            let seconds = value
-                .as_u64()
-                .filter(|seconds| *seconds > 0)
-                .ok_or_else(|| {
-                    let message = "`expires_in_s` must be a positive whole number";
-                    refuse(ErrorCode::InvalidField, message)
-                })?;
-            // The store holds signed numbers.
-            let until = now_us().saturating_add(seconds.saturating_mul(1_000_000));
-            Some(until.min(i64::MAX as u64))
-        }
-    };
-    let own = caller.principal.tenant.tenant.name();
-    Ok(NewToken {
-        name: text("name").ok_or_else(|| missing("name"))?.to_owned(),
-        scope,
-        tenant: text("tenant").unwrap_or(own).to_owned(),
-        expires_at_us,
+    Json(Tokens {
+        tokens: tokens.iter().map(view).collect(),
     })
 }
 
-/// `POST /v1/tokens/{token}/rotate`: a new secret; the one before stays good for a while.
-pub(super) async fn rotate(
-    State(app): State<App>,
-    caller: Caller,
-    Path(id): Path<String>,
-) -> Response {
-    match app.auth.rotate_token(&caller, &id).await {
-        Ok(token) => ok(token),
-        Err(error) => change_failed(&error),
-    }
+/// A token to be made.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct TokenRequest {
+    /// What people call it.
+    name: String,
+    /// What it may do.
+    scope: Scope,
+    /// Tenant that it acts for: the caller's own, unless an admin of the whole daemon names another,
+    /// or `*` for the whole daemon.
+    #[serde(default)]
+    tenant: Option<String>,
+    /// When it expires, from now; never without it.
+    #[serde(default)]
+    expires_in_s: Option<u64>,
 }
 
-/// `DELETE /v1/tokens/{token}`: ends it at once.
-pub(super) async fn revoke(
+async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    Body(request): Body<TokenRequest>,
+) -> Result<Created<TokenView>, Response> {
+    let own = caller.principal.tenant.tenant.name();
+    let new = NewToken {
+        name: request.name,
+        scope: request.scope,
+        tenant: request.tenant.unwrap_or_else(|| own.to_owned()),
+        expires_at_us: request.expires_in_s.map(expiry_us).transpose()?,
+    };
+    let made = app.auth.create_token(&caller, new).await;
+    made.map(Created).map_err(|error| change_failed(&error))
+}
+
+fn expiry_us(seconds: u64) -> Result<u64, Response> {
+    if seconds == 0 {
+        let message = "`expires_in_s` must be a positive whole number";
+        return Err(refuse(ErrorCode::InvalidField, message));
+    }
+    // The store holds signed numbers.
+    let until = now_us().saturating_add(seconds.saturating_mul(1_000_000));
+    Ok(until.min(i64::MAX as u64))
+}
+
+async fn rotate(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Response {
-    match app.auth.revoke_token(&caller, &id).await {
-        Ok(token) => ok(token),
-        Err(error) => change_failed(&error),
-    }
+) -> Answer<TokenView> {
+    let rotated = app.auth.rotate_token(&caller, &id).await;
+    rotated.map(Json).map_err(|error| change_failed(&error))
+}
+
+async fn revoke(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Answer<TokenView> {
+    let revoked = app.auth.revoke_token(&caller, &id).await;
+    revoked.map(Json).map_err(|error| change_failed(&error))
 }

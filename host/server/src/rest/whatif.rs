@@ -1,45 +1,57 @@
 //! What-if runs: recorded work under other policies, in the background.
 
+use super::arguments::Body;
+use super::endpoint::{Endpoint, delete, get, post};
 use super::plugins::{failed, visible};
-use super::{object, ok};
+use super::signature::{Accepted, Answer};
 use crate::app::App;
 use axum::extract::{Path, State};
-use axum::http::{StatusCode, header};
+use axum::http::header;
 use axum::response::{IntoResponse, Json, Response};
-use bytes::Bytes;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use treadle_auth::Caller;
+use treadle_auth::permissions::{RUN, VIEW};
 use treadle_http::error_response;
 use treadle_whatif::policies::PolicyFound;
 use treadle_whatif::queue::unknown;
-use treadle_whatif::request::WhatIfRequest;
-use treadle_whatif::request::add_bound;
+use treadle_whatif::request::{StartRun, WhatIfRequest, add_bound};
+use treadle_whatif::{RunView, WhatIfError};
+use treadle_wire::ErrorCode;
+use utoipa::ToSchema;
 
-/// `POST /v1/lab/runs`: accepts a run; it starts when its turn comes.
-pub(super) async fn start(State(app): State<App>, caller: Caller, body: Bytes) -> Response {
-    let object = match object(&body) {
-        Ok(object) => object,
-        Err(response) => return response,
-    };
-    let request = match WhatIfRequest::of(object) {
-        Ok(request) => request,
-        Err(failure) => return error_response(&failure.body()),
-    };
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    let (runs, one) = ("/api/v1/what-if/runs", "/api/v1/what-if/runs/{run}");
+    vec![
+        get(runs, VIEW, list).summary("Runs of what-if replay, newest first"),
+        post(runs, RUN, start)
+            .summary("Accepts a run of what-if replay; it starts when its turn comes")
+            .fails(&[ErrorCode::LabFull, ErrorCode::PluginUnknown]),
+        get(one, VIEW, show)
+            .summary("A run's progress, or its results")
+            .answers::<RunView>(200, "The run, with its report once it is done.")
+            .fails(&[ErrorCode::LabRunUnknown]),
+        delete(one, RUN, cancel)
+            .summary("Cancels a run, if it has not ended")
+            .fails(&[ErrorCode::LabRunUnknown]),
+    ]
+}
+
+async fn start(
+    State(app): State<App>,
+    caller: Caller,
+    Body(body): Body<StartRun>,
+) -> Result<Accepted<RunView>, Response> {
+    let refused = |failure: WhatIfError| error_response(&failure.body());
+    let request = WhatIfRequest::of(body).map_err(refused)?;
     let tenant = &caller.principal.tenant.tenant;
-    if let Err(failure) = app.whatif.check_room(tenant) {
-        return error_response(&failure.body());
-    }
-    let mut policies = match policies_of(&app, &caller, &request).await {
-        Ok(policies) => policies,
-        Err(response) => return response,
-    };
-    if let Err(failure) = add_bound(&*app.store, tenant, &request, &mut policies).await {
-        return error_response(&failure.body());
-    }
-    match app.whatif.start(tenant, request, policies) {
-        Ok(run) => (StatusCode::ACCEPTED, Json(run)).into_response(),
-        Err(failure) => error_response(&failure.body()),
-    }
+    app.whatif.check_room(tenant).map_err(refused)?;
+    let mut policies = policies_of(&app, &caller, &request).await?;
+    add_bound(&*app.store, tenant, &request, &mut policies)
+        .await
+        .map_err(refused)?;
+    let run = app.whatif.start(tenant, request, policies);
+    run.map(Accepted).map_err(refused)
 }
 
 /// The stored plugins that the sets name, of those that the caller may bind. They are read when the
@@ -71,32 +83,35 @@ async fn policies_of(
     Ok(policies)
 }
 
-/// `GET /v1/lab/runs`: the runs of the caller's tenant, newest first.
-pub(super) async fn list(State(app): State<App>, caller: Caller) -> Response {
+/// Runs of a tenant.
+#[derive(Serialize, ToSchema)]
+struct RunList {
+    /// Newest first, without their reports.
+    runs: Vec<RunView>,
+}
+
+async fn list(State(app): State<App>, caller: Caller) -> Json<RunList> {
     let runs = app.whatif.list(&caller.principal.tenant.tenant);
-    ok(json!({"runs": runs}))
+    Json(RunList { runs })
 }
 
-/// `GET /v1/lab/runs/{run}`: its progress, or its results.
-pub(super) async fn show(
+async fn show(
     State(app): State<App>,
     caller: Caller,
     Path(run): Path<String>,
-) -> Response {
-    match app.whatif.show(&caller.principal.tenant.tenant, &run) {
-        Some(run) => ([(header::CONTENT_TYPE, "application/json")], run).into_response(),
-        None => error_response(&unknown(&run)),
-    }
+) -> Result<Response, Response> {
+    let shown = app.whatif.show(&caller.principal.tenant.tenant, &run);
+    let text = shown.ok_or_else(|| error_response(&unknown(&run)))?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
-/// `DELETE /v1/lab/runs/{run}`: cancels it, if it has not ended.
-pub(super) async fn cancel(
+async fn cancel(
     State(app): State<App>,
     caller: Caller,
     Path(run): Path<String>,
-) -> Response {
-    match app.whatif.cancel(&caller.principal.tenant.tenant, &run) {
-        Some(run) => ok(run),
-        None => error_response(&unknown(&run)),
-    }
+) -> Answer<RunView> {
+    let cancelled = app.whatif.cancel(&caller.principal.tenant.tenant, &run);
+    cancelled
+        .map(Json)
+        .ok_or_else(|| error_response(&unknown(&run)))
 }

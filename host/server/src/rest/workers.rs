@@ -1,168 +1,203 @@
-//! Workers: engines come and go while treadle runs. The shapes are those of
-//! SGLang's router, whose clients wait until they see the URLs they registered.
+//! Workers: engines come and go while treadle runs.
 
-use super::{not_audited, not_recorded, object, ok, refuse, stopped};
+use super::arguments::Body;
+use super::endpoint::{Endpoint, delete, get, post};
+use super::signature::Answer;
+use super::{not_audited, not_recorded, refuse, stopped};
 use crate::app::App;
 use crate::commands::WORKERS_MAX;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::http::Uri;
-use axum::response::Response;
-use bytes::Bytes;
-use serde::Deserialize;
+use axum::response::{Json, Response};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
+use treadle_auth::permissions::{ENGINES, VIEW};
 use treadle_auth::{Caller, Change};
 use treadle_core::Event;
 use treadle_core::worker::Worker;
 use treadle_engines::Declared;
 use treadle_http::error_response;
-use treadle_model::WorkerId;
+use treadle_model::{EngineKind, WorkerId};
 use treadle_wire::ErrorCode;
+use utoipa::ToSchema;
 
-/// A worker's URL in the query, as older clients send it.
-#[derive(Deserialize)]
-pub(super) struct UrlQuery {
-    url: Option<String>,
-    worker_url: Option<String>,
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        get("/api/v1/workers", VIEW, list)
+            .summary("Registered engines")
+            .fails(&[ErrorCode::Overloaded]),
+        post("/api/v1/workers", ENGINES, add)
+            .summary("Registers an engine")
+            .fails(&[ErrorCode::QueueFull, ErrorCode::Overloaded]),
+        delete("/api/v1/workers/{worker}", ENGINES, remove)
+            .summary("Removes an engine, by id or encoded URL; its programs continue elsewhere")
+            .fails(&[ErrorCode::WorkerUnknown, ErrorCode::Overloaded]),
+    ]
 }
 
-/// `GET /workers`.
-pub(super) async fn list(State(app): State<App>) -> Response {
-    match entries(&app).await {
-        Some(workers) => {
-            let total = workers.len();
-            ok(json!({"workers": workers, "total": total}))
-        }
-        None => stopped(),
-    }
+/// Registered engines.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Workers {
+    /// By rising id.
+    pub(crate) workers: Vec<WorkerView>,
+    /// How many there are.
+    pub(crate) total: usize,
 }
 
-/// `GET /list_workers`.
-pub(super) async fn list_urls(State(app): State<App>) -> Response {
-    match entries(&app).await {
-        Some(workers) => {
-            ok(json!({"urls": workers.iter().map(|w| w["url"].clone()).collect::<Vec<_>>()}))
-        }
-        None => stopped(),
-    }
+/// A registered engine.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct WorkerView {
+    /// Its id.
+    id: String,
+    /// Where it listens.
+    pub(crate) url: Box<str>,
+    /// Always regular: clients of SGLang's router ask for it.
+    worker_type: &'static str,
+    /// Whether it answers.
+    is_healthy: bool,
+    /// What it is: vllm, sglang, llamacpp or another.
+    #[schema(value_type = String)]
+    engine: EngineKind,
+    /// Steps that it runs.
+    load: u32,
+    /// Programs that are placed on it.
+    programs: usize,
+    /// KV memory that they are charged, in tokens.
+    used_tokens: u64,
+    /// KV memory that it has, in tokens, where known.
+    capacity_tokens: Option<u64>,
+    /// What it reports itself, beside treadle's own ledger.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    engine_load: Option<ReportedLoad>,
 }
 
-async fn entries(app: &App) -> Option<Vec<Value>> {
-    let entry = |w: &Worker| {
-        json!({
-            "id": w.id.0.to_string(),
-            "url": w.url,
-            "worker_type": "regular",
-            "is_healthy": w.is_healthy(),
-            "engine": w.engine,
-            "load": w.running_steps,
-            "programs": w.programs.len(),
-            "used_tokens": w.used_tokens(),
-            "capacity_tokens": w.capacity.tokens,
-        })
+/// What an engine reports.
+#[derive(Serialize, ToSchema)]
+struct ReportedLoad {
+    /// Requests that it runs.
+    running: Option<u64>,
+    /// Requests that wait in it.
+    waiting: Option<u64>,
+    /// KV memory in use, in tokens.
+    used_tokens: Option<u64>,
+    /// Prompts so far, in tokens.
+    prompt_tokens_total: Option<u64>,
+    /// Of these, found in its cache.
+    cached_tokens_total: Option<u64>,
+}
+
+/// The registered engines; an error if treadle is stopping.
+pub(crate) async fn workers(app: &App) -> Result<Vec<WorkerView>, Response> {
+    let view = |w: &Worker| WorkerView {
+        id: w.id.0.to_string(),
+        url: w.url.clone(),
+        worker_type: "regular",
+        is_healthy: w.is_healthy(),
+        engine: w.engine,
+        load: w.running_steps,
+        programs: w.programs.len(),
+        used_tokens: w.used_tokens(),
+        capacity_tokens: w.capacity.tokens,
+        engine_load: None,
     };
-    let read = app.driver.read(move |view| {
-        let workers = view.core.state().workers.values();
+    let read = app.driver.read(move |seen| {
+        let workers = seen.core.state().workers.values();
         workers
             .filter(|w| !w.leaving)
-            .map(|w| (w.id, entry(w)))
+            .map(|w| (w.id, view(w)))
             .collect::<Vec<_>>()
     });
-    let workers = read.await.ok()?;
-    Some(
-        workers
-            .into_iter()
-            .map(|(id, entry)| with_load(app, id, entry))
-            .collect(),
-    )
+    let workers = read.await.map_err(|_| stopped())?;
+    let with_load = |(id, worker)| WorkerView {
+        engine_load: reported(app, id),
+        ..worker
+    };
+    Ok(workers.into_iter().map(with_load).collect())
 }
 
-/// Adds what the engine itself reported, beside treadle's own ledger.
-fn with_load(app: &App, worker: WorkerId, mut entry: Value) -> Value {
-    if let Some(load) = app.engines.load(worker) {
-        entry["engine_load"] = json!({
-            "running": load.running,
-            "waiting": load.waiting,
-            "used_tokens": load.used_tokens,
-            "prompt_tokens_total": load.prompt_tokens_total,
-            "cached_tokens_total": load.cached_tokens_total,
-        });
-    }
-    entry
+fn reported(app: &App, worker: WorkerId) -> Option<ReportedLoad> {
+    let load = app.engines.load(worker)?;
+    Some(ReportedLoad {
+        running: load.running,
+        waiting: load.waiting,
+        used_tokens: load.used_tokens,
+        prompt_tokens_total: load.prompt_tokens_total,
+        cached_tokens_total: load.cached_tokens_total,
+    })
 }
 
-/// `POST /workers {url, worker_type?, bootstrap_port?, kind?, capacity_tokens?}`.
-pub(super) async fn add(
+pub(crate) async fn list(State(app): State<App>) -> Answer<Workers> {
+    let workers = workers(&app).await?;
+    let total = workers.len();
+    Ok(Json(Workers { workers, total }))
+}
+
+/// An engine to be registered.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewWorker {
+    /// Its URL, of the form http://host:port.
+    url: String,
+    /// vllm, sglang, llamacpp or openai; found out without it.
+    #[serde(default)]
+    kind: Option<String>,
+    /// Its KV memory, where it does not report it.
+    #[serde(default)]
+    capacity_tokens: Option<u64>,
+}
+
+async fn add(
     State(app): State<App>,
     caller: Caller,
-    Query(query): Query<UrlQuery>,
-    body: Bytes,
-) -> Response {
-    let request = match object(if body.is_empty() { b"{}" } else { &body }) {
-        Ok(request) => request,
-        Err(response) => return response,
-    };
-    let in_body = ["url", "worker_url"]
-        .iter()
-        .find_map(|key| request.get(*key)?.as_str());
-    let Some(url) = in_body
-        .map(ToOwned::to_owned)
-        .or(query.url)
-        .or(query.worker_url)
-    else {
-        return refuse(
-            ErrorCode::MissingField,
-            "`url` is missing; send {\"url\": \"http://host:port\"}",
-        );
-    };
+    Body(new): Body<NewWorker>,
+) -> Answer<Registered> {
+    let declared = Declared::new(new.kind.as_deref(), new.capacity_tokens);
+    let declared = declared.map_err(|error| error_response(&error))?;
+    register(&app, &caller, &new.url, declared).await
+}
+
+/// An engine was registered.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Registered {
+    /// Always success: clients of SGLang's router ask for it.
+    status: &'static str,
+    /// Whether it was not registered before.
+    added: bool,
+    /// Its id.
+    worker_id: String,
+    /// Its URL.
+    url: String,
+    /// All engines.
+    workers: Vec<WorkerView>,
+    /// Their URLs.
+    worker_urls: Vec<Box<str>>,
+}
+
+/// URLs of some engines.
+pub(crate) fn urls(workers: &[WorkerView]) -> Vec<Box<str>> {
+    workers.iter().map(|w| w.url.clone()).collect()
+}
+
+/// Registers an engine, or finds that it is.
+pub(crate) async fn register(
+    app: &App,
+    caller: &Caller,
+    url: &str,
+    declared: Declared,
+) -> Answer<Registered> {
     let valid = url.parse::<Uri>().is_ok_and(|uri| {
         uri.scheme_str() == Some("http") && uri.host().is_some_and(|host| !host.is_empty())
     });
     if !valid {
         let message = format!("`url` is `{url}`; it must have the form http://host:port");
-        return refuse(ErrorCode::InvalidField, message);
+        return Err(refuse(ErrorCode::InvalidField, message));
     }
-    let declared = match declared(&request) {
-        Ok(declared) => declared,
-        Err(response) => return response,
-    };
-    register(&app, &caller, &url, declared).await
-}
-
-fn declared(request: &serde_json::Map<String, Value>) -> Result<Declared, Response> {
-    let kind = request.get("kind").and_then(Value::as_str);
-    let capacity_tokens = match request.get("capacity_tokens") {
-        None | Some(Value::Null) => None,
-        // What is not a whole number is refused as 0 is.
-        Some(value) => Some(value.as_u64().unwrap_or_default()),
-    };
-    Declared::new(kind, capacity_tokens).map_err(|error| error_response(&error))
-}
-
-async fn register(app: &App, caller: &Caller, url: &str, declared: Declared) -> Response {
-    let wanted: Box<str> = url.into();
-    let known = app.driver.read(move |view| {
-        let workers = &view.core.state().workers;
-        let same = |w: &&Worker| w.url == wanted && !w.leaving;
-        let known = workers.values().find(same).map(|w| w.id);
-        (known, workers.len())
-    });
-    let (worker, added) = match known.await {
-        Ok((Some(worker), _)) => (worker, false),
-        Ok((None, count)) if count >= WORKERS_MAX => {
-            let message = format!("{WORKERS_MAX} workers are registered; remove one first");
-            return refuse(ErrorCode::QueueFull, message);
-        }
-        Ok((None, _)) => (
-            WorkerId(app.next_worker.fetch_add(1, Ordering::Relaxed)),
-            true,
-        ),
-        Err(_) => return stopped(),
-    };
+    let (worker, added) = worker_of(app, url).await?;
     app.engines.register(worker, url, declared).await;
-    let workers = entries(app).await.unwrap_or_default();
-    let id = worker.0.to_string();
-    let entry = workers.iter().find(|w| w["id"] == *id);
+    let workers = workers(app).await.unwrap_or_default();
+    let worker_id = worker.0.to_string();
+    let entry = workers.iter().find(|w| w.id == worker_id);
     let change = Change {
         action: if added {
             "worker.added"
@@ -171,43 +206,65 @@ async fn register(app: &App, caller: &Caller, url: &str, declared: Declared) -> 
         },
         target: url,
         before: Value::Null,
-        after: entry.cloned().unwrap_or_default(),
+        after: serde_json::to_value(entry).unwrap_or_default(),
     };
-    if app.auth.audit.record(caller, change).await.is_err() {
-        return not_audited();
-    }
-    ok(json!({
-        "status": "success",
-        "added": added,
-        "worker_id": worker.0.to_string(),
-        "url": url,
-        "workers": workers,
-        "worker_urls": workers.iter().map(|w| w["url"].clone()).collect::<Vec<_>>(),
+    let recorded = app.auth.audit.record(caller, change).await;
+    recorded.map_err(|_| not_audited())?;
+    Ok(Json(Registered {
+        status: "success",
+        added,
+        worker_id,
+        url: url.to_owned(),
+        worker_urls: urls(&workers),
+        workers,
     }))
 }
 
-/// `DELETE /workers/{id or percent-encoded URL}`.
-pub(super) async fn remove(
-    State(app): State<App>,
-    caller: Caller,
-    Path(reference): Path<String>,
-) -> Response {
-    take_out(&app, &caller, reference).await
-}
-
-/// `POST /remove_worker?url=`.
-pub(super) async fn remove_by_query(
-    State(app): State<App>,
-    caller: Caller,
-    Query(query): Query<UrlQuery>,
-) -> Response {
-    match query.url.or(query.worker_url) {
-        Some(url) => take_out(&app, &caller, url).await,
-        None => refuse(ErrorCode::MissingField, "`url` is missing from the query"),
+/// The id of the engine at a URL, and whether it is a new one.
+async fn worker_of(app: &App, url: &str) -> Result<(WorkerId, bool), Response> {
+    let wanted: Box<str> = url.into();
+    let known = app.driver.read(move |view| {
+        let workers = &view.core.state().workers;
+        let same = |w: &&Worker| w.url == wanted && !w.leaving;
+        let known = workers.values().find(same).map(|w| w.id);
+        (known, workers.len())
+    });
+    match known.await.map_err(|_| stopped())? {
+        (Some(worker), _) => Ok((worker, false)),
+        (None, count) if count >= WORKERS_MAX => {
+            let message = format!("{WORKERS_MAX} workers are registered; remove one first");
+            Err(refuse(ErrorCode::QueueFull, message))
+        }
+        (None, _) => {
+            let next = app.next_worker.fetch_add(1, Ordering::Relaxed);
+            Ok((WorkerId(next), true))
+        }
     }
 }
 
-async fn take_out(app: &App, caller: &Caller, reference: String) -> Response {
+/// An engine was removed.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Removed {
+    /// Always success: clients of SGLang's router ask for it.
+    status: &'static str,
+    /// Always true.
+    removed: bool,
+    /// Those that are left.
+    workers: Vec<WorkerView>,
+    /// Their URLs.
+    worker_urls: Vec<Box<str>>,
+}
+
+pub(crate) async fn remove(
+    State(app): State<App>,
+    caller: Caller,
+    Path(reference): Path<String>,
+) -> Answer<Removed> {
+    take_out(&app, &caller, reference).await
+}
+
+/// Removes the engine with an id or a URL.
+pub(crate) async fn take_out(app: &App, caller: &Caller, reference: String) -> Answer<Removed> {
     let wanted = reference.clone();
     let found = app.driver.read(move |view| {
         let bare = wanted.trim_end_matches('/');
@@ -217,31 +274,27 @@ async fn take_out(app: &App, caller: &Caller, reference: String) -> Response {
         let worker = view.core.state().workers.values().find(same);
         worker.map(|w| (w.id, w.url.to_string(), w.programs.len()))
     });
-    let (worker, url, programs) = match found.await {
-        Ok(Some(found)) => found,
-        Ok(None) => {
-            let message = format!("no worker `{reference}` is registered; GET /workers lists them");
-            return refuse(ErrorCode::WorkerUnknown, message);
-        }
-        Err(_) => return stopped(),
-    };
+    let found = found.await.map_err(|_| stopped())?;
+    let (worker, url, programs) = found.ok_or_else(|| {
+        let message = format!("no worker `{reference}` is registered; GET /workers lists them");
+        refuse(ErrorCode::WorkerUnknown, message)
+    })?;
     app.engines.forget(worker);
     let removed = Event::WorkerRemoved { worker };
-    if let Err(error) = app.driver.event_committed(removed).await {
-        return not_recorded(error);
-    }
+    app.driver.event_committed(removed).await.map_err(not_recorded)?;
     let change = Change {
         action: "worker.removed",
         target: &url,
         before: json!({"id": worker.0.to_string(), "url": url, "programs": programs}),
         after: Value::Null,
     };
-    if app.auth.audit.record(caller, change).await.is_err() {
-        return not_audited();
-    }
-    let workers = entries(app).await.unwrap_or_default();
-    ok(
-        json!({"status": "success", "removed": true, "workers": workers,
-        "worker_urls": workers.iter().map(|w| w["url"].clone()).collect::<Vec<_>>()}),
-    )
+    let recorded = app.auth.audit.record(caller, change).await;
+    recorded.map_err(|_| not_audited())?;
+    let workers = workers(app).await.unwrap_or_default();
+    Ok(Json(Removed {
+        status: "success",
+        removed: true,
+        worker_urls: urls(&workers),
+        workers,
+    }))
 }

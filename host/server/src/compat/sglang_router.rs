@@ -1,0 +1,347 @@
+//! What clients of SGLang's router ask: which workers there are, how loaded they are, to abort.
+//!
+//! They wait until they see the URLs that they registered, and send fields of their own.
+
+use crate::app::App;
+use crate::rest::arguments::{Query, parse};
+use crate::rest::endpoint::{Endpoint, delete, get, post};
+use crate::rest::signature::Answer;
+use crate::rest::stopped;
+use crate::rest::workers::{self, Registered, Removed, register, take_out, urls};
+use axum::extract::State;
+use axum::http::{HeaderMap, Method};
+use axum::response::Json;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use treadle_auth::permissions::{ENGINES, RUN, VIEW};
+use treadle_auth::{Caller, Change};
+use treadle_core::{Totals, WorkerTotals};
+use treadle_engines::Declared;
+use treadle_http::{error_response, refuse};
+use treadle_scheduler::LinkInput;
+use treadle_scheduler::link::{ToGateway, Withdrawn};
+use treadle_wire::ErrorCode;
+use utoipa::{IntoParams, ToSchema};
+
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    let busy = &[ErrorCode::Overloaded];
+    let wrong = &[ErrorCode::MissingField, ErrorCode::InvalidField];
+    let registers = "Registers an engine";
+    let removes = "Removes an engine; its programs continue elsewhere";
+    vec![
+        get("/workers", VIEW, workers::list)
+            .summary("Registered engines")
+            .fails(busy),
+        post("/workers", ENGINES, add)
+            .summary(registers)
+            .takes::<AddWorker>()
+            .fails(wrong)
+            .fails(busy),
+        delete("/workers/{worker}", ENGINES, workers::remove)
+            .summary("Removes an engine, by id or encoded URL; its programs continue elsewhere")
+            .fails(&[ErrorCode::WorkerUnknown, ErrorCode::Overloaded]),
+        get("/list_workers", VIEW, list_urls)
+            .summary("URLs of the registered engines")
+            .fails(busy),
+        post("/add_worker", ENGINES, add)
+            .summary(registers)
+            .takes::<AddWorker>()
+            .fails(wrong)
+            .fails(busy),
+        post("/remove_worker", ENGINES, remove)
+            .summary(removes)
+            .fails(&[ErrorCode::MissingField, ErrorCode::WorkerUnknown])
+            .fails(busy),
+        get("/get_load", VIEW, get_load)
+            .summary("Load per engine, from treadle's ledger")
+            .fails(busy),
+        get("/v1/loads", VIEW, loads)
+            .summary("The same with totals")
+            .fails(busy),
+        post("/abort_request", RUN, abort_request)
+            .summary("Withdraws requests here, and tells the engines")
+            .details("Engines are told only for callers who see all tenants: they know none.")
+            .takes::<Abort>()
+            .fails(busy),
+    ]
+}
+
+/// URLs of engines.
+#[derive(Serialize, ToSchema)]
+struct WorkerUrls {
+    /// By rising id.
+    urls: Vec<Box<str>>,
+}
+
+async fn list_urls(State(app): State<App>) -> Answer<WorkerUrls> {
+    let workers = workers::workers(&app).await?;
+    let urls = urls(&workers);
+    Ok(Json(WorkerUrls { urls }))
+}
+
+/// A worker's URL in the query, as older clients send it.
+#[derive(Deserialize, IntoParams)]
+struct UrlQuery {
+    /// Its URL.
+    url: Option<String>,
+    /// The same, as older clients call it.
+    worker_url: Option<String>,
+}
+
+/// An engine to be registered. Other fields are for other routers.
+#[derive(Deserialize, ToSchema)]
+struct AddWorker {
+    /// Its URL, of the form http://host:port.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    url: Value,
+    /// The same, as older clients call it.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    worker_url: Value,
+    /// vllm, sglang, llamacpp or openai; found out without it.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    kind: Value,
+    /// Its KV memory, where it does not report it.
+    #[serde(default)]
+    #[schema(value_type = Option<u64>)]
+    capacity_tokens: Value,
+}
+
+async fn add(
+    State(app): State<App>,
+    caller: Caller,
+    Query(query): Query<UrlQuery>,
+    body: Bytes,
+) -> Answer<Registered> {
+    let body: AddWorker = parse(or_empty(&body)).map_err(|error| error_response(&error))?;
+    let in_body = body.url.as_str().or(body.worker_url.as_str());
+    let in_query = query.url.as_deref().or(query.worker_url.as_deref());
+    let url = in_body.or(in_query).ok_or_else(|| {
+        let message = "`url` is missing; send {\"url\": \"http://host:port\"}";
+        refuse(ErrorCode::MissingField, message)
+    })?;
+    let capacity_tokens = match &body.capacity_tokens {
+        Value::Null => None,
+        // What is not a whole number is refused as 0 is.
+        value => Some(value.as_u64().unwrap_or_default()),
+    };
+    let declared = Declared::new(body.kind.as_str(), capacity_tokens);
+    let declared = declared.map_err(|error| error_response(&error))?;
+    register(&app, &caller, url, declared).await
+}
+
+/// An absent body is as an empty object.
+fn or_empty(body: &[u8]) -> &[u8] {
+    if body.is_empty() { b"{}" } else { body }
+}
+
+async fn remove(
+    State(app): State<App>,
+    caller: Caller,
+    Query(query): Query<UrlQuery>,
+) -> Answer<Removed> {
+    let url = query.url.or(query.worker_url).ok_or_else(|| {
+        let message = "`url` is missing from the query";
+        refuse(ErrorCode::MissingField, message)
+    })?;
+    take_out(&app, &caller, url).await
+}
+
+/// How loaded a worker is.
+#[derive(Serialize, ToSchema)]
+struct Load {
+    /// Its place among the workers.
+    dp_rank: usize,
+    /// Its URL.
+    url: Box<str>,
+    /// Steps that it runs.
+    num_reqs: u64,
+    /// The same.
+    num_running_reqs: u64,
+    /// Always 0: steps wait in treadle.
+    num_waiting_reqs: u64,
+    /// KV memory that programs are charged.
+    num_tokens: u64,
+    /// KV memory that it has, where known.
+    max_total_num_tokens: Option<u64>,
+}
+
+impl Load {
+    fn all(totals: &Totals) -> Vec<Self> {
+        let load = |(dp_rank, w): (usize, &WorkerTotals)| Self {
+            dp_rank,
+            url: w.url.clone(),
+            num_reqs: w.running_steps,
+            num_running_reqs: w.running_steps,
+            num_waiting_reqs: 0,
+            num_tokens: w.used_tokens,
+            max_total_num_tokens: w.capacity_tokens,
+        };
+        totals.workers.iter().enumerate().map(load).collect()
+    }
+}
+
+async fn get_load(State(app): State<App>) -> Answer<Vec<Load>> {
+    let totals = app.driver.read(|view| view.core.state().totals()).await;
+    let totals = totals.map_err(|_| stopped())?;
+    Ok(Json(Load::all(&totals)))
+}
+
+/// Load per worker and in all.
+#[derive(Serialize, ToSchema)]
+struct Loads {
+    /// Worker by worker.
+    loads: Vec<Load>,
+    /// All together.
+    aggregate: TotalLoad,
+}
+
+/// Load of all workers together.
+#[derive(Serialize, ToSchema)]
+struct TotalLoad {
+    /// Steps at engines.
+    total_running_reqs: u64,
+    /// Steps in the queue.
+    total_waiting_reqs: u64,
+    /// Both.
+    total_reqs: u64,
+    /// KV memory that programs are charged.
+    total_tokens: u64,
+}
+
+async fn loads(State(app): State<App>) -> Answer<Loads> {
+    let totals = app.driver.read(|view| view.core.state().totals()).await;
+    let totals = totals.map_err(|_| stopped())?;
+    Ok(Json(Loads {
+        loads: Load::all(&totals),
+        aggregate: TotalLoad {
+            total_running_reqs: totals.running_steps,
+            total_waiting_reqs: totals.waiting_steps,
+            total_reqs: totals.running_steps + totals.waiting_steps,
+            total_tokens: totals.workers.iter().map(|w| w.used_tokens).sum(),
+        },
+    }))
+}
+
+/// Which requests are withdrawn. Other fields are for the engines.
+#[derive(Deserialize, ToSchema)]
+struct Abort {
+    /// Those with this id.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    rid: Value,
+    /// All of them.
+    #[serde(default)]
+    #[schema(value_type = Option<bool>)]
+    abort_all: Value,
+}
+
+/// What was withdrawn.
+#[derive(Serialize, ToSchema)]
+struct Aborted {
+    /// Always ok.
+    status: &'static str,
+    /// Requests that were withdrawn in this process.
+    aborted_here: usize,
+    /// Engines that were told.
+    engines_told: usize,
+}
+
+async fn abort_request(
+    State(app): State<App>,
+    caller: Caller,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer<Aborted> {
+    let request: Abort = parse(or_empty(&body)).map_err(|error| error_response(&error))?;
+    let all = request.abort_all.as_bool().unwrap_or(false);
+    let rid = request.rid.as_str().filter(|rid| !rid.is_empty());
+    // Engines know no tenants: an abort sent to them aborts requests of others too.
+    let engines_may_be_notified = caller.principal.root || app.auth.has_one_tenant();
+    let aborted_here = withdraw(&app, &caller, all, rid, !engines_may_be_notified);
+    notify_gateways(&app, &caller, all, rid, !engines_may_be_notified);
+    let change = Change {
+        action: "requests.aborted",
+        target: rid.unwrap_or("*"),
+        before: json!({"withdrawn": aborted_here}),
+        after: Value::Null,
+    };
+    if aborted_here > 0 {
+        app.auth.audit.note(&caller, change).await;
+    }
+    let engines_told = if engines_may_be_notified {
+        notify_engines(&app, &headers, &body).await?
+    } else {
+        0
+    };
+    Ok(Json(Aborted {
+        status: "ok",
+        aborted_here,
+        engines_told,
+    }))
+}
+
+/// Passes an abort on to the engines, which may run requests of theirs that treadle never saw; gives
+/// their number.
+async fn notify_engines(
+    app: &App,
+    headers: &HeaderMap,
+    body: &Bytes,
+) -> Result<usize, axum::response::Response> {
+    let urls = app.driver.read(|view| {
+        let workers = view.core.state().workers.values();
+        workers
+            .filter(|w| w.is_healthy())
+            .map(|w| w.url.clone())
+            .collect::<Vec<_>>()
+    });
+    let urls = urls.await.map_err(|_| stopped())?;
+    for url in &urls {
+        let base = url.trim_end_matches('/');
+        let told =
+            app.gateway
+                .upstream
+                .send(Method::POST, base, "/abort_request", headers, body.clone());
+        if let Err(error) = told.await {
+            tracing::warn!(%url, %error, "the abort could not be sent to the engine");
+        }
+    }
+    Ok(urls.len())
+}
+
+/// The same at gateways in other processes, which don't report how many there were.
+fn notify_gateways(app: &App, caller: &Caller, all: bool, rid: Option<&str>, cut: bool) {
+    if !all && rid.is_none() {
+        return;
+    }
+    let principal = &caller.principal;
+    let everybody = all && principal.whole;
+    let withdrawn = ToGateway::Withdraw(Withdrawn {
+        tenant: (!everybody).then(|| principal.tenant.tenant.name().to_owned()),
+        id: rid.filter(|_| !all).map(str::to_owned),
+        cut,
+    });
+    // A driver that has stopped has no gateways.
+    let _ = app.driver.link(LinkInput::Notify(withdrawn));
+}
+
+/// Withdraws the caller's requests, all or those with one id; gives their number.
+fn withdraw(app: &App, caller: &Caller, all: bool, rid: Option<&str>, cut: bool) -> usize {
+    let principal = &caller.principal;
+    let requests = &app.gateway.requests;
+    match (all, rid) {
+        (true, _) if principal.whole => requests.withdraw(|_| true, cut),
+        (true, _) => requests.withdraw(|key| principal.outside(key).is_some(), cut),
+        (false, Some(rid)) => {
+            let chosen = |key: &str| {
+                let rest = principal.outside(key).and_then(|key| key.strip_prefix(rid));
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+            };
+            requests.withdraw(chosen, cut)
+        }
+        (false, None) => 0,
+    }
+}

@@ -1,0 +1,204 @@
+//! What `ThunderAgent`'s clients ask: live programs, their profiles, their end. Sessions of SkyRL's
+//! clients end here too.
+
+use crate::app::App;
+use crate::rest::arguments::{InPath, Query, name, parse};
+use crate::rest::caches::CachePlace;
+use crate::rest::endpoint::{Endpoint, get, post};
+use crate::rest::programs::{Released, release_one, unknown};
+use crate::rest::signature::Answer;
+use crate::rest::stopped;
+use axum::extract::State;
+use axum::response::Json;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use treadle_auth::Caller;
+use treadle_auth::permissions::{RUN, VIEW};
+use treadle_core::program::Program;
+use treadle_http::{error_response, refuse};
+use treadle_model::{Phase, Status};
+use treadle_scheduler::{Profile, View};
+use treadle_wire::ErrorCode;
+use utoipa::{IntoParams, ToSchema};
+
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        get("/programs", VIEW, list)
+            .summary("Live programs by name")
+            .fails(&[ErrorCode::Overloaded]),
+        post("/programs/release", RUN, release)
+            .summary("Ends a program")
+            .takes::<Release>()
+            .fails(&[
+                ErrorCode::MissingField,
+                ErrorCode::InvalidField,
+                ErrorCode::Overloaded,
+            ]),
+        post("/finish_session", RUN, finish_session)
+            .summary("Ends the program that a session is")
+            .fails(&[ErrorCode::MissingField, ErrorCode::Overloaded]),
+        get("/profiles", VIEW, profiles)
+            .summary("Mean times of live programs' steps and tool calls")
+            .fails(&[ErrorCode::Overloaded]),
+        get("/profiles/{program}", VIEW, profile)
+            .summary("The same of one program")
+            .fails(&[ErrorCode::ProgramUnknown, ErrorCode::Overloaded]),
+    ]
+}
+
+/// A live program.
+#[derive(Serialize, ToSchema)]
+struct LiveProgram {
+    /// URL of the engine that it is placed on.
+    backend: Option<Box<str>>,
+    /// Its job.
+    job: Option<String>,
+    /// Length of its context.
+    context_len: u64,
+    /// The same.
+    total_tokens: u64,
+    /// What it will need with its next step, in tokens.
+    demand_tokens: u64,
+    /// Steps that have ended.
+    step_count: u32,
+    /// reasoning or acting.
+    #[schema(value_type = String)]
+    status: Phase,
+    /// queued, active, paused, finished or aborted.
+    #[schema(value_type = String)]
+    state: Status,
+    /// How often it was paused.
+    pauses: u32,
+    /// Its steps in the queue.
+    waiting_steps: usize,
+    /// Its steps at engines.
+    running_steps: usize,
+    /// Prompts so far, in tokens.
+    prompt_tokens_total: u64,
+    /// Answers so far, in tokens.
+    output_tokens_total: u64,
+    /// Prompts that engines had in their caches, in tokens.
+    cached_tokens_total: u64,
+    /// Where its KV cache is; absent if it is to be computed again.
+    cache: Option<CachePlace>,
+    /// Mean times of its steps and tool calls.
+    profile: Option<ProfileView>,
+}
+
+/// Mean times of a program's steps and tool calls, in seconds of the scheduler, and mean tokens.
+#[derive(Serialize, ToSchema)]
+#[schema(value_type = Object)]
+struct ProfileView(Value);
+
+impl From<Profile> for ProfileView {
+    fn from(profile: Profile) -> Self {
+        Self(profile.to_json())
+    }
+}
+
+impl LiveProgram {
+    fn of(view: &View<'_>, p: &Program, job: Option<&str>) -> Self {
+        let state = view.core.state();
+        let worker = p.place.and_then(|place| state.workers.get(&place.worker));
+        Self {
+            backend: worker.map(|w| w.url.clone()),
+            job: job.map(str::to_owned),
+            context_len: p.context_tokens,
+            total_tokens: p.context_tokens,
+            demand_tokens: p.demand_tokens,
+            step_count: p.steps_finished,
+            status: p.phase,
+            state: p.status,
+            pauses: p.pauses,
+            waiting_steps: p.waiting.len(),
+            running_steps: p.running.len(),
+            prompt_tokens_total: p.prompt_tokens_total,
+            output_tokens_total: p.output_tokens_total,
+            cached_tokens_total: p.cached_tokens_total,
+            cache: CachePlace::of(state, p),
+            profile: view.profiles.get(&p.key).map(ProfileView::from),
+        }
+    }
+}
+
+async fn list(State(app): State<App>, caller: Caller) -> Answer<BTreeMap<String, LiveProgram>> {
+    let principal = caller.principal;
+    let all = app.driver.read(move |view| {
+        let programs = view.core.state().programs.values();
+        let own = |p: &Program| {
+            let key = principal.outside(&p.key)?.to_owned();
+            Some((key, LiveProgram::of(view, p, principal.outside(&p.job))))
+        };
+        programs.filter_map(own).collect()
+    });
+    all.await.map(Json).map_err(|_| stopped())
+}
+
+async fn profiles(State(app): State<App>, caller: Caller) -> Answer<BTreeMap<String, ProfileView>> {
+    let principal = caller.principal;
+    let all = app.driver.read(move |view| {
+        let keys = view.core.state().keys.keys();
+        let own = |key: &str| {
+            let profile = view.profiles.get(key)?.into();
+            Some((principal.outside(key)?.to_owned(), profile))
+        };
+        keys.filter_map(|key| own(key)).collect()
+    });
+    all.await.map(Json).map_err(|_| stopped())
+}
+
+async fn profile(
+    State(app): State<App>,
+    caller: Caller,
+    InPath(program): InPath,
+) -> Answer<ProfileView> {
+    let wanted = caller.principal.inside(&program);
+    let profile = app.driver.read(move |view| view.profiles.get(&wanted));
+    let profile = profile.await.map_err(|_| stopped())?;
+    let profile = profile.ok_or_else(|| unknown(&program))?;
+    Ok(Json(profile.into()))
+}
+
+/// Which program is over. Other fields are for other routers.
+#[derive(Deserialize, ToSchema)]
+struct Release {
+    /// Its name; a number is taken as one.
+    #[serde(default)]
+    #[schema(value_type = String)]
+    program_id: Value,
+}
+
+async fn release(State(app): State<App>, caller: Caller, body: Bytes) -> Answer<Released> {
+    let request: Release = parse(&body).map_err(|error| error_response(&error))?;
+    let program = match request.program_id {
+        Value::String(program) if !program.is_empty() => program,
+        Value::Number(program) => program.to_string(),
+        _ => {
+            let message = "`program_id` is missing; send {\"program_id\": \"...\"}";
+            return Err(refuse(ErrorCode::MissingField, message));
+        }
+    };
+    release_one(&app, &caller, name("program_id", program)?).await
+}
+
+/// Which session is over.
+#[derive(Deserialize, IntoParams)]
+struct SessionQuery {
+    /// The program's name.
+    session_id: Option<String>,
+}
+
+async fn finish_session(
+    State(app): State<App>,
+    caller: Caller,
+    Query(query): Query<SessionQuery>,
+) -> Answer<Released> {
+    let session = query.session_id.filter(|session| !session.is_empty());
+    let session = session.ok_or_else(|| {
+        let message = "`session_id` is missing from the query";
+        refuse(ErrorCode::MissingField, message)
+    })?;
+    release_one(&app, &caller, name("session_id", session)?).await
+}

@@ -1,0 +1,144 @@
+//! What handlers take from paths, queries and bodies, with errors that name the field.
+
+use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use treadle_http::error_response;
+use treadle_model::ClientName;
+use treadle_wire::{ErrorBody, ErrorCode};
+
+/// Where the fields of a body are listed.
+const REMEDY: &str = "docs/reference/openapi.json has the fields";
+
+/// The name that is the first parameter of a path: `{program}` or `{job}`.
+pub(crate) struct InPath(pub(crate) ClientName);
+
+impl<S: Send + Sync> FromRequestParts<S> for InPath {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        let parameters = RawPathParams::from_request_parts(parts, state).await;
+        let parameters = parameters.map_err(IntoResponse::into_response)?;
+        let (field, text) = parameters.iter().next().unwrap_or_default();
+        name(field, text).map(Self)
+    }
+}
+
+/// The parameters of a query.
+pub(crate) struct Query<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Response> {
+        let query = axum::extract::Query::try_from_uri(&parts.uri);
+        query.map(|query| Self(query.0)).map_err(|rejection| {
+            let problem = rejection.body_text();
+            let problem = problem.rsplit_once("query string: ").map_or(&*problem, |(_, why)| why);
+            error_response(&problem_of("query", problem))
+        })
+    }
+}
+
+/// A JSON object as the body.
+pub(crate) struct Body<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
+        let bytes = Bytes::from_request(request, state).await.map_err(|rejection| {
+            if rejection.status() != StatusCode::PAYLOAD_TOO_LARGE {
+                return rejection.into_response();
+            }
+            let message = "the body is longer than requests of this kind may be; send less";
+            error_response(&ErrorBody::new(ErrorCode::BodyTooLarge, message))
+        })?;
+        parse(&bytes).map(Self).map_err(|error| error_response(&error))
+    }
+}
+
+/// Reads a JSON object.
+pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorBody> {
+    let value: Value = serde_json::from_slice(body).map_err(|error| {
+        ErrorBody::new(ErrorCode::InvalidJson, format!("the body is not JSON: {error}"))
+    })?;
+    if !value.is_object() {
+        let message = "the body must be a JSON object";
+        return Err(ErrorBody::new(ErrorCode::BodyNotObject, message));
+    }
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let path = error.path().to_string();
+        problem_of(&path, &error.into_inner().to_string())
+    })
+}
+
+/// What is wrong with the field at a path, in the words of serde.
+fn problem_of(path: &str, problem: &str) -> ErrorBody {
+    let quoted = problem.strip_prefix("missing field `");
+    if let Some(field) = quoted.and_then(|rest| rest.split('`').next()) {
+        let field = match path {
+            "." | "query" => field.to_owned(),
+            outer => format!("{outer}.{field}"),
+        };
+        let message = format!("`{field}` is missing; {REMEDY}");
+        return ErrorBody::new(ErrorCode::MissingField, message).with_param(field);
+    }
+    // A name that is refused is named by its own error.
+    let message = if path == "." || problem.starts_with('`') {
+        problem.to_owned()
+    } else {
+        format!("`{path}`: {problem}")
+    };
+    let remedy = if message.contains(';') { String::new() } else { format!("; {REMEDY}") };
+    ErrorBody::new(ErrorCode::InvalidField, message + &remedy).with_param(path)
+}
+
+/// The name in a field.
+pub(crate) fn name(
+    field: &str,
+    text: impl AsRef<str> + Into<String>,
+) -> Result<ClientName, Response> {
+    ClientName::parse(field, text).map_err(|error| error_response(&error.into()))
+}
+
+/// The name in a field that may be absent.
+pub(crate) fn optional(field: &str, text: Option<String>) -> Result<Option<ClientName>, Response> {
+    text.map(|text| name(field, text)).transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Outer {
+        #[expect(dead_code, reason = "it is there to be read")]
+        count: u8,
+        #[expect(dead_code, reason = "it is there to be read")]
+        inner: Option<Box<Outer>>,
+    }
+
+    #[test]
+    fn an_error_names_the_field_and_the_remedy() {
+        for (body, code, words) in [
+            ("{", ErrorCode::InvalidJson, "is not JSON"),
+            ("[]", ErrorCode::BodyNotObject, "must be a JSON object"),
+            ("{}", ErrorCode::MissingField, "`count` is missing; docs/"),
+            (r#"{"count":"x"}"#, ErrorCode::InvalidField, "`count`: invalid type"),
+            (r#"{"count":1,"cuont":1}"#, ErrorCode::InvalidField, "unknown field `cuont`"),
+            (r#"{"count":1,"inner":{}}"#, ErrorCode::MissingField, "`inner.count` is missing"),
+        ] {
+            let error = parse::<Outer>(body.as_bytes()).expect_err(body);
+            assert_eq!(error.code, code, "{body}");
+            assert!(error.message.contains(words), "{body}: {}", error.message);
+        }
+        parse::<Outer>(br#"{"count":1,"inner":{"count":2}}"#).expect("it is right");
+    }
+}

@@ -1,0 +1,266 @@
+//! One endpoint: its path, what it takes of the caller, its handler, its errors and its
+//! documentation. The router, the guard's table and the OpenAPI document are made of these.
+
+use super::signature::{Signature, in_path};
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::handler::Handler;
+use axum::http::Method;
+use axum::routing::{MethodFilter, MethodRouter, any, on};
+use std::collections::BTreeSet;
+use treadle_auth::permissions::{Needs, Route};
+use treadle_wire::ErrorCode;
+use utoipa::ToSchema;
+use utoipa::openapi::path::{Operation, OperationBuilder, Parameter};
+use utoipa::openapi::request_body::RequestBody;
+use utoipa::openapi::schema::Schema;
+use utoipa::openapi::{Content, Ref, RefOr, Response};
+
+/// Largest body of a request that is not a generation request or an upload.
+const CONTROL_BYTES_MAX: usize = 1 << 20;
+
+/// How long a body may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Length {
+    /// [`CONTROL_BYTES_MAX`].
+    Control,
+    /// As an uploaded policy may be.
+    Upload,
+    /// The gateway reads it, with bounds of its own.
+    Relayed,
+}
+
+/// What is known of an endpoint beside its handler.
+pub(crate) struct About {
+    /// The method; `None` for all of them.
+    pub(super) method: Option<Method>,
+    pub(super) path: String,
+    pub(super) needs: Needs,
+    pub(super) operation: Operation,
+    pub(super) errors: BTreeSet<ErrorCode>,
+    /// Schemas that the operation refers to.
+    pub(super) schemas: Vec<(String, RefOr<Schema>)>,
+    length: Length,
+}
+
+/// An endpoint whose handler has the state `S`.
+pub(crate) struct Endpoint<S = crate::app::App> {
+    about: About,
+    handler: MethodRouter<S>,
+    around: Option<Around<S>>,
+}
+
+/// Puts something around a handler.
+type Around<S> = fn(&S, MethodRouter<S>) -> MethodRouter<S>;
+
+macro_rules! methods {
+    ($($(#[$doc:meta])* $name:ident = $method:ident;)*) => {$(
+        $(#[$doc])*
+        pub(crate) fn $name<H, T, A, S>(path: &str, needs: Needs, handler: H) -> Endpoint<S>
+        where
+            H: Handler<T, S> + Signature<A>,
+            T: 'static,
+            S: Clone + Send + Sync + 'static,
+        {
+            let router = on(MethodFilter::$method, handler);
+            let mut endpoint = bare(Some(Method::$method), path, needs, router);
+            H::describe(&mut endpoint.about);
+            endpoint
+        }
+    )*};
+}
+
+methods! {
+    /// `GET`.
+    get = GET;
+    /// `POST`.
+    post = POST;
+    /// `PUT`.
+    put = PUT;
+    /// `DELETE`.
+    delete = DELETE;
+}
+
+/// Requests that are passed on: the body is the gateway's to read. `method` is `None` for all.
+pub(crate) fn relayed<H, T, S>(
+    method: Option<Method>,
+    path: &str,
+    needs: Needs,
+    handler: H,
+) -> Endpoint<S>
+where
+    H: Handler<T, S>,
+    T: 'static,
+    S: Clone + Send + Sync + 'static,
+{
+    let router = match &method {
+        Some(method) => on(
+            MethodFilter::try_from(method.clone()).unwrap_or(MethodFilter::POST),
+            handler,
+        ),
+        None => any(handler),
+    };
+    let mut endpoint = bare(method, path, needs, router);
+    endpoint.about.length = Length::Relayed;
+    endpoint
+}
+
+fn bare<S>(
+    method: Option<Method>,
+    path: &str,
+    needs: Needs,
+    handler: MethodRouter<S>,
+) -> Endpoint<S> {
+    let operation = OperationBuilder::new()
+        .parameters(Some(in_path(path)))
+        .build();
+    let about = About {
+        method,
+        path: path.to_owned(),
+        needs,
+        operation,
+        errors: BTreeSet::new(),
+        schemas: Vec::new(),
+        length: Length::Control,
+    };
+    Endpoint {
+        about,
+        handler,
+        around: None,
+    }
+}
+
+impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
+    /// What it is for, in a sentence.
+    pub(crate) fn summary(mut self, summary: &str) -> Self {
+        self.about.operation.summary = Some(summary.to_owned());
+        self
+    }
+
+    /// What its users should know beyond that.
+    pub(crate) fn details(mut self, details: &str) -> Self {
+        self.about.operation.description = Some(details.to_owned());
+        self
+    }
+
+    /// Errors of its own, beside those of the guard and of what it takes.
+    pub(crate) fn fails(mut self, codes: &[ErrorCode]) -> Self {
+        self.about.errors.extend(codes);
+        self
+    }
+
+    /// A JSON answer that its signature does not name.
+    pub(crate) fn answers<T: ToSchema>(mut self, status: u16, what: &str) -> Self {
+        self.about.answers::<T>(status, what);
+        self
+    }
+
+    /// An answer that is no JSON.
+    pub(crate) fn answers_as(mut self, kind: &str, what: &str) -> Self {
+        self.about.add_answer(200, kind, what, None);
+        self
+    }
+
+    /// A body that its signature does not name.
+    pub(crate) fn takes<T: ToSchema>(mut self) -> Self {
+        self.about.takes::<T>();
+        self
+    }
+
+    /// Its body is an uploaded policy.
+    pub(crate) fn takes_upload(mut self) -> Self {
+        self.about.length = Length::Upload;
+        let mut body = RequestBody::new();
+        for kind in ["application/wasm", "multipart/form-data"] {
+            body.content.insert(kind.to_owned(), Content::default());
+        }
+        body.description = Some("The component, as it is or as the file of a form.".to_owned());
+        self.about.operation.request_body = Some(body);
+        self.fails(&[ErrorCode::BodyTooLarge])
+    }
+
+    /// Something that is done around the handler.
+    pub(crate) fn around(mut self, around: Around<S>) -> Self {
+        self.around = Some(around);
+        self
+    }
+
+    /// What the document and the guard know of it.
+    pub(crate) fn into_about(self) -> About {
+        self.about
+    }
+}
+
+impl About {
+    /// The endpoint as the guard knows it.
+    pub(crate) fn route(&self) -> Route {
+        Route {
+            method: self.method.clone(),
+            path: self.path.clone(),
+            needs: self.needs,
+            relayed: self.length == Length::Relayed,
+        }
+    }
+
+    /// A JSON answer.
+    pub(super) fn answers<T: ToSchema>(&mut self, status: u16, what: &str) {
+        let schema = self.refer::<T>();
+        self.add_answer(status, "application/json", what, Some(schema));
+    }
+
+    fn add_answer(&mut self, status: u16, kind: &str, what: &str, schema: Option<RefOr<Schema>>) {
+        let mut response = Response::new(what);
+        response.content.insert(kind.to_owned(), Content::new(schema));
+        let responses = &mut self.operation.responses.responses;
+        responses.insert(status.to_string(), RefOr::T(response));
+    }
+
+    /// A JSON body.
+    pub(super) fn takes<T: ToSchema>(&mut self) {
+        let schema = self.refer::<T>();
+        let mut body = RequestBody::new();
+        let content = Content::new(Some(schema));
+        body.content.insert("application/json".to_owned(), content);
+        self.operation.request_body = Some(body);
+    }
+
+    /// Parameters of the query or of the head.
+    pub(super) fn parameters(&mut self, parameters: Vec<Parameter>) {
+        let all = self.operation.parameters.get_or_insert_default();
+        all.extend(parameters);
+    }
+
+    /// A reference to a schema, which becomes part of the document; lists and maps have no name of
+    /// their own.
+    fn refer<T: ToSchema>(&mut self) -> RefOr<Schema> {
+        let name = T::name().into_owned();
+        T::schemas(&mut self.schemas);
+        if matches!(&*name, "Vec" | "BTreeMap" | "Value") {
+            return T::schema();
+        }
+        self.schemas.push((name.clone(), T::schema()));
+        Ref::from_schema_name(name).into()
+    }
+}
+
+/// The routes of some endpoints; `upload_bytes_max` bounds those that take an uploaded policy.
+pub(crate) fn router<S>(endpoints: Vec<Endpoint<S>>, state: S, upload_bytes_max: usize) -> Router
+where
+    S: Clone + Send + Sync + 'static,
+{
+    let upload_bytes_max = upload_bytes_max.saturating_add(CONTROL_BYTES_MAX);
+    let mut router = Router::new();
+    for endpoint in endpoints {
+        let (about, mut handler) = (endpoint.about, endpoint.handler);
+        if let Some(around) = endpoint.around {
+            handler = around(&state, handler);
+        }
+        handler = match about.length {
+            Length::Control => handler.layer(DefaultBodyLimit::max(CONTROL_BYTES_MAX)),
+            Length::Upload => handler.layer(DefaultBodyLimit::max(upload_bytes_max)),
+            Length::Relayed => handler,
+        };
+        router = router.route(&about.path, handler);
+    }
+    router.with_state(state)
+}

@@ -1,0 +1,183 @@
+//! The OpenAPI document, and the page of all paths, made of the endpoints.
+
+use super::endpoint::{About, Endpoint, get};
+use super::groups;
+use axum::http::{Method, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+use treadle_auth::Scope;
+use treadle_auth::permissions::Needs;
+use treadle_wire::ErrorCode;
+use utoipa::openapi::path::{HttpMethod, Operation, PathItem};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::tag::Tag;
+use utoipa::openapi::{Components, Content, Info, OpenApi, Ref, RefOr};
+use utoipa::{PartialSchema, ToSchema};
+
+/// What the document calls tokens.
+const TOKEN: &str = "token";
+
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        get("/openapi.json", Needs::Nothing, show)
+            .summary("This document: every path, what it takes and what it answers")
+            .answers_as("application/json", "An OpenAPI 3.1 document."),
+    ]
+}
+
+async fn show() -> Response {
+    static TEXT: LazyLock<String> = LazyLock::new(text);
+    ([(header::CONTENT_TYPE, "application/json")], TEXT.as_str()).into_response()
+}
+
+/// The document as text.
+fn text() -> String {
+    // Names and descriptions always have a JSON form.
+    serde_json::to_string_pretty(&document()).unwrap_or_default() + "\n"
+}
+
+/// The error envelope, OpenAI's.
+#[derive(Serialize, ToSchema)]
+struct ErrorAnswer {
+    /// What went wrong.
+    error: ErrorDetails,
+}
+
+#[derive(Serialize, ToSchema)]
+struct ErrorDetails {
+    /// What is wrong and what would be right.
+    message: String,
+    /// A class of errors that OpenAI's clients know.
+    #[serde(rename = "type")]
+    kind: String,
+    /// The stable code; docs/errors.md lists them.
+    code: String,
+    /// The field at fault.
+    param: Option<String>,
+}
+
+fn document() -> OpenApi {
+    let mut info = Info::new("treadle", env!("CARGO_PKG_VERSION"));
+    info.description = Some(
+        "Schedules agent programs over inference engines. docs/errors.md lists the codes of \
+         refusals, docs/security.md says what scopes are."
+            .to_owned(),
+    );
+    let mut document = OpenApi::new(info, utoipa::openapi::Paths::new());
+    let mut components = Components::new();
+    let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer);
+    let scheme = scheme.description(Some("`tr_...`; also as `x-api-key`"));
+    let scheme = SecurityScheme::Http(scheme.build());
+    components.security_schemes.insert(TOKEN.to_owned(), scheme);
+    let mut schemas = vec![(ErrorAnswer::name().into_owned(), ErrorAnswer::schema())];
+    ErrorAnswer::schemas(&mut schemas);
+    for (group, abouts) in groups() {
+        document.tags.get_or_insert_default().push(Tag::new(group));
+        for mut about in abouts {
+            schemas.append(&mut about.schemas);
+            let methods = methods(&about);
+            let handler = about.operation.operation_id.take();
+            let operation = operation(about.operation, group, about.needs, &about.errors);
+            let item = document.paths.paths.entry(about.path.clone()).or_default();
+            for method in methods {
+                let mut operation = operation.clone();
+                operation.operation_id = Some(id(handler.clone(), &method, &about.path));
+                add(item, &method, operation);
+            }
+        }
+    }
+    components.schemas.extend(schemas);
+    document.components = Some(components);
+    document
+}
+
+/// The methods that an operation is shown under: for one that takes all of them, those that clients
+/// use.
+fn methods(about: &About) -> Vec<HttpMethod> {
+    match about.method {
+        Some(Method::GET) => vec![HttpMethod::Get],
+        Some(Method::PUT) => vec![HttpMethod::Put],
+        Some(Method::DELETE) => vec![HttpMethod::Delete],
+        Some(_) => vec![HttpMethod::Post],
+        None => vec![HttpMethod::Get, HttpMethod::Post],
+    }
+}
+
+/// Adds an operation to a path, unless one that holds before it is there.
+fn add(item: &mut PathItem, method: &HttpMethod, operation: Operation) {
+    let place = match method {
+        HttpMethod::Get => &mut item.get,
+        HttpMethod::Put => &mut item.put,
+        HttpMethod::Delete => &mut item.delete,
+        _ => &mut item.post,
+    };
+    place.get_or_insert(operation);
+}
+
+/// `programs_show` of the handler `show` in `programs.rs`; where several paths have one handler, or
+/// one that has no name, the method and the path.
+fn id(handler: Option<String>, method: &HttpMethod, path: &str) -> String {
+    let own = handler.filter(|_| path.starts_with("/api/v1/"));
+    own.unwrap_or_else(|| {
+        let word = match method {
+            HttpMethod::Get => "get",
+            HttpMethod::Put => "put",
+            HttpMethod::Delete => "delete",
+            _ => "post",
+        };
+        let parts = path.split(|c: char| !c.is_ascii_alphanumeric());
+        let parts = parts.filter(|part| !part.is_empty());
+        [word].into_iter().chain(parts).collect::<Vec<_>>().join("_")
+    })
+}
+
+/// Completes an operation with what it needs and how it fails.
+fn operation<'c>(
+    mut operation: Operation,
+    group: &str,
+    needs: Needs,
+    own: impl IntoIterator<Item = &'c ErrorCode>,
+) -> Operation {
+    operation.tags = Some(vec![group.to_owned()]);
+    let token = |scope: Scope| SecurityRequirement::new(TOKEN, [scope.as_str()]);
+    operation.security = Some(match needs {
+        Needs::Nothing => Vec::new(),
+        // Callers without a token may have the scope too.
+        Needs::Scope(scope) => vec![token(scope), SecurityRequirement::default()],
+        Needs::Token(scope) => vec![token(scope)],
+        Needs::Root => vec![token(Scope::Admin)],
+    });
+    let guards: &[ErrorCode] = match needs {
+        Needs::Nothing => &[ErrorCode::TokenInvalid, ErrorCode::TokenExpired],
+        _ => &[
+            ErrorCode::TokenMissing,
+            ErrorCode::TokenInvalid,
+            ErrorCode::TokenExpired,
+            ErrorCode::Forbidden,
+            ErrorCode::RateLimited,
+        ],
+    };
+    let mut by_status = BTreeMap::<u16, Vec<&str>>::new();
+    for code in own.into_iter().chain(guards).chain(&[ErrorCode::Internal]) {
+        let codes = by_status.entry(code.status()).or_default();
+        if !codes.contains(&code.as_str()) {
+            codes.push(code.as_str());
+        }
+    }
+    for (status, codes) in by_status {
+        let responses = &mut operation.responses.responses;
+        responses.entry(status.to_string()).or_insert_with(|| {
+            let mut response = utoipa::openapi::Response::new(codes.join(", "));
+            let schema = Ref::from_schema_name(ErrorAnswer::name());
+            let content = Content::new(Some(schema));
+            response.content.insert("application/json".to_owned(), content);
+            RefOr::T(response)
+        });
+    }
+    operation
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+//! Reads off a handler's parameters and result what the document says of it, so that the document
+//! can't differ from the code.
+
+use super::arguments::{Body, InPath, Query};
+use super::endpoint::About;
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Json, Response};
+use bytes::Bytes;
+use serde::Serialize;
+use treadle_auth::Caller;
+use treadle_wire::ErrorCode;
+use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
+use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::Required;
+use utoipa::{IntoParams, ToSchema};
+
+/// A JSON answer, or a refusal.
+pub(crate) type Answer<T> = Result<Json<T>, Response>;
+
+/// What was made is in the answer: 201.
+pub(crate) struct Created<T>(pub(crate) T);
+
+/// What is to be done is in the answer: 202.
+pub(crate) struct Accepted<T>(pub(crate) T);
+
+impl<T: Serialize> IntoResponse for Created<T> {
+    fn into_response(self) -> Response {
+        (StatusCode::CREATED, Json(self.0)).into_response()
+    }
+}
+
+impl<T: Serialize> IntoResponse for Accepted<T> {
+    fn into_response(self) -> Response {
+        (StatusCode::ACCEPTED, Json(self.0)).into_response()
+    }
+}
+
+/// A parameter of a handler.
+pub(crate) trait Takes {
+    /// Adds what clients have to know of it.
+    fn describe(_: &mut About) {}
+}
+
+impl<S> Takes for State<S> {}
+impl Takes for Caller {}
+impl Takes for HeaderMap {}
+/// The endpoint itself says what it takes.
+impl Takes for Bytes {}
+impl Takes for Request {}
+/// Parameters of the path are in the path itself.
+impl<T> Takes for Path<T> {}
+impl<T> Takes for Option<axum::Extension<T>> {}
+
+impl Takes for InPath {
+    fn describe(about: &mut About) {
+        about.errors.insert(ErrorCode::InvalidField);
+    }
+}
+
+impl<T: IntoParams> Takes for Query<T> {
+    fn describe(about: &mut About) {
+        about.parameters(T::into_params(|| Some(ParameterIn::Query)));
+        about.errors.insert(ErrorCode::InvalidField);
+    }
+}
+
+impl<T: ToSchema> Takes for Body<T> {
+    fn describe(about: &mut About) {
+        about.takes::<T>();
+        about.errors.extend([
+            ErrorCode::InvalidJson,
+            ErrorCode::BodyNotObject,
+            ErrorCode::InvalidField,
+            ErrorCode::MissingField,
+            ErrorCode::BodyTooLarge,
+        ]);
+    }
+}
+
+/// A result of a handler.
+pub(crate) trait Gives {
+    /// Adds what clients get.
+    fn describe(_: &mut About) {}
+}
+
+/// The endpoint itself says what it answers.
+impl Gives for Response {}
+
+impl<T: ToSchema> Gives for Json<T> {
+    fn describe(about: &mut About) {
+        about.answers::<T>(200, "It is done, or this is it.");
+    }
+}
+
+impl<T: ToSchema> Gives for Created<T> {
+    fn describe(about: &mut About) {
+        about.answers::<T>(201, "It was made.");
+    }
+}
+
+impl<T: ToSchema> Gives for Accepted<T> {
+    fn describe(about: &mut About) {
+        about.answers::<T>(202, "It will be done.");
+    }
+}
+
+impl<G: Gives> Gives for Result<G, Response> {
+    fn describe(about: &mut About) {
+        G::describe(about);
+    }
+}
+
+/// A handler with the parameters `A`.
+pub(crate) trait Signature<A> {
+    /// Adds what its parameters and its result say.
+    fn describe(about: &mut About);
+}
+
+macro_rules! signatures {
+    ($(($($parameter:ident)*))*) => {$(
+        impl<F, R, $($parameter),*> Signature<($($parameter,)*)> for F
+        where
+            F: Fn($($parameter),*) -> R,
+            R: Future,
+            R::Output: Gives,
+            $($parameter: Takes),*
+        {
+            fn describe(about: &mut About) {
+                $($parameter::describe(about);)*
+                R::Output::describe(about);
+                about.operation.operation_id = Some(name_of::<F>());
+            }
+        }
+    )*};
+}
+
+signatures! { () (A) (A B) (A B C) (A B C D) (A B C D E) }
+
+/// `programs_show` of the handler `show` in `programs.rs`.
+fn name_of<F>() -> String {
+    let parts: Vec<&str> = std::any::type_name::<F>().rsplit("::").take(2).collect();
+    parts.into_iter().rev().collect::<Vec<_>>().join("_")
+}
+
+/// The parameters of a path: text, but for the number of a step.
+pub(super) fn in_path(path: &str) -> Vec<Parameter> {
+    let names = path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
+    let parameter = |name: &str| {
+        let kind = if name == "step" { Type::Integer } else { Type::String };
+        ParameterBuilder::new()
+            .name(name)
+            .parameter_in(ParameterIn::Path)
+            .required(Required::True)
+            .schema(Some(ObjectBuilder::new().schema_type(kind).build()))
+            .build()
+    };
+    names.map(parameter).collect()
+}
