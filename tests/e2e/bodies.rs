@@ -6,13 +6,13 @@ use treadle_tests::support::client::{Client, TIMEOUT};
 use treadle_tests::support::fixture::{CHAT, Fixture, chat, streamed};
 
 async fn bodies_of(client: &Client, program: &str, step: &Value) -> Vec<Value> {
-    let path = format!("/v1/programs/{program}/steps/{step}/bodies");
+    let path = format!("/api/v1/programs/{program}/steps/{step}/bodies");
     let page = client.get(&path).await.ok();
     page["bodies"].as_array().expect("a list").clone()
 }
 
 async fn steps_of(client: &Client, program: &str) -> Vec<Value> {
-    let path = format!("/v1/programs/{program}/steps");
+    let path = format!("/api/v1/programs/{program}/steps");
     let page = client.get(&path).await.ok();
     page["steps"].as_array().expect("a list").clone()
 }

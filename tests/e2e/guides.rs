@@ -91,7 +91,7 @@ async fn the_guide_to_rollouts_works_as_it_is_written() {
 
     let token = std::fs::read_to_string(folder.path().join(".treadle/admin-token"));
     let client = Client::new(&daemon.url).with_token(token.expect("it is beside the store").trim());
-    let bindings = client.get("/v1/bindings").await.ok();
+    let bindings = client.get("/api/v1/bindings").await.ok();
     let bound = bindings["bindings"].as_array().expect("a list").iter();
     let policies: Vec<&str> = bound.filter_map(|each| each["policy"].as_str()).collect();
     for world in ["prediction", "priority", "placement", "allocation"] {

@@ -59,7 +59,7 @@ async fn gateway(engines: &Engines, kv_tokens: Option<u64>) -> Fixture {
 }
 
 async fn rows(client: &Client, program: &str, what: &str) -> Vec<Value> {
-    let path = format!("/v1/programs/{program}/{what}");
+    let path = format!("/api/v1/programs/{program}/{what}");
     let page = client.get(&path).await.ok();
     page[what].as_array().expect("a list").clone()
 }
@@ -103,7 +103,7 @@ async fn conversations_keep_their_caches_until_they_are_paused() {
         assert!(metrics.count(name) > 0, "{name}");
     }
     assert_eq!(metrics.count("treadle_steps_finished_total"), 100);
-    let events = fixture.client.get("/v1/events?kind=step_failed").await.ok();
+    let events = fixture.client.get("/api/v1/events?kind=step_failed").await.ok();
     assert_eq!(events["events"], json!([]), "attempts failed");
     counters_agree(&engines, &metrics).await;
     fixture.finish().await;

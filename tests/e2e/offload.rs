@@ -94,7 +94,7 @@ async fn foresight_has_caches_of_real_servers_leave_and_come_back() {
     let client = &fixture.client;
     let mut talks = Talk::pair(SHORT);
     let mut gone = stage::press(client, &mut talks, SHORT).await;
-    let path = format!("/v1/programs/{}/decisions", gone.talk.name);
+    let path = format!("/api/v1/programs/{}/decisions", gone.talk.name);
     let page = client.get(&path).await.ok();
     let decisions = page["decisions"].as_array().expect("a list");
     let by_foresight = |decision: &Value| {
@@ -125,7 +125,7 @@ async fn copies_outlive_the_daemon() {
     let mut talks = Talk::pair(SHORT);
     let mut gone = stage::press(&daemon.client, &mut talks, SHORT).await;
     let journaled = async || {
-        let path = "/v1/events?kind=program_offloaded";
+        let path = "/api/v1/events?kind=program_offloaded";
         let events = daemon.client.get(path).await.ok();
         !events["events"].as_array().expect("a list").is_empty()
     };

@@ -37,7 +37,7 @@ async fn step(client: &Client, program: &str, tokens: u32) -> Value {
 }
 
 async fn steps_of(client: &Client, program: &str) -> Vec<Value> {
-    let path = format!("/v1/programs/{program}/steps");
+    let path = format!("/api/v1/programs/{program}/steps");
     let page = client.get(&path).await.ok();
     page["steps"].as_array().expect("a list").clone()
 }
@@ -85,13 +85,13 @@ async fn programs_steps_and_bindings_survive_a_kill() {
     let wasm = lru_eviction();
     let uploaded = daemon
         .client
-        .send(http::Method::POST, "/v1/plugins", &[], wasm)
+        .send(http::Method::POST, "/api/v1/plugins", &[], wasm)
         .await;
     uploaded.ok();
     let body = json!({"policy": "lru-eviction"}).to_string();
     let bound = daemon
         .client
-        .send(http::Method::PUT, "/v1/bindings", &[], body)
+        .send(http::Method::PUT, "/api/v1/bindings", &[], body)
         .await
         .ok();
     for program in 0..6 {
@@ -108,7 +108,7 @@ async fn programs_steps_and_bindings_survive_a_kill() {
     assert_eq!(lasting(client).await, programs);
     assert_eq!(steps_of(client, "p3").await, steps);
     assert_eq!(steps.len(), 10);
-    let active = client.get("/v1/bindings").await.ok();
+    let active = client.get("/api/v1/bindings").await.ok();
     let bindings = active["bindings"].as_array().expect("a list");
     let eviction = bindings.iter().find(|b| b["world"] == "eviction");
     assert_eq!(
@@ -196,7 +196,7 @@ async fn an_acknowledged_release_is_never_lost() {
     let programs = daemon.client.get("/programs").await.ok();
     let keys: Vec<_> = programs.as_object().expect("an object").keys().collect();
     assert_eq!(keys, ["kept-0", "kept-1", "kept-2"]);
-    let row = daemon.client.get("/v1/programs/gone-1").await.ok();
+    let row = daemon.client.get("/api/v1/programs/gone-1").await.ok();
     assert_eq!(row["ended"], "released");
     release_all(&daemon.client).await;
     daemon.kill();

@@ -49,7 +49,7 @@ async fn by_hand(tune: impl FnOnce(&mut Config)) -> (Fixture, [RawEngine; 2]) {
 }
 
 async fn bind(client: &Client, world: &str, policy: &str, config: Value) {
-    upload(client, "/v1/plugins", guest(policy)).await.ok();
+    upload(client, "/api/v1/plugins", guest(policy)).await.ok();
     let binding = json!({"world": world, "policy": policy, "config": config});
     put_binding(client, &binding).await.ok();
 }
@@ -75,7 +75,7 @@ async fn bind_heddle(client: &Client) {
         },
     });
     for _ in 0..10 {
-        client.post("/v1/ask", &learn).await.ok();
+        client.post("/api/v1/ask", &learn).await.ok();
     }
 }
 
@@ -140,7 +140,7 @@ async fn long_programs_are_apart_from_short_ones_and_more_urgent() {
     assert!(least_urgent < shorts.iter().map(|(_, priority)| *priority).min());
     let page = fixture
         .client
-        .get("/v1/programs/long-0/decisions")
+        .get("/api/v1/programs/long-0/decisions")
         .await
         .ok();
     let why = page["decisions"].to_string();
@@ -211,7 +211,7 @@ async fn an_extra_column_that_no_program_has_is_refused_by_name() {
         ),
         ("priority", "heddle-priority", "no extra columns"),
     ] {
-        upload(client, "/v1/plugins", guest(policy)).await.ok();
+        upload(client, "/api/v1/plugins", guest(policy)).await.ok();
         let config = json!({"extra": ["shoe-size"]});
         let binding = json!({"world": world, "policy": policy, "config": config});
         let message = put_binding(client, &binding)
@@ -330,7 +330,7 @@ async fn a_step_gives_way_and_goes_on_in_the_same_stream() {
 /// Waits until a program has been sent its first token.
 pub(crate) async fn until_begun(client: &Client, program: &str) {
     let begun = async {
-        let path = format!("/v1/events?kind=step_first_token&program={program}");
+        let path = format!("/api/v1/events?kind=step_first_token&program={program}");
         while client.get(&path).await.ok()["events"] == json!([]) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

@@ -87,7 +87,7 @@ async fn crowded() -> (Fixture, UsageTotals) {
 
 /// Decisions about a program, once the journal has as many as its present state needs.
 async fn decisions(client: &Client, program: &str) -> Vec<Value> {
-    let path = format!("/v1/programs/{program}/decisions");
+    let path = format!("/api/v1/programs/{program}/decisions");
     let page = client.get(&path).await.ok();
     page["decisions"].as_array().expect("a list").clone()
 }
@@ -136,7 +136,7 @@ async fn ledger_is_the_engines(fixture: &Fixture, metrics: &Metrics, told: &Usag
     );
     let (mut prompt, mut output) = (0, 0);
     for program in 0..PROGRAMS {
-        let path = format!("/v1/programs/agent-{program}/steps");
+        let path = format!("/api/v1/programs/agent-{program}/steps");
         let page = fixture.client.get(&path).await.ok();
         for step in page["steps"].as_array().expect("a list") {
             prompt += step["prompt_tokens"].as_u64().expect("tokens");
@@ -245,7 +245,7 @@ async fn memory_uses_are_reported() {
     for agent in agents {
         agent.await;
     }
-    let memory = fixture.client.get("/v1/memory").await.ok();
+    let memory = fixture.client.get("/api/v1/memory").await.ok();
     let worker = &memory["workers"][0]["token_seconds"];
     let of = |uses: &Value, what: &str| uses[what].as_f64().expect("token-seconds");
     assert!(of(worker, "unused") > 0.0, "{memory}");

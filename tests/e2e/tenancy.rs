@@ -14,7 +14,7 @@ use treadle_tests::support::fixture::Fixture;
 /// A client with a new token of a tenant; `*` is the whole daemon.
 pub(super) async fn client_of(fixture: &Fixture, tenant: &str, scope: &str) -> Client {
     let body = json!({"name": format!("{tenant} {scope}"), "scope": scope, "tenant": tenant});
-    let token = fixture.client.post("/v1/tokens", &body).await.ok();
+    let token = fixture.client.post("/api/v1/tokens", &body).await.ok();
     let secret = token["secret"].as_str().expect("a secret");
     fixture.client.with_token(secret)
 }
@@ -22,6 +22,6 @@ pub(super) async fn client_of(fixture: &Fixture, tenant: &str, scope: &str) -> C
 /// Makes a tenant with some limits.
 pub(super) async fn make_tenant(fixture: &Fixture, name: &str, limits: serde_json::Value) {
     let body = json!({"tenant": name, "limits": limits});
-    let made = fixture.client.post("/v1/tenants", &body).await;
+    let made = fixture.client.post("/api/v1/tenants", &body).await;
     assert_eq!(made.status, 201, "{:?}", made.body);
 }

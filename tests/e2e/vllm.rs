@@ -106,7 +106,7 @@ async fn vllm_conversations_keep_their_caches() {
         .collect();
     for (talk, held) in talks {
         let counted = held.await.expect("no step fails");
-        let path = format!("/v1/programs/{}/steps", talk.program);
+        let path = format!("/api/v1/programs/{}/steps", talk.program);
         let page = fixture.client.get(&path).await.ok();
         let steps = page["steps"].as_array().expect("a list");
         assert_eq!(steps.len(), counted.len());

@@ -10,7 +10,7 @@ use treadle_tests::support::policy::{failing, failing_after, guest, lru_eviction
 
 use super::tenancy::{client_of, make_tenant};
 
-const RUNS: &str = "/v1/lab/runs";
+const RUNS: &str = "/api/v1/what-if/runs";
 
 /// A program of so many steps, one after another, and its release.
 async fn program(client: &Client, job: &str, name: &str, steps: usize) {
@@ -21,14 +21,14 @@ async fn program(client: &Client, job: &str, name: &str, steps: usize) {
         client.send(Method::POST, CHAT, &headers, body).await.ok();
         text.push_str(&format!("step {step} of {name} said this. ").repeat(10));
     }
-    client.delete(&format!("/v1/programs/{name}")).await.ok();
+    client.delete(&format!("/api/v1/programs/{name}")).await.ok();
 }
 
 async fn until_journaled(client: &Client, programs: usize) {
     let began = Instant::now();
     loop {
         let page = client
-            .get("/v1/events?kind=program_released&limit=100")
+            .get("/api/v1/events?kind=program_released&limit=100")
             .await
             .ok();
         if page["events"].as_array().map(Vec::len) == Some(programs) {
@@ -73,7 +73,7 @@ async fn only_a_tenants_own_work_is_replayed_under_other_policies() {
     until_journaled(&acme, 3).await;
     until_journaled(&beta, 1).await;
     let pushed = acme
-        .send(Method::POST, "/v1/plugins", &[], lru_eviction())
+        .send(Method::POST, "/api/v1/plugins", &[], lru_eviction())
         .await;
     pushed.ok();
 
@@ -174,7 +174,7 @@ async fn what_makes_no_sense_is_refused_with_the_field_and_the_remedy() {
 }
 
 async fn push(client: &Client, component: Vec<u8>) -> String {
-    let pushed = client.send(Method::POST, "/v1/plugins", &[], component);
+    let pushed = client.send(Method::POST, "/api/v1/plugins", &[], component);
     let pushed = pushed.await.ok();
     pushed["digest"].as_str().expect("a digest").to_owned()
 }
@@ -206,7 +206,7 @@ async fn policies_decide_with_the_columns_that_they_name_and_failures_are_report
     let failing = push(client, failing_after(1, "unreachable")).await;
     let foresight = json!({"extra": ["idle-ms", "back-ms", "prefill-ms", "remaining-tokens"]});
     let bind = json!({"world": "eviction", "policy": "foresight-eviction", "config": foresight});
-    let bound = client.send(Method::PUT, "/v1/bindings", &[], bind.to_string());
+    let bound = client.send(Method::PUT, "/api/v1/bindings", &[], bind.to_string());
     bound.await.ok();
 
     let learnt = json!({"ttl": "learnt", "extra": ["idle-ms", "soonest-ms", "prefill-ms"]});

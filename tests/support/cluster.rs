@@ -69,7 +69,7 @@ impl Cluster {
 pub async fn cluster_of(client: &Client) -> Value {
     let began = Instant::now();
     loop {
-        let answer = client.get("/v1/cluster").await;
+        let answer = client.get("/api/v1/cluster").await;
         if answer.status.is_success() {
             return answer.json();
         }

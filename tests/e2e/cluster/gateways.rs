@@ -38,7 +38,7 @@ async fn a_gateway_serves_and_passes_on_what_it_cannot_answer() {
 
     // A token made through one daemon is good at the other within its refresh.
     let made = json!({"name": "n", "scope": "job", "tenant": "default"});
-    let made = client.post("/v1/tokens", &made).await.ok();
+    let made = client.post("/api/v1/tokens", &made).await.ok();
     let fresh = client.with_token(made["secret"].as_str().expect("a secret"));
     let began = std::time::Instant::now();
     while !fresh.post(COMPLETIONS, &body).await.status.is_success() {
@@ -90,7 +90,7 @@ async fn steps_end_with_their_gateway_and_programs_go_on() {
         "the client must see the break"
     );
     settled(client).await;
-    let steps = client.get("/v1/programs/p/steps").await.ok();
+    let steps = client.get("/api/v1/programs/p/steps").await.ok();
     assert_eq!(steps["steps"][0]["outcome"], "interrupted", "{steps}");
     let body = json!({"model": MODEL, "prompt": prompt, "max_tokens": 5, "program_id": "p"});
     client.post(COMPLETIONS, &body).await.ok();

@@ -261,7 +261,7 @@ async fn a_job_is_released_as_a_whole() {
             .await
             .ok();
     }
-    let released = fixture.client.delete("/v1/jobs/run-1").await.ok();
+    let released = fixture.client.delete("/api/v1/jobs/run-1").await.ok();
     assert_eq!(released["released"], 4);
     let left = |m: &treadle_tests::support::metrics::Metrics| m.count("treadle_programs") == 2;
     fixture.client.until("released", left).await;

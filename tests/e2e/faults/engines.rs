@@ -11,7 +11,7 @@ use treadle_tests::support::raw_engine::RawEngine;
 /// The latest step of a program, once the journal has it.
 async fn latest_step(fixture: &Fixture, program: &str) -> serde_json::Value {
     let began = Instant::now();
-    let path = format!("/v1/programs/{program}/steps");
+    let path = format!("/api/v1/programs/{program}/steps");
     while began.elapsed() < TIMEOUT {
         let steps = fixture.client.get(&path).await.ok();
         let latest = steps["steps"].as_array().and_then(|s| s.last().cloned());

@@ -51,10 +51,10 @@ async fn counts_that_no_engine_makes_do_not_stop_the_record() {
         asking.await.expect("an answer");
     }
     // What was acknowledged is on record, the honest step with what its engine counted.
-    let steps = fixture.client.get("/v1/programs/p-3/steps").await.ok();
+    let steps = fixture.client.get("/api/v1/programs/p-3/steps").await.ok();
     assert_eq!(steps["steps"][0]["prompt_tokens"], 5, "{steps}");
     for program in ["p-0", "p-1", "p-2"] {
-        let path = format!("/v1/programs/{program}/steps");
+        let path = format!("/api/v1/programs/{program}/steps");
         let steps = fixture.client.get(&path).await.ok();
         assert_eq!(steps["steps"][0]["outcome"], "stop", "{steps}");
     }

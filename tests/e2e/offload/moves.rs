@@ -84,7 +84,7 @@ impl Both {
 /// Has two programs act, and those moved that had better be elsewhere.
 pub(crate) async fn both_act(fixture: &Fixture, model: &str) -> Both {
     let client = &fixture.client;
-    upload(client, "/v1/plugins", guest("default-placement"))
+    upload(client, "/api/v1/plugins", guest("default-placement"))
         .await
         .ok();
     let config = json!({"migrate_slack": 0.0, "moves_max": 1});

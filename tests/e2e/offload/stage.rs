@@ -225,7 +225,7 @@ pub(crate) async fn until(what: &str, condition: impl AsyncFn() -> bool) {
 
 /// The servers of a program's steps.
 pub(super) async fn workers_of(client: &Client, program: &str) -> Vec<Value> {
-    let path = format!("/v1/programs/{program}/steps");
+    let path = format!("/api/v1/programs/{program}/steps");
     let both = async || {
         let page = client.get(&path).await.ok();
         page["steps"]

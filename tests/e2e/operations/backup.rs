@@ -34,7 +34,7 @@ fn replay(settings: &[String], until: Option<u64>) -> Value {
 
 async fn steps(client: &Client, program: &str) -> usize {
     let page = client
-        .get(&format!("/v1/programs/{program}/steps"))
+        .get(&format!("/api/v1/programs/{program}/steps"))
         .await
         .ok();
     page["steps"].as_array().expect("a list").len()
@@ -58,7 +58,7 @@ async fn comes_back(
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let daemon = DaemonProcess::serve(&arguments).await;
     work(&daemon.client, 0).await;
-    let at_backup = daemon.client.get("/v1/programs/p0").await.ok();
+    let at_backup = daemon.client.get("/api/v1/programs/p0").await.ok();
     back_up();
     work(&daemon.client, 10).await;
     assert!(daemon.terminate(), "it ended badly");
@@ -78,11 +78,11 @@ async fn comes_back(
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let daemon = DaemonProcess::serve(&arguments).await;
     let client = &daemon.client;
-    assert_eq!(client.get("/v1/programs/p0").await.ok(), at_backup);
+    assert_eq!(client.get("/api/v1/programs/p0").await.ok(), at_backup);
     assert_eq!(at_backup["ended"], "released");
     assert_eq!(steps(client, "p1").await, 5);
     client
-        .get("/v1/programs/p11")
+        .get("/api/v1/programs/p11")
         .await
         .refused(404, "program_unknown");
     work(client, 20).await;

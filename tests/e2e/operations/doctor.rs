@@ -50,12 +50,12 @@ async fn a_working_installation_is_well() {
     work(&daemon.client, 0).await;
     let upload = daemon
         .client
-        .send(http::Method::POST, "/v1/plugins", &[], lru_eviction());
+        .send(http::Method::POST, "/api/v1/plugins", &[], lru_eviction());
     upload.await.ok();
     let bind = json!({"policy": "lru-eviction"}).to_string();
     let bound = daemon
         .client
-        .send(http::Method::PUT, "/v1/bindings", &[], bind);
+        .send(http::Method::PUT, "/api/v1/bindings", &[], bind);
     bound.await.ok();
 
     let url = daemon.client.base().to_owned();

@@ -21,7 +21,7 @@ use super::crowd::{
 async fn fixture_with(policies: &[&str]) -> Fixture {
     let fixture = Fixture::tuned(2, 8_192, hurried).await;
     for policy in policies {
-        let answer = upload(&fixture.client, "/v1/plugins", guest(policy)).await;
+        let answer = upload(&fixture.client, "/api/v1/plugins", guest(policy)).await;
         assert!(answer.status.is_success(), "{policy}: {}", answer.json());
     }
     fixture
@@ -32,7 +32,7 @@ fn role(world: &str, policy: &str, role: &str) -> Value {
 }
 
 async fn binding(client: &Client, world: &str) -> Value {
-    let bindings = client.get("/v1/bindings").await.ok();
+    let bindings = client.get("/api/v1/bindings").await.ok();
     everyones(&bindings, world).clone()
 }
 
@@ -59,7 +59,7 @@ async fn a_bound_priority_policy_orders_the_queue_and_is_named_as_why() {
             .any(|name| name.starts_with("fcfs-priority@0")),
         "{policies:?}"
     );
-    let plugin = fixture.client.get("/v1/plugins/fcfs-priority").await.ok();
+    let plugin = fixture.client.get("/api/v1/plugins/fcfs-priority").await.ok();
     assert!(
         plugin["statistics"]["calls"].as_u64().unwrap() > 0,
         "{plugin}"
@@ -87,7 +87,7 @@ async fn a_placement_policy_chooses_workers_and_is_named_beside_the_decision() {
     stop(crowd, &end).await;
     let mut placed = 0;
     for program in 0..20 {
-        let path = format!("/v1/programs/p{program}/decisions");
+        let path = format!("/api/v1/programs/p{program}/decisions");
         let page = fixture.client.get(&path).await.ok();
         for decision in page["decisions"].as_array().expect("a list") {
             let by = decision["why"]["placed_by"].as_str().unwrap_or_default();
@@ -135,7 +135,7 @@ async fn a_canary_decides_for_its_share_and_no_program_has_two_versions() {
     );
 
     let rolled_back = client
-        .post("/v1/bindings/rollback", &json!({"world": "priority"}))
+        .post("/api/v1/bindings/rollback", &json!({"world": "priority"}))
         .await
         .ok();
     assert!(rolled_back["policy"].as_str().unwrap().starts_with("fcfs"));
@@ -176,7 +176,7 @@ async fn a_shadow_is_asked_and_compared_and_decides_nothing() {
         !policies.iter().any(|name| name.starts_with("lru")),
         "{policies:?}"
     );
-    let path = "/v1/bindings?world=eviction&role=shadow";
+    let path = "/api/v1/bindings?world=eviction&role=shadow";
     client.delete(path).await.ok();
     client.delete(path).await.refused(409, "binding_conflict");
     fixture.finish().await;
@@ -220,7 +220,7 @@ async fn jobs_have_policies_of_their_own() {
     );
     let mut of_job = 0;
     for program in 0..20 {
-        let path = format!("/v1/programs/q{program}/decisions");
+        let path = format!("/api/v1/programs/q{program}/decisions");
         let page = client.get(&path).await.ok();
         let decisions = page["decisions"].as_array().expect("a list").clone();
         let own = decisions.iter().filter_map(|d| d["policy"].as_str());
@@ -233,7 +233,7 @@ async fn jobs_have_policies_of_their_own() {
     let answer = put_binding(client, &role("priority", "lru-eviction", "active")).await;
     answer.refused(400, "plugin_invalid");
     let answer = client
-        .post("/v1/bindings/rollback", &json!({"world": "reward"}))
+        .post("/api/v1/bindings/rollback", &json!({"world": "reward"}))
         .await;
     answer.refused(409, "binding_conflict");
     fixture.finish().await;
@@ -245,7 +245,7 @@ async fn changes_are_in_the_audit_log() {
     bind(&fixture.client, "lru-eviction").await;
     let log = fixture
         .client
-        .get("/v1/audit?action=binding.changed")
+        .get("/api/v1/audit?action=binding.changed")
         .await
         .ok();
     let change = &log["changes"][0];
@@ -269,7 +269,7 @@ async fn changes_are_in_the_audit_log() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_swaps_under_a_thousand_programs_lose_nothing() {
     let fixture = Fixture::tuned(2, 65_536, hurried).await;
-    upload(&fixture.client, "/v1/plugins", guest("lru-eviction"))
+    upload(&fixture.client, "/api/v1/plugins", guest("lru-eviction"))
         .await
         .ok();
     let end = Arc::default();
@@ -286,7 +286,7 @@ async fn a_thousand_swaps_under_a_thousand_programs_lose_nothing() {
     let metrics = fixture.client.metrics().await;
     assert_eq!(metrics.count("treadle_steps_failed_total"), 0);
     assert!(metrics.count("treadle_policy_swaps_total") >= 1_000);
-    let statistics = fixture.client.get("/v1/bindings").await.ok()["statistics"].clone();
+    let statistics = fixture.client.get("/api/v1/bindings").await.ok()["statistics"].clone();
     println!(
         "1,000 swaps under 1,000 programs: the slowest held decisions up for {} us",
         statistics["slowest_swap_us"]
@@ -294,7 +294,7 @@ async fn a_thousand_swaps_under_a_thousand_programs_lose_nothing() {
     // Every answer in the journal names one version.
     let events = fixture
         .client
-        .get("/v1/events?kind=policy_answered&limit=1000")
+        .get("/api/v1/events?kind=policy_answered&limit=1000")
         .await
         .ok();
     for event in events["events"].as_array().expect("a list") {

@@ -24,7 +24,7 @@ pub(super) async fn bind(client: &Client, policy: &str) -> Value {
 /// Changes a binding.
 pub(crate) async fn put_binding(client: &Client, binding: &Value) -> Answer {
     client
-        .send(Method::PUT, "/v1/bindings", &[], binding.to_string())
+        .send(Method::PUT, "/api/v1/bindings", &[], binding.to_string())
         .await
 }
 
@@ -94,7 +94,7 @@ pub(super) async fn stop(crowd: Vec<tokio::task::JoinHandle<u64>>, stop: &Atomic
 pub(super) async fn deciders(client: &Client, programs: u32) -> Vec<BTreeSet<String>> {
     let mut all = Vec::new();
     for program in 0..programs {
-        let path = format!("/v1/programs/p{program}/decisions");
+        let path = format!("/api/v1/programs/p{program}/decisions");
         let page = client.get(&path).await.ok();
         let decisions = page["decisions"].as_array().expect("a list");
         let names = decisions

@@ -20,8 +20,8 @@ fn multipart(bytes: &[u8]) -> Vec<u8> {
 async fn an_upload_is_checked_stored_once_and_listed() {
     let fixture = Fixture::start(1, 100_000).await;
     let client = &fixture.client;
-    let before = client.get("/v1/plugins").await.ok();
-    let checked = upload(client, "/v1/plugins/check", lru_eviction())
+    let before = client.get("/api/v1/plugins").await.ok();
+    let checked = upload(client, "/api/v1/plugins/check", lru_eviction())
         .await
         .ok();
     assert_eq!(
@@ -29,23 +29,23 @@ async fn an_upload_is_checked_stored_once_and_listed() {
         (&json!("lru-eviction"), &json!("eviction"))
     );
     assert_eq!(
-        client.get("/v1/plugins").await.ok(),
+        client.get("/api/v1/plugins").await.ok(),
         before,
         "a check stores nothing"
     );
 
-    let first = upload(client, "/v1/plugins", lru_eviction()).await;
+    let first = upload(client, "/api/v1/plugins", lru_eviction()).await;
     assert_eq!(first.status, 201);
     assert_eq!(first.json()["new"], true);
     let headers = [("content-type", "multipart/form-data; boundary=edge")];
     let form = multipart(&lru_eviction());
     let again = client
-        .send(Method::POST, "/v1/plugins", &headers, form)
+        .send(Method::POST, "/api/v1/plugins", &headers, form)
         .await;
     assert_eq!(again.status, 200);
     assert_eq!(again.json()["new"], false);
     assert_eq!(again.json()["digest"], first.json()["digest"]);
-    let listed = client.get("/v1/plugins").await.ok();
+    let listed = client.get("/api/v1/plugins").await.ok();
     let names: Vec<_> = listed["plugins"]
         .as_array()
         .expect("a list")
@@ -68,7 +68,7 @@ async fn a_bad_upload_is_refused_with_what_where_and_remedy() {
         (half, "truncated"),
         (b"\0asm\x01\0\0\0".to_vec(), "no-wit"),
     ] {
-        for path in ["/v1/plugins", "/v1/plugins/check"] {
+        for path in ["/api/v1/plugins", "/api/v1/plugins/check"] {
             let answer = upload(&fixture.client, path, bytes.clone()).await;
             answer.refused(400, "plugin_invalid");
             let refusal = &answer.json()["error"]["refusal"];
@@ -84,19 +84,19 @@ async fn a_bad_upload_is_refused_with_what_where_and_remedy() {
     let body = json!({"world": "eviction", "policy": "nobody"}).to_string();
     let answer = fixture
         .client
-        .send(Method::PUT, "/v1/bindings", &[], body)
+        .send(Method::PUT, "/api/v1/bindings", &[], body)
         .await;
     answer.refused(404, "plugin_unknown");
     let body = json!({"world": "eviction"}).to_string();
     let answer = fixture
         .client
-        .send(Method::PUT, "/v1/bindings", &[], body)
+        .send(Method::PUT, "/api/v1/bindings", &[], body)
         .await;
     answer.refused(400, "missing_field");
     let body = json!({"world": "fortune", "policy": "native"}).to_string();
     let answer = fixture
         .client
-        .send(Method::PUT, "/v1/bindings", &[], body)
+        .send(Method::PUT, "/api/v1/bindings", &[], body)
         .await;
     let message = answer.refused(400, "invalid_field");
     assert!(message.contains("eviction"), "{message}");
@@ -106,7 +106,7 @@ async fn a_bad_upload_is_refused_with_what_where_and_remedy() {
 #[tokio::test(flavor = "multi_thread")]
 async fn policies_are_swapped_under_a_hundred_programs() {
     let fixture = Fixture::tuned(2, 16_384, hurried).await;
-    upload(&fixture.client, "/v1/plugins", lru_eviction())
+    upload(&fixture.client, "/api/v1/plugins", lru_eviction())
         .await
         .ok();
     let end = std::sync::Arc::default();
@@ -120,7 +120,7 @@ async fn policies_are_swapped_under_a_hundred_programs() {
                 .is_some_and(|name| name.starts_with(policy)),
             "{bound}"
         );
-        let active = fixture.client.get("/v1/bindings").await.ok();
+        let active = fixture.client.get("/api/v1/bindings").await.ok();
         assert_eq!(everyones(&active, "eviction")["policy"], bound["policy"]);
         let restores = fixture
             .client
@@ -155,8 +155,8 @@ async fn falls_back_and_is_rolled_back(instructions: &str) {
         hurried(config);
     })
     .await;
-    let before = fixture.client.get("/v1/bindings").await.ok();
-    let uploaded = upload(&fixture.client, "/v1/plugins", failing(instructions))
+    let before = fixture.client.get("/api/v1/bindings").await.ok();
+    let uploaded = upload(&fixture.client, "/api/v1/plugins", failing(instructions))
         .await
         .ok();
     assert_eq!(uploaded["name"], "fixture");
@@ -172,7 +172,7 @@ async fn falls_back_and_is_rolled_back(instructions: &str) {
     let metrics = fixture.client.until("rolled back", rolled_back).await;
     assert!(metrics.count("treadle_policy_faults_total") >= faults + 3);
     assert!(metrics.count("treadle_policy_fallbacks_total") >= 3);
-    let after = fixture.client.get("/v1/bindings").await.ok();
+    let after = fixture.client.get("/api/v1/bindings").await.ok();
     let policy = |bindings: &Value| everyones(bindings, "eviction")["policy"].clone();
     assert_eq!(policy(&after), policy(&before));
     assert!(after["statistics"]["latest_fault"].is_string());

@@ -56,7 +56,7 @@ async fn the_gateway_serves_through_the_whole_corpus() {
     // What is cut off after seconds of processor time may take minutes on a busy machine.
     let uploads = client.with_timeout(Duration::from_mins(3));
     for policy in POLICIES {
-        let answer = upload(&uploads, "/v1/plugins", build(policy.name)).await;
+        let answer = upload(&uploads, "/api/v1/plugins", build(policy.name)).await;
         if let Outcome::Refused(_) = policy.comes_of_it {
             answer.refused(400, "plugin_invalid");
             let refusal = &answer.json()["error"]["refusal"];
@@ -96,7 +96,7 @@ async fn the_gateway_serves_through_the_whole_corpus() {
     let metrics = client.metrics().await;
     assert_eq!(metrics.count("treadle_steps_failed_total"), 0);
     assert!(metrics.count("treadle_policy_faults_total") > 0);
-    let bindings = client.get("/v1/bindings").await.ok();
+    let bindings = client.get("/api/v1/bindings").await.ok();
     let active = everyones(&bindings, "priority")["policy"].as_str().unwrap();
     assert!(active.ends_with("+native"), "{active}");
     fixture.finish().await;

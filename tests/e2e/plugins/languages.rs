@@ -29,7 +29,7 @@ async fn decides_a_rollout(policy: &str) {
     })
     .await;
     let client = &fixture.client.with_timeout(COMPILING);
-    let uploaded = upload(client, "/v1/plugins", guest(policy)).await.ok();
+    let uploaded = upload(client, "/api/v1/plugins", guest(policy)).await.ok();
     assert_eq!(uploaded["name"], policy);
     assert_eq!(uploaded["world"], "priority");
     let binding = json!({"world": "priority", "policy": policy});

@@ -8,7 +8,7 @@ use super::crowd::put_binding;
 
 /// All listed plugins of a name.
 async fn listed(client: &Client, name: &str) -> Vec<Value> {
-    let page = client.get("/v1/plugins").await.ok();
+    let page = client.get("/api/v1/plugins").await.ok();
     let plugins = page["plugins"].as_array().expect("a list").iter();
     plugins.filter(|p| p["name"] == name).cloned().collect()
 }

@@ -18,7 +18,7 @@ async fn caches_are_retained_by_foresight_unless_another_policy_is_bound() {
         config.kv.prefill_tokens_per_s = 1_000;
     })
     .await;
-    let bindings = fixture.client.get("/v1/bindings").await.ok();
+    let bindings = fixture.client.get("/api/v1/bindings").await.ok();
     let bound = everyones(&bindings, "eviction")["policy"].clone();
     assert!(
         bound

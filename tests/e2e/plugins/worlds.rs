@@ -23,7 +23,7 @@ fn rewards() -> Value {
 async fn rewards_come_from_the_default_until_a_policy_is_bound() {
     let fixture = Fixture::start(1, 100_000).await;
     let client = &fixture.client;
-    let by_default = client.post("/v1/ask", &rewards()).await.ok();
+    let by_default = client.post("/api/v1/ask", &rewards()).await.ok();
     assert_eq!(
         by_default["policy"]
             .as_str()
@@ -32,12 +32,12 @@ async fn rewards_come_from_the_default_until_a_policy_is_bound() {
     );
     assert_eq!(by_default["answer"]["totals"][0], 1.0);
     assert_eq!(by_default["answer"]["totals"][2], 0.0);
-    upload(client, "/v1/plugins", guest("exact-match-reward"))
+    upload(client, "/api/v1/plugins", guest("exact-match-reward"))
         .await
         .ok();
     let binding = json!({"world": "reward", "policy": "exact-match-reward"});
     put_binding(client, &binding).await.ok();
-    let bound = client.post("/v1/ask", &rewards()).await.ok();
+    let bound = client.post("/api/v1/ask", &rewards()).await.ok();
     assert!(
         bound["policy"]
             .as_str()
@@ -53,7 +53,7 @@ async fn allocation_and_prediction_answer_in_the_shape_of_the_contract() {
     let fixture = Fixture::start(1, 100_000).await;
     let client = &fixture.client;
     for policy in ["static-allocation", "default-prediction"] {
-        upload(client, "/v1/plugins", guest(policy)).await.ok();
+        upload(client, "/api/v1/plugins", guest(policy)).await.ok();
         let world = policy.split('-').next_back().unwrap();
         put_binding(client, &json!({"world": world, "policy": policy}))
             .await
@@ -66,7 +66,7 @@ async fn allocation_and_prediction_answer_in_the_shape_of_the_contract() {
             "waited_ms": [5, 10, 0], "expected_ms": [100.0, -1.0, 50.0], "free_units": [3, 1],
         },
     });
-    let granted = client.post("/v1/ask", &grants).await.ok();
+    let granted = client.post("/api/v1/ask", &grants).await.ok();
     assert!(
         granted["policy"]
             .as_str()
@@ -86,14 +86,14 @@ async fn allocation_and_prediction_answer_in_the_shape_of_the_contract() {
     finished["remaining_tool_ms"] = json!([2000]);
     let learn = json!({"world": "prediction", "function": "learn", "columns": finished});
     for _ in 0..20 {
-        client.post("/v1/ask", &learn).await.ok();
+        client.post("/api/v1/ask", &learn).await.ok();
     }
     // What one version has learnt goes over to the next.
     let config = json!({"extra": []});
     let binding = json!({"world": "prediction", "policy": "default-prediction", "config": config});
     put_binding(client, &binding).await.ok();
     let predict = json!({"world": "prediction", "function": "predict", "columns": live});
-    let predicted = client.post("/v1/ask", &predict).await.ok();
+    let predicted = client.post("/api/v1/ask", &predict).await.ok();
     let tokens = predicted["answer"]["remaining_tokens"][0].as_f64().unwrap();
     assert!((tokens - 500.0).abs() < 50.0, "{predicted}");
     fixture.finish().await;
@@ -106,20 +106,20 @@ async fn a_wrong_question_is_refused_by_name() {
     let mut question = rewards();
     question["columns"]["colour"] = json!([1, 2, 3]);
     let message = client
-        .post("/v1/ask", &question)
+        .post("/api/v1/ask", &question)
         .await
         .refused(400, "invalid_field");
     assert!(message.contains("colour"), "{message}");
     let mut question = rewards();
     question["function"] = json!("guess");
     let message = client
-        .post("/v1/ask", &question)
+        .post("/api/v1/ask", &question)
         .await
         .refused(400, "invalid_field");
     assert!(message.contains("score and select"), "{message}");
     let in_place = json!({"world": "eviction", "function": "weigh", "columns": {}});
     let message = client
-        .post("/v1/ask", &in_place)
+        .post("/api/v1/ask", &in_place)
         .await
         .refused(400, "invalid_field");
     assert!(message.contains("scheduler"), "{message}");
@@ -130,7 +130,7 @@ async fn a_wrong_question_is_refused_by_name() {
 async fn programs_are_predicted_while_they_act() {
     let fixture = Fixture::start(1, 1_000_000).await;
     let client = &fixture.client;
-    upload(client, "/v1/plugins", guest("default-prediction"))
+    upload(client, "/api/v1/plugins", guest("default-prediction"))
         .await
         .ok();
     let binding = json!({"world": "prediction", "policy": "default-prediction"});
@@ -138,7 +138,7 @@ async fn programs_are_predicted_while_they_act() {
     let end = std::sync::Arc::default();
     let crowd = crowd(&fixture, 10, &end);
     let rows = loop {
-        let plugin = client.get("/v1/plugins/default-prediction").await.ok();
+        let plugin = client.get("/api/v1/plugins/default-prediction").await.ok();
         let rows = plugin["statistics"]["rows"].as_u64();
         if rows > Some(20) {
             break rows;
@@ -149,7 +149,7 @@ async fn programs_are_predicted_while_they_act() {
     // Programs that are over teach what came after each of their steps.
     treadle_tests::support::fixture::release_all(client).await;
     loop {
-        let plugin = client.get("/v1/plugins/default-prediction").await.ok();
+        let plugin = client.get("/api/v1/plugins/default-prediction").await.ok();
         assert_eq!(plugin["statistics"]["faults"], json!({}));
         if plugin["statistics"]["rows"].as_u64() > rows {
             break;

@@ -24,7 +24,7 @@ async fn step(client: &Client, job: &str, program: &str, text: &str) {
 
 async fn until_stored(client: &Client, program: &str) {
     let began = Instant::now();
-    let path = format!("/v1/programs/{program}/steps");
+    let path = format!("/api/v1/programs/{program}/steps");
     while client.get(&path).await.ok()["steps"] == json!([]) {
         assert!(began.elapsed() < TIMEOUT, "{program} is not stored");
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -63,28 +63,28 @@ async fn programs_of_one_name_are_two() {
         assert_eq!(live, [own, "same"]);
         let profiles = client.get("/profiles").await.ok();
         assert_eq!(profiles.as_object().expect("an object").len(), 2);
-        let stored = client.get("/v1/programs").await.ok();
+        let stored = client.get("/api/v1/programs").await.ok();
         let mut stored = names(&stored, "programs", "program_id");
         stored.sort();
         assert_eq!(stored, [own, "same"]);
-        let steps = client.get("/v1/programs/same/steps").await.ok();
+        let steps = client.get("/api/v1/programs/same/steps").await.ok();
         assert_eq!(steps["steps"].as_array().map(Vec::len), Some(1));
-        let of_job = client.get("/v1/programs?job=run").await.ok();
+        let of_job = client.get("/api/v1/programs?job=run").await.ok();
         assert_eq!(of_job["programs"].as_array().map(Vec::len), Some(2));
         nothing_of_acme(client).await;
     }
     // A release of one frees nothing of the other.
-    let released = beta.delete("/v1/jobs/run").await.ok();
+    let released = beta.delete("/api/v1/jobs/run").await.ok();
     assert_eq!(released["released"], 2);
     let live = acme.get("/programs").await.ok();
     assert_eq!(live.as_object().map(serde_json::Map::len), Some(3));
     for client in [&acme, &nobody] {
         assert_eq!(
-            client.delete("/v1/programs/same").await.ok()["released"],
+            client.delete("/api/v1/programs/same").await.ok()["released"],
             true
         );
         assert_eq!(
-            client.delete("/v1/programs/same").await.ok()["released"],
+            client.delete("/api/v1/programs/same").await.ok()["released"],
             false
         );
     }
@@ -101,18 +101,18 @@ async fn nothing_of_acme(client: &Client) {
         "/workers",
         "/list_workers",
         "/v1/loads",
-        "/v1/memory",
+        "/api/v1/memory",
         "/get_load",
-        "/v1/programs?limit=1000",
-        "/v1/programs/same",
-        "/v1/programs/same/steps",
-        "/v1/programs/same/decisions",
-        "/v1/events?limit=10000",
-        "/v1/events?program=same",
-        "/v1/plugins",
-        "/v1/bindings",
-        "/v1/whoami",
-        "/v1/lab/runs",
+        "/api/v1/programs?limit=1000",
+        "/api/v1/programs/same",
+        "/api/v1/programs/same/steps",
+        "/api/v1/programs/same/decisions",
+        "/api/v1/events?limit=10000",
+        "/api/v1/events?program=same",
+        "/api/v1/plugins",
+        "/api/v1/bindings",
+        "/api/v1/whoami",
+        "/api/v1/what-if/runs",
     ] {
         let page = client.get(path).await;
         let text = String::from_utf8_lossy(&page.body);
@@ -128,17 +128,17 @@ async fn nothing_of_acme(client: &Client) {
         }
     }
     let key = "only-acme";
-    let path = format!("/v1/programs/{key}");
+    let path = format!("/api/v1/programs/{key}");
     client.get(&path).await.refused(404, "program_unknown");
     let path = format!("/profiles/{key}");
     client.get(&path).await.refused(404, "program_unknown");
     for list in ["steps", "decisions"] {
-        let page = client.get(&format!("/v1/programs/{key}/{list}")).await.ok();
+        let page = client.get(&format!("/api/v1/programs/{key}/{list}")).await.ok();
         assert_eq!(page[list], json!([]), "{key}");
     }
-    let gone = client.delete(&format!("/v1/programs/{key}")).await.ok();
+    let gone = client.delete(&format!("/api/v1/programs/{key}")).await.ok();
     assert_eq!(gone["released"], false, "{key}");
-    let page = client.get(&format!("/v1/events?program={key}")).await.ok();
+    let page = client.get(&format!("/api/v1/events?program={key}")).await.ok();
     let about = page["events"].as_array().expect("a list").iter();
     assert_eq!(about.filter(|event| !event["program"].is_null()).count(), 0);
 }
@@ -175,7 +175,7 @@ async fn plugins_and_bindings_are_ones_own() {
     let beta = client_of(&fixture, "beta", "admin").await;
     let brought_along = "foresight-eviction";
     let plugins = async |client: &Client| {
-        let mut page = client.get("/v1/plugins").await.ok();
+        let mut page = client.get("/api/v1/plugins").await.ok();
         let listed = page["plugins"].as_array_mut().expect("a list");
         listed.retain(|plugin| plugin["uploaded_at_us"].is_number());
         let mut names = names(&page, "plugins", "name");
@@ -183,7 +183,7 @@ async fn plugins_and_bindings_are_ones_own() {
         names
     };
     let upload = async |client: &Client| {
-        let answer = client.send(Method::POST, "/v1/plugins", &[], lru_eviction());
+        let answer = client.send(Method::POST, "/api/v1/plugins", &[], lru_eviction());
         answer.await.ok()["new"].clone()
     };
     assert_eq!(upload(&acme).await, true);
@@ -192,10 +192,10 @@ async fn plugins_and_bindings_are_ones_own() {
     assert_eq!(upload(&beta).await, true, "new to this tenant");
     assert_eq!(upload(&beta).await, false);
     let bind = json!({"world": "eviction", "policy": "lru-eviction"}).to_string();
-    let bound = acme.send(Method::PUT, "/v1/bindings", &[], bind).await.ok();
+    let bound = acme.send(Method::PUT, "/api/v1/bindings", &[], bind).await.ok();
     assert_eq!(bound["job"], "*", "all jobs of this tenant: {bound}");
     let bindings = async |client: &Client| {
-        let page = client.get("/v1/bindings").await;
+        let page = client.get("/api/v1/bindings").await;
         String::from_utf8_lossy(&page.body).into_owned()
     };
     assert!(bindings(&acme).await.contains("lru-eviction"));
@@ -204,11 +204,11 @@ async fn plugins_and_bindings_are_ones_own() {
         assert!(!seen.contains("lru-eviction"), "{seen}");
     }
 
-    let log = acme.get("/v1/audit").await.ok();
+    let log = acme.get("/api/v1/audit").await.ok();
     let actions = names(&log, "changes", "action");
     assert_eq!(actions, ["binding.changed", "plugin.uploaded"]);
     assert_eq!(names(&log, "changes", "tenant"), ["acme", "acme"]);
-    let all = fixture.client.get("/v1/audit").await.ok();
+    let all = fixture.client.get("/api/v1/audit").await.ok();
     let actions = names(&all, "changes", "action");
     for action in ["tenant.created", "token.created", "plugin.uploaded"] {
         assert!(actions.iter().any(|known| known == action), "{actions:?}");
@@ -223,33 +223,33 @@ async fn tokens_and_tenants_are_ones_own() {
     make_tenant(&fixture, "beta", json!({})).await;
     let acme = client_of(&fixture, "acme", "admin").await;
     let beta = client_of(&fixture, "beta", "admin").await;
-    let own = acme.get("/v1/tokens").await.ok();
+    let own = acme.get("/api/v1/tokens").await.ok();
     assert_eq!(names(&own, "tokens", "tenant"), ["acme"]);
     let id = own["tokens"][0]["id"].as_str().expect("an id");
-    for path in [format!("/v1/tokens/{id}"), "/v1/tokens/nobody".to_owned()] {
+    for path in [format!("/api/v1/tokens/{id}"), "/api/v1/tokens/nobody".to_owned()] {
         beta.delete(&path).await.refused(404, "token_unknown");
         let rotated = beta.post(&format!("{path}/rotate"), &json!({})).await;
         rotated.refused(404, "token_unknown");
     }
     let stolen = json!({"name": "n", "scope": "viewer", "tenant": "acme"});
-    beta.post("/v1/tokens", &stolen)
+    beta.post("/api/v1/tokens", &stolen)
         .await
         .refused(403, "forbidden");
     let whole = json!({"name": "n", "scope": "admin", "tenant": "*"});
-    beta.post("/v1/tokens", &whole)
+    beta.post("/api/v1/tokens", &whole)
         .await
         .refused(403, "forbidden");
 
     assert_eq!(
-        names(&acme.get("/v1/tenants").await.ok(), "tenants", "tenant"),
+        names(&acme.get("/api/v1/tenants").await.ok(), "tenants", "tenant"),
         ["acme"]
     );
-    beta.get("/v1/tenants/acme")
+    beta.get("/api/v1/tenants/acme")
         .await
         .refused(404, "tenant_unknown");
     let change = json!({"limits": {"plugins": 1}}).to_string();
     let changed = beta
-        .send(Method::PUT, "/v1/tenants/acme", &[], change)
+        .send(Method::PUT, "/api/v1/tenants/acme", &[], change)
         .await;
     changed.refused(404, "tenant_unknown");
     fixture.finish().await;

@@ -13,7 +13,7 @@ async fn requests_beyond_the_rate_get_a_retry_time() {
     make_tenant(&fixture, "acme", json!({"requests_per_s": 2})).await;
     let acme = client_of(&fixture, "acme", "viewer").await;
     let refused = loop {
-        let answer = acme.get("/v1/whoami").await;
+        let answer = acme.get("/api/v1/whoami").await;
         if !answer.status.is_success() {
             break answer;
         }
@@ -21,7 +21,7 @@ async fn requests_beyond_the_rate_get_a_retry_time() {
     refused.refused(429, "rate_limited");
     assert_eq!(refused.headers["retry-after"], "1");
     // No other request waits for it, and neither does its own health check.
-    fixture.client.get("/v1/whoami").await.ok();
+    fixture.client.get("/api/v1/whoami").await.ok();
     acme.get("/health").await.ok();
     fixture.finish().await;
 }
@@ -56,16 +56,16 @@ async fn bodies_and_live_programs_have_their_bounds() {
             .await
             .ok();
     }
-    acme.delete("/v1/programs/a").await.ok();
+    acme.delete("/api/v1/programs/a").await.ok();
     acme.post(CHAT, &chat("c", "hello", 4)).await.ok();
 
     let body = json!({"limits": {"live_programs": 3}}).to_string();
     let own = client_of(&fixture, "acme", "admin").await;
     let loosened = own
-        .send(Method::PUT, "/v1/tenants/acme", &[], body.clone())
+        .send(Method::PUT, "/api/v1/tenants/acme", &[], body.clone())
         .await;
     loosened.refused(403, "forbidden");
-    let path = "/v1/tenants/acme";
+    let path = "/api/v1/tenants/acme";
     fixture.client.send(Method::PUT, path, &[], body).await.ok();
     acme.post(CHAT, &chat("d", "hello", 4)).await.ok();
     let tighter = json!({"limits": {"live_programs": 1}}).to_string();
@@ -86,7 +86,7 @@ async fn the_default_tenant_counts_its_own_programs_alone() {
         acme.post(CHAT, &chat(program, "hello", 4)).await.ok();
     }
     let body = json!({"limits": {"live_programs": 1}}).to_string();
-    let path = "/v1/tenants/default";
+    let path = "/api/v1/tenants/default";
     fixture.client.send(Method::PUT, path, &[], body).await.ok();
     fixture.client.post(CHAT, &chat("a", "hello", 4)).await.ok();
     let answer = fixture.client.post(CHAT, &chat("b", "hello", 4)).await;
@@ -104,7 +104,7 @@ async fn plugins_are_counted_weighed_and_may_have_to_be_signed() {
     ] {
         make_tenant(&fixture, name, limits).await;
         let client = client_of(&fixture, name, "operator").await;
-        let answer = client.send(Method::POST, "/v1/plugins", &[], lru_eviction());
+        let answer = client.send(Method::POST, "/api/v1/plugins", &[], lru_eviction());
         let message = answer.await.refused(403, "tenant_limit");
         assert!(message.contains(&format!("`{name}`")), "{message}");
     }

@@ -23,29 +23,29 @@ fn refused(answer: &Answer, what: &str) {
 
 /// What is on record of programs of `acme`, and what is bound for it.
 async fn record_of(acme: &Client) -> Value {
-    let events = acme.get("/v1/events?limit=1000").await.ok();
+    let events = acme.get("/api/v1/events?limit=1000").await.ok();
     let events = events["events"].as_array().expect("a list").iter();
     let own: Vec<_> = events.filter(|event| !event["program"].is_null()).collect();
-    json!([own, acme.get("/v1/bindings").await.ok()])
+    json!([own, acme.get("/api/v1/bindings").await.ok()])
 }
 
 /// Asks with a forged name at every path that has one, and for every field of a body.
 async fn forge_everywhere(client: &Client, step: &Value) {
     for path in [
-        format!("/v1/programs/{IN_PATH}/steps/{step}/bodies"),
-        format!("/v1/programs/{IN_PATH}"),
-        format!("/v1/programs/{IN_PATH}/steps"),
-        format!("/v1/programs/{IN_PATH}/decisions"),
+        format!("/api/v1/programs/{IN_PATH}/steps/{step}/bodies"),
+        format!("/api/v1/programs/{IN_PATH}"),
+        format!("/api/v1/programs/{IN_PATH}/steps"),
+        format!("/api/v1/programs/{IN_PATH}/decisions"),
         format!("/profiles/{IN_PATH}"),
-        format!("/v1/events?program={IN_PATH}"),
-        format!("/v1/programs?job={IN_PATH}"),
+        format!("/api/v1/events?program={IN_PATH}"),
+        format!("/api/v1/programs?job={IN_PATH}"),
     ] {
         refused(&client.get(&path).await, &path);
     }
     for path in [
-        format!("/v1/programs/{IN_PATH}"),
-        format!("/v1/jobs/{IN_PATH}"),
-        format!("/v1/bindings?world=eviction&job={IN_PATH}"),
+        format!("/api/v1/programs/{IN_PATH}"),
+        format!("/api/v1/jobs/{IN_PATH}"),
+        format!("/api/v1/bindings?world=eviction&job={IN_PATH}"),
     ] {
         refused(&client.delete(&path).await, &path);
     }
@@ -57,20 +57,20 @@ async fn forge_everywhere(client: &Client, step: &Value) {
         body
     };
     for (path, body) in [
-        ("/v1/actions", started.clone()),
-        ("/v1/actions", action("action_id")),
-        ("/v1/actions", action("tool")),
+        ("/api/v1/actions", started.clone()),
+        ("/api/v1/actions", action("action_id")),
+        ("/api/v1/actions", action("tool")),
         ("/programs/release", json!({"program_id": FORGED})),
         (
-            "/v1/ask",
+            "/api/v1/ask",
             json!({"world": "reward", "function": "x", "columns": {}, "job": FORGED}),
         ),
         (
-            "/v1/bindings/rollback",
+            "/api/v1/bindings/rollback",
             json!({"world": "eviction", "job": FORGED}),
         ),
         (
-            "/v1/lab/runs",
+            "/api/v1/what-if/runs",
             json!({"sets": ["sticky"], "window": {"job": FORGED}}),
         ),
     ] {
@@ -79,7 +79,7 @@ async fn forge_everywhere(client: &Client, step: &Value) {
     let session = format!("/finish_session?session_id={IN_PATH}");
     refused(&client.post(&session, &json!({})).await, &session);
     let bind = json!({"world": "eviction", "policy": "native", "job": FORGED}).to_string();
-    let bound = client.send(Method::PUT, "/v1/bindings", &[], bind).await;
+    let bound = client.send(Method::PUT, "/api/v1/bindings", &[], bind).await;
     refused(&bound, "a binding");
 }
 
@@ -115,9 +115,9 @@ async fn a_forged_name_reads_and_changes_nothing_of_another_tenant() {
     make_tenant(&fixture, "acme", json!({})).await;
     let acme = client_of(&fixture, "acme", "admin").await;
     acme.post(CHAT, &chat("p", "a secret", 4)).await.ok();
-    let steps = acme.get("/v1/programs/p/steps").await.ok();
+    let steps = acme.get("/api/v1/programs/p/steps").await.ok();
     let step = &steps["steps"][0]["step"];
-    let bodies = format!("/v1/programs/p/steps/{step}/bodies");
+    let bodies = format!("/api/v1/programs/p/steps/{step}/bodies");
     let began = std::time::Instant::now();
     while acme.get(&bodies).await.ok()["bodies"] == json!([]) {
         assert!(began.elapsed().as_secs() < 10, "bodies are kept");
@@ -128,9 +128,9 @@ async fn a_forged_name_reads_and_changes_nothing_of_another_tenant() {
     forge_everywhere(&fixture.client, step).await;
     generate_with(&fixture.client, FORGED).await;
     assert_eq!(record_of(&acme).await, before);
-    let runs = fixture.client.get("/v1/lab/runs").await.ok();
+    let runs = fixture.client.get("/api/v1/what-if/runs").await.ok();
     assert_eq!(runs["runs"], json!([]));
-    let released = acme.delete("/v1/programs/p").await.ok();
+    let released = acme.delete("/api/v1/programs/p").await.ok();
     assert_eq!(released["released"], true);
     fixture.finish_all(&[&acme]).await;
 }

@@ -88,14 +88,14 @@ async fn tokens_of_the_provider_are_taken_and_its_keys_may_change() {
         job.post(CHAT, &chat("p", "hello", 4)).await.ok();
     }
     assert_eq!(*asked.lock().unwrap(), 1, "keys are read once");
-    let who: Value = job.get("/v1/whoami").await.ok();
+    let who: Value = job.get("/api/v1/whoami").await.ok();
     assert_eq!(
         (&who["who"], &who["tenant"]),
         (&json!("subject ada"), &json!("acme"))
     );
-    job.get("/v1/tokens").await.refused(403, "forbidden");
+    job.get("/api/v1/tokens").await.refused(403, "forbidden");
     with(old.token("acme", "admin"))
-        .get("/v1/tokens")
+        .get("/api/v1/tokens")
         .await
         .ok();
     with(old.token("nobody", "job"))

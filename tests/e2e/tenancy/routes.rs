@@ -3,8 +3,9 @@
 use http::Method;
 use serde_json::json;
 use treadle_auth::Scope;
-use treadle_auth::permissions::{Needs, Route, routes};
+use treadle_auth::permissions::{Needs, Route};
 use treadle_config::AnonymousScope;
+use treadle_server::routes;
 use treadle_tests::support::client::{Answer, Client};
 use treadle_tests::support::fixture::Fixture;
 
@@ -150,7 +151,7 @@ async fn only_the_whole_daemons_admin_chooses_a_tenant() {
     let acme = client_of(&fixture, "acme", "admin").await;
     let who = async |client: &Client, tenant: &str| {
         let headers = [("x-treadle-tenant", tenant)];
-        client.send(Method::GET, "/v1/whoami", &headers, "").await
+        client.send(Method::GET, "/api/v1/whoami", &headers, "").await
     };
     assert_eq!(who(&fixture.client, "beta").await.ok()["tenant"], "beta");
     who(&fixture.client, "gamma")

@@ -12,7 +12,7 @@ use treadle_tests::support::raw_engine::RawEngine;
 use super::{client_of, make_tenant};
 
 async fn status_of(client: &Client) -> u16 {
-    client.get("/v1/tokens").await.status.as_u16()
+    client.get("/api/v1/tokens").await.status.as_u16()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -22,7 +22,7 @@ async fn a_token_is_made_rotated_revoked_and_each_is_on_record() {
     let headers = [("x-request-id", "my-request")];
     let made = fixture
         .client
-        .send(Method::POST, "/v1/tokens", &headers, body.to_string())
+        .send(Method::POST, "/api/v1/tokens", &headers, body.to_string())
         .await;
     assert_eq!(made.status, 201);
     let made = made.json();
@@ -33,7 +33,7 @@ async fn a_token_is_made_rotated_revoked_and_each_is_on_record() {
     let first = fixture.client.with_token(secret);
     assert_eq!(status_of(&first).await, 200);
 
-    let path = format!("/v1/tokens/{id}/rotate");
+    let path = format!("/api/v1/tokens/{id}/rotate");
     let rotated = first.post(&path, &json!({})).await.ok();
     let second = fixture
         .client
@@ -42,7 +42,7 @@ async fn a_token_is_made_rotated_revoked_and_each_is_on_record() {
     assert_eq!(status_of(&second).await, 200);
     assert!(rotated["previous_until_us"].is_u64());
 
-    let listed = fixture.client.get("/v1/tokens").await;
+    let listed = fixture.client.get("/api/v1/tokens").await;
     let text = String::from_utf8_lossy(&listed.body).into_owned();
     assert!(!text.contains("tr_") && !text.contains("hash"), "{text}");
     let entry = listed.json()["tokens"]
@@ -55,15 +55,15 @@ async fn a_token_is_made_rotated_revoked_and_each_is_on_record() {
 
     fixture
         .client
-        .delete(&format!("/v1/tokens/{id}"))
+        .delete(&format!("/api/v1/tokens/{id}"))
         .await
         .ok();
     for client in [&first, &second] {
-        client.get("/v1/tokens").await.refused(401, "token_invalid");
+        client.get("/api/v1/tokens").await.refused(401, "token_invalid");
     }
     let changes = fixture
         .client
-        .get(&format!("/v1/audit?target={id}"))
+        .get(&format!("/api/v1/audit?target={id}"))
         .await
         .ok();
     let changes = changes["changes"].as_array().unwrap();
@@ -88,13 +88,13 @@ async fn a_token_is_made_rotated_revoked_and_each_is_on_record() {
 async fn the_grace_of_a_rotation_can_be_none() {
     let fixture = Fixture::tuned(1, 100_000, |config| config.auth.rotation_grace_s = 0).await;
     let first = client_of(&fixture, "default", "admin").await;
-    let listed = first.get("/v1/tokens").await.ok();
+    let listed = first.get("/api/v1/tokens").await.ok();
     let id = listed["tokens"][0]["id"].as_str().unwrap();
     first
-        .post(&format!("/v1/tokens/{id}/rotate"), &json!({}))
+        .post(&format!("/api/v1/tokens/{id}/rotate"), &json!({}))
         .await
         .ok();
-    first.get("/v1/tokens").await.refused(401, "token_expired");
+    first.get("/api/v1/tokens").await.refused(401, "token_expired");
     fixture.finish().await;
 }
 
@@ -104,7 +104,7 @@ async fn changes_are_paged_by_a_cursor() {
     for _ in 0..5 {
         client_of(&fixture, "default", "viewer").await;
     }
-    let (mut path, mut seen) = ("/v1/audit?limit=2".to_owned(), Vec::new());
+    let (mut path, mut seen) = ("/api/v1/audit?limit=2".to_owned(), Vec::new());
     loop {
         let page = fixture.client.get(&path).await.ok();
         let ids = page["changes"].as_array().unwrap().iter();
@@ -112,7 +112,7 @@ async fn changes_are_paged_by_a_cursor() {
         let Some(next) = page["next"].as_u64() else {
             break;
         };
-        path = format!("/v1/audit?limit=2&before={next}");
+        path = format!("/api/v1/audit?limit=2&before={next}");
     }
     assert_eq!(seen.len(), 5);
     assert!(seen.is_sorted_by(|a, b| a > b), "{seen:?}");
@@ -196,9 +196,9 @@ async fn the_first_token_is_made_once_and_left_for_its_owner() {
     let daemon = Daemon::start(&config).await.expect("it starts again");
     assert!(daemon.first_token.is_none());
     let client = Client::new(daemon.url()).with_token(&first.secret);
-    let tokens = client.get("/v1/tokens").await.ok();
+    let tokens = client.get("/api/v1/tokens").await.ok();
     let id = tokens["tokens"][0]["id"].as_str().unwrap().to_owned();
-    client.delete(&format!("/v1/tokens/{id}")).await.ok();
+    client.delete(&format!("/api/v1/tokens/{id}")).await.ok();
     assert_eq!(status_of(&client).await, 401);
     daemon.stop().await;
 

@@ -54,7 +54,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
             .fails(&[ErrorCode::MissingField, ErrorCode::WorkerUnknown])
             .fails(busy),
         get("/get_load", VIEW, get_load)
-            .summary("Load per engine, from treadle's ledger")
+            .summary("WorkerLoad per engine, from treadle's ledger")
             .fails(busy),
         get("/v1/loads", VIEW, loads)
             .summary("The same with totals")
@@ -152,7 +152,7 @@ async fn remove(
 
 /// How loaded a worker is.
 #[derive(Serialize, ToSchema)]
-struct Load {
+struct WorkerLoad {
     /// Its place among the workers.
     dp_rank: usize,
     /// Its URL.
@@ -169,7 +169,7 @@ struct Load {
     max_total_num_tokens: Option<u64>,
 }
 
-impl Load {
+impl WorkerLoad {
     fn all(totals: &Totals) -> Vec<Self> {
         let load = |(dp_rank, w): (usize, &WorkerTotals)| Self {
             dp_rank,
@@ -184,22 +184,22 @@ impl Load {
     }
 }
 
-async fn get_load(State(app): State<App>) -> Answer<Vec<Load>> {
+async fn get_load(State(app): State<App>) -> Answer<Vec<WorkerLoad>> {
     let totals = app.driver.read(|view| view.core.state().totals()).await;
     let totals = totals.map_err(|_| stopped())?;
-    Ok(Json(Load::all(&totals)))
+    Ok(Json(WorkerLoad::all(&totals)))
 }
 
-/// Load per worker and in all.
+/// WorkerLoad per worker and in all.
 #[derive(Serialize, ToSchema)]
 struct Loads {
     /// Worker by worker.
-    loads: Vec<Load>,
+    loads: Vec<WorkerLoad>,
     /// All together.
     aggregate: TotalLoad,
 }
 
-/// Load of all workers together.
+/// WorkerLoad of all workers together.
 #[derive(Serialize, ToSchema)]
 struct TotalLoad {
     /// Steps at engines.
@@ -216,7 +216,7 @@ async fn loads(State(app): State<App>) -> Answer<Loads> {
     let totals = app.driver.read(|view| view.core.state().totals()).await;
     let totals = totals.map_err(|_| stopped())?;
     Ok(Json(Loads {
-        loads: Load::all(&totals),
+        loads: WorkerLoad::all(&totals),
         aggregate: TotalLoad {
             total_running_reqs: totals.running_steps,
             total_waiting_reqs: totals.waiting_steps,

@@ -44,12 +44,12 @@ struct Health {
     /// Of treadle.
     version: &'static str,
     #[serde(flatten)]
-    load: Option<Load>,
+    load: Option<DaemonLoad>,
 }
 
 /// What treadle is doing.
 #[derive(Serialize, ToSchema)]
-struct Load {
+struct DaemonLoad {
     /// tr where programs are scheduled, else default; clients of ThunderAgent ask for it.
     router_mode: &'static str,
     /// What requests are scheduled by.
@@ -121,7 +121,7 @@ async fn show(State(app): State<App>, caller: Caller) -> Response {
         (StatusCode::OK, "ok", "")
     };
     let is_scheduled = mode == Mode::ProgramAware;
-    let load = caller.principal.scope.is_some().then(|| Load {
+    let load = caller.principal.scope.is_some().then(|| DaemonLoad {
         router_mode: if is_scheduled { "tr" } else { "default" },
         mode,
         scheduling_enabled: is_scheduled,

@@ -49,6 +49,9 @@ use treadle_wire::ErrorCode;
 /// Longest wait of a reader for the journal's writer.
 const RECORD_WAIT_MAX: Duration = Duration::from_secs(5);
 
+/// The subject of tenants, tokens and callers.
+const ACCESS: &str = "Access";
+
 /// What the scheduler answers, by subject.
 fn own() -> Vec<(&'static str, Vec<Endpoint>)> {
     let joined = |parts: Vec<Vec<Endpoint>>| parts.into_iter().flatten().collect();
@@ -82,7 +85,7 @@ fn own() -> Vec<(&'static str, Vec<Endpoint>)> {
             ]),
         ),
         (
-            "Access",
+            ACCESS,
             joined(vec![
                 tenants::endpoints(),
                 tokens::endpoints(),
@@ -102,9 +105,11 @@ fn groups() -> Vec<(&'static str, Vec<About>)> {
     let mut groups = vec![
         ("Generation", abouts(generation::endpoints())),
         ("Forwarded to an engine", abouts(generation::forwarded())),
-        ("Identity", abouts(identity::endpoints())),
     ];
     groups.extend(own().into_iter().map(|(group, all)| (group, abouts(all))));
+    if let Some((_, access)) = groups.iter_mut().find(|(group, _)| *group == ACCESS) {
+        access.extend(abouts(identity::endpoints()));
+    }
     groups
 }
 

@@ -53,7 +53,7 @@ impl AuditArgs {
         let filters: String = given
             .flat_map(|(name, text)| ["&", name, "=", &escaped(&text)].map(str::to_owned))
             .collect();
-        let path = format!("/v1/audit?limit={}{filters}", self.limit);
+        let path = format!("/api/v1/audit?limit={}{filters}", self.limit);
         let answer = remote.client().get(&path).await?;
         if remote.json {
             return print_json(&answer);

@@ -94,7 +94,7 @@ async fn ask(client: &Client) -> DaemonReport {
         Err(message.map_or_else(|| format!("{path} answers {status}"), str::to_owned))
     };
     let (health, workers, cluster) =
-        tokio::join!(get("/health"), get("/workers"), get("/v1/cluster"));
+        tokio::join!(get("/health"), get("/workers"), get("/api/v1/cluster"));
     DaemonReport {
         health,
         workers,

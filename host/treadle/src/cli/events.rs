@@ -126,7 +126,7 @@ impl Reader {
     }
 
     async fn page(&self, range: &str) -> Result<Vec<Value>, CliError> {
-        let path = format!("/v1/events?{range}{}", self.filter);
+        let path = format!("/api/v1/events?{range}{}", self.filter);
         let mut answer = self.client.get(&path).await?;
         match answer["events"].take() {
             Value::Array(events) => Ok(events),

@@ -71,7 +71,7 @@ impl Challenge {
     /// The path to ask for.
     pub(super) fn path(&self) -> String {
         let name = identity::name(&self.hash);
-        format!("/v1/identity?token={name}&challenge={}", self.text)
+        format!("/api/v1/identity?token={name}&challenge={}", self.text)
     }
 
     /// Checks the answer of the daemon that was called at this address.

@@ -54,10 +54,10 @@ impl MemoryArgs {
     /// or of an interval.
     pub(super) async fn run(self, remote: &Remote) -> Result<(), CliError> {
         let client = remote.client();
-        let mut answer = client.get("/v1/memory").await?;
+        let mut answer = client.get("/api/v1/memory").await?;
         if let Some(interval_s) = self.interval {
             tokio::time::sleep(Duration::from_secs(interval_s)).await;
-            let earlier = std::mem::replace(&mut answer, client.get("/v1/memory").await?);
+            let earlier = std::mem::replace(&mut answer, client.get("/api/v1/memory").await?);
             since(&mut answer, &earlier);
         }
         if remote.json {

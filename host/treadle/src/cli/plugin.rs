@@ -116,7 +116,7 @@ impl PushArgs {
         let bytes = read(&file)?;
         let signature = self.signature.as_deref().map(signature).transpose()?;
         let spinner = progress::spinner(format!("checking {}", file.display()));
-        let pushed = client.upload("/v1/plugins", bytes, signature).await;
+        let pushed = client.upload("/api/v1/plugins", bytes, signature).await;
         spinner.finish_and_clear();
         let plugin = pushed?;
         if json {
@@ -147,8 +147,8 @@ fn signature(path: &Path) -> Result<HeaderValue, CliError> {
 }
 
 async fn list(client: &Client, json: bool) -> Result<(), CliError> {
-    let mut plugins = client.get("/v1/plugins").await?;
-    let bindings = client.get("/v1/bindings").await?;
+    let mut plugins = client.get("/api/v1/plugins").await?;
+    let bindings = client.get("/api/v1/bindings").await?;
     if json {
         plugins["bindings"] = bindings["bindings"].clone();
         return print_json(&plugins);

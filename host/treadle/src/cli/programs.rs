@@ -109,13 +109,13 @@ impl ProgramsArgs {
                 "`{key}` precedes `release`; write `treadle programs release KEY`"
             ))),
             (None, None) if self.all => {
-                let path = format!("/v1/programs?limit={}", self.limit);
+                let path = format!("/api/v1/programs?limit={}", self.limit);
                 let listing = Listing("programs", STORED, "no program was ever seen");
                 listing.show(&client, &path, json).await
             }
             (None, None) => live(&client, self.limit, json).await,
             (None, Some(key)) => {
-                let path = format!("/v1/programs/{}", escaped(&key));
+                let path = format!("/api/v1/programs/{}", escaped(&key));
                 // An unknown program has no steps and no decisions either.
                 let program = client.get(&path).await?;
                 let limit = self.limit;

@@ -62,18 +62,18 @@ impl TenantsArgs {
     pub(super) async fn run(self, remote: &Remote) -> Result<(), CliError> {
         let (client, json) = (remote.client(), remote.json);
         let (answer, told) = match self.command.unwrap_or(TenantsCommand::List) {
-            TenantsCommand::List => (client.get("/v1/tenants").await?, None),
+            TenantsCommand::List => (client.get("/api/v1/tenants").await?, None),
             TenantsCommand::Create(tenant) => {
                 let told = format!(
                     "made {0}; a token for it: treadle access tokens create NAME --scope job --tenant {0}",
                     tenant.name
                 );
                 let body = json!({"tenant": tenant.name, "limits": tenant.limits()});
-                let answer = client.command(Method::POST, "/v1/tenants", &body).await?;
+                let answer = client.command(Method::POST, "/api/v1/tenants", &body).await?;
                 (answer, Some(told))
             }
             TenantsCommand::Set(tenant) => {
-                let path = format!("/v1/tenants/{}", escaped(&tenant.name));
+                let path = format!("/api/v1/tenants/{}", escaped(&tenant.name));
                 let body = json!({"limits": tenant.limits()});
                 let answer = client.command(Method::PUT, &path, &body).await?;
                 (answer, Some(format!("changed {}", tenant.name)))

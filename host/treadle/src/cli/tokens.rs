@@ -85,7 +85,7 @@ impl TokensArgs {
         let (client, json) = (remote.client(), remote.json);
         let answer = match self.command.unwrap_or(TokensCommand::List) {
             TokensCommand::List => {
-                let answer = client.get("/v1/tokens").await?;
+                let answer = client.get("/api/v1/tokens").await?;
                 if json {
                     return print_json(&answer);
                 }
@@ -99,14 +99,14 @@ impl TokensArgs {
                 if create.whole_daemon {
                     body["tenant"] = json!("*");
                 }
-                client.command(Method::POST, "/v1/tokens", &body).await?
+                client.command(Method::POST, "/api/v1/tokens", &body).await?
             }
             TokensCommand::Rotate { id } => {
-                let path = format!("/v1/tokens/{}/rotate", escaped(&id));
+                let path = format!("/api/v1/tokens/{}/rotate", escaped(&id));
                 client.command(Method::POST, &path, &json!({})).await?
             }
             TokensCommand::Revoke { id } => {
-                let path = format!("/v1/tokens/{}", escaped(&id));
+                let path = format!("/api/v1/tokens/{}", escaped(&id));
                 client.command(Method::DELETE, &path, &json!({})).await?
             }
         };

@@ -78,7 +78,7 @@ impl WhatIfArgs {
             WhatIfCommand::Compare(args) => compare(args, json).await,
             WhatIfCommand::Run(args) => start(&self.remote.client(), args, json).await,
             WhatIfCommand::List => {
-                let mut answer = self.remote.client().get("/v1/lab/runs").await?;
+                let mut answer = self.remote.client().get("/api/v1/what-if/runs").await?;
                 let Value::Array(mut runs) = answer["runs"].take() else {
                     return print_text(NONE);
                 };
@@ -109,7 +109,7 @@ impl WhatIfArgs {
 }
 
 fn path_of(run: &str) -> String {
-    format!("/v1/lab/runs/{}", escaped(run))
+    format!("/api/v1/what-if/runs/{}", escaped(run))
 }
 
 async fn compare(args: &CompareArgs, json: bool) -> Result<(), CliError> {
@@ -158,7 +158,7 @@ async fn start(client: &Client, args: &RunArgs, json: bool) -> Result<(), CliErr
         "slot_lag_s": settings.slot_lag_us as f64 / 1e6,
         "kv_tokens": settings.kv_tokens,
     });
-    let run = client.command(Method::POST, "/v1/lab/runs", &body).await?;
+    let run = client.command(Method::POST, "/api/v1/what-if/runs", &body).await?;
     let name = run["run"].as_str().unwrap_or_default().to_owned();
     if args.detach {
         return if json {

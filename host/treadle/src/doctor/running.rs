@@ -20,7 +20,7 @@ pub(crate) struct DaemonReport {
     pub(crate) health: Result<Value, String>,
     /// `GET /workers`.
     pub(crate) workers: Result<Value, String>,
-    /// `GET /v1/cluster`.
+    /// `GET /api/v1/cluster`.
     pub(crate) cluster: Result<Value, String>,
 }
 

@@ -71,7 +71,7 @@ async fn impostor(proof: Value) -> (String, Seen) {
         let (path, headers) = (request.uri().to_string(), request.headers());
         let line = format!("{path} {headers:?}\n");
         heard.lock().expect("no thread panicked").push_str(&line);
-        let is_challenge = path.starts_with("/v1/identity");
+        let is_challenge = path.starts_with("/api/v1/identity");
         let answer = if is_challenge {
             (StatusCode::OK, Json(json!({"proof": proof})))
         } else {
@@ -140,7 +140,7 @@ async fn no_impostor_gets_the_token() {
             assert!(ended.stderr.contains("--token"), "{}", ended.stderr);
         }
         let seen = seen.lock().expect("no thread panicked").clone();
-        assert!(seen.contains("/v1/identity"), "{seen}");
+        assert!(seen.contains("/api/v1/identity"), "{seen}");
         assert!(!seen.contains(&secret), "{seen}");
         assert!(!seen.contains("authorization"), "{seen}");
     }
@@ -156,7 +156,7 @@ async fn no_intermediary_gets_the_token() {
     assert!(!ended.success, "{}", ended.stdout);
     assert!(ended.stderr.contains("does not prove"), "{}", ended.stderr);
     let seen = seen.lock().expect("no thread panicked").clone();
-    assert!(seen.contains("/v1/identity"), "{seen}");
+    assert!(seen.contains("/api/v1/identity"), "{seen}");
     assert!(!seen.contains("tr_"), "{seen}");
     // It is sent if the user asks for it.
     let line = format!("access tokens --token {}", home.secret());

@@ -57,7 +57,7 @@ async fn activate(daemon: &Daemon, bytes: Bytes) -> Result<Duration, String> {
     headers_of_bytes.insert(header::CONTENT_TYPE, binary);
     let uploaded = send(
         &upstream,
-        (Method::POST, "/v1/plugins"),
+        (Method::POST, "/api/v1/plugins"),
         &url,
         &headers_of_bytes,
         bytes,
@@ -70,7 +70,7 @@ async fn activate(daemon: &Daemon, bytes: Bytes) -> Result<Duration, String> {
     let binding = binding.to_string().into();
     send(
         &upstream,
-        (Method::PUT, "/v1/bindings"),
+        (Method::PUT, "/api/v1/bindings"),
         &url,
         &headers,
         binding,

@@ -88,7 +88,7 @@ impl BindArgs {
     pub(super) async fn run(self, client: &Client, json: bool) -> Result<(), CliError> {
         let body = self.body();
         let spinner = progress::spinner(format!("binding {}", self.policy));
-        let bound = client.command(Method::PUT, "/v1/bindings", &body).await;
+        let bound = client.command(Method::PUT, "/api/v1/bindings", &body).await;
         spinner.finish_and_clear();
         let bound = bound?;
         if json {
@@ -137,7 +137,7 @@ impl RollbackArgs {
             body["job"] = job.as_str().into();
         }
         let bound = client
-            .command(Method::POST, "/v1/bindings/rollback", &body)
+            .command(Method::POST, "/api/v1/bindings/rollback", &body)
             .await?;
         if json {
             return print_json(&bound);
@@ -159,7 +159,7 @@ impl UnbindArgs {
             _ => "active",
         };
         let world = self.place.world;
-        let mut path = format!("/v1/bindings?world={world}&role={role}");
+        let mut path = format!("/api/v1/bindings?world={world}&role={role}");
         if let Some(job) = &self.place.job {
             path.push_str("&job=");
             path.push_str(&escaped(job));

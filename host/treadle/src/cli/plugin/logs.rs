@@ -20,7 +20,7 @@ pub(super) struct LogsArgs {
 impl LogsArgs {
     /// Shows lines. With JSON, each is one line.
     pub(super) async fn run(self, client: &Client, json: bool) -> Result<(), CliError> {
-        let path = format!("/v1/plugins/{}/logs", escaped(&self.policy));
+        let path = format!("/api/v1/plugins/{}/logs", escaped(&self.policy));
         if self.follow {
             let mut show = |data: &str| {
                 let line = serde_json::from_str(data).unwrap_or_else(|_| data.into());
