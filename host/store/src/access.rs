@@ -65,7 +65,7 @@ pub struct AuditRow {
     pub address: Option<String>,
 }
 
-/// Which changes to read, newest first.
+/// Which changes to read, newest first unless the oldest are asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditPage {
     /// Only those of this tenant.
@@ -76,8 +76,14 @@ pub struct AuditPage {
     pub target: Option<String>,
     /// Only those by this one.
     pub who: Option<String>,
+    /// Only those at this time or later, in microseconds.
+    pub since_us: Option<u64>,
     /// Only those with a smaller number, that is older ones.
     pub before: Option<u64>,
+    /// Only those with a greater number, that is newer ones.
+    pub after: Option<u64>,
+    /// Whether the oldest come first.
+    pub ascending: bool,
     /// Most rows; at most [`crate::PAGE_ROWS_MAX`].
     pub limit: u32,
 }

@@ -55,7 +55,7 @@ pub use examine::{Finding, Grade};
 pub use leadership::{Candidate, LEASE, LeaderRow, Leadership, SIGN_INTERVAL};
 pub use options::{Location, Options, PostgresLocation};
 pub use page::{
-    EventPage, Order, ProgramCursor, ProgramPage, Pruned, Retention, SeqPage, StepPage,
+    DecisionPage, EventPage, Order, ProgramColumn, ProgramCursor, ProgramPage, Pruned, Retention, SeqPage, StepPage,
 };
 pub use rows::{
     Batch, BindingRow, DecisionRow, EventRow, Placeholder, PluginHead, PluginRow, PolicyStateRow,
@@ -144,16 +144,12 @@ pub trait Store: Send + Sync {
     fn events_page<'a>(&'a self, page: &'a EventPage) -> Answer<'a, Vec<EventRow>>;
 
     /// Decisions in the order in which they were taken, of one program or of all.
-    fn decisions<'a>(
-        &'a self,
-        program: Option<&'a str>,
-        page: &'a SeqPage,
-    ) -> Answer<'a, Vec<DecisionRow>>;
+    fn decisions<'a>(&'a self, page: &'a DecisionPage) -> Answer<'a, Vec<DecisionRow>>;
 
     /// One program; `None` if it is unknown or was pruned.
     fn program<'a>(&'a self, program: &'a str) -> Answer<'a, Option<ProgramRow>>;
 
-    /// Programs, newest first.
+    /// Programs that match.
     fn programs<'a>(&'a self, page: &'a ProgramPage) -> Answer<'a, Vec<ProgramRow>>;
 
     /// Steps of one program, by rising number.
@@ -221,7 +217,7 @@ pub trait Store: Send + Sync {
     /// Adds rows to the audit log in one transaction; `id` is chosen by the store.
     fn add_audit<'a>(&'a self, rows: &'a [AuditRow]) -> Answer<'a, ()>;
 
-    /// Rows of the audit log that match, newest first.
+    /// Rows of the audit log that match.
     fn audit<'a>(&'a self, page: &'a AuditPage) -> Answer<'a, Vec<AuditRow>>;
 
     /// Removes the oldest rows of the audit log beyond the newest `keep`, at most

@@ -1,6 +1,6 @@
 //! Which part of a table to read, and how much of it to keep.
 
-use crate::Names;
+use crate::{Names, ProgramRow};
 
 /// Which end of a table comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,6 +19,11 @@ pub struct SeqPage {
     pub after: Option<u64>,
     /// Only smaller ones.
     pub before: Option<u64>,
+    /// Only what happened at this time or later, in microseconds.
+    pub since_us: Option<u64>,
+    /// Rows that match and come first are left out, so many: where several rows have one number, a
+    /// page may end between them.
+    pub skip: u32,
     /// Which end comes first, and so which end a `limit` leaves out.
     pub order: Order,
     /// Most rows; at most [`crate::PAGE_ROWS_MAX`].
@@ -28,6 +33,8 @@ pub struct SeqPage {
 /// Which events to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventPage {
+    /// Only those of this job.
+    pub job: Option<String>,
     /// Only those of this program.
     pub program: Option<String>,
     /// Only those of this kind.
@@ -40,25 +47,95 @@ pub struct EventPage {
     pub range: SeqPage,
 }
 
+/// Which decisions to read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DecisionPage {
+    /// Only those about this program.
+    pub program: Option<String>,
+    /// Only those of this kind.
+    pub kind: Option<String>,
+    /// Only those about this worker.
+    pub worker: Option<String>,
+    /// Which stretch of them.
+    pub range: SeqPage,
+}
+
+/// A column that programs are sorted by; their names decide between equal ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProgramColumn {
+    /// When it was first seen.
+    #[default]
+    CreatedAtUs,
+    /// When it last changed.
+    UpdatedAtUs,
+    /// Length of its context.
+    ContextTokens,
+    /// Steps so far.
+    Steps,
+    /// Tokens of prompt and output of all its steps.
+    TokensTotal,
+}
+
+impl ProgramColumn {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::CreatedAtUs,
+        Self::UpdatedAtUs,
+        Self::ContextTokens,
+        Self::Steps,
+        Self::TokensTotal,
+    ];
+
+    /// Its name in the table.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::CreatedAtUs => "created_at_us",
+            Self::UpdatedAtUs => "updated_at_us",
+            Self::ContextTokens => "context_tokens",
+            Self::Steps => "steps",
+            Self::TokensTotal => "tokens_total",
+        }
+    }
+
+    /// What a row has there.
+    pub const fn of(self, row: &ProgramRow) -> u64 {
+        match self {
+            Self::CreatedAtUs => row.created_at_us,
+            Self::UpdatedAtUs => row.updated_at_us,
+            Self::ContextTokens => row.context_tokens,
+            Self::Steps => row.steps,
+            Self::TokensTotal => row.tokens_total,
+        }
+    }
+}
+
 /// Where a page of programs ended: the last row that was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramCursor {
-    /// `created_at_us` of that row.
-    pub created_at_us: u64,
+    /// What that row has in the column that the pages are sorted by.
+    pub value: u64,
     /// `program` of that row.
     pub program: String,
 }
 
-/// Which programs to read, newest first.
+/// Which programs to read, newest first unless another order is named.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramPage {
     /// Only those of this job.
     pub job: Option<String>,
     /// Only those of this status.
     pub status: Option<String>,
+    /// Only those on this worker.
+    pub worker: Option<String>,
+    /// Only those that changed at this time or later, in microseconds.
+    pub since_us: Option<u64>,
     /// Only those with these names.
     pub names: Names,
-    /// Only those that come after this one, that is older ones.
+    /// What they are sorted by.
+    pub column: ProgramColumn,
+    /// Whether the smallest comes first.
+    pub ascending: bool,
+    /// Only those that come after this one.
     pub after: Option<ProgramCursor>,
     /// Most rows; at most [`crate::PAGE_ROWS_MAX`].
     pub limit: u32,

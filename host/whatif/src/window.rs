@@ -284,7 +284,7 @@ async fn note_begun_before(
             break;
         }
         cursor = Some(ProgramCursor {
-            created_at_us: last.created_at_us,
+            value: last.created_at_us,
             program: last.program.clone(),
         });
     }

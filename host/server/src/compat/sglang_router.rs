@@ -54,7 +54,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
             .fails(&[ErrorCode::MissingField, ErrorCode::WorkerUnknown])
             .fails(busy),
         get("/get_load", VIEW, get_load)
-            .summary("WorkerLoad per engine, from treadle's ledger")
+            .summary("Load per engine, from treadle's ledger")
             .fails(busy),
         get("/v1/loads", VIEW, loads)
             .summary("The same with totals")
@@ -190,7 +190,7 @@ async fn get_load(State(app): State<App>) -> Answer<Vec<WorkerLoad>> {
     Ok(Json(WorkerLoad::all(&totals)))
 }
 
-/// WorkerLoad per worker and in all.
+/// Load per worker and in all.
 #[derive(Serialize, ToSchema)]
 struct Loads {
     /// Worker by worker.
@@ -199,7 +199,7 @@ struct Loads {
     aggregate: TotalLoad,
 }
 
-/// WorkerLoad of all workers together.
+/// Load of all workers together.
 #[derive(Serialize, ToSchema)]
 struct TotalLoad {
     /// Steps at engines.

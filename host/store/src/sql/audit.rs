@@ -1,7 +1,7 @@
 //! The audit log.
 
 use super::table::{number, text};
-use super::{Cells, Engine, Record, Statement, Table, Values, Work};
+use super::{Cells, Engine, Record, Statement, Table, Values, Work, direction};
 use crate::{AuditPage, AuditRow, PAGE_ROWS_MAX, PRUNE_ROWS_MAX, StoreError};
 
 const AUDIT: Table<AuditRow> = Table {
@@ -44,7 +44,7 @@ fn bind<'r>(row: &'r AuditRow, values: &mut dyn Values<'r>) -> Result<(), StoreE
     values.maybe_text(row.address.as_deref())
 }
 
-/// Rows that match, newest first.
+/// Rows that match.
 pub(super) async fn page(
     engine: &impl Engine,
     page: &AuditPage,
@@ -58,11 +58,12 @@ pub(super) async fn page(
     ] {
         query.push_equal(column, value.as_deref());
     }
-    if let Some(before) = page.before {
-        query.push(" AND id < ");
-        query.push_number(before);
-    }
-    query.push(" ORDER BY id DESC LIMIT ");
+    query.push_compared("at_us >= ", page.since_us);
+    query.push_compared("id < ", page.before);
+    query.push_compared("id > ", page.after);
+    query.push(" ORDER BY id ");
+    query.push(direction(page.ascending));
+    query.push(" LIMIT ");
     query.push_number(page.limit.min(PAGE_ROWS_MAX).into());
     let rows = engine.read(query).await?;
     rows.iter().map(read).collect()

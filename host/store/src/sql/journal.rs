@@ -1,8 +1,8 @@
 //! Events and decisions.
 
 use super::table::{number, text};
-use super::{Cells, Engine, Record, Statement, Table, Values, Work, names};
-use crate::{DecisionRow, EventPage, EventRow, Names, Order, PAGE_ROWS_MAX, SeqPage, StoreError};
+use super::{Cells, Engine, Record, Statement, Table, Values, Work, direction, names};
+use crate::{DecisionPage, DecisionRow, EventPage, EventRow, Names, Order, PAGE_ROWS_MAX, SeqPage, StoreError};
 
 /// Events.
 pub(super) const EVENTS: Table<EventRow> = Table {
@@ -125,8 +125,13 @@ pub(super) async fn events(
     page: &EventPage,
 ) -> Result<Vec<EventRow>, StoreError> {
     let mut query = Statement::new(EVENTS_PAGE);
-    query.push_equal("program", page.program.as_deref());
-    query.push_equal("kind", page.kind.as_deref());
+    for (column, value) in [
+        ("job", &page.job),
+        ("program", &page.program),
+        ("kind", &page.kind),
+    ] {
+        query.push_equal(column, value.as_deref());
+    }
     visible(&mut query, page);
     stretch(&mut query, &page.range, "");
     let rows = engine.read(query).await?;
@@ -171,12 +176,17 @@ fn read_event(row: &impl Record) -> Result<EventRow, StoreError> {
 /// Decisions that match.
 pub(super) async fn decisions(
     engine: &impl Engine,
-    program: Option<&str>,
-    page: &SeqPage,
+    page: &DecisionPage,
 ) -> Result<Vec<DecisionRow>, StoreError> {
     let mut query = Statement::new(DECISIONS_PAGE);
-    query.push_equal("program", program);
-    stretch(&mut query, page, ", id ");
+    for (column, value) in [
+        ("program", &page.program),
+        ("kind", &page.kind),
+        ("worker", &page.worker),
+    ] {
+        query.push_equal(column, value.as_deref());
+    }
+    stretch(&mut query, &page.range, ", id ");
     let rows = engine.read(query).await?;
     rows.iter().map(read_decision).collect()
 }
@@ -200,18 +210,10 @@ fn read_decision(row: &impl Record) -> Result<DecisionRow, StoreError> {
 
 /// Ends a query with a stretch of `seq`; `tie` names what orders rows of one event.
 fn stretch(query: &mut Statement, page: &SeqPage, tie: &str) {
-    if let Some(after) = page.after {
-        query.push(" AND seq > ");
-        query.push_number(after);
-    }
-    if let Some(before) = page.before {
-        query.push(" AND seq < ");
-        query.push_number(before);
-    }
-    let direction = match page.order {
-        Order::OldestFirst => "ASC",
-        Order::NewestFirst => "DESC",
-    };
+    query.push_compared("seq > ", page.after);
+    query.push_compared("seq < ", page.before);
+    query.push_compared("at_us >= ", page.since_us);
+    let direction = direction(page.order == Order::OldestFirst);
     query.push(" ORDER BY seq ");
     query.push(direction);
     if !tie.is_empty() {
@@ -220,4 +222,8 @@ fn stretch(query: &mut Statement, page: &SeqPage, tie: &str) {
     }
     query.push(" LIMIT ");
     query.push_number(page.limit.min(PAGE_ROWS_MAX).into());
+    if page.skip > 0 {
+        query.push(" OFFSET ");
+        query.push_number(page.skip.into());
+    }
 }

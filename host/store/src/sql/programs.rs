@@ -1,7 +1,7 @@
 //! Programs.
 
 use super::table::{number, text};
-use super::{Cells, Engine, Record, Statement, TENANT, Table, Values, Work, names};
+use super::{Cells, Engine, Record, Statement, TENANT, Table, Values, Work, direction, names};
 use crate::{PAGE_ROWS_MAX, ProgramPage, ProgramRow, StoreError};
 
 /// Programs.
@@ -61,30 +61,33 @@ pub(super) async fn get(
     rows.first().map(read).transpose()
 }
 
-/// Programs that match, newest first.
+/// Programs that match.
 pub(super) async fn page(
     engine: &impl Engine,
     page: &ProgramPage,
 ) -> Result<Vec<ProgramRow>, StoreError> {
     let mut query = Statement::new(SELECT);
     query.push_text(TENANT);
-    if let Some(job) = &page.job {
-        query.push(" AND job = ");
-        query.push_text(job);
+    for (column, value) in [
+        ("job", &page.job),
+        ("status", &page.status),
+        ("worker", &page.worker),
+    ] {
+        query.push_equal(column, value.as_deref());
     }
-    if let Some(status) = &page.status {
-        query.push(" AND status = ");
-        query.push_text(status);
-    }
+    query.push_compared("updated_at_us >= ", page.since_us);
     names::push(&mut query, "program", &page.names);
+    let (column, direction) = (page.column.as_str(), direction(page.ascending));
     if let Some(cursor) = &page.after {
-        query.push(" AND (created_at_us, program) < (");
-        query.push_number(cursor.created_at_us);
+        let relation = if page.ascending { ">" } else { "<" };
+        query.push(&format!(" AND ({column}, program) {relation} ("));
+        query.push_number(cursor.value);
         query.push(", ");
         query.push_text(&cursor.program);
         query.push(")");
     }
-    query.push(" ORDER BY created_at_us DESC, program DESC LIMIT ");
+    let order = format!(" ORDER BY {column} {direction}, program {direction} LIMIT ");
+    query.push(&order);
     query.push_number(page.limit.min(PAGE_ROWS_MAX).into());
     let rows = engine.read(query).await?;
     rows.iter().map(read).collect()

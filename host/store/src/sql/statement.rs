@@ -95,6 +95,15 @@ impl Statement {
         }
     }
 
+    /// Continues a condition: a column and a relation hold for this, if a value is given.
+    pub(crate) fn push_compared(&mut self, relation: &str, value: Option<u64>) {
+        if let Some(value) = value {
+            self.push(" AND ");
+            self.push(relation);
+            self.push_number(value);
+        }
+    }
+
     /// Its text and its arguments.
     pub(crate) fn parts(self) -> (SqlStr, Vec<Argument>) {
         let text = match self.sql {
@@ -104,6 +113,11 @@ impl Statement {
         };
         (text, self.arguments)
     }
+}
+
+/// The word for an order.
+pub(crate) const fn direction(ascending: bool) -> &'static str {
+    if ascending { "ASC" } else { "DESC" }
 }
 
 #[cfg(test)]

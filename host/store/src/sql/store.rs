@@ -14,7 +14,7 @@ use crate::bodies::BlobBackend;
 use crate::leadership::Term;
 use crate::{
     About, Answer, AuditPage, AuditRow, Batch, BindingRow, BodyRow, Candidate, CommandRow,
-    DecisionRow, EventPage, EventRow, LeaderRow, Leadership, Order, Placeholder, PluginHead,
+    DecisionPage, DecisionRow, EventPage, EventRow, LeaderRow, Leadership, Placeholder, PluginHead,
     PluginRow, PolicyStateRow, ProgramPage, ProgramRow, Pruned, RefusedRow, Retention, SeqPage,
     SinkRow, Snapshot, StepPage, StepRow, Store, StoreError, TenantRow, TokenRow, WorkerRow,
 };
@@ -142,9 +142,8 @@ impl<E: Engine> Store for SqlStore<E> {
         let page = EventPage {
             range: SeqPage {
                 after: Some(seq),
-                before: None,
-                order: Order::OldestFirst,
                 limit,
+                ..SeqPage::default()
             },
             ..EventPage::default()
         };
@@ -155,12 +154,8 @@ impl<E: Engine> Store for SqlStore<E> {
         Box::pin(journal::events(&*self.engine, page))
     }
 
-    fn decisions<'a>(
-        &'a self,
-        program: Option<&'a str>,
-        page: &'a SeqPage,
-    ) -> Answer<'a, Vec<DecisionRow>> {
-        Box::pin(journal::decisions(&*self.engine, program, page))
+    fn decisions<'a>(&'a self, page: &'a DecisionPage) -> Answer<'a, Vec<DecisionRow>> {
+        Box::pin(journal::decisions(&*self.engine, page))
     }
 
     fn program<'a>(&'a self, program: &'a str) -> Answer<'a, Option<ProgramRow>> {
