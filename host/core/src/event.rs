@@ -3,6 +3,7 @@
 //! Events are journaled as they are handled, in this order and with the time
 //! at which they were handled; replaying them gives the same state.
 
+use crate::bindings::BindingEvent;
 use crate::config::CoreConfig;
 use crate::question::{Attribution, PolicyAnswer};
 use crate::tokens::TextSize;
@@ -325,6 +326,9 @@ pub enum Event {
         /// The store's error.
         cause: Box<str>,
     },
+    /// A binding was changed.
+    #[serde(untagged)]
+    Binding(BindingEvent),
 }
 
 impl Event {
@@ -361,6 +365,7 @@ impl Event {
             Self::Configured { .. } => "configured",
             Self::DaemonRestarted => "daemon_restarted",
             Self::RecordRefused { .. } => "record_refused",
+            Self::Binding(event) => event.kind(),
         }
     }
 }

@@ -41,6 +41,7 @@
 pub mod accounts;
 pub mod action;
 pub mod backlog;
+pub mod bindings;
 mod bounds;
 mod command;
 mod config;

@@ -2,12 +2,16 @@
 //! types and the store's.
 
 use crate::record;
+use treadle_core::bindings::{BindingEvent, BoundPolicy};
 use treadle_core::explain::Decision;
 use treadle_core::program::Program;
 use treadle_core::worker::Worker;
 use treadle_core::{Core, Event, Origin};
-use treadle_model::{GatewayId, ProgramId, StepId, Timestamp, WorkerId};
-use treadle_store::{DecisionRow, EventRow, ProgramRow, StepRow, WorkerRow};
+use treadle_model::{GatewayId, ProgramId, Role, StepId, Timestamp, WorkerId};
+use treadle_policy::evaluator::EVERYONE;
+use treadle_store::{
+    BindingRow, BindingSet, DecisionRow, EventRow, ProgramRow, StepRow, WorkerRow,
+};
 
 /// What an event is about.
 #[derive(Default)]
@@ -65,6 +69,12 @@ impl Subject {
                 let program = core.state().programs.get(program);
                 program.map(Self::of_program).unwrap_or_default()
             }
+            Event::Binding(change) => Self {
+                job: Some(change.target().1)
+                    .filter(|scope| *scope != EVERYONE)
+                    .map(Into::into),
+                ..Self::default()
+            },
             Event::Configured { .. }
             | Event::GatewayLost { .. }
             | Event::PolicyAnswered { .. }
@@ -151,6 +161,26 @@ pub(crate) fn worker_row(w: &Worker, now: Timestamp) -> WorkerRow {
         used_tokens: w.used_tokens(),
         added_at_us: now.0,
         updated_at_us: now.0,
+    }
+}
+
+/// The roles of the binding that was changed.
+pub(crate) fn binding_set(core: &Core, change: &BindingEvent) -> BindingSet {
+    let (world, job) = change.target();
+    let roles = core.state().bindings.roles(world, job);
+    let row = |(role, bound): (&Role, &BoundPolicy)| BindingRow {
+        job: job.to_owned(),
+        world: world.as_str().to_owned(),
+        role: role.as_str().to_owned(),
+        digest: bound.digest.to_string(),
+        config: bound.config.to_string(),
+        share_ppm: bound.share_ppm,
+        since_us: bound.since.0,
+    };
+    BindingSet {
+        job: job.to_owned(),
+        world: world.as_str().to_owned(),
+        roles: roles.into_iter().flatten().map(row).collect(),
     }
 }
 

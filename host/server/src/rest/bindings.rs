@@ -218,7 +218,8 @@ fn world_of(word: &str) -> Result<World, Response> {
 }
 
 fn role_of(word: &str) -> Result<Role, Response> {
-    Role::from_name(word).ok_or_else(|| {
+    let role = Role::from_name(word).filter(|role| *role != Role::Previous);
+    role.ok_or_else(|| {
         let message = format!("`role` is `{word}`; give active, canary or shadow");
         refuse(ErrorCode::InvalidField, message)
     })

@@ -1,6 +1,6 @@
 //! Policies: upload, check, list, logs.
 
-use super::{ok, refuse, stopped};
+use super::{not_recorded, ok, refuse, stopped};
 use crate::app::App;
 use axum::extract::{FromRequest, Multipart, Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -319,6 +319,7 @@ pub(super) fn failed(error: &RegistryError) -> Response {
         RegistryError::Change(_) => refuse(ErrorCode::BindingConflict, error.to_string()),
         RegistryError::EndedEarly(_) => refuse(ErrorCode::Internal, error.to_string()),
         RegistryError::Stopped(_) => stopped(),
+        RegistryError::NotRecorded(error) => not_recorded(*error),
         RegistryError::Store(error) => super::store_failed(error),
     }
 }
