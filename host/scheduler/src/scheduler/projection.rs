@@ -6,7 +6,7 @@ use treadle_core::bindings::{BindingEvent, BoundPolicy};
 use treadle_core::explain::Decision;
 use treadle_core::program::Program;
 use treadle_core::worker::Worker;
-use treadle_core::{Core, Event, Origin};
+use treadle_core::{About, Core, Event, Origin};
 use treadle_model::{GatewayId, ProgramId, Role, StepId, Timestamp, WorkerId};
 use treadle_policy::evaluator::EVERYONE;
 use treadle_store::{
@@ -26,8 +26,8 @@ pub(crate) struct Subject {
 impl Subject {
     /// Looks the event's subject up before the core handles it.
     pub(crate) fn of(core: &Core, event: &Event) -> Self {
-        match event {
-            Event::StepArrived(arrival) => Self {
+        match event.about() {
+            About::Arrival(arrival) => Self {
                 // A new program gets the next id.
                 program: core
                     .program(&arrival.program)
@@ -38,50 +38,26 @@ impl Subject {
                 step: Some(arrival.step),
                 worker: None,
             },
-            Event::StepFirstToken { step }
-            | Event::StepProgressed { step, .. }
-            | Event::StepFinished { step, .. }
-            | Event::StepFailed { step, .. }
-            | Event::StepAdopted { step, .. }
-            | Event::StepCancelled { step } => Self::of_step(core, *step),
-            Event::ActionStarted { program, .. }
-            | Event::ActionFinished { program, .. }
-            | Event::ProgramReleased { program } => core
+            About::Step(step) => Self::of_step(core, step),
+            About::Key(program) => core
                 .program(program)
                 .map(Self::of_program)
                 .unwrap_or_default(),
-            Event::WorkerAdded { worker, .. }
-            | Event::WorkerCapacityRead { worker, .. }
-            | Event::WorkerUseRead { worker, .. }
-            | Event::WorkerLost { worker, .. }
-            | Event::WorkerRecovered { worker }
-            | Event::WorkerRemoved { worker } => Self {
-                worker: Some(*worker),
-                ..Self::default()
-            },
-            Event::ProgramMigrated { program, .. }
-            | Event::MigrationFailed { program, .. }
-            | Event::ProgramOffloaded { program, .. }
-            | Event::OffloadFailed { program, .. }
-            | Event::ProgramLoaded { program, .. }
-            | Event::LoadFailed { program, .. }
-            | Event::CopyLost { program, .. } => {
-                let program = core.state().programs.get(program);
+            About::Program(program) => {
+                let program = core.state().programs.get(&program);
                 program.map(Self::of_program).unwrap_or_default()
             }
-            Event::Binding(change) => Self {
+            About::Worker(worker) => Self {
+                worker: Some(worker),
+                ..Self::default()
+            },
+            About::Binding(change) => Self {
                 job: Some(change.target().1)
                     .filter(|scope| *scope != EVERYONE)
                     .map(Into::into),
                 ..Self::default()
             },
-            Event::Configured { .. }
-            | Event::GatewayLost { .. }
-            | Event::PolicyAnswered { .. }
-            | Event::PromptCounted { .. }
-            | Event::TimerFired
-            | Event::DaemonRestarted
-            | Event::RecordRefused { .. } => Self::default(),
+            About::Daemon => Self::default(),
         }
     }
 

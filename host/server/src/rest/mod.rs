@@ -42,7 +42,7 @@ use treadle_http::refuse;
 use treadle_wire::ErrorCode;
 
 /// Largest body of a request that is not a generation request or an upload.
-const CONTROL_BYTES_MAX: usize = 1 << 20;
+pub(crate) const CONTROL_BYTES_MAX: usize = 1 << 20;
 
 /// Longest wait of a reader for the journal's writer.
 const RECORD_WAIT_MAX: Duration = Duration::from_secs(5);

@@ -204,6 +204,9 @@ pub(super) async fn delete_job(
             program: program.clone(),
         });
     }
+    if app.driver.recorded().await.is_err() {
+        return stopped();
+    }
     let change = Change {
         action: "job.released",
         target: &job,
