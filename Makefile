@@ -30,8 +30,9 @@ build: guests ## Build the release binary
 	$(CARGO) build --locked --release --package treadle
 
 .PHONY: demo
-demo: build ## Run the daemon with simulated engines and a workload
-	target/release/treadle demo
+demo: guests ## Run the daemon with simulated engines and a workload
+	$(CARGO) build --locked --profile demo --package treadle
+	target/demo/treadle demo
 
 .PHONY: test
 test: guests ## Check format and lints, run all tests

@@ -1,4 +1,4 @@
-//! The licences and sources of all dependencies, against `deny.toml`.
+//! The licences and sources of all dependencies, and which are banned, against `deny.toml`.
 
 use std::process::Command;
 
@@ -65,6 +65,21 @@ fn every_dependency_comes_from_crates_io() {
         })
         .collect();
     none("dependencies from elsewhere", &offenders);
+}
+
+#[test]
+fn no_dependency_is_banned() {
+    let text = read("deny.toml");
+    let banned = text.split("{ crate = \"").skip(1);
+    let banned: Vec<&str> = banned.filter_map(|rest| rest.split('"').next()).collect();
+    assert!(!banned.is_empty(), "deny.toml bans nothing");
+    let names = packages(&["--locked", "--filter-platform", &platform()]);
+    let names = names.iter().filter_map(|package| package["name"].as_str());
+    let offenders: Vec<String> = names
+        .filter(|name| banned.contains(name))
+        .map(str::to_owned)
+        .collect();
+    none("dependencies that deny.toml bans", &offenders);
 }
 
 /// Whether an SPDX expression can be met with some licences. A slash is an old way to write OR.

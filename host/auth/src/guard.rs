@@ -14,6 +14,7 @@ use http_body_util::Limited;
 use std::sync::Arc;
 use std::time::Duration;
 use treadle_http::{error_response, wrong_method};
+use treadle_model::Tenant;
 use treadle_wire::{ErrorBody, ErrorCode};
 
 /// Who checks callers, and what each path needs.
@@ -117,6 +118,17 @@ async fn identify(auth: &Auth, headers: &mut HeaderMap) -> Result<Arc<Principal>
         )),
         Credential::None => Ok(unknown(auth, headers)),
     }
+}
+
+/// The tenant that a request acts in. Whether it may do what it asks is checked elsewhere.
+///
+/// # Errors
+/// If its token is not valid, or it may not choose the tenant.
+pub async fn tenant_of(auth: &Auth, headers: &HeaderMap) -> Result<Tenant, ErrorBody> {
+    let mut headers = headers.clone();
+    let principal = identify(auth, &mut headers).await?;
+    let principal = in_chosen_tenant(auth, principal, &mut headers)?;
+    Ok(principal.tenant.tenant.clone())
 }
 
 fn unknown(auth: &Auth, headers: &HeaderMap) -> Arc<Principal> {

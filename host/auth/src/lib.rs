@@ -23,7 +23,7 @@ mod tenant_state;
 pub use audit::{Audit, Change};
 pub use directory::Directory;
 pub use first_token::FirstToken;
-pub use guard::{Guard, guard};
+pub use guard::{Guard, guard, tenant_of};
 pub use limits::TenantLimits;
 pub use principal::{Caller, Principal, PrincipalKind};
 pub use scope::Scope;

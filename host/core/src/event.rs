@@ -3,6 +3,7 @@
 //! Events are journaled as they are handled, in this order and with the time
 //! at which they were handled; replaying them gives the same state.
 
+use crate::bindings::BindingEvent;
 use crate::config::CoreConfig;
 use crate::question::{Attribution, PolicyAnswer};
 use crate::tokens::TextSize;
@@ -325,6 +326,9 @@ pub enum Event {
         /// The store's error.
         cause: Box<str>,
     },
+    /// A binding was changed.
+    #[serde(untagged)]
+    Binding(BindingEvent),
 }
 
 impl Event {
@@ -361,6 +365,63 @@ impl Event {
             Self::Configured { .. } => "configured",
             Self::DaemonRestarted => "daemon_restarted",
             Self::RecordRefused { .. } => "record_refused",
+            Self::Binding(event) => event.kind(),
         }
     }
+
+    /// What the event is about.
+    pub fn about(&self) -> About<'_> {
+        match self {
+            Self::StepArrived(arrival) => About::Arrival(arrival),
+            Self::StepFirstToken { step }
+            | Self::StepProgressed { step, .. }
+            | Self::StepFinished { step, .. }
+            | Self::StepFailed { step, .. }
+            | Self::StepAdopted { step, .. }
+            | Self::StepCancelled { step } => About::Step(*step),
+            Self::ActionStarted { program, .. }
+            | Self::ActionFinished { program, .. }
+            | Self::ProgramReleased { program } => About::Key(program),
+            Self::ProgramMigrated { program, .. }
+            | Self::MigrationFailed { program, .. }
+            | Self::ProgramOffloaded { program, .. }
+            | Self::OffloadFailed { program, .. }
+            | Self::ProgramLoaded { program, .. }
+            | Self::LoadFailed { program, .. }
+            | Self::CopyLost { program, .. } => About::Program(*program),
+            Self::WorkerAdded { worker, .. }
+            | Self::WorkerCapacityRead { worker, .. }
+            | Self::WorkerUseRead { worker, .. }
+            | Self::WorkerLost { worker, .. }
+            | Self::WorkerRecovered { worker }
+            | Self::WorkerRemoved { worker } => About::Worker(*worker),
+            Self::Binding(event) => About::Binding(event),
+            Self::Configured { .. }
+            | Self::GatewayLost { .. }
+            | Self::PolicyAnswered { .. }
+            | Self::PromptCounted { .. }
+            | Self::TimerFired
+            | Self::DaemonRestarted
+            | Self::RecordRefused { .. } => About::Daemon,
+        }
+    }
+}
+
+/// What an event is about.
+#[derive(Clone, Copy, Debug)]
+pub enum About<'e> {
+    /// A step that arrives, perhaps with a new program.
+    Arrival(&'e StepArrival),
+    /// A step.
+    Step(StepId),
+    /// A program.
+    Program(ProgramId),
+    /// A program, by its key.
+    Key(&'e str),
+    /// A worker.
+    Worker(WorkerId),
+    /// A binding.
+    Binding(&'e BindingEvent),
+    /// None of these.
+    Daemon,
 }

@@ -41,6 +41,7 @@
 pub mod accounts;
 pub mod action;
 pub mod backlog;
+pub mod bindings;
 mod bounds;
 mod command;
 mod config;
@@ -69,7 +70,7 @@ pub mod worker;
 pub use command::{Command, Refusal};
 pub use config::{CoreConfig, KvConfig, Mode, RolloutConfig};
 pub use event::{
-    Capacity, Event, Origin, PrefixSegment, PromptText, StepArrival, StepFailure, StepTokens,
+    About, Capacity, Event, Origin, PrefixSegment, PromptText, StepArrival, StepFailure, StepTokens,
 };
 pub use question::{
     Attribution, CacheAction, CostEstimates, NEVER, PolicyAnswer, ProgramColumns, Purpose, Question,

@@ -2,6 +2,7 @@
 
 use crate::accounts::JobAccounts;
 use crate::action::Tools;
+use crate::bindings::Bindings;
 use crate::config::CoreConfig;
 use crate::distribution::Distribution;
 use crate::jobs::Jobs;
@@ -176,6 +177,9 @@ pub struct State {
     /// When it is asked next which programs should be elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migrate_at: Option<Timestamp>,
+    /// Which policies are bound.
+    #[serde(default, skip_serializing_if = "Bindings::is_unused")]
+    pub bindings: Bindings,
     /// Counters.
     pub counters: Counters,
 }

@@ -44,6 +44,7 @@ fn bind(evaluator: &mut PolicyEvaluator, module: &[u8], config: &str) -> Result<
     let instance = instance.map_err(|error| text(&error))?;
     let world = instance.world();
     let bound = BoundPolicy {
+        id: 0,
         extra: treadle_policy::extra_columns(world, config).map_err(|error| text(&error))?,
         policy: PolicyRef(format!("{}@{}", inspected.name, inspected.version)),
         instance,

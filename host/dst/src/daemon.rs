@@ -322,7 +322,7 @@ impl Simulation {
                 }
             }
             Output::Transfer(order) => return self.order_transfer(order),
-            Output::Observed(_) => {}
+            Output::Observed(_) | Output::PolicyFailed(_) => {}
         }
         Ok(())
     }

@@ -4,8 +4,10 @@ use super::Simulation;
 use super::schedule::FaultKind;
 use super::stream::Stream;
 use std::collections::VecDeque;
+use treadle_core::bindings::BindingEvent;
 use treadle_core::{Attribution, CacheAction, Core, Event, PolicyAnswer, Purpose, Question};
 use treadle_model::{AskId, PolicyRef, ProgramId, WorkerId};
+use treadle_policy::evaluator::Changed;
 use treadle_scheduler::scheduler::Policies;
 
 /// Keeps the questions for the simulation, which answers them.
@@ -13,6 +15,12 @@ use treadle_scheduler::scheduler::Policies;
 pub(crate) struct Asked(pub(crate) VecDeque<(AskId, Question)>);
 
 impl Policies for Asked {
+    type Loaded = ();
+
+    fn follow(&mut self, _: &BindingEvent, _: Option<(u64, ())>, _: u64) -> Option<Changed> {
+        None
+    }
+
     fn answer(&mut self, _: &Core, ask: AskId, question: &Question, _: u64) -> Option<Event> {
         self.0.push_back((ask, question.clone()));
         None

@@ -3,10 +3,12 @@
 use super::background_native::{Native, Prediction};
 use super::calls::{self, NoAnswer, RecordedCall};
 use super::lock;
-use crate::evaluator::{Change, ChangeError, Changed, KeptState, PolicyEvaluator, Scope};
+use crate::evaluator::{BoundPolicy, Change, Changed, KeptState, Notice, PolicyEvaluator, Scope};
 use serde_json::Value;
 use std::sync::Mutex;
 use std::time::Instant;
+use tokio::sync::mpsc::UnboundedSender;
+use treadle_core::bindings::BindingEvent;
 use treadle_model::{PolicyRef, World};
 use treadle_plugin::{Estimates, PolicyError};
 use treadle_policy_runtime::{
@@ -17,16 +19,22 @@ use treadle_policy_runtime::{
 pub struct BackgroundEvaluator {
     evaluator: Mutex<PolicyEvaluator>,
     native: Mutex<Native>,
+    /// Where to report bindings that the evaluator changed without an order.
+    notices: UnboundedSender<Notice>,
     /// The evaluator's clock counts from here.
     began: Instant,
 }
 
 impl BackgroundEvaluator {
     /// Around an evaluator, with the built-in defaults behind it.
-    pub fn new(evaluator: PolicyEvaluator) -> Result<Self, PolicyError> {
+    pub fn new(
+        evaluator: PolicyEvaluator,
+        notices: UnboundedSender<Notice>,
+    ) -> Result<Self, PolicyError> {
         Ok(Self {
             evaluator: Mutex::new(evaluator),
             native: Mutex::new(Native::new()?),
+            notices,
             began: Instant::now(),
         })
     }
@@ -35,25 +43,22 @@ impl BackgroundEvaluator {
         self.began.elapsed().as_millis() as u64
     }
 
-    /// Changes a binding.
-    pub fn change(
-        &self,
-        world: World,
-        scope: &Scope,
-        change: Change,
-    ) -> Result<Changed, ChangeError> {
+    /// Follows a change of a binding that is on record.
+    pub fn follow(&self, event: &BindingEvent, loaded: Option<BoundPolicy>) -> Changed {
         let now_ms = self.now_ms();
-        lock(&self.evaluator).change(world, scope, change, now_ms)
+        lock(&self.evaluator).follow(event, loaded, now_ms)
+    }
+
+    /// Gives a policy the role that it had before a restart.
+    pub fn restore(&self, world: World, scope: &Scope, change: Change) {
+        let now_ms = self.now_ms();
+        // A change that gives a role is never refused.
+        let _ = lock(&self.evaluator).change(world, scope, change, now_ms);
     }
 
     /// Reads what the evaluator knows.
     pub fn read<T>(&self, read: impl FnOnce(&PolicyEvaluator) -> T) -> T {
         read(&lock(&self.evaluator))
-    }
-
-    /// Prepares the evaluator.
-    pub fn set_up(&self, set: impl FnOnce(&mut PolicyEvaluator)) {
-        set(&mut lock(&self.evaluator));
     }
 
     /// What the bound policies keep, to be stored.
@@ -131,9 +136,11 @@ impl BackgroundEvaluator {
         let context = CallContext::at(now_ms);
         let mut evaluator = lock(&self.evaluator);
         let named = evaluator.extra_of(World::Prediction, job);
-        evaluator.ask_bound(World::Prediction, job, rows, now_ms, |instance| {
+        let answer = evaluator.ask_bound(World::Prediction, job, rows, now_ms, |instance| {
             ask(instance, &context, &named)
-        })
+        });
+        self.report(&mut evaluator);
+        answer
     }
 
     /// Asks the policy that is bound for a job. Nothing if the built-in default
@@ -146,6 +153,16 @@ impl BackgroundEvaluator {
         ask: impl FnOnce(&mut PolicyInstance, u64) -> Result<T, PolicyFault>,
     ) -> Option<(PolicyRef, T)> {
         let now_ms = self.now_ms();
-        lock(&self.evaluator).ask_bound(world, job, rows, now_ms, |instance| ask(instance, now_ms))
+        let mut evaluator = lock(&self.evaluator);
+        let answer =
+            evaluator.ask_bound(world, job, rows, now_ms, |instance| ask(instance, now_ms));
+        self.report(&mut evaluator);
+        answer
+    }
+
+    fn report(&self, evaluator: &mut PolicyEvaluator) {
+        while let Some(notice) = evaluator.poll_notice() {
+            let _ = self.notices.send(notice);
+        }
     }
 }

@@ -2,11 +2,10 @@
 //! worth, how many units does an action get, how much is still to come.
 
 use super::PluginRegistry;
-use super::is_asked_in_place;
 use serde_json::Value;
 use treadle_model::{PolicyRef, World};
 use treadle_policy::calls::{self, NoAnswer, RecordedCall};
-use treadle_policy::evaluator::native_policy;
+use treadle_policy::evaluator::{is_asked_in_place, native_policy};
 use treadle_policy_runtime::{CallContext, PolicyFault};
 
 /// An answer and who gave it.

@@ -1,19 +1,22 @@
 //! Changing bindings, and bringing them back after a restart.
 
-use super::roles::{BoundUpload, DIGEST_SHORT, RoleTable, Roles, rows};
-use super::{
-    NATIVE, PluginRegistry, RegistryError, Upload, eviction_by_default, is_asked_in_place, unix_us,
-};
+use super::{NATIVE, PluginRegistry, RegistryError, Upload, eviction_by_default, unix_us};
 use std::sync::atomic::Ordering;
+use treadle_core::Event;
+use treadle_core::bindings::{BindingEvent, Roles};
 use treadle_model::tenant::WHOLE_DAEMON;
 use treadle_model::{PolicyRef, World};
 use treadle_policy::evaluator::{
-    BindingView, BoundPolicy, Change, Changed, EVERYONE, Notice, NoticeKind, Role, Scope,
+    BindingView, BoundPolicy, Change, Changed, EVERYONE, Notice, Role, Scope, is_asked_in_place,
+    native_policy,
 };
 use treadle_policy::extra_columns;
 use treadle_policy_runtime::{BindingState, InstanceOptions, LoadError};
 use treadle_store::{PluginHead, PolicyStateRow};
 use xxhash_rust::xxh3::xxh3_64;
+
+/// Characters of a digest in the name of a policy.
+const DIGEST_SHORT: usize = 12;
 
 /// A policy that is to get a role.
 #[derive(Clone, Debug)]
@@ -35,25 +38,44 @@ pub struct BindRequest {
 impl PluginRegistry {
     /// Binds what was bound before the restart; where nothing was, the bundled eviction policy.
     pub async fn restore(&self) -> Result<PolicyRef, RegistryError> {
-        let retention = self.driver.read(|view| view.core.config().kv.retention);
-        let (module, config) = eviction_by_default(retention.await?);
-        let digest = self.bring(module).await?.digest;
-        let mut stored = RoleTable::of(self.store.bindings().await?);
-        let mut eviction = stored.roles(World::Eviction, EVERYONE);
-        if eviction.get(Role::Active).is_none() && eviction.get(Role::Previous).is_none() {
-            eviction.give(Role::Active, BoundUpload::new(digest, config.into(), 0));
-            stored.set(World::Eviction, EVERYONE, eviction);
-        }
+        let bindings = self.driver.bindings().await?;
         let states = self.store.policy_states().await?;
-        for (world, job, roles) in stored.iter() {
+        for (world, job, roles) in bindings.iter() {
             let state = states
                 .iter()
                 .find(|s| s.job == job && s.world == world.as_str());
             self.restore_roles(world, job, roles, state).await?;
         }
-        self.want_forecasts(&stored);
-        *self.roles.lock().await = stored;
+        self.bind_default(bindings.roles(World::Eviction, EVERYONE))
+            .await?;
+        self.want_forecasts().await?;
         self.active(World::Eviction, EVERYONE).await
+    }
+
+    /// Binds the bundled eviction policy unless another was asked for. It follows the settings.
+    async fn bind_default(&self, bound: Option<&Roles>) -> Result<(), RegistryError> {
+        let retention = self.driver.read(|view| view.core.config().kv.retention);
+        let (module, config) = eviction_by_default(retention.await?);
+        let digest = self.bring(module).await?.digest;
+        let is_vacant = match bound.and_then(|roles| roles.get(&Role::Active)) {
+            Some(active) => {
+                active.by_default && (*active.digest != digest || *active.config != *config)
+            }
+            None => bound.is_none_or(|roles| !roles.contains_key(&Role::Previous)),
+        };
+        if !is_vacant {
+            return Ok(());
+        }
+        let request = BindRequest {
+            world: World::Eviction,
+            job: EVERYONE.to_owned(),
+            policy: digest,
+            config: config.to_owned(),
+            role: Role::Active,
+            share_ppm: 0,
+        };
+        self.bind_as(&request, |_| true, true).await?;
+        Ok(())
     }
 
     /// Stores a bundled policy, which belongs to all tenants.
@@ -77,11 +99,14 @@ impl PluginRegistry {
         state: Option<&PolicyStateRow>,
     ) -> Result<(), RegistryError> {
         for role in [Role::Previous, Role::Active, Role::Canary, Role::Shadow] {
-            let Some(bound) = roles.get(role) else {
+            let Some(bound) = roles.get(&role) else {
                 continue;
             };
             let kept = state.filter(|_| role == Role::Active);
-            let loaded = match self.load(world, job, bound, kept).await {
+            let loaded = match self
+                .load(world, job, (&bound.digest, &bound.config), kept)
+                .await
+            {
                 Ok(loaded) => loaded,
                 // A policy that no longer loads must not keep the daemon from starting.
                 Err(error) => {
@@ -91,22 +116,36 @@ impl PluginRegistry {
                     continue;
                 }
             };
-            let change = match (role, loaded) {
-                (Role::Previous | Role::Active, policy) => Change::Activate(policy),
-                (Role::Canary, Some(policy)) => Change::StartCanary(policy, bound.share_ppm),
-                (Role::Shadow, Some(policy)) => Change::StartShadow(policy),
-                (Role::Canary | Role::Shadow, None) => continue,
-            };
-            self.carry_out(world, job, change).await?;
+            let loaded = loaded.map(|policy| BoundPolicy {
+                id: bound.id,
+                ..policy
+            });
+            let scope = Scope::of(job);
+            match Change::to_give(role, loaded, bound.share_ppm) {
+                Some(change) if is_asked_in_place(world) => {
+                    self.driver.restore(world, scope, change)?;
+                }
+                Some(change) => self.background.restore(world, &scope, change),
+                None => {}
+            }
         }
         Ok(())
     }
 
-    /// Gives a policy a role, from the next decision on.
+    /// Gives a policy a role, from the next decision on. It is on record when this completes.
     pub async fn bind(
         &self,
         request: &BindRequest,
         is_visible: impl Fn(&PluginHead) -> bool,
+    ) -> Result<Changed, RegistryError> {
+        self.bind_as(request, is_visible, false).await
+    }
+
+    async fn bind_as(
+        &self,
+        request: &BindRequest,
+        is_visible: impl Fn(&PluginHead) -> bool,
+        by_default: bool,
     ) -> Result<Changed, RegistryError> {
         let (world, job) = (request.world, request.job.as_str());
         let digest = if Self::is_native(&request.policy) {
@@ -125,25 +164,29 @@ impl PluginRegistry {
             }
             head.digest
         };
-        let bound = BoundUpload::new(digest, request.config.clone(), request.share_ppm);
-        let loaded = self.load(world, job, &bound, None).await?;
-        let mut table = self.roles.lock().await;
-        let mut roles = table.roles(world, job);
-        roles.give(request.role, bound);
-        let change = match (request.role, loaded) {
-            (Role::Canary, Some(policy)) => Change::StartCanary(policy, request.share_ppm),
-            (Role::Shadow, Some(policy)) => Change::StartShadow(policy),
-            (_, policy) => Change::Activate(policy),
+        let loaded = self
+            .load(world, job, (&digest, &request.config), None)
+            .await?;
+        let policy = loaded
+            .as_ref()
+            .map_or_else(|| native_policy(world), |loaded| loaded.policy.clone());
+        let event = BindingEvent::PolicyBound {
+            world,
+            scope: job.into(),
+            role: request.role,
+            policy,
+            digest: digest.into(),
+            config: request.config.as_str().into(),
+            share_ppm: request.share_ppm,
+            by_default,
         };
-        self.commit(&mut table, world, job, roles, change).await
+        self.commit(event, loaded).await
     }
 
     /// Lets the policy before the present one answer again, or ends a canary.
     pub async fn roll_back(&self, world: World, job: &str) -> Result<Changed, RegistryError> {
-        let mut table = self.roles.lock().await;
-        let mut roles = table.roles(world, job);
-        roles.roll_back()?;
-        self.commit(&mut table, world, job, roles, Change::RollBack)
+        let scope = job.into();
+        self.commit(BindingEvent::PolicyRolledBack { world, scope }, None)
             .await
     }
 
@@ -154,71 +197,57 @@ impl PluginRegistry {
         job: &str,
         role: Role,
     ) -> Result<Changed, RegistryError> {
-        let mut table = self.roles.lock().await;
-        let mut roles = table.roles(world, job);
-        roles.withdraw(role)?;
-        self.commit(&mut table, world, job, roles, Change::Withdraw(role))
+        let scope = job.into();
+        self.commit(BindingEvent::PolicyUnbound { world, scope, role }, None)
             .await
     }
 
+    /// Lets the core and the evaluator change a binding, and waits until that is on record.
     async fn commit(
         &self,
-        table: &mut RoleTable,
-        world: World,
-        job: &str,
-        roles: Roles,
-        change: Change,
+        event: BindingEvent,
+        loaded: Option<BoundPolicy>,
     ) -> Result<Changed, RegistryError> {
-        let stored = rows(world, job, &roles);
-        self.store
-            .put_bindings(job, world.as_str(), &stored)
-            .await?;
-        table.set(world, job, roles);
-        self.want_forecasts(table);
-        self.carry_out(world, job, change).await
+        // The background evaluator follows in the order of the journal.
+        let _in_order = self.changing.lock().await;
+        let changed = if is_asked_in_place(event.target().0) {
+            self.driver.bind(event, loaded).await??.changed
+        } else {
+            let bound = self.driver.bind(event.clone(), None).await??;
+            let loaded = loaded.map(|policy| BoundPolicy {
+                id: bound.id,
+                ..policy
+            });
+            Some(self.background.follow(&event, loaded))
+        };
+        self.want_forecasts().await?;
+        self.driver.recorded().await?;
+        changed.ok_or(RegistryError::EndedEarly("changing the binding"))
     }
 
     /// Predictions are made while any policy predicts or decides by them.
-    fn want_forecasts(&self, table: &RoleTable) {
+    async fn want_forecasts(&self) -> Result<(), RegistryError> {
         let uses = |world| {
             matches!(
                 world,
                 World::Prediction | World::Priority | World::Placement
             )
         };
-        let wanted = table.iter().any(|(world, _, _)| uses(world));
+        let bindings = self.driver.bindings().await?;
+        let wanted = bindings.iter().any(|(world, _, _)| uses(world));
         self.forecasts_wanted.store(wanted, Ordering::Relaxed);
-    }
-
-    async fn carry_out(
-        &self,
-        world: World,
-        job: &str,
-        change: Change,
-    ) -> Result<Changed, RegistryError> {
-        let scope = Scope::of(job);
-        if is_asked_in_place(world) {
-            return Ok(self.driver.change(world, scope, change).await??);
-        }
-        Ok(self.background.change(world, &scope, change)?)
-    }
-
-    /// Writes down what the desks changed by themselves.
-    pub async fn note(&self, notice: &Notice) -> Result<(), RegistryError> {
-        let (world, job) = (notice.world, notice.scope.as_str());
-        let mut table = self.roles.lock().await;
-        let mut roles = table.roles(world, job);
-        match notice.kind {
-            NoticeKind::RolledBack => roles.fail(&notice.policy),
-            NoticeKind::CanaryEnded => roles.fail_canary(&notice.policy),
-        }
-        let stored = rows(world, job, &roles);
-        self.store
-            .put_bindings(job, world.as_str(), &stored)
-            .await?;
-        table.set(world, job, roles);
-        self.want_forecasts(&table);
         Ok(())
+    }
+
+    /// Puts on record that a policy lost its role in the background evaluator. The driver's own
+    /// evaluator is followed by the scheduler.
+    pub async fn record_failure(&self, notice: &Notice) -> Result<(), RegistryError> {
+        if !is_asked_in_place(notice.world) {
+            self.driver
+                .event_committed(Event::Binding(notice.event()))
+                .await?;
+        }
+        self.want_forecasts().await
     }
 
     /// An instance of what is held; nothing for the built-in default.
@@ -226,26 +255,26 @@ impl PluginRegistry {
         &self,
         world: World,
         job: &str,
-        bound: &BoundUpload,
+        (digest, config): (&str, &str),
         kept: Option<&PolicyStateRow>,
     ) -> Result<Option<BoundPolicy>, RegistryError> {
-        if bound.digest == NATIVE {
+        if digest == NATIVE {
             return Ok(None);
         }
-        let row = self.store.plugin(&bound.digest).await?;
-        let row = row.ok_or_else(|| RegistryError::Unknown(bound.digest.clone()))?;
-        let extra = extra_columns(world, &bound.config)?;
+        let row = self.store.plugin(digest).await?;
+        let row = row.ok_or_else(|| RegistryError::Unknown(digest.to_owned()))?;
+        let extra = extra_columns(world, config)?;
         let limits = self.engine.limits();
         let state = kept.and_then(|k| BindingState::from_bytes(&k.entries, limits).ok());
         let options = InstanceOptions {
-            config_json: bound.config.clone(),
+            config_json: config.to_owned(),
             seed: xxh3_64(format!("{world}/{job}").as_bytes()),
             state: state.unwrap_or_default(),
             snapshot: kept.map(|k| k.snapshot.clone()).unwrap_or_default(),
             log_sink: Some(self.logs.sink(&row.head, Scope::of(job).tenant_prefix())),
         };
         let (engine, component) = (self.engine.clone(), row.component);
-        let known = self.modules.get(&bound.digest);
+        let known = self.modules.get(digest);
         let loaded = tokio::task::spawn_blocking(move || {
             let module = known.map_or_else(|| engine.compile(&component), Ok)?;
             let instance = module.instance(&options)?;
@@ -254,9 +283,10 @@ impl PluginRegistry {
         let loaded = loaded.await;
         let (module, instance) =
             loaded.map_err(|_| RegistryError::EndedEarly("loading the policy"))??;
-        self.modules.keep(&bound.digest, module);
+        self.modules.keep(digest, module);
         Ok(Some(BoundPolicy {
             policy: policy_ref(&row.head),
+            id: 0,
             instance,
             extra,
         }))

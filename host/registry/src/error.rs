@@ -3,7 +3,7 @@
 use treadle_policy::UnknownColumn;
 use treadle_policy::evaluator::ChangeError;
 use treadle_policy_runtime::{LoadError, UploadRefusal};
-use treadle_scheduler::DriverStopped;
+use treadle_scheduler::{DriverStopped, NotRecorded};
 use treadle_store::StoreError;
 
 /// Why a policy was not stored or bound.
@@ -54,4 +54,7 @@ pub enum RegistryError {
     /// The daemon is stopping.
     #[error("{0}")]
     Stopped(#[from] DriverStopped),
+    /// The change may not be on record.
+    #[error("{0}")]
+    NotRecorded(#[from] NotRecorded),
 }

@@ -1,8 +1,8 @@
 //! The registry of policies: uploads, which of them are bound, and what became of them.
 //!
 //! Worlds that scheduling waits for are asked by the driver, with an evaluator of its own; the
-//! others are asked here ([`BackgroundEvaluator`]). Either way a change of bindings is loaded first, then
-//! stored, then carried out between two decisions: one that fails on the way changes nothing.
+//! others are asked here ([`BackgroundEvaluator`]). Either way a policy is loaded first; then the
+//! core handles the change as an event, between two decisions, and the evaluator follows.
 
 mod ask;
 mod bind;
@@ -14,7 +14,6 @@ mod logs;
 mod modules;
 mod reference;
 mod remote;
-mod roles;
 mod seen;
 mod totals;
 mod upload;
@@ -33,12 +32,10 @@ pub use totals::VersionRow;
 pub use upload::{Signing, Upload};
 
 use modules::Modules;
-use roles::RoleTable;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::UnboundedSender;
-use treadle_model::World;
 use treadle_policy::BackgroundEvaluator;
 use treadle_policy::evaluator::{EvaluatorLimits, Notice, PolicyEvaluator};
 use treadle_policy_runtime::PolicyEngine;
@@ -54,7 +51,7 @@ const RETAINING_EVICTION: &str = "foresight-eviction";
 const RETAINING_CONFIG: &str =
     r#"{"extra": ["price-ms", "back-ms", "prefill-ms", "remaining-tokens"]}"#;
 /// The name under which a world's built-in default can be bound.
-pub const NATIVE: &str = "native";
+pub const NATIVE: &str = treadle_core::bindings::BUILT_IN;
 
 /// The module of `thunderagent-eviction`, for measurements.
 pub fn default_eviction_module() -> &'static [u8] {
@@ -87,9 +84,8 @@ pub struct PluginRegistry {
     modules: Modules,
     /// Turned on while any policy uses predictions.
     forecasts_wanted: Arc<AtomicBool>,
-    /// Bindings as they are stored. Held while one is changed, so that changes
-    /// happen one after another.
-    roles: tokio::sync::Mutex<RoleTable>,
+    /// Held while a binding is changed, so that changes happen one after another.
+    changing: tokio::sync::Mutex<()>,
 }
 
 impl PluginRegistry {
@@ -101,8 +97,9 @@ impl PluginRegistry {
         limits: EvaluatorLimits,
         signing: Signing,
         forecasts_wanted: Arc<AtomicBool>,
+        notices: UnboundedSender<Notice>,
     ) -> Result<Self, EngineError> {
-        let background = BackgroundEvaluator::new(PolicyEvaluator::new(limits))
+        let background = BackgroundEvaluator::new(PolicyEvaluator::new(limits), notices)
             .map_err(|error| EngineError::Native(error.to_string()))?;
         Ok(Self {
             engine,
@@ -113,14 +110,8 @@ impl PluginRegistry {
             logs: PolicyLogs::default(),
             modules: Modules::default(),
             forecasts_wanted,
-            roles: tokio::sync::Mutex::default(),
+            changing: tokio::sync::Mutex::default(),
         })
-    }
-
-    /// Sets where the registry's evaluator sends notices of bindings that it changed on its own.
-    pub fn send_notices_to(&self, notices: UnboundedSender<Notice>) {
-        self.background
-            .set_up(|evaluator| evaluator.send_notices_to(notices));
     }
 
     /// Largest upload, in bytes.
@@ -132,11 +123,6 @@ impl PluginRegistry {
     pub fn logs(&self) -> &PolicyLogs {
         &self.logs
     }
-}
-
-/// True if scheduling waits for this world's answers.
-fn is_asked_in_place(world: World) -> bool {
-    matches!(world, World::Priority | World::Placement | World::Eviction)
 }
 
 fn unix_us() -> u64 {

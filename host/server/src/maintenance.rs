@@ -38,7 +38,7 @@ pub(crate) async fn keep_up(
 }
 
 async fn note(registry: &PluginRegistry, auth: &Auth, notice: &Notice) {
-    while let Err(error) = registry.note(notice).await {
+    while let Err(error) = registry.record_failure(notice).await {
         tracing::error!(%error, "a binding that was given up could not be written down");
         tokio::time::sleep(RETRY_PAUSE).await;
     }

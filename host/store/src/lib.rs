@@ -58,8 +58,8 @@ pub use page::{
     DecisionPage, EventPage, Order, ProgramColumn, ProgramCursor, ProgramPage, Pruned, Retention, SeqPage, StepPage,
 };
 pub use rows::{
-    Batch, BindingRow, DecisionRow, EventRow, Placeholder, PluginHead, PluginRow, PolicyStateRow,
-    ProgramRow, RefusedRow, Snapshot, StepRow, WorkerRow,
+    Batch, BindingRow, BindingSet, DecisionRow, EventRow, Placeholder, PluginHead, PluginRow,
+    PolicyStateRow, ProgramRow, RefusedRow, Snapshot, StepRow, WorkerRow,
 };
 pub use schema::{About, MigrationRow, SchemaStatus};
 
@@ -170,15 +170,6 @@ pub trait Store: Send + Sync {
 
     /// All plugins without their components, newest first.
     fn plugins(&self) -> Answer<'_, Vec<PluginHead>>;
-
-    /// Sets which policies a job uses for a world, one row a role, replacing all that it used
-    /// before. Without any row, what its policy had stored is removed too.
-    fn put_bindings<'a>(
-        &'a self,
-        job: &'a str,
-        world: &'a str,
-        roles: &'a [BindingRow],
-    ) -> Answer<'a, ()>;
 
     /// All bindings, by job, world and role.
     fn bindings(&self) -> Answer<'_, Vec<BindingRow>>;

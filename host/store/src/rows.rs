@@ -149,7 +149,7 @@ pub struct PluginRow {
 }
 
 /// Which policy a job uses for a world.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BindingRow {
     /// The job.
     pub job: String,
@@ -165,6 +165,17 @@ pub struct BindingRow {
     pub share_ppm: u32,
     /// Since when.
     pub since_us: u64,
+}
+
+/// Which policies a job uses for a world, replacing all that it used before.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct BindingSet {
+    /// The job.
+    pub job: String,
+    /// The world.
+    pub world: String,
+    /// One row a role. Without any row, what its policy had stored is removed too.
+    pub roles: Vec<BindingRow>,
 }
 
 /// What the policy of a binding has stored.
@@ -209,6 +220,8 @@ pub struct Batch {
     pub workers: Vec<WorkerRow>,
     /// Decisions that were taken.
     pub decisions: Vec<DecisionRow>,
+    /// Bindings that changed.
+    pub bindings: Vec<BindingSet>,
 }
 
 impl Batch {
@@ -219,6 +232,7 @@ impl Batch {
             + self.steps.len()
             + self.workers.len()
             + self.decisions.len()
+            + self.bindings.len()
     }
 
     /// Whether there is nothing to write.

@@ -301,6 +301,7 @@ impl ReadySet {
             let options = InstanceOptions::configured(module.config.clone());
             let instance = module.module.instance(&options).map_err(|e| wrong(&e))?;
             let bound = BoundPolicy {
+                id: 0,
                 extra: module.extra.clone(),
                 policy: module.policy.clone(),
                 instance,

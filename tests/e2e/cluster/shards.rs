@@ -15,6 +15,35 @@ async fn step(client: &Client, job: &str, body: &Value) {
     answer.await.ok();
 }
 
+/// What a client says of its programs reaches the shard that has them, without naming it.
+async fn reports_reach_the_shard_of_their_program(client: &Client) {
+    let post = async |path: &str, body: Value| {
+        let answer = client.send(http::Method::POST, path, &[], body.to_string());
+        answer.await
+    };
+    for program in (0..12).map(|n| format!("p{n}")) {
+        let started = json!({
+            "program_id": program, "action_id": "a", "event": "started", "tool": "sh",
+        });
+        post("/api/v1/actions", started).await.ok();
+        let path = format!("/api/v1/events?kind=action_started&program={program}");
+        let mut recorded = 0;
+        for shard in ["north", "south"] {
+            let headers = [("x-treadle-shard", shard)];
+            let page = client.send(http::Method::GET, &path, &headers, "").await;
+            recorded += page.ok()["events"].as_array().expect("a list").len();
+        }
+        assert_eq!(recorded, 1, "{program}");
+    }
+    let unknown = json!({"program_id": "p99", "action_id": "a", "event": "started", "tool": "sh"});
+    let refused = post("/api/v1/actions", unknown).await;
+    assert_eq!(refused.status, http::StatusCode::NOT_FOUND);
+    let released = post("/programs/release", json!({"program_id": "p0"})).await;
+    assert_eq!(released.ok()["released"], true);
+    let released = client.send(http::Method::DELETE, "/api/v1/jobs/job-1", &[], "");
+    assert_eq!(released.await.ok()["released"], 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn each_job_has_one_shard_and_each_shard_its_scheduler() {
     let engines = [engine(100_000).await, engine(100_000).await];
@@ -53,6 +82,7 @@ async fn each_job_has_one_shard_and_each_shard_its_scheduler() {
         seen += programs.len();
     }
     assert_eq!(seen, jobs.len());
+    reports_reach_the_shard_of_their_program(&second.client).await;
     // One daemon goes; the other schedules both.
     first.kill();
     for shard in 0..2 {

@@ -109,6 +109,20 @@ vocabulary!(
     }
 );
 
+vocabulary!(
+    /// What a policy does in a binding.
+    Role {
+        /// It answers.
+        Active => "active",
+        /// It answers for a share of the programs.
+        Canary => "canary",
+        /// It is asked and compared, never obeyed.
+        Shadow => "shadow",
+        /// It answered before.
+        Previous => "previous",
+    }
+);
+
 /// Which policy made a decision: `name@version`, and for an uploaded policy
 /// the first 12 hex digits of its digest.
 #[derive(Clone, Debug, Default, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]

@@ -88,6 +88,7 @@ impl Core {
             Event::Configured { config } => self.configured(config),
             Event::DaemonRestarted => self.daemon_restarted(),
             Event::RecordRefused { .. } => {}
+            Event::Binding(event) => self.state.bindings.apply(self.state.now, event),
         }
     }
 

@@ -4,5 +4,4 @@ mod connection;
 mod scheduler;
 
 pub use connection::{Leader, Peer, keep_connected};
-pub(crate) use scheduler::shard_of;
-pub use scheduler::{RemoteClient, Scheduler, SchedulerClient, Shards};
+pub use scheduler::{RemoteClient, Scheduler, SchedulerClient, Shards, shard_of};

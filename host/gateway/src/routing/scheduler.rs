@@ -66,7 +66,7 @@ impl Shards {
 /// Which of the shards owns a job: the one of greatest weight by rendezvous
 /// hashing, so that one more shard takes jobs from the others, and moves none
 /// among them.
-pub(crate) fn shard_of(names: &[String], job: &str) -> usize {
+pub fn shard_of(names: &[String], job: &str) -> usize {
     let weight = |name: &String| xxh3_64(format!("{name}\0{job}").as_bytes());
     let all = names.iter().enumerate();
     all.max_by_key(|(_, name)| weight(name))

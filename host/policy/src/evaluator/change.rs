@@ -10,42 +10,8 @@ use super::trial::Trial;
 use serde::Serialize;
 use std::time::Instant;
 use treadle_core::Core;
-use treadle_model::{PolicyRef, ProgramId, World};
-
-/// What a policy does in a binding.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Role {
-    /// It answers.
-    Active,
-    /// It answers for a share of the programs.
-    Canary,
-    /// It is asked and compared, never obeyed.
-    Shadow,
-    /// It answered before.
-    Previous,
-}
-
-impl Role {
-    /// The role's name.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Active => "active",
-            Self::Canary => "canary",
-            Self::Shadow => "shadow",
-            Self::Previous => "previous",
-        }
-    }
-
-    /// All roles.
-    pub const ALL: [Self; 4] = [Self::Active, Self::Canary, Self::Shadow, Self::Previous];
-
-    /// From its name, if it is one that can be asked for.
-    pub fn from_name(word: &str) -> Option<Self> {
-        let mut roles = Self::ALL.into_iter().filter(|role| *role != Self::Previous);
-        roles.find(|role| role.as_str() == word)
-    }
-}
+use treadle_core::bindings::{BindingEvent, ChangeError};
+use treadle_model::{PolicyRef, ProgramId, Role, World};
 
 /// A change of a binding.
 pub enum Change {
@@ -63,6 +29,28 @@ pub enum Change {
 }
 
 impl Change {
+    /// The change that an event on record asks for; none for a failure, which began here.
+    fn of(event: &BindingEvent, loaded: Option<BoundPolicy>) -> Option<Self> {
+        match event {
+            BindingEvent::PolicyBound {
+                role, share_ppm, ..
+            } => Self::to_give(*role, loaded, *share_ppm),
+            BindingEvent::PolicyUnbound { role, .. } => Some(Self::Withdraw(*role)),
+            BindingEvent::PolicyRolledBack { .. } => Some(Self::RollBack),
+            BindingEvent::PolicyFailed { .. } => None,
+        }
+    }
+
+    /// The change that gives a policy a role. The built-in default can only answer.
+    pub fn to_give(role: Role, policy: Option<BoundPolicy>, share_ppm: u32) -> Option<Self> {
+        match (role, policy) {
+            (Role::Active | Role::Previous, policy) => Some(Self::Activate(policy)),
+            (Role::Canary, Some(policy)) => Some(Self::StartCanary(policy, share_ppm)),
+            (Role::Shadow, Some(policy)) => Some(Self::StartShadow(policy)),
+            (Role::Canary | Role::Shadow, None) => None,
+        }
+    }
+
     /// The policy that gets a role.
     fn subject(&self) -> Option<PolicyRef> {
         match self {
@@ -71,17 +59,6 @@ impl Change {
             Self::Withdraw(_) | Self::RollBack => None,
         }
     }
-}
-
-/// Why a binding can't be changed so.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum ChangeError {
-    /// Nothing was bound before.
-    #[error("nothing was bound here before; bind the policy that should answer")]
-    NoPrevious,
-    /// No policy has this role.
-    #[error("this binding has no {}", .0.as_str())]
-    Vacant(Role),
 }
 
 /// A binding before and after a change.
@@ -114,14 +91,28 @@ pub struct Notice {
     pub kind: NoticeKind,
     /// Of which world.
     pub world: World,
-    /// Of which binding.
+    /// Of which scope.
     pub scope: Scope,
+    /// The binding that failed, by its number in the journal.
+    pub id: u64,
     /// The policy that lost its role.
     pub policy: PolicyRef,
     /// The policy that answers now.
     pub after: PolicyRef,
     /// Why.
     pub reason: String,
+}
+
+impl Notice {
+    /// As an event for the journal.
+    pub fn event(&self) -> BindingEvent {
+        BindingEvent::PolicyFailed {
+            world: self.world,
+            scope: self.scope.as_str().into(),
+            id: self.id,
+            reason: self.reason.as_str().into(),
+        }
+    }
 }
 
 /// What the active policy of a binding has stored.
@@ -168,6 +159,35 @@ pub struct CanaryView {
 }
 
 impl PolicyEvaluator {
+    /// Follows a change of a binding that is on record. `loaded` is the policy that got a role,
+    /// with its binding's number; nothing for the built-in default.
+    pub fn follow(
+        &mut self,
+        event: &BindingEvent,
+        loaded: Option<BoundPolicy>,
+        now_ms: u64,
+    ) -> Changed {
+        let (world, scope) = event.target();
+        let (scope, before) = (Scope::of(scope), self.active(world, &Scope::of(scope)));
+        let change = Change::of(event, loaded);
+        let changed = change.map(|change| self.change(world, &scope, change, now_ms));
+        match changed {
+            Some(Ok(changed)) => changed,
+            // A policy that could not be loaded at the start is bound, and has no slot.
+            Some(Err(_)) | None => Changed {
+                subject: before.clone(),
+                after: before.clone(),
+                before,
+                held_up_us: 0,
+            },
+        }
+    }
+
+    /// The next binding that was changed without an order, if any.
+    pub fn poll_notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
     /// Changes a binding.
     pub fn change(
         &mut self,
@@ -390,13 +410,13 @@ impl PolicyEvaluator {
 
     /// Removes a policy from its role for a reason, and reports it.
     pub(super) fn give_up(&mut self, assignee: &Assignee, reason: &str) {
-        let policy = {
-            let binding = self
-                .bindings
-                .world_mut(assignee.world)
-                .get_mut(&assignee.scope);
-            let slot = binding.and_then(|binding| binding.slot_mut(assignee.canary));
-            slot.map_or_else(|| native_policy(assignee.world), |slot| slot.policy.clone())
+        let binding = self
+            .bindings
+            .world_mut(assignee.world)
+            .get_mut(&assignee.scope);
+        let slot = binding.and_then(|binding| binding.slot_mut(assignee.canary));
+        let Some((id, policy)) = slot.map(|slot| (slot.id, slot.policy.clone())) else {
+            return;
         };
         let kind = if assignee.canary {
             let _ = self.withdraw(assignee.world, &assignee.scope, Role::Canary);
@@ -423,15 +443,14 @@ impl PolicyEvaluator {
             .world_mut(assignee.world)
             .prune_empty(&assignee.scope);
         tracing::error!(%policy, now = %after, reason, "the policy was given up");
-        if let Some(notices) = &self.notices {
-            let _ = notices.send(Notice {
-                kind,
-                world: assignee.world,
-                scope: assignee.scope.clone(),
-                policy,
-                after,
-                reason: reason.to_owned(),
-            });
-        }
+        self.notices.push_back(Notice {
+            kind,
+            world: assignee.world,
+            scope: assignee.scope.clone(),
+            id,
+            policy,
+            after,
+            reason: reason.to_owned(),
+        });
     }
 }

@@ -23,14 +23,14 @@ mod trial;
 mod wishes;
 
 pub use bindings::{EVERYONE, Scope};
-pub use change::{
-    BindingView, CanaryView, Change, ChangeError, Changed, KeptState, Notice, NoticeKind, Role,
-};
+pub use change::{BindingView, CanaryView, Change, Changed, KeptState, Notice, NoticeKind};
 pub use cost_columns::COST_COLUMNS;
 pub use rows::Forecast;
 pub use shadow::{Comparison, ShadowReport};
 pub use slot::BoundPolicy;
 pub use statistics::{LATENCY_BOUNDS_US, PolicyStatistics, VersionEntry, VersionStatistics};
+pub use treadle_core::bindings::ChangeError;
+pub use treadle_model::Role;
 pub use trial::{Spread, Trial, TrialLimits};
 
 use crate::columns::{self, Programs, Workers};
@@ -44,9 +44,8 @@ use rows::{Rows, only};
 use shadow::Shadows;
 use slot::PolicySlot;
 use statistics::Versions;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
-use tokio::sync::mpsc::UnboundedSender;
 use treadle_core::{Attribution, Core, PolicyAnswer, ProgramColumns, Purpose, Question};
 use treadle_model::{PolicyRef, ProgramId, World};
 use treadle_policy_runtime::{BreakerLimits, PolicyFault, PolicyInstance};
@@ -83,7 +82,8 @@ pub struct PolicyEvaluator {
     versions: Versions,
     shadows: Shadows,
     forecasts: HashMap<ProgramId, Forecast>,
-    notices: Option<UnboundedSender<Notice>>,
+    /// What changed without an order. Each question adds at most one per policy asked.
+    notices: VecDeque<Notice>,
 }
 
 impl PolicyEvaluator {
@@ -97,13 +97,8 @@ impl PolicyEvaluator {
             versions: Versions::default(),
             shadows: Shadows::start(),
             forecasts: HashMap::new(),
-            notices: None,
+            notices: VecDeque::new(),
         }
-    }
-
-    /// Sets where the evaluator sends notices of bindings that it changed on its own.
-    pub fn send_notices_to(&mut self, notices: UnboundedSender<Notice>) {
-        self.notices = Some(notices);
     }
 
     /// What happened so far, all policies together.
@@ -381,6 +376,11 @@ impl Default for PolicyEvaluator {
     fn default() -> Self {
         Self::new(EvaluatorLimits::default())
     }
+}
+
+/// True if scheduling waits for this world's answers.
+pub fn is_asked_in_place(world: World) -> bool {
+    matches!(world, World::Priority | World::Placement | World::Eviction)
 }
 
 /// The name of a world's built-in default.

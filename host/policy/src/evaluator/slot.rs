@@ -14,6 +14,8 @@ const HAND_OVER_DEADLINE_MS: u64 = 2;
 pub struct BoundPolicy {
     /// Its name, version and digest.
     pub policy: PolicyRef,
+    /// The number of its binding in the journal; 0 where there is none.
+    pub id: u64,
     /// Its running instance.
     pub instance: PolicyInstance,
     /// Which extra columns its configuration names, as indices into
@@ -26,6 +28,8 @@ pub struct BoundPolicy {
 pub(super) struct PolicySlot {
     /// Its name, version and digest.
     pub(super) policy: PolicyRef,
+    /// The number of its binding in the journal.
+    pub(super) id: u64,
     /// Which extra columns it is given.
     pub(super) extra: Vec<usize>,
     instance_state: InstanceState,
@@ -47,6 +51,7 @@ impl PolicySlot {
     pub(super) fn new(bound: BoundPolicy, limits: BreakerLimits) -> Self {
         Self {
             policy: bound.policy,
+            id: bound.id,
             extra: bound.extra,
             instance_state: InstanceState::Ready(Box::new(bound.instance)),
             breaker: Breaker::new(limits),

@@ -3,7 +3,6 @@
 mod retention;
 
 use super::*;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use treadle_core::{Capacity, CoreConfig, Event, ProgramColumns, StepArrival};
 use treadle_model::{EngineKind, Span, StepId, Timestamp, WorkerId};
 use treadle_policy_runtime::{InstanceOptions, Limits, PolicyEngine};
@@ -65,17 +64,11 @@ fn loaded(name: &str, upload: &[u8]) -> BoundPolicy {
     let inspected = engine.inspect(upload).expect("a policy");
     let instance = engine.load(&inspected.component, &InstanceOptions::default());
     BoundPolicy {
+        id: 0,
         policy: PolicyRef(name.into()),
         instance: instance.expect("an instance"),
         extra: Vec::new(),
     }
-}
-
-fn evaluator() -> (PolicyEvaluator, UnboundedReceiver<Notice>) {
-    let mut evaluator = PolicyEvaluator::default();
-    let (notices, told) = unbounded_channel();
-    evaluator.send_notices_to(notices);
-    (evaluator, told)
 }
 
 fn question(core: &Core) -> Question {
@@ -103,7 +96,7 @@ fn change(evaluator: &mut PolicyEvaluator, scope: &Scope, change: Change) -> Cha
 
 #[test]
 fn each_program_is_evaluated_by_one_version_which_the_answer_names() {
-    let (core, (mut evaluator, _notices)) = (core(), evaluator());
+    let (core, mut evaluator) = (core(), PolicyEvaluator::default());
     change(
         &mut evaluator,
         &Scope::Everyone,
@@ -154,7 +147,7 @@ fn each_program_is_evaluated_by_one_version_which_the_answer_names() {
 
 #[test]
 fn a_canary_whose_programs_fare_worse_is_ended() {
-    let (core, (mut evaluator, mut notices)) = (core(), evaluator());
+    let (core, mut evaluator) = (core(), PolicyEvaluator::default());
     change(
         &mut evaluator,
         &Scope::Everyone,
@@ -176,7 +169,7 @@ fn a_canary_whose_programs_fare_worse_is_ended() {
             evaluator.observe_step(&core, *program, if is_slow { 900.0 } else { 500.0 });
         }
     }
-    let notice = notices.try_recv().expect("the canary was ended");
+    let notice = evaluator.poll_notice().expect("the canary was ended");
     assert_eq!(notice.kind, NoticeKind::CanaryEnded);
     assert_eq!((&*notice.policy.0, &*notice.after.0), ("slow", "good"));
     assert!(notice.reason.contains("900 ms"), "{}", notice.reason);
@@ -188,7 +181,7 @@ fn a_canary_whose_programs_fare_worse_is_ended() {
 
 #[test]
 fn a_change_that_makes_no_sense_changes_nothing() {
-    let (mut evaluator, _notices) = evaluator();
+    let mut evaluator = PolicyEvaluator::default();
     let scope = Scope::Everyone;
     let refused = evaluator.change(World::Reward, &scope, Change::RollBack, 0);
     assert_eq!(refused, Err(ChangeError::NoPrevious));
@@ -203,7 +196,7 @@ fn a_change_that_makes_no_sense_changes_nothing() {
 
 #[test]
 fn rolling_back_brings_the_one_before_back() {
-    let (mut evaluator, _notices) = evaluator();
+    let mut evaluator = PolicyEvaluator::default();
     let scope = Scope::of("run");
     change(&mut evaluator, &scope, Change::Activate(Some(bound("a"))));
     let changed = change(&mut evaluator, &scope, Change::Activate(Some(bound("b"))));
@@ -223,7 +216,7 @@ fn asked(core: &Core, purpose: Purpose) -> Question {
 
 #[test]
 fn without_policies_nothing_of_a_rollout_is_wished() {
-    let (core, (mut evaluator, _notices)) = (core(), evaluator());
+    let (core, mut evaluator) = (core(), PolicyEvaluator::default());
     let step = StepId(1);
     for purpose in [Purpose::Assign, Purpose::Route { step }] {
         let answer = evaluator.answer(&core, &asked(&core, purpose), 5);

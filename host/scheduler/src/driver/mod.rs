@@ -18,17 +18,16 @@ pub use run::{DriverOptions, GatewaySender, spawn_driver};
 use crate::instruction::{Instruction, LiveLimit};
 use crate::orders::Transferred;
 use crate::recording::{DriverStopped, NotRecorded, Recorder, Recording};
-use crate::scheduler::{self, ConnectionId, LinkInput, Profiles};
+use crate::scheduler::{self, Bound, ConnectionId, LinkInput, Profiles};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{mpsc, oneshot, watch};
+use treadle_core::bindings::{BindingEvent, Bindings, ChangeError};
 use treadle_core::{Core, Event, StepArrival};
 use treadle_model::{GatewayId, ProgramId, StepId, Timestamp, World};
-use treadle_policy::evaluator::{
-    Change, ChangeError, Changed, Forecast, KeptState, PolicyEvaluator, Scope,
-};
+use treadle_policy::evaluator::{BoundPolicy, Change, Forecast, KeptState, PolicyEvaluator, Scope};
 
 /// What can be read between two events.
 pub struct View<'a> {
@@ -67,7 +66,9 @@ pub(crate) enum Input {
     /// Notified once all before it is on disk.
     Record(Recorder),
     States(oneshot::Sender<Vec<KeptState>>),
-    Change(Box<ChangeInput>),
+    Bind(Box<BindInput>),
+    /// For the policies alone: it is on record.
+    Restore(Box<RestoreInput>),
     Joined {
         gateway: GatewayId,
         connection: ConnectionId,
@@ -81,11 +82,17 @@ pub(crate) enum Input {
 type Stop = oneshot::Sender<()>;
 
 /// A change of a binding, and where to report the result.
-pub(crate) struct ChangeInput {
+pub(crate) struct BindInput {
+    event: BindingEvent,
+    loaded: Option<BoundPolicy>,
+    done: oneshot::Sender<Result<Bound, ChangeError>>,
+}
+
+/// A role that a policy had before a restart.
+pub(crate) struct RestoreInput {
     world: World,
     scope: Scope,
     change: Change,
-    done: oneshot::Sender<Result<Changed, ChangeError>>,
 }
 
 /// How everything else talks to the driver.
@@ -208,22 +215,34 @@ impl DriverHandle {
         answer.await.map_err(|_| DriverStopped)
     }
 
-    /// Changes a binding between two decisions.
-    pub async fn change(
+    /// Changes a binding between two decisions. It is on record once [`Self::recorded`] completes.
+    pub async fn bind(
         &self,
-        world: World,
-        scope: Scope,
-        change: Change,
-    ) -> Result<Result<Changed, ChangeError>, DriverStopped> {
-        let (done, changed) = oneshot::channel();
-        let input = ChangeInput {
+        event: BindingEvent,
+        loaded: Option<BoundPolicy>,
+    ) -> Result<Result<Bound, ChangeError>, DriverStopped> {
+        let (done, bound) = oneshot::channel();
+        let input = BindInput {
+            event,
+            loaded,
+            done,
+        };
+        self.send(Input::Bind(Box::new(input)))?;
+        bound.await.map_err(|_| DriverStopped)
+    }
+
+    /// All bindings.
+    pub async fn bindings(&self) -> Result<Bindings, DriverStopped> {
+        self.read(|view| view.core.state().bindings.clone()).await
+    }
+
+    /// Gives a policy the role that it had before a restart.
+    pub fn restore(&self, world: World, scope: Scope, change: Change) -> Result<(), DriverStopped> {
+        self.send(Input::Restore(Box::new(RestoreInput {
             world,
             scope,
             change,
-            done,
-        };
-        self.send(Input::Change(Box::new(input)))?;
-        changed.await.map_err(|_| DriverStopped)
+        })))
     }
 
     /// Hands over what is expected of programs.

@@ -2,7 +2,7 @@
 
 use super::forecasts::ForecastFeed;
 use super::journal::{JournalBatch, JournalHandle};
-use super::{ChangeInput, Clock, DriverHandle, Input, Stop, View};
+use super::{BindInput, Clock, DriverHandle, Input, RestoreInput, Stop, View};
 use crate::instruction::Instruction;
 use crate::link::ToGateway;
 use crate::orders::{Order, Transferred};
@@ -15,7 +15,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use treadle_core::{Core, Event};
 use treadle_model::{GatewayId, StepId};
-use treadle_policy::evaluator::PolicyEvaluator;
+use treadle_policy::evaluator::{Notice, PolicyEvaluator};
 
 /// Inputs that may wait for the driver; beyond it their senders block.
 const INPUTS_MAX: usize = 65_536;
@@ -47,6 +47,8 @@ pub struct DriverOptions {
     /// Who moves KV caches; without one each wish fails. What waits in the channel is bounded by
     /// the core, which opens one transfer per program, and ends it before the next.
     pub transfers: Option<UnboundedSender<Order>>,
+    /// Where to report policies that lost their role by their own fault.
+    pub notices: Option<UnboundedSender<Notice>>,
 }
 
 /// Starts the driver's thread.
@@ -68,6 +70,7 @@ pub fn spawn_driver(options: DriverOptions) -> std::io::Result<DriverHandle> {
         journal: options.journal,
         forecasts: options.forecasts,
         transfers: options.transfers,
+        notices: options.notices,
         instructions: HashMap::new(),
         gateways: HashMap::new(),
         committed: Vec::new(),
@@ -87,6 +90,7 @@ struct Driver {
     journal: Option<JournalHandle>,
     forecasts: Option<ForecastFeed>,
     transfers: Option<UnboundedSender<Order>>,
+    notices: Option<UnboundedSender<Notice>>,
     instructions: HashMap<StepId, UnboundedSender<Instruction>>,
     gateways: HashMap<ConnectionId, (GatewayId, GatewaySender)>,
     /// To be notified once the event of that number is on disk.
@@ -189,16 +193,26 @@ impl Driver {
                 now: self.clock.now(),
             }),
             Input::Record(recorder) => self.committed.push((self.scheduler.seq(), recorder)),
-            Input::Change(input) => {
-                let ChangeInput {
+            Input::Bind(input) => {
+                let BindInput {
+                    event,
+                    loaded,
+                    done,
+                } = *input;
+                let bound = self.scheduler.bind(self.clock.now(), event, loaded);
+                let _ = done.send(bound);
+                self.carry_out_all();
+            }
+            Input::Restore(input) => {
+                let RestoreInput {
                     world,
                     scope,
                     change,
-                    done,
                 } = *input;
                 let now_ms = self.clock.now().0 / 1_000;
                 let policies = self.scheduler.policies_mut();
-                let _ = done.send(policies.change(world, &scope, change, now_ms));
+                // A change that gives a role is never refused.
+                let _ = policies.change(world, &scope, change, now_ms);
             }
             Input::States(sender) => {
                 let now_ms = self.clock.now().0 / 1_000;
@@ -213,6 +227,10 @@ impl Driver {
         let predicts = self.forecasts.as_ref().is_some_and(ForecastFeed::is_wanted);
         self.scheduler.set_predicts(predicts);
         self.scheduler.handle(self.clock.now(), input);
+        self.carry_out_all();
+    }
+
+    fn carry_out_all(&mut self) {
         while let Some(output) = self.scheduler.poll_output() {
             self.carry_out(output);
         }
@@ -239,6 +257,11 @@ impl Driver {
             Output::Observed(observation) => {
                 if let Some(feed) = &self.forecasts {
                     feed.send(*observation);
+                }
+            }
+            Output::PolicyFailed(notice) => {
+                if let Some(notices) = &self.notices {
+                    let _ = notices.send(*notice);
                 }
             }
         }

@@ -2,6 +2,7 @@
 //! input, and gives what is to be done as [`Output`]s and rows for the journal. The daemon's thread
 //! ([`crate::driver`]) and the deterministic simulation drive the same one.
 
+mod bind;
 mod commands;
 mod links;
 mod observation;
@@ -10,6 +11,7 @@ mod profile;
 mod projection;
 mod transfers;
 
+pub use bind::Bound;
 pub use links::{ConnectionId, LinkInput};
 pub use observation::Observation;
 pub use policies::{Handled, Observer, Policies};
@@ -23,12 +25,12 @@ use observation::{ended_step, opened_program};
 use projection::Subject;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::mem;
-use std::ops::Bound;
+use std::ops::Bound as Edge;
 use std::sync::Arc;
 use transfers::Transfers;
 use treadle_core::{Command, Core, Event, Origin, StepArrival};
 use treadle_model::{GatewayId, ProgramId, StepId, Timestamp, WorkerId};
-use treadle_policy::evaluator::Forecast;
+use treadle_policy::evaluator::{Forecast, Notice};
 use treadle_store::{Batch, Snapshot};
 
 /// Fewest events between two snapshots, even where a replay would lack one.
@@ -71,6 +73,8 @@ pub enum Output {
     Transfer(Order),
     /// A program whose rest is to be predicted.
     Observed(Box<Observation>),
+    /// A policy that lost its role by its own fault.
+    PolicyFailed(Box<Notice>),
 }
 
 /// What is to be put on record.
@@ -229,7 +233,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         let max = usize::try_from(live.programs_max).unwrap_or(usize::MAX);
         let prefix = live.tenant.prefix();
         let own = |key: &&str| live.tenant.outside(key).is_some();
-        let keys = keys.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+        let keys = keys.range::<str, _>((Edge::Included(prefix), Edge::Unbounded));
         let alike = keys.map(|(key, _)| &**key);
         // Names of one tenant are adjacent, except those of the default one.
         let alike = alike.take_while(|key| prefix.is_empty() || own(key));
@@ -298,6 +302,11 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         for command in commands {
             self.carry_out(command, now, answers);
         }
+        while let Some(notice) = self.policies.poll_notice() {
+            answers.push_back(Event::Binding(notice.event()));
+            self.outputs
+                .push_back(Output::PolicyFailed(Box::new(notice)));
+        }
         let step_is_over = |step: &StepId| !self.core.state().steps.contains_key(step);
         if let Some(step) = subject.step.filter(step_is_over) {
             self.outputs.push_back(Output::StepOver(step));
@@ -324,6 +333,10 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         let worker = subject.worker;
         if let Some(worker) = worker.and_then(|id| self.core.state().workers.get(&id)) {
             self.rows.workers.push(projection::worker_row(worker, now));
+        }
+        if let Event::Binding(change) = event {
+            let set = projection::binding_set(&self.core, change);
+            self.rows.bindings.push(set);
         }
     }
 

@@ -1,12 +1,32 @@
 //! What a scheduler asks, and what may watch it.
 
+use treadle_core::bindings::BindingEvent;
 use treadle_core::explain::Decision;
 use treadle_core::{Command, Core, Event, Origin, Question};
 use treadle_model::{AskId, ProgramId, Timestamp};
-use treadle_policy::evaluator::{Forecast, PolicyEvaluator};
+use treadle_policy::evaluator::{
+    BoundPolicy, Changed, Forecast, Notice, PolicyEvaluator, is_asked_in_place,
+};
 
 /// Answers the questions of a core.
 pub trait Policies {
+    /// A policy that is ready to be asked.
+    type Loaded;
+
+    /// Follows a change of a binding that the core has handled. `loaded` is the policy that got a
+    /// role, with the number of its binding. `None` if its world is not asked here.
+    fn follow(
+        &mut self,
+        event: &BindingEvent,
+        loaded: Option<(u64, Self::Loaded)>,
+        now_ms: u64,
+    ) -> Option<Changed>;
+
+    /// The next policy that lost its role by its own fault, if any.
+    fn poll_notice(&mut self) -> Option<Notice> {
+        None
+    }
+
     /// Answers a question with [`Event::PolicyAnswered`]; `None` if that event comes later, or
     /// never.
     fn answer(
@@ -28,6 +48,23 @@ pub trait Policies {
 }
 
 impl Policies for PolicyEvaluator {
+    type Loaded = BoundPolicy;
+
+    fn follow(
+        &mut self,
+        event: &BindingEvent,
+        loaded: Option<(u64, BoundPolicy)>,
+        now_ms: u64,
+    ) -> Option<Changed> {
+        let loaded = loaded.map(|(id, policy)| BoundPolicy { id, ..policy });
+        let in_place = is_asked_in_place(event.target().0);
+        in_place.then(|| self.follow(event, loaded, now_ms))
+    }
+
+    fn poll_notice(&mut self) -> Option<Notice> {
+        self.poll_notice()
+    }
+
     fn answer(
         &mut self,
         core: &Core,

@@ -2,12 +2,16 @@
 //! types and the store's.
 
 use crate::record;
+use treadle_core::bindings::{BindingEvent, BoundPolicy};
 use treadle_core::explain::Decision;
 use treadle_core::program::Program;
 use treadle_core::worker::Worker;
-use treadle_core::{Core, Event, Origin};
-use treadle_model::{GatewayId, ProgramId, StepId, Timestamp, WorkerId};
-use treadle_store::{DecisionRow, EventRow, ProgramRow, StepRow, WorkerRow};
+use treadle_core::{About, Core, Event, Origin};
+use treadle_model::{GatewayId, ProgramId, Role, StepId, Timestamp, WorkerId};
+use treadle_policy::evaluator::EVERYONE;
+use treadle_store::{
+    BindingRow, BindingSet, DecisionRow, EventRow, ProgramRow, StepRow, WorkerRow,
+};
 
 /// What an event is about.
 #[derive(Default)]
@@ -22,8 +26,8 @@ pub(crate) struct Subject {
 impl Subject {
     /// Looks the event's subject up before the core handles it.
     pub(crate) fn of(core: &Core, event: &Event) -> Self {
-        match event {
-            Event::StepArrived(arrival) => Self {
+        match event.about() {
+            About::Arrival(arrival) => Self {
                 // A new program gets the next id.
                 program: core
                     .program(&arrival.program)
@@ -34,44 +38,26 @@ impl Subject {
                 step: Some(arrival.step),
                 worker: None,
             },
-            Event::StepFirstToken { step }
-            | Event::StepProgressed { step, .. }
-            | Event::StepFinished { step, .. }
-            | Event::StepFailed { step, .. }
-            | Event::StepAdopted { step, .. }
-            | Event::StepCancelled { step } => Self::of_step(core, *step),
-            Event::ActionStarted { program, .. }
-            | Event::ActionFinished { program, .. }
-            | Event::ProgramReleased { program } => core
+            About::Step(step) => Self::of_step(core, step),
+            About::Key(program) => core
                 .program(program)
                 .map(Self::of_program)
                 .unwrap_or_default(),
-            Event::WorkerAdded { worker, .. }
-            | Event::WorkerCapacityRead { worker, .. }
-            | Event::WorkerUseRead { worker, .. }
-            | Event::WorkerLost { worker, .. }
-            | Event::WorkerRecovered { worker }
-            | Event::WorkerRemoved { worker } => Self {
-                worker: Some(*worker),
-                ..Self::default()
-            },
-            Event::ProgramMigrated { program, .. }
-            | Event::MigrationFailed { program, .. }
-            | Event::ProgramOffloaded { program, .. }
-            | Event::OffloadFailed { program, .. }
-            | Event::ProgramLoaded { program, .. }
-            | Event::LoadFailed { program, .. }
-            | Event::CopyLost { program, .. } => {
-                let program = core.state().programs.get(program);
+            About::Program(program) => {
+                let program = core.state().programs.get(&program);
                 program.map(Self::of_program).unwrap_or_default()
             }
-            Event::Configured { .. }
-            | Event::GatewayLost { .. }
-            | Event::PolicyAnswered { .. }
-            | Event::PromptCounted { .. }
-            | Event::TimerFired
-            | Event::DaemonRestarted
-            | Event::RecordRefused { .. } => Self::default(),
+            About::Worker(worker) => Self {
+                worker: Some(worker),
+                ..Self::default()
+            },
+            About::Binding(change) => Self {
+                job: Some(change.target().1)
+                    .filter(|scope| *scope != EVERYONE)
+                    .map(Into::into),
+                ..Self::default()
+            },
+            About::Daemon => Self::default(),
         }
     }
 
@@ -151,6 +137,26 @@ pub(crate) fn worker_row(w: &Worker, now: Timestamp) -> WorkerRow {
         used_tokens: w.used_tokens(),
         added_at_us: now.0,
         updated_at_us: now.0,
+    }
+}
+
+/// The roles of the binding that was changed.
+pub(crate) fn binding_set(core: &Core, change: &BindingEvent) -> BindingSet {
+    let (world, job) = change.target();
+    let roles = core.state().bindings.roles(world, job);
+    let row = |(role, bound): (&Role, &BoundPolicy)| BindingRow {
+        job: job.to_owned(),
+        world: world.as_str().to_owned(),
+        role: role.as_str().to_owned(),
+        digest: bound.digest.to_string(),
+        config: bound.config.to_string(),
+        share_ppm: bound.share_ppm,
+        since_us: bound.since.0,
+    };
+    BindingSet {
+        job: job.to_owned(),
+        world: world.as_str().to_owned(),
+        roles: roles.into_iter().flatten().map(row).collect(),
     }
 }
 

@@ -6,6 +6,7 @@
 //! steps. Whatever is not a generation request goes to the scheduler of the
 //! shard that it is about.
 
+mod about;
 mod candidate;
 pub(crate) mod link;
 mod member;

@@ -1,6 +1,7 @@
 //! Which process answers which request.
 
-use super::member::{Parts, Shard};
+use super::about;
+use super::member::Parts;
 use super::proxy::{PASSED_ON, no_scheduler};
 use crate::cluster::link::{knows_secret, serve_link};
 use crate::rest::cluster::{self, Cluster};
@@ -20,11 +21,6 @@ use std::sync::Arc;
 use treadle_auth as auth;
 use treadle_http::refuse;
 use treadle_wire::ErrorCode;
-
-/// Chooses the shard that a request is about; the first where absent.
-const SHARD_HEADER: &str = "x-treadle-shard";
-/// Paths about tenants and tokens, which the first shard is home to.
-const AT_HOME: [&str; 3] = ["/api/v1/tenants", "/api/v1/tokens", "/api/v1/audit"];
 
 /// Generation requests stay here, gateways connect, the rest goes to the
 /// scheduler.
@@ -76,8 +72,8 @@ async fn show(State(parts): State<Arc<Parts>>) -> Answer<Cluster> {
 }
 
 async fn answer(State(parts): State<Arc<Parts>>, request: Request) -> Response<Body> {
-    let shard = match shard(&parts, &request) {
-        Ok(shard) => shard,
+    let (shard, request) = match about::find(&parts, request).await {
+        Ok(found) => found,
         Err(response) => return *response,
     };
     if let Some(occupied) = shard.slot.occupied() {
@@ -98,35 +94,6 @@ async fn answer(State(parts): State<Arc<Parts>>, request: Request) -> Response<B
             no_scheduler()
         }
     }
-}
-
-/// The shard that a request is about.
-fn shard<'a>(parts: &'a Parts, request: &Request) -> Result<&'a Shard, Box<Response<Body>>> {
-    let home = &parts.shards[0];
-    let path = request.uri().path();
-    if AT_HOME.iter().any(|start| path.starts_with(start)) {
-        return Ok(home);
-    }
-    let Some(name) = request.headers().get(SHARD_HEADER) else {
-        return Ok(home);
-    };
-    let name = name.to_str().unwrap_or_default();
-    parts
-        .shards
-        .iter()
-        .find(|shard| shard.name == name)
-        .ok_or_else(|| {
-            let names: Vec<_> = parts
-                .shards
-                .iter()
-                .map(|shard| shard.name.as_str())
-                .collect();
-            let message = format!(
-                "no shard `{name}`; {SHARD_HEADER} must be one of {}",
-                names.join(", ")
-            );
-            Box::new(refuse(ErrorCode::InvalidField, message))
-        })
 }
 
 /// The scheduler sees this daemon as the caller, so callers without a token are checked here, where

@@ -311,7 +311,8 @@ fn world_of(word: Option<&str>) -> Result<World, Response> {
 
 fn role_of(word: Option<&str>) -> Result<Role, Response> {
     let word = word.unwrap_or(Role::Active.as_str());
-    Role::from_name(word).ok_or_else(|| {
+    let role = Role::from_name(word).filter(|role| *role != Role::Previous);
+    role.ok_or_else(|| {
         let message = format!("`role` is `{word}`; give active, canary or shadow");
         refuse(ErrorCode::InvalidField, message)
     })

@@ -17,7 +17,7 @@ use utoipa::openapi::schema::Schema;
 use utoipa::openapi::{Content, Ref, RefOr, Response};
 
 /// Largest body of a request that is not a generation request or an upload.
-const CONTROL_BYTES_MAX: usize = 1 << 20;
+pub(crate) const CONTROL_BYTES_MAX: usize = 1 << 20;
 
 /// How long a body may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

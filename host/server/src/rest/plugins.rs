@@ -4,7 +4,7 @@ use super::arguments::Query;
 use super::endpoint::{Endpoint, get, post};
 use super::signature::Answer;
 use super::upload::upload;
-use super::{refuse, stopped};
+use super::{not_recorded, refuse, stopped};
 use crate::app::App;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -345,6 +345,7 @@ pub(super) fn failed(error: &RegistryError) -> Response {
         RegistryError::Change(_) => refuse(ErrorCode::BindingConflict, error.to_string()),
         RegistryError::EndedEarly(_) => refuse(ErrorCode::Internal, error.to_string()),
         RegistryError::Stopped(_) => stopped(),
+        RegistryError::NotRecorded(error) => not_recorded(*error),
         RegistryError::Store(error) => super::store_failed(error),
     }
 }

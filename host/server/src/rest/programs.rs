@@ -126,6 +126,7 @@ async fn release_job(
             program: program.clone(),
         });
     }
+    app.driver.recorded().await.map_err(|_| stopped())?;
     let change = Change {
         action: "job.released",
         target: &job,

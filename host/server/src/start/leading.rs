@@ -105,9 +105,8 @@ impl Leading {
             .map(|messaging| messaging.status().clone());
         let app = App {
             broker,
-            ..assemble(config, driver, store, auth, wanted, context).await?
+            ..assemble(config, driver, store, auth, (wanted, notices), context).await?
         };
-        app.policies.send_notices_to(notices);
         let policy = app.policies.restore().await?;
         tracing::info!(%policy, "the eviction policy is bound");
         register_engines(config, &app).await;
@@ -194,8 +193,7 @@ async fn start_driver(
     let restarted = recovered.seq > 0;
     let wanted = config.core();
     let configured = recovered.core.state().config.as_ref() == Some(&wanted);
-    let mut policies = PolicyEvaluator::new(evaluator_limits(&config.plugins));
-    policies.send_notices_to(notices);
+    let policies = PolicyEvaluator::new(evaluator_limits(&config.plugins));
     let driver = spawn_driver(DriverOptions {
         core: recovered.core,
         seq: recovered.seq,
@@ -205,6 +203,7 @@ async fn start_driver(
         snapshot_events: config.store.snapshot_events,
         forecasts: Some(forecasts),
         transfers: Some(transfers),
+        notices: Some(notices),
     })
     .map_err(StartError::Thread)?;
     if !configured {
@@ -222,7 +221,7 @@ async fn assemble(
     driver: DriverHandle,
     store: Arc<dyn Store>,
     auth: Arc<Auth>,
-    forecasts_wanted: Arc<AtomicBool>,
+    (forecasts_wanted, notices): (Arc<AtomicBool>, UnboundedSender<Notice>),
     context: GatewayContext,
 ) -> Result<App, StartError> {
     let scheduler = Scheduler::Local(driver.clone());
@@ -244,6 +243,7 @@ async fn assemble(
         evaluator_limits(&config.plugins),
         policies::signing(config)?,
         forecasts_wanted,
+        notices,
     )?);
     let whatif = WhatIfQueue::new(
         store.clone(),

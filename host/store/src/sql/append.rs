@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
 
 use super::head::{self, Head, Mark};
-use super::{Engine, Work, journal, programs, steps, what_fits, within, workers};
+use super::{Engine, Work, bindings, journal, programs, steps, what_fits, within, workers};
 use crate::leadership::Term;
 use crate::{BATCH_ROWS_MAX, Batch, Placeholder, RefusedRow, StoreError};
 
@@ -127,6 +127,9 @@ async fn write(
     programs::put(work, &batch.programs).await?;
     workers::put(work, &batch.workers).await?;
     steps::put(work, &batch.steps).await?;
+    for set in &batch.bindings {
+        bindings::put(work, set).await?;
+    }
     Ok(Vec::new())
 }
 

@@ -3,7 +3,9 @@
 
 use super::table::{bytes, number, text};
 use super::{Cells, Engine, Record, Statement, TENANT, Table, Values, Work, within};
-use crate::{BindingRow, PAGE_ROWS_MAX, POLICY_STATE_BYTES_MAX, PolicyStateRow, StoreError};
+use crate::{
+    BindingRow, BindingSet, PAGE_ROWS_MAX, POLICY_STATE_BYTES_MAX, PolicyStateRow, StoreError,
+};
 
 const BINDINGS: Table<BindingRow> = Table {
     name: "bindings",
@@ -45,17 +47,20 @@ const FORGET: &str = "DELETE FROM policy_states WHERE tenant = $1 AND job = $2 A
 const ALL_STATES: &str = "SELECT job, world, entries, snapshot, saved_at_us FROM policy_states \
      WHERE tenant = $1 ORDER BY job, world LIMIT $2";
 
+/// Rows that are read at most; the core holds no more.
+const ROWS_MAX: u64 = 24_000;
+
 /// Replaces all roles of a job in a world.
-pub(super) async fn put(
-    work: &mut impl Work,
-    job: &str,
-    world: &str,
-    roles: &[BindingRow],
-) -> Result<(), StoreError> {
-    let this = |sql| Statement::new(sql).text(TENANT).text(job).text(world);
+pub(super) async fn put(work: &mut impl Work, set: &BindingSet) -> Result<(), StoreError> {
+    let this = |sql| {
+        Statement::new(sql)
+            .text(TENANT)
+            .text(&set.job)
+            .text(&set.world)
+    };
     work.execute(this(CLEAR)).await?;
-    work.insert(&BINDINGS, roles).await?;
-    if roles.is_empty() {
+    work.insert(&BINDINGS, &set.roles).await?;
+    if set.roles.is_empty() {
         work.execute(this(FORGET)).await?;
     }
     Ok(())
@@ -75,11 +80,7 @@ fn bind<'r>(binding: &'r BindingRow, values: &mut dyn Values<'r>) -> Result<(), 
 /// All bindings.
 pub(super) async fn all(engine: &impl Engine) -> Result<Vec<BindingRow>, StoreError> {
     let rows = engine
-        .read(
-            Statement::new(ALL)
-                .text(TENANT)
-                .number(PAGE_ROWS_MAX.into()),
-        )
+        .read(Statement::new(ALL).text(TENANT).number(ROWS_MAX))
         .await?;
     rows.iter().map(read).collect()
 }

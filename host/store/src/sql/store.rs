@@ -186,15 +186,6 @@ impl<E: Engine> Store for SqlStore<E> {
         Box::pin(plugins::all(&*self.engine))
     }
 
-    fn put_bindings<'a>(
-        &'a self,
-        job: &'a str,
-        world: &'a str,
-        roles: &'a [BindingRow],
-    ) -> Answer<'a, ()> {
-        writing!(self, work => bindings::put(&mut work, job, world, roles))
-    }
-
     fn bindings(&self) -> Answer<'_, Vec<BindingRow>> {
         Box::pin(bindings::all(&*self.engine))
     }

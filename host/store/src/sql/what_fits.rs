@@ -3,7 +3,7 @@
 //! Rows are written in parts, each after a savepoint. A part that is refused is undone and halved,
 //! until the row that is refused is alone. All of it is one transaction.
 
-use super::{Statement, Table, Work, journal, programs, steps, workers};
+use super::{Statement, Table, Work, bindings, journal, programs, steps, workers};
 use crate::{Batch, EventRow, Placeholder, RefusedRow, StoreError};
 
 /// Writes all rows of a batch that can be stored; an event that can't is replaced by its
@@ -38,6 +38,13 @@ pub(super) async fn write(
     let step_key = |row: &crate::StepRow| row.step.to_string();
     let steps = insert(work, &steps::STEPS, &batch.steps, step_key).await?;
     refused.extend(steps.into_iter().map(|(_, row)| row));
+    for set in &batch.bindings {
+        begin_part(work).await?;
+        let written = bindings::put(work, set).await;
+        let written = end_part(work, written).await?;
+        let key = format!("{}/{}", set.world, set.job);
+        refused.extend(written.err().map(|error| refusal("bindings", key, &error)));
+    }
     Ok(refused)
 }
 
@@ -58,17 +65,11 @@ async fn insert<'r, T: Sync>(
         if part.is_empty() {
             continue;
         }
-        work.execute(Statement::new("SAVEPOINT part")).await?;
+        begin_part(work).await?;
         let written = work.insert(table, part).await;
-        if written.is_err() {
-            let undo = Statement::new("ROLLBACK TO SAVEPOINT part");
-            work.execute(undo).await?;
-        }
-        work.execute(Statement::new("RELEASE SAVEPOINT part"))
-            .await?;
+        let written = end_part(work, written).await?;
         match (written, part) {
             (Ok(()), _) => {}
-            (Err(error), _) if !error.is_permanent() => return Err(error),
             (Err(error), [row]) => refused.push((row, refusal(table.name, key(row), &error))),
             (Err(_), _) => {
                 let (first, second) = part.split_at(part.len() / 2);
@@ -77,6 +78,28 @@ async fn insert<'r, T: Sync>(
         }
     }
     Ok(refused)
+}
+
+async fn begin_part(work: &mut impl Work) -> Result<(), StoreError> {
+    work.execute(Statement::new("SAVEPOINT part")).await?;
+    Ok(())
+}
+
+/// Keeps what was written since the part began, or undoes it if the database refuses it for good.
+async fn end_part(
+    work: &mut impl Work,
+    written: Result<(), StoreError>,
+) -> Result<Result<(), StoreError>, StoreError> {
+    if written.is_err() {
+        let undo = Statement::new("ROLLBACK TO SAVEPOINT part");
+        work.execute(undo).await?;
+    }
+    work.execute(Statement::new("RELEASE SAVEPOINT part"))
+        .await?;
+    match written {
+        Err(error) if !error.is_permanent() => Err(error),
+        written => Ok(written),
+    }
 }
 
 fn refusal(table: &'static str, mut key: String, error: &StoreError) -> RefusedRow {

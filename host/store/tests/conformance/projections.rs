@@ -127,6 +127,14 @@ pub(crate) async fn plugins_never_change(store: &dyn Store) {
     assert!(store.plugin("sha256:c").await.unwrap().is_none());
 }
 
+async fn bind(store: &dyn Store, job: &str, roles: Vec<BindingRow>) {
+    let batch = Batch {
+        bindings: vec![rows::bindings(job, roles)],
+        ..Batch::default()
+    };
+    store.append(&batch).await.unwrap();
+}
+
 pub(crate) async fn bindings_replace_each_other(store: &dyn Store) {
     let canary = BindingRow {
         role: "canary".into(),
@@ -138,7 +146,7 @@ pub(crate) async fn bindings_replace_each_other(store: &dyn Store) {
         ("a", vec![rows::binding("a", "built-in")]),
         ("b", vec![rows::binding("b", "sha256:b")]),
     ] {
-        store.put_bindings(job, "eviction", &roles).await.unwrap();
+        bind(store, job, roles).await;
     }
     let expected = [
         rows::binding("a", "built-in"),
@@ -150,7 +158,7 @@ pub(crate) async fn bindings_replace_each_other(store: &dyn Store) {
         job: "a".into(),
         ..row
     });
-    store.put_bindings("a", "eviction", &renamed).await.unwrap();
+    bind(store, "a", renamed.to_vec()).await;
     assert_eq!(store.bindings().await.unwrap()[..2], renamed);
 }
 
@@ -167,7 +175,7 @@ pub(crate) async fn what_a_policy_stored_goes_with_its_binding(store: &dyn Store
     }
     let expected = [state("a", b"new"), state("b", b"abc")];
     assert_eq!(store.policy_states().await.unwrap(), expected);
-    store.put_bindings("a", "eviction", &[]).await.unwrap();
+    bind(store, "a", vec![]).await;
     assert_eq!(store.policy_states().await.unwrap(), expected[1..]);
     let huge = state("c", &vec![0; POLICY_STATE_BYTES_MAX]);
     let refused = store.put_policy_state(&huge).await.unwrap_err();

@@ -27,15 +27,12 @@ pub(crate) async fn fill(store: &dyn Store) {
         steps: vec![rows::step("p", 1)],
         workers: vec![rows::worker("w")],
         decisions: vec![rows::decision(1, None, "pause")],
+        bindings: vec![rows::bindings("a", vec![rows::binding("a", "sha256:a")])],
         ..rows::events(1..=300)
     };
     store.append(&batch).await.unwrap();
     store
         .put_plugin(&rows::plugin("sha256:a", 1))
-        .await
-        .unwrap();
-    store
-        .put_bindings("a", "eviction", &[rows::binding("a", "sha256:a")])
         .await
         .unwrap();
     store.save_snapshot(&snapshot(200)).await.unwrap();

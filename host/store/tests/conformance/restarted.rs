@@ -43,7 +43,6 @@ impl Store for Restarted {
         put_plugin(plugin: &'a PluginRow) -> bool;
         plugin(digest: &'a str) -> Option<PluginRow>;
         plugins() -> Vec<PluginHead>;
-        put_bindings(job: &'a str, world: &'a str, roles: &'a [BindingRow]) -> ();
         bindings() -> Vec<BindingRow>;
         put_policy_state(state: &'a PolicyStateRow) -> ();
         policy_states() -> Vec<PolicyStateRow>;

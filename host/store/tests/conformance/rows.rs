@@ -3,8 +3,8 @@
 use std::ops::RangeInclusive;
 
 use treadle_store::{
-    Batch, BindingRow, DecisionRow, EventRow, Order, PluginHead, PluginRow, ProgramRow, SeqPage,
-    Snapshot, StepRow, WorkerRow,
+    Batch, BindingRow, BindingSet, DecisionRow, EventRow, Order, PluginHead, PluginRow, ProgramRow,
+    SeqPage, Snapshot, StepRow, WorkerRow,
 };
 
 /// As many rows as a page may have.
@@ -137,6 +137,15 @@ pub(crate) fn plugin(digest: &str, uploaded_at_us: u64) -> PluginRow {
             signed_by: Some("a team".into()),
         },
         component,
+    }
+}
+
+/// What a job uses for eviction.
+pub(crate) fn bindings(job: &str, roles: Vec<BindingRow>) -> BindingSet {
+    BindingSet {
+        job: job.into(),
+        world: "eviction".into(),
+        roles,
     }
 }
 

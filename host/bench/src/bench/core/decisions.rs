@@ -81,6 +81,7 @@ pub(super) fn evaluator(kind: &str) -> Result<PolicyEvaluator, BenchError> {
         let inspected = inspected.map_err(|refusal| BenchError::Policy(refusal.to_string()))?;
         let instance = engine.load(&inspected.component, &InstanceOptions::default());
         let bound = BoundPolicy {
+            id: 0,
             policy: PolicyRef("embedded".into()),
             instance: instance.map_err(|error| BenchError::Policy(error.to_string()))?,
             extra: Vec::new(),

@@ -84,6 +84,7 @@ fn swap(
 ) -> Result<bool, BenchError> {
     let instance = module.instance(&InstanceOptions::default());
     let bound = BoundPolicy {
+        id: 0,
         extra: Vec::new(),
         policy: PolicyRef(format!("bench@{version}")),
         instance: instance.map_err(|error| failed(&error))?,

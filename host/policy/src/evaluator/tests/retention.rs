@@ -8,6 +8,7 @@ fn retaining(name: &str, extra: Vec<usize>) -> BoundPolicy {
     let module = wat::parse_str(include_str!("retention.wat")).expect("the text is valid");
     let upload = treadle_policy_runtime::embed_contract(&module, "eviction-retention");
     BoundPolicy {
+        id: 0,
         extra,
         ..loaded(name, &upload.expect("the contract embeds"))
     }
@@ -47,7 +48,7 @@ fn fates(answer: &Answer) -> &[(ProgramId, CacheAction)] {
 
 #[test]
 fn caches_of_each_job_follow_its_policy_and_kept_ones_are_not_listed() {
-    let (core, (mut evaluator, _notices)) = (core(), evaluator());
+    let (core, mut evaluator) = (core(), PolicyEvaluator::default());
     // Of the smaller world: it is not asked about caches.
     let (all, of_even) = (bound("all"), retaining("even", Vec::new()));
     change(
@@ -84,7 +85,7 @@ fn caches_of_each_job_follow_its_policy_and_kept_ones_are_not_listed() {
 
 #[test]
 fn without_a_policy_all_caches_stay() {
-    let (core, (mut evaluator, _notices)) = (core(), evaluator());
+    let (core, mut evaluator) = (core(), PolicyEvaluator::default());
     let answer = evaluator.answer(&core, &retain(&core), 5);
     assert!(fates(&answer).is_empty() && answer.voices.is_empty());
     assert_eq!(answer.policy, native_policy(World::Eviction));
@@ -100,7 +101,7 @@ fn without_a_policy_all_caches_stay() {
 
 #[test]
 fn an_eviction_policy_is_given_the_columns_that_it_names() {
-    let (core, (mut evaluator, _notices)) = (core(), evaluator());
+    let (core, mut evaluator) = (core(), PolicyEvaluator::default());
     let idle = COST_COLUMNS.iter().position(|name| *name == "idle-ms");
     let policy = retaining("by-idleness", idle.into_iter().collect());
     change(

@@ -150,7 +150,7 @@ prop_compose! {
         workers in proptest::collection::vec(worker(), 0..3),
         decisions in proptest::collection::vec(decision(), 0..4),
     ) -> Batch {
-        let mut rows = Batch { events, programs, steps, workers, decisions };
+        let mut rows = Batch { events, programs, steps, workers, decisions, ..Batch::default() };
         rows.events.insert(rows.events.len() / 2, good_event());
         rows.programs.insert(rows.programs.len() / 2, good_program("good"));
         rows
@@ -336,6 +336,7 @@ async fn relayed_events_are_recorded_once_the_writer_confirms() {
         snapshot_events: u64::MAX,
         forecasts: None,
         transfers: None,
+        notices: None,
     });
     let driver = driver.unwrap();
     driver.event(Event::DaemonRestarted);
