@@ -103,7 +103,11 @@ async fn conversations_keep_their_caches_until_they_are_paused() {
         assert!(metrics.count(name) > 0, "{name}");
     }
     assert_eq!(metrics.count("treadle_steps_finished_total"), 100);
-    let events = fixture.client.get("/api/v1/events?kind=step_failed").await.ok();
+    let events = fixture
+        .client
+        .get("/api/v1/events?kind=step_failed")
+        .await
+        .ok();
     assert_eq!(events["events"], json!([]), "attempts failed");
     counters_agree(&engines, &metrics).await;
     fixture.finish().await;

@@ -21,7 +21,10 @@ async fn program(client: &Client, job: &str, name: &str, steps: usize) {
         client.send(Method::POST, CHAT, &headers, body).await.ok();
         text.push_str(&format!("step {step} of {name} said this. ").repeat(10));
     }
-    client.delete(&format!("/api/v1/programs/{name}")).await.ok();
+    client
+        .delete(&format!("/api/v1/programs/{name}"))
+        .await
+        .ok();
 }
 
 async fn until_journaled(client: &Client, programs: usize) {

@@ -205,7 +205,11 @@ impl Auth {
     }
 
     /// Makes a token; its secret is in the answer and nowhere else.
-    pub async fn create_token(&self, caller: &Caller, new: NewToken) -> Result<TokenView, ChangeError> {
+    pub async fn create_token(
+        &self,
+        caller: &Caller,
+        new: NewToken,
+    ) -> Result<TokenView, ChangeError> {
         let _turn = self.changing.lock().await;
         self.check_new(caller, &new)?;
         let secret = secret::new_secret()?;

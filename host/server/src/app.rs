@@ -1,8 +1,10 @@
 //! What REST handlers share.
 
 use crate::broker_status::Status;
+use crate::streams::OpenStreams;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use tokio::sync::watch;
 use treadle_auth::Auth;
 use treadle_engines::EngineWatch;
 use treadle_engines::transfers::Node;
@@ -33,6 +35,10 @@ pub struct App {
     pub broker: Option<Arc<Status>>,
     /// Who moves KV caches, and what is kept of them here.
     pub node: Arc<Node>,
+    /// Open event streams.
+    pub streams: Arc<OpenStreams>,
+    /// Changes with each commit of the journal.
+    pub committed: watch::Receiver<u64>,
     /// The next worker's id.
     pub next_worker: Arc<AtomicU32>,
 }

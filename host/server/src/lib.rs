@@ -16,5 +16,6 @@ pub mod metrics;
 mod policy_metrics;
 mod rest;
 pub mod start;
+pub mod streams;
 
 pub use rest::routes;

@@ -55,7 +55,8 @@ pub use examine::{Finding, Grade};
 pub use leadership::{Candidate, LEASE, LeaderRow, Leadership, SIGN_INTERVAL};
 pub use options::{Location, Options, PostgresLocation};
 pub use page::{
-    DecisionPage, EventPage, Order, ProgramColumn, ProgramCursor, ProgramPage, Pruned, Retention, SeqPage, StepPage,
+    DecisionPage, EventPage, Order, ProgramColumn, ProgramCursor, ProgramPage, Pruned, Retention,
+    SeqPage, StepPage,
 };
 pub use rows::{
     Batch, BindingRow, BindingSet, DecisionRow, EventRow, Placeholder, PluginHead, PluginRow,

@@ -12,6 +12,17 @@ pub enum Order {
     NewestFirst,
 }
 
+impl Order {
+    /// Rising, or falling.
+    pub const fn of(ascending: bool) -> Self {
+        if ascending {
+            Self::OldestFirst
+        } else {
+            Self::NewestFirst
+        }
+    }
+}
+
 /// A stretch of sequence numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeqPage {
@@ -21,9 +32,6 @@ pub struct SeqPage {
     pub before: Option<u64>,
     /// Only what happened at this time or later, in microseconds.
     pub since_us: Option<u64>,
-    /// Rows that match and come first are left out, so many: where several rows have one number, a
-    /// page may end between them.
-    pub skip: u32,
     /// Which end comes first, and so which end a `limit` leaves out.
     pub order: Order,
     /// Most rows; at most [`crate::PAGE_ROWS_MAX`].

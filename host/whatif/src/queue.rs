@@ -274,8 +274,9 @@ async fn on_own_thread<T: Send + 'static>(
 
 /// The error for a run that does not exist.
 pub fn unknown(id: &str) -> ErrorBody {
-    let message =
-        format!("there is no what-if run `{id}`; GET /api/v1/what-if/runs lists those that are kept");
+    let message = format!(
+        "there is no what-if run `{id}`; GET /api/v1/what-if/runs lists those that are kept"
+    );
     ErrorBody::new(ErrorCode::LabRunUnknown, message)
 }
 

@@ -230,8 +230,8 @@ async fn page(
         range: SeqPage {
             after: Some(after),
             before: Some(to + 1),
-            order: Order::OldestFirst,
             limit: PAGE_ROWS_MAX,
+            ..SeqPage::default()
         },
         ..EventPage::default()
     };

@@ -29,8 +29,13 @@ async fn release(client: &Client, program: &str) {
 }
 
 async fn kept(client: &Client, program: &str) -> (u64, u64) {
-    let row = client.get(&format!("/api/v1/programs/{program}")).await.ok();
-    let steps = client.get(&format!("/api/v1/programs/{program}/steps")).await;
+    let row = client
+        .get(&format!("/api/v1/programs/{program}"))
+        .await
+        .ok();
+    let steps = client
+        .get(&format!("/api/v1/programs/{program}/steps"))
+        .await;
     let steps = steps.ok()["steps"].as_array().expect("a list").len() as u64;
     (row["steps"].as_u64().expect("a count"), steps)
 }

@@ -59,7 +59,11 @@ async fn a_bound_priority_policy_orders_the_queue_and_is_named_as_why() {
             .any(|name| name.starts_with("fcfs-priority@0")),
         "{policies:?}"
     );
-    let plugin = fixture.client.get("/api/v1/plugins/fcfs-priority").await.ok();
+    let plugin = fixture
+        .client
+        .get("/api/v1/plugins/fcfs-priority")
+        .await
+        .ok();
     assert!(
         plugin["statistics"]["calls"].as_u64().unwrap() > 0,
         "{plugin}"

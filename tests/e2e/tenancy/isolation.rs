@@ -133,12 +133,18 @@ async fn nothing_of_acme(client: &Client) {
     let path = format!("/profiles/{key}");
     client.get(&path).await.refused(404, "program_unknown");
     for list in ["steps", "decisions"] {
-        let page = client.get(&format!("/api/v1/programs/{key}/{list}")).await.ok();
+        let page = client
+            .get(&format!("/api/v1/programs/{key}/{list}"))
+            .await
+            .ok();
         assert_eq!(page[list], json!([]), "{key}");
     }
     let gone = client.delete(&format!("/api/v1/programs/{key}")).await.ok();
     assert_eq!(gone["released"], false, "{key}");
-    let page = client.get(&format!("/api/v1/events?program={key}")).await.ok();
+    let page = client
+        .get(&format!("/api/v1/events?program={key}"))
+        .await
+        .ok();
     let about = page["events"].as_array().expect("a list").iter();
     assert_eq!(about.filter(|event| !event["program"].is_null()).count(), 0);
 }
@@ -192,7 +198,10 @@ async fn plugins_and_bindings_are_ones_own() {
     assert_eq!(upload(&beta).await, true, "new to this tenant");
     assert_eq!(upload(&beta).await, false);
     let bind = json!({"world": "eviction", "policy": "lru-eviction"}).to_string();
-    let bound = acme.send(Method::PUT, "/api/v1/bindings", &[], bind).await.ok();
+    let bound = acme
+        .send(Method::PUT, "/api/v1/bindings", &[], bind)
+        .await
+        .ok();
     assert_eq!(bound["job"], "*", "all jobs of this tenant: {bound}");
     let bindings = async |client: &Client| {
         let page = client.get("/api/v1/bindings").await;
@@ -226,7 +235,10 @@ async fn tokens_and_tenants_are_ones_own() {
     let own = acme.get("/api/v1/tokens").await.ok();
     assert_eq!(names(&own, "tokens", "tenant"), ["acme"]);
     let id = own["tokens"][0]["id"].as_str().expect("an id");
-    for path in [format!("/api/v1/tokens/{id}"), "/api/v1/tokens/nobody".to_owned()] {
+    for path in [
+        format!("/api/v1/tokens/{id}"),
+        "/api/v1/tokens/nobody".to_owned(),
+    ] {
         beta.delete(&path).await.refused(404, "token_unknown");
         let rotated = beta.post(&format!("{path}/rotate"), &json!({})).await;
         rotated.refused(404, "token_unknown");

@@ -79,7 +79,9 @@ async fn forge_everywhere(client: &Client, step: &Value) {
     let session = format!("/finish_session?session_id={IN_PATH}");
     refused(&client.post(&session, &json!({})).await, &session);
     let bind = json!({"world": "eviction", "policy": "native", "job": FORGED}).to_string();
-    let bound = client.send(Method::PUT, "/api/v1/bindings", &[], bind).await;
+    let bound = client
+        .send(Method::PUT, "/api/v1/bindings", &[], bind)
+        .await;
     refused(&bound, "a binding");
 }
 

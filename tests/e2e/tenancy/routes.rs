@@ -151,7 +151,9 @@ async fn only_the_whole_daemons_admin_chooses_a_tenant() {
     let acme = client_of(&fixture, "acme", "admin").await;
     let who = async |client: &Client, tenant: &str| {
         let headers = [("x-treadle-tenant", tenant)];
-        client.send(Method::GET, "/api/v1/whoami", &headers, "").await
+        client
+            .send(Method::GET, "/api/v1/whoami", &headers, "")
+            .await
     };
     assert_eq!(who(&fixture.client, "beta").await.ok()["tenant"], "beta");
     who(&fixture.client, "gamma")

@@ -59,7 +59,10 @@ async fn a_token_is_made_rotated_revoked_and_each_is_on_record() {
         .await
         .ok();
     for client in [&first, &second] {
-        client.get("/api/v1/tokens").await.refused(401, "token_invalid");
+        client
+            .get("/api/v1/tokens")
+            .await
+            .refused(401, "token_invalid");
     }
     let changes = fixture
         .client
@@ -94,7 +97,10 @@ async fn the_grace_of_a_rotation_can_be_none() {
         .post(&format!("/api/v1/tokens/{id}/rotate"), &json!({}))
         .await
         .ok();
-    first.get("/api/v1/tokens").await.refused(401, "token_expired");
+    first
+        .get("/api/v1/tokens")
+        .await
+        .refused(401, "token_expired");
     fixture.finish().await;
 }
 

@@ -5,6 +5,7 @@ use super::proxy::Proxy;
 use super::routes;
 use crate::start::{GatewayContext, gateway_state};
 use crate::start::{StartError, listen, serve_limits};
+use crate::streams::OpenStreams;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -55,6 +56,7 @@ pub(super) struct Shard {
 pub struct Member {
     /// Where it listens.
     pub addr: SocketAddr,
+    streams: Arc<OpenStreams>,
     stop: watch::Sender<bool>,
     resign: watch::Sender<bool>,
     served: JoinHandle<()>,
@@ -117,6 +119,7 @@ impl Member {
         }));
         Ok(Self {
             addr,
+            streams: context.streams,
             stop,
             resign,
             served,
@@ -132,6 +135,7 @@ impl Member {
 
     /// Lets requests in flight end, then hands the shards over that it schedules.
     pub async fn stop(mut self) {
+        self.streams.stop();
         let _ = self.stop.send(true);
         let _ = (&mut self.served).await;
         let _ = self.resign.send(true);

@@ -38,6 +38,9 @@ async fn report(
 ) -> Answer<Recorded> {
     let event = report.event(&caller.principal.tenant.tenant);
     let event = event.map_err(|error| error_response(&error))?;
-    app.driver.event_committed(event).await.map_err(not_recorded)?;
+    app.driver
+        .event_committed(event)
+        .await
+        .map_err(not_recorded)?;
     Ok(Json(Recorded { recorded: true }))
 }

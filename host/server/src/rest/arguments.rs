@@ -38,7 +38,9 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
         let query = axum::extract::Query::try_from_uri(&parts.uri);
         query.map(|query| Self(query.0)).map_err(|rejection| {
             let problem = rejection.body_text();
-            let problem = problem.rsplit_once("query string: ").map_or(&*problem, |(_, why)| why);
+            let problem = problem
+                .rsplit_once("query string: ")
+                .map_or(&*problem, |(_, why)| why);
             error_response(&problem_of("query", problem))
         })
     }
@@ -51,21 +53,28 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     type Rejection = Response;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
-        let bytes = Bytes::from_request(request, state).await.map_err(|rejection| {
-            if rejection.status() != StatusCode::PAYLOAD_TOO_LARGE {
-                return rejection.into_response();
-            }
-            let message = "the body is longer than requests of this kind may be; send less";
-            error_response(&ErrorBody::new(ErrorCode::BodyTooLarge, message))
-        })?;
-        parse(&bytes).map(Self).map_err(|error| error_response(&error))
+        let bytes = Bytes::from_request(request, state)
+            .await
+            .map_err(|rejection| {
+                if rejection.status() != StatusCode::PAYLOAD_TOO_LARGE {
+                    return rejection.into_response();
+                }
+                let message = "the body is longer than requests of this kind may be; send less";
+                error_response(&ErrorBody::new(ErrorCode::BodyTooLarge, message))
+            })?;
+        parse(&bytes)
+            .map(Self)
+            .map_err(|error| error_response(&error))
     }
 }
 
 /// Reads a JSON object.
 pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorBody> {
     let value: Value = serde_json::from_slice(body).map_err(|error| {
-        ErrorBody::new(ErrorCode::InvalidJson, format!("the body is not JSON: {error}"))
+        ErrorBody::new(
+            ErrorCode::InvalidJson,
+            format!("the body is not JSON: {error}"),
+        )
     })?;
     if !value.is_object() {
         let message = "the body must be a JSON object";
@@ -94,8 +103,37 @@ fn problem_of(path: &str, problem: &str) -> ErrorBody {
     } else {
         format!("`{path}`: {problem}")
     };
-    let remedy = if message.contains(';') { String::new() } else { format!("; {REMEDY}") };
+    let remedy = if message.contains(';') {
+        String::new()
+    } else {
+        format!("; {REMEDY}")
+    };
     ErrorBody::new(ErrorCode::InvalidField, message + &remedy).with_param(path)
+}
+
+/// Rows of a page: 100 unless another number is given, and no more than the store gives at once.
+pub(crate) fn page_limit(limit: Option<u32>) -> u32 {
+    limit.unwrap_or(100).clamp(1, treadle_store::PAGE_ROWS_MAX)
+}
+
+/// The column that `sort` names, and whether its smallest come first.
+pub(crate) fn sorted_by<T: Copy>(sort: &str, columns: &[(&str, T)]) -> Result<(T, bool), Response> {
+    let (name, ascending) = match sort.strip_prefix('-') {
+        Some(name) => (name, false),
+        None => (sort, true),
+    };
+    let found = columns.iter().find(|(column, _)| *column == name);
+    found
+        .map(|(_, column)| (*column, ascending))
+        .ok_or_else(|| {
+            let names: Vec<&str> = columns.iter().map(|(column, _)| *column).collect();
+            let message = format!(
+                "`sort` is `{sort}`; give {}, with a dash before it for the greatest first",
+                names.join(", ")
+            );
+            let error = ErrorBody::new(ErrorCode::InvalidField, message);
+            error_response(&error.with_param("sort"))
+        })
 }
 
 /// The name in a field.
@@ -131,9 +169,21 @@ mod tests {
             ("{", ErrorCode::InvalidJson, "is not JSON"),
             ("[]", ErrorCode::BodyNotObject, "must be a JSON object"),
             ("{}", ErrorCode::MissingField, "`count` is missing; docs/"),
-            (r#"{"count":"x"}"#, ErrorCode::InvalidField, "`count`: invalid type"),
-            (r#"{"count":1,"cuont":1}"#, ErrorCode::InvalidField, "unknown field `cuont`"),
-            (r#"{"count":1,"inner":{}}"#, ErrorCode::MissingField, "`inner.count` is missing"),
+            (
+                r#"{"count":"x"}"#,
+                ErrorCode::InvalidField,
+                "`count`: invalid type",
+            ),
+            (
+                r#"{"count":1,"cuont":1}"#,
+                ErrorCode::InvalidField,
+                "unknown field `cuont`",
+            ),
+            (
+                r#"{"count":1,"inner":{}}"#,
+                ErrorCode::MissingField,
+                "`inner.count` is missing",
+            ),
         ] {
             let error = parse::<Outer>(body.as_bytes()).expect_err(body);
             assert_eq!(error.code, code, "{body}");

@@ -85,7 +85,11 @@ async fn ask(
         columns: question.columns,
         expect: None,
     };
-    let asked = app.policies.ask(job, call).await.map_err(|error| failed(&error))?;
+    let asked = app
+        .policies
+        .ask(job, call)
+        .await
+        .map_err(|error| failed(&error))?;
     Ok(Json(Answered {
         policy: asked.policy,
         answer: asked.answer,

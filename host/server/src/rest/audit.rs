@@ -1,6 +1,6 @@
 //! The audit log, for investigations.
 
-use super::arguments::Query;
+use super::arguments::{Query, page_limit, sorted_by};
 use super::endpoint::{Endpoint, get};
 use super::signature::Answer;
 use super::store_failed;
@@ -15,7 +15,7 @@ use treadle_store::{AuditPage, AuditRow};
 use utoipa::{IntoParams, ToSchema};
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
-    vec![get("/api/v1/audit", ADMIN, page).summary("The audit log, newest first")]
+    vec![get("/api/v1/audit", ADMIN, page).summary("The audit log")]
 }
 
 /// Which changes.
@@ -28,9 +28,15 @@ struct AuditQuery {
     target: Option<String>,
     /// Only changes by this caller.
     who: Option<String>,
-    /// Only older ones than the change with this id: `next` of the page before.
+    /// Only those at this time or later, in milliseconds since 1970.
+    since_ms: Option<u64>,
+    /// id or -id, which has the newest first; -id without it.
+    sort: Option<String>,
+    /// Only older ones than the change with this id: `next` of a page with the newest first.
     before: Option<u64>,
-    /// Most changes.
+    /// Only newer ones: `next` of a page with the oldest first.
+    after: Option<u64>,
+    /// Most changes; 100 without it.
     limit: Option<u32>,
 }
 
@@ -39,7 +45,7 @@ struct AuditQuery {
 struct Changes {
     /// The changes.
     changes: Vec<ChangeView>,
-    /// The `before` of the page that follows; absent on the last one.
+    /// The `before` of the page that follows, or its `after`; absent on the last one.
     next: Option<u64>,
 }
 
@@ -75,16 +81,17 @@ async fn page(
 ) -> Answer<Changes> {
     let principal = &caller.principal;
     let tenant = (!principal.whole).then(|| principal.tenant.tenant.name().to_owned());
-    let limit = query
-        .limit
-        .unwrap_or(100)
-        .clamp(1, treadle_store::PAGE_ROWS_MAX);
+    let limit = page_limit(query.limit);
+    let ((), ascending) = sorted_by(query.sort.as_deref().unwrap_or("-id"), &[("id", ())])?;
     let page = AuditPage {
         tenant,
         action: query.action,
         target: query.target,
         who: query.who,
+        since_us: query.since_ms.map(|ms| ms.saturating_mul(1_000)),
         before: query.before,
+        after: query.after,
+        ascending,
         limit,
     };
     let rows = app.store.audit(&page).await;

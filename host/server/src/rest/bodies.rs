@@ -15,7 +15,10 @@ use utoipa::ToSchema;
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
     let path = "/api/v1/programs/{program}/steps/{step}/bodies";
-    vec![get(path, VIEW, show).summary("A step's request and answer, where `payloads.keep` keeps them")]
+    vec![
+        get(path, VIEW, show)
+            .summary("A step's request and answer, where `payloads.keep` keeps them"),
+    ]
 }
 
 /// What was kept of a step.

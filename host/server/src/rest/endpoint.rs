@@ -210,7 +210,9 @@ impl About {
 
     fn add_answer(&mut self, status: u16, kind: &str, what: &str, schema: Option<RefOr<Schema>>) {
         let mut response = Response::new(what);
-        response.content.insert(kind.to_owned(), Content::new(schema));
+        response
+            .content
+            .insert(kind.to_owned(), Content::new(schema));
         let responses = &mut self.operation.responses.responses;
         responses.insert(status.to_string(), RefOr::T(response));
     }

@@ -1,24 +1,24 @@
 //! The journal, for readers.
 
-use super::arguments::{Query, optional};
+use super::arguments::{Query, optional, page_limit, sorted_by};
 use super::endpoint::{Endpoint, get};
 use super::signature::Answer;
 use super::{recorded_first, store_failed};
 use crate::app::App;
 use axum::extract::State;
-use axum::response::Json;
+use axum::response::{Json, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use treadle_auth::Caller;
 use treadle_auth::permissions::VIEW;
-use treadle_model::Tenant;
+use treadle_model::{ClientName, Tenant};
 use treadle_store::{EventPage, EventRow, Order, SeqPage};
 use treadle_wire::without_tenant;
 use utoipa::{IntoParams, ToSchema};
 
 /// Kinds of events that are about no program and that every tenant may see: workers serve all of
 /// them. Answers of policies are about programs of several tenants at once.
-pub(super) const SHARED_KINDS: &[&str] = &[
+const SHARED_KINDS: &[&str] = &[
     "worker_added",
     "worker_capacity_read",
     "worker_use_read",
@@ -33,7 +33,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         get("/api/v1/events", VIEW, page)
             .around(recorded_first)
-            .summary("The journal: committed events in order")
+            .summary("The journal: committed events, sorted and filtered")
             .details("Reading on from the last `seq` sees every event once."),
     ]
 }
@@ -42,13 +42,21 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 struct EventQuery {
+    /// Only those of this job.
+    job: Option<String>,
     /// Only those of this program.
     program: Option<String>,
     /// Only those of this kind.
     kind: Option<String>,
+    /// Only those at this time or later, in milliseconds on the clock of `at_us`.
+    since_ms: Option<u64>,
+    /// seq or -seq, which has the newest first; seq without it.
+    sort: Option<String>,
     /// Only those with a greater `seq`.
     after: Option<u64>,
-    /// Most events.
+    /// Only those with a smaller `seq`.
+    before: Option<u64>,
+    /// Most events; 100 without it.
     limit: Option<u32>,
     /// The newest instead of the oldest, still in rising order.
     #[serde(default)]
@@ -59,15 +67,17 @@ struct EventQuery {
 /// A page of the journal.
 #[derive(Serialize, ToSchema)]
 struct Events {
-    /// By rising `seq`.
+    /// By rising `seq`, unless another order was asked for.
     events: Vec<EventView>,
+    /// The `after` of the page that follows, or with `-seq` its `before`; absent on the last one.
+    next: Option<u64>,
 }
 
 /// Something that happened.
 #[derive(Serialize, ToSchema)]
 pub(super) struct EventView {
     /// Position in the journal.
-    pub(super) seq: u64,
+    seq: u64,
     /// When the core handled it, in microseconds on the journal's clock.
     at_us: u64,
     /// Kind of event, in past tense.
@@ -100,37 +110,54 @@ impl EventView {
     }
 }
 
+/// The events that a caller may see, of these.
+pub(super) fn visible(
+    caller: &Caller,
+    job: Option<String>,
+    program: Option<String>,
+    kind: Option<String>,
+) -> Result<EventPage, Response> {
+    let principal = &caller.principal;
+    let inside = |name: ClientName| principal.inside(&name);
+    Ok(EventPage {
+        job: optional("job", job)?.map(inside),
+        program: optional("program", program)?.map(inside),
+        kind,
+        names: (&principal.tenant.tenant).into(),
+        shared_kinds: (!principal.root).then_some(SHARED_KINDS),
+        range: SeqPage::default(),
+    })
+}
+
 async fn page(
     State(app): State<App>,
     caller: Caller,
     Query(query): Query<EventQuery>,
 ) -> Answer<Events> {
-    let principal = &caller.principal;
-    let tenant = &principal.tenant.tenant;
-    let order = if query.latest {
-        Order::NewestFirst
-    } else {
-        Order::OldestFirst
-    };
-    let range = SeqPage {
-        after: query.after,
-        order,
-        limit: query.limit.unwrap_or(100),
-        ..SeqPage::default()
-    };
-    let program = optional("program", query.program)?;
+    let sort = query.sort.as_deref().unwrap_or("seq");
+    let ((), ascending) = sorted_by(sort, &[("seq", ())])?;
+    let limit = page_limit(query.limit);
     let page = EventPage {
-        program: program.map(|name| tenant.inside(&name).into_owned()),
-        kind: query.kind,
-        names: tenant.into(),
-        shared_kinds: (!principal.root).then_some(SHARED_KINDS),
-        range,
+        range: SeqPage {
+            after: query.after,
+            before: query.before,
+            since_us: query.since_ms.map(|ms| ms.saturating_mul(1_000)),
+            order: Order::of(ascending && !query.latest),
+            limit,
+            ..SeqPage::default()
+        },
+        ..visible(&caller, query.job, query.program, query.kind)?
     };
     let rows = app.store.events_page(&page).await;
     let mut rows = rows.map_err(|error| store_failed(&error))?;
-    rows.sort_by_key(|row| row.seq);
-    let shown = |row| EventView::of(tenant, row);
+    if ascending {
+        rows.sort_by_key(|row| row.seq);
+    }
+    let is_full = rows.len() == limit as usize;
+    let next = rows.last().filter(|_| is_full).map(|row| row.seq);
+    let shown = |row| EventView::of(&caller.principal.tenant.tenant, row);
     Ok(Json(Events {
         events: rows.into_iter().map(shown).collect(),
+        next,
     }))
 }

@@ -40,7 +40,9 @@ const ERRORS: &[ErrorCode] = &[
 /// The generation endpoints, with and without a session in the URL.
 pub(crate) fn endpoints() -> Vec<Endpoint<Arc<GatewayState>>> {
     let kinds = treadle_wire::Endpoint::ALL.into_iter();
-    kinds.flat_map(|kind| [plain(kind), in_session(kind)]).collect()
+    kinds
+        .flat_map(|kind| [plain(kind), in_session(kind)])
+        .collect()
 }
 
 fn plain(kind: treadle_wire::Endpoint) -> Endpoint<Arc<GatewayState>> {
@@ -60,12 +62,16 @@ fn plain(kind: treadle_wire::Endpoint) -> Endpoint<Arc<GatewayState>> {
 }
 
 fn in_session(kind: treadle_wire::Endpoint) -> Endpoint<Arc<GatewayState>> {
-    let handler = move |State(app): State<Arc<GatewayState>>,
-                        Path(session): Path<String>,
-                        request: Request| { generate(app, kind, Some(session), request) };
+    let handler =
+        move |State(app): State<Arc<GatewayState>>,
+              Path(session): Path<String>,
+              request: Request| { generate(app, kind, Some(session), request) };
     let path = format!("/sessions/{{session}}{}", kind.path());
     relayed(Some(Method::POST), &path, RUN, handler)
-        .summary(&format!("{}, for the program that the URL names", summary(kind)))
+        .summary(&format!(
+            "{}, for the program that the URL names",
+            summary(kind)
+        ))
         .takes::<EngineRequest>()
         .answers_as("application/json", "The engine's answer.")
         .fails(ERRORS)

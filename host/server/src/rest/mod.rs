@@ -13,6 +13,7 @@ mod bindings;
 mod bodies;
 pub(crate) mod caches;
 pub(crate) mod cluster;
+mod decisions;
 pub(crate) mod endpoint;
 mod events;
 pub(crate) mod generation;
@@ -23,6 +24,8 @@ mod openapi;
 mod plugins;
 pub(crate) mod programs;
 pub(crate) mod signature;
+mod steps;
+mod stream;
 mod tenants;
 mod tokens;
 mod upload;
@@ -60,7 +63,9 @@ fn own() -> Vec<(&'static str, Vec<Endpoint>)> {
             "Programs and jobs",
             joined(vec![
                 programs::endpoints(),
+                steps::endpoints(),
                 bodies::endpoints(),
+                decisions::endpoints(),
                 actions::endpoints(),
             ]),
         ),
@@ -71,6 +76,7 @@ fn own() -> Vec<(&'static str, Vec<Endpoint>)> {
                 health::endpoints(),
                 openapi::endpoints(),
                 events::endpoints(),
+                stream::endpoints(),
                 memory::endpoints(),
                 cluster::endpoints(),
             ]),

@@ -129,7 +129,11 @@ fn id(handler: Option<String>, method: &HttpMethod, path: &str) -> String {
         };
         let parts = path.split(|c: char| !c.is_ascii_alphanumeric());
         let parts = parts.filter(|part| !part.is_empty());
-        [word].into_iter().chain(parts).collect::<Vec<_>>().join("_")
+        [word]
+            .into_iter()
+            .chain(parts)
+            .collect::<Vec<_>>()
+            .join("_")
     })
 }
 
@@ -172,7 +176,9 @@ fn operation<'c>(
             let mut response = utoipa::openapi::Response::new(codes.join(", "));
             let schema = Ref::from_schema_name(ErrorAnswer::name());
             let content = Content::new(Some(schema));
-            response.content.insert("application/json".to_owned(), content);
+            response
+                .content
+                .insert("application/json".to_owned(), content);
             RefOr::T(response)
         });
     }

@@ -124,7 +124,11 @@ struct LogPage {
     dropped: u64,
 }
 
-async fn push(State(app): State<App>, caller: Caller, request: Request) -> Result<Response, Response> {
+async fn push(
+    State(app): State<App>,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Response> {
     let mut upload = upload(request).await?;
     let signed = upload.signature.is_some();
     check_room(&app, &caller, &upload.bytes, signed).await?;

@@ -1,6 +1,6 @@
 //! Programs and jobs: what the store knows of them, and their end.
 
-use super::arguments::{InPath, Query, optional};
+use super::arguments::{InPath, Query, name, optional, page_limit, sorted_by};
 use super::endpoint::{Endpoint, delete, get};
 use super::signature::Answer;
 use super::{not_recorded, recorded_first, refuse, stopped, store_failed};
@@ -13,17 +13,16 @@ use treadle_auth::permissions::{RUN, VIEW};
 use treadle_auth::{Caller, Change};
 use treadle_core::Event;
 use treadle_model::{ClientName, Tenant};
-use treadle_store::{DecisionRow, ProgramPage, ProgramRow, SeqPage, StepPage, StepRow};
-use treadle_wire::{ErrorCode, without_tenant};
+use treadle_store::{ProgramColumn, ProgramCursor, ProgramPage, ProgramRow};
+use treadle_wire::ErrorCode;
 use utoipa::{IntoParams, ToSchema};
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
     let program = "/api/v1/programs/{program}";
-    let of_program = |part: &str| format!("{program}/{part}");
     vec![
         get("/api/v1/programs", VIEW, history)
             .around(recorded_first)
-            .summary("All programs on record, newest first"),
+            .summary("All programs on record, sorted and filtered"),
         get(program, VIEW, show)
             .around(recorded_first)
             .summary("One program")
@@ -31,12 +30,6 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         delete(program, RUN, release)
             .summary("Ends a program")
             .fails(&[ErrorCode::Overloaded]),
-        get(&of_program("steps"), VIEW, steps)
-            .around(recorded_first)
-            .summary("A program's steps, by rising number"),
-        get(&of_program("decisions"), VIEW, decisions)
-            .around(recorded_first)
-            .summary("Why a program was placed, paused and restored"),
         delete("/api/v1/jobs/{job}", RUN, release_job)
             .summary("Ends all live programs of a job")
             .fails(&[ErrorCode::Overloaded]),
@@ -82,7 +75,10 @@ pub(crate) async fn release_one(
     let event = Event::ProgramReleased {
         program: key.as_str().into(),
     };
-    app.driver.event_committed(event).await.map_err(not_recorded)?;
+    app.driver
+        .event_committed(event)
+        .await
+        .map_err(not_recorded)?;
     if let Some(steps) = live {
         let change = Change {
             action: "program.released",
@@ -148,15 +144,26 @@ struct ProgramQuery {
     job: Option<String>,
     /// Only those of this status: queued, active, paused, finished or aborted.
     status: Option<String>,
-    /// Most programs.
+    /// Only those on this worker.
+    worker: Option<String>,
+    /// Only those that changed at this time or later, in milliseconds since 1970.
+    since_ms: Option<u64>,
+    /// created_at_us, updated_at_us, context_tokens, steps or tokens_total; the greatest come first
+    /// with a dash before it. `-created_at_us` without it.
+    sort: Option<String>,
+    /// Only those that come after: `next` of the page before, with the same `sort`.
+    after: Option<String>,
+    /// Most programs; 100 without it.
     limit: Option<u32>,
 }
 
 /// A page of programs.
 #[derive(Serialize, ToSchema)]
 struct Programs {
-    /// Newest first.
+    /// In the order that was asked for.
     programs: Vec<ProgramView>,
+    /// The `after` of the page that follows; absent on the last one.
+    next: Option<String>,
 }
 
 /// A program as it was last seen. Times are microseconds since 1970.
@@ -211,20 +218,50 @@ async fn history(
     Query(query): Query<ProgramQuery>,
 ) -> Answer<Programs> {
     let tenant = &caller.principal.tenant.tenant;
+    let columns = ProgramColumn::ALL.map(|column| (column.as_str(), column));
+    let sort = query.sort.as_deref().unwrap_or("-created_at_us");
+    let (column, ascending) = sorted_by(sort, &columns)?;
     let job = optional("job", query.job)?;
+    let limit = page_limit(query.limit);
+    let after = query.after.map(|text| cursor(tenant, &text)).transpose()?;
     let page = ProgramPage {
         job: job.map(|job| tenant.inside(&job).into_owned()),
         status: query.status,
+        worker: query.worker,
+        since_us: query.since_ms.map(|ms| ms.saturating_mul(1_000)),
         names: tenant.into(),
-        after: None,
-        limit: query.limit.unwrap_or(100),
+        column,
+        ascending,
+        after,
+        limit,
     };
     let rows = app.store.programs(&page).await;
     let rows = rows.map_err(|error| store_failed(&error))?;
+    let last = rows.last().filter(|_| rows.len() == limit as usize);
+    let next = last.and_then(|row| {
+        let program = tenant.outside(&row.program)?;
+        Some(format!("{}:{program}", column.of(row)))
+    });
     let shown = |row| ProgramView::of(tenant, row);
     Ok(Json(Programs {
         programs: rows.iter().filter_map(shown).collect(),
+        next,
     }))
+}
+
+/// The row that a page ended with, from the text that its `next` had.
+fn cursor(tenant: &Tenant, text: &str) -> Result<ProgramCursor, Response> {
+    let parts = text.split_once(':');
+    let parts = parts.and_then(|(value, program)| Some((value.parse().ok()?, program)));
+    let (value, program) = parts.ok_or_else(|| {
+        let message = format!("`after` is `{text}`; send `next` of the page before");
+        refuse(ErrorCode::InvalidField, message)
+    })?;
+    let program = name("after", program)?;
+    Ok(ProgramCursor {
+        value,
+        program: tenant.inside(&program).into_owned(),
+    })
 }
 
 async fn show(
@@ -237,153 +274,4 @@ async fn show(
     let row = row.map_err(|error| store_failed(&error))?;
     let shown = row.and_then(|row| ProgramView::of(tenant, &row));
     shown.map(Json).ok_or_else(|| unknown(&program))
-}
-
-/// Which part of a listing.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-struct StepQuery {
-    /// Only those after this number.
-    after: Option<u64>,
-    /// Most of them.
-    limit: Option<u32>,
-}
-
-/// A page of steps.
-#[derive(Serialize, ToSchema)]
-struct Steps {
-    /// By rising number.
-    steps: Vec<StepView>,
-}
-
-/// One call of a program to an engine. Times are microseconds since 1970.
-#[derive(Serialize, ToSchema)]
-struct StepView {
-    /// Its number.
-    step: u64,
-    /// Worker that served it.
-    worker: Option<String>,
-    /// When the request came in.
-    arrived_at_us: u64,
-    /// When it went to the worker.
-    dispatched_at_us: Option<u64>,
-    /// When the first token came back.
-    first_token_at_us: Option<u64>,
-    /// When the last token came back, or the failure.
-    finished_at_us: Option<u64>,
-    /// Tokens of the prompt.
-    prompt_tokens: u64,
-    /// Tokens that were generated.
-    output_tokens: u64,
-    /// Tokens of the prompt that the engine had in its cache, where it reports them.
-    cached_tokens: Option<u64>,
-    /// How it went.
-    outcome: String,
-    /// How long it was held back before it went to the worker.
-    waited_us: u64,
-    /// Why it was held back or failed.
-    cause: Option<String>,
-}
-
-impl From<StepRow> for StepView {
-    fn from(row: StepRow) -> Self {
-        Self {
-            step: row.step,
-            worker: row.worker,
-            arrived_at_us: row.arrived_at_us,
-            dispatched_at_us: row.dispatched_at_us,
-            first_token_at_us: row.first_token_at_us,
-            finished_at_us: row.finished_at_us,
-            prompt_tokens: row.prompt_tokens,
-            output_tokens: row.output_tokens,
-            cached_tokens: row.cached_tokens,
-            outcome: row.outcome,
-            waited_us: row.waited_us,
-            cause: row.cause,
-        }
-    }
-}
-
-async fn steps(
-    State(app): State<App>,
-    caller: Caller,
-    InPath(program): InPath,
-    Query(query): Query<StepQuery>,
-) -> Answer<Steps> {
-    let page = StepPage {
-        after: query.after,
-        limit: query.limit.unwrap_or(1_000),
-    };
-    let key = caller.principal.inside(&program);
-    let rows = app.store.steps(&key, &page).await;
-    let rows = rows.map_err(|error| store_failed(&error))?;
-    Ok(Json(Steps {
-        steps: rows.into_iter().map(StepView::from).collect(),
-    }))
-}
-
-/// A page of decisions.
-#[derive(Serialize, ToSchema)]
-struct Decisions {
-    /// In the order in which they were made.
-    decisions: Vec<DecisionView>,
-}
-
-/// A decision and its reasons.
-#[derive(Serialize, ToSchema)]
-struct DecisionView {
-    /// Event that led to it.
-    seq: u64,
-    /// When it was taken, in microseconds on the journal's clock.
-    at_us: u64,
-    /// Kind of decision.
-    kind: String,
-    /// Worker that it is about, if any.
-    worker: Option<String>,
-    /// Policy that took it, with its version.
-    policy: String,
-    /// Inputs, scores and alternatives.
-    #[schema(value_type = Object)]
-    why: Value,
-}
-
-impl DecisionView {
-    /// A decision as a tenant sees it; `alone` if there are no others to hide.
-    fn of(tenant: &Tenant, alone: bool, row: DecisionRow) -> Self {
-        let mut why: Value = serde_json::from_str(&row.why).unwrap_or(Value::Null);
-        // What else could have been chosen may be programs of others.
-        if let Some(others) = why.pointer_mut("/alternatives").filter(|_| !alone) {
-            *others = json!([]);
-        }
-        Self {
-            seq: row.seq,
-            at_us: row.at_us,
-            kind: row.kind,
-            worker: row.worker,
-            policy: row.policy,
-            why: without_tenant(tenant, why),
-        }
-    }
-}
-
-async fn decisions(
-    State(app): State<App>,
-    caller: Caller,
-    InPath(program): InPath,
-    Query(query): Query<StepQuery>,
-) -> Answer<Decisions> {
-    let page = SeqPage {
-        after: query.after,
-        limit: query.limit.unwrap_or(1_000),
-        ..SeqPage::default()
-    };
-    let principal = &caller.principal;
-    let alone = principal.root || app.auth.has_one_tenant();
-    let program = principal.inside(&program);
-    let rows = app.store.decisions(Some(&program), &page).await;
-    let rows = rows.map_err(|error| store_failed(&error))?;
-    let shown = |row| DecisionView::of(&principal.tenant.tenant, alone, row);
-    Ok(Json(Decisions {
-        decisions: rows.into_iter().map(shown).collect(),
-    }))
 }

@@ -10,9 +10,9 @@ use bytes::Bytes;
 use serde::Serialize;
 use treadle_auth::Caller;
 use treadle_wire::ErrorCode;
+use utoipa::openapi::Required;
 use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::{ObjectBuilder, Type};
-use utoipa::openapi::Required;
 use utoipa::{IntoParams, ToSchema};
 
 /// A JSON answer, or a refusal.
@@ -145,9 +145,16 @@ fn name_of<F>() -> String {
 
 /// The parameters of a path: text, but for the number of a step.
 pub(super) fn in_path(path: &str) -> Vec<Parameter> {
-    let names = path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
+    let names = path
+        .split('{')
+        .skip(1)
+        .filter_map(|rest| rest.split('}').next());
     let parameter = |name: &str| {
-        let kind = if name == "step" { Type::Integer } else { Type::String };
+        let kind = if name == "step" {
+            Type::Integer
+        } else {
+            Type::String
+        };
         ParameterBuilder::new()
             .name(name)
             .parameter_in(ParameterIn::Path)

@@ -281,7 +281,10 @@ pub(crate) async fn take_out(app: &App, caller: &Caller, reference: String) -> A
     })?;
     app.engines.forget(worker);
     let removed = Event::WorkerRemoved { worker };
-    app.driver.event_committed(removed).await.map_err(not_recorded)?;
+    app.driver
+        .event_committed(removed)
+        .await
+        .map_err(not_recorded)?;
     let change = Change {
         action: "worker.removed",
         target: &url,

@@ -65,6 +65,7 @@ impl Daemon {
 
     /// Lets requests in flight end, then writes everything down.
     pub async fn stop(mut self) {
+        self.app.streams.stop();
         if let Some(stop) = self.stop.take() {
             let _ = stop.send(());
         }

@@ -5,6 +5,7 @@ use super::StartError;
 use crate::app::App;
 use crate::maintenance::keep_up;
 use crate::messaging::Messaging;
+use crate::streams::OpenStreams;
 use futures_util::future::join_all;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
@@ -51,6 +52,8 @@ pub(crate) struct GatewayContext {
     pub(crate) requests: Arc<RequestIds>,
     /// Its host tier, and who moves caches.
     pub(crate) node: Arc<Node>,
+    /// Open event streams.
+    pub(crate) streams: Arc<OpenStreams>,
 }
 
 impl GatewayContext {
@@ -60,6 +63,7 @@ impl GatewayContext {
             metrics: Arc::default(),
             requests: Arc::default(),
             node,
+            streams: Arc::default(),
         }
     }
 }
@@ -105,7 +109,15 @@ impl Leading {
             .map(|messaging| messaging.status().clone());
         let app = App {
             broker,
-            ..assemble(config, driver, store, auth, (wanted, notices), context).await?
+            ..assemble(
+                config,
+                (driver, committed.clone()),
+                store,
+                auth,
+                (wanted, notices),
+                context,
+            )
+            .await?
         };
         let policy = app.policies.restore().await?;
         tracing::info!(%policy, "the eviction policy is bound");
@@ -218,7 +230,7 @@ async fn start_driver(
 
 async fn assemble(
     config: &Config,
-    driver: DriverHandle,
+    (driver, committed): (DriverHandle, watch::Receiver<u64>),
     store: Arc<dyn Store>,
     auth: Arc<Auth>,
     (forecasts_wanted, notices): (Arc<AtomicBool>, UnboundedSender<Notice>),
@@ -231,7 +243,7 @@ async fn assemble(
         let (shards, stores) = (vec![String::new()], vec![store.clone()]);
         PayloadWriter::start(&config.payloads, shards, stores)
     });
-    let node = context.node.clone();
+    let (node, streams) = (context.node.clone(), context.streams.clone());
     let gateway = gateway_state(config, scheduler, context, bodies.flatten());
     let upstream = gateway.upstream.clone();
     let interval = Duration::from_millis(config.engines.probe_interval_ms);
@@ -266,6 +278,8 @@ async fn assemble(
         whatif,
         broker: None,
         node,
+        streams,
+        committed,
         next_worker,
     })
 }

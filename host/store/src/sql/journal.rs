@@ -2,7 +2,10 @@
 
 use super::table::{number, text};
 use super::{Cells, Engine, Record, Statement, Table, Values, Work, direction, names};
-use crate::{DecisionPage, DecisionRow, EventPage, EventRow, Names, Order, PAGE_ROWS_MAX, SeqPage, StoreError};
+use crate::{
+    DecisionPage, DecisionRow, EventPage, EventRow, Names, Order, PAGE_ROWS_MAX, SeqPage,
+    StoreError,
+};
 
 /// Events.
 pub(super) const EVENTS: Table<EventRow> = Table {
@@ -222,8 +225,4 @@ fn stretch(query: &mut Statement, page: &SeqPage, tie: &str) {
     }
     query.push(" LIMIT ");
     query.push_number(page.limit.min(PAGE_ROWS_MAX).into());
-    if page.skip > 0 {
-        query.push(" OFFSET ");
-        query.push_number(page.skip.into());
-    }
 }

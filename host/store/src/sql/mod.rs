@@ -31,7 +31,7 @@ use std::future::Future;
 
 pub(crate) use cells::{Cells, Record};
 pub(crate) use head::Mark;
-pub(crate) use statement::{Argument, Statement};
+pub(crate) use statement::{Argument, Statement, direction};
 pub(crate) use store::SqlStore;
 pub(crate) use table::{Kind, Table, Values};
 

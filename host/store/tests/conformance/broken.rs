@@ -112,7 +112,7 @@ async fn survives(mode: u8) {
     let events = store.events_after(0, ALL).await.unwrap();
     assert_eq!(events, (1..=10).map(rows::event).collect::<Vec<_>>());
     let all = rows::range(None, None, treadle_store::Order::OldestFirst, ALL);
-    let decisions = store.decisions(None, &all).await.unwrap();
+    let decisions = store.decisions(&rows::decisions(&all)).await.unwrap();
     assert_eq!(decisions, batch.decisions);
 
     let command = CommandRow {

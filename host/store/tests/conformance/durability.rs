@@ -134,7 +134,7 @@ async fn is_whole(store: &dyn Store, acknowledged: u64) -> u64 {
     let whole: Vec<_> = (1..=last).map(rows::event).collect();
     assert_eq!(events[..], whole[..events.len()]);
     let all = rows::range(None, None, Order::OldestFirst, ALL);
-    let decisions = store.decisions(None, &all).await.unwrap();
+    let decisions = store.decisions(&rows::decisions(&all)).await.unwrap();
     assert_eq!(decisions.len() as u64, (last / 3).min(ALL.into()));
     last
 }
@@ -257,7 +257,7 @@ async fn a_corrupt_row_is_named_by_table_column_and_key() {
     let error = store.steps("p", &steps).await.unwrap_err();
     assert_eq!(named(error), ("steps", "cached_tokens", "p 4".into()));
     let all = rows::range(None, None, Order::OldestFirst, ALL);
-    let error = store.decisions(None, &all).await.unwrap_err();
+    let error = store.decisions(&rows::decisions(&all)).await.unwrap_err();
     assert_eq!(named(error), ("decisions", "why", "1".into()));
 }
 

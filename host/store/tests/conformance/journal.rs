@@ -1,8 +1,8 @@
 //! What every store does with events, decisions and snapshots. Each check starts with an empty store.
 
 use treadle_store::{
-    BATCH_ROWS_MAX, Batch, COMPONENT_BYTES_MAX, EventPage, Order, ProgramPage, Retention, SeqPage,
-    Store, StoreError,
+    BATCH_ROWS_MAX, Batch, COMPONENT_BYTES_MAX, DecisionPage, EventPage, Order, ProgramPage,
+    Retention, SeqPage, Store, StoreError,
 };
 
 use super::rows::{self, ALL, range, snapshot};
@@ -148,12 +148,19 @@ pub(crate) async fn decisions_come_back_in_order(store: &dyn Store) {
     let rising = range(None, None, Order::OldestFirst, ALL);
     let falling = range(None, None, Order::NewestFirst, ALL);
     assert_eq!(
-        store.decisions(None, &rising).await.unwrap(),
+        store.decisions(&rows::decisions(&rising)).await.unwrap(),
         batch.decisions
     );
     let reversed: Vec<_> = batch.decisions.iter().rev().cloned().collect();
-    assert_eq!(store.decisions(None, &falling).await.unwrap(), reversed);
-    let of_one = store.decisions(Some("p"), &rising).await.unwrap();
+    assert_eq!(
+        store.decisions(&rows::decisions(&falling)).await.unwrap(),
+        reversed
+    );
+    let of_one = DecisionPage {
+        program: Some("p".into()),
+        ..rows::decisions(&rising)
+    };
+    let of_one = store.decisions(&of_one).await.unwrap();
     assert_eq!(
         of_one,
         [batch.decisions[0].clone(), batch.decisions[2].clone()]

@@ -7,6 +7,7 @@ mod cluster;
 mod durability;
 mod journal;
 mod leadership;
+mod pages;
 mod projections;
 mod refusals;
 mod reopen;
@@ -80,6 +81,11 @@ on_every_store!(
         pruning_spares_what_recovery_needs,
         bounds_are_errors,
         appends_from_many_tasks_are_serial;
+    pages:
+        paging_through_programs_gives_every_one_once,
+        paging_through_events_of_a_job_gives_every_one_once,
+        decisions_are_filtered,
+        paging_through_the_audit_log_gives_every_row_once;
     projections:
         a_later_row_replaces_an_earlier_one,
         programs_are_paged_newest_first,

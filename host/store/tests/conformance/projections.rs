@@ -72,7 +72,7 @@ pub(crate) async fn programs_are_paged_newest_first(store: &dyn Store) {
         let rows = store.programs(&page).await.unwrap();
         let Some(last) = rows.last() else { break };
         page.after = Some(ProgramCursor {
-            created_at_us: last.created_at_us,
+            value: last.created_at_us,
             program: last.program.clone(),
         });
         found.extend(rows);

@@ -53,7 +53,11 @@ pub(crate) async fn dump(store: &dyn Store) -> Dump {
         programs: store.programs(&page).await.unwrap(),
         steps: store.steps("p", &steps).await.unwrap(),
         workers: store.workers().await.unwrap(),
-        decisions: store.decisions(None, &decisions).await.unwrap().len(),
+        decisions: store
+            .decisions(&rows::decisions(&decisions))
+            .await
+            .unwrap()
+            .len(),
         plugins: store.plugins().await.unwrap(),
         component: store.plugin("sha256:a").await.unwrap().unwrap().component,
         bindings: store.bindings().await.unwrap(),

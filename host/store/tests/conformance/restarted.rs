@@ -8,8 +8,8 @@
 use tokio::sync::watch;
 use treadle_store::{
     About, Answer, AuditPage, AuditRow, Batch, BindingRow, BodyRow, Candidate, CommandRow,
-    DecisionRow, EventPage, EventRow, LeaderRow, Leadership, Location, Placeholder, PluginHead,
-    PluginRow, PolicyStateRow, ProgramPage, ProgramRow, Pruned, RefusedRow, Retention, SeqPage,
+    DecisionPage, DecisionRow, EventPage, EventRow, LeaderRow, Leadership, Location, Placeholder,
+    PluginHead, PluginRow, PolicyStateRow, ProgramPage, ProgramRow, Pruned, RefusedRow, Retention,
     SinkRow, Snapshot, StepPage, StepRow, Store, TenantRow, TokenRow, WorkerRow, open,
 };
 
@@ -35,7 +35,7 @@ impl Store for Restarted {
         last_seq() -> u64;
         events_after(seq: u64, limit: u32) -> Vec<EventRow>;
         events_page(page: &'a EventPage) -> Vec<EventRow>;
-        decisions(program: Option<&'a str>, page: &'a SeqPage) -> Vec<DecisionRow>;
+        decisions(page: &'a DecisionPage) -> Vec<DecisionRow>;
         program(program: &'a str) -> Option<ProgramRow>;
         programs(page: &'a ProgramPage) -> Vec<ProgramRow>;
         steps(program: &'a str, page: &'a StepPage) -> Vec<StepRow>;

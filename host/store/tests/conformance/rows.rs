@@ -3,8 +3,8 @@
 use std::ops::RangeInclusive;
 
 use treadle_store::{
-    Batch, BindingRow, BindingSet, DecisionRow, EventRow, Order, PluginHead, PluginRow, ProgramRow,
-    SeqPage, Snapshot, StepRow, WorkerRow,
+    Batch, BindingRow, BindingSet, DecisionPage, DecisionRow, EventRow, Order, PluginHead,
+    PluginRow, ProgramRow, SeqPage, Snapshot, StepRow, WorkerRow,
 };
 
 /// As many rows as a page may have.
@@ -16,6 +16,15 @@ pub(crate) fn range(after: Option<u64>, before: Option<u64>, order: Order, limit
         before,
         order,
         limit,
+        ..SeqPage::default()
+    }
+}
+
+/// A stretch of all decisions.
+pub(crate) fn decisions(range: &SeqPage) -> DecisionPage {
+    DecisionPage {
+        range: range.clone(),
+        ..DecisionPage::default()
     }
 }
 

@@ -81,7 +81,10 @@ pub(crate) async fn rows_that_no_store_can_hold_are_left_out(store: &dyn Store) 
     }
     assert_eq!(store.workers().await.unwrap().len(), 7);
     let all = rows::range(None, None, Order::OldestFirst, ALL);
-    assert_eq!(store.decisions(None, &all).await.unwrap().len(), 8);
+    assert_eq!(
+        store.decisions(&rows::decisions(&all)).await.unwrap().len(),
+        8
+    );
     assert_eq!(store.append(&rows::events(41..=42)).await.unwrap(), 42);
 }
 

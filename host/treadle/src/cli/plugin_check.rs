@@ -122,7 +122,9 @@ impl CheckArgs {
 
 /// A daemon that does not answer is not a fault of the policy.
 async fn ask(client: &Client, bytes: Bytes) -> Result<Remark, CliError> {
-    let answer = client.send(Method::POST, "/api/v1/plugins/check", bytes).await;
+    let answer = client
+        .send(Method::POST, "/api/v1/plugins/check", bytes)
+        .await;
     match answer {
         Ok((StatusCode::OK, _)) => Ok(Remark::Accepts),
         Ok((_, body)) => Ok(Remark::Refuses(plain(&body["error"]["message"]))),

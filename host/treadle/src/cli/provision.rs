@@ -106,7 +106,9 @@ impl ProvisionArgs {
         if let Some(job) = &self.job {
             question["job"] = json!(job);
         }
-        let answer = client.command(Method::POST, "/api/v1/ask", &question).await?;
+        let answer = client
+            .command(Method::POST, "/api/v1/ask", &question)
+            .await?;
         Plan::of_answer(&columns, &answer)
     }
 }

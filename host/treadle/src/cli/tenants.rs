@@ -69,7 +69,9 @@ impl TenantsArgs {
                     tenant.name
                 );
                 let body = json!({"tenant": tenant.name, "limits": tenant.limits()});
-                let answer = client.command(Method::POST, "/api/v1/tenants", &body).await?;
+                let answer = client
+                    .command(Method::POST, "/api/v1/tenants", &body)
+                    .await?;
                 (answer, Some(told))
             }
             TenantsCommand::Set(tenant) => {

@@ -99,7 +99,9 @@ impl TokensArgs {
                 if create.whole_daemon {
                     body["tenant"] = json!("*");
                 }
-                client.command(Method::POST, "/api/v1/tokens", &body).await?
+                client
+                    .command(Method::POST, "/api/v1/tokens", &body)
+                    .await?
             }
             TokensCommand::Rotate { id } => {
                 let path = format!("/api/v1/tokens/{}/rotate", escaped(&id));

@@ -158,7 +158,9 @@ async fn start(client: &Client, args: &RunArgs, json: bool) -> Result<(), CliErr
         "slot_lag_s": settings.slot_lag_us as f64 / 1e6,
         "kv_tokens": settings.kv_tokens,
     });
-    let run = client.command(Method::POST, "/api/v1/what-if/runs", &body).await?;
+    let run = client
+        .command(Method::POST, "/api/v1/what-if/runs", &body)
+        .await?;
     let name = run["run"].as_str().unwrap_or_default().to_owned();
     if args.detach {
         return if json {

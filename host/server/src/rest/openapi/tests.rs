@@ -32,16 +32,27 @@ fn operations(document: &Value) -> Vec<(String, String, Value)> {
 fn page() -> String {
     let mut page = HEAD.to_owned();
     for (group, abouts) in groups() {
-        let _ = write!(page, "\n## {group}\n\n| path | scope | what |\n|---|---|---|\n");
+        let _ = write!(
+            page,
+            "\n## {group}\n\n| path | scope | what |\n|---|---|---|\n"
+        );
         for about in abouts {
-            let method = about.method.map_or(String::new(), |method| format!("{method} "));
+            let method = about
+                .method
+                .map_or(String::new(), |method| format!("{method} "));
             let parameters = about.operation.parameters.unwrap_or_default();
             let query: Vec<String> = parameters
                 .iter()
-                .filter(|parameter| parameter.parameter_in == utoipa::openapi::path::ParameterIn::Query)
+                .filter(|parameter| {
+                    parameter.parameter_in == utoipa::openapi::path::ParameterIn::Query
+                })
                 .map(|parameter| format!("{}=", parameter.name))
                 .collect();
-            let query = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };
+            let query = if query.is_empty() {
+                String::new()
+            } else {
+                format!("?{}", query.join("&"))
+            };
             let scope = match about.needs {
                 Needs::Nothing => "none".to_owned(),
                 Needs::Scope(scope) => format!("`{}`", scope.as_str()),
@@ -49,7 +60,11 @@ fn page() -> String {
                 Needs::Root => "`admin` of the whole daemon".to_owned(),
             };
             let summary = about.operation.summary.unwrap_or_default();
-            let _ = writeln!(page, "| `{method}{}{query}` | {scope} | {summary} |", about.path);
+            let _ = writeln!(
+                page,
+                "| `{method}{}{query}` | {scope} | {summary} |",
+                about.path
+            );
         }
     }
     page
@@ -63,7 +78,10 @@ fn is_current(name: &str, text: &str) {
         std::fs::write(&path, text).expect("it can be written");
     }
     let kept = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(kept == text, "docs/reference/{name} is stale; run this test with UPDATE_DOCS=1");
+    assert!(
+        kept == text,
+        "docs/reference/{name} is stale; run this test with UPDATE_DOCS=1"
+    );
 }
 
 #[test]
@@ -92,7 +110,11 @@ fn every_route_is_in_the_document_once_and_no_other() {
         for method in methods {
             let is_new = served.insert((method, route.path.clone()));
             // Of a path that takes all methods, one may need less.
-            assert!(is_new || route.method.is_none(), "{} is there twice", route.path);
+            assert!(
+                is_new || route.method.is_none(),
+                "{} is there twice",
+                route.path
+            );
         }
     }
     assert!(served.len() > 40, "{}", served.len());
@@ -104,18 +126,28 @@ fn operations_have_summaries_answers_and_names_of_their_own() {
     let mut ids = BTreeSet::new();
     for (method, path, operation) in operations(&json()) {
         let place = format!("{method} {path}");
-        assert!(operation["summary"].as_str().is_some_and(|text| text.len() > 5), "{place}");
+        assert!(
+            operation["summary"]
+                .as_str()
+                .is_some_and(|text| text.len() > 5),
+            "{place}"
+        );
         let id = operation["operationId"].as_str().unwrap_or_default();
         assert!(!id.is_empty() && ids.insert(id.to_owned()), "{place}: {id}");
         let answers = operation["responses"].as_object().expect("responses");
-        assert!(answers.keys().any(|status| status.starts_with('2')), "{place}");
+        assert!(
+            answers.keys().any(|status| status.starts_with('2')),
+            "{place}"
+        );
     }
 }
 
 #[test]
 fn schemas_that_are_referred_to_are_there_and_mean_one_thing() {
     let document = json();
-    let schemas = document["components"]["schemas"].as_object().expect("schemas");
+    let schemas = document["components"]["schemas"]
+        .as_object()
+        .expect("schemas");
     let text = document.to_string();
     for reference in text.split("#/components/schemas/").skip(1) {
         let name = reference.split('"').next().unwrap_or_default();
@@ -125,7 +157,10 @@ fn schemas_that_are_referred_to_are_there_and_mean_one_thing() {
     for about in groups().into_iter().flat_map(|(_, abouts)| abouts) {
         for (name, schema) in about.schemas {
             let before = by_name.insert(name.clone(), schema.clone());
-            assert!(before.is_none_or(|before| before == schema), "two are called {name}");
+            assert!(
+                before.is_none_or(|before| before == schema),
+                "two are called {name}"
+            );
         }
     }
 }

@@ -1,0 +1,259 @@
+//! Decisions: why a program was placed, paused and restored.
+
+use super::arguments::{InPath, Query, page_limit, sorted_by};
+use super::endpoint::{Endpoint, get};
+use super::signature::Answer;
+use super::{recorded_first, refuse, store_failed};
+use crate::app::App;
+use axum::extract::State;
+use axum::response::{Json, Response};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use treadle_auth::Caller;
+use treadle_auth::permissions::VIEW;
+use treadle_model::Tenant;
+use treadle_store::{DecisionPage, DecisionRow, Order, SeqPage};
+use treadle_wire::{ErrorCode, without_tenant};
+use utoipa::{IntoParams, ToSchema};
+
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        get("/api/v1/programs/{program}/decisions", VIEW, decisions)
+            .around(recorded_first)
+            .summary("Why a program was placed, paused and restored"),
+    ]
+}
+
+/// Which decisions.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct DecisionQuery {
+    /// Only those of this kind.
+    kind: Option<String>,
+    /// Only those about this worker.
+    worker: Option<String>,
+    /// Only those at this time or later, in milliseconds on the clock of `at_us`.
+    since_ms: Option<u64>,
+    /// seq or -seq, which has the newest first; seq without it.
+    sort: Option<String>,
+    /// Only those that come after: `next` of the page before, with the same `sort`, or a `seq`.
+    after: Option<String>,
+    /// Most decisions; 1000 without it.
+    limit: Option<u32>,
+}
+
+/// A page of decisions.
+#[derive(Serialize, ToSchema)]
+struct Decisions {
+    /// In the order in which they were made, or the reverse.
+    decisions: Vec<DecisionView>,
+    /// The `after` of the page that follows; absent on the last one.
+    next: Option<String>,
+}
+
+/// A decision and its reasons.
+#[derive(Serialize, ToSchema)]
+struct DecisionView {
+    /// Event that led to it.
+    seq: u64,
+    /// When it was taken, in microseconds on the journal's clock.
+    at_us: u64,
+    /// Kind of decision.
+    kind: String,
+    /// Worker that it is about, if any.
+    worker: Option<String>,
+    /// Policy that took it, with its version.
+    policy: String,
+    /// Inputs, scores and alternatives.
+    #[schema(value_type = Object)]
+    why: Value,
+}
+
+impl DecisionView {
+    /// A decision as a tenant sees it; `alone` if there are no others to hide.
+    fn of(tenant: &Tenant, alone: bool, row: DecisionRow) -> Self {
+        let mut why: Value = serde_json::from_str(&row.why).unwrap_or(Value::Null);
+        // What else could have been chosen may be programs of others.
+        if let Some(others) = why.pointer_mut("/alternatives").filter(|_| !alone) {
+            *others = json!([]);
+        }
+        Self {
+            seq: row.seq,
+            at_us: row.at_us,
+            kind: row.kind,
+            worker: row.worker,
+            policy: row.policy,
+            why: without_tenant(tenant, why),
+        }
+    }
+}
+
+/// Where a page ended: within the decisions of an event, of which there may be several.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Cursor {
+    seq: u64,
+    /// Decisions of that event that were seen; all of them where absent.
+    seen: Option<usize>,
+}
+
+impl Cursor {
+    /// From the text that `next` had.
+    fn read(text: &str) -> Result<Self, Response> {
+        let (seq, seen) = match text.split_once('.') {
+            Some((seq, seen)) => (seq.parse(), seen.parse().map(Some)),
+            None => (text.parse(), Ok(None)),
+        };
+        match (seq, seen) {
+            (Ok(seq), Ok(seen)) => Ok(Self { seq, seen }),
+            _ => {
+                let message = format!("`after` is `{text}`; send `next` of the page before");
+                Err(refuse(ErrorCode::InvalidField, message))
+            }
+        }
+    }
+
+    /// Where a page ends that began here.
+    fn moved(this: Option<Self>, rows: &[DecisionRow]) -> Option<Self> {
+        let seq = rows.last()?.seq;
+        let seen = rows.iter().rev().take_while(|row| row.seq == seq).count();
+        let before = this.filter(|cursor| cursor.seq == seq);
+        let before = before.and_then(|cursor| cursor.seen).unwrap_or(0);
+        Some(Self {
+            seq,
+            seen: Some(seen.saturating_add(before)),
+        })
+    }
+
+    /// What comes after it, and the rest of that event's decisions.
+    fn range(this: Option<Self>, order: Order) -> SeqPage {
+        let range = SeqPage {
+            order,
+            ..SeqPage::default()
+        };
+        let Some(cursor) = this else { return range };
+        let within = u64::from(cursor.seen.is_some());
+        match order {
+            Order::OldestFirst => SeqPage {
+                after: cursor.seq.checked_sub(within),
+                ..range
+            },
+            Order::NewestFirst => SeqPage {
+                before: Some(cursor.seq.saturating_add(within)),
+                ..range
+            },
+        }
+    }
+
+    /// How many of the first rows were seen before.
+    fn seen_of(this: Option<Self>, rows: &[DecisionRow]) -> usize {
+        let Some(cursor) = this else { return 0 };
+        let seen = rows.iter().take(cursor.seen.unwrap_or(0));
+        seen.take_while(|row| row.seq == cursor.seq).count()
+    }
+}
+
+async fn decisions(
+    State(app): State<App>,
+    caller: Caller,
+    InPath(program): InPath,
+    Query(query): Query<DecisionQuery>,
+) -> Answer<Decisions> {
+    let sort = query.sort.as_deref().unwrap_or("seq");
+    let ((), ascending) = sorted_by(sort, &[("seq", ())])?;
+    let order = Order::of(ascending);
+    let limit = page_limit(Some(query.limit.unwrap_or(1_000)));
+    let after = query.after.as_deref().map(Cursor::read).transpose()?;
+    // Those that were seen of the event where the page before ended come once more.
+    let again = after.and_then(|cursor| cursor.seen).unwrap_or(0);
+    let asked = page_limit(Some(limit.saturating_add(again.try_into().unwrap_or(0))));
+    let principal = &caller.principal;
+    let page = DecisionPage {
+        program: Some(principal.inside(&program)),
+        kind: query.kind,
+        worker: query.worker,
+        range: SeqPage {
+            since_us: query.since_ms.map(|ms| ms.saturating_mul(1_000)),
+            limit: asked,
+            ..Cursor::range(after, order)
+        },
+    };
+    let rows = app.store.decisions(&page).await;
+    let mut rows = rows.map_err(|error| store_failed(&error))?;
+    let is_full = rows.len() == asked as usize;
+    rows.drain(..Cursor::seen_of(after, &rows));
+    rows.truncate(limit as usize);
+    let next = Cursor::moved(after, &rows).filter(|_| is_full);
+    let alone = principal.root || app.auth.has_one_tenant();
+    let shown = |row| DecisionView::of(&principal.tenant.tenant, alone, row);
+    Ok(Json(Decisions {
+        decisions: rows.into_iter().map(shown).collect(),
+        next: next.map(|cursor| format!("{}.{}", cursor.seq, cursor.seen.unwrap_or(0))),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(seq: u64, kind: &str) -> DecisionRow {
+        DecisionRow {
+            seq,
+            at_us: seq,
+            kind: kind.to_owned(),
+            program: Some("p".to_owned()),
+            worker: None,
+            policy: "native".to_owned(),
+            why: "{}".to_owned(),
+        }
+    }
+
+    /// The rows of a page, from all of them in their order.
+    fn read(
+        all: &[DecisionRow],
+        after: Option<Cursor>,
+        order: Order,
+        limit: usize,
+    ) -> Vec<DecisionRow> {
+        let range = Cursor::range(after, order);
+        let rows = all
+            .iter()
+            .filter(|row| range.after.is_none_or(|seq| row.seq > seq));
+        let rows = rows.filter(|row| range.before.is_none_or(|seq| row.seq < seq));
+        let mut rows: Vec<_> = rows.cloned().collect();
+        rows.drain(..Cursor::seen_of(after, &rows));
+        rows.truncate(limit);
+        rows
+    }
+
+    #[test]
+    fn paging_gives_every_decision_once_also_those_of_one_event() {
+        let seqs = [0, 0, 1, 4, 4, 4, 4, 9];
+        let rising: Vec<_> = seqs
+            .iter()
+            .enumerate()
+            .map(|(n, seq)| row(*seq, &n.to_string()))
+            .collect();
+        let falling: Vec<_> = rising.iter().rev().cloned().collect();
+        for (all, order) in [(rising, Order::OldestFirst), (falling, Order::NewestFirst)] {
+            for limit in 1..=9 {
+                let (mut found, mut cursor) = (Vec::new(), None);
+                loop {
+                    let rows = read(&all, cursor, order, limit);
+                    let Some(next) = Cursor::moved(cursor, &rows) else {
+                        break;
+                    };
+                    let text = format!("{}.{}", next.seq, next.seen.unwrap_or(0));
+                    cursor = Cursor::read(&text).ok();
+                    assert_eq!(cursor, Some(next));
+                    found.extend(rows);
+                }
+                assert_eq!(found, all, "{order:?} {limit}");
+            }
+        }
+        assert!(Cursor::read("4.x").is_err());
+        assert_eq!(
+            Cursor::range(Cursor::read("4").ok(), Order::OldestFirst).after,
+            Some(4)
+        );
+    }
+}

@@ -1,0 +1,259 @@
+//! The journal as it grows: server-sent events.
+
+use super::arguments::Query;
+use super::endpoint::{Endpoint, get};
+use super::events::{EventView, visible};
+use super::refuse;
+use crate::app::App;
+use crate::streams::OpenStream;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt;
+use futures_util::stream::{iter, unfold};
+use serde::Deserialize;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use treadle_auth::Caller;
+use treadle_auth::permissions::VIEW;
+use treadle_http::error_response;
+use treadle_store::{EventPage, EventRow, SeqPage, Store, StoreError};
+use treadle_wire::ErrorCode;
+use utoipa::IntoParams;
+
+/// Events read at once: what a stream holds for a client that reads slowly.
+const PAGE_EVENTS: u32 = 256;
+/// Shortest pause between two looks at the journal.
+const READ_PAUSE: Duration = Duration::from_millis(50);
+/// Longest life of a stream. Its client comes back with the last id, and is checked again: a token
+/// may have been revoked.
+const LIFE_MAX: Duration = Duration::from_secs(900);
+/// Where a client that comes back goes on.
+const LAST_EVENT_ID: &str = "last-event-id";
+
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        get("/api/v1/stream", VIEW, stream)
+            .summary("The journal as it grows, as server-sent events")
+            .details(
+                "Each message is an event as `GET /api/v1/events` shows it; its id is the `seq`. \
+                 It begins with what happens next, or after the event that `Last-Event-ID` or \
+                 `after` names, so that a client which comes back misses nothing and sees nothing \
+                 twice. The daemon ends a stream after 15 minutes; clients of event streams come \
+                 back by themselves.",
+            )
+            .answers_as(
+                "text/event-stream",
+                "Events, with comments while there are none.",
+            )
+            .fails(&[ErrorCode::StreamsFull, ErrorCode::InvalidField]),
+    ]
+}
+
+/// Which events.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct StreamQuery {
+    /// Only those of this job.
+    job: Option<String>,
+    /// Only those of this program.
+    program: Option<String>,
+    /// Only those of this kind.
+    kind: Option<String>,
+    /// Only those with a greater `seq`; the header `Last-Event-ID` takes precedence.
+    after: Option<u64>,
+}
+
+async fn stream(
+    State(app): State<App>,
+    caller: Caller,
+    Query(query): Query<StreamQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Response> {
+    let after = last_seen(&headers)?.or(query.after);
+    let page = visible(&caller, query.job, query.program, query.kind)?;
+    let tenant = caller.principal.tenant.tenant.clone();
+    let open = app.streams.open(tenant.name());
+    let open = open.map_err(|error| error_response(&error))?;
+    let after = match after {
+        Some(after) => after,
+        None => {
+            let last = app.store.last_seq().await;
+            last.map_err(|error| super::store_failed(&error))?
+        }
+    };
+    let reader = Reader {
+        store: app.store.clone(),
+        committed: app.committed.clone(),
+        page,
+        after,
+    };
+    let until = Instant::now() + LIFE_MAX;
+    let pages = unfold((reader, open), move |(mut reader, mut open)| async move {
+        let rows = next(&mut reader, &mut open, until).await?;
+        Some((iter(rows), (reader, open)))
+    });
+    let events = pages.flatten().map(move |row| {
+        let event = Event::default().id(row.seq.to_string());
+        event.json_data(EventView::of(&tenant, row))
+    });
+    let events = Sse::new(events).keep_alive(KeepAlive::default());
+    Ok(events.into_response())
+}
+
+/// The event that a client saw last.
+fn last_seen(headers: &HeaderMap) -> Result<Option<u64>, Response> {
+    let Some(value) = headers.get(LAST_EVENT_ID) else {
+        return Ok(None);
+    };
+    let seq = value
+        .to_str()
+        .ok()
+        .and_then(|text| text.trim().parse().ok());
+    seq.map(Some).ok_or_else(|| {
+        let message = "`Last-Event-ID` is no number; send the id of the last event that came";
+        refuse(ErrorCode::InvalidField, message)
+    })
+}
+
+/// The next events of a stream; `None` when it is over.
+async fn next(reader: &mut Reader, open: &mut OpenStream, until: Instant) -> Option<Vec<EventRow>> {
+    tokio::select! {
+        rows = reader.next() => rows,
+        () = open.stopped() => None,
+        () = tokio::time::sleep_until(until) => None,
+    }
+}
+
+/// Reads the journal on, page by page.
+struct Reader {
+    store: Arc<dyn Store>,
+    /// Changes with each commit.
+    committed: watch::Receiver<u64>,
+    /// Which events.
+    page: EventPage,
+    /// The last event that was read or left out.
+    after: u64,
+}
+
+impl Reader {
+    /// The next events, at least one; `None` when there will be none, or the store fails.
+    async fn next(&mut self) -> Option<Vec<EventRow>> {
+        loop {
+            self.committed.mark_unchanged();
+            match self.read().await {
+                Ok(rows) if rows.is_empty() => {}
+                Ok(rows) => return Some(rows),
+                Err(error) => {
+                    tracing::warn!(%error, "an event stream ends; its client may come back");
+                    return None;
+                }
+            }
+            self.committed.changed().await.ok()?;
+            // Commits come every few milliseconds; they are read together.
+            tokio::time::sleep(READ_PAUSE).await;
+        }
+    }
+
+    async fn read(&mut self) -> Result<Vec<EventRow>, StoreError> {
+        // What is committed while the page is read is for the next one.
+        let last = self.store.last_seq().await?;
+        self.page.range = SeqPage {
+            after: Some(self.after),
+            before: Some(last.saturating_add(1)),
+            limit: PAGE_EVENTS,
+            ..SeqPage::default()
+        };
+        let rows = self.store.events_page(&self.page).await?;
+        self.after = match rows.last() {
+            Some(row) if rows.len() == PAGE_EVENTS as usize => row.seq,
+            _ => self.after.max(last),
+        };
+        Ok(rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use treadle_store::{Batch, Location};
+
+    fn event(seq: u64) -> EventRow {
+        EventRow {
+            seq,
+            at_us: seq,
+            kind: "step_arrived".to_owned(),
+            job: if seq % 3 == 0 { "a" } else { "b" }.to_owned(),
+            program: Some("p".to_owned()),
+            body: "{}".to_owned(),
+        }
+    }
+
+    async fn add(
+        store: &dyn Store,
+        committed: &watch::Sender<u64>,
+        events: std::ops::RangeInclusive<u64>,
+    ) {
+        let last = *events.end();
+        let batch = Batch {
+            events: events.map(event).collect(),
+            ..Batch::default()
+        };
+        store.append(&batch).await.expect("it is stored");
+        committed.send_replace(last);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_comes_back_misses_nothing_and_sees_nothing_twice() {
+        let store = treadle_store::open(&Location::Memory)
+            .await
+            .expect("it opens");
+        let (committed, seen) = watch::channel(0);
+        let reader = |job: Option<&str>, after| Reader {
+            store: store.clone(),
+            committed: seen.clone(),
+            page: EventPage {
+                job: job.map(str::to_owned),
+                ..EventPage::default()
+            },
+            after,
+        };
+        let (mut all, mut of_job) = (Vec::new(), Vec::new());
+        let (mut last, mut last_of_job) = (0, 0);
+        for round in 1..=6_u64 {
+            add(&*store, &committed, (round - 1) * 200 + 1..=round * 200).await;
+            // Breaks off after so many events, somewhere within a page.
+            let breaks_after = (round * 37) as usize;
+            let mut whole = reader(None, last);
+            let rows = whole.next().await.expect("there are some");
+            all.extend(rows.iter().take(breaks_after).map(|row| row.seq));
+            last = all.last().copied().unwrap_or(0);
+            let rows = reader(Some("a"), last_of_job)
+                .next()
+                .await
+                .expect("there are some");
+            of_job.extend(rows.iter().take(breaks_after).map(|row| row.seq));
+            last_of_job = of_job.last().copied().unwrap_or(0);
+        }
+        let mut rest = reader(None, last);
+        while all.len() < 1_200 {
+            all.extend(rest.next().await.expect("more").iter().map(|row| row.seq));
+        }
+        assert_eq!(all, (1..=1_200).collect::<Vec<_>>());
+        let mut rest = reader(Some("a"), last_of_job);
+        while of_job.len() < 400 {
+            of_job.extend(rest.next().await.expect("more").iter().map(|row| row.seq));
+        }
+        assert_eq!(of_job, (1..=400).map(|n| n * 3).collect::<Vec<_>>());
+        // What comes while the stream waits.
+        let adding = add(&*store, &committed, 1_201..=1_203);
+        let (more, ()) = tokio::join!(rest.next(), adding);
+        let more: Vec<u64> = more.expect("one").iter().map(|row| row.seq).collect();
+        assert_eq!(more, [1_203]);
+        drop(committed);
+        assert!(rest.next().await.is_none());
+    }
+}
