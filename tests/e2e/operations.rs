@@ -3,6 +3,7 @@
 mod backup;
 mod doctor;
 mod migrate;
+mod pages;
 
 use serde_json::json;
 use treadle_tests::support::client::Client;

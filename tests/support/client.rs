@@ -176,7 +176,16 @@ impl Client {
     pub async fn stream(&self, path: &str, body: &Value) -> Events {
         let headers = [("content-type", "application/json")];
         let response = self.open(Method::POST, path, &headers, body.to_string());
-        let response = response.await.expect("an answer");
+        self.events(response.await.expect("an answer"))
+    }
+
+    /// Follows an event stream.
+    pub async fn follow(&self, path: &str, headers: &[(&str, &str)]) -> Events {
+        let response = self.open(Method::GET, path, headers, "");
+        self.events(response.await.expect("an answer"))
+    }
+
+    fn events(&self, response: Response<Incoming>) -> Events {
         assert_eq!(response.status(), StatusCode::OK);
         Events {
             body: response.into_body(),

@@ -8,7 +8,6 @@ pub mod app;
 pub mod broker_status;
 pub mod cluster;
 mod commands;
-mod compat;
 mod maintenance;
 mod memory;
 pub mod messaging;

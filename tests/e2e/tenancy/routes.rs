@@ -18,7 +18,13 @@ async fn ask(client: &Client, route: &Route, parameter: &str) -> Answer {
         path.replace_range(start..=end, parameter);
     }
     let method = route.method.clone().unwrap_or(Method::POST);
-    client.send(method, &path, &[], "{}").await
+    // An endless stream is refused once the caller has got in.
+    let headers: &[_] = if path.ends_with("/stream") {
+        &[("last-event-id", "none")]
+    } else {
+        &[]
+    };
+    client.send(method, &path, headers, "{}").await
 }
 
 /// The scope below the one that a route needs, if there is one.

@@ -1,0 +1,164 @@
+//! The journal as a stream, pages that are sorted and filtered, and the document that describes them.
+
+use super::work;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use treadle_tests::support::client::{Client, Events};
+use treadle_tests::support::fixture::Fixture;
+
+/// Ids and kinds of events.
+type Seen = Vec<(u64, String)>;
+
+/// Reads so many messages of a stream.
+async fn read(stream: &mut Events, count: usize) -> Seen {
+    let mut text = String::new();
+    loop {
+        let whole = text.rfind("\n\n").map_or("", |end| &text[..end]);
+        let messages = whole
+            .split("\n\n")
+            .filter(|message| message.contains("data: "));
+        let seen: Seen = messages.map(message).take(count).collect();
+        if seen.len() == count {
+            return seen;
+        }
+        let piece = stream.piece().await.expect("the stream goes on");
+        text.push_str(std::str::from_utf8(&piece.expect("a piece")).expect("text"));
+    }
+}
+
+fn message(text: &str) -> (u64, String) {
+    let line = |start: &str| {
+        let mut lines = text.lines();
+        lines
+            .find_map(|line| line.strip_prefix(start))
+            .unwrap_or_default()
+    };
+    let event: Value = serde_json::from_str(line("data: ")).expect("JSON");
+    let id = line("id: ").parse().expect("a number");
+    assert_eq!(event["seq"], id);
+    (id, event["kind"].as_str().unwrap_or_default().to_owned())
+}
+
+/// The same from the pages of the journal.
+async fn journal(client: &Client, query: &str) -> Seen {
+    let (mut seen, mut after) = (Seen::new(), 0);
+    loop {
+        let path = format!("/api/v1/events?limit=7&after={after}{query}");
+        let page = client.get(&path).await.ok();
+        let events = page["events"].as_array().expect("a list");
+        seen.extend(events.iter().map(|event| {
+            let kind = event["kind"].as_str().unwrap_or_default();
+            (event["seq"].as_u64().unwrap_or_default(), kind.to_owned())
+        }));
+        match page["next"].as_u64() {
+            Some(next) => after = next,
+            None => return seen,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_is_taken_up_again_has_every_event_once() {
+    let fixture = Fixture::start(1, 100_000).await;
+    let client = &fixture.client;
+    work(client, 0).await;
+    let before = journal(client, "").await;
+    let mut stream = client.follow("/api/v1/stream?after=0", &[]).await;
+    let mut seen = read(&mut stream, before.len() - 3).await;
+    drop(stream);
+    work(client, 10).await;
+    let all = journal(client, "").await;
+    let last = seen.last().expect("events").0.to_string();
+    let path = "/api/v1/stream?after=0";
+    let mut stream = client.follow(path, &[("last-event-id", &last)]).await;
+    seen.extend(read(&mut stream, all.len() - seen.len()).await);
+    assert_eq!(seen, all);
+    // What happens from now on.
+    let live = tokio::spawn({
+        let client = client.clone();
+        async move { work(&client, 20).await }
+    });
+    let more = read(&mut stream, 5).await;
+    assert!(more[0].0 > all.last().expect("events").0);
+    live.await.expect("it works");
+
+    let query = "&program=p11&kind=step_finished";
+    let of_one = journal(client, query).await;
+    assert_eq!(of_one.len(), 5);
+    let path = format!("/api/v1/stream?after=0{query}");
+    let mut stream = client.follow(&path, &[]).await;
+    assert_eq!(read(&mut stream, of_one.len()).await, of_one);
+    let bad = [("last-event-id", "x")];
+    let refused = client
+        .send(http::Method::GET, "/api/v1/stream", &bad, "")
+        .await;
+    let message = refused.refused(400, "invalid_field");
+    assert!(message.contains("Last-Event-ID"), "{message}");
+    // Streams that are open don't hold the daemon up.
+    let begun = std::time::Instant::now();
+    fixture.finish().await;
+    assert!(begun.elapsed() < std::time::Duration::from_secs(10));
+    drop(stream);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_are_sorted_filtered_and_whole() {
+    let fixture = Fixture::start(1, 100_000).await;
+    let client = &fixture.client;
+    work(client, 0).await;
+    for sort in ["steps", "-tokens_total", "updated_at_us", "-context_tokens"] {
+        let (mut found, mut values, mut after) = (BTreeSet::new(), Vec::new(), String::new());
+        loop {
+            let path = format!("/api/v1/programs?limit=3&sort={sort}{after}");
+            let page = client.get(&path).await.ok();
+            for program in page["programs"].as_array().expect("a list") {
+                assert!(
+                    found.insert(program["program_id"].to_string()),
+                    "{sort}: twice"
+                );
+                values.push(program[sort.trim_start_matches('-')].as_u64());
+            }
+            match page["next"].as_str() {
+                Some(next) => after = format!("&after={next}"),
+                None => break,
+            }
+        }
+        assert_eq!(found.len(), 4, "{sort}");
+        if sort.starts_with('-') {
+            values.reverse();
+        }
+        assert!(values.is_sorted(), "{sort}: {values:?}");
+    }
+    let ended = client.get("/api/v1/programs?status=finished").await.ok();
+    assert_eq!(
+        ended["programs"].as_array().map(Vec::len),
+        Some(1),
+        "{ended}"
+    );
+    let newest = client.get("/api/v1/events?sort=-seq&limit=2").await.ok();
+    let seqs = [&newest["events"][0]["seq"], &newest["events"][1]["seq"]];
+    assert_eq!(seqs[0].as_u64(), seqs[1].as_u64().map(|seq| seq + 1));
+    for (path, words) in [
+        (
+            "/api/v1/programs?sort=name",
+            "`sort` is `name`; give created_at_us",
+        ),
+        (
+            "/api/v1/programs?after=p1",
+            "send `next` of the page before",
+        ),
+        ("/api/v1/programs?state=x", "unknown field `state`"),
+        ("/api/v1/events?limit=many", "`limit`: invalid digit"),
+        ("/api/v1/programs/p1/decisions?after=1.x", "send `next`"),
+    ] {
+        let message = client.get(path).await.refused(400, "invalid_field");
+        assert!(message.contains(words), "{path}: {message}");
+    }
+    let missing = client.post("/api/v1/tokens", &json!({"name": "n"})).await;
+    let message = missing.refused(400, "missing_field");
+    assert!(message.contains("`scope` is missing"), "{message}");
+    let document = client.without_token().get("/openapi.json").await.ok();
+    assert_eq!(document["openapi"], "3.1.0");
+    assert!(document["paths"]["/api/v1/stream"]["get"].is_object());
+    fixture.finish().await;
+}
