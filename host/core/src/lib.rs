@@ -76,7 +76,7 @@ pub use question::{
     Attribution, CacheAction, CostEstimates, NEVER, PolicyAnswer, ProgramColumns, Purpose, Question,
 };
 pub use state::State;
-pub use view::{RunningUse, Totals, WorkerTotals};
+pub use view::{CacheLocation, CacheTotals, RunningUse, Totals, WorkerTotals};
 
 use explain::Decision;
 use std::collections::{BTreeSet, VecDeque};

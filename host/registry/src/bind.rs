@@ -54,8 +54,8 @@ impl PluginRegistry {
 
     /// Binds the bundled eviction policy unless another was asked for. It follows the settings.
     async fn bind_default(&self, bound: Option<&Roles>) -> Result<(), RegistryError> {
-        let retention = self.driver.read(|view| view.core.config().kv.retention);
-        let (module, config) = eviction_by_default(retention.await?);
+        let retention = self.driver.overview().await?.retention;
+        let (module, config) = eviction_by_default(retention);
         let digest = self.bring(module).await?.digest;
         let is_vacant = match bound.and_then(|roles| roles.get(&Role::Active)) {
             Some(active) => {
@@ -300,24 +300,18 @@ impl PluginRegistry {
                 .background
                 .read(|evaluator| evaluator.active(world, &scope)));
         }
-        let active = self
-            .driver
-            .read(move |view| view.policies.active(world, &scope));
-        Ok(active.await?)
+        Ok(self.driver.active_policy(world, scope).await?)
     }
 
     /// All bindings of all worlds.
     pub async fn bindings(&self) -> Result<Vec<BindingView>, RegistryError> {
-        let views = |evaluator: &treadle_policy::evaluator::PolicyEvaluator, in_place: bool| {
-            let worlds = World::ALL.iter().copied();
-            let of_evaluator = worlds.filter(|world| is_asked_in_place(*world) == in_place);
-            of_evaluator
-                .flat_map(|w| evaluator.views(w))
-                .collect::<Vec<_>>()
-        };
-        let in_place = self.driver.read(move |view| views(view.policies, true));
-        let mut all = in_place.await?;
-        all.extend(self.background.read(|evaluator| views(evaluator, false)));
+        let mut all = self.driver.binding_views().await?;
+        let worlds = World::ALL
+            .iter()
+            .filter(|world| !is_asked_in_place(**world));
+        for world in worlds {
+            all.extend(self.background.read(|evaluator| evaluator.views(*world)));
+        }
         all.sort_by(|a, b| (a.world, &a.job).cmp(&(b.world, &b.job)));
         Ok(all)
     }

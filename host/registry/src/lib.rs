@@ -28,7 +28,6 @@ pub use limits::evaluator_limits;
 pub use logs::{LoggedLine, PolicyLogs};
 pub use reference::unstored;
 pub use remote::RemotePredictor;
-pub use totals::VersionRow;
 pub use upload::{Signing, Upload};
 
 use modules::Modules;

@@ -28,7 +28,7 @@ pub use cost_columns::COST_COLUMNS;
 pub use rows::Forecast;
 pub use shadow::{Comparison, ShadowReport};
 pub use slot::BoundPolicy;
-pub use statistics::{LATENCY_BOUNDS_US, PolicyStatistics, VersionEntry, VersionStatistics};
+pub use statistics::{LATENCY_BOUNDS_US, PolicyStatistics, VersionRow, VersionStatistics};
 pub use treadle_core::bindings::ChangeError;
 pub use treadle_model::Role;
 pub use trial::{Spread, Trial, TrialLimits};
@@ -107,8 +107,8 @@ impl PolicyEvaluator {
     }
 
     /// What happened so far, version by version.
-    pub fn versions(&self) -> impl Iterator<Item = VersionEntry<'_>> {
-        self.versions.iter()
+    pub fn version_rows(&self) -> Vec<VersionRow> {
+        self.versions.rows()
     }
 
     /// Learns what is expected of a program.

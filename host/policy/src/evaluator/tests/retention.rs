@@ -76,7 +76,8 @@ fn caches_of_each_job_follow_its_policy_and_kept_ones_are_not_listed() {
 
     assert!(
         evaluator
-            .versions()
+            .version_rows()
+            .iter()
             .all(|version| &*version.policy.0 == "even")
     );
     let statistics = evaluator.statistics();
