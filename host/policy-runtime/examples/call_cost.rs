@@ -32,8 +32,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let inspection = engine.inspect(&upload)?;
     println!(
         "inspected {} {} ({} bytes) in {} ms, compiled in {} ms",
-        inspection.name,
-        inspection.version,
+        inspection.description.name,
+        inspection.description.version,
         upload.len(),
         begin.elapsed().as_millis(),
         inspection.compile_ms

@@ -10,7 +10,6 @@ use treadle_model::{PolicyRef, World};
 use treadle_policy::evaluator::{
     BindingView, BoundPolicy, Change, Changed, EVERYONE, Notice, NoticeKind, Role, Scope,
 };
-use treadle_policy::extra_columns;
 use treadle_policy_runtime::{BindingState, InstanceOptions, LoadError};
 use treadle_store::{PluginHead, PolicyStateRow};
 use xxhash_rust::xxh3::xxh3_64;
@@ -36,12 +35,12 @@ impl PluginRegistry {
     /// Binds what was bound before the restart; where nothing was, the bundled eviction policy.
     pub async fn restore(&self) -> Result<PolicyRef, RegistryError> {
         let retention = self.driver.read(|view| view.core.config().kv.retention);
-        let (module, config) = eviction_by_default(retention.await?);
+        let module = eviction_by_default(retention.await?);
         let digest = self.bring(module).await?.digest;
         let mut stored = RoleTable::of(self.store.bindings().await?);
         let mut eviction = stored.roles(World::Eviction, EVERYONE);
         if eviction.get(Role::Active).is_none() && eviction.get(Role::Previous).is_none() {
-            eviction.give(Role::Active, BoundUpload::new(digest, config.into(), 0));
+            eviction.give(Role::Active, BoundUpload::new(digest, "{}".into(), 0));
             stored.set(World::Eviction, EVERYONE, eviction);
         }
         let states = self.store.policy_states().await?;
@@ -234,7 +233,6 @@ impl PluginRegistry {
         }
         let row = self.store.plugin(&bound.digest).await?;
         let row = row.ok_or_else(|| RegistryError::Unknown(bound.digest.clone()))?;
-        let extra = extra_columns(world, &bound.config)?;
         let limits = self.engine.limits();
         let state = kept.and_then(|k| BindingState::from_bytes(&k.entries, limits).ok());
         let options = InstanceOptions {
@@ -258,7 +256,6 @@ impl PluginRegistry {
         Ok(Some(BoundPolicy {
             policy: policy_ref(&row.head),
             instance,
-            extra,
         }))
     }
 

@@ -50,9 +50,6 @@ const DEFAULT_EVICTION: &str = "thunderagent-eviction";
 /// The default one while `kv.retention` is on: treadle's own, which can decide what to do with a
 /// cache.
 const RETAINING_EVICTION: &str = "foresight-eviction";
-/// Its configuration: the columns that it uses.
-const RETAINING_CONFIG: &str =
-    r#"{"extra": ["price-ms", "back-ms", "prefill-ms", "remaining-tokens"]}"#;
 /// The name under which a world's built-in default can be bound.
 pub const NATIVE: &str = "native";
 
@@ -61,12 +58,12 @@ pub fn default_eviction_module() -> &'static [u8] {
     reference::module(DEFAULT_EVICTION)
 }
 
-/// The eviction policy that answers unless another is bound, and its configuration.
-pub fn eviction_by_default(retention: bool) -> (&'static [u8], &'static str) {
+/// The eviction policy that answers unless another is bound.
+pub fn eviction_by_default(retention: bool) -> &'static [u8] {
     if retention {
-        (reference::module(RETAINING_EVICTION), RETAINING_CONFIG)
+        reference::module(RETAINING_EVICTION)
     } else {
-        (default_eviction_module(), "{}")
+        default_eviction_module()
     }
 }
 

@@ -60,9 +60,9 @@ impl PluginRegistry {
         let head = PluginHead {
             digest: inspection.digest.clone(),
             world: inspection.world.clone(),
-            name: inspection.name.clone(),
-            version: inspection.version.clone(),
-            summary: inspection.summary.clone(),
+            name: inspection.description.name.clone(),
+            version: inspection.description.version.clone(),
+            summary: inspection.description.summary.clone(),
             size_bytes: inspection.component.len() as u64,
             uploaded_at_us: unix_us(),
             signed_by,

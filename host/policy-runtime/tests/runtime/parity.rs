@@ -34,7 +34,7 @@ fn guest(name: &str) -> Vec<u8> {
 fn module(engine: &PolicyEngine, name: &str) -> PolicyModule {
     let inspection = engine.inspect(&guest(name)).expect("accepted");
     assert_eq!(
-        inspection.name,
+        inspection.description.name,
         name.trim_end_matches(".wasm").replace('_', "-")
     );
     engine.compile(&inspection.component).expect("compiles")

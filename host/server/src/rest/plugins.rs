@@ -314,7 +314,6 @@ pub(super) fn failed(error: &RegistryError) -> Response {
         RegistryError::Load(_)
         | RegistryError::Ambiguous { .. }
         | RegistryError::World { .. }
-        | RegistryError::ExtraColumn { .. }
         | RegistryError::NativeRole => refuse(ErrorCode::PluginInvalid, error.to_string()),
         RegistryError::Change(_) => refuse(ErrorCode::BindingConflict, error.to_string()),
         RegistryError::EndedEarly(_) => refuse(ErrorCode::Internal, error.to_string()),

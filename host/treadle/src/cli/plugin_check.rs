@@ -197,7 +197,10 @@ fn detail(check: &str, inspection: &Inspection) -> String {
         "imports" => inspection.imports.join(", "),
         "world" => inspection.world.clone(),
         "compilation" => format!("{} ms", inspection.compile_ms),
-        "description" => format!("{}@{}", inspection.name, inspection.version),
+        "description" => format!(
+            "{}@{}",
+            inspection.description.name, inspection.description.version
+        ),
         "trial run" => {
             let slowest = inspection.smoke.iter().max_by_key(|timing| timing.best_ns);
             slowest.map_or_else(String::new, |timing| {

@@ -83,7 +83,6 @@ pub(super) fn evaluator(kind: &str) -> Result<PolicyEvaluator, BenchError> {
         let bound = BoundPolicy {
             policy: PolicyRef("embedded".into()),
             instance: instance.map_err(|error| BenchError::Policy(error.to_string()))?,
-            extra: Vec::new(),
         };
         let change = Change::Activate(Some(bound));
         evaluator

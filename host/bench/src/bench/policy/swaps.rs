@@ -84,7 +84,6 @@ fn swap(
 ) -> Result<bool, BenchError> {
     let instance = module.instance(&InstanceOptions::default());
     let bound = BoundPolicy {
-        extra: Vec::new(),
         policy: PolicyRef(format!("bench@{version}")),
         instance: instance.map_err(|error| failed(&error))?,
     };
