@@ -65,10 +65,11 @@ mod tests {
         assert_eq!(all().len(), BROUGHT.len(), "each is named after its world");
         for Reference { head, module } in all() {
             let found = engine.inspect(module).unwrap();
-            let is = [&found.digest, &found.world, &found.name, &found.version];
+            let told = &found.description;
+            let is = [&found.digest, &found.world, &told.name, &told.version];
             let said = [&head.digest, &head.world, &head.name, &head.version];
             assert_eq!(is, said);
-            assert_eq!(found.summary, head.summary);
+            assert_eq!(told.summary, head.summary);
         }
     }
 }
