@@ -204,7 +204,7 @@ fn runs(module: &PolicyModule) {
         phase: &[Phase::Reasoning; 2],
         waited_ms: &[10, 20],
         steps: &[0, 0],
-        ..WaitingColumns::default()
+        extra: &vec![0.0; 2 * policy.description().columns.len()],
     };
     let eviction = policy.as_eviction_mut().unwrap();
     let scores = eviction.restore_order(&CONTEXT, &programs).unwrap();
