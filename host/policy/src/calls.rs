@@ -232,19 +232,26 @@ fn priority(
     }
 }
 
+/// Columns of workers.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Workers {
+    capacity_tokens: Vec<u64>,
+    used_tokens: Vec<u64>,
+    running: Vec<u32>,
+}
+
 fn placement(
     policy: &mut PlacementInstance,
     context: &CallContext,
     function: &str,
     given: &Columns<'_>,
 ) -> Answered {
-    let capacity_tokens: Vec<u64> = given.take("worker_capacity_tokens")?;
-    let used_tokens: Vec<u64> = given.take("worker_used_tokens")?;
-    let running: Vec<u32> = given.take("worker_running")?;
+    let workers: Workers = given.take("workers")?;
     let all = WorkerColumns {
-        capacity_tokens: &capacity_tokens,
-        used_tokens: &used_tokens,
-        running: &running,
+        capacity_tokens: &workers.capacity_tokens,
+        used_tokens: &workers.used_tokens,
+        running: &workers.running,
     };
     match function {
         "assign" => Ok(json!(answer!(policy.assign(context, given: AssignColumns {

@@ -27,7 +27,7 @@ pub use error::RegistryError;
 pub use forecaster::forecast;
 pub use limits::evaluator_limits;
 pub use logs::{LoggedLine, PolicyLogs};
-pub use reference::unstored;
+pub use reference::{bundled, unstored};
 pub use remote::RemotePredictor;
 pub use totals::VersionRow;
 pub use upload::{Signing, Upload};

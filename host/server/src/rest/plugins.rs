@@ -15,7 +15,7 @@ use std::time::Duration;
 use treadle_auth::{Caller, Change};
 use treadle_http::error_response;
 use treadle_model::tenant::WHOLE_DAEMON;
-use treadle_registry::{RegistryError, Upload, unstored};
+use treadle_registry::{RegistryError, Upload, bundled, unstored};
 use treadle_store::PluginHead;
 use treadle_wire::ErrorCode;
 
@@ -178,22 +178,35 @@ pub(super) async fn show(
     caller: Caller,
     Path(plugin): Path<String>,
 ) -> Response {
-    let head = match find(&app, &caller, &plugin).await {
-        Ok(head) => head,
-        Err(response) => return response,
+    let mut body = match find(&app, &caller, &plugin).await {
+        Ok(head) => match shown(&app, &caller, &head).await {
+            Ok(body) => body,
+            Err(error) => return failed(&error),
+        },
+        // What it is called, so that it can be configured before it is bound.
+        Err(response) => match bundled(&plugin) {
+            Some(head) => unstored_json(head),
+            None => return response,
+        },
     };
-    match app
-        .policies
-        .statistics_of(&head, tenant_prefix(&caller))
-        .await
-    {
-        Ok(statistics) => {
-            let mut body = head_json(&head);
-            body["statistics"] = json!(statistics);
+    let digest = body["digest"].as_str().unwrap_or_default().to_owned();
+    match app.policies.describe(&digest).await {
+        Ok(said) => {
+            body["functions"] = json!(said.functions);
+            body["columns"] = json!(said.columns);
+            body["config_schema"] = serde_json::from_str(&said.config_schema).unwrap_or_default();
             ok(body)
         }
         Err(error) => failed(&error),
     }
+}
+
+/// A stored plugin and what became of it.
+async fn shown(app: &App, caller: &Caller, head: &PluginHead) -> Result<Value, RegistryError> {
+    let statistics = app.policies.statistics_of(head, tenant_prefix(caller));
+    let mut body = head_json(head);
+    body["statistics"] = json!(statistics.await?);
+    Ok(body)
 }
 
 /// Where to go on in a log.

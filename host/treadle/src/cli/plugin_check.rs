@@ -27,7 +27,7 @@ const CHECKS: &[Check] = &[
     ("imports", &["forbidden-import"]),
     (
         "packages",
-        &["mixed-versions", "foreign-package", "contract-too-large"],
+        &["unknown-version", "foreign-package", "contract-too-large"],
     ),
     ("world", &["world-mismatch", "wrong-world"]),
     (
@@ -42,7 +42,7 @@ const CHECKS: &[Check] = &[
         ],
     ),
     ("start", &["config-refused"]),
-    ("description", &["bad-description"]),
+    ("description", &["bad-description", "unknown-column"]),
     (
         "trial run",
         &[

@@ -4,7 +4,7 @@ use treadle_model::World;
 use treadle_policy_runtime::{AnswerColumns, PolicyFault, PolicyInstance, Scores};
 
 use crate::fixture::CONTEXT;
-use crate::scripted::{Reply, answering, f64s, list, refused, texts};
+use crate::scripted::{Reply, answering, f64s, refused, texts};
 
 fn score(policy: &mut PolicyInstance) -> Result<Scores, PolicyFault> {
     let programs = AnswerColumns {
