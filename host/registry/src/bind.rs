@@ -10,7 +10,6 @@ use treadle_policy::evaluator::{
     BindingView, BoundPolicy, Change, Changed, EVERYONE, Notice, Role, Scope, is_asked_in_place,
     native_policy,
 };
-use treadle_policy::extra_columns;
 use treadle_policy_runtime::{BindingState, InstanceOptions, LoadError};
 use treadle_store::{PluginHead, PolicyStateRow};
 use xxhash_rust::xxh3::xxh3_64;
@@ -55,12 +54,10 @@ impl PluginRegistry {
     /// Binds the bundled eviction policy unless another was asked for. It follows the settings.
     async fn bind_default(&self, bound: Option<&Roles>) -> Result<(), RegistryError> {
         let retention = self.driver.overview().await?.retention;
-        let (module, config) = eviction_by_default(retention);
+        let module = eviction_by_default(retention);
         let digest = self.bring(module).await?.digest;
         let is_vacant = match bound.and_then(|roles| roles.get(&Role::Active)) {
-            Some(active) => {
-                active.by_default && (*active.digest != digest || *active.config != *config)
-            }
+            Some(active) => active.by_default && *active.digest != digest,
             None => bound.is_none_or(|roles| !roles.contains_key(&Role::Previous)),
         };
         if !is_vacant {
@@ -70,7 +67,7 @@ impl PluginRegistry {
             world: World::Eviction,
             job: EVERYONE.to_owned(),
             policy: digest,
-            config: config.to_owned(),
+            config: "{}".to_owned(),
             role: Role::Active,
             share_ppm: 0,
         };
@@ -263,7 +260,6 @@ impl PluginRegistry {
         }
         let row = self.store.plugin(digest).await?;
         let row = row.ok_or_else(|| RegistryError::Unknown(digest.to_owned()))?;
-        let extra = extra_columns(world, config)?;
         let limits = self.engine.limits();
         let state = kept.and_then(|k| BindingState::from_bytes(&k.entries, limits).ok());
         let options = InstanceOptions {
@@ -288,7 +284,6 @@ impl PluginRegistry {
             policy: policy_ref(&row.head),
             id: 0,
             instance,
-            extra,
         }))
     }
 

@@ -1,6 +1,7 @@
 //! The bundled reference policies in Rust. Each can be bound by its name; it is checked and stored
 //! on first use.
 
+use crate::upload::is_called;
 use std::sync::OnceLock;
 use treadle_model::World;
 use treadle_policy_runtime::upload_digest;
@@ -30,6 +31,12 @@ pub(super) fn module(name: &str) -> &'static [u8] {
 pub(super) fn all() -> &'static [Reference] {
     static ALL: OnceLock<Vec<Reference>> = OnceLock::new();
     ALL.get_or_init(|| BROUGHT.iter().filter_map(reference).collect())
+}
+
+/// One of them, by whatever a stored policy can be called by.
+pub fn bundled(policy: &str) -> Option<&'static PluginHead> {
+    let mut heads = all().iter().map(|brought| &brought.head);
+    heads.find(|head| is_called(head, policy))
 }
 
 /// Those of them that are not among these.
@@ -65,10 +72,11 @@ mod tests {
         assert_eq!(all().len(), BROUGHT.len(), "each is named after its world");
         for Reference { head, module } in all() {
             let found = engine.inspect(module).unwrap();
-            let is = [&found.digest, &found.world, &found.name, &found.version];
+            let told = &found.description;
+            let is = [&found.digest, &found.world, &told.name, &told.version];
             let said = [&head.digest, &head.world, &head.name, &head.version];
             assert_eq!(is, said);
-            assert_eq!(found.summary, head.summary);
+            assert_eq!(told.summary, head.summary);
         }
     }
 }

@@ -1,35 +1,25 @@
-//! An eviction policy of either world, linked natively, with the columns that the
-//! daemon gives it.
+//! An eviction policy, linked natively, with the columns that the daemon gives it.
 
 use treadle_core::{
     Attribution, CacheAction, Core, CostEstimates, NEVER, PolicyAnswer, Purpose, Question,
 };
 use treadle_model::{PolicyRef, Span};
 use treadle_plugin::{
-    ActingColumns, ActiveColumns, EvictionPolicy, PolicyError, RetentionColumns, RetentionPolicy,
-    WaitingColumns,
+    ActingColumns, ActiveColumns, EvictionPolicy, PolicyError, RetentionColumns, WaitingColumns,
 };
 use treadle_policy::native::{EvictionColumns, verdict};
 use treadle_simulator::cluster::{Answered, Answers};
 
-/// Decides what to do with caches, for a policy that can.
-type Retain<P> = fn(&mut P, Purpose, &RetentionColumns<'_>) -> Result<Vec<u8>, PolicyError>;
-
-/// A policy and the extra columns that its configuration names.
+/// A policy and the extra columns that it is given.
 pub struct Native<P> {
     policy: P,
     extra: &'static [&'static str],
-    retain: Option<Retain<P>>,
 }
 
 impl<P: EvictionPolicy> Native<P> {
-    /// A policy of the world `eviction`.
+    /// A policy that is given these columns in place of those that it asks for.
     pub fn new(policy: P, extra: &'static [&'static str]) -> Self {
-        Self {
-            policy,
-            extra,
-            retain: None,
-        }
+        Self { policy, extra }
     }
 
     fn scores(&mut self, question: &Question) -> Result<Vec<f64>, PolicyError> {
@@ -43,14 +33,14 @@ impl<P: EvictionPolicy> Native<P> {
             }),
             Purpose::Pause { .. } => self.policy.pause_order(&ActiveColumns {
                 tokens: &c.tokens,
-                acting: &c.acting,
+                phase: &c.phase,
                 phase_ms: &c.phase_ms,
                 steps: &c.steps,
                 extra: &extra,
             }),
             _ => self.policy.restore_order(&WaitingColumns {
                 tokens: &c.tokens,
-                reasoning: &c.reasoning,
+                phase: &c.phase,
                 waited_ms: &c.waited_ms,
                 steps: &c.steps,
                 extra: &extra,
@@ -59,12 +49,21 @@ impl<P: EvictionPolicy> Native<P> {
     }
 
     fn fates(&mut self, question: &Question) -> PolicyAnswer {
-        let Some(retain) = self.retain else {
+        let Purpose::Retain {
+            capacity_tokens,
+            free_tokens,
+            wanted_tokens,
+            ..
+        } = question.purpose
+        else {
             return PolicyAnswer::Fates { fates: Vec::new() };
         };
         let c = EvictionColumns::of(&question.programs);
         let prospects = &question.programs.prospects;
         let columns = RetentionColumns {
+            capacity_tokens,
+            free_tokens,
+            wanted_tokens,
             tokens: &c.tokens,
             phase_ms: &c.phase_ms,
             idle_ms: &millis(&prospects.idle),
@@ -75,44 +74,17 @@ impl<P: EvictionPolicy> Native<P> {
             steps: &c.steps,
             extra: &extra_columns(prospects, self.extra),
         };
-        let codes = retain(&mut self.policy, question.purpose, &columns).unwrap_or_default();
-        let fates = question.programs.program.iter().zip(codes);
-        let fates =
-            fates.filter_map(|(program, code)| Some((*program, CacheAction::of_code(code)?)));
+        // One that does not decide about caches leaves them where they are.
+        let actions = self.policy.retain(&columns).unwrap_or_default();
+        let fates = question.programs.program.iter().zip(actions);
+        let fates = fates
+            .filter_map(|(program, action)| Some((*program, CacheAction::of_code(action as u8)?)));
         PolicyAnswer::Fates {
             fates: fates
                 .filter(|(_, fate)| *fate != CacheAction::Keep)
                 .collect(),
         }
     }
-}
-
-impl<P: RetentionPolicy> Native<P> {
-    /// A policy of the world `eviction-retention`.
-    pub fn retaining(policy: P, extra: &'static [&'static str]) -> Self {
-        Self {
-            retain: Some(put),
-            ..Self::new(policy, extra)
-        }
-    }
-}
-
-fn put<P: RetentionPolicy>(
-    policy: &mut P,
-    purpose: Purpose,
-    columns: &RetentionColumns<'_>,
-) -> Result<Vec<u8>, PolicyError> {
-    let Purpose::Retain {
-        capacity_tokens,
-        free_tokens,
-        wanted_tokens,
-        ..
-    } = purpose
-    else {
-        return Ok(Vec::new());
-    };
-    let fates = policy.retain(capacity_tokens, free_tokens, wanted_tokens, columns)?;
-    Ok(fates.into_iter().map(treadle_plugin::Fate::code).collect())
 }
 
 impl<P: EvictionPolicy> Answers for Native<P> {

@@ -1,20 +1,8 @@
 //! Cost estimates of programs for eviction policies: in columns of their own for those that decide
-//! what to do with caches, else in the extra columns that their configuration names.
+//! what to do with caches, else in the extra columns that they ask for.
 
 use treadle_core::{NEVER, ProgramColumns};
 use treadle_model::{ProgramId, Span};
-
-/// Extra columns that eviction policies can name. An unbounded time is infinite; predicted tokens
-/// are -1 without a prediction.
-pub const COST_COLUMNS: [&str; 7] = [
-    "idle-ms",
-    "soonest-ms",
-    "back-ms",
-    "moved-ms",
-    "prefill-ms",
-    "remaining-tokens",
-    "price-ms",
-];
 
 /// Columns with one row per program; times in milliseconds, the largest number for
 /// what cannot be done.
@@ -68,7 +56,7 @@ impl CostColumns {
         }
     }
 
-    /// The columns at these indices of [`COST_COLUMNS`], one after the other.
+    /// The columns at these indices of [`COST_COLUMNS`](treadle_policy_runtime::COST_COLUMNS), one after the other.
     pub(super) fn extra(&self, named: &[usize]) -> Vec<f32> {
         let mut extra = Vec::with_capacity(named.len() * self.idle_ms.len());
         let number = |ms: &u64| match *ms {
@@ -129,7 +117,7 @@ mod tests {
         for (at, first) in [1.0, f32::INFINITY, f32::INFINITY, 7.0].iter().enumerate() {
             assert_eq!(cost_columns.extra(&[at + 1]).first(), Some(first));
         }
-        assert_eq!(COST_COLUMNS.len(), 7);
+        assert_eq!(treadle_policy_runtime::COST_COLUMNS.len(), 7);
         assert!(cost_columns.extra(&[]).is_empty());
     }
 

@@ -24,7 +24,6 @@ mod wishes;
 
 pub use bindings::{EVERYONE, Scope};
 pub use change::{BindingView, CanaryView, Change, Changed, KeptState, Notice, NoticeKind};
-pub use cost_columns::COST_COLUMNS;
 pub use rows::Forecast;
 pub use shadow::{Comparison, ShadowReport};
 pub use slot::BoundPolicy;
@@ -221,8 +220,8 @@ impl PolicyEvaluator {
         }
     }
 
-    /// False if the policy in an assignee's slot is of the world that does not decide about caches:
-    /// leaving that to the default is none of its decisions.
+    /// False if the policy in an assignee's slot does not decide about caches: leaving that to the
+    /// default is none of its decisions.
     fn retains(&mut self, assignee: &Assignee) -> bool {
         let binding = self
             .bindings
@@ -230,8 +229,7 @@ impl PolicyEvaluator {
             .get_mut(&assignee.scope);
         let slot = binding.and_then(|binding| binding.slot_mut(assignee.canary));
         let instance = slot.and_then(PolicySlot::instance);
-        let eviction = instance.and_then(PolicyInstance::as_eviction_mut);
-        eviction.is_none_or(|eviction| eviction.retains())
+        instance.is_none_or(|instance| instance.description().answers("retain"))
     }
 
     /// Which extra columns the policy in an assignee's slot is given.

@@ -5,6 +5,7 @@
 use crate::columns;
 use treadle_core::{CostEstimates, ProgramColumns};
 use treadle_model::ProgramId;
+use treadle_plugin::Phase;
 
 /// A prediction policy's forecast of a program.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,10 +35,8 @@ pub(super) struct Rows {
     pub(super) program: Vec<ProgramId>,
     /// Context, in tokens.
     pub(super) tokens: Vec<u64>,
-    /// 1 in a tool call.
-    pub(super) acting: Vec<u8>,
-    /// 1 with a step waiting or running.
-    pub(super) reasoning: Vec<u8>,
+    /// What each does.
+    pub(super) phase: Vec<Phase>,
     /// Time in the present phase.
     pub(super) phase_ms: Vec<u64>,
     /// Time in the queue.
@@ -52,8 +51,7 @@ impl Rows {
         Self {
             program: programs.program.clone(),
             tokens: programs.tokens.clone(),
-            acting: programs.acting.clone(),
-            reasoning: programs.acting.iter().map(|acting| 1 - acting).collect(),
+            phase: columns::phases_of(programs),
             phase_ms: programs.phase.iter().map(|span| span.millis()).collect(),
             waited_ms: programs.waited.iter().map(|span| span.millis()).collect(),
             steps: programs.steps.clone(),

@@ -67,7 +67,6 @@ fn loaded(name: &str, upload: &[u8]) -> BoundPolicy {
         id: 0,
         policy: PolicyRef(name.into()),
         instance: instance.expect("an instance"),
-        extra: Vec::new(),
     }
 }
 

@@ -16,7 +16,7 @@ pub trait Priority {
     /// See [`PriorityPolicy::score`].
     fn score(&mut self, programs: &QueueColumns<'_>) -> Result<Vec<f64>, PolicyError>;
     /// See [`PriorityPolicy::preempt`].
-    fn preempt(&mut self, steps: &PreemptColumns<'_>) -> Result<Vec<u8>, PolicyError>;
+    fn preempt(&mut self, steps: &PreemptColumns<'_>) -> Result<Vec<bool>, PolicyError>;
 }
 
 impl<P: PriorityPolicy> Priority for P {
@@ -24,7 +24,7 @@ impl<P: PriorityPolicy> Priority for P {
         PriorityPolicy::score(self, programs)
     }
 
-    fn preempt(&mut self, steps: &PreemptColumns<'_>) -> Result<Vec<u8>, PolicyError> {
+    fn preempt(&mut self, steps: &PreemptColumns<'_>) -> Result<Vec<bool>, PolicyError> {
         PriorityPolicy::preempt(self, steps)
     }
 }

@@ -84,7 +84,6 @@ pub(super) fn evaluator(kind: &str) -> Result<PolicyEvaluator, BenchError> {
             id: 0,
             policy: PolicyRef("embedded".into()),
             instance: instance.map_err(|error| BenchError::Policy(error.to_string()))?,
-            extra: Vec::new(),
         };
         let change = Change::Activate(Some(bound));
         evaluator
