@@ -1,11 +1,13 @@
 //! The bundled reference policies in Rust. Each can be bound by its name; it is checked and stored
 //! on first use.
 
-use crate::upload::is_called;
 use std::sync::OnceLock;
 use treadle_model::World;
 use treadle_policy_runtime::upload_digest;
 use treadle_store::PluginHead;
+
+/// Digits of a digest by which a policy can be named.
+const DIGEST_DIGITS_MIN: usize = 8;
 
 /// Name, summary and module of each, in the order of their names.
 type Brought = (&'static str, &'static str, &'static [u8]);
@@ -59,6 +61,16 @@ fn reference(&(name, summary, module): &Brought) -> Option<Reference> {
         signed_by: None,
     };
     Some(Reference { head, module })
+}
+
+/// Whether a policy matches: by its digest, the beginning of that, its name, or its name with its
+/// version.
+pub(super) fn is_called(head: &PluginHead, policy: &str) -> bool {
+    let (name, version) = policy
+        .split_once('@')
+        .map_or((policy, None), |(n, v)| (n, Some(v)));
+    let by_digest = policy.len() >= DIGEST_DIGITS_MIN && head.digest.starts_with(policy);
+    by_digest || (head.name == name && version.is_none_or(|v| head.version == v))
 }
 
 #[cfg(test)]

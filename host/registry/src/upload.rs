@@ -1,11 +1,9 @@
 //! Taking uploads in, listing them, and finding one by what people call it.
 
+use super::reference::is_called;
 use super::{NATIVE, PluginRegistry, RegistryError, reference, unix_us};
 use treadle_policy_runtime::{Description, Inspection, SignaturePolicy, TrustedKeys};
 use treadle_store::{PluginHead, PluginRow};
-
-/// Digits of a digest by which a policy can be named.
-const DIGEST_DIGITS_MIN: usize = 8;
 
 /// Whose signatures count, and whether uploads need one.
 #[derive(Default)]
@@ -160,14 +158,4 @@ impl PluginRegistry {
     pub(super) fn is_native(policy: &str) -> bool {
         policy == NATIVE
     }
-}
-
-/// Whether a policy matches: by its digest, the beginning of that, its name, or its name with its
-/// version.
-pub(super) fn is_called(head: &PluginHead, policy: &str) -> bool {
-    let (name, version) = policy
-        .split_once('@')
-        .map_or((policy, None), |(n, v)| (n, Some(v)));
-    let by_digest = policy.len() >= DIGEST_DIGITS_MIN && head.digest.starts_with(policy);
-    by_digest || (head.name == name && version.is_none_or(|v| head.version == v))
 }

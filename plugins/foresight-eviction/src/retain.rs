@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn without_host_memory_who_is_in_the_way_of_nobody_moves() {
-        let programs = columns(&[9_000; 3], &[10, NEVER, NEVER], &[5, 20, NEVER]);
+        let programs = columns(&[7_000; 3], &[10, NEVER, NEVER], &[5, 20, NEVER]);
         let actions = of(-9_000, 0, &programs);
         assert_eq!(
             actions,
