@@ -32,7 +32,7 @@
 //!     output_tokens_max: None,
 //!     prefix: vec![],
 //!     one_shot: false,
-//!     unnamed: false,
+//!     inferred: false,
 //! }));
 //! // A new program waits for a place, so the policy is asked first.
 //! assert!(matches!(core.poll_command(), Some(Command::AskPolicy { .. })));

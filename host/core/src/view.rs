@@ -69,7 +69,7 @@ impl State {
             programs: self.programs.len() as u64,
             reasoning: count(&|p| p.phase == Phase::Reasoning),
             acting: count(&|p| p.phase == Phase::Acting),
-            unplaced: count(&|p| p.place.is_none()),
+            unplaced: count(&|p| p.placement.is_none()),
             paused: count(&|p| p.status == Status::Paused),
             queued_programs: self.queue.len() as u64,
             waiting_steps: self.waiting_steps,
@@ -197,7 +197,7 @@ impl State {
             let (tokens, bytes) = (held.tokens, held.bytes);
             return Some(CacheLocation::Host { tokens, bytes });
         }
-        let place = p.place.filter(|_| p.steps_finished > 0)?;
+        let place = p.placement.filter(|_| p.steps_finished > 0)?;
         Some(CacheLocation::Worker {
             worker: place.worker,
             tokens: p.context_tokens,

@@ -60,7 +60,7 @@ impl NativeEviction {
     /// The whole answer.
     pub fn answer(&self, question: &Question) -> PolicyAnswer {
         let columns = EvictionColumns::of(&question.programs);
-        verdict(question, &self.scores(question.purpose, &columns))
+        answer(question, &self.scores(question.purpose, &columns))
     }
 }
 
@@ -94,7 +94,7 @@ impl EvictionColumns {
 
 /// The answer in the smallest form that the core uses: an order, or weights.
 /// On equal scores the row that comes first wins.
-pub fn verdict(question: &Question, scores: &[f64]) -> PolicyAnswer {
+pub fn answer(question: &Question, scores: &[f64]) -> PolicyAnswer {
     let programs = &question.programs.program;
     if matches!(question.purpose, Purpose::Weigh { .. }) {
         let ppm = |weight: f64| (weight.clamp(0.0, 1.0) * 1e6).round() as u32;

@@ -30,7 +30,7 @@ impl CostColumns {
         programs: &ProgramColumns,
         predicted: impl Fn(ProgramId) -> Option<f64>,
     ) -> Self {
-        let prospects = &programs.prospects;
+        let costs = &programs.costs;
         // Questions of tests and benchmarks may come without.
         let times = |column: &[Span], without: u64| -> Vec<u64> {
             let rows = 0..programs.len();
@@ -38,7 +38,7 @@ impl CostColumns {
                 .collect()
         };
         let remaining = |(row, program): (usize, &ProgramId)| {
-            let known = prospects.remaining_tokens.get(row);
+            let known = costs.remaining_tokens.get(row);
             let known = known.filter(|tokens| **tokens >= 0);
             known.map_or_else(
                 || predicted(*program).map_or(-1.0, |tokens| tokens as f32),
@@ -46,12 +46,12 @@ impl CostColumns {
             )
         };
         Self {
-            idle_ms: times(&prospects.idle, 0),
-            soonest_ms: times(&prospects.soonest, 0),
-            price_ms: times(&prospects.price, 0),
-            back_ms: times(&prospects.back, u64::MAX),
-            moved_ms: times(&prospects.moved, u64::MAX),
-            prefill_ms: times(&prospects.prefill, 0),
+            idle_ms: times(&costs.idle, 0),
+            soonest_ms: times(&costs.soonest, 0),
+            price_ms: times(&costs.price, 0),
+            back_ms: times(&costs.back, u64::MAX),
+            moved_ms: times(&costs.moved, u64::MAX),
+            prefill_ms: times(&costs.prefill, 0),
             remaining_tokens: programs.program.iter().enumerate().map(remaining).collect(),
         }
     }
@@ -95,7 +95,7 @@ mod tests {
         let ms = |ms: u64| Span(ms * 1_000);
         let programs = ProgramColumns {
             program: vec![ProgramId(1), ProgramId(2), ProgramId(3)],
-            prospects: Box::new(CostEstimates {
+            costs: Box::new(CostEstimates {
                 idle: vec![ms(5), ms(6), NEVER],
                 soonest: vec![ms(1), ms(2), ms(3)],
                 price: vec![ms(4), ms(4), NEVER],

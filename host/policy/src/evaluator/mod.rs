@@ -67,9 +67,9 @@ pub struct Answer {
     /// Who answered.
     pub policy: PolicyRef,
     /// What.
-    pub verdict: PolicyAnswer,
+    pub answer: PolicyAnswer,
     /// Which other policies contributed.
-    pub voices: Attribution,
+    pub attribution: Attribution,
 }
 
 /// The bindings of the worlds that are asked in place, and the statistics of their calls.

@@ -69,19 +69,19 @@ pub(super) fn only(programs: &ProgramColumns, rows: &[usize]) -> ProgramColumns 
     fn of<T: Copy>(column: &[T], rows: &[usize]) -> Vec<T> {
         rows.iter().map(|row| column[*row]).collect()
     }
-    let prospects = &programs.prospects;
+    let costs = &programs.costs;
     // Questions of tests and benchmarks may come without.
-    let prospects = if prospects.idle.is_empty() {
+    let costs = if costs.idle.is_empty() {
         CostEstimates::default()
     } else {
         CostEstimates {
-            idle: of(&prospects.idle, rows),
-            soonest: of(&prospects.soonest, rows),
-            price: of(&prospects.price, rows),
-            back: of(&prospects.back, rows),
-            moved: of(&prospects.moved, rows),
-            prefill: of(&prospects.prefill, rows),
-            remaining_tokens: of(&prospects.remaining_tokens, rows),
+            idle: of(&costs.idle, rows),
+            soonest: of(&costs.soonest, rows),
+            price: of(&costs.price, rows),
+            back: of(&costs.back, rows),
+            moved: of(&costs.moved, rows),
+            prefill: of(&costs.prefill, rows),
+            remaining_tokens: of(&costs.remaining_tokens, rows),
         }
     };
     ProgramColumns {
@@ -91,6 +91,6 @@ pub(super) fn only(programs: &ProgramColumns, rows: &[usize]) -> ProgramColumns 
         phase: of(&programs.phase, rows),
         waited: of(&programs.waited, rows),
         steps: of(&programs.steps, rows),
-        prospects: Box::new(prospects),
+        costs: Box::new(costs),
     }
 }

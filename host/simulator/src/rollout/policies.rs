@@ -113,7 +113,7 @@ impl PolicySet {
         steps.giving_way(&gives_way)
     }
 
-    fn verdict(&mut self, core: &Core, question: &Question) -> PolicyAnswer {
+    fn choose(&mut self, core: &Core, question: &Question) -> PolicyAnswer {
         let workers = Workers::of(core);
         let rows = Programs::of(core, &question.programs, &workers, |program| {
             self.forecast(program)
@@ -152,8 +152,8 @@ impl Answers for PolicySet {
         }
         Answered {
             policy: PolicyRef("native".into()),
-            verdict: self.verdict(core, question),
-            voices: Attribution::default(),
+            answer: self.choose(core, question),
+            attribution: Attribution::default(),
         }
     }
 }

@@ -20,7 +20,7 @@ fn retain(core: &Core) -> Question {
     };
     let question = asked(core, purpose);
     let rows = question.programs.len();
-    let prospects = CostEstimates {
+    let costs = CostEstimates {
         idle: (0..rows as u64).map(Span::from_millis).collect(),
         soonest: vec![Span(0); rows],
         price: vec![Span(0); rows],
@@ -30,17 +30,17 @@ fn retain(core: &Core) -> Question {
         remaining_tokens: vec![-1; rows],
     };
     let programs = ProgramColumns {
-        prospects: Box::new(prospects),
+        costs: Box::new(costs),
         ..question.programs
     };
     Question { purpose, programs }
 }
 
-fn fates(answer: &Answer) -> &[(ProgramId, CacheAction)] {
-    let PolicyAnswer::Fates { fates } = &answer.verdict else {
-        panic!("{:?}", answer.verdict)
+fn actions(answer: &Answer) -> &[(ProgramId, CacheAction)] {
+    let PolicyAnswer::CacheActions { actions } = &answer.answer else {
+        panic!("{:?}", answer.answer)
     };
-    fates
+    actions
 }
 
 #[test]
@@ -57,19 +57,26 @@ fn caches_of_each_job_follow_its_policy_and_kept_ones_are_not_listed() {
     change(&mut evaluator, &even, Change::Activate(Some(of_even)));
 
     let answer = evaluator.answer(&core, &retain(&core), 5);
-    let fates = fates(&answer);
-    assert_eq!(fates.len() as u64, PROGRAMS / 4, "half of those of one job");
-    for (program, fate) in fates {
+    let actions = actions(&answer);
+    assert_eq!(
+        actions.len() as u64,
+        PROGRAMS / 4,
+        "half of those of one job"
+    );
+    for (program, action) in actions {
         assert_eq!(&*core.state().programs[program].job, "even");
-        assert_eq!(*fate, CacheAction::Offload);
+        assert_eq!(*action, CacheAction::Offload);
     }
     let names: Vec<&str> = std::iter::once(&answer.policy)
-        .chain(&answer.voices.judges)
+        .chain(&answer.attribution.policies)
         .map(|policy| policy.0.as_ref())
         .collect();
-    assert_eq!(answer.voices.judged_by.len(), fates.len());
-    let by_even = |judge: &u8| names[usize::from(*judge)] == "even";
-    assert!(answer.voices.judged_by.iter().all(by_even), "{names:?}");
+    assert_eq!(answer.attribution.answered_by.len(), actions.len());
+    let by_even = |by: &u8| names[usize::from(*by)] == "even";
+    assert!(
+        answer.attribution.answered_by.iter().all(by_even),
+        "{names:?}"
+    );
 
     assert!(
         evaluator
@@ -85,7 +92,7 @@ fn caches_of_each_job_follow_its_policy_and_kept_ones_are_not_listed() {
 fn without_a_policy_all_caches_stay() {
     let (core, mut evaluator) = (core(), PolicyEvaluator::default());
     let answer = evaluator.answer(&core, &retain(&core), 5);
-    assert!(fates(&answer).is_empty() && answer.voices.is_empty());
+    assert!(actions(&answer).is_empty() && answer.attribution.is_empty());
     assert_eq!(answer.policy, native_policy(World::Eviction));
     assert_eq!(
         evaluator.statistics(),
@@ -118,9 +125,9 @@ fn an_eviction_policy_is_given_the_columns_that_it_asks_for() {
     let answer = evaluator.answer(&core, &question, 5);
     let PolicyAnswer::Order {
         programs, scores, ..
-    } = &answer.verdict
+    } = &answer.answer
     else {
-        panic!("{:?}", answer.verdict)
+        panic!("{:?}", answer.answer)
     };
     let expected: Vec<f64> = (0..PROGRAMS).rev().map(|ms| ms as f64).collect();
     assert_eq!(scores, &expected);

@@ -100,7 +100,7 @@ impl From<Profile> for ProfileView {
 impl LiveProgram {
     fn of(live: &Live, urls: &BTreeMap<WorkerId, Box<str>>, job: Option<&str>) -> Self {
         let p = &live.program;
-        let url = p.place.and_then(|place| urls.get(&place.worker));
+        let url = p.placement.and_then(|place| urls.get(&place.worker));
         Self {
             backend: url.cloned(),
             job: job.map(str::to_owned),
