@@ -21,8 +21,8 @@ const EMBEDDED: &[&str] = &[
     "sdk/typescript/template",
     "wit",
 ];
-/// What tools leave behind, and what is for tests of the contract alone.
-const SKIPPED: &[&str] = &["__pycache__", "frozen", "node_modules", "target"];
+/// What tools leave behind.
+const SKIPPED: &[&str] = &["__pycache__", "node_modules", "target"];
 
 fn main() {
     let manifest = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_default();

@@ -2,19 +2,16 @@
 
 from dataclasses import dataclass
 
-from treadle_plugin import PolicyError, priority
+from treadle_plugin import bounded, priority
 
 
 @dataclass
 class Config:
     """Keys of the configuration."""
 
-    step_bonus_ms: float = 5000.0
-    """Waiting time that each finished step counts as, in milliseconds."""
-
-    def __post_init__(self) -> None:
-        if self.step_bonus_ms < 0:
-            raise PolicyError.invalid_config("step_bonus_ms is negative; give 0 or more")
+    step_bonus_ms: float = bounded(
+        5000.0, 0, 1e9, "Waiting time that each finished step counts as, in milliseconds."
+    )
 
 
 class LongestWaiting(priority.Policy):

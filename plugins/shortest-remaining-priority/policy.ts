@@ -1,20 +1,13 @@
 /** Shortest remaining work first, with ageing so that long programs are not starved. */
 
-import { definePriority, PolicyError } from "treadle-plugin";
+import { bounded, definePriority } from "treadle-plugin";
 
 export const { plugin, priorityPolicy } = definePriority({
   name: "shortest-remaining-priority",
   version: "0.1.0",
   summary: "The program with the least left to do goes first, and waiting makes up for length",
-  defaults: {
-    /** Thousands of tokens that a second in the queue makes up for. */
-    age_weight: 1,
-  },
-
-  check(config) {
-    if (config.age_weight < 0) {
-      throw PolicyError.invalidConfig("age_weight is negative; give 0 or more");
-    }
+  config: {
+    age_weight: bounded(1, 0, 1e6, "Thousands of tokens that a second in the queue makes up for."),
   },
 
   score({ tokens, waitedMs, remainingTokens }, { config }) {

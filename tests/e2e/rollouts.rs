@@ -56,19 +56,24 @@ async fn bind(client: &Client, world: &str, policy: &str, config: Value) {
 
 /// Binds Heddle's policies, and teaches that long prompts mean long programs.
 async fn bind_heddle(client: &Client) {
-    let extra = json!({"extra": ["prompt-tokens"]});
-    bind(client, "prediction", "heddle-prediction", extra).await;
+    bind(client, "prediction", "heddle-prediction", json!({})).await;
     bind(client, "priority", "heddle-priority", json!({})).await;
     bind(client, "placement", "heddle-placement", json!({})).await;
     let prompts: Vec<u32> = (0..64)
         .map(|n| if n % 2 == 0 { LONG } else { SHORT })
+        .collect();
+    // Its four columns: nothing is known but the prompts.
+    let extra: Vec<i64> = prompts
+        .iter()
+        .map(|prompt| i64::from(*prompt))
+        .chain([-1; 3 * 64])
         .collect();
     let remaining = |prompt: &u32| if *prompt == LONG { 4_000 } else { 200 };
     let learn = json!({
         "world": "prediction", "function": "learn",
         "columns": {
             "group": (0..64).collect::<Vec<u32>>(),
-            "tokens": prompts, "extra": prompts,
+            "tokens": prompts, "extra": extra,
             "output_tokens": vec![0; 64], "steps": vec![0; 64], "tool_ms": vec![0; 64],
             "remaining_tokens": prompts.iter().map(remaining).collect::<Vec<u32>>(),
             "remaining_tool_ms": vec![0; 64],
@@ -200,27 +205,22 @@ async fn without_policies_a_rollout_serves_steps_as_they_come() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_extra_column_that_no_program_has_is_refused_by_name() {
+async fn a_configuration_that_does_not_fit_the_schema_is_refused_by_name() {
     let fixture = Fixture::start(1, 10_000).await;
     let client = &fixture.client;
-    for (world, policy, names) in [
+    for (config, named) in [
+        (json!({"shoe-size": 1}), "the keys are default_tokens"),
         (
-            "prediction",
-            "heddle-prediction",
-            "prompt-tokens, last-output-tokens",
+            json!({"default_tokens": -1}),
+            "default_tokens is -1; give 0 to",
         ),
-        ("priority", "heddle-priority", "no extra columns"),
+        (json!({"rank": "first"}), "\"remaining\" or \"total\""),
     ] {
-        upload(client, "/api/v1/plugins", guest(policy)).await.ok();
-        let config = json!({"extra": ["shoe-size"]});
-        let binding = json!({"world": world, "policy": policy, "config": config});
+        let binding = json!({"world": "priority", "policy": "heddle-priority", "config": config});
         let message = put_binding(client, &binding)
             .await
             .refused(400, "plugin_invalid");
-        assert!(
-            message.contains("`shoe-size`") && message.contains(names),
-            "{message}"
-        );
+        assert!(message.contains(named), "{message}");
     }
     fixture.finish().await;
 }

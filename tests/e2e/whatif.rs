@@ -207,12 +207,12 @@ async fn policies_decide_with_the_columns_that_they_name_and_failures_are_report
         push(client, guest(policy)).await;
     }
     let failing = push(client, failing_after(1, "unreachable")).await;
-    let foresight = json!({"extra": ["idle-ms", "back-ms", "prefill-ms", "remaining-tokens"]});
+    let foresight = json!({"turn_ms": 900});
     let bind = json!({"world": "eviction", "policy": "foresight-eviction", "config": foresight});
     let bound = client.send(Method::PUT, "/api/v1/bindings", &[], bind.to_string());
     bound.await.ok();
 
-    let learnt = json!({"ttl": "learnt", "extra": ["idle-ms", "soonest-ms", "prefill-ms"]});
+    let learnt = json!({"ttl": "learnt"});
     let of = |name: &str, policy: &str, config: &Value| json!({"name": name, "policies": [{"policy": policy, "config": config}]});
     let thunderagent = json!({"name": "without", "settings": {"kv": {"retention": false}}});
     // Memory for one or two of them, so that there is something to decide.
@@ -237,11 +237,7 @@ async fn policies_decide_with_the_columns_that_they_name_and_failures_are_report
     assert!(told["faults"].as_u64() > Some(0), "{told}");
     assert!(told["latest_fault"].is_string(), "{told}");
 
-    let unknown = of(
-        "x",
-        "foresight-eviction",
-        &json!({"extra": ["no-such-column"]}),
-    );
+    let unknown = of("x", "foresight-eviction", &json!({"shoe_size": 1}));
     let failed = run(client, &json!({"sets": [unknown]})).await;
     assert_eq!(failed["error"]["code"], "plugin_invalid", "{failed}");
     let huge = json!({"sets": ["sticky"], "kv_tokens": 1_000_000_000_000_u64});

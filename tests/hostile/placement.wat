@@ -3,7 +3,12 @@
   (;MORE_IMPORTS;)
   (;PRELUDE;)
 
-  (func (export "treadle:policy/placement-policy@1.1.0#assign")
+  ;; The names of its functions, and where they are.
+  (global $functions i32 (i32.const 3))
+  (data (i32.const 1260) "assignroutemigrate")
+  (data (i32.const 1300) "\ec\04\00\00\06\00\00\00\f2\04\00\00\05\00\00\00\f7\04\00\00\07\00\00\00")
+
+  (func (export "treadle:policy/placement-policy@1.0.0#assign")
     (param $groups i32) (param $rows i32)
     (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)
     (local $i i32)
@@ -12,18 +17,18 @@
     ))
     (call $workers (local.get $rows) (i32.const 0)))
 
-  (func (export "treadle:policy/placement-policy@1.1.0#route")
+  (func (export "treadle:policy/placement-policy@1.0.0#route")
     (param $tokens i64) (param $cached i32) (param $rows i32)
     (param i32 i32 i32 i32 i32 i32 i32 i32) (result i32)
     (call $answer (local.get $rows) (f64.const 1)))
 
-  (func (export "treadle:policy/placement-policy@1.1.0#migrate")
+  (func (export "treadle:policy/placement-policy@1.0.0#migrate")
     (param $at_worker i32) (param $rows i32)
     (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)
     (call $list (local.get $at_worker) (local.get $rows)))
 
-  (export "cabi_post_treadle:policy/placement-policy@1.1.0#assign" (func $start_over))
-  (export "cabi_post_treadle:policy/placement-policy@1.1.0#route" (func $start_over))
-  (export "cabi_post_treadle:policy/placement-policy@1.1.0#migrate" (func $start_over))
+  (export "cabi_post_treadle:policy/placement-policy@1.0.0#assign" (func $start_over))
+  (export "cabi_post_treadle:policy/placement-policy@1.0.0#route" (func $start_over))
+  (export "cabi_post_treadle:policy/placement-policy@1.0.0#migrate" (func $start_over))
   (;MORE;)
 )

@@ -405,20 +405,20 @@ pub const POLICIES: &[HostilePolicy] = &[
         &["not-a-component", "forbidden-import"],
         Text(&[(
             "MORE_IMPORTS",
-            r#"(import "treadle:policy/host@1.1.0" "spawn" (func (param i32 i32)))"#,
+            r#"(import "treadle:policy/host@1.0.0" "spawn" (func (param i32 i32)))"#,
         )]),
     ),
     upload(
         "host-with-more-functions",
         &["world-mismatch", "wrong-world"],
         Plain(
-            r#"(component (import "treadle:policy/host@1.1.0" (instance
+            r#"(component (import "treadle:policy/host@1.0.0" (instance
                  (export "spawn" (func (param "command" string))))))"#,
         ),
     ),
     upload(
         "host-of-the-future",
-        &["world-mismatch", "wrong-world"],
+        &["unknown-version"],
         Plain(
             r#"(component (import "treadle:policy/host@2.0.0" (instance
                  (export "now-ms" (func (result u64))))))"#,
@@ -469,6 +469,6 @@ fn names() -> Vec<u8> {
         .map(|index| format!("(export \"f{index}\" (func))"))
         .collect();
     let exports = exports.concat();
-    let text = format!("(component (import \"treadle:policy/host@1.1.0\" (instance {exports})))");
+    let text = format!("(component (import \"treadle:policy/host@1.0.0\" (instance {exports})))");
     wat::parse_str(text).expect("the text is valid")
 }

@@ -23,7 +23,7 @@ impl Config {
             quantum: Span::from_secs(scheduler.quantum_s),
             pause_weight_ppm: millionths(scheduler.pause_weight),
             program_idle_max: Span::from_secs(scheduler.program_idle_s_max),
-            unnamed_idle_max: Span::from_secs(scheduler.inferred_idle_s_max),
+            inferred_idle_max: Span::from_secs(scheduler.inferred_idle_s_max),
             programs_max: scheduler.programs_max,
             queue_steps_max: scheduler.queue_len_max,
             candidates_max: self.plugins.candidates_max,
@@ -118,7 +118,7 @@ fn of_scheduler(core: &CoreConfig) -> Vec<FromKey> {
     let count = |name, count: u64, key| (name, count as f64, key, 1.0);
     let (high, low) = (core.high_watermark_ppm, core.low_watermark_ppm);
     let attempts = f64::from(core.attempts_max) - 1.0;
-    let (idle, unnamed) = (core.program_idle_max, core.unnamed_idle_max);
+    let (idle, inferred) = (core.program_idle_max, core.inferred_idle_max);
     let candidates = core.candidates_max as u64;
     vec![
         ms("tick", core.tick, "scheduler.tick_ms"),
@@ -146,7 +146,11 @@ fn of_scheduler(core: &CoreConfig) -> Vec<FromKey> {
             "scheduler.pause_weight",
         ),
         s("program_idle_max", idle, "scheduler.program_idle_s_max"),
-        s("unnamed_idle_max", unnamed, "scheduler.inferred_idle_s_max"),
+        s(
+            "inferred_idle_max",
+            inferred,
+            "scheduler.inferred_idle_s_max",
+        ),
         count("programs_max", core.programs_max, "scheduler.programs_max"),
         count(
             "queue_steps_max",

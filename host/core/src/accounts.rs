@@ -332,7 +332,7 @@ pub struct Charge {
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct Meter {
     /// Its placement.
-    pub place: Option<Charge>,
+    pub placement: Option<Charge>,
     /// Room that is kept for it where its cache goes.
     pub kept: Option<Charge>,
     /// Its job's account has these too.
@@ -362,7 +362,7 @@ impl Meter {
         let now_ms = clock_ms(now);
         let passed = now_ms.saturating_sub(self.since_ms);
         self.since_ms = now_ms;
-        if let Some(charge) = self.place
+        if let Some(charge) = self.placement
             && charge.what == Use::Prefill
         {
             let token_ms = charge.tokens.saturating_mul(passed);

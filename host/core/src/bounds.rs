@@ -110,7 +110,7 @@ mod tests {
                 output_tokens_max: Some(u64::MAX),
                 prefix: vec![segment; 3],
                 one_shot: false,
-                unnamed: false,
+                inferred: false,
             }),
             Event::StepProgressed {
                 step,

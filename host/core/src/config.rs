@@ -146,7 +146,7 @@ pub struct CoreConfig {
     pub program_idle_max: Span,
     /// The same for a program that no client named and that has not come back
     /// yet.
-    pub unnamed_idle_max: Span,
+    pub inferred_idle_max: Span,
     /// Live programs at once.
     pub programs_max: u64,
     /// Waiting steps at once.
@@ -178,7 +178,7 @@ impl Default for CoreConfig {
             pause_weight_ppm: 100_000,
             quantum: Span::from_secs(120),
             program_idle_max: Span::from_secs(3_600),
-            unnamed_idle_max: Span::from_secs(120),
+            inferred_idle_max: Span::from_secs(120),
             programs_max: 100_000,
             queue_steps_max: 100_000,
             candidates_max: 64,

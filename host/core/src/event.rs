@@ -71,7 +71,7 @@ pub struct StepArrival {
     pub one_shot: bool,
     /// The program was recognised by its prompt alone, not named by its client.
     #[serde(default)]
-    pub unnamed: bool,
+    pub inferred: bool,
 }
 
 impl StepArrival {
@@ -250,10 +250,10 @@ pub enum Event {
         /// Who answered.
         policy: PolicyRef,
         /// The answer.
-        verdict: PolicyAnswer,
+        answer: PolicyAnswer,
         /// Which other policies contributed to it.
         #[serde(default, skip_serializing_if = "Attribution::is_empty")]
-        voices: Attribution,
+        attribution: Attribution,
     },
     /// A program's KV cache has reached its destination.
     ProgramMigrated {

@@ -37,7 +37,7 @@ fn assert_ledgers(state: &State) {
         let placed: Vec<_> = state
             .programs
             .values()
-            .filter(|p| p.place.is_some_and(|place| place.worker == *id))
+            .filter(|p| p.placement.is_some_and(|place| place.worker == *id))
             .collect();
         assert_eq!(placed.len(), w.programs.len(), "{id}: placed programs");
         let charged: u64 = placed.iter().map(|p| p.weighted_tokens()).sum();
@@ -66,7 +66,7 @@ fn assert_ledgers(state: &State) {
         assert_run_queues(state, *id, w, &placed);
         let slots = placed
             .iter()
-            .filter(|p| p.place.is_some_and(|x| x.slot.is_some()))
+            .filter(|p| p.placement.is_some_and(|x| x.slot.is_some()))
             .count();
         let kept = w.kept.values().filter(|room| room.slot.is_some()).count();
         let slots = slots + kept;
@@ -119,7 +119,7 @@ fn assert_programs(state: &State) {
             );
         }
         assert_eq!(
-            p.place.is_some(),
+            p.placement.is_some(),
             p.status == Status::Active,
             "{id}: active if placed"
         );
@@ -151,7 +151,7 @@ fn assert_moves(state: &State) {
     for (id, m) in &state.migrations.moving {
         ends.extend([m.from, m.to]);
         let p = state.programs.get(id);
-        let place = p.and_then(|p| p.place).map(|place| place.worker);
+        let place = p.and_then(|p| p.placement).map(|place| place.worker);
         assert_eq!(place, Some(m.from), "{id}: is where it is moved from");
         let runs = p.is_some_and(|p| !p.running.is_empty());
         assert!(!runs, "{id}: does not run while it is moved");
@@ -176,11 +176,11 @@ fn assert_copies(core: &Core) {
         let p = &state.programs[id];
         assert!(p.running.is_empty(), "{id}: one valid copy at most");
         let returns = offloads.is_returning(*id);
-        assert_eq!(p.place.is_some(), returns, "{id}: is not at an engine");
+        assert_eq!(p.placement.is_some(), returns, "{id}: is not at an engine");
     }
     for (id, transfer) in &offloads.moving {
         let p = &state.programs[id];
-        let place = p.place.map(|place| place.worker);
+        let place = p.placement.map(|place| place.worker);
         assert_eq!(place, Some(transfer.worker), "{id}: has its placement");
         assert!(p.running.is_empty(), "{id}: does not run in a transfer");
         let back = transfer.direction == Direction::Back;
@@ -215,7 +215,7 @@ fn assert_engines(core: &Core) {
         for step in w.backlog.steps() {
             let s = state.steps.get(&step);
             let p = s.and_then(|s| state.programs.get(&s.program));
-            let place = p.and_then(|p| p.place).map(|place| place.worker);
+            let place = p.and_then(|p| p.placement).map(|place| place.worker);
             let at = s.and_then(|s| s.state.worker()).or(place);
             assert_eq!(at, Some(*id), "{id}: {step} has its prompt there");
         }
@@ -237,12 +237,12 @@ fn assert_accounts(core: &Core) {
     let mut workers: BTreeMap<WorkerId, (u64, BTreeMap<&str, u64>)> = BTreeMap::new();
     let mut jobs: BTreeMap<&str, BTreeMap<&str, u64>> = BTreeMap::new();
     for (id, p) in &state.programs {
-        let place = p.place.map(|place| Charge {
+        let place = p.placement.map(|place| Charge {
             worker: place.worker,
             what: core.use_of(p),
             tokens: place.charged_tokens,
         });
-        assert_eq!(p.meter.place, place, "{id}: the use of its placement");
+        assert_eq!(p.meter.placement, place, "{id}: the use of its placement");
         assert_eq!(p.meter.kept, core.kept_charge(*id), "{id}: room kept");
         for charge in place.into_iter().chain(p.meter.kept) {
             let what = charge.what.as_str();

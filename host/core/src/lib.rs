@@ -32,7 +32,7 @@
 //!     output_tokens_max: None,
 //!     prefix: vec![],
 //!     one_shot: false,
-//!     unnamed: false,
+//!     inferred: false,
 //! }));
 //! // A new program waits for a place, so the policy is asked first.
 //! assert!(matches!(core.poll_command(), Some(Command::AskPolicy { .. })));
@@ -76,7 +76,7 @@ pub use question::{
     Attribution, CacheAction, CostEstimates, NEVER, PolicyAnswer, ProgramColumns, Purpose, Question,
 };
 pub use state::State;
-pub use view::{RunningUse, Totals, WorkerTotals};
+pub use view::{CacheLocation, CacheTotals, RunningUse, Totals, WorkerTotals};
 
 use explain::Decision;
 use std::collections::{BTreeSet, VecDeque};

@@ -57,7 +57,7 @@ pub struct Program {
     /// Leading parts of its prompt that others may share.
     pub prefix: Vec<PrefixSegment>,
     /// Its placement, if it has one.
-    pub place: Option<KvPlacement>,
+    pub placement: Option<KvPlacement>,
     /// Where it was placed last; its cache may linger there.
     pub last_worker: Option<WorkerId>,
     /// The worker that failed its step, to be passed over while others answer.
@@ -74,7 +74,7 @@ pub struct Program {
     pub closing: bool,
     /// No client named it: it was inferred from a prompt. It holds no memory between steps until it
     /// has come back once: most such requests never do.
-    pub unnamed: bool,
+    pub inferred: bool,
     /// Steps finished.
     pub steps_finished: u32,
     /// Prompt tokens of all finished steps.

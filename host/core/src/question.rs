@@ -20,7 +20,7 @@ pub struct ProgramColumns {
     /// Steps finished so far.
     pub steps: Vec<u32>,
     /// What is expected of it.
-    pub prospects: Box<CostEstimates>,
+    pub costs: Box<CostEstimates>,
 }
 
 /// What is expected of programs, one row each: what a cache would gain by
@@ -137,7 +137,7 @@ pub struct Question {
 
 /// An answer, in the smallest form that the core uses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "verdict", rename_all = "snake_case")]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum PolicyAnswer {
     /// Programs in the order in which to pause, restore, place or move them.
     Order {
@@ -160,9 +160,9 @@ pub enum PolicyAnswer {
         weights: Vec<(ProgramId, u32)>,
     },
     /// What becomes of caches; those that are not named stay where they are.
-    Fates {
+    CacheActions {
         /// Program and cache action.
-        fates: Vec<(ProgramId, CacheAction)>,
+        actions: Vec<(ProgramId, CacheAction)>,
     },
 }
 
@@ -199,11 +199,11 @@ impl CacheAction {
 pub struct Attribution {
     /// Versions that evaluated some of the rows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub judges: Vec<PolicyRef>,
+    pub policies: Vec<PolicyRef>,
     /// For each row of the answer who evaluated it: 0 for the policy that the answer names, n for
-    /// the nth of `judges`. Empty if all rows are 0.
+    /// the nth of `policies`. Empty if all rows are 0.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub judged_by: Vec<u8>,
+    pub answered_by: Vec<u8>,
     /// Placement policies that wished for workers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub placers: Vec<PolicyRef>,
@@ -216,11 +216,11 @@ pub struct Attribution {
 impl Attribution {
     /// True if no other policy contributed.
     pub fn is_empty(&self) -> bool {
-        self.judges.is_empty() && self.placers.is_empty()
+        self.policies.is_empty() && self.placers.is_empty()
     }
 
     pub(crate) fn evaluator_of(&self, row: usize) -> usize {
-        self.judged_by.get(row).copied().map_or(0, usize::from)
+        self.answered_by.get(row).copied().map_or(0, usize::from)
     }
 
     pub(crate) fn placer_of(&self, row: usize) -> Option<&PolicyRef> {

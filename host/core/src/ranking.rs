@@ -26,7 +26,7 @@ pub(crate) struct Ranking {
     pub(crate) entries: Vec<Ranked>,
     /// The policy that the answer names, then the others that contributed.
     evaluators: Vec<PolicyRef>,
-    voices: Attribution,
+    attribution: Attribution,
 }
 
 impl Ranking {
@@ -34,16 +34,16 @@ impl Ranking {
     /// named twice.
     pub(crate) fn of_order(
         candidates: &[ProgramId],
-        verdict: &PolicyAnswer,
+        answer: &PolicyAnswer,
         policy: &PolicyRef,
-        voices: &Attribution,
+        attribution: &Attribution,
     ) -> Self {
         let PolicyAnswer::Order {
             programs,
             scores,
             workers,
             remaining_tokens,
-        } = verdict
+        } = answer
         else {
             return Self::unranked(candidates, policy);
         };
@@ -59,12 +59,12 @@ impl Ranking {
                     .get(row)
                     .and_then(|tokens| u64::try_from(*tokens).ok()),
                 row,
-                evaluator: voices.evaluator_of(row),
+                evaluator: attribution.evaluator_of(row),
             });
         Self {
             entries: entries.collect(),
-            evaluators: evaluators(policy, voices),
-            voices: voices.clone(),
+            evaluators: evaluators(policy, attribution),
+            attribution: attribution.clone(),
         }
     }
 
@@ -72,7 +72,7 @@ impl Ranking {
     pub(crate) fn of_weights(
         weights: &[(ProgramId, u32)],
         policy: &PolicyRef,
-        voices: &Attribution,
+        attribution: &Attribution,
     ) -> Self {
         let rows = weights.iter().enumerate();
         let entries = rows.map(|(row, (program, ppm))| Ranked {
@@ -81,34 +81,34 @@ impl Ranking {
             wished: None,
             remaining_tokens: None,
             row,
-            evaluator: voices.evaluator_of(row),
+            evaluator: attribution.evaluator_of(row),
         });
         Self {
             entries: entries.collect(),
-            evaluators: evaluators(policy, voices),
-            voices: Attribution::default(),
+            evaluators: evaluators(policy, attribution),
+            attribution: Attribution::default(),
         }
     }
 
     /// Programs with what becomes of their caches, as the answer lists them.
     pub(crate) fn of_actions(
-        fates: &[(ProgramId, CacheAction)],
+        actions: &[(ProgramId, CacheAction)],
         policy: &PolicyRef,
-        voices: &Attribution,
+        attribution: &Attribution,
     ) -> Self {
-        let rows = fates.iter().enumerate();
+        let rows = actions.iter().enumerate();
         let entries = rows.map(|(row, (program, _))| Ranked {
             program: *program,
             score: 0.0,
             wished: None,
             remaining_tokens: None,
             row,
-            evaluator: voices.evaluator_of(row),
+            evaluator: attribution.evaluator_of(row),
         });
         Self {
             entries: entries.collect(),
-            evaluators: evaluators(policy, voices),
-            voices: Attribution::default(),
+            evaluators: evaluators(policy, attribution),
+            attribution: Attribution::default(),
         }
     }
 
@@ -125,7 +125,7 @@ impl Ranking {
         Self {
             entries: entries.collect(),
             evaluators: vec![policy.clone()],
-            voices: Attribution::default(),
+            attribution: Attribution::default(),
         }
     }
 
@@ -155,11 +155,13 @@ impl Ranking {
 
     /// Who wished for this candidate's worker.
     pub(crate) fn placer(&self, entry: &Ranked) -> Option<&PolicyRef> {
-        entry.wished.and_then(|_| self.voices.placer_of(entry.row))
+        entry
+            .wished
+            .and_then(|_| self.attribution.placer_of(entry.row))
     }
 }
 
-fn evaluators(policy: &PolicyRef, voices: &Attribution) -> Vec<PolicyRef> {
-    let others = voices.judges.iter().cloned();
+fn evaluators(policy: &PolicyRef, attribution: &Attribution) -> Vec<PolicyRef> {
+    let others = attribution.policies.iter().cloned();
     std::iter::once(policy.clone()).chain(others).collect()
 }

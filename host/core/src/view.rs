@@ -1,5 +1,7 @@
 //! Sums over the state, for metrics and for people.
 
+use crate::offload::Direction;
+use crate::program::Program;
 use crate::step::Step;
 use crate::{Core, Mode, State};
 use serde::{Deserialize, Serialize};
@@ -61,14 +63,13 @@ pub struct Totals {
 impl State {
     /// Sums over the whole state.
     pub fn totals(&self) -> Totals {
-        let count = |f: &dyn Fn(&crate::program::Program) -> bool| {
-            self.programs.values().filter(|p| f(p)).count() as u64
-        };
+        let count =
+            |f: &dyn Fn(&Program) -> bool| self.programs.values().filter(|p| f(p)).count() as u64;
         Totals {
             programs: self.programs.len() as u64,
             reasoning: count(&|p| p.phase == Phase::Reasoning),
             acting: count(&|p| p.phase == Phase::Acting),
-            unplaced: count(&|p| p.place.is_none()),
+            unplaced: count(&|p| p.placement.is_none()),
             paused: count(&|p| p.status == Status::Paused),
             queued_programs: self.queue.len() as u64,
             waiting_steps: self.waiting_steps,
@@ -109,6 +110,101 @@ impl State {
     }
 }
 
+/// Caches that are not at an engine.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct CacheTotals {
+    /// Programs whose cache is in host memory.
+    pub held_programs: usize,
+    /// Their context, in tokens.
+    pub held_tokens: u64,
+    /// The same in bytes, where engines report it.
+    pub held_bytes: u64,
+    /// Caches on their way.
+    pub in_transfer: usize,
+}
+
+/// Where a program's KV cache is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum CacheLocation {
+    /// At an engine.
+    Worker {
+        /// The engine.
+        worker: WorkerId,
+        /// Its length.
+        tokens: u64,
+    },
+    /// In host memory.
+    Host {
+        /// Its length.
+        tokens: u64,
+        /// Its size, where the engine reports it.
+        bytes: u64,
+    },
+    /// On its way from an engine to host memory.
+    ToHost {
+        /// The engine.
+        worker: WorkerId,
+        /// Its length.
+        tokens: u64,
+    },
+    /// On its way back.
+    ToWorker {
+        /// The engine.
+        worker: WorkerId,
+        /// Its length.
+        tokens: u64,
+    },
+    /// On its way between two engines.
+    BetweenWorkers {
+        /// The engine that it comes from.
+        from: WorkerId,
+        /// The engine that it goes to.
+        to: WorkerId,
+        /// Its length.
+        tokens: u64,
+    },
+}
+
+impl State {
+    /// Sums over the caches that are not at an engine.
+    pub fn cache_totals(&self) -> CacheTotals {
+        let offloads = &self.offloads;
+        CacheTotals {
+            held_programs: offloads.held.len(),
+            held_tokens: offloads.held_tokens,
+            held_bytes: offloads.held.values().map(|held| held.bytes).sum(),
+            in_transfer: offloads.moving.len() + self.migrations.moving.len(),
+        }
+    }
+
+    /// Where a program's cache is; `None` if it is to be computed again.
+    pub fn cache_of(&self, p: &Program) -> Option<CacheLocation> {
+        if let Some(transfer) = self.offloads.moving.get(&p.id) {
+            let (worker, tokens) = (transfer.worker, transfer.tokens);
+            return Some(match transfer.direction {
+                Direction::Out => CacheLocation::ToHost { worker, tokens },
+                Direction::Back => CacheLocation::ToWorker { worker, tokens },
+            });
+        }
+        if let Some(moving) = self.migrations.moving.get(&p.id) {
+            return Some(CacheLocation::BetweenWorkers {
+                from: moving.from,
+                to: moving.to,
+                tokens: moving.tokens,
+            });
+        }
+        if let Some(held) = self.offloads.held.get(&p.id) {
+            let (tokens, bytes) = (held.tokens, held.bytes);
+            return Some(CacheLocation::Host { tokens, bytes });
+        }
+        let place = p.placement.filter(|_| p.steps_finished > 0)?;
+        Some(CacheLocation::Worker {
+            worker: place.worker,
+            tokens: p.context_tokens,
+        })
+    }
+}
+
 /// What a worker's running steps hold by the ledger.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct RunningUse {
@@ -145,7 +241,7 @@ impl Core {
     }
 
     /// A live program by its key.
-    pub fn program(&self, key: &str) -> Option<&crate::program::Program> {
+    pub fn program(&self, key: &str) -> Option<&Program> {
         self.state.programs.get(self.state.keys.get(key)?)
     }
 }

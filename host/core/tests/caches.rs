@@ -31,23 +31,23 @@ fn turn(scenario: &mut Scenario, program: &str, step: u64, prompt: u64) {
 }
 
 /// Answers what becomes of caches.
-fn decide(scenario: &mut Scenario, fates: &[(u64, CacheAction)]) {
+fn decide(scenario: &mut Scenario, actions: &[(u64, CacheAction)]) {
     let asks = &scenario.core.state().asks;
     let mut open = asks
         .iter()
         .filter(|(_, a)| matches!(a.purpose, Purpose::Retain { .. }));
     let ask = *open.next().expect("it is asked").0;
-    let fates = fates
+    let actions = actions
         .iter()
-        .map(|(program, fate)| (ProgramId(*program), *fate));
-    let verdict = PolicyAnswer::Fates {
-        fates: fates.collect(),
+        .map(|(program, action)| (ProgramId(*program), *action));
+    let answer = PolicyAnswer::CacheActions {
+        actions: actions.collect(),
     };
     scenario.handle(Event::PolicyAnswered {
         ask,
         policy: PolicyRef("test".into()),
-        verdict,
-        voices: Attribution::default(),
+        answer,
+        attribution: Attribution::default(),
     });
 }
 
@@ -139,7 +139,7 @@ fn an_adopted_step_ends_its_program_s_move() {
     decide(&mut scenario, &[(0, CacheAction::Migrate)]);
     assert_eq!(moves(&scenario), [0]);
     let at = scenario.core.state().programs[&ProgramId(0)]
-        .place
+        .placement
         .map(|place| place.worker);
     let step = StepId::of(GatewayId(7), 1);
     scenario.arrive("a", step.0, 600);
@@ -210,10 +210,10 @@ fn a_program_of_little_weight_is_recorded_with_its_destination() {
     scenario.handle(Event::PolicyAnswered {
         ask,
         policy: PolicyRef("test".into()),
-        verdict: PolicyAnswer::Weights {
+        answer: PolicyAnswer::Weights {
             weights: vec![(ProgramId(0), 0)],
         },
-        voices: Attribution::default(),
+        attribution: Attribution::default(),
     });
     let decision = scenario.core.poll_decision().expect("it is decided");
     assert_eq!(decision.kind, DecisionKind::Offload);
@@ -245,7 +245,7 @@ fn restore(scenario: &mut Scenario, programs: &[u64]) {
     let mut asks = scenario.core.state().asks.iter();
     let open = asks.find(|(_, a)| a.purpose == Purpose::Restore);
     let ask = *open.expect("it is asked").0;
-    let verdict = PolicyAnswer::Order {
+    let answer = PolicyAnswer::Order {
         programs: programs.iter().copied().map(ProgramId).collect(),
         scores: Vec::new(),
         workers: Vec::new(),
@@ -254,8 +254,8 @@ fn restore(scenario: &mut Scenario, programs: &[u64]) {
     scenario.handle(Event::PolicyAnswered {
         ask,
         policy: PolicyRef("test".into()),
-        verdict,
-        voices: Attribution::default(),
+        answer,
+        attribution: Attribution::default(),
     });
 }
 

@@ -284,7 +284,7 @@ fn answer(
 ) {
     let mut asks = scenario.core.state().asks.iter();
     let ask = *asks.find(|(_, a)| is_it(a.purpose)).expect("it is asked").0;
-    let verdict = PolicyAnswer::Order {
+    let answer = PolicyAnswer::Order {
         programs: rows.iter().map(|row| ProgramId(row.0)).collect(),
         scores: rows.iter().map(|row| row.1).collect(),
         workers: rows.iter().map(|row| row.2.map(WorkerId)).collect(),
@@ -293,8 +293,8 @@ fn answer(
     scenario.handle(Event::PolicyAnswered {
         ask,
         policy: PolicyRef("test".into()),
-        verdict,
-        voices: Attribution::default(),
+        answer,
+        attribution: Attribution::default(),
     });
 }
 
@@ -387,7 +387,7 @@ fn a_program_that_begins_takes_all_its_waiting_steps_along() {
     scenario.wait_s(1).arrive("c", 4, 50_000).wait_s(20);
     assert_eq!(scenario.dispatched().len(), 2);
     let at = scenario.core.state().programs[&ProgramId(2)]
-        .place
+        .placement
         .expect("placed")
         .worker;
     let first = if at == WorkerId(0) { "a" } else { "b" };

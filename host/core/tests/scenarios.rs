@@ -421,7 +421,7 @@ fn what_is_learnt_of_jobs_is_bounded_though_each_step_is_of_another() {
             output_tokens_max: None,
             prefix: Vec::new(),
             one_shot: true,
-            unnamed: false,
+            inferred: false,
         };
         core.handle(s.now, &Event::StepArrived(arrival));
         let tokens = StepTokens {

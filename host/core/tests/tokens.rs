@@ -54,7 +54,7 @@ fn send(scenario: &mut Scenario, program: &str, step: u64, sizes: &[(u64, u64)])
             })
             .collect(),
         one_shot: false,
-        unnamed: false,
+        inferred: false,
     };
     scenario.handle(Event::StepArrived(arrival));
 }

@@ -23,30 +23,29 @@ pub(super) fn evaluator(files: &[PathBuf]) -> Result<PolicyEvaluator, DemoError>
             cause,
         };
         let bytes = std::fs::read(path).map_err(|error| refused(error.to_string()))?;
-        let world = bind(&mut evaluator, &bytes, "{}").map_err(refused)?;
+        let world = bind(&mut evaluator, &bytes).map_err(refused)?;
         decides_eviction |= world == World::Eviction;
     }
     if !decides_eviction {
-        let (module, config) = eviction_by_default(true);
-        bind(&mut evaluator, module, config).map_err(DemoError::Ended)?;
+        bind(&mut evaluator, eviction_by_default(true)).map_err(DemoError::Ended)?;
     }
     Ok(evaluator)
 }
 
 /// Lets a policy decide in its world, which is what comes back.
-fn bind(evaluator: &mut PolicyEvaluator, module: &[u8], config: &str) -> Result<World, String> {
+fn bind(evaluator: &mut PolicyEvaluator, module: &[u8]) -> Result<World, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let engine = repeatable_engine(Limits::default());
     let engine = engine.map_err(|error| text(&error))?;
     let inspected = engine.inspect(module).map_err(|error| text(&error))?;
-    let options = InstanceOptions::configured(config.to_owned());
+    let options = InstanceOptions::default();
     let instance = engine.load(&inspected.component, &options);
     let instance = instance.map_err(|error| text(&error))?;
     let world = instance.world();
+    let said = inspected.description;
     let bound = BoundPolicy {
         id: 0,
-        extra: treadle_policy::extra_columns(world, config).map_err(|error| text(&error))?,
-        policy: PolicyRef(format!("{}@{}", inspected.name, inspected.version)),
+        policy: PolicyRef(format!("{}@{}", said.name, said.version)),
         instance,
     };
     let change = Change::Activate(Some(bound));

@@ -48,10 +48,9 @@ pub(super) async fn measure(
     }
     watch(plan, variant, progress, &crowd).await;
     let seen = crowd.run_counters.close();
-    let counters = daemon.app.driver.read(|view| view.core.state().counters);
-    let counters: Counters = counters
-        .await
-        .map_err(|stopped| DemoError::Ended(stopped.to_string()))?;
+    let overview = daemon.app.driver.overview().await;
+    let overview = overview.map_err(|stopped| DemoError::Ended(stopped.to_string()))?;
+    let counters: Counters = overview.counters;
     slots.shutdown().await;
     daemon.stop().await;
     for engine in engines {

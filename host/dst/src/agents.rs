@@ -157,7 +157,7 @@ impl Simulation {
             output_tokens_max: turn.output_max,
             prefix: plan.prefix.clone(),
             one_shot: plan.one_shot,
-            unnamed: plan.unnamed,
+            inferred: plan.inferred,
         };
         let agent = &mut self.agents[index];
         agent.branches[branch] = Branch::Sent(step);

@@ -46,7 +46,7 @@ pub(crate) struct AgentPlan {
     pub(crate) starts_us: u64,
     pub(crate) prefix: Vec<PrefixSegment>,
     pub(crate) turns: Vec<Turn>,
-    pub(crate) unnamed: bool,
+    pub(crate) inferred: bool,
     pub(crate) one_shot: bool,
     /// It releases its program; others are forgotten once they are idle for long.
     pub(crate) released: bool,
@@ -182,7 +182,7 @@ fn config(s: &mut Stream) -> CoreConfig {
         pause_weight_ppm: s.pick(&[0, 100_000, 100_000, 500_000]) as u32,
         quantum: Span::from_secs(s.between_low(1, 60)),
         program_idle_max: Span::from_secs(s.between(40, 400)),
-        unnamed_idle_max: Span::from_secs(s.between(10, 120)),
+        inferred_idle_max: Span::from_secs(s.between(10, 120)),
         programs_max: s.pick(&[8, 20, 1_000, 1_000, 1_000, 1_000, 1_000]),
         queue_steps_max: s.pick(&[4, 12, 1_000, 1_000, 1_000, 1_000, 1_000]),
         candidates_max: s.pick(&[1, 2, 4, 16, 64]),
@@ -231,7 +231,7 @@ fn agents(s: &mut Stream, engines: &[EnginePlan], end_us: u64) -> Vec<AgentPlan>
 fn agent(s: &mut Stream, index: usize, jobs: u64, largest: u64, end_us: u64) -> AgentPlan {
     let job = s.below(jobs);
     let one_shot = s.percent(8);
-    let unnamed = one_shot || s.percent(15);
+    let inferred = one_shot || s.percent(15);
     let turns = if one_shot { 1 } else { s.between_low(1, 10) };
     // Most programs take a third of an engine at most; a few outgrow it.
     let room = if s.percent(5) { largest } else { largest / 3 };
@@ -256,14 +256,14 @@ fn agent(s: &mut Stream, index: usize, jobs: u64, largest: u64, end_us: u64) -> 
         .map(|turn| draw_turn(s, step, if turn == 0 { shared } else { 0 }, one_shot))
         .collect();
     AgentPlan {
-        key: format!("{}-{index}", if unnamed { "auto" } else { "agent" }).into(),
+        key: format!("{}-{index}", if inferred { "auto" } else { "agent" }).into(),
         job: format!("job-{job}").into(),
         starts_us: s.below(end_us * 2 / 3),
         prefix,
         turns,
-        unnamed,
+        inferred,
         one_shot,
-        released: !unnamed && s.percent(70),
+        released: !inferred && s.percent(70),
     }
 }
 

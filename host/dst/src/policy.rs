@@ -41,8 +41,8 @@ impl Simulation {
             self.counts.count(FaultKind::PolicyMute.name());
             return Vec::new();
         }
-        let mut verdict = match question.purpose {
-            Purpose::Retain { .. } => fates(question, &mut self.streams.policies),
+        let mut answer = match question.purpose {
+            Purpose::Retain { .. } => actions(question, &mut self.streams.policies),
             Purpose::Assign
             | Purpose::Route { .. }
             | Purpose::Migrate
@@ -50,17 +50,17 @@ impl Simulation {
                 opinion(question, self.engines.len(), &mut self.streams.policies)
             }
             Purpose::Weigh { .. } | Purpose::Pause { .. } | Purpose::Restore => {
-                let mut verdict = self.native.answer(question);
-                self.wish(&mut verdict);
-                verdict
+                let mut answer = self.native.answer(question);
+                self.wish(&mut answer);
+                answer
             }
         };
-        self.mislead(&mut verdict);
+        self.mislead(&mut answer);
         let answered = Event::PolicyAnswered {
             ask,
             policy: PolicyRef("story".into()),
-            verdict,
-            voices: Attribution::default(),
+            answer,
+            attribution: Attribution::default(),
         };
         let stream = &mut self.streams.policies;
         let habit = self.plan.habits.policy_us_max;
@@ -86,11 +86,11 @@ impl Simulation {
     }
 
     /// A placement policy wishes for workers now and then.
-    fn wish(&mut self, verdict: &mut PolicyAnswer) {
+    fn wish(&mut self, answer: &mut PolicyAnswer) {
         let stream = &mut self.streams.policies;
         if let PolicyAnswer::Order {
             programs, workers, ..
-        } = verdict
+        } = answer
             && stream.percent(20)
         {
             let of = self.engines.len() as u64;
@@ -105,7 +105,7 @@ impl Simulation {
         }
     }
 
-    fn mislead(&mut self, verdict: &mut PolicyAnswer) {
+    fn mislead(&mut self, answer: &mut PolicyAnswer) {
         let stream = &mut self.streams.policies;
         if self
             .active_faults
@@ -113,7 +113,7 @@ impl Simulation {
             .is_some_and(|s| stream.percent(s))
         {
             self.counts.count(FaultKind::PolicyWrong.name());
-            err(verdict, stream);
+            err(answer, stream);
         }
         if self
             .active_faults
@@ -121,13 +121,13 @@ impl Simulation {
             .is_some_and(|s| stream.percent(s))
         {
             self.counts.count(FaultKind::PolicyNonsense.name());
-            *verdict = nonsense(verdict, stream);
+            *answer = nonsense(answer, stream);
         }
     }
 }
 
 /// What becomes of caches, as it comes.
-fn fates(question: &Question, stream: &mut Stream) -> PolicyAnswer {
+fn actions(question: &Question, stream: &mut Stream) -> PolicyAnswer {
     let all = [
         CacheAction::Keep,
         CacheAction::Keep,
@@ -139,8 +139,8 @@ fn fates(question: &Question, stream: &mut Stream) -> PolicyAnswer {
         CacheAction::Drop,
     ];
     let programs = question.programs.program.iter();
-    PolicyAnswer::Fates {
-        fates: programs.map(|p| (*p, stream.pick(&all))).collect(),
+    PolicyAnswer::CacheActions {
+        actions: programs.map(|p| (*p, stream.pick(&all))).collect(),
     }
 }
 
@@ -172,8 +172,8 @@ fn opinion(question: &Question, engines: usize, stream: &mut Stream) -> PolicyAn
 }
 
 /// Leaves rows out, names some twice and forgets the order.
-fn err(verdict: &mut PolicyAnswer, stream: &mut Stream) {
-    match verdict {
+fn err(answer: &mut PolicyAnswer, stream: &mut Stream) {
+    match answer {
         PolicyAnswer::Order {
             programs, scores, ..
         } => {
@@ -189,16 +189,16 @@ fn err(verdict: &mut PolicyAnswer, stream: &mut Stream) {
             }
             weights.extend_from_within(..);
         }
-        PolicyAnswer::Fates { fates } => {
-            fates.extend_from_within(..);
+        PolicyAnswer::CacheActions { actions } => {
+            actions.extend_from_within(..);
         }
     }
 }
 
 /// Another kind of answer, or one about unknown programs.
-fn nonsense(verdict: &PolicyAnswer, stream: &mut Stream) -> PolicyAnswer {
+fn nonsense(answer: &PolicyAnswer, stream: &mut Stream) -> PolicyAnswer {
     let nobody = |stream: &mut Stream| ProgramId(stream.pick(&[0, 1, 5, u64::MAX]));
-    match verdict {
+    match answer {
         PolicyAnswer::Order { programs, .. } if stream.percent(50) => PolicyAnswer::Order {
             programs: programs.iter().map(|_| nobody(stream)).collect(),
             scores: Vec::new(),
@@ -208,21 +208,21 @@ fn nonsense(verdict: &PolicyAnswer, stream: &mut Stream) -> PolicyAnswer {
         PolicyAnswer::Weights { .. } if stream.percent(50) => PolicyAnswer::Weights {
             weights: (0..4).map(|_| (nobody(stream), 0)).collect(),
         },
-        PolicyAnswer::Fates { .. } if stream.percent(50) => {
-            let fates = [
+        PolicyAnswer::CacheActions { .. } if stream.percent(50) => {
+            let actions = [
                 CacheAction::Offload,
                 CacheAction::Migrate,
                 CacheAction::Drop,
             ];
-            let fate = |_| (nobody(stream), stream.pick(&fates));
-            PolicyAnswer::Fates {
-                fates: (0..4).map(fate).collect(),
+            let action = |_| (nobody(stream), stream.pick(&actions));
+            PolicyAnswer::CacheActions {
+                actions: (0..4).map(action).collect(),
             }
         }
         PolicyAnswer::Order { .. } => PolicyAnswer::Weights {
             weights: vec![(nobody(stream), 1)],
         },
-        PolicyAnswer::Weights { .. } | PolicyAnswer::Fates { .. } => PolicyAnswer::Order {
+        PolicyAnswer::Weights { .. } | PolicyAnswer::CacheActions { .. } => PolicyAnswer::Order {
             programs: vec![nobody(stream)],
             scores: vec![1.0],
             workers: Vec::new(),

@@ -184,15 +184,8 @@ impl Look {
     }
 
     async fn is_held_healthy(&self) -> bool {
-        let worker = self.worker;
-        let held = self.driver.read(move |view| {
-            view.core
-                .state()
-                .workers
-                .get(&worker)
-                .is_some_and(treadle_core::worker::Worker::is_healthy)
-        });
-        held.await.unwrap_or(false)
+        let held = self.driver.worker(self.worker).await.ok().flatten();
+        held.is_some_and(|worker| worker.is_healthy())
     }
 
     async fn answered(&mut self) {
@@ -241,9 +234,7 @@ impl Look {
         if !matches!(self.known.0, EngineKind::Vllm | EngineKind::Sglang) {
             return None;
         }
-        let worker = self.worker;
-        let read = self.driver.read(move |view| view.core.running_use(worker));
-        read.await.ok().flatten()
+        self.driver.running_use(self.worker).await.ok().flatten()
     }
 
     /// Raises the alarm, and has the ledger follow the engine.

@@ -39,18 +39,10 @@ pub async fn forward(State(app): State<Arc<GatewayState>>, request: Request) -> 
             "nothing is scheduled here; please report this",
         );
     };
-    let idlest = driver.read(|view| {
-        let healthy = view
-            .core
-            .state()
-            .workers
-            .values()
-            .filter(|w| w.is_healthy());
-        healthy
-            .min_by_key(|w| (w.running_steps, w.id))
-            .map(|w| w.url.clone())
-    });
-    let Ok(Some(url)) = idlest.await else {
+    let workers = driver.workers().await.unwrap_or_default();
+    let healthy = workers.iter().filter(|w| w.is_healthy());
+    let idlest = healthy.min_by_key(|w| (w.running_steps, w.id));
+    let Some(url) = idlest.map(|w| &*w.url) else {
         let message =
             "no registered engine answers; start one or register another with POST /workers";
         return refuse(ErrorCode::NoHealthyWorker, message);

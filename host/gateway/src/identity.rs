@@ -23,7 +23,7 @@ pub(crate) struct Identity {
     /// As the core knows it.
     pub(crate) job: Arc<str>,
     /// Recognised by its prompt, not named.
-    pub(crate) unnamed: bool,
+    pub(crate) inferred: bool,
     /// Neither named nor recognisable: it ends with this step.
     pub(crate) one_shot: bool,
 }
@@ -66,7 +66,7 @@ impl Identities {
             return Ok(Identity {
                 program: tenant.inside(&name).into(),
                 job,
-                unnamed: false,
+                inferred: false,
                 one_shot: false,
             });
         }
@@ -85,7 +85,7 @@ impl Identities {
             return Identity {
                 program: tenant.inside(&name).into(),
                 job,
-                unnamed: true,
+                inferred: true,
                 one_shot: true,
             };
         }
@@ -102,7 +102,7 @@ impl Identities {
         Identity {
             program,
             job,
-            unnamed: true,
+            inferred: true,
             one_shot: false,
         }
     }
@@ -173,7 +173,7 @@ mod tests {
         let other = r#"{"messages":[{"role":"user","content":"other"}]}"#;
         let a = resolve(&ids, None, &[], first, 1);
         assert_eq!(&*a.program, "auto-1");
-        assert!(a.unnamed && !a.one_shot);
+        assert!(a.inferred && !a.one_shot);
         assert_eq!(resolve(&ids, None, &[], second, 2).program, a.program);
         assert_eq!(&*resolve(&ids, None, &[], other, 3).program, "auto-3");
     }

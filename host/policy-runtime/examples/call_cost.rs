@@ -8,7 +8,7 @@ use std::error::Error;
 use std::time::Instant;
 
 use thunderagent_eviction::ThunderAgentEviction;
-use treadle_plugin::{EvictionPolicy, Policy};
+use treadle_plugin::{EvictionPolicy, Phase, Policy};
 use treadle_policy_runtime::{
     ActingColumns, CallContext, EvictionInstance, InstanceOptions, Limits, PolicyEngine,
     WaitingColumns,
@@ -32,8 +32,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let inspection = engine.inspect(&upload)?;
     println!(
         "inspected {} {} ({} bytes) in {} ms, compiled in {} ms",
-        inspection.name,
-        inspection.version,
+        inspection.description.name,
+        inspection.description.version,
         upload.len(),
         begin.elapsed().as_millis(),
         inspection.compile_ms
@@ -70,7 +70,15 @@ fn compare(native: &mut ThunderAgentEviction, sandboxed: &mut EvictionInstance, 
     for &rows in rows {
         let tokens: Vec<u64> = (0..rows).map(|row| row * 7_919 % 100_000).collect();
         let times_ms: Vec<u64> = (0..rows).map(|row| row * 104_729 % 60_000).collect();
-        let phase: Vec<u8> = (0..rows).map(|row| u8::from(row % 3 == 0)).collect();
+        let phase: Vec<Phase> = (0..rows)
+            .map(|row| {
+                if row % 3 == 0 {
+                    Phase::Reasoning
+                } else {
+                    Phase::Acting
+                }
+            })
+            .collect();
         let steps = vec![3; tokens.len()];
 
         let context = CallContext::at(0);
@@ -87,7 +95,7 @@ fn compare(native: &mut ThunderAgentEviction, sandboxed: &mut EvictionInstance, 
         );
         let waiting = WaitingColumns {
             tokens: &tokens,
-            reasoning: &phase,
+            phase: &phase,
             waited_ms: &times_ms,
             steps: &steps,
             extra: &[],

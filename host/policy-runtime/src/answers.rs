@@ -63,37 +63,12 @@ pub(crate) fn shares(name: &str, values: &[f64], rows: usize) -> Check {
     })
 }
 
-/// Codes of what becomes of caches.
-pub(crate) fn fates(name: &str, values: &[u8], rows: usize) -> Check {
-    each(name, values, rows, "a code from 0 to 3", |_, value| {
-        value <= 3
-    })
-}
-
 /// Rows of a table of so many.
 pub(crate) fn rows_of(name: &str, values: &[u32], rows: usize, table: usize) -> Check {
     let expected = format_args!("a row below {table}");
     each(name, values, rows, expected, |_, value| {
         (value as usize) < table
     })
-}
-
-/// Distinct rows of a table, at most `wanted` of them.
-pub(crate) fn selection(name: &str, values: &[u32], table: usize, wanted: u32) -> Check {
-    if values.len() > wanted as usize {
-        return Err(format!(
-            "{name}: {} rows, expected at most {wanted}",
-            values.len()
-        ));
-    }
-    rows_of(name, values, values.len(), table)?;
-    let mut seen = vec![false; table];
-    for (at, &row) in values.iter().enumerate() {
-        if std::mem::replace(&mut seen[row as usize], true) {
-            return Err(format!("{name}: row {row} again at entry {at}"));
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -109,18 +84,5 @@ mod tests {
         assert!(shares("weights", &[0.0, 1.0], 2).is_ok());
         assert!(shares("weights", &[-0.1], 1).is_err());
         assert!(not_negative("tokens", &[f64::NAN], 1).is_err());
-    }
-
-    #[test]
-    fn a_selection_is_distinct_within_the_table_and_not_too_long() {
-        assert_eq!(selection("rows", &[2, 0], 3, 2), Ok(()));
-        for (rows, told) in [
-            (&[0, 1, 2][..], "3 rows, expected at most 2"),
-            (&[3], "3 in row 0, expected a row below 3"),
-            (&[1, 1], "row 1 again at entry 1"),
-        ] {
-            let error = selection("rows", rows, 3, 2).unwrap_err();
-            assert!(error.ends_with(told), "{error}");
-        }
     }
 }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
 use wasmtime::Store;
 use wasmtime::component::InstancePre;
 
@@ -16,7 +17,7 @@ use crate::state::BindingState;
 use crate::worlds::host::Failure;
 
 /// What a policy says about itself.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Description {
     /// Lower-case words joined by hyphens.
     pub name: String,
@@ -24,6 +25,19 @@ pub struct Description {
     pub version: String,
     /// One sentence.
     pub summary: String,
+    /// Functions of its world that it answers.
+    pub functions: Vec<String>,
+    /// Columns that its calls are to carry in `extra`, in this order.
+    pub columns: Vec<String>,
+    /// A JSON Schema of its configuration; empty where it gives none.
+    pub config_schema: String,
+}
+
+impl Description {
+    /// Whether the policy answers a function of its world.
+    pub fn answers(&self, function: &str) -> bool {
+        self.functions.iter().any(|known| known == function)
+    }
 }
 
 /// What a guest's function gives: outside an engine error, inside an answer or the
@@ -135,33 +149,27 @@ impl<B: Bindings> Instance<B> {
         answer
     }
 
-    /// Checks the caller's columns: `entries` are their lengths, the rows first;
-    /// `check` is given the number of extra columns.
+    /// Checks the caller's columns for a function, and whether the policy answers that:
+    /// `entries` are their lengths; `check` is given the number of extra columns that the
+    /// policy asked for.
     pub(crate) fn admit(
         &self,
+        function: &str,
         entries: &[usize],
-        extra: usize,
         check: impl FnOnce(usize) -> Result<(), treadle_plugin::PolicyError>,
     ) -> Result<(), PolicyFault> {
-        let limits = &self.core.limits;
-        let bad = |detail| Err(PolicyFault::BadInput { detail });
-        let max = limits.output_rows_max;
+        let max = self.core.limits.output_rows_max;
         if let Some(found) = entries.iter().find(|&&entries| entries > max) {
-            return bad(format!("{found} rows; ask for at most {max} at once"));
+            let detail = format!("{found} rows; ask for at most {max} at once");
+            return Err(PolicyFault::BadInput { detail });
         }
-        let rows = entries.first().copied().unwrap_or(0);
-        let extra_columns = extra.checked_div(rows).unwrap_or(0);
-        let max = limits.extra_columns_max;
-        if extra_columns > max {
-            return bad(format!("{extra_columns} extra columns; give at most {max}"));
-        }
-        check(extra_columns).map_err(|error| PolicyFault::BadInput {
+        check(self.description.columns.len()).map_err(|error| PolicyFault::BadInput {
             detail: error.message,
-        })
-    }
-
-    pub(crate) fn pre(&self) -> &B::Pre {
-        &self.pre
+        })?;
+        if self.description.answers(function) {
+            return Ok(());
+        }
+        Err(PolicyFault::NotSupported)
     }
 
     pub(crate) fn core(&self) -> &Core {

@@ -21,6 +21,7 @@ mod answers;
 mod artifacts;
 mod breaker;
 mod call;
+mod columns;
 mod compiler;
 mod engine;
 mod error;
@@ -32,6 +33,7 @@ mod log_sink;
 mod module;
 mod policy_log;
 mod sandbox;
+mod schema;
 mod signature;
 mod smoke;
 mod state;
@@ -41,6 +43,7 @@ mod worlds;
 pub use artifacts::{ArtifactStore, ArtifactStoreError};
 pub use breaker::{Breaker, BreakerLimits, BreakerState};
 pub use call::CallContext;
+pub use columns::{COST_COLUMNS, PROGRAM_COLUMNS, columns_of};
 pub use compiler::{CompileFault, Compiler, CompilerCommand, CompilerLimits, compiler_main};
 pub use engine::PolicyEngine;
 pub use error::{LoadError, PolicyFault, RuntimeError, UploadRefusal};
@@ -55,16 +58,13 @@ pub use signature::{
 };
 pub use smoke::SmokeTiming;
 pub use state::{BindingState, StateError};
-pub use worlds::allocation::{
-    AllocationInstance, GrantColumns, ParallelismColumns, RedundancyColumns,
-};
+pub use worlds::allocation::{AllocationInstance, GrantColumns, ParallelismColumns};
 pub use worlds::eviction::{
-    ActingColumns, ActiveColumns, EvictionInstance, Fate, RetentionColumns, ServiceColumns,
-    WaitingColumns,
+    ActingColumns, ActiveColumns, CacheAction, EvictionInstance, RetentionColumns, WaitingColumns,
 };
 pub use worlds::placement::{
     AssignColumns, MigrateColumns, NOWHERE, PlacementInstance, RouteColumns, WorkerColumns,
 };
 pub use worlds::prediction::{Estimates, FinishedColumns, LiveColumns, PredictionInstance};
 pub use worlds::priority::{PreemptColumns, PriorityInstance, QueueColumns};
-pub use worlds::reward::{AnswerColumns, CandidateColumns, RewardInstance, Scores};
+pub use worlds::reward::{AnswerColumns, RewardInstance, Scores};

@@ -25,14 +25,12 @@ pub struct Limits {
     /// Rows of a call, and so of its answer; entries of its other columns too.
     /// Default 8,192.
     pub output_rows_max: usize,
-    /// Extra columns of a call. Default 64.
+    /// Extra columns that a policy may ask for. Default 64.
     pub extra_columns_max: usize,
     /// Texts of a call of the world `reward` together. Default 8 MiB.
     pub text_bytes_max: usize,
     /// Parts of a reward. Default 16.
     pub reward_parts_max: usize,
-    /// Further rollouts that `redundancy` may ask for, for one prompt. Default 1,024.
-    pub rollouts_more_max: u32,
     /// Size of a snapshot. Default 4 MiB.
     pub snapshot_bytes_max: usize,
     /// Keys and values of a binding's state together. Default 1 MiB.
@@ -66,7 +64,6 @@ impl Default for Limits {
             extra_columns_max: 64,
             text_bytes_max: 8 << 20,
             reward_parts_max: 16,
-            rollouts_more_max: 1_024,
             snapshot_bytes_max: 4 << 20,
             state_bytes_max: 1 << 20,
             state_keys_max: 1_024,

@@ -1,6 +1,6 @@
 //! Policies of any world: compiled, and running.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use treadle_model::World;
 use wasmtime::component::{Component, InstancePre};
@@ -12,6 +12,7 @@ use crate::instance::{Bindings, Description, Instance, Lifecycle};
 use crate::log_sink::LogSink;
 use crate::policy_log::{LogLine, PolicyLog};
 use crate::sandbox::{Belongings, Sandbox};
+use crate::schema;
 use crate::state::BindingState;
 use crate::worlds::allocation::{self, AllocationInstance};
 use crate::worlds::eviction::{self, EvictionInstance};
@@ -61,6 +62,7 @@ impl InstanceOptions {
 pub struct PolicyModule {
     core: Arc<Core>,
     prepared: Prepared,
+    description: Arc<OnceLock<Description>>,
 }
 
 impl PolicyModule {
@@ -79,7 +81,22 @@ impl PolicyModule {
         Ok(Self {
             core: Arc::clone(core),
             prepared,
+            description: Arc::default(),
         })
+    }
+
+    /// What the policy says about itself. Starts an instance the first time.
+    ///
+    /// # Errors
+    /// The policy fails when started with its defaults.
+    pub fn description(&self) -> Result<&Description, LoadError> {
+        if let Some(known) = self.description.get() {
+            return Ok(known);
+        }
+        let instance = self.start(&InstanceOptions::default())?;
+        Ok(self
+            .description
+            .get_or_init(|| instance.description().clone()))
     }
 
     /// The world that it answers for.
@@ -90,7 +107,8 @@ impl PolicyModule {
     /// Starts an instance.
     ///
     /// # Errors
-    /// The policy refuses the configuration, or fails when started.
+    /// The configuration does not fit the policy's schema, the policy refuses it, or it fails
+    /// when started.
     pub fn instance(&self, options: &InstanceOptions) -> Result<PolicyInstance, LoadError> {
         let limits = &self.core.limits;
         let (found, max) = (options.config_json.len(), limits.config_bytes_max);
@@ -101,6 +119,13 @@ impl PolicyModule {
         if found > max {
             return Err(LoadError::SnapshotTooLarge { found, max });
         }
+        let schema = &self.description()?.config_schema;
+        schema::check(schema, &options.config_json).map_err(LoadError::Config)?;
+        self.start(options)
+    }
+
+    fn start(&self, options: &InstanceOptions) -> Result<PolicyInstance, LoadError> {
+        let limits = &self.core.limits;
         let belongings = Belongings {
             log: PolicyLog::new(limits, options.log_sink.clone()),
             state: options.state.clone(),

@@ -9,9 +9,8 @@ use treadle_plugin::{
     AllocationPolicy, Estimates, Policy, PolicyError, PredictionPolicy, RewardPolicy, Scores,
 };
 use treadle_policy_runtime::{
-    AllocationInstance, AnswerColumns, CallContext, CandidateColumns, FinishedColumns,
-    GrantColumns, LiveColumns, ParallelismColumns, PolicyFault, PredictionInstance,
-    RedundancyColumns, RewardInstance,
+    AllocationInstance, AnswerColumns, CallContext, FinishedColumns, GrantColumns, LiveColumns,
+    ParallelismColumns, PolicyFault, PredictionInstance, RewardInstance,
 };
 
 /// The built-in defaults.
@@ -39,10 +38,15 @@ fn fault(error: &PolicyError) -> PolicyFault {
     PolicyFault::PolicyError(error.to_string())
 }
 
+fn bad_input(error: PolicyError) -> PolicyFault {
+    let detail = error.message;
+    PolicyFault::BadInput { detail }
+}
+
 /// A trait of one world, answered by an instance and by its default.
 macro_rules! answered {
     ($(#[$doc:meta])* $name:ident: $instance:ty, $native:ty as $policy:ident {
-        $($function:ident($columns:ident) -> $answer:ty;)*
+        $($function:ident($columns:ident $($extra:literal)?) -> $answer:ty;)*
     }) => {
         $(#[$doc])*
         pub(super) trait $name {
@@ -69,6 +73,7 @@ macro_rules! answered {
                 _: &CallContext,
                 columns: &$columns<'_>,
             ) -> Result<$answer, PolicyFault> {
+                columns.check($($extra)?).map_err(bad_input)?;
                 $policy::$function(self, columns).map_err(|error| fault(&error))
             })*
         }
@@ -78,24 +83,22 @@ macro_rules! answered {
 answered! {
     /// The world `prediction`.
     Prediction: PredictionInstance, DefaultPrediction as PredictionPolicy {
-        predict(LiveColumns) -> Estimates;
-        learn(FinishedColumns) -> ();
+        predict(LiveColumns 0) -> Estimates;
+        learn(FinishedColumns 0) -> ();
     }
 }
 
 answered! {
     /// The world `allocation`.
     Allocation: AllocationInstance, DefaultAllocation as AllocationPolicy {
-        grant(GrantColumns) -> Vec<u32>;
+        grant(GrantColumns 0) -> Vec<u32>;
         parallelism(ParallelismColumns) -> Vec<u32>;
-        redundancy(RedundancyColumns) -> Vec<u32>;
     }
 }
 
 answered! {
     /// The world `reward`.
     Reward: RewardInstance, DefaultReward as RewardPolicy {
-        score(AnswerColumns) -> Scores;
-        select(CandidateColumns) -> Vec<u32>;
+        score(AnswerColumns 0) -> Scores;
     }
 }

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use treadle_plugin::Phase;
 use treadle_policy_runtime::{
-    ActingColumns, ActiveColumns, AnswerColumns, AssignColumns, CallContext, CandidateColumns,
-    EvictionInstance, Fate, FinishedColumns, GrantColumns, LiveColumns, MigrateColumns,
+    ActingColumns, ActiveColumns, AnswerColumns, AssignColumns, CacheAction, CallContext,
+    EvictionInstance, FinishedColumns, GrantColumns, LiveColumns, MigrateColumns,
     ParallelismColumns, PlacementInstance, PolicyFault, PolicyInstance, PreemptColumns,
-    PriorityInstance, QueueColumns, RedundancyColumns, RetentionColumns, RouteColumns,
-    ServiceColumns, WaitingColumns, WorkerColumns,
+    PriorityInstance, QueueColumns, RetentionColumns, RouteColumns, WaitingColumns, WorkerColumns,
 };
 
 use super::background_native::{Allocation, Native, Prediction, Reward};
@@ -85,6 +85,19 @@ impl<'c> Columns<'c> {
             .map_err(|error| NoAnswer::BadLine(format!("the column {name}: {error}")))
     }
 
+    /// What each program does, by the names of the contract.
+    fn phases(&self) -> Result<Vec<Phase>, NoAnswer> {
+        let names: Vec<String> = self.take("phase")?;
+        let phase = |name: String| match name.as_str() {
+            "reasoning" => Ok(Phase::Reasoning),
+            "acting" => Ok(Phase::Acting),
+            _ => Err(NoAnswer::BadLine(format!(
+                "the column phase has {name:?}; give reasoning or acting"
+            ))),
+        };
+        names.into_iter().map(phase).collect()
+    }
+
     /// The extra columns, none unless given.
     fn extra(&self) -> Result<Vec<f32>, NoAnswer> {
         if self.given.contains_key("extra") {
@@ -156,16 +169,16 @@ fn unknown(function: &str, known: &str) -> Answered {
 
 /// Takes columns as fields, sees that none is left over, and asks.
 macro_rules! answer {
-    ($policy:ident.$function:ident($context:ident $([$($beside:ident),*])?, $given:ident: $columns:ident {
+    ($policy:ident.$function:ident($context:ident, $given:ident: $columns:ident {
         $($field:ident $(= $value:expr)?),* $(,)?
     })) => {{
-        $($(let $beside = $given.take(stringify!($beside))?;)*)?
         $(let $field = answer!(@taken $given, $field $(; $value)?);)*
         $given.all_taken()?;
         let columns = $columns { $($field: answer!(@passed $field $(; $value)?)),* };
-        $policy.$function($context $($(, $beside)*)?, &columns)?
+        $policy.$function($context, &columns)?
     }};
     (@taken $given:ident, extra) => { $given.extra()? };
+    (@taken $given:ident, phase) => { $given.phases()? };
     (@taken $given:ident, $field:ident) => { $given.take::<Vec<_>>(stringify!($field))? };
     (@taken $given:ident, $field:ident; $value:expr) => { $value };
     (@passed $field:ident) => { &$field };
@@ -219,19 +232,26 @@ fn priority(
     }
 }
 
+/// Columns of workers.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Workers {
+    capacity_tokens: Vec<u64>,
+    used_tokens: Vec<u64>,
+    running: Vec<u32>,
+}
+
 fn placement(
     policy: &mut PlacementInstance,
     context: &CallContext,
     function: &str,
     given: &Columns<'_>,
 ) -> Answered {
-    let capacity_tokens: Vec<u64> = given.take("worker_capacity_tokens")?;
-    let used_tokens: Vec<u64> = given.take("worker_used_tokens")?;
-    let running: Vec<u32> = given.take("worker_running")?;
+    let workers: Workers = given.take("workers")?;
     let all = WorkerColumns {
-        capacity_tokens: &capacity_tokens,
-        used_tokens: &used_tokens,
-        running: &running,
+        capacity_tokens: &workers.capacity_tokens,
+        used_tokens: &workers.used_tokens,
+        running: &workers.running,
     };
     match function {
         "assign" => Ok(json!(answer!(policy.assign(context, given: AssignColumns {
@@ -242,7 +262,7 @@ fn placement(
         })))),
         "migrate" => Ok(json!(
             answer!(policy.migrate(context, given: MigrateColumns {
-                at_worker, tokens, remaining_tokens, acting, workers = all, extra,
+                at_worker, tokens, remaining_tokens, phase, workers = all, extra,
             }))
         )),
         _ => unknown(function, "assign, route and migrate"),
@@ -264,12 +284,7 @@ fn allocation(
                 gpus = given.take("gpus")?, degree, token_us, capacity_tokens, expected_tokens,
             }))
         )),
-        "redundancy" => Ok(json!(
-            answer!(policy.redundancy(context, given: RedundancyColumns {
-                wanted, finished, running, failed, running_ms, extra,
-            }))
-        )),
-        _ => unknown(function, "grant, parallelism and redundancy"),
+        _ => unknown(function, "grant and parallelism"),
     }
 }
 
@@ -285,32 +300,25 @@ fn eviction(
         })))),
         "pause-order" => Ok(json!(
             answer!(policy.pause_order(context, given: ActiveColumns {
-                tokens, acting, phase_ms, steps, extra,
+                tokens, phase, phase_ms, steps, extra,
             }))
         )),
         "restore-order" => Ok(json!(
             answer!(policy.restore_order(context, given: WaitingColumns {
-                tokens, reasoning, waited_ms, steps, extra,
-            }))
-        )),
-        "drop-order" => Ok(json!(
-            answer!(policy.drop_order(context, given: ServiceColumns {
-                bytes, idle_ms, load_ms, uses, extra,
+                tokens, phase, waited_ms, steps, extra,
             }))
         )),
         "retain" => {
-            let fates = answer!(
-                policy.retain(context [capacity_tokens, free_tokens, wanted_tokens], given: RetentionColumns {
-                    tokens, phase_ms, idle_ms, soonest_ms, back_ms, moved_ms, prefill_ms, steps,
-                    extra,
-                })
-            );
-            Ok(json!(fates.into_iter().map(Fate::code).collect::<Vec<_>>()))
+            let actions = answer!(policy.retain(context, given: RetentionColumns {
+                capacity_tokens = given.take("capacity_tokens")?,
+                free_tokens = given.take("free_tokens")?,
+                wanted_tokens = given.take("wanted_tokens")?,
+                tokens, phase_ms, idle_ms, soonest_ms, back_ms, moved_ms, prefill_ms, steps, extra,
+            }));
+            let names: Vec<&str> = actions.into_iter().map(CacheAction::as_str).collect();
+            Ok(json!(names))
         }
-        _ => unknown(
-            function,
-            "weigh, pause-order, restore-order, drop-order and retain",
-        ),
+        _ => unknown(function, "weigh, pause-order, restore-order and retain"),
     }
 }
 
@@ -329,12 +337,7 @@ fn reward(
                 "totals": scores.totals, "part_names": scores.part_names, "parts": scores.parts,
             }))
         }
-        "select" => Ok(json!(
-            answer!(policy.select(context, given: CandidateColumns {
-                group, reward, staleness, output_tokens, wanted = given.take("wanted")?, extra,
-            }))
-        )),
-        _ => unknown(function, "score and select"),
+        _ => unknown(function, "score"),
     }
 }
 

@@ -22,14 +22,8 @@ pub struct Forecast {
 /// The value where nothing is known.
 const UNKNOWN: f64 = -1.0;
 
-/// Extra columns that are known of a program. A prediction policy is given those
-/// that its configuration names.
-pub const EXTRA_COLUMNS: [&str; 4] = [
-    "prompt-tokens",
-    "last-output-tokens",
-    "last-tool-ok",
-    "failed-tools",
-];
+/// Extra columns that are known of a program. A prediction policy is given those that it asks for.
+pub use treadle_policy_runtime::PROGRAM_COLUMNS as EXTRA_COLUMNS;
 
 /// A program's value in each of [`EXTRA_COLUMNS`]; -1 where it is not known.
 pub fn extra_columns(program: &Program) -> [f32; EXTRA_COLUMNS.len()] {
@@ -108,8 +102,8 @@ pub struct Programs {
     pub steps: Vec<u32>,
     /// Time that the oldest waiting step has waited.
     pub waited_ms: Vec<u64>,
-    /// 1 in a tool call.
-    pub acting: Vec<u8>,
+    /// What each does.
+    pub phase: Vec<treadle_plugin::Phase>,
     /// Row of the worker that held it last.
     pub worker: Vec<u32>,
     /// Predicted tokens to come, -1 where unknown.
@@ -139,7 +133,7 @@ impl Programs {
             rows.steps.push(program.map_or(0, |p| p.steps_finished));
             rows.waited_ms.push(question.waited[row].millis());
             let acts = program.is_some_and(|p| p.phase == Phase::Acting);
-            rows.acting.push(u8::from(acts));
+            rows.phase.push(phase_of(acts));
             rows.worker
                 .push(last.map_or(NOWHERE, |worker| workers.row_of(worker)));
             rows.remaining_tokens
@@ -191,7 +185,7 @@ impl Programs {
             at_worker: &self.worker,
             tokens: &self.tokens,
             remaining_tokens: &self.remaining_tokens,
-            acting: &self.acting,
+            phase: &self.phase,
             workers: workers.columns(),
             extra: &[],
         }
@@ -207,6 +201,21 @@ impl Programs {
         };
         wanted.iter().enumerate().filter_map(to).collect()
     }
+}
+
+/// The phase of a program, by whether it acts.
+pub fn phase_of(acts: bool) -> treadle_plugin::Phase {
+    if acts {
+        treadle_plugin::Phase::Acting
+    } else {
+        treadle_plugin::Phase::Reasoning
+    }
+}
+
+/// The phases of a question's programs.
+pub fn phases_of(programs: &ProgramColumns) -> Vec<treadle_plugin::Phase> {
+    let acting = programs.acting.iter();
+    acting.map(|acting| phase_of(*acting != 0)).collect()
 }
 
 /// Row of the first of the highest scores.
@@ -272,9 +281,9 @@ impl Steps {
         }
     }
 
-    /// Programs whose steps were marked with 1, the least urgent first.
-    pub fn giving_way(&self, marks: &[u8]) -> Vec<ProgramId> {
-        let marked = |row: &usize| marks.get(*row) == Some(&1);
+    /// Programs whose steps were marked, the least urgent first.
+    pub fn giving_way(&self, marks: &[bool]) -> Vec<ProgramId> {
+        let marked = |row: &usize| marks.get(*row) == Some(&true);
         let mut rows: Vec<usize> = (0..self.program.len()).filter(marked).collect();
         rows.sort_by(|a, b| self.running_score[*a].total_cmp(&self.running_score[*b]));
         rows.into_iter().map(|row| self.program[row]).collect()

@@ -11,7 +11,6 @@ pub mod native;
 mod repeatable;
 
 pub use background::BackgroundEvaluator;
-pub use extra::{UnknownColumn, extra_columns};
 pub use repeatable::repeatable_engine;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -3,7 +3,9 @@
 
 use thunderagent_eviction::{Config, ThunderAgentEviction};
 use treadle_core::{PolicyAnswer, ProgramColumns, Purpose, Question};
-use treadle_plugin::{ActingColumns, ActiveColumns, EvictionPolicy, WaitingColumns};
+use treadle_plugin::{ActingColumns, ActiveColumns, EvictionPolicy, Phase, WaitingColumns};
+
+use crate::columns::phases_of;
 
 /// The eviction world's default policy.
 #[derive(Clone, Debug, Default)]
@@ -31,14 +33,14 @@ impl NativeEviction {
             }),
             Purpose::Pause { .. } => policy.pause_order(&ActiveColumns {
                 tokens: &c.tokens,
-                acting: &c.acting,
+                phase: &c.phase,
                 phase_ms: &c.phase_ms,
                 steps: &c.steps,
                 extra: &[],
             }),
             Purpose::Restore => policy.restore_order(&WaitingColumns {
                 tokens: &c.tokens,
-                reasoning: &c.reasoning,
+                phase: &c.phase,
                 waited_ms: &c.waited_ms,
                 steps: &c.steps,
                 extra: &[],
@@ -58,7 +60,7 @@ impl NativeEviction {
     /// The whole answer.
     pub fn answer(&self, question: &Question) -> PolicyAnswer {
         let columns = EvictionColumns::of(&question.programs);
-        verdict(question, &self.scores(question.purpose, &columns))
+        answer(question, &self.scores(question.purpose, &columns))
     }
 }
 
@@ -67,10 +69,8 @@ impl NativeEviction {
 pub struct EvictionColumns {
     /// Context, in tokens.
     pub tokens: Vec<u64>,
-    /// 1 in a tool call.
-    pub acting: Vec<u8>,
-    /// 1 with a step waiting or running.
-    pub reasoning: Vec<u8>,
+    /// What each does.
+    pub phase: Vec<Phase>,
     /// Time in the present phase, in milliseconds.
     pub phase_ms: Vec<u64>,
     /// Time in the queue, in milliseconds.
@@ -84,8 +84,7 @@ impl EvictionColumns {
     pub fn of(programs: &ProgramColumns) -> Self {
         Self {
             tokens: programs.tokens.clone(),
-            acting: programs.acting.clone(),
-            reasoning: programs.acting.iter().map(|acting| 1 - acting).collect(),
+            phase: phases_of(programs),
             phase_ms: programs.phase.iter().map(|span| span.millis()).collect(),
             waited_ms: programs.waited.iter().map(|span| span.millis()).collect(),
             steps: programs.steps.clone(),
@@ -95,7 +94,7 @@ impl EvictionColumns {
 
 /// The answer in the smallest form that the core uses: an order, or weights.
 /// On equal scores the row that comes first wins.
-pub fn verdict(question: &Question, scores: &[f64]) -> PolicyAnswer {
+pub fn answer(question: &Question, scores: &[f64]) -> PolicyAnswer {
     let programs = &question.programs.program;
     if matches!(question.purpose, Purpose::Weigh { .. }) {
         let ppm = |weight: f64| (weight.clamp(0.0, 1.0) * 1e6).round() as u32;

@@ -10,7 +10,6 @@ use treadle_policy::evaluator::{
     BindingView, BoundPolicy, Change, Changed, EVERYONE, Notice, Role, Scope, is_asked_in_place,
     native_policy,
 };
-use treadle_policy::extra_columns;
 use treadle_policy_runtime::{BindingState, InstanceOptions, LoadError};
 use treadle_store::{PluginHead, PolicyStateRow};
 use xxhash_rust::xxh3::xxh3_64;
@@ -54,13 +53,11 @@ impl PluginRegistry {
 
     /// Binds the bundled eviction policy unless another was asked for. It follows the settings.
     async fn bind_default(&self, bound: Option<&Roles>) -> Result<(), RegistryError> {
-        let retention = self.driver.read(|view| view.core.config().kv.retention);
-        let (module, config) = eviction_by_default(retention.await?);
+        let retention = self.driver.overview().await?.retention;
+        let module = eviction_by_default(retention);
         let digest = self.bring(module).await?.digest;
         let is_vacant = match bound.and_then(|roles| roles.get(&Role::Active)) {
-            Some(active) => {
-                active.by_default && (*active.digest != digest || *active.config != *config)
-            }
+            Some(active) => active.by_default && *active.digest != digest,
             None => bound.is_none_or(|roles| !roles.contains_key(&Role::Previous)),
         };
         if !is_vacant {
@@ -70,7 +67,7 @@ impl PluginRegistry {
             world: World::Eviction,
             job: EVERYONE.to_owned(),
             policy: digest,
-            config: config.to_owned(),
+            config: "{}".to_owned(),
             role: Role::Active,
             share_ppm: 0,
         };
@@ -263,7 +260,6 @@ impl PluginRegistry {
         }
         let row = self.store.plugin(digest).await?;
         let row = row.ok_or_else(|| RegistryError::Unknown(digest.to_owned()))?;
-        let extra = extra_columns(world, config)?;
         let limits = self.engine.limits();
         let state = kept.and_then(|k| BindingState::from_bytes(&k.entries, limits).ok());
         let options = InstanceOptions {
@@ -288,7 +284,6 @@ impl PluginRegistry {
             policy: policy_ref(&row.head),
             id: 0,
             instance,
-            extra,
         }))
     }
 
@@ -300,24 +295,18 @@ impl PluginRegistry {
                 .background
                 .read(|evaluator| evaluator.active(world, &scope)));
         }
-        let active = self
-            .driver
-            .read(move |view| view.policies.active(world, &scope));
-        Ok(active.await?)
+        Ok(self.driver.active_policy(world, scope).await?)
     }
 
     /// All bindings of all worlds.
     pub async fn bindings(&self) -> Result<Vec<BindingView>, RegistryError> {
-        let views = |evaluator: &treadle_policy::evaluator::PolicyEvaluator, in_place: bool| {
-            let worlds = World::ALL.iter().copied();
-            let of_evaluator = worlds.filter(|world| is_asked_in_place(*world) == in_place);
-            of_evaluator
-                .flat_map(|w| evaluator.views(w))
-                .collect::<Vec<_>>()
-        };
-        let in_place = self.driver.read(move |view| views(view.policies, true));
-        let mut all = in_place.await?;
-        all.extend(self.background.read(|evaluator| views(evaluator, false)));
+        let mut all = self.driver.binding_views().await?;
+        let worlds = World::ALL
+            .iter()
+            .filter(|world| !is_asked_in_place(**world));
+        for world in worlds {
+            all.extend(self.background.read(|evaluator| evaluator.views(*world)));
+        }
         all.sort_by(|a, b| (a.world, &a.job).cmp(&(b.world, &b.job)));
         Ok(all)
     }

@@ -1,6 +1,5 @@
 //! Why a policy was not stored, bound or asked.
 
-use treadle_policy::UnknownColumn;
 use treadle_policy::evaluator::ChangeError;
 use treadle_policy_runtime::{LoadError, UploadRefusal};
 use treadle_scheduler::{DriverStopped, NotRecorded};
@@ -36,9 +35,6 @@ pub enum RegistryError {
         /// The world that was asked for.
         wanted: String,
     },
-    /// The configuration names an extra column that no program has.
-    #[error("{0}")]
-    ExtraColumn(#[from] UnknownColumn),
     /// The built-in default was to be a canary or a shadow.
     #[error("`native` can only be active; name a plugin for a canary or a shadow")]
     NativeRole,

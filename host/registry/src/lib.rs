@@ -26,9 +26,8 @@ pub use error::RegistryError;
 pub use forecaster::forecast;
 pub use limits::evaluator_limits;
 pub use logs::{LoggedLine, PolicyLogs};
-pub use reference::unstored;
+pub use reference::{bundled, unstored};
 pub use remote::RemotePredictor;
-pub use totals::VersionRow;
 pub use upload::{Signing, Upload};
 
 use modules::Modules;
@@ -47,9 +46,6 @@ const DEFAULT_EVICTION: &str = "thunderagent-eviction";
 /// The default one while `kv.retention` is on: treadle's own, which can decide what to do with a
 /// cache.
 const RETAINING_EVICTION: &str = "foresight-eviction";
-/// Its configuration: the columns that it uses.
-const RETAINING_CONFIG: &str =
-    r#"{"extra": ["price-ms", "back-ms", "prefill-ms", "remaining-tokens"]}"#;
 /// The name under which a world's built-in default can be bound.
 pub const NATIVE: &str = treadle_core::bindings::BUILT_IN;
 
@@ -58,12 +54,12 @@ pub fn default_eviction_module() -> &'static [u8] {
     reference::module(DEFAULT_EVICTION)
 }
 
-/// The eviction policy that answers unless another is bound, and its configuration.
-pub fn eviction_by_default(retention: bool) -> (&'static [u8], &'static str) {
+/// The eviction policy that answers unless another is bound.
+pub fn eviction_by_default(retention: bool) -> &'static [u8] {
     if retention {
-        (reference::module(RETAINING_EVICTION), RETAINING_CONFIG)
+        reference::module(RETAINING_EVICTION)
     } else {
-        (default_eviction_module(), "{}")
+        default_eviction_module()
     }
 }
 

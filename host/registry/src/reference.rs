@@ -6,6 +6,9 @@ use treadle_model::World;
 use treadle_policy_runtime::upload_digest;
 use treadle_store::PluginHead;
 
+/// Digits of a digest by which a policy can be named.
+const DIGEST_DIGITS_MIN: usize = 8;
+
 /// Name, summary and module of each, in the order of their names.
 type Brought = (&'static str, &'static str, &'static [u8]);
 static BROUGHT: &[Brought] = include!(concat!(env!("OUT_DIR"), "/reference_policies.rs"));
@@ -32,6 +35,12 @@ pub(super) fn all() -> &'static [Reference] {
     ALL.get_or_init(|| BROUGHT.iter().filter_map(reference).collect())
 }
 
+/// One of them, by whatever a stored policy can be called by.
+pub fn bundled(policy: &str) -> Option<&'static PluginHead> {
+    let mut heads = all().iter().map(|brought| &brought.head);
+    heads.find(|head| is_called(head, policy))
+}
+
 /// Those of them that are not among these.
 pub fn unstored(stored: &[PluginHead]) -> impl Iterator<Item = &'static PluginHead> {
     let heads = all().iter().map(|brought| &brought.head);
@@ -54,6 +63,16 @@ fn reference(&(name, summary, module): &Brought) -> Option<Reference> {
     Some(Reference { head, module })
 }
 
+/// Whether a policy matches: by its digest, the beginning of that, its name, or its name with its
+/// version.
+pub(super) fn is_called(head: &PluginHead, policy: &str) -> bool {
+    let (name, version) = policy
+        .split_once('@')
+        .map_or((policy, None), |(n, v)| (n, Some(v)));
+    let by_digest = policy.len() >= DIGEST_DIGITS_MIN && head.digest.starts_with(policy);
+    by_digest || (head.name == name && version.is_none_or(|v| head.version == v))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,10 +84,11 @@ mod tests {
         assert_eq!(all().len(), BROUGHT.len(), "each is named after its world");
         for Reference { head, module } in all() {
             let found = engine.inspect(module).unwrap();
-            let is = [&found.digest, &found.world, &found.name, &found.version];
+            let told = &found.description;
+            let is = [&found.digest, &found.world, &told.name, &told.version];
             let said = [&head.digest, &head.world, &head.name, &head.version];
             assert_eq!(is, said);
-            assert_eq!(found.summary, head.summary);
+            assert_eq!(told.summary, head.summary);
         }
     }
 }

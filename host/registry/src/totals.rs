@@ -3,31 +3,14 @@
 use super::PluginRegistry;
 use super::RegistryError;
 use super::bind::policy_ref;
-use treadle_model::{PolicyRef, World};
-use treadle_policy::evaluator::{
-    PolicyEvaluator, PolicyStatistics, VersionEntry, VersionStatistics,
-};
+use treadle_policy::evaluator::{PolicyEvaluator, PolicyStatistics, VersionRow, VersionStatistics};
 use treadle_store::PluginHead;
-
-/// One version's statistics.
-#[derive(Clone, Debug)]
-pub struct VersionRow {
-    /// The world that it answers for.
-    pub world: World,
-    /// The version.
-    pub policy: PolicyRef,
-    /// What the names of the tenant begin with in whose bindings it is asked.
-    pub tenant: Box<str>,
-    /// What became of its questions.
-    pub statistics: VersionStatistics,
-}
 
 impl PluginRegistry {
     /// All policies together. Times are those of the policies that scheduling
     /// waits for.
     pub async fn totals(&self) -> Result<PolicyStatistics, RegistryError> {
-        let in_place = self.driver.read(|view| view.policies.statistics().clone());
-        let mut totals = in_place.await?;
+        let mut totals = self.driver.policy_statistics().await?;
         let background = self
             .background
             .read(|evaluator| evaluator.statistics().clone());
@@ -42,18 +25,8 @@ impl PluginRegistry {
 
     /// Version by version.
     pub async fn versions(&self) -> Result<Vec<VersionRow>, RegistryError> {
-        let all = |evaluator: &PolicyEvaluator| {
-            let versions = evaluator.versions();
-            let row = |entry: VersionEntry<'_>| VersionRow {
-                world: entry.world,
-                policy: entry.policy.clone(),
-                tenant: entry.tenant.into(),
-                statistics: entry.statistics.clone(),
-            };
-            versions.map(row).collect::<Vec<_>>()
-        };
-        let mut versions = self.driver.read(move |view| all(view.policies)).await?;
-        versions.extend(self.background.read(all));
+        let mut versions = self.driver.policy_versions().await?;
+        versions.extend(self.background.read(PolicyEvaluator::version_rows));
         Ok(versions)
     }
 

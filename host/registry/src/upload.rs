@@ -1,11 +1,9 @@
 //! Taking uploads in, listing them, and finding one by what people call it.
 
+use super::reference::is_called;
 use super::{NATIVE, PluginRegistry, RegistryError, reference, unix_us};
-use treadle_policy_runtime::{Inspection, SignaturePolicy, TrustedKeys};
+use treadle_policy_runtime::{Description, Inspection, SignaturePolicy, TrustedKeys};
 use treadle_store::{PluginHead, PluginRow};
-
-/// Digits of a digest by which a policy can be named.
-const DIGEST_DIGITS_MIN: usize = 8;
 
 /// Whose signatures count, and whether uploads need one.
 #[derive(Default)]
@@ -60,9 +58,9 @@ impl PluginRegistry {
         let head = PluginHead {
             digest: inspection.digest.clone(),
             world: inspection.world.clone(),
-            name: inspection.name.clone(),
-            version: inspection.version.clone(),
-            summary: inspection.summary.clone(),
+            name: inspection.description.name.clone(),
+            version: inspection.description.version.clone(),
+            summary: inspection.description.summary.clone(),
             size_bytes: inspection.component.len() as u64,
             uploaded_at_us: unix_us(),
             signed_by,
@@ -88,6 +86,35 @@ impl PluginRegistry {
     /// Stored policies, newest first.
     pub async fn list(&self) -> Result<Vec<PluginHead>, RegistryError> {
         Ok(self.store.plugins().await?)
+    }
+
+    /// What the stored or bundled policy of a digest says about itself.
+    pub async fn describe(&self, digest: &str) -> Result<Description, RegistryError> {
+        let known = self.modules.get(digest);
+        let stored = match known {
+            Some(_) => None,
+            None => self.store.plugin(digest).await?,
+        };
+        let (engine, asked) = (self.engine.clone(), digest.to_owned());
+        let described = tokio::task::spawn_blocking(move || {
+            let module = match (known, stored) {
+                (Some(module), _) => module,
+                (None, Some(row)) => engine.compile(&row.component)?,
+                (None, None) => {
+                    let mut brought = reference::all().iter();
+                    let found = brought.find(|brought| brought.head.digest == asked);
+                    let found = found.ok_or(RegistryError::Unknown(asked))?;
+                    let candidate = engine.examine(found.module);
+                    engine.compile(&candidate.map_err(RegistryError::Refused)?.component)?
+                }
+            };
+            let description = module.description()?.clone();
+            Ok::<_, RegistryError>((module, description))
+        });
+        let ended = |_| RegistryError::EndedEarly("starting the policy");
+        let (module, description) = described.await.map_err(ended)??;
+        self.modules.keep(digest, module);
+        Ok(description)
     }
 
     /// A digest, the beginning of one, a name, or a name with its version; among
@@ -131,14 +158,4 @@ impl PluginRegistry {
     pub(super) fn is_native(policy: &str) -> bool {
         policy == NATIVE
     }
-}
-
-/// Whether a policy matches: by its digest, the beginning of that, its name, or its name with its
-/// version.
-fn is_called(head: &PluginHead, policy: &str) -> bool {
-    let (name, version) = policy
-        .split_once('@')
-        .map_or((policy, None), |(n, v)| (n, Some(v)));
-    let by_digest = policy.len() >= DIGEST_DIGITS_MIN && head.digest.starts_with(policy);
-    by_digest || (head.name == name && version.is_none_or(|v| head.version == v))
 }

@@ -11,8 +11,9 @@ pub mod recovery;
 pub mod scheduler;
 
 pub use driver::{
-    Clock, DriverHandle, DriverOptions, ForecastFeed, GatewaySender, JournalBatch, JournalHandle,
-    JournalStatistics, View, spawn_driver, spawn_journal,
+    Clock, DriverHandle, DriverOptions, ForecastFeed, GatewaySender, JobAccount, JournalBatch,
+    JournalHandle, JournalStatistics, LiveProgram, LivePrograms, MemoryAccounts, Overview,
+    WorkerAccount, spawn_driver, spawn_journal,
 };
 pub use instruction::{Dispatch, Instruction, LiveLimit};
 pub use recording::{DriverStopped, NotRecorded, Recorder, Recording};

@@ -181,7 +181,7 @@ mod tests {
                 output_tokens_max: None,
                 prefix: vec![],
                 one_shot: false,
-                unnamed: false,
+                inferred: false,
             })
         };
         let finished = |n: u64| Event::StepFinished {

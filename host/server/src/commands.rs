@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use treadle_core::Event;
+use treadle_core::worker::Worker;
 use treadle_model::{ClientName, Tenant};
 use treadle_wire::{ErrorBody, ErrorCode};
 use utoipa::ToSchema;
@@ -60,6 +61,22 @@ impl ActionReport {
             }),
         }
     }
+}
+
+/// The worker that is registered at a URL.
+pub(crate) fn worker_at<'w>(workers: &'w [Worker], url: &str) -> Option<&'w Worker> {
+    workers
+        .iter()
+        .find(|worker| *worker.url == *url && !worker.leaving)
+}
+
+/// The registered worker with an id or a URL.
+pub(crate) fn worker_named<'w>(workers: &'w [Worker], reference: &str) -> Option<&'w Worker> {
+    let bare = reference.trim_end_matches('/');
+    workers.iter().find(|worker| {
+        let is_named = worker.id.0.to_string() == reference;
+        !worker.leaving && (is_named || worker.url.trim_end_matches('/') == bare)
+    })
 }
 
 /// The name in a field of a body that needs it; an empty one is as absent.

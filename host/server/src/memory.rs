@@ -8,55 +8,18 @@ use treadle_auth::Principal;
 use treadle_core::accounts::{Account, TokenTime, Use};
 use treadle_http::escape;
 use treadle_model::tenant::{DEFAULT_TENANT, MARK};
-use treadle_scheduler::View;
+use treadle_scheduler::{JobAccount, MemoryAccounts, WorkerAccount};
 use utoipa::ToSchema;
 
 /// The accounts at one time.
-pub(crate) struct MemoryUses {
-    workers: Vec<WorkerUses>,
-    jobs: Vec<JobUses>,
-}
-
-struct WorkerUses {
-    id: String,
-    url: Box<str>,
-    sums: TokenTime,
-    now: Account,
-}
-
-struct JobUses {
-    /// As the core knows it, tenant included.
-    name: Box<str>,
-    sums: TokenTime,
-    now: Account,
-}
+pub(crate) struct MemoryUses(MemoryAccounts);
 
 impl MemoryUses {
-    /// Reads them up to now.
-    pub(crate) fn read(view: &View<'_>) -> Self {
-        let state = view.core.state();
-        let worker = |w: &treadle_core::worker::Worker| WorkerUses {
-            id: w.id.0.to_string(),
-            url: w.url.clone(),
-            sums: w.account.at(view.now),
-            now: w.account,
-        };
-        let jobs = state.job_accounts.iter().map(|(name, account)| JobUses {
-            name: name.into(),
-            sums: account.at(view.now),
-            now: *account,
-        });
-        Self {
-            workers: state.workers.values().map(worker).collect(),
-            jobs: jobs.collect(),
-        }
-    }
-
     /// Leaves out what the caller may not see: jobs of other tenants.
-    pub(crate) fn shown_to(mut self, principal: &Principal) -> Self {
-        let shown = |job: &JobUses| principal.root || principal.outside(&job.name).is_some();
-        self.jobs.retain(shown);
-        self
+    pub(crate) fn shown_to(mut accounts: MemoryAccounts, principal: &Principal) -> Self {
+        let shown = |job: &JobAccount| principal.root || principal.outside(&job.job).is_some();
+        accounts.jobs.retain(shown);
+        Self(accounts)
     }
 
     /// Prometheus' text.
@@ -65,7 +28,7 @@ impl MemoryUses {
         let name = "treadle_kv_token_seconds_total";
         let help = "KV memory of a worker times the time, by what it was used for.";
         head(&mut text, name, help);
-        for worker in &self.workers {
+        for worker in &self.0.workers {
             let label = format!("worker=\"{}\"", escape(&worker.url));
             rows(&mut text, name, &label, &worker.sums);
         }
@@ -75,15 +38,15 @@ impl MemoryUses {
             name,
             "Of these, charged above the worker's capacity.",
         );
-        for worker in &self.workers {
+        for worker in &self.0.workers {
             let (url, over) = (escape(&worker.url), seconds(worker.sums.over));
             let _ = writeln!(text, "{name}{{worker=\"{url}\"}} {over}");
         }
         let name = "treadle_kv_job_token_seconds_total";
         let help = "KV memory charged to a job times the time, by what it was used for.";
         head(&mut text, name, help);
-        for job in &self.jobs {
-            let (tenant, job_name) = split(&job.name);
+        for job in &self.0.jobs {
+            let (tenant, job_name) = split(&job.job);
             let (tenant, job_name) = (escape(tenant), escape(job_name));
             let label = format!("tenant=\"{tenant}\",job=\"{job_name}\"");
             rows(&mut text, name, &label, &job.sums);
@@ -93,23 +56,23 @@ impl MemoryUses {
 
     /// The answer of `GET /api/v1/memory`.
     pub(crate) fn report(&self) -> MemoryReport {
-        let worker = |w: &WorkerUses| WorkerMemory {
-            id: w.id.clone(),
+        let worker = |w: &WorkerAccount| WorkerMemory {
+            id: w.worker.0.to_string(),
             url: w.url.clone(),
             over_token_seconds: seconds(w.sums.over),
-            uses: UsesReport::of(&w.sums, &w.now),
+            uses: UsesReport::of(&w.sums, &w.account),
         };
-        let job = |j: &JobUses| {
-            let (tenant, job) = split(&j.name);
+        let job = |j: &JobAccount| {
+            let (tenant, job) = split(&j.job);
             JobMemory {
                 tenant: tenant.to_owned(),
                 job: job.to_owned(),
-                uses: UsesReport::of(&j.sums, &j.now),
+                uses: UsesReport::of(&j.sums, &j.account),
             }
         };
         MemoryReport {
-            workers: self.workers.iter().map(worker).collect(),
-            jobs: self.jobs.iter().map(job).collect(),
+            workers: self.0.workers.iter().map(worker).collect(),
+            jobs: self.0.jobs.iter().map(job).collect(),
         }
     }
 }

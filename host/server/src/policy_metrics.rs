@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 use treadle_model::tenant::MARK;
+use treadle_policy::evaluator::VersionRow as Row;
 use treadle_policy::evaluator::{LATENCY_BOUNDS_US, VersionStatistics};
-use treadle_registry::VersionRow as Row;
 
 type Reading = fn(&VersionStatistics) -> f64;
 

@@ -203,8 +203,6 @@ struct Seated {
     policy: PolicyRef,
     module: PolicyModule,
     config: String,
-    /// Columns that the configuration names, as the daemon gives them to a bound policy.
-    extra: Vec<usize>,
 }
 
 impl Seated {
@@ -226,12 +224,11 @@ impl Seated {
             );
             return Err(wrong(&cause));
         }
-        let extra = treadle_policy::extra_columns(world, &policy.config).map_err(|e| wrong(&e))?;
+        let said = inspected.description;
         Ok(Self {
-            policy: PolicyRef(format!("{}@{}", inspected.name, inspected.version)),
+            policy: PolicyRef(format!("{}@{}", said.name, said.version)),
             module,
             config: policy.config.clone(),
-            extra,
         })
     }
 }
@@ -268,11 +265,10 @@ impl ReadySet {
             .any(|module| module.module.world() == World::Eviction);
         if core.mode == Mode::ProgramAware && core.kv.retention && !decides_eviction {
             // As in a daemon with that setting.
-            let (module, config) = eviction_by_default(true);
             let bytes = PolicyBytes {
                 asked: "the default of kv.retention".to_owned(),
-                bytes: module.into(),
-                config: config.to_owned(),
+                bytes: eviction_by_default(true).into(),
+                config: "{}".to_owned(),
                 answers_anyway: false,
             };
             modules.push(Seated::new(&bytes, engine)?);
@@ -302,7 +298,6 @@ impl ReadySet {
             let instance = module.module.instance(&options).map_err(|e| wrong(&e))?;
             let bound = BoundPolicy {
                 id: 0,
-                extra: module.extra.clone(),
                 policy: module.policy.clone(),
                 instance,
             };

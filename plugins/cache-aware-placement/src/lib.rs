@@ -2,15 +2,9 @@
 //! was, a new one to the worker that was given its group's prompt before, else to the worker with
 //! most free KV memory. No program moves. A baseline to compare with: the static placement of
 //! agentic frameworks that pin a program to a worker (Heddle §7, Verl).
-//!
-//! | key | meaning | default |
-//! |---|---|---|
-//! | `prompts` | whether a group's prompt counts as cache: if not, new programs go where most is free | true |
-//! | `extra` | names of the extra columns; they are not used | none |
 
 mod groups;
 
-use serde::Deserialize;
 use treadle_plugin::{
     AssignColumns, MigrateColumns, PlacementPolicy, Policy, PolicyError, RouteColumns,
     WorkerColumns,
@@ -18,20 +12,11 @@ use treadle_plugin::{
 
 use groups::Groups;
 
-/// The configuration.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Config {
-    prompts: bool,
-    extra: Vec<String>,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            prompts: true,
-            extra: Vec::new(),
-        }
+treadle_plugin::config! {
+    /// What the policy does.
+    pub struct Config {
+        /// Whether a group's prompt counts as cache: if not, new programs go where most is free.
+        prompts: bool = true;
     }
 }
 
@@ -43,13 +28,11 @@ pub struct CacheAwarePlacement {
 }
 
 impl Policy for CacheAwarePlacement {
-    fn configure(json: &str) -> Result<Self, PolicyError> {
-        let config = serde_json::from_str(json)
-            .map_err(|error| PolicyError::invalid_config(error.to_string()))?;
-        Ok(Self {
-            config,
-            groups: Groups::default(),
-        })
+    type Config = Config;
+
+    fn with_config(config: Config) -> Result<Self, PolicyError> {
+        let groups = Groups::default();
+        Ok(Self { config, groups })
     }
 }
 
@@ -65,8 +48,9 @@ fn free(workers: &WorkerColumns<'_>) -> Vec<f64> {
 }
 
 impl PlacementPolicy for CacheAwarePlacement {
+    const FUNCTIONS: &'static [&'static str] = &["assign", "route", "migrate"];
+
     fn assign(&mut self, programs: &AssignColumns<'_>) -> Result<Vec<u32>, PolicyError> {
-        programs.check(self.config.extra.len())?;
         let mut free = free(&programs.workers);
         self.groups.of_workers(free.len());
         let mut places = Vec::with_capacity(programs.len());
@@ -92,7 +76,6 @@ impl PlacementPolicy for CacheAwarePlacement {
     }
 
     fn route(&mut self, workers: &RouteColumns<'_>) -> Result<Vec<f64>, PolicyError> {
-        workers.check(self.config.extra.len())?;
         let free = free(&workers.workers);
         // The free memory breaks ties and no more: it counts for less than a token.
         let most = free.iter().copied().fold(1.0, f64::max);
@@ -103,7 +86,6 @@ impl PlacementPolicy for CacheAwarePlacement {
     }
 
     fn migrate(&mut self, programs: &MigrateColumns<'_>) -> Result<Vec<u32>, PolicyError> {
-        programs.check(self.config.extra.len())?;
         Ok(programs.at_worker.to_vec())
     }
 }

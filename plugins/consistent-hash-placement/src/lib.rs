@@ -4,40 +4,44 @@
 //! A call names no programs, only their groups, so the key is the group and the program's index
 //! among those of its group in the same call: the programs of a group are spread out, and the group
 //! asked for again goes to the same workers. A program that was placed before goes back.
-//!
-//! | key | meaning | default |
-//! |---|---|---|
-//! | `key` | `"program"`: as above; `"group"`: all programs of a group on one worker | `"program"` |
-//! | `extra` | names of the extra columns; they are not used | none |
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
 use treadle_plugin::random::SplitMix64;
 use treadle_plugin::{
     AssignColumns, MigrateColumns, PlacementPolicy, Policy, PolicyError, RouteColumns,
 };
 
-/// What is hashed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Key {
-    #[default]
-    Program,
-    Group,
+treadle_plugin::choice! {
+    /// What is hashed.
+    pub enum Key {
+        /// The group and the program's index in it.
+        Program = "program",
+        /// The group alone.
+        Group = "group",
+    }
 }
 
-/// The policy and its configuration.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+treadle_plugin::config! {
+    /// What the policy does.
+    pub struct Config {
+        /// What is hashed: the group and the `program`'s index in it, or the `group` alone, so that
+        /// all its programs are on one worker.
+        key: Key = Key::Program;
+    }
+}
+
+/// The policy. It keeps nothing between calls but its configuration.
+#[derive(Debug, Clone, Default)]
 pub struct ConsistentHashPlacement {
-    key: Key,
-    extra: Vec<String>,
+    config: Config,
 }
 
 impl Policy for ConsistentHashPlacement {
-    fn configure(json: &str) -> Result<Self, PolicyError> {
-        serde_json::from_str(json).map_err(|error| PolicyError::invalid_config(error.to_string()))
+    type Config = Config;
+
+    fn with_config(config: Config) -> Result<Self, PolicyError> {
+        Ok(Self { config })
     }
 }
 
@@ -48,14 +52,19 @@ fn chosen(group: u64, member: u64, workers: usize) -> Option<u32> {
 }
 
 impl PlacementPolicy for ConsistentHashPlacement {
+    const FUNCTIONS: &'static [&'static str] = &["assign", "route", "migrate"];
+
     fn assign(&mut self, programs: &AssignColumns<'_>) -> Result<Vec<u32>, PolicyError> {
-        programs.check(self.extra.len())?;
         let workers = programs.workers.len();
         let mut members: BTreeMap<u64, u64> = BTreeMap::new();
         let rows = programs.last_worker.iter().zip(programs.group);
         rows.map(|(&last, &group)| {
             let next = members.entry(group).or_default();
-            let member = if self.key == Key::Group { 0 } else { *next };
+            let member = if self.config.key == Key::Group {
+                0
+            } else {
+                *next
+            };
             *next += 1;
             if (last as usize) < workers {
                 return Ok(last);
@@ -68,14 +77,12 @@ impl PlacementPolicy for ConsistentHashPlacement {
     }
 
     fn route(&mut self, workers: &RouteColumns<'_>) -> Result<Vec<f64>, PolicyError> {
-        workers.check(self.extra.len())?;
         // A program's own worker is the one that holds its context.
         let cached = workers.cached_tokens.iter();
         Ok(cached.map(|&tokens| tokens as f64).collect())
     }
 
     fn migrate(&mut self, programs: &MigrateColumns<'_>) -> Result<Vec<u32>, PolicyError> {
-        programs.check(self.extra.len())?;
         Ok(programs.at_worker.to_vec())
     }
 }

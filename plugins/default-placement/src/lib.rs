@@ -4,15 +4,6 @@
 //!
 //! A worker's load is the share of its KV cache that is used. Predicted tokens count
 //! as used, so that long programs don't meet on one worker.
-//!
-//! | key | meaning | default |
-//! |---|---|---|
-//! | `load_slack` | how far above the mean load a worker still takes programs back | 0.2 |
-//! | `spread` | load that each further program of the same group counts for | 0.05 |
-//! | `affinity` | load that a wholly cached context outweighs in `route` | 0.5 |
-//! | `migrate_slack` | how far above the mean load a worker gives acting programs away | 0.3 |
-//! | `moves_max` | most programs that one answer moves | 8 |
-//! | `extra` | names of the extra columns; they are not used | none |
 
 mod assign;
 mod config;
@@ -35,21 +26,21 @@ pub struct DefaultPlacement {
 }
 
 impl Policy for DefaultPlacement {
-    fn configure(json: &str) -> Result<Self, PolicyError> {
-        Ok(Self {
-            config: Config::parse(json)?,
-        })
+    type Config = Config;
+
+    fn with_config(config: Config) -> Result<Self, PolicyError> {
+        Ok(Self { config })
     }
 }
 
 impl PlacementPolicy for DefaultPlacement {
+    const FUNCTIONS: &'static [&'static str] = &["assign", "route", "migrate"];
+
     fn assign(&mut self, programs: &AssignColumns<'_>) -> Result<Vec<u32>, PolicyError> {
-        programs.check(self.config.extra.len())?;
         assign::assign(&self.config, programs)
     }
 
     fn route(&mut self, step: &RouteColumns<'_>) -> Result<Vec<f64>, PolicyError> {
-        step.check(self.config.extra.len())?;
         let load = Load::of(&step.workers);
         let context = step.tokens.max(1) as f64;
         let cached = step.cached_tokens.iter().enumerate();
@@ -68,7 +59,6 @@ impl PlacementPolicy for DefaultPlacement {
     }
 
     fn migrate(&mut self, programs: &MigrateColumns<'_>) -> Result<Vec<u32>, PolicyError> {
-        programs.check(self.config.extra.len())?;
         Ok(migrate::migrate(&self.config, programs))
     }
 }

@@ -1,7 +1,7 @@
 //! Moves of programs from workers that are clearly more loaded than the mean. Only acting programs
 //! move: while a tool runs, no step waits for the move.
 
-use treadle_plugin::MigrateColumns;
+use treadle_plugin::{MigrateColumns, Phase};
 
 use crate::config::Config;
 use crate::load::{Load, need};
@@ -43,7 +43,7 @@ pub(crate) fn migrate(config: &Config, programs: &MigrateColumns<'_>) -> Vec<u32
 /// Acting programs; a short context is moved or computed again at least cost.
 fn shortest_context_first(programs: &MigrateColumns<'_>) -> Vec<usize> {
     let mut rows: Vec<usize> = (0..programs.len())
-        .filter(|&row| programs.acting[row] == 1)
+        .filter(|&row| programs.phase[row] == Phase::Acting)
         .collect();
     rows.sort_by_key(|&row| programs.tokens[row]);
     rows
@@ -67,7 +67,12 @@ mod tests {
             at_worker: vec![0, 0, 0, 1],
             tokens: vec![30_000, 20_000, 45_000, 5_000],
             remaining_tokens: vec![-1.0; 4],
-            acting: vec![1, 1, 0, 1],
+            phase: vec![
+                Phase::Acting,
+                Phase::Acting,
+                Phase::Reasoning,
+                Phase::Acting,
+            ],
             extra: Vec::new(),
         };
         let places = migrate(&Config::default(), &programs.columns_with(&workers));
@@ -86,7 +91,11 @@ mod tests {
                 .filter(|&row| places[row] != programs.at_worker[row])
                 .collect();
             assert!(moved.len() <= 8);
-            assert!(moved.iter().all(|&row| programs.acting[row] == 1));
+            assert!(
+                moved
+                    .iter()
+                    .all(|&row| programs.phase[row] == Phase::Acting)
+            );
         }
     }
 }

@@ -8,15 +8,6 @@
 //!
 //! The groups learnt from last are kept, `groups_max` of them; a snapshot holds all
 //! that was learnt.
-//!
-//! | key | meaning | default |
-//! |---|---|---|
-//! | `remaining_tokens` | guess before anything is learnt | 1000 |
-//! | `remaining_tool_s` | the same for seconds in tools | 10 |
-//! | `job_weight` | programs of a group that the whole job counts for | 4 |
-//! | `memory` | after so many rows old ones begin to be forgotten | 256 |
-//! | `groups_max` | groups that are remembered | 2048 |
-//! | `extra` | names of the extra columns; they are not used | none |
 
 mod config;
 mod groups;
@@ -69,8 +60,10 @@ impl DefaultPrediction {
 }
 
 impl Policy for DefaultPrediction {
-    fn configure(json: &str) -> Result<Self, PolicyError> {
-        Ok(Self::new(Config::parse(json)?))
+    type Config = Config;
+
+    fn with_config(config: Config) -> Result<Self, PolicyError> {
+        Ok(Self::new(config))
     }
 
     fn snapshot(&self) -> Result<Vec<u8>, PolicyError> {
@@ -84,8 +77,9 @@ impl Policy for DefaultPrediction {
 }
 
 impl PredictionPolicy for DefaultPrediction {
+    const FUNCTIONS: &'static [&'static str] = &["predict", "learn"];
+
     fn predict(&mut self, programs: &LiveColumns<'_>) -> Result<Estimates, PolicyError> {
-        programs.check(self.config.extra.len())?;
         let column = || Vec::with_capacity(programs.len());
         let mut estimates = Estimates {
             remaining_tokens: column(),
@@ -114,7 +108,6 @@ impl PredictionPolicy for DefaultPrediction {
     }
 
     fn learn(&mut self, programs: &FinishedColumns<'_>) -> Result<(), PolicyError> {
-        programs.check(self.config.extra.len())?;
         let memory = f64::from(self.config.memory);
         for row in 0..programs.len() {
             let stage = stage(programs.steps[row]);

@@ -5,16 +5,6 @@
 //! work, and no more than `remaining_s_max` of predicted work counts, so that no program waits for
 //! ever behind long programs or a wild prediction. Programs without a prediction count as
 //! `unknown_s`: without any prediction, the order is first come, first served.
-//!
-//! | key | meaning | default |
-//! |---|---|---|
-//! | `token_ms` | time that one generated token takes, in milliseconds | 20 |
-//! | `ageing` | seconds of work that a second in the queue counts for | 1 |
-//! | `unknown_s` | work of a program without a prediction, in seconds | 60 |
-//! | `remaining_s_max` | most predicted work that counts, in seconds | 600 |
-//! | `preempt_margin_s` | how much a waiting program must be ahead, in seconds, for a running step to give way | never |
-//! | `preempt_run_ms_max` | steps that have run longer keep running | 2000 |
-//! | `extra` | names of the extra columns; they are not used | none |
 
 mod config;
 mod preempt;
@@ -61,16 +51,17 @@ fn at_least_0(value: f64) -> f64 {
 }
 
 impl Policy for DefaultPriority {
-    fn configure(json: &str) -> Result<Self, PolicyError> {
-        Ok(Self {
-            config: Config::parse(json)?,
-        })
+    type Config = Config;
+
+    fn with_config(config: Config) -> Result<Self, PolicyError> {
+        Ok(Self { config })
     }
 }
 
 impl PriorityPolicy for DefaultPriority {
+    const FUNCTIONS: &'static [&'static str] = &["score", "preempt"];
+
     fn score(&mut self, programs: &QueueColumns<'_>) -> Result<Vec<f64>, PolicyError> {
-        programs.check(self.config.extra.len())?;
         let predicted = programs
             .remaining_tokens
             .iter()
@@ -83,8 +74,7 @@ impl PriorityPolicy for DefaultPriority {
             .collect())
     }
 
-    fn preempt(&mut self, steps: &PreemptColumns<'_>) -> Result<Vec<u8>, PolicyError> {
-        steps.check()?;
+    fn preempt(&mut self, steps: &PreemptColumns<'_>) -> Result<Vec<bool>, PolicyError> {
         match self.config.preempt_margin_s {
             None => Err(PolicyError::not_supported()),
             Some(margin_s) => Ok(preempt::give_way(

@@ -3,10 +3,10 @@
 
 use treadle_plugin::PreemptColumns;
 
-/// 1 for each running step to preempt. Steps that have run longer than `run_ms_max` have too much
+/// Which running steps to preempt. Steps that have run longer than `run_ms_max` have too much
 /// to lose.
-pub(crate) fn give_way(steps: &PreemptColumns<'_>, margin: f64, run_ms_max: u64) -> Vec<u8> {
-    let mut ways = vec![0; steps.len()];
+pub(crate) fn give_way(steps: &PreemptColumns<'_>, margin: f64, run_ms_max: u64) -> Vec<bool> {
+    let mut ways = vec![false; steps.len()];
     let mut running: Vec<usize> = (0..steps.len())
         .filter(|&step| steps.running_ms[step] <= run_ms_max)
         .collect();
@@ -18,7 +18,7 @@ pub(crate) fn give_way(steps: &PreemptColumns<'_>, margin: f64, run_ms_max: u64)
         if score <= steps.running_score[step] + margin {
             break;
         }
-        ways[step] = 1;
+        ways[step] = true;
     }
     ways
 }
@@ -35,7 +35,7 @@ mod tests {
             waiting_score: &[3.0, 100.0, 90.0],
         };
         // Step 2 has run too long; 3.0 is not enough ahead of any third step.
-        assert_eq!(give_way(&steps, 10.0, 2_000), [0, 1, 0, 1]);
-        assert_eq!(give_way(&steps, 1_000.0, 2_000), [0; 4]);
+        assert_eq!(give_way(&steps, 10.0, 2_000), [false, true, false, true]);
+        assert_eq!(give_way(&steps, 1_000.0, 2_000), [false; 4]);
     }
 }

@@ -4,25 +4,13 @@
 //! punctuation around it, or as a number. Of a long answer the part counts that is marked as the
 //! final one (`\boxed{..}`, `####`, "answer is"). The parts `text` and `number` show which of the
 //! two it was; `length`, there with `length_penalty`, is what a long way to the answer costs.
-//!
-//! Selection takes programs from groups whose rewards differ, since a group of equal
-//! rewards teaches nothing; group by group in turn, the better and the worse half of a
-//! group in turn, the freshest first.
-//!
-//! | key | meaning | default |
-//! |---|---|---|
-//! | `tolerance` | difference of numbers that counts as none, as a share of the reference | 1e-6 |
-//! | `length_penalty` | what is taken off for each thousand generated tokens | 0 |
-//! | `staleness_max` | programs more weight versions old are not selected | none |
-//! | `extra` | names of the extra columns; they are not used | none |
 
 mod answer;
 mod config;
-mod select;
 
 pub use config::Config;
 
-use treadle_plugin::{AnswerColumns, CandidateColumns, Policy, PolicyError, RewardPolicy, Scores};
+use treadle_plugin::{AnswerColumns, Policy, PolicyError, RewardPolicy, Scores};
 
 use answer::Compared;
 
@@ -34,16 +22,15 @@ pub struct DefaultReward {
 }
 
 impl Policy for DefaultReward {
-    fn configure(json: &str) -> Result<Self, PolicyError> {
-        Ok(Self {
-            config: Config::parse(json)?,
-        })
+    type Config = Config;
+
+    fn with_config(config: Config) -> Result<Self, PolicyError> {
+        Ok(Self { config })
     }
 }
 
 impl RewardPolicy for DefaultReward {
     fn score(&mut self, programs: &AnswerColumns<'_>) -> Result<Scores, PolicyError> {
-        programs.check(self.config.extra.len())?;
         let rows = programs.answer.iter().zip(programs.reference);
         let compared: Vec<Compared> = rows
             .map(|(answer, reference)| answer::compare(answer, reference, self.config.tolerance))
@@ -70,11 +57,6 @@ impl RewardPolicy for DefaultReward {
             parts,
         })
     }
-
-    fn select(&mut self, programs: &CandidateColumns<'_>) -> Result<Vec<u32>, PolicyError> {
-        programs.check(self.config.extra.len())?;
-        Ok(select::select(self.config.staleness_max, programs))
-    }
 }
 
 treadle_plugin::reward_policy!(DefaultReward);
@@ -87,7 +69,7 @@ mod tests {
 
     #[test]
     fn every_answer_is_valid() {
-        for config in ["{}", r#"{"length_penalty": 0.1, "staleness_max": 3}"#] {
+        for config in ["{}", r#"{"length_penalty": 0.1}"#] {
             Harness::new(config).by_row().reward::<DefaultReward>();
         }
     }

@@ -1,25 +1,22 @@
 //! First come, first served: the score is the time in the queue. A baseline to compare
 //! with.
 
-use serde::Deserialize;
-use treadle_plugin::{Policy, PolicyError, PriorityPolicy, QueueColumns};
+use treadle_plugin::{NoConfig, Policy, PolicyError, PriorityPolicy, QueueColumns};
 
-/// The policy and its configuration.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct FcfsPriority {
-    extra: Vec<String>,
-}
+/// The policy. It keeps nothing between calls.
+#[derive(Debug, Clone, Default)]
+pub struct FcfsPriority;
 
 impl Policy for FcfsPriority {
-    fn configure(json: &str) -> Result<Self, PolicyError> {
-        serde_json::from_str(json).map_err(|error| PolicyError::invalid_config(error.to_string()))
+    type Config = NoConfig;
+
+    fn with_config(_: NoConfig) -> Result<Self, PolicyError> {
+        Ok(Self)
     }
 }
 
 impl PriorityPolicy for FcfsPriority {
     fn score(&mut self, programs: &QueueColumns<'_>) -> Result<Vec<f64>, PolicyError> {
-        programs.check(self.extra.len())?;
         Ok(programs.waited_ms.iter().map(|&ms| ms as f64).collect())
     }
 }
@@ -42,7 +39,7 @@ mod tests {
     fn who_waited_longer_never_scores_less() {
         let mut queue = Queue::draw(&mut SplitMix64::new(1), 500, 0);
         queue.waited_ms.sort_unstable();
-        let scores = FcfsPriority::default().score(&queue.columns()).unwrap();
+        let scores = FcfsPriority.score(&queue.columns()).unwrap();
         assert!(scores.is_sorted() && scores[0] < scores[499]);
     }
 }

@@ -18,11 +18,11 @@
 mod config;
 mod retain;
 
-pub use config::{Config, Named, Restore};
+pub use config::{Config, Restore};
 
 use treadle_plugin::{
-    ActingColumns, ActiveColumns, EvictionPolicy, Fate, Policy, PolicyError, RetentionColumns,
-    RetentionPolicy, WaitingColumns,
+    ActingColumns, ActiveColumns, CacheAction, EvictionPolicy, Phase, Policy, PolicyError,
+    RetentionColumns, WaitingColumns,
 };
 
 /// Above any score of a program that acts.
@@ -41,74 +41,77 @@ pub struct ForesightEviction {
 }
 
 impl Policy for ForesightEviction {
-    fn configure(json: &str) -> Result<Self, PolicyError> {
-        let config = Config::parse(json)?;
+    type Config = Config;
+
+    const COLUMNS: &'static [&'static str] =
+        &["price-ms", "back-ms", "prefill-ms", "remaining-tokens"];
+
+    fn with_config(config: Config) -> Result<Self, PolicyError> {
         Ok(Self { config })
     }
 }
 
-/// One of the extra columns, if the configuration names it.
-fn column(extra: &[f32], rows: usize, at: Option<usize>) -> Option<&[f32]> {
-    let at = at?;
-    extra.get(at * rows..(at + 1) * rows)
+/// Places of the extra columns.
+const PRICE_MS: usize = 0;
+const BACK_MS: usize = 1;
+const PREFILL_MS: usize = 2;
+const REMAINING_TOKENS: usize = 3;
+
+/// An extra column that was not given is a mistake of the caller.
+fn missing() -> PolicyError {
+    PolicyError::invalid_input("an extra column is missing; pass those of COLUMNS")
 }
 
 impl EvictionPolicy for ForesightEviction {
+    const FUNCTIONS: &'static [&'static str] = &["weigh", "pause-order", "restore-order", "retain"];
+
     /// A placement is held until something is decided about it.
     fn weigh(&mut self, programs: &ActingColumns<'_>) -> Result<Vec<f64>, PolicyError> {
-        programs.check(self.config.extra_columns)?;
         Ok(vec![1.0; programs.len()])
     }
 
     /// The idle time that a pause frees memory for, to each unit of what coming back
-    /// costs; without the columns the shortest context first, as in eq. 11 of
-    /// `ThunderAgent`.
+    /// costs.
     fn pause_order(&mut self, programs: &ActiveColumns<'_>) -> Result<Vec<f64>, PolicyError> {
-        programs.check(self.config.extra_columns)?;
-        let rows = programs.len();
-        let of = |at| column(programs.extra, rows, at);
-        let named = self.config.named;
-        let idle = of(named.price_ms).or_else(|| of(named.idle_ms));
-        let back = of(named.back_ms);
-        let prefill = of(named.prefill_ms);
+        let of = |at| programs.extra_column(at).ok_or_else(missing);
+        let (price, back, prefill) = (of(PRICE_MS)?, of(BACK_MS)?, of(PREFILL_MS)?);
         let score = |row: usize| {
-            if programs.acting[row] == 0 {
+            if programs.phase[row] == Phase::Reasoning {
                 return REASONING;
             }
-            let tokens = programs.tokens[row] as f64;
-            let Some(idle) = idle else {
-                return -tokens;
-            };
-            let there_and_back = back.map_or(f64::INFINITY, |ms| 2.0 * f64::from(ms[row]));
-            let again = prefill.map_or(tokens, |ms| f64::from(ms[row]));
-            f64::from(idle[row]) / (there_and_back.min(again) + 1.0)
+            let there_and_back = 2.0 * f64::from(back[row]);
+            f64::from(price[row]) / (there_and_back.min(f64::from(prefill[row])) + 1.0)
         };
-        Ok((0..rows).map(score).map(finite).collect())
+        Ok((0..programs.len()).map(score).map(finite).collect())
     }
 
     fn restore_order(&mut self, programs: &WaitingColumns<'_>) -> Result<Vec<f64>, PolicyError> {
-        programs.check(self.config.extra_columns)?;
-        let rows = programs.len();
-        let remaining = column(programs.extra, rows, self.config.named.remaining_tokens);
+        let remaining = programs
+            .extra_column(REMAINING_TOKENS)
+            .ok_or_else(missing)?;
         let score = |row: usize| {
             let turns = (programs.waited_ms[row] / self.config.turn_ms).min(TURNS_MAX);
-            let to_come = remaining.map_or(0.0, |tokens| f64::from(tokens[row]));
+            let to_come = f64::from(remaining[row]);
             let to_come = if to_come > 0.0 {
                 to_come.min(REMAINING_MAX - 1.0)
             } else {
                 0.0
             };
-            let acts = if programs.reasoning[row] == 0 {
-                REASONING
-            } else {
-                0.0
+            let acts = match programs.phase[row] {
+                Phase::Reasoning => 0.0,
+                Phase::Acting => REASONING,
             };
             match self.config.restore {
                 Restore::Waiting => acts + turns as f64 * REMAINING_MAX + to_come,
                 Restore::Shortest => acts - programs.tokens[row] as f64,
             }
         };
-        Ok((0..rows).map(score).collect())
+        Ok((0..programs.len()).map(score).collect())
+    }
+
+    fn retain(&mut self, programs: &RetentionColumns<'_>) -> Result<Vec<CacheAction>, PolicyError> {
+        let price_ms = programs.extra_column(PRICE_MS).ok_or_else(missing)?;
+        Ok(retain::actions(&self.config, price_ms, programs))
     }
 }
 
@@ -117,35 +120,13 @@ fn finite(score: f64) -> f64 {
     if score.is_finite() { score } else { f64::MAX }
 }
 
-impl RetentionPolicy for ForesightEviction {
-    fn retain(
-        &mut self,
-        capacity_tokens: u64,
-        free_tokens: i64,
-        wanted_tokens: u64,
-        programs: &RetentionColumns<'_>,
-    ) -> Result<Vec<Fate>, PolicyError> {
-        programs.check(self.config.extra_columns)?;
-        let config = &self.config;
-        Ok(retain::fates(
-            config,
-            capacity_tokens,
-            free_tokens,
-            wanted_tokens,
-            programs,
-        ))
-    }
-}
-
-treadle_plugin::retention_policy!(ForesightEviction);
+treadle_plugin::eviction_policy!(ForesightEviction);
 
 #[cfg(test)]
 mod tests {
     use treadle_plugin::harness::Harness;
 
     use super::*;
-
-    const NAMED: &str = r#"{"extra": ["idle-ms", "back-ms", "prefill-ms", "remaining-tokens"]}"#;
 
     fn order(scores: &[f64]) -> Vec<usize> {
         let mut rows: Vec<usize> = (0..scores.len()).collect();
@@ -155,7 +136,7 @@ mod tests {
 
     #[test]
     fn who_is_idle_longest_for_the_price_of_return_is_paused_first() {
-        let mut policy = ForesightEviction::configure(NAMED).unwrap();
+        let mut policy = ForesightEviction::default();
         let never = f32::INFINITY;
         let extra = [
             [9_000.0, 9_000.0, 60_000.0, 0.0],
@@ -165,7 +146,12 @@ mod tests {
         ];
         let programs = ActiveColumns {
             tokens: &[10_000; 4],
-            acting: &[1, 1, 1, 0],
+            phase: &[
+                Phase::Acting,
+                Phase::Acting,
+                Phase::Acting,
+                Phase::Reasoning,
+            ],
             phase_ms: &[1; 4],
             steps: &[1; 4],
             extra: &extra.concat(),
@@ -176,7 +162,7 @@ mod tests {
 
     #[test]
     fn who_waits_longest_comes_back_first_and_within_a_turn_the_longest() {
-        let mut policy = ForesightEviction::configure(NAMED).unwrap();
+        let mut policy = ForesightEviction::default();
         let extra = [
             [0.0; 5],
             [0.0; 5],
@@ -185,7 +171,13 @@ mod tests {
         ];
         let programs = WaitingColumns {
             tokens: &[10; 5],
-            reasoning: &[1, 1, 1, 1, 0],
+            phase: &[
+                Phase::Reasoning,
+                Phase::Reasoning,
+                Phase::Reasoning,
+                Phase::Reasoning,
+                Phase::Acting,
+            ],
             waited_ms: &[5_100, 4_100, 4_900, 9_000, 60_000],
             steps: &[1; 5],
             extra: &extra.concat(),
@@ -197,13 +189,8 @@ mod tests {
     #[test]
     fn every_answer_is_valid() {
         Harness::new("{}").by_row().eviction::<ForesightEviction>();
-        Harness::new(NAMED)
-            .extra_columns(4)
-            .by_row()
-            .eviction::<ForesightEviction>();
         Harness::new(r#"{"restore": "shortest"}"#)
             .by_row()
             .eviction::<ForesightEviction>();
-        Harness::new("{}").retention::<ForesightEviction>();
     }
 }

@@ -2,8 +2,7 @@
 //!
 //! A cache of c tokens that stays for a time t costs c x t of memory that others wait for. It need
 //! not stay to the end: t is the price of waiting for each end that is reached, with the best time
-//! to give the cache up (`price-ms`, the inverse of Gittins' index), or a call's expected rest
-//! where that column is not named. Every way to part with it has a price in the same unit:
+//! to give the cache up (`price-ms`, the inverse of Gittins' index). Every way to part with it has a price in the same unit:
 //!
 //! - out and back over a link: c for twice the time of the way, as long as it is at
 //!   the worker on both;
@@ -16,46 +15,34 @@
 //! The longest expected call goes first, and no more go than what is wanted.
 
 use crate::Config;
-use treadle_plugin::{Fate, RetentionColumns};
+use treadle_plugin::{CacheAction, RetentionColumns};
 
 /// Cache actions of all rows.
-pub(crate) fn fates(
+pub(crate) fn actions(
     config: &Config,
-    capacity_tokens: u64,
-    free_tokens: i64,
-    wanted_tokens: u64,
+    price_ms: &[f32],
     programs: &RetentionColumns<'_>,
-) -> Vec<Fate> {
-    let mut fates = vec![Fate::Keep; programs.len()];
-    let mut lacking = lacking_tokens(free_tokens, wanted_tokens);
-    let idle_ms: Vec<f64> = idle_ms(config, programs);
+) -> Vec<CacheAction> {
+    let mut actions = vec![CacheAction::Keep; programs.len()];
+    let mut lacking = lacking_tokens(programs.free_tokens, programs.wanted_tokens);
+    let price_ms: Vec<f64> = price_ms.iter().map(|ms| f64::from(*ms)).collect();
     let mut rows: Vec<usize> = (0..programs.len()).collect();
-    rows.sort_by(|&a, &b| idle_ms[b].total_cmp(&idle_ms[a]).then(a.cmp(&b)));
+    rows.sort_by(|&a, &b| price_ms[b].total_cmp(&price_ms[a]).then(a.cmp(&b)));
+    let way = Way {
+        config,
+        capacity_tokens: programs.capacity_tokens,
+        somebody_waits: programs.wanted_tokens > 0,
+    };
     for row in rows {
         if lacking == 0 {
             break;
         }
-        let way = Way {
-            config,
-            capacity_tokens,
-            somebody_waits: wanted_tokens > 0,
-        };
-        fates[row] = way.of(programs, row, idle_ms[row]);
-        if fates[row] != Fate::Keep {
+        actions[row] = way.of(programs, row, price_ms[row]);
+        if actions[row] != CacheAction::Keep {
             lacking = lacking.saturating_sub(programs.tokens[row]);
         }
     }
-    fates
-}
-
-/// What each call leaves its cache idle for.
-fn idle_ms(config: &Config, programs: &RetentionColumns<'_>) -> Vec<f64> {
-    let rows = programs.len();
-    let price = crate::column(programs.extra, rows, config.named.price_ms);
-    match price {
-        Some(price) => price.iter().map(|ms| f64::from(*ms)).collect(),
-        None => programs.idle_ms.iter().map(|ms| *ms as f64).collect(),
-    }
+    actions
 }
 
 /// Tokens that ought to become free: what waits and does not fit, or what is held
@@ -73,27 +60,27 @@ struct Way<'a> {
 }
 
 impl Way<'_> {
-    fn of(&self, programs: &RetentionColumns<'_>, row: usize, idle: f64) -> Fate {
+    fn of(&self, programs: &RetentionColumns<'_>, row: usize, idle: f64) -> CacheAction {
         let prefill = programs.prefill_ms[row];
         let pays = |way_ms: u64| {
             let quicker = way_ms != u64::MAX && way_ms < prefill;
             quicker && idle > self.config.hold * 2.0 * way_ms as f64
         };
         if pays(programs.back_ms[row]) {
-            return Fate::Offload;
+            return CacheAction::Offload;
         }
         // At another worker the cache would be held through the call as well: that is better than
         // nothing where there is room that no program waits for.
         if !self.somebody_waits && pays(programs.moved_ms[row]) {
-            return Fate::Migrate;
+            return CacheAction::Migrate;
         }
         let has_way = programs.back_ms[row] < prefill;
         let tokens = programs.tokens[row].max(1) as f64;
         let whole_ms = prefill as f64 * (self.capacity_tokens as f64 / tokens);
         if !has_way && self.somebody_waits && prefill > 0 && idle > self.config.drop * whole_ms {
-            return Fate::Drop;
+            return CacheAction::Drop;
         }
-        Fate::Keep
+        CacheAction::Keep
     }
 }
 
@@ -117,19 +104,40 @@ mod tests {
             moved_ms,
             prefill_ms: &[1_000; 3],
             steps: &[1; 3],
-            extra: &[],
+            ..RetentionColumns::default()
         }
     }
 
-    fn of(free: i64, wanted: u64, columns: &RetentionColumns<'_>) -> Vec<Fate> {
-        fates(&Config::default(), 10_000, free, wanted, columns)
+    /// With the expected rest of each call as its price.
+    fn of(
+        free_tokens: i64,
+        wanted_tokens: u64,
+        columns: &RetentionColumns<'_>,
+    ) -> Vec<CacheAction> {
+        let price_ms: Vec<f32> = columns.idle_ms.iter().map(|ms| *ms as f32).collect();
+        priced(&price_ms, free_tokens, wanted_tokens, columns)
+    }
+
+    fn priced(
+        price_ms: &[f32],
+        free_tokens: i64,
+        wanted_tokens: u64,
+        columns: &RetentionColumns<'_>,
+    ) -> Vec<CacheAction> {
+        let columns = RetentionColumns {
+            capacity_tokens: 10_000,
+            free_tokens,
+            wanted_tokens,
+            ..*columns
+        };
+        actions(&Config::default(), price_ms, &columns)
     }
 
     #[test]
     fn nothing_goes_while_there_is_room() {
         let programs = columns(&[60_000; 3], &[10; 3], &[NEVER; 3]);
-        assert_eq!(of(5_000, 0, &programs), [Fate::Keep; 3]);
-        assert_eq!(of(5_000, 5_000, &programs), [Fate::Keep; 3]);
+        assert_eq!(of(5_000, 0, &programs), [CacheAction::Keep; 3]);
+        assert_eq!(of(5_000, 5_000, &programs), [CacheAction::Keep; 3]);
     }
 
     #[test]
@@ -137,48 +145,66 @@ mod tests {
         let programs = columns(&[5_000, 60_000, 15], &[10; 3], &[NEVER; 3]);
         assert_eq!(
             of(0, 800, &programs),
-            [Fate::Keep, Fate::Offload, Fate::Keep]
+            [CacheAction::Keep, CacheAction::Offload, CacheAction::Keep]
         );
         // A call that is about to end is not worth the way.
-        let two = [Fate::Offload, Fate::Offload, Fate::Keep];
+        let two = [
+            CacheAction::Offload,
+            CacheAction::Offload,
+            CacheAction::Keep,
+        ];
         assert_eq!(of(0, 9_000, &programs), two);
     }
 
     #[test]
     fn without_a_way_out_a_call_must_outlast_the_memory() {
         // 10,000 tokens take 10 s to compute.
-        let programs = columns(&[12_000, 13_000, 5_000], &[NEVER; 3], &[NEVER; 3]);
+        let programs = columns(&[7_000, 9_000, 5_000], &[NEVER; 3], &[NEVER; 3]);
         assert_eq!(
             of(0, 9_000, &programs),
-            [Fate::Keep, Fate::Drop, Fate::Keep]
+            [CacheAction::Keep, CacheAction::Drop, CacheAction::Keep]
         );
-        assert_eq!(of(-9_000, 0, &programs), [Fate::Keep; 3], "nobody waits");
+        assert_eq!(
+            of(-9_000, 0, &programs),
+            [CacheAction::Keep; 3],
+            "nobody waits"
+        );
     }
 
     #[test]
     fn what_waiting_costs_counts_and_not_how_long_the_few_last() {
-        let config = Config::parse(r#"{"extra": ["price-ms"]}"#).unwrap();
         let price = [1_000.0, 9_000.0, 7_000.0];
-        let programs = RetentionColumns {
-            extra: &price,
-            ..columns(&[60_000, 20_000, 90_000], &[NEVER; 3], &[NEVER; 3])
-        };
+        let programs = columns(&[60_000, 20_000, 90_000], &[NEVER; 3], &[NEVER; 3]);
         // Beyond 0.8 times the 10 s of the whole memory.
-        let fates = fates(&config, 10_000, 0, 9_000, &programs);
-        assert_eq!(fates, [Fate::Keep, Fate::Drop, Fate::Keep]);
+        let actions = priced(&price, 0, 9_000, &programs);
+        assert_eq!(
+            actions,
+            [CacheAction::Keep, CacheAction::Drop, CacheAction::Keep]
+        );
     }
 
     #[test]
     fn without_host_memory_who_is_in_the_way_of_nobody_moves() {
-        let programs = columns(&[9_000; 3], &[10, NEVER, NEVER], &[5, 20, NEVER]);
-        let fates = of(-9_000, 0, &programs);
-        assert_eq!(fates, [Fate::Offload, Fate::Migrate, Fate::Keep]);
-        assert_eq!(of(-9_000, 1, &programs)[1], Fate::Keep, "somebody waits");
+        let programs = columns(&[7_000; 3], &[10, NEVER, NEVER], &[5, 20, NEVER]);
+        let actions = of(-9_000, 0, &programs);
+        assert_eq!(
+            actions,
+            [
+                CacheAction::Offload,
+                CacheAction::Migrate,
+                CacheAction::Keep
+            ]
+        );
+        assert_eq!(
+            of(-9_000, 1, &programs)[1],
+            CacheAction::Keep,
+            "somebody waits"
+        );
     }
 
     #[test]
     fn a_link_that_is_slower_than_computing_is_not_used() {
         let programs = columns(&[60_000; 3], &[1_000; 3], &[NEVER; 3]);
-        assert_eq!(of(0, 9_000, &programs), [Fate::Drop; 3]);
+        assert_eq!(of(0, 9_000, &programs), [CacheAction::Drop; 3]);
     }
 }

@@ -1,39 +1,40 @@
-//! The configuration and its JSON form.
+//! The configuration.
+
+use std::ops::RangeInclusive;
 
 use heddle_partition::{Interference, Iteration};
 use serde::Deserialize;
-use treadle_plugin::PolicyError;
+use serde_json::{Value, json};
+use treadle_plugin::ConfigValue;
 
 /// Most plans that are looked at one by one.
-pub(crate) const PLANS_MAX: usize = 1_000_000;
+pub(crate) const PLANS_MAX: u64 = 1_000_000;
 /// Most entries of `classes`.
-const CLASSES_MAX: usize = 64;
-/// Largest time per token, in microseconds.
-const TOKEN_US_MAX: f64 = 1e9;
+const CLASSES_MAX: u64 = 64;
 const PROMPT_TOKENS_MAX: f64 = 1e9;
 
-/// When a worker ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Goal {
-    /// Formula 2 of the paper.
-    Paper,
-    /// The batch shrinks as programs finish.
-    Drained,
-    /// That, and contexts grow, and memory bounds the batch.
-    Fluid,
+treadle_plugin::choice! {
+    /// When a worker ends.
+    pub enum Goal {
+        /// Formula 2 of the paper.
+        Paper = "paper",
+        /// The batch shrinks as programs finish.
+        Drained = "drained",
+        /// That, and contexts grow, and memory bounds the batch.
+        Fluid = "fluid",
+    }
 }
 
-/// How plans are searched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Search {
-    /// One by one where there are few, else by annealing.
-    Auto,
-    /// Algorithm 2.
-    Annealing,
-    /// One by one.
-    Exhaustive,
+treadle_plugin::choice! {
+    /// How plans are searched.
+    pub enum Search {
+        /// One by one where there are few, else by annealing.
+        Auto = "auto",
+        /// Algorithm 2.
+        Annealing = "annealing",
+        /// One by one.
+        Exhaustive = "exhaustive",
+    }
 }
 
 /// What was measured for a degree of parallelism.
@@ -53,89 +54,31 @@ pub struct Class {
     pub pace: Option<Iteration>,
 }
 
-/// What the policy does; the crate's first page has the table.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Config {
-    /// When a worker ends.
-    pub objective: Goal,
-    /// How plans are searched.
-    pub search: Search,
-    /// Most plans that `auto` looks at one by one.
-    pub plans_max: usize,
-    /// Temperature after a step, as a share of that before.
-    pub cooling: f64,
-    /// Temperature at the end, as a share of the first.
-    pub epsilon: f64,
-    /// Of the annealing; `None` for the host's random stream.
-    pub seed: Option<u64>,
-    /// KV memory of a program beside its expected tokens.
-    pub prompt_tokens: f64,
-    /// Tokens by which a context grows with each generated one, for `"fluid"`.
-    pub growth: f64,
-    /// Time in tools for each generated token, in microseconds, for `"fluid"`.
-    pub tool_us: f64,
-    /// What was measured.
-    pub classes: Vec<Class>,
-    /// Names of the extra columns; they are not used.
-    pub extra: Vec<String>,
-}
+impl ConfigValue for Class {
+    type Bound = u32;
 
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            objective: Goal::Paper,
-            search: Search::Auto,
-            plans_max: 4_096,
-            cooling: 0.997,
-            epsilon: 0.001,
-            seed: None,
-            prompt_tokens: 0.0,
-            growth: 1.0,
-            tool_us: 0.0,
-            classes: Vec::new(),
-            extra: Vec::new(),
-        }
+    fn of(value: &Value) -> Result<Self, String> {
+        let class = Self::deserialize(value).map_err(|error| format!("a class ({error})"))?;
+        class.check()?;
+        Ok(class)
     }
-}
 
-impl Config {
-    /// Reads the JSON form.
-    ///
-    /// # Errors
-    /// `invalid-config`, naming the key: an unknown key or a value out of range.
-    pub fn parse(json: &str) -> Result<Self, PolicyError> {
-        let config: Self = serde_json::from_str(json)
-            .map_err(|error| PolicyError::invalid_config(error.to_string()))?;
-        within("plans_max", config.plans_max as f64, 0.0, PLANS_MAX as f64)?;
-        // A hundred thousand steps at most.
-        within("cooling", config.cooling, 0.0, 0.9999)?;
-        within("epsilon", config.epsilon, 1e-4, 1.0)?;
-        within(
-            "prompt_tokens",
-            config.prompt_tokens,
-            0.0,
-            PROMPT_TOKENS_MAX,
-        )?;
-        within("growth", config.growth, 0.0, 1e3)?;
-        within("tool_us", config.tool_us, 0.0, 1e9)?;
-        within(
-            "classes",
-            config.classes.len() as f64,
-            0.0,
-            CLASSES_MAX as f64,
-        )?;
-        for class in &config.classes {
-            let token_us = class.token_us.unwrap_or(1.0);
-            within("classes.token_us", token_us, 1e-3, TOKEN_US_MAX)?;
-            for (key, value, least, most) in class.pace.iter().flat_map(Iteration::bounds) {
-                within(&format!("classes.pace.{key}"), value, least, most)?;
-            }
-            class.profile().map_err(|wrong| {
-                PolicyError::invalid_config(format!("classes.interference {wrong}"))
-            })?;
-        }
-        Ok(config)
+    fn json(&self) -> Value {
+        Value::Null
+    }
+
+    fn schema(_bounds: Option<&RangeInclusive<u32>>) -> Value {
+        json!({
+            "type": "object",
+            "additionalProperties": false,
+            "required": ["degree"],
+            "properties": {
+                "degree": {"type": "integer", "minimum": 1},
+                "token_us": {"type": "number", "minimum": 1e-3, "maximum": 1e9},
+                "interference": {"type": ["array", "null"]},
+                "pace": {"type": ["object", "null"]},
+            },
+        })
     }
 }
 
@@ -151,19 +94,61 @@ impl Class {
             |points| Interference::new(points),
         )
     }
+
+    /// Says what is wrong with the numbers.
+    fn check(&self) -> Result<(), String> {
+        let paces = self.pace.iter().flat_map(Iteration::bounds);
+        let pace =
+            paces.map(|(key, value, least, most)| (format!("pace.{key}"), value, least, most));
+        let token_us = (
+            "token_us".to_owned(),
+            self.token_us.unwrap_or(1.0),
+            1e-3,
+            1e9,
+        );
+        for (key, value, least, most) in std::iter::once(token_us).chain(pace) {
+            if !(least..=most).contains(&value) {
+                return Err(format!("{key} from {least} to {most}, not {value}"));
+            }
+        }
+        self.profile()
+            .map(drop)
+            .map_err(|wrong| format!("interference that is right: it {wrong}"))
+    }
 }
 
-fn within(key: &str, value: f64, min: f64, max: f64) -> Result<(), PolicyError> {
-    if (min..=max).contains(&value) {
-        return Ok(());
+treadle_plugin::config! {
+    /// What the policy does.
+    pub struct Config {
+        /// When a worker ends: `paper`, formula 2 of the paper; `drained`, the batch shrinks as
+        /// programs finish; `fluid`, that, and contexts grow, and memory bounds the batch.
+        objective: Goal = Goal::Paper;
+        /// How plans are searched: `auto`, one by one where there are few, else by annealing;
+        /// `annealing`, Algorithm 2; `exhaustive`, one by one.
+        search: Search = Search::Auto;
+        /// Most plans that `auto` looks at one by one.
+        plans_max: u64 = 4_096, 0..=PLANS_MAX;
+        /// Temperature after a step, as a share of that before.
+        cooling: f64 = 0.997, 0.0..=0.9999;
+        /// Temperature at the end, as a share of the first.
+        epsilon: f64 = 0.001, 1e-4..=1.0;
+        /// Of the annealing; null for the host's random stream.
+        seed: Option<u64> = None;
+        /// KV memory of a program beside its expected tokens.
+        prompt_tokens: f64 = 0.0, 0.0..=PROMPT_TOKENS_MAX;
+        /// Tokens by which a context grows with each generated one, for `fluid`.
+        growth: f64 = 1.0, 0.0..=1e3;
+        /// Time in tools for each generated token, in microseconds, for `fluid`.
+        tool_us: f64 = 0.0, 0.0..=1e9;
+        /// What was measured for degrees of parallelism.
+        classes: Vec<Class> = Vec::new(), 0..=CLASSES_MAX;
     }
-    Err(PolicyError::invalid_config(format!(
-        "{key} is {value}; give a number from {min} to {max}"
-    )))
 }
 
 #[cfg(test)]
 mod tests {
+    use treadle_plugin::Config as _;
+
     use super::*;
 
     #[test]

@@ -6,19 +6,6 @@
 //! are searched by annealing (Algorithm 2), which starts from the best plan of one
 //! degree, so that none of these is better than the answer.
 //!
-//! | key | meaning | default |
-//! |---|---|---|
-//! | `objective` | `"paper"`: Formula 2; `"drained"`: batches shrink as programs finish; `"fluid"`: that, and contexts grow and memory bounds the batch, by samples of the lengths | `"paper"` |
-//! | `search` | `"auto"`, `"annealing"` or `"exhaustive"` | `"auto"` |
-//! | `plans_max` | most plans that `auto` looks at one by one; with more it anneals. `exhaustive` anneals above a million | 4096 |
-//! | `cooling` | temperature after a step of annealing, as a share of that before | 0.997 |
-//! | `epsilon` | temperature at which annealing ends, as a share of the first | 0.001 |
-//! | `seed` | of the annealing; `null` for the host's random stream | `null` |
-//! | `prompt_tokens` | KV memory that a program needs beside its expected tokens | 0 |
-//! | `growth`, `tool_us` | by how much a context grows with each generated token, and the time in tools for each, in microseconds, for `"fluid"` | 1, 0 |
-//! | `classes` | `[{"degree": 1, "token_us": 7000, "interference": [[1, 1], [64, 1.5]]}]`: what was measured for a degree; each key but `degree` may be missing; `"pace"` as in `heddle-placement` is for `"fluid"` | none |
-//! | `extra` | names of the extra columns; they are not used | none |
-//!
 //! Without `interference` a batch of 128 takes twice as long as one program. A worker
 //! runs at most as many programs at once as its KV cache holds of mean length; the
 //! members of a larger group take turns.
@@ -53,6 +40,7 @@ impl HeddleAllocation {
             Search::Auto => self.config.plans_max,
             Search::Exhaustive => config::PLANS_MAX,
         };
+        let plans_max = plans_max as usize;
         if cluster.plans(plans_max + 1) <= plans_max {
             anneal::exhaustive(cluster)
         } else {
@@ -62,16 +50,17 @@ impl HeddleAllocation {
 }
 
 impl Policy for HeddleAllocation {
-    fn configure(json: &str) -> Result<Self, PolicyError> {
-        Ok(Self {
-            config: Config::parse(json)?,
-        })
+    type Config = Config;
+
+    fn with_config(config: Config) -> Result<Self, PolicyError> {
+        Ok(Self { config })
     }
 }
 
 impl AllocationPolicy for HeddleAllocation {
+    const FUNCTIONS: &'static [&'static str] = &["grant", "parallelism"];
+
     fn grant(&mut self, actions: &GrantColumns<'_>) -> Result<Vec<u32>, PolicyError> {
-        actions.check(self.config.extra.len())?;
         let mut free = actions.free_units.to_vec();
         let mut units = vec![0; actions.len()];
         let mut rows: Vec<usize> = (0..actions.len()).collect();
@@ -88,7 +77,6 @@ impl AllocationPolicy for HeddleAllocation {
     }
 
     fn parallelism(&mut self, degrees: &ParallelismColumns<'_>) -> Result<Vec<u32>, PolicyError> {
-        degrees.check()?;
         let cluster = Cluster::new(&self.config, degrees);
         let seed = self.config.seed.unwrap_or_else(host::random_u64);
         let (counts, _) = self.plan(&cluster, seed);

@@ -1,25 +1,28 @@
-//! The configuration and its JSON form.
+//! The configuration.
+
+use std::ops::RangeInclusive;
 
 use heddle_partition::{Interference, Iteration};
 use serde::Deserialize;
-use treadle_plugin::PolicyError;
+use serde_json::{Value, json};
+use treadle_plugin::ConfigValue;
 
 /// Most entries of `classes`.
-const CLASSES_MAX: usize = 64;
+const CLASSES_MAX: u64 = 64;
 
-/// When a worker ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Objective {
-    /// Formula 2 of the paper.
-    Paper,
-    /// The batch shrinks as programs finish.
-    Drained,
-    /// That, and contexts grow, and memory bounds the batch.
-    Fluid,
-    /// That, unless there is more work than the longest programs take: then all lengths are
-    /// mixed.
-    Mixed,
+treadle_plugin::choice! {
+    /// When a worker ends.
+    pub enum Objective {
+        /// Formula 2 of the paper.
+        Paper = "paper",
+        /// The batch shrinks as programs finish.
+        Drained = "drained",
+        /// That, and contexts grow, and memory bounds the batch.
+        Fluid = "fluid",
+        /// That, unless there is more work than the longest programs take: then all lengths are
+        /// mixed.
+        Mixed = "mixed",
+    }
 }
 
 impl Objective {
@@ -29,26 +32,26 @@ impl Objective {
     }
 }
 
-/// Which worker takes the longest group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Order {
-    /// The fastest worker.
-    Speed,
-    /// The one that makes the latest end the earliest.
-    Any,
+treadle_plugin::choice! {
+    /// Which worker takes the longest group.
+    pub enum Order {
+        /// The fastest worker.
+        Speed = "speed",
+        /// The one that makes the latest end the earliest.
+        Any = "any",
+    }
 }
 
-/// How moves are chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Migrate {
-    /// What makes the worker that ends last end sooner.
-    Makespan,
-    /// By rank in the plan's scaled group sizes (§5.3).
-    Scaled,
-    /// Not at all.
-    Never,
+treadle_plugin::choice! {
+    /// How moves are chosen.
+    pub enum Migrate {
+        /// What makes the worker that ends last end sooner.
+        Makespan = "makespan",
+        /// By rank in the plan's scaled group sizes (§5.3).
+        Scaled = "scaled",
+        /// Not at all.
+        Never = "never",
+    }
 }
 
 /// A kind of worker.
@@ -68,91 +71,31 @@ pub struct Class {
     pub pace: Option<Iteration>,
 }
 
-/// What the policy does; the crate's first page has the table.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Config {
-    /// When a worker ends.
-    pub objective: Objective,
-    /// Which worker takes the longest group.
-    pub order: Order,
-    /// Length of a program without a prediction.
-    pub default_tokens: f64,
-    /// How moves are chosen.
-    pub migrate: Migrate,
-    /// What a move must be worth, as a share.
-    pub gain: f64,
-    /// Most programs that one answer moves.
-    pub moves_max: u32,
-    /// Whether programs that reason may be named too: they move in their next tool call.
-    pub ahead: bool,
-    /// Tokens by which a context grows with each generated one, tools included.
-    pub growth: f64,
-    /// Time in tools for each generated token, in microseconds, for `"fluid"`.
-    pub tool_us: f64,
-    /// Tokens that no program generates more than, for `"mixed"`; `None` where that is not
-    /// known.
-    pub longest_tokens: Option<f64>,
-    /// Kinds of workers.
-    pub classes: Vec<Class>,
-    /// Programs at once, as a multiple of those that the KV cache holds; `None` for no
-    /// bound.
-    pub kv_bound: Option<f64>,
-    /// Names of the extra columns; they are not used.
-    pub extra: Vec<String>,
-}
+impl ConfigValue for Class {
+    type Bound = u32;
 
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            objective: Objective::Paper,
-            order: Order::Speed,
-            default_tokens: 4_096.0,
-            migrate: Migrate::Makespan,
-            gain: 0.1,
-            moves_max: 8,
-            ahead: true,
-            growth: 1.0,
-            tool_us: 0.0,
-            longest_tokens: None,
-            classes: Vec::new(),
-            kv_bound: None,
-            extra: Vec::new(),
-        }
+    fn of(value: &Value) -> Result<Self, String> {
+        let class = Self::deserialize(value).map_err(|error| format!("a class ({error})"))?;
+        class.check()?;
+        Ok(class)
     }
-}
 
-impl Config {
-    /// Reads the JSON form.
-    ///
-    /// # Errors
-    /// `invalid-config`, naming the key: an unknown key or a value out of range.
-    pub fn parse(json: &str) -> Result<Self, PolicyError> {
-        let config: Self = serde_json::from_str(json)
-            .map_err(|error| PolicyError::invalid_config(error.to_string()))?;
-        within("default_tokens", config.default_tokens, 1.0, 1e9)?;
-        within("gain", config.gain, 0.001, 1.0)?;
-        within("growth", config.growth, 0.0, 1e3)?;
-        within("tool_us", config.tool_us, 0.0, 1e9)?;
-        let longest_tokens = config.longest_tokens.unwrap_or(1.0);
-        within("longest_tokens", longest_tokens, 1.0, 1e9)?;
-        within("kv_bound", config.kv_bound.unwrap_or(1.0), 0.01, 1e6)?;
-        within(
-            "classes",
-            config.classes.len() as f64,
-            0.0,
-            CLASSES_MAX as f64,
-        )?;
-        for class in &config.classes {
-            within("classes.token_us", class.token_us, 1e-3, 1e9)?;
-            for (key, value, least, most) in class.pace.iter().flat_map(Iteration::bounds) {
-                within(&format!("classes.pace.{key}"), value, least, most)?;
-            }
-            class.profile().map_err(|wrong| {
-                PolicyError::invalid_config(format!("classes.interference {wrong}"))
-            })?;
-        }
-        Ok(config)
+    fn json(&self) -> Value {
+        Value::Null
+    }
+
+    fn schema(_bounds: Option<&RangeInclusive<u32>>) -> Value {
+        json!({
+            "type": "object",
+            "additionalProperties": false,
+            "required": ["capacity_tokens", "token_us"],
+            "properties": {
+                "capacity_tokens": {"type": "integer", "minimum": 0},
+                "token_us": {"type": "number", "minimum": 1e-3, "maximum": 1e9},
+                "interference": {"type": ["array", "null"]},
+                "pace": {"type": ["object", "null"]},
+            },
+        })
     }
 }
 
@@ -167,19 +110,63 @@ impl Class {
             |points| Interference::new(points),
         )
     }
+
+    /// Says what is wrong with the numbers.
+    fn check(&self) -> Result<(), String> {
+        let paces = self.pace.iter().flat_map(Iteration::bounds);
+        let pace =
+            paces.map(|(key, value, least, most)| (format!("pace.{key}"), value, least, most));
+        let token_us = ("token_us".to_owned(), self.token_us, 1e-3, 1e9);
+        for (key, value, least, most) in std::iter::once(token_us).chain(pace) {
+            if !(least..=most).contains(&value) {
+                return Err(format!("{key} from {least} to {most}, not {value}"));
+            }
+        }
+        self.profile()
+            .map(drop)
+            .map_err(|wrong| format!("interference that is right: it {wrong}"))
+    }
 }
 
-fn within(key: &str, value: f64, min: f64, max: f64) -> Result<(), PolicyError> {
-    if (min..=max).contains(&value) {
-        return Ok(());
+treadle_plugin::config! {
+    /// What the policy does.
+    pub struct Config {
+        /// When a worker ends: `paper`, formula 2 of the paper; `drained`, the batch shrinks as
+        /// programs finish; `fluid`, that, and contexts grow, and memory bounds the batch;
+        /// `mixed`, that, unless there is more work than the longest programs take: then all
+        /// lengths are mixed.
+        objective: Objective = Objective::Paper;
+        /// Which worker takes the longest group: the fastest (`speed`), or the one that makes the
+        /// latest end the earliest (`any`).
+        order: Order = Order::Speed;
+        /// Length of a program without a prediction, in tokens.
+        default_tokens: f64 = 4_096.0, 1.0..=1e9;
+        /// How moves are chosen: `makespan`, what makes the worker that ends last end sooner;
+        /// `scaled`, by rank in the plan's scaled group sizes (§5.3); `never`.
+        migrate: Migrate = Migrate::Makespan;
+        /// What a move must be worth, as a share.
+        gain: f64 = 0.1, 0.001..=1.0;
+        /// Most programs that one answer moves.
+        moves_max: u32 = 8;
+        /// Whether programs that reason may be named too: they move in their next tool call.
+        ahead: bool = true;
+        /// Tokens by which a context grows with each generated one, tools included.
+        growth: f64 = 1.0, 0.0..=1e3;
+        /// Time in tools for each generated token, in microseconds, for `fluid`.
+        tool_us: f64 = 0.0, 0.0..=1e9;
+        /// Tokens that no program generates more than, for `mixed`; null where that is not known.
+        longest_tokens: Option<f64> = None, 1.0..=1e9;
+        /// Kinds of workers.
+        classes: Vec<Class> = Vec::new(), 0..=CLASSES_MAX;
+        /// Programs at once, as a multiple of those that the KV cache holds; null for no bound.
+        kv_bound: Option<f64> = None, 0.01..=1e6;
     }
-    Err(PolicyError::invalid_config(format!(
-        "{key} is {value}; give a number from {min} to {max}"
-    )))
 }
 
 #[cfg(test)]
 mod tests {
+    use treadle_plugin::Config as _;
+
     use super::*;
 
     #[test]

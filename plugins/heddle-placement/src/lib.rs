@@ -13,22 +13,6 @@
 //! left, and `gain` as the distance in rank, as a share of all programs, that a program must be out
 //! of its group.
 //!
-//! | key | meaning | default |
-//! |---|---|---|
-//! | `objective` | `"paper"`: Formula 2; `"drained"`: batches shrink as programs finish; `"fluid"`: that, and contexts grow, each token reads its context, and memory bounds the batch; `"mixed"`: see below | `"paper"` |
-//! | `order` | `"speed"`: the longest group to the fastest worker, as in the paper; `"any"`: the best order of workers, where there are few kinds and the objective is the paper's | `"speed"` |
-//! | `default_tokens` | length of a program without a prediction | 4096 |
-//! | `migrate` | `"makespan"`, `"scaled"` or `"never"` | `"makespan"` |
-//! | `gain` | see above | 0.1 |
-//! | `moves_max` | most programs that one answer moves | 8 |
-//! | `ahead` | whether programs that reason are named too: they move in their next tool call | true |
-//! | `growth` | tokens by which a context grows with each generated one, what tools add included, for `"fluid"` | 1 |
-//! | `tool_us` | time in tools for each generated token, in microseconds, for `"fluid"` | 0 |
-//! | `longest_tokens` | tokens that no program generates more than, as an earlier rollout shows, for `"mixed"`; `null` where that is not known | `null` |
-//! | `classes` | `[{"capacity_tokens": 300000, "token_us": 7000, "interference": [[1, 1], [64, 1.5]]}]`: kinds of workers; each worker is of the kind whose capacity is nearest to its own. `"fluid"` takes `"pace": {"base_us": 6000, "program_us": 10, "kilotoken_us": 15, "prefill_us": 30, "batch_max": 256}` of a kind: what an iteration takes whatever the batch, for each program and for each 1,000 tokens of context, what computing a token of a prompt takes, and programs at once | one kind |
-//! | `kv_bound` | programs that run at once on a worker, as a multiple of those of mean context that its KV cache holds; the members of a larger group take turns. `null` for no bound | `null` |
-//! | `extra` | names of the extra columns; they are not used | none |
-//!
 //! With `"fluid"` the groups of shorter programs are mixed where no worker ends later for it:
 //! programs of one length would fill the memory all at once and leave it all at once.
 //!
@@ -83,11 +67,10 @@ impl HeddlePlacement {
 }
 
 impl Policy for HeddlePlacement {
-    fn configure(json: &str) -> Result<Self, PolicyError> {
-        Ok(Self {
-            config: Config::parse(json)?,
-            plan: None,
-        })
+    type Config = Config;
+
+    fn with_config(config: Config) -> Result<Self, PolicyError> {
+        Ok(Self { config, plan: None })
     }
 
     fn snapshot(&self) -> Result<Vec<u8>, PolicyError> {
@@ -106,8 +89,9 @@ impl Policy for HeddlePlacement {
 }
 
 impl PlacementPolicy for HeddlePlacement {
+    const FUNCTIONS: &'static [&'static str] = &["assign", "migrate"];
+
     fn assign(&mut self, programs: &AssignColumns<'_>) -> Result<Vec<u32>, PolicyError> {
-        programs.check(self.config.extra.len())?;
         if programs.workers.is_empty() {
             return Err(PolicyError::invalid_input(
                 "there are no workers; ask when there is one",
@@ -124,7 +108,6 @@ impl PlacementPolicy for HeddlePlacement {
     }
 
     fn migrate(&mut self, programs: &MigrateColumns<'_>) -> Result<Vec<u32>, PolicyError> {
-        programs.check(self.config.extra.len())?;
         let lengths = self.lengths(programs.remaining_tokens);
         let (workers, rows) = (&programs.workers, lengths.len());
         let kinds = Kinds::of(&self.config, workers, programs.tokens, &lengths, rows);

@@ -6,7 +6,7 @@
 //! end sooner by a share of `gain`. The ends of all workers, sorted, fall with every such step, so
 //! with the same predictions no program moves back, and in the end none moves.
 
-use treadle_plugin::MigrateColumns;
+use treadle_plugin::{MigrateColumns, Phase};
 
 use heddle_partition::Member;
 
@@ -123,7 +123,7 @@ impl<'p> Groups<'p> {
         let mut used_tokens = self.used_tokens.clone();
         let mut moves = Vec::new();
         while moves.len() < most {
-            let acting = |row: &usize| self.ahead || self.programs.acting[*row] == 1;
+            let acting = |row: &usize| self.ahead || self.programs.phase[*row] == Phase::Acting;
             let at = match side {
                 // The longest only help if no longer one has to stay.
                 Side::Longest => Some(0).filter(|_| rows.first().is_some_and(acting)),

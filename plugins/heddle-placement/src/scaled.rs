@@ -5,7 +5,7 @@
 //! those that are left in the end are the longest: most of these are sent to the workers
 //! of short programs. `makespan` does not have this fault.
 
-use treadle_plugin::MigrateColumns;
+use treadle_plugin::{MigrateColumns, Phase};
 
 use crate::config::Config;
 use crate::plan::{self, Plan};
@@ -45,7 +45,7 @@ pub(crate) fn migrate(
         let stays = ranges.iter().any(|&(worker, from, to)| {
             worker == own && from < to && (from - slack..=to + slack).contains(&rank)
         });
-        if stays || programs.acting[row] != 1 {
+        if stays || programs.phase[row] != Phase::Acting {
             continue;
         }
         if moves == config.moves_max {

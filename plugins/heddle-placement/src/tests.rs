@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use treadle_plugin::harness::{Assign, Harness, Migrate as Table, Workers};
 use treadle_plugin::random::SplitMix64;
-use treadle_plugin::{NOWHERE, RouteColumns};
+use treadle_plugin::{NOWHERE, Phase, RouteColumns};
 
 use super::*;
 
@@ -126,7 +126,7 @@ fn where_work_decides_lengths_are_mixed_and_moves_even_out_numbers() {
     at.extend([1; 20]);
     let mut left = vec![5_000.0; 20];
     left.extend([100.0; 20]);
-    let table = placed(&at, &left, 1);
+    let table = placed(&at, &left, Phase::Acting);
     assert_eq!(even.migrate(&table.columns_with(&workers)).unwrap(), at);
     // A successor goes on like that.
     let mut successor = policy(r#"{"objective": "mixed", "longest_tokens": 1}"#);
@@ -145,12 +145,12 @@ fn steps_are_not_routed() {
     assert!(error.is_not_supported());
 }
 
-fn placed(at_worker: &[u32], remaining_tokens: &[f64], acting: u8) -> Table {
+fn placed(at_worker: &[u32], remaining_tokens: &[f64], phase: Phase) -> Table {
     Table {
         at_worker: at_worker.to_vec(),
         tokens: vec![10; at_worker.len()],
         remaining_tokens: remaining_tokens.to_vec(),
-        acting: vec![acting; at_worker.len()],
+        phase: vec![phase; at_worker.len()],
         extra: Vec::new(),
     }
 }
@@ -162,14 +162,14 @@ fn a_program_that_turns_out_long_leaves_the_crowd_in_a_tool_call() {
     at.push(1);
     let mut lengths = vec![200.0; 51];
     lengths[7] = 20_000.0;
-    let table = placed(&at, &lengths, 1);
+    let table = placed(&at, &lengths, Phase::Acting);
     let places = policy(KINDS)
         .migrate(&table.columns_with(&workers))
         .unwrap();
     let moved: Vec<usize> = (0..51).filter(|&row| places[row] != at[row]).collect();
     // The fast worker is then the last to end, and gives its short one away.
     assert_eq!(moved, [7, 50]);
-    let reasoning = placed(&at, &lengths, 0);
+    let reasoning = placed(&at, &lengths, Phase::Reasoning);
     let rest = KINDS.trim_start().trim_start_matches('{');
     let mut patient = policy(&format!("{{\"ahead\": false, {rest}"));
     let places = patient.migrate(&reasoning.columns_with(&workers));
@@ -180,7 +180,7 @@ fn a_program_that_turns_out_long_leaves_the_crowd_in_a_tool_call() {
 fn neighbours_in_rank_do_not_swap() {
     let workers = workers(&[1_000, 1_000]);
     let at = [0, 0, 0, 1, 1, 1];
-    let table = placed(&at, &[100.0, 90.0, 79.0, 80.0, 70.0, 60.0], 1);
+    let table = placed(&at, &[100.0, 90.0, 79.0, 80.0, 70.0, 60.0], Phase::Acting);
     let places = policy("{}").migrate(&table.columns_with(&workers));
     assert_eq!(places.unwrap(), at);
 }
@@ -200,7 +200,7 @@ fn scaled_groups_are_those_of_the_paper() {
     let table = placed(
         &[1 - of_long, of_long, of_long, of_long],
         &[9_000.0, 90.0, 80.0, 70.0],
-        1,
+        Phase::Acting,
     );
     let moved = policy.migrate(&table.columns_with(&workers)).unwrap();
     assert_eq!(moved[0], of_long);
@@ -245,7 +245,7 @@ proptest! {
             let moved = (0..40).filter(|&row| places[row] != table.at_worker[row]);
             let moved: Vec<usize> = moved.collect();
             prop_assert!(moved.len() <= 8);
-            prop_assert!(moved.iter().all(|&row| table.acting[row] == 1));
+            prop_assert!(moved.iter().all(|&row| table.phase[row] == Phase::Acting));
             if moved.is_empty() {
                 break;
             }

@@ -13,26 +13,6 @@
 //! It learns from asking too: what a group's programs have shown before any of them has
 //! finished counts for the others. Asking again changes nothing, nor does the order of
 //! the rows.
-//!
-//! | key | meaning | default |
-//! |---|---|---|
-//! | `remaining_tokens` | guess before anything is learnt | 1000 |
-//! | `remaining_tool_s` | the same for seconds in tools | 10 |
-//! | `memory` | after so many rows old ones begin to be forgotten | 100000 |
-//! | `group_memory` | the same for a group's finished programs | 64 |
-//! | `groups_max` | groups that are remembered, 1024 to 4096 | 2048 |
-//! | `extra` | names of the extra columns | none |
-//!
-//! It makes use of these extra columns, whichever are there; a negative number or one that is not
-//! finite means unknown:
-//!
-//! | column | meaning |
-//! |---|---|
-//! | `prompt-tokens` | tokens of the program's first prompt |
-//! | `prompt-score` | difficulty as another model reads it from the prompt: any scale about 0, larger for longer (may be negative) |
-//! | `last-output-tokens` | tokens that the last finished step generated |
-//! | `last-tool-ok` | 1 if the tool call that returned last succeeded, 0 if it failed |
-//! | `failed-tools` | tool calls that have failed so far |
 
 mod config;
 mod features;
@@ -52,7 +32,7 @@ use features::{Common, GroupView, TOKENS_SOFT, features, group_view, so_far};
 use groups::{Group, Groups, Sighting};
 use looks::Looks;
 use model::{Model, STAGES, stage};
-use rows::{Places, Row};
+use rows::Row;
 
 /// Programs that a figure common to all groups remembers.
 const COMMON_MEMORY: f64 = 4_096.0;
@@ -61,7 +41,6 @@ const COMMON_MEMORY: f64 = 4_096.0;
 #[derive(Debug, Clone)]
 pub struct HeddlePrediction {
     config: Config,
-    places: Places,
     model: Model,
     common: Common,
     looks: Looks,
@@ -78,7 +57,6 @@ impl HeddlePrediction {
     /// With a configuration, and nothing learnt.
     pub fn new(config: Config) -> Self {
         Self {
-            places: Places::of(&config),
             model: Self::empty(&config),
             common: Common::default(),
             looks: Looks::default(),
@@ -143,8 +121,12 @@ impl HeddlePrediction {
 }
 
 impl Policy for HeddlePrediction {
-    fn configure(json: &str) -> Result<Self, PolicyError> {
-        Ok(Self::new(Config::parse(json)?))
+    type Config = Config;
+
+    const COLUMNS: &'static [&'static str] = &rows::COLUMNS;
+
+    fn with_config(config: Config) -> Result<Self, PolicyError> {
+        Ok(Self::new(config))
     }
 
     fn snapshot(&self) -> Result<Vec<u8>, PolicyError> {
@@ -166,11 +148,11 @@ impl Policy for HeddlePrediction {
 }
 
 impl PredictionPolicy for HeddlePrediction {
+    const FUNCTIONS: &'static [&'static str] = &["predict", "learn"];
+
     fn predict(&mut self, programs: &LiveColumns<'_>) -> Result<Estimates, PolicyError> {
-        programs.check(self.config.extra.len())?;
-        let places = self.places;
         let rows: Vec<Row> = (0..programs.len())
-            .map(|index| places.live(programs, index))
+            .map(|index| Row::live(programs, index))
             .collect();
         self.observe(&rows);
         let column = || Vec::with_capacity(rows.len());
@@ -198,13 +180,12 @@ impl PredictionPolicy for HeddlePrediction {
     }
 
     fn learn(&mut self, programs: &FinishedColumns<'_>) -> Result<(), PolicyError> {
-        programs.check(self.config.extra.len())?;
         let memory = f64::from(self.config.memory);
         let unknown = Group::default();
         // With what was known when it was asked about, else before any of these programs: what
         // became of a program must not help to estimate it.
         for index in 0..programs.len() {
-            let row = self.places.finished(programs, index);
+            let row = Row::finished(programs, index);
             let look = self.looks.get(row.digest()).copied();
             let view = look.unwrap_or_else(|| self.view(&row, &unknown));
             let seen = features(&row, &view);

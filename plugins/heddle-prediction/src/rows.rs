@@ -3,7 +3,15 @@
 use treadle_plugin::random::SplitMix64;
 use treadle_plugin::{FinishedColumns, LiveColumns};
 
-use crate::config::Config;
+/// The extra columns that are asked for. A negative number or one that is not finite means
+/// unknown. Natively there may be one more: difficulty as another model reads it from the prompt,
+/// on any scale about 0, larger for longer.
+pub(crate) const COLUMNS: [&str; 4] = [
+    "prompt-tokens",
+    "last-output-tokens",
+    "last-tool-ok",
+    "failed-tools",
+];
 
 /// A program as it is observed. The value of a missing extra column is `None`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -33,72 +41,44 @@ impl Row {
     }
 }
 
-/// Positions of the extra columns that are understood.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Places {
-    prompt_tokens: Option<usize>,
-    prompt_score: Option<usize>,
-    last_output_tokens: Option<usize>,
-    last_tool_ok: Option<usize>,
-    failed_tools: Option<usize>,
-}
-
-impl Places {
-    pub(crate) fn of(config: &Config) -> Self {
-        let place = |name: &str| config.extra.iter().position(|extra| extra == name);
-        Self {
-            prompt_tokens: place("prompt-tokens"),
-            prompt_score: place("prompt-score"),
-            last_output_tokens: place("last-output-tokens"),
-            last_tool_ok: place("last-tool-ok"),
-            failed_tools: place("failed-tools"),
-        }
-    }
-
-    fn fill(self, row: &mut Row, at: impl Fn(usize) -> Option<f32>) {
-        let number = |place: Option<usize>| {
-            let value = f64::from(at(place?)?);
+impl Row {
+    fn with_extra(mut self, extra: &[f32], rows: usize, index: usize) -> Self {
+        let number = |place: usize| {
+            let value = f64::from(*extra.get(place * rows + index)?);
             value.is_finite().then_some(value)
         };
-        let count = |place: Option<usize>| number(place).filter(|value| *value >= 0.0);
-        row.prompt_tokens = count(self.prompt_tokens);
-        row.prompt_score = number(self.prompt_score);
-        row.last_output_tokens = count(self.last_output_tokens);
-        row.last_tool_ok = count(self.last_tool_ok).map(|value| value >= 0.5);
-        row.failed_tools = count(self.failed_tools);
+        let count = |place: usize| number(place).filter(|value| *value >= 0.0);
+        self.prompt_tokens = count(0);
+        self.last_output_tokens = count(1);
+        self.last_tool_ok = count(2).map(|value| value >= 0.5);
+        self.failed_tools = count(3);
+        self.prompt_score = number(COLUMNS.len());
+        self
     }
 
     /// The row of a live program.
-    pub(crate) fn live(self, programs: &LiveColumns<'_>, index: usize) -> Row {
-        let mut row = Row {
+    pub(crate) fn live(programs: &LiveColumns<'_>, index: usize) -> Self {
+        let row = Self {
             group: programs.group[index],
             tokens: programs.tokens[index] as f64,
             output_tokens: programs.output_tokens[index] as f64,
             steps: programs.steps[index],
             tool_ms: programs.tool_ms[index] as f64,
-            ..Row::default()
+            ..Self::default()
         };
-        let rows = programs.len();
-        self.fill(&mut row, |place| {
-            programs.extra.get(place * rows + index).copied()
-        });
-        row
+        row.with_extra(programs.extra, programs.len(), index)
     }
 
     /// The row of a program that has finished, as it was then.
-    pub(crate) fn finished(self, programs: &FinishedColumns<'_>, index: usize) -> Row {
-        let mut row = Row {
+    pub(crate) fn finished(programs: &FinishedColumns<'_>, index: usize) -> Self {
+        let row = Self {
             group: programs.group[index],
             tokens: programs.tokens[index] as f64,
             output_tokens: programs.output_tokens[index] as f64,
             steps: programs.steps[index],
             tool_ms: programs.tool_ms[index] as f64,
-            ..Row::default()
+            ..Self::default()
         };
-        let rows = programs.len();
-        self.fill(&mut row, |place| {
-            programs.extra.get(place * rows + index).copied()
-        });
-        row
+        row.with_extra(programs.extra, programs.len(), index)
     }
 }

@@ -16,12 +16,12 @@ struct Sight {
 }
 
 fn policy() -> HeddlePrediction {
-    HeddlePrediction::configure(r#"{"extra": ["unheard-of", "last-tool-ok"]}"#).unwrap()
+    HeddlePrediction::default()
 }
 
 fn extra(sights: &[Sight]) -> Vec<f32> {
-    let unheard = std::iter::repeat_n(f32::NAN, sights.len());
-    unheard.chain(sights.iter().map(|sight| sight.ok)).collect()
+    let unknown = std::iter::repeat_n(f32::NAN, 2 * sights.len());
+    unknown.chain(sights.iter().map(|sight| sight.ok)).collect()
 }
 
 fn column<T>(sights: &[Sight], field: impl Fn(&Sight) -> T) -> Vec<T> {

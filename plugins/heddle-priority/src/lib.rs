@@ -4,14 +4,6 @@
 //!
 //! A program without a prediction counts as what it has generated and `default_tokens`: in a long
 //! tail a program that has come far is likely to go far.
-//!
-//! | key | meaning | default |
-//! |---|---|---|
-//! | `rank` | `"remaining"`: predicted tokens to come; `"total"`: these and those generated | `"remaining"` |
-//! | `default_tokens` | see above | 4096 |
-//! | `tool_token_ms` | time that a token takes, in milliseconds, to count predicted tool time as tokens; `null` to leave tools out, as the paper does | `null` |
-//! | `preempt_margin_tokens` | how far ahead a waiting program must be for a running step to give way; `null` for never | 1024 |
-//! | `extra` | names of the extra columns; they are not used | none |
 
 mod config;
 
@@ -49,16 +41,17 @@ impl HeddlePriority {
 }
 
 impl Policy for HeddlePriority {
-    fn configure(json: &str) -> Result<Self, PolicyError> {
-        Ok(Self {
-            config: Config::parse(json)?,
-        })
+    type Config = Config;
+
+    fn with_config(config: Config) -> Result<Self, PolicyError> {
+        Ok(Self { config })
     }
 }
 
 impl PriorityPolicy for HeddlePriority {
+    const FUNCTIONS: &'static [&'static str] = &["score", "preempt"];
+
     fn score(&mut self, programs: &QueueColumns<'_>) -> Result<Vec<f64>, PolicyError> {
-        programs.check(self.config.extra.len())?;
         let predicted = programs
             .remaining_tokens
             .iter()
@@ -71,8 +64,7 @@ impl PriorityPolicy for HeddlePriority {
 
     /// Lines 6 to 10 of Algorithm 1, for all waiting programs at once: the highest
     /// rank against the lowest running, the next against the next.
-    fn preempt(&mut self, steps: &PreemptColumns<'_>) -> Result<Vec<u8>, PolicyError> {
-        steps.check()?;
+    fn preempt(&mut self, steps: &PreemptColumns<'_>) -> Result<Vec<bool>, PolicyError> {
         let Some(margin) = self.config.preempt_margin_tokens else {
             return Err(PolicyError::not_supported());
         };
@@ -86,12 +78,12 @@ impl PriorityPolicy for HeddlePriority {
         });
         let mut waiting = steps.waiting_score.to_vec();
         waiting.sort_by(|left, right| right.total_cmp(left));
-        let mut ways = vec![0; steps.len()];
+        let mut ways = vec![false; steps.len()];
         for (step, score) in running.into_iter().zip(waiting) {
             if score <= scores[step] + margin {
                 break;
             }
-            ways[step] = 1;
+            ways[step] = true;
         }
         Ok(ways)
     }
@@ -158,8 +150,8 @@ mod tests {
             let mut policy = HeddlePriority::configure(&config).unwrap();
             policy.preempt(&steps).unwrap()
         };
-        assert_eq!(ways(1_024.0), [0, 1, 0, 1]);
-        assert_eq!(ways(20_000.0), [0, 0, 0, 1]);
-        assert_eq!(ways(1e6), [0; 4]);
+        assert_eq!(ways(1_024.0), [false, true, false, true]);
+        assert_eq!(ways(20_000.0), [false, false, false, true]);
+        assert_eq!(ways(1e6), [false; 4]);
     }
 }

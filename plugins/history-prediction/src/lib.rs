@@ -5,15 +5,6 @@
 //! Groups without finished programs are expected to be like the whole job, which counts for
 //! `job_weight` programs of each group. What a program has done itself only counts as
 //! done: the expected total stays, and nothing remains beyond it.
-//!
-//! | key | meaning | default |
-//! |---|---|---|
-//! | `total_tokens` | guess of a program's tokens before anything is learnt | 1000 |
-//! | `total_tool_s` | the same for seconds in tools | 10 |
-//! | `job_weight` | programs of a group that the whole job counts for | 1 |
-//! | `memory` | after so many programs old ones begin to be forgotten | 256 |
-//! | `groups_max` | groups that are remembered | 2048 |
-//! | `extra` | names of the extra columns; they are not used | none |
 
 mod config;
 mod figures;
@@ -60,8 +51,10 @@ impl HistoryPrediction {
 }
 
 impl Policy for HistoryPrediction {
-    fn configure(json: &str) -> Result<Self, PolicyError> {
-        Ok(Self::new(Config::parse(json)?))
+    type Config = Config;
+
+    fn with_config(config: Config) -> Result<Self, PolicyError> {
+        Ok(Self::new(config))
     }
 
     fn snapshot(&self) -> Result<Vec<u8>, PolicyError> {
@@ -75,8 +68,9 @@ impl Policy for HistoryPrediction {
 }
 
 impl PredictionPolicy for HistoryPrediction {
+    const FUNCTIONS: &'static [&'static str] = &["predict", "learn"];
+
     fn predict(&mut self, programs: &LiveColumns<'_>) -> Result<Estimates, PolicyError> {
-        programs.check(self.config.extra.len())?;
         let job = self.job();
         let mut estimates = Estimates::default();
         for (row, group) in programs.group.iter().enumerate() {
@@ -95,7 +89,6 @@ impl PredictionPolicy for HistoryPrediction {
     }
 
     fn learn(&mut self, programs: &FinishedColumns<'_>) -> Result<(), PolicyError> {
-        programs.check(self.config.extra.len())?;
         let memory = f64::from(self.config.memory);
         for program in programs.programs() {
             let row = program.start;

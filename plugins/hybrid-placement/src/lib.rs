@@ -2,38 +2,21 @@
 //! than `skew` times as many steps as the idlest, a step or program goes to the idlest worker, else
 //! to where most of its context is cached. No program moves. A baseline to compare with: the rule
 //! of SGLang's router as Heddle describes it (§7, Verl*).
-//!
-//! | key | meaning | default |
-//! |---|---|---|
-//! | `skew` | running steps of the busiest worker by those of the idlest, which counts as running one at least, above which the least load decides | 32 |
-//! | `extra` | names of the extra columns; they are not used | none |
 
 mod groups;
 
-use serde::Deserialize;
 use treadle_plugin::{
     AssignColumns, MigrateColumns, PlacementPolicy, Policy, PolicyError, RouteColumns,
 };
 
 use groups::Groups;
 
-/// Largest skew that can be configured.
-const SKEW_MAX: f64 = 1e6;
-
-/// The configuration.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Config {
-    skew: f64,
-    extra: Vec<String>,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            skew: 32.0,
-            extra: Vec::new(),
-        }
+treadle_plugin::config! {
+    /// What the policy does.
+    pub struct Config {
+        /// Running steps of the busiest worker by those of the idlest, which counts as running one
+        /// at least, above which the least load decides.
+        skew: f64 = 32.0, 1.0..=1e6;
     }
 }
 
@@ -53,25 +36,18 @@ impl HybridPlacement {
 }
 
 impl Policy for HybridPlacement {
-    fn configure(json: &str) -> Result<Self, PolicyError> {
-        let config: Config = serde_json::from_str(json)
-            .map_err(|error| PolicyError::invalid_config(error.to_string()))?;
-        if !(1.0..=SKEW_MAX).contains(&config.skew) {
-            return Err(PolicyError::invalid_config(format!(
-                "skew is {}; give a number from 1 to {SKEW_MAX}",
-                config.skew
-            )));
-        }
-        Ok(Self {
-            config,
-            groups: Groups::default(),
-        })
+    type Config = Config;
+
+    fn with_config(config: Config) -> Result<Self, PolicyError> {
+        let groups = Groups::default();
+        Ok(Self { config, groups })
     }
 }
 
 impl PlacementPolicy for HybridPlacement {
+    const FUNCTIONS: &'static [&'static str] = &["assign", "route", "migrate"];
+
     fn assign(&mut self, programs: &AssignColumns<'_>) -> Result<Vec<u32>, PolicyError> {
-        programs.check(self.config.extra.len())?;
         let mut running = programs.workers.running.to_vec();
         let mut used = programs.workers.used_tokens.to_vec();
         self.groups.of_workers(running.len());
@@ -99,7 +75,6 @@ impl PlacementPolicy for HybridPlacement {
     }
 
     fn route(&mut self, workers: &RouteColumns<'_>) -> Result<Vec<f64>, PolicyError> {
-        workers.check(self.config.extra.len())?;
         let running = workers.workers.running;
         let skewed = self.is_skewed(running);
         let rows = workers.cached_tokens.iter().zip(running);
@@ -117,7 +92,6 @@ impl PlacementPolicy for HybridPlacement {
     }
 
     fn migrate(&mut self, programs: &MigrateColumns<'_>) -> Result<Vec<u32>, PolicyError> {
-        programs.check(self.config.extra.len())?;
         Ok(programs.at_worker.to_vec())
     }
 }

@@ -1,25 +1,23 @@
 //! Always the least loaded worker: the one of whose KV cache the smallest share is used, then the
 //! one that runs the fewest steps. Ignores caches and moves no program. A baseline to compare with.
 
-use serde::Deserialize;
 use treadle_plugin::{
-    AssignColumns, PlacementPolicy, Policy, PolicyError, RouteColumns, WorkerColumns,
+    AssignColumns, NoConfig, PlacementPolicy, Policy, PolicyError, RouteColumns, WorkerColumns,
 };
 
 /// What a running step counts for in a route, as a share of a worker: so little that
 /// it breaks ties and no more.
 const STEP_LOAD: f64 = 1e-9;
 
-/// The policy and its configuration.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LeastLoadPlacement {
-    extra: Vec<String>,
-}
+/// The policy. It keeps nothing between calls.
+#[derive(Debug, Clone, Default)]
+pub struct LeastLoadPlacement;
 
 impl Policy for LeastLoadPlacement {
-    fn configure(json: &str) -> Result<Self, PolicyError> {
-        serde_json::from_str(json).map_err(|error| PolicyError::invalid_config(error.to_string()))
+    type Config = NoConfig;
+
+    fn with_config(_: NoConfig) -> Result<Self, PolicyError> {
+        Ok(Self)
     }
 }
 
@@ -33,8 +31,9 @@ fn capacities(workers: &WorkerColumns<'_>) -> Vec<f64> {
 }
 
 impl PlacementPolicy for LeastLoadPlacement {
+    const FUNCTIONS: &'static [&'static str] = &["assign", "route"];
+
     fn assign(&mut self, programs: &AssignColumns<'_>) -> Result<Vec<u32>, PolicyError> {
-        programs.check(self.extra.len())?;
         let workers = programs.workers;
         let capacities = capacities(&workers);
         let mut used: Vec<f64> = workers
@@ -62,7 +61,6 @@ impl PlacementPolicy for LeastLoadPlacement {
     }
 
     fn route(&mut self, workers: &RouteColumns<'_>) -> Result<Vec<f64>, PolicyError> {
-        workers.check(self.extra.len())?;
         let capacities = capacities(&workers.workers);
         let rows = workers.workers.used_tokens.iter().zip(&capacities);
         let loads = rows.map(|(&used, capacity)| used as f64 / capacity);
@@ -98,7 +96,7 @@ mod tests {
         };
         let mut programs = Assign::draw(&mut SplitMix64::new(3), 40, 0);
         programs.tokens.fill(500);
-        let places = LeastLoadPlacement::default()
+        let places = LeastLoadPlacement
             .assign(&programs.columns_with(&workers))
             .unwrap();
         for worker in 0..4 {
@@ -120,7 +118,7 @@ mod tests {
             last_worker: vec![0],
             extra: Vec::new(),
         };
-        let places = LeastLoadPlacement::default().assign(&programs.columns_with(&workers));
+        let places = LeastLoadPlacement.assign(&programs.columns_with(&workers));
         assert_eq!(places, Ok(vec![1]));
     }
 }

@@ -1,53 +1,13 @@
-//! The configuration and its JSON form.
+//! The configuration.
 
-use serde::Deserialize;
-use treadle_plugin::PolicyError;
-
-/// What the policy does; the crate's first page has the table.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Config {
-    /// Guess of a program's tokens before anything is learnt.
-    pub total_tokens: f64,
-    /// Guess of a program's seconds in tools before anything is learnt.
-    pub total_tool_s: f64,
-    /// After so many programs old ones begin to be forgotten.
-    pub memory: u32,
-    /// Names of the extra columns; unknown ones are passed over.
-    pub extra: Vec<String>,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            total_tokens: 1_000.0,
-            total_tool_s: 10.0,
-            memory: 10_000,
-            extra: Vec::new(),
-        }
-    }
-}
-
-impl Config {
-    /// Reads the JSON form.
-    ///
-    /// # Errors
-    /// `invalid-config`, naming the key: an unknown key or a value out of range.
-    pub fn parse(json: &str) -> Result<Self, PolicyError> {
-        let config: Self = serde_json::from_str(json)
-            .map_err(|error| PolicyError::invalid_config(error.to_string()))?;
-        let memory = f64::from(config.memory);
-        for (key, value, min, max) in [
-            ("total_tokens", config.total_tokens, 0.0, 1e9),
-            ("total_tool_s", config.total_tool_s, 0.0, 1e9),
-            ("memory", memory, 1.0, 1e9),
-        ] {
-            if !(min..=max).contains(&value) {
-                return Err(PolicyError::invalid_config(format!(
-                    "{key} is {value}; give a number from {min} to {max}"
-                )));
-            }
-        }
-        Ok(config)
+treadle_plugin::config! {
+    /// What the policy does.
+    pub struct Config {
+        /// Guess of a program's tokens before anything is learnt.
+        total_tokens: f64 = 1_000.0, 0.0..=1e9;
+        /// Guess of a program's seconds in tools before anything is learnt.
+        total_tool_s: f64 = 10.0, 0.0..=1e9;
+        /// After so many programs old ones begin to be forgotten.
+        memory: u32 = 10_000, 1..=1_000_000_000;
     }
 }

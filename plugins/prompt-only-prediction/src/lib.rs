@@ -2,23 +2,9 @@
 //! not what becomes of them (the model-based baseline of Heddle §7.2).
 //!
 //! A ridge regression learns, from finished programs, the logarithm of the tokens that a
-//! program generates in all from its prompt: its length, and where the extra column
-//! `prompt-score` is there, what another model read from its text. What a program has done
-//! only counts as done.
-//!
-//! | key | meaning | default |
-//! |---|---|---|
-//! | `total_tokens` | guess of a program's tokens before anything is learnt | 1000 |
-//! | `total_tool_s` | the same for seconds in tools | 10 |
-//! | `memory` | after so many programs old ones begin to be forgotten | 10000 |
-//! | `extra` | names of the extra columns | none |
-//!
-//! It makes use of these extra columns, whichever are there:
-//!
-//! | column | meaning |
-//! |---|---|
-//! | `prompt-tokens` | tokens of the first prompt; without it only the score counts |
-//! | `prompt-score` | difficulty as another model reads it from the prompt: any scale about 0 |
+//! program generates in all from its prompt: its length, and natively, where a second extra
+//! column is there, what another model read from its text: its difficulty on any scale about 0.
+//! What a program has done only counts as done.
 
 mod config;
 
@@ -71,15 +57,14 @@ impl PromptOnlyPrediction {
         self.coefficients = self.ridge.fit(&prior, &[STRENGTH; FEATURES]);
     }
 
-    fn features(&self, index: usize, rows: usize, extra: &[f32]) -> [f64; FEATURES] {
-        let read = |name: &str| {
-            let place = self.config.extra.iter().position(|extra| extra == name)?;
+    fn features(index: usize, rows: usize, extra: &[f32]) -> [f64; FEATURES] {
+        let read = |place: usize| {
             let value = f64::from(*extra.get(place * rows + index)?);
             value.is_finite().then_some(value)
         };
-        let length = read("prompt-tokens").filter(|tokens| *tokens >= 0.0);
+        let length = read(0).filter(|tokens| *tokens >= 0.0);
         let length = length.map_or(0.0, |tokens| (log2(tokens + 16.0) - 9.0) / 2.0);
-        let score = read("prompt-score").unwrap_or(0.0);
+        let score = read(1).unwrap_or(0.0);
         let score = score.clamp(-SCORE_MAX, SCORE_MAX);
         [1.0, length, length * length, score, score * score]
     }
@@ -96,8 +81,12 @@ fn targets(tokens: f64, tool_ms: f64) -> [f64; TARGETS] {
 }
 
 impl Policy for PromptOnlyPrediction {
-    fn configure(json: &str) -> Result<Self, PolicyError> {
-        Ok(Self::new(Config::parse(json)?))
+    type Config = Config;
+
+    const COLUMNS: &'static [&'static str] = &["prompt-tokens"];
+
+    fn with_config(config: Config) -> Result<Self, PolicyError> {
+        Ok(Self::new(config))
     }
 
     fn snapshot(&self) -> Result<Vec<u8>, PolicyError> {
@@ -132,8 +121,9 @@ impl Policy for PromptOnlyPrediction {
 }
 
 impl PredictionPolicy for PromptOnlyPrediction {
+    const FUNCTIONS: &'static [&'static str] = &["predict", "learn"];
+
     fn predict(&mut self, programs: &LiveColumns<'_>) -> Result<Estimates, PolicyError> {
-        programs.check(self.config.extra.len())?;
         let variance = self.variance();
         let above = exp2(NINTH_DECILE * variance.sqrt());
         // The mean of a lognormal distribution lies above its median.
@@ -144,7 +134,7 @@ impl PredictionPolicy for PromptOnlyPrediction {
         };
         let mut estimates = Estimates::default();
         for row in 0..programs.len() {
-            let features = self.features(row, programs.len(), programs.extra);
+            let features = Self::features(row, programs.len(), programs.extra);
             let median = |target: usize| {
                 let logarithm = dot(&self.coefficients[target], &features);
                 (exp2(logarithm.clamp(0.0, 40.0)) - 1.0).max(0.0)
@@ -163,11 +153,10 @@ impl PredictionPolicy for PromptOnlyPrediction {
     }
 
     fn learn(&mut self, programs: &FinishedColumns<'_>) -> Result<(), PolicyError> {
-        programs.check(self.config.extra.len())?;
         let memory = f64::from(self.config.memory);
         for program in programs.programs() {
             let row = program.start;
-            let features = self.features(row, programs.len(), programs.extra);
+            let features = Self::features(row, programs.len(), programs.extra);
             let tool_ms = programs.tool_ms[row].saturating_add(programs.remaining_tool_ms[row]);
             let came = targets(programs.total_tokens(row) as f64, tool_ms as f64);
             let error = came[0] - dot(&self.coefficients[0], &features);

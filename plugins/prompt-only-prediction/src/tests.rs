@@ -5,8 +5,6 @@ use treadle_plugin::random::SplitMix64;
 
 use super::*;
 
-const BOTH: &str = r#"{"extra": ["prompt-score", "prompt-tokens"]}"#;
-
 #[test]
 fn every_answer_is_valid() {
     for config in ["{}", r#"{"memory": 1}"#] {
@@ -31,8 +29,8 @@ fn predict(policy: &mut PromptOnlyPrediction, steps: u32, output: u64, extra: &[
 #[test]
 fn the_prompt_decides_and_nothing_that_comes_after() {
     let mut random = SplitMix64::new(3);
-    let mut policy = PromptOnlyPrediction::configure(BOTH).unwrap();
-    assert!((predict(&mut policy, 0, 0, &[0.0, 512.0]) - 1_000.0).abs() < 1e-6);
+    let mut policy = PromptOnlyPrediction::configure("{}").unwrap();
+    assert!((predict(&mut policy, 0, 0, &[512.0, 0.0]) - 1_000.0).abs() < 1e-6);
     for _ in 0..500 {
         let score = draw::below(&mut random, 5) as f32 - 2.0;
         let tokens = 100 + draw::below(&mut random, 1_000);
@@ -45,15 +43,15 @@ fn the_prompt_decides_and_nothing_that_comes_after() {
             tool_ms: &[0],
             remaining_tokens: &[total],
             remaining_tool_ms: &[1_000],
-            extra: &[score, tokens as f32],
+            extra: &[tokens as f32, score],
         };
         policy.learn(&finished).unwrap();
     }
     for (score, tokens) in [(1.0, 300.0_f32), (-2.0, 900.0), (0.0, 500.0)] {
         let wanted = f64::from(tokens) * 4.0 * f64::from(score).exp2();
-        let found = predict(&mut policy, 0, 0, &[score, tokens]);
+        let found = predict(&mut policy, 0, 0, &[tokens, score]);
         assert!((found / wanted - 1.0).abs() < 0.15, "{found} for {wanted}");
-        let later = predict(&mut policy, 3, 100, &[score, tokens]);
+        let later = predict(&mut policy, 3, 100, &[tokens, score]);
         assert!((found - later - 100.0).abs() < 1e-6);
     }
 }
@@ -61,12 +59,12 @@ fn the_prompt_decides_and_nothing_that_comes_after() {
 #[test]
 fn a_snapshot_gives_the_same_estimates_and_a_spoilt_one_changes_nothing() {
     let mut random = SplitMix64::new(11);
-    let mut policy = PromptOnlyPrediction::configure(BOTH).unwrap();
+    let mut policy = PromptOnlyPrediction::configure("{}").unwrap();
     policy
         .learn(&Finished::draw(&mut random, 300, 2).columns())
         .unwrap();
     let snapshot = policy.snapshot().unwrap();
-    let mut successor = PromptOnlyPrediction::configure(BOTH).unwrap();
+    let mut successor = PromptOnlyPrediction::configure("{}").unwrap();
     successor.restore(&snapshot).unwrap();
     let live = Live::draw(&mut random, 100, 2);
     let estimates = policy.predict(&live.columns());

@@ -3,25 +3,22 @@
 //! (Heddle §4.2). Of those that came at the same time the program with fewer steps
 //! goes first. A baseline to compare with.
 
-use serde::Deserialize;
-use treadle_plugin::{Policy, PolicyError, PriorityPolicy, QueueColumns};
+use treadle_plugin::{NoConfig, Policy, PolicyError, PriorityPolicy, QueueColumns};
 
-/// The policy and its configuration.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct RoundRobinPriority {
-    extra: Vec<String>,
-}
+/// The policy. It keeps nothing between calls.
+#[derive(Debug, Clone, Default)]
+pub struct RoundRobinPriority;
 
 impl Policy for RoundRobinPriority {
-    fn configure(json: &str) -> Result<Self, PolicyError> {
-        serde_json::from_str(json).map_err(|error| PolicyError::invalid_config(error.to_string()))
+    type Config = NoConfig;
+
+    fn with_config(_: NoConfig) -> Result<Self, PolicyError> {
+        Ok(Self)
     }
 }
 
 impl PriorityPolicy for RoundRobinPriority {
     fn score(&mut self, programs: &QueueColumns<'_>) -> Result<Vec<f64>, PolicyError> {
-        programs.check(self.extra.len())?;
         let rows = programs.waited_ms.iter().zip(programs.steps);
         // The second term is below 1, the least difference of two waits.
         Ok(rows
@@ -45,7 +42,7 @@ mod tests {
 
     #[test]
     fn a_step_that_came_back_waits_behind_those_that_came_before() {
-        let scores = RoundRobinPriority::default()
+        let scores = RoundRobinPriority
             .score(&QueueColumns {
                 tokens: &[9_000, 100, 100],
                 output_tokens: &[5_000, 0, 0],

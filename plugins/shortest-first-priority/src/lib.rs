@@ -5,16 +5,7 @@
 //! Level 0 ends at `level_tokens`, each further one at twice the tokens of the one
 //! before. A program that has waited more than `starvation_ratio` times as long as it
 //! was served goes to level 0, so that long ones are not starved.
-//!
-//! | key | meaning | default |
-//! |---|---|---|
-//! | `level_tokens` | generated tokens at which level 0 ends; 0 for no levels: every token counts | 512 |
-//! | `starvation_ratio` | wait, as a multiple of the service, from which a program goes to level 0 | 16 |
-//! | `token_ms` | service that a generated token counts for, in milliseconds | 20 |
-//! | `preempt` | whether running steps of a higher level give way | false |
-//! | `extra` | names of the extra columns; they are not used | none |
 
-use serde::Deserialize;
 use treadle_plugin::{Policy, PolicyError, PreemptColumns, PriorityPolicy, QueueColumns};
 
 /// Score that a level, or a token without levels, outweighs: longer than any wait in
@@ -27,37 +18,34 @@ const TOKENS_MAX: u64 = 1 << 20;
 /// Largest value of any key.
 const KEY_MAX: f64 = 1e9;
 
-/// The policy and its configuration.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ShortestFirstPriority {
-    level_tokens: u64,
-    starvation_ratio: f64,
-    token_ms: f64,
-    preempt: bool,
-    extra: Vec<String>,
+treadle_plugin::config! {
+    /// What the policy does.
+    pub struct Config {
+        /// Generated tokens at which level 0 ends; 0 for no levels: every token counts.
+        level_tokens: u64 = 512;
+        /// Wait, as a multiple of the service, from which a program goes to level 0.
+        starvation_ratio: f64 = 16.0, 0.0..=KEY_MAX;
+        /// Service that a generated token counts for, in milliseconds.
+        token_ms: f64 = 20.0, 0.0..=KEY_MAX;
+        /// Whether running steps of a higher level give way.
+        preempt: bool = false;
+    }
 }
 
-impl Default for ShortestFirstPriority {
-    fn default() -> Self {
-        Self {
-            level_tokens: 512,
-            starvation_ratio: 16.0,
-            token_ms: 20.0,
-            preempt: false,
-            extra: Vec::new(),
-        }
-    }
+/// The policy. It keeps nothing between calls but its configuration.
+#[derive(Debug, Clone, Default)]
+pub struct ShortestFirstPriority {
+    config: Config,
 }
 
 impl ShortestFirstPriority {
     fn level(&self, output_tokens: u64, waited_ms: u64) -> u64 {
         let output_tokens = output_tokens.min(TOKENS_MAX);
-        let served_ms = output_tokens as f64 * self.token_ms;
-        if waited_ms as f64 > self.starvation_ratio * served_ms {
+        let served_ms = output_tokens as f64 * self.config.token_ms;
+        if waited_ms as f64 > self.config.starvation_ratio * served_ms {
             return 0;
         }
-        match output_tokens.checked_div(self.level_tokens) {
+        match output_tokens.checked_div(self.config.level_tokens) {
             None => output_tokens,
             Some(0) => 0,
             Some(times) => u64::from(times.ilog2()) + 1,
@@ -66,26 +54,17 @@ impl ShortestFirstPriority {
 }
 
 impl Policy for ShortestFirstPriority {
-    fn configure(json: &str) -> Result<Self, PolicyError> {
-        let policy: Self = serde_json::from_str(json)
-            .map_err(|error| PolicyError::invalid_config(error.to_string()))?;
-        for (key, value) in [
-            ("starvation_ratio", policy.starvation_ratio),
-            ("token_ms", policy.token_ms),
-        ] {
-            if !(0.0..=KEY_MAX).contains(&value) {
-                return Err(PolicyError::invalid_config(format!(
-                    "{key} is {value}; give a number from 0 to {KEY_MAX}"
-                )));
-            }
-        }
-        Ok(policy)
+    type Config = Config;
+
+    fn with_config(config: Config) -> Result<Self, PolicyError> {
+        Ok(Self { config })
     }
 }
 
 impl PriorityPolicy for ShortestFirstPriority {
+    const FUNCTIONS: &'static [&'static str] = &["score", "preempt"];
+
     fn score(&mut self, programs: &QueueColumns<'_>) -> Result<Vec<f64>, PolicyError> {
-        programs.check(self.extra.len())?;
         let rows = programs.output_tokens.iter().zip(programs.waited_ms);
         Ok(rows
             .map(|(&output_tokens, &waited_ms)| {
@@ -96,9 +75,8 @@ impl PriorityPolicy for ShortestFirstPriority {
     }
 
     /// A wait alone preempts nothing, a level does.
-    fn preempt(&mut self, steps: &PreemptColumns<'_>) -> Result<Vec<u8>, PolicyError> {
-        steps.check()?;
-        if !self.preempt {
+    fn preempt(&mut self, steps: &PreemptColumns<'_>) -> Result<Vec<bool>, PolicyError> {
+        if !self.config.preempt {
             return Err(PolicyError::not_supported());
         }
         let level = |score: f64| (score / LEVEL).ceil();
@@ -108,12 +86,12 @@ impl PriorityPolicy for ShortestFirstPriority {
         });
         let mut waiting = steps.waiting_score.to_vec();
         waiting.sort_by(|left, right| right.total_cmp(left));
-        let mut ways = vec![0; steps.len()];
+        let mut ways = vec![false; steps.len()];
         for (step, score) in running.into_iter().zip(waiting) {
             if level(score) <= level(steps.running_score[step]) {
                 break;
             }
-            ways[step] = 1;
+            ways[step] = true;
         }
         Ok(ways)
     }
@@ -180,6 +158,6 @@ mod tests {
             running_ms: &[10, 10, 10],
             waiting_score: &scores[3..],
         });
-        assert_eq!(ways, Ok(vec![1, 0, 0]));
+        assert_eq!(ways, Ok(vec![true, false, false]));
     }
 }

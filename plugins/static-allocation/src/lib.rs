@@ -1,58 +1,37 @@
 //! The same for all: each action gets `units` units, in order of arrival; all devices
-//! run one degree of tensor parallelism; rollouts that failed are started again. A
-//! baseline to compare with.
-//!
-//! | key | meaning | default |
-//! |---|---|---|
-//! | `units` | units of each action, within what it can run with | 1 |
-//! | `degree` | degree of tensor parallelism; the largest on offer that is not above it, else the smallest | 1 |
-//! | `extra` | names of the extra columns; they are not used | none |
+//! run one degree of tensor parallelism. A baseline to compare with.
 
-use serde::Deserialize;
-use treadle_plugin::{
-    AllocationPolicy, GrantColumns, ParallelismColumns, Policy, PolicyError, RedundancyColumns,
-};
+use treadle_plugin::{AllocationPolicy, GrantColumns, ParallelismColumns, Policy, PolicyError};
 
-/// Most rollouts that are started for one prompt in one answer.
-const ROLLOUTS_MAX: u32 = 1_024;
-
-/// The policy and its configuration.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct StaticAllocation {
-    units: u32,
-    degree: u32,
-    extra: Vec<String>,
-}
-
-impl Default for StaticAllocation {
-    fn default() -> Self {
-        Self {
-            units: 1,
-            degree: 1,
-            extra: Vec::new(),
-        }
+treadle_plugin::config! {
+    /// What the policy does.
+    pub struct Config {
+        /// Units of each action, within what it can run with.
+        units: u32 = 1, 1..=u32::MAX;
+        /// Degree of tensor parallelism; the largest on offer that is not above it, else the
+        /// smallest.
+        degree: u32 = 1, 1..=u32::MAX;
     }
 }
 
+/// The policy. It keeps nothing between calls but its configuration.
+#[derive(Debug, Clone, Default)]
+pub struct StaticAllocation {
+    config: Config,
+}
+
 impl Policy for StaticAllocation {
-    fn configure(json: &str) -> Result<Self, PolicyError> {
-        let policy: Self = serde_json::from_str(json)
-            .map_err(|error| PolicyError::invalid_config(error.to_string()))?;
-        for (key, value) in [("units", policy.units), ("degree", policy.degree)] {
-            if value == 0 {
-                return Err(PolicyError::invalid_config(format!(
-                    "{key} is 0; give a number from 1"
-                )));
-            }
-        }
-        Ok(policy)
+    type Config = Config;
+
+    fn with_config(config: Config) -> Result<Self, PolicyError> {
+        Ok(Self { config })
     }
 }
 
 impl AllocationPolicy for StaticAllocation {
+    const FUNCTIONS: &'static [&'static str] = &["grant", "parallelism"];
+
     fn grant(&mut self, actions: &GrantColumns<'_>) -> Result<Vec<u32>, PolicyError> {
-        actions.check(self.extra.len())?;
         let mut free = actions.free_units.to_vec();
         let mut rows: Vec<usize> = (0..actions.len()).collect();
         rows.sort_by_key(|&row| std::cmp::Reverse(actions.waited_ms[row]));
@@ -60,7 +39,7 @@ impl AllocationPolicy for StaticAllocation {
         for row in rows {
             let least = actions.units_min[row];
             // Not `clamp`, which panics when the bounds contradict each other.
-            let units = self.units.max(least).min(actions.units_max[row]);
+            let units = self.config.units.max(least).min(actions.units_max[row]);
             let left = &mut free[actions.pool[row] as usize];
             if units >= least && units <= *left {
                 *left -= units;
@@ -71,31 +50,15 @@ impl AllocationPolicy for StaticAllocation {
     }
 
     fn parallelism(&mut self, degrees: &ParallelismColumns<'_>) -> Result<Vec<u32>, PolicyError> {
-        degrees.check()?;
         let mut counts = vec![0; degrees.len()];
         let below = degrees
             .degree
             .iter()
-            .rposition(|degree| *degree <= self.degree);
+            .rposition(|degree| *degree <= self.config.degree);
         if let Some(count) = counts.get_mut(below.unwrap_or(0)) {
             *count = degrees.gpus / degrees.degree[below.unwrap_or(0)].max(1);
         }
         Ok(counts)
-    }
-
-    fn redundancy(&mut self, prompts: &RedundancyColumns<'_>) -> Result<Vec<u32>, PolicyError> {
-        prompts.check(self.extra.len())?;
-        let rows = prompts
-            .wanted
-            .iter()
-            .zip(prompts.finished)
-            .zip(prompts.running);
-        Ok(rows
-            .map(|((&wanted, &finished), &running)| {
-                let missing = wanted.saturating_sub(finished).saturating_sub(running);
-                missing.min(ROLLOUTS_MAX)
-            })
-            .collect())
     }
 }
 
@@ -143,18 +106,5 @@ mod tests {
         };
         let mut policy = StaticAllocation::configure(r#"{"degree": 4}"#).unwrap();
         assert_eq!(policy.parallelism(&degrees), Ok(vec![0, 4, 0]));
-    }
-
-    #[test]
-    fn a_failed_rollout_is_started_again() {
-        let rollouts = StaticAllocation::default().redundancy(&RedundancyColumns {
-            wanted: &[8, 8],
-            finished: &[4, 8],
-            running: &[3, 0],
-            failed: &[1, 0],
-            running_ms: &[0, 0],
-            extra: &[],
-        });
-        assert_eq!(rollouts, Ok(vec![1, 0]));
     }
 }

@@ -2,22 +2,20 @@
 //! group's number chooses, and none moves. So programs with the same prompt share its cache,
 //! whatever the load. A baseline to compare with.
 
-use serde::Deserialize;
 use treadle_plugin::random::SplitMix64;
 use treadle_plugin::{
-    AssignColumns, MigrateColumns, PlacementPolicy, Policy, PolicyError, RouteColumns,
+    AssignColumns, MigrateColumns, NoConfig, PlacementPolicy, Policy, PolicyError, RouteColumns,
 };
 
-/// The policy and its configuration.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct StickyPlacement {
-    extra: Vec<String>,
-}
+/// The policy. It keeps nothing between calls.
+#[derive(Debug, Clone, Default)]
+pub struct StickyPlacement;
 
 impl Policy for StickyPlacement {
-    fn configure(json: &str) -> Result<Self, PolicyError> {
-        serde_json::from_str(json).map_err(|error| PolicyError::invalid_config(error.to_string()))
+    type Config = NoConfig;
+
+    fn with_config(_: NoConfig) -> Result<Self, PolicyError> {
+        Ok(Self)
     }
 }
 
@@ -31,8 +29,9 @@ fn chosen(group: u64, workers: usize) -> Option<u32> {
 }
 
 impl PlacementPolicy for StickyPlacement {
+    const FUNCTIONS: &'static [&'static str] = &["assign", "route", "migrate"];
+
     fn assign(&mut self, programs: &AssignColumns<'_>) -> Result<Vec<u32>, PolicyError> {
-        programs.check(self.extra.len())?;
         let workers = programs.workers.len();
         let rows = programs.last_worker.iter().zip(programs.group);
         rows.map(|(&last, &group)| {
@@ -47,13 +46,11 @@ impl PlacementPolicy for StickyPlacement {
     }
 
     fn route(&mut self, workers: &RouteColumns<'_>) -> Result<Vec<f64>, PolicyError> {
-        workers.check(self.extra.len())?;
         let cached = workers.cached_tokens.iter();
         Ok(cached.map(|&tokens| tokens as f64).collect())
     }
 
     fn migrate(&mut self, programs: &MigrateColumns<'_>) -> Result<Vec<u32>, PolicyError> {
-        programs.check(self.extra.len())?;
         Ok(programs.at_worker.to_vec())
     }
 }
@@ -82,7 +79,7 @@ mod tests {
             last_worker: vec![NOWHERE, 3, NOWHERE],
             extra: Vec::new(),
         };
-        let places = StickyPlacement::default()
+        let places = StickyPlacement
             .assign(&programs.columns_with(&workers))
             .unwrap();
         assert_eq!(places[1], 3);

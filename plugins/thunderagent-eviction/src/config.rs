@@ -1,20 +1,6 @@
-//! The configuration and its JSON form.
-//!
-//! | key | meaning | default |
-//! |---|---|---|
-//! | `profile` | `"treadle"` or `"paper"`: what the other keys start from | `"treadle"` |
-//! | `decay` | `"none"`, `"exponential"` or `"geometric"` | `"exponential"` |
-//! | `half_life_s` | exponential only: time in which the weight halves | 1 |
-//! | `base`, `tick_ms` | geometric only: the weight is divided by `base` each tick | – |
-//! | `hold_s` | time into a tool call before the decay starts | 30 |
-//! | `restore` | `"waiting"`, `"shortest"` or `"ageing"` | `"waiting"` |
-//! | `ageing_s` | ageing only: waiting longer than this goes first | – |
-//! | `extra` | names of the extra columns; they are not used | none |
-//!
-//! The profile `paper` is geometric with base 2 and a tick of 1000 ms, no hold,
-//! shortest first.
+//! The configuration and its keys. The profile `paper` is geometric with base 2 and a tick of
+//! 1000 ms, no hold, shortest first.
 
-use serde::Deserialize;
 use treadle_plugin::PolicyError;
 
 /// Longest time that can be configured, 30 days.
@@ -22,6 +8,8 @@ const SECONDS_MAX: f64 = 2_592_000.0;
 /// Smallest base: below, rounding could exceed what one tick changes.
 const BASE_MIN: f64 = 1.001;
 const BASE_MAX: f64 = 1e6;
+/// Longest tick, 30 days.
+const TICK_MS_MAX: u64 = 2_592_000_000;
 
 /// How the weight of an acting program decays with the time in its tool call
 /// (Appendix E.1).
@@ -67,8 +55,6 @@ pub struct Config {
     pub hold_ms: u64,
     /// Which waiting program comes back first.
     pub restore: Restore,
-    /// Names of the extra columns that calls carry; they are not used.
-    pub extra: Vec<String>,
 }
 
 impl Default for Config {
@@ -84,23 +70,66 @@ impl Default for Config {
             },
             hold_ms: 30_000,
             restore: Restore::Waiting,
-            extra: Vec::new(),
         }
     }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Raw {
-    profile: Option<String>,
-    decay: Option<String>,
-    half_life_s: Option<f64>,
-    base: Option<f64>,
-    tick_ms: Option<u64>,
-    hold_s: Option<f64>,
-    restore: Option<String>,
-    ageing_s: Option<f64>,
-    extra: Option<Vec<String>>,
+treadle_plugin::choice! {
+    /// What the other keys start from.
+    pub enum Profile {
+        /// treadle's own.
+        Treadle = "treadle",
+        /// The paper's.
+        Paper = "paper",
+    }
+}
+
+treadle_plugin::choice! {
+    /// How weights decay.
+    pub enum DecayKind {
+        /// Not at all.
+        None = "none",
+        /// In continuous time.
+        Exponential = "exponential",
+        /// In ticks.
+        Geometric = "geometric",
+    }
+}
+
+treadle_plugin::choice! {
+    /// Which waiting program comes back first.
+    pub enum RestoreKind {
+        /// The one that has waited longest.
+        Waiting = "waiting",
+        /// The one with the shortest context.
+        Shortest = "shortest",
+        /// The shortest, and before it any that has waited long.
+        Ageing = "ageing",
+    }
+}
+
+treadle_plugin::config! {
+    /// The keys of the configuration. One that is null is as the profile has it.
+    pub struct Keys {
+        /// What the other keys start from: `treadle`, or the `paper`'s own settings.
+        profile: Profile = Profile::Treadle;
+        /// How the weight of a program falls with the time in its tool call: `none`,
+        /// `exponential` or `geometric`.
+        decay: Option<DecayKind> = None;
+        /// `exponential` only: time in which the weight halves, in seconds.
+        half_life_s: Option<f64> = None, 0.001..=SECONDS_MAX;
+        /// `geometric` only: the weight is divided by this at each tick.
+        base: Option<f64> = None, BASE_MIN..=BASE_MAX;
+        /// `geometric` only: the length of a tick, in milliseconds.
+        tick_ms: Option<u64> = None, 1..=TICK_MS_MAX;
+        /// Time into a tool call before the decay starts, in seconds.
+        hold_s: Option<f64> = None, 0.0..=SECONDS_MAX;
+        /// What comes back first: the longest `waiting`, the `shortest` context, or, with `ageing`,
+        /// the shortest after any that has waited long.
+        restore: Option<RestoreKind> = None;
+        /// `ageing` only: programs that have waited longer go first, in seconds.
+        ageing_s: Option<f64> = None, 0.0..=SECONDS_MAX;
+    }
 }
 
 impl Config {
@@ -113,120 +142,80 @@ impl Config {
             },
             hold_ms: 0,
             restore: Restore::Shortest,
-            extra: Vec::new(),
         }
     }
 
-    /// Reads the JSON form.
+    /// What the keys say.
     ///
     /// # Errors
-    /// `invalid-config`, naming the key: an unknown key, a value out of range, or a
-    /// key that does not go with the chosen `decay` or `restore`.
-    pub fn parse(json: &str) -> Result<Self, PolicyError> {
-        let raw: Raw = serde_json::from_str(json)
-            .map_err(|error| PolicyError::invalid_config(error.to_string()))?;
-        let mut config = match raw.profile.as_deref() {
-            None | Some("treadle") => Self::default(),
-            Some("paper") => Self::paper(),
-            Some(other) => return Err(choice("profile", other, "\"treadle\" or \"paper\"")),
+    /// `invalid-config`, naming a key that does not go with the chosen `decay` or
+    /// `restore`, or that these lack.
+    pub fn of(keys: &Keys) -> Result<Self, PolicyError> {
+        let mut config = match keys.profile {
+            Profile::Treadle => Self::default(),
+            Profile::Paper => Self::paper(),
         };
-        config.decay = raw.decay(config.decay)?;
-        config.restore = raw.restore(config.restore)?;
-        if let Some(hold_s) = raw.hold_s {
-            config.hold_ms = milliseconds("hold_s", hold_s, 0.0)? as u64;
+        config.decay = keys.decay(config.decay)?;
+        config.restore = keys.restore(config.restore)?;
+        if let Some(hold_s) = keys.hold_s {
+            config.hold_ms = (hold_s * 1_000.0) as u64;
         }
-        config.extra = raw.extra.unwrap_or_default();
         Ok(config)
     }
 }
 
-impl Raw {
+impl Keys {
     fn decay(&self, start: Decay) -> Result<Decay, PolicyError> {
-        let kind = self.decay.as_deref().unwrap_or(match start {
-            Decay::None => "none",
-            Decay::Exponential { .. } => "exponential",
-            Decay::Geometric { .. } => "geometric",
+        let kind = self.decay.unwrap_or(match start {
+            Decay::None => DecayKind::None,
+            Decay::Exponential { .. } => DecayKind::Exponential,
+            Decay::Geometric { .. } => DecayKind::Geometric,
         });
-        let exponential = kind == "exponential";
-        let geometric = kind == "geometric";
-        belongs(
-            "half_life_s",
-            self.half_life_s.is_some(),
-            exponential,
-            "decay",
-        )?;
-        belongs("base", self.base.is_some(), geometric, "decay")?;
-        belongs("tick_ms", self.tick_ms.is_some(), geometric, "decay")?;
-        let (start_base, start_tick_ms) = match start {
-            Decay::Geometric { base, tick_ms } => (Some(base), Some(tick_ms)),
-            _ => (None, None),
-        };
-        match kind {
-            "none" => Ok(Decay::None),
-            "exponential" => {
-                let start_s = match start {
-                    Decay::Exponential { half_life_ms } => Some(half_life_ms / 1000.0),
+        let exponential = kind == DecayKind::Exponential;
+        let geometric = kind == DecayKind::Geometric;
+        for (key, given, belongs) in [
+            ("half_life_s", self.half_life_s.is_some(), exponential),
+            ("base", self.base.is_some(), geometric),
+            ("tick_ms", self.tick_ms.is_some(), geometric),
+        ] {
+            belongs_to(key, given, belongs, "decay")?;
+        }
+        Ok(match kind {
+            DecayKind::None => Decay::None,
+            DecayKind::Exponential => {
+                let start_ms = match start {
+                    Decay::Exponential { half_life_ms } => Some(half_life_ms),
                     _ => None,
                 };
-                let half_life_s = needed("half_life_s", self.half_life_s.or(start_s), kind)?;
-                Ok(Decay::Exponential {
-                    half_life_ms: milliseconds("half_life_s", half_life_s, 0.001)?,
-                })
+                let given_ms = self.half_life_s.map(|seconds| seconds * 1_000.0);
+                let half_life_ms = needed("half_life_s", given_ms.or(start_ms), "exponential")?;
+                Decay::Exponential { half_life_ms }
             }
-            "geometric" => {
-                let base = needed("base", self.base.or(start_base), kind)?;
-                within("base", base, BASE_MIN, BASE_MAX)?;
-                let tick_ms = needed("tick_ms", self.tick_ms.or(start_tick_ms), kind)?;
-                within("tick_ms", tick_ms as f64, 1.0, SECONDS_MAX * 1000.0)?;
-                Ok(Decay::Geometric { base, tick_ms })
+            DecayKind::Geometric => {
+                let (start_base, start_tick_ms) = match start {
+                    Decay::Geometric { base, tick_ms } => (Some(base), Some(tick_ms)),
+                    _ => (None, None),
+                };
+                Decay::Geometric {
+                    base: needed("base", self.base.or(start_base), "geometric")?,
+                    tick_ms: needed("tick_ms", self.tick_ms.or(start_tick_ms), "geometric")?,
+                }
             }
-            other => Err(choice(
-                "decay",
-                other,
-                "\"none\", \"exponential\" or \"geometric\"",
-            )),
-        }
+        })
     }
 
     fn restore(&self, start: Restore) -> Result<Restore, PolicyError> {
-        let kind = self.restore.as_deref();
-        belongs(
-            "ageing_s",
-            self.ageing_s.is_some(),
-            kind == Some("ageing"),
-            "restore",
-        )?;
-        match kind {
-            None => Ok(start),
-            Some("shortest") => Ok(Restore::Shortest),
-            Some("waiting") => Ok(Restore::Waiting),
-            Some("ageing") => {
-                let ageing_s = needed("ageing_s", self.ageing_s, "ageing")?;
-                Ok(Restore::Ageing {
-                    ageing_ms: milliseconds("ageing_s", ageing_s, 0.0)? as u64,
-                })
-            }
-            Some(other) => Err(choice(
-                "restore",
-                other,
-                "\"waiting\", \"shortest\" or \"ageing\"",
-            )),
-        }
+        let ages = self.restore == Some(RestoreKind::Ageing);
+        belongs_to("ageing_s", self.ageing_s.is_some(), ages, "restore")?;
+        Ok(match self.restore {
+            None => start,
+            Some(RestoreKind::Shortest) => Restore::Shortest,
+            Some(RestoreKind::Waiting) => Restore::Waiting,
+            Some(RestoreKind::Ageing) => Restore::Ageing {
+                ageing_ms: (needed("ageing_s", self.ageing_s, "ageing")? * 1_000.0) as u64,
+            },
+        })
     }
-}
-
-fn milliseconds(key: &str, seconds: f64, min_s: f64) -> Result<f64, PolicyError> {
-    within(key, seconds, min_s, SECONDS_MAX)?;
-    Ok(seconds * 1000.0)
-}
-
-fn within(key: &str, value: f64, min: f64, max: f64) -> Result<(), PolicyError> {
-    if (min..=max).contains(&value) {
-        return Ok(());
-    }
-    Err(PolicyError::invalid_config(format!(
-        "{key} is {value}; give a number from {min} to {max}"
-    )))
 }
 
 fn needed<T>(key: &str, value: Option<T>, kind: &str) -> Result<T, PolicyError> {
@@ -235,7 +224,7 @@ fn needed<T>(key: &str, value: Option<T>, kind: &str) -> Result<T, PolicyError> 
     })
 }
 
-fn belongs(key: &str, given: bool, allowed: bool, chooser: &str) -> Result<(), PolicyError> {
+fn belongs_to(key: &str, given: bool, allowed: bool, chooser: &str) -> Result<(), PolicyError> {
     if allowed || !given {
         return Ok(());
     }
@@ -244,25 +233,27 @@ fn belongs(key: &str, given: bool, allowed: bool, chooser: &str) -> Result<(), P
     )))
 }
 
-fn choice(key: &str, found: &str, choices: &str) -> PolicyError {
-    PolicyError::invalid_config(format!("{key} is \"{found}\"; give {choices}"))
-}
-
 #[cfg(test)]
 mod tests {
+    use treadle_plugin::Config as _;
+
     use super::*;
 
+    fn parse(json: &str) -> Result<Config, PolicyError> {
+        Config::of(&Keys::parse(json)?)
+    }
+
     fn refusal(json: &str) -> String {
-        let error = Config::parse(json).unwrap_err();
+        let error = parse(json).unwrap_err();
         assert_eq!(error.code, "invalid-config");
         error.message
     }
 
     #[test]
     fn profiles_and_their_defaults() {
-        assert_eq!(Config::parse("{}"), Ok(Config::default()));
-        assert_eq!(Config::parse(r#"{"profile":"paper"}"#), Ok(Config::paper()));
-        let paced = Config::parse(r#"{"profile":"paper","tick_ms":250,"hold_s":1.5}"#).unwrap();
+        assert_eq!(parse("{}"), Ok(Config::default()));
+        assert_eq!(parse(r#"{"profile":"paper"}"#), Ok(Config::paper()));
+        let paced = parse(r#"{"profile":"paper","tick_ms":250,"hold_s":1.5}"#).unwrap();
         assert_eq!(
             paced.decay,
             Decay::Geometric {

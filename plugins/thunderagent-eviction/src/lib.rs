@@ -5,21 +5,17 @@
 //! call (eq. 7); under pressure acting programs are paused first, the shorter
 //! context first (eq. 11); waiting programs come back reasoning first, the shorter
 //! context first (eq. 10), or by one of two rules that do not starve long ones.
-//! Services, of which the paper knows none, are dropped by what it costs to have them
-//! back.
 //!
 //! The crate is built twice: as a component, and natively as the built-in default.
 
 mod config;
 mod decay;
 mod order;
-mod services;
 
-pub use config::{Config, Decay, Restore};
+pub use config::{Config, Decay, Keys, Restore};
 
 use treadle_plugin::{
-    ActingColumns, ActiveColumns, EvictionPolicy, Policy, PolicyError, ServiceColumns,
-    WaitingColumns,
+    ActingColumns, ActiveColumns, EvictionPolicy, Phase, Policy, PolicyError, WaitingColumns,
 };
 
 /// The policy. It keeps nothing between calls but its configuration.
@@ -30,35 +26,33 @@ pub struct ThunderAgentEviction {
 }
 
 impl Policy for ThunderAgentEviction {
-    fn configure(json: &str) -> Result<Self, PolicyError> {
-        Ok(Self {
-            config: Config::parse(json)?,
-        })
+    type Config = Keys;
+
+    fn with_config(keys: Keys) -> Result<Self, PolicyError> {
+        let config = Config::of(&keys)?;
+        Ok(Self { config })
     }
 }
 
 impl EvictionPolicy for ThunderAgentEviction {
     fn weigh(&mut self, programs: &ActingColumns<'_>) -> Result<Vec<f64>, PolicyError> {
-        programs.check(self.config.extra.len())?;
         Ok(decay::weights(&self.config, programs.phase_ms))
     }
 
     fn pause_order(&mut self, programs: &ActiveColumns<'_>) -> Result<Vec<f64>, PolicyError> {
-        programs.check(self.config.extra.len())?;
-        let rows = programs.acting.iter().zip(programs.tokens);
+        let rows = programs.phase.iter().zip(programs.tokens);
         Ok(rows
-            .map(|(&acting, &tokens)| order::shortest(acting != 0, tokens))
+            .map(|(&phase, &tokens)| order::shortest(phase == Phase::Acting, tokens))
             .collect())
     }
 
     fn restore_order(&mut self, programs: &WaitingColumns<'_>) -> Result<Vec<f64>, PolicyError> {
-        programs.check(self.config.extra.len())?;
         let rows = programs
-            .reasoning
+            .phase
             .iter()
             .zip(programs.waited_ms)
             .zip(programs.tokens)
-            .map(|((&reasoning, &waited_ms), &tokens)| (reasoning != 0, waited_ms, tokens));
+            .map(|((&phase, &waited_ms), &tokens)| (phase == Phase::Reasoning, waited_ms, tokens));
         Ok(match self.config.restore {
             Restore::Shortest => rows
                 .map(|(reasoning, _, tokens)| order::shortest(reasoning, tokens))
@@ -72,11 +66,6 @@ impl EvictionPolicy for ThunderAgentEviction {
                 })
                 .collect(),
         })
-    }
-
-    fn drop_order(&mut self, columns: &ServiceColumns<'_>) -> Result<Vec<f64>, PolicyError> {
-        columns.check(self.config.extra.len())?;
-        Ok(services::cheapest_first(columns))
     }
 }
 

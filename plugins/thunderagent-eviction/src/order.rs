@@ -63,7 +63,7 @@ mod tests {
     use std::cmp::{Ordering, Reverse};
 
     use proptest::prelude::*;
-    use treadle_plugin::{ActiveColumns, EvictionPolicy, WaitingColumns};
+    use treadle_plugin::{ActiveColumns, EvictionPolicy, Phase, WaitingColumns};
 
     use super::*;
     use crate::{Config, Restore, ThunderAgentEviction};
@@ -102,6 +102,11 @@ mod tests {
         }
     }
 
+    fn phases(rows: &[Row], favoured: Phase, other: Phase) -> Vec<Phase> {
+        let phase = |row: &Row| if row.favoured { favoured } else { other };
+        rows.iter().map(phase).collect()
+    }
+
     fn restore(restore: Restore, rows: &[Row]) -> Vec<f64> {
         let mut policy = ThunderAgentEviction {
             config: Config {
@@ -111,10 +116,7 @@ mod tests {
         };
         let programs = WaitingColumns {
             tokens: &rows.iter().map(|row| row.tokens).collect::<Vec<_>>(),
-            reasoning: &rows
-                .iter()
-                .map(|row| u8::from(row.favoured))
-                .collect::<Vec<_>>(),
+            phase: &phases(rows, Phase::Reasoning, Phase::Acting),
             waited_ms: &rows.iter().map(|row| row.ms).collect::<Vec<_>>(),
             steps: &vec![1; rows.len()],
             extra: &[],
@@ -132,7 +134,7 @@ mod tests {
         fn pausing_takes_acting_then_shortest(rows in rows(TOKENS_ALONE_MAX)) {
             let programs = ActiveColumns {
                 tokens: &rows.iter().map(|row| row.tokens).collect::<Vec<_>>(),
-                acting: &rows.iter().map(|row| u8::from(row.favoured)).collect::<Vec<_>>(),
+                phase: &phases(&rows, Phase::Acting, Phase::Reasoning),
                 phase_ms: &rows.iter().map(|row| row.ms).collect::<Vec<_>>(),
                 steps: &vec![1; rows.len()],
                 extra: &[],

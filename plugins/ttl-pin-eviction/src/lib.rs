@@ -15,9 +15,11 @@
 
 mod config;
 
-use config::{Config, Named, Ttl};
+pub use config::{Keys, Kind};
+
+use config::Ttl;
 use treadle_plugin::{
-    ActingColumns, ActiveColumns, EvictionPolicy, Policy, PolicyError, WaitingColumns,
+    ActingColumns, ActiveColumns, EvictionPolicy, Phase, Policy, PolicyError, WaitingColumns,
 };
 
 /// Times count up to 2^50 ms; longer ones tie.
@@ -28,39 +30,42 @@ const SOONEST: f64 = 0.1;
 /// The policy. It keeps nothing between calls but its configuration.
 #[derive(Debug, Clone)]
 pub struct TtlPinEviction {
-    config: Config,
+    ttl: Ttl,
 }
 
 impl Policy for TtlPinEviction {
-    fn configure(json: &str) -> Result<Self, PolicyError> {
-        let config = Config::parse(json)?;
-        Ok(Self { config })
+    type Config = Keys;
+
+    const COLUMNS: &'static [&'static str] = &["idle-ms", "soonest-ms", "prefill-ms"];
+
+    fn with_config(keys: Keys) -> Result<Self, PolicyError> {
+        let ttl = Ttl::of(&keys)?;
+        Ok(Self { ttl })
     }
 }
 
 impl TtlPinEviction {
     /// Whether each acting program is pinned.
     fn pinned<'a>(&self, phase_ms: &'a [u64], extra: &'a [f32]) -> impl Fn(usize) -> bool + 'a {
-        let ttl = self.config.ttl;
-        let rows = phase_ms.len();
+        let (ttl, rows) = (self.ttl, phase_ms.len());
         move |row| match ttl {
             Ttl::Fixed { ttl_ms } => phase_ms[row] < ttl_ms,
-            Ttl::Learnt { queue_ms, columns } => is_worth_holding(queue_ms, columns, |column| {
-                f64::from(extra[column * rows + row])
-            }),
+            Ttl::Learnt { queue_ms } => {
+                let of = |column: usize| f64::from(extra[column * rows + row]);
+                is_worth_holding(queue_ms, of(0), of(1), of(2))
+            }
         }
     }
 }
 
 /// Whether holding a cache is expected to save more than it costs.
-fn is_worth_holding(queue_ms: f64, named: Named, of: impl Fn(usize) -> f64) -> bool {
-    let saved_ms = of(named.prefill) + queue_ms;
-    of(named.idle) < saved_ms || of(named.soonest) < SOONEST * saved_ms
+fn is_worth_holding(queue_ms: f64, idle_ms: f64, soonest_ms: f64, prefill_ms: f64) -> bool {
+    let saved_ms = prefill_ms + queue_ms;
+    idle_ms < saved_ms || soonest_ms < SOONEST * saved_ms
 }
 
 impl EvictionPolicy for TtlPinEviction {
     fn weigh(&mut self, programs: &ActingColumns<'_>) -> Result<Vec<f64>, PolicyError> {
-        programs.check(self.config.extra_columns)?;
         let pinned = self.pinned(programs.phase_ms, programs.extra);
         let weight = |row| if pinned(row) { 1.0 } else { 0.0 };
         Ok((0..programs.len()).map(weight).collect())
@@ -69,12 +74,11 @@ impl EvictionPolicy for TtlPinEviction {
     /// Those without a pin, then pinned ones, the longest acting first; then
     /// reasoning ones, the latest first.
     fn pause_order(&mut self, programs: &ActiveColumns<'_>) -> Result<Vec<f64>, PolicyError> {
-        programs.check(self.config.extra_columns)?;
         let pinned = self.pinned(programs.phase_ms, programs.extra);
         let score = |row: usize| {
             let ms = programs.phase_ms[row].min(MS_MAX);
-            let score = match (programs.acting[row], pinned(row)) {
-                (0, _) => MS_MAX - ms,
+            let score = match (programs.phase[row], pinned(row)) {
+                (Phase::Reasoning, _) => MS_MAX - ms,
                 (_, true) => 2 * MS_MAX + ms,
                 (_, false) => 4 * MS_MAX + ms,
             };
@@ -84,7 +88,6 @@ impl EvictionPolicy for TtlPinEviction {
     }
 
     fn restore_order(&mut self, programs: &WaitingColumns<'_>) -> Result<Vec<f64>, PolicyError> {
-        programs.check(self.config.extra_columns)?;
         Ok(programs.waited_ms.iter().map(|&ms| ms as f64).collect())
     }
 }
@@ -97,8 +100,9 @@ mod tests {
 
     use super::*;
 
-    const LEARNT: &str = r#"{"ttl": "learnt", "queue_s": 1,
-        "extra": ["idle-ms", "soonest-ms", "prefill-ms"]}"#;
+    const LEARNT: &str = r#"{"ttl": "learnt", "queue_s": 1}"#;
+    const ACTS: Phase = Phase::Acting;
+    const REASONS: Phase = Phase::Reasoning;
 
     #[test]
     fn a_pin_ends_with_its_time_to_live() {
@@ -133,7 +137,7 @@ mod tests {
         let idle_ms = [0.0, 0.0, 60_000.0, 60_000.0, 0.0, f32::INFINITY];
         let programs = ActiveColumns {
             tokens: &[10; 6],
-            acting: &[1, 1, 1, 1, 0, 0],
+            phase: &[ACTS, ACTS, ACTS, ACTS, REASONS, REASONS],
             phase_ms: &[9_000, 50, 10, u64::MAX, 7, 8],
             steps: &[1; 6],
             extra: &[idle_ms, [30_000.0; 6], [0.0; 6]].concat(),
@@ -146,12 +150,8 @@ mod tests {
 
     #[test]
     fn every_answer_is_valid() {
-        for config in ["{}", r#"{"ttl_s": 0.25}"#] {
+        for config in ["{}", r#"{"ttl_s": 0.25}"#, LEARNT] {
             Harness::new(config).by_row().eviction::<TtlPinEviction>();
         }
-        Harness::new(LEARNT)
-            .extra_columns(3)
-            .by_row()
-            .eviction::<TtlPinEviction>();
     }
 }

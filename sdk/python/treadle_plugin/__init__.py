@@ -18,6 +18,8 @@ given, and `export`, which makes a policy what a component exports:
 Import one world's module alone; a component has one world.
 """
 
+from .config import bounded, key
 from .errors import PolicyError
+from .policy import CacheAction, Phase
 
-__all__ = ["PolicyError"]
+__all__ = ["CacheAction", "Phase", "PolicyError", "bounded", "key"]

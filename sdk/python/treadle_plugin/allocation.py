@@ -1,7 +1,7 @@
 """The world `allocation`: how much of a resource each consumer gets."""
 
 from dataclasses import dataclass
-from typing import Sequence
+from typing import Any, Sequence
 
 from . import guest, policy
 from .errors import PolicyError
@@ -47,24 +47,6 @@ class ParallelismColumns(Columns):
         return len(self.degree)
 
 
-@dataclass(slots=True)
-class RedundancyColumns(Columns):
-    """Prompts whose rollouts run, one row each."""
-
-    wanted: Sequence[int]
-    """Finished rollouts that training needs."""
-    finished: Sequence[int]
-    """Rollouts that have finished."""
-    running: Sequence[int]
-    """Rollouts that run."""
-    failed: Sequence[int]
-    """Rollouts that failed."""
-    running_ms: Sequence[int]
-    """How long the oldest running one has run, in milliseconds."""
-    extra: Extra
-    """Further columns by their names."""
-
-
 class Policy(policy.Policy):
     """A policy of this world."""
 
@@ -76,71 +58,18 @@ class Policy(policy.Policy):
         """Workers of each degree; degrees times counts add up to at most `gpus`."""
         raise PolicyError.not_supported()
 
-    def redundancy(self, prompts: RedundancyColumns) -> Sequence[int]:
-        """Further rollouts to start now for each prompt."""
-        raise PolicyError.not_supported()
-
 
 def export(policy_class: type[Policy]) -> tuple[type, type]:
     """The classes `Plugin` and `AllocationPolicy` of a component."""
-    slot = guest.Slot(policy_class, Policy, "grant")
+    slot = guest.Slot(policy_class, Policy, ("grant", "parallelism"), ("grant",))
 
     class AllocationPolicy:
-        def grant(
-            self,
-            pool: list[int],
-            units_min: list[int],
-            units_max: list[int],
-            waited_ms: list[int],
-            expected_ms: list[float],
-            free_units: list[int],
-            extra: list[float],
-        ) -> list[int]:
-            columns = GrantColumns(
-                pool,
-                units_min,
-                units_max,
-                waited_ms,
-                expected_ms,
-                free_units,
-                slot.extra(extra, len(pool)),
-            )
+        def grant(self, actions: Any) -> list[int]:
+            columns = slot.columns(GrantColumns, actions)
             return slot.ask(lambda policy: list(policy.grant(columns)))
 
-        def parallelism(
-            self,
-            gpus: int,
-            degree: list[int],
-            token_us: list[float],
-            capacity_tokens: list[int],
-            expected_tokens: list[int],
-        ) -> list[int]:
-            columns = ParallelismColumns(
-                gpus,
-                degree,
-                token_us,
-                capacity_tokens,
-                expected_tokens,
-            )
+        def parallelism(self, degrees: Any) -> list[int]:
+            columns = slot.columns(ParallelismColumns, degrees)
             return slot.ask(lambda policy: list(policy.parallelism(columns)))
-
-        def redundancy(
-            self,
-            wanted: list[int],
-            finished: list[int],
-            running: list[int],
-            failed: list[int],
-            running_ms: list[int],
-            extra: list[float],
-        ) -> list[int]:
-            columns = RedundancyColumns(
-                wanted,
-                finished,
-                running,
-                failed,
-                running_ms,
-                slot.extra(extra, len(wanted)),
-            )
-            return slot.ask(lambda policy: list(policy.redundancy(columns)))
 
     return guest.plugin(slot), AllocationPolicy

@@ -1,11 +1,15 @@
 """The world `eviction`: which programs keep their place in a worker's KV cache."""
 
 from dataclasses import dataclass
-from typing import Sequence
+from typing import Any, Sequence
 
 from . import guest, policy
 from .errors import PolicyError
-from .policy import Columns, Extra
+from .policy import CacheAction, Columns, Extra, Phase
+
+
+NEVER = 2**64 - 1
+"""The time of what cannot be done."""
 
 
 @dataclass(slots=True)
@@ -26,8 +30,8 @@ class ActiveColumns(Columns):
 
     tokens: Sequence[int]
     """Context length."""
-    acting: bytes
-    """1 while acting, 0 while reasoning."""
+    phase: Sequence[Phase]
+    """What each does."""
     phase_ms: Sequence[int]
     """Time in the present phase, in milliseconds."""
     steps: Sequence[int]
@@ -42,8 +46,8 @@ class WaitingColumns(Columns):
 
     tokens: Sequence[int]
     """Context length."""
-    reasoning: bytes
-    """1 when an LLM call is ready to be sent, 0 while an action runs."""
+    phase: Sequence[Phase]
+    """Reasoning where an LLM call is ready to be sent."""
     waited_ms: Sequence[int]
     """Time in the waiting queue, in milliseconds."""
     steps: Sequence[int]
@@ -53,19 +57,36 @@ class WaitingColumns(Columns):
 
 
 @dataclass(slots=True)
-class ServiceColumns(Columns):
-    """Services that may be unloaded, one row each."""
+class RetentionColumns(Columns):
+    """Programs that act at one worker, one row each; times in milliseconds."""
 
-    bytes: Sequence[int]
-    """Memory that it holds."""
+    capacity_tokens: int
+    """Tokens that the worker holds; `NEVER` where that is not known."""
+    free_tokens: int
+    """Tokens left below the worker's low watermark; below 0 when it holds more."""
+    wanted_tokens: int
+    """Tokens that programs without a place need that wait for one."""
+    tokens: Sequence[int]
+    """Context length."""
+    phase_ms: Sequence[int]
+    """Time in the tool call so far."""
     idle_ms: Sequence[int]
-    """Time since it was used last, in milliseconds."""
-    load_ms: Sequence[int]
-    """Time to load it again, in milliseconds."""
-    uses: Sequence[int]
-    """Times that it was used in the last hour."""
+    """Time that the tool call is expected to last yet, by those that had lasted as long."""
+    soonest_ms: Sequence[int]
+    """Time in which one in ten of such calls ended."""
+    back_ms: Sequence[int]
+    """Time to bring the cache back from host memory; `NEVER` where it cannot go there."""
+    moved_ms: Sequence[int]
+    """Time to move the cache to another worker; `NEVER` where it cannot be moved."""
+    prefill_ms: Sequence[int]
+    """Time to compute the cache again; 0 where the worker's pace is not known."""
+    steps: Sequence[int]
+    """LLM calls finished so far."""
     extra: Extra
     """Further columns by their names."""
+
+    def __len__(self) -> int:
+        return len(self.tokens)
 
 
 class Policy(policy.Policy):
@@ -83,83 +104,31 @@ class Policy(policy.Policy):
         """A finite score for each program; the highest is restored first."""
         raise NotImplementedError
 
-    def drop_order(self, services: ServiceColumns) -> Sequence[float]:
-        """A finite score for each service; the highest is dropped first."""
+    def retain(self, programs: RetentionColumns) -> Sequence[CacheAction]:
+        """What becomes of each cache; what cannot be carried out counts as `KEEP`."""
         raise PolicyError.not_supported()
 
 
 def export(policy_class: type[Policy]) -> tuple[type, type]:
     """The classes `Plugin` and `EvictionPolicy` of a component."""
-    slot = guest.Slot(policy_class, Policy, "weigh", "pause_order", "restore_order")
-    return guest.plugin(slot), interface(slot)
-
-
-def interface(slot: guest.Slot) -> type:
-    """The class `EvictionPolicy` of a component."""
+    functions = ("weigh", "pause_order", "restore_order", "retain")
+    slot = guest.Slot(policy_class, Policy, functions, ("weigh", "pause_order", "restore_order"))
 
     class EvictionPolicy:
-        def weigh(
-            self,
-            tokens: list[int],
-            phase_ms: list[int],
-            extra: list[float],
-        ) -> list[float]:
-            columns = ActingColumns(
-                tokens,
-                phase_ms,
-                slot.extra(extra, len(tokens)),
-            )
+        def weigh(self, programs: Any) -> list[float]:
+            columns = slot.columns(ActingColumns, programs)
             return slot.ask(lambda policy: list(policy.weigh(columns)))
 
-        def pause_order(
-            self,
-            tokens: list[int],
-            acting: bytes,
-            phase_ms: list[int],
-            steps: list[int],
-            extra: list[float],
-        ) -> list[float]:
-            columns = ActiveColumns(
-                tokens,
-                acting,
-                phase_ms,
-                steps,
-                slot.extra(extra, len(tokens)),
-            )
+        def pause_order(self, programs: Any) -> list[float]:
+            columns = slot.columns(ActiveColumns, programs)
             return slot.ask(lambda policy: list(policy.pause_order(columns)))
 
-        def restore_order(
-            self,
-            tokens: list[int],
-            reasoning: bytes,
-            waited_ms: list[int],
-            steps: list[int],
-            extra: list[float],
-        ) -> list[float]:
-            columns = WaitingColumns(
-                tokens,
-                reasoning,
-                waited_ms,
-                steps,
-                slot.extra(extra, len(tokens)),
-            )
+        def restore_order(self, programs: Any) -> list[float]:
+            columns = slot.columns(WaitingColumns, programs)
             return slot.ask(lambda policy: list(policy.restore_order(columns)))
 
-        def drop_order(
-            self,
-            bytes: list[int],
-            idle_ms: list[int],
-            load_ms: list[int],
-            uses: list[int],
-            extra: list[float],
-        ) -> list[float]:
-            columns = ServiceColumns(
-                bytes,
-                idle_ms,
-                load_ms,
-                uses,
-                slot.extra(extra, len(bytes)),
-            )
-            return slot.ask(lambda policy: list(policy.drop_order(columns)))
+        def retain(self, programs: Any) -> list[CacheAction]:
+            columns = slot.columns(RetentionColumns, programs)
+            return slot.ask(lambda policy: list(policy.retain(columns)))
 
-    return EvictionPolicy
+    return guest.plugin(slot), EvictionPolicy

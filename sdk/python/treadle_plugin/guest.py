@@ -7,7 +7,8 @@ from typing import Any, Callable, Sequence, TypeVar
 
 from . import host
 from .errors import PolicyError
-from .policy import Extra, Policy, configured
+from .config import configured, schema
+from .policy import Policy
 
 try:
     from componentize_py_types import Err
@@ -20,6 +21,9 @@ except ImportError:
         name: str
         version: str
         summary: str
+        functions: list[str]
+        columns: list[str]
+        config_schema: str
 
     @dataclass
     class Failure:  # type: ignore[no-redef]
@@ -31,19 +35,33 @@ except ImportError:
         value: Any
 
 
+C = TypeVar("C")
 T = TypeVar("T")
-_NO_EXTRA: Extra = {}
 
 
 class Slot:
-    """Holds the configured policy of an instance, and asks it."""
+    """Holds the configured policy of an instance, and asks it.
 
-    def __init__(self, policy_class: type[Policy], world: type[Policy], *required: str) -> None:
+    `functions` are those of the world's interface, by the names of their methods; a policy has to
+    have the `required` ones.
+    """
+
+    def __init__(
+        self,
+        policy_class: type[Policy],
+        world: type[Policy],
+        functions: Sequence[str],
+        required: Sequence[str],
+    ) -> None:
+        def is_written(method: str) -> bool:
+            return getattr(policy_class, method) is not getattr(world, method)
+
         for method in required:
-            if getattr(policy_class, method) is getattr(world, method):
+            if not is_written(method):
                 raise TypeError(f"{policy_class.__name__} has no method {method}; write one")
         if not policy_class.name:
             raise TypeError(f"{policy_class.__name__}.name is empty; give the policy a name")
+        self.functions = [method for method in functions if is_written(method)]
         self.policy_class = policy_class
         self.policy: Any = None
 
@@ -53,15 +71,15 @@ class Slot:
             raise Err(Failure("failed", "asked before configure; call plugin.configure first"))
         return guarded(lambda: question(self.policy))
 
-    def extra(self, flat: Sequence[float], rows: int) -> Extra:
-        """The extra columns by their names."""
-        names = self.policy.extra_names if self.policy is not None else ()
-        if not names and not flat:
-            return _NO_EXTRA
-        if len(flat) != rows * len(names):
-            message = f"extra has {len(flat)} entries where {rows * len(names)} belong"
-            raise Err(Failure("invalid-input", f"{message}; pass one column per name"))
-        return {name: flat[at * rows : (at + 1) * rows] for at, name in enumerate(names)}
+    def columns(self, columns_class: Callable[..., C], record: Any) -> C:
+        """The columns of a record of the contract, the extra ones by their names."""
+        given = dict(vars(record))
+        if "extra" in given:
+            names, flat = self.policy_class.columns, given["extra"]
+            rows = len(flat) // len(names) if names else 0
+            extra = {name: flat[at * rows : (at + 1) * rows] for at, name in enumerate(names)}
+            given["extra"] = extra
+        return columns_class(**given)
 
 
 def guarded(act: Callable[[], T]) -> T:
@@ -86,10 +104,18 @@ def plugin(slot: Slot) -> type:
     class Plugin:
         def describe(self) -> Description:
             summary = policy_class.summary or documentation
-            return Description(policy_class.name, policy_class.version, summary)
+            functions = [method.replace("_", "-") for method in slot.functions]
+            return Description(
+                policy_class.name,
+                policy_class.version,
+                summary,
+                functions,
+                list(policy_class.columns),
+                schema(policy_class.Config),
+            )
 
         def configure(self, json: str) -> None:
-            slot.policy = guarded(lambda: configured(policy_class, json))
+            slot.policy = guarded(lambda: policy_class(configured(policy_class.Config, json)))
 
         def snapshot(self) -> bytes:
             return slot.ask(lambda policy: bytes(policy.snapshot()))

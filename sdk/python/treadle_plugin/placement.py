@@ -1,14 +1,26 @@
 """The world `placement`: which worker a program goes to."""
 
 from dataclasses import dataclass
-from typing import Sequence
+from typing import Any, Sequence
 
 from . import guest, policy
 from .errors import PolicyError
-from .policy import Columns, Extra
+from .policy import Columns, Extra, Phase
 
 NOWHERE = 4294967295
 """Stands for no worker in `last_worker`."""
+
+
+@dataclass(slots=True)
+class WorkerColumns(Columns):
+    """Workers, one row each."""
+
+    capacity_tokens: Sequence[int]
+    """KV cache, in tokens; 0 where it is not known."""
+    used_tokens: Sequence[int]
+    """Tokens that it is charged for."""
+    running: Sequence[int]
+    """Steps that it runs."""
 
 
 @dataclass(slots=True)
@@ -23,12 +35,8 @@ class AssignColumns(Columns):
     """Predicted tokens still to be generated, -1 where nothing was predicted."""
     last_worker: Sequence[int]
     """Where it was placed last, `NOWHERE` for nowhere."""
-    worker_capacity_tokens: Sequence[int]
-    """KV cache of each worker, in tokens; 0 where it is not known."""
-    worker_used_tokens: Sequence[int]
-    """Tokens that each worker is charged for."""
-    worker_running: Sequence[int]
-    """Steps that each worker runs."""
+    workers: WorkerColumns
+    """The workers to choose from."""
     extra: Extra
     """Further columns by their names."""
 
@@ -41,12 +49,8 @@ class RouteColumns(Columns):
     """Context length of the step's program."""
     cached_tokens: Sequence[int]
     """How much of it each worker is believed to hold."""
-    worker_capacity_tokens: Sequence[int]
-    """KV cache of each worker, in tokens; 0 where it is not known."""
-    worker_used_tokens: Sequence[int]
-    """Tokens that each worker is charged for."""
-    worker_running: Sequence[int]
-    """Steps that each worker runs."""
+    workers: WorkerColumns
+    """The workers to choose from."""
     extra: Extra
     """Further columns by their names."""
 
@@ -64,14 +68,10 @@ class MigrateColumns(Columns):
     """Context length."""
     remaining_tokens: Sequence[float]
     """Predicted tokens still to be generated, -1 where nothing was predicted."""
-    acting: bytes
-    """1 while acting, when a move is hidden, 0 while reasoning."""
-    worker_capacity_tokens: Sequence[int]
-    """KV cache of each worker, in tokens; 0 where it is not known."""
-    worker_used_tokens: Sequence[int]
-    """Tokens that each worker is charged for."""
-    worker_running: Sequence[int]
-    """Steps that each worker runs."""
+    phase: Sequence[Phase]
+    """While a program acts, a move is hidden."""
+    workers: WorkerColumns
+    """The workers to choose from."""
     extra: Extra
     """Further columns by their names."""
 
@@ -94,72 +94,19 @@ class Policy(policy.Policy):
 
 def export(policy_class: type[Policy]) -> tuple[type, type]:
     """The classes `Plugin` and `PlacementPolicy` of a component."""
-    slot = guest.Slot(policy_class, Policy, "assign")
+    slot = guest.Slot(policy_class, Policy, ("assign", "route", "migrate"), ("assign",))
 
     class PlacementPolicy:
-        def assign(
-            self,
-            group: list[int],
-            tokens: list[int],
-            remaining_tokens: list[float],
-            last_worker: list[int],
-            worker_capacity_tokens: list[int],
-            worker_used_tokens: list[int],
-            worker_running: list[int],
-            extra: list[float],
-        ) -> list[int]:
-            columns = AssignColumns(
-                group,
-                tokens,
-                remaining_tokens,
-                last_worker,
-                worker_capacity_tokens,
-                worker_used_tokens,
-                worker_running,
-                slot.extra(extra, len(group)),
-            )
+        def assign(self, programs: Any) -> list[int]:
+            columns = slot.columns(AssignColumns, programs)
             return slot.ask(lambda policy: list(policy.assign(columns)))
 
-        def route(
-            self,
-            tokens: int,
-            cached_tokens: list[int],
-            worker_capacity_tokens: list[int],
-            worker_used_tokens: list[int],
-            worker_running: list[int],
-            extra: list[float],
-        ) -> list[float]:
-            columns = RouteColumns(
-                tokens,
-                cached_tokens,
-                worker_capacity_tokens,
-                worker_used_tokens,
-                worker_running,
-                slot.extra(extra, len(cached_tokens)),
-            )
+        def route(self, workers: Any) -> list[float]:
+            columns = slot.columns(RouteColumns, workers)
             return slot.ask(lambda policy: list(policy.route(columns)))
 
-        def migrate(
-            self,
-            at_worker: list[int],
-            tokens: list[int],
-            remaining_tokens: list[float],
-            acting: bytes,
-            worker_capacity_tokens: list[int],
-            worker_used_tokens: list[int],
-            worker_running: list[int],
-            extra: list[float],
-        ) -> list[int]:
-            columns = MigrateColumns(
-                at_worker,
-                tokens,
-                remaining_tokens,
-                acting,
-                worker_capacity_tokens,
-                worker_used_tokens,
-                worker_running,
-                slot.extra(extra, len(at_worker)),
-            )
+        def migrate(self, programs: Any) -> list[int]:
+            columns = slot.columns(MigrateColumns, programs)
             return slot.ask(lambda policy: list(policy.migrate(columns)))
 
     return guest.plugin(slot), PlacementPolicy

@@ -1,7 +1,7 @@
 """The world `prediction`: how much of each program is still to come."""
 
 from dataclasses import dataclass
-from typing import Sequence
+from typing import Any, Sequence
 
 from . import guest, policy
 from .errors import PolicyError
@@ -86,49 +86,15 @@ def _record(estimates: Estimates) -> object:
 
 def export(policy_class: type[Policy]) -> tuple[type, type]:
     """The classes `Plugin` and `PredictionPolicy` of a component."""
-    slot = guest.Slot(policy_class, Policy, "predict")
+    slot = guest.Slot(policy_class, Policy, ("predict", "learn"), ("predict",))
 
     class PredictionPolicy:
-        def predict(
-            self,
-            group: list[int],
-            tokens: list[int],
-            output_tokens: list[int],
-            steps: list[int],
-            tool_ms: list[int],
-            extra: list[float],
-        ) -> object:
-            columns = LiveColumns(
-                group,
-                tokens,
-                output_tokens,
-                steps,
-                tool_ms,
-                slot.extra(extra, len(group)),
-            )
+        def predict(self, programs: Any) -> object:
+            columns = slot.columns(LiveColumns, programs)
             return slot.ask(lambda policy: _record(policy.predict(columns)))
 
-        def learn(
-            self,
-            group: list[int],
-            tokens: list[int],
-            output_tokens: list[int],
-            steps: list[int],
-            tool_ms: list[int],
-            remaining_tokens: list[int],
-            remaining_tool_ms: list[int],
-            extra: list[float],
-        ) -> None:
-            columns = FinishedColumns(
-                group,
-                tokens,
-                output_tokens,
-                steps,
-                tool_ms,
-                remaining_tokens,
-                remaining_tool_ms,
-                slot.extra(extra, len(group)),
-            )
+        def learn(self, programs: Any) -> None:
+            columns = slot.columns(FinishedColumns, programs)
             return slot.ask(lambda policy: policy.learn(columns))
 
     return guest.plugin(slot), PredictionPolicy

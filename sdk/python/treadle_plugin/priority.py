@@ -1,7 +1,7 @@
 """The world `priority`: who goes first among the programs that wait for a place."""
 
 from dataclasses import dataclass
-from typing import Sequence
+from typing import Any, Sequence
 
 from . import guest, policy
 from .errors import PolicyError
@@ -47,48 +47,22 @@ class Policy(policy.Policy):
         """A finite score for each program; the highest goes first."""
         raise NotImplementedError
 
-    def preempt(self, steps: PreemptColumns) -> Sequence[int]:
-        """For each running step, 1 if it is to give way, else 0; at most as many as wait."""
+    def preempt(self, steps: PreemptColumns) -> Sequence[bool]:
+        """For each running step, whether it is to give way; at most as many as wait."""
         raise PolicyError.not_supported()
 
 
 def export(policy_class: type[Policy]) -> tuple[type, type]:
     """The classes `Plugin` and `PriorityPolicy` of a component."""
-    slot = guest.Slot(policy_class, Policy, "score")
+    slot = guest.Slot(policy_class, Policy, ("score", "preempt"), ("score",))
 
     class PriorityPolicy:
-        def score(
-            self,
-            tokens: list[int],
-            output_tokens: list[int],
-            steps: list[int],
-            waited_ms: list[int],
-            remaining_tokens: list[float],
-            remaining_tool_s: list[float],
-            extra: list[float],
-        ) -> list[float]:
-            columns = QueueColumns(
-                tokens,
-                output_tokens,
-                steps,
-                waited_ms,
-                remaining_tokens,
-                remaining_tool_s,
-                slot.extra(extra, len(tokens)),
-            )
+        def score(self, programs: Any) -> list[float]:
+            columns = slot.columns(QueueColumns, programs)
             return slot.ask(lambda policy: list(policy.score(columns)))
 
-        def preempt(
-            self,
-            running_score: list[float],
-            running_ms: list[int],
-            waiting_score: list[float],
-        ) -> bytes:
-            columns = PreemptColumns(
-                running_score,
-                running_ms,
-                waiting_score,
-            )
-            return slot.ask(lambda policy: bytes(policy.preempt(columns)))
+        def preempt(self, steps: Any) -> list[bool]:
+            columns = slot.columns(PreemptColumns, steps)
+            return slot.ask(lambda policy: list(policy.preempt(columns)))
 
     return guest.plugin(slot), PriorityPolicy

@@ -1,10 +1,9 @@
-"""The world `reward`: what a finished program is worth, and which are trained on."""
+"""The world `reward`: what a finished program is worth."""
 
 from dataclasses import dataclass, field
-from typing import Sequence
+from typing import Any, Sequence
 
 from . import guest, policy
-from .errors import PolicyError
 from .policy import Columns, Extra
 
 
@@ -20,24 +19,6 @@ class AnswerColumns(Columns):
     """Tokens generated, all steps together."""
     steps: Sequence[int]
     """LLM calls."""
-    extra: Extra
-    """Further columns by their names."""
-
-
-@dataclass(slots=True)
-class CandidateColumns(Columns):
-    """Finished programs that could be trained on, one row each."""
-
-    group: Sequence[int]
-    """An opaque number, the same for programs with the same prompt."""
-    reward: Sequence[float]
-    """What `score` gave."""
-    staleness: Sequence[int]
-    """How many weight versions old the program is."""
-    output_tokens: Sequence[int]
-    """Tokens generated, all steps together."""
-    wanted: int
-    """The most rows that may be selected."""
     extra: Extra
     """Further columns by their names."""
 
@@ -59,10 +40,6 @@ class Policy(policy.Policy):
         """Rewards of finished programs."""
         raise NotImplementedError
 
-    def select(self, programs: CandidateColumns) -> Sequence[int]:
-        """The rows to train on: distinct, at most `wanted`, best first."""
-        raise PolicyError.not_supported()
-
 
 _Scores = guest.record("reward_policy", "Scores")
 
@@ -75,43 +52,11 @@ def _record(scores: Scores) -> object:
 
 def export(policy_class: type[Policy]) -> tuple[type, type]:
     """The classes `Plugin` and `RewardPolicy` of a component."""
-    slot = guest.Slot(policy_class, Policy, "score")
+    slot = guest.Slot(policy_class, Policy, ("score",), ("score",))
 
     class RewardPolicy:
-        def score(
-            self,
-            answer: list[str],
-            reference: list[str],
-            output_tokens: list[int],
-            steps: list[int],
-            extra: list[float],
-        ) -> object:
-            columns = AnswerColumns(
-                answer,
-                reference,
-                output_tokens,
-                steps,
-                slot.extra(extra, len(answer)),
-            )
+        def score(self, programs: Any) -> object:
+            columns = slot.columns(AnswerColumns, programs)
             return slot.ask(lambda policy: _record(policy.score(columns)))
-
-        def select(
-            self,
-            group: list[int],
-            reward: list[float],
-            staleness: list[int],
-            output_tokens: list[int],
-            wanted: int,
-            extra: list[float],
-        ) -> list[int]:
-            columns = CandidateColumns(
-                group,
-                reward,
-                staleness,
-                output_tokens,
-                wanted,
-                slot.extra(extra, len(group)),
-            )
-            return slot.ask(lambda policy: list(policy.select(columns)))
 
     return guest.plugin(slot), RewardPolicy

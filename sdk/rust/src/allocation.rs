@@ -74,25 +74,11 @@ impl ParallelismColumns<'_> {
     }
 }
 
-columns! {
-    /// Prompts whose rollouts run, one row each.
-    RedundancyColumns
-    rows {
-        /// Finished rollouts that training needs.
-        wanted: u32,
-        /// Rollouts that have finished.
-        finished: u32,
-        /// Rollouts that run.
-        running: u32,
-        /// Rollouts that failed.
-        failed: u32,
-        /// How long the oldest running one has run, in milliseconds.
-        running_ms: u64,
-    }
-}
-
 /// A policy of the world `allocation`.
 pub trait AllocationPolicy: Policy {
+    /// Functions of the contract that it answers: what is implemented here.
+    const FUNCTIONS: &'static [&'static str] = &["grant"];
+
     /// Units for each queued action: 0 to let it wait, else between `units_min` and
     /// `units_max`. The grants from one pool add up to at most its free units.
     ///
@@ -108,16 +94,6 @@ pub trait AllocationPolicy: Policy {
     /// Any [`PolicyError`]; the host then decides by its built-in default.
     fn parallelism(&mut self, degrees: &ParallelismColumns<'_>) -> Result<Vec<u32>, PolicyError> {
         let _ = degrees;
-        Err(PolicyError::not_supported())
-    }
-
-    /// Further rollouts to start now for each prompt. The default leaves it to the
-    /// host.
-    ///
-    /// # Errors
-    /// Any [`PolicyError`]; the host then decides by its built-in default.
-    fn redundancy(&mut self, prompts: &RedundancyColumns<'_>) -> Result<Vec<u32>, PolicyError> {
-        let _ = prompts;
         Err(PolicyError::not_supported())
     }
 }

@@ -26,8 +26,8 @@ macro_rules! columns {
             pub $first: &'a [$first_entry],
             $($(#[$column_meta])* pub $column: &'a [$entry],)*
             $($($(#[$beside_meta])* pub $beside: $beside_type,)*)?
-            /// Further columns one after the other, in the order that the key `extra`
-            /// of the configuration names them.
+            /// Further columns one after the other, in the order of
+            /// [`Policy::COLUMNS`](crate::Policy::COLUMNS).
             pub extra: &'a [f32],
         }
 
@@ -47,8 +47,8 @@ macro_rules! columns {
                 $crate::columns::extra_column(self.extra, self.len(), index)
             }
 
-            /// Checks that all columns are of one length and that `extra` holds as
-            /// many columns as were agreed.
+            /// Checks that all columns are of one length and that `extra` holds so many
+            /// columns. A guest is only asked what passes.
             ///
             /// # Errors
             /// [`PolicyError::invalid_input`](crate::PolicyError::invalid_input),

@@ -2,7 +2,7 @@
 //! and which come back first.
 
 use crate::columns::columns;
-use crate::{Policy, PolicyError};
+use crate::{Phase, Policy, PolicyError};
 
 columns! {
     /// Acting programs on one worker, one row each.
@@ -21,8 +21,8 @@ columns! {
     rows {
         /// Context length in tokens.
         tokens: u64,
-        /// 1 while acting, 0 while reasoning.
-        acting: u8,
+        /// What each does.
+        phase: Phase,
         /// Time in the present phase, in milliseconds.
         phase_ms: u64,
         /// LLM calls finished so far.
@@ -36,8 +36,8 @@ columns! {
     rows {
         /// Context length in tokens.
         tokens: u64,
-        /// 1 when an LLM call is ready to be sent, 0 while an action runs.
-        reasoning: u8,
+        /// Reasoning where an LLM call is ready to be sent.
+        phase: Phase,
         /// Time in the waiting queue, in milliseconds.
         waited_ms: u64,
         /// LLM calls finished so far.
@@ -46,23 +46,75 @@ columns! {
 }
 
 columns! {
-    /// Services that may be unloaded to make room, one row each.
-    ServiceColumns
+    /// Programs that act at one worker, one row each. Where something cannot be done
+    /// its time is [`u64::MAX`].
+    RetentionColumns
     rows {
-        /// Memory that it holds.
-        bytes: u64,
-        /// Time since it was used last, in milliseconds.
+        /// Context length in tokens.
+        tokens: u64,
+        /// Time in the tool call so far, in milliseconds.
+        phase_ms: u64,
+        /// Time that the tool call is expected to last yet, in milliseconds: the mean
+        /// of what remained of earlier calls of this job and tool that had lasted as
+        /// long.
         idle_ms: u64,
-        /// Time to load it again, in milliseconds.
-        load_ms: u64,
-        /// Times that it was used in the last hour.
-        uses: u32,
+        /// Time in which one in ten of such calls ended, in milliseconds.
+        soonest_ms: u64,
+        /// Time to bring the cache back from host memory, in milliseconds.
+        back_ms: u64,
+        /// Time to move the cache to another worker, in milliseconds.
+        moved_ms: u64,
+        /// Time to compute the cache again, in milliseconds; 0 where the worker's pace
+        /// is not known.
+        prefill_ms: u64,
+        /// LLM calls finished so far.
+        steps: u32,
+    }
+    beside {
+        /// Tokens that the worker holds, [`u64::MAX`] where that is not known.
+        capacity_tokens: u64,
+        /// Tokens left below the worker's low watermark; below 0 when it holds more.
+        free_tokens: i64,
+        /// Tokens that all programs without a place need that wait for one.
+        wanted_tokens: u64,
+    }
+}
+
+/// What becomes of the KV cache of an acting program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum CacheAction {
+    /// It stays, and so does the program's place.
+    #[default]
+    Keep,
+    /// It goes to host memory, and comes back with the program.
+    Offload,
+    /// It goes to a worker with room.
+    Migrate,
+    /// It is given up, and computed again when the program comes back.
+    Drop,
+}
+
+impl CacheAction {
+    /// All of them, as the contract orders them.
+    pub const ALL: [Self; 4] = [Self::Keep, Self::Offload, Self::Migrate, Self::Drop];
+
+    /// Its name in the contract.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Keep => "keep",
+            Self::Offload => "offload",
+            Self::Migrate => "migrate",
+            Self::Drop => "drop",
+        }
     }
 }
 
 /// A policy of the world `eviction`. Answers depend on nothing but the
 /// configuration, the columns and [`host::now_ms`](crate::host::now_ms).
 pub trait EvictionPolicy: Policy {
+    /// Functions of the contract that it answers: what is implemented here.
+    const FUNCTIONS: &'static [&'static str] = &["weigh", "pause-order", "restore-order"];
+
     /// The share of each acting program's tokens that counts against capacity:
     /// within 0 and 1, and no larger after a longer time in the same tool call.
     ///
@@ -84,13 +136,14 @@ pub trait EvictionPolicy: Policy {
     /// Any [`PolicyError`]; the host then decides by its built-in default.
     fn restore_order(&mut self, programs: &WaitingColumns<'_>) -> Result<Vec<f64>, PolicyError>;
 
-    /// A finite score per service; the highest is dropped first, on equal scores the
-    /// first row. The default leaves it to the host.
+    /// What becomes of the cache of each acting program. What cannot be carried out
+    /// counts as [`CacheAction::Keep`]. The default leaves it to the host, which keeps
+    /// all caches.
     ///
     /// # Errors
-    /// Any [`PolicyError`]; the host then decides by its built-in default.
-    fn drop_order(&mut self, services: &ServiceColumns<'_>) -> Result<Vec<f64>, PolicyError> {
-        let _ = services;
+    /// Any [`PolicyError`]; all caches then stay.
+    fn retain(&mut self, programs: &RetentionColumns<'_>) -> Result<Vec<CacheAction>, PolicyError> {
+        let _ = programs;
         Err(PolicyError::not_supported())
     }
 }

@@ -3,13 +3,11 @@
 //! host accepts. Native builds only.
 //!
 //! ```
-//! # use treadle_plugin::{Policy, PolicyError, PriorityPolicy, QueueColumns};
+//! # use treadle_plugin::{NoConfig, Policy, PolicyError, PriorityPolicy, QueueColumns};
 //! # struct ShortestFirst;
 //! # impl Policy for ShortestFirst {
-//! #     fn configure(json: &str) -> Result<Self, PolicyError> {
-//! #         if json.contains("no_such_key") {
-//! #             return Err(PolicyError::invalid_config("no_such_key is not known"));
-//! #         }
+//! #     type Config = NoConfig;
+//! #     fn with_config(_: NoConfig) -> Result<Self, PolicyError> {
 //! #         Ok(Self)
 //! #     }
 //! # }
@@ -31,8 +29,8 @@ mod tables;
 mod worlds;
 
 pub use tables::{
-    Acting, Active, Answers, Assign, Candidates, Finished, Grant, Live, Migrate, Parallelism,
-    Preempt, Queue, Redundancy, Retention, Route, Service, Waiting, Workers,
+    Acting, Active, Answers, Assign, Finished, Grant, Live, Migrate, Parallelism, Preempt, Queue,
+    Retention, Route, Waiting, Workers,
 };
 
 use crate::random::SplitMix64;
@@ -43,7 +41,6 @@ use checks::Check;
 /// Row counts of the first cases; those after have any number up to `ROWS_MAX`.
 const FIRST_ROWS: [usize; 3] = [0, 1, 2];
 const ROWS_MAX: u64 = 48;
-const EXTRA_COLUMNS: usize = 2;
 const CASES: u64 = 200;
 
 /// Runs a policy of any world on generated columns. Each check panics, and so fails
@@ -53,28 +50,16 @@ pub struct Harness<'c> {
     config: &'c str,
     by_row: bool,
     cases: u64,
-    /// Columns that `config` names itself.
-    named_columns: Option<usize>,
 }
 
 impl<'c> Harness<'c> {
-    /// Checks with this configuration, which must not have the key `extra`: the
-    /// harness adds it in half of the cases. Where it does, say
-    /// [`extra_columns`](Self::extra_columns).
+    /// Checks with this configuration.
     pub fn new(config: &'c str) -> Self {
         Self {
             config,
             by_row: false,
             cases: CASES,
-            named_columns: None,
         }
-    }
-
-    /// The configuration names so many extra columns: every call has them.
-    #[must_use]
-    pub fn extra_columns(mut self, columns: usize) -> Self {
-        self.named_columns = Some(columns);
-        self
     }
 
     /// Demands too that the answer for a row is the same wherever the row stands.
@@ -131,22 +116,17 @@ impl<'c> Harness<'c> {
             Some(&rows) => rows,
             None => draw::below(&mut random, ROWS_MAX) as usize,
         };
-        let (extra_columns, config) = match self.named_columns {
-            Some(named) => (named, self.config.to_owned()),
-            None if number % 2 == 1 => (EXTRA_COLUMNS, with_extra(self.config, EXTRA_COLUMNS)),
-            None => (0, self.config.to_owned()),
-        };
         host::clear_state();
         host::set_now_ms(draw::amount(&mut random));
         host::set_seed(number);
         Case {
-            policy: self.configured(&config),
-            twin: self.by_row.then(|| self.configured(&config)),
+            policy: self.configured(self.config),
+            twin: self.by_row.then(|| self.configured(self.config)),
             order: draw::order(&mut random, rows),
             random,
             rows,
-            extra_columns,
-            config,
+            extra_columns: P::COLUMNS.len(),
+            config: self.config.to_owned(),
         }
     }
 }
@@ -218,15 +198,12 @@ fn answered<T>(what: &str, answer: Result<T, PolicyError>) -> Result<Option<T>, 
     }
 }
 
-/// A configuration with the names of so many extra columns.
-fn with_extra(config: &str, columns: usize) -> String {
-    let names: Vec<String> = (0..columns)
-        .map(|column| format!("\"x{column}\""))
-        .collect();
-    let rest = config.trim_start().trim_start_matches('{').trim_start();
-    match columns {
-        0 => config.to_owned(),
-        _ if rest == "}" => format!("{{\"extra\": [{}]}}", names.join(", ")),
-        _ => format!("{{\"extra\": [{}], {rest}", names.join(", ")),
+/// An answer to a function that need not be answered.
+fn optional<T>(what: &str, functions: &[&str], answer: Option<T>) -> Result<Option<T>, String> {
+    if answer.is_some() && !functions.contains(&what) {
+        return Err(format!(
+            "{what} is answered but not in FUNCTIONS, so that the host will not ask it; name it there"
+        ));
     }
+    Ok(answer)
 }

@@ -10,6 +10,8 @@
 
 mod allocation;
 mod columns;
+#[doc(hidden)]
+pub mod configuration;
 mod error;
 mod eviction;
 pub mod exact;
@@ -18,23 +20,28 @@ pub mod guest;
 #[cfg(not(target_family = "wasm"))]
 pub mod harness;
 pub mod host;
+mod phase;
 mod placement;
 mod policy;
 mod prediction;
 mod priority;
 pub mod random;
-mod retention;
 mod reward;
 pub mod ridge;
 
-pub use allocation::{AllocationPolicy, GrantColumns, ParallelismColumns, RedundancyColumns};
+pub use allocation::{AllocationPolicy, GrantColumns, ParallelismColumns};
+pub use configuration::{Config, ConfigValue, NoConfig};
 pub use error::PolicyError;
-pub use eviction::{ActingColumns, ActiveColumns, EvictionPolicy, ServiceColumns, WaitingColumns};
+pub use eviction::{
+    ActingColumns, ActiveColumns, CacheAction, EvictionPolicy, RetentionColumns, WaitingColumns,
+};
+pub use phase::Phase;
 pub use placement::{
     AssignColumns, MigrateColumns, NOWHERE, PlacementPolicy, RouteColumns, WorkerColumns,
 };
 pub use policy::Policy;
 pub use prediction::{Estimates, FinishedColumns, LiveColumns, PredictionPolicy};
 pub use priority::{PreemptColumns, PriorityPolicy, QueueColumns};
-pub use retention::{Fate, RetentionColumns, RetentionPolicy};
-pub use reward::{AnswerColumns, CandidateColumns, RewardPolicy, Scores};
+pub use reward::{AnswerColumns, RewardPolicy, Scores};
+#[doc(hidden)]
+pub use serde_json;

@@ -2,7 +2,7 @@
 //! row in the [`WorkerColumns`] of the same call.
 
 use crate::columns::{check_length, columns};
-use crate::{Policy, PolicyError};
+use crate::{Phase, Policy, PolicyError};
 
 /// In a column of workers: none.
 pub const NOWHERE: u32 = u32::MAX;
@@ -88,8 +88,8 @@ columns! {
         tokens: u64,
         /// Predicted tokens still to be generated, -1 where nothing was predicted.
         remaining_tokens: f64,
-        /// 1 while acting, when a move is hidden, 0 while reasoning.
-        acting: u8,
+        /// While a program acts, a move is hidden.
+        phase: Phase,
     }
     beside {
         /// The workers to choose from.
@@ -100,6 +100,9 @@ columns! {
 
 /// A policy of the world `placement`.
 pub trait PlacementPolicy: Policy {
+    /// Functions of the contract that it answers: what is implemented here.
+    const FUNCTIONS: &'static [&'static str] = &["assign"];
+
     /// A worker for each program that is about to get a place. The host takes
     /// another where the program does not fit.
     ///

@@ -1,6 +1,6 @@
 //! What every policy has, whatever its world.
 
-use crate::PolicyError;
+use crate::{Config, PolicyError};
 
 /// A policy of any world. The trait of its world says what it decides.
 ///
@@ -10,15 +10,29 @@ use crate::PolicyError;
 /// [`host::state_set`](crate::host::state_set).
 ///
 /// Methods of the worlds that not every policy needs have a default that answers
-/// [`PolicyError::not_supported`]: the host then decides by its built-in default and
-/// counts no fault.
+/// [`PolicyError::not_supported`]. The host asks none that the constant `FUNCTIONS` of
+/// the world's trait leaves out, and decides by its built-in default.
 pub trait Policy: Sized {
-    /// A policy with this configuration, a JSON object. `{}` means the defaults and
-    /// must be accepted; the key `extra` names the extra columns of the calls.
+    /// Its configuration: [`NoConfig`](crate::NoConfig) where it has none.
+    type Config: Config;
+
+    /// Columns that its calls are to carry in `extra`, in this order.
+    const COLUMNS: &'static [&'static str] = &[];
+
+    /// A policy with this configuration.
+    ///
+    /// # Errors
+    /// [`PolicyError::invalid_config`] where keys contradict each other, naming them and
+    /// the remedy. The default must be accepted.
+    fn with_config(config: Self::Config) -> Result<Self, PolicyError>;
+
+    /// A policy with this configuration, a JSON object.
     ///
     /// # Errors
     /// [`PolicyError::invalid_config`], naming the key and the remedy.
-    fn configure(json: &str) -> Result<Self, PolicyError>;
+    fn configure(json: &str) -> Result<Self, PolicyError> {
+        Self::with_config(Self::Config::parse(json)?)
+    }
 
     /// What the policy has learnt, for the instance or version that takes its place.
     /// Empty when it keeps nothing, as here.

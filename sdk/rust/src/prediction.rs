@@ -85,6 +85,9 @@ pub struct Estimates {
 /// A policy of the world `prediction`. It is asked while a program's tool runs,
 /// never while a step waits for the answer.
 pub trait PredictionPolicy: Policy {
+    /// Functions of the contract that it answers: what is implemented here.
+    const FUNCTIONS: &'static [&'static str] = &["predict"];
+
     /// Estimates for live programs.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
-//! The world `priority`: who goes first among the programs that wait for a place,
-//! and whether a running step gives way.
+//! The world `priority`: which program goes first among those that wait for a
+//! place, and whether a running step gives way.
 
 use crate::columns::columns;
 use crate::{Policy, PolicyError};
@@ -58,6 +58,9 @@ impl PreemptColumns<'_> {
 
 /// A policy of the world `priority`.
 pub trait PriorityPolicy: Policy {
+    /// Functions of the contract that it answers: what is implemented here.
+    const FUNCTIONS: &'static [&'static str] = &["score"];
+
     /// A finite score for each waiting program. The highest goes first; on equal
     /// scores the host takes the one that has waited longest.
     ///
@@ -65,12 +68,12 @@ pub trait PriorityPolicy: Policy {
     /// Any [`PolicyError`]; the host then decides by its built-in default.
     fn score(&mut self, programs: &QueueColumns<'_>) -> Result<Vec<f64>, PolicyError>;
 
-    /// For each running step, 1 if it is to give way to a waiting one, else 0; at
-    /// most as many as are waiting. The default leaves it to the host.
+    /// For each running step, whether it is to give way to a waiting one; at most as
+    /// many may as are waiting. The default leaves it to the host.
     ///
     /// # Errors
     /// Any [`PolicyError`]; the host then decides by its built-in default.
-    fn preempt(&mut self, steps: &PreemptColumns<'_>) -> Result<Vec<u8>, PolicyError> {
+    fn preempt(&mut self, steps: &PreemptColumns<'_>) -> Result<Vec<bool>, PolicyError> {
         let _ = steps;
         Err(PolicyError::not_supported())
     }

@@ -1,4 +1,4 @@
-//! The world `reward`: what a finished program is worth, and which are trained on.
+//! The world `reward`: what a finished program is worth.
 
 use crate::columns::columns;
 use crate::{Policy, PolicyError};
@@ -18,25 +18,6 @@ columns! {
     }
 }
 
-columns! {
-    /// Finished programs that could be trained on, one row each.
-    CandidateColumns
-    rows {
-        /// An opaque number, the same for programs with the same prompt.
-        group: u64,
-        /// What `score` gave.
-        reward: f64,
-        /// How many weight versions old the program is.
-        staleness: u32,
-        /// Tokens generated, all steps together.
-        output_tokens: u64,
-    }
-    beside {
-        /// The most rows that may be selected.
-        wanted: u32,
-    }
-}
-
 /// Rewards, one entry per program in each column.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Scores {
@@ -50,19 +31,12 @@ pub struct Scores {
 
 /// A policy of the world `reward`.
 pub trait RewardPolicy: Policy {
+    /// Functions of the contract that it answers: what is implemented here.
+    const FUNCTIONS: &'static [&'static str] = &["score"];
+
     /// Rewards of finished programs.
     ///
     /// # Errors
     /// Any [`PolicyError`]; the host then decides by its built-in default.
     fn score(&mut self, programs: &AnswerColumns<'_>) -> Result<Scores, PolicyError>;
-
-    /// The rows to train on: distinct, at most `wanted`, best first. The default
-    /// leaves it to the host.
-    ///
-    /// # Errors
-    /// Any [`PolicyError`]; the host then decides by its built-in default.
-    fn select(&mut self, programs: &CandidateColumns<'_>) -> Result<Vec<u32>, PolicyError> {
-        let _ = programs;
-        Err(PolicyError::not_supported())
-    }
 }

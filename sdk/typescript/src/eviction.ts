@@ -1,6 +1,7 @@
 /** The world `eviction`: which programs keep their place in a worker's KV cache. */
 
-import { type Definition, type Extra, type Plugin, type Self, Slot, supported } from "./policy";
+import type { Keys } from "./config";
+import { type Definition, type Extra, type Given, type Phase, type Plugin, type Self, Slot, supported } from "./policy";
 
 /** Acting programs on one worker, one row each. */
 export interface ActingColumns {
@@ -16,8 +17,8 @@ export interface ActingColumns {
 export interface ActiveColumns {
   /** Context length. */
   readonly tokens: readonly number[];
-  /** 1 while acting, 0 while reasoning. */
-  readonly acting: Uint8Array;
+  /** What each does. */
+  readonly phase: readonly Phase[];
   /** Time in the present phase, in milliseconds. */
   readonly phaseMs: readonly number[];
   /** LLM calls finished so far. */
@@ -30,8 +31,8 @@ export interface ActiveColumns {
 export interface WaitingColumns {
   /** Context length. */
   readonly tokens: readonly number[];
-  /** 1 when an LLM call is ready to be sent, 0 while an action runs. */
-  readonly reasoning: Uint8Array;
+  /** Reasoning where an LLM call is ready to be sent. */
+  readonly phase: readonly Phase[];
   /** Time in the waiting queue, in milliseconds. */
   readonly waitedMs: readonly number[];
   /** LLM calls finished so far. */
@@ -40,95 +41,83 @@ export interface WaitingColumns {
   readonly extra: Extra;
 }
 
-/** Services that may be unloaded, one row each. */
-export interface ServiceColumns {
-  /** Memory that it holds. */
-  readonly bytes: readonly number[];
-  /** Time since it was used last, in milliseconds. */
+/**
+ * What becomes of the KV cache of an acting program: it stays, and so does the program's place; it
+ * goes to host memory, and comes back with the program; it goes to a worker with room; it is given
+ * up, and computed again when the program comes back.
+ */
+export type CacheAction = "keep" | "offload" | "migrate" | "drop";
+
+/** Programs that act at one worker, one row each; times in milliseconds. */
+export interface RetentionColumns {
+  /** Context length. */
+  readonly tokens: readonly number[];
+  /** Time in the tool call so far. */
+  readonly phaseMs: readonly number[];
+  /** Time that the tool call is expected to last yet, by those that had lasted as long. */
   readonly idleMs: readonly number[];
-  /** Time to load it again, in milliseconds. */
-  readonly loadMs: readonly number[];
-  /** Times that it was used in the last hour. */
-  readonly uses: readonly number[];
+  /** Time in which one in ten of such calls ended. */
+  readonly soonestMs: readonly number[];
+  /** Time to bring the cache back from host memory; `Infinity` where it cannot go there. */
+  readonly backMs: readonly number[];
+  /** Time to move the cache to another worker; `Infinity` where it cannot be moved. */
+  readonly movedMs: readonly number[];
+  /** Time to compute the cache again; 0 where the worker's pace is not known. */
+  readonly prefillMs: readonly number[];
+  /** LLM calls finished so far. */
+  readonly steps: readonly number[];
   /** Further columns by their names. */
   readonly extra: Extra;
+  /** Tokens that the worker holds; `Infinity` where that is not known. */
+  readonly capacityTokens: number;
+  /** Tokens left below the worker's low watermark; below 0 when it holds more. */
+  readonly freeTokens: number;
+  /** Tokens that programs without a place need that wait for one. */
+  readonly wantedTokens: number;
 }
 
 /** A policy of the world `eviction`. */
-export interface EvictionPolicy<C, S> extends Definition<C, S> {
+export interface EvictionPolicy<C extends Keys, S> extends Definition<C, S> {
   /** The share of each program's tokens that counts, within 0 and 1, no larger later. */
   weigh(columns: ActingColumns, self: Self<C, S>): readonly number[];
   /** A finite score for each program; the highest is paused first. */
   pauseOrder(columns: ActiveColumns, self: Self<C, S>): readonly number[];
   /** A finite score for each program; the highest is restored first. */
   restoreOrder(columns: WaitingColumns, self: Self<C, S>): readonly number[];
-  /** A finite score for each service; the highest is dropped first. */
-  dropOrder?(columns: ServiceColumns, self: Self<C, S>): readonly number[];
+  /** What becomes of each cache; what cannot be carried out counts as `keep`. */
+  retain?(columns: RetentionColumns, self: Self<C, S>): readonly CacheAction[];
 }
 
 /** The interface `eviction-policy` of the contract. */
 export interface EvictionExports {
-  weigh(
-    tokens: readonly number[],
-    phaseMs: readonly number[],
-    extra: readonly number[],
-  ): number[];
-  pauseOrder(
-    tokens: readonly number[],
-    acting: Uint8Array,
-    phaseMs: readonly number[],
-    steps: readonly number[],
-    extra: readonly number[],
-  ): number[];
-  restoreOrder(
-    tokens: readonly number[],
-    reasoning: Uint8Array,
-    waitedMs: readonly number[],
-    steps: readonly number[],
-    extra: readonly number[],
-  ): number[];
-  dropOrder(
-    bytes: readonly number[],
-    idleMs: readonly number[],
-    loadMs: readonly number[],
-    uses: readonly number[],
-    extra: readonly number[],
-  ): number[];
+  weigh(programs: Given<ActingColumns>): number[];
+  pauseOrder(programs: Given<ActiveColumns>): number[];
+  restoreOrder(programs: Given<WaitingColumns>): number[];
+  retain(programs: Given<RetentionColumns>): CacheAction[];
 }
 
 /** What a component of the world `eviction` exports. */
-export function defineEviction<C extends object, S = undefined>(
+export function defineEviction<C extends Keys, S = undefined>(
   policy: EvictionPolicy<C, S>,
 ): { plugin: Plugin; evictionPolicy: EvictionExports } {
-  const slot = new Slot(policy);
-  return { plugin: slot.plugin(), evictionPolicy: evictionExports(policy, slot) };
+  const slot = new Slot(policy, ["weigh", "pauseOrder", "restoreOrder", "retain"]);
+  const evictionPolicy: EvictionExports = {
+    weigh: (programs) => slot.ask((self) => Array.from(policy.weigh(slot.columns<ActingColumns>(programs), self))),
+    pauseOrder: (programs) => slot.ask((self) => Array.from(policy.pauseOrder(slot.columns<ActiveColumns>(programs), self))),
+    restoreOrder: (programs) => slot.ask((self) => Array.from(policy.restoreOrder(slot.columns<WaitingColumns>(programs), self))),
+    retain: (programs) => slot.ask((self) => Array.from(supported(policy.retain).call(policy, bounded(slot.columns<RetentionColumns>(programs)), self))),
+  };
+  return { plugin: slot.plugin(), evictionPolicy };
 }
 
-/** The interface `eviction-policy` of a component. */
-export function evictionExports<C extends object, S>(
-  policy: EvictionPolicy<C, S>,
-  slot: Slot<C, S>,
-): EvictionExports {
-  return {
-    weigh: (tokens, phaseMs, flat) =>
-      slot.ask((self) => {
-        const extra = slot.extra(flat, tokens.length);
-        return Array.from(policy.weigh({ tokens, phaseMs, extra }, self));
-      }),
-    pauseOrder: (tokens, acting, phaseMs, steps, flat) =>
-      slot.ask((self) => {
-        const extra = slot.extra(flat, tokens.length);
-        return Array.from(policy.pauseOrder({ tokens, acting, phaseMs, steps, extra }, self));
-      }),
-    restoreOrder: (tokens, reasoning, waitedMs, steps, flat) =>
-      slot.ask((self) => {
-        const extra = slot.extra(flat, tokens.length);
-        return Array.from(policy.restoreOrder({ tokens, reasoning, waitedMs, steps, extra }, self));
-      }),
-    dropOrder: (bytes, idleMs, loadMs, uses, flat) =>
-      slot.ask((self) => {
-        const extra = slot.extra(flat, bytes.length);
-        return Array.from(supported(policy.dropOrder).call(policy, { bytes, idleMs, loadMs, uses, extra }, self));
-      }),
-  };
+/** The largest number of the contract stands for no bound; single numbers may be of the kind bigint. */
+function bounded(columns: RetentionColumns): RetentionColumns {
+  const [capacityTokens, freeTokens] = [unbounded(Number(columns.capacityTokens)), Number(columns.freeTokens)];
+  const [backMs, movedMs] = [columns.backMs.map(unbounded), columns.movedMs.map(unbounded)];
+  return { ...columns, capacityTokens, freeTokens, wantedTokens: Number(columns.wantedTokens), backMs, movedMs };
+}
+
+/** It arrives as -1. */
+function unbounded(value: number): number {
+  return value < 0 ? Infinity : value;
 }

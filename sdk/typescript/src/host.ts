@@ -4,7 +4,7 @@
  * a policy: they repeat what they gave when the component was built.
  */
 
-import * as imports from "treadle:policy/host@1.1.0";
+import * as imports from "treadle:policy/host@1.0.0";
 
 /** Writes to the policy's log; lines over the limits are dropped or cut, and counted. */
 export const log = {

@@ -1,5 +1,5 @@
 /** The interface `host` of the contract, as the component's runtime gives it. */
-declare module "treadle:policy/host@1.1.0" {
+declare module "treadle:policy/host@1.0.0" {
   export function log(level: "trace" | "debug" | "info" | "warn" | "error", message: string): void;
   export function nowMs(): number;
   export function randomU64(): number;

@@ -1,6 +1,7 @@
 /** The world `placement`: which worker a program goes to. */
 
-import { type Definition, type Extra, type Plugin, type Self, Slot, supported } from "./policy";
+import type { Keys } from "./config";
+import { type Definition, type Extra, type Given, type Phase, type Plugin, type Self, Slot, supported } from "./policy";
 
 /** Stands for no worker in `lastWorker`. */
 export const NOWHERE = 4294967295;
@@ -41,8 +42,8 @@ export interface MigrateColumns {
   readonly tokens: readonly number[];
   /** Predicted tokens still to be generated, -1 where nothing was predicted. */
   readonly remainingTokens: readonly number[];
-  /** 1 while acting, when a move is hidden, 0 while reasoning. */
-  readonly acting: Uint8Array;
+  /** While a program acts, a move is hidden. */
+  readonly phase: readonly Phase[];
   /** The workers to choose from. */
   readonly workers: WorkerColumns;
   /** Further columns by their names. */
@@ -60,7 +61,7 @@ export interface WorkerColumns {
 }
 
 /** A policy of the world `placement`. */
-export interface PlacementPolicy<C, S> extends Definition<C, S> {
+export interface PlacementPolicy<C extends Keys, S> extends Definition<C, S> {
   /** A worker for each program, by its row in the worker columns. */
   assign(columns: AssignColumns, self: Self<C, S>): readonly number[];
   /** A finite score for each worker; the highest that has room takes the step. */
@@ -71,57 +72,20 @@ export interface PlacementPolicy<C, S> extends Definition<C, S> {
 
 /** The interface `placement-policy` of the contract. */
 export interface PlacementExports {
-  assign(
-    group: readonly number[],
-    tokens: readonly number[],
-    remainingTokens: readonly number[],
-    lastWorker: readonly number[],
-    workerCapacityTokens: readonly number[],
-    workerUsedTokens: readonly number[],
-    workerRunning: readonly number[],
-    extra: readonly number[],
-  ): number[];
-  route(
-    tokens: number,
-    cachedTokens: readonly number[],
-    workerCapacityTokens: readonly number[],
-    workerUsedTokens: readonly number[],
-    workerRunning: readonly number[],
-    extra: readonly number[],
-  ): number[];
-  migrate(
-    atWorker: readonly number[],
-    tokens: readonly number[],
-    remainingTokens: readonly number[],
-    acting: Uint8Array,
-    workerCapacityTokens: readonly number[],
-    workerUsedTokens: readonly number[],
-    workerRunning: readonly number[],
-    extra: readonly number[],
-  ): number[];
+  assign(programs: Given<AssignColumns>): number[];
+  route(workers: Given<RouteColumns>): number[];
+  migrate(programs: Given<MigrateColumns>): number[];
 }
 
 /** What a component of the world `placement` exports. */
-export function definePlacement<C extends object, S = undefined>(
+export function definePlacement<C extends Keys, S = undefined>(
   policy: PlacementPolicy<C, S>,
 ): { plugin: Plugin; placementPolicy: PlacementExports } {
-  const slot = new Slot(policy);
+  const slot = new Slot(policy, ["assign", "route", "migrate"]);
   const placementPolicy: PlacementExports = {
-    assign: (group, tokens, remainingTokens, lastWorker, workerCapacityTokens, workerUsedTokens, workerRunning, flat) =>
-      slot.ask((self) => {
-        const extra = slot.extra(flat, group.length);
-        return Array.from(policy.assign({ group, tokens, remainingTokens, lastWorker, workers: { capacityTokens: workerCapacityTokens, usedTokens: workerUsedTokens, running: workerRunning }, extra }, self));
-      }),
-    route: (tokens, cachedTokens, workerCapacityTokens, workerUsedTokens, workerRunning, flat) =>
-      slot.ask((self) => {
-        const extra = slot.extra(flat, cachedTokens.length);
-        return Array.from(supported(policy.route).call(policy, { tokens, cachedTokens, workers: { capacityTokens: workerCapacityTokens, usedTokens: workerUsedTokens, running: workerRunning }, extra }, self));
-      }),
-    migrate: (atWorker, tokens, remainingTokens, acting, workerCapacityTokens, workerUsedTokens, workerRunning, flat) =>
-      slot.ask((self) => {
-        const extra = slot.extra(flat, atWorker.length);
-        return Array.from(supported(policy.migrate).call(policy, { atWorker, tokens, remainingTokens, acting, workers: { capacityTokens: workerCapacityTokens, usedTokens: workerUsedTokens, running: workerRunning }, extra }, self));
-      }),
+    assign: (programs) => slot.ask((self) => Array.from(policy.assign(slot.columns<AssignColumns>(programs), self))),
+    route: (workers) => slot.ask((self) => Array.from(supported(policy.route).call(policy, slot.columns<RouteColumns>(workers), self))),
+    migrate: (programs) => slot.ask((self) => Array.from(supported(policy.migrate).call(policy, slot.columns<MigrateColumns>(programs), self))),
   };
   return { plugin: slot.plugin(), placementPolicy };
 }

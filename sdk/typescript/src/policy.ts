@@ -1,36 +1,39 @@
 /** What every policy has, whatever its world, and the guest's side of the boundary. */
 
+import { configured, type Keys, schemaOf, type Values } from "./config";
 import { PolicyError } from "./errors";
 import * as host from "./host";
-
-/** Values that a configuration may have. */
-export type Value = string | number | boolean | readonly Value[] | { readonly [key: string]: Value };
 
 /** The extra columns by their names. */
 export type Extra = Readonly<Record<string, readonly number[]>>;
 
+/** What a program does. */
+export type Phase = "reasoning" | "acting";
+
 /** What a method is given beside its columns. */
-export interface Self<C, S> {
+export interface Self<C extends Keys, S> {
   /** The defaults, with what the binding's configuration says instead. */
-  readonly config: C;
+  readonly config: Values<C>;
   /** What the policy keeps between calls, as `begin` made it. */
   state: S;
 }
 
 /** What policies of all worlds define. */
-export interface Definition<C, S> {
+export interface Definition<C extends Keys, S> {
   /** Lower-case words joined by hyphens, at most 64 characters. */
   readonly name: string;
   /** A semantic version. */
   readonly version: string;
   /** One sentence. */
   readonly summary: string;
-  /** The keys of the configuration with their defaults. */
-  readonly defaults: C;
-  /** Throws `PolicyError.invalidConfig` if values are out of range. */
-  check?(config: C): void;
+  /** The keys of the configuration. */
+  readonly config: C;
+  /** Columns that calls are to carry in `extra`, by their names. */
+  readonly columns?: readonly string[];
+  /** Throws `PolicyError.invalidConfig` if values contradict each other. */
+  check?(config: Values<C>): void;
   /** What the policy keeps between calls, at first. */
-  begin?(config: C): S;
+  begin?(config: Values<C>): S;
   /** What was learnt, for the instance or version that takes its place. */
   snapshot?(self: Self<C, S>): Uint8Array;
   /** Takes over what a predecessor gave as its snapshot, never empty. */
@@ -39,20 +42,33 @@ export interface Definition<C, S> {
 
 /** The interface `plugin` of the contract. */
 export interface Plugin {
-  describe(): { name: string; version: string; summary: string };
+  describe(): {
+    name: string;
+    version: string;
+    summary: string;
+    functions: string[];
+    columns: string[];
+    configSchema: string;
+  };
   configure(json: string): void;
   snapshot(): Uint8Array;
   restore(snapshot: Uint8Array): void;
 }
 
-/** Holds the configured policy of an instance, and asks it. */
-export class Slot<C extends object, S> {
-  #self: Self<C, S> | undefined;
-  #extraNames: readonly string[] = [];
-  readonly #definition: Definition<C, S>;
+/** Columns as the contract has them: the extra ones are one list. */
+export type Given<T> = Omit<T, "extra"> & { readonly extra: readonly number[] };
 
-  constructor(definition: Definition<C, S>) {
+/** Holds the configured policy of an instance, and asks it. */
+export class Slot<C extends Keys, S> {
+  #self: Self<C, S> | undefined;
+  readonly #definition: Definition<C, S>;
+  readonly #functions: readonly string[];
+
+  /** `functions` are the methods of the world; the host is told which are written. */
+  constructor(definition: Definition<C, S>, functions: readonly string[]) {
     this.#definition = definition;
+    const written = (name: string) => typeof (definition as unknown as Record<string, unknown>)[name] === "function";
+    this.#functions = functions.filter(written);
   }
 
   /** What `question` says; whatever it throws leaves as an error of the contract. */
@@ -64,22 +80,24 @@ export class Slot<C extends object, S> {
     return guarded(() => question(self));
   }
 
-  /** The extra columns by their names. */
-  extra(flat: readonly number[], rows: number): Extra {
-    const names = this.#extraNames;
-    if (flat.length !== rows * names.length) {
-      const found = `extra has ${flat.length} entries where ${rows * names.length} belong`;
-      throw PolicyError.invalidInput(`${found}; pass one column per name`);
-    }
-    return Object.fromEntries(names.map((name, at) => [name, flat.slice(at * rows, (at + 1) * rows)]));
+  /** Columns with the extra ones by their names. */
+  columns<T extends { readonly extra: Extra }>(given: Given<T>): T {
+    const names = this.#definition.columns ?? [];
+    const flat = given.extra;
+    const rows = names.length === 0 ? 0 : flat.length / names.length;
+    const extra = Object.fromEntries(names.map((name, at) => [name, flat.slice(at * rows, (at + 1) * rows)]));
+    return { ...given, extra } as unknown as T;
   }
 
   /** The interface `plugin` of the component. */
   plugin(): Plugin {
     const definition = this.#definition;
     const { name, version, summary } = definition;
+    const kebab = (method: string) => method.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+    const functions = this.#functions.map(kebab);
+    const columns = Array.from(definition.columns ?? []);
     return {
-      describe: () => ({ name, version, summary }),
+      describe: () => ({ name, version, summary, functions, columns, configSchema: schemaOf(definition.config) }),
       configure: (json) => guarded(() => this.#configure(json)),
       snapshot: () => this.ask((self) => definition.snapshot?.(self) ?? new Uint8Array()),
       restore: (snapshot) =>
@@ -91,52 +109,10 @@ export class Slot<C extends object, S> {
   }
 
   #configure(json: string): void {
-    const { extra, ...given } = objectOf(json);
-    const config = merged(this.#definition.defaults, given);
+    const config = configured(this.#definition.config, json);
     this.#definition.check?.(config);
-    this.#extraNames = namesOf(extra);
     this.#self = { config, state: this.#definition.begin?.(config) as S };
   }
-}
-
-function objectOf(json: string): Record<string, unknown> {
-  let value: unknown;
-  try {
-    value = JSON.parse(json);
-  } catch (error) {
-    throw PolicyError.invalidConfig(`${String(error)}; write a JSON object`);
-  }
-  if (kindOf(value) !== "object") {
-    throw PolicyError.invalidConfig("this is no JSON object; write one, such as {}");
-  }
-  return value as Record<string, unknown>;
-}
-
-function namesOf(extra: unknown): string[] {
-  const names = extra ?? [];
-  if (!Array.isArray(names) || !names.every((name) => typeof name === "string")) {
-    throw PolicyError.invalidConfig("extra is a list of names of columns");
-  }
-  return names;
-}
-
-function merged<C extends object>(defaults: C, given: Record<string, unknown>): C {
-  for (const [key, value] of Object.entries(given)) {
-    if (!Object.hasOwn(defaults, key)) {
-      const choice = [...Object.keys(defaults), "extra"].join(", ");
-      throw PolicyError.invalidConfig(`${key} is not known; the keys are ${choice}`);
-    }
-    const usual = defaults[key as keyof C];
-    if (kindOf(value) !== kindOf(usual)) {
-      throw PolicyError.invalidConfig(`${key} is a ${kindOf(value)}; give a ${kindOf(usual)}, as ${JSON.stringify(usual)}`);
-    }
-  }
-  return { ...defaults, ...given };
-}
-
-function kindOf(value: unknown): string {
-  if (value === null) return "null";
-  return Array.isArray(value) ? "list" : typeof value;
 }
 
 function guarded<T>(act: () => T): T {
@@ -151,7 +127,7 @@ function guarded<T>(act: () => T): T {
   }
 }
 
-/** What a method that the author did not write answers. */
+/** A method of the world, if the author has written it; the host asks for no others. */
 export function supported<T>(method: T | undefined): T {
   if (method === undefined) throw PolicyError.notSupported();
   return method;

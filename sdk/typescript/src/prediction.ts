@@ -1,6 +1,7 @@
 /** The world `prediction`: how much of each program is still to come. */
 
-import { type Definition, type Extra, type Plugin, type Self, Slot, supported } from "./policy";
+import type { Keys } from "./config";
+import { type Definition, type Extra, type Given, type Plugin, type Self, Slot, supported } from "./policy";
 
 /** Live programs, one row each. */
 export interface LiveColumns {
@@ -49,7 +50,7 @@ export interface Estimates {
 }
 
 /** A policy of the world `prediction`. */
-export interface PredictionPolicy<C, S> extends Definition<C, S> {
+export interface PredictionPolicy<C extends Keys, S> extends Definition<C, S> {
   /** Estimates for live programs. */
   predict(columns: LiveColumns, self: Self<C, S>): Estimates;
   /** Takes in the truth about programs that have finished. */
@@ -58,42 +59,18 @@ export interface PredictionPolicy<C, S> extends Definition<C, S> {
 
 /** The interface `prediction-policy` of the contract. */
 export interface PredictionExports {
-  predict(
-    group: readonly number[],
-    tokens: readonly number[],
-    outputTokens: readonly number[],
-    steps: readonly number[],
-    toolMs: readonly number[],
-    extra: readonly number[],
-  ): Estimates;
-  learn(
-    group: readonly number[],
-    tokens: readonly number[],
-    outputTokens: readonly number[],
-    steps: readonly number[],
-    toolMs: readonly number[],
-    remainingTokens: readonly number[],
-    remainingToolMs: readonly number[],
-    extra: readonly number[],
-  ): void;
+  predict(programs: Given<LiveColumns>): Estimates;
+  learn(programs: Given<FinishedColumns>): void;
 }
 
 /** What a component of the world `prediction` exports. */
-export function definePrediction<C extends object, S = undefined>(
+export function definePrediction<C extends Keys, S = undefined>(
   policy: PredictionPolicy<C, S>,
 ): { plugin: Plugin; predictionPolicy: PredictionExports } {
-  const slot = new Slot(policy);
+  const slot = new Slot(policy, ["predict", "learn"]);
   const predictionPolicy: PredictionExports = {
-    predict: (group, tokens, outputTokens, steps, toolMs, flat) =>
-      slot.ask((self) => {
-        const extra = slot.extra(flat, group.length);
-        return policy.predict({ group, tokens, outputTokens, steps, toolMs, extra }, self);
-      }),
-    learn: (group, tokens, outputTokens, steps, toolMs, remainingTokens, remainingToolMs, flat) =>
-      slot.ask((self) => {
-        const extra = slot.extra(flat, group.length);
-        supported(policy.learn).call(policy, { group, tokens, outputTokens, steps, toolMs, remainingTokens, remainingToolMs, extra }, self);
-      }),
+    predict: (programs) => slot.ask((self) => policy.predict(slot.columns<LiveColumns>(programs), self)),
+    learn: (programs) => slot.ask((self) => supported(policy.learn).call(policy, slot.columns<FinishedColumns>(programs), self)),
   };
   return { plugin: slot.plugin(), predictionPolicy };
 }

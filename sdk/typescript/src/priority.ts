@@ -1,6 +1,7 @@
 /** The world `priority`: who goes first among the programs that wait for a place. */
 
-import { type Definition, type Extra, type Plugin, type Self, Slot, supported } from "./policy";
+import type { Keys } from "./config";
+import { type Definition, type Extra, type Given, type Plugin, type Self, Slot, supported } from "./policy";
 
 /** Waiting programs, one row each. */
 export interface QueueColumns {
@@ -31,46 +32,27 @@ export interface PreemptColumns {
 }
 
 /** A policy of the world `priority`. */
-export interface PriorityPolicy<C, S> extends Definition<C, S> {
+export interface PriorityPolicy<C extends Keys, S> extends Definition<C, S> {
   /** A finite score for each program; the highest goes first. */
   score(columns: QueueColumns, self: Self<C, S>): readonly number[];
-  /** For each running step, 1 if it is to give way, else 0; at most as many as wait. */
-  preempt?(columns: PreemptColumns, self: Self<C, S>): readonly number[];
+  /** For each running step, whether it is to give way; at most as many as wait. */
+  preempt?(columns: PreemptColumns, self: Self<C, S>): readonly boolean[];
 }
 
 /** The interface `priority-policy` of the contract. */
 export interface PriorityExports {
-  score(
-    tokens: readonly number[],
-    outputTokens: readonly number[],
-    steps: readonly number[],
-    waitedMs: readonly number[],
-    remainingTokens: readonly number[],
-    remainingToolS: readonly number[],
-    extra: readonly number[],
-  ): number[];
-  preempt(
-    runningScore: readonly number[],
-    runningMs: readonly number[],
-    waitingScore: readonly number[],
-  ): Uint8Array;
+  score(programs: Given<QueueColumns>): number[];
+  preempt(steps: PreemptColumns): boolean[];
 }
 
 /** What a component of the world `priority` exports. */
-export function definePriority<C extends object, S = undefined>(
+export function definePriority<C extends Keys, S = undefined>(
   policy: PriorityPolicy<C, S>,
 ): { plugin: Plugin; priorityPolicy: PriorityExports } {
-  const slot = new Slot(policy);
+  const slot = new Slot(policy, ["score", "preempt"]);
   const priorityPolicy: PriorityExports = {
-    score: (tokens, outputTokens, steps, waitedMs, remainingTokens, remainingToolS, flat) =>
-      slot.ask((self) => {
-        const extra = slot.extra(flat, tokens.length);
-        return Array.from(policy.score({ tokens, outputTokens, steps, waitedMs, remainingTokens, remainingToolS, extra }, self));
-      }),
-    preempt: (runningScore, runningMs, waitingScore) =>
-      slot.ask((self) => {
-        return Uint8Array.from(supported(policy.preempt).call(policy, { runningScore, runningMs, waitingScore }, self));
-      }),
+    score: (programs) => slot.ask((self) => Array.from(policy.score(slot.columns<QueueColumns>(programs), self))),
+    preempt: (steps) => slot.ask((self) => Array.from(supported(policy.preempt).call(policy, steps, self))),
   };
   return { plugin: slot.plugin(), priorityPolicy };
 }

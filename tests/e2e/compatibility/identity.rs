@@ -3,14 +3,14 @@
 use serde_json::{Value, json};
 use treadle_tests::support::fixture::{CHAT, COMPLETIONS, Fixture, MODEL, streamed};
 
-fn unnamed(messages: &Value) -> Value {
+fn inferred(messages: &Value) -> Value {
     json!({"model": MODEL, "messages": messages, "max_tokens": 6})
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_in_the_url_names_the_program() {
     let fixture = Fixture::start(1, 100_000).await;
-    let body = unnamed(&json!([{"role": "user", "content": "x"}]));
+    let body = inferred(&json!([{"role": "user", "content": "x"}]));
     let path = format!("/sessions/rollout%207{CHAT}");
     let answer = fixture.client.post(&path, &body).await;
     answer.ok();
@@ -40,7 +40,7 @@ async fn a_history_that_goes_on_is_the_same_program_without_any_id() {
         .collect();
     for step in 0..4 {
         for history in &mut histories {
-            let body = unnamed(&json!(history));
+            let body = inferred(&json!(history));
             let text = if step % 2 == 0 {
                 let answer = fixture.client.post(CHAT, &body).await.ok();
                 answer["choices"][0]["message"]["content"].clone()
@@ -73,7 +73,7 @@ async fn a_single_request_without_a_name_holds_no_memory() {
     let fixture = Fixture::start(1, 100_000).await;
     for request in 0..10 {
         let question = format!("question {request}: {}", "words ".repeat(200));
-        let body = unnamed(&json!([{"role": "user", "content": question}]));
+        let body = inferred(&json!([{"role": "user", "content": question}]));
         fixture.client.post(CHAT, &body).await.ok();
         let batch = json!({"model": MODEL, "prompt": [question], "max_tokens": 4});
         fixture.client.post(COMPLETIONS, &batch).await.ok();

@@ -302,7 +302,7 @@ async fn a_thousand_swaps_under_a_thousand_programs_lose_nothing() {
         .await
         .ok();
     for event in events["events"].as_array().expect("a list") {
-        assert_eq!(event["event"]["voices"], Value::Null, "{event}");
+        assert_eq!(event["event"]["attribution"], Value::Null, "{event}");
     }
     fixture.finish().await;
 }

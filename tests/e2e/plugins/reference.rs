@@ -14,7 +14,7 @@ async fn listed(client: &Client, name: &str) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bundled_policies_are_bound_as_listed() {
+async fn every_bundled_policy_is_described_and_bound_as_listed() {
     let fixture = Fixture::start(1, 100_000).await;
     let client = &fixture.client;
     let bind = async |world: &str, policy: &str| {
@@ -48,6 +48,21 @@ async fn bundled_policies_are_bound_as_listed() {
         assert_eq!(&after[0]["digest"], digest);
         assert!(after[0]["uploaded_at_us"].is_number(), "{after:?}");
     }
+    // What each says about itself is there before it is bound, and all can be bound.
+    let page = client.get("/api/v1/plugins").await.ok();
+    let plugins = page["plugins"].as_array().expect("a list");
+    assert!(plugins.len() > 20, "{plugins:?}");
+    for plugin in plugins {
+        let name = plugin["name"].as_str().expect("a name");
+        let shown = client.get(&format!("/api/v1/plugins/{name}")).await.ok();
+        assert_eq!(shown["config_schema"]["type"], "object", "{shown}");
+        let functions = shown["functions"].as_array().expect("a list");
+        assert!(!functions.is_empty(), "{shown}");
+        let world = plugin["world"].as_str().expect("a world");
+        bind(world, name).await.ok();
+    }
+    let shown = client.get("/api/v1/plugins/foresight-eviction").await.ok();
+    assert_eq!(shown["columns"][0], "price-ms", "{shown}");
     bind("eviction", "heddle-placement")
         .await
         .refused(400, "plugin_invalid");

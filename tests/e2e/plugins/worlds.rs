@@ -89,7 +89,7 @@ async fn allocation_and_prediction_answer_in_the_shape_of_the_contract() {
         client.post("/api/v1/ask", &learn).await.ok();
     }
     // What one version has learnt goes over to the next.
-    let config = json!({"extra": []});
+    let config = json!({"memory": 300});
     let binding = json!({"world": "prediction", "policy": "default-prediction", "config": config});
     put_binding(client, &binding).await.ok();
     let predict = json!({"world": "prediction", "function": "predict", "columns": live});
@@ -116,7 +116,7 @@ async fn a_wrong_question_is_refused_by_name() {
         .post("/api/v1/ask", &question)
         .await
         .refused(400, "invalid_field");
-    assert!(message.contains("score and select"), "{message}");
+    assert!(message.contains("there are score"), "{message}");
     let in_place = json!({"world": "eviction", "function": "weigh", "columns": {}});
     let message = client
         .post("/api/v1/ask", &in_place)

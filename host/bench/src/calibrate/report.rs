@@ -196,9 +196,9 @@ fn write_validation(text: &mut String, told: &Validation) {
     let waited = told.waited_share.map_or_else(
         || "may have been disturbed: it runs elsewhere".to_owned(),
         |share| {
-            let verdict = if told.is_disturbed { ": disturbed" } else { "" };
+            let answer = if told.is_disturbed { ": disturbed" } else { "" };
             format!(
-                "waited for a processor for {:.1}% of that{verdict}; ratio without {:.3}",
+                "waited for a processor for {:.1}% of that{answer}; ratio without {:.3}",
                 share * 100.0,
                 told.calm_ratio.unwrap_or(told.makespan_ratio)
             )

@@ -286,38 +286,26 @@ impl Comparison {
     }
 
     fn predictor(&self, system: &System) -> Result<Option<Predictor>, ComparisonError> {
-        let extra = [
-            "prompt-tokens",
-            "last-output-tokens",
-            "last-tool-ok",
-            "failed-tools",
-        ];
-        let names: Vec<String> = extra.iter().map(|name| (*name).to_owned()).collect();
-        let config = serde_json::json!({ "extra": names }).to_string();
         Ok(Some(match system.prediction {
             PredictionKind::None => return Ok(None),
             PredictionKind::Oracle => Predictor::oracle(&self.runs),
             PredictionKind::Heddle => {
-                let policy = heddle_prediction::HeddlePrediction::configure(&config)?;
-                self.trained(Box::new(policy), names)
+                let policy = heddle_prediction::HeddlePrediction::configure("{}")?;
+                self.trained(Box::new(policy))
             }
             PredictionKind::History => {
                 let policy = history_prediction::HistoryPrediction::configure("{}")?;
-                self.trained(Box::new(policy), Vec::new())
+                self.trained(Box::new(policy))
             }
             PredictionKind::PromptOnly => {
-                let policy = prompt_only_prediction::PromptOnlyPrediction::configure(&config)?;
-                self.trained(Box::new(policy), names)
+                let policy = prompt_only_prediction::PromptOnlyPrediction::configure("{}")?;
+                self.trained(Box::new(policy))
             }
         }))
     }
 
-    fn trained(
-        &self,
-        policy: Box<dyn treadle_simulator::rollout::Prediction>,
-        names: Vec<String>,
-    ) -> Predictor {
-        let mut forecasts = Forecasts::new(Predictor::Policy(policy, names));
+    fn trained(&self, policy: Box<dyn treadle_simulator::rollout::Prediction>) -> Predictor {
+        let mut forecasts = Forecasts::new(Predictor::Policy(policy));
         forecasts.train(&self.history);
         forecasts.into_predictor()
     }

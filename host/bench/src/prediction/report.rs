@@ -163,8 +163,19 @@ impl Course {
     }
 
     fn predictions<P: PredictionPolicy>(&self, extra: &[&str]) -> Result<Predictions, PolicyError> {
-        let config = serde_json::json!({ "extra": extra }).to_string();
-        let mut policy = <P as Policy>::configure(&config)?;
+        let mut policy = <P as Policy>::configure("{}")?;
+        // The columns that it asks for, unknown where they are not told; one that the daemon does
+        // not have comes after them.
+        let told = |name: &&'static str| {
+            if extra.contains(name) {
+                *name
+            } else {
+                "unknown"
+            }
+        };
+        let mut names: Vec<&str> = P::COLUMNS.iter().map(told).collect();
+        names.extend(extra.iter().filter(|name| **name == "prompt-score"));
+        let extra = names.as_slice();
         for rollout in &self.before {
             replay(&mut policy, rollout, extra)?;
         }

@@ -1,40 +1,30 @@
-//! An eviction policy of either world, linked natively, with the columns that the
-//! daemon gives it.
+//! An eviction policy, linked natively, with the columns that the daemon gives it.
 
 use treadle_core::{
     Attribution, CacheAction, Core, CostEstimates, NEVER, PolicyAnswer, Purpose, Question,
 };
 use treadle_model::{PolicyRef, Span};
 use treadle_plugin::{
-    ActingColumns, ActiveColumns, EvictionPolicy, PolicyError, RetentionColumns, RetentionPolicy,
-    WaitingColumns,
+    ActingColumns, ActiveColumns, EvictionPolicy, PolicyError, RetentionColumns, WaitingColumns,
 };
-use treadle_policy::native::{EvictionColumns, verdict};
+use treadle_policy::native::{EvictionColumns, answer};
 use treadle_simulator::cluster::{Answered, Answers};
 
-/// Decides what to do with caches, for a policy that can.
-type Retain<P> = fn(&mut P, Purpose, &RetentionColumns<'_>) -> Result<Vec<u8>, PolicyError>;
-
-/// A policy and the extra columns that its configuration names.
+/// A policy and the extra columns that it is given.
 pub struct Native<P> {
     policy: P,
     extra: &'static [&'static str],
-    retain: Option<Retain<P>>,
 }
 
 impl<P: EvictionPolicy> Native<P> {
-    /// A policy of the world `eviction`.
+    /// A policy that is given these columns in place of those that it asks for.
     pub fn new(policy: P, extra: &'static [&'static str]) -> Self {
-        Self {
-            policy,
-            extra,
-            retain: None,
-        }
+        Self { policy, extra }
     }
 
     fn scores(&mut self, question: &Question) -> Result<Vec<f64>, PolicyError> {
         let c = EvictionColumns::of(&question.programs);
-        let extra = extra_columns(&question.programs.prospects, self.extra);
+        let extra = extra_columns(&question.programs.costs, self.extra);
         match question.purpose {
             Purpose::Weigh { .. } => self.policy.weigh(&ActingColumns {
                 tokens: &c.tokens,
@@ -43,14 +33,14 @@ impl<P: EvictionPolicy> Native<P> {
             }),
             Purpose::Pause { .. } => self.policy.pause_order(&ActiveColumns {
                 tokens: &c.tokens,
-                acting: &c.acting,
+                phase: &c.phase,
                 phase_ms: &c.phase_ms,
                 steps: &c.steps,
                 extra: &extra,
             }),
             _ => self.policy.restore_order(&WaitingColumns {
                 tokens: &c.tokens,
-                reasoning: &c.reasoning,
+                phase: &c.phase,
                 waited_ms: &c.waited_ms,
                 steps: &c.steps,
                 extra: &extra,
@@ -58,84 +48,68 @@ impl<P: EvictionPolicy> Native<P> {
         }
     }
 
-    fn fates(&mut self, question: &Question) -> PolicyAnswer {
-        let Some(retain) = self.retain else {
-            return PolicyAnswer::Fates { fates: Vec::new() };
+    fn actions(&mut self, question: &Question) -> PolicyAnswer {
+        let Purpose::Retain {
+            capacity_tokens,
+            free_tokens,
+            wanted_tokens,
+            ..
+        } = question.purpose
+        else {
+            return PolicyAnswer::CacheActions {
+                actions: Vec::new(),
+            };
         };
         let c = EvictionColumns::of(&question.programs);
-        let prospects = &question.programs.prospects;
+        let costs = &question.programs.costs;
         let columns = RetentionColumns {
+            capacity_tokens,
+            free_tokens,
+            wanted_tokens,
             tokens: &c.tokens,
             phase_ms: &c.phase_ms,
-            idle_ms: &millis(&prospects.idle),
-            soonest_ms: &millis(&prospects.soonest),
-            back_ms: &millis(&prospects.back),
-            moved_ms: &millis(&prospects.moved),
-            prefill_ms: &millis(&prospects.prefill),
+            idle_ms: &millis(&costs.idle),
+            soonest_ms: &millis(&costs.soonest),
+            back_ms: &millis(&costs.back),
+            moved_ms: &millis(&costs.moved),
+            prefill_ms: &millis(&costs.prefill),
             steps: &c.steps,
-            extra: &extra_columns(prospects, self.extra),
+            extra: &extra_columns(costs, self.extra),
         };
-        let codes = retain(&mut self.policy, question.purpose, &columns).unwrap_or_default();
-        let fates = question.programs.program.iter().zip(codes);
-        let fates =
-            fates.filter_map(|(program, code)| Some((*program, CacheAction::of_code(code)?)));
-        PolicyAnswer::Fates {
-            fates: fates
-                .filter(|(_, fate)| *fate != CacheAction::Keep)
+        // One that does not decide about caches leaves them where they are.
+        let actions = self.policy.retain(&columns).unwrap_or_default();
+        let actions = question.programs.program.iter().zip(actions);
+        let actions = actions
+            .filter_map(|(program, action)| Some((*program, CacheAction::of_code(action as u8)?)));
+        PolicyAnswer::CacheActions {
+            actions: actions
+                .filter(|(_, action)| *action != CacheAction::Keep)
                 .collect(),
         }
     }
 }
 
-impl<P: RetentionPolicy> Native<P> {
-    /// A policy of the world `eviction-retention`.
-    pub fn retaining(policy: P, extra: &'static [&'static str]) -> Self {
-        Self {
-            retain: Some(put),
-            ..Self::new(policy, extra)
-        }
-    }
-}
-
-fn put<P: RetentionPolicy>(
-    policy: &mut P,
-    purpose: Purpose,
-    columns: &RetentionColumns<'_>,
-) -> Result<Vec<u8>, PolicyError> {
-    let Purpose::Retain {
-        capacity_tokens,
-        free_tokens,
-        wanted_tokens,
-        ..
-    } = purpose
-    else {
-        return Ok(Vec::new());
-    };
-    let fates = policy.retain(capacity_tokens, free_tokens, wanted_tokens, columns)?;
-    Ok(fates.into_iter().map(treadle_plugin::Fate::code).collect())
-}
-
 impl<P: EvictionPolicy> Answers for Native<P> {
     fn answer(&mut self, _: &Core, question: &Question, _: u64) -> Answered {
-        let verdict = if matches!(question.purpose, Purpose::Retain { .. }) {
-            self.fates(question)
+        let answer = if matches!(question.purpose, Purpose::Retain { .. }) {
+            self.actions(question)
         } else {
             // Nothing is refused but columns of unequal length, and these come from one
             // table.
             let scores = self.scores(question);
             let none = || vec![0.0; question.programs.len()];
-            verdict(question, &scores.unwrap_or_else(|_| none()))
+            answer(question, &scores.unwrap_or_else(|_| none()))
         };
         Answered {
             policy: PolicyRef("native".into()),
-            verdict,
-            voices: Attribution::default(),
+            answer,
+            attribution: Attribution::default(),
         }
     }
 }
 
 /// Named columns, one after the other; infinite where something cannot be done.
-fn extra_columns(prospects: &CostEstimates, names: &[&str]) -> Vec<f32> {
+fn extra_columns(costs: &CostEstimates, names: &[&str]) -> Vec<f32> {
     let number = |span: &Span| {
         if *span == NEVER {
             f32::INFINITY
@@ -146,18 +120,13 @@ fn extra_columns(prospects: &CostEstimates, names: &[&str]) -> Vec<f32> {
     let mut extra = Vec::new();
     for name in names {
         match *name {
-            "idle-ms" => extra.extend(prospects.idle.iter().map(number)),
-            "soonest-ms" => extra.extend(prospects.soonest.iter().map(number)),
-            "price-ms" => extra.extend(prospects.price.iter().map(number)),
-            "back-ms" => extra.extend(prospects.back.iter().map(number)),
-            "moved-ms" => extra.extend(prospects.moved.iter().map(number)),
-            "prefill-ms" => extra.extend(prospects.prefill.iter().map(number)),
-            _ => extra.extend(
-                prospects
-                    .remaining_tokens
-                    .iter()
-                    .map(|tokens| *tokens as f32),
-            ),
+            "idle-ms" => extra.extend(costs.idle.iter().map(number)),
+            "soonest-ms" => extra.extend(costs.soonest.iter().map(number)),
+            "price-ms" => extra.extend(costs.price.iter().map(number)),
+            "back-ms" => extra.extend(costs.back.iter().map(number)),
+            "moved-ms" => extra.extend(costs.moved.iter().map(number)),
+            "prefill-ms" => extra.extend(costs.prefill.iter().map(number)),
+            _ => extra.extend(costs.remaining_tokens.iter().map(|tokens| *tokens as f32)),
         }
     }
     extra

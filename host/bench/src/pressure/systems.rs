@@ -100,11 +100,7 @@ pub(super) const THUNDERAGENT_DEFAULT: System = System {
 /// Times to live of the Continuum-like baseline; the one with the most steps a minute represents it
 /// in each scenario, so that it is tuned to it.
 pub const TTLS: [System; 5] = [
-    ttl(
-        "ttl_pin.learnt",
-        r#"{"ttl": "learnt", "extra": ["idle-ms", "soonest-ms", "prefill-ms"]}"#,
-        TTL_COLUMNS,
-    ),
+    ttl("ttl_pin.learnt", r#"{"ttl": "learnt"}"#, TTL_COLUMNS),
     ttl("ttl_pin.2s", r#"{"ttl_s": 2}"#, &[]),
     ttl("ttl_pin.10s", r#"{"ttl_s": 10}"#, &[]),
     ttl("ttl_pin.30s", r#"{"ttl_s": 30}"#, &[]),
@@ -212,9 +208,11 @@ impl System {
                 Box::new(Native::new(policy, extra))
             }
             Decider::Foresight(restore, columns) => {
-                let config = json!({ "extra": columns, "restore": restore });
+                // Without the price a call must be expected to last for longer.
+                let drop = if columns == MEAN_COLUMNS { 1.25 } else { 0.8 };
+                let config = json!({ "restore": restore, "drop": drop });
                 let policy = ForesightEviction::configure(&config.to_string()).expect(valid);
-                Box::new(Native::retaining(policy, columns))
+                Box::new(Native::new(policy, columns))
             }
         }
     }

@@ -11,7 +11,7 @@ impl Core {
     /// The program's placement or its use may have changed just now.
     pub(crate) fn account(&mut self, program: ProgramId) {
         if let Some(p) = self.state.programs.get(&program) {
-            let place = p.place.map(|place| Charge {
+            let place = p.placement.map(|place| Charge {
                 worker: place.worker,
                 what: self.use_of(p),
                 tokens: place.charged_tokens,
@@ -25,7 +25,7 @@ impl Core {
         let Some(p) = self.state.programs.get(&program) else {
             return;
         };
-        let (Some(place), Some(booked)) = (p.place, p.meter.place) else {
+        let (Some(place), Some(booked)) = (p.placement, p.meter.placement) else {
             return self.account(program);
         };
         let tokens = place.charged_tokens;
@@ -96,11 +96,11 @@ impl Core {
         let Some(p) = self.state.programs.get(&program) else {
             return;
         };
-        if p.meter.place == place && p.meter.kept == kept {
+        if p.meter.placement == place && p.meter.kept == kept {
             return;
         }
         let stays = |was: Charge| place.is_some_and(|place| place.worker == was.worker);
-        let leaves = p.meter.place.is_some_and(|was| !stays(was));
+        let leaves = p.meter.placement.is_some_and(|was| !stays(was));
         if leaves {
             self.divide_by_guess(program);
         }
@@ -109,7 +109,7 @@ impl Core {
             return;
         };
         p.meter.settle(now);
-        let old = [p.meter.place, p.meter.kept];
+        let old = [p.meter.placement, p.meter.kept];
         let new = [place, kept];
         p.meter.is_warm &= !leaves;
         let jobs = &mut self.state.job_accounts;
@@ -129,7 +129,7 @@ impl Core {
                 .flatten()
                 .for_each(|charge| job.begin(charge, now));
         }
-        p.meter.place = place;
+        p.meter.placement = place;
         p.meter.kept = kept;
         for (old, new) in old.into_iter().zip(new) {
             let ends = old.filter(|old| new.is_none_or(|new| new.worker != old.worker));
@@ -145,7 +145,7 @@ impl Core {
     /// The program's cache has reached its worker.
     pub(crate) fn note_warm(&mut self, program: ProgramId) {
         if let Some(p) = self.state.programs.get_mut(&program) {
-            p.meter.is_warm = p.place.is_some();
+            p.meter.is_warm = p.placement.is_some();
         }
     }
 
@@ -170,7 +170,7 @@ impl Core {
         let prompt_before = p.context_tokens.saturating_sub(p.last_output_tokens);
         let keeps_history = tokens.prompt >= prompt_before;
         let place = p
-            .place
+            .placement
             .filter(|_| p.meter.is_warm && tokens.cached.is_some() && keeps_history);
         if let Some(place) = place {
             self.learn_headroom(place.worker, cached, prompt_before);
@@ -213,7 +213,7 @@ impl Core {
             return;
         }
         let parts = Parts::of(undivided, computed, again, timing);
-        let place = p.meter.place;
+        let place = p.meter.placement;
         if let Some(w) = place.and_then(|place| self.state.workers.get_mut(&place.worker)) {
             w.account.divide(&parts, now);
         }

@@ -27,7 +27,7 @@ impl Core {
     }
 
     /// Adds what is expected of a program to the columns of a question.
-    pub(crate) fn foresee(&self, p: &Program, prospects: &mut CostEstimates) {
+    pub(crate) fn foresee(&self, p: &Program, costs: &mut CostEstimates) {
         let acts = p.phase == Phase::Acting && p.is_between_steps();
         let none = RemainingTime {
             mean: Span(0),
@@ -46,14 +46,14 @@ impl Core {
         } else {
             time_for(tokens, kv.host_tokens_per_s)
         };
-        prospects.idle.push(remaining_tool_time.mean);
-        prospects.soonest.push(remaining_tool_time.soonest);
-        prospects.price.push(remaining_tool_time.price);
-        prospects.back.push(back);
-        prospects.moved.push(self.move_time_of(p));
-        prospects.prefill.push(self.prefill_time(tokens));
+        costs.idle.push(remaining_tool_time.mean);
+        costs.soonest.push(remaining_tool_time.soonest);
+        costs.price.push(remaining_tool_time.price);
+        costs.back.push(back);
+        costs.moved.push(self.move_time_of(p));
+        costs.prefill.push(self.prefill_time(tokens));
         let remaining = p.remaining_tokens.and_then(|t| i64::try_from(t).ok());
-        prospects.remaining_tokens.push(remaining.unwrap_or(-1));
+        costs.remaining_tokens.push(remaining.unwrap_or(-1));
     }
 
     /// Time to move a program's cache; longer than any where no worker has room.
@@ -62,7 +62,7 @@ impl Core {
         if time == NEVER || self.config.mode == Mode::Rollout {
             return time;
         }
-        let place = p.place.map(|place| place.worker);
+        let place = p.placement.map(|place| place.worker);
         let room = place.and_then(|worker| self.roomiest_but(p.id, worker));
         room.map_or(NEVER, |_| time)
     }

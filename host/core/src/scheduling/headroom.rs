@@ -167,6 +167,6 @@ fn last_use(p: &Program, now: Timestamp) -> Timestamp {
     if !p.is_between_steps() {
         return now;
     }
-    let came = p.place.map(|place| place.since).unwrap_or_default();
+    let came = p.placement.map(|place| place.since).unwrap_or_default();
     p.phase_since.max(came)
 }

@@ -98,7 +98,7 @@ impl Core {
     /// When a held cache is needed, if that is before the next look.
     fn due_back(&self, program: ProgramId, tokens: u64) -> Option<(Span, ProgramId)> {
         let p = self.state.programs.get(&program)?;
-        if p.phase != Phase::Acting || p.place.is_some() || !p.is_between_steps() {
+        if p.phase != Phase::Acting || p.placement.is_some() || !p.is_between_steps() {
             return None;
         }
         let remaining_tool_time = self.remaining_tool_time(p);

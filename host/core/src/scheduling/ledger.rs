@@ -20,7 +20,7 @@ impl Core {
         ) else {
             return;
         };
-        debug_assert!(p.place.is_none(), "{program} is placed already");
+        debug_assert!(p.placement.is_none(), "{program} is placed already");
         let charged_tokens = p.weighted_tokens();
         let slot = w.take_this_slot(kept).or_else(|| w.take_slot());
         w.charge_prefix(&p.prefix);
@@ -30,7 +30,7 @@ impl Core {
         if rollout && (p.steps_finished > 0 || !p.running.is_empty()) {
             w.begun.insert(program);
         }
-        p.place = Some(KvPlacement {
+        p.placement = Some(KvPlacement {
             worker,
             slot,
             charged_tokens,
@@ -55,7 +55,7 @@ impl Core {
             return;
         };
         let Some(w) = p
-            .place
+            .placement
             .and_then(|place| self.state.workers.get_mut(&place.worker))
         else {
             return;
@@ -71,11 +71,11 @@ impl Core {
     pub(crate) fn unplace(&mut self, program: ProgramId) -> Option<KvPlacement> {
         self.give_up_move(program);
         self.give_up_transfer(program);
-        if let Some(place) = self.state.programs.get(&program)?.place {
+        if let Some(place) = self.state.programs.get(&program)?.placement {
             self.linger(program, place.worker);
         }
         let p = self.state.programs.get_mut(&program)?;
-        let place = p.place.take()?;
+        let place = p.placement.take()?;
         self.due.serve.insert(place.worker);
         p.status = Status::Paused;
         let w = self.state.workers.get_mut(&place.worker)?;
@@ -104,7 +104,7 @@ impl Core {
             return;
         };
         let weighted = p.weighted_tokens();
-        let Some(place) = p.place.as_mut() else {
+        let Some(place) = p.placement.as_mut() else {
             return;
         };
         if place.charged_tokens == weighted {

@@ -36,7 +36,7 @@ impl Core {
         }
         let most = self.config.rollout.programs_max.max(1);
         let programs = self.state.programs.values();
-        let placed = programs.filter(|p| p.place.is_some() && !p.closing);
+        let placed = programs.filter(|p| p.placement.is_some() && !p.closing);
         let placed = placed.map(|p| p.id).take(most).collect();
         self.ask(Purpose::Migrate, placed);
     }
@@ -82,7 +82,7 @@ impl Core {
 
     /// Places a program at another worker. If it had not begun, it has not begun there either.
     pub(crate) fn place_elsewhere(&mut self, program: ProgramId, to: WorkerId) {
-        let from = self.state.programs.get(&program).and_then(|p| p.place);
+        let from = self.state.programs.get(&program).and_then(|p| p.placement);
         let begun = from.is_some_and(|from| self.has_begun(program, from.worker));
         self.unplace(program);
         self.place(program, to);
@@ -128,7 +128,7 @@ impl Core {
     fn start_move(&mut self, program: ProgramId, from: WorkerId, to: WorkerId) {
         let p = &self.state.programs[&program];
         let (tokens, need) = (p.context_tokens, p.private_tokens());
-        let from_slot = p.place.and_then(|place| place.slot);
+        let from_slot = p.placement.and_then(|place| place.slot);
         let keeps_room = !self.is_rollout();
         let target = self.state.workers.get_mut(&to).filter(|_| keeps_room);
         let to_slot = target.and_then(|w| w.keep_room(program, need));

@@ -66,7 +66,7 @@ impl Core {
                 Some((
                     std::cmp::Reverse(p.context_tokens),
                     *program,
-                    p.place?.worker,
+                    p.placement?.worker,
                 ))
             })
             .collect();
@@ -86,7 +86,7 @@ impl Core {
         let Some(p) = self.state.programs.get(&program) else {
             return false;
         };
-        let (Some(place), tokens) = (p.place, p.context_tokens) else {
+        let (Some(place), tokens) = (p.placement, p.context_tokens) else {
             return false;
         };
         if !self.make_room_in_host(program, tokens) {
@@ -155,7 +155,7 @@ impl Core {
         let waits: BTreeSet<WorkerId> = offloads
             .wanted
             .iter()
-            .filter_map(|program| Some(self.state.programs.get(program)?.place?.worker))
+            .filter_map(|program| Some(self.state.programs.get(program)?.placement?.worker))
             .collect();
         let free_at = offloads.link_free_at.iter();
         let next = free_at
@@ -223,7 +223,7 @@ impl Core {
     /// Brings a placed program's cache back from host memory; false if it has to
     /// be computed again.
     pub(crate) fn begin_load(&mut self, program: ProgramId) -> bool {
-        let place = self.state.programs.get(&program).and_then(|p| p.place);
+        let place = self.state.programs.get(&program).and_then(|p| p.placement);
         let held = self.state.offloads.held.get(&program);
         let (Some(place), Some(held)) = (place, held) else {
             return false;
@@ -355,7 +355,7 @@ impl Core {
         let wanted = self.state.offloads.wanted.iter().copied();
         let here = wanted.filter(|program| {
             let p = self.state.programs.get(program);
-            p.and_then(|p| p.place)
+            p.and_then(|p| p.placement)
                 .is_some_and(|place| place.worker == worker)
         });
         for program in here.collect::<Vec<_>>() {
@@ -415,6 +415,6 @@ impl Core {
 
     pub(crate) fn is_unplaced(&self, program: ProgramId) -> bool {
         let known = self.state.programs.get(&program);
-        known.is_some_and(|p| p.place.is_none())
+        known.is_some_and(|p| p.placement.is_none())
     }
 }

@@ -46,7 +46,7 @@ impl Core {
         let now = self.state.now;
         let overflows = self.excess_tokens(worker) > 0;
         let lasted = |p: &&Program| {
-            let since = p.place.map(|place| place.since).unwrap_or_default();
+            let since = p.placement.map(|place| place.since).unwrap_or_default();
             overflows || now.since(since) >= self.config.quantum
         };
         let at_rest = w.idle.iter().filter(|id| self.is_at_rest(**id));
@@ -173,7 +173,7 @@ impl Core {
 
     pub(crate) fn is_pausable_on(&self, program: ProgramId, worker: WorkerId) -> bool {
         self.state.programs.get(&program).is_some_and(|p| {
-            let here = p.place.is_some_and(|place| place.worker == worker);
+            let here = p.placement.is_some_and(|place| place.worker == worker);
             here && p.is_between_steps() && self.is_at_rest(program)
         })
     }
@@ -193,7 +193,7 @@ impl Core {
                 .waited
                 .push(p.queued.map(|q| now.since(q.since)).unwrap_or_default());
             columns.steps.push(p.steps_finished);
-            self.foresee(p, &mut columns.prospects);
+            self.foresee(p, &mut columns.costs);
         }
         columns
     }

@@ -241,7 +241,7 @@ impl Core {
             .state
             .programs
             .get(&program)
-            .filter(|p| p.queued.is_some() && p.place.is_none())?;
+            .filter(|p| p.queued.is_some() && p.placement.is_none())?;
         let (private, least) = (p.private_tokens(), self.prompt_tokens_least(p));
         let held = self.state.offloads.held.contains_key(&program);
         let loading = if held {

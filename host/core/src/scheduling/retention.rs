@@ -81,7 +81,7 @@ impl Core {
         }
         let leaving = offloads.wanted.iter().chain(offloads.moving.keys());
         let charged = leaving.filter_map(|program| {
-            let place = self.state.programs.get(program)?.place?;
+            let place = self.state.programs.get(program)?.placement?;
             let leaves = place.worker == worker.id && offloads.is_leaving(*program);
             leaves.then_some(place.charged_tokens)
         });
@@ -92,10 +92,10 @@ impl Core {
     pub(crate) fn apply_cache_actions(
         &mut self,
         worker: WorkerId,
-        fates: &[(ProgramId, CacheAction)],
+        actions: &[(ProgramId, CacheAction)],
         ranking: &Ranking,
     ) {
-        for (index, (program, fate)) in fates.iter().enumerate() {
+        for (index, (program, action)) in actions.iter().enumerate() {
             if !self.is_pausable_on(*program, worker) || !self.is_settled(*program) {
                 continue;
             }
@@ -104,7 +104,7 @@ impl Core {
                 let why = Why::new(kind, Because::LongIdleness);
                 evaluator.map_or(why, |policy| why.by(policy))
             };
-            match fate {
+            match action {
                 CacheAction::Keep => {}
                 CacheAction::Offload => {
                     self.offload_or_keep(*program, worker, &why(DecisionKind::Offload));

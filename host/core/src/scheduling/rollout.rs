@@ -59,7 +59,11 @@ impl Core {
             let s = self.state.steps.get(step);
             s.is_some_and(|s| s.state == StepState::Waiting && !s.routed)
         };
-        let programs = self.state.programs.values().filter(|p| p.place.is_some());
+        let programs = self
+            .state
+            .programs
+            .values()
+            .filter(|p| p.placement.is_some());
         let open = programs.flat_map(|p| p.waiting.iter().copied());
         let open: Vec<StepId> = open.filter(waits).collect();
         for step in open {
@@ -97,7 +101,7 @@ impl Core {
     pub(crate) fn assign_in_order(&mut self, ranking: &Ranking) {
         for entry in &ranking.entries {
             let program = entry.program;
-            let waits = |p: &crate::program::Program| p.queued.is_some() && p.place.is_none();
+            let waits = |p: &crate::program::Program| p.queued.is_some() && p.placement.is_none();
             if !self.state.programs.get(&program).is_some_and(waits) {
                 continue;
             }
@@ -164,7 +168,7 @@ impl Core {
             .state
             .programs
             .get(&entry.program)
-            .and_then(|p| p.place);
+            .and_then(|p| p.placement);
         self.dequeue_at(step, place);
         if let Some(s) = self.state.steps.get_mut(&step) {
             s.priority = priority_of(entry.score);

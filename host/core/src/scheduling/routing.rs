@@ -82,7 +82,7 @@ impl Core {
 
     /// The program's worker, if it is placed on one that answers.
     pub(crate) fn healthy_worker_of(&self, program: ProgramId) -> Option<WorkerId> {
-        let place = self.state.programs.get(&program)?.place?;
+        let place = self.state.programs.get(&program)?.placement?;
         self.state
             .workers
             .get(&place.worker)?

@@ -48,7 +48,7 @@ impl Core {
             return;
         };
         let Some(worker) = p
-            .place
+            .placement
             .map(|place| place.worker)
             .filter(|_| self.is_rollout())
         else {

@@ -87,7 +87,7 @@ impl Core {
         if prefix > counted {
             scale(&mut p.prefix, counted, prefix);
         }
-        let Some(place) = p.place else {
+        let Some(place) = p.placement else {
             return;
         };
         if let Some(w) = self.state.workers.get_mut(&place.worker) {

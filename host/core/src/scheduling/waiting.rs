@@ -39,7 +39,7 @@ impl Core {
             return;
         };
         p.waiting.remove(index);
-        let place = p.place;
+        let place = p.placement;
         self.dequeue_at(step, place);
         let w = place.and_then(|place| self.state.workers.get_mut(&place.worker));
         if let Some(w) = w {
@@ -58,7 +58,7 @@ impl Core {
         let Some(p) = self.state.programs.get_mut(&program) else {
             return;
         };
-        let placed = p.place.is_some();
+        let placed = p.placement.is_some();
         if let Some(old) = p.queued.take() {
             self.state.queue.remove(old.since, old.need_tokens, program);
         }
@@ -89,7 +89,7 @@ impl Core {
         let Some(program) = self.run_at(step, worker) else {
             return;
         };
-        let place = self.state.programs.get(&program).and_then(|p| p.place);
+        let place = self.state.programs.get(&program).and_then(|p| p.placement);
         let slot = place.and_then(|place| place.slot);
         let priority = self.state.steps.get(&step).map_or(0, |s| s.priority);
         self.command(Command::DispatchStep {

@@ -12,32 +12,32 @@ impl Core {
         &mut self,
         ask: AskId,
         policy: &PolicyRef,
-        verdict: &PolicyAnswer,
-        voices: &Attribution,
+        answer: &PolicyAnswer,
+        attribution: &Attribution,
     ) {
         // An answer that comes after the deadline finds its question gone.
         let Some(open) = self.state.asks.remove(&ask) else {
             return;
         };
         self.state.timers.disarm(open.deadline, Timer::Ask(ask));
-        match (open.purpose, verdict) {
+        match (open.purpose, answer) {
             (Purpose::Weigh { worker }, PolicyAnswer::Weights { weights }) => {
                 for (program, ppm) in weights {
                     self.weigh(*program, *ppm);
                 }
-                self.pause_weightless(worker, &Ranking::of_weights(weights, policy, voices));
+                self.pause_weightless(worker, &Ranking::of_weights(weights, policy, attribution));
                 self.relieve(worker);
             }
-            (Purpose::Retain { worker, .. }, PolicyAnswer::Fates { fates }) => {
+            (Purpose::Retain { worker, .. }, PolicyAnswer::CacheActions { actions }) => {
                 self.apply_cache_actions(
                     worker,
-                    fates,
-                    &Ranking::of_actions(fates, policy, voices),
+                    actions,
+                    &Ranking::of_actions(actions, policy, attribution),
                 );
                 self.relieve(worker);
             }
             (_, PolicyAnswer::Order { .. }) if open.purpose.is_ordering() => {
-                let mut ranking = Ranking::of_order(&open.candidates, verdict, policy, voices);
+                let mut ranking = Ranking::of_order(&open.candidates, answer, policy, attribution);
                 if ranking.entries.len() < open.candidates.len() {
                     ranking.add_left_out(&self.not_to_be_left_out(&open));
                 }

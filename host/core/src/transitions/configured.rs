@@ -50,7 +50,7 @@ impl Core {
     /// for.
     fn route_placed_again(&mut self) {
         let programs = self.state.programs.values();
-        let waiting = programs.filter(|p| p.place.is_some() && !p.waiting.is_empty());
+        let waiting = programs.filter(|p| p.placement.is_some() && !p.waiting.is_empty());
         let waiting: Vec<_> = waiting.map(|p| p.id).collect();
         for program in waiting {
             self.give_up_move(program);

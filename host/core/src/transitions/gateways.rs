@@ -108,7 +108,7 @@ impl Core {
         let Some(p) = self.state.programs.get(&program) else {
             return;
         };
-        let is_there = p.place.is_some_and(|place| place.worker == worker);
+        let is_there = p.placement.is_some_and(|place| place.worker == worker);
         let answers = self
             .state
             .workers

@@ -69,9 +69,9 @@ impl Core {
             Event::PolicyAnswered {
                 ask,
                 policy,
-                verdict,
-                voices,
-            } => self.policy_answered(*ask, policy, verdict, voices),
+                answer,
+                attribution,
+            } => self.policy_answered(*ask, policy, answer, attribution),
             Event::ProgramMigrated { program, to } => self.program_migrated(*program, *to),
             Event::MigrationFailed { program, .. } => self.migration_failed(*program),
             Event::ProgramOffloaded {

@@ -41,7 +41,7 @@ impl Core {
             context_tokens: 0,
             demand_tokens: 0,
             prefix: self.prefix_of(arrival),
-            place: None,
+            placement: None,
             last_worker: None,
             avoid: None,
             weight_ppm: FULL_WEIGHT_PPM,
@@ -49,7 +49,7 @@ impl Core {
             waiting: Vec::new(),
             queued: None,
             closing: arrival.one_shot,
-            unnamed: arrival.unnamed,
+            inferred: arrival.inferred,
             steps_finished: 0,
             prompt_tokens_total: 0,
             output_tokens_total: 0,
@@ -90,7 +90,7 @@ impl Core {
         p.weight_ppm = FULL_WEIGHT_PPM;
         p.closing |= arrival.one_shot;
         let hashes = |prefix: &[PrefixSegment]| prefix.iter().map(|s| s.hash).collect::<Vec<_>>();
-        if p.place.is_none() && hashes(&p.prefix) != hashes(&arrival.prefix) {
+        if p.placement.is_none() && hashes(&p.prefix) != hashes(&arrival.prefix) {
             // A changed prompt (a compacted history) shares something else.
             let prefix = self.prefix_of(arrival);
             if let Some(p) = self.state.programs.get_mut(&program) {

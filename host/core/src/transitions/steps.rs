@@ -41,7 +41,7 @@ impl Core {
     /// step at a time, however many wait.
     fn frees_others(&self, program: ProgramId) -> bool {
         let p = self.state.programs.get(&program);
-        let place = p.filter(|p| p.waiting.len() == 1).and_then(|p| p.place);
+        let place = p.filter(|p| p.waiting.len() == 1).and_then(|p| p.placement);
         place.is_some_and(|place| self.has_begun(program, place.worker))
     }
 
@@ -216,7 +216,7 @@ impl Core {
         p.phase_since = now;
         p.avoid = None;
         self.due.moves = true;
-        let gives_up_place = p.unnamed && p.steps_finished < 2;
+        let gives_up_place = p.inferred && p.steps_finished < 2;
         if gives_up_place {
             self.unplace(program);
         }
@@ -273,7 +273,10 @@ impl Core {
         let Some(p) = self.state.programs.get(&program) else {
             return;
         };
-        if p.running.is_empty() && p.place.is_some() && self.healthy_worker_of(program).is_none() {
+        if p.running.is_empty()
+            && p.placement.is_some()
+            && self.healthy_worker_of(program).is_none()
+        {
             self.unplace(program);
         }
     }

@@ -93,8 +93,8 @@ impl Core {
     /// shorter time until they have been.
     fn idle_max(&self, program: ProgramId) -> Span {
         let known = self.state.programs.get(&program);
-        if known.is_some_and(|p| p.unnamed && p.steps_finished < 2) {
-            self.config.unnamed_idle_max
+        if known.is_some_and(|p| p.inferred && p.steps_finished < 2) {
+            self.config.inferred_idle_max
         } else {
             self.config.program_idle_max
         }

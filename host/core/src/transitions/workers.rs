@@ -137,7 +137,7 @@ impl Core {
     /// A program that ran when its worker's slots were recounted leaves as soon as it can, unless
     /// its slot still exists.
     pub(crate) fn leave_missing_slot(&mut self, program: ProgramId) {
-        let place = self.state.programs.get(&program).and_then(|p| p.place);
+        let place = self.state.programs.get(&program).and_then(|p| p.placement);
         let Some(place) = place.filter(|_| self.config.mode == Mode::ProgramAware) else {
             return;
         };

@@ -95,16 +95,16 @@ impl Scenario {
             if let Command::AskPolicy { ask, question, .. } = &command
                 && !self.mute_policy
             {
-                let mut verdict = answer(question);
-                if let PolicyAnswer::Order { programs, .. } = &mut verdict {
+                let mut answer = answer(question);
+                if let PolicyAnswer::Order { programs, .. } = &mut answer {
                     programs.retain(|program| Some(*program) != self.hidden);
                 }
                 let policy = PolicyRef("story".into());
                 let answered = Event::PolicyAnswered {
                     ask: *ask,
                     policy,
-                    verdict,
-                    voices: Attribution::default(),
+                    answer,
+                    attribution: Attribution::default(),
                 };
                 self.handle(answered);
             }
@@ -119,7 +119,7 @@ impl Scenario {
 
     pub(crate) fn arrive_inferred(&mut self, program: &str, step: u64, tokens: u64) -> &mut Self {
         let mut arrival = arrival(program, step, tokens, vec![]);
-        arrival.unnamed = true;
+        arrival.inferred = true;
         self.handle(Event::StepArrived(arrival))
     }
 
@@ -283,7 +283,7 @@ pub(crate) fn answer(question: &Question) -> PolicyAnswer {
                 .map(|program| (*program, 1_000_000))
                 .collect(),
         },
-        Purpose::Retain { .. } => fates(&rows.program),
+        Purpose::Retain { .. } => actions(&rows.program),
         Purpose::Assign | Purpose::Route { .. } | Purpose::Migrate | Purpose::Preempt { .. } => {
             rollout_answer(question)
         }
@@ -303,15 +303,15 @@ pub(crate) fn answer(question: &Question) -> PolicyAnswer {
 }
 
 /// A policy that does all that can be done with a cache.
-fn fates(programs: &[ProgramId]) -> PolicyAnswer {
-    let fate = |program: &ProgramId| match program.0 % 4 {
+fn actions(programs: &[ProgramId]) -> PolicyAnswer {
+    let action = |program: &ProgramId| match program.0 % 4 {
         0 => CacheAction::Offload,
         1 => CacheAction::Migrate,
         2 => CacheAction::Drop,
         _ => CacheAction::Keep,
     };
-    PolicyAnswer::Fates {
-        fates: programs.iter().map(|p| (*p, fate(p))).collect(),
+    PolicyAnswer::CacheActions {
+        actions: programs.iter().map(|p| (*p, action(p))).collect(),
     }
 }
 
@@ -353,6 +353,6 @@ fn arrival(
         output_tokens_max: None,
         prefix,
         one_shot: false,
-        unnamed: false,
+        inferred: false,
     }
 }

@@ -365,7 +365,7 @@ impl Model {
         let wanted: Vec<ProgramId> = self.caches.wanted.iter().copied().collect();
         for program in wanted {
             let p = core.state().programs.get(&program);
-            if p.is_some_and(|p| p.place.is_none()) && !offloads.wanted.contains(&program) {
+            if p.is_some_and(|p| p.placement.is_none()) && !offloads.wanted.contains(&program) {
                 // Others may have made room since for what they need sooner.
                 let held = self
                     .caches

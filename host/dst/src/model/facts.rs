@@ -85,7 +85,7 @@ pub(super) struct ProgramFacts {
     pub(super) context_tokens: u64,
     pub(super) steps_finished: u32,
     pub(super) closing: bool,
-    pub(super) unnamed: bool,
+    pub(super) inferred: bool,
     /// Since when (in settled time) it has no step, and nothing happens to its
     /// cache.
     pub(super) idle_since_us: u64,

@@ -41,7 +41,7 @@ impl Model {
             Event::StepFailed { step, failure } => return self.step_failed(*step, failure),
             Event::StepCancelled { step } => return self.step_withdrawn(*step, Ending::Cancelled),
             Event::ProgramReleased { program } => self.released(program),
-            Event::PolicyAnswered { ask, verdict, .. } => self.policy_answered(*ask, verdict),
+            Event::PolicyAnswered { ask, answer, .. } => self.policy_answered(*ask, answer),
             Event::TimerFired => {
                 let now = self.now;
                 let late = |_: &AskId, ask: &mut super::facts::Ask| ask.deadline <= now;
@@ -171,7 +171,7 @@ impl Model {
             context_tokens: 0,
             steps_finished: 0,
             closing: false,
-            unnamed: arrival.unnamed,
+            inferred: arrival.inferred,
             idle_since_us: self.settled_us,
             steps_sent: 0,
             begun: false,
@@ -350,15 +350,15 @@ impl Model {
         }
     }
 
-    fn policy_answered(&mut self, ask: AskId, verdict: &PolicyAnswer) {
+    fn policy_answered(&mut self, ask: AskId, answer: &PolicyAnswer) {
         let Some(open) = self.asks.remove(&ask) else {
             return;
         };
-        self.rollout_answered(&open, Some(verdict));
+        self.rollout_answered(&open, Some(answer));
         if matches!(open.purpose, Purpose::Restore) {
-            let named = match verdict {
+            let named = match answer {
                 PolicyAnswer::Order { programs, .. } => programs.iter().copied().collect(),
-                PolicyAnswer::Weights { .. } | PolicyAnswer::Fates { .. } => {
+                PolicyAnswer::Weights { .. } | PolicyAnswer::CacheActions { .. } => {
                     open.candidates.iter().copied().collect()
                 }
             };
@@ -366,8 +366,7 @@ impl Model {
             self.answered = Some(Answered { candidates, named });
             return;
         }
-        if let (Purpose::Weigh { .. }, PolicyAnswer::Weights { weights }) = (open.purpose, verdict)
-        {
+        if let (Purpose::Weigh { .. }, PolicyAnswer::Weights { weights }) = (open.purpose, answer) {
             for (program, ppm) in weights {
                 if let Some(p) = self.programs.get_mut(program)
                     && p.steps.is_empty()
@@ -396,7 +395,7 @@ impl Model {
         };
         p.steps.remove(&step);
         let over = p.steps.is_empty();
-        let (closing, fleeting) = (p.closing, p.unnamed && p.steps_finished < 2);
+        let (closing, fleeting) = (p.closing, p.inferred && p.steps_finished < 2);
         if over {
             p.idle_since_us = settled_us;
             p.avoid = None;

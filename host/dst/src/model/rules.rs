@@ -253,7 +253,7 @@ impl Model {
 
     fn compare_placements(&self, core: &Core) -> Checked {
         for (facts, (id, program)) in self.programs.values().zip(&core.state().programs) {
-            let place = program.place.map(|place| place.worker);
+            let place = program.placement.map(|place| place.worker);
             if facts.place != place {
                 return broken(
                     "placement",
@@ -267,7 +267,7 @@ impl Model {
         for (id, worker) in &core.state().workers {
             let used = self.used_tokens(*id);
             if used != worker.used_tokens() {
-                let charges = |p: &Program| p.place.map(|place| (p.id, place.charged_tokens));
+                let charges = |p: &Program| p.placement.map(|place| (p.id, place.charged_tokens));
                 let charges: Vec<_> = worker
                     .programs
                     .iter()

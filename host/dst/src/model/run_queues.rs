@@ -18,14 +18,14 @@ pub(super) struct AnsweredRow {
 }
 
 /// An answer's rows about the programs that were asked about; none for those that it leaves out.
-fn sayings(open: &Ask, verdict: Option<&PolicyAnswer>) -> BTreeMap<ProgramId, AnsweredRow> {
+fn sayings(open: &Ask, answer: Option<&PolicyAnswer>) -> BTreeMap<ProgramId, AnsweredRow> {
     let mut said = BTreeMap::new();
     if let Some(PolicyAnswer::Order {
         programs,
         scores,
         remaining_tokens,
         ..
-    }) = verdict
+    }) = answer
     {
         for (row, program) in programs.iter().enumerate() {
             let remaining = remaining_tokens.get(row).copied();
@@ -50,8 +50,8 @@ impl Model {
     }
 
     /// A question of a rollout was answered, or will not be.
-    pub(super) fn rollout_answered(&mut self, open: &Ask, verdict: Option<&PolicyAnswer>) {
-        let said = sayings(open, verdict);
+    pub(super) fn rollout_answered(&mut self, open: &Ask, answer: Option<&PolicyAnswer>) {
+        let said = sayings(open, answer);
         match open.purpose {
             Purpose::Assign => self.assigned = said,
             Purpose::Route { step } => {
@@ -327,7 +327,7 @@ impl Model {
             .filter_map(|(id, p)| Some((*id, p.place?)))
             .collect();
         for (program, worker) in placed {
-            let known = core.state().programs.get(&program).map(|p| p.place);
+            let known = core.state().programs.get(&program).map(|p| p.placement);
             let p = &self.programs[&program];
             let waiting = p.steps.iter().filter(|s| self.steps[s].at == At::Queue);
             let least = waiting.map(|s| self.least_of(&self.steps[s])).max();

@@ -60,21 +60,21 @@ impl Fixture {
             output_tokens_max: None,
             prefix: Vec::new(),
             one_shot: false,
-            unnamed: false,
+            inferred: false,
         }));
         self.now_us += 100_000;
         self.handle(&Event::TimerFired);
     }
 
     /// Answers the only question.
-    fn answer(&mut self, verdict: PolicyAnswer) -> Vec<Command> {
+    fn answer(&mut self, answer: PolicyAnswer) -> Vec<Command> {
         let asks = &self.observed.core.state().asks;
         let ask: AskId = *asks.keys().next().expect("it is asked");
         self.handle(&Event::PolicyAnswered {
             ask,
             policy: PolicyRef("test".into()),
-            verdict,
-            voices: Attribution::default(),
+            answer,
+            attribution: Attribution::default(),
         })
     }
 }
@@ -141,8 +141,8 @@ fn a_restart_frees_the_placement_of_a_cache_in_transit_and_of_a_removed_slot() {
         },
         finish: FinishReason::Stop,
     });
-    fixture.answer(PolicyAnswer::Fates {
-        fates: vec![(program, CacheAction::Offload)],
+    fixture.answer(PolicyAnswer::CacheActions {
+        actions: vec![(program, CacheAction::Offload)],
     });
     fixture.handle(&Event::ProgramOffloaded {
         program,
@@ -165,7 +165,7 @@ fn a_restart_frees_the_placement_of_a_cache_in_transit_and_of_a_removed_slot() {
     });
     fixture.handle(&Event::DaemonRestarted);
     let state = fixture.observed.core.state();
-    assert_eq!(state.programs[&program].place, None);
+    assert_eq!(state.programs[&program].placement, None);
 }
 
 /// A program's long step runs on a lost worker, and a shorter one of it is placed on a worker that

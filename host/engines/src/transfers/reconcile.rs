@@ -17,12 +17,7 @@ pub(super) struct Known {
 
 /// Reports copies that are gone, drops unknown ones, and gives the rest.
 pub(super) async fn compare(node: &Node, driver: &DriverHandle, owner: &str) -> Vec<Known> {
-    let held = driver.read(|view| {
-        let held = view.core.state().offloads.held.iter();
-        held.map(|(program, held)| (*program, held.copy.clone()))
-            .collect::<Vec<_>>()
-    });
-    let Ok(held) = held.await else {
+    let Ok(held) = driver.held_copies().await else {
         return Vec::new();
     };
     let (known, gone) = split(held, node.tier.as_ref());

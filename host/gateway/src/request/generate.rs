@@ -191,7 +191,7 @@ fn arrival(step: StepId, identity: &Identity, head: &RequestHead) -> StepArrival
         output_tokens_max: head.max_output_tokens,
         prefix: head.prefix.iter().map(segment).collect(),
         one_shot: identity.one_shot,
-        unnamed: identity.unnamed,
+        inferred: identity.inferred,
     }
 }
 

@@ -11,7 +11,7 @@ use super::Refused;
 use super::bytes::invalid;
 use super::packages;
 use crate::error::UploadRefusal;
-use crate::worlds::{Contract, IMPORTS, PACKAGE, WORLDS, is_interface};
+use crate::worlds::{Contract, IMPORTS, PACKAGE, WORLDS};
 
 pub(super) static CONTRACT: LazyLock<Contract> = LazyLock::new(Contract::parse);
 
@@ -144,7 +144,7 @@ pub(crate) fn find_world(component: &[u8], exports: &[String]) -> Refused<&'stat
     let mut nearest = None;
     for &(name, world) in &CONTRACT.worlds {
         match wit_component::targets(&CONTRACT.resolve, world, component, true) {
-            Ok(()) => return check_larger(name, component, exports).map(|()| name),
+            Ok(()) => return Ok(name),
             Err(error) => {
                 let interface = format!("{PACKAGE}/{name}-policy");
                 let is_meant = exports.iter().any(|export| export.starts_with(&interface));
@@ -155,7 +155,12 @@ pub(crate) fn find_world(component: &[u8], exports: &[String]) -> Refused<&'stat
         }
     }
     if let Some((name, why)) = nearest {
-        return Err(mismatch(name, name, &why));
+        return Err(UploadRefusal::new(
+            "world-mismatch",
+            format!("does not fit the world {name}: {why}"),
+            "the component's exports",
+            format!("build against wit/{name}.wit of this treadle and export all its interfaces"),
+        ));
     }
     Err(UploadRefusal::new(
         "wrong-world",
@@ -166,25 +171,4 @@ pub(crate) fn find_world(component: &[u8], exports: &[String]) -> Refused<&'stat
             WORLDS.join(", ")
         ),
     ))
-}
-
-/// What a component of a world exports beside must fit the larger world that it is of.
-fn check_larger(world: &str, component: &[u8], exports: &[String]) -> Refused<()> {
-    for &(larger, id) in &CONTRACT.larger {
-        let is_exported = |export: &String| is_interface(export, larger.interface);
-        if larger.includes == world && exports.iter().any(is_exported) {
-            wit_component::targets(&CONTRACT.resolve, id, component, true)
-                .map_err(|error| mismatch(larger.name, world, &format!("{error:#}")))?;
-        }
-    }
-    Ok(())
-}
-
-fn mismatch(world: &str, file: &str, why: &str) -> UploadRefusal {
-    UploadRefusal::new(
-        "world-mismatch",
-        format!("does not fit the world {world}: {why}"),
-        "the component's exports",
-        format!("build against wit/{file}.wit of this treadle and export all its interfaces"),
-    )
 }

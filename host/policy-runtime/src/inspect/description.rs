@@ -1,10 +1,16 @@
 //! Checks of what a policy says about itself: it names files, metrics and log lines.
 
+use treadle_model::World;
+
 use super::Refused;
+use super::contract::CONTRACT;
+use crate::columns::columns_of;
 use crate::error::UploadRefusal;
 use crate::instance::Description;
+use crate::limits::Limits;
+use crate::schema;
 
-pub(crate) fn check_description(said: &Description) -> Refused<()> {
+pub(crate) fn check_description(world: &str, limits: &Limits, said: &Description) -> Refused<()> {
     let bad = |what: String, remedy: &str| {
         Err(UploadRefusal::new(
             "bad-description",
@@ -40,7 +46,61 @@ pub(crate) fn check_description(said: &Description) -> Refused<()> {
             "shorten it to at most 500 characters",
         );
     }
-    Ok(())
+    let known = CONTRACT.functions(world);
+    let mut functions = said.functions.iter();
+    if let Some(name) = functions.find(|name| !known.contains(&name.as_str())) {
+        let name: String = name.chars().take(64).collect();
+        let remedy = format!("name functions of the world {world}: {}", known.join(", "));
+        return bad(format!("functions name {name:?}"), &remedy);
+    }
+    let (found, max) = (said.config_schema.len(), limits.config_bytes_max);
+    if found > max {
+        return bad(
+            format!("the schema has {found} bytes"),
+            &format!("give at most {max}"),
+        );
+    }
+    if let Err(wrong) = schema::check_schema(&said.config_schema) {
+        return bad(
+            format!("the schema of the configuration: {wrong}"),
+            "give a JSON Schema of an object; each property has a default that fits it",
+        );
+    }
+    let (found, max) = (said.columns.len(), limits.extra_columns_max);
+    if found > max {
+        return bad(
+            format!("asks for {found} columns"),
+            &format!("ask for at most {max}"),
+        );
+    }
+    check_columns(world, &said.columns)
+}
+
+/// The host knows the columns that are asked for, and each is asked for once.
+fn check_columns(world: &str, asked: &[String]) -> Refused<()> {
+    let known = World::from_name(world).and_then(columns_of);
+    let is_unknown = |name: &&String| known.is_some_and(|known| !known.contains(&name.as_str()));
+    let mut columns = asked.iter().enumerate();
+    let again = |(at, name): &(usize, &String)| asked[..*at].contains(name);
+    let (what, name) = if let Some(name) = asked.iter().find(is_unknown) {
+        ("which there is not", name)
+    } else if let Some((_, name)) = columns.find(again) {
+        ("twice", name)
+    } else {
+        return Ok(());
+    };
+    let name: String = name.chars().take(64).collect();
+    let remedy = match known {
+        Some([]) => format!("policies of the world {world} are given no extra columns: name none"),
+        Some(known) => format!("name each once of {}", known.join(", ")),
+        None => "name each column once".to_owned(),
+    };
+    Err(UploadRefusal::new(
+        "unknown-column",
+        format!("asks for the column {name:?}, {what}"),
+        "answer of describe",
+        remedy,
+    ))
 }
 
 /// A semantic version that a file name can hold.

@@ -12,9 +12,8 @@ use crate::worlds::WORLDS;
 /// # Errors
 /// There is no such world, or the bytes are no module.
 pub fn embed_contract(module: &[u8], world: &str) -> Result<Vec<u8>, UploadRefusal> {
-    let larger = CONTRACT.larger.iter().map(|(world, id)| (world.name, *id));
-    let mut worlds = CONTRACT.worlds.iter().copied().chain(larger);
-    let Some((_, id)) = worlds.find(|(name, _)| *name == world) else {
+    let mut worlds = CONTRACT.worlds.iter();
+    let Some(&(_, id)) = worlds.find(|(name, _)| *name == world) else {
         return Err(UploadRefusal::new(
             "wrong-world",
             format!("there is no world {world}"),

@@ -30,12 +30,9 @@ pub struct Inspection {
     pub digest: String,
     /// The world it targets.
     pub world: String,
-    /// What the policy calls itself.
-    pub name: String,
-    /// Its version.
-    pub version: String,
-    /// What it does, in a sentence.
-    pub summary: String,
+    /// What the policy says about itself.
+    #[serde(flatten)]
+    pub description: Description,
     /// Tools that made it, as far as it says, such as `language Rust` or
     /// `processed-by wit-bindgen-rust 0.61.1`.
     pub producers: Vec<String>,
@@ -102,19 +99,12 @@ pub(crate) fn inspect(engine: &PolicyEngine, bytes: &[u8]) -> Refused<Inspection
     let mut instance = module
         .instance(&InstanceOptions::default())
         .map_err(|error| load_refusal(&error))?;
-    description::check_description(instance.description())?;
+    description::check_description(&candidate.world, engine.limits(), instance.description())?;
     let smoke = smoke::run(&mut instance, engine.limits())?;
-    let Description {
-        name,
-        version,
-        summary,
-    } = instance.description().clone();
     Ok(Inspection {
         digest: candidate.digest,
         world: candidate.world,
-        name,
-        version,
-        summary,
+        description: instance.description().clone(),
         producers: candidate.producers,
         imports: candidate.imports,
         exports: candidate.exports,

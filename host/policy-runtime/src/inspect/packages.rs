@@ -1,4 +1,4 @@
-//! An upload names interfaces of one package only: `treadle:policy` in one version.
+//! An upload names interfaces of one package only: `treadle:policy` in the version that there is.
 //!
 //! Checked before the upload's WIT is decoded. The decoder orders packages by what
 //! they use from each other and does not return when that is a circle; with one
@@ -12,7 +12,7 @@ use wasmparser::{
 use super::Refused;
 use super::bytes::invalid;
 use crate::error::UploadRefusal;
-use crate::worlds::PACKAGE;
+use crate::worlds::{PACKAGE, VERSION};
 
 /// Imports, exports and types with a name, all together. The contract has about a
 /// hundred.
@@ -51,7 +51,6 @@ pub(crate) fn check(component: &[u8]) -> Refused<()> {
 
 #[derive(Default)]
 struct Seen {
-    version: Option<String>,
     names: usize,
 }
 
@@ -84,14 +83,14 @@ impl Seen {
             return Err(too_large(format!("names more than {NAMES_MAX} things")));
         }
         if let Some(interface) = name.implements {
-            self.interface(interface, name.version_suffix)?;
-            return self.interface(name.name, None);
+            Self::interface(interface, name.version_suffix)?;
+            return Self::interface(name.name, None);
         }
-        self.interface(name.name, name.version_suffix)
+        Self::interface(name.name, name.version_suffix)
     }
 
     /// Names without a package are plain names inside an interface.
-    fn interface(&mut self, name: &str, version_suffix: Option<&str>) -> Refused<()> {
+    fn interface(name: &str, version_suffix: Option<&str>) -> Refused<()> {
         let Some((package, rest)) = name.rsplit_once('/') else {
             if name.contains([':', '=']) {
                 return Err(foreign(name));
@@ -103,15 +102,14 @@ impl Seen {
         }
         let version = rest.split_once('@').map_or("", |(_, version)| version);
         let version = format!("{version}{}", version_suffix.unwrap_or_default());
-        let first = self.version.get_or_insert_with(|| version.clone());
-        if *first == version {
+        if version == VERSION {
             return Ok(());
         }
         Err(UploadRefusal::new(
-            "mixed-versions",
-            format!("names {PACKAGE} in the versions {first:?} and {version:?}"),
+            "unknown-version",
+            format!("was built against {PACKAGE}@{version}, and this treadle has {VERSION}"),
             format!("interface {name}"),
-            "build against one version of the WIT",
+            format!("build it again against the WIT of {PACKAGE}@{VERSION}"),
         ))
     }
 }

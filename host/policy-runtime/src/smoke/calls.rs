@@ -5,19 +5,16 @@ use super::rows::Rows;
 use crate::call::Urgency::{Background, Hot};
 use crate::error::UploadRefusal;
 use crate::module::PolicyInstance;
-use crate::worlds::allocation::{
-    AllocationInstance, GrantColumns, ParallelismColumns, RedundancyColumns,
-};
+use crate::worlds::allocation::{AllocationInstance, GrantColumns, ParallelismColumns};
 use crate::worlds::eviction::{
-    ActingColumns, ActiveColumns, EvictionInstance, RetentionColumns, ServiceColumns,
-    WaitingColumns,
+    ActingColumns, ActiveColumns, EvictionInstance, RetentionColumns, WaitingColumns,
 };
 use crate::worlds::placement::{
     AssignColumns, MigrateColumns, PlacementInstance, RouteColumns, WorkerColumns,
 };
 use crate::worlds::prediction::{FinishedColumns, LiveColumns, PredictionInstance};
 use crate::worlds::priority::{PreemptColumns, PriorityInstance, QueueColumns};
-use crate::worlds::reward::{AnswerColumns, CandidateColumns, RewardInstance};
+use crate::worlds::reward::{AnswerColumns, RewardInstance};
 
 /// Three workers: unknown, small, large.
 const WORKERS: WorkerColumns<'_> = WorkerColumns {
@@ -47,7 +44,7 @@ fn prediction(trial: &mut Trial<'_>, policy: &mut PredictionInstance, rows: &Row
         output_tokens: &rows.output_tokens,
         steps: &rows.steps,
         tool_ms: &rows.times_ms,
-        extra: &[],
+        extra: &rows.extra,
     };
     trial.time("predict", Background, |context| {
         policy.predict(context, &live)
@@ -60,7 +57,7 @@ fn prediction(trial: &mut Trial<'_>, policy: &mut PredictionInstance, rows: &Row
         tool_ms: &rows.times_ms,
         remaining_tokens: &rows.output_tokens,
         remaining_tool_ms: &rows.times_ms,
-        extra: &[],
+        extra: &rows.extra,
     };
     trial.time("learn", Background, |context| {
         policy.learn(context, &finished)
@@ -79,7 +76,7 @@ fn priority(trial: &mut Trial<'_>, policy: &mut PriorityInstance, rows: &Rows) -
         waited_ms: &rows.times_ms,
         remaining_tokens: &rows.predicted,
         remaining_tool_s: &rows.predicted,
-        extra: &[],
+        extra: &rows.extra,
     };
     trial.time("score", Hot, |context| policy.score(context, &queue))?;
     let preempt = PreemptColumns {
@@ -97,7 +94,7 @@ fn placement(trial: &mut Trial<'_>, policy: &mut PlacementInstance, rows: &Rows)
         remaining_tokens: &rows.predicted,
         last_worker: &rows.thirds,
         workers: WORKERS,
-        extra: &[],
+        extra: &rows.extra,
     };
     trial.time("assign", Hot, |context| policy.assign(context, &assign))?;
     // As many workers as there are rows.
@@ -109,16 +106,16 @@ fn placement(trial: &mut Trial<'_>, policy: &mut PlacementInstance, rows: &Rows)
             used_tokens: &rows.output_tokens,
             running: &rows.steps,
         },
-        extra: &[],
+        extra: &rows.extra,
     };
     trial.time("route", Hot, |context| policy.route(context, &route))?;
     let migrate = MigrateColumns {
         at_worker: &rows.thirds,
         tokens: &rows.tokens,
         remaining_tokens: &rows.predicted,
-        acting: &rows.phases,
+        phase: &rows.phases,
         workers: WORKERS,
-        extra: &[],
+        extra: &rows.extra,
     };
     trial.time("migrate", Background, |context| {
         policy.migrate(context, &migrate)
@@ -133,7 +130,7 @@ fn allocation(trial: &mut Trial<'_>, policy: &mut AllocationInstance, rows: &Row
         waited_ms: &rows.times_ms,
         expected_ms: &rows.predicted,
         free_units: FREE_UNITS,
-        extra: &[],
+        extra: &rows.extra,
     };
     trial.time("grant", Background, |context| policy.grant(context, &grant))?;
     let parallelism = ParallelismColumns {
@@ -145,17 +142,6 @@ fn allocation(trial: &mut Trial<'_>, policy: &mut AllocationInstance, rows: &Row
     };
     trial.time("parallelism", Background, |context| {
         policy.parallelism(context, &parallelism)
-    })?;
-    let redundancy = RedundancyColumns {
-        wanted: &rows.units_max,
-        finished: &rows.units_min,
-        running: &rows.thirds,
-        failed: &rows.thirds,
-        running_ms: &rows.times_ms,
-        extra: &[],
-    };
-    trial.time("redundancy", Background, |context| {
-        policy.redundancy(context, &redundancy)
     })
 }
 
@@ -163,38 +149,28 @@ fn eviction(trial: &mut Trial<'_>, policy: &mut EvictionInstance, rows: &Rows) -
     let acting = ActingColumns {
         tokens: &rows.tokens,
         phase_ms: &rows.times_ms,
-        extra: &[],
+        extra: &rows.extra,
     };
     trial.time("weigh", Hot, |context| policy.weigh(context, &acting))?;
     let active = ActiveColumns {
         tokens: &rows.tokens,
-        acting: &rows.phases,
+        phase: &rows.phases,
         phase_ms: &rows.times_ms,
         steps: &rows.steps,
-        extra: &[],
+        extra: &rows.extra,
     };
     trial.time("pause-order", Hot, |context| {
         policy.pause_order(context, &active)
     })?;
     let waiting = WaitingColumns {
         tokens: &rows.tokens,
-        reasoning: &rows.phases,
+        phase: &rows.phases,
         waited_ms: &rows.times_ms,
         steps: &rows.steps,
-        extra: &[],
+        extra: &rows.extra,
     };
     trial.time("restore-order", Hot, |context| {
         policy.restore_order(context, &waiting)
-    })?;
-    let services = ServiceColumns {
-        bytes: &rows.tokens,
-        idle_ms: &rows.times_ms,
-        load_ms: &rows.output_tokens,
-        uses: &rows.steps,
-        extra: &[],
-    };
-    trial.time("drop-order", Hot, |context| {
-        policy.drop_order(context, &services)
     })?;
     retention(trial, policy, rows)
 }
@@ -207,6 +183,9 @@ fn retention(trial: &mut Trial<'_>, policy: &mut EvictionInstance, rows: &Rows) 
         (-50_000, 300_000, &nowhere),
     ] {
         let acting = RetentionColumns {
+            capacity_tokens: 500_000,
+            free_tokens,
+            wanted_tokens,
             tokens: &rows.tokens,
             phase_ms: &rows.times_ms,
             idle_ms: &rows.output_tokens,
@@ -215,11 +194,9 @@ fn retention(trial: &mut Trial<'_>, policy: &mut EvictionInstance, rows: &Rows) 
             moved_ms: other_places,
             prefill_ms: &rows.tokens,
             steps: &rows.steps,
-            extra: &[],
+            extra: &rows.extra,
         };
-        trial.time("retain", Hot, |context| {
-            policy.retain(context, 500_000, free_tokens, wanted_tokens, &acting)
-        })?;
+        trial.time("retain", Hot, |context| policy.retain(context, &acting))?;
     }
     Ok(())
 }
@@ -230,20 +207,9 @@ fn reward(trial: &mut Trial<'_>, policy: &mut RewardInstance, rows: &Rows) -> Tr
         reference: &rows.references,
         output_tokens: &rows.output_tokens,
         steps: &rows.steps,
-        extra: &[],
+        extra: &rows.extra,
     };
     trial.time("score", Background, |context| {
         policy.score(context, &answers)
-    })?;
-    let candidates = CandidateColumns {
-        group: &rows.groups,
-        reward: &rows.rewards,
-        staleness: &rows.thirds,
-        output_tokens: &rows.output_tokens,
-        wanted: (rows.groups.len() / 2) as u32,
-        extra: &[],
-    };
-    trial.time("select", Background, |context| {
-        policy.select(context, &candidates)
     })
 }

@@ -50,7 +50,8 @@ pub(crate) fn run(
     };
     for rows in ROWS {
         trial.rows = rows;
-        calls::all(&mut trial, policy, &Rows::generate(rows))?;
+        let columns = policy.description().columns.len();
+        calls::all(&mut trial, policy, &Rows::generate(rows, columns))?;
     }
     Ok(trial.timings)
 }
@@ -118,7 +119,7 @@ pub(crate) fn refusal(fault: &PolicyFault, place: String) -> UploadRefusal {
         ),
         PolicyFault::PolicyError(_) => (
             "smoke-policy-error",
-            "the configuration {} and programs without extra columns must be answered",
+            "with the configuration {} all functions that describe names must be answered",
         ),
         PolicyFault::NotSupported => (
             "smoke-policy-error",

@@ -1,6 +1,7 @@
 //! Generated columns for the trial run: programs, workers and texts as a busy cluster
 //! has them.
 
+use treadle_plugin::Phase;
 use treadle_plugin::random::SplitMix64;
 
 /// One row each; every column has as many entries.
@@ -10,7 +11,7 @@ pub(super) struct Rows {
     pub(super) times_ms: Vec<u64>,
     pub(super) groups: Vec<u64>,
     pub(super) steps: Vec<u32>,
-    pub(super) phases: Vec<u8>,
+    pub(super) phases: Vec<Phase>,
     /// Predicted amounts, -1 without a prediction.
     pub(super) predicted: Vec<f64>,
     pub(super) rewards: Vec<f64>,
@@ -20,12 +21,21 @@ pub(super) struct Rows {
     pub(super) units_max: Vec<u32>,
     pub(super) answers: Vec<String>,
     pub(super) references: Vec<String>,
+    /// As many columns as the policy asks for, one after the other.
+    pub(super) extra: Vec<f32>,
+}
+
+fn phase_of(drawn: u64) -> Phase {
+    match drawn {
+        0 => Phase::Reasoning,
+        _ => Phase::Acting,
+    }
 }
 
 impl Rows {
     /// A fixed sequence, so that an upload is checked the same way every time: contexts from
     /// nothing to long, all phases, times from none to hours.
-    pub(super) fn generate(rows: usize) -> Self {
+    pub(super) fn generate(rows: usize, columns: usize) -> Self {
         let mut stream = SplitMix64::new(1);
         let mut draw = |bound: u64| (stream.next_u64() >> 33) % bound;
         let mut column = |bound: u64| -> Vec<u64> { (0..rows).map(|_| draw(bound)).collect() };
@@ -40,7 +50,9 @@ impl Rows {
         let units_min: Vec<u32> = small(column(8));
         let units_max = units_min.iter().map(|min| min * 2 + 1).collect();
         let texts = column(1_000);
+        let extra = predicted.iter().cycle().take(rows * columns);
         Self {
+            extra: extra.map(|&amount| amount as f32).collect(),
             output_tokens: tokens.iter().map(|tokens| tokens / 3).collect(),
             tokens,
             times_ms: magnitudes
@@ -50,7 +62,7 @@ impl Rows {
                 .collect(),
             groups: column(10),
             steps: small(column(100)),
-            phases: column(2).into_iter().map(|phase| phase as u8).collect(),
+            phases: column(2).into_iter().map(phase_of).collect(),
             predicted: predicted
                 .iter()
                 .map(|&amount| if amount % 4 == 0 { -1.0 } else { amount as f64 })

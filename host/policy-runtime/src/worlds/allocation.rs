@@ -3,19 +3,21 @@
 use wasmtime::Store;
 use wasmtime::component::InstancePre;
 
-use super::bindings::world;
+use super::bindings::{record, world};
 use crate::answers;
 use crate::call::{CallContext, Urgency};
 use crate::error::PolicyFault;
 use crate::instance::{Answer, Check, Description};
 use crate::sandbox::Sandbox;
 
-pub use treadle_plugin::{GrantColumns, ParallelismColumns, RedundancyColumns};
+pub use treadle_plugin::{GrantColumns, ParallelismColumns};
 
 world! {
     /// A running policy of the world `allocation`.
     AllocationInstance: "allocation", Allocation, AllocationPre
 }
+
+use raw::exports::treadle::policy::allocation_policy as given;
 
 impl AllocationInstance {
     /// Units for each queued action, 0 to let it wait.
@@ -28,24 +30,20 @@ impl AllocationInstance {
         actions: &GrantColumns<'_>,
     ) -> Result<Vec<u32>, PolicyFault> {
         self.0.admit(
+            "grant",
             &[actions.len(), actions.free_units.len()],
-            actions.extra.len(),
             |extra| actions.check(extra),
         )?;
+        let columns = record!(given::GrantColumns of actions {
+            pool, units_min, units_max, waited_ms, expected_ms, free_units, extra,
+        });
         self.0.ask(
             context,
             Urgency::Background,
             |guest, store| {
-                guest.treadle_policy_allocation_policy().call_grant(
-                    store,
-                    actions.pool,
-                    actions.units_min,
-                    actions.units_max,
-                    actions.waited_ms,
-                    actions.expected_ms,
-                    actions.free_units,
-                    actions.extra,
-                )
+                guest
+                    .treadle_policy_allocation_policy()
+                    .call_grant(store, columns)
             },
             |units| check_grant(units, actions),
         )
@@ -60,61 +58,23 @@ impl AllocationInstance {
         context: &CallContext,
         degrees: &ParallelismColumns<'_>,
     ) -> Result<Vec<u32>, PolicyFault> {
-        self.0
-            .admit(&[degrees.len(), degrees.expected_tokens.len()], 0, |_| {
-                degrees.check()
-            })?;
+        self.0.admit(
+            "parallelism",
+            &[degrees.len(), degrees.expected_tokens.len()],
+            |_| degrees.check(),
+        )?;
+        let columns = record!(given::ParallelismColumns of degrees {
+            gpus, degree, token_us, capacity_tokens, expected_tokens,
+        });
         self.0.ask(
             context,
             Urgency::Background,
             |guest, store| {
-                guest.treadle_policy_allocation_policy().call_parallelism(
-                    store,
-                    degrees.gpus,
-                    degrees.degree,
-                    degrees.token_us,
-                    degrees.capacity_tokens,
-                    degrees.expected_tokens,
-                )
+                guest
+                    .treadle_policy_allocation_policy()
+                    .call_parallelism(store, columns)
             },
             |counts| check_parallelism(counts, degrees),
-        )
-    }
-
-    /// Further rollouts to start now for each prompt.
-    ///
-    /// # Errors
-    /// A fault; the next call starts from a fresh instance where needed.
-    pub fn redundancy(
-        &mut self,
-        context: &CallContext,
-        prompts: &RedundancyColumns<'_>,
-    ) -> Result<Vec<u32>, PolicyFault> {
-        let max = self.0.core().limits.rollouts_more_max;
-        self.0
-            .admit(&[prompts.len()], prompts.extra.len(), |extra| {
-                prompts.check(extra)
-            })?;
-        self.0.ask(
-            context,
-            Urgency::Background,
-            |guest, store| {
-                guest.treadle_policy_allocation_policy().call_redundancy(
-                    store,
-                    prompts.wanted,
-                    prompts.finished,
-                    prompts.running,
-                    prompts.failed,
-                    prompts.running_ms,
-                    prompts.extra,
-                )
-            },
-            |counts| {
-                let expected = format_args!("at most {max}");
-                answers::each("rollouts", counts, prompts.len(), expected, |_, count| {
-                    count <= max
-                })
-            },
         )
     }
 }

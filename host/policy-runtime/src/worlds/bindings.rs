@@ -1,13 +1,16 @@
 //! What is alike in the bindings of all worlds.
 
-/// Generates the bindings of a world, private to its file, as the module `raw`.
-macro_rules! bound {
-    ($name:tt, $world:ident, $pre:ident) => {
+/// Generates the bindings of a world, private to its file as the module `raw`, and the
+/// handle of a running policy. `Guest` is the generated world.
+macro_rules! world {
+    ($(#[$meta:meta])* $instance:ident: $name:tt, $world:ident, $pre:ident) => {
         #[allow(missing_docs, unreachable_pub, clippy::pedantic)]
         mod raw {
             wasmtime::component::bindgen!({
                 path: "../../wit",
                 world: $name,
+                // Records of columns that are passed to a guest borrow their columns.
+                ownership: Borrowing { duplicate_if_necessary: false },
                 with: {
                     "treadle:policy/types": crate::worlds::host::raw::treadle::policy::types,
                     "treadle:policy/host": crate::worlds::host::raw::treadle::policy::host,
@@ -32,6 +35,9 @@ macro_rules! bound {
                     name: said.name,
                     version: said.version,
                     summary: said.summary,
+                    functions: said.functions,
+                    columns: said.columns,
+                    config_schema: said.config_schema,
                 })
             }
 
@@ -47,14 +53,6 @@ macro_rules! bound {
                 self.treadle_policy_plugin().call_restore(store, snapshot)
             }
         }
-    };
-}
-
-/// Generates the bindings of a world and the handle of a running policy. `Guest` is
-/// the generated world.
-macro_rules! world {
-    ($(#[$meta:meta])* $instance:ident: $name:tt, $world:ident, $pre:ident) => {
-        $crate::worlds::bindings::bound!($name, $world, $pre);
 
         pub(crate) use raw::$world as Guest;
 
@@ -63,4 +61,11 @@ macro_rules! world {
     };
 }
 
-pub(crate) use {bound, world};
+/// A record of the contract that borrows these columns of a structure of the same fields.
+macro_rules! record {
+    ($($record:ident)::+ of $columns:ident { $($field:ident),* $(,)? }) => {
+        $($record)::+ { $($field: $columns.$field),* }
+    };
+}
+
+pub(crate) use {record, world};

@@ -14,8 +14,8 @@ pub(crate) mod raw {
         inline: "
             package treadle:runtime;
             world offered {
-                import treadle:policy/types@1.1.0;
-                import treadle:policy/host@1.1.0;
+                import treadle:policy/types@1.0.0;
+                import treadle:policy/host@1.0.0;
             }
         ",
         world: "treadle:runtime/offered",
@@ -32,6 +32,26 @@ impl From<treadle_plugin::PolicyError> for Failure {
         Self {
             code: error.code,
             message: error.message,
+        }
+    }
+}
+
+/// Phases as the contract has them.
+pub(crate) fn phases(phases: &[treadle_plugin::Phase]) -> Vec<types::Phase> {
+    let known = |phase: &treadle_plugin::Phase| match phase {
+        treadle_plugin::Phase::Reasoning => types::Phase::Reasoning,
+        treadle_plugin::Phase::Acting => types::Phase::Acting,
+    };
+    phases.iter().map(known).collect()
+}
+
+impl From<types::CacheAction> for treadle_plugin::CacheAction {
+    fn from(action: types::CacheAction) -> Self {
+        match action {
+            types::CacheAction::Keep => Self::Keep,
+            types::CacheAction::Offload => Self::Offload,
+            types::CacheAction::Migrate => Self::Migrate,
+            types::CacheAction::Drop => Self::Drop,
         }
     }
 }

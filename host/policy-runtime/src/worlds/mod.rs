@@ -7,7 +7,6 @@ pub(crate) mod host;
 pub(crate) mod placement;
 pub(crate) mod prediction;
 pub(crate) mod priority;
-pub(crate) mod retention;
 pub(crate) mod reward;
 
 use treadle_model::World;
@@ -15,6 +14,9 @@ use wit_parser::{Resolve, SourceMap, WorldId};
 
 /// The package that all worlds belong to.
 pub(crate) const PACKAGE: &str = "treadle:policy";
+
+/// The package's only version.
+pub(crate) const VERSION: &str = "1.0.0";
 
 /// Names of the worlds, each with a file here.
 pub(crate) const WORLDS: [&str; 6] = [
@@ -25,22 +27,6 @@ pub(crate) const WORLDS: [&str; 6] = [
     "eviction",
     "reward",
 ];
-
-/// A world that includes another one.
-pub(crate) struct LargerWorld {
-    pub(crate) name: &'static str,
-    /// The smaller one, under which its policies are known.
-    pub(crate) includes: &'static str,
-    /// What the smaller one does not export.
-    pub(crate) interface: &'static str,
-}
-
-/// All of them.
-pub(crate) const LARGER_WORLDS: [LargerWorld; 1] = [LargerWorld {
-    name: "eviction-retention",
-    includes: "eviction",
-    interface: retention::INTERFACE,
-}];
 
 /// Interfaces that a policy may import.
 pub(crate) const IMPORTS: [&str; 2] = ["treadle:policy/host", "treadle:policy/types"];
@@ -66,17 +52,8 @@ const SOURCES: [(&str, &str); 9] = [
     ("reward.wit", include_str!("../../../../wit/reward.wit")),
 ];
 
-/// True for the name of this interface of the package, in any version.
-pub(crate) fn is_interface(export: &str, interface: &str) -> bool {
-    let name = export
-        .split('@')
-        .next()
-        .and_then(|n| n.strip_prefix(PACKAGE));
-    name.and_then(|name| name.strip_prefix('/')) == Some(interface)
-}
-
 /// The world whose own interface this is, if it is one: `eviction` for
-/// `treadle:policy/eviction-policy@1.1.0`.
+/// `treadle:policy/eviction-policy@1.0.0`.
 pub(crate) fn world_of(interface: &str) -> Option<World> {
     let name = interface.strip_prefix(PACKAGE)?.strip_prefix('/')?;
     let name = name.split('@').next()?.strip_suffix("-policy")?;
@@ -87,7 +64,6 @@ pub(crate) fn world_of(interface: &str) -> Option<World> {
 pub(crate) struct Contract {
     pub(crate) resolve: Resolve,
     pub(crate) worlds: Vec<(&'static str, WorldId)>,
-    pub(crate) larger: Vec<(&'static LargerWorld, WorldId)>,
 }
 
 impl Contract {
@@ -110,15 +86,17 @@ impl Contract {
             .expect("the embedded WIT resolves");
         let found = |name| resolve.packages[package].worlds[name];
         let worlds = WORLDS.map(|name| (name, found(name))).into();
-        let larger = LARGER_WORLDS
-            .iter()
-            .map(|larger| (larger, found(larger.name)));
-        let larger = larger.collect();
-        Self {
-            resolve,
-            worlds,
-            larger,
-        }
+        Self { resolve, worlds }
+    }
+
+    /// Functions of a world's own interface.
+    pub(crate) fn functions(&self, world: &str) -> Vec<&str> {
+        let own = format!("{world}-policy");
+        let mut interfaces = self.resolve.interfaces.iter();
+        let own = interfaces.find(|(_, interface)| interface.name.as_ref() == Some(&own));
+        own.map_or_else(Vec::new, |(_, own)| {
+            own.functions.keys().map(String::as_str).collect()
+        })
     }
 }
 
@@ -130,17 +108,16 @@ mod tests {
     fn the_embedded_package_has_all_worlds_and_no_more() {
         let contract = Contract::parse();
         assert_eq!(contract.worlds.len(), WORLDS.len());
-        let all = WORLDS.len() + LARGER_WORLDS.len();
-        assert_eq!(contract.resolve.worlds.len(), all);
-        assert_eq!(contract.larger.len(), LARGER_WORLDS.len());
+        assert_eq!(contract.resolve.worlds.len(), WORLDS.len());
+        assert_eq!(contract.functions("priority"), ["score", "preempt"]);
     }
 
     #[test]
     fn worlds_match_the_vocabulary_of_the_model_in_order() {
         assert!(World::ALL.iter().map(|world| world.as_str()).eq(WORLDS));
-        let interface = "treadle:policy/reward-policy@1.7.0";
+        let interface = "treadle:policy/reward-policy@1.0.0";
         assert_eq!(world_of(interface), Some(World::Reward));
-        assert_eq!(world_of("treadle:policy/plugin@1.1.0"), None);
+        assert_eq!(world_of("treadle:policy/plugin@1.0.0"), None);
     }
 
     #[test]

@@ -4,7 +4,8 @@
 use wasmtime::Store;
 use wasmtime::component::InstancePre;
 
-use super::bindings::world;
+use super::bindings::{record, world};
+use super::host::phases;
 use crate::answers;
 use crate::call::{CallContext, Urgency};
 use crate::error::PolicyFault;
@@ -18,6 +19,8 @@ world! {
     PlacementInstance: "placement", Placement, PlacementPre
 }
 
+use raw::exports::treadle::policy::placement_policy as given;
+
 impl PlacementInstance {
     /// A worker for each program that is about to be placed.
     ///
@@ -30,25 +33,25 @@ impl PlacementInstance {
     ) -> Result<Vec<u32>, PolicyFault> {
         check_workers("last_worker", programs.last_worker, &programs.workers, true)?;
         self.0.admit(
+            "assign",
             &[programs.len(), programs.workers.len()],
-            programs.extra.len(),
             |extra| programs.check(extra),
         )?;
+        let columns = given::AssignColumns {
+            group: programs.group,
+            tokens: programs.tokens,
+            remaining_tokens: programs.remaining_tokens,
+            last_worker: programs.last_worker,
+            workers: workers(&programs.workers),
+            extra: programs.extra,
+        };
         self.0.ask(
             context,
             Urgency::Hot,
             |guest, store| {
-                guest.treadle_policy_placement_policy().call_assign(
-                    store,
-                    programs.group,
-                    programs.tokens,
-                    programs.remaining_tokens,
-                    programs.last_worker,
-                    programs.workers.capacity_tokens,
-                    programs.workers.used_tokens,
-                    programs.workers.running,
-                    programs.extra,
-                )
+                guest
+                    .treadle_policy_placement_policy()
+                    .call_assign(store, columns)
             },
             |workers| answers::rows_of("workers", workers, programs.len(), programs.workers.len()),
         )
@@ -64,22 +67,20 @@ impl PlacementInstance {
         workers: &RouteColumns<'_>,
     ) -> Result<Vec<f64>, PolicyFault> {
         self.0
-            .admit(&[workers.len()], workers.extra.len(), |extra| {
-                workers.check(extra)
-            })?;
+            .admit("route", &[workers.len()], |extra| workers.check(extra))?;
+        let columns = given::RouteColumns {
+            cached_tokens: workers.cached_tokens,
+            tokens: workers.tokens,
+            workers: self::workers(&workers.workers),
+            extra: workers.extra,
+        };
         self.0.ask(
             context,
             Urgency::Hot,
             |guest, store| {
-                guest.treadle_policy_placement_policy().call_route(
-                    store,
-                    workers.tokens,
-                    workers.cached_tokens,
-                    workers.workers.capacity_tokens,
-                    workers.workers.used_tokens,
-                    workers.workers.running,
-                    workers.extra,
-                )
+                guest
+                    .treadle_policy_placement_policy()
+                    .call_route(store, columns)
             },
             |scores| answers::finite("scores", scores, workers.len()),
         )
@@ -96,29 +97,33 @@ impl PlacementInstance {
     ) -> Result<Vec<u32>, PolicyFault> {
         check_workers("at_worker", programs.at_worker, &programs.workers, false)?;
         self.0.admit(
+            "migrate",
             &[programs.len(), programs.workers.len()],
-            programs.extra.len(),
             |extra| programs.check(extra),
         )?;
+        let columns = given::MigrateColumns {
+            at_worker: programs.at_worker,
+            tokens: programs.tokens,
+            remaining_tokens: programs.remaining_tokens,
+            phase: &phases(programs.phase),
+            workers: workers(&programs.workers),
+            extra: programs.extra,
+        };
         self.0.ask(
             context,
             Urgency::Background,
             |guest, store| {
-                guest.treadle_policy_placement_policy().call_migrate(
-                    store,
-                    programs.at_worker,
-                    programs.tokens,
-                    programs.remaining_tokens,
-                    programs.acting,
-                    programs.workers.capacity_tokens,
-                    programs.workers.used_tokens,
-                    programs.workers.running,
-                    programs.extra,
-                )
+                guest
+                    .treadle_policy_placement_policy()
+                    .call_migrate(store, columns)
             },
             |workers| answers::rows_of("workers", workers, programs.len(), programs.workers.len()),
         )
     }
+}
+
+fn workers<'a>(workers: &WorkerColumns<'a>) -> given::WorkerColumns<'a> {
+    record!(given::WorkerColumns of workers { capacity_tokens, used_tokens, running })
 }
 
 /// The caller's rows of workers: there is one to choose, and all that are named exist.

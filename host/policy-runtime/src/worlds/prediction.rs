@@ -3,7 +3,7 @@
 use wasmtime::Store;
 use wasmtime::component::InstancePre;
 
-use super::bindings::world;
+use super::bindings::{record, world};
 use crate::answers;
 use crate::call::{CallContext, Urgency};
 use crate::error::PolicyFault;
@@ -30,22 +30,17 @@ impl PredictionInstance {
         programs: &LiveColumns<'_>,
     ) -> Result<Estimates, PolicyFault> {
         self.0
-            .admit(&[programs.len()], programs.extra.len(), |extra| {
-                programs.check(extra)
-            })?;
+            .admit("predict", &[programs.len()], |extra| programs.check(extra))?;
+        let columns = record!(given::LiveColumns of programs {
+            group, tokens, output_tokens, steps, tool_ms, extra,
+        });
         let given = self.0.ask(
             context,
             Urgency::Background,
             |guest, store| {
-                guest.treadle_policy_prediction_policy().call_predict(
-                    store,
-                    programs.group,
-                    programs.tokens,
-                    programs.output_tokens,
-                    programs.steps,
-                    programs.tool_ms,
-                    programs.extra,
-                )
+                guest
+                    .treadle_policy_prediction_policy()
+                    .call_predict(store, columns)
             },
             |given| check_estimates(given, programs.len()),
         )?;
@@ -66,24 +61,17 @@ impl PredictionInstance {
         programs: &FinishedColumns<'_>,
     ) -> Result<(), PolicyFault> {
         self.0
-            .admit(&[programs.len()], programs.extra.len(), |extra| {
-                programs.check(extra)
-            })?;
+            .admit("learn", &[programs.len()], |extra| programs.check(extra))?;
+        let columns = record!(given::FinishedColumns of programs {
+            group, tokens, output_tokens, steps, tool_ms, remaining_tokens, remaining_tool_ms, extra,
+        });
         self.0.ask(
             context,
             Urgency::Background,
             |guest, store| {
-                guest.treadle_policy_prediction_policy().call_learn(
-                    store,
-                    programs.group,
-                    programs.tokens,
-                    programs.output_tokens,
-                    programs.steps,
-                    programs.tool_ms,
-                    programs.remaining_tokens,
-                    programs.remaining_tool_ms,
-                    programs.extra,
-                )
+                guest
+                    .treadle_policy_prediction_policy()
+                    .call_learn(store, columns)
             },
             |()| Ok(()),
         )

@@ -4,7 +4,7 @@
 use wasmtime::Store;
 use wasmtime::component::InstancePre;
 
-use super::bindings::world;
+use super::bindings::{record, world};
 use crate::answers;
 use crate::call::{CallContext, Urgency};
 use crate::error::PolicyFault;
@@ -18,6 +18,8 @@ world! {
     PriorityInstance: "priority", Priority, PriorityPre
 }
 
+use raw::exports::treadle::policy::priority_policy as given;
+
 impl PriorityInstance {
     /// For each waiting program its score; the highest goes first.
     ///
@@ -29,29 +31,23 @@ impl PriorityInstance {
         programs: &QueueColumns<'_>,
     ) -> Result<Vec<f64>, PolicyFault> {
         self.0
-            .admit(&[programs.len()], programs.extra.len(), |extra| {
-                programs.check(extra)
-            })?;
+            .admit("score", &[programs.len()], |extra| programs.check(extra))?;
+        let columns = record!(given::QueueColumns of programs {
+            tokens, output_tokens, steps, waited_ms, remaining_tokens, remaining_tool_s, extra,
+        });
         self.0.ask(
             context,
             Urgency::Hot,
             |guest, store| {
-                guest.treadle_policy_priority_policy().call_score(
-                    store,
-                    programs.tokens,
-                    programs.output_tokens,
-                    programs.steps,
-                    programs.waited_ms,
-                    programs.remaining_tokens,
-                    programs.remaining_tool_s,
-                    programs.extra,
-                )
+                guest
+                    .treadle_policy_priority_policy()
+                    .call_score(store, columns)
             },
             |scores| answers::finite("scores", scores, programs.len()),
         )
     }
 
-    /// For each running step 1 if it is preempted for a waiting one, else 0; at most as many as are
+    /// For each running step whether it is preempted for a waiting one; at most as many as are
     /// waiting.
     ///
     /// # Errors
@@ -60,32 +56,30 @@ impl PriorityInstance {
         &mut self,
         context: &CallContext,
         steps: &PreemptColumns<'_>,
-    ) -> Result<Vec<u8>, PolicyFault> {
+    ) -> Result<Vec<bool>, PolicyFault> {
         self.0
-            .admit(&[steps.len(), steps.waiting_score.len()], 0, |_| {
+            .admit("preempt", &[steps.len(), steps.waiting_score.len()], |_| {
                 steps.check()
             })?;
+        let columns = record!(given::PreemptColumns of steps {
+            running_score, running_ms, waiting_score,
+        });
         self.0.ask(
             context,
             Urgency::Hot,
             |guest, store| {
-                guest.treadle_policy_priority_policy().call_preempt(
-                    store,
-                    steps.running_score,
-                    steps.running_ms,
-                    steps.waiting_score,
-                )
+                guest
+                    .treadle_policy_priority_policy()
+                    .call_preempt(store, columns)
             },
             |gives_way| check_preempt(gives_way, steps),
         )
     }
 }
 
-fn check_preempt(gives_way: &[u8], steps: &PreemptColumns<'_>) -> Check {
-    answers::each("preempt", gives_way, steps.len(), "0 or 1", |_, value| {
-        value <= 1
-    })?;
-    let giving: usize = gives_way.iter().map(|&value| usize::from(value)).sum();
+fn check_preempt(gives_way: &[bool], steps: &PreemptColumns<'_>) -> Check {
+    answers::length("preempt", gives_way.len(), steps.len())?;
+    let giving = gives_way.iter().filter(|gives_way| **gives_way).count();
     let waiting = steps.waiting_score.len();
     if giving > waiting {
         return Err(format!(

@@ -1,4 +1,4 @@
-//! The world `reward`: what a finished program is worth, and which are trained on.
+//! The world `reward`: what a finished program is worth.
 
 use wasmtime::Store;
 use wasmtime::component::InstancePre;
@@ -10,7 +10,7 @@ use crate::error::PolicyFault;
 use crate::instance::{Answer, Check, Description};
 use crate::sandbox::Sandbox;
 
-pub use treadle_plugin::{AnswerColumns, CandidateColumns, Scores};
+pub use treadle_plugin::{AnswerColumns, Scores};
 
 world! {
     /// A running policy of the world `reward`.
@@ -33,24 +33,24 @@ impl RewardInstance {
         programs: &AnswerColumns<'_>,
     ) -> Result<Scores, PolicyFault> {
         self.0
-            .admit(&[programs.len()], programs.extra.len(), |extra| {
-                programs.check(extra)
-            })?;
+            .admit("score", &[programs.len()], |extra| programs.check(extra))?;
         let limits = &self.0.core().limits;
         let parts_max = limits.reward_parts_max;
         check_texts(programs, limits.text_bytes_max)?;
+        let columns = given::AnswerColumns {
+            answer: &texts(programs.answer),
+            reference: &texts(programs.reference),
+            output_tokens: programs.output_tokens,
+            steps: programs.steps,
+            extra: programs.extra,
+        };
         let given = self.0.ask(
             context,
             Urgency::Background,
             |guest, store| {
-                guest.treadle_policy_reward_policy().call_score(
-                    store,
-                    programs.answer,
-                    programs.reference,
-                    programs.output_tokens,
-                    programs.steps,
-                    programs.extra,
-                )
+                guest
+                    .treadle_policy_reward_policy()
+                    .call_score(store, columns)
             },
             |given| check_scores(given, programs.len(), parts_max),
         )?;
@@ -60,37 +60,11 @@ impl RewardInstance {
             parts: given.parts,
         })
     }
+}
 
-    /// The rows to train on: distinct, at most `wanted`, best first.
-    ///
-    /// # Errors
-    /// A fault; the next call starts from a fresh instance where needed.
-    pub fn select(
-        &mut self,
-        context: &CallContext,
-        programs: &CandidateColumns<'_>,
-    ) -> Result<Vec<u32>, PolicyFault> {
-        self.0
-            .admit(&[programs.len()], programs.extra.len(), |extra| {
-                programs.check(extra)
-            })?;
-        self.0.ask(
-            context,
-            Urgency::Background,
-            |guest, store| {
-                guest.treadle_policy_reward_policy().call_select(
-                    store,
-                    programs.group,
-                    programs.reward,
-                    programs.staleness,
-                    programs.output_tokens,
-                    programs.wanted,
-                    programs.extra,
-                )
-            },
-            |rows| answers::selection("rows", rows, programs.len(), programs.wanted),
-        )
-    }
+/// Borrowed for the call.
+fn texts(column: &[String]) -> Vec<&str> {
+    column.iter().map(String::as_str).collect()
 }
 
 /// Texts are bounded in all: the guest takes a copy of them.

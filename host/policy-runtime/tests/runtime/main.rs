@@ -2,6 +2,7 @@
 //! the same scores with and without the sandbox.
 
 mod contract;
+mod description;
 mod deterministic;
 mod faults;
 mod fixture;

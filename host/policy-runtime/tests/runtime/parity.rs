@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use thunderagent_eviction::ThunderAgentEviction;
-use treadle_plugin::{EvictionPolicy, Policy};
+use treadle_plugin::{EvictionPolicy, Phase, Policy};
 use treadle_policy_runtime::{
     ActingColumns, ActiveColumns, EvictionInstance, InstanceOptions, LoadError, PolicyEngine,
     PolicyModule, WaitingColumns,
@@ -20,7 +20,7 @@ const CONFIGS: [&str; 6] = [
     r#"{"decay": "exponential", "half_life_s": 7.3, "hold_s": 0.5}"#,
     r#"{"decay": "geometric", "base": 1.37, "tick_ms": 250}"#,
     r#"{"restore": "ageing", "ageing_s": 30}"#,
-    r#"{"restore": "shortest", "extra": ["turns_left", "cost"]}"#,
+    r#"{"restore": "shortest"}"#,
 ];
 
 fn guest(name: &str) -> Vec<u8> {
@@ -34,7 +34,7 @@ fn guest(name: &str) -> Vec<u8> {
 fn module(engine: &PolicyEngine, name: &str) -> PolicyModule {
     let inspection = engine.inspect(&guest(name)).expect("accepted");
     assert_eq!(
-        inspection.name,
+        inspection.description.name,
         name.trim_end_matches(".wasm").replace('_', "-")
     );
     engine.compile(&inspection.component).expect("compiles")
@@ -44,13 +44,26 @@ fn bits(scores: &[f64]) -> Vec<u64> {
     scores.iter().map(|score| score.to_bits()).collect()
 }
 
-type Row = (u64, u8, u64, u32, [f32; 2]);
+type Row = (u64, Phase, u64, u32);
+
+fn phase(acts: bool) -> Phase {
+    if acts {
+        Phase::Acting
+    } else {
+        Phase::Reasoning
+    }
+}
 
 fn rows() -> impl Strategy<Value = Vec<Row>> {
     let tokens = prop_oneof![0..200_000_u64, any::<u64>()];
     let times_ms = prop_oneof![0..100_000_u64, any::<u64>()];
     prop::collection::vec(
-        (tokens, 0..=1_u8, times_ms, any::<u32>(), any::<[f32; 2]>()),
+        (
+            tokens,
+            any::<bool>().prop_map(phase),
+            times_ms,
+            any::<u32>(),
+        ),
         0..200,
     )
 }
@@ -61,7 +74,6 @@ fn thunderagent_gives_the_same_bits_in_the_sandbox() {
     let module = module(&engine, "thunderagent_eviction.wasm");
     for config in CONFIGS {
         let native = ThunderAgentEviction::configure(config).unwrap();
-        let extra_columns = native.config.extra.len();
         let native = RefCell::new(native);
         let options = InstanceOptions::configured(config);
         let sandboxed = RefCell::new(module.instance(&options).unwrap());
@@ -70,11 +82,7 @@ fn thunderagent_gives_the_same_bits_in_the_sandbox() {
         let outcome = runner.run(&strategy, |rows| {
             let mut sandboxed = sandboxed.borrow_mut();
             let sandboxed = sandboxed.as_eviction_mut().unwrap();
-            compare(
-                &mut native.borrow_mut(),
-                sandboxed,
-                &Columns::of(&rows, extra_columns),
-            )
+            compare(&mut native.borrow_mut(), sandboxed, &Columns::of(&rows))
         });
         outcome.unwrap_or_else(|error| panic!("{config}: {error}"));
     }
@@ -83,22 +91,18 @@ fn thunderagent_gives_the_same_bits_in_the_sandbox() {
 /// What `Row`s are in columns.
 struct Columns {
     tokens: Vec<u64>,
-    phase: Vec<u8>,
+    phase: Vec<Phase>,
     times_ms: Vec<u64>,
     steps: Vec<u32>,
-    extra: Vec<f32>,
 }
 
 impl Columns {
-    fn of(rows: &[Row], extra_columns: usize) -> Self {
+    fn of(rows: &[Row]) -> Self {
         Self {
             tokens: rows.iter().map(|row| row.0).collect(),
             phase: rows.iter().map(|row| row.1).collect(),
             times_ms: rows.iter().map(|row| row.2).collect(),
             steps: rows.iter().map(|row| row.3).collect(),
-            extra: (0..extra_columns)
-                .flat_map(|column| rows.iter().map(move |row| row.4[column]))
-                .collect(),
         }
     }
 
@@ -106,27 +110,27 @@ impl Columns {
         ActingColumns {
             tokens: &self.tokens,
             phase_ms: &self.times_ms,
-            extra: &self.extra,
+            extra: &[],
         }
     }
 
     fn active(&self) -> ActiveColumns<'_> {
         ActiveColumns {
             tokens: &self.tokens,
-            acting: &self.phase,
+            phase: &self.phase,
             phase_ms: &self.times_ms,
             steps: &self.steps,
-            extra: &self.extra,
+            extra: &[],
         }
     }
 
     fn waiting(&self) -> WaitingColumns<'_> {
         WaitingColumns {
             tokens: &self.tokens,
-            reasoning: &self.phase,
+            phase: &self.phase,
             waited_ms: &self.times_ms,
             steps: &self.steps,
-            extra: &self.extra,
+            extra: &[],
         }
     }
 }
@@ -154,10 +158,9 @@ fn two_deterministic_engines_give_the_same_bits_for_the_same_fuel() {
         &(0..500_u32)
             .map(|row| {
                 let spread = u64::from(row).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-                (spread, (row % 2) as u8, spread / 3, row, [0.0; 2])
+                (spread, phase(row % 2 == 1), spread / 3, row)
             })
             .collect::<Vec<_>>(),
-        0,
     );
     let run = || {
         let engine = PolicyEngine::deterministic(limits(), 10_000_000).unwrap();
@@ -198,10 +201,10 @@ fn runs(module: &PolicyModule) {
     let mut policy = module.instance(&InstanceOptions::default()).unwrap();
     let programs = WaitingColumns {
         tokens: &[1, 1],
-        reasoning: &[1, 1],
+        phase: &[Phase::Reasoning; 2],
         waited_ms: &[10, 20],
         steps: &[0, 0],
-        ..WaitingColumns::default()
+        extra: &vec![0.0; 2 * policy.description().columns.len()],
     };
     let eviction = policy.as_eviction_mut().unwrap();
     let scores = eviction.restore_order(&CONTEXT, &programs).unwrap();

@@ -1,14 +1,14 @@
 ;; A policy by hand: a bump allocator that starts over after each call, and answers
 ;; of ones. Results lie at 512; a list is ok (byte 0), pointer (4), length (8).
 (module
-  (import "treadle:policy/host@1.1.0" "log" (func $log (param i32 i32 i32)))
-  (import "treadle:policy/host@1.1.0" "now-ms" (func $now_ms (result i64)))
-  (import "treadle:policy/host@1.1.0" "random-u64" (func $random (result i64)))
-  (import "treadle:policy/host@1.1.0" "config" (func $config (param i32)))
-  (import "treadle:policy/host@1.1.0" "state-get" (func $state_get (param i32 i32 i32)))
-  (import "treadle:policy/host@1.1.0" "state-set"
+  (import "treadle:policy/host@1.0.0" "log" (func $log (param i32 i32 i32)))
+  (import "treadle:policy/host@1.0.0" "now-ms" (func $now_ms (result i64)))
+  (import "treadle:policy/host@1.0.0" "random-u64" (func $random (result i64)))
+  (import "treadle:policy/host@1.0.0" "config" (func $config (param i32)))
+  (import "treadle:policy/host@1.0.0" "state-get" (func $state_get (param i32 i32 i32)))
+  (import "treadle:policy/host@1.0.0" "state-set"
     (func $state_set (param i32 i32 i32 i32 i32)))
-  (import "treadle:policy/host@1.1.0" "state-delete"
+  (import "treadle:policy/host@1.0.0" "state-delete"
     (func $state_delete (param i32 i32) (result i32)))
   (memory (export "memory") 32)
   (global $heap (mut i32) (i32.const 4096))
@@ -17,6 +17,8 @@
   (data (i32.const 1056) "answers one for every row")
   (data (i32.const 1100) "odd")
   (data (i32.const 1120) "does not like seven rows")
+  (data (i32.const 1160) "weighpause-orderrestore-order")
+  (data (i32.const 1192) "\88\04\00\00\05\00\00\00\8d\04\00\00\0b\00\00\00\98\04\00\00\0d\00\00\00")
 
   (func $realloc (export "cabi_realloc") (param i32 i32 i32 i32) (result i32)
     (local $start i32)
@@ -25,25 +27,31 @@
     (global.set $heap (i32.add (local.get $start) (local.get 3)))
     (local.get $start))
 
-  (func $describe (export "treadle:policy/plugin@1.1.0#describe") (result i32)
+  (func $describe (export "treadle:policy/plugin@1.0.0#describe") (result i32)
     (i32.store (i32.const 512) (i32.const 1024))
     (i32.store (i32.const 516) (i32.const 7))
     (i32.store (i32.const 520) (i32.const 1040))
     (i32.store (i32.const 524) (i32.const 5))
     (i32.store (i32.const 528) (i32.const 1056))
     (i32.store (i32.const 532) (i32.const 25))
+    (i32.store (i32.const 536) (i32.const 1192))
+    (i32.store (i32.const 540) (i32.const 3))
+    (i32.store (i32.const 544) (i32.const 0))
+    (i32.store (i32.const 548) (i32.const 0))
+    (i32.store (i32.const 552) (i32.const 0))
+    (i32.store (i32.const 556) (i32.const 0))
     (i32.const 512))
 
-  (func $configure (export "treadle:policy/plugin@1.1.0#configure")
+  (func $configure (export "treadle:policy/plugin@1.0.0#configure")
     (param i32 i32) (result i32)
     (i32.store8 (i32.const 512) (i32.const 0))
     (i32.const 512))
 
   ;; Has learnt "odd"; a snapshot of seven bytes traps, one of eight is an error.
-  (func $snapshot (export "treadle:policy/plugin@1.1.0#snapshot") (result i32)
+  (func $snapshot (export "treadle:policy/plugin@1.0.0#snapshot") (result i32)
     (call $list (i32.const 1100) (i32.const 3)))
 
-  (func $restore (export "treadle:policy/plugin@1.1.0#restore")
+  (func $restore (export "treadle:policy/plugin@1.0.0#restore")
     (param i32 i32) (result i32)
     (if (i32.eq (local.get 1) (i32.const 7)) (then (unreachable)))
     (if (i32.eq (local.get 1) (i32.const 8)) (then (return (call $error))))
@@ -84,7 +92,7 @@
   (func $recurse (param i64) (result i64)
     (i64.add (call $recurse (i64.add (local.get 0) (i64.const 1))) (local.get 0)))
 
-  (func (export "treadle:policy/eviction-policy@1.1.0#weigh")
+  (func (export "treadle:policy/eviction-policy@1.0.0#weigh")
     (param i32 i32 i32 i32 i32 i32) (result i32)
     (local $i i32)
     (if (i32.eq (local.get 1) (i32.const 7)) (then
@@ -92,24 +100,24 @@
     ))
     (call $answer (local.get 1) (f64.const 1)))
 
-  (func (export "treadle:policy/eviction-policy@1.1.0#pause-order")
+  (func (export "treadle:policy/eviction-policy@1.0.0#pause-order")
     (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)
     (call $answer (local.get 1) (f64.const 1)))
 
-  (func (export "treadle:policy/eviction-policy@1.1.0#restore-order")
+  (func (export "treadle:policy/eviction-policy@1.0.0#restore-order")
     (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)
     (call $answer (local.get 1) (f64.const 1)))
 
-  (func (export "treadle:policy/eviction-policy@1.1.0#drop-order")
-    (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)
-    (call $answer (local.get 1) (f64.const 1)))
+  ;; Never asked, because its description leaves it out.
+  (func (export "treadle:policy/eviction-policy@1.0.0#retain") (param i32) (result i32)
+    (unreachable))
 
   (func $start_over (param i32) (global.set $heap (i32.const 4096)))
-  (export "cabi_post_treadle:policy/plugin@1.1.0#describe" (func $start_over))
-  (export "cabi_post_treadle:policy/plugin@1.1.0#configure" (func $start_over))
-  (export "cabi_post_treadle:policy/plugin@1.1.0#snapshot" (func $start_over))
-  (export "cabi_post_treadle:policy/plugin@1.1.0#restore" (func $start_over))
-  (export "cabi_post_treadle:policy/eviction-policy@1.1.0#drop-order" (func $start_over))
-  (export "cabi_post_treadle:policy/eviction-policy@1.1.0#weigh" (func $start_over))
-  (export "cabi_post_treadle:policy/eviction-policy@1.1.0#pause-order" (func $start_over))
-  (export "cabi_post_treadle:policy/eviction-policy@1.1.0#restore-order" (func $start_over)))
+  (export "cabi_post_treadle:policy/plugin@1.0.0#describe" (func $start_over))
+  (export "cabi_post_treadle:policy/plugin@1.0.0#configure" (func $start_over))
+  (export "cabi_post_treadle:policy/plugin@1.0.0#snapshot" (func $start_over))
+  (export "cabi_post_treadle:policy/plugin@1.0.0#restore" (func $start_over))
+  (export "cabi_post_treadle:policy/eviction-policy@1.0.0#retain" (func $start_over))
+  (export "cabi_post_treadle:policy/eviction-policy@1.0.0#weigh" (func $start_over))
+  (export "cabi_post_treadle:policy/eviction-policy@1.0.0#pause-order" (func $start_over))
+  (export "cabi_post_treadle:policy/eviction-policy@1.0.0#restore-order" (func $start_over)))

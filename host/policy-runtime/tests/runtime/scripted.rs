@@ -6,7 +6,7 @@ use treadle_model::World;
 use treadle_policy_runtime::{InstanceOptions, PolicyFault, PolicyInstance};
 use wit_component::ComponentEncoder;
 use wit_parser::abi::{AbiVariant, WasmType};
-use wit_parser::{Function, PackageId, Resolve, WorldItem};
+use wit_parser::{Function, Resolve, WorldItem};
 
 use crate::fixture::{embed, engine, resolve};
 
@@ -141,20 +141,32 @@ fn function(resolve: &Resolve, interface: &str, function: &Function, body: &str)
     )
 }
 
-/// A module of `world` whose functions answer by the script; those without a reply
-/// are not supported.
-pub(crate) fn scripted(world: World, replies: &[(&str, Reply)]) -> Vec<u8> {
-    let (resolve, package) = resolve(str::to_owned);
-    scripted_of(&resolve, package, world.as_str(), replies)
+/// What a module says about itself besides its name.
+#[derive(Default)]
+pub(crate) struct Described {
+    /// Functions that it answers; those with a reply where there are none.
+    pub(crate) functions: Vec<&'static str>,
+    pub(crate) columns: Vec<&'static str>,
+    pub(crate) schema: &'static str,
 }
 
-/// As [`scripted`], of any world of a package.
-pub(crate) fn scripted_of(
-    resolve: &Resolve,
-    package: PackageId,
-    world: &str,
-    replies: &[(&str, Reply)],
+/// A module of `world` that describes and answers those functions that have a reply.
+pub(crate) fn scripted(world: World, replies: &[(&'static str, Reply)]) -> Vec<u8> {
+    scripted_as(world, &Described::default(), replies)
+}
+
+/// As [`scripted`], with more of a description.
+pub(crate) fn scripted_as(
+    world: World,
+    described: &Described,
+    replies: &[(&'static str, Reply)],
 ) -> Vec<u8> {
+    let (resolve, package) = resolve(str::to_owned);
+    let (resolve, world) = (&resolve, world.as_str());
+    let mut functions_said = described.functions.clone();
+    if functions_said.is_empty() {
+        functions_said.extend(replies.iter().map(|(of, _)| *of));
+    }
     let exports = &resolve.worlds[resolve.packages[package].worlds[world]].exports;
     let (mut functions, mut data) = (String::new(), Data::default());
     for (key, item) in exports {
@@ -168,7 +180,14 @@ pub(crate) fn scripted_of(
                 (_, Some((_, scripted))) => reply(&mut data, scripted),
                 ("describe", None) => {
                     let said = ["scripted", "1.0.0", "answers by a script"];
-                    body(&mut data, RESULT, &said.map(|text| u8s(text.as_bytes())))
+                    let mut lists = said
+                        .map(|text| u8s(text.as_bytes()))
+                        .into_iter()
+                        .collect::<Vec<_>>();
+                    lists.push(texts(&functions_said));
+                    lists.push(texts(&described.columns));
+                    lists.push(u8s(described.schema.as_bytes()));
+                    body(&mut data, RESULT, &lists)
                 }
                 ("configure" | "restore", None) => reply(&mut data, &Reply::Done),
                 ("snapshot", None) => reply(&mut data, &list(u8s(&[]))),
@@ -199,7 +218,7 @@ pub(crate) fn scripted_of(
 
 /// A running policy that answers `function` with `reply`. The trial run of an
 /// inspection would refuse most of them.
-pub(crate) fn answering(world: World, function: &str, reply: Reply) -> PolicyInstance {
+pub(crate) fn answering(world: World, function: &'static str, reply: Reply) -> PolicyInstance {
     running(world, &scripted(world, &[(function, reply)]))
 }
 

@@ -6,7 +6,7 @@ use treadle_core::{Attribution, CacheAction, PolicyAnswer, Purpose, Question};
 use treadle_model::PolicyRef;
 
 /// The meaning of a value of an answer about caches.
-pub(super) fn fate(value: f64) -> CacheAction {
+pub(super) fn action(value: f64) -> CacheAction {
     CacheAction::of_code(value as u8).unwrap_or(CacheAction::Keep)
 }
 
@@ -20,7 +20,7 @@ pub(super) fn put_together(
 ) -> Answer {
     let programs = &question.programs.program;
     let mut rows: Vec<usize> = (0..programs.len().min(scores.len())).collect();
-    let verdict = match question.purpose {
+    let answer = match question.purpose {
         Purpose::Weigh { .. } => {
             let ppm = |weight: f64| (weight.clamp(0.0, 1.0) * 1e6).round() as u32;
             let weights = rows.iter().map(|row| (programs[*row], ppm(scores[*row])));
@@ -29,10 +29,12 @@ pub(super) fn put_together(
             }
         }
         Purpose::Retain { .. } => {
-            rows.retain(|row| fate(scores[*row]) != CacheAction::Keep);
-            let fates = rows.iter().map(|row| (programs[*row], fate(scores[*row])));
-            PolicyAnswer::Fates {
-                fates: fates.collect(),
+            rows.retain(|row| action(scores[*row]) != CacheAction::Keep);
+            let actions = rows
+                .iter()
+                .map(|row| (programs[*row], action(scores[*row])));
+            PolicyAnswer::CacheActions {
+                actions: actions.collect(),
             }
         }
         _ => {
@@ -46,13 +48,13 @@ pub(super) fn put_together(
         }
     };
     let assignee_of = assignment.assignee_of();
-    let judged_by = rows.iter().filter_map(|row| assignee_of.get(*row).copied());
+    let answered_by = rows.iter().filter_map(|row| assignee_of.get(*row).copied());
     Answer {
         policy: policies.remove(0),
-        verdict,
-        voices: Attribution {
-            judges: policies,
-            judged_by: judged_by.collect(),
+        answer,
+        attribution: Attribution {
+            policies,
+            answered_by: answered_by.collect(),
             ..Attribution::default()
         },
     }

@@ -9,8 +9,8 @@ use thunderagent_eviction::ThunderAgentEviction;
 use treadle_core::Purpose;
 use treadle_model::World;
 use treadle_plugin::{
-    ActingColumns, ActiveColumns, EvictionPolicy, Fate, PolicyError, PriorityPolicy,
-    RetentionColumns, WaitingColumns,
+    ActingColumns, ActiveColumns, EvictionPolicy, PolicyError, PriorityPolicy, RetentionColumns,
+    WaitingColumns,
 };
 use treadle_policy_runtime::{CallContext, PolicyFault, PolicyInstance};
 
@@ -29,7 +29,7 @@ pub(super) struct PolicyCall {
     /// Further columns for eviction policies.
     pub(super) cost_columns: Option<CostColumns>,
     /// Which extra columns the assignee is given, as indices into
-    /// [`COST_COLUMNS`](super::COST_COLUMNS).
+    /// [`COST_COLUMNS`](treadle_policy_runtime::COST_COLUMNS).
     pub(super) named: Vec<usize>,
 }
 
@@ -90,15 +90,15 @@ impl PolicyCall {
                 ..
             } => {
                 let cost_columns = cost_columns.ok_or(PolicyFault::NotSupported)?;
-                let columns = self.retained(cost_columns, &extra);
-                let fates = instance.retain(
-                    &context,
+                let columns = RetentionColumns {
                     capacity_tokens,
                     free_tokens,
                     wanted_tokens,
-                    &columns,
-                )?;
-                Ok(fates.into_iter().map(Fate::code).map(f64::from).collect())
+                    ..self.retained(cost_columns, &extra)
+                };
+                let actions = instance.retain(&context, &columns)?;
+                let code = |action| f64::from(action as u8);
+                Ok(actions.into_iter().map(code).collect())
             }
             Purpose::Assign
             | Purpose::Route { .. }
@@ -146,7 +146,7 @@ impl PolicyCall {
     fn active<'a>(&'a self, extra: &'a [f32]) -> ActiveColumns<'a> {
         ActiveColumns {
             tokens: &self.rows.tokens,
-            acting: &self.rows.acting,
+            phase: &self.rows.phase,
             phase_ms: &self.rows.phase_ms,
             steps: &self.rows.steps,
             extra,
@@ -156,7 +156,7 @@ impl PolicyCall {
     fn waiting<'a>(&'a self, extra: &'a [f32]) -> WaitingColumns<'a> {
         WaitingColumns {
             tokens: &self.rows.tokens,
-            reasoning: &self.rows.reasoning,
+            phase: &self.rows.phase,
             waited_ms: &self.rows.waited_ms,
             steps: &self.rows.steps,
             extra,
@@ -178,6 +178,7 @@ impl PolicyCall {
             prefill_ms: &cost_columns.prefill_ms,
             steps: &self.rows.steps,
             extra,
+            ..RetentionColumns::default()
         }
     }
 }

@@ -1,20 +1,8 @@
 //! Cost estimates of programs for eviction policies: in columns of their own for those that decide
-//! what to do with caches, else in the extra columns that their configuration names.
+//! what to do with caches, else in the extra columns that they ask for.
 
 use treadle_core::{NEVER, ProgramColumns};
 use treadle_model::{ProgramId, Span};
-
-/// Extra columns that eviction policies can name. An unbounded time is infinite; predicted tokens
-/// are -1 without a prediction.
-pub const COST_COLUMNS: [&str; 7] = [
-    "idle-ms",
-    "soonest-ms",
-    "back-ms",
-    "moved-ms",
-    "prefill-ms",
-    "remaining-tokens",
-    "price-ms",
-];
 
 /// Columns with one row per program; times in milliseconds, the largest number for
 /// what cannot be done.
@@ -42,7 +30,7 @@ impl CostColumns {
         programs: &ProgramColumns,
         predicted: impl Fn(ProgramId) -> Option<f64>,
     ) -> Self {
-        let prospects = &programs.prospects;
+        let costs = &programs.costs;
         // Questions of tests and benchmarks may come without.
         let times = |column: &[Span], without: u64| -> Vec<u64> {
             let rows = 0..programs.len();
@@ -50,7 +38,7 @@ impl CostColumns {
                 .collect()
         };
         let remaining = |(row, program): (usize, &ProgramId)| {
-            let known = prospects.remaining_tokens.get(row);
+            let known = costs.remaining_tokens.get(row);
             let known = known.filter(|tokens| **tokens >= 0);
             known.map_or_else(
                 || predicted(*program).map_or(-1.0, |tokens| tokens as f32),
@@ -58,17 +46,17 @@ impl CostColumns {
             )
         };
         Self {
-            idle_ms: times(&prospects.idle, 0),
-            soonest_ms: times(&prospects.soonest, 0),
-            price_ms: times(&prospects.price, 0),
-            back_ms: times(&prospects.back, u64::MAX),
-            moved_ms: times(&prospects.moved, u64::MAX),
-            prefill_ms: times(&prospects.prefill, 0),
+            idle_ms: times(&costs.idle, 0),
+            soonest_ms: times(&costs.soonest, 0),
+            price_ms: times(&costs.price, 0),
+            back_ms: times(&costs.back, u64::MAX),
+            moved_ms: times(&costs.moved, u64::MAX),
+            prefill_ms: times(&costs.prefill, 0),
             remaining_tokens: programs.program.iter().enumerate().map(remaining).collect(),
         }
     }
 
-    /// The columns at these indices of [`COST_COLUMNS`], one after the other.
+    /// The columns at these indices of [`COST_COLUMNS`](treadle_policy_runtime::COST_COLUMNS), one after the other.
     pub(super) fn extra(&self, named: &[usize]) -> Vec<f32> {
         let mut extra = Vec::with_capacity(named.len() * self.idle_ms.len());
         let number = |ms: &u64| match *ms {
@@ -107,7 +95,7 @@ mod tests {
         let ms = |ms: u64| Span(ms * 1_000);
         let programs = ProgramColumns {
             program: vec![ProgramId(1), ProgramId(2), ProgramId(3)],
-            prospects: Box::new(CostEstimates {
+            costs: Box::new(CostEstimates {
                 idle: vec![ms(5), ms(6), NEVER],
                 soonest: vec![ms(1), ms(2), ms(3)],
                 price: vec![ms(4), ms(4), NEVER],
@@ -129,7 +117,7 @@ mod tests {
         for (at, first) in [1.0, f32::INFINITY, f32::INFINITY, 7.0].iter().enumerate() {
             assert_eq!(cost_columns.extra(&[at + 1]).first(), Some(first));
         }
-        assert_eq!(COST_COLUMNS.len(), 7);
+        assert_eq!(treadle_policy_runtime::COST_COLUMNS.len(), 7);
         assert!(cost_columns.extra(&[]).is_empty());
     }
 

@@ -24,11 +24,10 @@ mod wishes;
 
 pub use bindings::{EVERYONE, Scope};
 pub use change::{BindingView, CanaryView, Change, Changed, KeptState, Notice, NoticeKind};
-pub use cost_columns::COST_COLUMNS;
 pub use rows::Forecast;
 pub use shadow::{Comparison, ShadowReport};
 pub use slot::BoundPolicy;
-pub use statistics::{LATENCY_BOUNDS_US, PolicyStatistics, VersionEntry, VersionStatistics};
+pub use statistics::{LATENCY_BOUNDS_US, PolicyStatistics, VersionRow, VersionStatistics};
 pub use treadle_core::bindings::ChangeError;
 pub use treadle_model::Role;
 pub use trial::{Spread, Trial, TrialLimits};
@@ -68,9 +67,9 @@ pub struct Answer {
     /// Who answered.
     pub policy: PolicyRef,
     /// What.
-    pub verdict: PolicyAnswer,
+    pub answer: PolicyAnswer,
     /// Which other policies contributed.
-    pub voices: Attribution,
+    pub attribution: Attribution,
 }
 
 /// The bindings of the worlds that are asked in place, and the statistics of their calls.
@@ -107,8 +106,8 @@ impl PolicyEvaluator {
     }
 
     /// What happened so far, version by version.
-    pub fn versions(&self) -> impl Iterator<Item = VersionEntry<'_>> {
-        self.versions.iter()
+    pub fn version_rows(&self) -> Vec<VersionRow> {
+        self.versions.rows()
     }
 
     /// Learns what is expected of a program.
@@ -221,8 +220,8 @@ impl PolicyEvaluator {
         }
     }
 
-    /// False if the policy in an assignee's slot is of the world that does not decide about caches:
-    /// leaving that to the default is none of its decisions.
+    /// False if the policy in an assignee's slot does not decide about caches: leaving that to the
+    /// default is none of its decisions.
     fn retains(&mut self, assignee: &Assignee) -> bool {
         let binding = self
             .bindings
@@ -230,8 +229,7 @@ impl PolicyEvaluator {
             .get_mut(&assignee.scope);
         let slot = binding.and_then(|binding| binding.slot_mut(assignee.canary));
         let instance = slot.and_then(PolicySlot::instance);
-        let eviction = instance.and_then(PolicyInstance::as_eviction_mut);
-        eviction.is_none_or(|eviction| eviction.retains())
+        instance.is_none_or(|instance| instance.description().answers("retain"))
     }
 
     /// Which extra columns the policy in an assignee's slot is given.

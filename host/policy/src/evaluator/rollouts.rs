@@ -28,7 +28,7 @@ impl PolicyEvaluator {
             programs,
             remaining_tokens,
             ..
-        } = &mut answer.verdict
+        } = &mut answer.answer
         else {
             return;
         };
@@ -49,7 +49,7 @@ impl PolicyEvaluator {
         programs: &ProgramColumns,
         now_ms: u64,
     ) {
-        let PolicyAnswer::Order { workers, .. } = &mut answer.verdict else {
+        let PolicyAnswer::Order { workers, .. } = &mut answer.answer else {
             return;
         };
         let Some((placer, _)) = self.placers(core, &programs.program).into_iter().next() else {
@@ -72,7 +72,7 @@ impl PolicyEvaluator {
         if let Some((policy, scores)) = asked {
             let wished = first_of_highest(&scores).map(|row| all.id[row]);
             *workers = vec![wished];
-            answer.voices.placers.push(policy);
+            answer.attribution.placers.push(policy);
         }
     }
 
@@ -152,13 +152,13 @@ impl PolicyEvaluator {
 fn order(policy: PolicyRef, programs: Vec<ProgramId>) -> Answer {
     Answer {
         policy,
-        verdict: PolicyAnswer::Order {
+        answer: PolicyAnswer::Order {
             scores: vec![0.0; programs.len()],
             programs,
             workers: Vec::new(),
             remaining_tokens: Vec::new(),
         },
-        voices: Attribution::default(),
+        attribution: Attribution::default(),
     }
 }
 
@@ -170,13 +170,13 @@ fn moves(policies: Vec<PolicyRef>, moved: &[Moved]) -> Answer {
     };
     Answer {
         policy: policies[0].clone(),
-        verdict: PolicyAnswer::Order {
+        answer: PolicyAnswer::Order {
             programs: moved.iter().map(|m| m.program).collect(),
             scores: moved.iter().map(|m| m.rank).collect(),
             workers: moved.iter().map(|m| Some(m.to)).collect(),
             remaining_tokens: Vec::new(),
         },
-        voices: Attribution {
+        attribution: Attribution {
             placers: policies,
             placed_by,
             ..Attribution::default()

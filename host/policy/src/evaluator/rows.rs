@@ -5,6 +5,7 @@
 use crate::columns;
 use treadle_core::{CostEstimates, ProgramColumns};
 use treadle_model::ProgramId;
+use treadle_plugin::Phase;
 
 /// A prediction policy's forecast of a program.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,10 +35,8 @@ pub(super) struct Rows {
     pub(super) program: Vec<ProgramId>,
     /// Context, in tokens.
     pub(super) tokens: Vec<u64>,
-    /// 1 in a tool call.
-    pub(super) acting: Vec<u8>,
-    /// 1 with a step waiting or running.
-    pub(super) reasoning: Vec<u8>,
+    /// What each does.
+    pub(super) phase: Vec<Phase>,
     /// Time in the present phase.
     pub(super) phase_ms: Vec<u64>,
     /// Time in the queue.
@@ -52,8 +51,7 @@ impl Rows {
         Self {
             program: programs.program.clone(),
             tokens: programs.tokens.clone(),
-            acting: programs.acting.clone(),
-            reasoning: programs.acting.iter().map(|acting| 1 - acting).collect(),
+            phase: columns::phases_of(programs),
             phase_ms: programs.phase.iter().map(|span| span.millis()).collect(),
             waited_ms: programs.waited.iter().map(|span| span.millis()).collect(),
             steps: programs.steps.clone(),
@@ -71,19 +69,19 @@ pub(super) fn only(programs: &ProgramColumns, rows: &[usize]) -> ProgramColumns 
     fn of<T: Copy>(column: &[T], rows: &[usize]) -> Vec<T> {
         rows.iter().map(|row| column[*row]).collect()
     }
-    let prospects = &programs.prospects;
+    let costs = &programs.costs;
     // Questions of tests and benchmarks may come without.
-    let prospects = if prospects.idle.is_empty() {
+    let costs = if costs.idle.is_empty() {
         CostEstimates::default()
     } else {
         CostEstimates {
-            idle: of(&prospects.idle, rows),
-            soonest: of(&prospects.soonest, rows),
-            price: of(&prospects.price, rows),
-            back: of(&prospects.back, rows),
-            moved: of(&prospects.moved, rows),
-            prefill: of(&prospects.prefill, rows),
-            remaining_tokens: of(&prospects.remaining_tokens, rows),
+            idle: of(&costs.idle, rows),
+            soonest: of(&costs.soonest, rows),
+            price: of(&costs.price, rows),
+            back: of(&costs.back, rows),
+            moved: of(&costs.moved, rows),
+            prefill: of(&costs.prefill, rows),
+            remaining_tokens: of(&costs.remaining_tokens, rows),
         }
     };
     ProgramColumns {
@@ -93,6 +91,6 @@ pub(super) fn only(programs: &ProgramColumns, rows: &[usize]) -> ProgramColumns 
         phase: of(&programs.phase, rows),
         waited: of(&programs.waited, rows),
         steps: of(&programs.steps, rows),
-        prospects: Box::new(prospects),
+        costs: Box::new(costs),
     }
 }

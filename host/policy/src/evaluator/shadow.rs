@@ -5,7 +5,7 @@
 //! The same thread disposes of policies that were replaced, so that freeing their memory delays no
 //! decision.
 
-use super::answer::fate;
+use super::answer::action;
 use super::bindings::Scope;
 use super::call::PolicyCall;
 use super::slot::PolicySlot;
@@ -243,7 +243,7 @@ fn compare(call: &PolicyCall, bound: &[f64], shadow: &[f64], now_ms: u64) -> Com
     let first = |scores: &[f64]| {
         let mut rows = 0..scores.len();
         let best = if call.is_retention() {
-            rows.find(|row| fate(scores[*row]) != CacheAction::Keep)
+            rows.find(|row| action(scores[*row]) != CacheAction::Keep)
         } else {
             // On equal scores the row that comes first wins.
             rows.max_by(|a, b| scores[*a].total_cmp(&scores[*b]).then(b.cmp(a)))
@@ -281,7 +281,7 @@ fn same_actions(a: &[f64], b: &[f64]) -> f64 {
     if rows == 0 {
         return 1.0;
     }
-    let same = a.iter().zip(b).filter(|(a, b)| fate(**a) == fate(**b));
+    let same = a.iter().zip(b).filter(|(a, b)| action(**a) == action(**b));
     same.count() as f64 / rows as f64
 }
 

@@ -1,6 +1,7 @@
 //! A policy in a slot of the evaluator, and the breaker that decides whether it is asked.
 
 use super::shadow::Shadows;
+use crate::extra::extra_columns;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use treadle_model::PolicyRef;
 use treadle_policy_runtime::{
@@ -18,10 +19,6 @@ pub struct BoundPolicy {
     pub id: u64,
     /// Its running instance.
     pub instance: PolicyInstance,
-    /// Which extra columns its configuration names, as indices into
-    /// [`crate::columns::EXTRA_COLUMNS`], for eviction into
-    /// [`COST_COLUMNS`](super::COST_COLUMNS).
-    pub extra: Vec<usize>,
 }
 
 /// A policy that is asked unless its breaker is open.
@@ -52,7 +49,7 @@ impl PolicySlot {
         Self {
             policy: bound.policy,
             id: bound.id,
-            extra: bound.extra,
+            extra: extra_columns(bound.instance.world(), bound.instance.description()),
             instance_state: InstanceState::Ready(Box::new(bound.instance)),
             breaker: Breaker::new(limits),
         }

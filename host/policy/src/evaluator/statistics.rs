@@ -94,23 +94,26 @@ impl VersionStatistics {
 }
 
 /// One version's statistics.
-#[derive(Clone, Copy, Debug)]
-pub struct VersionEntry<'s> {
+#[derive(Clone, Debug)]
+pub struct VersionRow {
     /// The world that it answers for.
     pub world: World,
     /// The version.
-    pub policy: &'s PolicyRef,
+    pub policy: PolicyRef,
     /// What the names of the tenant begin with in whose bindings it is asked;
     /// nothing for those of the default tenant and of everyone.
-    pub tenant: &'s str,
+    pub tenant: Box<str>,
     /// What became of its questions.
-    pub statistics: &'s VersionStatistics,
+    pub statistics: VersionStatistics,
 }
+
+/// World, version and tenant.
+type Key = (World, PolicyRef, Box<str>);
 
 /// Statistics of all versions that were asked lately.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Versions {
-    by_version: BTreeMap<(World, PolicyRef, Box<str>), (u64, VersionStatistics)>,
+    by_version: BTreeMap<Key, (u64, VersionStatistics)>,
     asked: u64,
 }
 
@@ -136,14 +139,18 @@ impl Versions {
     }
 
     /// All of them, by world, version and tenant.
-    pub(super) fn iter(&self) -> impl Iterator<Item = VersionEntry<'_>> {
+    pub(super) fn rows(&self) -> Vec<VersionRow> {
         let entries = self.by_version.iter();
-        entries.map(|((world, policy, tenant), (_, statistics))| VersionEntry {
-            world: *world,
-            policy,
-            tenant,
-            statistics,
-        })
+        let row =
+            |((world, policy, tenant), (_, statistics)): (&Key, &(u64, VersionStatistics))| {
+                VersionRow {
+                    world: *world,
+                    policy: policy.clone(),
+                    tenant: tenant.clone(),
+                    statistics: statistics.clone(),
+                }
+            };
+        entries.map(row).collect()
     }
 }
 
@@ -174,10 +181,10 @@ mod tests {
         }
         versions.of(World::Eviction, &name(0), "");
         versions.of(World::Priority, &name(0), "");
-        assert_eq!(versions.iter().count(), VERSIONS_MAX);
+        assert_eq!(versions.rows().len(), VERSIONS_MAX);
         let kept = |n: usize| {
-            let mut all = versions.iter();
-            all.any(|v| v.world == World::Eviction && *v.policy == name(n))
+            let mut all = versions.rows().into_iter();
+            all.any(|v| v.world == World::Eviction && v.policy == name(n))
         };
         assert!(kept(0) && !kept(1) && kept(2));
     }

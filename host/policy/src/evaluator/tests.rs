@@ -42,7 +42,7 @@ fn core() -> Core {
             output_tokens_max: None,
             prefix: Vec::new(),
             one_shot: false,
-            unnamed: false,
+            inferred: false,
         };
         core.handle(Timestamp(step), &Event::StepArrived(arrival));
     }
@@ -67,7 +67,6 @@ fn loaded(name: &str, upload: &[u8]) -> BoundPolicy {
         id: 0,
         policy: PolicyRef(name.into()),
         instance: instance.expect("an instance"),
-        extra: Vec::new(),
     }
 }
 
@@ -115,20 +114,20 @@ fn each_program_is_evaluated_by_one_version_which_the_answer_names() {
     let answer = evaluator.answer(&core, &question(&core), 5);
     let PolicyAnswer::Order {
         programs, scores, ..
-    } = &answer.verdict
+    } = &answer.answer
     else {
-        panic!("{:?}", answer.verdict)
+        panic!("{:?}", answer.answer)
     };
     assert_eq!(programs.len() as u64, PROGRAMS);
     assert!(scores.is_sorted_by(|a, b| a >= b));
     let names: Vec<&str> = std::iter::once(&answer.policy)
-        .chain(&answer.voices.judges)
+        .chain(&answer.attribution.policies)
         .map(|policy| policy.0.as_ref())
         .collect();
     assert_eq!(names.len(), 3, "{names:?}");
     let mut of_canary = 0;
-    for (program, judge) in programs.iter().zip(&answer.voices.judged_by) {
-        let name = names[usize::from(*judge)];
+    for (program, by) in programs.iter().zip(&answer.attribution.answered_by) {
+        let name = names[usize::from(*by)];
         let job = &*core.state().programs[program].job;
         assert_eq!(
             name == "all",
@@ -140,7 +139,7 @@ fn each_program_is_evaluated_by_one_version_which_the_answer_names() {
     assert!((20..60).contains(&of_canary), "{of_canary} of 100");
     let again = evaluator.answer(&core, &question(&core), 6);
     assert_eq!(
-        again.voices, answer.voices,
+        again.attribution, answer.attribution,
         "a program stays with its version"
     );
 }
@@ -159,13 +158,13 @@ fn a_canary_whose_programs_fare_worse_is_ended() {
         Change::StartCanary(bound("slow"), 500_000),
     );
     let judged = evaluator.answer(&core, &question(&core), 5);
-    let PolicyAnswer::Order { programs, .. } = &judged.verdict else {
-        panic!("{:?}", judged.verdict)
+    let PolicyAnswer::Order { programs, .. } = &judged.answer else {
+        panic!("{:?}", judged.answer)
     };
-    let names = [&judged.policy, &judged.voices.judges[0]];
+    let names = [&judged.policy, &judged.attribution.policies[0]];
     for _ in 0..4 {
-        for (program, judge) in programs.iter().zip(&judged.voices.judged_by) {
-            let is_slow = &*names[usize::from(*judge)].0 == "slow";
+        for (program, by) in programs.iter().zip(&judged.attribution.answered_by) {
+            let is_slow = &*names[usize::from(*by)].0 == "slow";
             evaluator.observe_step(&core, *program, if is_slow { 900.0 } else { 500.0 });
         }
     }
@@ -225,7 +224,7 @@ fn without_policies_nothing_of_a_rollout_is_wished() {
             scores,
             workers,
             remaining_tokens,
-        } = answer.verdict
+        } = answer.answer
         else {
             panic!("an order was asked for")
         };
@@ -247,7 +246,7 @@ fn without_policies_nothing_of_a_rollout_is_wished() {
             workers: Vec::new(),
             remaining_tokens: Vec::new(),
         };
-        assert_eq!(answer.verdict, nobody);
+        assert_eq!(answer.answer, nobody);
     }
     assert_eq!(evaluator.statistics().fallbacks, 0, "no policy failed");
 }

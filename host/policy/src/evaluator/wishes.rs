@@ -28,7 +28,7 @@ impl PolicyEvaluator {
         }
         let PolicyAnswer::Order {
             programs, workers, ..
-        } = &mut answer.verdict
+        } = &mut answer.answer
         else {
             return;
         };
@@ -46,17 +46,17 @@ impl PolicyEvaluator {
             let Some((policy, wished)) = self.assign(core, &assignee, &part, &all, now_ms) else {
                 continue;
             };
-            let placer = answer.voices.placers.len() as u8;
-            answer.voices.placers.push(policy);
+            let placer = answer.attribution.placers.len() as u8;
+            answer.attribution.placers.push(policy);
             for (row, worker) in of_assignee.into_iter().zip(wished) {
                 workers[row] = worker;
                 placed_by[row] = placer;
             }
         }
-        if answer.voices.placers.len() > 1 {
-            answer.voices.placed_by = placed_by;
+        if answer.attribution.placers.len() > 1 {
+            answer.attribution.placed_by = placed_by;
         }
-        if answer.voices.placers.is_empty() {
+        if answer.attribution.placers.is_empty() {
             workers.clear();
         }
     }

@@ -8,11 +8,13 @@
 mod clock;
 mod forecasts;
 mod journal;
+mod queries;
 mod run;
 
 pub use clock::Clock;
 pub use forecasts::ForecastFeed;
 pub use journal::{JournalBatch, JournalHandle, JournalStatistics, spawn_journal};
+pub use queries::{JobAccount, LiveProgram, LivePrograms, MemoryAccounts, Overview, WorkerAccount};
 pub use run::{DriverOptions, GatewaySender, spawn_driver};
 
 use crate::instruction::{Instruction, LiveLimit};
@@ -24,23 +26,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{mpsc, oneshot, watch};
-use treadle_core::bindings::{BindingEvent, Bindings, ChangeError};
+use treadle_core::bindings::{BindingEvent, ChangeError};
 use treadle_core::{Core, Event, StepArrival};
 use treadle_model::{GatewayId, ProgramId, StepId, Timestamp, World};
 use treadle_policy::evaluator::{BoundPolicy, Change, Forecast, KeptState, PolicyEvaluator, Scope};
 
-/// What can be read between two events.
-pub struct View<'a> {
+/// What queries see.
+pub(crate) struct View<'a> {
     /// The core.
-    pub core: &'a Core,
+    core: &'a Core,
     /// Timings of live programs.
-    pub profiles: &'a Profiles,
+    profiles: &'a Profiles,
     /// The policies.
-    pub policies: &'a PolicyEvaluator,
+    policies: &'a PolicyEvaluator,
     /// Position of the latest event.
-    pub seq: u64,
+    seq: u64,
     /// The scheduler's clock.
-    pub now: Timestamp,
+    now: Timestamp,
 }
 
 type Reading = Box<dyn FnOnce(&View<'_>) + Send>;
@@ -204,7 +206,7 @@ impl DriverHandle {
     }
 
     /// Reads something between two events.
-    pub async fn read<T: Send + 'static>(
+    async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&View<'_>) -> T + Send + 'static,
     ) -> Result<T, DriverStopped> {
@@ -229,11 +231,6 @@ impl DriverHandle {
         };
         self.send(Input::Bind(Box::new(input)))?;
         bound.await.map_err(|_| DriverStopped)
-    }
-
-    /// All bindings.
-    pub async fn bindings(&self) -> Result<Bindings, DriverStopped> {
-        self.read(|view| view.core.state().bindings.clone()).await
     }
 
     /// Gives a policy the role that it had before a restart.

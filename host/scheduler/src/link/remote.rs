@@ -280,7 +280,7 @@ mod tests {
             output_tokens_max: None,
             prefix: vec![],
             one_shot: false,
-            unnamed: false,
+            inferred: false,
         }
     }
 
@@ -352,7 +352,7 @@ mod tests {
     #[test]
     fn open_steps_report_their_state() {
         let remote = RemoteScheduler::new(GatewayId(2));
-        let mut fate = remote.submit(arrival(1), None).expect("there is room");
+        let mut instructions = remote.submit(arrival(1), None).expect("there is room");
         let step = StepId::of(GatewayId(2), 1);
         let word = || WireInstruction::Dispatch {
             worker: WorkerId(4),
@@ -370,16 +370,19 @@ mod tests {
         let message_of = |word| ToGateway::Step { step, word };
         remote.hear(message_of(word()));
         remote.hear(message_of(word()));
-        assert!(matches!(fate.try_recv(), Ok(Instruction::Dispatch(_))));
+        assert!(matches!(
+            instructions.try_recv(),
+            Ok(Instruction::Dispatch(_))
+        ));
         assert!(
-            fate.try_recv().is_err(),
+            instructions.try_recv().is_err(),
             "the same message twice counts once"
         );
         let at = Some(WorkerId(4));
         assert_eq!(open(&remote), [OpenStep { step, at }]);
         remote.hear(message_of(WireInstruction::Forget));
-        assert!(matches!(fate.try_recv(), Ok(Instruction::Abort(_))));
-        assert!(matches!(fate.try_recv(), Ok(Instruction::Forget)));
+        assert!(matches!(instructions.try_recv(), Ok(Instruction::Abort(_))));
+        assert!(matches!(instructions.try_recv(), Ok(Instruction::Forget)));
         assert!(open(&remote).is_empty());
     }
 }

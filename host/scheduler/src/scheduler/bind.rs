@@ -122,7 +122,7 @@ mod tests {
             output_tokens_max: None,
             prefix: vec![],
             one_shot: false,
-            unnamed: false,
+            inferred: false,
         }))
     }
 

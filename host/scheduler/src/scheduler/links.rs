@@ -238,7 +238,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
                 continue;
             };
             let program = Some(known.program);
-            let place = program.and_then(|p| self.core.state().programs.get(&p)?.place);
+            let place = program.and_then(|p| self.core.state().programs.get(&p)?.placement);
             let slot = place.and_then(|place| place.slot);
             let priority = known.priority;
             if let Some(dispatch) = self.dispatch(worker, slot, priority) {
@@ -300,7 +300,7 @@ mod tests {
             output_tokens_max: None,
             prefix: vec![],
             one_shot: false,
-            unnamed: false,
+            inferred: false,
         };
         LinkInput::Relayed {
             origin: Origin {

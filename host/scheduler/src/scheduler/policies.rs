@@ -76,8 +76,8 @@ impl Policies for PolicyEvaluator {
         Some(Event::PolicyAnswered {
             ask,
             policy: answer.policy,
-            verdict: answer.verdict,
-            voices: answer.voices,
+            answer: answer.answer,
+            attribution: answer.attribution,
         })
     }
 

@@ -105,7 +105,7 @@ pub(crate) fn program_row(
     ended: Option<&str>,
 ) -> ProgramRow {
     let worker = p
-        .place
+        .placement
         .and_then(|place| core.state().workers.get(&place.worker));
     let status = if ended.is_some() {
         "finished"

@@ -10,7 +10,6 @@ use std::time::Duration;
 use tokio::sync::watch;
 use treadle_auth::Auth;
 use treadle_config::Config;
-use treadle_model::GatewayId;
 use treadle_store::{Candidate, Leadership, Store};
 
 /// Pause between two attempts to lead.
@@ -161,15 +160,8 @@ async fn lead(
 
 /// Gateways of the last scheduler are given time to come.
 async fn expect_gateways(link: &LinkServer) {
-    let known = link.driver.read(|view| {
-        let state = view.core.state();
-        // Those without a step have nothing to lose.
-        let mut known: Vec<_> = state.steps.keys().map(|step| step.gateway()).collect();
-        known.dedup();
-        known.retain(|gateway| *gateway != GatewayId::LOCAL);
-        known
-    });
-    for gateway in known.await.unwrap_or_default() {
+    // Those without a step have nothing to lose.
+    for gateway in link.driver.gateways().await.unwrap_or_default() {
         let link = link.clone();
         tokio::spawn(async move { expect_back(&link, gateway).await });
     }

@@ -2,12 +2,12 @@
 
 use super::commands::{Command, Failure};
 use crate::app::App;
+use crate::commands::{worker_at, worker_named};
 use http::Uri;
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
 use treadle_auth::Change;
 use treadle_core::Event;
-use treadle_core::worker::Worker;
 use treadle_engines::Declared;
 use treadle_model::Tenant;
 use treadle_model::tenant::DEFAULT_TENANT;
@@ -118,15 +118,12 @@ pub(super) async fn check_job(
     program: &str,
     job: &str,
 ) -> Result<(), Failure> {
-    let key = key.to_owned();
-    let is_other = app.driver.read(move |view| {
-        let program = view.core.program(&key);
-        program.is_some_and(|program| *program.job != *wanted)
-    });
-    match is_other.await {
-        Ok(false) => Ok(()),
-        Ok(true) => refused(format!("program `{program}` is not of job `{job}`")),
-        Err(_) => Err(Failure::Over),
+    let live = app.driver.program(key).await.map_err(|_| Failure::Over)?;
+    match live {
+        Some(live) if *live.job != *wanted => {
+            refused(format!("program `{program}` is not of job `{job}`"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -160,12 +157,8 @@ async fn release(
     key: &str,
     program: &str,
 ) -> Result<String, Failure> {
-    let wanted = key.to_owned();
-    let live = app.driver.read(move |view| {
-        let program = view.core.program(&wanted);
-        program.map(|program| program.steps_finished)
-    });
-    let Some(steps) = live.await.map_err(|_| Failure::Over)? else {
+    let live = app.driver.program(key).await.map_err(|_| Failure::Over)?;
+    let Some(steps) = live.map(|program| program.steps_finished) else {
         return Ok("not live".to_owned());
     };
     let event = Event::ProgramReleased {
@@ -189,12 +182,8 @@ async fn release_job(
     inside: String,
     job: &str,
 ) -> Result<String, Failure> {
-    let keys = app.driver.read(move |view| {
-        let programs = view.core.state().programs.values();
-        let own = programs.filter(|program| *program.job == *inside);
-        own.map(|program| program.key.clone()).collect::<Vec<_>>()
-    });
-    let mut keys = keys.await.map_err(|_| Failure::Over)?;
+    let keys = app.driver.programs_of(&inside).await;
+    let mut keys = keys.map_err(|_| Failure::Over)?;
     let count = keys.len();
     // Events are committed in their order, so the last one on disk means that all are.
     let last = keys.pop();
@@ -219,16 +208,11 @@ async fn committed(app: &App, event: Event) -> Result<(), Failure> {
 }
 
 async fn add(app: &App, id: &str, url: &str, declared: Declared) -> Result<String, Failure> {
-    let wanted: Box<str> = url.into();
-    let known = app.driver.read(move |view| {
-        let workers = &view.core.state().workers;
-        let same = |worker: &&Worker| worker.url == wanted && !worker.leaving;
-        (workers.values().find(same).map(|w| w.id), workers.len())
-    });
-    let (known, count) = known.await.map_err(|_| Failure::Over)?;
+    let workers = app.driver.workers().await.map_err(|_| Failure::Over)?;
+    let known = worker_at(&workers, url).map(|worker| worker.id);
     let worker = match known {
         Some(worker) => worker,
-        None if count >= crate::commands::WORKERS_MAX => {
+        None if workers.len() >= crate::commands::WORKERS_MAX => {
             return refused(format!(
                 "{} workers are registered; remove one first",
                 crate::commands::WORKERS_MAX
@@ -252,17 +236,9 @@ async fn add(app: &App, id: &str, url: &str, declared: Declared) -> Result<Strin
 }
 
 async fn remove(app: &App, id: &str, reference: String) -> Result<String, Failure> {
-    let found = app.driver.read(move |view| {
-        let bare = reference.trim_end_matches('/');
-        let same = |worker: &&Worker| {
-            !worker.leaving
-                && (worker.id.0.to_string() == reference
-                    || worker.url.trim_end_matches('/') == bare)
-        };
-        let worker = view.core.state().workers.values().find(same);
-        worker.map(|worker| (worker.id, worker.url.to_string()))
-    });
-    let Some((worker, url)) = found.await.map_err(|_| Failure::Over)? else {
+    let workers = app.driver.workers().await.map_err(|_| Failure::Over)?;
+    let found = worker_named(&workers, &reference);
+    let Some((worker, url)) = found.map(|w| (w.id, w.url.to_string())) else {
         return Ok("not registered".to_owned());
     };
     app.engines.forget(worker);

@@ -1,10 +1,9 @@
 //! Where the KV caches of programs are.
 
 use serde::Serialize;
-use treadle_core::State;
-use treadle_core::offload::Direction;
-use treadle_core::program::Program;
+use std::collections::BTreeMap;
 use treadle_core::state::Counters;
+use treadle_core::{CacheLocation, CacheTotals};
 use treadle_http::{counter, gauge};
 use treadle_model::WorkerId;
 use utoipa::ToSchema;
@@ -53,32 +52,29 @@ pub(crate) enum CachePlace {
 }
 
 impl CachePlace {
-    /// Where a program's cache is; `None` if it is to be computed again.
-    pub(crate) fn of(state: &State, p: &Program) -> Option<Self> {
-        let url = |worker: WorkerId| state.workers.get(&worker).map(|w| w.url.clone());
-        if let Some(transfer) = state.offloads.moving.get(&p.id) {
-            let (worker, tokens) = (url(transfer.worker), transfer.tokens);
-            return Some(match transfer.direction {
-                Direction::Out => Self::ToHost { worker, tokens },
-                Direction::Back => Self::ToWorker { worker, tokens },
-            });
+    /// With the engines' URLs.
+    pub(crate) fn of(location: CacheLocation, urls: &BTreeMap<WorkerId, Box<str>>) -> Self {
+        let url = |worker: WorkerId| urls.get(&worker).cloned();
+        match location {
+            CacheLocation::Worker { worker, tokens } => Self::Worker {
+                worker: url(worker),
+                tokens,
+            },
+            CacheLocation::Host { tokens, bytes } => Self::Host { tokens, bytes },
+            CacheLocation::ToHost { worker, tokens } => Self::ToHost {
+                worker: url(worker),
+                tokens,
+            },
+            CacheLocation::ToWorker { worker, tokens } => Self::ToWorker {
+                worker: url(worker),
+                tokens,
+            },
+            CacheLocation::BetweenWorkers { from, to, tokens } => Self::BetweenWorkers {
+                worker: url(to),
+                from: url(from),
+                tokens,
+            },
         }
-        if let Some(moving) = state.migrations.moving.get(&p.id) {
-            return Some(Self::BetweenWorkers {
-                worker: url(moving.to),
-                from: url(moving.from),
-                tokens: moving.tokens,
-            });
-        }
-        if let Some(held) = state.offloads.held.get(&p.id) {
-            let (tokens, bytes) = (held.tokens, held.bytes);
-            return Some(Self::Host { tokens, bytes });
-        }
-        let place = p.place.filter(|_| p.steps_finished > 0)?;
-        Some(Self::Worker {
-            worker: url(place.worker),
-            tokens: p.context_tokens,
-        })
     }
 }
 
@@ -96,13 +92,12 @@ pub(super) struct HostTotals {
 }
 
 impl HostTotals {
-    pub(super) fn of(state: &State) -> Self {
-        let offloads = &state.offloads;
+    pub(super) fn of(totals: CacheTotals) -> Self {
         Self {
-            held_programs: offloads.held.len(),
-            held_tokens: offloads.held_tokens,
-            held_bytes: offloads.held.values().map(|held| held.bytes).sum(),
-            in_transfer: offloads.moving.len() + state.migrations.moving.len(),
+            held_programs: totals.held_programs,
+            held_tokens: totals.held_tokens,
+            held_bytes: totals.held_bytes,
+            in_transfer: totals.in_transfer,
         }
     }
 

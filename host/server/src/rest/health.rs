@@ -5,6 +5,7 @@ use super::endpoint::{Endpoint, get};
 use super::{stopped, wants_json};
 use crate::app::App;
 use crate::broker_status::BrokerHealth;
+use crate::memory::MemoryUses;
 use crate::metrics;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -110,18 +111,15 @@ struct BackendPrograms {
 }
 
 async fn show(State(app): State<App>, caller: Caller) -> Response {
-    let read = app.driver.read(|view| {
-        let policy = view
-            .policies
-            .active(World::Eviction, &Scope::Everyone)
-            .to_string();
-        let state = view.core.state();
-        let mode = view.core.config().mode;
-        (state.totals(), mode, policy, HostTotals::of(state))
-    });
-    let Ok((totals, mode, policy, kv)) = read.await else {
+    let policy = app
+        .driver
+        .active_policy(World::Eviction, Scope::Everyone)
+        .await;
+    let (Ok(overview), Ok(policy)) = (app.driver.overview().await, policy) else {
         return stopped();
     };
+    let (totals, mode) = (overview.totals, overview.mode);
+    let (policy, kv) = (policy.to_string(), HostTotals::of(overview.caches));
     let healthy = totals.workers.iter().filter(|w| w.healthy).count();
     let (code, status, detail) = if totals.workers.is_empty() {
         (StatusCode::OK, "ok", "no engine is registered yet")
@@ -172,21 +170,16 @@ fn by_url<T>(totals: &Totals, entry: impl Fn(&WorkerTotals) -> T) -> BTreeMap<St
 }
 
 async fn show_metrics(State(app): State<App>, caller: Caller, headers: HeaderMap) -> Response {
-    let read = app.driver.read(|view| {
-        let state = view.core.state();
-        let uses = crate::memory::MemoryUses::read(view);
-        (
-            (state.totals(), HostTotals::of(state)),
-            state.counters,
-            uses,
-        )
-    });
+    let read = (
+        app.driver.overview().await,
+        app.driver.memory_accounts().await,
+    );
     let policies = (app.policies.totals().await, app.policies.versions().await);
-    let (Ok(((totals, held), counters, uses)), (Ok(policies), Ok(versions))) =
-        (read.await, policies)
-    else {
+    let ((Ok(overview), Ok(accounts)), (Ok(policies), Ok(versions))) = (read, policies) else {
         return stopped();
     };
+    let (totals, counters) = (overview.totals, overview.counters);
+    let held = HostTotals::of(overview.caches);
     if wants_json(&headers) {
         return Json(BackendMetrics::of(&totals)).into_response();
     }
@@ -199,7 +192,7 @@ async fn show_metrics(State(app): State<App>, caller: Caller, headers: HeaderMap
     );
     text.push_str(&held.render(&counters));
     text.push_str(&app.node.render());
-    text.push_str(&uses.shown_to(&caller.principal).render());
+    text.push_str(&MemoryUses::shown_to(accounts, &caller.principal).render());
     if let Some(bodies) = &app.gateway.bodies {
         text.push_str(&treadle_http::counter(
             "treadle_bodies_left_out_total",

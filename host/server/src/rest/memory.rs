@@ -20,7 +20,9 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 }
 
 async fn show(State(app): State<App>, caller: Caller) -> Answer<MemoryReport> {
-    let uses = app.driver.read(MemoryUses::read).await;
-    let uses = uses.map_err(|_| stopped())?;
-    Ok(Json(uses.shown_to(&caller.principal).report()))
+    let accounts = app.driver.memory_accounts().await;
+    let accounts = accounts.map_err(|_| stopped())?;
+    Ok(Json(
+        MemoryUses::shown_to(accounts, &caller.principal).report(),
+    ))
 }

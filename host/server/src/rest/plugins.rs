@@ -20,7 +20,7 @@ use treadle_auth::{Caller, Change};
 use treadle_http::error_response;
 use treadle_model::tenant::WHOLE_DAEMON;
 use treadle_policy::evaluator::VersionStatistics;
-use treadle_registry::{LoggedLine, RegistryError, unstored};
+use treadle_registry::{LoggedLine, RegistryError, bundled, unstored};
 use treadle_store::PluginHead;
 use treadle_wire::ErrorCode;
 use utoipa::{IntoParams, ToSchema};
@@ -102,6 +102,13 @@ struct Plugins {
 struct PluginDetails {
     #[serde(flatten)]
     plugin: PluginView,
+    /// Functions of its world that it answers.
+    functions: Vec<String>,
+    /// Columns that it asks for beyond those of its world.
+    columns: Vec<String>,
+    /// A JSON Schema of its configuration; null if it gives none.
+    #[schema(value_type = Option<Object>)]
+    config_schema: Value,
     /// What became of the questions that it was asked, if it was asked lately.
     #[schema(value_type = Option<Object>)]
     statistics: Option<VersionStatistics>,
@@ -248,10 +255,7 @@ async fn list(State(app): State<App>, caller: Caller) -> Answer<Plugins> {
     let own = caller.principal.tenant.tenant.name();
     let heads = owned(&app, &[own, WHOLE_DAEMON]).await?;
     let stored = heads.iter().map(PluginView::of);
-    let others = unstored(&heads).map(|head| PluginView {
-        uploaded_at_us: None,
-        ..PluginView::of(head)
-    });
+    let others = unstored(&heads).map(PluginView::unstored);
     Ok(Json(Plugins {
         plugins: stored.chain(others).collect(),
     }))
@@ -262,11 +266,26 @@ async fn show(
     caller: Caller,
     Path(plugin): Path<String>,
 ) -> Answer<PluginDetails> {
-    let head = find(&app, &caller, &plugin).await?;
-    let statistics = app.policies.statistics_of(&head, tenant_prefix(&caller));
+    let (head, statistics) = match find(&app, &caller, &plugin).await {
+        Ok(head) => {
+            let statistics = app.policies.statistics_of(&head, tenant_prefix(&caller));
+            let statistics = statistics.await.map_err(|error| failed(&error))?;
+            (PluginView::of(&head), statistics)
+        }
+        // A bundled one can be looked at before it is first used.
+        Err(response) => match bundled(&plugin) {
+            Some(head) => (PluginView::unstored(head), None),
+            None => return Err(response),
+        },
+    };
+    let said = app.policies.describe(&head.digest).await;
+    let said = said.map_err(|error| failed(&error))?;
     Ok(Json(PluginDetails {
-        plugin: PluginView::of(&head),
-        statistics: statistics.await.map_err(|error| failed(&error))?,
+        plugin: head,
+        functions: said.functions,
+        columns: said.columns,
+        config_schema: serde_json::from_str(&said.config_schema).unwrap_or_default(),
+        statistics,
     }))
 }
 
@@ -344,7 +363,6 @@ pub(super) fn failed(error: &RegistryError) -> Response {
         RegistryError::Load(_)
         | RegistryError::Ambiguous { .. }
         | RegistryError::World { .. }
-        | RegistryError::ExtraColumn { .. }
         | RegistryError::NativeRole => refuse(ErrorCode::PluginInvalid, error.to_string()),
         RegistryError::Change(_) => refuse(ErrorCode::BindingConflict, error.to_string()),
         RegistryError::EndedEarly(_) => refuse(ErrorCode::Internal, error.to_string()),
@@ -381,6 +399,14 @@ impl PluginView {
             size_bytes: head.size_bytes,
             uploaded_at_us: Some(head.uploaded_at_us),
             signed_by: head.signed_by.clone(),
+        }
+    }
+
+    /// A bundled policy, before its first use.
+    fn unstored(head: &PluginHead) -> Self {
+        Self {
+            uploaded_at_us: None,
+            ..Self::of(head)
         }
     }
 }

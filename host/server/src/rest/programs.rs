@@ -66,12 +66,7 @@ pub(crate) async fn release_one(
     program: ClientName,
 ) -> Answer<Released> {
     let key = caller.principal.inside(&program);
-    let wanted = key.clone();
-    let live = app
-        .driver
-        .read(move |view| view.core.program(&wanted).map(|p| p.steps_finished))
-        .await
-        .map_err(|_| stopped())?;
+    let live = app.driver.program(&key).await.map_err(|_| stopped())?;
     let event = Event::ProgramReleased {
         program: key.as_str().into(),
     };
@@ -79,7 +74,7 @@ pub(crate) async fn release_one(
         .event_committed(event)
         .await
         .map_err(not_recorded)?;
-    if let Some(steps) = live {
+    if let Some(steps) = live.as_ref().map(|program| program.steps_finished) {
         let change = Change {
             action: "program.released",
             target: &program,
@@ -109,14 +104,8 @@ async fn release_job(
     InPath(job): InPath,
 ) -> Answer<ReleasedJob> {
     let wanted = caller.principal.inside(&job);
-    let keys = app.driver.read(move |view| {
-        let programs = view.core.state().programs.values();
-        programs
-            .filter(|p| *p.job == *wanted)
-            .map(|p| p.key.clone())
-            .collect::<Vec<_>>()
-    });
-    let keys = keys.await.map_err(|_| stopped())?;
+    let keys = app.driver.programs_of(&wanted).await;
+    let keys = keys.map_err(|_| stopped())?;
     for program in &keys {
         app.driver.event(Event::ProgramReleased {
             program: program.clone(),

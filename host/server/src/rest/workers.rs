@@ -5,7 +5,7 @@ use super::endpoint::{Endpoint, delete, get, post};
 use super::signature::Answer;
 use super::{not_audited, not_recorded, refuse, stopped};
 use crate::app::App;
-use crate::commands::WORKERS_MAX;
+use crate::commands::{WORKERS_MAX, worker_at, worker_named};
 use axum::extract::{Path, State};
 use axum::http::Uri;
 use axum::response::{Json, Response};
@@ -99,21 +99,11 @@ pub(crate) async fn workers(app: &App) -> Result<Vec<WorkerView>, Response> {
         programs: w.programs.len(),
         used_tokens: w.used_tokens(),
         capacity_tokens: w.capacity.tokens,
-        engine_load: None,
+        engine_load: reported(app, w.id),
     };
-    let read = app.driver.read(move |seen| {
-        let workers = seen.core.state().workers.values();
-        workers
-            .filter(|w| !w.leaving)
-            .map(|w| (w.id, view(w)))
-            .collect::<Vec<_>>()
-    });
-    let workers = read.await.map_err(|_| stopped())?;
-    let with_load = |(id, worker)| WorkerView {
-        engine_load: reported(app, id),
-        ..worker
-    };
-    Ok(workers.into_iter().map(with_load).collect())
+    let workers = app.driver.workers().await.map_err(|_| stopped())?;
+    let staying = workers.iter().filter(|w| !w.leaving);
+    Ok(staying.map(view).collect())
 }
 
 fn reported(app: &App, worker: WorkerId) -> Option<ReportedLoad> {
@@ -222,20 +212,14 @@ pub(crate) async fn register(
 
 /// The id of the engine at a URL, and whether it is a new one.
 async fn worker_of(app: &App, url: &str) -> Result<(WorkerId, bool), Response> {
-    let wanted: Box<str> = url.into();
-    let known = app.driver.read(move |view| {
-        let workers = &view.core.state().workers;
-        let same = |w: &&Worker| w.url == wanted && !w.leaving;
-        let known = workers.values().find(same).map(|w| w.id);
-        (known, workers.len())
-    });
-    match known.await.map_err(|_| stopped())? {
-        (Some(worker), _) => Ok((worker, false)),
-        (None, count) if count >= WORKERS_MAX => {
+    let workers = app.driver.workers().await.map_err(|_| stopped())?;
+    match worker_at(&workers, url) {
+        Some(worker) => Ok((worker.id, false)),
+        None if workers.len() >= WORKERS_MAX => {
             let message = format!("{WORKERS_MAX} workers are registered; remove one first");
             Err(refuse(ErrorCode::QueueFull, message))
         }
-        (None, _) => {
+        None => {
             let next = app.next_worker.fetch_add(1, Ordering::Relaxed);
             Ok((WorkerId(next), true))
         }
@@ -265,20 +249,12 @@ pub(crate) async fn remove(
 
 /// Removes the engine with an id or a URL.
 pub(crate) async fn take_out(app: &App, caller: &Caller, reference: String) -> Answer<Removed> {
-    let wanted = reference.clone();
-    let found = app.driver.read(move |view| {
-        let bare = wanted.trim_end_matches('/');
-        let same = |w: &&Worker| {
-            !w.leaving && (w.id.0.to_string() == wanted || w.url.trim_end_matches('/') == bare)
-        };
-        let worker = view.core.state().workers.values().find(same);
-        worker.map(|w| (w.id, w.url.to_string(), w.programs.len()))
-    });
-    let found = found.await.map_err(|_| stopped())?;
-    let (worker, url, programs) = found.ok_or_else(|| {
+    let registered = app.driver.workers().await.map_err(|_| stopped())?;
+    let found = worker_named(&registered, &reference).ok_or_else(|| {
         let message = format!("no worker `{reference}` is registered; GET /workers lists them");
         refuse(ErrorCode::WorkerUnknown, message)
     })?;
+    let (worker, url, programs) = (found.id, found.url.to_string(), found.programs.len());
     app.engines.forget(worker);
     let removed = Event::WorkerRemoved { worker };
     app.driver

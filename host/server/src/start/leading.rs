@@ -17,6 +17,7 @@ use treadle_auth::Auth;
 use treadle_config as config;
 use treadle_config::{Config, Role};
 use treadle_core::Event;
+use treadle_core::worker::Worker;
 use treadle_engines::transfers::{Node, TransferExecutor};
 use treadle_engines::{Declared, EngineWatch, WatchOptions};
 use treadle_gateway::Metrics;
@@ -263,10 +264,8 @@ async fn assemble(
         policies::replay_engine(config)?,
         config.core(),
     );
-    let last = driver
-        .read(|view| view.core.state().workers.keys().last().copied())
-        .await;
-    let next_worker = last.ok().flatten().map_or(0, |worker| worker.0 + 1);
+    let workers = driver.workers().await.unwrap_or_default();
+    let next_worker = workers.last().map_or(0, |worker| worker.id.0 + 1);
     let next_worker = Arc::new(AtomicU32::new(next_worker));
     Ok(App {
         gateway,
@@ -287,22 +286,16 @@ async fn assemble(
 /// Engines of the configuration, and those that were registered before a
 /// restart.
 async fn register_engines(config: &Config, app: &App) {
-    let known = app.driver.read(|view| {
-        let workers = view.core.state().workers.values();
-        workers
-            .map(|w| (w.id, w.url.to_string()))
-            .collect::<Vec<_>>()
-    });
-    let known = known.await.unwrap_or_default();
+    let known = app.driver.workers().await.unwrap_or_default();
     let configured = |url: &str| config.engines.endpoints.iter().find(|e| e.url == url);
     // All at once: one that does not answer delays none of the others.
-    let registered = known.iter().map(|(worker, url)| {
+    let registered = known.iter().map(|Worker { id, url, .. }| {
         let declared = configured(url).map_or_else(Declared::default, |e| declared(config, e));
-        app.engines.register(*worker, url, declared)
+        app.engines.register(*id, url, declared)
     });
     join_all(registered).await;
     for endpoint in &config.engines.endpoints {
-        if known.iter().all(|(_, url)| *url != endpoint.url) {
+        if known.iter().all(|worker| *worker.url != *endpoint.url) {
             let id = app
                 .next_worker
                 .fetch_add(1, std::sync::atomic::Ordering::Relaxed);

@@ -9,8 +9,8 @@ impl Answers for PolicyEvaluator {
         let answer = PolicyEvaluator::answer(self, core, question, now_ms);
         Answered {
             policy: answer.policy,
-            verdict: answer.verdict,
-            voices: answer.voices,
+            answer: answer.answer,
+            attribution: answer.attribution,
         }
     }
 }

@@ -68,9 +68,9 @@ pub struct Answered {
     /// Who answered.
     pub policy: PolicyRef,
     /// What.
-    pub verdict: PolicyAnswer,
+    pub answer: PolicyAnswer,
     /// Which other policies contributed.
-    pub voices: Attribution,
+    pub attribution: Attribution,
 }
 
 /// The source of answers to the core's questions. The same questions in the same order must get the
@@ -84,8 +84,8 @@ impl Answers for NativeEviction {
     fn answer(&mut self, _: &Core, question: &Question, _: u64) -> Answered {
         Answered {
             policy: PolicyRef("native".into()),
-            verdict: NativeEviction::answer(self, question),
-            voices: Attribution::default(),
+            answer: NativeEviction::answer(self, question),
+            attribution: Attribution::default(),
         }
     }
 }
@@ -381,7 +381,7 @@ impl<'a> Cluster<'a> {
             output_tokens_max: self.surroundings.output_limit(run_index, index),
             prefix,
             one_shot: false,
-            unnamed: false,
+            inferred: false,
         };
         let (prompt, output) = (call.input_tokens, call.output_tokens);
         let running = Running {
@@ -422,8 +422,8 @@ impl<'a> Cluster<'a> {
                 self.handle(&Event::PolicyAnswered {
                     ask,
                     policy: answer.policy,
-                    verdict: answer.verdict,
-                    voices: answer.voices,
+                    answer: answer.answer,
+                    attribution: answer.attribution,
                 });
             }
             Command::RefuseStep { step, .. } => {

@@ -318,7 +318,7 @@ impl<'a> Course<'a> {
                 })
                 .collect(),
             one_shot: false,
-            unnamed: false,
+            inferred: false,
         };
         self.handle(&Event::StepArrived(arrival));
         if let Some(id) = self.core.state().keys.get(run.id.as_str()) {
@@ -397,8 +397,8 @@ impl<'a> Course<'a> {
                 self.handle(&Event::PolicyAnswered {
                     ask,
                     policy: answer.policy,
-                    verdict: answer.verdict,
-                    voices: answer.voices,
+                    answer: answer.answer,
+                    attribution: answer.attribution,
                 });
             }
             Command::RefuseStep { step, .. } => self.refuse(step),

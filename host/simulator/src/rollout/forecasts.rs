@@ -11,6 +11,9 @@ use treadle_plugin::{Estimates, FinishedColumns, LiveColumns, PolicyError, Predi
 
 /// A prediction policy, whatever its type.
 pub trait Prediction {
+    /// Extra columns that it is given.
+    fn columns(&self) -> &'static [&'static str];
+
     /// See [`PredictionPolicy::predict`].
     fn predict(&mut self, programs: &LiveColumns<'_>) -> Result<Estimates, PolicyError>;
     /// See [`PredictionPolicy::learn`].
@@ -18,6 +21,10 @@ pub trait Prediction {
 }
 
 impl<P: PredictionPolicy> Prediction for P {
+    fn columns(&self) -> &'static [&'static str] {
+        P::COLUMNS
+    }
+
     fn predict(&mut self, programs: &LiveColumns<'_>) -> Result<Estimates, PolicyError> {
         PredictionPolicy::predict(self, programs)
     }
@@ -29,8 +36,8 @@ impl<P: PredictionPolicy> Prediction for P {
 
 /// Who predicts.
 pub enum Predictor {
-    /// A policy, with the names of the extra columns that it is given.
-    Policy(Box<dyn Prediction>, Vec<String>),
+    /// A policy.
+    Policy(Box<dyn Prediction>),
     /// The truth, which only a simulator knows: tokens to come after each step.
     Oracle(BTreeMap<Box<str>, Vec<f64>>),
 }
@@ -82,11 +89,11 @@ impl Forecasts {
 
     /// Learns from an earlier rollout: each program at each of its steps.
     pub fn train(&mut self, runs: &[AgentRun]) {
-        let Predictor::Policy(policy, names) = &mut self.predictor else {
+        let Predictor::Policy(policy) = &mut self.predictor else {
             return;
         };
         for run in runs {
-            let observations = observations_of(run, names);
+            let observations = observations_of(run, policy.columns());
             let columns = Columns::of(&observations);
             let (all, tool_ms) = (run.output_tokens(), run_tool_ms(run));
             let tokens: Vec<u64> = observations.iter().map(|s| all - s.output_tokens).collect();
@@ -117,7 +124,7 @@ impl Forecasts {
             .iter()
             .filter_map(|id| core.state().programs.get(id));
         let live: Vec<&Program> = live.collect();
-        let (policy, names) = match &mut self.predictor {
+        let (names, policy) = match &mut self.predictor {
             Predictor::Oracle(truth) => {
                 for program in live {
                     let left = truth.get(&program.key);
@@ -130,7 +137,7 @@ impl Forecasts {
                 }
                 return;
             }
-            Predictor::Policy(policy, names) => (policy, names),
+            Predictor::Policy(policy) => (policy.columns(), policy),
         };
         let observations = live
             .iter()
@@ -157,7 +164,7 @@ impl Forecasts {
         let Some(observations) = self.seen.remove(&program.id) else {
             return;
         };
-        if let Predictor::Policy(policy, _) = &mut self.predictor {
+        if let Predictor::Policy(policy) = &mut self.predictor {
             let columns = Columns::of(&observations);
             let tokens = observations.iter().map(|observation| {
                 program
@@ -175,8 +182,8 @@ impl Forecasts {
 }
 
 impl Observation {
-    fn of(program: &Program, tool_ms: u64, names: &[String]) -> Self {
-        let extra = |name: &String| extra_column(program, name);
+    fn of(program: &Program, tool_ms: u64, names: &[&str]) -> Self {
+        let extra = |name: &&str| extra_column(program, name);
         Self {
             group: group_of(program),
             tokens: program.context_tokens.max(program.demand_tokens),
@@ -194,7 +201,7 @@ fn run_tool_ms(run: &AgentRun) -> u64 {
 
 /// What would have been seen of a recorded program, as [`Observation::of`] sees one
 /// that lives: before its first step and when each step but the last has ended.
-fn observations_of(run: &AgentRun, names: &[String]) -> Vec<Observation> {
+fn observations_of(run: &AgentRun, names: &[&str]) -> Vec<Observation> {
     let first = run.steps.first().map_or(0, |step| step.input_tokens);
     let mut seen = Observation {
         // The core's number of the group: the last part of its prompt's prefix.
@@ -208,7 +215,7 @@ fn observations_of(run: &AgentRun, names: &[String]) -> Vec<Observation> {
         let before = index.checked_sub(1).map(|before| run.steps[before]);
         seen.extra = names
             .iter()
-            .map(|name| match (name.as_str(), before) {
+            .map(|name| match (*name, before) {
                 ("prompt-tokens", _) => first as f32,
                 ("last-output-tokens", Some(step)) => step.output_tokens as f32,
                 ("last-tool-ok", _) => last_ok,

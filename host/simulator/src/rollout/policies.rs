@@ -16,7 +16,7 @@ pub trait Priority {
     /// See [`PriorityPolicy::score`].
     fn score(&mut self, programs: &QueueColumns<'_>) -> Result<Vec<f64>, PolicyError>;
     /// See [`PriorityPolicy::preempt`].
-    fn preempt(&mut self, steps: &PreemptColumns<'_>) -> Result<Vec<u8>, PolicyError>;
+    fn preempt(&mut self, steps: &PreemptColumns<'_>) -> Result<Vec<bool>, PolicyError>;
 }
 
 impl<P: PriorityPolicy> Priority for P {
@@ -24,7 +24,7 @@ impl<P: PriorityPolicy> Priority for P {
         PriorityPolicy::score(self, programs)
     }
 
-    fn preempt(&mut self, steps: &PreemptColumns<'_>) -> Result<Vec<u8>, PolicyError> {
+    fn preempt(&mut self, steps: &PreemptColumns<'_>) -> Result<Vec<bool>, PolicyError> {
         PriorityPolicy::preempt(self, steps)
     }
 }
@@ -113,7 +113,7 @@ impl PolicySet {
         steps.giving_way(&gives_way)
     }
 
-    fn verdict(&mut self, core: &Core, question: &Question) -> PolicyAnswer {
+    fn choose(&mut self, core: &Core, question: &Question) -> PolicyAnswer {
         let workers = Workers::of(core);
         let rows = Programs::of(core, &question.programs, &workers, |program| {
             self.forecast(program)
@@ -152,8 +152,8 @@ impl Answers for PolicySet {
         }
         Answered {
             policy: PolicyRef("native".into()),
-            verdict: self.verdict(core, question),
-            voices: Attribution::default(),
+            answer: self.choose(core, question),
+            attribution: Attribution::default(),
         }
     }
 }

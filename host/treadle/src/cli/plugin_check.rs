@@ -27,7 +27,7 @@ const CHECKS: &[Check] = &[
     ("imports", &["forbidden-import"]),
     (
         "packages",
-        &["mixed-versions", "foreign-package", "contract-too-large"],
+        &["unknown-version", "foreign-package", "contract-too-large"],
     ),
     ("world", &["world-mismatch", "wrong-world"]),
     (
@@ -42,7 +42,7 @@ const CHECKS: &[Check] = &[
         ],
     ),
     ("start", &["config-refused"]),
-    ("description", &["bad-description"]),
+    ("description", &["bad-description", "unknown-column"]),
     (
         "trial run",
         &[
@@ -199,7 +199,10 @@ fn detail(check: &str, inspection: &Inspection) -> String {
         "imports" => inspection.imports.join(", "),
         "world" => inspection.world.clone(),
         "compilation" => format!("{} ms", inspection.compile_ms),
-        "description" => format!("{}@{}", inspection.name, inspection.version),
+        "description" => format!(
+            "{}@{}",
+            inspection.description.name, inspection.description.version
+        ),
         "trial run" => {
             let slowest = inspection.smoke.iter().max_by_key(|timing| timing.best_ns);
             slowest.map_or_else(String::new, |timing| {

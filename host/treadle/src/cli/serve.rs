@@ -110,11 +110,11 @@ pub(super) fn listen_flag(listen: Option<SocketAddr>) -> Vec<String> {
 
 /// URLs of the engines that the daemon knows.
 pub(super) async fn engine_urls(daemon: &Daemon) -> Vec<String> {
-    let urls = daemon.app.driver.read(|view| {
-        let workers = view.core.state().workers.values();
-        workers.map(|worker| worker.url.to_string()).collect()
-    });
-    urls.await.unwrap_or_default()
+    let workers = daemon.app.driver.workers().await.unwrap_or_default();
+    workers
+        .iter()
+        .map(|worker| worker.url.to_string())
+        .collect()
 }
 
 async fn announce(daemon: &Daemon, json: bool) -> Result<(), CliError> {

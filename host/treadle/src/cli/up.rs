@@ -173,12 +173,11 @@ async fn forget_engines(daemon: &Daemon, config: &Config) {
         .iter()
         .map(|e| e.url.clone())
         .collect();
-    let ours = daemon.app.driver.read(move |view| {
-        let workers = view.core.state().workers.values();
-        let ours = workers.filter(|w| urls.iter().any(|url| **url == *w.url));
-        ours.map(|w| w.id).collect::<Vec<_>>()
-    });
-    for worker in ours.await.unwrap_or_default() {
+    let workers = daemon.app.driver.workers().await.unwrap_or_default();
+    let ours = workers
+        .iter()
+        .filter(|w| urls.iter().any(|url| **url == *w.url));
+    for worker in ours.map(|w| w.id) {
         daemon.app.engines.forget(worker);
         daemon.app.driver.event(Event::WorkerRemoved { worker });
     }

@@ -1,6 +1,6 @@
 //! What an author of a policy does before there is a daemon to push it to.
 
-use crate::cluster::{failure, guest, stdout, treadle};
+use crate::cluster::{Cluster, binary, failure, guest, repository, stdout, treadle};
 use serde_json::{Value, json};
 
 const NOBODY: &str = "http://127.0.0.1:1";
@@ -58,4 +58,75 @@ async fn recorded_inputs_are_answered_and_compared() {
         text.contains("line 1 of the inputs: it is of the world reward"),
         "{text}"
     );
+}
+
+/// Runs a command that needs the tools of this machine.
+async fn with_tools(url: &str, line: &str) -> String {
+    let mut command = binary(url, line);
+    for name in ["PATH", "HOME", "CARGO_HOME", "RUSTUP_HOME"] {
+        if let Some(value) = std::env::var_os(name) {
+            command.env(name, value);
+        }
+    }
+    // What a policy is made of was fetched when the guests were built.
+    command.env("CARGO_NET_OFFLINE", "true");
+    command.env("CARGO_TARGET_DIR", repository().join("target/guest-build"));
+    let output = command.output().await.expect("it starts");
+    stdout(&output, line)
+}
+
+/// From nothing to a policy that decides, as the guide has it. `tools` is where a project looks for
+/// its tools, and where `scripts/setup.sh test` has put them.
+async fn from_new_to_bound(language: &str, tools: Option<(&str, &str)>) {
+    let cluster = Cluster::start("memory").await;
+    let url = cluster.daemon.url();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("mine");
+    let at = path.display();
+    let name = format!("my-{language}-priority");
+    let line = format!("plugin new {name} --lang {language} --world priority --path {at}");
+    with_tools(&url, &line).await;
+    match tools {
+        Some((place, installed)) => {
+            let installed = repository().join(installed);
+            assert!(
+                installed.is_dir(),
+                "{installed:?}: run scripts/setup.sh test"
+            );
+            std::os::unix::fs::symlink(installed, path.join(place)).expect("a link");
+        }
+        None => {
+            let lock = repository().join("Cargo.lock");
+            std::fs::copy(lock, path.join("Cargo.lock")).expect("a copy");
+        }
+    }
+    with_tools(&url, &format!("plugin build {at}")).await;
+    let tested = with_tools(&url, &format!("plugin test {at}")).await;
+    assert!(tested.contains("all as expected"), "{tested}");
+    with_tools(&url, &format!("plugin push {at}")).await;
+    let refused =
+        format!("plugin bind {name} --world priority --config-json {{\"age_weight\":-1}}");
+    let (code, text) = failure(&url, &refused).await;
+    assert_eq!(code, Some(1));
+    assert!(text.contains("age_weight is -1; give 0 to"), "{text}");
+    let bind = format!("plugin bind {name} --world priority --config-json {{\"age_weight\":2}}");
+    let bound = with_tools(&url, &bind).await;
+    assert!(bound.starts_with(&format!("{name}@0.1.0")), "{bound}");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rust_policy_goes_from_new_to_bound() {
+    from_new_to_bound("rust", None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_python_policy_goes_from_new_to_bound() {
+    from_new_to_bound("python", Some((".venv", ".treadle/venv"))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_typescript_policy_goes_from_new_to_bound() {
+    let tools = ("node_modules", "sdk/typescript/node_modules");
+    from_new_to_bound("typescript", Some(tools)).await;
 }

@@ -40,7 +40,7 @@ fn step(number: u64, program: &str) -> [Event; 2] {
         output_tokens_max: None,
         prefix: Vec::new(),
         one_shot: false,
-        unnamed: false,
+        inferred: false,
     };
     let finished = Event::StepFinished {
         step: StepId(number),

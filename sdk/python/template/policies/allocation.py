@@ -2,19 +2,14 @@
 
 from dataclasses import dataclass
 
-from treadle_plugin import PolicyError, allocation
+from treadle_plugin import allocation, bounded
 
 
 @dataclass
 class Config:
     """Keys of the configuration."""
 
-    reserve_units: int = 0
-    """Units of each pool that are never granted."""
-
-    def __post_init__(self) -> None:
-        if self.reserve_units < 0:
-            raise PolicyError.invalid_config("reserve_units is negative; give 0 or more")
+    reserve_units: int = bounded(0, 0, 1_000_000, "Units of each pool that are never granted.")
 
 
 class LongestWaiting(allocation.Policy):

@@ -2,19 +2,19 @@
 
 from dataclasses import dataclass
 
-from treadle_plugin import PolicyError, eviction
+from treadle_plugin import Phase, bounded, eviction
 
 
 @dataclass
 class Config:
     """Keys of the configuration."""
 
-    grace_ms: int = 2000
-    """Time in a tool call during which a program counts in full, in milliseconds."""
-
-    def __post_init__(self) -> None:
-        if self.grace_ms < 1:
-            raise PolicyError.invalid_config("grace_ms is below 1; give a positive number")
+    grace_ms: int = bounded(
+        2000,
+        1,
+        86_400_000,
+        "Time in a tool call during which a program counts in full, in milliseconds.",
+    )
 
 
 class LongestActing(eviction.Policy):
@@ -31,8 +31,8 @@ class LongestActing(eviction.Policy):
     def pause_order(self, programs: eviction.ActiveColumns) -> list[float]:
         # Any acting program goes before all that reason.
         return [
-            float(phase) if acting else -1.0 - phase
-            for acting, phase in zip(programs.acting, programs.phase_ms)
+            float(ms) if phase is Phase.ACTING else -1.0 - ms
+            for phase, ms in zip(programs.phase, programs.phase_ms)
         ]
 
     def restore_order(self, programs: eviction.WaitingColumns) -> list[float]:

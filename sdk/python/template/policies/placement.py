@@ -2,15 +2,14 @@
 
 from dataclasses import dataclass
 
-from treadle_plugin import PolicyError, placement
+from treadle_plugin import PolicyError, key, placement
 
 
 @dataclass
 class Config:
     """Keys of the configuration."""
 
-    stay: bool = True
-    """Whether a program goes back to its last worker where it has room."""
+    stay: bool = key(True, "Whether a program goes back to its last worker where it has room.")
 
 
 class MostRoom(placement.Policy):
@@ -21,8 +20,10 @@ class MostRoom(placement.Policy):
     Config = Config
 
     def assign(self, programs: placement.AssignColumns) -> list[int]:
-        capacity = programs.worker_capacity_tokens
-        room = [total - used for total, used in zip(capacity, programs.worker_used_tokens)]
+        workers = programs.workers
+        room = [
+            total - used for total, used in zip(workers.capacity_tokens, workers.used_tokens)
+        ]
         if not room:
             raise PolicyError.failed("there is no worker; nothing can be placed")
         chosen = []

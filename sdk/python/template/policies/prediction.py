@@ -3,21 +3,17 @@
 import json
 from dataclasses import dataclass
 
-from treadle_plugin import PolicyError, prediction
+from treadle_plugin import bounded, prediction
 
 
 @dataclass
 class Config:
     """Keys of the configuration."""
 
-    prior_tokens: float = 2000.0
-    """Tokens still to come, before anything was learnt."""
-    tool_s: float = 1.0
-    """Seconds still to be spent in tools."""
-
-    def __post_init__(self) -> None:
-        if self.prior_tokens < 0 or self.tool_s < 0:
-            raise PolicyError.invalid_config("prior_tokens and tool_s are 0 or more")
+    prior_tokens: float = bounded(
+        2000.0, 0, 1e9, "Tokens still to come, before anything was learnt."
+    )
+    tool_s: float = bounded(1.0, 0, 1e9, "Seconds still to be spent in tools.")
 
 
 class RunningMean(prediction.Policy):

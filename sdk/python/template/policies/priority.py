@@ -2,19 +2,16 @@
 
 from dataclasses import dataclass
 
-from treadle_plugin import PolicyError, priority
+from treadle_plugin import bounded, priority
 
 
 @dataclass
 class Config:
     """Keys of the configuration."""
 
-    age_weight: float = 1.0
-    """Thousands of tokens that a second in the queue makes up for."""
-
-    def __post_init__(self) -> None:
-        if self.age_weight < 0:
-            raise PolicyError.invalid_config("age_weight is negative; give 0 or more")
+    age_weight: float = bounded(
+        1.0, 0, 1e6, "Thousands of tokens that a second in the queue makes up for."
+    )
 
 
 class ShortestRemaining(priority.Policy):

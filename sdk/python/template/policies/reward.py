@@ -2,19 +2,14 @@
 
 from dataclasses import dataclass
 
-from treadle_plugin import PolicyError, reward
+from treadle_plugin import bounded, reward
 
 
 @dataclass
 class Config:
     """Keys of the configuration."""
 
-    length_penalty: float = 0.125
-    """What a thousand generated tokens cost."""
-
-    def __post_init__(self) -> None:
-        if self.length_penalty < 0:
-            raise PolicyError.invalid_config("length_penalty is negative; give 0 or more")
+    length_penalty: float = bounded(0.125, 0, 1e3, "What a thousand generated tokens cost.")
 
 
 class ExactMatch(reward.Policy):

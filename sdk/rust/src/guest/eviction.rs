@@ -2,9 +2,9 @@
 
 use std::marker::PhantomData;
 
-use super::Exported;
-use super::plugin::Failure;
-use crate::{ActingColumns, ActiveColumns, EvictionPolicy, ServiceColumns, WaitingColumns};
+use super::plugin::{Failure, phases};
+use super::{Exported, lent};
+use crate::{ActiveColumns, EvictionPolicy, WaitingColumns};
 
 super::bindings!("guest-eviction", "treadle_plugin::guest::eviction::raw");
 
@@ -14,63 +14,45 @@ use raw::exports::treadle::policy::eviction_policy as world;
 pub struct Guest<P>(PhantomData<P>);
 
 impl<P: Exported + EvictionPolicy> world::Guest for Guest<P> {
-    fn weigh(tokens: Vec<u64>, phase_ms: Vec<u64>, extra: Vec<f32>) -> Result<Vec<f64>, Failure> {
-        let columns = ActingColumns {
-            tokens: &tokens,
-            phase_ms: &phase_ms,
-            extra: &extra,
-        };
-        P::ask(|policy| policy.weigh(&columns))
+    fn weigh(given: world::ActingColumns) -> Result<Vec<f64>, Failure> {
+        let columns = lent!(ActingColumns of given { tokens, phase_ms, extra });
+        P::ask(columns.check(P::COLUMNS.len()), |policy| {
+            policy.weigh(&columns)
+        })
     }
 
-    fn pause_order(
-        tokens: Vec<u64>,
-        acting: Vec<u8>,
-        phase_ms: Vec<u64>,
-        steps: Vec<u32>,
-        extra: Vec<f32>,
-    ) -> Result<Vec<f64>, Failure> {
+    fn pause_order(given: world::ActiveColumns) -> Result<Vec<f64>, Failure> {
         let columns = ActiveColumns {
-            tokens: &tokens,
-            acting: &acting,
-            phase_ms: &phase_ms,
-            steps: &steps,
-            extra: &extra,
+            phase: &phases(given.phase),
+            tokens: &given.tokens,
+            phase_ms: &given.phase_ms,
+            steps: &given.steps,
+            extra: &given.extra,
         };
-        P::ask(|policy| policy.pause_order(&columns))
+        P::ask(columns.check(P::COLUMNS.len()), |policy| {
+            policy.pause_order(&columns)
+        })
     }
 
-    fn restore_order(
-        tokens: Vec<u64>,
-        reasoning: Vec<u8>,
-        waited_ms: Vec<u64>,
-        steps: Vec<u32>,
-        extra: Vec<f32>,
-    ) -> Result<Vec<f64>, Failure> {
+    fn restore_order(given: world::WaitingColumns) -> Result<Vec<f64>, Failure> {
         let columns = WaitingColumns {
-            tokens: &tokens,
-            reasoning: &reasoning,
-            waited_ms: &waited_ms,
-            steps: &steps,
-            extra: &extra,
+            phase: &phases(given.phase),
+            tokens: &given.tokens,
+            waited_ms: &given.waited_ms,
+            steps: &given.steps,
+            extra: &given.extra,
         };
-        P::ask(|policy| policy.restore_order(&columns))
+        P::ask(columns.check(P::COLUMNS.len()), |policy| {
+            policy.restore_order(&columns)
+        })
     }
 
-    fn drop_order(
-        bytes: Vec<u64>,
-        idle_ms: Vec<u64>,
-        load_ms: Vec<u64>,
-        uses: Vec<u32>,
-        extra: Vec<f32>,
-    ) -> Result<Vec<f64>, Failure> {
-        let columns = ServiceColumns {
-            bytes: &bytes,
-            idle_ms: &idle_ms,
-            load_ms: &load_ms,
-            uses: &uses,
-            extra: &extra,
-        };
-        P::ask(|policy| policy.drop_order(&columns))
+    fn retain(given: world::RetentionColumns) -> Result<Vec<world::CacheAction>, Failure> {
+        let columns = lent!(RetentionColumns of given {
+            tokens, phase_ms, idle_ms, soonest_ms, back_ms, moved_ms, prefill_ms, steps, extra
+        } beside { capacity_tokens, free_tokens, wanted_tokens });
+        let check = columns.check(P::COLUMNS.len());
+        let actions = P::ask(check, |policy| policy.retain(&columns))?;
+        Ok(actions.into_iter().map(Into::into).collect())
     }
 }

@@ -4,7 +4,7 @@
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __export_policy {
-    ($policy:ty, $world:ident, $export:ident) => {
+    ($policy:ty, $trait:ident, $world:ident, $export:ident) => {
         #[cfg(target_family = "wasm")]
         mod treadle_guest {
             #![allow(unsafe_code, missing_docs, unused_imports, clippy::all, clippy::pedantic)]
@@ -19,6 +19,7 @@ macro_rules! __export_policy {
                 const NAME: &'static str = env!("CARGO_PKG_NAME");
                 const VERSION: &'static str = env!("CARGO_PKG_VERSION");
                 const SUMMARY: &'static str = env!("CARGO_PKG_DESCRIPTION");
+                const ANSWERED: &'static [&'static str] = <$policy as $crate::$trait>::FUNCTIONS;
 
                 fn slot() -> &'static ::std::thread::LocalKey<guest::Slot<Self>> {
                     &POLICY
@@ -39,7 +40,12 @@ macro_rules! __export_policy {
 #[macro_export]
 macro_rules! prediction_policy {
     ($policy:ty) => {
-        $crate::__export_policy!($policy, prediction, __export_guest_prediction_impl);
+        $crate::__export_policy!(
+            $policy,
+            PredictionPolicy,
+            prediction,
+            __export_guest_prediction_impl
+        );
     };
 }
 
@@ -48,7 +54,12 @@ macro_rules! prediction_policy {
 #[macro_export]
 macro_rules! priority_policy {
     ($policy:ty) => {
-        $crate::__export_policy!($policy, priority, __export_guest_priority_impl);
+        $crate::__export_policy!(
+            $policy,
+            PriorityPolicy,
+            priority,
+            __export_guest_priority_impl
+        );
     };
 }
 
@@ -57,7 +68,12 @@ macro_rules! priority_policy {
 #[macro_export]
 macro_rules! placement_policy {
     ($policy:ty) => {
-        $crate::__export_policy!($policy, placement, __export_guest_placement_impl);
+        $crate::__export_policy!(
+            $policy,
+            PlacementPolicy,
+            placement,
+            __export_guest_placement_impl
+        );
     };
 }
 
@@ -66,7 +82,12 @@ macro_rules! placement_policy {
 #[macro_export]
 macro_rules! allocation_policy {
     ($policy:ty) => {
-        $crate::__export_policy!($policy, allocation, __export_guest_allocation_impl);
+        $crate::__export_policy!(
+            $policy,
+            AllocationPolicy,
+            allocation,
+            __export_guest_allocation_impl
+        );
     };
 }
 
@@ -75,29 +96,12 @@ macro_rules! allocation_policy {
 #[macro_export]
 macro_rules! eviction_policy {
     ($policy:ty) => {
-        $crate::__export_policy!($policy, eviction, __export_guest_eviction_impl);
-    };
-}
-
-/// Exports a type that implements [`RetentionPolicy`](crate::RetentionPolicy) as a
-/// component of the world `eviction-retention`. Once per crate, at its root, in place
-/// of [`eviction_policy`](crate::eviction_policy).
-#[macro_export]
-macro_rules! retention_policy {
-    ($policy:ty) => {
-        $crate::eviction_policy!($policy);
-
-        #[cfg(target_family = "wasm")]
-        mod treadle_guest_retention {
-            #![allow(unsafe_code, missing_docs, unused_imports, clippy::all, clippy::pedantic)]
-            use super::*;
-
-            type Retention = $crate::guest::retention::Guest<$policy>;
-
-            $crate::__export_guest_retention_impl!(
-                Retention with_types_in $crate::guest::retention::raw
-            );
-        }
+        $crate::__export_policy!(
+            $policy,
+            EvictionPolicy,
+            eviction,
+            __export_guest_eviction_impl
+        );
     };
 }
 
@@ -106,6 +110,6 @@ macro_rules! retention_policy {
 #[macro_export]
 macro_rules! reward_policy {
     ($policy:ty) => {
-        $crate::__export_policy!($policy, reward, __export_guest_reward_impl);
+        $crate::__export_policy!($policy, RewardPolicy, reward, __export_guest_reward_impl);
     };
 }

@@ -22,8 +22,6 @@ pub mod prediction;
 #[cfg(target_family = "wasm")]
 pub mod priority;
 #[cfg(target_family = "wasm")]
-pub mod retention;
-#[cfg(target_family = "wasm")]
 pub mod reward;
 #[cfg(target_family = "wasm")]
 mod slot;
@@ -49,6 +47,7 @@ macro_rules! bindings {
                 path: "wit",
                 world: $part,
                 pub_export_macro: true,
+                generate_unused_types: true,
                 default_bindings_module: $module,
                 with: { $($with)* },
             });
@@ -57,10 +56,21 @@ macro_rules! bindings {
     // All parts share the types of the part `plugin`.
     ($part:literal, $module:literal) => {
         $crate::guest::bindings!($part, $module, {
-            "treadle:policy/types@1.1.0": crate::guest::plugin::raw::treadle::policy::types,
+            "treadle:policy/types@1.0.0": crate::guest::plugin::raw::treadle::policy::types,
         });
     };
 }
 
+/// The columns of a record of the contract, lent to a policy.
 #[cfg(target_family = "wasm")]
-pub(crate) use bindings;
+macro_rules! lent {
+    ($columns:ident of $given:ident { $($field:ident),* } $(beside { $($beside:ident),* })?) => {
+        $crate::$columns {
+            $($field: &$given.$field,)*
+            $($($beside: $given.$beside,)*)?
+        }
+    };
+}
+
+#[cfg(target_family = "wasm")]
+pub(crate) use {bindings, lent};

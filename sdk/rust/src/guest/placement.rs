@@ -2,8 +2,8 @@
 
 use std::marker::PhantomData;
 
-use super::Exported;
-use super::plugin::Failure;
+use super::plugin::{Failure, phases};
+use super::{Exported, lent};
 use crate::{AssignColumns, MigrateColumns, PlacementPolicy, RouteColumns, WorkerColumns};
 
 super::bindings!("guest-placement", "treadle_plugin::guest::placement::raw");
@@ -14,74 +14,47 @@ use raw::exports::treadle::policy::placement_policy as world;
 pub struct Guest<P>(PhantomData<P>);
 
 impl<P: Exported + PlacementPolicy> world::Guest for Guest<P> {
-    fn assign(
-        group: Vec<u64>,
-        tokens: Vec<u64>,
-        remaining_tokens: Vec<f64>,
-        last_worker: Vec<u32>,
-        worker_capacity_tokens: Vec<u64>,
-        worker_used_tokens: Vec<u64>,
-        worker_running: Vec<u32>,
-        extra: Vec<f32>,
-    ) -> Result<Vec<u32>, Failure> {
+    fn assign(given: world::AssignColumns) -> Result<Vec<u32>, Failure> {
         let columns = AssignColumns {
-            group: &group,
-            tokens: &tokens,
-            remaining_tokens: &remaining_tokens,
-            last_worker: &last_worker,
-            workers: WorkerColumns {
-                capacity_tokens: &worker_capacity_tokens,
-                used_tokens: &worker_used_tokens,
-                running: &worker_running,
-            },
-            extra: &extra,
+            group: &given.group,
+            tokens: &given.tokens,
+            remaining_tokens: &given.remaining_tokens,
+            last_worker: &given.last_worker,
+            workers: workers(&given.workers),
+            extra: &given.extra,
         };
-        P::ask(|policy| policy.assign(&columns))
+        P::ask(columns.check(P::COLUMNS.len()), |policy| {
+            policy.assign(&columns)
+        })
     }
 
-    fn route(
-        tokens: u64,
-        cached_tokens: Vec<u64>,
-        worker_capacity_tokens: Vec<u64>,
-        worker_used_tokens: Vec<u64>,
-        worker_running: Vec<u32>,
-        extra: Vec<f32>,
-    ) -> Result<Vec<f64>, Failure> {
+    fn route(given: world::RouteColumns) -> Result<Vec<f64>, Failure> {
         let columns = RouteColumns {
-            tokens,
-            cached_tokens: &cached_tokens,
-            workers: WorkerColumns {
-                capacity_tokens: &worker_capacity_tokens,
-                used_tokens: &worker_used_tokens,
-                running: &worker_running,
-            },
-            extra: &extra,
+            tokens: given.tokens,
+            cached_tokens: &given.cached_tokens,
+            workers: workers(&given.workers),
+            extra: &given.extra,
         };
-        P::ask(|policy| policy.route(&columns))
+        P::ask(columns.check(P::COLUMNS.len()), |policy| {
+            policy.route(&columns)
+        })
     }
 
-    fn migrate(
-        at_worker: Vec<u32>,
-        tokens: Vec<u64>,
-        remaining_tokens: Vec<f64>,
-        acting: Vec<u8>,
-        worker_capacity_tokens: Vec<u64>,
-        worker_used_tokens: Vec<u64>,
-        worker_running: Vec<u32>,
-        extra: Vec<f32>,
-    ) -> Result<Vec<u32>, Failure> {
+    fn migrate(given: world::MigrateColumns) -> Result<Vec<u32>, Failure> {
         let columns = MigrateColumns {
-            at_worker: &at_worker,
-            tokens: &tokens,
-            remaining_tokens: &remaining_tokens,
-            acting: &acting,
-            workers: WorkerColumns {
-                capacity_tokens: &worker_capacity_tokens,
-                used_tokens: &worker_used_tokens,
-                running: &worker_running,
-            },
-            extra: &extra,
+            phase: &phases(given.phase),
+            at_worker: &given.at_worker,
+            tokens: &given.tokens,
+            remaining_tokens: &given.remaining_tokens,
+            extra: &given.extra,
+            workers: workers(&given.workers),
         };
-        P::ask(|policy| policy.migrate(&columns))
+        P::ask(columns.check(P::COLUMNS.len()), |policy| {
+            policy.migrate(&columns)
+        })
     }
+}
+
+fn workers(given: &world::WorkerColumns) -> WorkerColumns<'_> {
+    lent!(WorkerColumns of given { capacity_tokens, used_tokens, running })
 }

@@ -2,9 +2,9 @@
 
 use std::marker::PhantomData;
 
-use super::Exported;
 use super::plugin::Failure;
-use crate::{FinishedColumns, LiveColumns, PredictionPolicy};
+use super::{Exported, lent};
+use crate::PredictionPolicy;
 
 super::bindings!("guest-prediction", "treadle_plugin::guest::prediction::raw");
 
@@ -14,46 +14,20 @@ use raw::exports::treadle::policy::prediction_policy as world;
 pub struct Guest<P>(PhantomData<P>);
 
 impl<P: Exported + PredictionPolicy> world::Guest for Guest<P> {
-    fn predict(
-        group: Vec<u64>,
-        tokens: Vec<u64>,
-        output_tokens: Vec<u64>,
-        steps: Vec<u32>,
-        tool_ms: Vec<u64>,
-        extra: Vec<f32>,
-    ) -> Result<world::Estimates, Failure> {
-        let columns = LiveColumns {
-            group: &group,
-            tokens: &tokens,
-            output_tokens: &output_tokens,
-            steps: &steps,
-            tool_ms: &tool_ms,
-            extra: &extra,
-        };
-        P::ask(|policy| policy.predict(&columns)).map(Into::into)
+    fn predict(given: world::LiveColumns) -> Result<world::Estimates, Failure> {
+        let columns =
+            lent!(LiveColumns of given { group, tokens, output_tokens, steps, tool_ms, extra });
+        P::ask(columns.check(P::COLUMNS.len()), |policy| {
+            policy.predict(&columns)
+        })
+        .map(Into::into)
     }
 
-    fn learn(
-        group: Vec<u64>,
-        tokens: Vec<u64>,
-        output_tokens: Vec<u64>,
-        steps: Vec<u32>,
-        tool_ms: Vec<u64>,
-        remaining_tokens: Vec<u64>,
-        remaining_tool_ms: Vec<u64>,
-        extra: Vec<f32>,
-    ) -> Result<(), Failure> {
-        let columns = FinishedColumns {
-            group: &group,
-            tokens: &tokens,
-            output_tokens: &output_tokens,
-            steps: &steps,
-            tool_ms: &tool_ms,
-            remaining_tokens: &remaining_tokens,
-            remaining_tool_ms: &remaining_tool_ms,
-            extra: &extra,
-        };
-        P::ask(|policy| policy.learn(&columns))
+    fn learn(given: world::FinishedColumns) -> Result<(), Failure> {
+        let columns = lent!(FinishedColumns of given { group, tokens, output_tokens, steps, tool_ms, remaining_tokens, remaining_tool_ms, extra });
+        P::ask(columns.check(P::COLUMNS.len()), |policy| {
+            policy.learn(&columns)
+        })
     }
 }
 

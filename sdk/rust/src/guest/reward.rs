@@ -2,9 +2,9 @@
 
 use std::marker::PhantomData;
 
-use super::Exported;
 use super::plugin::Failure;
-use crate::{AnswerColumns, CandidateColumns, RewardPolicy};
+use super::{Exported, lent};
+use crate::RewardPolicy;
 
 super::bindings!("guest-reward", "treadle_plugin::guest::reward::raw");
 
@@ -14,40 +14,13 @@ use raw::exports::treadle::policy::reward_policy as world;
 pub struct Guest<P>(PhantomData<P>);
 
 impl<P: Exported + RewardPolicy> world::Guest for Guest<P> {
-    fn score(
-        answer: Vec<String>,
-        reference: Vec<String>,
-        output_tokens: Vec<u64>,
-        steps: Vec<u32>,
-        extra: Vec<f32>,
-    ) -> Result<world::Scores, Failure> {
-        let columns = AnswerColumns {
-            answer: &answer,
-            reference: &reference,
-            output_tokens: &output_tokens,
-            steps: &steps,
-            extra: &extra,
-        };
-        P::ask(|policy| policy.score(&columns)).map(Into::into)
-    }
-
-    fn select(
-        group: Vec<u64>,
-        reward: Vec<f64>,
-        staleness: Vec<u32>,
-        output_tokens: Vec<u64>,
-        wanted: u32,
-        extra: Vec<f32>,
-    ) -> Result<Vec<u32>, Failure> {
-        let columns = CandidateColumns {
-            group: &group,
-            reward: &reward,
-            staleness: &staleness,
-            output_tokens: &output_tokens,
-            wanted,
-            extra: &extra,
-        };
-        P::ask(|policy| policy.select(&columns))
+    fn score(given: world::AnswerColumns) -> Result<world::Scores, Failure> {
+        let columns =
+            lent!(AnswerColumns of given { answer, reference, output_tokens, steps, extra });
+        P::ask(columns.check(P::COLUMNS.len()), |policy| {
+            policy.score(&columns)
+        })
+        .map(Into::into)
     }
 }
 

@@ -14,15 +14,22 @@ pub trait Exported: Policy + 'static {
     const VERSION: &'static str;
     /// Description of the package.
     const SUMMARY: &'static str;
+    /// Functions of its world that it answers.
+    const ANSWERED: &'static [&'static str];
 
     /// Where the instance keeps it.
     fn slot() -> &'static LocalKey<Slot<Self>>;
 
-    /// Asks the policy that was configured.
+    /// Asks the policy that was configured, if the check of the columns has passed.
     ///
     /// # Errors
-    /// `failed` when `configure` has not succeeded before, else what `ask` gives.
-    fn ask<T>(ask: impl FnOnce(&mut Self) -> Result<T, PolicyError>) -> Result<T, Failure> {
+    /// What the check found; `failed` when `configure` has not succeeded before, else what
+    /// `ask` gives.
+    fn ask<T>(
+        check: Result<(), PolicyError>,
+        ask: impl FnOnce(&mut Self) -> Result<T, PolicyError>,
+    ) -> Result<T, Failure> {
+        check?;
         Ok(Self::slot().with(|slot| slot.ask(ask))?)
     }
 }

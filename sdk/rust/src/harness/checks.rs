@@ -1,11 +1,6 @@
 //! What the host demands of an answer, written down apart from the host.
 
-use crate::{
-    CandidateColumns, Estimates, GrantColumns, ParallelismColumns, PreemptColumns, Scores,
-};
-
-/// Rollouts that a prompt may ask for at once; the host's default.
-const ROLLOUTS_MAX: u32 = 1024;
+use crate::{Estimates, GrantColumns, ParallelismColumns, PreemptColumns, Scores};
 
 /// Says what is wrong.
 pub(super) type Check = Result<(), String>;
@@ -79,12 +74,10 @@ pub(super) fn estimates(given: &Estimates, rows: usize) -> Check {
     })
 }
 
-pub(super) fn preempt(gives_way: &[u8], steps: &PreemptColumns<'_>) -> Check {
-    each("preempt", gives_way, steps.len(), "0 or 1", |_, value| {
-        value <= 1
-    })?;
-    let giving: u64 = gives_way.iter().map(|value| u64::from(*value)).sum();
-    let waiting = steps.waiting_score.len() as u64;
+pub(super) fn preempt(gives_way: &[bool], steps: &PreemptColumns<'_>) -> Check {
+    length("preempt", gives_way.len(), steps.len())?;
+    let giving = gives_way.iter().filter(|gives_way| **gives_way).count();
+    let waiting = steps.waiting_score.len();
     if giving <= waiting {
         return Ok(());
     }
@@ -124,32 +117,7 @@ pub(super) fn parallelism(counts: &[u32], degrees: &ParallelismColumns<'_>) -> C
     Err(format!("parallelism: {used} devices of {}", degrees.gpus))
 }
 
-pub(super) fn redundancy(rollouts: &[u32], rows: usize) -> Check {
-    let expected = format!("at most {ROLLOUTS_MAX}");
-    each("redundancy", rollouts, rows, &expected, |_, rollouts| {
-        rollouts <= ROLLOUTS_MAX
-    })
-}
-
 pub(super) fn rewards(given: &Scores, rows: usize) -> Check {
     finite("totals", &given.totals, rows)?;
     finite("parts", &given.parts, rows * given.part_names.len())
-}
-
-pub(super) fn selection(chosen: &[u32], candidates: &CandidateColumns<'_>) -> Check {
-    if chosen.len() > candidates.wanted as usize {
-        return Err(format!(
-            "select: {} rows where {} were wanted",
-            chosen.len(),
-            candidates.wanted
-        ));
-    }
-    workers("select", chosen, chosen.len(), candidates.len())
-        .map_err(|told| told.replace("the workers", "the candidates"))?;
-    let mut sorted = chosen.to_vec();
-    sorted.sort_unstable();
-    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        None => Ok(()),
-        Some(pair) => Err(format!("select: row {} twice", pair[0])),
-    }
 }

@@ -1,7 +1,7 @@
 //! Values for the columns: mostly of usual size, some 0, some as large as can be.
 
-use crate::NOWHERE;
 use crate::random::SplitMix64;
+use crate::{NOWHERE, Phase};
 
 /// A number below `bound`, which is above 0.
 pub fn below(random: &mut SplitMix64, bound: u64) -> u64 {
@@ -32,8 +32,11 @@ pub fn count(random: &mut SplitMix64) -> u32 {
 }
 
 /// 0 or 1.
-pub fn flag(random: &mut SplitMix64) -> u8 {
-    below(random, 2) as u8
+pub fn phase(random: &mut SplitMix64) -> Phase {
+    match below(random, 2) {
+        0 => Phase::Reasoning,
+        _ => Phase::Acting,
+    }
 }
 
 /// A group; few, so that many programs share one.

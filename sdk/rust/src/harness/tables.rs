@@ -3,10 +3,9 @@
 use super::draw;
 use crate::random::SplitMix64;
 use crate::{
-    ActingColumns, ActiveColumns, AnswerColumns, AssignColumns, CandidateColumns, FinishedColumns,
-    GrantColumns, LiveColumns, MigrateColumns, ParallelismColumns, PreemptColumns, QueueColumns,
-    RedundancyColumns, RetentionColumns, RouteColumns, ServiceColumns, WaitingColumns,
-    WorkerColumns,
+    ActingColumns, ActiveColumns, AnswerColumns, AssignColumns, FinishedColumns, GrantColumns,
+    LiveColumns, MigrateColumns, ParallelismColumns, Phase, PreemptColumns, QueueColumns,
+    RetentionColumns, RouteColumns, WaitingColumns, WorkerColumns,
 };
 
 macro_rules! tables {
@@ -106,7 +105,7 @@ tables! {
         at_worker: u32 = draw::count,
         tokens: u64 = draw::amount,
         remaining_tokens: f64 = draw::predicted,
-        acting: u8 = draw::flag,
+        phase: Phase = draw::phase,
     }
 
     /// Queued actions. The pools come with [`Grant::draw_with`].
@@ -116,15 +115,6 @@ tables! {
         units_max: u32 = draw::count,
         waited_ms: u64 = draw::amount,
         expected_ms: f64 = draw::predicted,
-    }
-
-    /// Prompts whose rollouts run.
-    Redundancy => RedundancyColumns {
-        wanted: u32 = draw::count,
-        finished: u32 = draw::count,
-        running: u32 = draw::count,
-        failed: u32 = draw::count,
-        running_ms: u64 = draw::amount,
     }
 
     /// Acting programs.
@@ -148,7 +138,7 @@ tables! {
     /// Active programs.
     Active => ActiveColumns {
         tokens: u64 = draw::amount,
-        acting: u8 = draw::flag,
+        phase: Phase = draw::phase,
         phase_ms: u64 = draw::amount,
         steps: u32 = draw::count,
     }
@@ -156,17 +146,9 @@ tables! {
     /// Waiting programs, to be restored.
     Waiting => WaitingColumns {
         tokens: u64 = draw::amount,
-        reasoning: u8 = draw::flag,
+        phase: Phase = draw::phase,
         waited_ms: u64 = draw::amount,
         steps: u32 = draw::count,
-    }
-
-    /// Services.
-    Service => ServiceColumns {
-        bytes: u64 = draw::amount,
-        idle_ms: u64 = draw::amount,
-        load_ms: u64 = draw::amount,
-        uses: u32 = draw::count,
     }
 
     /// Finished programs, to be judged.
@@ -177,13 +159,6 @@ tables! {
         steps: u32 = draw::count,
     }
 
-    /// Finished programs, to be selected from.
-    Candidates => CandidateColumns {
-        group: u64 = draw::group,
-        reward: f64 = draw::finite,
-        staleness: u32 = draw::count,
-        output_tokens: u64 = draw::amount,
-    }
 }
 
 /// Workers.

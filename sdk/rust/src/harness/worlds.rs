@@ -2,13 +2,13 @@
 
 use super::checks::{self, Check};
 use super::tables::{
-    Acting, Active, Answers, Assign, Candidates, Finished, Grant, Live, Migrate, Parallelism,
-    Preempt, Queue, Redundancy, Retention, Route, Service, Waiting, Workers,
+    Acting, Active, Answers, Assign, Finished, Grant, Live, Migrate, Parallelism, Preempt, Queue,
+    Retention, Route, Waiting, Workers,
 };
-use super::{Case, Harness, answered, draw};
+use super::{Case, Harness, answered, draw, optional};
 use crate::{
-    AllocationPolicy, CandidateColumns, Estimates, EvictionPolicy, GrantColumns, PlacementPolicy,
-    PredictionPolicy, PriorityPolicy, RetentionPolicy, RewardPolicy, Scores,
+    AllocationPolicy, Estimates, EvictionPolicy, GrantColumns, PlacementPolicy, PredictionPolicy,
+    PriorityPolicy, RetentionColumns, RewardPolicy, Scores,
 };
 
 /// Most workers, pools and degrees of a case.
@@ -42,7 +42,8 @@ impl Harness<'_> {
                 let rows = draw::below(random, 64) as usize;
                 let finished = Finished::draw(random, rows, case.extra_columns);
                 for policy in std::iter::once(&mut case.policy).chain(&mut case.twin) {
-                    answered("learn", policy.learn(&finished.columns()))?;
+                    let learnt = answered("learn", policy.learn(&finished.columns()))?;
+                    optional("learn", P::FUNCTIONS, learnt)?;
                 }
             }
             predict(case)?;
@@ -60,7 +61,8 @@ impl Harness<'_> {
             checks::finite("score", &scores.ok_or(UNANSWERED)?, case.rows)?;
             let waiting = draw::below(&mut case.random, 9) as usize;
             let steps = Preempt::draw(&mut case.random, case.rows, waiting);
-            if let Some(ways) = answered("preempt", case.policy.preempt(&steps.columns()))? {
+            let ways = answered("preempt", case.policy.preempt(&steps.columns()))?;
+            if let Some(ways) = optional("preempt", P::FUNCTIONS, ways)? {
                 checks::preempt(&ways, &steps.columns())?;
             }
             case.snapshot()
@@ -80,13 +82,14 @@ impl Harness<'_> {
 
             let (table, moved) = case.tables(Route::draw, Route::permuted);
             let ask = |policy: &mut P, table: &Route| policy.route(&table.columns());
-            if let Some(scores) = case.ask("route", &table, &moved, ask, same_bits)? {
+            let scores = case.ask("route", &table, &moved, ask, same_bits)?;
+            if let Some(scores) = optional("route", P::FUNCTIONS, scores)? {
                 checks::finite("route", &scores, rows)?;
             }
 
             let placed = Migrate::draw_with(&mut case.random, rows, extra, &workers);
             let answer = case.policy.migrate(&placed.columns_with(&workers));
-            if let Some(chosen) = answered("migrate", answer)? {
+            if let Some(chosen) = optional("migrate", P::FUNCTIONS, answered("migrate", answer)?)? {
                 checks::workers("migrate", &chosen, rows, count)?;
             }
             case.snapshot()
@@ -100,14 +103,9 @@ impl Harness<'_> {
             let degrees = draw::below(&mut case.random, 9) as usize;
             let degrees = Parallelism::draw(&mut case.random, degrees, case.rows);
             let answer = case.policy.parallelism(&degrees.columns());
-            if let Some(counts) = answered("parallelism", answer)? {
+            let answer = answered("parallelism", answer)?;
+            if let Some(counts) = optional("parallelism", P::FUNCTIONS, answer)? {
                 checks::parallelism(&counts, &degrees.columns())?;
-            }
-            let (table, moved) = case.tables(Redundancy::draw, Redundancy::permuted);
-            let ask = |policy: &mut P, table: &Redundancy| policy.redundancy(&table.columns());
-            let same = |left, right| left == right;
-            if let Some(rollouts) = case.ask("redundancy", &table, &moved, ask, same)? {
-                checks::redundancy(&rollouts, case.rows)?;
             }
             case.snapshot()
         });
@@ -127,33 +125,7 @@ impl Harness<'_> {
             let scores = case.ask("restore_order", &table, &moved, ask, same_bits)?;
             checks::finite("restore_order", &scores.ok_or(UNANSWERED)?, case.rows)?;
 
-            let (table, moved) = case.tables(Service::draw, Service::permuted);
-            let ask = |policy: &mut P, table: &Service| policy.drop_order(&table.columns());
-            if let Some(scores) = case.ask("drop_order", &table, &moved, ask, same_bits)? {
-                checks::finite("drop_order", &scores, case.rows)?;
-            }
-            case.snapshot()
-        });
-    }
-
-    /// Checks a policy of the world `eviction-retention`: as [`eviction`](Self::eviction),
-    /// and what becomes of caches.
-    pub fn retention<P: RetentionPolicy>(&self) {
-        self.eviction::<P>();
-        self.run::<P>(|case| {
-            let random = &mut case.random;
-            let table = Retention::draw(random, case.rows, case.extra_columns);
-            let (short, room) = (draw::amount(random), draw::amount(random));
-            let free_tokens = i64::try_from(room).unwrap_or(i64::MAX);
-            let free_tokens = free_tokens.saturating_sub_unsigned(short);
-            let wanted_tokens = draw::amount(random);
-            let columns = table.columns();
-            let capacity_tokens = draw::amount(random);
-            let policy = &mut case.policy;
-            let fates = policy.retain(capacity_tokens, free_tokens, wanted_tokens, &columns);
-            if let Some(fates) = answered("retain", fates)? {
-                checks::length("retain", fates.len(), case.rows)?;
-            }
+            retain(case)?;
             case.snapshot()
         });
     }
@@ -162,15 +134,6 @@ impl Harness<'_> {
     pub fn reward<P: RewardPolicy>(&self) {
         self.run::<P>(|case| {
             reward(case)?;
-            let candidates = Candidates::draw(&mut case.random, case.rows, case.extra_columns);
-            let wanted = draw::count(&mut case.random);
-            let columns = CandidateColumns {
-                wanted,
-                ..candidates.columns()
-            };
-            if let Some(chosen) = answered("select", case.policy.select(&columns))? {
-                checks::selection(&chosen, &columns)?;
-            }
             case.snapshot()
         });
     }
@@ -217,6 +180,24 @@ fn weigh<P: EvictionPolicy>(case: &mut Case<P>) -> Check {
     };
     let weights = answered("weigh", case.policy.weigh(&one.columns()))?;
     checks::never_growing(&weights.unwrap_or_default())
+}
+
+fn retain<P: EvictionPolicy>(case: &mut Case<P>) -> Check {
+    let random = &mut case.random;
+    let table = Retention::draw(random, case.rows, case.extra_columns);
+    let (short, room) = (draw::amount(random), draw::amount(random));
+    let free_tokens = i64::try_from(room).unwrap_or(i64::MAX);
+    let columns = RetentionColumns {
+        capacity_tokens: draw::amount(random),
+        free_tokens: free_tokens.saturating_sub_unsigned(short),
+        wanted_tokens: draw::amount(random),
+        ..table.columns()
+    };
+    let actions = answered("retain", case.policy.retain(&columns))?;
+    match optional("retain", P::FUNCTIONS, actions)? {
+        Some(actions) => checks::length("retain", actions.len(), case.rows),
+        None => Ok(()),
+    }
 }
 
 fn grant<P: AllocationPolicy>(case: &mut Case<P>) -> Check {

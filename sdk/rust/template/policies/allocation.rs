@@ -2,30 +2,35 @@
 
 use std::cmp::Reverse;
 
-use serde::Deserialize;
 use treadle_plugin::{AllocationPolicy, GrantColumns, Policy, PolicyError};
 
+treadle_plugin::config! {
+    /// The keys of the configuration.
+    pub struct Config {
+        /// Units of each pool that are never granted.
+        reserve_units: u32 = 0, 0..=1_000_000;
+    }
+}
+
 /// The actions that have waited longest get the least that they can run with.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Debug, Clone, Default)]
 pub struct LongestWaiting {
-    extra: Vec<String>,
-    /// Units of each pool that are never granted.
-    reserve_units: u32,
+    config: Config,
 }
 
 impl Policy for LongestWaiting {
-    fn configure(json: &str) -> Result<Self, PolicyError> {
-        serde_json::from_str(json).map_err(|error| PolicyError::invalid_config(error.to_string()))
+    type Config = Config;
+
+    fn with_config(config: Config) -> Result<Self, PolicyError> {
+        Ok(Self { config })
     }
 }
 
 impl AllocationPolicy for LongestWaiting {
     fn grant(&mut self, actions: &GrantColumns<'_>) -> Result<Vec<u32>, PolicyError> {
-        actions.check(self.extra.len())?;
         let free = actions.free_units.iter();
         let mut free: Vec<u32> = free
-            .map(|units| units.saturating_sub(self.reserve_units))
+            .map(|units| units.saturating_sub(self.config.reserve_units))
             .collect();
         let mut granted = vec![0; actions.len()];
         let mut rows: Vec<usize> = (0..actions.len()).collect();

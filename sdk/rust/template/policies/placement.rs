@@ -1,35 +1,31 @@
 //! Places programs on workers.
 
-use serde::Deserialize;
 use treadle_plugin::{AssignColumns, PlacementPolicy, Policy, PolicyError};
 
-/// A program goes back to its last worker, else to the one with the most room.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct MostRoom {
-    extra: Vec<String>,
-    /// Whether a program goes back to its last worker where it has room.
-    stay: bool,
-}
-
-impl Default for MostRoom {
-    fn default() -> Self {
-        Self {
-            extra: Vec::new(),
-            stay: true,
-        }
+treadle_plugin::config! {
+    /// The keys of the configuration.
+    pub struct Config {
+        /// Whether a program goes back to its last worker where it has room.
+        stay: bool = true;
     }
 }
 
+/// A program goes back to its last worker, else to the one with the most room.
+#[derive(Debug, Clone, Default)]
+pub struct MostRoom {
+    config: Config,
+}
+
 impl Policy for MostRoom {
-    fn configure(json: &str) -> Result<Self, PolicyError> {
-        serde_json::from_str(json).map_err(|error| PolicyError::invalid_config(error.to_string()))
+    type Config = Config;
+
+    fn with_config(config: Config) -> Result<Self, PolicyError> {
+        Ok(Self { config })
     }
 }
 
 impl PlacementPolicy for MostRoom {
     fn assign(&mut self, programs: &AssignColumns<'_>) -> Result<Vec<u32>, PolicyError> {
-        programs.check(self.extra.len())?;
         let workers = &programs.workers;
         let used = workers.used_tokens.iter();
         let mut room: Vec<i64> = used
@@ -43,7 +39,7 @@ impl PlacementPolicy for MostRoom {
             // Of equal workers the first.
             let widest = (0..room.len()).rev().max_by_key(|&worker| room[worker]);
             let worker = match widest {
-                _ if self.stay && fits => last as usize,
+                _ if self.config.stay && fits => last as usize,
                 Some(worker) => worker,
                 None => {
                     let message = "there is no worker; nothing can be placed";

@@ -5,23 +5,13 @@ use treadle_plugin::{
     Estimates, FinishedColumns, LiveColumns, Policy, PolicyError, PredictionPolicy,
 };
 
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Config {
-    extra: Vec<String>,
-    /// Tokens still to come, before anything was learnt.
-    prior_tokens: f64,
-    /// Seconds still to be spent in tools.
-    tool_s: f64,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            extra: Vec::new(),
-            prior_tokens: 2000.0,
-            tool_s: 1.0,
-        }
+treadle_plugin::config! {
+    /// The keys of the configuration.
+    pub struct Config {
+        /// Tokens still to come, before anything was learnt.
+        prior_tokens: f64 = 2_000.0, 0.0..=1e9;
+        /// Seconds still to be spent in tools.
+        tool_s: f64 = 1.0, 0.0..=1e9;
     }
 }
 
@@ -39,18 +29,11 @@ pub struct RunningMean {
 }
 
 impl Policy for RunningMean {
-    fn configure(json: &str) -> Result<Self, PolicyError> {
-        let config: Config = serde_json::from_str(json)
-            .map_err(|error| PolicyError::invalid_config(error.to_string()))?;
-        if config.prior_tokens < 0.0 || config.tool_s < 0.0 {
-            return Err(PolicyError::invalid_config(
-                "prior_tokens and tool_s are 0 or more",
-            ));
-        }
-        Ok(Self {
-            config,
-            learnt: Learnt::default(),
-        })
+    type Config = Config;
+
+    fn with_config(config: Config) -> Result<Self, PolicyError> {
+        let learnt = Learnt::default();
+        Ok(Self { config, learnt })
     }
 
     fn snapshot(&self) -> Result<Vec<u8>, PolicyError> {
@@ -65,8 +48,9 @@ impl Policy for RunningMean {
 }
 
 impl PredictionPolicy for RunningMean {
+    const FUNCTIONS: &'static [&'static str] = &["predict", "learn"];
+
     fn predict(&mut self, programs: &LiveColumns<'_>) -> Result<Estimates, PolicyError> {
-        programs.check(self.config.extra.len())?;
         let mean = match self.learnt.rows {
             0 => self.config.prior_tokens,
             rows => self.learnt.sum_tokens / rows as f64,
@@ -79,7 +63,6 @@ impl PredictionPolicy for RunningMean {
     }
 
     fn learn(&mut self, programs: &FinishedColumns<'_>) -> Result<(), PolicyError> {
-        programs.check(self.config.extra.len())?;
         self.learnt.rows += programs.len() as u64;
         let tokens = programs.remaining_tokens.iter();
         self.learnt.sum_tokens += tokens.map(|&tokens| tokens as f64).sum::<f64>();

@@ -1,42 +1,31 @@
 //! Orders the waiting queue.
 
-use serde::Deserialize;
 use treadle_plugin::{Policy, PolicyError, PriorityPolicy, QueueColumns};
 
-/// The program with the least left to do goes first, and waiting makes up for length.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ShortestRemaining {
-    extra: Vec<String>,
-    /// Thousands of tokens that a second in the queue makes up for.
-    age_weight: f64,
-}
-
-impl Default for ShortestRemaining {
-    fn default() -> Self {
-        Self {
-            extra: Vec::new(),
-            age_weight: 1.0,
-        }
+treadle_plugin::config! {
+    /// The keys of the configuration.
+    pub struct Config {
+        /// Thousands of tokens that a second in the queue makes up for.
+        age_weight: f64 = 1.0, 0.0..=1e6;
     }
 }
 
+/// The program with the least left to do goes first, and waiting makes up for length.
+#[derive(Debug, Clone, Default)]
+pub struct ShortestRemaining {
+    config: Config,
+}
+
 impl Policy for ShortestRemaining {
-    fn configure(json: &str) -> Result<Self, PolicyError> {
-        let policy: Self = serde_json::from_str(json)
-            .map_err(|error| PolicyError::invalid_config(error.to_string()))?;
-        if policy.age_weight < 0.0 {
-            return Err(PolicyError::invalid_config(
-                "age_weight is negative; give 0 or more",
-            ));
-        }
-        Ok(policy)
+    type Config = Config;
+
+    fn with_config(config: Config) -> Result<Self, PolicyError> {
+        Ok(Self { config })
     }
 }
 
 impl PriorityPolicy for ShortestRemaining {
     fn score(&mut self, programs: &QueueColumns<'_>) -> Result<Vec<f64>, PolicyError> {
-        programs.check(self.extra.len())?;
         let score = |row: usize| {
             // Where nothing was predicted, the context tells how long a program is.
             let left = programs.remaining_tokens[row];
@@ -45,7 +34,7 @@ impl PriorityPolicy for ShortestRemaining {
             } else {
                 programs.tokens[row] as f64
             };
-            (programs.waited_ms[row] as f64 * self.age_weight - length) / 1000.0
+            (programs.waited_ms[row] as f64 * self.config.age_weight - length) / 1000.0
         };
         Ok((0..programs.len()).map(score).collect())
     }

@@ -1,20 +1,13 @@
 /** Shares out resources; `treadle plugin build` makes a component of this module. */
 
-import { defineAllocation, PolicyError } from "treadle-plugin";
+import { defineAllocation, whole } from "treadle-plugin";
 
 export const { plugin, allocationPolicy } = defineAllocation({
   name: "@name@",
   version: "0.1.0",
   summary: "The actions that have waited longest get the least that they can run with",
-  defaults: {
-    /** Units of each pool that are never granted. */
-    reserve_units: 0,
-  },
-
-  check(config) {
-    if (config.reserve_units < 0) {
-      throw PolicyError.invalidConfig("reserve_units is negative; give 0 or more");
-    }
+  config: {
+    reserve_units: whole(0, 0, 1_000_000, "Units of each pool that are never granted."),
   },
 
   grant({ pool, unitsMin, waitedMs, freeUnits }, { config }) {

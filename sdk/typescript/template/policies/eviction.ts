@@ -1,20 +1,13 @@
 /** Pauses and restores programs; `treadle plugin build` makes a component of this module. */
 
-import { defineEviction, PolicyError } from "treadle-plugin";
+import { defineEviction, whole } from "treadle-plugin";
 
 export const { plugin, evictionPolicy } = defineEviction({
   name: "@name@",
   version: "0.1.0",
   summary: "Pauses the program that acts longest and restores first come, first served",
-  defaults: {
-    /** Time in a tool call during which a program counts in full, in milliseconds. */
-    grace_ms: 2000,
-  },
-
-  check(config) {
-    if (config.grace_ms < 1) {
-      throw PolicyError.invalidConfig("grace_ms is below 1; give a positive number");
-    }
+  config: {
+    grace_ms: whole(2000, 1, 86_400_000, "Time in a tool call during which a program counts in full, in milliseconds."),
   },
 
   weigh({ phaseMs }, { config }) {
@@ -22,9 +15,9 @@ export const { plugin, evictionPolicy } = defineEviction({
     return phaseMs.map((phase) => (phase <= grace ? 1 : grace / phase));
   },
 
-  pauseOrder({ acting, phaseMs }) {
+  pauseOrder({ phase, phaseMs }) {
     // Any acting program goes before all that reason.
-    return phaseMs.map((phase, row) => (acting[row] === 1 ? phase : -1 - phase));
+    return phaseMs.map((ms, row) => (phase[row] === "acting" ? ms : -1 - ms));
   },
 
   restoreOrder({ waitedMs }) {

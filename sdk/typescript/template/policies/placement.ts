@@ -1,14 +1,13 @@
 /** Places programs on workers; `treadle plugin build` makes a component of this module. */
 
-import { definePlacement, PolicyError } from "treadle-plugin";
+import { definePlacement, flag, PolicyError } from "treadle-plugin";
 
 export const { plugin, placementPolicy } = definePlacement({
   name: "@name@",
   version: "0.1.0",
   summary: "A program goes back to its last worker, else to the one with the most room",
-  defaults: {
-    /** Whether a program goes back to its last worker where it has room. */
-    stay: true,
+  config: {
+    stay: flag(true, "Whether a program goes back to its last worker where it has room."),
   },
 
   assign({ tokens, lastWorker, workers }, { config }) {

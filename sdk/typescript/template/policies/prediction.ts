@@ -1,6 +1,6 @@
 /** Predicts what programs need; `treadle plugin build` makes a component of this module. */
 
-import { definePrediction, PolicyError } from "treadle-plugin";
+import { bounded, definePrediction, PolicyError } from "treadle-plugin";
 
 /** Bytes of a snapshot: two numbers. */
 const SNAPSHOT_BYTES = 16;
@@ -9,17 +9,9 @@ export const { plugin, predictionPolicy } = definePrediction({
   name: "@name@",
   version: "0.1.0",
   summary: "Every program has left what programs had left so far, on average",
-  defaults: {
-    /** Tokens still to come, before anything was learnt. */
-    prior_tokens: 2000,
-    /** Seconds still to be spent in tools. */
-    tool_s: 1,
-  },
-
-  check(config) {
-    if (config.prior_tokens < 0 || config.tool_s < 0) {
-      throw PolicyError.invalidConfig("prior_tokens and tool_s are 0 or more");
-    }
+  config: {
+    prior_tokens: bounded(2000, 0, 1e9, "Tokens still to come, before anything was learnt."),
+    tool_s: bounded(1, 0, 1e9, "Seconds still to be spent in tools."),
   },
 
   begin: () => ({ rows: 0, sumTokens: 0 }),

@@ -1,20 +1,13 @@
 /** Judges finished programs; `treadle plugin build` makes a component of this module. */
 
-import { defineReward, PolicyError } from "treadle-plugin";
+import { bounded, defineReward } from "treadle-plugin";
 
 export const { plugin, rewardPolicy } = defineReward({
   name: "@name@",
   version: "0.1.0",
   summary: "One for the reference's answer, less a penalty for length",
-  defaults: {
-    /** What a thousand generated tokens cost. */
-    length_penalty: 0.125,
-  },
-
-  check(config) {
-    if (config.length_penalty < 0) {
-      throw PolicyError.invalidConfig("length_penalty is negative; give 0 or more");
-    }
+  config: {
+    length_penalty: bounded(0.125, 0, 1e3, "What a thousand generated tokens cost."),
   },
 
   score({ answer, reference, outputTokens }, { config }) {

@@ -63,7 +63,7 @@ impl Agent {
                 segment(2 + u64::from(run.group), run.group_tokens),
             ],
             one_shot: false,
-            unnamed: false,
+            inferred: false,
         }
     }
 }

@@ -84,7 +84,6 @@ pub(super) fn evaluator(kind: &str) -> Result<PolicyEvaluator, BenchError> {
             id: 0,
             policy: PolicyRef("embedded".into()),
             instance: instance.map_err(|error| BenchError::Policy(error.to_string()))?,
-            extra: Vec::new(),
         };
         let change = Change::Activate(Some(bound));
         evaluator
@@ -112,7 +111,7 @@ pub(super) fn measure(
             let now_ms = began.elapsed().as_millis() as u64;
             let answer = evaluator.answer(&core, question, now_ms);
             times.push(asked.elapsed());
-            rows += rows_of(&answer.verdict);
+            rows += rows_of(&answer.answer);
         }
         if times.count() == before {
             break;
@@ -123,11 +122,11 @@ pub(super) fn measure(
     times
 }
 
-fn rows_of(verdict: &treadle_core::PolicyAnswer) -> usize {
-    match verdict {
+fn rows_of(answer: &treadle_core::PolicyAnswer) -> usize {
+    match answer {
         treadle_core::PolicyAnswer::Order { programs, .. } => programs.len(),
         treadle_core::PolicyAnswer::Weights { weights } => weights.len(),
-        treadle_core::PolicyAnswer::Fates { fates } => fates.len(),
+        treadle_core::PolicyAnswer::CacheActions { actions } => actions.len(),
     }
 }
 
@@ -174,6 +173,6 @@ mod tests {
         if wasm.statistics().faults == 0 {
             assert_eq!(answer.policy.to_string(), "embedded");
         }
-        assert_eq!(answer.verdict, expected.verdict);
+        assert_eq!(answer.answer, expected.answer);
     }
 }

@@ -258,8 +258,8 @@ impl LoadGenerator {
                 self.handle(&Event::PolicyAnswered {
                     ask,
                     policy: answer.policy,
-                    verdict: answer.verdict,
-                    voices: answer.voices,
+                    answer: answer.answer,
+                    attribution: answer.attribution,
                 });
             }
             Command::RefuseStep { step, .. } => {

@@ -18,7 +18,7 @@ pub(super) fn row(seq: u64) -> EventRow {
                 "{{\"event\":\"step_arrived\",\"step\":{step},\"program\":\"{program}\",\
                  \"job\":\"math\",\"prompt_tokens\":1840,\"exact\":true,\"prompt_bytes\":7360,\
                  \"output_tokens_max\":512,\"prefix\":[{{\"hash\":17293822569102704640,\
-                 \"tokens\":512}}],\"one_shot\":false,\"unnamed\":false}}"
+                 \"tokens\":512}}],\"one_shot\":false,\"inferred\":false}}"
             ),
         ),
         1 => (

@@ -8,16 +8,18 @@ const I32: u8 = 0x7f;
 const END: u8 = 0x0b;
 /// Where a result lies: 0 for a success, then an empty list.
 const RESULT: u8 = 0x20;
-/// What describes it: three texts, each an address and a length.
-const DESCRIPTION: [u8; 24] = [
-    0x60, 0, 0, 0, 7, 0, 0, 0, 0x67, 0, 0, 0, 5, 0, 0, 0, 0x60, 0, 0, 0, 7, 0, 0, 0,
+/// What describes it, each an address and a length: three texts, one function, no columns and no
+/// schema.
+const DESCRIPTION: [u8; 48] = [
+    0x70, 0, 0, 0, 7, 0, 0, 0, 0x77, 0, 0, 0, 5, 0, 0, 0, 0x70, 0, 0, 0, 7, 0, 0, 0, //
+    0x84, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 ];
 /// Where that lies: 64, as a signed number of variable length.
 const DESCRIPTION_AT: &[u8] = &[0xc0, 0x00];
-/// The name and the version.
-const TEXTS: &[u8] = b"endless1.0.0";
-/// Where they lie: 96.
-const TEXTS_AT: &[u8] = &[0xe0, 0x00];
+/// The name, the version and the function, then where that lies and its length.
+const TEXTS: &[u8] = b"endless1.0.0score\0\0\0\x7c\0\0\0\x05\0\0\0";
+/// Where they lie: 112.
+const TEXTS_AT: &[u8] = &[0xf0, 0x00];
 /// Where arguments go: 1,024. They are never read, so they may overlap.
 const ARGUMENTS_AT: &[u8] = &[0x80, 0x08];
 
@@ -33,32 +35,32 @@ pub(super) fn endless() -> Result<Vec<u8>, BenchError> {
 const FUNCTIONS: [(&str, u8, Body); 7] = [
     ("cabi_realloc", 4, Body::Constant(ARGUMENTS_AT)),
     (
-        "treadle:policy/plugin@1.1.0#describe",
+        "treadle:policy/plugin@1.0.0#describe",
         0,
         Body::Constant(DESCRIPTION_AT),
     ),
     (
-        "treadle:policy/plugin@1.1.0#configure",
+        "treadle:policy/plugin@1.0.0#configure",
         2,
         Body::Constant(&[RESULT]),
     ),
     (
-        "treadle:policy/plugin@1.1.0#snapshot",
+        "treadle:policy/plugin@1.0.0#snapshot",
         0,
         Body::Constant(&[RESULT]),
     ),
     (
-        "treadle:policy/plugin@1.1.0#restore",
+        "treadle:policy/plugin@1.0.0#restore",
         2,
         Body::Constant(&[RESULT]),
     ),
     (
-        "treadle:policy/priority-policy@1.1.0#score",
+        "treadle:policy/priority-policy@1.0.0#score",
         14,
         Body::Endless,
     ),
     (
-        "treadle:policy/priority-policy@1.1.0#preempt",
+        "treadle:policy/priority-policy@1.0.0#preempt",
         6,
         Body::Constant(&[RESULT]),
     ),

@@ -133,7 +133,7 @@ impl Draw {
     pub(super) fn active(&mut self, rows: usize) -> Active {
         Active {
             tokens: self.column(rows, 200_000),
-            acting: (0..rows).map(|_| draw::flag(&mut self.0)).collect(),
+            phase: (0..rows).map(|_| draw::phase(&mut self.0)).collect(),
             phase_ms: self.column(rows, 60_000),
             steps: self.counts(rows, 50),
             extra: Vec::new(),

@@ -85,7 +85,6 @@ fn swap(
     let instance = module.instance(&InstanceOptions::default());
     let bound = BoundPolicy {
         id: 0,
-        extra: Vec::new(),
         policy: PolicyRef(format!("bench@{version}")),
         instance: instance.map_err(|error| failed(&error))?,
     };

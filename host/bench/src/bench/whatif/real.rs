@@ -116,8 +116,10 @@ impl Crowd {
 
 /// The workload as the daemon's journal has it, once all of it is written.
 async fn recorded(daemon: &Daemon, time_scale: f64) -> Result<Workload, BenchError> {
-    let seq = daemon.app.driver.read(|view| view.seq).await;
-    let seq = seq.map_err(|stopped| BenchError::Ended(stopped.to_string()))?;
+    let overview = daemon.app.driver.overview().await;
+    let seq = overview
+        .map_err(|stopped| BenchError::Ended(stopped.to_string()))?
+        .seq;
     let began = Instant::now();
     while daemon.app.store.last_seq().await? < seq {
         if began.elapsed() > JOURNAL_TIMEOUT {

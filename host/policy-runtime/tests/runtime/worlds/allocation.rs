@@ -1,9 +1,7 @@
-//! `grant`, `parallelism` and `redundancy`.
+//! `grant` and `parallelism`.
 
 use treadle_model::World;
-use treadle_policy_runtime::{
-    GrantColumns, ParallelismColumns, PolicyFault, PolicyInstance, RedundancyColumns,
-};
+use treadle_policy_runtime::{GrantColumns, ParallelismColumns, PolicyFault, PolicyInstance};
 
 use crate::fixture::CONTEXT;
 use crate::scripted::{answering, list, refused, u32s};
@@ -34,20 +32,7 @@ fn parallelism(policy: &mut PolicyInstance) -> Result<Vec<u32>, PolicyFault> {
     policy.parallelism(&CONTEXT, &degrees)
 }
 
-fn redundancy(policy: &mut PolicyInstance) -> Result<Vec<u32>, PolicyFault> {
-    let prompts = RedundancyColumns {
-        wanted: &[8, 8],
-        finished: &[2, 8],
-        running: &[6, 0],
-        failed: &[0, 0],
-        running_ms: &[100, 0],
-        extra: &[],
-    };
-    let policy = policy.as_allocation_mut().unwrap();
-    policy.redundancy(&CONTEXT, &prompts)
-}
-
-fn answers(function: &str, counts: &[u32]) -> PolicyInstance {
+fn answers(function: &'static str, counts: &[u32]) -> PolicyInstance {
     answering(World::Allocation, function, list(u32s(counts)))
 }
 
@@ -74,11 +59,4 @@ fn workers_of_all_degrees_fit_the_devices() {
     refused(parallel(&[0, u32::MAX, u32::MAX]), "devices", parallelism);
     refused(parallel(&[9, 0, 0]), "9 in row 0", parallelism);
     refused(parallel(&[1]), "1 values for 3 rows", parallelism);
-}
-
-#[test]
-fn further_rollouts_are_bounded() {
-    let more = |counts: &[u32]| answers("redundancy", counts);
-    assert_eq!(redundancy(&mut more(&[3, 0])), Ok(vec![3, 0]));
-    refused(more(&[0, 1_025]), "1025 in row 1", redundancy);
 }

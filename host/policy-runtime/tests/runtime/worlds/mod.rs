@@ -5,7 +5,6 @@ mod eviction;
 mod placement;
 mod prediction;
 mod priority;
-mod retention;
 mod reward;
 
 use treadle_model::World;

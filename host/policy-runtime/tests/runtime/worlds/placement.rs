@@ -1,6 +1,7 @@
 //! `assign`, `route` and `migrate`.
 
 use treadle_model::World;
+use treadle_plugin::Phase;
 use treadle_policy_runtime::{
     AssignColumns, MigrateColumns, NOWHERE, PolicyFault, PolicyInstance, RouteColumns,
     WorkerColumns,
@@ -26,7 +27,7 @@ const PLACED: MigrateColumns<'_> = MigrateColumns {
     at_worker: &[0, 1],
     tokens: &[5, 6],
     remaining_tokens: &[-1.0, 3.0],
-    acting: &[0, 1],
+    phase: &[Phase::Reasoning, Phase::Acting],
     workers: WORKERS,
     extra: &[],
 };
@@ -51,7 +52,7 @@ fn migrate(policy: &mut PolicyInstance) -> Result<Vec<u32>, PolicyFault> {
     policy.migrate(&CONTEXT, &PLACED)
 }
 
-fn answers(function: &str, workers: &[u32]) -> PolicyInstance {
+fn answers(function: &'static str, workers: &[u32]) -> PolicyInstance {
     answering(World::Placement, function, list(u32s(workers)))
 }
 

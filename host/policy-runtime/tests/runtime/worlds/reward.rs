@@ -1,12 +1,10 @@
-//! `score` and `select`.
+//! `score`.
 
 use treadle_model::World;
-use treadle_policy_runtime::{
-    AnswerColumns, CandidateColumns, PolicyFault, PolicyInstance, Scores,
-};
+use treadle_policy_runtime::{AnswerColumns, PolicyFault, PolicyInstance, Scores};
 
 use crate::fixture::CONTEXT;
-use crate::scripted::{Reply, answering, f64s, list, refused, texts, u32s};
+use crate::scripted::{Reply, answering, f64s, refused, texts};
 
 fn score(policy: &mut PolicyInstance) -> Result<Scores, PolicyFault> {
     let programs = AnswerColumns {
@@ -23,23 +21,6 @@ fn score(policy: &mut PolicyInstance) -> Result<Scores, PolicyFault> {
 fn answers(totals: &[f64], names: &[&'static str], parts: &[f64]) -> PolicyInstance {
     let lists = vec![f64s(totals), texts(names), f64s(parts)];
     answering(World::Reward, "score", Reply::Lists(lists))
-}
-
-fn select(policy: &mut PolicyInstance) -> Result<Vec<u32>, PolicyFault> {
-    let programs = CandidateColumns {
-        group: &[1, 1, 2, 2],
-        reward: &[0.0, 1.0, 1.0, 0.5],
-        staleness: &[0, 0, 1, 1],
-        output_tokens: &[9, 9, 9, 9],
-        wanted: 2,
-        extra: &[],
-    };
-    let policy = policy.as_reward_mut().unwrap();
-    policy.select(&CONTEXT, &programs)
-}
-
-fn selects(rows: &[u32]) -> PolicyInstance {
-    answering(World::Reward, "select", list(u32s(rows)))
 }
 
 #[test]
@@ -67,15 +48,6 @@ fn rewards_are_finite_and_their_parts_complete() {
     refused(unnamed, "part_names: 0 bytes in entry 0", score);
     let many = answers(&[1.0, 0.0], &["part"; 17], &[0.0; 34]);
     refused(many, "part_names: 17 names", score);
-}
-
-#[test]
-fn selected_rows_are_distinct_and_not_too_many() {
-    assert_eq!(select(&mut selects(&[2, 1])), Ok(vec![2, 1]));
-    assert_eq!(select(&mut selects(&[])), Ok(vec![]));
-    refused(selects(&[0, 1, 2]), "at most 2", select);
-    refused(selects(&[3, 3]), "row 3 again", select);
-    refused(selects(&[4]), "4 in row 0", select);
 }
 
 #[test]

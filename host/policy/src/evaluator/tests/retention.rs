@@ -3,15 +3,12 @@
 use super::*;
 use treadle_core::{CacheAction, CostEstimates};
 
-/// A policy of the larger world: it offloads every second cache.
-fn retaining(name: &str, extra: Vec<usize>) -> BoundPolicy {
-    let module = wat::parse_str(include_str!("retention.wat")).expect("the text is valid");
-    let upload = treadle_policy_runtime::embed_contract(&module, "eviction-retention");
-    BoundPolicy {
-        id: 0,
-        extra,
-        ..loaded(name, &upload.expect("the contract embeds"))
-    }
+/// It offloads every second cache, and asks for so many of its one extra column.
+fn retaining(name: &str, columns: usize) -> BoundPolicy {
+    let text = include_str!("retention.wat").replace("(;COLUMNS;)", &columns.to_string());
+    let module = wat::parse_str(text).expect("the text is valid");
+    let upload = treadle_policy_runtime::embed_contract(&module, "eviction");
+    loaded(name, &upload.expect("the contract embeds"))
 }
 
 fn retain(core: &Core) -> Question {
@@ -23,7 +20,7 @@ fn retain(core: &Core) -> Question {
     };
     let question = asked(core, purpose);
     let rows = question.programs.len();
-    let prospects = CostEstimates {
+    let costs = CostEstimates {
         idle: (0..rows as u64).map(Span::from_millis).collect(),
         soonest: vec![Span(0); rows],
         price: vec![Span(0); rows],
@@ -33,24 +30,24 @@ fn retain(core: &Core) -> Question {
         remaining_tokens: vec![-1; rows],
     };
     let programs = ProgramColumns {
-        prospects: Box::new(prospects),
+        costs: Box::new(costs),
         ..question.programs
     };
     Question { purpose, programs }
 }
 
-fn fates(answer: &Answer) -> &[(ProgramId, CacheAction)] {
-    let PolicyAnswer::Fates { fates } = &answer.verdict else {
-        panic!("{:?}", answer.verdict)
+fn actions(answer: &Answer) -> &[(ProgramId, CacheAction)] {
+    let PolicyAnswer::CacheActions { actions } = &answer.answer else {
+        panic!("{:?}", answer.answer)
     };
-    fates
+    actions
 }
 
 #[test]
 fn caches_of_each_job_follow_its_policy_and_kept_ones_are_not_listed() {
     let (core, mut evaluator) = (core(), PolicyEvaluator::default());
-    // Of the smaller world: it is not asked about caches.
-    let (all, of_even) = (bound("all"), retaining("even", Vec::new()));
+    // The first does not answer `retain`: it is not asked about caches.
+    let (all, of_even) = (bound("all"), retaining("even", 0));
     change(
         &mut evaluator,
         &Scope::Everyone,
@@ -60,23 +57,31 @@ fn caches_of_each_job_follow_its_policy_and_kept_ones_are_not_listed() {
     change(&mut evaluator, &even, Change::Activate(Some(of_even)));
 
     let answer = evaluator.answer(&core, &retain(&core), 5);
-    let fates = fates(&answer);
-    assert_eq!(fates.len() as u64, PROGRAMS / 4, "half of those of one job");
-    for (program, fate) in fates {
+    let actions = actions(&answer);
+    assert_eq!(
+        actions.len() as u64,
+        PROGRAMS / 4,
+        "half of those of one job"
+    );
+    for (program, action) in actions {
         assert_eq!(&*core.state().programs[program].job, "even");
-        assert_eq!(*fate, CacheAction::Offload);
+        assert_eq!(*action, CacheAction::Offload);
     }
     let names: Vec<&str> = std::iter::once(&answer.policy)
-        .chain(&answer.voices.judges)
+        .chain(&answer.attribution.policies)
         .map(|policy| policy.0.as_ref())
         .collect();
-    assert_eq!(answer.voices.judged_by.len(), fates.len());
-    let by_even = |judge: &u8| names[usize::from(*judge)] == "even";
-    assert!(answer.voices.judged_by.iter().all(by_even), "{names:?}");
+    assert_eq!(answer.attribution.answered_by.len(), actions.len());
+    let by_even = |by: &u8| names[usize::from(*by)] == "even";
+    assert!(
+        answer.attribution.answered_by.iter().all(by_even),
+        "{names:?}"
+    );
 
     assert!(
         evaluator
-            .versions()
+            .version_rows()
+            .iter()
             .all(|version| &*version.policy.0 == "even")
     );
     let statistics = evaluator.statistics();
@@ -87,7 +92,7 @@ fn caches_of_each_job_follow_its_policy_and_kept_ones_are_not_listed() {
 fn without_a_policy_all_caches_stay() {
     let (core, mut evaluator) = (core(), PolicyEvaluator::default());
     let answer = evaluator.answer(&core, &retain(&core), 5);
-    assert!(fates(&answer).is_empty() && answer.voices.is_empty());
+    assert!(actions(&answer).is_empty() && answer.attribution.is_empty());
     assert_eq!(answer.policy, native_policy(World::Eviction));
     assert_eq!(
         evaluator.statistics(),
@@ -100,10 +105,9 @@ fn without_a_policy_all_caches_stay() {
 }
 
 #[test]
-fn an_eviction_policy_is_given_the_columns_that_it_names() {
+fn an_eviction_policy_is_given_the_columns_that_it_asks_for() {
     let (core, mut evaluator) = (core(), PolicyEvaluator::default());
-    let idle = COST_COLUMNS.iter().position(|name| *name == "idle-ms");
-    let policy = retaining("by-idleness", idle.into_iter().collect());
+    let policy = retaining("by-idleness", 1);
     change(
         &mut evaluator,
         &Scope::Everyone,
@@ -121,9 +125,9 @@ fn an_eviction_policy_is_given_the_columns_that_it_names() {
     let answer = evaluator.answer(&core, &question, 5);
     let PolicyAnswer::Order {
         programs, scores, ..
-    } = &answer.verdict
+    } = &answer.answer
     else {
-        panic!("{:?}", answer.verdict)
+        panic!("{:?}", answer.answer)
     };
     let expected: Vec<f64> = (0..PROGRAMS).rev().map(|ms| ms as f64).collect();
     assert_eq!(scores, &expected);

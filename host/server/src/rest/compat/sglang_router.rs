@@ -185,8 +185,8 @@ impl WorkerLoad {
 }
 
 async fn get_load(State(app): State<App>) -> Answer<Vec<WorkerLoad>> {
-    let totals = app.driver.read(|view| view.core.state().totals()).await;
-    let totals = totals.map_err(|_| stopped())?;
+    let overview = app.driver.overview().await.map_err(|_| stopped())?;
+    let totals = overview.totals;
     Ok(Json(WorkerLoad::all(&totals)))
 }
 
@@ -213,8 +213,8 @@ struct TotalLoad {
 }
 
 async fn loads(State(app): State<App>) -> Answer<Loads> {
-    let totals = app.driver.read(|view| view.core.state().totals()).await;
-    let totals = totals.map_err(|_| stopped())?;
+    let overview = app.driver.overview().await.map_err(|_| stopped())?;
+    let totals = overview.totals;
     Ok(Json(Loads {
         loads: WorkerLoad::all(&totals),
         aggregate: TotalLoad {
@@ -291,14 +291,11 @@ async fn notify_engines(
     headers: &HeaderMap,
     body: &Bytes,
 ) -> Result<usize, axum::response::Response> {
-    let urls = app.driver.read(|view| {
-        let workers = view.core.state().workers.values();
-        workers
-            .filter(|w| w.is_healthy())
-            .map(|w| w.url.clone())
-            .collect::<Vec<_>>()
-    });
-    let urls = urls.await.map_err(|_| stopped())?;
+    let workers = app.driver.workers().await.map_err(|_| stopped())?;
+    let healthy = workers
+        .into_iter()
+        .filter(treadle_core::worker::Worker::is_healthy);
+    let urls: Vec<_> = healthy.map(|worker| worker.url).collect();
     for url in &urls {
         let base = url.trim_end_matches('/');
         let told =

@@ -16,10 +16,9 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use treadle_auth::Caller;
 use treadle_auth::permissions::{RUN, VIEW};
-use treadle_core::program::Program;
 use treadle_http::{error_response, refuse};
-use treadle_model::{Phase, Status};
-use treadle_scheduler::{Profile, View};
+use treadle_model::{Phase, Status, WorkerId};
+use treadle_scheduler::{LiveProgram as Live, Profile};
 use treadle_wire::ErrorCode;
 use utoipa::{IntoParams, ToSchema};
 
@@ -99,11 +98,11 @@ impl From<Profile> for ProfileView {
 }
 
 impl LiveProgram {
-    fn of(view: &View<'_>, p: &Program, job: Option<&str>) -> Self {
-        let state = view.core.state();
-        let worker = p.place.and_then(|place| state.workers.get(&place.worker));
+    fn of(live: &Live, urls: &BTreeMap<WorkerId, Box<str>>, job: Option<&str>) -> Self {
+        let p = &live.program;
+        let url = p.placement.and_then(|place| urls.get(&place.worker));
         Self {
-            backend: worker.map(|w| w.url.clone()),
+            backend: url.cloned(),
             job: job.map(str::to_owned),
             context_len: p.context_tokens,
             total_tokens: p.context_tokens,
@@ -117,36 +116,39 @@ impl LiveProgram {
             prompt_tokens_total: p.prompt_tokens_total,
             output_tokens_total: p.output_tokens_total,
             cached_tokens_total: p.cached_tokens_total,
-            cache: CachePlace::of(state, p),
-            profile: view.profiles.get(&p.key).map(ProfileView::from),
+            cache: live.cache.map(|cache| CachePlace::of(cache, urls)),
+            profile: live.profile.map(ProfileView::from),
         }
     }
 }
 
 async fn list(State(app): State<App>, caller: Caller) -> Answer<BTreeMap<String, LiveProgram>> {
     let principal = caller.principal;
-    let all = app.driver.read(move |view| {
-        let programs = view.core.state().programs.values();
-        let own = |p: &Program| {
-            let key = principal.outside(&p.key)?.to_owned();
-            Some((key, LiveProgram::of(view, p, principal.outside(&p.job))))
-        };
-        programs.filter_map(own).collect()
-    });
-    all.await.map(Json).map_err(|_| stopped())
+    let live = app
+        .driver
+        .live_programs(principal.tenant.tenant.clone())
+        .await;
+    let live = live.map_err(|_| stopped())?;
+    let own = |p: &Live| {
+        let key = principal.outside(&p.program.key)?.to_owned();
+        let job = principal.outside(&p.program.job);
+        Some((key, LiveProgram::of(p, &live.urls, job)))
+    };
+    Ok(Json(live.programs.iter().filter_map(own).collect()))
 }
 
 async fn profiles(State(app): State<App>, caller: Caller) -> Answer<BTreeMap<String, ProfileView>> {
     let principal = caller.principal;
-    let all = app.driver.read(move |view| {
-        let keys = view.core.state().keys.keys();
-        let own = |key: &str| {
-            let profile = view.profiles.get(key)?.into();
-            Some((principal.outside(key)?.to_owned(), profile))
-        };
-        keys.filter_map(|key| own(key)).collect()
-    });
-    all.await.map(Json).map_err(|_| stopped())
+    let live = app
+        .driver
+        .live_programs(principal.tenant.tenant.clone())
+        .await;
+    let live = live.map_err(|_| stopped())?;
+    let own = |p: &Live| {
+        let key = principal.outside(&p.program.key)?.to_owned();
+        Some((key, p.profile?.into()))
+    };
+    Ok(Json(live.programs.iter().filter_map(own).collect()))
 }
 
 async fn profile(
@@ -155,8 +157,7 @@ async fn profile(
     InPath(program): InPath,
 ) -> Answer<ProfileView> {
     let wanted = caller.principal.inside(&program);
-    let profile = app.driver.read(move |view| view.profiles.get(&wanted));
-    let profile = profile.await.map_err(|_| stopped())?;
+    let profile = app.driver.profile(&wanted).await.map_err(|_| stopped())?;
     let profile = profile.ok_or_else(|| unknown(&program))?;
     Ok(Json(profile.into()))
 }

@@ -20,7 +20,7 @@ fn arrival(step: u64, program: &str) -> Event {
         output_tokens_max: None,
         prefix: Vec::new(),
         one_shot: false,
-        unnamed: false,
+        inferred: false,
     })
 }
 

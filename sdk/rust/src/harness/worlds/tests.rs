@@ -2,10 +2,10 @@
 
 use crate::harness::Harness;
 use crate::{
-    ActingColumns, ActiveColumns, AllocationPolicy, AnswerColumns, AssignColumns, CandidateColumns,
-    Estimates, EvictionPolicy, Fate, GrantColumns, LiveColumns, PlacementPolicy, Policy,
-    PolicyError, PredictionPolicy, PriorityPolicy, QueueColumns, RetentionColumns, RetentionPolicy,
-    RewardPolicy, Scores, WaitingColumns,
+    ActingColumns, ActiveColumns, AllocationPolicy, AssignColumns, CacheAction, Config, Estimates,
+    EvictionPolicy, GrantColumns, LiveColumns, NoConfig, PlacementPolicy, Policy, PolicyError,
+    PredictionPolicy, PreemptColumns, PriorityPolicy, QueueColumns, RetentionColumns,
+    WaitingColumns,
 };
 
 /// Declares a policy whose configuration is in order.
@@ -14,10 +14,9 @@ macro_rules! policy {
         struct $name;
 
         impl Policy for $name {
-            fn configure(json: &str) -> Result<Self, PolicyError> {
-                if json.contains("no_such_key") {
-                    return Err(PolicyError::invalid_config("no_such_key is not known"));
-                }
+            type Config = NoConfig;
+
+            fn with_config(_: NoConfig) -> Result<Self, PolicyError> {
                 Ok(Self)
             }
         }
@@ -26,8 +25,23 @@ macro_rules! policy {
 
 struct TakesAnyKey;
 
+#[derive(Default)]
+struct AnyKey;
+
+impl Config for AnyKey {
+    fn read(_: &serde_json::Map<String, serde_json::Value>) -> Result<Self, String> {
+        Ok(Self)
+    }
+
+    fn schema() -> serde_json::Value {
+        serde_json::json!({})
+    }
+}
+
 impl Policy for TakesAnyKey {
-    fn configure(_json: &str) -> Result<Self, PolicyError> {
+    type Config = AnyKey;
+
+    fn with_config(_: AnyKey) -> Result<Self, PolicyError> {
         Ok(Self)
     }
 }
@@ -144,6 +158,8 @@ fn grants_must_be_there() {
 policy!(SaysNothingOfMany);
 
 impl EvictionPolicy for SaysNothingOfMany {
+    const FUNCTIONS: &'static [&'static str] = &["weigh", "pause-order", "restore-order", "retain"];
+
     fn weigh(&mut self, programs: &ActingColumns<'_>) -> Result<Vec<f64>, PolicyError> {
         Ok(vec![1.0; programs.len()])
     }
@@ -155,43 +171,32 @@ impl EvictionPolicy for SaysNothingOfMany {
     fn restore_order(&mut self, programs: &WaitingColumns<'_>) -> Result<Vec<f64>, PolicyError> {
         Ok(vec![0.0; programs.len()])
     }
-}
 
-impl RetentionPolicy for SaysNothingOfMany {
-    fn retain(
-        &mut self,
-        _capacity_tokens: u64,
-        _free_tokens: i64,
-        _wanted_tokens: u64,
-        programs: &RetentionColumns<'_>,
-    ) -> Result<Vec<Fate>, PolicyError> {
-        Ok(vec![Fate::Keep; programs.len().min(40)])
+    fn retain(&mut self, programs: &RetentionColumns<'_>) -> Result<Vec<CacheAction>, PolicyError> {
+        Ok(vec![CacheAction::Keep; programs.len().min(40)])
     }
 }
 
 #[test]
 #[should_panic(expected = "retain: 40 entries for")]
-fn every_cache_must_have_a_fate() {
-    Harness::new("{}").by_row().retention::<SaysNothingOfMany>();
+fn every_cache_must_have_an_action() {
+    Harness::new("{}").by_row().eviction::<SaysNothingOfMany>();
 }
 
-policy!(TakesAll);
+policy!(ForgetsToSay);
 
-impl RewardPolicy for TakesAll {
-    fn score(&mut self, programs: &AnswerColumns<'_>) -> Result<Scores, PolicyError> {
-        Ok(Scores {
-            totals: vec![0.0; programs.len()],
-            ..Scores::default()
-        })
+impl PriorityPolicy for ForgetsToSay {
+    fn score(&mut self, programs: &QueueColumns<'_>) -> Result<Vec<f64>, PolicyError> {
+        Ok(vec![0.0; programs.len()])
     }
 
-    fn select(&mut self, programs: &CandidateColumns<'_>) -> Result<Vec<u32>, PolicyError> {
-        Ok((0..programs.len() as u32).collect())
+    fn preempt(&mut self, steps: &PreemptColumns<'_>) -> Result<Vec<bool>, PolicyError> {
+        Ok(vec![false; steps.len()])
     }
 }
 
 #[test]
-#[should_panic(expected = "were wanted")]
-fn a_selection_must_not_be_too_long() {
-    Harness::new("{}").reward::<TakesAll>();
+#[should_panic(expected = "preempt is answered but not in FUNCTIONS")]
+fn what_is_answered_must_be_named() {
+    Harness::new("{}").priority::<ForgetsToSay>();
 }

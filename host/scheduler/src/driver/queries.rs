@@ -1,0 +1,248 @@
+//! Questions about the scheduler's state, each answered between two events.
+
+use super::{DriverHandle, View};
+use crate::recording::DriverStopped;
+use crate::scheduler::Profile;
+use std::collections::BTreeMap;
+use treadle_core::accounts::{Account, TokenTime};
+use treadle_core::bindings::Bindings;
+use treadle_core::program::Program;
+use treadle_core::state::Counters;
+use treadle_core::worker::Worker;
+use treadle_core::{CacheLocation, CacheTotals, Mode, RunningUse, Totals};
+use treadle_model::{GatewayId, PolicyRef, ProgramId, Tenant, WorkerId, World};
+use treadle_policy::evaluator::{
+    BindingView, PolicyStatistics, Scope, VersionRow, is_asked_in_place,
+};
+
+/// The scheduler at a glance.
+#[derive(Clone, Debug)]
+pub struct Overview {
+    /// Position of the latest event.
+    pub seq: u64,
+    /// How it schedules.
+    pub mode: Mode,
+    /// Whether a policy decides what becomes of caches.
+    pub retention: bool,
+    /// What there is at present.
+    pub totals: Totals,
+    /// Caches that are not at an engine.
+    pub caches: CacheTotals,
+    /// What has happened so far.
+    pub counters: Counters,
+}
+
+/// Live programs.
+#[derive(Clone, Debug)]
+pub struct LivePrograms {
+    /// The programs, by id.
+    pub programs: Vec<LiveProgram>,
+    /// URLs of the workers.
+    pub urls: BTreeMap<WorkerId, Box<str>>,
+}
+
+/// A live program.
+#[derive(Clone, Debug)]
+pub struct LiveProgram {
+    /// Its state.
+    pub program: Program,
+    /// Where its cache is; `None` if it is to be computed again.
+    pub cache: Option<CacheLocation>,
+    /// Its timings, once a step of it has ended.
+    pub profile: Option<Profile>,
+}
+
+/// What KV memory was used for until now.
+#[derive(Clone, Debug)]
+pub struct MemoryAccounts {
+    /// Worker by worker.
+    pub workers: Vec<WorkerAccount>,
+    /// Job by job.
+    pub jobs: Vec<JobAccount>,
+}
+
+/// One worker's.
+#[derive(Clone, Debug)]
+pub struct WorkerAccount {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Its URL.
+    pub url: Box<str>,
+    /// Sums until now.
+    pub sums: TokenTime,
+    /// The account as it was last changed.
+    pub account: Account,
+}
+
+/// One job's.
+#[derive(Clone, Debug)]
+pub struct JobAccount {
+    /// The job as the core knows it, tenant included.
+    pub job: Box<str>,
+    /// Sums until now.
+    pub sums: TokenTime,
+    /// The account as it was last changed.
+    pub account: Account,
+}
+
+impl DriverHandle {
+    /// The scheduler at a glance.
+    pub async fn overview(&self) -> Result<Overview, DriverStopped> {
+        self.read(|view| {
+            let (config, state) = (view.core.config(), view.core.state());
+            Overview {
+                seq: view.seq,
+                mode: config.mode,
+                retention: config.kv.retention,
+                totals: state.totals(),
+                caches: state.cache_totals(),
+                counters: state.counters,
+            }
+        })
+        .await
+    }
+
+    /// The registered workers, also those that are leaving.
+    pub async fn workers(&self) -> Result<Vec<Worker>, DriverStopped> {
+        self.read(|view| view.core.state().workers.values().cloned().collect())
+            .await
+    }
+
+    /// One worker.
+    pub async fn worker(&self, worker: WorkerId) -> Result<Option<Worker>, DriverStopped> {
+        self.read(move |view| view.core.state().workers.get(&worker).cloned())
+            .await
+    }
+
+    /// What a worker's running steps hold; `None` where no ledger is kept.
+    pub async fn running_use(&self, worker: WorkerId) -> Result<Option<RunningUse>, DriverStopped> {
+        self.read(move |view| view.core.running_use(worker)).await
+    }
+
+    /// A live program by its key.
+    pub async fn program(&self, key: &str) -> Result<Option<Program>, DriverStopped> {
+        let key = key.to_owned();
+        self.read(move |view| view.core.program(&key).cloned())
+            .await
+    }
+
+    /// Keys of the live programs of a job.
+    pub async fn programs_of(&self, job: &str) -> Result<Vec<Box<str>>, DriverStopped> {
+        let job = job.to_owned();
+        self.read(move |view| {
+            let programs = view.core.state().programs.values();
+            let own = programs.filter(|program| *program.job == *job);
+            own.map(|program| program.key.clone()).collect()
+        })
+        .await
+    }
+
+    /// The live programs of a tenant.
+    pub async fn live_programs(&self, tenant: Tenant) -> Result<LivePrograms, DriverStopped> {
+        self.read(move |view| live_programs(view, &tenant)).await
+    }
+
+    /// A live program's timings, once a step of it has ended.
+    pub async fn profile(&self, key: &str) -> Result<Option<Profile>, DriverStopped> {
+        let key = key.to_owned();
+        self.read(move |view| view.profiles.get(&key)).await
+    }
+
+    /// What KV memory was used for.
+    pub async fn memory_accounts(&self) -> Result<MemoryAccounts, DriverStopped> {
+        self.read(memory_accounts).await
+    }
+
+    /// Copies of caches in host memory, with the programs that they are of.
+    pub async fn held_copies(&self) -> Result<Vec<(ProgramId, Box<str>)>, DriverStopped> {
+        self.read(|view| {
+            let held = view.core.state().offloads.held.iter();
+            held.map(|(program, held)| (*program, held.copy.clone()))
+                .collect()
+        })
+        .await
+    }
+
+    /// Gateways in other processes that have open steps.
+    pub async fn gateways(&self) -> Result<Vec<GatewayId>, DriverStopped> {
+        self.read(|view| {
+            let steps = view.core.state().steps.keys();
+            let mut gateways: Vec<_> = steps.map(|step| step.gateway()).collect();
+            gateways.dedup();
+            gateways.retain(|gateway| *gateway != GatewayId::LOCAL);
+            gateways
+        })
+        .await
+    }
+
+    /// All bindings, as they are on record.
+    pub async fn bindings(&self) -> Result<Bindings, DriverStopped> {
+        self.read(|view| view.core.state().bindings.clone()).await
+    }
+
+    /// The bindings of the worlds that are asked in place, and how their policies fare.
+    pub async fn binding_views(&self) -> Result<Vec<BindingView>, DriverStopped> {
+        self.read(|view| {
+            let worlds = World::ALL.iter().filter(|world| is_asked_in_place(**world));
+            worlds
+                .flat_map(|world| view.policies.views(*world))
+                .collect()
+        })
+        .await
+    }
+
+    /// The policy that answers for a scope, by its own binding.
+    pub async fn active_policy(
+        &self,
+        world: World,
+        scope: Scope,
+    ) -> Result<PolicyRef, DriverStopped> {
+        self.read(move |view| view.policies.active(world, &scope))
+            .await
+    }
+
+    /// What became of the questions to policies.
+    pub async fn policy_statistics(&self) -> Result<PolicyStatistics, DriverStopped> {
+        self.read(|view| view.policies.statistics().clone()).await
+    }
+
+    /// The same version by version.
+    pub async fn policy_versions(&self) -> Result<Vec<VersionRow>, DriverStopped> {
+        self.read(|view| view.policies.version_rows()).await
+    }
+}
+
+fn live_programs(view: &View<'_>, tenant: &Tenant) -> LivePrograms {
+    let state = view.core.state();
+    let programs = state.programs.values();
+    let own = programs.filter(|program| tenant.outside(&program.key).is_some());
+    let live = |program: &Program| LiveProgram {
+        program: program.clone(),
+        cache: state.cache_of(program),
+        profile: view.profiles.get(&program.key),
+    };
+    let workers = state.workers.values();
+    LivePrograms {
+        programs: own.map(live).collect(),
+        urls: workers.map(|w| (w.id, w.url.clone())).collect(),
+    }
+}
+
+fn memory_accounts(view: &View<'_>) -> MemoryAccounts {
+    let state = view.core.state();
+    let worker = |w: &Worker| WorkerAccount {
+        worker: w.id,
+        url: w.url.clone(),
+        sums: w.account.at(view.now),
+        account: w.account,
+    };
+    let jobs = state.job_accounts.iter().map(|(job, account)| JobAccount {
+        job: job.into(),
+        sums: account.at(view.now),
+        account: *account,
+    });
+    MemoryAccounts {
+        workers: state.workers.values().map(worker).collect(),
+        jobs: jobs.collect(),
+    }
+}
