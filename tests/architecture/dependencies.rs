@@ -81,6 +81,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("cudarc", &["treadle-transfer"]),
     ("lapin", &["treadle-broker"]),
     ("sqlx", &["treadle-store"]),
+    (
+        "utoipa",
+        &["treadle-auth", "treadle-server", "treadle-whatif"],
+    ),
     ("wasm-", &["treadle-policy-runtime"]),
     ("wasmparser", &["treadle-policy-runtime"]),
     ("wasmtime", &["treadle-policy-runtime"]),

@@ -47,7 +47,8 @@ pub(super) async fn find(
     request: Request,
 ) -> Result<(&Shard, Request), Box<Response<Body>>> {
     let home = &parts.shards[0];
-    if parts.shards.len() == 1 {
+    // With one shard, all that can be wrong is its name.
+    if parts.shards.len() == 1 && !request.headers().contains_key(SHARD_HEADER) {
         return Ok((home, request));
     }
     let about = about(&request);

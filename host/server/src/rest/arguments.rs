@@ -36,13 +36,20 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Response> {
         let query = axum::extract::Query::try_from_uri(&parts.uri);
-        query.map(|query| Self(query.0)).map_err(|rejection| {
-            let problem = rejection.body_text();
-            let problem = problem
-                .rsplit_once("query string: ")
-                .map_or(&*problem, |(_, why)| why);
-            error_response(&problem_of("query", problem))
-        })
+        query
+            .map(|query| Self(query.0))
+            .map_err(|rejection| error_response(&query_problem(&rejection.body_text())))
+    }
+}
+
+/// What is wrong with a query, from the text of its refusal, which may begin with the field.
+fn query_problem(text: &str) -> ErrorBody {
+    let problem = text.rsplit_once("query string: ");
+    let problem = problem.map_or(text, |(_, problem)| problem);
+    let is_name = |field: &str| field.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+    match problem.split_once(": ") {
+        Some((field, problem)) if is_name(field) => problem_of(field, problem),
+        _ => problem_of(".", problem),
     }
 }
 
@@ -91,7 +98,7 @@ fn problem_of(path: &str, problem: &str) -> ErrorBody {
     let quoted = problem.strip_prefix("missing field `");
     if let Some(field) = quoted.and_then(|rest| rest.split('`').next()) {
         let field = match path {
-            "." | "query" => field.to_owned(),
+            "." => field.to_owned(),
             outer => format!("{outer}.{field}"),
         };
         let message = format!("`{field}` is missing; {REMEDY}");
@@ -108,7 +115,11 @@ fn problem_of(path: &str, problem: &str) -> ErrorBody {
     } else {
         format!("; {REMEDY}")
     };
-    ErrorBody::new(ErrorCode::InvalidField, message + &remedy).with_param(path)
+    let error = ErrorBody::new(ErrorCode::InvalidField, message + &remedy);
+    if path == "." {
+        return error;
+    }
+    error.with_param(path)
 }
 
 /// Rows of a page: 100 unless another number is given, and no more than the store gives at once.
@@ -190,5 +201,28 @@ mod tests {
             assert!(error.message.contains(words), "{body}: {}", error.message);
         }
         parse::<Outer>(br#"{"count":1,"inner":{"count":2}}"#).expect("it is right");
+    }
+
+    #[test]
+    fn a_query_is_refused_with_its_field() {
+        let asked = |query: &str| {
+            let uri = format!("/x?{query}").parse().expect("a URI");
+            let query = axum::extract::Query::<Outer>::try_from_uri(&uri);
+            query_problem(&query.expect_err("it is refused").body_text())
+        };
+        let error = asked("count=many");
+        assert_eq!(error.param.as_deref(), Some("count"));
+        assert!(
+            error.message.starts_with("`count`: invalid digit"),
+            "{}",
+            error.message
+        );
+        assert_eq!(asked("").code, ErrorCode::MissingField);
+        let error = asked("count=1&cuont=1");
+        assert!(
+            error.message.contains("unknown field `cuont`"),
+            "{}",
+            error.message
+        );
     }
 }

@@ -48,40 +48,54 @@ struct Health {
     load: Option<DaemonLoad>,
 }
 
-/// What treadle is doing.
+/// What treadle is doing; callers without the scope viewer see nothing of it.
 #[derive(Serialize, ToSchema)]
 struct DaemonLoad {
     /// tr where programs are scheduled, else default; clients of ThunderAgent ask for it.
+    #[schema(required = false)]
     router_mode: &'static str,
     /// What requests are scheduled by.
-    #[schema(value_type = String)]
+    #[schema(value_type = String, required = false)]
     mode: Mode,
     /// Whether programs are scheduled.
+    #[schema(required = false)]
     scheduling_enabled: bool,
     /// URLs of the engines.
+    #[schema(required = false)]
     backends: Vec<Box<str>>,
     /// How many of them answer.
+    #[schema(required = false)]
     healthy_backends: usize,
     /// Live programs.
+    #[schema(required = false)]
     programs_count: u64,
     /// Those that generate.
+    #[schema(required = false)]
     reasoning_count: u64,
     /// Those whose tools are at work.
+    #[schema(required = false)]
     acting_count: u64,
     /// Those that are paused.
+    #[schema(required = false)]
     paused_count: u64,
     /// Steps that wait for a placement.
+    #[schema(required = false)]
     waiting_steps: u64,
     /// Programs by URL of the engine.
+    #[schema(required = false)]
     per_backend: BTreeMap<String, BackendPrograms>,
     /// Always true.
+    #[schema(required = false)]
     profile_enabled: bool,
     /// The policy that pauses programs.
+    #[schema(required = false)]
     eviction_policy: String,
     /// Caches that are not at an engine.
+    #[schema(required = false)]
     kv: HostTotals,
     /// The broker, if there is one. It is reported, and no reason to take the daemon out: scheduling
     /// does without it.
+    #[schema(required = false)]
     broker: Option<BrokerHealth>,
 }
 

@@ -89,7 +89,7 @@ impl Gives for Response {}
 
 impl<T: ToSchema> Gives for Json<T> {
     fn describe(about: &mut About) {
-        about.answers::<T>(200, "It is done, or this is it.");
+        about.answers::<T>(200, "The answer.");
     }
 }
 
