@@ -199,7 +199,7 @@ impl Driver {
                     loaded,
                     done,
                 } = *input;
-                let bound = self.scheduler.bind(self.clock.now(), event, loaded);
+                let bound = self.scheduler.bind(self.clock.now(), &event, loaded);
                 let _ = done.send(bound);
                 self.carry_out_all();
             }

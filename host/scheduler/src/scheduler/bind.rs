@@ -24,14 +24,14 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
     pub fn bind(
         &mut self,
         now: Timestamp,
-        event: BindingEvent,
+        event: &BindingEvent,
         loaded: Option<P::Loaded>,
     ) -> Result<Bound, ChangeError> {
-        self.core.state().bindings.check(&event)?;
+        self.core.state().bindings.check(event)?;
         self.handle_event(now, Event::Binding(event.clone()), None);
-        let id = self.core.state().bindings.made_by(&event);
+        let id = self.core.state().bindings.made_by(event);
         let loaded = loaded.map(|policy| (id, policy));
-        let changed = self.policies.follow(&event, loaded, now.0 / 1_000);
+        let changed = self.policies.follow(event, loaded, now.0 / 1_000);
         Ok(Bound { id, changed })
     }
 }
@@ -133,7 +133,7 @@ mod tests {
         let mut scheduler = scheduler();
         for digest in ["good", "faulty"] {
             scheduler
-                .bind(Timestamp(1), bound(digest), Some(()))
+                .bind(Timestamp(1), &bound(digest), Some(()))
                 .expect("it is bound");
         }
         let worker = Event::WorkerAdded {
@@ -145,7 +145,7 @@ mod tests {
         scheduler.handle(Timestamp(2), Input::Event(worker));
         scheduler.handle(Timestamp(3), arrived());
         scheduler
-            .bind(Timestamp(4), bound("next"), Some(()))
+            .bind(Timestamp(4), &bound("next"), Some(()))
             .expect("it is bound");
 
         let records = scheduler.take_records().rows;
