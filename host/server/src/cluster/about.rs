@@ -182,6 +182,10 @@ async fn of_program<'a>(
     }
 }
 
+#[expect(
+    clippy::unnecessary_box_returns,
+    reason = "errors here are boxed: an answer is large"
+)]
 fn refused(error: &ErrorBody) -> Box<Response<Body>> {
     Box::new(error_response(error))
 }
