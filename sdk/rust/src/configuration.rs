@@ -207,7 +207,7 @@ pub fn object(properties: Map<String, Value>) -> Value {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",
         "additionalProperties": false,
-        "properties": properties,
+        "properties": Value::Object(properties),
     })
 }
 

@@ -86,19 +86,13 @@ async fn from_new_to_bound(language: &str, tools: Option<(&str, &str)>) {
     let name = format!("my-{language}-priority");
     let line = format!("plugin new {name} --lang {language} --world priority --path {at}");
     with_tools(&url, &line).await;
-    match tools {
-        Some((place, installed)) => {
-            let installed = repository().join(installed);
-            assert!(
-                installed.is_dir(),
-                "{installed:?}: run scripts/setup.sh test"
-            );
-            std::os::unix::fs::symlink(installed, path.join(place)).expect("a link");
-        }
-        None => {
-            let lock = repository().join("Cargo.lock");
-            std::fs::copy(lock, path.join("Cargo.lock")).expect("a copy");
-        }
+    if let Some((place, installed)) = tools {
+        let installed = repository().join(installed);
+        assert!(installed.is_dir(), "run scripts/setup.sh test first");
+        std::os::unix::fs::symlink(installed, path.join(place)).expect("a link");
+    } else {
+        let lock = repository().join("Cargo.lock");
+        std::fs::copy(lock, path.join("Cargo.lock")).expect("a copy");
     }
     with_tools(&url, &format!("plugin build {at}")).await;
     let tested = with_tools(&url, &format!("plugin test {at}")).await;
