@@ -57,7 +57,7 @@ pub(super) async fn find(
         About::Shard(name) => return Ok((named(parts, &name)?, request)),
         About::Job(job) => {
             let tenant = tenant(parts, request.headers()).await?;
-            let job = ClientName::parse("job", &job).map_err(|e| Box::new(error_response(&e.into())))?;
+            let job = ClientName::parse("job", &job).map_err(|e| refused(&e.into()))?;
             let names: Vec<_> = parts.shards.iter().map(|s| s.name.clone()).collect();
             let at = shard_of(&names, &tenant.inside(&job));
             return Ok((&parts.shards[at], request));
@@ -70,7 +70,7 @@ pub(super) async fn find(
         return Ok((home, request));
     };
     let tenant = tenant(parts, request.headers()).await?;
-    let program = ClientName::parse("program_id", &program).map_err(|e| Box::new(error_response(&e.into())))?;
+    let program = ClientName::parse("program_id", &program).map_err(|e| refused(&e.into()))?;
     Ok((of_program(parts, &tenant, &program).await?, request))
 }
 
@@ -129,7 +129,7 @@ fn names(parts: &Parts) -> String {
 
 async fn tenant(parts: &Parts, headers: &HeaderMap) -> Result<Tenant, Box<Response<Body>>> {
     let tenant = auth::tenant_of(&parts.auth, headers).await;
-    tenant.map_err(|error| Box::new(error_response(&error)))
+    tenant.map_err(|error| refused(&error))
 }
 
 /// The program that a body names, and the request with its body again.
@@ -180,6 +180,14 @@ async fn of_program<'a>(
             Err(Box::new(refuse(ErrorCode::InvalidField, message)))
         }
     }
+}
+
+#[expect(
+    clippy::unnecessary_box_returns,
+    reason = "errors here are boxed: an answer is large"
+)]
+fn refused(error: &ErrorBody) -> Box<Response<Body>> {
+    Box::new(error_response(error))
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ async fn show(
     let rows = app.store.bodies(&key, step).await;
     let rows = rows.map_err(|error| store_failed(&error))?;
     let shown = |row: &BodyRow| KeptBody {
-        kind: row.kind.to_string(),
+        kind: row.kind.clone(),
         at_us: row.at_us,
         bytes: row.body.len(),
         text: String::from_utf8_lossy(&row.body).into_owned(),

@@ -99,17 +99,16 @@ struct Cursor {
 impl Cursor {
     /// From the text that `next` had.
     fn read(text: &str) -> Result<Self, Response> {
-        let (seq, seen) = match text.split_once('.') {
-            Some((seq, seen)) => (seq.parse(), seen.parse().map(Some)),
-            None => (text.parse(), Ok(None)),
+        let (seq, seen) = if let Some((seq, seen)) = text.split_once('.') {
+            (seq.parse(), seen.parse().map(Some))
+        } else {
+            (text.parse(), Ok(None))
         };
-        match (seq, seen) {
-            (Ok(seq), Ok(seen)) => Ok(Self { seq, seen }),
-            _ => {
-                let message = format!("`after` is `{text}`; send `next` of the page before");
-                Err(refuse(ErrorCode::InvalidField, message))
-            }
+        if let (Ok(seq), Ok(seen)) = (seq, seen) {
+            return Ok(Self { seq, seen });
         }
+        let message = format!("`after` is `{text}`; send `next` of the page before");
+        Err(refuse(ErrorCode::InvalidField, message))
     }
 
     /// Where a page ends that began here.

@@ -144,7 +144,6 @@ async fn page(
             since_us: query.since_ms.map(|ms| ms.saturating_mul(1_000)),
             order: Order::of(ascending && !query.latest),
             limit,
-            ..SeqPage::default()
         },
         ..visible(&caller, query.job, query.program, query.kind)?
     };

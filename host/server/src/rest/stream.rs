@@ -30,7 +30,7 @@ const PAGE_EVENTS: u32 = 256;
 const READ_PAUSE: Duration = Duration::from_millis(50);
 /// Longest life of a stream. Its client comes back with the last id, and is checked again: a token
 /// may have been revoked.
-const LIFE_MAX: Duration = Duration::from_secs(900);
+const LIFE_MAX: Duration = Duration::from_mins(15);
 /// Where a client that comes back goes on.
 const LAST_EVENT_ID: &str = "last-event-id";
 
@@ -78,12 +78,11 @@ async fn stream(
     let tenant = caller.principal.tenant.tenant.clone();
     let open = app.streams.open(tenant.name());
     let open = open.map_err(|error| error_response(&error))?;
-    let after = match after {
-        Some(after) => after,
-        None => {
-            let last = app.store.last_seq().await;
-            last.map_err(|error| super::store_failed(&error))?
-        }
+    let after = if let Some(after) = after {
+        after
+    } else {
+        let last = app.store.last_seq().await;
+        last.map_err(|error| super::store_failed(&error))?
     };
     let reader = Reader {
         store: app.store.clone(),
@@ -186,7 +185,7 @@ mod tests {
             seq,
             at_us: seq,
             kind: "step_arrived".to_owned(),
-            job: if seq % 3 == 0 { "a" } else { "b" }.to_owned(),
+            job: if seq.is_multiple_of(3) { "a" } else { "b" }.to_owned(),
             program: Some("p".to_owned()),
             body: "{}".to_owned(),
         }

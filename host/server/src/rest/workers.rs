@@ -228,6 +228,10 @@ async fn worker_of(app: &App, url: &str) -> Result<(WorkerId, bool), Response> {
 
 /// An engine was removed.
 #[derive(Serialize, ToSchema)]
+#[expect(
+    clippy::struct_field_names,
+    reason = "clients of SGLang's router expect them"
+)]
 pub(crate) struct Removed {
     /// Always success: clients of SGLang's router ask for it.
     status: &'static str,

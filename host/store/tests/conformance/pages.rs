@@ -11,7 +11,7 @@ use super::rows::{self, ALL};
 fn programs() -> Vec<ProgramRow> {
     let program = |n: u64| ProgramRow {
         status: ["active", "paused"][n as usize % 2].to_owned(),
-        worker: (n % 3 != 0).then(|| format!("w-{}", n % 3)),
+        worker: (!n.is_multiple_of(3)).then(|| format!("w-{}", n % 3)),
         context_tokens: n * 7 % 5,
         steps: n % 2,
         tokens_total: n * 31 % 17,
@@ -91,7 +91,8 @@ async fn all_pages(store: &dyn Store, mut page: ProgramPage) -> Vec<ProgramRow> 
 pub(crate) async fn paging_through_events_of_a_job_gives_every_one_once(store: &dyn Store) {
     let mut batch = rows::events(1..=60);
     for event in &mut batch.events {
-        event.job = ["math", "code"][usize::from(event.seq.is_multiple_of(3))].to_owned();
+        let is_code = event.seq.is_multiple_of(3);
+        event.job = if is_code { "code" } else { "math" }.into();
     }
     store.append(&batch).await.unwrap();
     for order in [Order::OldestFirst, Order::NewestFirst] {

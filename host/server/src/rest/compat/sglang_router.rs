@@ -201,6 +201,10 @@ struct Loads {
 
 /// Load of all workers together.
 #[derive(Serialize, ToSchema)]
+#[expect(
+    clippy::struct_field_names,
+    reason = "clients of SGLang's router expect them"
+)]
 struct TotalLoad {
     /// Steps at engines.
     total_running_reqs: u64,
@@ -241,6 +245,10 @@ struct Abort {
 
 /// What was withdrawn.
 #[derive(Serialize, ToSchema)]
+#[expect(
+    clippy::struct_field_names,
+    reason = "clients of SGLang's router expect them"
+)]
 struct Aborted {
     /// Always ok.
     status: &'static str,
