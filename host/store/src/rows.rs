@@ -235,6 +235,25 @@ impl Batch {
             + self.bindings.len()
     }
 
+    /// Adds the rows of a later batch.
+    pub fn append(&mut self, later: Self) {
+        // Each kind by name, so that none is forgotten.
+        let Self {
+            events,
+            programs,
+            steps,
+            workers,
+            decisions,
+            bindings,
+        } = later;
+        self.events.extend(events);
+        self.programs.extend(programs);
+        self.steps.extend(steps);
+        self.workers.extend(workers);
+        self.decisions.extend(decisions);
+        self.bindings.extend(bindings);
+    }
+
     /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

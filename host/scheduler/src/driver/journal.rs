@@ -56,19 +56,11 @@ pub struct JournalBatch {
 impl JournalBatch {
     /// True if there is nothing to write and nothing to notify.
     pub fn is_empty(&self) -> bool {
-        self.committed.is_empty()
-            && self.relayed.is_empty()
-            && self.rows.events.is_empty()
-            && self.rows.programs.is_empty()
-            && self.rows.steps.is_empty()
+        self.committed.is_empty() && self.relayed.is_empty() && self.rows.is_empty()
     }
 
     fn absorb(&mut self, mut other: Self) {
-        self.rows.events.append(&mut other.rows.events);
-        self.rows.programs.append(&mut other.rows.programs);
-        self.rows.steps.append(&mut other.rows.steps);
-        self.rows.workers.append(&mut other.rows.workers);
-        self.rows.decisions.append(&mut other.rows.decisions);
+        self.rows.append(other.rows);
         self.committed.append(&mut other.committed);
         self.relayed.append(&mut other.relayed);
     }
