@@ -123,11 +123,15 @@ async fn identify(auth: &Auth, headers: &mut HeaderMap) -> Result<Arc<Principal>
 /// The tenant that a request acts in. Whether it may do what it asks is checked elsewhere.
 ///
 /// # Errors
-/// If its token is not valid, or it may not choose the tenant.
+/// If it needs a token and has none, its token is not valid, or it may not choose the tenant.
 pub async fn tenant_of(auth: &Auth, headers: &HeaderMap) -> Result<Tenant, ErrorBody> {
     let mut headers = headers.clone();
     let principal = identify(auth, &mut headers).await?;
     let principal = in_chosen_tenant(auth, principal, &mut headers)?;
+    if principal.scope.is_none() {
+        let message = "this needs a token; send it as `Authorization: Bearer tr_...`";
+        return Err(ErrorBody::new(ErrorCode::TokenMissing, message));
+    }
     Ok(principal.tenant.tenant.clone())
 }
 

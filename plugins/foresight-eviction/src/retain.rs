@@ -31,7 +31,7 @@ pub(crate) fn actions(
     let way = Way {
         config,
         capacity_tokens: programs.capacity_tokens,
-        somebody_waits: programs.wanted_tokens > 0,
+        programs_wait: programs.wanted_tokens > 0,
     };
     for row in rows {
         if lacking == 0 {
@@ -56,7 +56,7 @@ fn lacking_tokens(free_tokens: i64, wanted_tokens: u64) -> u64 {
 struct Way<'a> {
     config: &'a Config,
     capacity_tokens: u64,
-    somebody_waits: bool,
+    programs_wait: bool,
 }
 
 impl Way<'_> {
@@ -71,13 +71,13 @@ impl Way<'_> {
         }
         // At another worker the cache would be held through the call as well: that is better than
         // nothing where there is room that no program waits for.
-        if !self.somebody_waits && pays(programs.moved_ms[row]) {
+        if !self.programs_wait && pays(programs.moved_ms[row]) {
             return CacheAction::Migrate;
         }
         let has_way = programs.back_ms[row] < prefill;
         let tokens = programs.tokens[row].max(1) as f64;
         let whole_ms = prefill as f64 * (self.capacity_tokens as f64 / tokens);
-        if !has_way && self.somebody_waits && prefill > 0 && idle > self.config.drop * whole_ms {
+        if !has_way && self.programs_wait && prefill > 0 && idle > self.config.drop * whole_ms {
             return CacheAction::Drop;
         }
         CacheAction::Keep
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(
             of(-9_000, 1, &programs)[1],
             CacheAction::Keep,
-            "somebody waits"
+            "programs wait"
         );
     }
 

@@ -20,7 +20,7 @@ export function nowMs(): number {
   return imports.nowMs();
 }
 
-/** The next number of a random stream that begins anew with each call: at least 0, below 1. */
+/** The next number of a random stream that starts over with each call: at least 0, below 1. */
 export function random(): number {
   // The runtime rounds 64 bits to the nearest number, which may be one whole.
   return Math.min(imports.randomU64() / 2 ** 64, 1 - 2 ** -53);

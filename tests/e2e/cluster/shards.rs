@@ -38,6 +38,13 @@ async fn reports_reach_the_shard_of_their_program(client: &Client) {
     let unknown = json!({"program_id": "p99", "action_id": "a", "event": "started", "tool": "sh"});
     let refused = post("/api/v1/actions", unknown).await;
     assert_eq!(refused.status, http::StatusCode::NOT_FOUND);
+    // Nobody learns without a token which programs there are.
+    for program in ["p0", "p99"] {
+        let headers = [("x-forwarded-for", "203.0.113.9")];
+        let body = json!({"program_id": program}).to_string();
+        let refused = client.send(http::Method::POST, "/programs/release", &headers, body);
+        assert_eq!(refused.await.status, http::StatusCode::UNAUTHORIZED);
+    }
     let released = post("/programs/release", json!({"program_id": "p0"})).await;
     assert_eq!(released.ok()["released"], true);
     let released = client.send(http::Method::DELETE, "/api/v1/jobs/job-1", &[], "");

@@ -70,7 +70,7 @@ impl ArtifactStore {
     /// for at most `bytes_max` bytes.
     ///
     /// # Errors
-    /// The folder cannot be made private, belongs to somebody else, or the bound is
+    /// The folder cannot be made private, belongs to another user, or the bound is
     /// below [`BYTES_MIN`](Self::BYTES_MIN).
     pub fn open(folder: &Path, bytes_max: u64) -> Result<Self, ArtifactStoreError> {
         if bytes_max < Self::BYTES_MIN {

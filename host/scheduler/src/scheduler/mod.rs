@@ -160,12 +160,12 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         &mut self.policies
     }
 
-    /// Whoever watches.
+    /// The observer.
     pub fn observer(&self) -> &O {
         &self.observer
     }
 
-    /// The same, to be told something.
+    /// The observer, to be changed.
     pub fn observer_mut(&mut self) -> &mut O {
         &mut self.observer
     }

@@ -21,7 +21,7 @@ use treadle_http::Upstream;
 const LOOK_PAUSE: Duration = Duration::from_millis(200);
 /// Pauses before an engine is started again: the first, and the longest.
 const BACKOFF: [Duration; 2] = [Duration::from_millis(500), Duration::from_mins(1)];
-/// An engine that has answered for so long has failed anew, not repeatedly.
+/// An engine that has answered for so long fails for the first time again, not repeatedly.
 const STEADY: Duration = Duration::from_mins(5);
 
 /// How engines are started.
