@@ -42,7 +42,8 @@ async fn reports_reach_the_shard_of_their_program(client: &Client) {
     for program in ["p0", "p99"] {
         let headers = [("x-forwarded-for", "203.0.113.9")];
         let body = json!({"program_id": program}).to_string();
-        let refused = client.send(http::Method::POST, "/programs/release", &headers, body);
+        let anonymous = client.without_token();
+        let refused = anonymous.send(http::Method::POST, "/programs/release", &headers, body);
         assert_eq!(refused.await.status, http::StatusCode::UNAUTHORIZED);
     }
     let released = post("/programs/release", json!({"program_id": "p0"})).await;
