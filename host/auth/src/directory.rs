@@ -96,6 +96,7 @@ impl Directory {
             .into_iter()
             .filter_map(|row| token_state(row, &states, before))
             .collect();
+        let count = states.len();
         let by_hash = by_hash(&tokens);
         let named = by_hash.keys().map(|hash| (identity::name(hash), *hash));
         Self {
@@ -108,6 +109,7 @@ impl Directory {
                 scope: anonymous,
                 root: anonymous == Some(Scope::Admin),
                 whole: anonymous == Some(Scope::Admin),
+                tenants: count,
                 who: PrincipalKind::Anonymous,
             }),
             generation: before.map_or(0, |before| before.generation + 1),
@@ -221,6 +223,7 @@ fn token_state(
             scope: Some(scope),
             root,
             whole: root,
+            tenants: tenants.len(),
             who: PrincipalKind::Token {
                 id: row.token.clone(),
                 name: row.name.clone(),

@@ -52,11 +52,18 @@ pub struct Principal {
     pub root: bool,
     /// True for an admin of the whole daemon who has chosen no tenant.
     pub whole: bool,
+    /// Tenants of the daemon, its own among them.
+    pub tenants: usize,
     /// Its identity.
     pub who: PrincipalKind,
 }
 
 impl Principal {
+    /// Whether no other tenant shares the engines.
+    pub fn is_alone(&self) -> bool {
+        self.tenants <= 1
+    }
+
     /// A client's name for a program or a job as the core knows it.
     pub fn inside(&self, name: &ClientName) -> String {
         self.tenant.tenant.inside(name).into_owned()

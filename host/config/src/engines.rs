@@ -106,6 +106,8 @@ section! {
         response_timeout_s: u64 = 14_400, "seconds", 1 ..= 604_800;
         /// How often a step is sent again when its engine fails before the first byte of an answer.
         retry_max: u32 = 2, "times", 0 ..= 100;
+        /// Fields of requests that engines are given although treadle does not know them, such as one of a newer engine's sampling; those within others with a dot, as in `vllm_xargs.name`. One that steers an engine (`kv_transfer_params`, `lora_path`, `id_slot`; docs/security.md) passes only while there is one tenant.
+        pass_fields: Vec<String> = Vec::new(), "";
         fixed {
             /// How often each engine is asked for its health and load.
             probe_interval_ms: u64 = 1000, "milliseconds", 10 ..= 600_000;

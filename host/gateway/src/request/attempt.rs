@@ -6,6 +6,7 @@
 
 use super::generate::Call;
 use super::interruption::Interruptible;
+use super::isolation::salt_of;
 use super::parts::{as_stream, in_one_piece};
 use super::refusal::not_recorded;
 use super::stream::{StreamAnswer, first_frame};
@@ -23,7 +24,7 @@ use treadle_core::{Event, StepTokens};
 use treadle_http::{UpstreamError, end_to_end};
 use treadle_model::{EngineKind, FinishReason};
 use treadle_scheduler::{Dispatch, Instruction};
-use treadle_wire::{Endpoint, insert_field, usage_of_body};
+use treadle_wire::{Endpoint, insert_fields, usage_of_body};
 
 /// Bytes of an answer that are taken for a token where the engine counts none.
 const BYTES_PER_TOKEN_GUESS: u64 = 4;
@@ -187,17 +188,23 @@ async fn send(call: &Call, dispatch: &Dispatch, body: &Bytes) -> Result<Response
     }
 }
 
-/// The body as it is, but for one field: on engines with slots it is pinned to its program's, and
-/// those that order their steps are given its priority.
+/// The body as it is, but for treadle's own fields: on engines with slots it is pinned to its
+/// program's, those that order their steps are given its priority, and where tenants share them,
+/// the salt of its prefix cache.
 fn addressed(call: &Call, dispatch: &Dispatch, body: &Bytes) -> Bytes {
     let engine_slot = dispatch
         .slot
         .filter(|_| dispatch.engine == EngineKind::Llamacpp);
     let field = match engine_slot {
-        Some(slot) => Some(("id_slot", i64::from(slot))),
-        None => urgency(call, dispatch).map(|urgency| ("priority", urgency)),
+        Some(slot) => Some(("id_slot", slot.to_string())),
+        None => urgency(call, dispatch).map(|urgency| ("priority", urgency.to_string())),
     };
-    let spliced = field.and_then(|(name, value)| insert_field(body, name, value));
+    let salt = salt_of(call.salt.as_deref(), dispatch.engine, call.endpoint);
+    let fields: Vec<_> = field.into_iter().chain(salt).collect();
+    if fields.is_empty() {
+        return body.clone();
+    }
+    let spliced = insert_fields(body, &fields);
     spliced.map_or_else(|| body.clone(), Bytes::from)
 }
 

@@ -1,6 +1,7 @@
 //! Generation endpoints: identify, wait for placement, forward.
 
 use super::attempt::{Outcome, attempt, next_instruction};
+use super::isolation::{clear, isolate, salted};
 use super::refusal::{aborted, interrupted, live_programs_full, refused, stopped};
 use crate::Metrics;
 use crate::bodies::{PayloadCapture, PayloadWriter};
@@ -17,7 +18,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
-use treadle_auth::Principal;
+use treadle_auth::{CacheSalts, Principal};
 use treadle_core::{PrefixSegment, PromptText, StepArrival};
 use treadle_engines::transfers::Prompts;
 use treadle_http::Upstream;
@@ -43,6 +44,10 @@ pub struct GatewayState {
     pub metrics: Arc<Metrics>,
     /// Largest request body, in bytes.
     pub body_bytes_max: usize,
+    /// Fields that engines are given although they are not known.
+    pub pass_fields: Vec<String>,
+    /// Salts of tenants' prefix caches.
+    pub salts: Arc<CacheSalts>,
     /// Largest answer that is not a stream, in bytes.
     pub answer_bytes_max: usize,
     /// Longest pause within a request body.
@@ -72,6 +77,8 @@ pub(super) struct Call {
     pub(super) job: Arc<str>,
     pub(super) step: StepId,
     pub(super) principal: Arc<Principal>,
+    /// Of its prefix cache, where tenants share engines.
+    pub(super) salt: Option<String>,
 }
 
 impl Call {
@@ -81,7 +88,8 @@ impl Call {
         if let Some(prompts) = &self.app.prompts
             && (engine != EngineKind::Llamacpp || self.endpoint == Endpoint::Completions)
         {
-            prompts.remember(&self.program, &self.target, &self.body);
+            let body = salted(self.salt.as_deref(), engine, self.endpoint, &self.body);
+            prompts.remember(&self.program, &self.target, &body);
         }
     }
 
@@ -131,7 +139,7 @@ async fn accept(
         app.body_timeout,
     )
     .await?;
-    let head = if body.len() > PARSE_INLINE_BYTES_MAX {
+    let mut head = if body.len() > PARSE_INLINE_BYTES_MAX {
         tokio::task::block_in_place(|| RequestHead::parse(endpoint, &body))?
     } else {
         RequestHead::parse(endpoint, &body)?
@@ -139,6 +147,9 @@ async fn accept(
     if endpoint == Endpoint::ChatCompletions {
         head.require_model()?;
     }
+    head.foreign
+        .check(&app.pass_fields, principal.is_alone())?;
+    let (body, salt) = isolate(&app.salts, &principal, &mut head, body);
     let step = app.scheduler.step_id();
     let tenant = &principal.tenant.tenant;
     let identity =
@@ -150,7 +161,8 @@ async fn accept(
     };
     let arrival = arrival(step, &identity, &head);
     let program = identity.program;
-    let headers = parts.headers;
+    let mut headers = parts.headers;
+    clear(&mut headers);
     let client = app.scheduler.client(&identity.job);
     Ok((
         Call {
@@ -165,6 +177,7 @@ async fn accept(
             job: identity.job,
             step,
             principal,
+            salt,
         },
         arrival,
     ))

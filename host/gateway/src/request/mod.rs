@@ -4,6 +4,7 @@ mod attempt;
 mod continuation;
 mod generate;
 mod interruption;
+mod isolation;
 mod parts;
 mod refusal;
 mod stream;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use treadle_auth::Auth;
+use treadle_auth::{Auth, AuthError, CacheSalts};
 use treadle_config as config;
 use treadle_config::{Config, Role};
 use treadle_core::Event;
@@ -35,6 +35,7 @@ use treadle_scheduler::{
 };
 use treadle_store::{PRUNE_BODIES_MAX, Retention, Store};
 use treadle_whatif::WhatIfQueue;
+use treadle_wire::request::share_hash_key;
 
 /// Inferred programs that the gateway recognises.
 const INFERRED_PROGRAMS_MAX: usize = 100_000;
@@ -55,17 +56,25 @@ pub(crate) struct GatewayContext {
     pub(crate) node: Arc<Node>,
     /// Open event streams.
     pub(crate) streams: Arc<OpenStreams>,
+    /// Salts of tenants' prefix caches.
+    pub(crate) salts: Arc<CacheSalts>,
 }
 
 impl GatewayContext {
     /// Nothing was counted yet.
-    pub(crate) fn new(node: Arc<Node>) -> Self {
-        Self {
+    pub(crate) fn new(config: &Config, node: Arc<Node>) -> Result<Self, StartError> {
+        let salts = CacheSalts::new(&config.cluster.secret).map_err(AuthError::from)?;
+        if !config.cluster.secret.is_empty() {
+            // The scheduler compares the hashes of all gateways.
+            share_hash_key(salts.number("hashes of prompts"));
+        }
+        Ok(Self {
             metrics: Arc::default(),
             requests: Arc::default(),
             node,
             streams: Arc::default(),
-        }
+            salts: Arc::new(salts),
+        })
     }
 }
 
@@ -186,6 +195,8 @@ pub(crate) fn gateway_state(
         metrics: context.metrics,
         prompts: context.node.prompts(),
         body_bytes_max: usize::try_from(config.server.body_bytes_max).unwrap_or(usize::MAX),
+        pass_fields: config.engines.pass_fields.clone(),
+        salts: context.salts,
         answer_bytes_max: ANSWER_BYTES_MAX,
         body_timeout: Duration::from_secs(config.server.body_read_timeout_s),
         response_timeout: Duration::from_secs(config.engines.response_timeout_s),
