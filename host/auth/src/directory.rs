@@ -193,10 +193,15 @@ fn tenant_state(row: &TenantRow, before: Option<&Directory>) -> Arc<TenantState>
         // The same bucket goes on: no change elsewhere may fill it up.
         return known.clone();
     }
+    // What is under way stays so.
     Arc::new(TenantState {
         tenant: Tenant::new(&row.tenant),
         created_at_us: row.created_at_us,
         rate: Rate::new(limits.requests_per_s),
+        steps: known.map(|known| known.steps.clone()).unwrap_or_default(),
+        bodies_bytes: known
+            .map(|known| known.bodies_bytes.clone())
+            .unwrap_or_default(),
         limits,
     })
 }

@@ -79,6 +79,12 @@ impl Principal {
         self.tenant.tenant.outside(inside)
     }
 
+    /// What its tenant may have of something of which the daemon has `all`: what its limit says, else
+    /// an equal share, so that no tenant takes what the others need.
+    pub fn share(&self, own: Option<u64>, all: u64) -> u64 {
+        own.unwrap_or_else(|| (all / self.tenants.max(1) as u64).max(1))
+    }
+
     /// Largest body that it may send, where the daemon takes `daemon_max`, in bytes.
     pub fn body_bytes_max(&self, daemon_max: usize) -> usize {
         let own = self.tenant.limits.body_bytes.unwrap_or(u64::MAX);

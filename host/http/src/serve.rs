@@ -1,7 +1,9 @@
-//! Accepting connections: no delay, a bound on their number, a timeout for headers, and a graceful
-//! end for requests in flight.
+//! Accepting connections: no delay, bounds on their number, in all and by peer, timeouts for heads and
+//! for clients that don't read, and a graceful end for requests in flight.
 
 use crate::address::{ClientAddress, ServedAddress};
+use crate::peers::Peers;
+use crate::steady::Steady;
 use axum::Router;
 use axum::body::Body;
 use hyper::body::Incoming;
@@ -11,8 +13,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, watch};
 
 /// Pause after an accept that failed, so that a shortage of files passes.
@@ -23,8 +26,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub struct ServeLimits {
     /// Connections at once; further ones wait to be accepted.
     pub connections_max: usize,
+    /// Connections at once that come from one address; further ones are closed.
+    pub address_connections_max: usize,
+    /// Time that a client has for the whole head of its first request.
+    pub first_head_timeout: Duration,
     /// Time that a client has for its request's headers.
     pub header_read_timeout: Duration,
+    /// Time for which a client may take nothing of what is written to it.
+    pub write_pause_max: Duration,
     /// Time that requests in flight have to end at shutdown.
     pub shutdown_grace: Duration,
 }
@@ -39,6 +48,7 @@ pub async fn serve(
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(limits.header_read_timeout);
+    let peers = Arc::new(Peers::default());
     let permits = Arc::new(Semaphore::new(limits.connections_max));
     let (closing, _) = watch::channel(false);
     // Held by every connection, so that its end is the end of all of them.
@@ -62,10 +72,17 @@ pub async fn serve(
                 continue;
             }
         };
+        let Some(counted) = peers.count(peer.ip(), limits.address_connections_max) else {
+            tracing::debug!(%peer, "a connection is closed: its address has as many as it may");
+            continue;
+        };
         let _ = stream.set_nodelay(true);
         let served = stream.local_addr().ok();
         let inner = TowerToHyperService::new(router.clone());
+        let asked = Arc::new(AtomicBool::new(false));
+        let is_asked = asked.clone();
         let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+            is_asked.store(true, Ordering::Relaxed);
             let extensions = request.extensions_mut();
             extensions.insert(ClientAddress(peer));
             if let Some(address) = served {
@@ -73,12 +90,17 @@ pub async fn serve(
             }
             inner.call(request)
         });
-        let connection = http.serve_connection(TokioIo::new(stream), service);
+        let stream = TokioIo::new(Steady::new(stream, limits.write_pause_max));
+        let connection = http.serve_connection(stream, service);
         let (closed, open) = (closing.subscribe(), open.clone());
         tokio::spawn(async move {
             // Clients that vanish are an everyday matter; their steps report it.
-            let _ = until_closed(connection.with_upgrades(), closed).await;
-            drop((permit, open));
+            let silent = until_silent(asked, limits.first_head_timeout);
+            tokio::select! {
+                _ = until_closed(connection.with_upgrades(), closed) => {}
+                () = silent => {}
+            }
+            drop((permit, counted, open));
         });
     }
     drop(listener);
@@ -87,9 +109,17 @@ pub async fn serve(
     let _ = tokio::time::timeout(limits.shutdown_grace, all_closed.recv()).await;
 }
 
+/// Completes if no request has come in this time.
+async fn until_silent(asked: Arc<AtomicBool>, timeout: Duration) {
+    tokio::time::sleep(timeout).await;
+    if asked.load(Ordering::Relaxed) {
+        std::future::pending::<()>().await;
+    }
+}
+
 /// Serves a connection; once all are to be closed, to the end of its present request.
 async fn until_closed<S>(
-    connection: UpgradeableConnection<TokioIo<TcpStream>, S>,
+    connection: UpgradeableConnection<TokioIo<Steady>, S>,
     mut closed: watch::Receiver<bool>,
 ) -> Result<(), hyper::Error>
 where

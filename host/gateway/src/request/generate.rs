@@ -21,11 +21,12 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use treadle_auth::{CacheSalts, Principal};
 use treadle_core::{PrefixSegment, PromptText, StepArrival};
 use treadle_engines::transfers::Prompts;
-use treadle_http::Upstream;
-use treadle_http::{body, error_response};
-use treadle_model::{EngineKind, NAME_BYTES_MAX, StepId};
+use treadle_http::body::{self, BodyLimits};
+use treadle_http::{Bounded, InUse, Upstream, error_response};
+use treadle_model::{EngineKind, NAME_BYTES_MAX, StepId, Tenant};
 use treadle_scheduler::{Instruction, LiveLimit};
-use treadle_wire::{Endpoint, ErrorBody, RequestHead};
+use treadle_wire::{Endpoint, ErrorBody, ErrorCode, RequestHead};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Bodies beyond this are read where they hold no other request up.
 const PARSE_INLINE_BYTES_MAX: usize = 1 << 20;
@@ -52,12 +53,24 @@ pub struct GatewayState {
     pub answer_bytes_max: usize,
     /// Longest pause within a request body.
     pub body_timeout: Duration,
+    /// What all requests share.
+    pub room: Room,
     /// Takes requests and answers to be kept, if they are.
     pub bodies: Option<Arc<PayloadWriter>>,
     /// Longest wait for the head of an engine's answer.
     pub response_timeout: Duration,
     /// Remembers the last request of each program, where engines may be asked for its cache.
     pub prompts: Option<Arc<Prompts>>,
+}
+
+/// What all requests share, and each tenant has its part of.
+pub struct Room {
+    /// Bytes of the bodies that are held.
+    pub bodies: Bounded,
+    /// Steps that a daemon has under way at once, waiting and running.
+    pub steps_max: u64,
+    /// Live programs at once.
+    pub programs_max: u64,
 }
 
 /// One request on its way.
@@ -79,6 +92,8 @@ pub(super) struct Call {
     pub(super) principal: Arc<Principal>,
     /// Of its prefix cache, where tenants share engines.
     pub(super) salt: Option<String>,
+    /// Its part of what all requests share, given back when it is over.
+    _room: (InUse<2>, InUse<1>),
 }
 
 impl Call {
@@ -132,13 +147,9 @@ async fn accept(
 ) -> Result<(Call, StepArrival), ErrorBody> {
     let (parts, payload) = request.into_parts();
     let principal = crate::principal_of(&parts)?;
-    let body = body::read(
-        &parts.headers,
-        payload,
-        principal.body_bytes_max(app.body_bytes_max),
-        app.body_timeout,
-    )
-    .await?;
+    let step_room = step_room(&app, &principal)?;
+    let (body, body_room) =
+        body::read(&parts.headers, payload, body_limits(&app, &principal)).await?;
     let mut head = if body.len() > PARSE_INLINE_BYTES_MAX {
         tokio::task::block_in_place(|| RequestHead::parse(endpoint, &body))?
     } else {
@@ -159,7 +170,7 @@ async fn accept(
         Some(query) => format!("{}?{query}", endpoint.path()),
         None => endpoint.path().to_owned(),
     };
-    let arrival = arrival(step, &identity, &head);
+    let arrival = arrival(step, &identity, &head, tenant);
     let program = identity.program;
     let mut headers = parts.headers;
     clear(&mut headers);
@@ -178,14 +189,50 @@ async fn accept(
             step,
             principal,
             salt,
+            _room: (body_room, step_room),
         },
         arrival,
     ))
 }
 
-fn arrival(step: StepId, identity: &Identity, head: &RequestHead) -> StepArrival {
+/// Bounds on a body of this caller.
+pub(crate) fn body_limits(app: &GatewayState, principal: &Principal) -> BodyLimits {
+    let tenant = &principal.tenant;
+    let own_max = principal.share(tenant.limits.bodies_bytes, app.room.bodies.1);
+    BodyLimits {
+        bytes_max: principal.body_bytes_max(app.body_bytes_max),
+        pause_max: app.body_timeout,
+        in_use: InUse::new([
+            app.room.bodies.clone(),
+            (tenant.bodies_bytes.clone(), own_max),
+        ]),
+    }
+}
+
+/// One more step of this caller.
+fn step_room(app: &GatewayState, principal: &Principal) -> Result<InUse<1>, ErrorBody> {
+    let tenant = &principal.tenant;
+    let max = principal.share(tenant.limits.steps, app.room.steps_max);
+    let mut room = InUse::new([(tenant.steps.clone(), max)]);
+    room.grow(1).map_err(|_| {
+        let message = format!(
+            "the tenant `{}` has {max} steps under way; send fewer at once, or have `steps` of \
+             the tenant raised",
+            tenant.tenant.name()
+        );
+        ErrorBody::new(ErrorCode::TenantBusy, message)
+    })?;
+    Ok(room)
+}
+
+fn arrival(step: StepId, identity: &Identity, head: &RequestHead, tenant: &Tenant) -> StepArrival {
+    // Equal prompts of two tenants share no KV, so they are none of each other's prefixes.
+    let of_tenant = match tenant.prefix() {
+        "" => 0,
+        prefix => xxh3_64(prefix.as_bytes()),
+    };
     let segment = |s: &treadle_wire::PrefixSegment| PrefixSegment {
-        hash: s.hash,
+        hash: s.hash ^ of_tenant,
         tokens: s.tokens.unwrap_or(0),
     };
     let text = || PromptText {
@@ -224,9 +271,11 @@ async fn carry(call: Call, arrival: StepArrival) -> Response {
     let step = arrival.step;
     let mut guard = StepGuard::new(call.client.clone(), step);
     let tenant = &call.principal.tenant;
-    let live = tenant.limits.live_programs.map(|programs_max| LiveLimit {
+    let own = tenant.limits.live_programs;
+    let is_limited = own.is_some() || !call.principal.is_alone();
+    let live = is_limited.then(|| LiveLimit {
         tenant: tenant.tenant.clone(),
-        programs_max,
+        programs_max: call.principal.share(own, call.app.room.programs_max),
     });
     let Ok(instructions) = call.client.submit(arrival, live) else {
         // It was never taken, so there is nothing to withdraw.

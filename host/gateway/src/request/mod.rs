@@ -9,5 +9,6 @@ mod parts;
 mod refusal;
 mod stream;
 
-pub use generate::{GatewayState, generate};
+pub(crate) use generate::body_limits;
+pub use generate::{GatewayState, Room, generate};
 pub use refusal::not_recorded;

@@ -231,6 +231,10 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
             return false;
         }
         let max = usize::try_from(live.programs_max).unwrap_or(usize::MAX);
+        if keys.len() < max {
+            // Not even all of them together are so many: nothing has to be counted.
+            return false;
+        }
         let prefix = live.tenant.prefix();
         let own = |key: &&str| live.tenant.outside(key).is_some();
         let keys = keys.range::<str, _>((Edge::Included(prefix), Edge::Unbounded));

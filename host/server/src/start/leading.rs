@@ -22,8 +22,8 @@ use treadle_engines::transfers::{Node, TransferExecutor};
 use treadle_engines::{Declared, EngineWatch, WatchOptions};
 use treadle_gateway::Metrics;
 use treadle_gateway::routing::Scheduler;
-use treadle_gateway::{GatewayState, Identities, PayloadWriter, RequestIds};
-use treadle_http::Upstream;
+use treadle_gateway::{GatewayState, Identities, PayloadWriter, RequestIds, Room};
+use treadle_http::{Tally, Upstream};
 use treadle_model::WorkerId;
 use treadle_policy::evaluator::{Notice, PolicyEvaluator};
 use treadle_registry as policies;
@@ -37,8 +37,10 @@ use treadle_store::{PRUNE_BODIES_MAX, Retention, Store};
 use treadle_whatif::WhatIfQueue;
 use treadle_wire::request::share_hash_key;
 
-/// Inferred programs that the gateway recognises.
+/// Inferred programs of a tenant that the gateway recognises.
 const INFERRED_PROGRAMS_MAX: usize = 100_000;
+/// Those of all tenants together.
+const INFERRED_PROGRAMS_SUM_MAX: usize = 200_000;
 /// Pause between two removals of old rows.
 const PRUNE_PAUSE: Duration = Duration::from_mins(1);
 /// Largest answer of an engine that is not a stream.
@@ -58,6 +60,8 @@ pub(crate) struct GatewayContext {
     pub(crate) streams: Arc<OpenStreams>,
     /// Salts of tenants' prefix caches.
     pub(crate) salts: Arc<CacheSalts>,
+    /// Bytes of requests' bodies that are held.
+    pub(crate) bodies: Arc<Tally>,
 }
 
 impl GatewayContext {
@@ -74,6 +78,7 @@ impl GatewayContext {
             node,
             streams: Arc::default(),
             salts: Arc::new(salts),
+            bodies: Arc::default(),
         })
     }
 }
@@ -189,7 +194,7 @@ pub(crate) fn gateway_state(
     Arc::new(GatewayState {
         scheduler,
         upstream: Upstream::new(Duration::from_millis(config.engines.connect_timeout_ms)),
-        identities: Identities::new(INFERRED_PROGRAMS_MAX),
+        identities: Identities::new(INFERRED_PROGRAMS_MAX, INFERRED_PROGRAMS_SUM_MAX),
         bodies,
         requests: context.requests,
         metrics: context.metrics,
@@ -199,6 +204,11 @@ pub(crate) fn gateway_state(
         salts: context.salts,
         answer_bytes_max: ANSWER_BYTES_MAX,
         body_timeout: Duration::from_secs(config.server.body_read_timeout_s),
+        room: Room {
+            bodies: (context.bodies, config.server.bodies_bytes_max),
+            steps_max: config.scheduler.queue_len_max.min(config.server.connections_max as u64),
+            programs_max: config.scheduler.programs_max,
+        },
         response_timeout: Duration::from_secs(config.engines.response_timeout_s),
     })
 }
