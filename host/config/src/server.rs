@@ -11,7 +11,7 @@ section! {
         listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 8300)), "";
         /// Largest body of a request; a larger one is refused with 413.
         body_bytes_max: u64 = 64 << 20, "bytes", 1024 ..= 4_294_967_296_u64;
-        /// Bytes of the bodies of all requests that the daemon holds at once, waiting steps included; a further request is refused with 503 `overloaded`. A body is held until its answer is complete.
+        /// Bytes of the bodies of all requests that the daemon holds at once, waiting steps included; a further request is refused with 503 `overloaded`. A body is held until its answer begins or, if that is no stream, ends.
         bodies_bytes_max: u64 = 4 << 30, "bytes", 1_048_576 ..= 1_099_511_627_776_u64;
         /// How long running requests may go on after a signal to stop.
         shutdown_grace_s: u64 = 30, "seconds", 0 ..= 86_400;

@@ -177,7 +177,8 @@ mod tests {
 
     async fn outcome(body: Body, limits: BodyLimits) -> Result<usize, ErrorCode> {
         let read = read(&HeaderMap::new(), body, limits).await;
-        read.map(|(bytes, _)| bytes.len()).map_err(|error| error.code)
+        read.map(|(bytes, _)| bytes.len())
+            .map_err(|error| error.code)
     }
 
     #[test]

@@ -33,7 +33,9 @@ impl Peers {
 fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V4(address) => address.into(),
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+        IpAddr::V6(address) => {
+            Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into()
+        }
     }
 }
 
@@ -57,7 +59,10 @@ mod tests {
     fn a_peer_has_so_many_connections_and_others_have_theirs() {
         let peers = Arc::new(Peers::default());
         let count = |address: &str| peers.count(address.parse().unwrap(), 2);
-        let (one, _two) = (count("10.0.0.1").unwrap(), count("::ffff:10.0.0.1").unwrap());
+        let (one, _two) = (
+            count("10.0.0.1").unwrap(),
+            count("::ffff:10.0.0.1").unwrap(),
+        );
         assert!(count("10.0.0.1").is_none());
         let other = count("10.0.0.2");
         assert!(other.is_some());

@@ -11,11 +11,12 @@ use hyper::server::conn::http1::{self, UpgradeableConnection};
 use hyper::service::{HttpService, Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 
 /// Pause after an accept that failed, so that a shortage of files passes.
@@ -76,30 +77,16 @@ pub async fn serve(
             tracing::debug!(%peer, "a connection is closed: its address has as many as it may");
             continue;
         };
-        let _ = stream.set_nodelay(true);
-        let served = stream.local_addr().ok();
-        let inner = TowerToHyperService::new(router.clone());
-        let asked = Arc::new(AtomicBool::new(false));
-        let is_asked = asked.clone();
-        let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-            is_asked.store(true, Ordering::Relaxed);
-            let extensions = request.extensions_mut();
-            extensions.insert(ClientAddress(peer));
-            if let Some(address) = served {
-                extensions.insert(ServedAddress(address));
-            }
-            inner.call(request)
-        });
-        let stream = TokioIo::new(Steady::new(stream, limits.write_pause_max));
-        let connection = http.serve_connection(stream, service);
-        let (closed, open) = (closing.subscribe(), open.clone());
+        let attended = attend(
+            http.clone(),
+            router.clone(),
+            (stream, peer),
+            limits,
+            closing.subscribe(),
+        );
+        let open = open.clone();
         tokio::spawn(async move {
-            // Clients that vanish are an everyday matter; their steps report it.
-            let silent = until_silent(asked, limits.first_head_timeout);
-            tokio::select! {
-                _ = until_closed(connection.with_upgrades(), closed) => {}
-                () = silent => {}
-            }
+            attended.await;
             drop((permit, counted, open));
         });
     }
@@ -107,6 +94,38 @@ pub async fn serve(
     drop(open);
     closing.send_replace(true);
     let _ = tokio::time::timeout(limits.shutdown_grace, all_closed.recv()).await;
+}
+
+/// Serves one connection to its end.
+async fn attend(
+    http: http1::Builder,
+    router: Router,
+    (stream, peer): (TcpStream, SocketAddr),
+    limits: ServeLimits,
+    closed: watch::Receiver<bool>,
+) {
+    let _ = stream.set_nodelay(true);
+    let served = stream.local_addr().ok();
+    let inner = TowerToHyperService::new(router);
+    let asked = Arc::new(AtomicBool::new(false));
+    let is_asked = asked.clone();
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        is_asked.store(true, Ordering::Relaxed);
+        let extensions = request.extensions_mut();
+        extensions.insert(ClientAddress(peer));
+        if let Some(address) = served {
+            extensions.insert(ServedAddress(address));
+        }
+        inner.call(request)
+    });
+    let stream = TokioIo::new(Steady::new(stream, limits.write_pause_max));
+    let connection = http.serve_connection(stream, service);
+    let silent = until_silent(asked, limits.first_head_timeout);
+    tokio::select! {
+        // Clients that vanish are an everyday matter; their steps report it.
+        _ = until_closed(connection.with_upgrades(), closed) => {}
+        () = silent => {}
+    }
 }
 
 /// Completes if no request has come in this time.
@@ -134,4 +153,51 @@ where
     }
     connection.as_mut().graceful_shutdown();
     connection.await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    /// What the server answers on a new connection, and the connection.
+    async fn ask(address: SocketAddr) -> (String, TcpStream) {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        // It may be closed already.
+        let _ = stream.write_all(request.as_bytes()).await;
+        let mut answer = vec![0; 1_024];
+        let read = stream.read(&mut answer).await.unwrap_or(0);
+        (
+            String::from_utf8_lossy(&answer[..read]).into_owned(),
+            stream,
+        )
+    }
+
+    #[tokio::test]
+    async fn one_address_takes_only_its_share_of_the_connections() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let long = Duration::from_mins(10);
+        let limits = ServeLimits {
+            connections_max: 10,
+            address_connections_max: 2,
+            first_head_timeout: long,
+            header_read_timeout: long,
+            write_pause_max: long,
+            shutdown_grace: Duration::ZERO,
+        };
+        let router = Router::new().route("/", get(|| async { "here" }));
+        let served = tokio::spawn(serve(listener, router, limits, std::future::pending()));
+        let (one, other) = (ask(address).await, ask(address).await);
+        assert!(one.0.ends_with("here") && other.0.ends_with("here"));
+        assert_eq!(ask(address).await.0, "", "its address has two already");
+        drop(one);
+        // The server learns of it soon.
+        while ask(address).await.0.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        served.abort();
+    }
 }

@@ -1,5 +1,6 @@
 //! What is in use of something that requests share, and a request's part of it.
 
+use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -50,6 +51,28 @@ impl<const N: usize> InUse<N> {
     }
 }
 
+impl<const N: usize> InUse<N> {
+    /// Bytes that are in use until the last copy of them is dropped.
+    #[must_use]
+    pub fn hold(self, bytes: Bytes) -> Bytes {
+        Bytes::from_owner(Held {
+            bytes,
+            _in_use: self,
+        })
+    }
+}
+
+struct Held<const N: usize> {
+    bytes: Bytes,
+    _in_use: InUse<N>,
+}
+
+impl<const N: usize> AsRef<[u8]> for Held<N> {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 impl<const N: usize> Drop for InUse<N> {
     fn drop(&mut self) {
         for (tally, _) in &self.of {
@@ -76,7 +99,12 @@ mod tests {
         assert_eq!(third.grow(4), Ok(()));
         drop((one, third));
         assert_eq!((all.used(), own.used()), (2, 2));
-        drop(other);
+        let copy = {
+            let held = other.hold(Bytes::from_static(b"ab"));
+            held.clone()
+        };
+        assert_eq!((all.used(), &copy[..]), (2, &b"ab"[..]));
+        drop(copy);
         assert_eq!((all.used(), own.used()), (0, 0));
     }
 }

@@ -15,7 +15,10 @@ pub fn insert_fields(body: &[u8], fields: &[(&str, String)]) -> Option<Vec<u8>> 
     }
     let rest = &body[brace + 1..];
     let next = rest.iter().find(|byte| !is_space(**byte))?;
-    let room: usize = fields.iter().map(|(name, value)| name.len() + value.len() + 8).sum();
+    let room: usize = fields
+        .iter()
+        .map(|(name, value)| name.len() + value.len() + 8)
+        .sum();
     let mut spliced = Vec::with_capacity(body.len() + room);
     spliced.extend_from_slice(&body[..=brace]);
     for (at, (name, value)) in fields.iter().enumerate() {
@@ -76,7 +79,7 @@ mod tests {
         for (body, expected) in [
             (r#"{"x":1}"#, "{}"),
             (r#"{"x":1,"a":2}"#, r#"{"a":2}"#),
-            (r#"{"a":2 , "x":[1] }"#, r#"{"a":2 }"#),
+            (r#"{"a":2 , "x":[1] }"#, r#"{"a":2  }"#),
             (r#"{"a":2,"x":{} , "b":3}"#, r#"{"a":2, "b":3}"#),
             (r#"{ "x":1, "x" : "," ,"x":2 }"#, "{ }"),
             (r#"{"a":2,"x":1,"x":null}"#, r#"{"a":2}"#),
@@ -86,8 +89,8 @@ mod tests {
             while let Some(at) = body[from..].find("\"x\"") {
                 let begin = from + at;
                 let colon = begin + body[begin..].find(':').unwrap() + 1;
-                let mut values =
-                    serde_json::Deserializer::from_str(&body[colon..]).into_iter::<serde_json::Value>();
+                let mut values = serde_json::Deserializer::from_str(&body[colon..])
+                    .into_iter::<serde_json::Value>();
                 values.next().unwrap().unwrap();
                 from = colon + values.byte_offset();
                 places.push(begin..from);

@@ -71,7 +71,11 @@ async fn what_steers_an_engine_is_refused_by_name() {
             "vllm_xargs.kv_transfer_params",
         ),
         (GENERATE, json!({"bootstrap_host": "h"}), "bootstrap_host"),
-        (GENERATE, json!({"session_params": {"id": "s"}}), "session_params"),
+        (
+            GENERATE,
+            json!({"session_params": {"id": "s"}}),
+            "session_params",
+        ),
         (GENERATE, json!({"lora_path": "/etc"}), "lora_path"),
         (
             GENERATE,

@@ -21,13 +21,16 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::Instant;
 use treadle_core::{Event, StepTokens};
-use treadle_http::{UpstreamError, end_to_end};
+use treadle_http::{InUse, UpstreamError, end_to_end};
 use treadle_model::{EngineKind, FinishReason};
 use treadle_scheduler::{Dispatch, Instruction};
 use treadle_wire::{Endpoint, insert_fields, usage_of_body};
 
 /// Bytes of an answer that are taken for a token where the engine counts none.
 const BYTES_PER_TOKEN_GUESS: u64 = 4;
+
+/// Why an answer can't be gathered.
+pub(super) const NO_ROOM: &str = "the daemon holds as many bytes of answers as it may";
 
 /// The result of an attempt.
 pub(super) enum Outcome {
@@ -132,7 +135,8 @@ async fn exchange(
             deadline,
         }));
     }
-    let body = collect(body, call.app.answer_bytes_max).await?;
+    let room = InUse::new([call.app.room.answers.clone()]);
+    let body = collect(body, call.app.answer_bytes_max, room).await?;
     Ok(Answer::Whole(parts, body))
 }
 
@@ -262,7 +266,7 @@ async fn ended(
     }
 }
 
-async fn collect(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Cause> {
+async fn collect(mut body: Incoming, bytes_max: usize, mut room: InUse<1>) -> Result<Bytes, Cause> {
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
     while let Some(frame) = body.frame().await {
@@ -273,6 +277,7 @@ async fn collect(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Cause> {
         if first.len() + rest.len() + data.len() > bytes_max {
             return Err(format!("the engine's answer exceeds {bytes_max} bytes"));
         }
+        room.grow(data.len() as u64).map_err(|_| NO_ROOM)?;
         if first.is_empty() {
             first = data;
         } else {
@@ -280,12 +285,12 @@ async fn collect(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Cause> {
         }
     }
     if rest.is_empty() {
-        return Ok(first);
+        return Ok(room.hold(first));
     }
     let mut whole = BytesMut::with_capacity(first.len() + rest.len());
     whole.extend_from_slice(&first);
     whole.extend_from_slice(&rest);
-    Ok(whole.freeze())
+    Ok(room.hold(whole.freeze()))
 }
 
 async fn whole(

@@ -67,6 +67,8 @@ pub struct GatewayState {
 pub struct Room {
     /// Bytes of the bodies that are held.
     pub bodies: Bounded,
+    /// Bytes of answers that are gathered before any of them goes on.
+    pub answers: Bounded,
     /// Steps that a daemon has under way at once, waiting and running.
     pub steps_max: u64,
     /// Live programs at once.
@@ -92,8 +94,8 @@ pub(super) struct Call {
     pub(super) principal: Arc<Principal>,
     /// Of its prefix cache, where tenants share engines.
     pub(super) salt: Option<String>,
-    /// Its part of what all requests share, given back when it is over.
-    _room: (InUse<2>, InUse<1>),
+    /// What its body counts to.
+    _room: InUse<2>,
 }
 
 impl Call {
@@ -131,7 +133,7 @@ pub async fn generate(
     let metrics = app.metrics.clone();
     let started = std::time::Instant::now();
     let response = match accept(app, endpoint, session, request).await {
-        Ok((call, arrival)) => carry(call, arrival).await,
+        Ok((call, arrival, room)) => carry(call, arrival, room).await,
         Err(error) => error_response(&error),
     };
     metrics.answered(endpoint, response.status(), started.elapsed());
@@ -144,7 +146,7 @@ async fn accept(
     endpoint: Endpoint,
     session: Option<String>,
     request: Request,
-) -> Result<(Call, StepArrival), ErrorBody> {
+) -> Result<(Call, StepArrival, InUse<1>), ErrorBody> {
     let (parts, payload) = request.into_parts();
     let principal = crate::principal_of(&parts)?;
     let step_room = step_room(&app, &principal)?;
@@ -158,8 +160,7 @@ async fn accept(
     if endpoint == Endpoint::ChatCompletions {
         head.require_model()?;
     }
-    head.foreign
-        .check(&app.pass_fields, principal.is_alone())?;
+    head.foreign.check(&app.pass_fields, principal.is_alone())?;
     let (body, salt) = isolate(&app.salts, &principal, &mut head, body);
     let step = app.scheduler.step_id();
     let tenant = &principal.tenant.tenant;
@@ -189,9 +190,10 @@ async fn accept(
             step,
             principal,
             salt,
-            _room: (body_room, step_room),
+            _room: body_room,
         },
         arrival,
+        step_room,
     ))
 }
 
@@ -267,9 +269,9 @@ fn known_model(model: Option<&str>) -> &str {
 }
 
 /// From the queue to an answer.
-async fn carry(call: Call, arrival: StepArrival) -> Response {
+async fn carry(call: Call, arrival: StepArrival, room: InUse<1>) -> Response {
     let step = arrival.step;
-    let mut guard = StepGuard::new(call.client.clone(), step);
+    let mut guard = StepGuard::new(call.client.clone(), step, room);
     let tenant = &call.principal.tenant;
     let own = tenant.limits.live_programs;
     let is_limited = own.is_some() || !call.principal.is_alone();

@@ -43,8 +43,6 @@ const INFERRED_PROGRAMS_MAX: usize = 100_000;
 const INFERRED_PROGRAMS_SUM_MAX: usize = 200_000;
 /// Pause between two removals of old rows.
 const PRUNE_PAUSE: Duration = Duration::from_mins(1);
-/// Largest answer of an engine that is not a stream.
-const ANSWER_BYTES_MAX: usize = 256 << 20;
 
 /// What all parts of a process share: what its gateway counts and knows of its requests, and what
 /// it has of KV transfers.
@@ -62,6 +60,8 @@ pub(crate) struct GatewayContext {
     pub(crate) salts: Arc<CacheSalts>,
     /// Bytes of requests' bodies that are held.
     pub(crate) bodies: Arc<Tally>,
+    /// Bytes of answers that are gathered.
+    pub(crate) answers: Arc<Tally>,
 }
 
 impl GatewayContext {
@@ -79,6 +79,7 @@ impl GatewayContext {
             streams: Arc::default(),
             salts: Arc::new(salts),
             bodies: Arc::default(),
+            answers: Arc::default(),
         })
     }
 }
@@ -202,11 +203,15 @@ pub(crate) fn gateway_state(
         body_bytes_max: usize::try_from(config.server.body_bytes_max).unwrap_or(usize::MAX),
         pass_fields: config.engines.pass_fields.clone(),
         salts: context.salts,
-        answer_bytes_max: ANSWER_BYTES_MAX,
+        answer_bytes_max: config.engines.answer_bytes_max,
         body_timeout: Duration::from_secs(config.server.body_read_timeout_s),
         room: Room {
             bodies: (context.bodies, config.server.bodies_bytes_max),
-            steps_max: config.scheduler.queue_len_max.min(config.server.connections_max as u64),
+            answers: (context.answers, config.engines.answers_bytes_max),
+            steps_max: config
+                .scheduler
+                .queue_len_max
+                .min(config.server.connections_max as u64),
             programs_max: config.scheduler.programs_max,
         },
         response_timeout: Duration::from_secs(config.engines.response_timeout_s),
