@@ -165,7 +165,7 @@ mod tests {
     use crate::tally::Tally;
     use std::sync::Arc;
 
-    const PAUSE: Duration = Duration::from_secs(60);
+    const PAUSE: Duration = Duration::from_mins(1);
 
     fn limits(all: &Arc<Tally>, all_max: u64, own_max: u64) -> BodyLimits {
         BodyLimits {
