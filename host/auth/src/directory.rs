@@ -96,6 +96,7 @@ impl Directory {
             .into_iter()
             .filter_map(|row| token_state(row, &states, before))
             .collect();
+        let count = states.len();
         let by_hash = by_hash(&tokens);
         let named = by_hash.keys().map(|hash| (identity::name(hash), *hash));
         Self {
@@ -108,6 +109,7 @@ impl Directory {
                 scope: anonymous,
                 root: anonymous == Some(Scope::Admin),
                 whole: anonymous == Some(Scope::Admin),
+                tenants: count,
                 who: PrincipalKind::Anonymous,
             }),
             generation: before.map_or(0, |before| before.generation + 1),
@@ -191,10 +193,15 @@ fn tenant_state(row: &TenantRow, before: Option<&Directory>) -> Arc<TenantState>
         // The same bucket goes on: no change elsewhere may fill it up.
         return known.clone();
     }
+    // What is under way stays so.
     Arc::new(TenantState {
         tenant: Tenant::new(&row.tenant),
         created_at_us: row.created_at_us,
         rate: Rate::new(limits.requests_per_s),
+        steps: known.map(|known| known.steps.clone()).unwrap_or_default(),
+        bodies_bytes: known
+            .map(|known| known.bodies_bytes.clone())
+            .unwrap_or_default(),
         limits,
     })
 }
@@ -221,6 +228,7 @@ fn token_state(
             scope: Some(scope),
             root,
             whole: root,
+            tenants: tenants.len(),
             who: PrincipalKind::Token {
                 id: row.token.clone(),
                 name: row.name.clone(),

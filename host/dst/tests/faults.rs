@@ -134,7 +134,10 @@ fn injected_bugs_are_found() {
 fn each_rule_finds_a_bug() {
     let page = include_str!("../../../docs/internals/simulation-testing.md");
     let table = page.split("\n| rule |").nth(1).unwrap_or_default();
-    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let rows = table
+        .lines()
+        .skip(2)
+        .take_while(|line| line.starts_with('|'));
     let names = rows.flat_map(|row| row.split('|').nth(1).unwrap_or_default().split(','));
     let names: Vec<&str> = names.map(|name| name.trim().trim_matches('`')).collect();
     assert!(names.len() > 30, "{names:?}");

@@ -138,6 +138,7 @@ impl Oidc {
             scope: Some(scope),
             root,
             whole: root,
+            tenants: directory.tenants.len(),
             who: PrincipalKind::Subject(subject.to_owned()),
         })
     }
