@@ -7,7 +7,7 @@ MAKEFLAGS += --no-print-directory
 
 CARGO ?= cargo
 CHAOS_ARGS ?=
-FUZZ_S ?= 60
+FUZZ_S ?= 600
 FUZZ_SEED ?= 1
 SEEDS ?= 2000
 JOBS ?= 2
@@ -41,6 +41,7 @@ test: guests ## Check format and lints, run all tests
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	@scripts/run-tests.sh
+	@scripts/fuzz-api.sh 60
 
 .PHONY: test-vllm
 test-vllm: guests ## Run the tests that need vLLM servers: two here (6 GB are installed), or VLLM_URL=a,b
@@ -51,8 +52,11 @@ bench-vllm: guests ## Measure moves of caches between two vLLM servers: here, or
 	@VLLM_URL=$(VLLM_URL) scripts/test-vllm.sh figures
 
 .PHONY: fuzz
-fuzz: ## Damage uploads for FUZZ_S seconds and look for a panic; FUZZ_SEED chooses which
+fuzz: guests ## Damage uploads, then requests, for FUZZ_S seconds each, and look for faults; FUZZ_SEED chooses which uploads
 	$(CARGO) run --locked --quiet --package treadle-hostile -- fuzz $(FUZZ_S) $(FUZZ_SEED)
+	@scripts/setup.sh test
+	$(CARGO) build --locked --package treadle
+	@scripts/fuzz-api.sh $(FUZZ_S)
 
 .PHONY: dst
 dst: ## Run SEEDS simulations full of faults; SEED=n TRACE=1 traces one of them

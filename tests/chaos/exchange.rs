@@ -23,6 +23,8 @@ pub(crate) enum Outcome {
     Complete {
         /// The whole body, or the last object of a stream with the usage.
         answer: Value,
+        /// The generated text.
+        text: String,
     },
     /// Nothing or a part came: to be tried again.
     Broken(String),
@@ -74,7 +76,10 @@ impl Client {
         match status {
             _ if status.is_success() && streams => of_stream(&text),
             _ if status.is_success() => match serde_json::from_str(&text) {
-                Ok(answer) => Outcome::Complete { answer },
+                Ok(answer) => {
+                    let text = text_of(&answer);
+                    Outcome::Complete { answer, text }
+                }
                 Err(error) => Outcome::Broken(format!("no JSON: {error}")),
             },
             // What a good client tries again.
@@ -119,6 +124,7 @@ async fn whole(mut body: Incoming) -> Result<Vec<u8>, String> {
 fn of_stream(text: &str) -> Outcome {
     let payloads = text.lines().filter_map(|line| line.strip_prefix("data: "));
     let mut last = Value::Null;
+    let mut generated = String::new();
     let mut is_done = false;
     for payload in payloads {
         if payload == "[DONE]" {
@@ -129,16 +135,35 @@ fn of_stream(text: &str) -> Outcome {
             Ok(event) if !event["error"].is_null() => {
                 return Outcome::Broken(format!("an error in the stream: {payload}"));
             }
-            Ok(event) if event["usage"].is_object() => last = event,
-            Ok(_) => {}
+            Ok(event) => {
+                generated += &text_of(&event);
+                if event["usage"].is_object() {
+                    last = event;
+                }
+            }
             Err(error) => return Outcome::Broken(format!("no JSON in the stream: {error}")),
         }
     }
     if is_done {
-        Outcome::Complete { answer: last }
+        Outcome::Complete {
+            answer: last,
+            text: generated,
+        }
     } else {
         Outcome::Broken("the stream ended without its last mark".to_owned())
     }
+}
+
+/// The text in an answer or in a part of one, of a completion or a chat.
+fn text_of(answer: &Value) -> String {
+    let choice = &answer["choices"][0];
+    let texts = [
+        &choice["text"],
+        &choice["message"]["content"],
+        &choice["delta"]["content"],
+    ];
+    let text = texts.into_iter().find_map(Value::as_str);
+    text.unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
@@ -147,10 +172,13 @@ mod tests {
 
     #[test]
     fn only_a_marked_end_without_an_error_is_complete() {
-        let whole = "data: {\"usage\":{\"completion_tokens\":3}}\n\ndata: [DONE]\n\n";
-        let Outcome::Complete { answer } = of_stream(whole) else {
+        let whole = "data: {\"choices\":[{\"text\":\"ab\"}]}\n\n\
+                     data: {\"choices\":[{\"delta\":{\"content\":\"c\"}}]}\n\n\
+                     data: {\"usage\":{\"completion_tokens\":3}}\n\ndata: [DONE]\n\n";
+        let Outcome::Complete { answer, text } = of_stream(whole) else {
             panic!("it is complete");
         };
+        assert_eq!(text, "abc");
         assert_eq!(answer["usage"]["completion_tokens"], 3);
         for broken in [
             "data: {\"usage\":{}}\n\n",

@@ -23,7 +23,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Nothing lost, nothing counted twice, nothing stuck.
+    /// Nothing lost, nothing counted twice, no wrong text, nothing stuck.
     pub(crate) fn is_clean(&self) -> bool {
         self.check_result.is_clean()
     }
@@ -54,6 +54,7 @@ impl Report {
             "messages_repeated": check_result.messages_repeated,
             "lost": check_result.lost.count,
             "double_counted": check_result.double_counted.count,
+            "wrong_text": check_result.wrong_text.count,
             "stuck": check_result.stuck.count,
             "takeover_ms": takeover.map(|outages| spread(outages)),
             "outage_ms": outages,

@@ -46,6 +46,7 @@ use faults::FaultSwitch;
 
 pub use args::EngineSimArgs;
 pub use faults::{Faults, UnknownFault};
+pub use tokens::generated;
 
 /// How long a shutdown waits for connections to end.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(5);

@@ -41,7 +41,7 @@ pub(super) fn text(ids: &[u32]) -> String {
 /// The generated text: `tokens` tokens from position `first` of the sequence on. It depends on the
 /// seed and the position alone, so a request cut short and sent again with what it had got goes on
 /// with the same text.
-pub(super) fn generated(seed: u64, first: usize, tokens: usize) -> Vec<u8> {
+pub fn generated(seed: u64, first: usize, tokens: usize) -> Vec<u8> {
     const CONSONANTS: &[u8; 16] = b"bcdfghjklmnprstv";
     const VOWELS: &[u8; 4] = b"aeio";
     let mut output = Vec::with_capacity(tokens * TOKEN_BYTES);

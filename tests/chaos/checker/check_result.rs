@@ -30,6 +30,8 @@ pub(crate) struct CheckResult {
     pub(crate) lost: Findings,
     /// There more often than it happened.
     pub(crate) double_counted: Findings,
+    /// Answers whose text has a gap or a repetition.
+    pub(crate) wrong_text: Findings,
     /// Not ended.
     pub(crate) stuck: Findings,
     /// Requests whose complete answer a client has.
@@ -47,7 +49,13 @@ pub(crate) struct CheckResult {
 impl CheckResult {
     /// Nothing of any kind.
     pub(crate) fn is_clean(&self) -> bool {
-        self.lost.count == 0 && self.double_counted.count == 0 && self.stuck.count == 0
+        let kinds = [
+            &self.lost,
+            &self.double_counted,
+            &self.wrong_text,
+            &self.stuck,
+        ];
+        kinds.iter().all(|found| found.count == 0)
     }
 
     /// The first problems as text.
@@ -55,6 +63,7 @@ impl CheckResult {
         let kinds = [
             ("lost", &self.lost),
             ("double counted", &self.double_counted),
+            ("wrong text", &self.wrong_text),
             ("stuck", &self.stuck),
         ];
         let told = kinds

@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
+use treadle_engine_sim::{EngineSimOptions, generated};
 
 use super::check_result::CheckResult;
-use super::journal::{Journal, Step};
+use super::journal::{Finish, Journal, Step};
 use crate::agents::CHAT_TOKENS_MIN;
 use crate::error::ChaosError;
 
@@ -84,16 +85,28 @@ fn attempt(
         &line["usage"]["prompt_tokens"],
         &line["usage"]["completion_tokens"],
     );
-    if line["usage"].is_object() && told != (&finish.prompt.into(), &finish.output.into()) {
+    if told != (&finish.prompt.into(), &finish.output.into()) {
         check_result.lost.add(
             1,
             format!("the tokens of {line}: the journal has {finish:?}"),
         );
     }
+    if line["text"] != text_of(finish) {
+        let what = format!("the engines wrote {:?} for {line}", text_of(finish));
+        check_result.wrong_text.add(1, what);
+    }
     if seen.is_some_and(|seen| !seen.contains(&finish.seq)) {
         let what = format!("event {} of {line} did not reach the consumer", finish.seq);
         check_result.lost.add(1, what);
     }
+}
+
+/// What the simulated engines write for a prompt and an answer of these lengths, whichever of them
+/// answer, and however often they are interrupted: the text has neither gaps nor repetitions.
+fn text_of(finish: &Finish) -> String {
+    let seed = EngineSimOptions::default().seed;
+    let text = generated(seed, finish.prompt as usize, finish.output as usize);
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 #[cfg(test)]
@@ -106,7 +119,27 @@ mod tests {
         json!({
             "kind": "attempt", "program": "p", "outcome": "complete", "prompt_tokens": 10,
             "max_tokens": asked, "usage": {"prompt_tokens": 10, "completion_tokens": 4},
+            "text": text_of(&Finish { seq: 2, prompt: 10, output: 4 }),
         })
+    }
+
+    #[test]
+    fn text_with_a_gap_or_a_repetition_is_found() {
+        let journal = journal(&[("p", arrived(1, 4)), ("p", finished(1))]);
+        let whole = complete(4)["text"].as_str().unwrap_or_default().to_owned();
+        assert_eq!(whole.len(), 16, "four tokens of four letters");
+        for (text, wrong) in [
+            (whole.clone(), 0),
+            (whole[..12].to_owned(), 1),
+            (format!("{}{}", &whole[..4], &whole[8..]), 1),
+            (format!("{}{}", &whole[..8], &whole[4..]), 1),
+        ] {
+            let mut line = complete(4);
+            line["text"] = json!(text);
+            let mut check_result = CheckResult::default();
+            check(&[line], &journal, None, &mut check_result).expect("known lines");
+            assert_eq!(check_result.wrong_text.count, wrong, "{text}");
+        }
     }
 
     #[test]
@@ -140,6 +173,9 @@ mod tests {
         let mut other = complete(4);
         other["usage"]["completion_tokens"] = json!(5);
         assert_eq!(counts(other, &[1, 2]), (1, 0), "other tokens");
+        let mut without = complete(4);
+        without["usage"] = Value::Null;
+        assert_eq!(counts(without, &[1, 2]), (1, 0), "no tokens");
         let release = json!({"kind": "release", "program": "p", "outcome": "complete"});
         assert_eq!(counts(release, &[]), (1, 0));
     }

@@ -3,7 +3,7 @@
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -14,18 +14,66 @@ use treadle_wire::{ErrorBody, ErrorCode};
 /// Where the fields of a body are listed.
 const REMEDY: &str = "docs/reference/openapi.json has the fields";
 
-/// The name that is the first parameter of a path: `{program}` or `{job}`.
-pub(crate) struct InPath(pub(crate) ClientName);
+/// The first parameter of a path: the name of a program or a job, unless it is other text.
+pub(crate) struct InPath<T = ClientName>(pub(crate) T);
 
-impl<S: Send + Sync> FromRequestParts<S> for InPath {
+/// The last parameter of a path.
+pub(crate) struct LastInPath<T>(pub(crate) T);
+
+/// What a parameter of a path may be.
+pub(crate) trait FromPath: Sized {
+    /// Reads the text of the parameter of this name.
+    fn from_path(field: &str, text: &str) -> Result<Self, Response>;
+}
+
+impl FromPath for ClientName {
+    fn from_path(field: &str, text: &str) -> Result<Self, Response> {
+        name(field, text)
+    }
+}
+
+impl FromPath for String {
+    fn from_path(_: &str, text: &str) -> Result<Self, Response> {
+        Ok(text.to_owned())
+    }
+}
+
+impl FromPath for u64 {
+    fn from_path(field: &str, text: &str) -> Result<Self, Response> {
+        text.parse().map_err(|_| {
+            let message = format!("`{field}` in the path is `{text}`; give a number");
+            let error = ErrorBody::new(ErrorCode::InvalidField, message);
+            error_response(&error.with_param(field))
+        })
+    }
+}
+
+impl<S: Send + Sync, T: FromPath> FromRequestParts<S> for InPath<T> {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
-        let parameters = RawPathParams::from_request_parts(parts, state).await;
-        let parameters = parameters.map_err(IntoResponse::into_response)?;
+        let parameters = in_path(parts, state).await?;
         let (field, text) = parameters.iter().next().unwrap_or_default();
-        name(field, text).map(Self)
+        T::from_path(field, text).map(Self)
     }
+}
+
+impl<S: Send + Sync, T: FromPath> FromRequestParts<S> for LastInPath<T> {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        let parameters = in_path(parts, state).await?;
+        let (field, text) = parameters.iter().last().unwrap_or_default();
+        T::from_path(field, text).map(Self)
+    }
+}
+
+async fn in_path<S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<RawPathParams, Response> {
+    let parameters = RawPathParams::from_request_parts(parts, state).await;
+    parameters.map_err(|rejection| {
+        let message = format!("the path can't be read: {rejection}; encode it as UTF-8");
+        error_response(&ErrorBody::new(ErrorCode::InvalidField, message))
+    })
 }
 
 /// The parameters of a query.
@@ -53,6 +101,27 @@ fn query_problem(text: &str) -> ErrorBody {
     }
 }
 
+/// A body as it is.
+pub(crate) struct Raw(pub(crate) Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for Raw {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
+        let bytes = Bytes::from_request(request, state).await;
+        bytes.map(Self).map_err(|rejection| {
+            let error = if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+                let message = "the body is longer than requests of this kind may be; send less";
+                ErrorBody::new(ErrorCode::BodyTooLarge, message)
+            } else {
+                let message = format!("the body can't be read: {rejection}; send it again");
+                ErrorBody::new(ErrorCode::InvalidJson, message)
+            };
+            error_response(&error)
+        })
+    }
+}
+
 /// A JSON object as the body.
 pub(crate) struct Body<T>(pub(crate) T);
 
@@ -60,15 +129,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     type Rejection = Response;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
-        let bytes = Bytes::from_request(request, state)
-            .await
-            .map_err(|rejection| {
-                if rejection.status() != StatusCode::PAYLOAD_TOO_LARGE {
-                    return rejection.into_response();
-                }
-                let message = "the body is longer than requests of this kind may be; send less";
-                error_response(&ErrorBody::new(ErrorCode::BodyTooLarge, message))
-            })?;
+        let Raw(bytes) = Raw::from_request(request, state).await?;
         parse(&bytes)
             .map(Self)
             .map_err(|error| error_response(&error))

@@ -1,11 +1,11 @@
 //! Requests and answers of steps, where they are kept.
 
-use super::arguments::InPath;
+use super::arguments::{InPath, LastInPath};
 use super::endpoint::{Endpoint, get};
 use super::signature::Answer;
 use super::store_failed;
 use crate::app::App;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::Json;
 use serde::Serialize;
 use treadle_auth::Caller;
@@ -46,7 +46,7 @@ async fn show(
     State(app): State<App>,
     caller: Caller,
     InPath(program): InPath,
-    Path((_, step)): Path<(String, u64)>,
+    LastInPath(step): LastInPath<u64>,
 ) -> Answer<Bodies> {
     let key = caller.principal.inside(&program);
     let rows = app.store.bodies(&key, step).await;

@@ -157,7 +157,17 @@ impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
 
     /// An answer that is no JSON.
     pub(crate) fn answers_as(mut self, kind: &str, what: &str) -> Self {
-        self.about.add_answer(200, kind, what, None);
+        self.about.add_answer("200", kind, what, None);
+        self
+    }
+
+    /// What the engine answers is the answer, with any status.
+    pub(crate) fn answers_as_the_engine(mut self) -> Self {
+        let what = "The engine's answer.";
+        self.about.add_answer("200", "application/json", what, None);
+        let what = "The engine's answer, where it refuses or fails.";
+        self.about
+            .add_answer("default", "application/json", what, None);
         self
     }
 
@@ -205,16 +215,16 @@ impl About {
     /// A JSON answer.
     pub(super) fn answers<T: ToSchema>(&mut self, status: u16, what: &str) {
         let schema = self.refer::<T>();
-        self.add_answer(status, "application/json", what, Some(schema));
+        self.add_answer(&status.to_string(), "application/json", what, Some(schema));
     }
 
-    fn add_answer(&mut self, status: u16, kind: &str, what: &str, schema: Option<RefOr<Schema>>) {
+    fn add_answer(&mut self, status: &str, kind: &str, what: &str, schema: Option<RefOr<Schema>>) {
         let mut response = Response::new(what);
         response
             .content
             .insert(kind.to_owned(), Content::new(schema));
         let responses = &mut self.operation.responses.responses;
-        responses.insert(status.to_string(), RefOr::T(response));
+        responses.insert(status.to_owned(), RefOr::T(response));
     }
 
     /// A JSON body.

@@ -1,7 +1,8 @@
 //! Generation requests, and requests that any engine answers.
 
+use super::arguments::InPath;
 use super::endpoint::{Endpoint, relayed};
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::http::Method;
 use std::sync::Arc;
 use treadle_auth::permissions::{Needs, RUN, VIEW};
@@ -59,14 +60,14 @@ fn plain(kind: treadle_wire::Endpoint) -> Endpoint<Arc<GatewayState>> {
              names the program.",
         )
         .takes::<EngineRequest>()
-        .answers_as("application/json", "The engine's answer.")
+        .answers_as_the_engine()
         .fails(ERRORS)
 }
 
 fn in_session(kind: treadle_wire::Endpoint) -> Endpoint<Arc<GatewayState>> {
     let handler =
         move |State(app): State<Arc<GatewayState>>,
-              Path(session): Path<String>,
+              InPath(session): InPath<String>,
               request: Request| { generate(app, kind, Some(session), request) };
     let path = format!("/sessions/{{session}}{}", kind.path());
     relayed(Some(Method::POST), &path, RUN, handler)
@@ -75,7 +76,7 @@ fn in_session(kind: treadle_wire::Endpoint) -> Endpoint<Arc<GatewayState>> {
             summary(kind)
         ))
         .takes::<EngineRequest>()
-        .answers_as("application/json", "The engine's answer.")
+        .answers_as_the_engine()
         .fails(ERRORS)
 }
 
@@ -104,8 +105,12 @@ pub(crate) fn forwarded() -> Vec<Endpoint<Arc<GatewayState>>> {
     let endpoint = |(method, path, needs)| {
         relayed(method, path, needs, forward)
             .summary("Forwarded as it is to the engine with the fewest running steps")
-            .answers_as("application/json", "The engine's answer.")
-            .fails(&[ErrorCode::NoHealthyWorker, ErrorCode::EngineUnreachable])
+            .answers_as_the_engine()
+            .fails(&[
+                ErrorCode::BodyTooLarge,
+                ErrorCode::NoHealthyWorker,
+                ErrorCode::EngineUnreachable,
+            ])
     };
     lines.into_iter().map(endpoint).collect()
 }

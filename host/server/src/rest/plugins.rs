@@ -1,12 +1,12 @@
 //! Policies: upload, check, list, logs.
 
-use super::arguments::Query;
+use super::arguments::{InPath, Query};
 use super::endpoint::{Endpoint, get, post};
 use super::signature::Answer;
 use super::upload::upload;
 use super::{not_recorded, refuse, stopped};
 use crate::app::App;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Json, Response};
@@ -264,7 +264,7 @@ async fn list(State(app): State<App>, caller: Caller) -> Answer<Plugins> {
 async fn show(
     State(app): State<App>,
     caller: Caller,
-    Path(plugin): Path<String>,
+    InPath(plugin): InPath<String>,
 ) -> Answer<PluginDetails> {
     let (head, statistics) = match find(&app, &caller, &plugin).await {
         Ok(head) => {
@@ -300,7 +300,7 @@ struct LogQuery {
 async fn logs(
     State(app): State<App>,
     caller: Caller,
-    Path(plugin): Path<String>,
+    InPath(plugin): InPath<String>,
     Query(query): Query<LogQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Response> {

@@ -1,12 +1,11 @@
 //! Reads off a handler's parameters and result what the document says of it, so that the document
 //! can't differ from the code.
 
-use super::arguments::{Body, InPath, Query};
+use super::arguments::{Body, InPath, LastInPath, Query, Raw};
 use super::endpoint::About;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
-use bytes::Bytes;
 use serde::Serialize;
 use treadle_auth::Caller;
 use treadle_wire::ErrorCode;
@@ -46,15 +45,28 @@ impl<S> Takes for State<S> {}
 impl Takes for Caller {}
 impl Takes for HeaderMap {}
 /// The endpoint itself says what it takes.
-impl Takes for Bytes {}
 impl Takes for Request {}
-/// Parameters of the path are in the path itself.
-impl<T> Takes for Path<T> {}
 impl<T> Takes for Option<axum::Extension<T>> {}
 
-impl Takes for InPath {
+/// Parameters of the path are in the path itself.
+impl<T> Takes for InPath<T> {
     fn describe(about: &mut About) {
         about.errors.insert(ErrorCode::InvalidField);
+    }
+}
+
+impl<T> Takes for LastInPath<T> {
+    fn describe(about: &mut About) {
+        about.errors.insert(ErrorCode::InvalidField);
+    }
+}
+
+/// The endpoint itself says what is in it.
+impl Takes for Raw {
+    fn describe(about: &mut About) {
+        about
+            .errors
+            .extend([ErrorCode::InvalidJson, ErrorCode::BodyTooLarge]);
     }
 }
 

@@ -1,11 +1,11 @@
 //! Tenants: their limits, and who the caller is.
 
-use super::arguments::Body;
+use super::arguments::{Body, InPath};
 use super::endpoint::{Endpoint, get, post, put};
 use super::signature::{Answer, Created};
 use super::{not_audited, refuse, store_failed};
 use crate::app::App;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::{Json, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -108,7 +108,7 @@ async fn create(
 async fn show(
     State(app): State<App>,
     caller: Caller,
-    Path(name): Path<String>,
+    InPath(name): InPath<String>,
 ) -> Answer<TenantView> {
     find(&app, &caller, &name).map(|state| Json(shown(&state)))
 }
@@ -126,7 +126,7 @@ struct ChangedLimits {
 async fn change(
     State(app): State<App>,
     caller: Caller,
-    Path(name): Path<String>,
+    InPath(name): InPath<String>,
     Body(changed): Body<ChangedLimits>,
 ) -> Answer<TenantView> {
     let state = find(&app, &caller, &name)?;

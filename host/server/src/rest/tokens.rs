@@ -1,12 +1,12 @@
 //! API tokens: made, rotated, revoked, listed. A secret is in one answer and nowhere else.
 
-use super::arguments::Body;
+use super::arguments::{Body, InPath};
 use super::endpoint::{Endpoint, delete, get, post};
 use super::refuse;
 use super::signature::{Answer, Created};
 use super::tenants::change_failed;
 use crate::app::App;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::{Json, Response};
 use serde::{Deserialize, Serialize};
 use treadle_auth::changes::{NewToken, TokenView};
@@ -96,7 +96,7 @@ fn expiry_us(seconds: u64) -> Result<u64, Response> {
 async fn rotate(
     State(app): State<App>,
     caller: Caller,
-    Path(id): Path<String>,
+    InPath(id): InPath<String>,
 ) -> Answer<TokenView> {
     let rotated = app.auth.rotate_token(&caller, &id).await;
     rotated.map(Json).map_err(|error| change_failed(&error))
@@ -105,7 +105,7 @@ async fn rotate(
 async fn revoke(
     State(app): State<App>,
     caller: Caller,
-    Path(id): Path<String>,
+    InPath(id): InPath<String>,
 ) -> Answer<TokenView> {
     let revoked = app.auth.revoke_token(&caller, &id).await;
     revoked.map(Json).map_err(|error| change_failed(&error))

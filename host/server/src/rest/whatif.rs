@@ -1,11 +1,11 @@
 //! What-if runs: recorded work under other policies, in the background.
 
-use super::arguments::Body;
+use super::arguments::{Body, InPath};
 use super::endpoint::{Endpoint, delete, get, post};
 use super::plugins::{failed, visible};
 use super::signature::{Accepted, Answer};
 use crate::app::App;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Json, Response};
 use serde::Serialize;
@@ -98,7 +98,7 @@ async fn list(State(app): State<App>, caller: Caller) -> Json<RunList> {
 async fn show(
     State(app): State<App>,
     caller: Caller,
-    Path(run): Path<String>,
+    InPath(run): InPath<String>,
 ) -> Result<Response, Response> {
     let shown = app.whatif.show(&caller.principal.tenant.tenant, &run);
     let text = shown.ok_or_else(|| error_response(&unknown(&run)))?;
@@ -108,7 +108,7 @@ async fn show(
 async fn cancel(
     State(app): State<App>,
     caller: Caller,
-    Path(run): Path<String>,
+    InPath(run): InPath<String>,
 ) -> Answer<RunView> {
     let cancelled = app.whatif.cancel(&caller.principal.tenant.tenant, &run);
     cancelled

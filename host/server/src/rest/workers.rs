@@ -1,12 +1,12 @@
 //! Workers: engines come and go while treadle runs.
 
-use super::arguments::Body;
+use super::arguments::{Body, InPath};
 use super::endpoint::{Endpoint, delete, get, post};
 use super::signature::Answer;
 use super::{not_audited, not_recorded, refuse, stopped};
 use crate::app::App;
 use crate::commands::{WORKERS_MAX, worker_at, worker_named};
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::Uri;
 use axum::response::{Json, Response};
 use serde::{Deserialize, Serialize};
@@ -246,7 +246,7 @@ pub(crate) struct Removed {
 pub(crate) async fn remove(
     State(app): State<App>,
     caller: Caller,
-    Path(reference): Path<String>,
+    InPath(reference): InPath<String>,
 ) -> Answer<Removed> {
     take_out(&app, &caller, reference).await
 }

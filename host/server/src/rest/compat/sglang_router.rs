@@ -3,7 +3,7 @@
 //! They wait until they see the URLs that they registered, and send fields of their own.
 
 use crate::app::App;
-use crate::rest::arguments::{Query, parse};
+use crate::rest::arguments::{Query, Raw, parse};
 use crate::rest::endpoint::{Endpoint, delete, get, post};
 use crate::rest::signature::Answer;
 use crate::rest::stopped;
@@ -114,7 +114,7 @@ async fn add(
     State(app): State<App>,
     caller: Caller,
     Query(query): Query<UrlQuery>,
-    body: Bytes,
+    Raw(body): Raw,
 ) -> Answer<Registered> {
     let body: AddWorker = parse(or_empty(&body)).map_err(|error| error_response(&error))?;
     let in_body = body.url.as_str().or(body.worker_url.as_str());
@@ -262,7 +262,7 @@ async fn abort_request(
     State(app): State<App>,
     caller: Caller,
     headers: HeaderMap,
-    body: Bytes,
+    Raw(body): Raw,
 ) -> Answer<Aborted> {
     let request: Abort = parse(or_empty(&body)).map_err(|error| error_response(&error))?;
     let all = request.abort_all.as_bool().unwrap_or(false);

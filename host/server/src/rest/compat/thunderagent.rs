@@ -2,7 +2,7 @@
 //! clients end here too.
 
 use crate::app::App;
-use crate::rest::arguments::{InPath, Query, name, parse};
+use crate::rest::arguments::{InPath, Query, Raw, name, parse};
 use crate::rest::caches::CachePlace;
 use crate::rest::endpoint::{Endpoint, get, post};
 use crate::rest::programs::{Released, release_one, unknown};
@@ -10,7 +10,6 @@ use crate::rest::signature::Answer;
 use crate::rest::stopped;
 use axum::extract::State;
 use axum::response::Json;
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -171,7 +170,7 @@ struct Release {
     program_id: Value,
 }
 
-async fn release(State(app): State<App>, caller: Caller, body: Bytes) -> Answer<Released> {
+async fn release(State(app): State<App>, caller: Caller, Raw(body): Raw) -> Answer<Released> {
     let request: Release = parse(&body).map_err(|error| error_response(&error))?;
     let program = match request.program_id {
         Value::String(program) if !program.is_empty() => program,
