@@ -126,8 +126,9 @@ impl Oidc {
         let claim = &self.config.tenant_claim;
         let name = claims.get(claim).and_then(Value::as_str);
         let name = name.ok_or_else(|| lacks(claim, "tenant"))?;
-        let root = name == WHOLE_DAEMON && scope == Scope::Admin;
-        let home = if root { DEFAULT_TENANT } else { name };
+        let global = name == WHOLE_DAEMON && scope >= Scope::Operator;
+        let root = global && scope == Scope::Admin;
+        let home = if global { DEFAULT_TENANT } else { name };
         let tenant = directory.tenants.get(home);
         let tenant = tenant.ok_or_else(|| lacks(claim, "tenant that treadle knows"))?;
         let claim = &self.config.name_claim;
@@ -136,6 +137,7 @@ impl Oidc {
         Ok(Principal {
             tenant: tenant.clone(),
             scope: Some(scope),
+            global,
             root,
             whole: root,
             who: PrincipalKind::Subject(subject.to_owned()),

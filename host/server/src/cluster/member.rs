@@ -69,6 +69,10 @@ impl Member {
     /// gateway.
     pub async fn start(config: &Config) -> Result<Self, StartError> {
         let (listener, addr) = listen(config).await?;
+        let mut config = config.clone();
+        // The port that the system has chosen is no engine's.
+        config.server.listen = addr;
+        let config = &config;
         let candidate = candidate(config, addr);
         let names = &config.cluster.shards;
         let configs = shard_configs(config, names);
@@ -84,7 +88,7 @@ impl Member {
             name: candidate.name.clone(),
             gateway: gateway_state(config, scheduler, context.clone(), bodies),
             auth: Auth::follow(config, shards[0].store.clone()).await?,
-            secret: config.cluster.secret.clone(),
+            secret: config.cluster.secret.reveal().to_owned(),
             shards,
             proxy: Proxy::new(),
         });
@@ -207,7 +211,7 @@ fn peer(config: &Config, name: &str, shard: &str, at: usize, parts: &Arc<Parts>)
     Peer {
         shard: shard.to_owned(),
         name: name.to_owned(),
-        secret: config.cluster.secret.clone(),
+        secret: config.cluster.secret.reveal().to_owned(),
         leader: Box::new(move || {
             let store = store.clone();
             Box::pin(async move { Some(store.leader().await.ok()??.url) })

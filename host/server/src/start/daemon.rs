@@ -37,6 +37,10 @@ impl Daemon {
     /// configured engines and starts to listen.
     pub async fn start(config: &Config) -> Result<Self, StartError> {
         let (listener, addr) = listen(config).await?;
+        let mut config = config.clone();
+        // The port that the system has chosen is no engine's.
+        config.server.listen = addr;
+        let config = &config;
         let store =
             treadle_store::open_with(&config.store.location(), &config.store_options()).await?;
         lead_alone(&*store, addr).await?;

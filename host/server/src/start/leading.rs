@@ -179,7 +179,7 @@ pub(crate) fn gateway_state(
 ) -> Arc<GatewayState> {
     Arc::new(GatewayState {
         scheduler,
-        upstream: Upstream::new(Duration::from_millis(config.engines.connect_timeout_ms)),
+        upstream: Upstream::over(context.node.connector().clone()),
         identities: Identities::new(INFERRED_PROGRAMS_MAX),
         bodies,
         requests: context.requests,
