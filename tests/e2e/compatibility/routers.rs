@@ -187,8 +187,11 @@ async fn the_flow_of_slime_over_sglangs_router() {
     let wrong = client
         .post("/workers", &json!({"url": "10.0.0.1:80"}))
         .await;
-    let own = client.post("/workers", &json!({"url": fixture.daemon.url()}));
-    let own = own.await.refused(400, "invalid_field");
+    let own = json!({"url": fixture.daemon.url()});
+    let own = client
+        .post("/workers", &own)
+        .await
+        .refused(400, "invalid_field");
     assert!(own.contains("the daemon itself"), "{own}");
     let metadata = json!({"url": "http://169.254.169.254"});
     client

@@ -186,7 +186,7 @@ async fn another_daemon_is_asked_without_the_token() {
 async fn each_daemon_of_a_cluster_proves_its_own_address() {
     let mut home = Home::new();
     home.config.cluster.role = Role::All;
-    home.config.cluster.secret = "a secret of these tests".to_owned();
+    home.config.cluster.secret = "a secret of these tests".into();
     let scheduler = Member::start(&home.config).await.expect("it starts");
     home.config.cluster.role = Role::Gateway;
     home.config.cluster.name = "gateway".to_owned();
