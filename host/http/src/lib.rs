@@ -11,5 +11,5 @@ mod upstream;
 pub use address::{ClientAddress, ServedAddress};
 pub use error::{error_response, refuse, wrong_method};
 pub use exposition::{Exposition, counter, escape, gauge};
-pub use serve::{ServeLimits, serve};
+pub use serve::{Listener, ServeLimits, serve};
 pub use upstream::{Upstream, UpstreamError, end_to_end};

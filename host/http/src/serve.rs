@@ -13,6 +13,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
+use treadle_trust::{Acceptor, Stream};
 use tokio::sync::{Semaphore, mpsc, watch};
 
 /// Pause after an accept that failed, so that a shortage of files passes.
@@ -29,13 +30,28 @@ pub struct ServeLimits {
     pub shutdown_grace: Duration,
 }
 
+/// A port, and what it proves itself with if it speaks TLS.
+pub struct Listener {
+    /// The port.
+    pub tcp: TcpListener,
+    /// What makes its connections encrypted ones.
+    pub tls: Option<Acceptor>,
+}
+
+impl From<TcpListener> for Listener {
+    fn from(tcp: TcpListener) -> Self {
+        Self { tcp, tls: None }
+    }
+}
+
 /// Serves until `stop` completes.
 pub async fn serve(
-    listener: TcpListener,
+    listener: impl Into<Listener>,
     router: Router,
     limits: ServeLimits,
     stop: impl Future<Output = ()>,
 ) {
+    let Listener { tcp, tls } = listener.into();
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(limits.header_read_timeout);
@@ -48,7 +64,7 @@ pub async fn serve(
         let accepted = async {
             // The semaphore is never closed.
             let permit = permits.clone().acquire_owned().await.ok();
-            (listener.accept().await, permit)
+            (tcp.accept().await, permit)
         };
         let (accepted, permit) = tokio::select! {
             accepted = accepted => accepted,
@@ -73,23 +89,38 @@ pub async fn serve(
             }
             inner.call(request)
         });
-        let connection = http.serve_connection(TokioIo::new(stream), service);
+        let (http, tls) = (http.clone(), tls.clone());
         let (closed, open) = (closing.subscribe(), open.clone());
         tokio::spawn(async move {
-            // Clients that vanish are an everyday matter; their steps report it.
-            let _ = until_closed(connection.with_upgrades(), closed).await;
+            let secured = secured(stream, tls, limits.header_read_timeout).await;
+            if let Some(stream) = secured {
+                let connection = http.serve_connection(TokioIo::new(stream), service);
+                // Clients that vanish are an everyday matter; their steps report it.
+                let _ = until_closed(connection.with_upgrades(), closed).await;
+            }
             drop((permit, open));
         });
     }
-    drop(listener);
+    drop(tcp);
     drop(open);
     closing.send_replace(true);
     let _ = tokio::time::timeout(limits.shutdown_grace, all_closed.recv()).await;
 }
 
+/// The connection as the port speaks; nothing if the client does not speak TLS in time.
+async fn secured(stream: TcpStream, tls: Option<Acceptor>, timeout: Duration) -> Option<Stream> {
+    let Some(tls) = tls else {
+        return Some(stream.into());
+    };
+    let accepted = tokio::time::timeout(timeout, tls.accept(stream)).await;
+    let accepted = accepted.ok()?;
+    let accepted = accepted.inspect_err(|error| tracing::debug!(%error, "no TLS with a client"));
+    accepted.ok()
+}
+
 /// Serves a connection; once all are to be closed, to the end of its present request.
 async fn until_closed<S>(
-    connection: UpgradeableConnection<TokioIo<TcpStream>, S>,
+    connection: UpgradeableConnection<TokioIo<Stream>, S>,
     mut closed: watch::Receiver<bool>,
 ) -> Result<(), hyper::Error>
 where

@@ -2,13 +2,24 @@
 
 use std::time::Duration;
 
-use treadle_trust::Connector;
+use treadle_trust::{Acceptor, Connector, Trust};
+
+/// TLS between nodes: what a tier proves itself with, and whose certificates it accepts.
+#[derive(Clone, Debug)]
+pub struct NodeTls {
+    /// What it proves itself with.
+    pub acceptor: Acceptor,
+    /// Whom it trusts.
+    pub trust: Trust,
+}
 
 /// Bounds of transfers. Nothing waits for longer, and nothing grows beyond.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// What opens connections to engines, within its own time.
     pub engines: Connector,
+    /// TLS between the tiers of nodes, for all of them or for none.
+    pub tls: Option<NodeTls>,
     /// Until a connection comes about.
     pub connect: Duration,
     /// A look at what an engine can do.
@@ -59,6 +70,7 @@ impl Default for Limits {
         let connect = Duration::from_secs(2);
         Self {
             engines: Connector::to_all(connect),
+            tls: None,
             connect,
             probe: Duration::from_secs(3),
             export: Duration::from_secs(30),

@@ -13,7 +13,7 @@ mod tls;
 mod url;
 
 pub use connector::{ConnectError, Connector};
-pub use private::{make_private, private_folder};
+pub use private::{make_private, private_file, private_folder};
 pub use secret::Secret;
 pub use stream::Stream;
 pub use targets::{Refused, Targets};

@@ -1,7 +1,7 @@
 //! Files and folders that only the daemon's user can read.
 
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 /// Permissions of anybody but the owner.
@@ -15,6 +15,17 @@ const OTHERS: u32 = 0o077;
 pub fn private_folder(path: &Path) -> io::Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true).mode(0o700).create(path)?;
+    make_private(path)
+}
+
+/// Creates a file for its owner alone, or takes from others what they may do with one that is
+/// there.
+///
+/// # Errors
+/// It can't be created.
+pub fn private_file(path: &Path) -> io::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    options.create(true).append(true).mode(0o600).open(path)?;
     make_private(path)
 }
 
@@ -66,8 +77,9 @@ mod tests {
         let file = folder.join("f");
         std::fs::write(&file, "").unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o664)).unwrap();
-        make_private(&file).unwrap();
-        assert_eq!(mode(&file), 0o600);
+        private_file(&file).unwrap();
+        private_file(&folder.join("new")).unwrap();
+        assert_eq!((mode(&file), mode(&folder.join("new"))), (0o600, 0o600));
         assert!(make_private(&folder.join("absent")).is_err());
     }
 }

@@ -12,9 +12,9 @@ use tokio::task::JoinSet;
 use treadle_config::{Config, ConfigError, Role};
 use treadle_http::Upstream;
 use treadle_transfer::{
-    Evicted, Executors, Limits, Settings, Tier, TierServer, TierSettings, TransferError, WorkerRef,
+    Evicted, Executors, Limits, NodeTls, Settings, Tier, TierServer, TierSettings, TransferError, WorkerRef,
 };
-use treadle_trust::Connector;
+use treadle_trust::{Connector, TlsError};
 
 /// How long a tier may be held by the process before, which has not quite ended.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -31,6 +31,9 @@ pub enum NodeError {
     /// The engines that may be connected to.
     #[error("{0}")]
     Engines(#[from] ConfigError),
+    /// Files of TLS can't be used.
+    #[error("{0}; see `[tls]` of the configuration")]
+    Tls(#[from] TlsError),
     /// The tier's folder.
     #[error("the host tier of KV caches can't be opened: {0}; see kv.folder and kv.slots_folder")]
     Tier(#[from] TransferError),
@@ -81,6 +84,10 @@ impl Node {
             export: transfer_max,
             import: transfer_max,
             engines: connector.clone(),
+            tls: config.tls.acceptor()?.map(|acceptor| NodeTls {
+                acceptor,
+                trust: config.tls.trust(),
+            }),
             ..Limits::default()
         };
         let tier = if kv.has_tier() {

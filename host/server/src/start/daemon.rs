@@ -23,6 +23,7 @@ const LEAD_PAUSE: Duration = Duration::from_millis(100);
 pub struct Daemon {
     /// Where it listens.
     pub addr: SocketAddr,
+    scheme: &'static str,
     /// What handlers share, for code in the same process.
     pub app: App,
     /// The secret of an admin, if one was made because there was none.
@@ -43,7 +44,7 @@ impl Daemon {
         let config = &config;
         let store =
             treadle_store::open_with(&config.store.location(), &config.store_options()).await?;
-        lead_alone(&*store, addr).await?;
+        lead_alone(&*store, addr, config.scheme()).await?;
         let (auth, first_token) = Auth::open(config, store.clone()).await?;
         let context = GatewayContext::new(Node::open(config).await?);
         let leading = Leading::start(config, store, auth, context).await?;
@@ -54,6 +55,7 @@ impl Daemon {
         }));
         Ok(Self {
             addr,
+            scheme: config.scheme(),
             app: leading.app.clone(),
             first_token,
             stop: Some(stop),
@@ -64,7 +66,7 @@ impl Daemon {
 
     /// The base URL.
     pub fn url(&self) -> String {
-        format!("http://{}", self.addr)
+        format!("{}://{}", self.scheme, self.addr)
     }
 
     /// Lets requests in flight end, then writes everything down.
@@ -82,8 +84,12 @@ impl Daemon {
 
 /// Leads the store, or reports which daemon does. A leader that was killed a moment ago is given
 /// time to be detected as dead.
-async fn lead_alone(store: &dyn Store, addr: SocketAddr) -> Result<(), StartError> {
-    let url = format!("http://{addr}");
+async fn lead_alone(
+    store: &dyn Store,
+    addr: SocketAddr,
+    scheme: &str,
+) -> Result<(), StartError> {
+    let url = format!("{scheme}://{addr}");
     let candidate = Candidate {
         name: addr.to_string(),
         url,
