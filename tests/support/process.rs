@@ -50,7 +50,8 @@ impl DaemonProcess {
             child,
             client: Client::new("http://127.0.0.1:1"),
         };
-        let client = Client::new(process.url(&url_file).await);
+        let url = process.url(&url_file).await;
+        let client = Client::trusting(url, config.tls.trust());
         process.client = match first_token::file_of(&config.store).map(std::fs::read_to_string) {
             Some(Ok(token)) => client.with_token(token.trim()),
             _ => client,

@@ -83,7 +83,10 @@ mod tests {
         let client: SocketAddr = "10.0.0.7:5000".parse().unwrap();
         let mut marked = HeaderMap::new();
         marked.insert(CLIENT, HeaderValue::from_static("6.6.6.6:6"));
-        assert_eq!(take(SECRET, (&get, &here), &mut marked.clone()), Way::Direct);
+        assert_eq!(
+            take(SECRET, (&get, &here), &mut marked.clone()),
+            Way::Direct
+        );
         mark(SECRET, Some(client), (&get, &uri), &mut marked);
         let taken = |secret: &str, method: &Method, uri: &Uri, headers: &HeaderMap| {
             let mut headers = headers.clone();
@@ -91,7 +94,10 @@ mod tests {
             assert!(headers.is_empty());
             way
         };
-        assert_eq!(taken(SECRET, &get, &here, &marked), Way::PassedOn(Some(client)));
+        assert_eq!(
+            taken(SECRET, &get, &here, &marked),
+            Way::PassedOn(Some(client))
+        );
         for (secret, method, uri) in [
             ("another secret of theirs", &get, &here),
             ("", &get, &here),

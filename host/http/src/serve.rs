@@ -13,8 +13,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use treadle_trust::{Acceptor, Stream};
 use tokio::sync::{Semaphore, mpsc, watch};
+use treadle_trust::{Acceptor, Stream};
 
 /// Pause after an accept that failed, so that a shortage of files passes.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -269,7 +269,9 @@ mod tests {
             deadline_ms: 5_000,
             ..PredictionConfig::default()
         };
-        RemotePredictor::of(&config, Trust::default()).unwrap().unwrap()
+        RemotePredictor::of(&config, Trust::default())
+            .unwrap()
+            .unwrap()
     }
 
     #[tokio::test]
@@ -324,7 +326,10 @@ mod tests {
             url: "https://predictor".to_owned(),
             ..PredictionConfig::default()
         };
-        let error = RemotePredictor::of(&config, Trust::default()).err().unwrap().to_string();
+        let error = RemotePredictor::of(&config, Trust::default())
+            .err()
+            .unwrap()
+            .to_string();
         assert!(error.contains("prediction.url"), "{error}");
     }
 }

@@ -262,7 +262,7 @@ mod tests {
             "192.168.0.7:8000",
             "gpu1",
             "*.gpus.example:8000",
-            "[fd00::]/8",
+            "fd00::/8",
             "[fd01::1]:8000",
         ];
         let targets = targets("127.0.0.1:8300", &list);

@@ -6,7 +6,7 @@ use http::Uri;
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum UrlError {
     /// It has no scheme of HTTP, or no host.
-    #[error("it is no address; write it as http://host:port or https://host:port")]
+    #[error("it is no address such as http://host:port or https://host:port")]
     Form,
     /// It has a user or a password.
     #[error("it holds a user or a password; leave out what stands before the @")]

@@ -12,7 +12,8 @@ use tokio::task::JoinSet;
 use treadle_config::{Config, ConfigError, Role};
 use treadle_http::Upstream;
 use treadle_transfer::{
-    Evicted, Executors, Limits, NodeTls, Settings, Tier, TierServer, TierSettings, TransferError, WorkerRef,
+    Evicted, Executors, Limits, NodeTls, Settings, Tier, TierServer, TierSettings, TransferError,
+    WorkerRef,
 };
 use treadle_trust::{Connector, TlsError};
 

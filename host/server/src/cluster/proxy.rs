@@ -6,9 +6,9 @@ use axum::http::{HeaderValue, Response, Uri, header};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use treadle_auth::relay;
+use treadle_config::Secret;
 use treadle_http::{ClientAddress, refuse};
 use treadle_trust::Connector;
-use treadle_config::Secret;
 use treadle_wire::ErrorCode;
 
 /// The way to other daemons.

@@ -78,7 +78,11 @@ async fn show(State(parts): State<Arc<Parts>>) -> Answer<Cluster> {
 
 async fn answer(State(parts): State<Arc<Parts>>, mut request: Request) -> Response<Body> {
     let (method, uri) = (request.method().clone(), request.uri().clone());
-    let way = relay::take(parts.secret.reveal(), (&method, &uri), request.headers_mut());
+    let way = relay::take(
+        parts.secret.reveal(),
+        (&method, &uri),
+        request.headers_mut(),
+    );
     match way {
         Way::Direct => {}
         // The client's address is the one on record, not that of the daemon between.

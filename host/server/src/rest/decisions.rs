@@ -249,7 +249,10 @@ mod tests {
             assert_eq!(shown.policy, own);
         }
         let shown = DecisionView::of(&tenant, true, &policies, decided("theirs@1.0.0+ffff"));
-        assert_eq!((shown.policy.as_str(), shown.why), ("theirs@1.0.0+ffff", why));
+        assert_eq!(
+            (shown.policy.as_str(), shown.why),
+            ("theirs@1.0.0+ffff", why)
+        );
     }
 
     fn row(seq: u64, kind: &str) -> DecisionRow {

@@ -84,11 +84,7 @@ impl Daemon {
 
 /// Leads the store, or reports which daemon does. A leader that was killed a moment ago is given
 /// time to be detected as dead.
-async fn lead_alone(
-    store: &dyn Store,
-    addr: SocketAddr,
-    scheme: &str,
-) -> Result<(), StartError> {
+async fn lead_alone(store: &dyn Store, addr: SocketAddr, scheme: &str) -> Result<(), StartError> {
     let url = format!("{scheme}://{addr}");
     let candidate = Candidate {
         name: addr.to_string(),

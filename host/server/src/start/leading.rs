@@ -129,7 +129,9 @@ impl Leading {
         let policies = keep_up(app.policies.clone(), app.auth.clone(), told);
         let pruning = prune_forever(config.clone(), app.clone());
         // Its address was checked with the configuration.
-        let remote = RemotePredictor::of(&config.prediction, config.tls.trust()).ok().flatten();
+        let remote = RemotePredictor::of(&config.prediction, config.tls.trust())
+            .ok()
+            .flatten();
         let forecasts = forecast(app.policies.clone(), app.driver.clone(), seen, remote);
         let maintenance = tokio::spawn(async { tokio::join!(pruning, policies, forecasts).1 });
         Ok(Self {

@@ -9,8 +9,8 @@ use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 use super::lock::Lock;
 use super::{options, single};
 use crate::StoreError;
-use treadle_trust::{make_private, private_file, private_folder};
 use crate::schema::{Applied, SchemaStatus};
+use treadle_trust::{make_private, private_file, private_folder};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
 

@@ -36,7 +36,10 @@ impl Connection {
         let connector = Connector::new(Targets::all(), trust.clone(), CONNECT_TIMEOUT);
         let stream = connector.connect(&uri).await;
         let stream = stream.map_err(|error| error.to_string())?;
-        let peer = stream.tcp().peer_addr().map_err(|error| error.to_string())?;
+        let peer = stream
+            .tcp()
+            .peer_addr()
+            .map_err(|error| error.to_string())?;
         let (sender, connection) = handshake(TokioIo::new(stream))
             .await
             .map_err(|error| words(&error))?;

@@ -1,6 +1,7 @@
 //! `treadle doctor`: whether everything that a daemon works with is well, and what to do.
 
 use std::fmt::Write;
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
