@@ -40,7 +40,9 @@ pub enum ConnectError {
     #[error("{0}")]
     Connect(String),
     /// It does not prove what it is.
-    #[error("no TLS with {host}: {error}; is its certificate from an authority in `tls.ca`?")]
+    #[error(
+        "no TLS with {host}: {error}; is its certificate from an authority in `tls.ca` (`--ca` of the command line)?"
+    )]
     Tls {
         /// The server.
         host: String,
