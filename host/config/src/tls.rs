@@ -89,9 +89,10 @@ impl Config {
     pub(super) fn check_network(&self) -> Result<(), ConfigError> {
         let tls = &self.tls;
         if tls.cert.is_empty() != tls.key.is_empty() {
-            let (given, lacking) = match tls.is_on() {
-                true => ("tls.cert", "tls.key"),
-                false => ("tls.key", "tls.cert"),
+            let (given, lacking) = if tls.is_on() {
+                ("tls.cert", "tls.key")
+            } else {
+                ("tls.key", "tls.cert")
             };
             let problem = format!("is empty, and {given} is set");
             return Err(conflict(lacking, problem, "give both, or none"));
@@ -119,14 +120,11 @@ impl Config {
         if has_tls || self.server.plaintext {
             return Ok(());
         }
-        let remedy = match key {
-            "oidc.jwks" => {
-                "use https://, or set server.plaintext = true where the network is trusted"
-            }
-            _ => {
-                "set tls.cert and tls.key, or server.plaintext = true where the network is \
-                 trusted or a proxy before the daemon does TLS"
-            }
+        let remedy = if key == "oidc.jwks" {
+            "use https://, or set server.plaintext = true where the network is trusted"
+        } else {
+            "set tls.cert and tls.key, or server.plaintext = true where the network is trusted or a \
+             proxy before the daemon does TLS"
         };
         let problem = format!("is {place}, where tokens and prompts would go unencrypted");
         Err(conflict(key, problem, remedy))

@@ -62,9 +62,10 @@ fn without_password(url: &str) -> Option<String> {
         shown.push(if at == 0 { '?' } else { '&' });
         let mut secrets = ["pass", "secret", "token"].iter();
         let is_secret = secrets.any(|part| name.to_ascii_lowercase().contains(part));
-        match is_secret {
-            true => shown.extend([name, "=", REDACTED]),
-            false => shown.push_str(pair),
+        if is_secret {
+            shown.extend([name, "=", REDACTED]);
+        } else {
+            shown.push_str(pair);
         }
     }
     Some(shown)

@@ -179,9 +179,10 @@ fn name(text: &str) -> Option<Host> {
     if name.is_empty() || !name.bytes().all(is_char) {
         return None;
     }
-    Some(match below {
-        true => Host::Below(format!(".{name}")),
-        false => Host::Name(name.to_owned()),
+    Some(if below {
+        Host::Below(format!(".{name}"))
+    } else {
+        Host::Name(name.to_owned())
     })
 }
 
