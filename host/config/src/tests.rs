@@ -346,7 +346,6 @@ fn the_reference_is_up_to_date() {
 #[test]
 fn a_host_tier_without_what_it_needs_is_refused() {
     let whole = [
-        "server.plaintext=true",
         "kv.host_bytes_max=1000",
         "kv.host_tokens_max=10",
         "kv.folder=/a",
@@ -405,6 +404,7 @@ fn caches_are_retained_unless_the_mode_or_a_setting_says_otherwise() {
 #[test]
 fn a_host_tier_for_several_nodes_without_what_it_needs_is_refused() {
     let whole = [
+        "server.plaintext=true",
         "kv.host_bytes_max=1000",
         "kv.host_tokens_max=10",
         "kv.folder=/a",

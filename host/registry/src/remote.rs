@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn an_address_that_is_none_is_refused_by_name() {
         let config = PredictionConfig {
-            url: "https://predictor".to_owned(),
+            url: "ftp://predictor".to_owned(),
             ..PredictionConfig::default()
         };
         let error = RemotePredictor::of(&config, Trust::default())
