@@ -1,5 +1,6 @@
 //! Authentication and authorisation, and that nothing crosses from one tenant to another.
 
+mod engines;
 mod isolation;
 mod limits;
 mod names;

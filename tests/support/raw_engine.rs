@@ -173,6 +173,16 @@ impl RawRequest {
         self.write("0\r\n\r\n").await;
     }
 
+    /// Sends a chunk again and again until the gateway gives the request up.
+    pub async fn flood(mut self, bytes: &[u8]) {
+        let mut chunk = format!("{:x}\r\n", bytes.len()).into_bytes();
+        chunk.extend_from_slice(bytes);
+        chunk.extend_from_slice(b"\r\n");
+        let flooding = async { while self.stream.write_all(&chunk).await.is_ok() {} };
+        let ended = tokio::time::timeout(TIMEOUT, flooding).await;
+        assert!(ended.is_ok(), "the gateway still waits");
+    }
+
     /// Waits until the gateway gives the request up.
     pub async fn until_given_up(mut self) {
         let mut rest = Vec::new();

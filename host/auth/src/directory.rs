@@ -96,6 +96,7 @@ impl Directory {
             .into_iter()
             .filter_map(|row| token_state(row, &states, before))
             .collect();
+        let count = states.len();
         let by_hash = by_hash(&tokens);
         let named = by_hash.keys().map(|hash| (identity::name(hash), *hash));
         Self {
@@ -109,6 +110,7 @@ impl Directory {
                 global: anonymous == Some(Scope::Admin),
                 root: anonymous == Some(Scope::Admin),
                 whole: anonymous == Some(Scope::Admin),
+                tenants: count,
                 who: PrincipalKind::Anonymous,
             }),
             generation: before.map_or(0, |before| before.generation + 1),
@@ -193,10 +195,15 @@ fn tenant_state(row: &TenantRow, before: Option<&Directory>) -> Arc<TenantState>
         // The same bucket goes on: no change elsewhere may fill it up.
         return known.clone();
     }
+    // What is under way stays so.
     Arc::new(TenantState {
         tenant: Tenant::new(&row.tenant),
         created_at_us: row.created_at_us,
         rate: Rate::new(limits.requests_per_s),
+        steps: known.map(|known| known.steps.clone()).unwrap_or_default(),
+        bodies_bytes: known
+            .map(|known| known.bodies_bytes.clone())
+            .unwrap_or_default(),
         limits,
     })
 }
@@ -225,6 +232,7 @@ fn token_state(
             global,
             root,
             whole: root,
+            tenants: tenants.len(),
             who: PrincipalKind::Token {
                 id: row.token.clone(),
                 name: row.name.clone(),

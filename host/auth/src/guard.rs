@@ -17,6 +17,10 @@ use treadle_http::{error_response, wrong_method};
 use treadle_model::Tenant;
 use treadle_wire::{ErrorBody, ErrorCode};
 
+/// Time for a request that is not for an engine, from its head to the head of its answer; uploads
+/// are compiled within it.
+const CONTROL_TIMEOUT: Duration = Duration::from_mins(2);
+
 /// Who checks callers, and what each path needs.
 #[derive(Clone)]
 pub struct Guard {
@@ -61,13 +65,30 @@ pub async fn guard(State(guard): State<Guard>, mut request: Request, next: Next)
             match request {
                 Ok(mut request) => {
                     request.extensions_mut().insert(principal);
-                    next.run(request).await
+                    answer(route, next.run(request)).await
                 }
                 Err(error) => error_response(&error),
             }
         }
         Err(stopped) => refused(&stopped),
     }
+}
+
+/// What the gateway relays has deadlines of its own; any other request has this one.
+async fn answer(route: &Route, answering: impl Future<Output = Response>) -> Response {
+    if route.relayed {
+        return answering.await;
+    }
+    let within = tokio::time::timeout(CONTROL_TIMEOUT, answering).await;
+    within.unwrap_or_else(|_| {
+        let message = format!(
+            "{} was not answered within {} s: its body came too slowly, or the daemon is \
+             overloaded; see what has become of it, and send it again",
+            route.path,
+            CONTROL_TIMEOUT.as_secs()
+        );
+        error_response(&ErrorBody::new(ErrorCode::Overloaded, message))
+    })
 }
 
 async fn admit(

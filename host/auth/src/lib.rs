@@ -5,6 +5,7 @@
 
 pub mod anonymous;
 pub mod audit;
+mod cache_salts;
 pub mod changes;
 pub mod credentials;
 pub mod directory;
@@ -22,6 +23,7 @@ pub mod secret;
 mod tenant_state;
 
 pub use audit::{Audit, Change};
+pub use cache_salts::CacheSalts;
 pub use directory::Directory;
 pub use first_token::FirstToken;
 pub use guard::{Guard, guard, tenant_of};

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A tenant's limits; `None` is no limit beyond those of the daemon.
+/// A tenant's limits; `None` is no limit beyond those of the daemon. Once there are several tenants,
+/// `None` for live programs, steps and bytes of bodies is an equal share of what the daemon has.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TenantLimits {
@@ -17,6 +18,10 @@ pub struct TenantLimits {
     pub requests_per_s: Option<u32>,
     /// Live programs.
     pub live_programs: Option<u64>,
+    /// Steps under way at once, waiting and running, at each daemon.
+    pub steps: Option<u64>,
+    /// Bytes of its requests' bodies that each daemon holds at once.
+    pub bodies_bytes: Option<u64>,
     /// Whether it may store unsigned plugins.
     pub unsigned_plugins: bool,
 }
@@ -29,6 +34,8 @@ impl Default for TenantLimits {
             body_bytes: None,
             requests_per_s: None,
             live_programs: None,
+            steps: None,
+            bodies_bytes: None,
             unsigned_plugins: true,
         }
     }
@@ -49,6 +56,8 @@ impl TenantLimits {
             && within(self.body_bytes.as_ref(), other.body_bytes.as_ref())
             && within(self.requests_per_s.as_ref(), other.requests_per_s.as_ref())
             && within(self.live_programs.as_ref(), other.live_programs.as_ref())
+            && within(self.steps.as_ref(), other.steps.as_ref())
+            && within(self.bodies_bytes.as_ref(), other.bodies_bytes.as_ref())
             && self.unsigned_plugins <= other.unsigned_plugins
     }
 }

@@ -55,11 +55,18 @@ pub struct Principal {
     pub root: bool,
     /// True for an admin of the whole daemon who has chosen no tenant.
     pub whole: bool,
+    /// Tenants of the daemon, its own among them.
+    pub tenants: usize,
     /// Its identity.
     pub who: PrincipalKind,
 }
 
 impl Principal {
+    /// Whether no other tenant shares the engines.
+    pub fn is_alone(&self) -> bool {
+        self.tenants <= 1
+    }
+
     /// A client's name for a program or a job as the core knows it.
     pub fn inside(&self, name: &ClientName) -> String {
         self.tenant.tenant.inside(name).into_owned()
@@ -73,6 +80,12 @@ impl Principal {
     /// A name that the core knows as this client knows it; `None` if it is another tenant's.
     pub fn outside<'n>(&self, inside: &'n str) -> Option<&'n str> {
         self.tenant.tenant.outside(inside)
+    }
+
+    /// What its tenant may have of something of which the daemon has `all`: what its limit says, else
+    /// an equal share, so that no tenant takes what the others need.
+    pub fn share(&self, own: Option<u64>, all: u64) -> u64 {
+        own.unwrap_or_else(|| (all / self.tenants.max(1) as u64).max(1))
     }
 
     /// Largest body that it may send, where the daemon takes `daemon_max`, in bytes.

@@ -2,6 +2,8 @@
 
 use super::limits::TenantLimits;
 use super::rate::Rate;
+use std::sync::Arc;
+use treadle_http::Tally;
 use treadle_model::Tenant;
 
 /// A tenant.
@@ -15,4 +17,8 @@ pub struct TenantState {
     pub limits: TenantLimits,
     /// How many requests it may send.
     pub rate: Rate,
+    /// Steps that it has under way here.
+    pub steps: Arc<Tally>,
+    /// Bytes of its requests' bodies that are held here.
+    pub bodies_bytes: Arc<Tally>,
 }

@@ -108,7 +108,13 @@ section! {
         response_timeout_s: u64 = 14_400, "seconds", 1 ..= 604_800;
         /// How often a step is sent again when its engine fails before the first byte of an answer.
         retry_max: u32 = 2, "times", 0 ..= 100;
+        /// Fields of requests that engines are given although treadle does not know them, such as one of a newer engine's sampling; those within others with a dot, as in `vllm_xargs.name`. One that steers an engine (`kv_transfer_params`, `lora_path`, `id_slot`; docs/security.md) passes only while there is one tenant.
+        pass_fields: Vec<String> = Vec::new(), "";
         fixed {
+            /// Largest answer of an engine that is gathered before any of it goes on: one that is not a stream, or that may have to be gone on with.
+            answer_bytes_max: usize = 256 << 20, "bytes", 1 ..= 4_294_967_296_u64;
+            /// Bytes of all such answers at once.
+            answers_bytes_max: u64 = 4 << 30, "bytes", 1 ..= 1_099_511_627_776_u64;
             /// How often each engine is asked for its health and load.
             probe_interval_ms: u64 = 1000, "milliseconds", 10 ..= 600_000;
             /// How long a connection to an engine may take to open.

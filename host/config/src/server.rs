@@ -13,9 +13,15 @@ section! {
         plaintext: bool = false, "";
         /// Largest body of a request; a larger one is refused with 413.
         body_bytes_max: u64 = 64 << 20, "bytes", 1024 ..= 4_294_967_296_u64;
+        /// Bytes of the bodies of all requests that the daemon holds at once, waiting steps included; a further request is refused with 503 `overloaded`. A body is held until its answer begins or, if that is no stream, ends.
+        bodies_bytes_max: u64 = 4 << 30, "bytes", 1_048_576 ..= 1_099_511_627_776_u64;
         /// How long running requests may go on after a signal to stop.
         shutdown_grace_s: u64 = 30, "seconds", 0 ..= 86_400;
         fixed {
+            /// How long a client may take to send the head of its first request on a connection.
+            first_head_timeout_s: u64 = 10, "seconds", 1 ..= 3600;
+            /// How long a client may take nothing of what is written to it before its connection is closed and its step aborted.
+            write_pause_s_max: u64 = 300, "seconds", 1 ..= 86_400;
             /// How long a client may take to send the head of a request, and how long a connection may stay without one, before it is closed.
             header_read_timeout_s: u64 = 120, "seconds", 1 ..= 3600;
             /// How long a client may pause while it sends a request's body before it is refused with 408.

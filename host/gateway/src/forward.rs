@@ -1,6 +1,7 @@
 //! Requests that need no placement: they go to any engine that answers.
 
 use super::GatewayState;
+use super::request::body_limits;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::Response;
@@ -22,15 +23,9 @@ pub async fn forward(State(app): State<Arc<GatewayState>>, request: Request) -> 
         Ok(principal) => principal,
         Err(error) => return error_response(&error),
     };
-    let body = match body::read(
-        &parts.headers,
-        payload,
-        principal.body_bytes_max(app.body_bytes_max),
-        app.body_timeout,
-    )
-    .await
-    {
-        Ok(body) => body,
+    let limits = body_limits(&app, &principal);
+    let (body, _room) = match body::read(&parts.headers, payload, limits).await {
+        Ok(read) => read,
         Err(error) => return error_response(&error),
     };
     let Some(driver) = app.scheduler.local() else {

@@ -2,6 +2,7 @@
 
 use crate::routing::SchedulerClient;
 use treadle_core::{Event, StepFailure, StepTokens};
+use treadle_http::InUse;
 use treadle_model::{FinishReason, StepId};
 use treadle_scheduler::Recording;
 
@@ -11,14 +12,17 @@ pub(crate) struct StepGuard {
     client: SchedulerClient,
     step: StepId,
     settled: bool,
+    /// The step, as one of its tenant's; given back at its end.
+    _room: InUse<1>,
 }
 
 impl StepGuard {
-    pub(crate) fn new(client: SchedulerClient, step: StepId) -> Self {
+    pub(crate) fn new(client: SchedulerClient, step: StepId, room: InUse<1>) -> Self {
         Self {
             client,
             step,
             settled: false,
+            _room: room,
         }
     }
 

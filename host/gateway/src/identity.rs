@@ -1,12 +1,10 @@
 //! Whose step it is: by URL, by header, by body, else by what it continues.
 
 use axum::http::HeaderMap;
-use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use treadle_model::Tenant;
-use treadle_model::{ClientName, StepId};
+use treadle_model::{ClientName, StepId, Tenant};
 use treadle_wire::{ErrorBody, ErrorCode, PrefixIndex, RequestHead};
-use xxhash_rust::xxh3::xxh3_64;
 
 /// Headers that carry a program's key, first come first served.
 const KEY_HEADERS: [&str; 3] = ["x-session-id", "x-smg-routing-key", "x-program-id"];
@@ -29,16 +27,62 @@ pub(crate) struct Identity {
 }
 
 /// Recognises programs that no client names, by the longest prompt that a new
-/// one continues.
+/// one continues. Each tenant has an index of its own.
 pub struct Identities {
-    index: Mutex<PrefixIndex>,
+    indexes: Mutex<Indexes>,
+}
+
+/// What is remembered of each tenant.
+struct Indexes {
+    by_tenant: HashMap<Box<str>, PrefixIndex>,
+    /// Programs of a tenant, at most.
+    tenant_max: usize,
+    /// Programs of all of them together, at most.
+    sum_max: usize,
+    /// Programs of all of them together.
+    sum: usize,
+}
+
+impl Indexes {
+    /// The program that the chain continues, else `fresh`; it is remembered with this chain.
+    fn recognise(&mut self, tenant: &Tenant, chain: &[u64], fresh: Arc<str>) -> Arc<str> {
+        if !self.by_tenant.contains_key(tenant.name()) {
+            let index = PrefixIndex::new(self.tenant_max);
+            self.by_tenant.insert(tenant.name().into(), index);
+        }
+        let Some(index) = self.by_tenant.get_mut(tenant.name()) else {
+            return fresh;
+        };
+        let program = index.longest_match(chain).unwrap_or(fresh);
+        let before = index.len();
+        index.insert(chain, program.clone());
+        self.sum = self.sum + index.len() - before;
+        if self.sum > self.sum_max {
+            self.make_room();
+        }
+        program
+    }
+
+    /// Forgets the oldest program of the tenant that has the most, so that none can have those of
+    /// others forgotten.
+    fn make_room(&mut self) {
+        let largest = self.by_tenant.values_mut().max_by_key(|index| index.len());
+        if largest.is_some_and(PrefixIndex::remove_oldest) {
+            self.sum -= 1;
+        }
+    }
 }
 
 impl Identities {
-    /// Remembers up to `programs_max` inferred programs.
-    pub fn new(programs_max: usize) -> Self {
+    /// Remembers up to `tenant_max` inferred programs of a tenant, and `sum_max` of all.
+    pub fn new(tenant_max: usize, sum_max: usize) -> Self {
         Self {
-            index: Mutex::new(PrefixIndex::new(programs_max)),
+            indexes: Mutex::new(Indexes {
+                by_tenant: HashMap::new(),
+                tenant_max,
+                sum_max,
+                sum: 0,
+            }),
         }
     }
 
@@ -90,13 +134,8 @@ impl Identities {
             };
         }
         let fresh = || Arc::from(tenant.inside(&ClientName::numbered("auto-", step.0)));
-        let chain = salted(tenant, &head.chain);
-        let program = match self.index.lock() {
-            Ok(mut index) => {
-                let program = index.longest_match(&chain).unwrap_or_else(fresh);
-                index.insert(&chain, program.clone());
-                program
-            }
+        let program = match self.indexes.lock() {
+            Ok(mut indexes) => indexes.recognise(tenant, &head.chain, fresh()),
             Err(_) => fresh(),
         };
         Identity {
@@ -106,15 +145,6 @@ impl Identities {
             one_shot: false,
         }
     }
-}
-
-/// Equal prompts of two tenants are two programs.
-fn salted<'c>(tenant: &Tenant, chain: &'c [u64]) -> Cow<'c, [u64]> {
-    if tenant.prefix().is_empty() {
-        return Cow::Borrowed(chain);
-    }
-    let salt = xxh3_64(tenant.prefix().as_bytes());
-    chain.iter().map(|link| link ^ salt).collect()
 }
 
 /// The name in a header; an empty one is as absent.
@@ -156,7 +186,7 @@ mod tests {
 
     #[test]
     fn url_goes_before_header_before_body() {
-        let ids = Identities::new(10);
+        let ids = Identities::new(10, 20);
         let body = r#"{"model":"m","program_id":"b","messages":[{"role":"user","content":"x"}]}"#;
         let header = [("x-program-id", "h")];
         assert_eq!(&*resolve(&ids, Some("u"), &header, body, 1).program, "u");
@@ -166,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_longer_history_is_the_same_program() {
-        let ids = Identities::new(10);
+        let ids = Identities::new(10, 20);
         let first = r#"{"messages":[{"role":"user","content":"x"}]}"#;
         let second = r#"{"messages":[{"role":"user","content":"x"},
             {"role":"assistant","content":"y"},{"role":"user","content":"z"}]}"#;
@@ -180,7 +210,7 @@ mod tests {
 
     #[test]
     fn invalid_names_are_refused_at_any_position() {
-        let ids = Identities::new(10);
+        let ids = Identities::new(10, 20);
         let head = RequestHead::parse(
             Endpoint::ChatCompletions,
             br#"{"messages":[{"role":"user","content":"x"}]}"#,
@@ -206,8 +236,34 @@ mod tests {
     }
 
     #[test]
+    fn a_tenant_that_sends_many_prompts_has_its_own_forgotten() {
+        let ids = Identities::new(3, 4);
+        let [ours, theirs] = ["default", "acme"].map(Tenant::new);
+        let of = |tenant: &Tenant, messages: &[&str], step: u64| {
+            let messages: Vec<String> = messages
+                .iter()
+                .map(|text| format!(r#"{{"role":"user","content":"{text}"}}"#))
+                .collect();
+            let body = format!(r#"{{"messages":[{}]}}"#, messages.join(","));
+            let head = RequestHead::parse(Endpoint::ChatCompletions, body.as_bytes()).unwrap();
+            let identity = ids.resolve(tenant, None, &HeaderMap::new(), &head, StepId(step));
+            identity.unwrap().program
+        };
+        let (one, other) = (of(&ours, &["a"], 1), of(&ours, &["b"], 2));
+        for step in 3..100 {
+            of(&theirs, &[&step.to_string()], step);
+        }
+        assert_eq!(ids.indexes.lock().unwrap().sum, 4);
+        assert_eq!(of(&ours, &["a", "x"], 100), one);
+        assert_eq!(of(&ours, &["b", "x"], 101), other);
+        // Two of theirs were kept, the newest.
+        let newest = of(&theirs, &["99", "x"], 102);
+        assert_eq!(theirs.outside(&newest), Some("auto-99"));
+    }
+
+    #[test]
     fn tenants_share_no_program() {
-        let ids = Identities::new(10);
+        let ids = Identities::new(10, 20);
         let [ours, theirs] = ["default", "acme"].map(Tenant::new);
         let prompt = |turns: usize| {
             let messages: Vec<String> = (0..turns)

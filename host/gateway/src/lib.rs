@@ -18,7 +18,7 @@ pub use bodies::PayloadWriter;
 pub use forward::forward;
 pub use identity::Identities;
 pub use metrics::Metrics;
-pub use request::{GatewayState, generate, not_recorded};
+pub use request::{GatewayState, Room, generate, not_recorded};
 pub use requests::RequestIds;
 
 use axum::http::request::Parts;

@@ -1,10 +1,12 @@
 //! Reading a request's body within its bounds of size and time.
 
+use crate::tally::InUse;
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use std::time::Duration;
+use tokio::time::Instant;
 use treadle_wire::{ErrorBody, ErrorCode};
 
 /// How much of a refused body is taken in before its connection closes.
@@ -12,69 +14,125 @@ const LINGER_BYTES_MAX: usize = 16 << 20;
 /// For how long it is taken in.
 const LINGER_MAX: Duration = Duration::from_secs(2);
 
-/// Reads the whole body. A client that sends nothing for `timeout` is cut off, as is one that
-/// announces or sends more than `bytes_max`.
+/// Bytes of a body that must come in each second, in the mean, once the time for the first pause is
+/// over.
+const LEAST_BYTES_PER_S: u64 = 64 << 10;
+/// Room that is made for a body because its head announces it, at most.
+const ANNOUNCED_ROOM_MAX: usize = 1 << 20;
+
+/// Bounds on a body.
+#[derive(Debug)]
+pub struct BodyLimits {
+    /// Its bytes.
+    pub bytes_max: usize,
+    /// The longest pause within it. Beyond this time 64 KiB must come in each second.
+    pub pause_max: Duration,
+    /// What its bytes count to: those of all bodies, and those of its tenant.
+    pub in_use: InUse<2>,
+}
+
+/// Reads the whole body, and gives what its bytes count to as long as they are kept. A client that
+/// pauses for too long or sends too slowly is cut off, as is one that announces or sends too much.
+///
+/// # Errors
+/// `body_too_large`, `client_timeout`, `overloaded` and `tenant_busy` where too much is held
+/// already, `invalid_json` if the body breaks off.
 pub async fn read(
     headers: &HeaderMap,
     mut body: Body,
-    bytes_max: usize,
-    timeout: Duration,
-) -> Result<Bytes, ErrorBody> {
+    mut limits: BodyLimits,
+) -> Result<(Bytes, InUse<2>), ErrorBody> {
     let announced = headers
         .get(header::CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    if announced.is_some_and(|length| length > bytes_max) {
+    if announced.is_some_and(|length| length > limits.bytes_max) {
         tokio::spawn(linger(body));
-        return Err(too_large(bytes_max));
+        return Err(too_large(limits.bytes_max));
     }
+    let began = Instant::now();
     let mut first: Option<Bytes> = None;
     let mut rest = BytesMut::new();
     loop {
-        let frame = tokio::time::timeout(timeout, body.frame())
-            .await
-            .map_err(|_| {
-                let message = format!(
-                    "the request body stalled for {} s; send it without pauses",
-                    timeout.as_secs()
-                );
-                ErrorBody::new(ErrorCode::ClientTimeout, message)
-            })?;
-        let Some(frame) = frame else { break };
-        let frame = frame.map_err(|error| {
-            let message = format!("the request body broke off: {error}");
-            ErrorBody::new(ErrorCode::InvalidJson, message)
-        })?;
-        let Ok(data) = frame.into_data() else {
-            continue;
-        };
         let so_far = first.as_ref().map_or(0, Bytes::len) + rest.len();
-        if so_far + data.len() > bytes_max {
+        let Some(data) = next_part(&mut body, began, so_far, limits.pause_max).await? else {
+            break;
+        };
+        if so_far + data.len() > limits.bytes_max {
             tokio::spawn(linger(body));
-            return Err(too_large(bytes_max));
+            return Err(too_large(limits.bytes_max));
+        }
+        if let Err(tally) = limits.in_use.grow(data.len() as u64) {
+            tokio::spawn(linger(body));
+            return Err(too_many(tally));
         }
         if first.is_none() {
             first = Some(data);
             continue;
         }
         if rest.is_empty() {
-            rest.reserve(
-                announced
-                    .unwrap_or(0)
-                    .saturating_sub(so_far)
-                    .max(data.len()),
-            );
+            let announced = announced.unwrap_or(0).saturating_sub(so_far);
+            rest.reserve(announced.min(ANNOUNCED_ROOM_MAX).max(data.len()));
         }
         rest.extend_from_slice(&data);
     }
     let first = first.unwrap_or_default();
     if rest.is_empty() {
         // The common case: one frame, no copy.
-        return Ok(first);
+        return Ok((first, limits.in_use));
     }
     let mut whole = BytesMut::with_capacity(first.len() + rest.len());
     whole.extend_from_slice(&first);
     whole.extend_from_slice(&rest);
-    Ok(whole.freeze())
+    Ok((whole.freeze(), limits.in_use))
+}
+
+/// The next bytes of a body of which `so_far` have come since it `began`; `None` at its end.
+async fn next_part(
+    body: &mut Body,
+    began: Instant,
+    so_far: usize,
+    pause_max: Duration,
+) -> Result<Option<Bytes>, ErrorBody> {
+    let deadline = deadline(began, Instant::now(), so_far, pause_max);
+    loop {
+        let frame = tokio::time::timeout_at(deadline, body.frame()).await;
+        let frame = frame.map_err(|_| {
+            let message = format!(
+                "the request body stalled: it may pause for {} s, and needs {LEAST_BYTES_PER_S} \
+                 bytes a second after that; send it without pauses",
+                pause_max.as_secs()
+            );
+            ErrorBody::new(ErrorCode::ClientTimeout, message)
+        })?;
+        let Some(frame) = frame else {
+            return Ok(None);
+        };
+        let frame = frame.map_err(|error| {
+            let message = format!("the request body broke off: {error}");
+            ErrorBody::new(ErrorCode::InvalidJson, message)
+        })?;
+        if let Ok(data) = frame.into_data() {
+            return Ok(Some(data));
+        }
+    }
+}
+
+/// When the next bytes must be there: bytes earn time, and no pause is longer than one may be.
+fn deadline(began: Instant, now: Instant, so_far: usize, pause_max: Duration) -> Instant {
+    let earned = Duration::from_millis(so_far as u64 * 1_000 / LEAST_BYTES_PER_S);
+    (began + pause_max + earned).min(now + pause_max)
+}
+
+/// As many bytes are held as may be: of all tenants (0), of the caller's (1).
+fn too_many(tally: usize) -> ErrorBody {
+    if tally == 0 {
+        let message = "the daemon holds as many bytes of requests as it may; send the request \
+                       again, or raise server.bodies_bytes_max";
+        return ErrorBody::new(ErrorCode::Overloaded, message);
+    }
+    let message = "the tenant's requests hold as many bytes as they may; send fewer at once, or \
+                   have `bodies_bytes` of the tenant raised";
+    ErrorBody::new(ErrorCode::TenantBusy, message)
 }
 
 /// Reads the rest of a refused body and drops it. A connection that is closed while its client
@@ -99,4 +157,57 @@ fn too_large(bytes_max: usize) -> ErrorBody {
         "the request body exceeds {bytes_max} bytes; send less or raise server.body_bytes_max"
     );
     ErrorBody::new(ErrorCode::BodyTooLarge, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tally::Tally;
+    use std::sync::Arc;
+
+    const PAUSE: Duration = Duration::from_mins(1);
+
+    fn limits(all: &Arc<Tally>, all_max: u64, own_max: u64) -> BodyLimits {
+        BodyLimits {
+            bytes_max: 1 << 30,
+            pause_max: PAUSE,
+            in_use: InUse::new([(all.clone(), all_max), (Arc::default(), own_max)]),
+        }
+    }
+
+    async fn outcome(body: Body, limits: BodyLimits) -> Result<usize, ErrorCode> {
+        let read = read(&HeaderMap::new(), body, limits).await;
+        read.map(|(bytes, _)| bytes.len())
+            .map_err(|error| error.code)
+    }
+
+    #[test]
+    fn a_body_that_trickles_in_gets_no_more_time() {
+        let began = Instant::now();
+        let at = |s: u64| began + Duration::from_secs(s);
+        let deadline = |so_far: usize, now_s: u64| deadline(began, at(now_s), so_far, PAUSE);
+        assert_eq!(deadline(0, 0), at(60));
+        // A byte every half a minute.
+        assert_eq!(deadline(1, 30), at(60));
+        assert_eq!(deadline(2, 60), at(60));
+        // 100 KB/s, a quarter of an hour long; then silence.
+        assert_eq!(deadline(90_000_000, 900), at(960));
+    }
+
+    #[tokio::test]
+    async fn bodies_of_all_together_are_bounded_and_given_back() {
+        let all = Arc::new(Tally::default());
+        let body = || Body::from(vec![b'x'; 600]);
+        let (_, held) = read(&HeaderMap::new(), body(), limits(&all, 1_000, 1_000))
+            .await
+            .unwrap();
+        let refused = outcome(body(), limits(&all, 1_000, 1_000)).await;
+        assert_eq!(refused, Err(ErrorCode::Overloaded));
+        assert_eq!(all.used(), 600);
+        drop(held);
+        assert_eq!(outcome(body(), limits(&all, 1_000, 1_000)).await, Ok(600));
+        let refused = outcome(body(), limits(&all, 1_000, 500)).await;
+        assert_eq!(refused, Err(ErrorCode::TenantBusy));
+        assert_eq!(all.used(), 0);
+    }
 }

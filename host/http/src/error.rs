@@ -5,6 +5,9 @@ use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::Response;
 use treadle_wire::{ErrorBody, ErrorCode};
 
+/// When to ask again after a refusal for want of room, in seconds.
+const RETRY_AFTER_S: &str = "1";
+
 /// An error as clients see it: a stable code, and a message with a remedy.
 pub fn error_response(error: &ErrorBody) -> Response {
     let mut response = Response::new(Body::from(error.to_json()));
@@ -14,6 +17,10 @@ pub fn error_response(error: &ErrorBody) -> Response {
         header::CONTENT_TYPE,
         HeaderValue::from_static("application/json"),
     );
+    if matches!(error.code.status(), 429 | 503) {
+        let headers = response.headers_mut();
+        headers.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));
+    }
     response
 }
 

@@ -1,7 +1,9 @@
-//! Accepting connections: no delay, a bound on their number, a timeout for headers, and a graceful
-//! end for requests in flight.
+//! Accepting connections: no delay, bounds on their number, in all and by peer, timeouts for heads and
+//! for clients that don't read, and a graceful end for requests in flight.
 
 use crate::address::{ClientAddress, ServedAddress};
+use crate::peers::Peers;
+use crate::steady::Steady;
 use axum::Router;
 use axum::body::Body;
 use hyper::body::Incoming;
@@ -9,8 +11,10 @@ use hyper::server::conn::http1::{self, UpgradeableConnection};
 use hyper::service::{HttpService, Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -24,8 +28,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub struct ServeLimits {
     /// Connections at once; further ones wait to be accepted.
     pub connections_max: usize,
+    /// Connections at once that come from one address; further ones are closed.
+    pub address_connections_max: usize,
+    /// Time that a client has for the whole head of its first request.
+    pub first_head_timeout: Duration,
     /// Time that a client has for its request's headers.
     pub header_read_timeout: Duration,
+    /// Time for which a client may take nothing of what is written to it.
+    pub write_pause_max: Duration,
     /// Time that requests in flight have to end at shutdown.
     pub shutdown_grace: Duration,
 }
@@ -55,6 +65,7 @@ pub async fn serve(
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(limits.header_read_timeout);
+    let peers = Arc::new(Peers::default());
     let permits = Arc::new(Semaphore::new(limits.connections_max));
     let (closing, _) = watch::channel(false);
     // Held by every connection, so that its end is the end of all of them.
@@ -78,27 +89,22 @@ pub async fn serve(
                 continue;
             }
         };
-        let _ = stream.set_nodelay(true);
-        let served = stream.local_addr().ok();
-        let inner = TowerToHyperService::new(router.clone());
-        let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-            let extensions = request.extensions_mut();
-            extensions.insert(ClientAddress(peer));
-            if let Some(address) = served {
-                extensions.insert(ServedAddress(address));
-            }
-            inner.call(request)
-        });
-        let (http, tls) = (http.clone(), tls.clone());
-        let (closed, open) = (closing.subscribe(), open.clone());
+        let Some(counted) = peers.count(peer.ip(), limits.address_connections_max) else {
+            tracing::debug!(%peer, "a connection is closed: its address has as many as it may");
+            continue;
+        };
+        let attended = attend(
+            http.clone(),
+            router.clone(),
+            (stream, peer),
+            tls.clone(),
+            limits,
+            closing.subscribe(),
+        );
+        let open = open.clone();
         tokio::spawn(async move {
-            let secured = secured(stream, tls, limits.header_read_timeout).await;
-            if let Some(stream) = secured {
-                let connection = http.serve_connection(TokioIo::new(stream), service);
-                // Clients that vanish are an everyday matter; their steps report it.
-                let _ = until_closed(connection.with_upgrades(), closed).await;
-            }
-            drop((permit, open));
+            attended.await;
+            drop((permit, counted, open));
         });
     }
     drop(tcp);
@@ -118,9 +124,53 @@ async fn secured(stream: TcpStream, tls: Option<Acceptor>, timeout: Duration) ->
     accepted.ok()
 }
 
+/// Serves one connection to its end.
+async fn attend(
+    http: http1::Builder,
+    router: Router,
+    (stream, peer): (TcpStream, SocketAddr),
+    tls: Option<Acceptor>,
+    limits: ServeLimits,
+    closed: watch::Receiver<bool>,
+) {
+    let _ = stream.set_nodelay(true);
+    let served = stream.local_addr().ok();
+    let inner = TowerToHyperService::new(router);
+    let asked = Arc::new(AtomicBool::new(false));
+    let is_asked = asked.clone();
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        is_asked.store(true, Ordering::Relaxed);
+        let extensions = request.extensions_mut();
+        extensions.insert(ClientAddress(peer));
+        if let Some(address) = served {
+            extensions.insert(ServedAddress(address));
+        }
+        inner.call(request)
+    });
+    let Some(stream) = secured(stream, tls, limits.first_head_timeout).await else {
+        return;
+    };
+    let stream = TokioIo::new(Steady::new(stream, limits.write_pause_max));
+    let connection = http.serve_connection(stream, service);
+    let silent = until_silent(asked, limits.first_head_timeout);
+    tokio::select! {
+        // Clients that vanish are an everyday matter; their steps report it.
+        _ = until_closed(connection.with_upgrades(), closed) => {}
+        () = silent => {}
+    }
+}
+
+/// Completes if no request has come in this time.
+async fn until_silent(asked: Arc<AtomicBool>, timeout: Duration) {
+    tokio::time::sleep(timeout).await;
+    if asked.load(Ordering::Relaxed) {
+        std::future::pending::<()>().await;
+    }
+}
+
 /// Serves a connection; once all are to be closed, to the end of its present request.
 async fn until_closed<S>(
-    connection: UpgradeableConnection<TokioIo<Stream>, S>,
+    connection: UpgradeableConnection<TokioIo<Steady>, S>,
     mut closed: watch::Receiver<bool>,
 ) -> Result<(), hyper::Error>
 where
@@ -135,4 +185,51 @@ where
     }
     connection.as_mut().graceful_shutdown();
     connection.await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    /// What the server answers on a new connection, and the connection.
+    async fn ask(address: SocketAddr) -> (String, TcpStream) {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        // It may be closed already.
+        let _ = stream.write_all(request.as_bytes()).await;
+        let mut answer = vec![0; 1_024];
+        let read = stream.read(&mut answer).await.unwrap_or(0);
+        (
+            String::from_utf8_lossy(&answer[..read]).into_owned(),
+            stream,
+        )
+    }
+
+    #[tokio::test]
+    async fn one_address_takes_only_its_share_of_the_connections() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let long = Duration::from_mins(10);
+        let limits = ServeLimits {
+            connections_max: 10,
+            address_connections_max: 2,
+            first_head_timeout: long,
+            header_read_timeout: long,
+            write_pause_max: long,
+            shutdown_grace: Duration::ZERO,
+        };
+        let router = Router::new().route("/", get(|| async { "here" }));
+        let served = tokio::spawn(serve(listener, router, limits, std::future::pending()));
+        let (one, other) = (ask(address).await, ask(address).await);
+        assert!(one.0.ends_with("here") && other.0.ends_with("here"));
+        assert_eq!(ask(address).await.0, "", "its address has two already");
+        drop(one);
+        // The server learns of it soon.
+        while ask(address).await.0.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        served.abort();
+    }
 }

@@ -80,7 +80,7 @@ impl SavingAt {
     pub(crate) async fn adopt(self, draft: Draft) -> Result<UnkeptAt, TransferError> {
         Ok(match self {
             Self::Here(saving) => UnkeptAt::Here(saving.adopt(draft).await?),
-            Self::There(saving) => UnkeptAt::There(Box::new(saving.adopt(draft).await?)),
+            Self::There(saving) => UnkeptAt::There(saving.adopt(draft).await?),
         })
     }
 }
@@ -88,7 +88,7 @@ impl SavingAt {
 /// A copy that is whole, and goes unless it is kept.
 pub(crate) enum UnkeptAt {
     Here(Unkept),
-    There(Box<RemoteUnkept>),
+    There(RemoteUnkept),
 }
 
 impl UnkeptAt {

@@ -113,8 +113,12 @@ error_codes! {
     RateLimited = "rate_limited", 429, "rate_limit_error";
     /// The tenant has as many live programs as it may.
     TenantProgramsFull = "tenant_programs_full", 429, "overloaded_error";
+    /// The tenant has as many steps, or as many bytes of requests, under way as it may.
+    TenantBusy = "tenant_busy", 429, "overloaded_error";
     /// As many event streams are open as may be.
     StreamsFull = "streams_full", 429, "overloaded_error";
+    /// As many questions of the tenant wait for a policy as may.
+    AskFull = "ask_full", 429, "overloaded_error";
     /// The daemon is at one of its own limits.
     Overloaded = "overloaded", 503, "overloaded_error";
     /// The client did not send its request in time.

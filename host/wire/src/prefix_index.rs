@@ -63,13 +63,8 @@ impl PrefixIndex {
         if self.capacity == 0 {
             return;
         }
-        if self.programs.len() == self.capacity
-            && let Some(oldest) = self
-                .by_age
-                .first_key_value()
-                .map(|(_, oldest)| oldest.clone())
-        {
-            self.remove(&oldest);
+        if self.programs.len() == self.capacity {
+            self.remove_oldest();
         }
         let age = self.inserted;
         self.inserted += 1;
@@ -79,6 +74,16 @@ impl PrefixIndex {
             .insert(age, program.clone());
         self.by_age.insert(age, program.clone());
         self.programs.insert(program, Entry { link, age });
+    }
+
+    /// Forgets the least recently inserted program; false if there is none.
+    pub fn remove_oldest(&mut self) -> bool {
+        let oldest = self.by_age.first_key_value();
+        let Some(oldest) = oldest.map(|(_, oldest)| oldest.clone()) else {
+            return false;
+        };
+        self.remove(&oldest);
+        true
     }
 
     /// Forgets a program; nothing happens where it is unknown.

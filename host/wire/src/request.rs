@@ -7,7 +7,9 @@
 //! value is `null` is as absent. A field that is not read may hold anything.
 
 mod body;
+mod engine_fields;
 mod fields;
+mod hash_key;
 mod identity;
 mod messages;
 mod prefix_hasher;
@@ -17,6 +19,8 @@ mod value_hash;
 use crate::endpoint::Endpoint;
 use crate::error::{ErrorCode, RequestError};
 use body::Draft;
+pub use engine_fields::{ForeignFields, OwnedField, OwnedKind, salt_field};
+pub use hash_key::share_hash_key;
 pub use prefix_hasher::{BLOCK_BYTES, BLOCK_TOKENS};
 use serde_json::value::RawValue;
 use treadle_model::ClientName;
@@ -70,6 +74,10 @@ pub struct RequestHead {
     pub request_id: Option<ClientName>,
     /// Whether the client sets the request's priority (`priority`).
     pub has_priority: bool,
+    /// Fields that treadle sets itself where tenants share engines, in the order of the body.
+    pub owned: Vec<OwnedField>,
+    /// Fields that engines may be given only if the operator lets them pass.
+    pub foreign: ForeignFields,
     /// The prompt's size, summed over a batch.
     pub prompt: PromptSize,
     /// The first few boundaries of the prompt, to count a shared prefix once per worker: each of
@@ -92,6 +100,8 @@ impl RequestHead {
     /// type or an id is not a [`ClientName`], `missing_field` where there is no prompt.
     pub fn parse(endpoint: Endpoint, body: &[u8]) -> Result<RequestHead, RequestError> {
         let mut body = Draft::read(endpoint, body)?;
+        let mut foreign = std::mem::take(&mut body.foreign);
+        foreign.add_nested(&body)?;
         let model = body
             .model
             .map(|raw| fields::text(raw, "model"))
@@ -103,7 +113,9 @@ impl RequestHead {
             max_output_tokens: max_output_tokens(&body)?,
             program: identity::program_of(&body)?,
             request_id: identity::request_id_of(&body)?,
-            has_priority: body.priority.is_some(),
+            has_priority: body.has_priority,
+            owned: std::mem::take(&mut body.owned),
+            foreign,
             prompt: PromptSize::default(),
             prefix: Vec::new(),
             chain: Vec::new(),

@@ -9,6 +9,7 @@ use treadle_tests::support::raw_engine::{CHAT_ANSWER, RawEngine};
 async fn in_front_of(engine: &RawEngine) -> Fixture {
     let url = engine.url().to_owned();
     Fixture::tuned(0, 0, |config| {
+        config.engines.pass_fields = vec!["unknown".to_owned()];
         config.engines.endpoints = vec![plain_endpoint(url, 100_000)];
     })
     .await

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use treadle_config::{Endpoint, EngineChoice};
 use treadle_engine_sim::Faults;
 use treadle_tests::support::client::TIMEOUT;
 use treadle_tests::support::fixture::{CHAT, Fixture, chat, plain_endpoint, streamed};
@@ -251,4 +252,51 @@ async fn what_every_engine_refuses_ends_after_the_bound() {
         "{message}"
     );
     fixture.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_is_gathered_has_a_bound() {
+    let event = format!(
+        "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n",
+        "x".repeat(10_000)
+    );
+    // In one piece from the engine; as a stream that treadle puts together.
+    for is_stream in [false, true] {
+        let mut engine = RawEngine::start().await;
+        let url = engine.url().to_owned();
+        let fixture = Fixture::tuned(0, 0, |config| {
+            config.engines.endpoints = vec![Endpoint {
+                kind: Some(EngineChoice::Vllm),
+                ..plain_endpoint(url, 100_000)
+            }];
+            config.engines.answer_bytes_max = 100_000;
+            config.engines.retry_max = 0;
+            if is_stream {
+                config.scheduler.mode = serde_json::from_value(json!("rollout")).expect("a mode");
+                config.rollout.gather_ms = 10;
+                config.rollout.engine_steps_max = 1;
+            }
+        })
+        .await;
+        let client = fixture.client.clone();
+        let asking = tokio::spawn(async move { client.post(CHAT, &chat("p", "x", 50)).await });
+        let mut request = engine.request().await;
+        if is_stream {
+            request.begin_events().await;
+        } else {
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\
+                        transfer-encoding: chunked\r\n\r\n";
+            request.write(head).await;
+        }
+        request.flood(event.as_bytes()).await;
+        let answer = asking.await.expect("an answer");
+        let code = if is_stream {
+            "engine_stream_broken"
+        } else {
+            "engine_unreachable"
+        };
+        let message = answer.refused(502, code);
+        assert!(message.contains("exceeds 100000 bytes"), "{message}");
+        fixture.finish().await;
+    }
 }

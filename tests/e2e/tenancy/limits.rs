@@ -2,8 +2,11 @@
 
 use http::Method;
 use serde_json::json;
+use treadle_tests::support::client::Client;
 use treadle_tests::support::fixture::{CHAT, Fixture, chat};
+use treadle_tests::support::fixture::{plain_endpoint, streamed};
 use treadle_tests::support::policy::lru_eviction;
+use treadle_tests::support::raw_engine::RawEngine;
 
 use super::{client_of, make_tenant};
 
@@ -111,4 +114,94 @@ async fn plugins_are_counted_weighed_and_may_have_to_be_signed() {
         assert!(message.contains(&format!("`{name}`")), "{message}");
     }
     fixture.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_limits_tenants_have_equal_shares() {
+    let fixture = Fixture::tuned(1, 100_000, |config| config.scheduler.programs_max = 4).await;
+    let client = &fixture.client;
+    for program in ["a", "b", "c"] {
+        client.post(CHAT, &chat(program, "hello", 4)).await.ok();
+    }
+    client.delete("/api/v1/programs/c").await.ok();
+    make_tenant(&fixture, "acme", json!({})).await;
+    let acme = client_of(&fixture, "acme", "operator").await;
+    for program in ["a", "b"] {
+        acme.post(CHAT, &chat(program, "hello", 4)).await.ok();
+    }
+    acme.delete("/api/v1/programs/b").await.ok();
+    for program in ["a", "b"] {
+        client.post(CHAT, &chat(program, "hello", 4)).await.ok();
+    }
+    let answer = client.post(CHAT, &chat("c", "hello", 4)).await;
+    let message = answer.refused(429, "tenant_programs_full");
+    assert!(message.contains("2 live programs"), "{message}");
+    // The share that it does not use is still there for the other.
+    acme.post(CHAT, &chat("b", "hello", 4)).await.ok();
+    acme.delete("/api/v1/programs/b").await.ok();
+    let path = "/api/v1/tenants/default";
+    let body = json!({"limits": {"live_programs": 3}}).to_string();
+    client.send(Method::PUT, path, &[], body).await.ok();
+    client.post(CHAT, &chat("c", "hello", 4)).await.ok();
+    fixture.finish_all(&[&acme]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn steps_and_bodies_of_one_tenant_leave_room_for_the_others() {
+    let mut engine = RawEngine::start().await;
+    let url = engine.url().to_owned();
+    let fixture = Fixture::tuned(0, 0, |config| {
+        config.engines.endpoints = vec![plain_endpoint(url, 1_000_000)];
+        config.scheduler.queue_len_max = 4;
+        config.server.bodies_bytes_max = 10_000;
+    })
+    .await;
+    make_tenant(&fixture, "acme", json!({})).await;
+    let acme = client_of(&fixture, "acme", "operator").await;
+    let ask = |client: &Client, program: &'static str, bytes: usize| {
+        let (client, body) = (client.clone(), chat(program, &"x".repeat(bytes), 4));
+        tokio::spawn(async move { client.post(CHAT, &body).await.ok() })
+    };
+    let first = [ask(&acme, "a", 100), ask(&acme, "b", 100)];
+    let held = [engine.request().await, engine.request().await];
+    let answer = acme.post(CHAT, &chat("c", "hello", 4)).await;
+    let message = answer.refused(429, "tenant_busy");
+    assert!(message.contains("2 steps"), "{message}");
+    let other = ask(&fixture.client, "a", 100);
+    engine.request().await.answer_chat().await;
+    other.await.expect("an answer");
+    for request in held {
+        request.answer_chat().await;
+    }
+    for asking in first {
+        asking.await.expect("an answer");
+    }
+
+    // A stream is under way until its end.
+    let (client, body) = (acme.clone(), streamed(chat("a", "x", 4)));
+    let streaming = tokio::spawn(async move { client.stream(CHAT, &body).await });
+    let mut request = engine.request().await;
+    request.begin_events().await;
+    request.chunk(b"data: {\"choices\":[]}\n\n").await;
+    let events = streaming.await.expect("the head of an answer");
+    let first = ask(&acme, "b", 100);
+    let held = engine.request().await;
+    let answer = acme.post(CHAT, &chat("c", "hello", 4)).await;
+    answer.refused(429, "tenant_busy");
+    held.answer_chat().await;
+    first.await.expect("an answer");
+    drop(events);
+    request.until_given_up().await;
+
+    let large = ask(&acme, "a", 4_000);
+    let held = engine.request().await;
+    let answer = acme.post(CHAT, &chat("b", &"x".repeat(2_000), 4)).await;
+    let message = answer.refused(429, "tenant_busy");
+    assert!(message.contains("`bodies_bytes`"), "{message}");
+    let other = ask(&fixture.client, "b", 4_000);
+    engine.request().await.answer_chat().await;
+    other.await.expect("an answer");
+    held.answer_chat().await;
+    large.await.expect("an answer");
+    fixture.finish_all(&[&acme]).await;
 }

@@ -142,6 +142,7 @@ impl Oidc {
             global,
             root,
             whole: root,
+            tenants: directory.tenants.len(),
             who: PrincipalKind::Subject(subject.to_owned()),
         })
     }

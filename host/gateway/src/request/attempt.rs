@@ -6,6 +6,7 @@
 
 use super::generate::Call;
 use super::interruption::Interruptible;
+use super::isolation::salt_of;
 use super::parts::{as_stream, in_one_piece};
 use super::refusal::not_recorded;
 use super::stream::{StreamAnswer, first_frame};
@@ -20,13 +21,16 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::Instant;
 use treadle_core::{Event, StepTokens};
-use treadle_http::{UpstreamError, end_to_end};
+use treadle_http::{InUse, UpstreamError, end_to_end};
 use treadle_model::{EngineKind, FinishReason};
 use treadle_scheduler::{Dispatch, Instruction};
-use treadle_wire::{Endpoint, insert_field, usage_of_body};
+use treadle_wire::{Endpoint, insert_fields, usage_of_body};
 
 /// Bytes of an answer that are taken for a token where the engine counts none.
 const BYTES_PER_TOKEN_GUESS: u64 = 4;
+
+/// Why an answer can't be gathered.
+pub(super) const NO_ROOM: &str = "the daemon holds as many bytes of answers as it may";
 
 /// The result of an attempt.
 pub(super) enum Outcome {
@@ -131,7 +135,8 @@ async fn exchange(
             deadline,
         }));
     }
-    let body = collect(body, call.app.answer_bytes_max).await?;
+    let room = InUse::new([call.app.room.answers.clone()]);
+    let body = collect(body, call.app.answer_bytes_max, room).await?;
     Ok(Answer::Whole(parts, body))
 }
 
@@ -187,17 +192,23 @@ async fn send(call: &Call, dispatch: &Dispatch, body: &Bytes) -> Result<Response
     }
 }
 
-/// The body as it is, but for one field: on engines with slots it is pinned to its program's, and
-/// those that order their steps are given its priority.
+/// The body as it is, but for treadle's own fields: on engines with slots it is pinned to its
+/// program's, those that order their steps are given its priority, and where tenants share them,
+/// the salt of its prefix cache.
 fn addressed(call: &Call, dispatch: &Dispatch, body: &Bytes) -> Bytes {
     let engine_slot = dispatch
         .slot
         .filter(|_| dispatch.engine == EngineKind::Llamacpp);
     let field = match engine_slot {
-        Some(slot) => Some(("id_slot", i64::from(slot))),
-        None => urgency(call, dispatch).map(|urgency| ("priority", urgency)),
+        Some(slot) => Some(("id_slot", slot.to_string())),
+        None => urgency(call, dispatch).map(|urgency| ("priority", urgency.to_string())),
     };
-    let spliced = field.and_then(|(name, value)| insert_field(body, name, value));
+    let salt = salt_of(call.salt.as_deref(), dispatch.engine, call.endpoint);
+    let fields: Vec<_> = field.into_iter().chain(salt).collect();
+    if fields.is_empty() {
+        return body.clone();
+    }
+    let spliced = insert_fields(body, &fields);
     spliced.map_or_else(|| body.clone(), Bytes::from)
 }
 
@@ -255,7 +266,7 @@ async fn ended(
     }
 }
 
-async fn collect(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Cause> {
+async fn collect(mut body: Incoming, bytes_max: usize, mut room: InUse<1>) -> Result<Bytes, Cause> {
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
     while let Some(frame) = body.frame().await {
@@ -266,6 +277,7 @@ async fn collect(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Cause> {
         if first.len() + rest.len() + data.len() > bytes_max {
             return Err(format!("the engine's answer exceeds {bytes_max} bytes"));
         }
+        room.grow(data.len() as u64).map_err(|_| NO_ROOM)?;
         if first.is_empty() {
             first = data;
         } else {
@@ -273,12 +285,12 @@ async fn collect(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Cause> {
         }
     }
     if rest.is_empty() {
-        return Ok(first);
+        return Ok(room.hold(first));
     }
     let mut whole = BytesMut::with_capacity(first.len() + rest.len());
     whole.extend_from_slice(&first);
     whole.extend_from_slice(&rest);
-    Ok(whole.freeze())
+    Ok(room.hold(whole.freeze()))
 }
 
 async fn whole(

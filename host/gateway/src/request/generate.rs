@@ -1,6 +1,7 @@
 //! Generation endpoints: identify, wait for placement, forward.
 
 use super::attempt::{Outcome, attempt, next_instruction};
+use super::isolation::{clear, isolate, salted};
 use super::refusal::{aborted, interrupted, live_programs_full, refused, stopped};
 use crate::Metrics;
 use crate::bodies::{PayloadCapture, PayloadWriter};
@@ -17,14 +18,15 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
-use treadle_auth::Principal;
+use treadle_auth::{CacheSalts, Principal};
 use treadle_core::{PrefixSegment, PromptText, StepArrival};
 use treadle_engines::transfers::Prompts;
-use treadle_http::Upstream;
-use treadle_http::{body, error_response};
-use treadle_model::{EngineKind, NAME_BYTES_MAX, StepId};
+use treadle_http::body::{self, BodyLimits};
+use treadle_http::{Bounded, InUse, Upstream, error_response};
+use treadle_model::{EngineKind, NAME_BYTES_MAX, StepId, Tenant};
 use treadle_scheduler::{Instruction, LiveLimit};
-use treadle_wire::{Endpoint, ErrorBody, RequestHead};
+use treadle_wire::{Endpoint, ErrorBody, ErrorCode, RequestHead};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Bodies beyond this are read where they hold no other request up.
 const PARSE_INLINE_BYTES_MAX: usize = 1 << 20;
@@ -43,16 +45,34 @@ pub struct GatewayState {
     pub metrics: Arc<Metrics>,
     /// Largest request body, in bytes.
     pub body_bytes_max: usize,
+    /// Fields that engines are given although they are not known.
+    pub pass_fields: Vec<String>,
+    /// Salts of tenants' prefix caches.
+    pub salts: Arc<CacheSalts>,
     /// Largest answer that is not a stream, in bytes.
     pub answer_bytes_max: usize,
     /// Longest pause within a request body.
     pub body_timeout: Duration,
+    /// What all requests share.
+    pub room: Room,
     /// Takes requests and answers to be kept, if they are.
     pub bodies: Option<Arc<PayloadWriter>>,
     /// Longest wait for the head of an engine's answer.
     pub response_timeout: Duration,
     /// Remembers the last request of each program, where engines may be asked for its cache.
     pub prompts: Option<Arc<Prompts>>,
+}
+
+/// What all requests share, and each tenant has its part of.
+pub struct Room {
+    /// Bytes of the bodies that are held.
+    pub bodies: Bounded,
+    /// Bytes of answers that are gathered before any of them goes on.
+    pub answers: Bounded,
+    /// Steps that a daemon has under way at once, waiting and running.
+    pub steps_max: u64,
+    /// Live programs at once.
+    pub programs_max: u64,
 }
 
 /// One request on its way.
@@ -72,6 +92,10 @@ pub(super) struct Call {
     pub(super) job: Arc<str>,
     pub(super) step: StepId,
     pub(super) principal: Arc<Principal>,
+    /// Of its prefix cache, where tenants share engines.
+    pub(super) salt: Option<String>,
+    /// What its body counts to.
+    _room: InUse<2>,
 }
 
 impl Call {
@@ -81,7 +105,8 @@ impl Call {
         if let Some(prompts) = &self.app.prompts
             && (engine != EngineKind::Llamacpp || self.endpoint == Endpoint::Completions)
         {
-            prompts.remember(&self.program, &self.target, &self.body);
+            let body = salted(self.salt.as_deref(), engine, self.endpoint, &self.body);
+            prompts.remember(&self.program, &self.target, &body);
         }
     }
 
@@ -108,7 +133,7 @@ pub async fn generate(
     let metrics = app.metrics.clone();
     let started = std::time::Instant::now();
     let response = match accept(app, endpoint, session, request).await {
-        Ok((call, arrival)) => carry(call, arrival).await,
+        Ok((call, arrival, room)) => carry(call, arrival, room).await,
         Err(error) => error_response(&error),
     };
     metrics.answered(endpoint, response.status(), started.elapsed());
@@ -121,17 +146,13 @@ async fn accept(
     endpoint: Endpoint,
     session: Option<String>,
     request: Request,
-) -> Result<(Call, StepArrival), ErrorBody> {
+) -> Result<(Call, StepArrival, InUse<1>), ErrorBody> {
     let (parts, payload) = request.into_parts();
     let principal = crate::principal_of(&parts)?;
-    let body = body::read(
-        &parts.headers,
-        payload,
-        principal.body_bytes_max(app.body_bytes_max),
-        app.body_timeout,
-    )
-    .await?;
-    let head = if body.len() > PARSE_INLINE_BYTES_MAX {
+    let step_room = step_room(&app, &principal)?;
+    let (body, body_room) =
+        body::read(&parts.headers, payload, body_limits(&app, &principal)).await?;
+    let mut head = if body.len() > PARSE_INLINE_BYTES_MAX {
         tokio::task::block_in_place(|| RequestHead::parse(endpoint, &body))?
     } else {
         RequestHead::parse(endpoint, &body)?
@@ -139,6 +160,8 @@ async fn accept(
     if endpoint == Endpoint::ChatCompletions {
         head.require_model()?;
     }
+    head.foreign.check(&app.pass_fields, principal.is_alone())?;
+    let (body, salt) = isolate(&app.salts, &principal, &mut head, body);
     let step = app.scheduler.step_id();
     let tenant = &principal.tenant.tenant;
     let identity =
@@ -148,9 +171,10 @@ async fn accept(
         Some(query) => format!("{}?{query}", endpoint.path()),
         None => endpoint.path().to_owned(),
     };
-    let arrival = arrival(step, &identity, &head);
+    let arrival = arrival(step, &identity, &head, tenant);
     let program = identity.program;
-    let headers = parts.headers;
+    let mut headers = parts.headers;
+    clear(&mut headers);
     let client = app.scheduler.client(&identity.job);
     Ok((
         Call {
@@ -165,14 +189,52 @@ async fn accept(
             job: identity.job,
             step,
             principal,
+            salt,
+            _room: body_room,
         },
         arrival,
+        step_room,
     ))
 }
 
-fn arrival(step: StepId, identity: &Identity, head: &RequestHead) -> StepArrival {
+/// Bounds on a body of this caller.
+pub(crate) fn body_limits(app: &GatewayState, principal: &Principal) -> BodyLimits {
+    let tenant = &principal.tenant;
+    let own_max = principal.share(tenant.limits.bodies_bytes, app.room.bodies.1);
+    BodyLimits {
+        bytes_max: principal.body_bytes_max(app.body_bytes_max),
+        pause_max: app.body_timeout,
+        in_use: InUse::new([
+            app.room.bodies.clone(),
+            (tenant.bodies_bytes.clone(), own_max),
+        ]),
+    }
+}
+
+/// One more step of this caller.
+fn step_room(app: &GatewayState, principal: &Principal) -> Result<InUse<1>, ErrorBody> {
+    let tenant = &principal.tenant;
+    let max = principal.share(tenant.limits.steps, app.room.steps_max);
+    let mut room = InUse::new([(tenant.steps.clone(), max)]);
+    room.grow(1).map_err(|_| {
+        let message = format!(
+            "the tenant `{}` has {max} steps under way; send fewer at once, or have `steps` of \
+             the tenant raised",
+            tenant.tenant.name()
+        );
+        ErrorBody::new(ErrorCode::TenantBusy, message)
+    })?;
+    Ok(room)
+}
+
+fn arrival(step: StepId, identity: &Identity, head: &RequestHead, tenant: &Tenant) -> StepArrival {
+    // Equal prompts of two tenants share no KV, so they are none of each other's prefixes.
+    let of_tenant = match tenant.prefix() {
+        "" => 0,
+        prefix => xxh3_64(prefix.as_bytes()),
+    };
     let segment = |s: &treadle_wire::PrefixSegment| PrefixSegment {
-        hash: s.hash,
+        hash: s.hash ^ of_tenant,
         tokens: s.tokens.unwrap_or(0),
     };
     let text = || PromptText {
@@ -207,13 +269,15 @@ fn known_model(model: Option<&str>) -> &str {
 }
 
 /// From the queue to an answer.
-async fn carry(call: Call, arrival: StepArrival) -> Response {
+async fn carry(call: Call, arrival: StepArrival, room: InUse<1>) -> Response {
     let step = arrival.step;
-    let mut guard = StepGuard::new(call.client.clone(), step);
+    let mut guard = StepGuard::new(call.client.clone(), step, room);
     let tenant = &call.principal.tenant;
-    let live = tenant.limits.live_programs.map(|programs_max| LiveLimit {
+    let own = tenant.limits.live_programs;
+    let is_limited = own.is_some() || !call.principal.is_alone();
+    let live = is_limited.then(|| LiveLimit {
         tenant: tenant.tenant.clone(),
-        programs_max,
+        programs_max: call.principal.share(own, call.app.room.programs_max),
     });
     let Ok(instructions) = call.client.submit(arrival, live) else {
         // It was never taken, so there is nothing to withdraw.

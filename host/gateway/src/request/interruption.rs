@@ -12,6 +12,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::sync::mpsc::UnboundedReceiver;
+use treadle_http::InUse;
 use treadle_model::EngineKind;
 use treadle_scheduler::{Dispatch, Instruction};
 use treadle_wire::{SseError, SseScanner};
@@ -41,6 +42,8 @@ pub(super) struct Interruptible {
     /// All that the client was sent.
     sent: Vec<Bytes>,
     sent_bytes: usize,
+    /// Holds them.
+    room: InUse<1>,
     rewriter: Option<Rewriter>,
 }
 
@@ -68,6 +71,7 @@ impl Interruptible {
         engine: EngineKind,
         instructions: UnboundedReceiver<Instruction>,
     ) -> Self {
+        let room = InUse::new([call.app.room.answers.clone()]);
         Self {
             call,
             request,
@@ -77,6 +81,7 @@ impl Interruptible {
             wanted: false,
             sent: Vec::new(),
             sent_bytes: 0,
+            room,
             rewriter: None,
         }
     }
@@ -90,7 +95,12 @@ impl Interruptible {
         // Beyond the bound it runs to its end.
         if self.sent_bytes <= self.call.app.answer_bytes_max {
             self.sent_bytes += data.len();
-            self.sent.push(data.clone());
+            if self.room.grow(data.len() as u64).is_ok() {
+                self.sent.push(data.clone());
+            } else {
+                self.sent_bytes = usize::MAX;
+                self.sent.clear();
+            }
         }
         Ok(data)
     }

@@ -4,9 +4,11 @@ mod attempt;
 mod continuation;
 mod generate;
 mod interruption;
+mod isolation;
 mod parts;
 mod refusal;
 mod stream;
 
-pub use generate::{GatewayState, generate};
+pub(crate) use generate::body_limits;
+pub use generate::{GatewayState, Room, generate};
 pub use refusal::not_recorded;

@@ -1,7 +1,7 @@
 //! A whole answer that is fetched as a stream, so that it can be interrupted:
 //! what was generated of an answer in one piece is known to its engine alone.
 
-use super::attempt::mark;
+use super::attempt::{NO_ROOM, mark};
 use super::continuation::check;
 use super::generate::Call;
 use super::interruption::events;
@@ -10,7 +10,7 @@ use axum::http::{HeaderValue, Response, header};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde_json::{Map, Value, json};
-use treadle_http::error_response;
+use treadle_http::{InUse, error_response};
 use treadle_wire::{Endpoint, ErrorBody, ErrorCode};
 
 /// The request as one for a stream, if its answer can be interrupted and put
@@ -44,9 +44,23 @@ pub(super) async fn in_one_piece(call: &Call, stream: Response<Body>) -> Respons
     let mut pieces = Vec::new();
     let mut body = stream.into_body();
     let mut is_whole = true;
+    let mut room = InUse::new([call.app.room.answers.clone()]);
+    let mut left = call.app.answer_bytes_max;
     while let Some(frame) = body.frame().await {
         match frame.map(http_body::Frame::into_data) {
-            Ok(Ok(data)) => pieces.push(data),
+            Ok(Ok(data)) => {
+                let Some(less) = left.checked_sub(data.len()) else {
+                    return broken(&format!(
+                        "the engine's answer exceeds {} bytes",
+                        call.app.answer_bytes_max
+                    ));
+                };
+                left = less;
+                if room.grow(data.len() as u64).is_err() {
+                    return broken(NO_ROOM);
+                }
+                pieces.push(data);
+            }
             Ok(Err(_)) => {}
             Err(_) => is_whole = false,
         }
@@ -59,13 +73,18 @@ pub(super) async fn in_one_piece(call: &Call, stream: Response<Body>) -> Respons
             .rev()
             .find_map(|event| event["error"]["message"].as_str());
         let cause = last.unwrap_or("the engine's answer is not whole");
-        return error_response(&ErrorBody::new(ErrorCode::EngineStreamBroken, cause));
+        return broken(cause);
     };
     let mut response = Response::new(Body::from(whole.to_string()));
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, json);
     mark(call, &mut response);
     response
+}
+
+/// The stream is dropped, and with it the engine's request.
+fn broken(cause: &str) -> Response<Body> {
+    error_response(&ErrorBody::new(ErrorCode::EngineStreamBroken, cause))
 }
 
 /// Nothing if the events don't reach to the answer's end.

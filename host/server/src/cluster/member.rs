@@ -84,7 +84,7 @@ impl Member {
         let shards = open_shards(names, &configs).await?;
         let gateway = gateway_id(&*shards[0].store, &candidate.name).await?;
         let clients = Arc::new(Shards::new(gateway, names.clone()));
-        let context = GatewayContext::new(Node::open(config).await?);
+        let context = GatewayContext::new(config, Node::open(config).await?)?;
         let scheduler = Scheduler::Shards(clients.clone());
         let stores = shards.iter().map(|shard| shard.store.clone()).collect();
         let bodies = PayloadWriter::start(&config.payloads, names.clone(), stores);

@@ -84,12 +84,11 @@ async fn answer(State(parts): State<Arc<Parts>>, mut request: Request) -> Respon
         request.headers_mut(),
     );
     match way {
-        Way::Direct => {}
         // The client's address is the one on record, not that of the daemon between.
         Way::PassedOn(Some(client)) => {
             request.extensions_mut().insert(ClientAddress(client));
         }
-        Way::PassedOn(None) => {}
+        Way::Direct | Way::PassedOn(None) => {}
         Way::Unproven => return other_secret(),
     }
     let (shard, request) = match about::find(&parts, request).await {

@@ -30,6 +30,8 @@ const ERRORS: &[ErrorCode] = &[
     ErrorCode::QueueFull,
     ErrorCode::ProgramsFull,
     ErrorCode::TenantProgramsFull,
+    ErrorCode::TenantBusy,
+    ErrorCode::Overloaded,
     ErrorCode::QueueWaitExceeded,
     ErrorCode::NoHealthyWorker,
     ErrorCode::EngineError,

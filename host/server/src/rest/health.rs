@@ -193,6 +193,11 @@ async fn show_metrics(State(app): State<App>, caller: Caller, headers: HeaderMap
     text.push_str(&held.render(&counters));
     text.push_str(&app.node.render());
     text.push_str(&MemoryUses::shown_to(accounts, &caller.principal).render());
+    text.push_str(&treadle_http::gauge(
+        "treadle_request_bodies_bytes",
+        "Bytes of requests' bodies that are held; `server.bodies_bytes_max` bounds them.",
+        app.gateway.room.bodies.0.used(),
+    ));
     if let Some(bodies) = &app.gateway.bodies {
         text.push_str(&treadle_http::counter(
             "treadle_bodies_left_out_total",

@@ -46,7 +46,7 @@ impl Daemon {
             treadle_store::open_with(&config.store.location(), &config.store_options()).await?;
         lead_alone(&*store, addr, config.scheme()).await?;
         let (auth, first_token) = Auth::open(config, store.clone()).await?;
-        let context = GatewayContext::new(Node::open(config).await?);
+        let context = GatewayContext::new(config, Node::open(config).await?)?;
         let leading = Leading::start(config, store, auth, context).await?;
         let (stop, stopped) = oneshot::channel();
         let router = rest::router(leading.app.clone());

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use treadle_auth::Auth;
+use treadle_auth::{Auth, AuthError, CacheSalts};
 use treadle_config as config;
 use treadle_config::{Config, Role};
 use treadle_core::Event;
@@ -22,8 +22,8 @@ use treadle_engines::transfers::{Node, TransferExecutor};
 use treadle_engines::{Declared, EngineWatch, WatchOptions};
 use treadle_gateway::Metrics;
 use treadle_gateway::routing::Scheduler;
-use treadle_gateway::{GatewayState, Identities, PayloadWriter, RequestIds};
-use treadle_http::Upstream;
+use treadle_gateway::{GatewayState, Identities, PayloadWriter, RequestIds, Room};
+use treadle_http::{Tally, Upstream};
 use treadle_model::WorkerId;
 use treadle_policy::evaluator::{Notice, PolicyEvaluator};
 use treadle_registry as policies;
@@ -35,13 +35,14 @@ use treadle_scheduler::{
 };
 use treadle_store::{PRUNE_BODIES_MAX, Retention, Store};
 use treadle_whatif::WhatIfQueue;
+use treadle_wire::request::share_hash_key;
 
-/// Inferred programs that the gateway recognises.
+/// Inferred programs of a tenant that the gateway recognises.
 const INFERRED_PROGRAMS_MAX: usize = 100_000;
+/// Those of all tenants together.
+const INFERRED_PROGRAMS_SUM_MAX: usize = 200_000;
 /// Pause between two removals of old rows.
 const PRUNE_PAUSE: Duration = Duration::from_mins(1);
-/// Largest answer of an engine that is not a stream.
-const ANSWER_BYTES_MAX: usize = 256 << 20;
 
 /// What all parts of a process share: what its gateway counts and knows of its requests, and what
 /// it has of KV transfers.
@@ -55,17 +56,31 @@ pub(crate) struct GatewayContext {
     pub(crate) node: Arc<Node>,
     /// Open event streams.
     pub(crate) streams: Arc<OpenStreams>,
+    /// Salts of tenants' prefix caches.
+    pub(crate) salts: Arc<CacheSalts>,
+    /// Bytes of requests' bodies that are held.
+    pub(crate) bodies: Arc<Tally>,
+    /// Bytes of answers that are gathered.
+    pub(crate) answers: Arc<Tally>,
 }
 
 impl GatewayContext {
     /// Nothing was counted yet.
-    pub(crate) fn new(node: Arc<Node>) -> Self {
-        Self {
+    pub(crate) fn new(config: &Config, node: Arc<Node>) -> Result<Self, StartError> {
+        let salts = CacheSalts::new(config.cluster.secret.reveal()).map_err(AuthError::from)?;
+        if !config.cluster.secret.is_empty() {
+            // The scheduler compares the hashes of all gateways.
+            share_hash_key(salts.number("hashes of prompts"));
+        }
+        Ok(Self {
             metrics: Arc::default(),
             requests: Arc::default(),
             node,
             streams: Arc::default(),
-        }
+            salts: Arc::new(salts),
+            bodies: Arc::default(),
+            answers: Arc::default(),
+        })
     }
 }
 
@@ -182,14 +197,25 @@ pub(crate) fn gateway_state(
     Arc::new(GatewayState {
         scheduler,
         upstream: Upstream::over(context.node.connector().clone()),
-        identities: Identities::new(INFERRED_PROGRAMS_MAX),
+        identities: Identities::new(INFERRED_PROGRAMS_MAX, INFERRED_PROGRAMS_SUM_MAX),
         bodies,
         requests: context.requests,
         metrics: context.metrics,
         prompts: context.node.prompts(),
         body_bytes_max: usize::try_from(config.server.body_bytes_max).unwrap_or(usize::MAX),
-        answer_bytes_max: ANSWER_BYTES_MAX,
+        pass_fields: config.engines.pass_fields.clone(),
+        salts: context.salts,
+        answer_bytes_max: config.engines.answer_bytes_max,
         body_timeout: Duration::from_secs(config.server.body_read_timeout_s),
+        room: Room {
+            bodies: (context.bodies, config.server.bodies_bytes_max),
+            answers: (context.answers, config.engines.answers_bytes_max),
+            steps_max: config
+                .scheduler
+                .queue_len_max
+                .min(config.server.connections_max as u64),
+            programs_max: config.scheduler.programs_max,
+        },
         response_timeout: Duration::from_secs(config.engines.response_timeout_s),
     })
 }

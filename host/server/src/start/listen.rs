@@ -1,6 +1,7 @@
 //! The port that clients talk to.
 
 use super::StartError;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -20,11 +21,75 @@ pub(crate) async fn listen(config: &Config) -> Result<(Listener, SocketAddr), St
     Ok((Listener { tcp, tls }, addr))
 }
 
-/// Bounds on connections.
+/// Files that are kept free of clients' connections: for the store, the broker, the journal, probes of
+/// engines and what is uploaded.
+const FILES_RESERVED: u64 = 256;
+/// Files that a connection takes: its own, and one to an engine.
+const FILES_PER_CONNECTION: u64 = 2;
+
+/// Bounds on connections. Accepting stops before the process runs out of files.
 pub(crate) fn serve_limits(config: &Config) -> ServeLimits {
+    let wanted = config.server.connections_max;
+    let connections_max = wanted.min(connections_within(raise_files()));
+    if connections_max < wanted {
+        tracing::warn!(
+            connections_max,
+            wanted,
+            "the limit on open files allows fewer connections; raise it (ulimit -Hn, LimitNOFILE)"
+        );
+    }
     ServeLimits {
-        connections_max: config.server.connections_max,
+        connections_max,
+        // Others always find some places.
+        address_connections_max: (connections_max / 4 * 3).max(1),
+        first_head_timeout: Duration::from_secs(config.server.first_head_timeout_s),
+        write_pause_max: Duration::from_secs(config.server.write_pause_s_max),
         header_read_timeout: Duration::from_secs(config.server.header_read_timeout_s),
         shutdown_grace: Duration::from_secs(config.server.shutdown_grace_s),
+    }
+}
+
+/// Raises the limit on open files to what the process may have; gives it.
+fn raise_files() -> u64 {
+    let mut limit = getrlimit(Resource::Nofile);
+    let most = limit.maximum.unwrap_or(u64::MAX);
+    let before = limit.current.unwrap_or(u64::MAX);
+    if before >= most {
+        return before;
+    }
+    limit.current = limit.maximum;
+    match setrlimit(Resource::Nofile, limit) {
+        Ok(()) => most,
+        Err(error) => {
+            tracing::warn!(%error, before, "the limit on open files can't be raised");
+            before
+        }
+    }
+}
+
+/// Clients' connections for which so many files suffice.
+fn connections_within(files: u64) -> usize {
+    let free = files.saturating_sub(FILES_RESERVED) / FILES_PER_CONNECTION;
+    usize::try_from(free).unwrap_or(usize::MAX).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_files_for_the_rest() {
+        assert_eq!(connections_within(1_024), 384);
+        assert_eq!(connections_within(100), 1);
+        assert_eq!(connections_within(1 << 20), ((1 << 20) - 256) / 2);
+        assert!(connections_within(u64::MAX) > 1 << 40);
+    }
+
+    #[test]
+    fn the_limit_on_files_is_raised_to_what_it_may_be() {
+        let files = raise_files();
+        let limit = getrlimit(Resource::Nofile);
+        assert_eq!(limit.current, limit.maximum);
+        assert_eq!(limit.current.unwrap_or(u64::MAX), files);
     }
 }

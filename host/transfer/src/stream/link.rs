@@ -47,7 +47,7 @@ pub(crate) struct RemoteStaged {
 struct Connection {
     node: Box<str>,
     stream: Stream,
-    limits: Limits,
+    limits: Box<Limits>,
     evictions: Evictions,
 }
 
@@ -154,7 +154,7 @@ impl Link {
         let mut connection = Connection {
             node: node.into(),
             stream: stream.await?,
-            limits: self.limits.clone(),
+            limits: Box::new(self.limits.clone()),
             evictions: self.evictions.clone(),
         };
         let opening = Opening {

@@ -41,7 +41,7 @@ struct TenantArgs {
     /// The tenant.
     name: String,
     /// A limit, `none` for no limit: plugins, plugin_bytes, body_bytes, requests_per_s,
-    /// live_programs, unsigned_plugins; can be given several times.
+    /// live_programs, steps, bodies_bytes, unsigned_plugins; can be given several times.
     #[arg(long = "limit", value_parser = limit, value_name = "LIMIT=VALUE")]
     limits: Vec<(String, Value)>,
 }

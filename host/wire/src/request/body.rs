@@ -1,5 +1,6 @@
 //! The one pass over a request's body.
 
+use super::engine_fields::{ForeignFields, OwnedField, OwnedKind, passes};
 use super::fields::invalid;
 use super::messages::{MessagesDraft, MessagesSeed};
 use super::prompt::{Accepts, PromptDraft, PromptSeed};
@@ -7,7 +8,8 @@ use super::value_hash::{ValueHash, mix};
 use crate::endpoint::Endpoint;
 use crate::error::{ErrorCode, RequestError};
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::value::StrDeserializer;
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::cell::Cell;
 use std::fmt;
@@ -30,7 +32,6 @@ pub(super) struct Draft<'a> {
     pub(super) vllm_xargs: Option<&'a RawValue>,
     pub(super) rid: Option<&'a RawValue>,
     pub(super) request_id: Option<&'a RawValue>,
-    pub(super) priority: Option<&'a RawValue>,
     pub(super) messages: Option<MessagesDraft>,
     /// `prompt`, `token_ids`, or `input_ids`.
     pub(super) prompt: Option<PromptDraft>,
@@ -38,6 +39,12 @@ pub(super) struct Draft<'a> {
     pub(super) text: Option<PromptDraft>,
     pub(super) system: Preamble,
     pub(super) tools: Preamble,
+    /// A priority that is not `null`.
+    pub(super) has_priority: bool,
+    /// Fields that treadle sets itself where tenants share engines.
+    pub(super) owned: Vec<OwnedField>,
+    /// Fields that engines may not be given.
+    pub(super) foreign: ForeignFields,
 }
 
 /// A part of a chat prompt that precedes its messages.
@@ -54,7 +61,7 @@ impl Preamble {
     }
 }
 
-#[derive(Clone, Copy, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(field_identifier, rename_all = "snake_case")]
 enum Field {
     Model,
@@ -70,6 +77,8 @@ enum Field {
     Rid,
     RequestId,
     Priority,
+    CacheSalt,
+    ExtraKey,
     Messages,
     System,
     Tools,
@@ -79,6 +88,56 @@ enum Field {
     Text,
     #[serde(other)]
     Other,
+}
+
+/// A field's name as it stands in the body.
+struct Name<'a> {
+    field: Field,
+    /// Absent if it is written with escapes.
+    text: Option<&'a str>,
+}
+
+/// Reads a name; those that engines may not be given are put down.
+struct NameSeed<'f>(&'f mut ForeignFields);
+
+impl NameSeed<'_> {
+    fn name<'a, E: Error>(self, name: &str, text: Option<&'a str>) -> Result<Name<'a>, E> {
+        let field = Field::deserialize(StrDeserializer::<E>::new(name))?;
+        let is_foreign = match field {
+            Field::Other => !passes(name),
+            // It could not be cut out.
+            Field::Priority | Field::CacheSalt | Field::ExtraKey => text.is_none(),
+            _ => false,
+        };
+        if is_foreign {
+            self.0.add("", name);
+        }
+        Ok(Name { field, text })
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for NameSeed<'_> {
+    type Value = Name<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Name<'de>, D::Error> {
+        deserializer.deserialize_identifier(self)
+    }
+}
+
+impl<'de> Visitor<'de> for NameSeed<'_> {
+    type Value = Name<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a field")
+    }
+
+    fn visit_borrowed_str<E: Error>(self, name: &'de str) -> Result<Name<'de>, E> {
+        self.name(name, Some(name))
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<Name<'de>, E> {
+        self.name(name, None)
+    }
 }
 
 impl<'a> Draft<'a> {
@@ -94,6 +153,7 @@ impl<'a> Draft<'a> {
         let at_message = Cell::new(None);
         let reader = Reader {
             endpoint,
+            text,
             at_field: &at_field,
             at_message: &at_message,
         };
@@ -157,13 +217,14 @@ fn fault(error: &serde_json::Error, field: &str, message: Option<usize>) -> Requ
     fault
 }
 
-struct Reader<'p> {
+struct Reader<'p, 'a> {
     endpoint: Endpoint,
+    text: &'a str,
     at_field: &'p Cell<&'static str>,
     at_message: &'p Cell<Option<usize>>,
 }
 
-impl<'de> Visitor<'de> for Reader<'_> {
+impl<'de> Visitor<'de> for Reader<'_, 'de> {
     type Value = Draft<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -172,8 +233,8 @@ impl<'de> Visitor<'de> for Reader<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Draft<'de>, A::Error> {
         let mut body = Draft::default();
-        while let Some(field) = map.next_key::<Field>()? {
-            match field {
+        while let Some(name) = map.next_key_seed(NameSeed(&mut body.foreign))? {
+            match name.field {
                 Field::Model => body.model = map.next_value()?,
                 Field::Stream => body.stream = map.next_value()?,
                 Field::StreamOptions => body.stream_options = map.next_value()?,
@@ -186,7 +247,9 @@ impl<'de> Visitor<'de> for Reader<'_> {
                 Field::VllmXargs => body.vllm_xargs = map.next_value()?,
                 Field::Rid => body.rid = map.next_value()?,
                 Field::RequestId => body.request_id = map.next_value()?,
-                Field::Priority => body.priority = map.next_value()?,
+                Field::Priority | Field::CacheSalt | Field::ExtraKey => {
+                    self.read_owned(&name, &mut body, &mut map)?;
+                }
                 prompt => self.read_prompt_part(prompt, &mut body, &mut map)?,
             }
         }
@@ -194,12 +257,36 @@ impl<'de> Visitor<'de> for Reader<'_> {
     }
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'_, 'a> {
+    /// Reads a field that treadle sets itself, and puts down where it is.
+    fn read_owned<A: MapAccess<'a>>(
+        &self,
+        name: &Name<'a>,
+        body: &mut Draft<'a>,
+        map: &mut A,
+    ) -> Result<(), A::Error> {
+        let value = map.next_value::<&'a RawValue>()?.get();
+        let kind = match name.field {
+            Field::Priority => OwnedKind::Priority,
+            _ => OwnedKind::Salt,
+        };
+        if kind == OwnedKind::Priority {
+            body.has_priority = value != "null";
+        }
+        let begin_of = |part: &str| part.as_ptr().addr() - self.text.as_ptr().addr();
+        if let Some(text) = name.text {
+            // The quote before the name belongs to it.
+            let span = begin_of(text) - 1..begin_of(value) + value.len();
+            body.owned.push(OwnedField { kind, span });
+        }
+        Ok(())
+    }
+
     /// Reads a field that is part of the endpoint's prompt, and skips every other.
-    fn read_prompt_part<'de, A: MapAccess<'de>>(
+    fn read_prompt_part<A: MapAccess<'a>>(
         &self,
         field: Field,
-        body: &mut Draft<'de>,
+        body: &mut Draft<'a>,
         map: &mut A,
     ) -> Result<(), A::Error> {
         use Endpoint::{ChatCompletions, Completions, Messages, SglangGenerate, VllmGenerate};

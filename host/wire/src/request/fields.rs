@@ -72,6 +72,58 @@ pub(super) fn pick<'a, const N: usize>(
         .map_err(|_| invalid(param, "an object"))
 }
 
+/// Shows each name in an object to `see`.
+pub(super) fn names_in(
+    raw: &RawValue,
+    param: &str,
+    see: impl FnMut(&str),
+) -> Result<(), RequestError> {
+    serde_json::Deserializer::from_str(raw.get())
+        .deserialize_map(Names(see))
+        .map_err(|_| invalid(param, "an object"))
+}
+
+struct Names<F>(F);
+
+impl<'de, F: FnMut(&str)> Visitor<'de> for Names<F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+        while map.next_key_seed(Seen(&mut self.0))?.is_some() {
+            map.next_value::<IgnoredAny>()?;
+        }
+        Ok(())
+    }
+}
+
+/// Shows a name.
+struct Seen<'f, F>(&'f mut F);
+
+impl<'de, F: FnMut(&str)> DeserializeSeed<'de> for Seen<'_, F> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_identifier(self)
+    }
+}
+
+impl<F: FnMut(&str)> Visitor<'_> for Seen<'_, F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a field")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<(), E> {
+        (self.0)(name);
+        Ok(())
+    }
+}
+
 struct Pick<const N: usize> {
     names: [&'static str; N],
 }

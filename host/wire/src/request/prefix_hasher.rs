@@ -1,5 +1,6 @@
 //! The hashes of a prompt's prefixes, collected while the prompt is read.
 
+use super::hash_key::keyed;
 use super::{CHAIN_BLOCKS_MAX, PREFIX_SEGMENTS_MAX, PrefixSegment};
 use std::collections::VecDeque;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -52,7 +53,7 @@ struct Blocks {
 impl Blocks {
     fn new(seed: u64) -> Self {
         Blocks {
-            hash: seed,
+            hash: keyed(seed),
             count: 0,
             chain: Chain::new(CHAIN_BLOCKS_MAX),
             segments: Vec::new(),

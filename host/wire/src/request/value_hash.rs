@@ -5,6 +5,7 @@
 //! `cache_control` is skipped, and a message's content given as text equals a list of that one
 //! text block.
 
+use super::hash_key::keyed;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -18,11 +19,11 @@ const BOOLEAN: u64 = 0x626f_6f6c;
 
 /// The hash of a chain with one more link.
 pub(super) fn mix(hash: u64, next: u64) -> u64 {
-    xxh3_64_with_seed(&next.to_le_bytes(), hash)
+    xxh3_64_with_seed(&next.to_le_bytes(), keyed(hash))
 }
 
 fn hash_of_text(text: &str) -> u64 {
-    xxh3_64_with_seed(text.as_bytes(), STRING)
+    xxh3_64_with_seed(text.as_bytes(), keyed(STRING))
 }
 
 /// What `[{"type":"text","text":text}]` hashes to.

@@ -1,0 +1,65 @@
+//! What keeps tenants apart at the engines that they share: which fields and headers of a request
+//! reach them, and the salt of its prefix cache.
+
+use axum::http::HeaderMap;
+use bytes::Bytes;
+use treadle_auth::{CacheSalts, Principal};
+use treadle_model::EngineKind;
+use treadle_wire::{Endpoint, OwnedKind, RequestHead, insert_fields, remove_fields, salt_field};
+
+/// Headers by which engines are steered. They are left out.
+const STEERING_HEADERS: [&str; 1] = ["x-data-parallel-rank"];
+
+/// Leaves out what steers an engine.
+pub(super) fn clear(headers: &mut HeaderMap) {
+    for name in STEERING_HEADERS {
+        headers.remove(name);
+    }
+}
+
+/// The body, and the salt of its tenant's prefix caches. Where tenants share engines, the fields
+/// that treadle sets itself are taken out of the body; a client's salt is part of its tenant's, so
+/// that what it keeps apart stays apart.
+pub(super) fn isolate(
+    salts: &CacheSalts,
+    principal: &Principal,
+    head: &mut RequestHead,
+    body: Bytes,
+) -> (Bytes, Option<String>) {
+    if principal.is_alone() {
+        return (body, None);
+    }
+    let owned = std::mem::take(&mut head.owned);
+    head.has_priority = false;
+    let own = owned.iter().filter(|field| field.kind == OwnedKind::Salt);
+    let own = own.filter_map(|field| body.get(field.span.clone()));
+    let salt = salts.of(&principal.tenant.tenant, own);
+    if owned.is_empty() {
+        return (body, Some(salt));
+    }
+    let left = remove_fields(&body, owned.into_iter().map(|field| field.span));
+    (left.into(), Some(salt))
+}
+
+/// The field that carries the salt to an engine of this kind, and its value.
+pub(super) fn salt_of(
+    salt: Option<&str>,
+    engine: EngineKind,
+    endpoint: Endpoint,
+) -> Option<(&'static str, String)> {
+    let name = salt_field(engine, endpoint)?;
+    // Hexadecimal digits need no escapes.
+    Some((name, format!("\"{}\"", salt?)))
+}
+
+/// The body with its salt.
+pub(super) fn salted(
+    salt: Option<&str>,
+    engine: EngineKind,
+    endpoint: Endpoint,
+    body: &Bytes,
+) -> Bytes {
+    let field = salt_of(salt, engine, endpoint);
+    let salted = field.and_then(|field| insert_fields(body, &[field]));
+    salted.map_or_else(|| body.clone(), Bytes::from)
+}

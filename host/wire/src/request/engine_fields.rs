@@ -1,0 +1,458 @@
+//! Which fields of a request its engine may be given.
+//!
+//! Engines take fields that steer them from whoever sends a request: where KV is fetched from, which
+//! slot computes, which code is loaded. These are treadle's. So a field passes if it is listed here,
+//! as one that concerns its own request alone; any other is foreign, and refused unless the
+//! operator has named it.
+
+use super::body::Draft;
+use super::fields::{invalid, names_in};
+use crate::endpoint::Endpoint;
+use crate::error::{ErrorCode, RequestError};
+use serde_json::value::RawValue;
+use std::ops::Range;
+
+/// Foreign fields of a request that are remembered, at most; one with more is refused.
+const FOREIGN_MAX: usize = 32;
+/// Characters of a field's name that an error shows, at most.
+const SHOWN_CHARS_MAX: usize = 100;
+
+/// What treadle does not read and engines may be given: the APIs of OpenAI and Anthropic, and how
+/// vLLM, SGLang and llama.cpp extend them by sampling, prompts of several media, and what an answer
+/// contains. In the order of bytes.
+const PASSING: &[&str] = &[
+    "add_generation_prompt",
+    "add_special_tokens",
+    "allowed_token_ids",
+    "audio",
+    "audio_data",
+    "bad_words",
+    "best_of",
+    "betas",
+    "cache_control",
+    "cache_prompt",
+    "chat_template_kwargs",
+    "container",
+    "context_management",
+    "continue_final_message",
+    "conversation_id",
+    "detokenize",
+    "documents",
+    "dry_allowed_length",
+    "dry_base",
+    "dry_multiplier",
+    "dry_penalty_last_n",
+    "dry_sequence_breakers",
+    "dynatemp_exponent",
+    "dynatemp_range",
+    "ebnf",
+    "echo",
+    "enable_thinking",
+    "frequency_penalty",
+    "function_call",
+    "functions",
+    "grammar",
+    "grammar_lazy",
+    "grammar_triggers",
+    "guided_choice",
+    "guided_decoding_backend",
+    "guided_grammar",
+    "guided_json",
+    "guided_regex",
+    "guided_whitespace_pattern",
+    "ignore_eos",
+    "image_data",
+    "include",
+    "include_reasoning",
+    "include_stop_str_in_output",
+    "json_schema",
+    "length_penalty",
+    "logit_bias",
+    "logprob_start_len",
+    "logprob_token_ids",
+    "logprobs",
+    "max_dynamic_patch",
+    "max_thinking_tokens",
+    "mcp_servers",
+    "media_io_kwargs",
+    "metadata",
+    "min_dynamic_patch",
+    "min_keep",
+    "min_p",
+    "min_tokens",
+    "mirostat",
+    "mirostat_eta",
+    "mirostat_tau",
+    "mm_processor_kwargs",
+    "modalities",
+    "n",
+    "n_discard",
+    "n_indent",
+    "n_keep",
+    "n_predict",
+    "n_probs",
+    "no_stop_trim",
+    "output_config",
+    "output_format",
+    "parallel_tool_calls",
+    "parse_tool_calls",
+    "post_sampling_probs",
+    "prediction",
+    "presence_penalty",
+    "preserved_tokens",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "prompt_logprobs",
+    "reasoning",
+    "reasoning_effort",
+    "reasoning_format",
+    "regex",
+    "repeat_last_n",
+    "repeat_penalty",
+    "repetition_detection",
+    "repetition_penalty",
+    "response_fields",
+    "response_format",
+    "return_cached_tokens_details",
+    "return_entropy",
+    "return_hidden_states",
+    "return_logprob",
+    "return_progress",
+    "return_prompt_text",
+    "return_prompt_token_ids",
+    "return_routed_experts",
+    "return_sampling_mask",
+    "return_text_in_logprobs",
+    "return_token_ids",
+    "return_tokens",
+    "return_tokens_as_token_ids",
+    "routed_experts_prompt_start",
+    "routed_experts_start_len",
+    "safety_identifier",
+    "samplers",
+    "seed",
+    "separate_reasoning",
+    "service_tier",
+    "skip_special_tokens",
+    "spaces_between_special_tokens",
+    "speed",
+    "stop",
+    "stop_regex",
+    "stop_sequences",
+    "stop_token_ids",
+    "store",
+    "stream_interval",
+    "stream_reasoning",
+    "structured_outputs",
+    "suffix",
+    "t_max_predict_ms",
+    "temperature",
+    "thinking",
+    "thinking_forced_open",
+    "thinking_token_budget",
+    "timings_per_token",
+    "token_ids_logprob",
+    "tool_choice",
+    "top_k",
+    "top_logprobs",
+    "top_logprobs_num",
+    "top_n_sigma",
+    "top_p",
+    "truncate_prompt_tokens",
+    "truncation_side",
+    "typical_p",
+    "use_audio_in_video",
+    "use_beam_search",
+    "user",
+    "verbosity",
+    "video_config",
+    "video_data",
+    "watermarking",
+    "web_search_options",
+    "xtc_probability",
+    "xtc_threshold",
+];
+
+/// The same of `sampling_params`, which vLLM's and SGLang's native APIs have; both take the names
+/// of sampling above too.
+const PASSING_IN_SAMPLING: &[&str] = &[
+    "flat_logprobs",
+    "max_new_tokens",
+    "max_tokens",
+    "min_new_tokens",
+    "output_kind",
+    "beam_width",
+    "sampling_seed",
+    "skip_reading_prefix_cache",
+    "structural_tag",
+];
+
+/// What steers an engine beyond its own request: other requests' KV, slots, weights, code, files,
+/// ranks and logs. Even where the operator names one, it passes only while there is one tenant. In
+/// the order of bytes.
+const STEERING: &[&str] = &[
+    // vLLM: where KV comes from and goes to, other requests' pictures, classes to be loaded.
+    "ec_transfer_params",
+    "features",
+    "kv_transfer_params",
+    "logits_processors",
+    "mm_hashes",
+    "prompt_embeds",
+    "sampling_params.extra_args",
+    "vllm_xargs.ec_transfer_params",
+    "vllm_xargs.kv_transfer_params",
+    // SGLang: the same, sessions, adapters by path, code, ranks, what is logged.
+    "bootstrap_host",
+    "bootstrap_pair_key",
+    "bootstrap_port",
+    "bootstrap_room",
+    "custom_labels",
+    "custom_logit_processor",
+    "data_parallel_rank",
+    "decode_tp_size",
+    "disagg_prefill_dp_rank",
+    "encoder_urls",
+    "external_trace_header",
+    "http_worker_ipc",
+    "kv_hints",
+    "kv_router_hint",
+    "log_metrics",
+    "lora_id",
+    "lora_path",
+    "mm_content_hashes",
+    "no_logs",
+    "positional_embed_overrides",
+    "routed_dp_rank",
+    "routing_key",
+    "session_params",
+    // llama.cpp: slots and adapters.
+    "id_slot",
+    "lora",
+    // Templates are programs that engines run.
+    "chat_template",
+];
+
+/// What a field that treadle sets itself is for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum OwnedKind {
+    /// `priority`.
+    Priority,
+    /// `cache_salt`, or SGLang's `extra_key`.
+    Salt,
+}
+
+/// A field of a body that treadle sets itself where tenants share engines.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct OwnedField {
+    /// What it is for.
+    pub kind: OwnedKind,
+    /// Its name and its value in the body, in bytes.
+    pub span: Range<usize>,
+}
+
+/// Names of foreign fields, with the path to them.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct ForeignFields {
+    names: Vec<Box<str>>,
+    are_more: bool,
+}
+
+/// Whether engines may be given a field that treadle does not read.
+pub(super) fn passes(name: &str) -> bool {
+    PASSING.binary_search(&name).is_ok()
+}
+
+impl ForeignFields {
+    pub(super) fn add(&mut self, within: &str, name: &str) {
+        if self.names.len() == FOREIGN_MAX {
+            self.are_more = true;
+            return;
+        }
+        let dot = if within.is_empty() { "" } else { "." };
+        self.names.push([within, dot, name].concat().into());
+    }
+
+    /// Reads what is within fields: names there may steer an engine just as well.
+    pub(super) fn add_nested(&mut self, body: &Draft<'_>) -> Result<(), RequestError> {
+        if let Some(sampling) = body.sampling_params {
+            for one in objects(sampling)? {
+                names_in(one, "sampling_params", |name| {
+                    if !passes(name) && !PASSING_IN_SAMPLING.contains(&name) {
+                        self.add("sampling_params", name);
+                    }
+                })?;
+            }
+        }
+        if let Some(extra) = body.extra_body {
+            names_in(extra, "extra_body", |name| {
+                if !passes(name) && !matches!(name, "program_id" | "session_id") {
+                    self.add("extra_body", name);
+                }
+            })?;
+        }
+        if let Some(arguments) = body.vllm_xargs {
+            names_in(arguments, "vllm_xargs", |name| {
+                if name != "agentic_context" {
+                    self.add("vllm_xargs", name);
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Checks that the operator lets all of them pass. `tenant_is_alone`: no other tenant shares
+    /// the engines.
+    ///
+    /// # Errors
+    ///
+    /// `invalid_field` with the first that doesn't pass.
+    pub fn check(&self, passed: &[String], tenant_is_alone: bool) -> Result<(), RequestError> {
+        for name in &self.names {
+            let is_passed = passed.iter().any(|field| **field == **name);
+            // Within `extra_body` they are the same fields.
+            let last = name.rsplit('.').next().unwrap_or_default();
+            let steers = STEERING.contains(&&**name) || STEERING.contains(&last);
+            if is_passed && (tenant_is_alone || !steers) {
+                continue;
+            }
+            let shown: String = name.chars().take(SHOWN_CHARS_MAX).collect();
+            let message = if steers {
+                format!(
+                    "`{shown}` steers the engine, which only treadle does; leave it out (while \
+                     there is one tenant, an operator can let it pass with engines.pass_fields)"
+                )
+            } else {
+                format!(
+                    "`{shown}` is no field that engines are given; leave it out, or have it added \
+                     to engines.pass_fields"
+                )
+            };
+            return Err(refused(shown, message));
+        }
+        if self.are_more {
+            let message = format!("the body has more than {FOREIGN_MAX} fields that are not known");
+            return Err(refused(String::new(), message));
+        }
+        Ok(())
+    }
+}
+
+fn refused(param: String, message: String) -> RequestError {
+    RequestError {
+        code: ErrorCode::InvalidField,
+        param: Some(param).filter(|param| !param.is_empty()),
+        message,
+    }
+}
+
+/// An object alone, or those of a list.
+fn objects(raw: &RawValue) -> Result<Vec<&RawValue>, RequestError> {
+    if !raw.get().starts_with('[') {
+        return Ok(vec![raw]);
+    }
+    let list = serde_json::from_str::<Vec<Option<&RawValue>>>(raw.get());
+    let list = list.map_err(|_| invalid("sampling_params", "an object or a list of objects"))?;
+    Ok(list.into_iter().flatten().collect())
+}
+
+/// The field by which an engine tells the prompts of one tenant from equal ones of another; `None`
+/// where its API has none.
+pub fn salt_field(engine: treadle_model::EngineKind, endpoint: Endpoint) -> Option<&'static str> {
+    use treadle_model::EngineKind;
+    match engine {
+        // Their forms of Anthropic's API have no such field.
+        _ if endpoint == Endpoint::Messages => None,
+        EngineKind::Vllm => Some("cache_salt"),
+        EngineKind::Sglang => Some("extra_key"),
+        EngineKind::Llamacpp | EngineKind::Openai => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RequestHead;
+
+    fn check(fields: &str, passed: &[&str], alone: bool) -> Result<(), RequestError> {
+        let body = format!(r#"{{"input_ids":[1],{fields}}}"#);
+        let head = RequestHead::parse(Endpoint::SglangGenerate, body.as_bytes())?;
+        let passed: Vec<String> = passed.iter().map(|&name| name.to_owned()).collect();
+        head.foreign.check(&passed, alone)
+    }
+
+    #[test]
+    fn the_lists_are_in_order_and_share_nothing() {
+        assert!(PASSING.is_sorted());
+        for name in STEERING {
+            assert!(!passes(name) && !PASSING_IN_SAMPLING.contains(name));
+        }
+    }
+
+    #[test]
+    fn fields_that_steer_an_engine_are_refused_by_name() {
+        for name in STEERING.iter().filter(|name| !name.contains('.')) {
+            let fields = format!(r#""{name}":1"#);
+            let error = check(&fields, &[], true).expect_err(name);
+            assert_eq!(error.code, ErrorCode::InvalidField);
+            assert_eq!(error.param.as_deref(), Some(*name));
+            assert!(error.message.contains("engines.pass_fields"));
+        }
+        // Written another way, or as null, it is the same field.
+        assert!(check(r#""kv_transfer\u005fparams":{}"#, &[], true).is_err());
+        assert!(check(r#""kv_transfer_params":null"#, &[], true).is_err());
+    }
+
+    #[test]
+    fn what_is_within_a_field_is_looked_at() {
+        for (fields, param) in [
+            (
+                r#""sampling_params":{"extra_args":{"kv_transfer_params":{}}}"#,
+                "sampling_params.extra_args",
+            ),
+            (
+                r#""sampling_params":[{"top_k":1},{"x":1}]"#,
+                "sampling_params.x",
+            ),
+            (
+                r#""vllm_xargs":{"kv_transfer_params":"x"}"#,
+                "vllm_xargs.kv_transfer_params",
+            ),
+            (
+                r#""extra_body":{"session_id":"a","id_slot":1}"#,
+                "extra_body.id_slot",
+            ),
+        ] {
+            let error = check(fields, &[], true).expect_err(fields);
+            assert_eq!(error.param.as_deref(), Some(param));
+            check(fields, &[param], true).expect(param);
+        }
+    }
+
+    #[test]
+    fn sampling_passes() {
+        let fields = r#""sampling_params":{"temperature":1,"top_p":0.9,"top_k":-1,"stop":["a"],
+            "max_new_tokens":5,"skip_special_tokens":false,"no_stop_trim":true,"n":1,
+            "spaces_between_special_tokens":false,"stop_token_ids":[2],"ignore_eos":true},
+            "return_logprob":true,"return_routed_experts":true,"stream":false,"rid":"r",
+            "priority":1,"cache_salt":"v1","extra_key":null,"session_id":"s""#;
+        check(fields, &[], false).unwrap();
+    }
+
+    #[test]
+    fn what_the_operator_names_passes_and_what_steers_for_one_tenant_alone() {
+        let fields = r#""new_sampler":1,"id_slot":3"#;
+        assert!(check(fields, &["new_sampler"], true).is_err());
+        check(fields, &["id_slot", "new_sampler"], true).unwrap();
+        let error = check(fields, &["id_slot", "new_sampler"], false).unwrap_err();
+        assert_eq!(error.param.as_deref(), Some("id_slot"));
+    }
+
+    #[test]
+    fn many_foreign_fields_are_refused() {
+        let names: Vec<String> = (0..40).map(|n| format!("f{n}")).collect();
+        let fields: Vec<String> = names.iter().map(|name| format!(r#""{name}":1"#)).collect();
+        let passed: Vec<&str> = names.iter().map(String::as_str).collect();
+        assert!(check(&fields.join(","), &passed, true).is_err());
+        check(&fields[..32].join(","), &passed, true).unwrap();
+    }
+}
