@@ -52,23 +52,23 @@ fn executors(tier: &Tier, secret: &str, tls: Option<NodeTls>) -> Executors {
 
 #[tokio::test]
 async fn nodes_with_tls_answer_nodes_with_tls_alone() {
-    let [there, here, stranger] = [(); 3].map(|()| tempfile::tempdir().unwrap());
-    let own = tls(there.path());
+    let [served_at, asking_at, stranger] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let own = tls(served_at.path());
     let limits = Limits {
         tls: Some(own.clone()),
         ..Limits::default()
     };
-    let served = tier(there.path());
+    let served = tier(served_at.path());
     let server = TierServer::bind("127.0.0.1:0", served, Some(SECRET.into()), limits);
     let server = server.await.unwrap();
     let node = server.address().to_string();
-    let asking = tier(here.path());
-    let hear = async |secret: &str, tls: Option<NodeTls>| {
+    let asking = tier(asking_at.path());
+    let ask = async |secret: &str, tls: Option<NodeTls>| {
         executors(&asking, secret, tls).hear(&node).await
     };
-    hear(SECRET, Some(own.clone())).await.unwrap();
+    ask(SECRET, Some(own.clone())).await.unwrap();
     // Another secret, another authority, and no TLS at all.
-    assert!(hear("b secret of the nodes", Some(own)).await.is_err());
-    assert!(hear(SECRET, Some(tls(stranger.path()))).await.is_err());
-    assert!(hear(SECRET, None).await.is_err());
+    assert!(ask("b secret of the nodes", Some(own)).await.is_err());
+    assert!(ask(SECRET, Some(tls(stranger.path()))).await.is_err());
+    assert!(ask(SECRET, None).await.is_err());
 }
