@@ -58,10 +58,10 @@ async fn nodes_with_tls_answer_nodes_with_tls_alone() {
         tls: Some(own.clone()),
         ..Limits::default()
     };
-    let served = tier(served_at.path());
-    let server = TierServer::bind("127.0.0.1:0", served, Some(SECRET.into()), limits);
-    let server = server.await.unwrap();
-    let node = server.address().to_string();
+    let tier_there = tier(served_at.path());
+    let bound = TierServer::bind("127.0.0.1:0", tier_there, Some(SECRET.into()), limits);
+    let bound = bound.await.unwrap();
+    let node = bound.address().to_string();
     let asking = tier(asking_at.path());
     let ask = async |secret: &str, tls: Option<NodeTls>| {
         executors(&asking, secret, tls).hear(&node).await
