@@ -60,7 +60,10 @@ async fn a_daemon_asks_its_database_for_a_certificate() {
     // Another authority, and a name that the certificate does not have.
     let untrusted = started(at(&other, "127.0.0.1")).await;
     let untrusted = untrusted.expect("it is not trusted");
-    assert!(untrusted.contains("invalid peer certificate"), "{untrusted}");
+    assert!(
+        untrusted.contains("invalid peer certificate"),
+        "{untrusted}"
+    );
     let misnamed = started(at(&own, "127.0.0.2")).await;
     assert!(misnamed.is_some());
 }
