@@ -5,6 +5,7 @@ pub mod support {
     //! The parts.
 
     pub mod broker;
+    pub mod certificates;
     pub mod client;
     pub mod cluster;
     pub mod command_line;

@@ -8,7 +8,12 @@ use crate::tree::packages;
 /// Crates of `host/` from the bottom: each sees crates of rows above it in this list, none of its
 /// own row.
 const LAYERS: &[&[&str]] = &[
-    &["treadle-model", "treadle-engine-model", "treadle-report"],
+    &[
+        "treadle-model",
+        "treadle-engine-model",
+        "treadle-report",
+        "treadle-trust",
+    ],
     &[
         "treadle-broker",
         "treadle-core",
@@ -35,7 +40,7 @@ const SEES_ONLY: &[(&str, &[&str])] = &[
         "treadle-engine-sim",
         &["treadle-engine-model", "treadle-http", "treadle-wire"],
     ),
-    ("treadle-http", &["treadle-wire"]),
+    ("treadle-http", &["treadle-trust", "treadle-wire"]),
     (
         "treadle-policy",
         &["treadle-core", "treadle-model", "treadle-policy-runtime"],
@@ -51,8 +56,9 @@ const SEES_ONLY: &[(&str, &[&str])] = &[
             "treadle-store",
         ],
     ),
-    ("treadle-store", &["treadle-model"]),
-    ("treadle-transfer", &["treadle-model"]),
+    ("treadle-store", &["treadle-model", "treadle-trust"]),
+    ("treadle-transfer", &["treadle-model", "treadle-trust"]),
+    ("treadle-trust", &[]),
     ("treadle-wire", &["treadle-model"]),
 ];
 
@@ -80,7 +86,9 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("cudarc", &["treadle-transfer"]),
     ("lapin", &["treadle-broker"]),
+    ("rustls", &["treadle-trust"]),
     ("sqlx", &["treadle-store"]),
+    ("tokio-rustls", &["treadle-trust"]),
     (
         "utoipa",
         &["treadle-auth", "treadle-server", "treadle-whatif"],

@@ -16,5 +16,6 @@ mod restart;
 mod rollouts;
 mod scheduling;
 mod tenancy;
+mod tls;
 mod vllm;
 mod whatif;

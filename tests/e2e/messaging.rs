@@ -19,7 +19,7 @@ use server::Server;
 /// A daemon with one engine at a broker.
 async fn fixture_at(url: &str, prefix: &str) -> Fixture {
     Fixture::tuned(1, 100_000, |config| {
-        url.clone_into(&mut config.broker.url);
+        config.broker.url = url.into();
         prefix.clone_into(&mut config.broker.prefix);
     })
     .await

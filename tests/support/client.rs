@@ -7,9 +7,9 @@ use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client as Pool;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde_json::Value;
+use treadle_trust::{Connector, Targets, Trust};
 
 use super::metrics::Metrics;
 
@@ -27,7 +27,7 @@ pub struct Client {
     base: String,
     /// The headers of every request, unless it sets them otherwise.
     token: Option<String>,
-    pool: Pool<HttpConnector, Full<Bytes>>,
+    pool: Pool<Connector, Full<Bytes>>,
     timeout: Duration,
 }
 
@@ -73,13 +73,18 @@ impl Answer {
 impl Client {
     /// A client of the server at this URL, which has no slash at its end.
     pub fn new(base: impl Into<String>) -> Self {
+        Self::trusting(base, Trust::default())
+    }
+
+    /// The same that accepts these certificates.
+    pub fn trusting(base: impl Into<String>, trust: Trust) -> Self {
         Self {
             base: base.into(),
             token: None,
             pool: Pool::builder(TokioExecutor::new())
                 .pool_timer(TokioTimer::new())
                 .pool_idle_timeout(IDLE_MAX)
-                .build_http(),
+                .build(Connector::new(Targets::all(), trust, TIMEOUT)),
             timeout: TIMEOUT,
         }
     }

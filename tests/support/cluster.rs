@@ -59,6 +59,11 @@ impl Cluster {
         daemon
     }
 
+    /// The file of the admin's token, which the first leader leaves.
+    pub fn token_file(&self) -> std::path::PathBuf {
+        self.folder.path().join("admin-token")
+    }
+
     /// The daemon's configuration.
     pub fn config(&self) -> &Config {
         &self.config

@@ -98,7 +98,7 @@ impl Fixture {
         config.engines.endpoints = engines.iter().map(|e| endpoint(e.url())).collect();
         tune(&mut config);
         let daemon = Daemon::start(&config).await.expect("the daemon starts");
-        let client = Client::new(daemon.url());
+        let client = Client::trusting(daemon.url(), config.tls.trust());
         // The owner of the daemon may do everything.
         let client = match &daemon.first_token {
             Some(first) => client.with_token(&first.secret),

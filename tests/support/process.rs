@@ -18,6 +18,15 @@ const CONFIG_VARIABLE: &str = "TREADLE_TEST_DAEMON_CONFIG";
 /// Where it writes its URL once it listens.
 const URL_VARIABLE: &str = "TREADLE_TEST_DAEMON_URL_FILE";
 
+/// The configuration with its secrets, which it does not show by itself.
+fn written(config: &Config) -> String {
+    let mut value = serde_json::to_value(config).expect("JSON");
+    value["cluster"]["secret"] = config.cluster.secret.reveal().into();
+    value["store"]["url"] = config.store.url.reveal().into();
+    value["broker"]["url"] = config.broker.url.reveal().into();
+    value.to_string()
+}
+
 /// The daemon. Dropping it kills it.
 pub struct DaemonProcess {
     child: Child,
@@ -32,10 +41,7 @@ impl DaemonProcess {
         let _ = std::fs::remove_file(&url_file);
         let child = Command::new(std::env::current_exe().expect("a path of this program"))
             .args([test, "--exact", "--nocapture"])
-            .env(
-                CONFIG_VARIABLE,
-                serde_json::to_string(config).expect("JSON"),
-            )
+            .env(CONFIG_VARIABLE, written(config))
             .env(URL_VARIABLE, &url_file)
             .stdout(Stdio::null())
             .spawn()
@@ -44,7 +50,8 @@ impl DaemonProcess {
             child,
             client: Client::new("http://127.0.0.1:1"),
         };
-        let client = Client::new(process.url(&url_file).await);
+        let url = process.url(&url_file).await;
+        let client = Client::trusting(url, config.tls.trust());
         process.client = match first_token::file_of(&config.store).map(std::fs::read_to_string) {
             Some(Ok(token)) => client.with_token(token.trim()),
             _ => client,

@@ -138,6 +138,7 @@ mod tests {
             let sets = [
                 format!("server.listen={listen}"),
                 format!("auth.anonymous_scope={stated}"),
+                "server.plaintext=true".to_owned(),
             ];
             Anonymous::of(&Config::load(None, [], &sets).unwrap()).scope
         };

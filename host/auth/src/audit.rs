@@ -92,25 +92,6 @@ impl Audit {
         }
     }
 
-    /// Records what the daemon changed on its own, for the default tenant.
-    pub async fn note_own(&self, action: &'static str, target: &str, before: Value, after: Value) {
-        let row = AuditRow {
-            id: 0,
-            at_us: now_us(),
-            tenant: super::tenant::DEFAULT_TENANT.to_owned(),
-            who: "treadle".to_owned(),
-            action: action.to_owned(),
-            target: target.to_owned(),
-            before: before.to_string(),
-            after: after.to_string(),
-            request_id: String::new(),
-            address: None,
-        };
-        if self.send(row, None).await.is_err() {
-            tracing::error!("a change was made after the audit log was closed");
-        }
-    }
-
     async fn send(
         &self,
         row: AuditRow,

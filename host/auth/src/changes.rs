@@ -245,8 +245,8 @@ impl Auth {
             let message = format!("an admin of `{own}` makes tokens of that tenant only");
             return Err(refused(ErrorCode::Forbidden, message));
         }
-        if new.tenant == WHOLE_DAEMON && new.scope != Scope::Admin {
-            let message = "a token of the whole daemon has the scope admin; name a tenant instead";
+        if new.tenant == WHOLE_DAEMON && new.scope < Scope::Operator {
+            let message = "a token of the whole daemon has the scope operator or admin; name a tenant instead";
             return Err(refused(ErrorCode::InvalidField, message));
         }
         if new.tenant != WHOLE_DAEMON && !directory.tenants.contains_key(new.tenant.as_str()) {

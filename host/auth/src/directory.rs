@@ -107,6 +107,7 @@ impl Directory {
             anonymous: Arc::new(Principal {
                 tenant: home,
                 scope: anonymous,
+                global: anonymous == Some(Scope::Admin),
                 root: anonymous == Some(Scope::Admin),
                 whole: anonymous == Some(Scope::Admin),
                 tenants: count,
@@ -164,11 +165,12 @@ impl Directory {
         noted.collect()
     }
 
-    /// Whether some token for the whole daemon is good.
+    /// Whether some token of an admin of the whole daemon is good.
     pub fn has_root(&self, now_us: u64) -> bool {
         self.tokens.iter().any(|token| {
             let row = &token.row;
             row.tenant == WHOLE_DAEMON
+                && row.scope == Scope::Admin.as_str()
                 && row.revoked_at_us.is_none()
                 && row.expires_at_us.is_none_or(|until| until > now_us)
         })
@@ -211,8 +213,9 @@ fn token_state(
     tenants: &BTreeMap<Box<str>, Arc<TenantState>>,
     before: Option<&Directory>,
 ) -> Option<Arc<TokenState>> {
-    let root = row.tenant == WHOLE_DAEMON;
-    let home = if root { DEFAULT_TENANT } else { &row.tenant };
+    let global = row.tenant == WHOLE_DAEMON;
+    let root = global && row.scope == Scope::Admin.as_str();
+    let home = if global { DEFAULT_TENANT } else { &row.tenant };
     let (Some(tenant), Some(scope)) = (tenants.get(home), Scope::from_name(&row.scope)) else {
         tracing::error!(
             token = row.token,
@@ -226,6 +229,7 @@ fn token_state(
         principal: Arc::new(Principal {
             tenant: tenant.clone(),
             scope: Some(scope),
+            global,
             root,
             whole: root,
             tenants: tenants.len(),

@@ -214,6 +214,13 @@ fn permit(
         // Callers without a token get there only where the configuration makes everyone an admin.
         Needs::Token(scope) if is_anonymous => (has(Scope::Admin), scope.as_str()),
         Needs::Scope(scope) | Needs::Token(scope) => (has(scope), scope.as_str()),
+        Needs::Machines if auth.has_one_tenant() => {
+            (has(Scope::Operator), Scope::Operator.as_str())
+        }
+        Needs::Machines => (
+            has(Scope::Operator) && principal.global,
+            "operator of the whole daemon (there are several tenants, and engines are shared)",
+        ),
         Needs::Root => (principal.root, "admin of the whole daemon"),
     };
     if allowed {
@@ -221,7 +228,13 @@ fn permit(
     }
     if is_anonymous {
         // Where a token is needed in any case, being local would not have helped.
-        let is_open = matches!(route.needs, Needs::Scope(s) if auth.anonymous.scope >= Some(s));
+        let is_open = match route.needs {
+            Needs::Scope(scope) => auth.anonymous.scope >= Some(scope),
+            Needs::Machines => {
+                auth.has_one_tenant() && auth.anonymous.scope >= Some(Scope::Operator)
+            }
+            _ => false,
+        };
         if let Some(why) = auth.anonymous.objection(headers).filter(|_| is_open) {
             return Err(why.refusal(&route.path));
         }

@@ -17,6 +17,7 @@ pub mod oidc;
 pub mod permissions;
 pub mod principal;
 pub mod rate;
+pub mod relay;
 pub mod scope;
 pub mod secret;
 mod tenant_state;
@@ -112,7 +113,7 @@ impl Auth {
         Ok(Arc::new(Self {
             audit: Audit::start(store.clone()),
             anonymous,
-            oidc: Oidc::new(&config.oidc),
+            oidc: Oidc::new(&config.oidc, config.tls.trust()),
             store,
             picture: RwLock::new(Arc::new(directory)),
             keeps: AtomicBool::new(false),

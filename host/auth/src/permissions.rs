@@ -16,6 +16,8 @@ pub enum Needs {
     Scope(Scope),
     /// At least this scope, and a token even where anonymous callers have it.
     Token(Scope),
+    /// An operator; once there are several tenants, one of the whole daemon: machines are shared.
+    Machines,
     /// An admin of the whole daemon.
     Root,
 }
@@ -38,7 +40,7 @@ pub const VIEW: Needs = Needs::Scope(Scope::Viewer);
 /// Running programs.
 pub const RUN: Needs = Needs::Scope(Scope::Job);
 /// Adding and removing engines.
-pub const ENGINES: Needs = Needs::Scope(Scope::Operator);
+pub const ENGINES: Needs = Needs::Machines;
 /// Changing policies.
 pub const PLUGINS: Needs = Needs::Token(Scope::Operator);
 /// Changing who may do what.

@@ -48,6 +48,9 @@ pub struct Principal {
     pub tenant: Arc<TenantState>,
     /// Its scope; none where absent.
     pub scope: Option<Scope>,
+    /// True for a token of the whole daemon: it may change what all tenants share, as far as its
+    /// scope goes.
+    pub global: bool,
     /// True for an admin of the whole daemon.
     pub root: bool,
     /// True for an admin of the whole daemon who has chosen no tenant.

@@ -52,7 +52,7 @@ section! {
         issuer: String = String::new(), "";
         /// What tokens must name among their audience (`aud`).
         audience: String = "treadle".to_owned(), "";
-        /// Where the provider's keys are (JWKS): a file, or an address with `http://`. For an address with `https://`, have something fetch it into a file.
+        /// Where the provider's keys are (JWKS): a file, or an address with `https://`; with `http://` on this machine only.
         jwks: String = String::new(), "";
         /// Claim that names the tenant; `*` with the scope `admin` is the whole daemon.
         tenant_claim: String = "treadle_tenant".to_owned(), "";
@@ -81,9 +81,9 @@ impl OidcConfig {
                 "name who tokens are for",
             ));
         }
-        if self.jwks.is_empty() || self.jwks.starts_with("https://") {
-            let problem = format!("is `{}`, from which no keys can be read", self.jwks);
-            let remedy = "name a file, or an address with http://";
+        if self.jwks.is_empty() {
+            let problem = "is empty, so no token could be checked".to_owned();
+            let remedy = "name a file, or an address with https://";
             return Err(conflict("oidc.jwks", problem, remedy));
         }
         Ok(())

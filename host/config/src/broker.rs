@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use treadle_broker::{Address, BrokerError, Names, Settings};
 
+use super::Secret;
 use super::section::section;
 
 section! {
@@ -11,7 +12,7 @@ section! {
     /// or later. `docs/messaging.md` has what is sent.
     BrokerConfig in "broker" {
         /// Its URL: `amqp://user:password@host:5672/vhost`, or `amqps://` for TLS, with `?cacertfile=`, `certfile=` and `keyfile=` where the system's authorities don't do. Empty for no broker.
-        url: String = String::new(), "";
+        url: Secret = Secret::default(), "";
         /// What the names of exchanges and queues begin with.
         prefix: String = "treadle".to_owned(), "";
         /// Events that wait for the broker before an alarm is raised. Retention keeps so many for
@@ -45,7 +46,7 @@ impl BrokerConfig {
             timeout: Duration::from_secs(15),
             // What waits meanwhile is caught up with; a broker that is back is to get it soon.
             backoff_longest: Duration::from_secs(2),
-            ..Settings::new(Address::parse(&self.url)?)
+            ..Settings::new(Address::parse(self.url.reveal())?)
         })
     }
 
@@ -58,18 +59,6 @@ impl BrokerConfig {
             own.prefix = format!("{}.{shard}", self.prefix);
         }
         own
-    }
-
-    /// The same without a password, to be shown.
-    pub fn redacted(&self) -> Self {
-        let url = match Address::parse(&self.url) {
-            Ok(address) => address.to_string(),
-            Err(_) => String::new(),
-        };
-        Self {
-            url,
-            ..self.clone()
-        }
     }
 
     /// What is wrong with it, if anything: key and problem.

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::section::{Form, Setting, section};
-use super::{Config, ConfigError, conflict};
+use super::{Config, ConfigError, Secret, conflict};
+use treadle_trust::base_url;
 
 /// What a daemon does beside others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,10 +30,10 @@ section! {
         role: Role = Role::Single, "";
         /// Its name among the others; the host's name and the port where empty.
         name: String = String::new(), "";
-        /// Where the other daemons reach it, such as `http://10.0.0.5:8300`; the address that it listens on where empty.
+        /// Where the other daemons reach it, such as `https://10.0.0.5:8300`; the address that it listens on where empty.
         advertise: String = String::new(), "";
         /// With it daemons prove to each other that they belong together, and let each other into their host tiers: the same text for all, 16 characters or more.
-        secret: String = String::new(), "";
+        secret: Secret = Secret::default(), "";
         /// The shards that jobs are dealt to by name, the first of which is home to tenants and tokens; each has one scheduler at a time, which may be another daemon's for each. The same list for all daemons.
         shards: Vec<String> = vec!["main".to_owned()], "";
         /// How long a gateway may be away before its steps are over.
@@ -51,7 +52,7 @@ impl ClusterConfig {
         if self.role == Role::Single {
             return Ok(());
         }
-        if self.secret.chars().count() < SECRET_CHARS_MIN {
+        if self.secret.reveal().chars().count() < SECRET_CHARS_MIN {
             return Err(conflict(
                 "cluster.secret",
                 format!("has less than {SECRET_CHARS_MIN} characters"),
@@ -72,11 +73,11 @@ impl ClusterConfig {
                 "name 1 to 64 shards in small letters and digits",
             ));
         }
-        if !self.advertise.is_empty() && !self.advertise.starts_with("http://") {
+        if !self.advertise.is_empty() && base_url(&self.advertise).is_err() {
             return Err(conflict(
                 "cluster.advertise",
                 format!("is `{}`", self.advertise),
-                "write it as http://host:port",
+                "write it as http://host:port or https://host:port",
             ));
         }
         if config.store.path == "memory" && config.store.url.is_empty() {

@@ -102,6 +102,8 @@ section! {
         endpoints: Vec<Endpoint> = Vec::new(), "";
         /// The kind of engines without their own; `auto` detects it.
         kind: EngineChoice = EngineChoice::Auto, "";
+        /// Where engines may be registered: hosts (`gpu1`, `*.gpus.internal`), addresses and networks (`10.0.0.0/8`), each with `:port` where only that one is meant. Empty for everywhere but the daemon itself, link-local addresses and those of cloud metadata. The engines of `engines.endpoints` need no entry.
+        allowed: Vec<String> = Vec::new(), "";
         /// How long an engine may take for the whole of an answer; long rollouts take hours.
         response_timeout_s: u64 = 14_400, "seconds", 1 ..= 604_800;
         /// How often a step is sent again when its engine fails before the first byte of an answer.

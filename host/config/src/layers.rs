@@ -14,6 +14,10 @@ use treadle_model::TOKENS_MAX;
 
 /// Largest configuration file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Behind the key of a secret: the key of a file that holds it.
+const FILE_SUFFIX: &str = "_file";
+/// Longest secret in a file, in bytes.
+const SECRET_BYTES_MAX: usize = 64 << 10;
 
 /// The values so far.
 #[derive(Debug, Default)]
@@ -47,8 +51,7 @@ impl Layers {
                 return Err(unknown(&section, origin));
             }
             for (name, value) in values {
-                let key = find(&format!("{section}.{name}"), &origin)?;
-                self.put(key, value, &origin)?;
+                self.set(&format!("{section}.{name}"), |_| value, &origin)?;
             }
         }
         Ok(())
@@ -68,8 +71,7 @@ impl Layers {
             };
             let path = format!("{section}.{name}").to_ascii_lowercase();
             let origin = Origin::Environment(variable);
-            let key = find(&path, &origin)?;
-            self.put(key, from_text(key.form, &text), &origin)?;
+            self.set(&path, |form| from_text(form, &text), &origin)?;
         }
         Ok(())
     }
@@ -82,8 +84,8 @@ impl Layers {
                 .ok_or_else(|| ConfigError::NotAnAssignment {
                     text: assignment.to_owned(),
                 })?;
-        let key = find(path.trim(), &Origin::Set)?;
-        self.put(key, from_text(key.form, text.trim()), &Origin::Set)
+        let value = |form| from_text(form, text.trim());
+        self.set(path.trim(), value, &Origin::Set)
     }
 
     /// All values, with the defaults below them.
@@ -103,6 +105,21 @@ impl Layers {
         Ok(config)
     }
 
+    /// Lays the value of a key, or of a file that a key names, over what is there.
+    fn set(
+        &mut self,
+        path: &str,
+        value: impl FnOnce(Form) -> Value,
+        origin: &Origin,
+    ) -> Result<(), ConfigError> {
+        if let Some(key) = path.strip_suffix(FILE_SUFFIX).and_then(secret) {
+            let text = read_secret(path, &value(Form::Text))?;
+            return self.put(key, Value::String(text), origin);
+        }
+        let key = find(path, origin)?;
+        self.put(key, value(key.form), origin)
+    }
+
     fn put(&mut self, key: &Key, value: Value, origin: &Origin) -> Result<(), ConfigError> {
         let value = checked(key, value, origin)?;
         let section = self
@@ -117,15 +134,36 @@ impl Layers {
 }
 
 fn find(path: &str, origin: &Origin) -> Result<&'static Key, ConfigError> {
-    SECTIONS
-        .iter()
-        .flat_map(|section| section.keys)
-        .find(|key| {
-            path.strip_prefix(key.section)
-                .and_then(|rest| rest.strip_prefix('.'))
-                == Some(key.name)
-        })
-        .ok_or_else(|| unknown(path, origin.clone()))
+    named(path).ok_or_else(|| unknown(path, origin.clone()))
+}
+
+fn named(path: &str) -> Option<&'static Key> {
+    let (section, name) = path.split_once('.')?;
+    let mut keys = SECTIONS.iter().flat_map(|section| section.keys);
+    keys.find(|key| key.section == section && key.name == name)
+}
+
+/// The key of a secret.
+fn secret(path: &str) -> Option<&'static Key> {
+    named(path).filter(|key| key.form == Form::Secret)
+}
+
+/// The secret in a file, without the line's end.
+fn read_secret(path: &str, file: &Value) -> Result<String, ConfigError> {
+    let unreadable = |why: String| {
+        let remedy = "name a file that holds the secret and that the daemon's user can read";
+        Err(super::conflict(path, why, remedy))
+    };
+    let Some(file) = file.as_str() else {
+        return unreadable("is no text".to_owned());
+    };
+    match std::fs::read_to_string(file) {
+        Ok(text) if text.len() <= SECRET_BYTES_MAX => {
+            Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+        }
+        Ok(text) => unreadable(format!("names {file}, which has {} bytes", text.len())),
+        Err(error) => unreadable(format!("names {file}: {error}")),
+    }
 }
 
 fn unknown(path: &str, origin: Origin) -> ConfigError {
@@ -155,7 +193,7 @@ fn unknown(path: &str, origin: Origin) -> ConfigError {
 fn from_text(form: Form, text: &str) -> Value {
     let as_text = || Value::String(text.to_owned());
     match form {
-        Form::Text | Form::Address | Form::Choice(_) => as_text(),
+        Form::Text | Form::Secret | Form::Address | Form::Choice(_) => as_text(),
         Form::Texts | Form::Endpoints if !text.trim_start().starts_with('[') => Value::Array(
             text.split(',')
                 .map(str::trim)
@@ -177,13 +215,15 @@ fn checked(key: &Key, value: Value, origin: &Origin) -> Result<Value, ConfigErro
     let wrong = |value: &Value| ConfigError::WrongForm {
         origin: origin.clone(),
         key: key.path(),
-        value: value.to_string(),
+        value: match key.form {
+            Form::Secret => "something else".to_owned(),
+            _ => value.to_string(),
+        },
         expected: key.form.expected(),
     };
     match (key.form, value) {
-        (Form::Text, value @ Value::String(_)) | (Form::Flag, value @ Value::Boolean(_)) => {
-            Ok(value)
-        }
+        (Form::Text | Form::Secret, value @ Value::String(_))
+        | (Form::Flag, value @ Value::Boolean(_)) => Ok(value),
         (Form::Address, Value::String(text)) if text.parse::<SocketAddr>().is_ok() => {
             Ok(Value::String(text))
         }

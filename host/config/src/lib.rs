@@ -24,6 +24,7 @@ mod scheduler;
 mod section;
 mod server;
 mod store;
+mod tls;
 
 use std::path::Path;
 
@@ -46,13 +47,17 @@ pub use rollout::RolloutSection;
 pub use scheduler::SchedulerConfig;
 pub use server::ServerConfig;
 pub use store::StoreConfig;
+pub use tls::TlsConfig;
+pub use treadle_trust::Secret;
 
 use layers::Layers;
 use section::Section;
+use treadle_trust::base_url;
 
 /// All sections, in the order of the reference.
 const SECTIONS: &[Section] = &[
     ServerConfig::SECTION,
+    TlsConfig::SECTION,
     EnginesConfig::SECTION,
     SchedulerConfig::SECTION,
     RolloutSection::SECTION,
@@ -75,6 +80,8 @@ const SECTIONS: &[Section] = &[
 pub struct Config {
     /// The port that clients talk to.
     pub server: ServerConfig,
+    /// TLS of the daemon's ports, and of the connections that it opens.
+    pub tls: TlsConfig,
     /// The inference engines to serve programs with.
     pub engines: EnginesConfig,
     /// Which program runs when and where.
@@ -141,6 +148,7 @@ impl Config {
                 "lower it: programs would be paused as soon as they are resumed",
             ));
         }
+        self.check_network()?;
         self.oidc.check()?;
         if let Some((key, problem)) = self.broker.problem() {
             let remedy = "see docs/messaging.md for how to connect a broker";
@@ -151,19 +159,13 @@ impl Config {
         self.cluster.check(self)?;
         self.kv.check(self)?;
         self.prediction.service()?;
+        self.engine_connector()?;
         let mut seen = std::collections::BTreeSet::new();
         for endpoint in &self.engines.endpoints {
-            if !endpoint.url.parse::<http::Uri>().is_ok_and(|uri| {
-                matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some()
-            }) {
-                return Err(conflict(
-                    "engines.endpoints",
-                    format!(
-                        "has `{}`, which is not the address of an engine",
-                        endpoint.url
-                    ),
-                    "write it as http://host:port",
-                ));
+            if let Err(why) = base_url(&endpoint.url) {
+                let problem = format!("has `{}`: {why}", Secret::new(&*endpoint.url));
+                let remedy = "write it as http://host:port or https://host:port";
+                return Err(conflict("engines.endpoints", problem, remedy));
             }
             if !seen.insert(endpoint.url.trim_end_matches('/')) {
                 return Err(conflict(

@@ -30,12 +30,13 @@ impl PredictionConfig {
             return Ok(None);
         }
         let parsed: Option<Uri> = self.url.parse().ok();
-        let plain = parsed.filter(|uri| uri.scheme_str() == Some("http") && uri.host().is_some());
-        plain.map(Some).ok_or_else(|| {
+        let is_served = |uri: &Uri| matches!(uri.scheme_str(), Some("http" | "https"));
+        let known = parsed.filter(|uri| is_served(uri) && uri.host().is_some());
+        known.map(Some).ok_or_else(|| {
             conflict(
                 "prediction.url",
                 format!("is `{}`", self.url),
-                "give an address such as http://127.0.0.1:9000; there is no TLS to it",
+                "give an address such as http://127.0.0.1:9000 or https://predict.internal",
             )
         })
     }

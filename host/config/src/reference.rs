@@ -17,6 +17,10 @@ A value comes from, in rising order:
 3. an environment variable `TREADLE_SECTION__KEY`, for example `TREADLE_SERVER__LISTEN=0.0.0.0:8300`,
 4. an argument `--set section.key=value`.
 
+A secret, or a URL that may hold a password, belongs into the environment or into a file of its own
+rather than on a command line, which every user of the machine can read: `url_file = \"/run/secrets/db\"`
+stands for `url`. No command and no log shows it.
+
 What is not a key, and what is no value for a key, is an error at the start. This page is generated
 from the code by `make docs`.
 ";
@@ -59,6 +63,7 @@ fn values(key: &Key) -> String {
         (Form::Choice(words), None) => format!("`{}`", words.join("`, `")),
         (Form::Flag, None) => "`true`, `false`".to_owned(),
         (Form::Text, None) => "text".to_owned(),
+        (Form::Secret, None) => format!("text; `{}_file` names a file with it", key.name),
         (Form::Address, None) => "address:port".to_owned(),
         (Form::Texts | Form::Endpoints, None) => "list".to_owned(),
         (Form::Whole | Form::Fraction, None) => "number".to_owned(),

@@ -4,11 +4,15 @@
 
 use std::net::SocketAddr;
 
+use treadle_trust::Secret;
+
 /// What a value looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     /// Any text.
     Text,
+    /// A text that is never shown; its key with `_file` behind it names a file with it.
+    Secret,
     /// An address and a port.
     Address,
     /// A whole number.
@@ -29,7 +33,7 @@ impl Form {
     /// What to write, for people.
     pub(super) fn expected(self) -> String {
         match self {
-            Self::Text => "text".into(),
+            Self::Text | Self::Secret => "text".into(),
             Self::Address => "an address and a port such as 127.0.0.1:8300".into(),
             Self::Whole => "a whole number".into(),
             Self::Fraction => "a number".into(),
@@ -51,6 +55,9 @@ pub(super) trait Setting {
 
 impl Setting for String {
     const FORM: Form = Form::Text;
+}
+impl Setting for Secret {
+    const FORM: Form = Form::Secret;
 }
 impl Setting for Vec<String> {
     const FORM: Form = Form::Texts;

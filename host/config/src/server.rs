@@ -9,6 +9,8 @@ section! {
     ServerConfig in "server" {
         /// Address and port to listen on; port 0 takes any that is free.
         listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 8300)), "";
+        /// Whether `server.listen` and `kv.tier_listen` may be reached from other machines without TLS (`tls.cert`): where the network is trusted, or a proxy before the daemon does TLS.
+        plaintext: bool = false, "";
         /// Largest body of a request; a larger one is refused with 413.
         body_bytes_max: u64 = 64 << 20, "bytes", 1024 ..= 4_294_967_296_u64;
         /// Bytes of the bodies of all requests that the daemon holds at once, waiting steps included; a further request is refused with 503 `overloaded`. A body is held until its answer begins or, if that is no stream, ends.

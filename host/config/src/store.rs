@@ -3,7 +3,7 @@
 use treadle_store::{Location, PostgresLocation};
 
 use super::section::section;
-use super::{ConfigError, conflict};
+use super::{ConfigError, Secret, conflict};
 
 section! {
     /// Where state lives and how long it stays.
@@ -12,7 +12,7 @@ section! {
         path: String = ".treadle/treadle.db".to_owned(), "";
         /// A PostgreSQL database instead of the file, such as
         /// `postgres://user:password@host:5432/treadle`.
-        url: String = String::new(), "";
+        url: Secret = Secret::default(), "";
         /// The schema within that database; it is created if absent. Daemons with different schemas
         /// are independent of each other.
         schema: String = "treadle".to_owned(), "";
@@ -36,7 +36,7 @@ impl StoreConfig {
     pub fn location(&self) -> Location {
         if !self.url.is_empty() {
             Location::Postgres(PostgresLocation {
-                url: self.url.clone(),
+                url: self.url.reveal().to_owned(),
                 schema: self.schema.clone(),
                 connections_max: self.connections_max,
             })
@@ -63,7 +63,11 @@ impl StoreConfig {
     /// Rules across several values.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let schemes = ["postgres://", "postgresql://"];
-        if !self.url.is_empty() && !schemes.iter().any(|scheme| self.url.starts_with(scheme)) {
+        if !self.url.is_empty()
+            && !schemes
+                .iter()
+                .any(|scheme| self.url.reveal().starts_with(scheme))
+        {
             return Err(conflict(
                 "store.url",
                 "is not the address of a PostgreSQL database".to_owned(),

@@ -237,7 +237,7 @@ fn a_value_out_of_bounds_names_key_and_remedy() {
         ),
         (
             "engines.endpoints=ftp://a",
-            "has `ftp://a`, which is not the address of an engine",
+            "has `ftp://a`: it is no address",
         ),
         (
             "engines.endpoints=http://a,http://a/",
@@ -404,6 +404,7 @@ fn caches_are_retained_unless_the_mode_or_a_setting_says_otherwise() {
 #[test]
 fn a_host_tier_for_several_nodes_without_what_it_needs_is_refused() {
     let whole = [
+        "server.plaintext=true",
         "kv.host_bytes_max=1000",
         "kv.host_tokens_max=10",
         "kv.folder=/a",
@@ -439,7 +440,7 @@ fn a_host_tier_for_several_nodes_without_what_it_needs_is_refused() {
         let start = format!("`kv.tier_advertise` is `{wrong}`");
         assert!(said.starts_with(&start), "{said}");
     }
-    let tierless = [&whole[4..], &["kv.nodes=a=b:1"]].concat();
+    let tierless = [&whole[5..], &["kv.nodes=a=b:1"]].concat();
     let tierless = complaint("", &[], &tierless);
     assert!(
         tierless.starts_with("`kv.host_bytes_max` is 0"),
@@ -457,4 +458,42 @@ fn a_host_tier_for_several_nodes_without_what_it_needs_is_refused() {
             .node_name(),
         "10.0.0.5:8310"
     );
+}
+
+#[test]
+fn secrets_come_from_files_and_are_never_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let url = file("url", "postgres://u:hunter2@h/d\n");
+    let secret = file("secret", "hunter2hunter2hunter2\r\n");
+    let text = format!("[store]\nurl_file = \"{url}\"\n[broker]\nurl = \"amqp://u:hunter2@h\"");
+    let variable = ("TREADLE_CLUSTER__SECRET_FILE", secret.as_str());
+    let config = load(&text, &[variable], &[]).unwrap();
+    assert_eq!(config.store.url.reveal(), "postgres://u:hunter2@h/d");
+    assert_eq!(config.cluster.secret.reveal(), "hunter2hunter2hunter2");
+    let shown = [
+        toml::to_string(&config).unwrap(),
+        format!("{config:?} {config:#?}"),
+    ];
+    for shown in shown {
+        assert!(!shown.contains("hunter2"), "{shown}");
+        assert!(shown.contains("postgres://u:[redacted]@h/d"), "{shown}");
+    }
+    // The value of a secret is in no error, and only secrets have files.
+    let wrong = complaint("[cluster]\nsecret = [\"hunter2\"]", &[], &[]);
+    assert!(
+        wrong.contains("`cluster.secret`") && !wrong.contains("hunter2"),
+        "{wrong}"
+    );
+    let absent = complaint("", &[], &["cluster.secret_file=/nowhere"]);
+    assert!(
+        absent.starts_with("`cluster.secret_file` names /nowhere"),
+        "{absent}"
+    );
+    let other = complaint("", &[], &["store.path_file=x"]);
+    assert!(other.contains("store.path_file"), "{other}");
 }

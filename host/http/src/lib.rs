@@ -14,6 +14,6 @@ mod upstream;
 pub use address::{ClientAddress, ServedAddress};
 pub use error::{error_response, refuse, wrong_method};
 pub use exposition::{Exposition, counter, escape, gauge};
-pub use serve::{ServeLimits, serve};
+pub use serve::{Listener, ServeLimits, serve};
 pub use tally::{Bounded, InUse, Tally};
 pub use upstream::{Upstream, UpstreamError, end_to_end};

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
+use treadle_trust::{Acceptor, Stream};
 
 /// Pause after an accept that failed, so that a shortage of files passes.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -39,13 +40,28 @@ pub struct ServeLimits {
     pub shutdown_grace: Duration,
 }
 
+/// A port, and what it proves itself with if it speaks TLS.
+pub struct Listener {
+    /// The port.
+    pub tcp: TcpListener,
+    /// What makes its connections encrypted ones.
+    pub tls: Option<Acceptor>,
+}
+
+impl From<TcpListener> for Listener {
+    fn from(tcp: TcpListener) -> Self {
+        Self { tcp, tls: None }
+    }
+}
+
 /// Serves until `stop` completes.
 pub async fn serve(
-    listener: TcpListener,
+    listener: impl Into<Listener>,
     router: Router,
     limits: ServeLimits,
     stop: impl Future<Output = ()>,
 ) {
+    let Listener { tcp, tls } = listener.into();
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(limits.header_read_timeout);
@@ -59,7 +75,7 @@ pub async fn serve(
         let accepted = async {
             // The semaphore is never closed.
             let permit = permits.clone().acquire_owned().await.ok();
-            (listener.accept().await, permit)
+            (tcp.accept().await, permit)
         };
         let (accepted, permit) = tokio::select! {
             accepted = accepted => accepted,
@@ -81,6 +97,7 @@ pub async fn serve(
             http.clone(),
             router.clone(),
             (stream, peer),
+            tls.clone(),
             limits,
             closing.subscribe(),
         );
@@ -90,10 +107,21 @@ pub async fn serve(
             drop((permit, counted, open));
         });
     }
-    drop(listener);
+    drop(tcp);
     drop(open);
     closing.send_replace(true);
     let _ = tokio::time::timeout(limits.shutdown_grace, all_closed.recv()).await;
+}
+
+/// The connection as the port speaks; nothing if the client does not speak TLS in time.
+async fn secured(stream: TcpStream, tls: Option<Acceptor>, timeout: Duration) -> Option<Stream> {
+    let Some(tls) = tls else {
+        return Some(stream.into());
+    };
+    let accepted = tokio::time::timeout(timeout, tls.accept(stream)).await;
+    let accepted = accepted.ok()?;
+    let accepted = accepted.inspect_err(|error| tracing::debug!(%error, "no TLS with a client"));
+    accepted.ok()
 }
 
 /// Serves one connection to its end.
@@ -101,6 +129,7 @@ async fn attend(
     http: http1::Builder,
     router: Router,
     (stream, peer): (TcpStream, SocketAddr),
+    tls: Option<Acceptor>,
     limits: ServeLimits,
     closed: watch::Receiver<bool>,
 ) {
@@ -118,6 +147,9 @@ async fn attend(
         }
         inner.call(request)
     });
+    let Some(stream) = secured(stream, tls, limits.first_head_timeout).await else {
+        return;
+    };
     let stream = TokioIo::new(Steady::new(stream, limits.write_pause_max));
     let connection = http.serve_connection(stream, service);
     let silent = until_silent(asked, limits.first_head_timeout);

@@ -5,20 +5,20 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
+use treadle_trust::Stream;
 
 /// A connection that breaks once a write has made no progress for some time: a client that never
 /// reads its stream loses it.
 pub(crate) struct Steady {
-    stream: TcpStream,
+    stream: Stream,
     pause_max: Duration,
     /// Runs while a write waits.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl Steady {
-    pub(crate) fn new(stream: TcpStream, pause_max: Duration) -> Self {
+    pub(crate) fn new(stream: Stream, pause_max: Duration) -> Self {
         Self {
             stream,
             pause_max,
@@ -80,7 +80,12 @@ impl AsyncWrite for Steady {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        match self.stream {
+            // TLS holds back what the peer does not take yet.
+            Stream::Tls(_) => self.within_pause(context, flushed),
+            Stream::Plain(_) => flushed,
+        }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

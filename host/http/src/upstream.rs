@@ -5,10 +5,11 @@ use axum::http::{HeaderMap, HeaderName, Method, Request, Response, Uri, header};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper_util::client::legacy::connect::{HttpConnector, capture_connection};
+use hyper_util::client::legacy::connect::capture_connection;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::time::Duration;
+use treadle_trust::Connector;
 
 /// Headers that end at each hop (RFC 9110 §7.6.1), and those that are set again.
 const HOP_HEADERS: [HeaderName; 9] = [
@@ -36,7 +37,7 @@ const CLOSES_AFTER_STREAMS: &str = "llama.cpp";
 /// A client for engines.
 #[derive(Clone)]
 pub struct Upstream {
-    client: Client<HttpConnector, Full<Bytes>>,
+    client: Client<Connector, Full<Bytes>>,
 }
 
 /// Why an engine could not be asked.
@@ -54,12 +55,13 @@ pub enum UpstreamError {
 }
 
 impl Upstream {
-    /// A client that gives a connection `connect_timeout` to come about.
+    /// A client for any address that gives a connection `connect_timeout` to come about.
     pub fn new(connect_timeout: Duration) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(connect_timeout));
-        connector.set_keepalive(Some(Duration::from_secs(30)));
+        Self::over(Connector::to_all(connect_timeout))
+    }
+
+    /// A client whose connections a connector opens. It follows no redirect.
+    pub fn over(connector: Connector) -> Self {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_MAX)
@@ -150,6 +152,7 @@ fn describe(error: &Error) -> UpstreamError {
 #[cfg(test)]
 mod tests {
     use http_body_util::BodyExt;
+    use std::task::Poll;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
@@ -183,5 +186,28 @@ mod tests {
             assert_eq!(body, "data: ");
         }
         server.abort();
+    }
+
+    #[tokio::test]
+    async fn no_redirect_is_followed() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let elsewhere = other.local_addr().unwrap();
+        let server = tokio::spawn(async move {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let mut request = [0; 1_024];
+            assert!(connection.read(&mut request).await.unwrap() > 0);
+            let answer = format!(
+                "HTTP/1.1 307 Temporary Redirect\r\nLocation: http://{elsewhere}/\r\n\
+                 Content-Length: 0\r\n\r\n"
+            );
+            connection.write_all(answer.as_bytes()).await.unwrap();
+        });
+        let answer = Upstream::new(Duration::from_secs(30)).get(&url, "/").await;
+        assert_eq!(answer.unwrap().status(), 307);
+        server.await.unwrap();
+        let called = std::future::poll_fn(|cx| Poll::Ready(other.poll_accept(cx))).await;
+        assert!(called.is_pending());
     }
 }

@@ -7,7 +7,6 @@ use bytes::Bytes;
 use http::{Method, Request, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,6 +16,7 @@ use treadle_model::ProgramId;
 use treadle_policy::columns::EXTRA_COLUMNS;
 use treadle_policy::evaluator::Forecast;
 use treadle_scheduler::Observation;
+use treadle_trust::{Connector, Targets, Trust};
 
 /// Why the service's answer is of no use.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +37,7 @@ pub(super) enum RemoteError {
 
 /// The service.
 pub struct RemotePredictor {
-    client: Client<HttpConnector, Full<Bytes>>,
+    client: Client<Connector, Full<Bytes>>,
     url: String,
     deadline_ms: u64,
     answer_bytes_max: usize,
@@ -86,13 +86,12 @@ impl RemotePredictor {
     ///
     /// # Errors
     /// An address that is none.
-    pub fn of(config: &PredictionConfig) -> Result<Option<Self>, ConfigError> {
+    pub fn of(config: &PredictionConfig, trust: Trust) -> Result<Option<Self>, ConfigError> {
         let Some(uri) = config.service()? else {
             return Ok(None);
         };
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(Duration::from_millis(config.deadline_ms)));
+        let timeout = Duration::from_millis(config.deadline_ms);
+        let connector = Connector::new(Targets::all(), trust, timeout);
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .build(connector);
@@ -270,7 +269,9 @@ mod tests {
             deadline_ms: 5_000,
             ..PredictionConfig::default()
         };
-        RemotePredictor::of(&config).unwrap().unwrap()
+        RemotePredictor::of(&config, Trust::default())
+            .unwrap()
+            .unwrap()
     }
 
     #[tokio::test]
@@ -322,10 +323,13 @@ mod tests {
     #[test]
     fn an_address_that_is_none_is_refused_by_name() {
         let config = PredictionConfig {
-            url: "https://predictor".to_owned(),
+            url: "ftp://predictor".to_owned(),
             ..PredictionConfig::default()
         };
-        let error = RemotePredictor::of(&config).err().unwrap().to_string();
+        let error = RemotePredictor::of(&config, Trust::default())
+            .err()
+            .unwrap()
+            .to_string();
         assert!(error.contains("prediction.url"), "{error}");
     }
 }

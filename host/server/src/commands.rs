@@ -1,14 +1,17 @@
 //! What clients may tell the daemon over REST and over the broker alike.
 
+use crate::app::App;
 use serde::Deserialize;
+use std::sync::atomic::Ordering;
 use treadle_core::Event;
 use treadle_core::worker::Worker;
-use treadle_model::{ClientName, Tenant};
+use treadle_engines::Declared;
+use treadle_model::{ClientName, Tenant, WorkerId};
 use treadle_wire::{ErrorBody, ErrorCode};
 use utoipa::ToSchema;
 
 /// Workers at once.
-pub(crate) const WORKERS_MAX: usize = 4_096;
+const WORKERS_MAX: usize = 4_096;
 
 /// What became of an action.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ToSchema)]
@@ -63,11 +66,42 @@ impl ActionReport {
     }
 }
 
+/// Registers an engine, or finds that it is; gives its id and whether it is new.
+///
+/// # Errors
+/// It may not be connected to, there are too many, or nothing is scheduled any more.
+pub(crate) async fn register(
+    app: &App,
+    url: &str,
+    declared: Declared,
+) -> Result<(WorkerId, bool), ErrorBody> {
+    let admitted = app.node.connector().admit(url).await;
+    admitted.map_err(|why| {
+        let message = format!("`url` can't be registered: {why}");
+        ErrorBody::new(ErrorCode::InvalidField, message).with_param("url")
+    })?;
+    let workers = app.driver.workers().await.map_err(|_| {
+        let message = "treadle is shutting down";
+        ErrorBody::new(ErrorCode::Overloaded, message)
+    })?;
+    let known = worker_at(&workers, url).map(|worker| worker.id);
+    if known.is_none() && workers.len() >= WORKERS_MAX {
+        let message = format!("{WORKERS_MAX} workers are registered; remove one first");
+        return Err(ErrorBody::new(ErrorCode::QueueFull, message));
+    }
+    let new = || WorkerId(app.next_worker.fetch_add(1, Ordering::Relaxed));
+    let worker = known.unwrap_or_else(new);
+    app.engines.register(worker, url, declared).await;
+    Ok((worker, known.is_none()))
+}
+
 /// The worker that is registered at a URL.
-pub(crate) fn worker_at<'w>(workers: &'w [Worker], url: &str) -> Option<&'w Worker> {
+fn worker_at<'w>(workers: &'w [Worker], url: &str) -> Option<&'w Worker> {
+    let bare = url.trim_end_matches('/');
+    let is_there = |worker: &&Worker| worker.url.trim_end_matches('/') == bare;
     workers
         .iter()
-        .find(|worker| *worker.url == *url && !worker.leaving)
+        .find(|worker| is_there(worker) && !worker.leaving)
 }
 
 /// The registered worker with an id or a URL.

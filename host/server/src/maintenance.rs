@@ -5,7 +5,8 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
-use treadle_auth::Auth;
+use treadle_auth::{Auth, Change};
+use treadle_model::tenant::{DEFAULT_TENANT, MARK, Tenant};
 use treadle_policy::evaluator::Notice;
 use treadle_registry::PluginRegistry;
 
@@ -42,12 +43,24 @@ async fn note(registry: &PluginRegistry, auth: &Auth, notice: &Notice) {
         tracing::error!(%error, "a binding that was given up could not be written down");
         tokio::time::sleep(RETRY_PAUSE).await;
     }
-    let target = format!("{}/{}", notice.world, notice.scope.as_str());
+    // Whose binding it is: others are not shown which policies a tenant has.
+    let tenant = match notice.scope.tenant_prefix().trim_matches(MARK) {
+        "" => DEFAULT_TENANT,
+        tenant => tenant,
+    };
+    let scope = Tenant::new(tenant);
+    let scope = scope.outside(notice.scope.as_str());
+    let scope = scope.unwrap_or(notice.scope.as_str());
+    let target = format!("{}/{scope}", notice.world);
     let before = json!({"policy": notice.policy});
     let after = json!({
         "policy": notice.after, "kind": notice.kind, "reason": notice.reason,
     });
-    auth.audit
-        .note_own("binding.given_up", &target, before, after)
-        .await;
+    let change = Change {
+        action: "binding.given_up",
+        target: &target,
+        before,
+        after,
+    };
+    auth.audit.note_as(tenant, "treadle", "", change).await;
 }

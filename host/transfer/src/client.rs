@@ -4,10 +4,10 @@ use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde_json::Value;
 use std::time::Duration;
+use treadle_trust::Connector;
 
 use crate::{Limits, TransferError};
 
@@ -21,18 +21,15 @@ const IDLE_MAX: Duration = Duration::from_secs(2);
 /// A client of engines. Its callers bound the time.
 #[derive(Clone)]
 pub(crate) struct EngineClient {
-    client: Client<HttpConnector, Full<Bytes>>,
+    client: Client<Connector, Full<Bytes>>,
 }
 
 impl EngineClient {
     pub(crate) fn new(limits: &Limits) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(limits.connect));
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_MAX)
-            .build(connector);
+            .build(limits.engines.clone());
         Self { client }
     }
 

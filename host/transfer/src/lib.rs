@@ -35,7 +35,7 @@ use std::pin::Pin;
 pub use copy::{CopyId, CopyLocation, HANDLE_BYTES_MAX, KvCopy, Prefix, Tags};
 pub use error::TransferError;
 pub use executors::{Executors, Settings};
-pub use limits::Limits;
+pub use limits::{Limits, NodeTls};
 pub use llama_cpp::LlamaCpp;
 pub use request::{Export, Import, Imported, Prompt, WorkerRef};
 pub use sglang::Sglang;

@@ -2,9 +2,24 @@
 
 use std::time::Duration;
 
+use treadle_trust::{Acceptor, Connector, Trust};
+
+/// TLS between nodes: what a tier proves itself with, and whose certificates it accepts.
+#[derive(Clone, Debug)]
+pub struct NodeTls {
+    /// What it proves itself with.
+    pub acceptor: Acceptor,
+    /// Whom it trusts.
+    pub trust: Trust,
+}
+
 /// Bounds of transfers. Nothing waits for longer, and nothing grows beyond.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Limits {
+    /// What opens connections to engines, within its own time.
+    pub engines: Connector,
+    /// TLS between the tiers of nodes, for all of them or for none.
+    pub tls: Option<NodeTls>,
     /// Until a connection comes about.
     pub connect: Duration,
     /// A look at what an engine can do.
@@ -52,8 +67,11 @@ impl Limits {
 
 impl Default for Limits {
     fn default() -> Self {
+        let connect = Duration::from_secs(2);
         Self {
-            connect: Duration::from_secs(2),
+            engines: Connector::to_all(connect),
+            tls: None,
+            connect,
             probe: Duration::from_secs(3),
             export: Duration::from_secs(30),
             import: Duration::from_secs(30),
@@ -83,8 +101,16 @@ mod tests {
             engine_held: Duration::from_hours(1),
             ..hours
         };
-        assert_eq!(longer.of_engine_held(), held, "the lease is no longer");
+        let longer = longer.of_engine_held();
+        assert_eq!(
+            longer.engine_held, held.engine_held,
+            "the lease is no longer"
+        );
         let usual = Limits::default();
-        assert_eq!(usual.of_engine_held(), usual);
+        let same = usual.of_engine_held();
+        assert_eq!(
+            (same.import, same.engine_held),
+            (usual.import, usual.engine_held)
+        );
     }
 }

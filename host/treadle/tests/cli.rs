@@ -53,6 +53,15 @@ async fn the_configuration_that_holds_can_be_shown_and_read_again() {
     let shown = stdout(&treadle(url, &line).await, &line);
     let shown: Value = serde_json::from_str(&shown).expect("JSON");
     assert_eq!(shown["scheduler"]["quantum_s"], 50);
+    for json in ["", " --json"] {
+        let line = format!(
+            "config show{json} --set store.url=postgres://u:hunter2@h/d \
+             --set broker.url=amqp://u:hunter2@h --set cluster.secret=hunter2hunter2hunter2"
+        );
+        let shown = stdout(&treadle(url, &line).await, &line);
+        assert!(!shown.contains("hunter2"), "{shown}");
+        assert!(shown.contains("postgres://u:[redacted]@h/d"), "{shown}");
+    }
 }
 
 #[tokio::test]

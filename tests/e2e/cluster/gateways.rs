@@ -113,7 +113,7 @@ async fn a_link_takes_the_shared_secret_alone() {
     let wrong = [upgrade[0], upgrade[1], ("authorization", "Bearer a guess")];
     let refused = client.send(http::Method::GET, path, &wrong, "").await;
     refused.refused(403, "forbidden");
-    let secret = format!("Bearer {}", cluster.config().cluster.secret);
+    let secret = format!("Bearer {}", cluster.config().cluster.secret.reveal());
     let old = [
         upgrade[0],
         ("upgrade", "treadle-link/0"),

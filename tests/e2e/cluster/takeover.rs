@@ -125,7 +125,7 @@ async fn streams_outlive_their_scheduler_on_postgres() {
     }
     let schema = Schema::fresh("takeover");
     streams_outlive(|config| {
-        config.store.url = services::postgres_url();
+        config.store.url = services::postgres_url().into();
         config.store.schema = schema.name.clone();
     })
     .await;
@@ -140,7 +140,7 @@ async fn a_scheduler_that_froze_is_fenced_when_it_wakes() {
     let engine = engine(100_000).await;
     let mut cluster = Cluster::new(DAEMON, |config, _| {
         config.engines.endpoints = vec![endpoint(engine.url())];
-        config.store.url = services::postgres_url();
+        config.store.url = services::postgres_url().into();
         config.store.schema = schema.name.clone();
     });
     let first = cluster.start(Role::All).await;

@@ -184,17 +184,44 @@ async fn the_flow_of_slime_over_sglangs_router() {
     let path = format!("/remove_worker?url={}", percent_encoded(&url_one));
     let removed = client.send(Method::POST, &path, &[], "").await.ok();
     assert_eq!(removed["worker_urls"], json!([]));
+    fixture.finish().await;
+    first.shutdown().await;
+    second.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_can_be_no_engine_is_not_registered() {
+    let fixture = Fixture::start(0, 0).await;
+    let client = &fixture.client;
     let wrong = client
         .post("/workers", &json!({"url": "10.0.0.1:80"}))
         .await;
+    let own = json!({"url": fixture.daemon.url()});
+    let own = client
+        .post("/workers", &own)
+        .await
+        .refused(400, "invalid_field");
+    assert!(own.contains("the daemon itself"), "{own}");
+    let metadata = json!({"url": "http://169.254.169.254"});
+    client
+        .post("/add_worker", &metadata)
+        .await
+        .refused(400, "invalid_field");
     assert!(
         wrong
             .refused(400, "invalid_field")
             .contains("http://host:port")
     );
+    for url in [
+        "http://u:p@10.0.0.1:80",
+        "http://10.0.0.1:80/v1",
+        "http://10.0.0.1/?a=b",
+    ] {
+        let wrong = client.post("/workers", &json!({"url": url})).await;
+        wrong.refused(400, "invalid_field");
+    }
+    assert_eq!(client.get("/workers").await.ok()["total"], 0);
     fixture.finish().await;
-    first.shutdown().await;
-    second.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

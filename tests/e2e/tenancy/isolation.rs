@@ -309,3 +309,50 @@ async fn an_abort_of_everything_is_one_of_ones_own() {
     );
     fixture.finish_all(&[&acme]).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn engines_are_registered_by_operators_of_the_whole_daemon() {
+    let fixture = Fixture::start(1, 100_000).await;
+    let (root, nobody) = (&fixture.client, fixture.client.without_token());
+    let engine = fixture.engines[0].url();
+    let registration = json!({"url": engine});
+    // One tenant: a local caller is an operator of everything.
+    nobody.post("/workers", &registration).await.ok();
+    make_tenant(&fixture, "acme", json!({})).await;
+    let (acme, default) = (
+        client_of(&fixture, "acme", "admin").await,
+        client_of(&fixture, "default", "operator").await,
+    );
+    let path = format!("/remove_worker?url={engine}");
+    for (caller, status, code) in [
+        (&acme, 403, "forbidden"),
+        (&default, 403, "forbidden"),
+        (&nobody, 401, "token_missing"),
+    ] {
+        for path in ["/workers", "/add_worker", "/api/v1/workers"] {
+            let refused = caller.post(path, &registration).await;
+            let message = refused.refused(status, code);
+            assert!(message.contains("whole daemon"), "{message}");
+        }
+        let removal = caller.send(http::Method::POST, &path, &[], "").await;
+        removal.refused(status, code);
+    }
+    let operator = client_of(&fixture, "*", "operator").await;
+    for caller in [&operator, root] {
+        caller.post("/workers", &registration).await.ok();
+    }
+    // It is an operator of machines, and of no other tenant.
+    let elsewhere = [("x-treadle-tenant", "acme")];
+    let answer = operator.send(http::Method::GET, "/programs", &elsewhere, "");
+    answer.await.refused(403, "forbidden");
+    let tenant = json!({"tenant": "other", "limits": {}});
+    operator
+        .post("/api/v1/tenants", &tenant)
+        .await
+        .refused(403, "forbidden");
+    let weak = json!({"name": "weak", "scope": "job", "tenant": "*"});
+    root.post("/api/v1/tokens", &weak)
+        .await
+        .refused(400, "invalid_field");
+    fixture.finish().await;
+}

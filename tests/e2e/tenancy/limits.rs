@@ -42,7 +42,9 @@ async fn bodies_and_live_programs_have_their_bounds() {
     let long = "x".repeat(3_000);
     let answer = acme.post(CHAT, &chat("p", &long, 4)).await;
     answer.refused(413, "body_too_large");
-    let answer = acme.post("/workers", &json!({"url": long})).await;
+    let answer = acme
+        .post("/programs/release", &json!({"program_id": long}))
+        .await;
     answer.refused(413, "body_too_large");
     fixture.client.post(CHAT, &chat("p", &long, 4)).await.ok();
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use treadle_tests::support::certificates::Certificates;
 use treadle_tests::support::fixture::{CHAT, Fixture, chat};
 
 use super::make_tenant;
@@ -133,4 +134,25 @@ async fn a_flood_of_unknown_keys_asks_the_provider_once() {
     let good = fixture.client.with_token(known.token("default", "job"));
     good.get("/programs").await.ok();
     fixture.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_come_by_tls_from_a_provider_that_proves_itself() {
+    let key = Key::new("k");
+    let page = Arc::new(Mutex::new(key.listed()));
+    let (address, asked) = serve(page).await;
+    let (own, other) = (Certificates::new(), Certificates::new());
+    for (trusted, status) in [(&own, 200), (&other, 401)] {
+        let jwks = own.before(address.trim_end_matches("/keys")).await;
+        let fixture = Fixture::tuned(1, 100_000, |config| {
+            config.oidc.issuer = "https://issuer".to_owned();
+            config.oidc.jwks = format!("{jwks}/keys");
+            trusted.trusted_by(config);
+        })
+        .await;
+        let client = fixture.client.with_token(key.token("default", "viewer"));
+        assert_eq!(client.get("/programs").await.status.as_u16(), status);
+        fixture.finish().await;
+    }
+    assert_eq!(*asked.lock().unwrap(), 1, "the second never came to ask");
 }

@@ -30,7 +30,7 @@ async fn ask(client: &Client, route: &Route, parameter: &str) -> Answer {
 /// The scope below the one that a route needs, if there is one.
 fn too_weak(needs: Needs) -> Option<Scope> {
     let (Needs::Scope(needed) | Needs::Token(needed)) = needs else {
-        return (needs == Needs::Root).then_some(Scope::Admin);
+        return matches!(needs, Needs::Root | Needs::Machines).then_some(Scope::Admin);
     };
     Scope::ALL.into_iter().rfind(|scope| *scope < needed)
 }
@@ -75,10 +75,12 @@ async fn a_sufficient_scope_gets_in() {
     let fixture = Fixture::start(1, 100_000).await;
     make_tenant(&fixture, "acme", json!({})).await;
     for route in routes() {
-        let (Needs::Scope(scope) | Needs::Token(scope)) = route.needs else {
-            continue;
+        let (tenant, scope) = match route.needs {
+            Needs::Scope(scope) | Needs::Token(scope) => ("acme", scope),
+            Needs::Machines => ("*", Scope::Operator),
+            Needs::Nothing | Needs::Root => continue,
         };
-        let client = client_of(&fixture, "acme", scope.as_str()).await;
+        let client = client_of(&fixture, tenant, scope.as_str()).await;
         let answer = ask(&client, &route, "nothing-of-this-name").await;
         let status = answer.status.as_u16();
         assert_ne!(status, 401, "{route:?}");
@@ -99,7 +101,7 @@ async fn a_local_caller_needs_a_token_to_manage_and_for_nothing_else() {
             Needs::Token(_) | Needs::Root => {
                 answer.refused(401, "token_missing");
             }
-            Needs::Nothing | Needs::Scope(_) => {
+            Needs::Nothing | Needs::Scope(_) | Needs::Machines => {
                 let refused = [401, 403].contains(&answer.status.as_u16());
                 assert!(!refused, "{route:?}: {:?}", answer.body);
             }
@@ -117,7 +119,7 @@ async fn a_local_caller_needs_a_token_to_manage_and_for_nothing_else() {
         ("via", "1.1 proxy"),
     ] {
         for route in routes() {
-            let Needs::Scope(_) = route.needs else {
+            let (Needs::Scope(_) | Needs::Machines) = route.needs else {
                 continue;
             };
             let method = route.method.clone().unwrap_or(Method::POST);

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 use treadle_config::OidcConfig;
 use treadle_http::Upstream;
+use treadle_trust::{Connector, Targets, Trust};
 
 /// Largest set of keys, in bytes.
 const SET_BYTES_MAX: usize = 1 << 20;
@@ -38,10 +39,11 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    pub(super) fn new(config: &OidcConfig) -> Self {
+    pub(super) fn new(config: &OidcConfig, trust: Trust) -> Self {
+        let connector = Connector::new(Targets::all(), trust, ANSWER_TIMEOUT);
         Self {
             source: config.jwks.clone(),
-            upstream: Upstream::new(ANSWER_TIMEOUT),
+            upstream: Upstream::over(connector),
             pause: Duration::from_secs(config.jwks_pause_s),
             set: RwLock::default(),
             read_at: Mutex::new(None),
@@ -92,7 +94,7 @@ impl Keys {
     }
 
     async fn read(&self) -> Result<Set, String> {
-        let bytes = if self.source.starts_with("http://") {
+        let bytes = if self.source.contains("://") {
             tokio::time::timeout(ANSWER_TIMEOUT, self.fetch())
                 .await
                 .map_err(|_| "no answer in time".to_owned())??

@@ -19,6 +19,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use treadle_config::OidcConfig;
 use treadle_model::tenant::WHOLE_DAEMON;
+use treadle_trust::Trust;
 use treadle_wire::{ErrorBody, ErrorCode};
 
 /// Verified tokens that are remembered; at the bound all are forgotten and verified again.
@@ -41,14 +42,15 @@ struct Verified {
 }
 
 impl Oidc {
-    /// The provider that the configuration names, if it names one.
-    pub fn new(config: &OidcConfig) -> Option<Self> {
+    /// The provider that the configuration names, if it names one; whose certificates it may have
+    /// where it is asked for its keys.
+    pub fn new(config: &OidcConfig, trust: Trust) -> Option<Self> {
         if config.issuer.is_empty() {
             return None;
         }
         verifier::install();
         Some(Self {
-            keys: Keys::new(config),
+            keys: Keys::new(config, trust),
             config: config.clone(),
             verified: Mutex::default(),
         })
@@ -126,8 +128,9 @@ impl Oidc {
         let claim = &self.config.tenant_claim;
         let name = claims.get(claim).and_then(Value::as_str);
         let name = name.ok_or_else(|| lacks(claim, "tenant"))?;
-        let root = name == WHOLE_DAEMON && scope == Scope::Admin;
-        let home = if root { DEFAULT_TENANT } else { name };
+        let global = name == WHOLE_DAEMON && scope >= Scope::Operator;
+        let root = global && scope == Scope::Admin;
+        let home = if global { DEFAULT_TENANT } else { name };
         let tenant = directory.tenants.get(home);
         let tenant = tenant.ok_or_else(|| lacks(claim, "tenant that treadle knows"))?;
         let claim = &self.config.name_claim;
@@ -136,6 +139,7 @@ impl Oidc {
         Ok(Principal {
             tenant: tenant.clone(),
             scope: Some(scope),
+            global,
             root,
             whole: root,
             tenants: directory.tenants.len(),

@@ -86,7 +86,7 @@ fn oidc(file: &Path) -> Oidc {
         jwks_pause_s: 0,
         ..OidcConfig::default()
     };
-    Oidc::new(&config).unwrap()
+    Oidc::new(&config, Trust::default()).unwrap()
 }
 
 fn directory() -> Directory {

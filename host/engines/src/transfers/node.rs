@@ -9,11 +9,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
-use treadle_config::{Config, Role};
+use treadle_config::{Config, ConfigError, Role};
 use treadle_http::Upstream;
 use treadle_transfer::{
-    Evicted, Executors, Limits, Settings, Tier, TierServer, TierSettings, TransferError, WorkerRef,
+    Evicted, Executors, Limits, NodeTls, Settings, Tier, TierServer, TierSettings, TransferError,
+    WorkerRef,
 };
+use treadle_trust::{Connector, TlsError};
 
 /// How long a tier may be held by the process before, which has not quite ended.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -27,6 +29,12 @@ const OPEN_PAUSE: Duration = Duration::from_millis(100);
 /// Why a node does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
+    /// The engines that may be connected to.
+    #[error("{0}")]
+    Engines(#[from] ConfigError),
+    /// Files of TLS can't be used.
+    #[error("{0}; see `[tls]` of the configuration")]
+    Tls(#[from] TlsError),
     /// The tier's folder.
     #[error("the host tier of KV caches can't be opened: {0}; see kv.folder and kv.slots_folder")]
     Tier(#[from] TransferError),
@@ -45,6 +53,7 @@ type Listeners = Arc<Mutex<Vec<UnboundedSender<Evicted>>>>;
 
 /// What a process has of KV transfers.
 pub struct Node {
+    connector: Connector,
     pub(super) executors: Arc<Executors>,
     pub(super) tags: WorkerTags,
     pub(super) prompts: Arc<Prompts>,
@@ -71,9 +80,15 @@ impl Node {
         let kv = &config.kv;
         let scaled = kv.transfer_s_max as f64 / config.scheduler.time_scale;
         let transfer_max = Duration::from_secs_f64(scaled);
+        let connector = config.engine_connector()?;
         let limits = Limits {
             export: transfer_max,
             import: transfer_max,
+            engines: connector.clone(),
+            tls: config.tls.acceptor()?.map(|acceptor| NodeTls {
+                acceptor,
+                trust: config.tls.trust(),
+            }),
             ..Limits::default()
         };
         let tier = if kv.has_tier() {
@@ -81,7 +96,7 @@ impl Node {
         } else {
             None
         };
-        let secret = Some(config.cluster.secret.as_str()).filter(|secret| !secret.is_empty());
+        let secret = Some(config.cluster.secret.reveal()).filter(|secret| !secret.is_empty());
         let secret: Option<Box<str>> = secret.map(Into::into);
         let server = match &tier {
             Some(tier) if !kv.tier_listen.is_empty() => {
@@ -104,10 +119,10 @@ impl Node {
         for node in &others {
             tasks.spawn(hear(executors.clone(), node.clone(), listeners.clone()));
         }
-        let connect = Duration::from_millis(config.engines.connect_timeout_ms);
         Ok(Arc::new(Self {
             executors,
-            tags: WorkerTags::new(Upstream::new(connect), &kv.weights),
+            tags: WorkerTags::new(Upstream::over(connector.clone()), &kv.weights),
+            connector,
             prompts: Arc::new(Prompts::new(kv.prompt_bytes_max)),
             stats: TransferStats::default(),
             tier,
@@ -125,6 +140,11 @@ impl Node {
             _tasks: tasks,
             _server: server,
         }))
+    }
+
+    /// What opens connections to engines.
+    pub fn connector(&self) -> &Connector {
+        &self.connector
     }
 
     /// Where the gateway puts the last requests of programs; `None` if nothing is ever moved.

@@ -4,18 +4,17 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, ReadHalf, WriteHalf};
 use treadle_scheduler::link::RemoteScheduler;
 use treadle_scheduler::link::{FromGateway, ToGateway, Withdrawn};
 use treadle_scheduler::link::{LineError, add_line, read_line};
 use treadle_scheduler::link::{PATH, PROTOCOL, PULSE, SILENCE_MAX};
+use treadle_trust::{Connector, Stream};
 
 /// Pause before another attempt.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// Time for a connection to come about.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time for a scheduler to answer.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest head of an answer to the upgrade.
 const HEAD_BYTES_MAX: u64 = 16 << 10;
 /// Events sent at once.
@@ -32,6 +31,8 @@ pub struct Peer {
     pub name: String,
     /// What daemons share.
     pub secret: String,
+    /// What opens connections to other daemons.
+    pub connector: Connector,
     /// Looks up who schedules.
     pub leader: Box<dyn Fn() -> Leader + Send + Sync>,
     /// Withdraws requests.
@@ -43,10 +44,10 @@ pub struct Peer {
 enum LinkError {
     #[error("no daemon schedules at present")]
     NoLeader,
-    #[error("{0} is not the URL of a daemon; `cluster.advertise` must be like http://host:port")]
+    #[error("{0} is not the URL of a daemon; `cluster.advertise` must be like https://host:port")]
     Address(String),
-    #[error("no connection to {url}: {error}; is `cluster.advertise` of that daemon right?")]
-    Connect { url: String, error: std::io::Error },
+    #[error("no connection to {url}: {cause}; is `cluster.advertise` of that daemon right?")]
+    Connect { url: String, cause: String },
     #[error("{url} does not take gateways: {answer}")]
     Refused { url: String, answer: String },
     #[error("{0}")]
@@ -84,7 +85,7 @@ async fn connect_and_run(
         name: peer.name.clone(),
     };
     add_line(&mut buffer, &hello);
-    writer.write_all(&buffer).await.map_err(LineError::from)?;
+    write(&mut writer, &mut buffer).await?;
     let mut line = Vec::new();
     let ToGateway::Welcome { handled } = read_line(&mut reader, &mut line).await? else {
         let answer = "it does not begin with a welcome".into();
@@ -102,7 +103,7 @@ async fn connect_and_run(
 
 async fn send(
     remote: &RemoteScheduler,
-    mut writer: OwnedWriteHalf,
+    mut writer: WriteHalf<Stream>,
     mut frames: Vec<FromGateway>,
 ) -> LineError {
     let mut buffer = Vec::new();
@@ -129,11 +130,16 @@ async fn send(
     }
 }
 
-async fn write(writer: &mut OwnedWriteHalf, buffer: &mut Vec<u8>) -> Result<(), LineError> {
+async fn write(writer: &mut WriteHalf<Stream>, buffer: &mut Vec<u8>) -> Result<(), LineError> {
     if buffer.is_empty() {
         return Ok(());
     }
-    let written = tokio::time::timeout(SILENCE_MAX, writer.write_all(buffer)).await;
+    let written = tokio::time::timeout(SILENCE_MAX, async {
+        writer.write_all(buffer).await?;
+        // TLS may hold back what it was given.
+        writer.flush().await
+    });
+    let written = written.await;
     buffer.clear();
     Ok(written.map_err(|_| LineError::Silent)??)
 }
@@ -141,7 +147,7 @@ async fn write(writer: &mut OwnedWriteHalf, buffer: &mut Vec<u8>) -> Result<(), 
 async fn hear(
     remote: &RemoteScheduler,
     peer: &Peer,
-    reader: &mut BufReader<OwnedReadHalf>,
+    reader: &mut BufReader<ReadHalf<Stream>>,
     line: &mut Vec<u8>,
 ) -> LineError {
     loop {
@@ -157,29 +163,30 @@ async fn hear(
 async fn connect(
     url: &str,
     peer: &Peer,
-) -> Result<(BufReader<OwnedReadHalf>, OwnedWriteHalf), LinkError> {
-    let authority = url
-        .strip_prefix("http://")
-        .map(|rest| rest.trim_end_matches('/'));
-    let authority = authority.ok_or_else(|| LinkError::Address(url.to_owned()))?;
-    let failed = |error| LinkError::Connect {
+) -> Result<(BufReader<ReadHalf<Stream>>, WriteHalf<Stream>), LinkError> {
+    let uri: Option<http::Uri> = url.parse().ok();
+    let known = uri.as_ref().and_then(|uri| Some((uri, uri.authority()?)));
+    let (uri, authority) = known.ok_or_else(|| LinkError::Address(url.to_owned()))?;
+    let failed = |cause: &dyn std::fmt::Display| LinkError::Connect {
         url: url.to_owned(),
-        error,
+        cause: cause.to_string(),
     };
-    let stream = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(authority));
-    let timed_out = |_| failed(std::io::ErrorKind::TimedOut.into());
-    let stream = stream.await.map_err(timed_out)?.map_err(failed)?;
-    let _ = stream.set_nodelay(true);
-    let (reader, mut writer) = stream.into_split();
+    let stream = peer.connector.connect(uri).await;
+    let (reader, mut writer) = tokio::io::split(stream.map_err(|error| failed(&error))?);
     let mut reader = BufReader::with_capacity(64 << 10, reader);
     let (shard, secret) = (&peer.shard, &peer.secret);
     let request = format!(
         "GET {PATH}/{shard} HTTP/1.1\r\nhost: {authority}\r\nconnection: upgrade\r\n\
          upgrade: {PROTOCOL}\r\nauthorization: Bearer {secret}\r\n\r\n"
     );
-    writer.write_all(request.as_bytes()).await.map_err(failed)?;
-    let head = tokio::time::timeout(CONNECT_TIMEOUT, read_head(&mut reader));
-    let status = head.await.map_err(timed_out)?.map_err(failed)?;
+    let asked = async {
+        writer.write_all(request.as_bytes()).await?;
+        writer.flush().await?;
+        read_head(&mut reader).await
+    };
+    let status = tokio::time::timeout(HEAD_TIMEOUT, asked).await;
+    let status = status.map_err(|late| failed(&late))?;
+    let status = status.map_err(|error| failed(&error))?;
     if status.split(' ').nth(1) != Some("101") {
         return Err(LinkError::Refused {
             url: url.to_owned(),
@@ -190,7 +197,7 @@ async fn connect(
 }
 
 /// Reads the head of an answer; gives its first line.
-async fn read_head(reader: &mut BufReader<OwnedReadHalf>) -> std::io::Result<String> {
+async fn read_head(reader: &mut BufReader<ReadHalf<Stream>>) -> std::io::Result<String> {
     let mut bounded = reader.take(HEAD_BYTES_MAX);
     let mut status = String::new();
     bounded.read_line(&mut status).await?;

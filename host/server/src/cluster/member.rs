@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use treadle_auth::Auth;
-use treadle_config::{Config, Role};
+use treadle_config::{Config, Role, Secret};
 use treadle_engines::transfers::Node;
 use treadle_gateway::routing::{Peer, Scheduler, Shards, keep_connected};
 use treadle_gateway::{GatewayState, PayloadWriter, RequestIds};
@@ -20,9 +20,13 @@ use treadle_http::serve;
 use treadle_model::{GATEWAYS_MAX, GatewayId};
 use treadle_scheduler::link::Withdrawn;
 use treadle_store::{Candidate, Store};
+use treadle_trust::{Connector, Targets};
 
 /// Pause between two looks at tenants and tokens.
 const REFRESH_PAUSE: Duration = Duration::from_secs(1);
+
+/// Time for a connection to another daemon to come about.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What requests are answered with.
 pub(super) struct Parts {
@@ -35,7 +39,7 @@ pub(super) struct Parts {
     /// Authentication, as far as the gateway needs it.
     pub(super) auth: Arc<Auth>,
     /// What daemons prove to each other that they belong together with.
-    pub(super) secret: String,
+    pub(super) secret: Secret,
     /// One per shard; the first is home to tenants and tokens.
     pub(super) shards: Vec<Shard>,
     /// The way to other daemons.
@@ -56,6 +60,7 @@ pub(super) struct Shard {
 pub struct Member {
     /// Where it listens.
     pub addr: SocketAddr,
+    scheme: &'static str,
     streams: Arc<OpenStreams>,
     stop: watch::Sender<bool>,
     resign: watch::Sender<bool>,
@@ -69,6 +74,10 @@ impl Member {
     /// gateway.
     pub async fn start(config: &Config) -> Result<Self, StartError> {
         let (listener, addr) = listen(config).await?;
+        let mut config = config.clone();
+        // The port that the system has chosen is no engine's.
+        config.server.listen = addr;
+        let config = &config;
         let candidate = candidate(config, addr);
         let names = &config.cluster.shards;
         let configs = shard_configs(config, names);
@@ -86,7 +95,7 @@ impl Member {
             auth: Auth::follow(config, shards[0].store.clone()).await?,
             secret: config.cluster.secret.clone(),
             shards,
-            proxy: Proxy::new(),
+            proxy: Proxy::new(connector(config), config.cluster.secret.clone()),
         });
         let mut followers = JoinSet::new();
         followers.spawn(refresh(parts.auth.clone()));
@@ -119,6 +128,7 @@ impl Member {
         }));
         Ok(Self {
             addr,
+            scheme: config.scheme(),
             streams: context.streams,
             stop,
             resign,
@@ -130,7 +140,7 @@ impl Member {
 
     /// The base URL.
     pub fn url(&self) -> String {
-        format!("http://{}", self.addr)
+        format!("{}://{}", self.scheme, self.addr)
     }
 
     /// Lets requests in flight end, then hands the shards over that it schedules.
@@ -144,10 +154,15 @@ impl Member {
     }
 }
 
+/// What opens connections to other daemons.
+fn connector(config: &Config) -> Connector {
+    Connector::new(Targets::all(), config.tls.trust(), CONNECT_TIMEOUT)
+}
+
 fn candidate(config: &Config, addr: SocketAddr) -> Candidate {
     let cluster = &config.cluster;
     let url = match cluster.advertise.as_str() {
-        "" => format!("http://{addr}"),
+        "" => format!("{}://{addr}", config.scheme()),
         url => url.trim_end_matches('/').to_owned(),
     };
     let name = match cluster.name.as_str() {
@@ -207,7 +222,8 @@ fn peer(config: &Config, name: &str, shard: &str, at: usize, parts: &Arc<Parts>)
     Peer {
         shard: shard.to_owned(),
         name: name.to_owned(),
-        secret: config.cluster.secret.clone(),
+        secret: config.cluster.secret.reveal().to_owned(),
+        connector: connector(config),
         leader: Box::new(move || {
             let store = store.clone();
             Box::pin(async move { Some(store.leader().await.ok()??.url) })

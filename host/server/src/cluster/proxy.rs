@@ -4,31 +4,26 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderValue, Response, Uri, header};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use std::time::Duration;
-use treadle_http::refuse;
+use treadle_auth::relay;
+use treadle_config::Secret;
+use treadle_http::{ClientAddress, refuse};
+use treadle_trust::Connector;
 use treadle_wire::ErrorCode;
-
-/// Marks a request that was passed on once; it is not passed on again.
-pub(super) const PASSED_ON: &str = "x-treadle-passed-on";
-/// Time for a connection to come about.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The way to other daemons.
 pub(super) struct Proxy {
-    client: Client<HttpConnector, Body>,
+    client: Client<Connector, Body>,
+    /// What daemons share.
+    secret: Secret,
 }
 
 impl Proxy {
-    pub(super) fn new() -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    pub(super) fn new(connector: Connector, secret: Secret) -> Self {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .build(connector);
-        Self { client }
+        Self { client, secret }
     }
 
     /// Passes a request on as it is, bodies as they come.
@@ -42,12 +37,15 @@ impl Proxy {
                 format!("`{url}` is not a URL; correct `cluster.advertise` of that daemon");
             return refuse(ErrorCode::Internal, message);
         };
+        let client = request.extensions().get::<ClientAddress>();
+        let client = client.map(|address| address.0);
+        let asked = (&request.method().clone(), &uri);
+        relay::mark(self.secret.reveal(), client, asked, request.headers_mut());
         *request.uri_mut() = uri;
         let headers = request.headers_mut();
         for hop in [header::HOST, header::CONNECTION, header::UPGRADE] {
             headers.remove(hop);
         }
-        headers.insert(PASSED_ON, HeaderValue::from_static("1"));
         match self.client.request(request).await {
             Ok(response) => response.map(Body::new),
             Err(error) => {

@@ -2,7 +2,7 @@
 
 use super::about;
 use super::member::Parts;
-use super::proxy::{PASSED_ON, no_scheduler};
+use super::proxy::no_scheduler;
 use crate::cluster::link::{knows_secret, serve_link};
 use crate::rest::cluster::{self, Cluster};
 use crate::rest::endpoint::router as router_of;
@@ -19,7 +19,8 @@ use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use std::sync::Arc;
 use treadle_auth as auth;
-use treadle_http::refuse;
+use treadle_auth::relay::{self, Way};
+use treadle_http::{ClientAddress, refuse};
 use treadle_wire::ErrorCode;
 
 /// Generation requests stay here, gateways connect, the rest goes to the
@@ -45,15 +46,19 @@ async fn connect(
     Path(shard): Path<String>,
     request: Request,
 ) -> Response<Body> {
-    if !knows_secret(request.headers(), &parts.secret) {
-        let message = "the daemons' `cluster.secret` differ; give all of them the same";
-        return refuse(ErrorCode::Forbidden, message);
+    if !knows_secret(request.headers(), parts.secret.reveal()) {
+        return other_secret();
     }
     let known = parts.shards.iter().find(|known| known.name == shard);
     match known.and_then(|shard| shard.slot.occupied()) {
         Some(occupied) => serve_link(occupied.link, request),
         None => no_scheduler(),
     }
+}
+
+fn other_secret() -> Response<Body> {
+    let message = "the daemons' `cluster.secret` differ; give all of them the same";
+    refuse(ErrorCode::Forbidden, message)
 }
 
 /// Who schedules what, as this daemon sees it.
@@ -71,7 +76,21 @@ async fn show(State(parts): State<Arc<Parts>>) -> Answer<Cluster> {
     }))
 }
 
-async fn answer(State(parts): State<Arc<Parts>>, request: Request) -> Response<Body> {
+async fn answer(State(parts): State<Arc<Parts>>, mut request: Request) -> Response<Body> {
+    let (method, uri) = (request.method().clone(), request.uri().clone());
+    let way = relay::take(
+        parts.secret.reveal(),
+        (&method, &uri),
+        request.headers_mut(),
+    );
+    match way {
+        // The client's address is the one on record, not that of the daemon between.
+        Way::PassedOn(Some(client)) => {
+            request.extensions_mut().insert(ClientAddress(client));
+        }
+        Way::Direct | Way::PassedOn(None) => {}
+        Way::Unproven => return other_secret(),
+    }
     let (shard, request) = match about::find(&parts, request).await {
         Ok(found) => found,
         Err(response) => return *response,
@@ -80,7 +99,7 @@ async fn answer(State(parts): State<Arc<Parts>>, request: Request) -> Response<B
         let answer = TowerToHyperService::new(occupied.router).call(request);
         return answer.await.into_response();
     }
-    if request.headers().contains_key(PASSED_ON) {
+    if way != Way::Direct {
         return no_scheduler();
     }
     if let Err(response) = admit(&parts, &request) {

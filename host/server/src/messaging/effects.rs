@@ -2,16 +2,15 @@
 
 use super::commands::{Command, Failure};
 use crate::app::App;
-use crate::commands::{worker_at, worker_named};
-use http::Uri;
+use crate::commands::{register, worker_named};
 use serde_json::{Value, json};
-use std::sync::atomic::Ordering;
 use treadle_auth::Change;
 use treadle_core::Event;
 use treadle_engines::Declared;
+use treadle_model::ClientName;
 use treadle_model::Tenant;
 use treadle_model::tenant::DEFAULT_TENANT;
-use treadle_model::{ClientName, WorkerId};
+use treadle_wire::ErrorCode;
 
 /// A command that can be carried out.
 pub(super) enum Effect {
@@ -77,12 +76,6 @@ pub(super) async fn check(app: &App, command: &Command) -> Result<Effect, Failur
         } => {
             let declared = Declared::new(kind.as_deref(), *capacity_tokens);
             let declared = declared.map_err(|error| Failure::Refused(error.message))?;
-            let is_address = url.parse::<Uri>().is_ok_and(|uri| {
-                uri.scheme_str() == Some("http") && uri.host().is_some_and(|host| !host.is_empty())
-            });
-            if !is_address {
-                return refused(format!("`url` is `{url}`; write it as http://host:port"));
-            }
             Ok(Effect::Add {
                 url: url.clone(),
                 declared,
@@ -208,24 +201,16 @@ async fn committed(app: &App, event: Event) -> Result<(), Failure> {
 }
 
 async fn add(app: &App, id: &str, url: &str, declared: Declared) -> Result<String, Failure> {
-    let workers = app.driver.workers().await.map_err(|_| Failure::Over)?;
-    let known = worker_at(&workers, url).map(|worker| worker.id);
-    let worker = match known {
-        Some(worker) => worker,
-        None if workers.len() >= crate::commands::WORKERS_MAX => {
-            return refused(format!(
-                "{} workers are registered; remove one first",
-                crate::commands::WORKERS_MAX
-            ));
-        }
-        None => WorkerId(app.next_worker.fetch_add(1, Ordering::Relaxed)),
-    };
-    app.engines.register(worker, url, declared).await;
+    let registered = register(app, url, declared).await;
+    let (worker, added) = registered.map_err(|error| match error.code {
+        ErrorCode::Overloaded => Failure::Over,
+        _ => Failure::Refused(error.message),
+    })?;
     let change = Change {
-        action: if known.is_some() {
-            "worker.registered_again"
-        } else {
+        action: if added {
             "worker.added"
+        } else {
+            "worker.registered_again"
         },
         target: url,
         before: Value::Null,

@@ -2,6 +2,7 @@
 
 use super::arguments::{InPath, Query, page_limit, sorted_by};
 use super::endpoint::{Endpoint, get};
+use super::plugins::{Visible, failed, visible};
 use super::signature::Answer;
 use super::{recorded_first, refuse, store_failed};
 use crate::app::App;
@@ -12,9 +13,13 @@ use serde_json::{Value, json};
 use treadle_auth::Caller;
 use treadle_auth::permissions::VIEW;
 use treadle_model::Tenant;
+use treadle_policy::evaluator::Scope;
 use treadle_store::{DecisionPage, DecisionRow, Order, SeqPage};
 use treadle_wire::{ErrorCode, without_tenant};
 use utoipa::{IntoParams, ToSchema};
+
+/// Stands for a policy of another tenant.
+const HIDDEN: &str = "another tenant's";
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
@@ -70,12 +75,21 @@ struct DecisionView {
 }
 
 impl DecisionView {
-    /// A decision as a tenant sees it; `alone` if there are no others to hide.
-    fn of(tenant: &Tenant, alone: bool, row: DecisionRow) -> Self {
+    /// A decision as a tenant sees it that may see some policies; `alone` if there are no others to
+    /// hide.
+    fn of(tenant: &Tenant, alone: bool, policies: &Visible, mut row: DecisionRow) -> Self {
         let mut why: Value = serde_json::from_str(&row.why).unwrap_or(Value::Null);
-        // What else could have been chosen may be programs of others.
-        if let Some(others) = why.pointer_mut("/alternatives").filter(|_| !alone) {
-            *others = json!([]);
+        if !alone {
+            // What else could have been chosen may be programs of others.
+            if let Some(others) = why.pointer_mut("/alternatives") {
+                *others = json!([]);
+            }
+            hide(&mut row.policy, policies);
+            for who in ["/policy", "/placed_by"] {
+                if let Some(Value::String(policy)) = why.pointer_mut(who) {
+                    hide(policy, policies);
+                }
+            }
         }
         Self {
             seq: row.seq,
@@ -85,6 +99,14 @@ impl DecisionView {
             policy: row.policy,
             why: without_tenant(tenant, why),
         }
+    }
+}
+
+/// Takes the name of a policy away that is another tenant's: one question may be about programs of
+/// several.
+fn hide(policy: &mut String, policies: &Visible) {
+    if !policies.sees_ref(policy) {
+        HIDDEN.clone_into(policy);
     }
 }
 
@@ -183,7 +205,14 @@ async fn decisions(
     rows.truncate(limit as usize);
     let next = Cursor::moved(after, &rows).filter(|_| is_full);
     let alone = principal.root || app.auth.has_one_tenant();
-    let shown = |row| DecisionView::of(&principal.tenant.tenant, alone, row);
+    let mut policies = visible(&app, &caller).await?;
+    if !alone {
+        let bindings = app.policies.bindings().await;
+        let bindings = bindings.map_err(|error| failed(&error))?;
+        let everyones = bindings.iter().filter(|view| view.job == Scope::Everyone);
+        everyones.for_each(|view| policies.add_ref(&view.policy.0));
+    }
+    let shown = |row| DecisionView::of(&principal.tenant.tenant, alone, &policies, row);
     Ok(Json(Decisions {
         decisions: rows.into_iter().map(shown).collect(),
         next: next.map(|cursor| format!("{}.{}", cursor.seq, cursor.seen.unwrap_or(0))),
@@ -193,6 +222,38 @@ async fn decisions(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn policies_of_other_tenants_are_not_shown() {
+        let policies = Visible {
+            all: false,
+            digests: vec!["abcdef0123456789".to_owned()],
+        };
+        let why = json!({
+            "policy": "theirs@1.0.0+ffff", "placed_by": "own@1.0.0+abcdef", "alternatives": [1],
+        });
+        let decided = |policy: &str| DecisionRow {
+            policy: policy.to_owned(),
+            why: why.to_string(),
+            ..row(1, "pause")
+        };
+        let tenant = Tenant::new("acme");
+        let shown = DecisionView::of(&tenant, false, &policies, decided("theirs@1.0.0+ffff"));
+        assert_eq!(shown.policy, HIDDEN);
+        let expected = json!({
+            "policy": HIDDEN, "placed_by": "own@1.0.0+abcdef", "alternatives": [],
+        });
+        assert_eq!(shown.why, expected);
+        for own in ["own@1.0.0+abcdef", "lru-eviction@1.0.0+native", "built-in"] {
+            let shown = DecisionView::of(&tenant, false, &policies, decided(own));
+            assert_eq!(shown.policy, own);
+        }
+        let shown = DecisionView::of(&tenant, true, &policies, decided("theirs@1.0.0+ffff"));
+        assert_eq!(
+            (shown.policy.as_str(), shown.why),
+            ("theirs@1.0.0+ffff", why)
+        );
+    }
 
     fn row(seq: u64, kind: &str) -> DecisionRow {
         DecisionRow {

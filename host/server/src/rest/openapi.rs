@@ -150,6 +150,7 @@ fn operation<'c>(
         Needs::Nothing => Vec::new(),
         // Callers without a token may have the scope too.
         Needs::Scope(scope) => vec![token(scope), SecurityRequirement::default()],
+        Needs::Machines => vec![token(Scope::Operator), SecurityRequirement::default()],
         Needs::Token(scope) => vec![token(scope)],
         Needs::Root => vec![token(Scope::Admin)],
     });

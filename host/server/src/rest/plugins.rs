@@ -200,11 +200,26 @@ async fn find(app: &App, caller: &Caller, plugin: &str) -> Result<PluginHead, Re
 
 /// Which plugins a caller may see: those of its tenant, or all.
 pub(super) struct Visible {
-    all: bool,
-    digests: Vec<String>,
+    pub(super) all: bool,
+    pub(super) digests: Vec<String>,
 }
 
 impl Visible {
+    /// Adds a policy by its reference.
+    pub(super) fn add_ref(&mut self, policy: &str) {
+        let digest = policy.rsplit_once('+').map(|(_, start)| start.to_owned());
+        self.digests.extend(digest);
+    }
+
+    /// Whether the caller may see a policy by its reference, `name@version+start-of-digest`. What
+    /// has no digest is the daemon's own.
+    pub(super) fn sees_ref(&self, policy: &str) -> bool {
+        match policy.rsplit_once('+') {
+            None | Some((_, "native")) => true,
+            Some((_, start)) => self.all || self.digests.iter().any(|d| d.starts_with(start)),
+        }
+    }
+
     pub(super) fn sees(&self, head: &PluginHead) -> bool {
         self.all || self.digests.binary_search(&head.digest).is_ok()
     }

@@ -59,7 +59,7 @@ struct TokenRequest {
     /// What it may do.
     scope: Scope,
     /// Tenant that it acts for: the caller's own, unless an admin of the whole daemon names another,
-    /// or `*` for the whole daemon.
+    /// or `*` for the whole daemon, with the scope operator or admin.
     #[serde(default)]
     tenant: Option<String>,
     /// When it expires, from now; never without it.

@@ -5,13 +5,11 @@ use super::endpoint::{Endpoint, delete, get, post};
 use super::signature::Answer;
 use super::{not_audited, not_recorded, refuse, stopped};
 use crate::app::App;
-use crate::commands::{WORKERS_MAX, worker_at, worker_named};
+use crate::commands::{self, worker_named};
 use axum::extract::State;
-use axum::http::Uri;
 use axum::response::{Json, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::sync::atomic::Ordering;
 use treadle_auth::permissions::{ENGINES, VIEW};
 use treadle_auth::{Caller, Change};
 use treadle_core::Event;
@@ -176,15 +174,8 @@ pub(crate) async fn register(
     url: &str,
     declared: Declared,
 ) -> Answer<Registered> {
-    let valid = url.parse::<Uri>().is_ok_and(|uri| {
-        uri.scheme_str() == Some("http") && uri.host().is_some_and(|host| !host.is_empty())
-    });
-    if !valid {
-        let message = format!("`url` is `{url}`; it must have the form http://host:port");
-        return Err(refuse(ErrorCode::InvalidField, message));
-    }
-    let (worker, added) = worker_of(app, url).await?;
-    app.engines.register(worker, url, declared).await;
+    let registered = commands::register(app, url, declared).await;
+    let (worker, added) = registered.map_err(|error| error_response(&error))?;
     let workers = workers(app).await.unwrap_or_default();
     let worker_id = worker.0.to_string();
     let entry = workers.iter().find(|w| w.id == worker_id);
@@ -208,22 +199,6 @@ pub(crate) async fn register(
         worker_urls: urls(&workers),
         workers,
     }))
-}
-
-/// The id of the engine at a URL, and whether it is a new one.
-async fn worker_of(app: &App, url: &str) -> Result<(WorkerId, bool), Response> {
-    let workers = app.driver.workers().await.map_err(|_| stopped())?;
-    match worker_at(&workers, url) {
-        Some(worker) => Ok((worker.id, false)),
-        None if workers.len() >= WORKERS_MAX => {
-            let message = format!("{WORKERS_MAX} workers are registered; remove one first");
-            Err(refuse(ErrorCode::QueueFull, message))
-        }
-        None => {
-            let next = app.next_worker.fetch_add(1, Ordering::Relaxed);
-            Ok((WorkerId(next), true))
-        }
-    }
 }
 
 /// An engine was removed.

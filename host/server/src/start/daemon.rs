@@ -23,6 +23,7 @@ const LEAD_PAUSE: Duration = Duration::from_millis(100);
 pub struct Daemon {
     /// Where it listens.
     pub addr: SocketAddr,
+    scheme: &'static str,
     /// What handlers share, for code in the same process.
     pub app: App,
     /// The secret of an admin, if one was made because there was none.
@@ -37,9 +38,13 @@ impl Daemon {
     /// configured engines and starts to listen.
     pub async fn start(config: &Config) -> Result<Self, StartError> {
         let (listener, addr) = listen(config).await?;
+        let mut config = config.clone();
+        // The port that the system has chosen is no engine's.
+        config.server.listen = addr;
+        let config = &config;
         let store =
             treadle_store::open_with(&config.store.location(), &config.store_options()).await?;
-        lead_alone(&*store, addr).await?;
+        lead_alone(&*store, addr, config.scheme()).await?;
         let (auth, first_token) = Auth::open(config, store.clone()).await?;
         let context = GatewayContext::new(config, Node::open(config).await?)?;
         let leading = Leading::start(config, store, auth, context).await?;
@@ -50,6 +55,7 @@ impl Daemon {
         }));
         Ok(Self {
             addr,
+            scheme: config.scheme(),
             app: leading.app.clone(),
             first_token,
             stop: Some(stop),
@@ -60,7 +66,7 @@ impl Daemon {
 
     /// The base URL.
     pub fn url(&self) -> String {
-        format!("http://{}", self.addr)
+        format!("{}://{}", self.scheme, self.addr)
     }
 
     /// Lets requests in flight end, then writes everything down.
@@ -78,8 +84,8 @@ impl Daemon {
 
 /// Leads the store, or reports which daemon does. A leader that was killed a moment ago is given
 /// time to be detected as dead.
-async fn lead_alone(store: &dyn Store, addr: SocketAddr) -> Result<(), StartError> {
-    let url = format!("http://{addr}");
+async fn lead_alone(store: &dyn Store, addr: SocketAddr, scheme: &str) -> Result<(), StartError> {
+    let url = format!("{scheme}://{addr}");
     let candidate = Candidate {
         name: addr.to_string(),
         url,

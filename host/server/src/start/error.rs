@@ -16,6 +16,9 @@ pub enum StartError {
         /// The system's error.
         error: std::io::Error,
     },
+    /// Files of TLS can't be used.
+    #[error("{0}; see `[tls]` of the configuration")]
+    Tls(#[from] treadle_trust::TlsError),
     /// The store does not open.
     #[error("{0}")]
     Store(#[from] treadle_store::StoreError),

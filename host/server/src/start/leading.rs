@@ -67,7 +67,7 @@ pub(crate) struct GatewayContext {
 impl GatewayContext {
     /// Nothing was counted yet.
     pub(crate) fn new(config: &Config, node: Arc<Node>) -> Result<Self, StartError> {
-        let salts = CacheSalts::new(&config.cluster.secret).map_err(AuthError::from)?;
+        let salts = CacheSalts::new(config.cluster.secret.reveal()).map_err(AuthError::from)?;
         if !config.cluster.secret.is_empty() {
             // The scheduler compares the hashes of all gateways.
             share_hash_key(salts.number("hashes of prompts"));
@@ -144,7 +144,9 @@ impl Leading {
         let policies = keep_up(app.policies.clone(), app.auth.clone(), told);
         let pruning = prune_forever(config.clone(), app.clone());
         // Its address was checked with the configuration.
-        let remote = RemotePredictor::of(&config.prediction).ok().flatten();
+        let remote = RemotePredictor::of(&config.prediction, config.tls.trust())
+            .ok()
+            .flatten();
         let forecasts = forecast(app.policies.clone(), app.driver.clone(), seen, remote);
         let maintenance = tokio::spawn(async { tokio::join!(pruning, policies, forecasts).1 });
         Ok(Self {
@@ -194,7 +196,7 @@ pub(crate) fn gateway_state(
 ) -> Arc<GatewayState> {
     Arc::new(GatewayState {
         scheduler,
-        upstream: Upstream::new(Duration::from_millis(config.engines.connect_timeout_ms)),
+        upstream: Upstream::over(context.node.connector().clone()),
         identities: Identities::new(INFERRED_PROGRAMS_MAX, INFERRED_PROGRAMS_SUM_MAX),
         bodies,
         requests: context.requests,

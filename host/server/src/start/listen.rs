@@ -6,16 +6,19 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use treadle_config::Config;
-use treadle_http::ServeLimits;
+use treadle_http::{Listener, ServeLimits};
 
-/// Takes the configured port; gives its address, which the system chooses for port 0.
-pub(crate) async fn listen(config: &Config) -> Result<(TcpListener, SocketAddr), StartError> {
+/// Takes the configured port, with what it proves itself with; gives its address, which the system
+/// chooses for port 0. Files of TLS that can't be used are found here, before anything else starts.
+pub(crate) async fn listen(config: &Config) -> Result<(Listener, SocketAddr), StartError> {
+    let tls = config.tls.acceptor()?;
+    config.tls.trust().check()?;
     let addr = config.server.listen;
-    let listener = TcpListener::bind(addr)
+    let tcp = TcpListener::bind(addr)
         .await
         .map_err(|error| StartError::Listen { addr, error })?;
-    let addr = listener.local_addr().unwrap_or(addr);
-    Ok((listener, addr))
+    let addr = tcp.local_addr().unwrap_or(addr);
+    Ok((Listener { tcp, tls }, addr))
 }
 
 /// Files that are kept free of clients' connections: for the store, the broker, the journal, probes of

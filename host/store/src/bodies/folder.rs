@@ -5,16 +5,17 @@ use std::path::{Path, PathBuf};
 
 use super::{blocking, failed};
 use crate::StoreError;
+use treadle_trust::{private_file, private_folder};
 
 /// A folder.
 #[derive(Debug)]
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
-    /// Creates it if it is absent.
+    /// Creates it if it is absent; it is its owner's alone.
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
         let shown = path.display().to_string();
-        std::fs::create_dir_all(path).map_err(|error| failed(&shown, error))?;
+        private_folder(path).map_err(|error| failed(&shown, error))?;
         Ok(Self(path.to_owned()))
     }
 
@@ -52,6 +53,7 @@ fn told(path: &Path, error: std::io::Error) -> StoreError {
 
 fn write(path: &Path, bytes: &[u8]) -> Result<(), std::io::Error> {
     let partial = path.with_extension("partial");
+    private_file(&partial)?;
     let mut file = std::fs::File::create(&partial)?;
     file.write_all(bytes)?;
     file.sync_all()?;

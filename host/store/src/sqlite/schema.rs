@@ -10,6 +10,7 @@ use super::lock::Lock;
 use super::{options, single};
 use crate::StoreError;
 use crate::schema::{Applied, SchemaStatus};
+use treadle_trust::{make_private, private_file, private_folder};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
 
@@ -30,11 +31,13 @@ pub(super) async fn open(
     location: &str,
     migrate: bool,
 ) -> Result<SqlitePool, StoreError> {
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(|source| StoreError::Folder {
-            location: location.to_owned(),
-            source,
-        })?;
+    let unmade = |source| StoreError::Folder {
+        location: location.to_owned(),
+        source,
+    };
+    // A folder that is there may have other files in it, for others to read.
+    if let Some(folder) = path.parent().filter(|folder| !folder.is_dir()) {
+        private_folder(folder).map_err(unmade)?;
     }
     let opening = Lock::beside(path, "opening");
     if !opening.wait(OPENING_MAX).await? {
@@ -43,12 +46,27 @@ pub(super) async fn open(
             after_s: OPENING_MAX.as_secs(),
         });
     }
+    make_files_private(path).map_err(unmade)?;
     let writer = single(options(path), location).await?;
     let brought = bring(&writer, location, migrate).await;
     if brought.is_err() {
         writer.close().await;
     }
     brought.map(|()| writer)
+}
+
+/// The file, with what SQLite keeps beside it: it gives those the permissions of the file.
+fn make_files_private(path: &Path) -> std::io::Result<()> {
+    private_file(path)?;
+    for ending in ["-wal", "-shm"] {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(ending);
+        match make_private(Path::new(&beside)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Applies what is pending, or refuses if that is not allowed.

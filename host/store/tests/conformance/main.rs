@@ -8,6 +8,7 @@ mod durability;
 mod journal;
 mod leadership;
 mod pages;
+mod private;
 mod projections;
 mod refusals;
 mod reopen;

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use treadle_trust::Stream;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::message::{Goodbye, KEPT_MAX, Opening, Reply, ReplyBody, Verb, receive, send};
@@ -45,8 +46,8 @@ pub(crate) struct RemoteStaged {
 
 struct Connection {
     node: Box<str>,
-    stream: TcpStream,
-    limits: Limits,
+    stream: Stream,
+    limits: Box<Limits>,
     evictions: Evictions,
 }
 
@@ -140,13 +141,20 @@ impl Link {
 
     async fn open(&self, node: &str, verb: Verb) -> Result<Connection, TransferError> {
         let stream = within("connecting to a node", self.limits.connect, async {
-            let stream = TcpStream::connect(node).await;
-            stream.map_err(|error| TransferError::unreachable(node, error))
+            let unreachable = |error| TransferError::unreachable(node, error);
+            let stream = TcpStream::connect(node).await.map_err(unreachable)?;
+            let _ = stream.set_nodelay(true);
+            let Some(tls) = &self.limits.tls else {
+                return Ok(stream.into());
+            };
+            let host = node.rsplit_once(':').map_or(node, |(host, _)| host);
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            tls.trust.connect(host, stream).await.map_err(unreachable)
         });
         let mut connection = Connection {
             node: node.into(),
             stream: stream.await?,
-            limits: self.limits.clone(),
+            limits: Box::new(self.limits.clone()),
             evictions: self.evictions.clone(),
         };
         let opening = Opening {
@@ -154,7 +162,6 @@ impl Link {
             heard: self.evictions.heard_of(node),
             verb,
         };
-        let _ = connection.stream.set_nodelay(true);
         send(node, &mut connection.stream, &opening).await?;
         Ok(connection)
     }

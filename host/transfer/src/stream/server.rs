@@ -11,6 +11,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
+use treadle_trust::Stream;
+
 use super::Link;
 use super::message::{
     EVICTIONS_REPORTED_MAX, Goodbye, Opening, Reply, ReplyBody, Verb, receive, send,
@@ -107,7 +109,7 @@ async fn accept(listener: TcpListener, served: Arc<Served>) {
 
 /// A peer with the secret, and its request.
 struct Guest {
-    stream: TcpStream,
+    stream: Stream,
     peer: String,
     opening: Opening,
 }
@@ -119,15 +121,21 @@ impl Served {
     }
 
     /// Waits for the opening of a connection; nothing if there is none, or not the right one.
-    async fn greet(self: Arc<Self>, mut stream: TcpStream, peer: String) -> Option<Guest> {
+    async fn greet(self: Arc<Self>, stream: TcpStream, peer: String) -> Option<Guest> {
         let _ = stream.set_nodelay(true);
         let timeout = self.limits.idle.min(self.limits.connect);
         let opening = within("the opening of a node", timeout, async {
-            receive::<Opening>(&peer, &mut stream).await
+            let mut stream = match &self.limits.tls {
+                Some(tls) => tls.acceptor.accept(stream).await,
+                None => Ok(stream.into()),
+            }
+            .map_err(|error| TransferError::unreachable(&peer, error))?;
+            let opening = receive::<Opening>(&peer, &mut stream).await?;
+            Ok((stream, opening))
         });
         let opening = opening.await;
         let opening = opening.inspect_err(|error| tracing::debug!(%peer, %error, "a stranger"));
-        let opening = opening.ok()?;
+        let (stream, opening) = opening.ok()?;
         let is_known = self.is_known(opening.secret.as_deref());
         let guest = Guest {
             stream,
@@ -178,7 +186,7 @@ impl Served {
 /// A connection at work.
 struct Visit<'s> {
     served: &'s Served,
-    stream: TcpStream,
+    stream: Stream,
     peer: String,
     /// Up to where the other node has received evictions.
     heard: Option<Heard>,
@@ -304,7 +312,7 @@ impl<'s> Visit<'s> {
 }
 
 /// Waits for the end of a connection without further messages.
-async fn ended(stream: &mut TcpStream) {
+async fn ended(stream: &mut Stream) {
     let mut nothing = [0; 1];
     let _ = stream.read(&mut nothing).await;
 }

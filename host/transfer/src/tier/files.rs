@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use treadle_trust::private_folder;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::copy::Digest;
@@ -37,9 +38,9 @@ pub(super) struct Folder {
 
 impl Folder {
     pub(super) fn open(path: &Path, slots: &Path) -> Result<Self, TransferError> {
-        for folder in [path, slots] {
-            fs::create_dir_all(folder).map_err(TransferError::file("creating", folder))?;
-        }
+        private_folder(path).map_err(TransferError::file("creating", path))?;
+        // Engines of other users may read and write here.
+        fs::create_dir_all(slots).map_err(TransferError::file("creating", slots))?;
         let name = path.join(LOCK);
         let lock = File::create(&name).map_err(TransferError::file("creating", &name))?;
         lock.try_lock().map_err(|error| {

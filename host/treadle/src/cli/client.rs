@@ -1,5 +1,6 @@
 //! The client of a running daemon: one request at a time, JSON both ways.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,6 +16,7 @@ use super::environment;
 use super::error::CliError;
 use super::local_token::{self, Challenge, ChallengeOutcome, LocalToken};
 use treadle_auth::credentials::TENANT_HEADER;
+use treadle_trust::Trust;
 
 /// The default address of a daemon.
 const DEFAULT_URL: &str = "http://127.0.0.1:8300";
@@ -40,6 +42,9 @@ pub(super) struct Remote {
     /// Token to send; without one, that of the daemon whose store is here.
     #[arg(long, env = environment::TOKEN, hide_env_values = true, global = true, value_name = "TOKEN")]
     token: Option<String>,
+    /// Authorities (PEM) to trust besides the system's, for a URL with https://.
+    #[arg(long, env = environment::CA, global = true, value_name = "FILE")]
+    ca: Option<PathBuf>,
     /// Tenant to act in; for tokens of the whole daemon.
     #[arg(long, global = true, value_name = "NAME")]
     tenant: Option<String>,
@@ -53,17 +58,18 @@ impl Remote {
     pub(super) fn client(&self) -> Client {
         Client {
             tenant: self.tenant.clone(),
-            ..Client::of(&self.url, self.token.as_deref())
+            ..Client::of(&self.url, self.token.as_deref(), self.ca.as_deref())
         }
     }
 }
 
 /// Checks a base URL and takes the slash at its end away.
 pub(super) fn base_url(text: &str) -> Result<String, String> {
-    let is_base = |uri: &Uri| uri.scheme_str() == Some("http") && uri.query().is_none();
+    let is_http = |uri: &Uri| matches!(uri.scheme_str(), Some("http" | "https"));
+    let is_base = |uri: &Uri| is_http(uri) && uri.query().is_none();
     match text.parse::<Uri>() {
         Ok(uri) if is_base(&uri) => Ok(text.trim_end_matches('/').to_owned()),
-        _ => Err("write it as http://host:port".to_owned()),
+        _ => Err("write it as http://host:port or https://host:port".to_owned()),
     }
 }
 
@@ -83,6 +89,8 @@ pub(super) struct Client {
     url: String,
     token: Option<Token>,
     tenant: Option<String>,
+    /// Whose certificates are accepted.
+    trust: Trust,
 }
 
 /// Where a token is from.
@@ -96,7 +104,7 @@ enum Token {
 
 impl Client {
     /// A client of the daemon at a URL, with this token or the one that lies here.
-    pub(super) fn of(url: &str, token: Option<&str>) -> Self {
+    pub(super) fn of(url: &str, token: Option<&str>, ca: Option<&Path>) -> Self {
         let token = match token {
             Some(token) => Some(Token::Given(token.to_owned())),
             None => local_token::find(url).map(Token::Found),
@@ -105,6 +113,7 @@ impl Client {
             url: url.to_owned(),
             token,
             tenant: None,
+            trust: Trust::new(ca),
         }
     }
 
@@ -210,7 +219,7 @@ impl Client {
         body: Bytes,
         beside: HeaderMap,
     ) -> Result<(Response<Incoming>, Option<&LocalToken>), CliError> {
-        let connection = Connection::open(&self.url).await;
+        let connection = Connection::open(&self.url, &self.trust).await;
         let mut connection = connection.map_err(|cause| self.unreachable(cause))?;
         let mut withheld = None;
         let token = match &self.token {
@@ -221,7 +230,7 @@ impl Client {
                     Some(&token.secret)
                 } else {
                     // What answered is not treadle, perhaps, and ends connections as it likes.
-                    let again = Connection::open(&self.url).await;
+                    let again = Connection::open(&self.url, &self.trust).await;
                     connection = again.map_err(|cause| self.unreachable(cause))?;
                     withheld = Some(token);
                     None
@@ -342,7 +351,8 @@ mod tests {
     #[test]
     fn a_base_url_has_a_scheme_and_no_slash_at_its_end() {
         assert_eq!(base_url("http://a:1/").as_deref(), Ok("http://a:1"));
-        for bad in ["a:1", "https://a:1", "http://a:1?x", "", "http://"] {
+        assert_eq!(base_url("https://a:1/").as_deref(), Ok("https://a:1"));
+        for bad in ["a:1", "ftp://a:1", "http://a:1?x", "", "http://"] {
             assert!(base_url(bad).is_err(), "{bad}");
         }
     }

@@ -35,8 +35,7 @@ impl ConfigArgs {
             ConfigCommand::Docs => return print_text(&reference_markdown()),
             ConfigCommand::Show { settings, json } => (settings, json),
         };
-        let mut config = settings.load(Vec::new())?;
-        config.broker = config.broker.redacted();
+        let config = settings.load(Vec::new())?;
         let unwritable = |error: &dyn std::fmt::Display| {
             CliError::Failed(format!("the configuration can't be written: {error}"))
         };

@@ -9,12 +9,10 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use treadle_trust::{Connector, Targets, Trust};
 
 /// For a connection to come about.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Port of a URL that names none.
-const HTTP_PORT: u16 = 80;
 
 /// A connection for one request after another.
 pub(super) struct Connection {
@@ -27,28 +25,27 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects to a base URL.
+    /// Connects to a base URL; with `https://` the server proves itself to be one of those that are
+    /// trusted.
     ///
     /// # Errors
     /// What the system said, in words.
-    pub(super) async fn open(url: &str) -> Result<Self, String> {
+    pub(super) async fn open(url: &str, trust: &Trust) -> Result<Self, String> {
         let uri = url.parse::<Uri>().map_err(|error| error.to_string())?;
-        let host = uri.host().ok_or("the URL names no host")?;
-        let port = uri.port_u16().unwrap_or(HTTP_PORT);
-        let bare = host.trim_start_matches('[').trim_end_matches(']');
-        let connected = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect((bare, port)));
-        let stream = connected
-            .await
-            .map_err(|_| format!("no connection within {} s", CONNECT_TIMEOUT.as_secs()))?
+        let authority = uri.authority().ok_or("the URL names no host")?;
+        let connector = Connector::new(Targets::all(), trust.clone(), CONNECT_TIMEOUT);
+        let stream = connector.connect(&uri).await;
+        let stream = stream.map_err(|error| error.to_string())?;
+        let peer = stream
+            .tcp()
+            .peer_addr()
             .map_err(|error| error.to_string())?;
-        let _ = stream.set_nodelay(true);
-        let peer = stream.peer_addr().map_err(|error| error.to_string())?;
         let (sender, connection) = handshake(TokioIo::new(stream))
             .await
             .map_err(|error| words(&error))?;
         // Its errors come out of the requests.
         tokio::spawn(connection);
-        let host = HeaderValue::from_str(&format!("{host}:{port}"));
+        let host = HeaderValue::from_str(authority.as_str());
         Ok(Self {
             sender,
             peer,

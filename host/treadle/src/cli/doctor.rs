@@ -1,6 +1,7 @@
 //! `treadle doctor`: whether everything that a daemon works with is well, and what to do.
 
 use std::fmt::Write;
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -38,9 +39,10 @@ impl DoctorArgs {
     /// Looks and prints; fails if something does not work.
     pub(super) async fn run(self) -> Result<(), CliError> {
         let config = self.settings.load(Vec::new())?;
-        let own = || format!("http://{}", config.server.listen);
+        let own = || format!("{}://{}", config.scheme(), config.server.listen);
         let url = self.url.unwrap_or_else(own);
-        let daemon_report = ask(&Client::of(&url, self.token.as_deref())).await;
+        let ca = (!config.tls.ca.is_empty()).then(|| Path::new(&config.tls.ca));
+        let daemon_report = ask(&Client::of(&url, self.token.as_deref(), ca)).await;
         let report = Box::pin(examine(&config, &url, &daemon_report)).await;
         let version = daemon_report.version();
         // A configuration that no daemon runs fails nothing, unless it is about to be started.

@@ -7,6 +7,8 @@
 pub(super) const URL: &str = "TREADLE_URL";
 /// The token to send, instead of `--token`.
 pub(super) const TOKEN: &str = "TREADLE_TOKEN";
+/// Authorities to trust besides the system's, instead of `--ca`.
+pub(super) const CA: &str = "TREADLE_CA";
 /// The configuration file, instead of `--config`.
 pub(super) const CONFIG: &str = "TREADLE_CONFIG";
 /// If set and not empty, no colours (<https://no-color.org>).

@@ -58,7 +58,7 @@ struct CreateArgs {
     /// After what time it expires: 45s, 90m, 12h, 30d.
     #[arg(long, value_parser = seconds, value_name = "TIME")]
     expires_in: Option<u64>,
-    /// For the whole daemon instead of one tenant; takes the scope admin.
+    /// For the whole daemon instead of one tenant; takes the scope operator, which adds and removes engines, or admin.
     #[arg(long)]
     whole_daemon: bool,
 }

@@ -18,6 +18,7 @@ pub(crate) use running::{DaemonReport, RunBy};
 use std::time::Duration;
 use treadle_config::Config;
 use treadle_http::Upstream;
+use treadle_trust::{Connector, Targets};
 
 /// Time for a connection to come about.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -39,7 +40,8 @@ pub(crate) async fn examine(
     daemon_url: &str,
     daemon_report: &DaemonReport,
 ) -> Report {
-    let upstream = Upstream::new(CONNECT_TIMEOUT);
+    let connector = Connector::new(Targets::all(), config.tls.trust(), CONNECT_TIMEOUT);
+    let upstream = Upstream::over(connector);
     let (stores, broker, engines, daemons, (run_by, running)) = tokio::join!(
         store::examine(config),
         broker::examine(config),

@@ -186,7 +186,7 @@ async fn another_daemon_is_asked_without_the_token() {
 async fn each_daemon_of_a_cluster_proves_its_own_address() {
     let mut home = Home::new();
     home.config.cluster.role = Role::All;
-    home.config.cluster.secret = "a secret of these tests".to_owned();
+    home.config.cluster.secret = "a secret of these tests".into();
     let scheduler = Member::start(&home.config).await.expect("it starts");
     home.config.cluster.role = Role::Gateway;
     home.config.cluster.name = "gateway".to_owned();
@@ -198,4 +198,34 @@ async fn each_daemon_of_a_cluster_proves_its_own_address() {
     }
     gateway.stop().await;
     scheduler.stop().await;
+}
+
+#[tokio::test]
+async fn a_daemon_with_tls_is_asked_by_those_who_trust_it() {
+    let mut home = Home::new();
+    let file = |name: &str| home.folder.path().join(name).display().to_string();
+    let (cert, key) = (file("cert.pem"), file("key.pem"));
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a pair");
+    std::fs::write(&cert, made.cert.pem()).expect("a file");
+    std::fs::write(&key, made.signing_key.serialize_pem()).expect("a file");
+    (home.config.tls.cert, home.config.tls.key) = (cert.clone(), key);
+    let daemon = Daemon::start(&home.config).await.expect("it starts");
+    let url = daemon.url();
+    // The token beside the store goes along: the proof is of this very connection.
+    let trusting = home.run(&url, &format!("access tokens --ca {cert}")).await;
+    assert!(trusting.success, "{}", trusting.stderr);
+    assert!(
+        trusting.stdout.contains("first admin"),
+        "{}",
+        trusting.stdout
+    );
+    let other = home.run(&url, "access tokens").await;
+    assert!(
+        !other.success && other.stderr.contains("tls.ca"),
+        "{}",
+        other.stderr
+    );
+    let plain = url.replace("https://", "http://");
+    assert!(!home.run(&plain, "access tokens").await.success);
+    daemon.stop().await;
 }

@@ -57,6 +57,9 @@ fn page() -> String {
                 Needs::Nothing => "none".to_owned(),
                 Needs::Scope(scope) => format!("`{}`", scope.as_str()),
                 Needs::Token(scope) => format!("`{}`, token", scope.as_str()),
+                Needs::Machines => {
+                    "`operator`; of the whole daemon beside other tenants".to_owned()
+                }
                 Needs::Root => "`admin` of the whole daemon".to_owned(),
             };
             let summary = about.operation.summary.unwrap_or_default();

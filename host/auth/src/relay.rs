@@ -1,0 +1,117 @@
+//! How a daemon that passes a request on proves where it came from.
+//!
+//! The daemon that answers sees the one that passes the request on as its client. The address of
+//! the client goes along, with an HMAC over it and over what is asked, keyed by the secret that
+//! daemons share: only a daemon of the cluster can say for whom it asks.
+
+use super::secret::hex;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use ring::hmac::{HMAC_SHA256, Key, sign};
+use std::net::SocketAddr;
+
+/// Marks a request that was passed on once, and proves it; it is not passed on again.
+const PASSED_ON: HeaderName = HeaderName::from_static("x-treadle-passed-on");
+/// The address that the request came from.
+const CLIENT: HeaderName = HeaderName::from_static("x-treadle-client");
+
+/// What a request says of how it came.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Way {
+    /// From its client.
+    Direct,
+    /// From another daemon, for this client, if that is known.
+    PassedOn(Option<SocketAddr>),
+    /// From somebody who pretends to be another daemon, or has another secret.
+    Unproven,
+}
+
+/// Marks a request as passed on for a client.
+pub fn mark(
+    secret: &str,
+    client: Option<SocketAddr>,
+    (method, uri): (&Method, &Uri),
+    headers: &mut HeaderMap,
+) {
+    let client = client.map_or_else(String::new, |client| client.to_string());
+    let proof = proof(secret, &client, method, uri);
+    for (name, text) in [(CLIENT, client), (PASSED_ON, proof)] {
+        // Addresses and hexadecimal digits are values of headers.
+        if let Ok(value) = HeaderValue::from_str(&text) {
+            headers.insert(name, value);
+        }
+    }
+}
+
+/// Takes the mark off a request, and gives what it says.
+pub fn take(secret: &str, (method, uri): (&Method, &Uri), headers: &mut HeaderMap) -> Way {
+    let (client, marked) = (headers.remove(CLIENT), headers.remove(PASSED_ON));
+    let Some(marked) = marked else {
+        return Way::Direct;
+    };
+    let client = client.as_ref().and_then(|client| client.to_str().ok());
+    let client = client.unwrap_or_default();
+    // Digests are compared, so that time reveals nothing of the proof.
+    let hash = |bytes: &[u8]| ring::digest::digest(&ring::digest::SHA256, bytes);
+    let expected = proof(secret, client, method, uri);
+    let is_proven = hash(marked.as_bytes()).as_ref() == hash(expected.as_bytes()).as_ref();
+    if secret.is_empty() || !is_proven {
+        return Way::Unproven;
+    }
+    Way::PassedOn(client.parse().ok())
+}
+
+fn proof(secret: &str, client: &str, method: &Method, uri: &Uri) -> String {
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    let text = format!("treadle passed on\n{client}\n{method}\n{path}");
+    let key = Key::new(HMAC_SHA256, secret.as_bytes());
+    hex(sign(&key, text.as_bytes()).as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &str = "0123456789abcdef";
+
+    #[test]
+    fn only_who_knows_the_secret_says_for_whom_it_asks() {
+        let (get, post) = (Method::GET, Method::POST);
+        let uri: Uri = "http://a:1/api/v1/tokens?x=1".parse().unwrap();
+        // The host differs from daemon to daemon.
+        let here: Uri = "/api/v1/tokens?x=1".parse().unwrap();
+        let other: Uri = "/api/v1/tokens".parse().unwrap();
+        let client: SocketAddr = "10.0.0.7:5000".parse().unwrap();
+        let mut marked = HeaderMap::new();
+        marked.insert(CLIENT, HeaderValue::from_static("6.6.6.6:6"));
+        assert_eq!(
+            take(SECRET, (&get, &here), &mut marked.clone()),
+            Way::Direct
+        );
+        mark(SECRET, Some(client), (&get, &uri), &mut marked);
+        let taken = |secret: &str, method: &Method, uri: &Uri, headers: &HeaderMap| {
+            let mut headers = headers.clone();
+            let way = take(secret, (method, uri), &mut headers);
+            assert!(headers.is_empty());
+            way
+        };
+        assert_eq!(
+            taken(SECRET, &get, &here, &marked),
+            Way::PassedOn(Some(client))
+        );
+        for (secret, method, uri) in [
+            ("another secret of theirs", &get, &here),
+            ("", &get, &here),
+            (SECRET, &post, &here),
+            (SECRET, &get, &other),
+        ] {
+            assert_eq!(taken(secret, method, uri, &marked), Way::Unproven);
+        }
+        marked.insert(CLIENT, HeaderValue::from_static("6.6.6.6:6"));
+        assert_eq!(taken(SECRET, &get, &here, &marked), Way::Unproven);
+        marked.insert(PASSED_ON, HeaderValue::from_static("1"));
+        assert_eq!(taken(SECRET, &get, &here, &marked), Way::Unproven);
+        let mut unknown = HeaderMap::new();
+        mark(SECRET, None, (&get, &uri), &mut unknown);
+        assert_eq!(taken(SECRET, &get, &here, &unknown), Way::PassedOn(None));
+    }
+}

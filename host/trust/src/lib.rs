@@ -1,0 +1,21 @@
+//! What a daemon trusts: which addresses it connects to, whose certificates it accepts, texts that
+//! are never shown, and files that only its user can read.
+//!
+//! Every connection that a daemon opens over HTTP is made by a [`Connector`], so that addresses and
+//! certificates are checked in one place.
+
+mod connector;
+mod private;
+mod secret;
+mod stream;
+mod targets;
+mod tls;
+mod url;
+
+pub use connector::{ConnectError, Connector};
+pub use private::{make_private, private_file, private_folder};
+pub use secret::Secret;
+pub use stream::Stream;
+pub use targets::{Refused, Targets};
+pub use tls::{Acceptor, TlsError, Trust};
+pub use url::{UrlError, base_url};

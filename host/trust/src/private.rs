@@ -1,0 +1,85 @@
+//! Files and folders that only the daemon's user can read.
+
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+/// Permissions of anybody but the owner.
+const OTHERS: u32 = 0o077;
+
+/// Creates a folder for its owner alone, or takes from others what they may do with one that is
+/// there. One that belongs to another user stays as it is, which is logged.
+///
+/// # Errors
+/// It can't be created.
+pub fn private_folder(path: &Path) -> io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(path)?;
+    make_private(path)
+}
+
+/// Creates a file for its owner alone, or takes from others what they may do with one that is
+/// there.
+///
+/// # Errors
+/// It can't be created.
+pub fn private_file(path: &Path) -> io::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    options.create(true).append(true).mode(0o600).open(path)?;
+    make_private(path)
+}
+
+/// Takes from others what they may do with a file or a folder. One that belongs to another user
+/// stays as it is, which is logged, as is every change.
+///
+/// # Errors
+/// It is not there.
+pub fn make_private(path: &Path) -> io::Result<()> {
+    let seen = std::fs::metadata(path)?;
+    let mode = seen.permissions().mode() & 0o7777;
+    if mode & OTHERS == 0 {
+        return Ok(());
+    }
+    let (path_shown, narrow) = (path.display(), mode & !OTHERS);
+    match std::fs::set_permissions(path, std::fs::Permissions::from_mode(narrow)) {
+        Ok(()) => tracing::warn!(
+            path = %path_shown,
+            "others could use it with mode {mode:o}; it has mode {narrow:o} now"
+        ),
+        Err(error) => tracing::warn!(
+            path = %path_shown, owner = seen.uid(), %error,
+            "others can use it with mode {mode:o}; take that from them with chmod go= as its owner"
+        ),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn what_is_there_is_tightened_and_what_is_new_is_private() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("a").join("b");
+        private_folder(&folder).unwrap();
+        assert_eq!(
+            (mode(&folder), mode(folder.parent().unwrap())),
+            (0o700, 0o700)
+        );
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+        private_folder(&folder).unwrap();
+        assert_eq!(mode(&folder), 0o700);
+        let file = folder.join("f");
+        std::fs::write(&file, "").unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o664)).unwrap();
+        private_file(&file).unwrap();
+        private_file(&folder.join("new")).unwrap();
+        assert_eq!((mode(&file), mode(&folder.join("new"))), (0o600, 0o600));
+        assert!(make_private(&folder.join("absent")).is_err());
+    }
+}

@@ -1,0 +1,137 @@
+//! Texts that are never shown.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize, Serializer};
+
+/// What stands where a secret would.
+const REDACTED: &str = "[redacted]";
+
+/// A secret, or a URL that may hold a password. However it is printed or written, the secret does
+/// not come out; [`Self::reveal`] alone gives it.
+#[derive(Clone, Default, Deserialize, Eq, PartialEq)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Makes a secret of a text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text itself, to be used and not to be shown.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// A form to be shown: nothing where there is none, a URL without what is secret in it, and
+    /// otherwise that there is one.
+    fn shown(&self) -> String {
+        if self.0.is_empty() {
+            return String::new();
+        }
+        without_password(&self.0).unwrap_or_else(|| REDACTED.to_owned())
+    }
+}
+
+/// A URL without what is secret in its user and its query; `None` if it is no URL.
+fn without_password(url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://")?;
+    // A password may hold what should have been encoded: all before the last @ may be one.
+    let (user, place) = match rest.rsplit_once('@') {
+        Some((user, place)) => (Some(user), place),
+        None => (None, rest),
+    };
+    let place = place.split('#').next().unwrap_or_default();
+    let (host, query) = place.split_once('?').unwrap_or((place, ""));
+    let mut shown = format!("{scheme}://");
+    if let Some(user) = user {
+        match user.split_once(':') {
+            Some((name, _)) => shown.extend([name, ":", REDACTED, "@"]),
+            None => shown.extend([user, "@"]),
+        }
+    }
+    shown.push_str(host);
+    for (at, pair) in query.split('&').filter(|p| !p.is_empty()).enumerate() {
+        let name = pair.split_once('=').map_or(pair, |(name, _)| name);
+        shown.push(if at == 0 { '?' } else { '&' });
+        let mut secrets = ["pass", "secret", "token"].iter();
+        let is_secret = secrets.any(|part| name.to_ascii_lowercase().contains(part));
+        if is_secret {
+            shown.extend([name, "=", REDACTED]);
+        } else {
+            shown.push_str(pair);
+        }
+    }
+    Some(shown)
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.shown(), f)
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown())
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.shown())
+    }
+}
+
+impl From<&str> for Secret {
+    fn from(text: &str) -> Self {
+        Self::new(text)
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self::new(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_form_of_a_secret_shows_it() {
+        for (text, shown) in [
+            ("", ""),
+            ("hunter2", REDACTED),
+            ("postgres://h/d", "postgres://h/d"),
+            ("postgres://u@h:5432/d", "postgres://u@h:5432/d"),
+            ("postgres://u:hunter2@h/d", "postgres://u:[redacted]@h/d"),
+            ("amqp://u:hunter2@p/@w@h/v", "amqp://u:[redacted]@h/v"),
+            (
+                "postgres://h/d?sslmode=verify-full&password=hunter2",
+                "postgres://h/d?sslmode=verify-full&password=[redacted]",
+            ),
+            (
+                "postgres://h/d?sslpassword=hunter2#hunter2",
+                "postgres://h/d?sslpassword=[redacted]",
+            ),
+            ("amqp://u:hun#ter?2@h:1/v", "amqp://u:[redacted]@h:1/v"),
+            (
+                "amqps://h?cacertfile=/c&certfile=/d",
+                "amqps://h?cacertfile=/c&certfile=/d",
+            ),
+        ] {
+            let secret = Secret::new(text);
+            assert_eq!(secret.to_string(), shown);
+            assert_eq!(format!("{secret:?}"), format!("{shown:?}"));
+            assert_eq!(secret.reveal(), text);
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Which addresses a daemon connects to for others' sake: engines are registered by clients, and a
+//! daemon that connects to whatever it is told opens a network that its clients can't see.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+/// Addresses at which clouds hand out their machines' credentials, outside the link-local ranges.
+const METADATA: [IpAddr; 3] = [
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+];
+
+/// Why an address is not connected to.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Refused {
+    /// It is never an engine's.
+    #[error("{0} is never the address of an engine: {1}")]
+    Never(IpAddr, &'static str),
+    /// It is the daemon's own.
+    #[error("{0} is the daemon itself")]
+    Own(SocketAddr),
+    /// It is not on the list.
+    #[error("{0} at {1} is not among `engines.allowed`; have it added there")]
+    NotAllowed(String, SocketAddr),
+    /// An entry of the list can't be read.
+    #[error("`{0}` is no host, host:port, address or network such as 10.0.0.0/8")]
+    Pattern(String),
+}
+
+/// Which addresses are connected to.
+#[derive(Clone, Debug, Default)]
+pub struct Targets {
+    rules: Option<Rules>,
+}
+
+#[derive(Clone, Debug)]
+struct Rules {
+    /// Where the daemon listens.
+    own: SocketAddr,
+    /// Empty for all.
+    allowed: Vec<Pattern>,
+}
+
+#[derive(Clone, Debug)]
+struct Pattern {
+    host: Host,
+    port: Option<u16>,
+}
+
+#[derive(Clone, Debug)]
+enum Host {
+    /// A name, in small letters.
+    Name(String),
+    /// Names that end so; it begins with a dot.
+    Below(String),
+    /// The addresses that share the first bits.
+    Network(IpAddr, u32),
+}
+
+impl Targets {
+    /// All addresses: for what an operator has written into the configuration.
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// Addresses of engines of a daemon that listens at `own`: those that `allowed` names, or all
+    /// that may be an engine's if it is empty.
+    ///
+    /// # Errors
+    /// The first entry that can't be read.
+    pub fn engines<'a>(
+        own: SocketAddr,
+        allowed: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, Refused> {
+        let allowed = allowed.into_iter().map(Pattern::read);
+        let allowed = allowed.collect::<Result<_, _>>()?;
+        let rules = Some(Rules { own, allowed });
+        Ok(Self { rules })
+    }
+
+    /// Checks an address that a host was found at.
+    ///
+    /// # Errors
+    /// Why it is not connected to.
+    pub fn check(&self, host: &str, address: SocketAddr) -> Result<(), Refused> {
+        let Some(rules) = &self.rules else {
+            return Ok(());
+        };
+        let ip = address.ip().to_canonical();
+        if let Some(why) = never(ip) {
+            return Err(Refused::Never(ip, why));
+        }
+        if is_own(rules.own, ip, address.port()) {
+            return Err(Refused::Own(address));
+        }
+        let host = host.to_ascii_lowercase();
+        let fits = |pattern: &Pattern| pattern.fits(&host, ip, address.port());
+        if rules.allowed.is_empty() || rules.allowed.iter().any(fits) {
+            return Ok(());
+        }
+        Err(Refused::NotAllowed(host, address))
+    }
+}
+
+/// Why no engine has this address.
+fn never(ip: IpAddr) -> Option<&'static str> {
+    let is_link_local = match ip {
+        IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    if ip.is_unspecified() {
+        Some("it is unspecified; write the engine's own")
+    } else if is_link_local || METADATA.contains(&ip) {
+        Some("link-local addresses and those of cloud metadata are refused")
+    } else if ip.is_multicast() {
+        Some("it is a group's")
+    } else {
+        None
+    }
+}
+
+/// Whether a connection would reach the daemon that listens at `own`.
+fn is_own(own: SocketAddr, ip: IpAddr, port: u16) -> bool {
+    if own.port() != port {
+        return false;
+    }
+    let listens_at = own.ip().to_canonical();
+    // Only an address of this machine can be bound.
+    ip == listens_at || (listens_at.is_unspecified() && UdpSocket::bind((ip, 0)).is_ok())
+}
+
+impl Pattern {
+    fn read(text: &str) -> Result<Self, Refused> {
+        let wrong = || Refused::Pattern(text.to_owned());
+        let text = text.trim();
+        let (host, port) = match text.rsplit_once(':') {
+            // More colons are an IPv6 address, which stands in brackets before a port.
+            Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
+                (host, Some(port.parse::<u16>().map_err(|_| wrong())?))
+            }
+            _ => (text, None),
+        };
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        let (address, bits) = match bare.split_once('/') {
+            Some((address, bits)) => (address, Some(bits.parse::<u32>().map_err(|_| wrong())?)),
+            None => (bare, None),
+        };
+        let host = match (address.parse::<IpAddr>(), bits) {
+            (Ok(ip), bits) => {
+                let most = if ip.is_ipv4() { 32 } else { 128 };
+                let bits = bits.unwrap_or(most);
+                (bits <= most).then_some(Host::Network(ip, bits))
+            }
+            (Err(_), None) => name(bare),
+            (Err(_), Some(_)) => None,
+        };
+        let host = host.ok_or_else(wrong)?;
+        Ok(Self { host, port })
+    }
+
+    fn fits(&self, host: &str, ip: IpAddr, port: u16) -> bool {
+        let is_port = self.port.is_none_or(|own| own == port);
+        is_port
+            && match &self.host {
+                Host::Name(name) => name == host,
+                Host::Below(end) => host.ends_with(end.as_str()),
+                Host::Network(network, bits) => is_in(ip, *network, *bits),
+            }
+    }
+}
+
+fn name(text: &str) -> Option<Host> {
+    let text = text.to_ascii_lowercase();
+    let (below, name) = match text.strip_prefix('*') {
+        Some(rest) => (true, rest.strip_prefix('.')?),
+        None => (false, text.as_str()),
+    };
+    let is_char = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_');
+    if name.is_empty() || !name.bytes().all(is_char) {
+        return None;
+    }
+    Some(if below {
+        Host::Below(format!(".{name}"))
+    } else {
+        Host::Name(name.to_owned())
+    })
+}
+
+fn is_in(ip: IpAddr, network: IpAddr, bits: u32) -> bool {
+    match (ip, network) {
+        (IpAddr::V4(ip), IpAddr::V4(network)) => {
+            let differ = ip.to_bits() ^ network.to_bits();
+            differ.checked_shr(32 - bits).unwrap_or(0) == 0
+        }
+        (IpAddr::V6(ip), IpAddr::V6(network)) => {
+            let differ = ip.to_bits() ^ network.to_bits();
+            differ.checked_shr(128 - bits).unwrap_or(0) == 0
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(address: &str) -> SocketAddr {
+        address.parse().unwrap()
+    }
+
+    fn targets(own: &str, allowed: &[&str]) -> Targets {
+        Targets::engines(at(own), allowed.iter().copied()).unwrap()
+    }
+
+    #[test]
+    fn no_engine_is_link_local_unspecified_or_a_cloud_s_metadata() {
+        let targets = targets("127.0.0.1:8300", &[]);
+        for bad in [
+            "169.254.169.254:80",
+            "169.254.1.1:8000",
+            "[fe80::1]:8000",
+            "[::ffff:169.254.169.254]:80",
+            "[fd00:ec2::254]:80",
+            "100.100.100.200:80",
+            "0.0.0.0:8000",
+            "[::]:8000",
+            "224.0.0.1:8000",
+            "[ff02::1]:8000",
+            "255.255.255.255:8000",
+        ] {
+            let refused = targets.check("h", at(bad)).unwrap_err();
+            assert!(matches!(refused, Refused::Never(..)), "{bad}: {refused}");
+        }
+        for good in [
+            "127.0.0.1:8000",
+            "10.0.0.1:80",
+            "[fd00::1]:8000",
+            "1.1.1.1:1",
+        ] {
+            assert_eq!(targets.check("h", at(good)), Ok(()), "{good}");
+        }
+        assert_eq!(Targets::all().check("h", at("169.254.169.254:80")), Ok(()));
+    }
+
+    #[test]
+    fn the_daemon_is_no_engine_of_its_own() {
+        let local = targets("127.0.0.1:8300", &[]);
+        let own = Err(Refused::Own(at("127.0.0.1:8300")));
+        assert_eq!(local.check("localhost", at("127.0.0.1:8300")), own);
+        assert!(local.check("h", at("[::ffff:127.0.0.1]:8300")).is_err());
+        assert_eq!(local.check("h", at("10.255.0.1:8300")), Ok(()));
+        let everywhere = targets("0.0.0.0:8300", &[]);
+        assert_eq!(everywhere.check("localhost", at("127.0.0.1:8300")), own);
+        // An address of a documentation range is no machine's.
+        assert_eq!(everywhere.check("h", at("192.0.2.1:8300")), Ok(()));
+        assert_eq!(everywhere.check("h", at("127.0.0.1:8301")), Ok(()));
+    }
+
+    #[test]
+    fn a_list_lets_its_own_in_and_no_others() {
+        let list = [
+            "10.1.0.0/16",
+            "192.168.0.7:8000",
+            "gpu1",
+            "*.gpus.example:8000",
+            "fd00::/8",
+            "[fd01::1]:8000",
+        ];
+        let targets = targets("127.0.0.1:8300", &list);
+        for (host, good) in [
+            ("10.1.2.3", "10.1.2.3:1"),
+            ("name", "10.1.255.255:8000"),
+            ("192.168.0.7", "192.168.0.7:8000"),
+            ("GPU1", "1.2.3.4:5"),
+            ("a.gpus.example", "1.2.3.4:8000"),
+            ("fd00::7", "[fd00::7]:9"),
+        ] {
+            assert_eq!(targets.check(host, at(good)), Ok(()), "{host} {good}");
+        }
+        for (host, bad) in [
+            ("10.2.0.1", "10.2.0.1:1"),
+            ("192.168.0.7", "192.168.0.7:8001"),
+            ("gpu12", "1.2.3.4:5"),
+            ("gpus.example", "1.2.3.4:8000"),
+            ("a.gpus.example", "1.2.3.4:80"),
+            ("127.0.0.1", "127.0.0.1:8000"),
+        ] {
+            let refused = targets.check(host, at(bad));
+            assert!(matches!(refused, Err(Refused::NotAllowed(..))), "{host}");
+        }
+        // A list lets nothing in that is never an engine.
+        let own = at("127.0.0.1:8300");
+        let wide = Targets::engines(own, ["0.0.0.0/0", "::/0"]).unwrap();
+        assert!(wide.check("h", at("169.254.169.254:80")).is_err());
+        assert_eq!(wide.check("h", at("8.8.8.8:80")), Ok(()));
+    }
+
+    #[test]
+    fn a_list_that_can_t_be_read_is_refused() {
+        for bad in [
+            "",
+            "*",
+            "*x",
+            "a b",
+            "10.0.0.0/33",
+            "name/8",
+            "host:port",
+            "h:70000",
+            "::/129",
+        ] {
+            let read = Targets::engines(at("127.0.0.1:1"), [bad]);
+            assert_eq!(read.err(), Some(Refused::Pattern(bad.to_owned())), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! A database that proves itself by a certificate (`sslmode=verify-full`).
+
+use treadle_server::start::Daemon;
+use treadle_tests::support::certificates::Certificates;
+use treadle_tests::support::fixture::config;
+use treadle_tests::support::services::{Psql, Servers, Service, are_skipped};
+
+/// Writes a file into the folder of the server's data, as the server's user and for it alone.
+fn give(psql: &Psql, name: &str, text: &str) {
+    let copied = psql.run(&format!(
+        "COPY (SELECT '{}') TO PROGRAM 'umask 077; base64 -d > {name}'",
+        base64(text)
+    ));
+    copied.expect("a file of the server");
+}
+
+fn base64(text: &str) -> String {
+    use base64::Engine;
+    base64::engine::general_purpose::STANDARD.encode(text)
+}
+
+/// What a daemon says that starts with the database at a URL; nothing if it starts.
+async fn started(url: String) -> Option<String> {
+    let mut config = config();
+    config.store.url = url.into();
+    match Daemon::start(&config).await {
+        Ok(daemon) => {
+            daemon.stop().await;
+            None
+        }
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_asks_its_database_for_a_certificate() {
+    if are_skipped() {
+        return;
+    }
+    let servers = Servers::start(&[Service::Postgres]).expect("a server");
+    let url = servers.url(Service::Postgres).expect("its URL");
+    let psql = servers.psql().expect("psql");
+    let (own, other) = (Certificates::new(), Certificates::new());
+    let at = |certificates: &Certificates, host: &str| {
+        let ca = certificates.file("ca.pem");
+        let url = url.replace("127.0.0.1", host);
+        format!("{url}?sslmode=verify-full&sslrootcert={}", ca.display())
+    };
+    // A server without TLS is not fallen back to.
+    let plain = started(at(&own, "127.0.0.1")).await;
+    assert!(plain.is_some_and(|said| said.contains("sslmode")));
+    for (name, file) in [("server.crt", "cert.pem"), ("server.key", "key.pem")] {
+        let text = std::fs::read_to_string(own.file(file)).expect("a file");
+        give(&psql, name, &text);
+    }
+    psql.run("ALTER SYSTEM SET ssl = on").expect("a setting");
+    servers.restart(Service::Postgres).expect("it starts again");
+    assert_eq!(started(at(&own, "127.0.0.1")).await, None);
+    assert_eq!(started(at(&own, "localhost")).await, None);
+    // Another authority, and a name that the certificate does not have.
+    let untrusted = started(at(&other, "127.0.0.1")).await;
+    let untrusted = untrusted.expect("it is not trusted");
+    assert!(
+        untrusted.contains("invalid peer certificate"),
+        "{untrusted}"
+    );
+    let misnamed = started(at(&own, "127.0.0.2")).await;
+    assert!(misnamed.is_some());
+}
