@@ -105,7 +105,11 @@ pub(crate) fn forwarded() -> Vec<Endpoint<Arc<GatewayState>>> {
         relayed(method, path, needs, forward)
             .summary("Forwarded as it is to the engine with the fewest running steps")
             .answers_as("application/json", "The engine's answer.")
-            .fails(&[ErrorCode::NoHealthyWorker, ErrorCode::EngineUnreachable])
+            .fails(&[
+                ErrorCode::NoHealthyWorker,
+                ErrorCode::EngineUnreachable,
+                ErrorCode::EngineTimeout,
+            ])
     };
     lines.into_iter().map(endpoint).collect()
 }
