@@ -5,10 +5,13 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use treadle_model::tenant::prefix_of;
 use treadle_model::{PolicyRef, Role, Timestamp, World};
 
 /// Bindings of one world that a daemon holds at most.
 pub const SCOPES_MAX: usize = 1_000;
+/// Of these, scopes of one tenant.
+pub const TENANT_SCOPES_MAX: usize = SCOPES_MAX / 4;
 /// Largest configuration of a policy, in bytes.
 pub const CONFIG_BYTES_MAX: usize = 64 << 10;
 /// The digest of a world's built-in default.
@@ -132,6 +135,11 @@ pub enum ChangeError {
         "this world has {SCOPES_MAX} bindings, which is the most; withdraw one that is not needed"
     )]
     TooMany,
+    /// The tenant has too many bindings.
+    #[error(
+        "this tenant has {TENANT_SCOPES_MAX} bindings of this world, which is the most; withdraw one that is not needed, or bind one policy for all jobs"
+    )]
+    TooManyOfTenant,
 }
 
 /// All bindings.
@@ -172,12 +180,11 @@ impl Bindings {
         let has = |role| roles.is_some_and(|roles| roles.contains_key(&role));
         match event {
             BindingEvent::PolicyBound { config, .. } => {
-                let scopes = self.worlds.get(&world).map_or(0, BTreeMap::len);
                 if config.len() > CONFIG_BYTES_MAX {
                     return Err(ChangeError::ConfigTooLarge);
                 }
-                if roles.is_none() && scopes >= SCOPES_MAX {
-                    return Err(ChangeError::TooMany);
+                if roles.is_none() {
+                    self.check_room(world, scope)?;
                 }
             }
             BindingEvent::PolicyUnbound { role, .. } => {
@@ -193,6 +200,21 @@ impl Bindings {
                 }
             }
             BindingEvent::PolicyFailed { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Whether another scope of a world may be bound.
+    fn check_room(&self, world: World, scope: &str) -> Result<(), ChangeError> {
+        let Some(scopes) = self.worlds.get(&world) else {
+            return Ok(());
+        };
+        if scopes.len() >= SCOPES_MAX {
+            return Err(ChangeError::TooMany);
+        }
+        let is_own = |other: &&Box<str>| prefix_of(other) == prefix_of(scope);
+        if scopes.keys().filter(is_own).count() >= TENANT_SCOPES_MAX {
+            return Err(ChangeError::TooManyOfTenant);
         }
         Ok(())
     }
@@ -413,6 +435,30 @@ mod tests {
     }
 
     #[test]
+    fn one_tenant_does_not_take_all_bindings() {
+        let bind = |scope: String| BindingEvent::PolicyBound {
+            world: WORLD,
+            scope: scope.into(),
+            role: Role::Active,
+            policy: PolicyRef("p".into()),
+            digest: "a".into(),
+            config: "{}".into(),
+            share_ppm: 0,
+            by_default: false,
+        };
+        let own = |number: usize| bind(format!("\u{1f}acme\u{1f}{number}"));
+        let mut bindings = after(&(0..TENANT_SCOPES_MAX).map(own).collect::<Vec<_>>());
+        let more = own(TENANT_SCOPES_MAX);
+        assert_eq!(bindings.check(&more), Err(ChangeError::TooManyOfTenant));
+        assert_eq!(bindings.check(&own(0)), Ok(()), "it is bound already");
+        for of_others in ["run".to_owned(), "\u{1f}b\u{1f}run".to_owned()] {
+            assert_eq!(bindings.check(&bind(of_others)), Ok(()));
+        }
+        bindings.apply(Timestamp(1), &more);
+        assert_eq!(bindings.iter().count(), TENANT_SCOPES_MAX);
+    }
+
+    #[test]
     fn what_was_bound_before_the_news_of_a_failure_stays() {
         let mut bindings = after(&[bind(Role::Active, "a"), bind(Role::Active, "faulty")]);
         let failed = id(&bindings, Role::Active);
@@ -447,7 +493,7 @@ mod tests {
         let mut event = bind(Role::Active, "a");
         for n in 0..SCOPES_MAX {
             if let BindingEvent::PolicyBound { scope, .. } = &mut event {
-                *scope = format!("job-{n}").into();
+                *scope = format!("\u{1f}team-{}\u{1f}job-{n}", n % 5).into();
             }
             assert_eq!(bindings.check(&event), Ok(()));
             bindings.apply(Timestamp(1), &event);

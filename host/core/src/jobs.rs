@@ -4,6 +4,7 @@ use crate::state::JobStatistics;
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_model::Timestamp;
+use treadle_model::tenant::prefix_of;
 
 /// Jobs that statistics are kept of, those without live programs included. Beyond it the one whose
 /// last program ended longest ago makes room; jobs with live programs always stay.
@@ -16,6 +17,8 @@ pub struct Jobs {
     known: BTreeMap<Box<str>, JobStatistics>,
     /// Those without live programs, by when their last one ended.
     idle: BTreeSet<(Timestamp, Box<str>)>,
+    /// Live programs by the prefix of their tenant; without those that have none.
+    live: BTreeMap<Box<str>, u64>,
 }
 
 impl Jobs {
@@ -34,6 +37,16 @@ impl Jobs {
         self.known.is_empty()
     }
 
+    /// Live programs of the tenant whose names begin with `prefix`.
+    pub fn live_programs(&self, prefix: &str) -> u64 {
+        self.live.get(prefix).copied().unwrap_or(0)
+    }
+
+    /// True if programs of more than one tenant are live.
+    pub fn are_of_several_tenants(&self) -> bool {
+        self.live.len() > 1
+    }
+
     /// A live program's job's: it is there since the program began.
     pub(crate) fn of_live(&mut self, job: &str) -> &mut JobStatistics {
         self.known.entry(job.into()).or_default()
@@ -41,6 +54,7 @@ impl Jobs {
 
     /// A program of the job begins.
     pub(crate) fn program_opened(&mut self, job: &str) {
+        *self.live.entry(prefix_of(job).into()).or_default() += 1;
         if let Some(known) = self.known.get_mut(job) {
             if known.programs == 0 {
                 self.idle.remove(&(known.idle_since, job.into()));
@@ -62,6 +76,12 @@ impl Jobs {
             return;
         };
         known.programs = known.programs.saturating_sub(1);
+        if let Some(live) = self.live.get_mut(prefix_of(job)) {
+            *live -= 1;
+            if *live == 0 {
+                self.live.remove(prefix_of(job));
+            }
+        }
         if known.programs == 0 {
             known.idle_since = now;
             self.idle.insert((now, job.into()));
@@ -95,8 +115,13 @@ impl From<BTreeMap<Box<str>, JobStatistics>> for Jobs {
     fn from(known: BTreeMap<Box<str>, JobStatistics>) -> Self {
         let idle = known.iter().filter(|(_, job)| job.programs == 0);
         let idle = idle.map(|(name, job)| (job.idle_since, name.clone()));
+        let mut live = BTreeMap::new();
+        for (name, job) in known.iter().filter(|(_, job)| job.programs > 0) {
+            *live.entry(prefix_of(name).into()).or_default() += job.programs;
+        }
         Self {
             idle: idle.collect(),
+            live,
             known,
         }
     }
@@ -153,7 +178,12 @@ mod tests {
     }
 
     fn name(number: usize) -> Box<str> {
-        format!("job-{number}").into()
+        let tenant = if number % 5 == 3 {
+            "\u{1f}acme\u{1f}"
+        } else {
+            ""
+        };
+        format!("{tenant}job-{number}").into()
     }
 
     #[test]

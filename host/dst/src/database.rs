@@ -93,7 +93,11 @@ impl Database {
         injected_bug: Option<InjectedBug>,
     ) -> Checked<Core> {
         let unreadable = |error: RecoveryError| broken("journal", error.to_string());
-        let mut replay = Replay::new(self.config.clone(), self.snapshot.as_ref())
+        let mut found = self.snapshot.clone();
+        if let (Some(InjectedBug::SnapshotCut), Some(cut)) = (injected_bug, &mut found) {
+            cut.state.pop();
+        }
+        let mut replay = Replay::new(self.config.clone(), found.as_ref())
             .or_else(|error| broken("snapshot", error.to_string()))?;
         let left_out = match injected_bug {
             Some(InjectedBug::RecoveryDropsEvent) => self.rows.len() as u64,
@@ -106,6 +110,11 @@ impl Database {
                 event.at_us = now.0;
             }
             replay.apply(&event).or_else(unreadable)?;
+            let last = row.seq == self.rows.len() as u64;
+            if last && injected_bug == Some(InjectedBug::RecoveryRepeatsEvent) {
+                event.seq += 1;
+                replay.apply(&event).or_else(unreadable)?;
+            }
         }
         let core = replay.finish().core;
         self.compare(&bytes_of(&core)?, self.rows.len() as u64)?;

@@ -1,9 +1,11 @@
 //! Injected bugs: deliberate faults of the parts that must not have any, to check that the rules
 //! find them.
 
+use treadle_core::explain::{Because, Decision, DecisionKind};
+use treadle_core::program::Program;
 use treadle_core::worker::QueuedStep;
 use treadle_core::{Command, Core, CoreConfig, Event, State};
-use treadle_model::{Span, WorkerId};
+use treadle_model::{PolicyRef, Span, StepId, WorkerId};
 
 macro_rules! injected_bugs {
     ($($(#[$doc:meta])* $kind:ident => $name:literal),+ $(,)?) => {
@@ -74,8 +76,50 @@ injected_bugs! {
     LineReversed => "line-reversed",
     /// Programs begin whatever the memory.
     BeginAnyway => "begin-anyway",
-    /// Steps are never preempted.
+    /// Now and then a running step is preempted though none waits.
     PreemptForNobody => "preempt-for-nobody",
+    /// Recovery replays the last event twice.
+    RecoveryRepeatsEvent => "recovery-repeats-event",
+    /// A snapshot lacks its last byte.
+    SnapshotCut => "snapshot-cut",
+    /// What follows the last committed event is acknowledged with it.
+    AckOneEarly => "ack-one-early",
+    /// Steps are refused twice.
+    RefuseTwice => "refuse-twice",
+    /// Steps are sent to a lost worker, if there is one.
+    DispatchToLost => "dispatch-to-lost",
+    /// Now and then a step is sent to another worker than its program's.
+    DispatchElsewhere => "dispatch-elsewhere",
+    /// A program with a running step is placed on a second worker too.
+    SplitProgram => "split-program",
+    /// Now and then a step that waits is aborted as if it ran.
+    AbortWaiting => "abort-waiting",
+    /// A worker is charged for one token too many.
+    OffByOneToken => "off-by-one-token",
+    /// The low watermark is taken to be a fiftieth higher.
+    OvercommitSlightly => "overcommit-slightly",
+    /// Programs are paused only when a worker is a tenth above its high watermark.
+    PauseLate => "pause-late",
+    /// The low watermark is taken to be half as high: programs wait though they fit.
+    LeaveRoom => "leave-room",
+    /// Programs keep their placement for a thousand times their quantum, whoever starves.
+    QuantumTooLong => "quantum-too-long",
+    /// One program more than allowed may be live.
+    OneProgramMore => "one-program-more",
+    /// Steps are tried once more than allowed.
+    OneAttemptMore => "one-attempt-more",
+    /// Steps get slots that others have.
+    SlotTwice => "slot-twice",
+    /// Workers are taken to hold contexts a quarter longer than they do.
+    ContextTooLong => "context-too-long",
+    /// Now and then a question is not asked.
+    ForgetQuestion => "forget-question",
+    /// Programs that are over are not forgotten.
+    KeepProgram => "keep-program",
+    /// A worker is known that was never registered.
+    GhostWorker => "ghost-worker",
+    /// Waiting steps are miscounted.
+    MiscountWaiting => "miscount-waiting",
 }
 
 /// A tampering core tampers once in so many events.
@@ -104,70 +148,194 @@ impl InjectedBug {
                 config.rollout.engine_steps_max += 1;
             }
             Some(Self::BeginAnyway) => config.rollout.memory_ppm *= 4,
+            Some(Self::OvercommitSlightly) => {
+                config.low_watermark_ppm += config.low_watermark_ppm / 50;
+            }
+            Some(Self::PauseLate) => config.high_watermark_ppm += config.high_watermark_ppm / 10,
+            Some(Self::LeaveRoom) => config.low_watermark_ppm /= 2,
+            Some(Self::QuantumTooLong) => config.quantum.0 *= 1_000,
+            Some(Self::OneProgramMore) => config.programs_max += 1,
+            Some(Self::OneAttemptMore) => config.attempts_max += 1,
             _ => {}
         }
         config
     }
 
     /// Changes what the core did.
-    pub(crate) fn tamper(
-        self,
-        core: &mut Core,
-        commands: &mut Vec<Command>,
-        _: &Event,
-        events: u64,
-    ) {
+    pub(crate) fn tamper(self, core: &mut Core, did: &mut Did, event: &Event, events: u64) {
         match self {
-            Self::DispatchTwice if events.is_multiple_of(7) => {
-                let dispatch = |c: &&Command| matches!(c, Command::DispatchStep { .. });
-                let again = commands.iter().find(dispatch).cloned();
+            Self::DispatchTwice
+            | Self::DispatchToLost
+            | Self::DispatchElsewhere
+            | Self::SplitProgram
+            | Self::SlotTwice => self.tamper_with_dispatch(core.state(), did, events),
+            Self::ForgetWaitingStep
+            | Self::DoubleCharge
+            | Self::OffByOneToken
+            | Self::LineReversed
+            | Self::ContextTooLong
+            | Self::GhostWorker
+            | Self::MiscountWaiting => {
+                let mut state = core.state().clone();
+                if self.tamper_with_state(&mut state, event, events) {
+                    replace(core, state);
+                }
+            }
+            _ => self.tamper_with_commands(core.state(), &mut did.commands, events),
+        }
+    }
+
+    fn tamper_with_commands(self, state: &State, commands: &mut Vec<Command>, events: u64) {
+        let mut drop = |is: fn(&Command) -> bool| commands.retain(|command| !is(command));
+        match self {
+            Self::ForgetDrop if events.is_multiple_of(5) => {
+                drop(|c| matches!(c, Command::DropCopy { .. }));
+            }
+            Self::ForgetCancel => drop(|c| matches!(c, Command::CancelTransfer { .. })),
+            Self::ForgetLoad => drop(|c| matches!(c, Command::LoadProgram { .. })),
+            Self::ForgetQuestion if events.is_multiple_of(5) => {
+                drop(|c| matches!(c, Command::AskPolicy { .. }));
+            }
+            Self::KeepProgram => drop(|c| matches!(c, Command::ForgetProgram { .. })),
+            Self::MoveTwice => move_twice(state, commands),
+            Self::RefuseTwice => {
+                let refuses = |c: &&Command| matches!(c, Command::RefuseStep { .. });
+                let again = commands.iter().find(refuses).cloned();
                 commands.extend(again);
             }
-            Self::ForgetWaitingStep if events.is_multiple_of(TAMPER_EVENTS) => {
-                let mut state = core.state().clone();
-                let waits = |s: &treadle_core::step::Step| s.state.worker().is_none();
-                let found = state
-                    .steps
-                    .iter()
-                    .find(|(_, s)| waits(s))
-                    .map(|(id, _)| *id);
-                if let Some(step) = found {
-                    state.steps.remove(&step);
-                    replace(core, state);
-                }
-            }
-            Self::DoubleCharge if events.is_multiple_of(TAMPER_EVENTS) => {
-                let mut state = core.state().clone();
-                let charged = state.workers.iter().find(|(_, w)| w.charged_tokens > 0);
-                if let Some(worker) = charged.map(|(id, _)| *id) {
-                    double(&mut state, worker);
-                    replace(core, state);
-                }
-            }
-            Self::ForgetDrop if events.is_multiple_of(5) => {
-                commands.retain(|c| !matches!(c, Command::DropCopy { .. }));
-            }
-            Self::ForgetCancel => {
-                commands.retain(|c| !matches!(c, Command::CancelTransfer { .. }));
-            }
-            Self::ForgetLoad => {
-                commands.retain(|c| !matches!(c, Command::LoadProgram { .. }));
-            }
-            Self::MoveTwice => move_twice(core.state(), commands),
-            Self::LineReversed => {
-                let mut state = core.state().clone();
-                if reverse_run_queues(&mut state) {
-                    replace(core, state);
-                }
-            }
             Self::PreemptForNobody if events.is_multiple_of(TAMPER_EVENTS) => {
-                let runs = |s: &treadle_core::step::Step| s.state.worker().is_some();
-                let mut steps = core.state().steps.iter();
-                let running = steps.find(|(_, s)| runs(s)).map(|(step, _)| *step);
-                commands.extend(running.map(|step| Command::PreemptStep { step }));
+                let mut steps = state.steps.iter();
+                let running = steps.find(|(_, s)| s.state.worker().is_some());
+                let running = running.map(|(step, _)| Command::PreemptStep { step: *step });
+                commands.extend(running);
+            }
+            Self::AbortWaiting if events.is_multiple_of(TAMPER_EVENTS) => {
+                commands.extend(first_waiting(state).map(|step| Command::AbortStep {
+                    step,
+                    cause: "injected".into(),
+                }));
             }
             _ => {}
         }
+    }
+
+    fn tamper_with_dispatch(self, state: &State, did: &mut Did, events: u64) {
+        let dispatch = |c: &&mut Command| matches!(c, Command::DispatchStep { .. });
+        let Some(sent) = did.commands.iter_mut().find(dispatch) else {
+            return;
+        };
+        let again = sent.clone();
+        let Command::DispatchStep {
+            step, worker, slot, ..
+        } = sent
+        else {
+            return;
+        };
+        let other = |healthy: bool| {
+            let mut others = state.workers.iter().filter(|(id, _)| **id != *worker);
+            others.find(|(_, w)| w.is_healthy() == healthy)
+        };
+        match self {
+            Self::DispatchTwice if events.is_multiple_of(7) => did.commands.push(again),
+            Self::DispatchToLost => *worker = other(false).map_or(*worker, |(id, _)| *id),
+            Self::DispatchElsewhere if events.is_multiple_of(7) => {
+                *worker = other(true).map_or(*worker, |(id, _)| *id);
+            }
+            Self::SplitProgram => {
+                let program = state.steps.get(step).map(|s| s.program);
+                let program = program.and_then(|id| state.programs.get(&id));
+                let split = program.filter(|p| p.running.len() > 1).zip(other(true));
+                if let Some((p, (elsewhere, _))) = split {
+                    *worker = *elsewhere;
+                    did.decisions.push(placed(state, p, *elsewhere));
+                }
+            }
+            Self::SlotTwice => {
+                let program = state.steps.get(step).map(|s| s.program);
+                let mut others = state
+                    .programs
+                    .values()
+                    .filter(|p| Some(p.id) != program && !p.running.is_empty());
+                let taken =
+                    others.find_map(|p| p.placement.filter(|place| place.worker == *worker)?.slot);
+                *slot = taken.or(*slot);
+            }
+            _ => {}
+        }
+    }
+
+    /// True if it changed something.
+    fn tamper_with_state(self, state: &mut State, event: &Event, events: u64) -> bool {
+        let now_and_then = events.is_multiple_of(TAMPER_EVENTS);
+        match self {
+            Self::ForgetWaitingStep if now_and_then => {
+                let waiting = first_waiting(state);
+                waiting.is_some_and(|step| state.steps.remove(&step).is_some())
+            }
+            Self::DoubleCharge if now_and_then => {
+                let mut workers = state.workers.values_mut();
+                let charged = workers.find(|w| w.charged_tokens > 0);
+                charged.map(|w| w.charged_tokens *= 2).is_some()
+            }
+            Self::OffByOneToken if now_and_then => {
+                let mut workers = state.workers.values_mut();
+                let charged = workers.find(|w| w.charged_tokens > 0);
+                charged.map(|w| w.charged_tokens += 1).is_some()
+            }
+            Self::LineReversed => reverse_run_queues(state),
+            Self::ContextTooLong => match event {
+                Event::WorkerAdded { worker, .. } | Event::WorkerCapacityRead { worker, .. } => {
+                    let known = state.workers.get_mut(worker);
+                    let most = known.and_then(|w| w.capacity.context_tokens_max.as_mut());
+                    most.map(|most| *most += *most / 4).is_some()
+                }
+                _ => false,
+            },
+            Self::GhostWorker if now_and_then => {
+                let ghost = WorkerId(u32::MAX);
+                let first = state.workers.values().next().cloned();
+                first.is_some_and(|first| state.workers.insert(ghost, first).is_none())
+            }
+            Self::MiscountWaiting if now_and_then => {
+                state.waiting_steps += 1;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// What the core did with an event.
+pub(crate) struct Did {
+    /// What it commanded.
+    pub(crate) commands: Vec<Command>,
+    /// What it decided.
+    pub(crate) decisions: Vec<Decision>,
+}
+
+fn first_waiting(state: &State) -> Option<StepId> {
+    let mut steps = state.steps.iter();
+    let waiting = steps.find(|(_, s)| s.state.worker().is_none());
+    waiting.map(|(step, _)| *step)
+}
+
+/// A decision to place a program.
+fn placed(state: &State, p: &Program, worker: WorkerId) -> Decision {
+    Decision {
+        at: state.now,
+        kind: DecisionKind::Place,
+        program: p.id,
+        key: p.key.clone(),
+        worker,
+        policy: PolicyRef("injected".into()),
+        placed_by: None,
+        because: Because::PlainRouting,
+        need_tokens: 0,
+        used_tokens: 0,
+        capacity_tokens: None,
+        waited: Span(0),
+        score: None,
+        alternatives: Vec::new(),
     }
 }
 
@@ -222,12 +390,6 @@ fn reverse_run_queues(state: &mut State) -> bool {
         }
     }
     changed
-}
-
-fn double(state: &mut State, worker: WorkerId) {
-    if let Some(w) = state.workers.get_mut(&worker) {
-        w.charged_tokens *= 2;
-    }
 }
 
 /// Puts another state in; commands were taken out before.

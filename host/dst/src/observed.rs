@@ -1,7 +1,7 @@
 //! A core that is watched: the model follows it, and both must agree.
 
 use super::database::Row;
-use super::injected_bug::InjectedBug;
+use super::injected_bug::{Did, InjectedBug};
 use super::model::Model;
 use super::outcome::{Checked, Violation, broken};
 use std::collections::VecDeque;
@@ -46,13 +46,18 @@ impl Observer for Watcher {
         if self.events.is_multiple_of(OWN_CHECK_EVENTS) {
             core.assert_invariants();
         }
+        let mut did = Did {
+            commands: std::mem::take(commands),
+            decisions: handled.decisions.to_vec(),
+        };
         if let Some(injected_bug) = self.injected_bug {
-            injected_bug.tamper(core, commands, handled.event, self.events);
+            injected_bug.tamper(core, &mut did, handled.event, self.events);
         }
-        self.commands.push_back(commands.clone());
+        commands.clone_from(&did.commands);
+        self.commands.push_back(did.commands);
         if self.violation.is_none() {
             let at = (handled.at, self.sim_us);
-            let done = (&commands[..], handled.decisions);
+            let done = (&commands[..], &did.decisions[..]);
             let followed = follow(&mut self.model, core, at, handled.event, done);
             self.violation = followed.err();
         }

@@ -129,6 +129,24 @@ fn injected_bugs_are_found() {
     }
 }
 
+/// Every rule has a bug that it finds: a rule that cannot fail shows nothing.
+#[test]
+fn each_rule_finds_a_bug() {
+    let page = include_str!("../../../docs/internals/simulation-testing.md");
+    let table = page.split("\n| rule |").nth(1).unwrap_or_default();
+    let rows = table
+        .lines()
+        .skip(2)
+        .take_while(|line| line.starts_with('|'));
+    let names = rows.flat_map(|row| row.split('|').nth(1).unwrap_or_default().split(','));
+    let names: Vec<&str> = names.map(|name| name.trim().trim_matches('`')).collect();
+    assert!(names.len() > 30, "{names:?}");
+    for name in names {
+        let finds = |(_, _, rules): &(_, _, &[&str])| rules.contains(&name);
+        assert!(INJECTED_BUGS.iter().any(finds), "{name} finds no bug");
+    }
+}
+
 const INJECTED_BUGS: &[(InjectedBug, u64, &[&str])] = &[
     (InjectedBug::RecoveryDropsEvent, 10, &["replay"]),
     (InjectedBug::RecoveryMixesTimes, 10, &["replay"]),
@@ -155,4 +173,25 @@ const INJECTED_BUGS: &[(InjectedBug, u64, &[&str])] = &[
     (InjectedBug::LineReversed, 60, &["run-queues"]),
     (InjectedBug::BeginAnyway, 60, &["begin"]),
     (InjectedBug::PreemptForNobody, 60, &["run-queues"]),
+    (InjectedBug::RecoveryRepeatsEvent, 60, &["replay"]),
+    (InjectedBug::SnapshotCut, 60, &["snapshot"]),
+    (InjectedBug::AckOneEarly, 300, &["acknowledged"]),
+    (InjectedBug::RefuseTwice, 60, &["ends-once"]),
+    (InjectedBug::DispatchToLost, 60, &["dispatch"]),
+    (InjectedBug::DispatchElsewhere, 60, &["placement"]),
+    (InjectedBug::SplitProgram, 300, &["one-worker"]),
+    (InjectedBug::AbortWaiting, 60, &["commands"]),
+    (InjectedBug::OffByOneToken, 60, &["ledger"]),
+    (InjectedBug::OvercommitSlightly, 300, &["admission"]),
+    (InjectedBug::PauseLate, 300, &["memory"]),
+    (InjectedBug::LeaveRoom, 60, &["room"]),
+    (InjectedBug::QuantumTooLong, 300, &["fairness"]),
+    (InjectedBug::OneProgramMore, 300, &["bounds"]),
+    (InjectedBug::OneAttemptMore, 300, &["one-dispatch"]),
+    (InjectedBug::SlotTwice, 60, &["slots"]),
+    (InjectedBug::ContextTooLong, 60, &["context"]),
+    (InjectedBug::ForgetQuestion, 60, &["questions"]),
+    (InjectedBug::KeepProgram, 60, &["programs"]),
+    (InjectedBug::GhostWorker, 60, &["workers"]),
+    (InjectedBug::MiscountWaiting, 60, &["core"]),
 ];

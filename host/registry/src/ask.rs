@@ -2,7 +2,9 @@
 //! worth, how many units does an action get, how much is still to come.
 
 use super::PluginRegistry;
+use super::ask_queues::WAITING_MAX;
 use serde_json::Value;
+use treadle_model::tenant::prefix_of;
 use treadle_model::{PolicyRef, World};
 use treadle_policy::calls::{self, NoAnswer, RecordedCall};
 use treadle_policy::evaluator::{is_asked_in_place, native_policy};
@@ -31,6 +33,11 @@ pub enum AskError {
     /// No policy answers: neither the bound one nor the built-in default.
     #[error("neither the bound policy nor the built-in default answers this: {0}")]
     NoAnswer(PolicyFault),
+    /// Too many questions of the tenant wait.
+    #[error(
+        "{WAITING_MAX} questions of this tenant wait for an answer, which is the most; ask again when one is answered"
+    )]
+    QueueFull,
     /// The thread that asked ended early.
     #[error("asking the policy ended early; try again")]
     EndedEarly,
@@ -48,9 +55,14 @@ impl PluginRegistry {
         let Some(world) = world else {
             return Err(AskError::InPlace(call.world));
         };
+        let turn = self.ask_queues.enter(prefix_of(&job)).await;
+        let turn = turn.ok_or(AskError::QueueFull)?;
         let this = self.clone();
-        // A policy has seconds for its answer.
-        let asked = tokio::task::spawn_blocking(move || this.ask_now(world, &job, &call));
+        // A policy has seconds for its answer, whether its client waits for that or not.
+        let asked = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            this.ask_now(world, &job, &call)
+        });
         asked.await.map_err(|_| AskError::EndedEarly)?
     }
 

@@ -5,6 +5,7 @@
 //! core handles the change as an event, between two decisions, and the evaluator follows.
 
 mod ask;
+mod ask_queues;
 mod bind;
 mod engine;
 mod error;
@@ -19,6 +20,7 @@ mod totals;
 mod upload;
 
 pub use ask::{AskError, Asked};
+use ask_queues::AskQueues;
 pub use bind::BindRequest;
 pub use engine::replay_engine;
 pub use engine::{COMPILE_SUBCOMMAND, EngineError, engine, signing};
@@ -75,6 +77,7 @@ pub struct PluginRegistry {
     store: Arc<dyn Store>,
     driver: DriverHandle,
     background: BackgroundEvaluator,
+    ask_queues: AskQueues,
     signing: Signing,
     logs: PolicyLogs,
     modules: Modules,
@@ -102,6 +105,7 @@ impl PluginRegistry {
             store,
             driver,
             background,
+            ask_queues: AskQueues::default(),
             signing,
             logs: PolicyLogs::default(),
             modules: Modules::default(),

@@ -117,6 +117,8 @@ error_codes! {
     TenantBusy = "tenant_busy", 429, "overloaded_error";
     /// As many event streams are open as may be.
     StreamsFull = "streams_full", 429, "overloaded_error";
+    /// As many questions of the tenant wait for a policy as may.
+    AskFull = "ask_full", 429, "overloaded_error";
     /// The daemon is at one of its own limits.
     Overloaded = "overloaded", 503, "overloaded_error";
     /// The client did not send its request in time.

@@ -76,6 +76,12 @@ impl Tenant {
     }
 }
 
+/// The prefix of the tenant that a name inside the daemon belongs to; empty for the default tenant.
+pub fn prefix_of(inside: &str) -> &str {
+    let marked = inside.strip_prefix(MARK).and_then(|rest| rest.find(MARK));
+    marked.map_or("", |name| &inside[..name + 2 * MARK.len_utf8()])
+}
+
 /// The name under which all jobs of a job's tenant are bound, as the core knows names: `*` with the
 /// tenant in front. `None` for the default tenant, whose `*` means everyone.
 pub fn all_jobs_of(job: &str) -> Option<String> {
@@ -94,6 +100,7 @@ mod tests {
             let name = ClientName::literal("task/7 ü");
             let inside = tenant.inside(&name);
             assert_eq!(tenant.outside(&inside), Some("task/7 ü"));
+            assert_eq!(prefix_of(&inside), tenant.prefix());
             for other in names.iter().filter(|other| *other != tenant) {
                 assert_eq!(other.outside(&inside), None, "{inside:?}");
             }

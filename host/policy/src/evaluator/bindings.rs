@@ -6,7 +6,7 @@ use super::trial::Trial;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use treadle_model::tenant::{MARK, all_jobs_of};
+use treadle_model::tenant::{all_jobs_of, prefix_of};
 use treadle_model::{ProgramId, World};
 
 /// The name under which everyone is bound.
@@ -35,7 +35,7 @@ impl Scope {
     /// What the names of its tenant begin with; nothing for the default tenant
     /// and for everyone.
     pub fn tenant_prefix(&self) -> &str {
-        tenant_prefix(self.as_str()).unwrap_or_default()
+        prefix_of(self.as_str())
     }
 
     /// The job's name or `*`.
@@ -98,13 +98,6 @@ impl Binding {
         }
         self.active.as_mut()
     }
-}
-
-/// What the names of the job's tenant begin with; nothing for the default tenant.
-fn tenant_prefix(job: &str) -> Option<&str> {
-    let rest = job.strip_prefix(MARK)?;
-    let end = rest.find(MARK)?;
-    job.get(..end + 2 * MARK.len_utf8())
 }
 
 /// A program's number, mixed so that any share of it is a fair sample.

@@ -2,11 +2,12 @@
 //! build: a sandboxed instance or the built-in default.
 
 use super::cost_columns::CostColumns;
-use super::rows::Rows;
+use super::rows::Converted;
 use crate::columns::Programs;
 use default_priority::DefaultPriority;
+use std::borrow::Cow;
 use thunderagent_eviction::ThunderAgentEviction;
-use treadle_core::Purpose;
+use treadle_core::{ProgramColumns, Purpose};
 use treadle_model::World;
 use treadle_plugin::{
     ActingColumns, ActiveColumns, EvictionPolicy, PolicyError, PriorityPolicy, RetentionColumns,
@@ -17,13 +18,15 @@ use treadle_policy_runtime::{CallContext, PolicyFault, PolicyInstance};
 /// A question about some programs. Its answer has a number for each: a score, a
 /// weight, or the code of what becomes of a cache.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct PolicyCall {
+pub(super) struct PolicyCall<'q> {
     /// Which world is asked.
     pub(super) world: World,
     /// What is asked.
     pub(super) purpose: Purpose,
     /// The programs.
-    pub(super) rows: Rows,
+    pub(super) programs: Cow<'q, ProgramColumns>,
+    /// More about them for eviction policies.
+    pub(super) converted: Converted,
     /// Further columns for priority policies.
     pub(super) facts: Programs,
     /// Further columns for eviction policies.
@@ -33,7 +36,15 @@ pub(super) struct PolicyCall {
     pub(super) named: Vec<usize>,
 }
 
-impl PolicyCall {
+impl PolicyCall<'_> {
+    /// The same call, which outlives the question.
+    pub(super) fn into_owned(self) -> PolicyCall<'static> {
+        PolicyCall {
+            programs: Cow::Owned(self.programs.into_owned()),
+            ..self
+        }
+    }
+
     /// The function that is called, as the contract names it.
     pub(super) fn name(&self) -> &'static str {
         match (self.world, self.purpose) {
@@ -122,7 +133,7 @@ impl PolicyCall {
     /// programs away by their weights.
     pub(super) fn put_to_native(&self, native: &mut Native) -> Vec<f64> {
         if is_of_rollouts(self.purpose) || self.is_retention() {
-            return vec![0.0; self.rows.len()];
+            return vec![0.0; self.programs.len()];
         }
         let scores = match (self.world, self.purpose) {
             (World::Priority, _) => native.priority.score(&self.facts.queue()),
@@ -132,33 +143,33 @@ impl PolicyCall {
         };
         // The defaults refuse nothing but columns of unequal length, and these
         // come from one table.
-        scores.unwrap_or_else(|_: PolicyError| vec![0.0; self.rows.len()])
+        scores.unwrap_or_else(|_: PolicyError| vec![0.0; self.programs.len()])
     }
 
     fn acting<'a>(&'a self, extra: &'a [f32]) -> ActingColumns<'a> {
         ActingColumns {
-            tokens: &self.rows.tokens,
-            phase_ms: &self.rows.phase_ms,
+            tokens: &self.programs.tokens,
+            phase_ms: &self.converted.phase_ms,
             extra,
         }
     }
 
     fn active<'a>(&'a self, extra: &'a [f32]) -> ActiveColumns<'a> {
         ActiveColumns {
-            tokens: &self.rows.tokens,
-            phase: &self.rows.phase,
-            phase_ms: &self.rows.phase_ms,
-            steps: &self.rows.steps,
+            tokens: &self.programs.tokens,
+            phase: &self.converted.phase,
+            phase_ms: &self.converted.phase_ms,
+            steps: &self.programs.steps,
             extra,
         }
     }
 
     fn waiting<'a>(&'a self, extra: &'a [f32]) -> WaitingColumns<'a> {
         WaitingColumns {
-            tokens: &self.rows.tokens,
-            phase: &self.rows.phase,
-            waited_ms: &self.rows.waited_ms,
-            steps: &self.rows.steps,
+            tokens: &self.programs.tokens,
+            phase: &self.converted.phase,
+            waited_ms: &self.converted.waited_ms,
+            steps: &self.programs.steps,
             extra,
         }
     }
@@ -169,14 +180,14 @@ impl PolicyCall {
         extra: &'a [f32],
     ) -> RetentionColumns<'a> {
         RetentionColumns {
-            tokens: &self.rows.tokens,
-            phase_ms: &self.rows.phase_ms,
+            tokens: &self.programs.tokens,
+            phase_ms: &self.converted.phase_ms,
             idle_ms: &cost_columns.idle_ms,
             soonest_ms: &cost_columns.soonest_ms,
             back_ms: &cost_columns.back_ms,
             moved_ms: &cost_columns.moved_ms,
             prefill_ms: &cost_columns.prefill_ms,
-            steps: &self.rows.steps,
+            steps: &self.programs.steps,
             extra,
             ..RetentionColumns::default()
         }

@@ -8,6 +8,7 @@
 mod answer;
 mod assignment;
 mod bindings;
+mod budget;
 mod call;
 mod change;
 mod cost_columns;
@@ -36,13 +37,15 @@ use crate::columns::{self, Programs, Workers};
 use answer::put_together;
 use assignment::{Assignee, Assignment};
 use bindings::Bindings;
+use budget::Budget;
 use call::{Native, PolicyCall, is_of_rollouts};
 use cost_columns::CostColumns;
 use merge::Share;
-use rows::{Rows, only};
+use rows::{Converted, only};
 use shadow::Shadows;
 use slot::PolicySlot;
 use statistics::Versions;
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 use treadle_core::{Attribution, Core, PolicyAnswer, ProgramColumns, Purpose, Question};
@@ -164,15 +167,26 @@ impl PolicyEvaluator {
     ) -> (Vec<PolicyRef>, Vec<f64>) {
         let (purpose, rows) = (question.purpose, &question.programs);
         if let [assignee] = assignment.assignees.as_slice() {
-            let call = self.call_for(core, assignee, purpose, rows);
-            let (policy, scores) = self.evaluate(assignee, call, now_ms);
+            let call = self.call_for(core, assignee, purpose, Cow::Borrowed(rows));
+            let (policy, scores) = self.evaluate(core, assignee, call, now_ms);
             return (vec![policy], scores);
         }
         let (mut policies, mut shares) = (Vec::new(), Vec::new());
+        let mut budget = Budget::default();
         for (index, assignee) in assignment.assignees.iter().enumerate() {
             let of_assignee = assignment.rows_of(index, rows.len());
-            let call = self.call_for(core, assignee, purpose, &only(rows, &of_assignee));
-            let (policy, scores) = self.evaluate(assignee, call, now_ms);
+            let programs = Cow::Owned(only(rows, &of_assignee));
+            let call = self.call_for(core, assignee, purpose, programs);
+            let tenant = assignee.scope.tenant_prefix();
+            let (policy, scores) = if budget.allows(tenant) {
+                let began = Instant::now();
+                let evaluated = self.evaluate(core, assignee, call, now_ms);
+                budget.spend(tenant, began.elapsed());
+                evaluated
+            } else {
+                self.statistics.fallbacks += 1;
+                self.evaluate_natively(assignee, &call)
+            };
             policies.push(policy);
             shares.push(Share {
                 rows: of_assignee,
@@ -190,16 +204,19 @@ impl PolicyEvaluator {
         (policies, merged)
     }
 
-    fn call_for(
+    fn call_for<'q>(
         &mut self,
         core: &Core,
         assignee: &Assignee,
         purpose: Purpose,
-        programs: &ProgramColumns,
-    ) -> PolicyCall {
-        let facts = match assignee.world {
-            World::Priority => self.facts(core, programs, &Workers::default()),
-            _ => Programs::default(),
+        programs: Cow<'q, ProgramColumns>,
+    ) -> PolicyCall<'q> {
+        let (facts, converted) = match assignee.world {
+            World::Priority => (
+                self.facts(core, &programs, &Workers::default()),
+                Converted::default(),
+            ),
+            _ => (Programs::default(), Converted::of(purpose, &programs)),
         };
         let named = self.named_by(assignee);
         let binding = self
@@ -213,9 +230,10 @@ impl PolicyEvaluator {
         PolicyCall {
             world: assignee.world,
             purpose,
-            rows: Rows::of(programs),
             facts,
-            cost_columns: needs_costs.then(|| CostColumns::of(programs, predicted)),
+            converted,
+            cost_columns: needs_costs.then(|| CostColumns::of(&programs, predicted)),
+            programs,
             named,
         }
     }
@@ -254,35 +272,46 @@ impl PolicyEvaluator {
     /// One assignee's name and scores, or those of the built-in default instead.
     fn evaluate(
         &mut self,
+        core: &Core,
         assignee: &Assignee,
-        call: PolicyCall,
+        call: PolicyCall<'_>,
         now_ms: u64,
     ) -> (PolicyRef, Vec<f64>) {
         let asked = if call.is_retention() && !self.retains(assignee) {
             None
         } else {
-            self.ask_slot(assignee, now_ms, call.rows.len(), |instance| {
+            self.ask_slot(assignee, now_ms, call.programs.len(), |instance| {
                 call.put_to(instance, &call.named, now_ms, None)
             })
         };
-        let (policy, scores) = asked.unwrap_or_else(|| {
-            (
-                native_policy_for(assignee.world, call.purpose),
-                call.put_to_native(&mut self.native),
-            )
-        });
+        let (policy, mut scores) = asked.unwrap_or_else(|| self.evaluate_natively(assignee, &call));
+        let is_of_tenant = assignee.scope != Scope::Everyone;
+        if call.asks_for_weights() && is_of_tenant && core.state().jobs.are_of_several_tenants() {
+            let least = call.put_to_native(&mut self.native);
+            raise_to(&mut scores, &least);
+        }
         let world = self.bindings.world_mut(assignee.world);
         let has_shadow = world.get_mut(&assignee.scope).is_some_and(|b| b.has_shadow);
         if has_shadow && !assignee.canary {
             self.shadows.show(
                 assignee.world,
                 assignee.scope.clone(),
-                call,
+                call.into_owned(),
                 &scores,
                 now_ms,
             );
         }
         (policy, scores)
+    }
+
+    /// The built-in default's name and scores.
+    fn evaluate_natively(
+        &mut self,
+        assignee: &Assignee,
+        call: &PolicyCall<'_>,
+    ) -> (PolicyRef, Vec<f64>) {
+        let policy = native_policy_for(assignee.world, call.purpose);
+        (policy, call.put_to_native(&mut self.native))
     }
 
     /// Asks the policy that is bound for a job. Nothing if the built-in default
@@ -367,6 +396,14 @@ impl PolicyEvaluator {
             self.give_up(assignee, &format!("repeated faults, the latest: {fault}"));
         }
         None
+    }
+}
+
+/// Where tenants share workers, the policy of one does not make its programs count for less memory
+/// than the built-in default would: others would have to leave in their stead.
+fn raise_to(weights: &mut [f64], least: &[f64]) {
+    for (weight, least) in weights.iter_mut().zip(least) {
+        *weight = weight.max(*least);
     }
 }
 

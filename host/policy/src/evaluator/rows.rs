@@ -1,10 +1,10 @@
-//! A question's programs as columns in the units of the policy contract. What
+//! A question's programs in the units of the policy contract. What
 //! priority and placement policies are told is built in
 //! [`crate::columns`], for rollouts in virtual time too.
 
 use crate::columns;
-use treadle_core::{CostEstimates, ProgramColumns};
-use treadle_model::ProgramId;
+use treadle_core::{CostEstimates, ProgramColumns, Purpose};
+use treadle_model::Span;
 use treadle_plugin::Phase;
 
 /// A prediction policy's forecast of a program.
@@ -28,39 +28,42 @@ impl Forecast {
     }
 }
 
-/// Facts on programs, one row each; all columns have the same length.
+/// Columns of a question that the contract has in other units; those that its purpose needs.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Rows {
-    /// Which program each row is about.
-    pub(super) program: Vec<ProgramId>,
-    /// Context, in tokens.
-    pub(super) tokens: Vec<u64>,
-    /// What each does.
+pub(super) struct Converted {
+    /// What each program does.
     pub(super) phase: Vec<Phase>,
     /// Time in the present phase.
     pub(super) phase_ms: Vec<u64>,
     /// Time in the queue.
     pub(super) waited_ms: Vec<u64>,
-    /// Steps finished.
-    pub(super) steps: Vec<u32>,
 }
 
-impl Rows {
-    /// The same facts, spans in milliseconds.
-    pub(super) fn of(programs: &ProgramColumns) -> Self {
-        Self {
-            program: programs.program.clone(),
-            tokens: programs.tokens.clone(),
-            phase: columns::phases_of(programs),
-            phase_ms: programs.phase.iter().map(|span| span.millis()).collect(),
-            waited_ms: programs.waited.iter().map(|span| span.millis()).collect(),
-            steps: programs.steps.clone(),
+impl Converted {
+    /// The columns that an eviction policy is given for this purpose.
+    pub(super) fn of(purpose: Purpose, programs: &ProgramColumns) -> Self {
+        let phase = || columns::phases_of(programs);
+        let millis = |spans: &[Span]| spans.iter().map(|span| span.millis()).collect();
+        match purpose {
+            Purpose::Pause { .. } => Self {
+                phase: phase(),
+                phase_ms: millis(&programs.phase),
+                ..Self::default()
+            },
+            Purpose::Restore => Self {
+                phase: phase(),
+                waited_ms: millis(&programs.waited),
+                ..Self::default()
+            },
+            Purpose::Weigh { .. } | Purpose::Retain { .. } => Self {
+                phase_ms: millis(&programs.phase),
+                ..Self::default()
+            },
+            Purpose::Assign
+            | Purpose::Route { .. }
+            | Purpose::Migrate
+            | Purpose::Preempt { .. } => Self::default(),
         }
-    }
-
-    /// Number of rows.
-    pub(super) fn len(&self) -> usize {
-        self.program.len()
     }
 }
 

@@ -89,7 +89,7 @@ enum ShadowTask {
     Remove(ShadowKey),
     Ask {
         key: ShadowKey,
-        call: Box<PolicyCall>,
+        call: Box<PolicyCall<'static>>,
         bound: Vec<f64>,
         now_ms: u64,
     },
@@ -148,7 +148,7 @@ impl Shadows {
         &self,
         world: World,
         scope: Scope,
-        call: PolicyCall,
+        call: PolicyCall<'static>,
         bound: &[f64],
         now_ms: u64,
     ) {
@@ -239,7 +239,7 @@ fn run(tasks: &Receiver<ShadowTask>, waiting: &AtomicUsize, reports: &Reports) {
     }
 }
 
-fn compare(call: &PolicyCall, bound: &[f64], shadow: &[f64], now_ms: u64) -> Comparison {
+fn compare(call: &PolicyCall<'_>, bound: &[f64], shadow: &[f64], now_ms: u64) -> Comparison {
     let first = |scores: &[f64]| {
         let mut rows = 0..scores.len();
         let best = if call.is_retention() {
@@ -248,7 +248,7 @@ fn compare(call: &PolicyCall, bound: &[f64], shadow: &[f64], now_ms: u64) -> Com
             // On equal scores the row that comes first wins.
             rows.max_by(|a, b| scores[*a].total_cmp(&scores[*b]).then(b.cmp(a)))
         };
-        best.map(|row| call.rows.program[row])
+        best.map(|row| call.programs.program[row])
     };
     let agreement = if call.asks_for_weights() {
         1.0 - mean_difference(bound, shadow)

@@ -13,6 +13,11 @@ const EVICTION: &[u8] = include_bytes!("../../../../target/guests/thunderagent_e
 
 /// A core with as many programs as there are steps.
 fn core() -> Core {
+    core_of(["odd", "even"])
+}
+
+/// The same, of these two jobs.
+fn core_of(jobs: [&str; 2]) -> Core {
     let mut core = Core::new(CoreConfig::default());
     let capacity = Capacity {
         tokens: Some(1_000_000),
@@ -34,7 +39,7 @@ fn core() -> Core {
         let arrival = StepArrival {
             step: StepId(step),
             program: format!("p{step}").into(),
-            job: if step % 2 == 0 { "even" } else { "odd" }.into(),
+            job: jobs[usize::from(step % 2 == 0)].into(),
             prompt_tokens: 10,
             exact: true,
             prompt_bytes: 40,
@@ -55,6 +60,10 @@ fn bound(name: &str) -> BoundPolicy {
 }
 
 fn loaded(name: &str, upload: &[u8]) -> BoundPolicy {
+    configured(name, upload, "{}")
+}
+
+fn configured(name: &str, upload: &[u8], config_json: &str) -> BoundPolicy {
     // A loaded machine must not make a policy fail here.
     let limits = Limits {
         hot_deadline_ms: 1_000,
@@ -62,7 +71,11 @@ fn loaded(name: &str, upload: &[u8]) -> BoundPolicy {
     };
     let engine = PolicyEngine::new(limits).expect("an engine");
     let inspected = engine.inspect(upload).expect("a policy");
-    let instance = engine.load(&inspected.component, &InstanceOptions::default());
+    let options = InstanceOptions {
+        config_json: config_json.into(),
+        ..InstanceOptions::default()
+    };
+    let instance = engine.load(&inspected.component, &options);
     BoundPolicy {
         id: 0,
         policy: PolicyRef(name.into()),
@@ -91,6 +104,39 @@ fn change(evaluator: &mut PolicyEvaluator, scope: &Scope, change: Change) -> Cha
     evaluator
         .change(World::Eviction, scope, change, 0)
         .expect("it can be changed")
+}
+
+/// Weights of programs that have acted for ten seconds, where the policy of the second job's tenant
+/// divides them by two each second.
+fn weights_of(jobs: [&str; 2]) -> (Core, Vec<(ProgramId, u32)>) {
+    let (core, mut evaluator) = (core_of(jobs), PolicyEvaluator::default());
+    let forgetful = configured("forgetful", EVICTION, r#"{"profile": "paper"}"#);
+    let scope = Scope::of(jobs[1]);
+    change(&mut evaluator, &scope, Change::Activate(Some(forgetful)));
+    let mut question = question(&core);
+    question.purpose = Purpose::Weigh {
+        worker: WorkerId(0),
+    };
+    question.programs.phase.fill(Span::from_secs(10));
+    let PolicyAnswer::Weights { weights } = evaluator.answer(&core, &question, 5).answer else {
+        panic!("not weights");
+    };
+    (core, weights)
+}
+
+#[test]
+fn a_tenants_policy_does_not_hide_its_memory_from_other_tenants() {
+    let (core, weights) = weights_of(["odd", "even"]);
+    for (program, ppm) in &weights {
+        let own = &*core.state().programs[program].job == "even";
+        assert_eq!(own, *ppm < 1_000, "the team's own matter: {program} {ppm}");
+    }
+    let (_, weights) = weights_of(["odd", "\u{1f}acme\u{1f}even"]);
+    assert_eq!(weights.len() as u64, PROGRAMS);
+    assert!(
+        weights.iter().all(|(_, ppm)| *ppm == 1_000_000),
+        "{weights:?}"
+    );
 }
 
 #[test]

@@ -25,7 +25,6 @@ use observation::{ended_step, opened_program};
 use projection::Subject;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::mem;
-use std::ops::Bound as Edge;
 use std::sync::Arc;
 use transfers::Transfers;
 use treadle_core::{Command, Core, Event, Origin, StepArrival};
@@ -226,22 +225,9 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
 
     /// Whether a step would open a program beyond a limit.
     fn is_beyond(&self, arrival: &StepArrival, live: &LiveLimit) -> bool {
-        let keys = &self.core.state().keys;
-        if keys.contains_key(&arrival.program) {
-            return false;
-        }
-        let max = usize::try_from(live.programs_max).unwrap_or(usize::MAX);
-        if keys.len() < max {
-            // Not even all of them together are so many: nothing has to be counted.
-            return false;
-        }
-        let prefix = live.tenant.prefix();
-        let own = |key: &&str| live.tenant.outside(key).is_some();
-        let keys = keys.range::<str, _>((Edge::Included(prefix), Edge::Unbounded));
-        let alike = keys.map(|(key, _)| &**key);
-        // Names of one tenant are adjacent, except those of the default one.
-        let alike = alike.take_while(|key| prefix.is_empty() || own(key));
-        alike.filter(own).take(max).count() >= max
+        let state = self.core.state();
+        !state.keys.contains_key(&arrival.program)
+            && state.jobs.live_programs(live.tenant.prefix()) >= live.programs_max
     }
 
     /// Handles an event, which a gateway in another process may have relayed, and the answers to

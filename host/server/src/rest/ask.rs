@@ -26,7 +26,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
                 "The policy that is bound for the job answers, or the built-in default. Rows by \
                  the thousand are one question, not a thousand.",
             )
-            .fails(&[ErrorCode::Internal]),
+            .fails(&[ErrorCode::AskFull, ErrorCode::Internal]),
     ]
 }
 
@@ -101,6 +101,7 @@ fn failed(error: &AskError) -> Response {
         AskError::BadCall(_) | AskError::InPlace(_) | AskError::NoAnswer(_) => {
             ErrorCode::InvalidField
         }
+        AskError::QueueFull => ErrorCode::AskFull,
         AskError::EndedEarly => ErrorCode::Internal,
     };
     refuse(code, error.to_string())
