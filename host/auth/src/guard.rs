@@ -13,13 +13,14 @@ use axum::response::Response;
 use http_body_util::Limited;
 use std::sync::Arc;
 use std::time::Duration;
-use treadle_http::{error_response, wrong_method};
+use treadle_http::body::{self, BodyLimits};
+use treadle_http::{Bounded, InUse, error_response, wrong_method};
 use treadle_model::Tenant;
 use treadle_wire::{ErrorBody, ErrorCode};
 
-/// Time for a request that is not for an engine, from its head to the head of its answer; uploads
-/// are compiled within it.
-const CONTROL_TIMEOUT: Duration = Duration::from_mins(2);
+/// Time from the head of a request that is not for an engine to the head of its answer. Uploads may
+/// wait behind others for the compiler.
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(20);
 
 /// Who checks callers, and what each path needs.
 #[derive(Clone)]
@@ -28,6 +29,10 @@ pub struct Guard {
     pub auth: Arc<Auth>,
     /// What each path needs.
     pub permissions: Arc<Permissions>,
+    /// Bytes of all bodies that are held.
+    pub bodies: Bounded,
+    /// Longest pause within a body.
+    pub body_pause_max: Duration,
 }
 
 /// Why a request goes no further.
@@ -61,7 +66,7 @@ pub async fn guard(State(guard): State<Guard>, mut request: Request, next: Next)
     };
     match admit(&guard.auth, route, request.headers_mut()).await {
         Ok(principal) => {
-            let request = bounded(request, route, &principal);
+            let request = bounded(&guard, request, route, &principal).await;
             match request {
                 Ok(mut request) => {
                     request.extensions_mut().insert(principal);
@@ -79,13 +84,12 @@ async fn answer(route: &Route, answering: impl Future<Output = Response>) -> Res
     if route.relayed {
         return answering.await;
     }
-    let within = tokio::time::timeout(CONTROL_TIMEOUT, answering).await;
+    let within = tokio::time::timeout(ANSWER_TIMEOUT, answering).await;
     within.unwrap_or_else(|_| {
         let message = format!(
-            "{} was not answered within {} s: its body came too slowly, or the daemon is \
-             overloaded; see what has become of it, and send it again",
+            "{} was not answered within {} s; see what has become of it, and send it again",
             route.path,
-            CONTROL_TIMEOUT.as_secs()
+            ANSWER_TIMEOUT.as_secs()
         );
         error_response(&ErrorBody::new(ErrorCode::Overloaded, message))
     })
@@ -252,8 +256,41 @@ fn permit(
     Err(ErrorBody::new(ErrorCode::Forbidden, message))
 }
 
-/// Holds a body to what its tenant may send.
-fn bounded(request: Request, route: &Route, principal: &Principal) -> Result<Request, ErrorBody> {
+/// Reads a body that is short, within the bounds on all of them; holds another to what its tenant may
+/// send.
+async fn bounded(
+    guard: &Guard,
+    request: Request,
+    route: &Route,
+    principal: &Principal,
+) -> Result<Request, ErrorBody> {
+    let Some(bytes_max) = route.bytes_max else {
+        return held_to_limit(request, route, principal);
+    };
+    let tenant = &principal.tenant;
+    let (bytes_max, all) = (principal.body_bytes_max(bytes_max), guard.bodies.1);
+    let own_max = principal.share(tenant.limits.bodies_bytes, all);
+    let limits = BodyLimits {
+        bytes_max,
+        pause_max: guard.body_pause_max,
+        in_use: InUse::new([guard.bodies.clone(), (tenant.bodies_bytes.clone(), own_max)]),
+    };
+    let (parts, body) = request.into_parts();
+    let read = body::read(&parts.headers, body, limits).await;
+    let (body, in_use) = read.map_err(|mut error| {
+        if error.code == ErrorCode::BodyTooLarge {
+            error.message = format!("{} takes {bytes_max} bytes; send less", route.path);
+        }
+        error
+    })?;
+    Ok(Request::from_parts(parts, Body::from(in_use.hold(body))))
+}
+
+fn held_to_limit(
+    request: Request,
+    route: &Route,
+    principal: &Principal,
+) -> Result<Request, ErrorBody> {
     let Some(max) = principal
         .tenant
         .limits

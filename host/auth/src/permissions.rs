@@ -33,6 +33,9 @@ pub struct Route {
     pub needs: Needs,
     /// Its body is read by the gateway, which has bounds of its own.
     pub relayed: bool,
+    /// Largest body that the guard reads before the handler is asked; `None` where the gateway or
+    /// the handler reads it.
+    pub bytes_max: Option<usize>,
 }
 
 /// Looking at what there is.
@@ -102,6 +105,7 @@ mod tests {
             path: path.to_owned(),
             needs,
             relayed: false,
+            bytes_max: None,
         }
     }
 

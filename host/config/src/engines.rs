@@ -111,6 +111,8 @@ section! {
         /// Fields of requests that engines are given although treadle does not know them, such as one of a newer engine's sampling; those within others with a dot, as in `vllm_xargs.name`. One that steers an engine (`kv_transfer_params`, `lora_path`, `id_slot`; docs/security.md) passes only while there is one tenant.
         pass_fields: Vec<String> = Vec::new(), "";
         fixed {
+            /// How long an engine may take for the head of an answer to a request that is no step, such as `/tokenize`.
+            forward_timeout_s: u64 = 60, "seconds", 1 ..= 3600;
             /// Largest answer of an engine that is gathered before any of it goes on: one that is not a stream, or that may have to be gone on with.
             answer_bytes_max: usize = 256 << 20, "bytes", 1 ..= 4_294_967_296_u64;
             /// Bytes of all such answers at once.

@@ -43,18 +43,22 @@ pub async fn forward(State(app): State<Arc<GatewayState>>, request: Request) -> 
         return refuse(ErrorCode::NoHealthyWorker, message);
     };
     let base = url.trim_end_matches('/');
-    match app
+    let sending = app
         .upstream
-        .send(parts.method, base, &target, &parts.headers, body)
-        .await
-    {
-        Ok(response) => {
+        .send(parts.method, base, &target, &parts.headers, body);
+    match tokio::time::timeout(app.forward_timeout, sending).await {
+        Ok(Ok(response)) => {
             let (parts, body) = response.into_parts();
             let mut answer = Response::new(Body::new(body));
             *answer.status_mut() = parts.status;
             *answer.headers_mut() = end_to_end(&parts.headers);
             answer
         }
-        Err(error) => refuse(ErrorCode::EngineUnreachable, error.to_string()),
+        Ok(Err(error)) => refuse(ErrorCode::EngineUnreachable, error.to_string()),
+        Err(_) => {
+            let timeout_s = app.forward_timeout.as_secs();
+            let message = format!("the engine did not begin to answer within {timeout_s} s");
+            refuse(ErrorCode::EngineTimeout, message)
+        }
     }
 }

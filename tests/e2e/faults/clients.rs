@@ -41,6 +41,23 @@ async fn a_body_that_trickles_in_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_stalls_is_given_up_on_every_path() {
+    let fixture = Fixture::tuned(1, 100_000, |config| {
+        config.server.body_read_timeout_s = 1;
+    })
+    .await;
+    for path in ["/workers", "/programs/release", "/tokenize"] {
+        let mut raw = RawClient::connect(&fixture.daemon.url()).await;
+        let head =
+            format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{{");
+        raw.write(head).await.expect("it is sent");
+        let answer = raw.until_text("client_timeout").await;
+        assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+    }
+    fixture.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_never_reads_loses_its_stream() {
     let mut engine = RawEngine::start().await;
     let url = engine.url().to_owned();

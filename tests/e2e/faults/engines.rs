@@ -300,3 +300,21 @@ async fn an_answer_that_is_gathered_has_a_bound() {
         fixture.finish().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forwarded_request_that_nobody_answers_is_given_up() {
+    let mut engine = RawEngine::start().await;
+    let url = engine.url().to_owned();
+    let fixture = Fixture::tuned(0, 0, |config| {
+        config.engines.endpoints = vec![plain_endpoint(url, 100_000)];
+        config.engines.forward_timeout_s = 1;
+    })
+    .await;
+    let client = fixture.client.clone();
+    let asking =
+        tokio::spawn(async move { client.post("/tokenize", &json!({"prompt": "x"})).await });
+    engine.request().await.until_given_up().await;
+    let answer = asking.await.expect("an answer");
+    answer.refused(504, "engine_timeout");
+    fixture.finish().await;
+}

@@ -59,6 +59,8 @@ pub struct GatewayState {
     pub bodies: Option<Arc<PayloadWriter>>,
     /// Longest wait for the head of an engine's answer.
     pub response_timeout: Duration,
+    /// The same for a request that is no step.
+    pub forward_timeout: Duration,
     /// Remembers the last request of each program, where engines may be asked for its cache.
     pub prompts: Option<Arc<Prompts>>,
 }

@@ -26,7 +26,10 @@ use treadle_wire::ErrorCode;
 /// Generation requests stay here, gateways connect, the rest goes to the
 /// scheduler.
 pub(super) fn router(parts: Arc<Parts>) -> Router {
-    let guard = from_fn_with_state(rest::guard_of(parts.auth.clone()), auth::guard);
+    let guard = from_fn_with_state(
+        rest::guard_of(parts.auth.clone(), &parts.gateway),
+        auth::guard,
+    );
     let own = router_of(generation::endpoints(), parts.gateway.clone(), 0)
         .merge(router_of(identity::endpoints(), parts.auth.clone(), 0))
         .merge(router_of(vec![cluster::endpoint(show)], parts.clone(), 0));

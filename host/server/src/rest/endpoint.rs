@@ -209,6 +209,7 @@ impl About {
             path: self.path.clone(),
             needs: self.needs,
             relayed: self.length == Length::Relayed,
+            bytes_max: (self.length == Length::Control).then_some(CONTROL_BYTES_MAX),
         }
     }
 

@@ -110,6 +110,7 @@ pub(crate) fn forwarded() -> Vec<Endpoint<Arc<GatewayState>>> {
                 ErrorCode::BodyTooLarge,
                 ErrorCode::NoHealthyWorker,
                 ErrorCode::EngineUnreachable,
+                ErrorCode::EngineTimeout,
             ])
     };
     lines.into_iter().map(endpoint).collect()

@@ -46,7 +46,7 @@ use std::time::Duration;
 use treadle_auth as auth;
 use treadle_auth::Guard;
 use treadle_auth::permissions::{Permissions, Route};
-use treadle_gateway::not_recorded;
+use treadle_gateway::{GatewayState, not_recorded};
 use treadle_http::refuse;
 use treadle_wire::ErrorCode;
 
@@ -127,18 +127,20 @@ pub fn routes() -> Vec<Route> {
 }
 
 /// Who lets requests through.
-pub(crate) fn guard_of(auth: std::sync::Arc<auth::Auth>) -> Guard {
+pub(crate) fn guard_of(auth: std::sync::Arc<auth::Auth>, gateway: &GatewayState) -> Guard {
     let permissions = Permissions::new(routes());
     Guard {
         auth,
         permissions: permissions.into(),
+        bodies: gateway.room.bodies.clone(),
+        body_pause_max: gateway.body_timeout,
     }
 }
 
 /// The whole HTTP surface.
 pub(crate) fn router(app: App) -> Router {
     let upload_bytes_max = app.policies.upload_bytes_max();
-    let guard = from_fn_with_state(guard_of(app.auth.clone()), auth::guard);
+    let guard = from_fn_with_state(guard_of(app.auth.clone(), &app.gateway), auth::guard);
     let own: Vec<Endpoint> = own().into_iter().flat_map(|(_, all)| all).collect();
     let mut relayed = generation::endpoints();
     relayed.extend(generation::forwarded());

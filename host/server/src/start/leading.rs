@@ -216,6 +216,7 @@ pub(crate) fn gateway_state(
                 .min(config.server.connections_max as u64),
             programs_max: config.scheduler.programs_max,
         },
+        forward_timeout: Duration::from_secs(config.engines.forward_timeout_s),
         response_timeout: Duration::from_secs(config.engines.response_timeout_s),
     })
 }
