@@ -137,7 +137,10 @@ fn may_see(package: &Value, seen: &Value) -> Option<bool> {
     match name {
         "heddle-partition" | "treadle-plugin" | "treadle-services" => Some(false),
         "treadle-tests" => Some(true),
-        "treadle-chaos" => Some(matches!(seen_name, "treadle-broker" | "treadle-services")),
+        "treadle-chaos" => Some(matches!(
+            seen_name,
+            "treadle-broker" | "treadle-engine-sim" | "treadle-services"
+        )),
         "treadle-hostile" => Some(seen_name == "treadle-policy-runtime"),
         // What two policies of one paper share.
         "heddle-allocation" | "heddle-placement" => {
