@@ -165,9 +165,10 @@ impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
     pub(crate) fn answers_as_the_engine(mut self) -> Self {
         let what = "The engine's answer.";
         self.about.add_answer("200", "application/json", what, None);
-        let what = "The engine's answer, where it refuses or fails.";
-        self.about
-            .add_answer("default", "application/json", what, None);
+        // Of any kind, or empty.
+        let refused = Response::new("The engine's answer, where it refuses or fails.");
+        let responses = &mut self.about.operation.responses.responses;
+        responses.insert("default".to_owned(), RefOr::T(refused));
         self
     }
 
