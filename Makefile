@@ -41,7 +41,7 @@ test: guests ## Check format and lints, run all tests
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	@scripts/run-tests.sh
-	@scripts/fuzz-api.sh 60
+	@scripts/fuzz-api.sh 60 1
 
 .PHONY: test-vllm
 test-vllm: guests ## Run the tests that need vLLM servers: two here (6 GB are installed), or VLLM_URL=a,b

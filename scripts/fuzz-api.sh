@@ -2,7 +2,7 @@
 # Sends the daemon requests made from its OpenAPI document, right ones and wrong ones, with
 # Schemathesis: no answer may be a fault of the daemon, or one that the document does not have.
 #
-#   scripts/fuzz-api.sh SECONDS [BINARY]
+#   scripts/fuzz-api.sh SECONDS [SEED]   any seed unless one is given
 #
 # The engines are simulated, the store is in memory, and whoever calls is an admin. Requests that
 # take the engines away are left out: without them every request is refused.
@@ -10,7 +10,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly SECONDS_MAX="${1:?give the seconds to run}"
-readonly BINARY="${2:-target/debug/treadle}"
+readonly SEED="${2:-$RANDOM}"
+readonly BINARY=target/debug/treadle
 readonly SCHEMATHESIS=.treadle/venv/bin/schemathesis
 readonly LOG=target/fuzz-api.log
 
@@ -32,7 +33,7 @@ for _ in {1..100}; do
 done
 
 say "requests to $url for $SECONDS_MAX s; the daemon's log is $LOG"
-"$SCHEMATHESIS" run "$url/openapi.json" --max-time "$SECONDS_MAX" --max-examples 1000 --no-color \
+"$SCHEMATHESIS" run "$url/openapi.json" --seed "$SEED" --max-time "$SECONDS_MAX" --max-examples 1000 --no-color \
   --checks not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance \
   --generation-database none --suppress-health-check all --exclude-path-regex '^/(remove_worker|api/v1/stream)$' \
   --exclude-operation-id workers_remove --exclude-operation-id delete_workers_worker
