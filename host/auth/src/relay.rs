@@ -21,7 +21,7 @@ pub enum Way {
     Direct,
     /// From another daemon, for this client, if that is known.
     PassedOn(Option<SocketAddr>),
-    /// From somebody who pretends to be another daemon, or has another secret.
+    /// From a caller that pretends to be another daemon, or from one with another secret.
     Unproven,
 }
 

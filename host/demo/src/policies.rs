@@ -13,7 +13,7 @@ use treadle_registry::eviction_by_default;
 /// eviction policy of a daemon, unless one of them is of that world.
 pub(super) fn evaluator(files: &[PathBuf]) -> Result<PolicyEvaluator, DemoError> {
     let mut evaluator = PolicyEvaluator::new(EvaluatorLimits {
-        restarts_in_place: true,
+        is_repeatable: true,
         ..EvaluatorLimits::default()
     });
     let mut decides_eviction = false;

@@ -102,7 +102,7 @@ injected_bugs! {
     PauseLate => "pause-late",
     /// The low watermark is taken to be half as high: programs wait though they fit.
     LeaveRoom => "leave-room",
-    /// Programs keep their placement for a thousand times their quantum, whoever starves.
+    /// Programs keep their placement for a thousand times their quantum while others starve.
     QuantumTooLong => "quantum-too-long",
     /// One program more than allowed may be live.
     OneProgramMore => "one-program-more",

@@ -11,6 +11,6 @@ pub fn evaluator_limits(plugins: &PluginsConfig) -> EvaluatorLimits {
             steps_min: plugins.canary_steps_min,
             regret_max: plugins.canary_regret_max_percent as f64 / 100.0,
         },
-        restarts_in_place: false,
+        is_repeatable: false,
     }
 }

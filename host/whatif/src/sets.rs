@@ -286,7 +286,7 @@ impl ReadySet {
     /// An evaluator in which the policies start over.
     pub fn evaluator(&self) -> Result<PolicyEvaluator, WhatIfError> {
         let mut evaluator = PolicyEvaluator::new(EvaluatorLimits {
-            restarts_in_place: true,
+            is_repeatable: true,
             ..EvaluatorLimits::default()
         });
         for module in &self.modules {

@@ -59,9 +59,10 @@ pub struct EvaluatorLimits {
     pub breaker: BreakerLimits,
     /// For its regret, while it is a canary.
     pub trial: TrialLimits,
-    /// Lets a policy that failed be restarted by the next question, instead of by another thread at
-    /// some time: for runs that are repeated.
-    pub restarts_in_place: bool,
+    /// Nothing depends on how long policies take: one that failed is restarted by the next question,
+    /// instead of by another thread at some time, and each question asks all of its policies. For
+    /// runs that are repeated.
+    pub is_repeatable: bool,
 }
 
 /// An answer to a question of the core.
@@ -178,13 +179,13 @@ impl PolicyEvaluator {
             let programs = Cow::Owned(only(rows, &of_assignee));
             let call = self.call_for(core, assignee, purpose, programs);
             let tenant = assignee.scope.tenant_prefix();
-            let (policy, scores) = if budget.allows(tenant) {
+            let (policy, scores) = if self.limits.is_repeatable || budget.allows(tenant) {
                 let began = Instant::now();
                 let evaluated = self.evaluate(core, assignee, call, now_ms);
                 budget.spend(tenant, began.elapsed());
                 evaluated
             } else {
-                self.statistics.fallbacks += 1;
+                self.count_left_out(assignee);
                 self.evaluate_natively(assignee, &call)
             };
             policies.push(policy);
@@ -304,6 +305,19 @@ impl PolicyEvaluator {
         (policy, scores)
     }
 
+    /// Counts that a policy was not asked because no time was left for it.
+    fn count_left_out(&mut self, assignee: &Assignee) {
+        let world = self.bindings.world_mut(assignee.world);
+        let binding = world.get_mut(&assignee.scope);
+        let slot = binding.and_then(|binding| binding.slot_mut(assignee.canary));
+        if let Some(slot) = slot {
+            let tenant = assignee.scope.tenant_prefix();
+            let version = self.versions.of(assignee.world, &slot.policy, tenant);
+            version.fallbacks += 1;
+            self.statistics.fallbacks += 1;
+        }
+    }
+
     /// The built-in default's name and scores.
     fn evaluate_natively(
         &mut self,
@@ -370,7 +384,7 @@ impl PolicyEvaluator {
         version.record_call(rows, started.elapsed());
         version.memory_bytes = instance.memory_bytes();
         version.restarts = instance.restarts();
-        if !self.limits.restarts_in_place {
+        if !self.limits.is_repeatable {
             slot.look_after(&self.shadows);
         }
         let fault = match answer {

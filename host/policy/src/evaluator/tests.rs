@@ -100,6 +100,14 @@ fn question(core: &Core) -> Question {
     }
 }
 
+/// An evaluator that asks all policies of a question, however slow the machine is.
+fn unhurried() -> PolicyEvaluator {
+    PolicyEvaluator::new(EvaluatorLimits {
+        is_repeatable: true,
+        ..EvaluatorLimits::default()
+    })
+}
+
 fn change(evaluator: &mut PolicyEvaluator, scope: &Scope, change: Change) -> Changed {
     evaluator
         .change(World::Eviction, scope, change, 0)
@@ -109,7 +117,7 @@ fn change(evaluator: &mut PolicyEvaluator, scope: &Scope, change: Change) -> Cha
 /// Weights of programs that have acted for ten seconds, where the policy of the second job's tenant
 /// divides them by two each second.
 fn weights_of(jobs: [&str; 2]) -> (Core, Vec<(ProgramId, u32)>) {
-    let (core, mut evaluator) = (core_of(jobs), PolicyEvaluator::default());
+    let (core, mut evaluator) = (core_of(jobs), unhurried());
     let forgetful = configured("forgetful", EVICTION, r#"{"profile": "paper"}"#);
     let scope = Scope::of(jobs[1]);
     change(&mut evaluator, &scope, Change::Activate(Some(forgetful)));
@@ -141,7 +149,7 @@ fn a_tenants_policy_does_not_hide_its_memory_from_other_tenants() {
 
 #[test]
 fn each_program_is_evaluated_by_one_version_which_the_answer_names() {
-    let (core, mut evaluator) = (core(), PolicyEvaluator::default());
+    let (core, mut evaluator) = (core(), unhurried());
     change(
         &mut evaluator,
         &Scope::Everyone,
@@ -192,7 +200,7 @@ fn each_program_is_evaluated_by_one_version_which_the_answer_names() {
 
 #[test]
 fn a_canary_whose_programs_fare_worse_is_ended() {
-    let (core, mut evaluator) = (core(), PolicyEvaluator::default());
+    let (core, mut evaluator) = (core(), unhurried());
     change(
         &mut evaluator,
         &Scope::Everyone,

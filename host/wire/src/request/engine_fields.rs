@@ -1,7 +1,7 @@
 //! Which fields of a request its engine may be given.
 //!
-//! Engines take fields that steer them from whoever sends a request: where KV is fetched from, which
-//! slot computes, which code is loaded. These are treadle's. So a field passes if it is listed here,
+//! Engines accept fields that steer them from any client: where KV is fetched from, which slot
+//! computes, which code is loaded. These are treadle's. So a field passes if it is listed here,
 //! as one that concerns its own request alone; any other is foreign, and refused unless the
 //! operator has named it.
 

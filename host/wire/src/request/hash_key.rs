@@ -9,7 +9,7 @@ static KEY: OnceLock<u64> = OnceLock::new();
 /// Hashes with this key from now on, as other processes do that hash for the same scheduler.
 /// Nothing changes if something was hashed before: a process has one key.
 pub fn share_hash_key(key: u64) {
-    // Whoever was first has decided.
+    // The first call decides.
     let _ = KEY.set(key);
 }
 
