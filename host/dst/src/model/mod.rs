@@ -21,7 +21,7 @@ use caches::Caches;
 use facts::{Answered, Ask, JobFacts, ProgramFacts, StepFacts, WorkerFacts};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::explain::{Decision, DecisionKind};
-use treadle_core::{Command, Core, CoreConfig, Event, Mode};
+use treadle_core::{Command, Core, CoreConfig, Event, Mode, ProgramEvent};
 use treadle_model::{AskId, ProgramId, Span, StepId, Timestamp, WorkerId};
 
 pub(crate) use facts::Ending;
@@ -117,7 +117,7 @@ impl Model {
             return Ok(());
         }
         let high = self.config.high_watermark_ppm;
-        for (id, known) in &core.state().workers {
+        for (id, known) in &core.programs().workers {
             let Some(w) = self.workers.get_mut(id) else {
                 continue;
             };
@@ -188,7 +188,10 @@ impl Model {
         self.caches.next_event();
         self.assigned.clear();
         self.gave_way = 0;
-        self.exact_order = !matches!(event, Event::PolicyAnswered { .. } | Event::TimerFired);
+        self.exact_order = !matches!(
+            event,
+            Event::Program(ProgramEvent::PolicyAnswered { .. }) | Event::TimerFired
+        );
     }
 
     fn is_aware(&self) -> bool {
