@@ -1,7 +1,8 @@
 //! `make chaos`: real PostgreSQL, real RabbitMQ, real daemons and simulated engines under the load
 //! of some hundred agent programs, all of them killed (SIGKILL) again and again by a seeded
 //! schedule. Afterwards a checker, which reads the database with psql, a consumer's own record and
-//! the clients' own record, counts what was lost, counted twice, or stuck.
+//! the clients' own record, counts what was lost, counted twice, or stuck. It does so in several
+//! forms, one after another: see [`form::Form`].
 
 mod agents;
 mod checker;
@@ -9,6 +10,7 @@ mod consumer;
 mod error;
 mod exchange;
 mod fixture;
+mod form;
 mod options;
 mod record;
 mod report;
@@ -27,19 +29,27 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return failed(&format!("no threads can be started: {error}")),
     };
-    let ended = runtime.block_on(run::run(options));
-    runtime.shutdown_background();
-    match ended {
-        Ok(report) => {
-            println!("{:#}", report.to_json());
-            if report.is_clean() {
-                ExitCode::SUCCESS
-            } else {
-                failed("something was lost, counted twice or stuck; `problems` has the first ones")
+    let mut unclean = Vec::new();
+    for form in options.forms.iter().copied() {
+        match runtime.block_on(run::run(&options, form)) {
+            Ok(report) => {
+                println!("{:#}", report.to_json());
+                unclean.extend((!report.is_clean()).then_some(form.as_str()));
+            }
+            Err(error) => {
+                failed(&format!("{}: {error}", form.as_str()));
+                unclean.push(form.as_str());
             }
         }
-        Err(error) => failed(&error.to_string()),
     }
+    runtime.shutdown_background();
+    if unclean.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    failed(&format!(
+        "not clean: {}; `problems` of the report has the first ones",
+        unclean.join(", ")
+    ))
 }
 
 fn failed(why: &str) -> ExitCode {
