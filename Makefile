@@ -41,7 +41,6 @@ test: guests ## Check format and lints, run all tests
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	@scripts/run-tests.sh
-	@scripts/fuzz-api.sh 60 1
 
 .PHONY: test-vllm
 test-vllm: guests ## Run the tests that need vLLM servers: two here (6 GB are installed), or VLLM_URL=a,b
@@ -52,8 +51,9 @@ bench-vllm: guests ## Measure moves of caches between two vLLM servers: here, or
 	@VLLM_URL=$(VLLM_URL) scripts/test-vllm.sh figures
 
 .PHONY: fuzz
-fuzz: guests ## Damage uploads, then requests, for FUZZ_S seconds each, and look for faults; FUZZ_SEED chooses which uploads
+fuzz: guests ## Damage uploads, messages of six kinds and requests for FUZZ_S seconds each; FUZZ_SEED chooses the damage
 	$(CARGO) run --locked --quiet --package treadle-hostile -- fuzz $(FUZZ_S) $(FUZZ_SEED)
+	$(CARGO) run --locked --quiet --package treadle-hostile -- messages $(FUZZ_S) $(FUZZ_SEED)
 	@scripts/setup.sh test
 	$(CARGO) build --locked --package treadle
 	@scripts/fuzz-api.sh $(FUZZ_S)

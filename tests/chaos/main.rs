@@ -18,8 +18,11 @@ mod run;
 mod schedule;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 use options::Options;
 
@@ -29,19 +32,7 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return failed(&format!("no threads can be started: {error}")),
     };
-    let mut unclean = Vec::new();
-    for form in options.forms.iter().copied() {
-        match runtime.block_on(run::run(&options, form)) {
-            Ok(report) => {
-                println!("{:#}", report.to_json());
-                unclean.extend((!report.is_clean()).then_some(form.as_str()));
-            }
-            Err(error) => {
-                failed(&format!("{}: {error}", form.as_str()));
-                unclean.push(form.as_str());
-            }
-        }
-    }
+    let unclean = runtime.block_on(run_all(options));
     runtime.shutdown_background();
     if unclean.is_empty() {
         return ExitCode::SUCCESS;
@@ -50,6 +41,38 @@ fn main() -> ExitCode {
         "not clean: {}; `problems` of the report has the first ones",
         unclean.join(", ")
     ))
+}
+
+/// Runs all forms and prints their reports; gives those that were not clean.
+async fn run_all(options: Options) -> Vec<&'static str> {
+    let places = Arc::new(Semaphore::new(options.at_once));
+    let options = Arc::new(options);
+    let mut runs = JoinSet::new();
+    for form in options.forms.iter().copied() {
+        let (places, options) = (places.clone(), options.clone());
+        runs.spawn(async move {
+            let _place = places.acquire_owned().await;
+            (form, run::run(&options, form).await)
+        });
+    }
+    let mut unclean = Vec::new();
+    while let Some(ended) = runs.join_next().await {
+        match ended {
+            Ok((form, Ok(report))) => {
+                println!("{:#}", report.to_json());
+                unclean.extend((!report.is_clean()).then_some(form.as_str()));
+            }
+            Ok((form, Err(error))) => {
+                report_progress(&format!("{}: {error}", form.as_str()));
+                unclean.push(form.as_str());
+            }
+            Err(error) => {
+                report_progress(&format!("a form ended early: {error}"));
+                unclean.push("one that ended early");
+            }
+        }
+    }
+    unclean
 }
 
 fn failed(why: &str) -> ExitCode {

@@ -17,6 +17,9 @@ pub(crate) struct Options {
     /// What works while it is killed: each form is a run of its own, one after another.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Form::ALL)]
     pub(crate) forms: Vec<Form>,
+    /// Forms that run at once.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) at_once: usize,
     /// Daemons on one store.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=9))]
     pub(crate) daemons: u16,
