@@ -35,11 +35,12 @@ demo: guests ## Run the daemon with simulated engines and a workload
 	target/demo/treadle demo
 
 .PHONY: test
-test: guests ## Check format and lints, run all tests
+test: guests ## Check format, lints and dependencies, run all tests
 	@scripts/setup.sh test
 	@scripts/build-guests.sh all
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	@scripts/check-dependencies.sh
 	@scripts/run-tests.sh
 
 .PHONY: test-vllm
@@ -79,11 +80,10 @@ bench: build ## Measure the store and the benchmarks of the daemon
 	target/release/treadle-bench
 
 .PHONY: lint
-lint: ## Check format, lints and, where cargo-deny is installed, deny.toml
+lint: ## Check format, lints and dependencies
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check; \
-	else echo "cargo-deny is not installed; tests/architecture.rs checks licences and sources"; fi
+	@scripts/check-dependencies.sh
 
 .PHONY: docs
 docs: ## Write docs/configuration.md and the API documentation
