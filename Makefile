@@ -35,13 +35,13 @@ demo: guests ## Run the daemon with simulated engines and a workload
 	target/demo/treadle demo
 
 .PHONY: test
-test: guests ## Check format and lints, run all tests
+test: guests ## Check format, lints and dependencies, run all tests
 	@scripts/setup.sh test
 	@scripts/build-guests.sh all
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	@scripts/check-dependencies.sh
 	@scripts/run-tests.sh
-	@scripts/fuzz-api.sh 60 1
 
 .PHONY: test-vllm
 test-vllm: guests ## Run the tests that need vLLM servers: two here (6 GB are installed), or VLLM_URL=a,b
@@ -52,8 +52,9 @@ bench-vllm: guests ## Measure moves of caches between two vLLM servers: here, or
 	@VLLM_URL=$(VLLM_URL) scripts/test-vllm.sh figures
 
 .PHONY: fuzz
-fuzz: guests ## Damage uploads, then requests, for FUZZ_S seconds each, and look for faults; FUZZ_SEED chooses which uploads
+fuzz: guests ## Damage uploads, messages of six kinds and requests for FUZZ_S seconds each; FUZZ_SEED chooses the damage
 	$(CARGO) run --locked --quiet --package treadle-hostile -- fuzz $(FUZZ_S) $(FUZZ_SEED)
+	$(CARGO) run --locked --quiet --package treadle-hostile -- messages $(FUZZ_S) $(FUZZ_SEED)
 	@scripts/setup.sh test
 	$(CARGO) build --locked --package treadle
 	@scripts/fuzz-api.sh $(FUZZ_S)
@@ -79,11 +80,10 @@ bench: build ## Measure the store and the benchmarks of the daemon
 	target/release/treadle-bench
 
 .PHONY: lint
-lint: ## Check format, lints and, where cargo-deny is installed, deny.toml
+lint: ## Check format, lints and dependencies
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check; \
-	else echo "cargo-deny is not installed; tests/architecture.rs checks licences and sources"; fi
+	@scripts/check-dependencies.sh
 
 .PHONY: docs
 docs: ## Write docs/configuration.md and the API documentation

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs all tests: with cargo-nextest where it is or can be installed, else with `cargo test`, and
-# then the examples in the documentation, which cargo-nextest leaves out.
+# Runs all tests: with cargo-nextest where it is or can be installed, else with `cargo test`; then the
+# examples in the documentation, which cargo-nextest leaves out, and a minute of requests to the API.
+# Beside these two a short chaos run kills servers: it waits most of the time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -8,6 +9,9 @@ say() { printf 'run-tests: %s\n' "$*" >&2; }
 
 # The version that is installed where none is.
 readonly NEXTEST=0.9.143
+# Output of the chaos run, and its process.
+readonly CHAOS_LOG=target/chaos.log
+CHAOS=""
 
 ensure_nextest() {
   cargo nextest --version >/dev/null 2>&1 && return 0
@@ -24,13 +28,42 @@ start_services() {
     say "TREADLE_SKIP_SERVICE_TESTS is set: no tests against PostgreSQL and RabbitMQ"
     return 0
   fi
-  [[ "${CI:-}" != true ]] || trap 'scripts/services.sh stop' EXIT
   local variables
   variables="$(scripts/services.sh start)"
   eval "$variables"
 }
 
+# All forms, each with one kill of each kind, two at once: five minutes of runs in three.
+start_chaos() {
+  [[ -z "${TREADLE_SKIP_SERVICE_TESTS:-}" ]] || return 0
+  cargo build --locked --quiet --workspace --bin treadle --bin treadle-chaos
+  say "killing servers meanwhile; what comes of it is in $CHAOS_LOG"
+  # A process group of its own, daemons and engines included.
+  setsid target/debug/treadle-chaos --binary target/debug/treadle --at-once 2 --kills 1 --programs 60 \
+    --pause-ms-max 3000 >"$CHAOS_LOG" 2>&1 </dev/null &
+  CHAOS=$!
+}
+
+# Its own servers end with it.
+await_chaos() {
+  [[ -n "$CHAOS" ]] || return 0
+  local chaos="$CHAOS"
+  if ! wait "$chaos"; then
+    cat "$CHAOS_LOG" >&2
+    say "the chaos run failed; make chaos runs it alone, and longer"
+    return 1
+  fi
+  CHAOS=""
+  say "the chaos run was clean in all of its forms"
+}
+
+end() {
+  [[ -z "$CHAOS" ]] || kill -- -"$CHAOS" 2>/dev/null || true
+  [[ "${CI:-}" != true || -n "${TREADLE_SKIP_SERVICE_TESTS:-}" ]] || scripts/services.sh stop
+}
+
 main() {
+  trap end EXIT
   # Some end-to-end tests drive the built binary; the tests of the command line make cargo build it.
   local profile=default
   [[ -z "${CI:-}" ]] || profile=ci
@@ -40,7 +73,10 @@ main() {
   else
     cargo test --locked --workspace --all-targets --no-fail-fast
   fi
+  start_chaos
   cargo test --locked --quiet --workspace --doc
+  scripts/fuzz-api.sh 60 1
+  await_chaos
 }
 
 main "$@"

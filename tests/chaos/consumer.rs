@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
-use treadle_broker::{Address, Broker, Delivery, RabbitMq, Settings, Subscription};
+use treadle_broker::{Address, Broker, Delivery, Names, RabbitMq, Settings, Subscription};
 
 use crate::error::ChaosError;
 use crate::record::Record;
 
-/// Its queue.
+/// What its queue's name begins with.
 const QUEUE: &str = "chaos-record";
 
 /// The consumer at work.
@@ -22,10 +22,15 @@ pub(crate) struct Consumer {
 }
 
 impl Consumer {
-    /// Subscribes to everything.
-    pub(crate) async fn start(url: &str, file: &Path) -> Result<Self, ChaosError> {
-        let broker = RabbitMq::start(Settings::new(Address::parse(url)?));
-        let mut deliveries = broker.subscribe(&Subscription::new(QUEUE, ["#"])).await?;
+    /// Subscribes to all events of a shard, whose exchanges have a prefix.
+    pub(crate) async fn start(url: &str, prefix: &str, file: &Path) -> Result<Self, ChaosError> {
+        let broker = RabbitMq::start(Settings {
+            names: Names::new(prefix)?,
+            ..Settings::new(Address::parse(url)?)
+        });
+        let mut deliveries = broker
+            .subscribe(&Subscription::new(format!("{QUEUE}-{prefix}"), ["#"]))
+            .await?;
         let record = Record::create(file)?;
         let seq = Arc::new(AtomicU64::new(0));
         let seen = seq.clone();

@@ -8,6 +8,12 @@ pub(crate) enum ChaosError {
     /// The daemon's binary is not there, or too old.
     #[error("{path}: {cause}; build it with `make build`, or name another with --binary")]
     Binary { path: PathBuf, cause: String },
+    /// Options that a form can't be run with.
+    #[error("the form {name} can't be run so: {refusal}")]
+    Form {
+        name: &'static str,
+        refusal: &'static str,
+    },
     /// A process did not come up.
     #[error("{name} does not answer after {after_s} s; its output is in {log}")]
     Start {

@@ -51,12 +51,13 @@ impl Client {
         Self { pool }
     }
 
-    /// Posts JSON and reads the answer to its end.
-    pub(crate) async fn post(&self, base: &str, path: &str, body: &Value) -> Outcome {
+    /// Posts JSON about a job and reads the answer to its end.
+    pub(crate) async fn post(&self, base: &str, path: &str, job: &str, body: &Value) -> Outcome {
         let request = Request::builder()
             .method(Method::POST)
             .uri(format!("{base}{path}"))
             .header("content-type", "application/json")
+            .header("x-treadle-job", job)
             .body(Full::new(Bytes::from(body.to_string())));
         let Ok(request) = request else {
             return Outcome::Refused("the request can't be written".to_owned());
@@ -91,11 +92,13 @@ impl Client {
         }
     }
 
-    /// The body of a page, if there is one.
-    pub(crate) async fn get(&self, base: &str, path: &str) -> Option<String> {
-        let request = Request::get(format!("{base}{path}"))
-            .body(Full::default())
-            .ok()?;
+    /// The body of a page, if there is one; of this shard, if it is named.
+    pub(crate) async fn get(&self, base: &str, path: &str, shard: Option<&str>) -> Option<String> {
+        let mut request = Request::get(format!("{base}{path}"));
+        if let Some(shard) = shard {
+            request = request.header("x-treadle-shard", shard);
+        }
+        let request = request.body(Full::default()).ok()?;
         let response = tokio::time::timeout(CONNECT_MAX, self.pool.request(request));
         let response = response.await.ok()?.ok()?;
         if !response.status().is_success() {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Parser;
 
 use crate::error::ChaosError;
+use crate::form::Form;
 use crate::schedule::Victim;
 
 /// Kill daemons, broker, database and engines under load, and count what was lost.
@@ -13,6 +14,12 @@ pub(crate) struct Options {
     /// The daemon; the newest of target/release and target/debug unless given.
     #[arg(long, value_name = "PATH")]
     pub(crate) binary: Option<PathBuf>,
+    /// What works while it is killed: each form is a run of its own, one after another.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Form::ALL)]
+    pub(crate) forms: Vec<Form>,
+    /// Forms that run at once.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) at_once: usize,
     /// Daemons on one store.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=9))]
     pub(crate) daemons: u16,
@@ -81,19 +88,38 @@ impl Options {
         })
     }
 
-    /// Where records and logs go; made here.
-    pub(crate) fn folder(&self) -> Result<PathBuf, ChaosError> {
+    /// Refuses what a form can't be run with.
+    pub(crate) fn check(&self, form: Form) -> Result<(), ChaosError> {
+        let refusal = match form {
+            Form::Retention if self.without_broker => {
+                "what was removed is known from the broker's consumer alone; leave out --without-broker"
+            }
+            Form::Shards if self.daemons == 1 => {
+                "a single daemon has no shards; give more --daemons"
+            }
+            _ => return Ok(()),
+        };
+        Err(ChaosError::Form {
+            name: form.as_str(),
+            refusal,
+        })
+    }
+
+    /// Where records and logs of a form go; made here.
+    pub(crate) fn folder(&self, form: Form) -> Result<PathBuf, ChaosError> {
         let name = format!("seed-{}-{}", self.seed, std::process::id());
         let folder = self
             .folder
             .clone()
-            .unwrap_or_else(|| repository().join("target/chaos").join(name));
+            .unwrap_or_else(|| repository().join("target/chaos").join(name))
+            .join(form.as_str());
         std::fs::create_dir_all(&folder).map_err(ChaosError::file(folder.display().to_string()))?;
         std::path::absolute(&folder).map_err(ChaosError::file("--folder"))
     }
 }
 
-fn repository() -> PathBuf {
+/// The checkout that this was built in.
+pub(crate) fn repository() -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     folder.canonicalize().unwrap_or(folder)
 }

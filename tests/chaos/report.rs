@@ -9,6 +9,7 @@ use crate::schedule::Victim;
 
 /// What a run came to.
 pub(crate) struct Report {
+    pub(crate) form: &'static str,
     pub(crate) seed: u64,
     pub(crate) seconds: f64,
     pub(crate) daemons: u16,
@@ -42,6 +43,7 @@ impl Report {
             .collect();
         let takeover = self.outages_ms.get(&Victim::Leader);
         json!({
+            "form": self.form,
             "seed": self.seed,
             "seconds": self.seconds.round(),
             "daemons": self.daemons,
@@ -50,16 +52,20 @@ impl Report {
             "requests": self.requests,
             "acknowledged": check_result.acknowledged,
             "events": check_result.events,
+            "events_removed": check_result.events_removed,
+            "programs_removed": check_result.programs_removed,
             "messages": check_result.messages,
             "messages_repeated": check_result.messages_repeated,
             "lost": check_result.lost.count,
             "double_counted": check_result.double_counted.count,
             "wrong_text": check_result.wrong_text.count,
             "stuck": check_result.stuck.count,
+            "not_exercised": check_result.not_exercised.count,
+            "counted": check_result.counted,
             "takeover_ms": takeover.map(|outages| spread(outages)),
             "outage_ms": outages,
             "ended_by_themselves": self.ended_by_themselves,
-            "checksum": check_result.checksum,
+            "checksums": check_result.checksums,
             "problems": check_result.problems(),
             "folder": self.folder,
         })

@@ -1,7 +1,7 @@
 //! A run from its first process to its result.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,11 +10,12 @@ use tokio::task::JoinSet;
 use treadle_services::Service;
 
 use crate::agents::{self, Pulse, Shared};
-use crate::checker::{self, Evidence};
+use crate::checker::{self, Evidence, ShardEvidence};
 use crate::consumer::Consumer;
 use crate::error::ChaosError;
 use crate::exchange::Client;
-use crate::fixture::{Fixture, SCHEMA};
+use crate::fixture::Fixture;
+use crate::form::{Form, Shard};
 use crate::options::Options;
 use crate::record::Record;
 use crate::report::Report;
@@ -28,54 +29,58 @@ const SETTLE_MAX: Duration = Duration::from_mins(1);
 /// Pause between two looks.
 const LOOK_PAUSE: Duration = Duration::from_millis(250);
 
-/// Runs, checks, and reports the result.
-pub(crate) async fn run(options: Options) -> Result<Report, ChaosError> {
+/// Runs a form, checks, and reports the result.
+pub(crate) async fn run(options: &Options, form: Form) -> Result<Report, ChaosError> {
     let began = Instant::now();
-    let folder = options.folder()?;
-    report_progress(&format!("records and logs go to {}", folder.display()));
-    let mut fixture = Fixture::start(&options, &folder).await?;
-    let files = Files::of(&folder);
-    let consumer = match &fixture.amqp_url {
-        Some(url) => Some(Consumer::start(url, &files.messages).await?),
-        None => None,
-    };
+    options.check(form)?;
+    let folder = options.folder(form)?;
+    let name = form.as_str();
+    report_progress(&format!(
+        "{name}: records and logs go to {}",
+        folder.display()
+    ));
+    let mut fixture = Fixture::start(options, form, &folder).await?;
+    let consumers = listen(&fixture, form, &folder).await?;
     fixture.start_processes().await?;
+    fixture.bind_policy(form).await?;
     report_progress("all processes answer; the programs start");
+    let clients = folder.join("clients.jsonl");
     let shared = Arc::new(Shared {
         daemons: fixture.daemon_urls(),
         client: Client::new(),
-        record: Record::create(&files.clients)?,
+        record: Record::create(&clients)?,
         ending: AtomicBool::new(false),
         pulse: Pulse::default(),
     });
-    let mut programs = agents::start(&shared, &options);
+    let mut programs = agents::start(&shared, options, form);
     let mut storm = Storm {
         fixture,
+        form,
         shared: shared.clone(),
         outages_ms: BTreeMap::new(),
         ended_by_themselves: 0,
     };
-    storm.rage(&options).await?;
+    storm.rage(options).await?;
     shared.ending.store(true, Ordering::Relaxed);
     let deadline = began + Duration::from_secs(options.seconds_max);
     storm.join(&mut programs, deadline).await?;
     let mut evidence = Evidence {
         programs: options.programs,
         program_ends: shared.pulse.ended.load(Ordering::Relaxed),
-        clients: files.clients,
-        messages: consumer.is_some().then_some(files.messages),
-        schema: SCHEMA,
+        keeps: form.keeps(),
+        clients,
         psql: storm.fixture.psql.clone(),
         ..Evidence::default()
     };
-    storm.settle(consumer.as_ref(), &mut evidence).await?;
-    if let Some(consumer) = consumer {
+    storm.settle(&consumers, &folder, &mut evidence).await?;
+    for consumer in consumers {
         consumer.stop().await?;
     }
     let check_result = tokio::task::spawn_blocking(move || checker::check(&evidence))
         .await
         .map_err(|error| ChaosError::Nonsense(error.to_string()))??;
     Ok(Report {
+        form: name,
         seed: options.seed,
         seconds: began.elapsed().as_secs_f64(),
         daemons: options.daemons,
@@ -88,23 +93,26 @@ pub(crate) async fn run(options: Options) -> Result<Report, ChaosError> {
     })
 }
 
-struct Files {
-    clients: PathBuf,
-    messages: PathBuf,
-}
-
-impl Files {
-    fn of(folder: &std::path::Path) -> Self {
-        Self {
-            clients: folder.join("clients.jsonl"),
-            messages: folder.join("messages.jsonl"),
+/// A consumer for each shard, in their order; none without a broker.
+async fn listen(fixture: &Fixture, form: Form, folder: &Path) -> Result<Vec<Consumer>, ChaosError> {
+    let mut consumers = Vec::new();
+    if let Some(url) = &fixture.amqp_url {
+        for shard in form.shards() {
+            let file = messages_of(*shard, folder);
+            consumers.push(Consumer::start(url, shard.prefix, &file).await?);
         }
     }
+    Ok(consumers)
+}
+
+fn messages_of(shard: Shard, folder: &Path) -> PathBuf {
+    folder.join(format!("messages-{}.jsonl", shard.name))
 }
 
 /// The kills, and what they did to the service.
 struct Storm {
     fixture: Fixture,
+    form: Form,
     shared: Arc<Shared>,
     outages_ms: BTreeMap<Victim, Vec<f64>>,
     ended_by_themselves: u64,
@@ -133,8 +141,10 @@ impl Storm {
     async fn kill(&mut self, kill: Kill) -> Result<(), ChaosError> {
         let (engines, daemons) = self.fixture.sizes();
         let target = match kill.victim {
-            Victim::Leader => self.fixture.leader()?,
-            Victim::Follower => (self.fixture.leader()? + 1 + kill.which % (daemons - 1)) % daemons,
+            Victim::Leader => self.fixture.leader(kill.which)?,
+            Victim::Follower => {
+                (self.fixture.leader(kill.which)? + 1 + kill.which % (daemons - 1)) % daemons
+            }
             Victim::Engine => kill.which % engines,
             Victim::Broker | Victim::Database | Victim::Everything => 0,
         };
@@ -240,36 +250,61 @@ impl Storm {
         Ok(())
     }
 
-    /// Waits until nothing runs and the consumer has it all; then stops the daemons and asks for
-    /// the core's final state.
+    /// Waits until nothing runs and the consumers have it all; then stops the daemons and asks for
+    /// the final states of their cores.
     async fn settle(
         &mut self,
-        consumer: Option<&Consumer>,
+        consumers: &[Consumer],
+        folder: &Path,
         evidence: &mut Evidence,
     ) -> Result<(), ChaosError> {
         let deadline = Instant::now() + SETTLE_MAX;
+        for (at, shard) in self.form.shards().iter().enumerate() {
+            let mut found = self.rest(*shard, deadline).await;
+            found.seq = checker::last_seq(&self.fixture.psql, shard.schema)?;
+            found.messages = consumers.get(at).map(|_| messages_of(*shard, folder));
+            let lags = || consumers.get(at).is_some_and(|c| c.seq() < found.seq);
+            while lags() && Instant::now() < deadline {
+                tokio::time::sleep(LOOK_PAUSE).await;
+            }
+            evidence.shards.push(found);
+        }
+        evidence.daemons_ended_badly = self.fixture.stop_processes().await?;
+        for (shard, found) in self.form.shards().iter().zip(&mut evidence.shards) {
+            found.replays = vec![self.fixture.replay(*shard, false).await?];
+            if self.form.keeps().is_none() {
+                found.replays.push(self.fixture.replay(*shard, true).await?);
+            }
+        }
+        Ok(())
+    }
+
+    /// What a shard's scheduler reports once nothing of it is open, or it is too late.
+    async fn rest(&self, shard: Shard, deadline: Instant) -> ShardEvidence {
         loop {
-            let running = self.fixture.metric("treadle_steps_running").await;
-            let waiting = self.fixture.metric("treadle_queue_steps").await;
-            let live = self.fixture.metric("treadle_programs").await;
-            evidence.steps_open = running.zip(waiting).map(|(r, w)| r + w);
-            evidence.programs_open = live;
-            if evidence.steps_open == Some(0) && live == Some(0) || Instant::now() > deadline {
-                break;
+            let metric = |name| self.fixture.metric(shard, name);
+            let running = metric("treadle_steps_running").await;
+            let waiting = metric("treadle_queue_steps").await;
+            let open = [
+                ("steps", running.zip(waiting).map(|(r, w)| r + w)),
+                ("programs", metric("treadle_programs").await),
+                ("tokens of copies", metric("treadle_kv_held_tokens").await),
+            ];
+            let is_done = open.iter().all(|(_, open)| *open == Some(0));
+            if is_done || Instant::now() > deadline {
+                let mut counted = Vec::new();
+                for counter in self.form.counters() {
+                    counted.push((*counter, metric(counter).await));
+                }
+                return ShardEvidence {
+                    schema: shard.schema,
+                    open: open.to_vec(),
+                    counted,
+                    ..ShardEvidence::default()
+                };
             }
             tokio::time::sleep(LOOK_PAUSE).await;
         }
-        evidence.seq = checker::last_seq(&self.fixture.psql, SCHEMA)?;
-        let lags = |seq| consumer.is_some_and(|consumer| consumer.seq() < seq);
-        while lags(evidence.seq) && Instant::now() < deadline {
-            tokio::time::sleep(LOOK_PAUSE).await;
-        }
-        evidence.daemons_ended_badly = self.fixture.stop_processes().await?;
-        evidence.replays = vec![
-            self.fixture.replay(false).await?,
-            self.fixture.replay(true).await?,
-        ];
-        Ok(())
     }
 }
 

@@ -1,4 +1,5 @@
-//! Policies that misbehave, built where they are needed, with what has to come of each.
+//! Policies that misbehave, built where they are needed, with what has to come of each; and messages
+//! of strangers, damaged ([`messages`]).
 //!
 //! A policy that is accepted behaves until it is configured with [`ARMED`]; then calls
 //! with at least [`ARMED_FROM_ROWS`] rows misbehave and shorter ones do not. So one
@@ -14,6 +15,7 @@
 //! ```
 
 mod bomb;
+pub mod messages;
 pub mod mutation;
 mod policies;
 mod text;

@@ -3,17 +3,24 @@
 //! ```text
 //! hostile compile                   compiles what standard input holds
 //! hostile fuzz SECONDS [SEED]       damages uploads and looks for a panic
+//! hostile messages SECONDS [SEED] [TARGET]
+//!                                   damages messages and looks for what must not be, for as long
+//!                                   with each target
 //! ```
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use treadle_hostile::mutation::{Draws, mutate};
+use treadle_hostile::messages::{TARGETS, Target};
+use treadle_hostile::mutation::{Draws, mutate, mutate_message};
 use treadle_hostile::{POLICIES, build};
 use treadle_policy_runtime::{Limits, PolicyEngine, compiler_main};
 
-const USAGE: &str = "usage: hostile compile | hostile fuzz SECONDS [SEED]";
+const USAGE: &str = "usage: hostile compile | hostile fuzz SECONDS [SEED] \
+| hostile messages SECONDS [SEED] [TARGET]";
+/// Time that no message may take: what is checked of it is linear in its length.
+const MESSAGE_TIME_MAX: Duration = Duration::from_secs(2);
 /// One in so many damaged uploads that are still in order is compiled and run too.
 const INSPECTED_ONE_IN: u64 = 8;
 
@@ -28,6 +35,20 @@ fn main() -> ExitCode {
             (Some(seconds), Some(seed)) => fuzz(seconds, seed),
             _ => usage(),
         },
+        ["messages", seconds, rest @ ..] if rest.len() <= 2 => {
+            let seed = rest.first().map_or(Some(1), |seed| number(seed));
+            let targets = rest.get(1).map_or(Some(TARGETS), |name| {
+                Target::of(name).map(std::slice::from_ref)
+            });
+            match (number(seconds), seed, targets) {
+                (Some(seconds), Some(seed), Some(targets)) => {
+                    let each = (seconds / targets.len() as u64).max(1);
+                    let fuzzed = |target| fuzz_messages(target, each, seed);
+                    targets.iter().find_map(fuzzed).unwrap_or(ExitCode::SUCCESS)
+                }
+                _ => usage(),
+            }
+        }
         _ => usage(),
     }
 }
@@ -72,6 +93,45 @@ fn fuzz(seconds: u64, seed: u64) -> ExitCode {
     }
     println!("{tried} damaged uploads, {in_order} in order all the same, {accepted} accepted");
     ExitCode::SUCCESS
+}
+
+/// Gives a failure if there is one, after it has added the message to the corpus.
+fn fuzz_messages(target: &Target, seconds: u64, seed: u64) -> Option<ExitCode> {
+    let corpus: Vec<Vec<u8>> = match target.corpus() {
+        Ok(corpus) => corpus.into_iter().map(|(_, message)| message).collect(),
+        Err(error) => {
+            eprintln!("{}: {error}", target.folder().display());
+            return Some(ExitCode::FAILURE);
+        }
+    };
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let mut draws = Draws::new(seed);
+    let mut tried = 0_u64;
+    while Instant::now() < until {
+        tried += 1;
+        let message = mutate_message(&corpus, target.words, &mut draws);
+        let began = Instant::now();
+        let checked = catch_unwind(AssertUnwindSafe(|| (target.check)(&message)));
+        let wrong = match checked {
+            Err(_) => "it panics".to_owned(),
+            Ok(Err(wrong)) => wrong,
+            Ok(Ok(())) if began.elapsed() > MESSAGE_TIME_MAX => {
+                format!("it takes {:?}", began.elapsed())
+            }
+            Ok(Ok(())) => continue,
+        };
+        let file = target.folder().join(format!("found-{seed}-{tried}"));
+        let kept = std::fs::write(&file, &message);
+        let name = target.name;
+        eprintln!("{name}: message {tried} of seed {seed}: {wrong}");
+        match kept {
+            Ok(()) => eprintln!("it is kept as {}", file.display()),
+            Err(error) => eprintln!("{}: {error}", file.display()),
+        }
+        return Some(ExitCode::FAILURE);
+    }
+    println!("{}: {tried} damaged messages", target.name);
+    None
 }
 
 /// Hostile and good policies, as modules and as components.

@@ -1,4 +1,4 @@
-//! Damage to uploads, the same for the same seed.
+//! Damage to uploads and messages, the same for the same seed.
 
 /// Numbers that look random and repeat with their seed (splitmix64).
 #[derive(Debug, Clone)]
@@ -38,6 +38,23 @@ pub fn mutate(corpus: &[Vec<u8>], draws: &mut Draws) -> Vec<u8> {
         damage(&mut upload, corpus, draws);
     }
     upload
+}
+
+/// The same of messages, with words of their format put in or over what is there.
+pub fn mutate_message(corpus: &[Vec<u8>], words: &[&[u8]], draws: &mut Draws) -> Vec<u8> {
+    let mut message = corpus[draws.below(corpus.len())].clone();
+    for _ in 0..=draws.below(4) {
+        if draws.below(2) == 0 {
+            damage(&mut message, corpus, draws);
+            continue;
+        }
+        let at = draws.below(message.len() + 1);
+        let over = draws.below(3) * draws.below(8);
+        let end = (at + over).min(message.len());
+        let word = words[draws.below(words.len())];
+        message.splice(at..end, word.iter().copied());
+    }
+    message
 }
 
 fn damage(upload: &mut Vec<u8>, corpus: &[Vec<u8>], draws: &mut Draws) {

@@ -22,7 +22,8 @@ section! {
         /// refuses to start, and `treadle store migrate` applies them.
         migrate: bool = true, "";
         /// Events between two snapshots; a restart replays at most about as many. Rows past their
-        /// retention are removed after each.
+        /// retention are removed at a daemon's start and every minute; events after the latest
+        /// snapshot stay.
         snapshot_events: u64 = 100_000, "events", 100 ..= 100_000_000;
         /// Newest events that stay in the journal, with the decisions that they led to.
         keep_events: u64 = 1_000_000, "events", 0 ..= 1_000_000_000_000_u64;

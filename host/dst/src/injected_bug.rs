@@ -1,6 +1,7 @@
 //! Injected bugs: deliberate faults of the parts that must not have any, to check that the rules
 //! find them.
 
+use treadle_core::backlog::Backlog;
 use treadle_core::explain::{Because, Decision, DecisionKind};
 use treadle_core::program::Program;
 use treadle_core::worker::QueuedStep;
@@ -120,6 +121,10 @@ injected_bugs! {
     GhostWorker => "ghost-worker",
     /// Waiting steps are miscounted.
     MiscountWaiting => "miscount-waiting",
+    /// Now and then a worker is taken to need nothing free.
+    FillWhole => "fill-whole",
+    /// Now and then the prompts that a worker has yet to compute are forgotten.
+    ForgetPrompts => "forget-prompts",
 }
 
 /// A tampering core tampers once in so many events.
@@ -175,6 +180,8 @@ impl InjectedBug {
             | Self::LineReversed
             | Self::ContextTooLong
             | Self::GhostWorker
+            | Self::FillWhole
+            | Self::ForgetPrompts
             | Self::MiscountWaiting => {
                 let mut state = core.state().into_owned();
                 if self.tamper_with_state(state.programs.to_mut(), event, events) {
@@ -303,6 +310,16 @@ impl InjectedBug {
                 let ghost = WorkerId(u32::MAX);
                 let first = state.workers.values().next().cloned();
                 first.is_some_and(|first| state.workers.insert(ghost, first).is_none())
+            }
+            Self::FillWhole if now_and_then => {
+                let mut workers = state.workers.values_mut();
+                let learnt = workers.find(|w| w.headroom_ppm.is_some());
+                learnt.map(|w| w.headroom_ppm = Some(0)).is_some()
+            }
+            Self::ForgetPrompts if now_and_then => {
+                let mut workers = state.workers.values_mut();
+                let busy = workers.find(|w| !w.backlog.is_empty());
+                busy.map(|w| w.backlog = Backlog::default()).is_some()
             }
             Self::MiscountWaiting if now_and_then => {
                 state.waiting_steps += 1;

@@ -194,4 +194,6 @@ const INJECTED_BUGS: &[(InjectedBug, u64, &[&str])] = &[
     (InjectedBug::KeepProgram, 60, &["programs"]),
     (InjectedBug::GhostWorker, 60, &["workers"]),
     (InjectedBug::MiscountWaiting, 60, &["core"]),
+    (InjectedBug::FillWhole, 300, &["fill"]),
+    (InjectedBug::ForgetPrompts, 300, &["fill"]),
 ];

@@ -116,6 +116,8 @@ impl SseScanner {
             self.skip_line_feed = rest[end] == b'\r';
             rest = tail;
             if self.line.is_empty() {
+                // The same bound as on a line that comes in pieces.
+                self.check_size(line.len())?;
                 self.take_line(line, &mut in_place, on_event)?;
             } else {
                 self.keep(line)?;

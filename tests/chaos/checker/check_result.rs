@@ -1,5 +1,7 @@
 //! What was found.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 /// Problems of a kind that are listed.
@@ -34,16 +36,24 @@ pub(crate) struct CheckResult {
     pub(crate) wrong_text: Findings,
     /// Not ended.
     pub(crate) stuck: Findings,
+    /// What the form is about, and did not happen.
+    pub(crate) not_exercised: Findings,
     /// Requests whose complete answer a client has.
     pub(crate) acknowledged: u64,
-    /// Events of the journal.
+    /// Events of the journals.
     pub(crate) events: u64,
+    /// Those of them that were removed during the run.
+    pub(crate) events_removed: u64,
+    /// Programs that were removed during the run.
+    pub(crate) programs_removed: u64,
+    /// What the form is about, as the schedulers counted it.
+    pub(crate) counted: BTreeMap<String, u64>,
     /// Different messages of the consumer.
     pub(crate) messages: u64,
     /// Messages that came more than once, which is allowed.
     pub(crate) messages_repeated: u64,
-    /// Of the core's final state.
-    pub(crate) checksum: Option<Value>,
+    /// Of the cores' final states.
+    pub(crate) checksums: Vec<Value>,
 }
 
 impl CheckResult {
@@ -54,6 +64,7 @@ impl CheckResult {
             &self.double_counted,
             &self.wrong_text,
             &self.stuck,
+            &self.not_exercised,
         ];
         kinds.iter().all(|found| found.count == 0)
     }
@@ -65,6 +76,7 @@ impl CheckResult {
             ("double counted", &self.double_counted),
             ("wrong text", &self.wrong_text),
             ("stuck", &self.stuck),
+            ("not exercised", &self.not_exercised),
         ];
         let told = kinds
             .iter()

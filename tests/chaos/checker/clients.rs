@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use treadle_engine_sim::{EngineSimOptions, generated};
 
+use super::Told;
 use super::check_result::CheckResult;
-use super::journal::{Finish, Journal, Step};
+use super::journal::{Finish, Step};
 use crate::agents::CHAT_TOKENS_MIN;
 use crate::error::ChaosError;
 
@@ -15,21 +16,26 @@ use crate::error::ChaosError;
 /// prompt and the tokens that it asks for; of a chat only the latter.
 type Key<'r> = (&'r str, Option<u64>, u64);
 
+/// A step of a journal, and the numbers of that journal that the consumer has.
+type Found<'r> = (&'r Step, Option<&'r BTreeSet<u64>>);
+
 /// Compares.
 pub(super) fn check(
     record: &[Value],
-    journal: &Journal,
-    seen: Option<&BTreeSet<u64>>,
+    told: &[Told],
     check_result: &mut CheckResult,
 ) -> Result<(), ChaosError> {
-    let mut steps: BTreeMap<Key<'_>, Vec<&Step>> = BTreeMap::new();
-    for step in journal.steps.values() {
+    let mut steps: BTreeMap<Key<'_>, Vec<Found<'_>>> = BTreeMap::new();
+    let all = told
+        .iter()
+        .flat_map(|told| told.journal.steps.values().map(|s| (s, told.seen.as_ref())));
+    for (step, seen) in all {
         let Some(asked) = step.asked else { continue };
         let prompt = (asked < CHAT_TOKENS_MIN).then_some(step.prompt_tokens);
         steps
             .entry((&step.program, prompt, asked))
             .or_default()
-            .push(step);
+            .push((step, seen));
     }
     for line in record {
         let program = line["program"].as_str().unwrap_or_default();
@@ -39,7 +45,7 @@ pub(super) fn check(
                 let asked = line["max_tokens"].as_u64().unwrap_or_default();
                 let key = (program, line["prompt_tokens"].as_u64(), asked);
                 let found = steps.get(&key).map_or(&[][..], Vec::as_slice);
-                attempt(line, found, seen, check_result);
+                attempt(line, found, check_result);
             }
             (Some("attempt"), Some("refused")) => {
                 check_result
@@ -47,7 +53,10 @@ pub(super) fn check(
                     .add(1, format!("a request was refused permanently: {line}"));
             }
             (Some("release"), Some("complete")) => {
-                if !journal.released.contains(program) {
+                if !told
+                    .iter()
+                    .any(|told| told.journal.released.contains_key(program))
+                {
                     check_result
                         .lost
                         .add(1, format!("the release of {program}"));
@@ -61,13 +70,8 @@ pub(super) fn check(
 }
 
 /// One complete answer.
-fn attempt(
-    line: &Value,
-    found: &[&Step],
-    seen: Option<&BTreeSet<u64>>,
-    check_result: &mut CheckResult,
-) {
-    let [step] = found else {
+fn attempt(line: &Value, found: &[Found<'_>], check_result: &mut CheckResult) {
+    let [(step, seen)] = found else {
         let what = format!("{} steps arrived for {line}", found.len());
         return if found.is_empty() {
             check_result.lost.add(1, what);
@@ -125,7 +129,10 @@ mod tests {
 
     #[test]
     fn text_with_a_gap_or_a_repetition_is_found() {
-        let journal = journal(&[("p", arrived(1, 4)), ("p", finished(1))]);
+        let told = [Told {
+            journal: journal(&[("p", arrived(1, 4)), ("p", finished(1))]),
+            seen: None,
+        }];
         let whole = complete(4)["text"].as_str().unwrap_or_default().to_owned();
         assert_eq!(whole.len(), 16, "four tokens of four letters");
         for (text, wrong) in [
@@ -137,24 +144,31 @@ mod tests {
             let mut line = complete(4);
             line["text"] = json!(text);
             let mut check_result = CheckResult::default();
-            check(&[line], &journal, None, &mut check_result).expect("known lines");
+            check(&[line], &told, &mut check_result).expect("known lines");
             assert_eq!(check_result.wrong_text.count, wrong, "{text}");
         }
     }
 
     #[test]
     fn each_answer_is_one_end_in_the_journal_and_with_the_consumer() {
-        let journal = journal(&[
-            ("p", arrived(1, 4)),
-            ("p", finished(1)),
-            ("p", arrived(2, 5)),
-            ("p", arrived(3, 6)),
-            ("p", arrived(4, 6)),
-        ]);
         let counts = |line: Value, seen: &[u64]| {
             let mut check_result = CheckResult::default();
-            let seen = seen.iter().copied().collect();
-            check(&[line], &journal, Some(&seen), &mut check_result).expect("known lines");
+            let told = Told {
+                journal: journal(&[
+                    ("p", arrived(1, 4)),
+                    ("p", finished(1)),
+                    ("p", arrived(2, 5)),
+                    ("p", arrived(3, 6)),
+                    ("p", arrived(4, 6)),
+                ]),
+                seen: Some(seen.iter().copied().collect()),
+            };
+            // Another shard has nothing of it.
+            let other = Told {
+                journal: journal(&[("q", arrived(1, 4))]),
+                seen: None,
+            };
+            check(&[line], &[other, told], &mut check_result).expect("known lines");
             (check_result.lost.count, check_result.double_counted.count)
         };
         assert_eq!(counts(complete(4), &[1, 2]), (0, 0));

@@ -1,7 +1,7 @@
 //! The journal, read with psql and counted independently: what each step asked for and how it
 //! ended.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::Value;
 use treadle_services::Psql;
@@ -41,15 +41,18 @@ pub(super) struct Journal {
     /// All numbers, and the program of each event.
     pub(super) programs_of: BTreeMap<u64, String>,
     pub(super) steps: BTreeMap<u64, Step>,
-    pub(super) released: BTreeSet<String>,
+    /// When each program was released, in microseconds since 1970.
+    pub(super) released: BTreeMap<String, u64>,
     rows: u64,
+    /// Number of the first event in the database.
+    first: Option<u64>,
 }
 
 impl Journal {
     /// Reads all of it.
     pub(super) fn read(psql: &Psql, schema: &str) -> Result<Self, ChaosError> {
         let copy = format!(
-            "COPY (SELECT seq, coalesce(program, ''), body FROM {schema}.events ORDER BY seq) \
+            "COPY (SELECT seq, at_us, coalesce(program, ''), body FROM {schema}.events ORDER BY seq) \
              TO STDOUT"
         );
         let mut journal = Self::default();
@@ -61,20 +64,43 @@ impl Journal {
 
     fn take(&mut self, line: &str) -> Result<(), ChaosError> {
         let nonsense = |what: &str| ChaosError::Nonsense(format!("{what} in the journal: {line}"));
-        let mut cells = line.splitn(3, '\t').map(unescaped);
-        let (Some(seq), Some(program), Some(body)) = (cells.next(), cells.next(), cells.next())
-        else {
+        let cells: Vec<String> = line.splitn(4, '\t').map(unescaped).collect();
+        let [seq, at_us, program, body] = &cells[..] else {
             return Err(nonsense("a short line"));
         };
-        let seq: u64 = seq.parse().map_err(|_| nonsense("a bad number"))?;
-        let event: Value = serde_json::from_str(&body).map_err(|_| nonsense("no JSON"))?;
-        self.rows += 1;
-        self.count(seq, &program, &event);
-        self.programs_of.insert(seq, program);
+        let number = |cell: &String| cell.parse::<u64>().map_err(|_| nonsense("a bad number"));
+        let event: Value = serde_json::from_str(body).map_err(|_| nonsense("no JSON"))?;
+        self.first.get_or_insert(number(seq)?);
+        self.add(number(seq)?, number(at_us)?, program, &event);
         Ok(())
     }
 
-    fn count(&mut self, seq: u64, program: &str, event: &Value) {
+    /// Takes an event that is no longer in the database from the consumer's record.
+    pub(super) fn take_back(&mut self, message: &Value) -> Result<(), ChaosError> {
+        let body = message["body"].as_str().unwrap_or_default();
+        let body: Value = serde_json::from_str(body)
+            .map_err(|_| ChaosError::Nonsense(format!("no JSON in a message: {message}")))?;
+        let (seq, at_us) = (body["seq"].as_u64(), body["at_us"].as_u64());
+        let (Some(seq), Some(at_us)) = (seq, at_us) else {
+            return Err(ChaosError::Nonsense(format!(
+                "a message of no event: {message}"
+            )));
+        };
+        let is_removed = self.first.is_none_or(|first| seq < first);
+        if is_removed && !self.programs_of.contains_key(&seq) {
+            let program = body["program"].as_str().unwrap_or_default();
+            self.add(seq, at_us, program, &body["data"]);
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, seq: u64, at_us: u64, program: &str, event: &Value) {
+        self.rows += 1;
+        self.count(seq, at_us, program, event);
+        self.programs_of.insert(seq, program.to_owned());
+    }
+
+    fn count(&mut self, seq: u64, at_us: u64, program: &str, event: &Value) {
         let number = |value: &Value| value.as_u64().unwrap_or_default();
         let step = number(&event["step"]);
         match event["event"].as_str().unwrap_or_default() {
@@ -91,17 +117,28 @@ impl Journal {
                 output: number(&event["tokens"]["output"]),
             }),
             "program_released" => {
-                self.released
-                    .insert(event["program"].as_str().unwrap_or_default().to_owned());
+                let released = event["program"].as_str().unwrap_or_default().to_owned();
+                self.released.insert(released, at_us);
             }
             _ => {}
+        }
+    }
+
+    /// Whether so many of the newest events are in the database, of what was not yet taken back.
+    pub(super) fn check_kept(&self, events: u64, check_result: &mut CheckResult) {
+        let last = self.programs_of.keys().next_back().copied().unwrap_or(0);
+        let first = self.first.unwrap_or(0);
+        check_result.events_removed += first.saturating_sub(1);
+        if last - first.saturating_sub(1) < events.min(last) {
+            let what = format!("of {events} events that stay only those from {first} to {last} do");
+            check_result.lost.add(1, what);
         }
     }
 
     /// Whether it is whole.
     pub(super) fn check(&self, last_seq: u64, check_result: &mut CheckResult) {
         let numbers = self.programs_of.len() as u64;
-        check_result.events = numbers;
+        check_result.events += numbers;
         let last = self.programs_of.keys().next_back().copied().unwrap_or(0);
         if last != numbers {
             let gaps = last.saturating_sub(numbers);
@@ -186,7 +223,7 @@ pub(super) mod tests {
     pub(crate) fn journal(events: &[(&str, Value)]) -> Journal {
         let mut journal = Journal::default();
         for (number, (program, event)) in events.iter().enumerate() {
-            let line = format!("{}\t{program}\t{event}", number + 1);
+            let line = format!("{}\t1000\t{program}\t{event}", number + 1);
             journal.take(&line.replace('\\', "\\\\")).expect("a line");
         }
         journal
@@ -225,6 +262,39 @@ pub(super) mod tests {
         let mut found = CheckResult::default();
         gap.check(2, &mut found);
         assert_eq!(found.lost.count, 1);
+    }
+
+    #[test]
+    fn what_was_removed_is_taken_from_the_consumer_and_nothing_newer_is_missing() {
+        let whole = [
+            ("p", arrived(1, 4)),
+            ("p", finished(1)),
+            ("p", arrived(2, 5)),
+        ];
+        let message = |seq: u64| {
+            let (program, data) = &whole[seq as usize - 1];
+            let body =
+                serde_json::json!({"seq": seq, "at_us": 9, "program": program, "data": data});
+            serde_json::json!({"body": body.to_string()})
+        };
+        let counts = |consumed: &[u64], keeps: u64| {
+            let mut rest = Journal::default();
+            for seq in 2..=3 {
+                let line = format!("{seq}\t1000\tp\t{}", whole[seq as usize - 1].1);
+                rest.take(&line.replace('\\', "\\\\")).expect("a line");
+            }
+            let mut found = CheckResult::default();
+            rest.check_kept(keeps, &mut found);
+            for seq in consumed {
+                rest.take_back(&message(*seq)).expect("a message");
+            }
+            rest.check(3, &mut found);
+            (found.lost.count, found.events_removed)
+        };
+        assert_eq!(counts(&[1, 1, 2, 3], 2), (0, 1));
+        // Its number is missing, and the step that finished never arrived.
+        assert_eq!(counts(&[2, 3], 2), (2, 1), "it was not published before");
+        assert_eq!(counts(&[1], 3), (1, 1), "it was removed too early");
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub(super) fn check(
             check_result.lost.add(1, what);
         }
     }
-    check_result.messages = bodies.len() as u64;
+    check_result.messages += bodies.len() as u64;
     for number in journal.programs_of.keys().filter(|number| **number <= seq) {
         if !bodies.contains_key(number) {
             check_result

@@ -7,6 +7,7 @@ mod journal;
 mod messages;
 mod projections;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use serde_json::Value;
@@ -21,25 +22,36 @@ use journal::Journal;
 pub(crate) struct Evidence {
     /// The database.
     pub(crate) psql: Psql,
-    /// The schema in it.
-    pub(crate) schema: &'static str,
+    /// The parts of the jobs.
+    pub(crate) shards: Vec<ShardEvidence>,
     /// What clients have seen.
     pub(crate) clients: PathBuf,
-    /// What the consumer has seen, if there was one.
-    pub(crate) messages: Option<PathBuf>,
-    /// The end of the journal when everything had ended: the consumer has all up to it.
-    pub(crate) seq: u64,
+    /// Newest events that had to stay, and seconds for which programs that have ended had to;
+    /// `None` where nothing was to be removed.
+    pub(crate) keeps: Option<(u64, u64)>,
     /// Programs that were started.
     pub(crate) programs: u32,
     /// Programs that reported a good end.
     pub(crate) program_ends: u64,
-    /// Steps that ran or waited after the end; `None` if not reported.
-    pub(crate) steps_open: Option<u64>,
-    /// Programs that were live after the end; `None` if not reported.
-    pub(crate) programs_open: Option<u64>,
     /// Daemons that did not end in order.
     pub(crate) daemons_ended_badly: u64,
-    /// The output of `treadle events replay`, from the snapshot and from the start.
+}
+
+/// Where to look for one shard.
+#[derive(Default)]
+pub(crate) struct ShardEvidence {
+    /// The schema in the database.
+    pub(crate) schema: &'static str,
+    /// What the consumer has seen, if there was one.
+    pub(crate) messages: Option<PathBuf>,
+    /// The end of the journal when everything had ended: the consumer has all up to it.
+    pub(crate) seq: u64,
+    /// What was open after the end, and how much of it; `None` if not reported.
+    pub(crate) open: Vec<(&'static str, Option<u64>)>,
+    /// Counters of what the form is about; `None` if not reported.
+    pub(crate) counted: Vec<(&'static str, Option<u64>)>,
+    /// The output of `treadle events replay`, from the snapshot and, where all events are still
+    /// there, from the start.
     pub(crate) replays: Vec<Value>,
 }
 
@@ -47,16 +59,12 @@ impl Default for Evidence {
     fn default() -> Self {
         Self {
             psql: Psql::new(""),
-            schema: "",
+            shards: Vec::new(),
             clients: PathBuf::new(),
-            messages: None,
-            seq: 0,
+            keeps: None,
             programs: 0,
             program_ends: 0,
-            steps_open: None,
-            programs_open: None,
             daemons_ended_badly: 0,
-            replays: Vec::new(),
         }
     }
 }
@@ -67,35 +75,62 @@ pub(crate) fn last_seq(psql: &Psql, schema: &str) -> Result<u64, ChaosError> {
     number(rows.first().and_then(|row| row.first()))
 }
 
+/// A shard's journal, and the numbers of it that the consumer has, if there was one.
+struct Told {
+    journal: Journal,
+    seen: Option<BTreeSet<u64>>,
+}
+
 /// Compares everything with everything.
 pub(crate) fn check(evidence: &Evidence) -> Result<CheckResult, ChaosError> {
     let mut check_result = CheckResult::default();
-    let journal = Journal::read(&evidence.psql, evidence.schema)?;
-    journal.check(
-        last_seq(&evidence.psql, evidence.schema)?,
-        &mut check_result,
-    );
-    let seen = match &evidence.messages {
-        Some(file) => {
-            let messages = record::read(file)?;
-            Some(messages::check(
-                &messages,
-                &journal,
-                evidence.seq,
-                &mut check_result,
-            ))
+    let mut told = Vec::new();
+    for shard in &evidence.shards {
+        told.push(check_shard(evidence, shard, &mut check_result)?);
+    }
+    clients::check(&record::read(&evidence.clients)?, &told, &mut check_result)?;
+    if evidence.keeps.is_some() {
+        for (what, removed) in [
+            ("events", check_result.events_removed),
+            ("programs", check_result.programs_removed),
+        ] {
+            if removed == 0 {
+                let what = format!("no {what} were removed");
+                check_result.not_exercised.add(1, what);
+            }
         }
-        None => None,
-    };
-    clients::check(
-        &record::read(&evidence.clients)?,
-        &journal,
-        seen.as_ref(),
-        &mut check_result,
-    )?;
-    projections::check(&evidence.psql, evidence.schema, &journal, &mut check_result)?;
+    }
     ends(evidence, &mut check_result);
     Ok(check_result)
+}
+
+fn check_shard(
+    evidence: &Evidence,
+    shard: &ShardEvidence,
+    check_result: &mut CheckResult,
+) -> Result<Told, ChaosError> {
+    let mut journal = Journal::read(&evidence.psql, shard.schema)?;
+    let messages = shard.messages.as_deref().map(record::read).transpose()?;
+    if let Some((events, _)) = evidence.keeps {
+        journal.check_kept(events, check_result);
+        for message in messages.iter().flatten() {
+            journal.take_back(message)?;
+        }
+    }
+    let last_seq = last_seq(&evidence.psql, shard.schema)?;
+    journal.check(last_seq, check_result);
+    let seen =
+        messages.map(|messages| messages::check(&messages, &journal, shard.seq, check_result));
+    let ended_s = evidence.keeps.map(|(_, ended_s)| ended_s);
+    projections::check(
+        &evidence.psql,
+        shard.schema,
+        &journal,
+        ended_s,
+        check_result,
+    )?;
+    shard_ends(shard, check_result);
+    Ok(Told { journal, seen })
 }
 
 /// Whether everything came to its end.
@@ -107,35 +142,47 @@ fn ends(evidence: &Evidence, check_result: &mut CheckResult) {
             format!("{missing} clients did not come to their end"),
         );
     }
-    for (what, open) in [
-        ("steps", evidence.steps_open),
-        ("programs", evidence.programs_open),
-    ] {
-        match open {
-            Some(0) => {}
-            Some(open) => check_result
-                .stuck
-                .add(open, format!("{open} {what} are open at the end")),
-            None => check_result
-                .stuck
-                .add(1, format!("no daemon reports how many {what} are open")),
-        }
-    }
     if evidence.daemons_ended_badly > 0 {
         let bad = evidence.daemons_ended_badly;
         check_result
             .stuck
             .add(bad, format!("{bad} daemons did not stop in order"));
     }
-    let checksums: Vec<&Value> = evidence.replays.iter().map(|r| &r["checksum"]).collect();
-    check_result.checksum = checksums.first().map(|checksum| (*checksum).clone());
+}
+
+/// Whether a shard came to its end, and has done what the form is about.
+fn shard_ends(shard: &ShardEvidence, check_result: &mut CheckResult) {
+    for (what, open) in &shard.open {
+        match open {
+            Some(0) => {}
+            Some(open) => check_result
+                .stuck
+                .add(*open, format!("{open} {what} are open at the end")),
+            None => check_result
+                .stuck
+                .add(1, format!("no daemon reports how many {what} are open")),
+        }
+    }
+    for (counter, count) in &shard.counted {
+        let count = count.unwrap_or(0);
+        let sum = check_result.counted.entry((*counter).to_owned());
+        *sum.or_default() += count;
+        if count == 0 {
+            let what = format!("{counter} is 0 in {}", shard.schema);
+            check_result.not_exercised.add(1, what);
+        }
+    }
+    let checksums: Vec<&Value> = shard.replays.iter().map(|r| &r["checksum"]).collect();
+    check_result
+        .checksums
+        .extend(checksums.first().map(|checksum| (*checksum).clone()));
     if checksums.windows(2).any(|pair| pair[0] != pair[1]) {
         check_result.lost.add(
             1,
-            format!("replays end in different states: {:?}", evidence.replays),
+            format!("replays end in different states: {:?}", shard.replays),
         );
     }
-    for replay in &evidence.replays {
+    for replay in &shard.replays {
         if replay["programs"] != 0 {
             check_result
                 .stuck

@@ -1,6 +1,7 @@
 //! The projections beside the journal: what is asked for by name is what happened.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
 
 use treadle_services::Psql;
 
@@ -9,23 +10,32 @@ use super::journal::{Journal, ProgramTotals};
 use super::number;
 use crate::error::ChaosError;
 
-/// Compares.
+/// Compares. Programs that ended more than `ended_s` seconds ago may be gone, with their steps.
 pub(super) fn check(
     psql: &Psql,
     schema: &str,
     journal: &Journal,
+    ended_s: Option<u64>,
     check_result: &mut CheckResult,
 ) -> Result<(), ChaosError> {
-    programs(psql, schema, journal, check_result)?;
-    steps(psql, schema, journal, check_result)
+    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    let before_us = ended_s.map(|ended_s| {
+        let kept = Duration::from_secs(ended_s);
+        now.saturating_sub(kept).as_micros() as u64
+    });
+    let gone = programs(psql, schema, journal, before_us, check_result)?;
+    check_result.programs_removed += gone.len() as u64;
+    steps(psql, schema, journal, &gone, check_result)
 }
 
-fn programs(
+/// Gives the programs that are gone and may be.
+fn programs<'j>(
     psql: &Psql,
     schema: &str,
-    journal: &Journal,
+    journal: &'j Journal,
+    before_us: Option<u64>,
     check_result: &mut CheckResult,
-) -> Result<(), ChaosError> {
+) -> Result<BTreeSet<&'j str>, ChaosError> {
     let mut program_totals = journal.program_totals();
     let select =
         format!("SELECT program, steps, tokens_total, coalesce(ended, '') FROM {schema}.programs");
@@ -45,12 +55,20 @@ fn programs(
                 .add(1, format!("{program} has not ended"));
         }
     }
-    for program in program_totals.keys().filter(|program| !program.is_empty()) {
-        check_result
-            .lost
-            .add(1, format!("{program} is in the journal alone"));
+    let missing = program_totals.into_keys().filter(|name| !name.is_empty());
+    let (gone, lost): (BTreeSet<&str>, _) =
+        missing.partition(|program| may_be_gone(journal, program, before_us));
+    for program in lost {
+        let what = format!("{program} is in the journal alone");
+        check_result.lost.add(1, what);
     }
-    Ok(())
+    Ok(gone)
+}
+
+/// Whether a program was released before a time.
+fn may_be_gone(journal: &Journal, program: &str, before_us: Option<u64>) -> bool {
+    let released = journal.released.get(program);
+    released.is_some_and(|at_us| before_us.is_some_and(|before_us| *at_us < before_us))
 }
 
 fn compare(
@@ -74,6 +92,7 @@ fn steps(
     psql: &Psql,
     schema: &str,
     journal: &Journal,
+    gone: &BTreeSet<&str>,
     check_result: &mut CheckResult,
 ) -> Result<(), ChaosError> {
     let select = format!(
@@ -95,7 +114,8 @@ fn steps(
         stored.insert(id);
     }
     for (id, step) in &journal.steps {
-        if !step.finishes.is_empty() && !stored.contains(id) {
+        let is_gone = gone.contains(step.program.as_str());
+        if !step.finishes.is_empty() && !stored.contains(id) && !is_gone {
             let what = format!(
                 "step {id} of {} finished in the journal alone",
                 step.program
@@ -108,7 +128,19 @@ fn steps(
 
 #[cfg(test)]
 mod tests {
+    use super::super::journal::tests::journal;
     use super::*;
+
+    #[test]
+    fn only_what_ended_long_ago_may_be_gone() {
+        let released = serde_json::json!({"event": "program_released", "program": "p"});
+        // All events of this journal are of the thousandth microsecond.
+        let journal = journal(&[("p", released)]);
+        assert!(may_be_gone(&journal, "p", Some(1_001)));
+        assert!(!may_be_gone(&journal, "p", Some(1_000)), "too early");
+        assert!(!may_be_gone(&journal, "p", None), "nothing is removed");
+        assert!(!may_be_gone(&journal, "q", Some(1_001)), "it is not over");
+    }
 
     #[test]
     fn more_is_counted_twice_and_less_is_lost() {

@@ -4,6 +4,7 @@
 mod calls;
 mod compile;
 mod documentation;
+mod messages;
 mod mutations;
 mod process;
 mod uploads;

@@ -82,6 +82,11 @@ impl Caches {
         self.lost = None;
     }
 
+    /// True without copies and transfers.
+    pub(super) fn is_empty(&self) -> bool {
+        self.held.is_empty() && self.wanted.is_empty() && self.under_way.is_empty()
+    }
+
     /// Nothing happens to the program's cache.
     pub(super) fn is_settled(&self, program: ProgramId) -> bool {
         !self.wanted.contains(&program) && !self.under_way.contains_key(&program)
@@ -128,7 +133,8 @@ impl Model {
                 }
             }
             Event::Program(ProgramEvent::ProgramLoaded { program, to }) => {
-                self.ends(*program, |way| way == Way::Back(*to));
+                let there = self.ends(*program, |way| way == Way::Back(*to));
+                self.is_warm(*program, there.is_some());
             }
             Event::Program(ProgramEvent::LoadFailed { program, .. }) => {
                 self.ends(*program, |way| matches!(way, Way::Back(_)));
@@ -139,6 +145,7 @@ impl Model {
                     self.take_placement(*program);
                     if self.is_rollout() || self.takes_waiting(*program, *to) {
                         self.place(*program, *to);
+                        self.is_warm(*program, true);
                     }
                 }
             }
@@ -176,6 +183,13 @@ impl Model {
             p.idle_since_us = self.settled_us;
         }
         Some(ended)
+    }
+
+    /// A program's cache has reached its worker.
+    fn is_warm(&mut self, program: ProgramId, is_there: bool) {
+        if let Some(p) = self.programs.get_mut(&program) {
+            p.is_warm |= is_there && p.place.is_some();
+        }
     }
 
     fn offloaded(&mut self, program: ProgramId, copy: &str, tokens: u64) {

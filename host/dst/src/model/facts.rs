@@ -1,5 +1,6 @@
 //! What the model knows of each thing.
 
+use super::prefill::Prompts;
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::program::FULL_WEIGHT_PPM;
 use treadle_core::{Capacity, PrefixSegment, Purpose};
@@ -61,6 +62,8 @@ pub(super) struct StepFacts {
     /// In a rollout: how urgent it is, once an answer has set it.
     pub(super) priority: i32,
     pub(super) routed: bool,
+    /// The so-manieth that began to wait, when it last did.
+    pub(super) queued_as: u64,
 }
 
 impl StepFacts {
@@ -94,6 +97,9 @@ pub(super) struct ProgramFacts {
     /// In a rollout: it has run a step where it is.
     pub(super) begun: bool,
     pub(super) remaining_tokens: Option<u64>,
+    pub(super) last_output_tokens: u64,
+    /// Its worker has computed its context, or was brought it.
+    pub(super) is_warm: bool,
 }
 
 impl ProgramFacts {
@@ -122,11 +128,10 @@ pub(super) struct WorkerFacts {
     pub(super) shared: BTreeMap<u64, u64>,
     /// Room for programs whose caches are on their way here, in tokens.
     pub(super) kept: BTreeMap<ProgramId, u64>,
-    /// Up to where it is filled, where that is learnt: only the loss of caches at engines shows it,
-    /// which the model does not know.
-    pub(super) fill_tokens: Option<u64>,
-    /// It has prompts, or caches on their way to it, enough for now.
-    pub(super) is_busy: bool,
+    /// Share of its capacity, in millionths, that proved to be needed free.
+    pub(super) free_ppm: Option<u32>,
+    /// Prompts that it has yet to compute.
+    pub(super) prompts: Prompts,
 }
 
 impl WorkerFacts {

@@ -53,6 +53,7 @@ impl Model {
                 self.policy_answered(*ask, answer);
             }
             Event::TimerFired => {
+                self.pass_tick();
                 let now = self.now;
                 let late = |_: &AskId, ask: &mut super::facts::Ask| ask.deadline <= now;
                 let expired: Vec<_> = self.asks.extract_if(.., late).collect();
@@ -89,8 +90,8 @@ impl Model {
             over_idle_most: 0,
             shared: BTreeMap::new(),
             kept: BTreeMap::new(),
-            fill_tokens: None,
-            is_busy: false,
+            free_ppm: None,
+            prompts: BTreeMap::new(),
         };
         self.workers.insert(worker, facts);
     }
@@ -188,6 +189,8 @@ impl Model {
             steps_sent: 0,
             begun: false,
             remaining_tokens: None,
+            last_output_tokens: 0,
+            is_warm: false,
         };
         self.programs.insert(id, facts);
         Some(id)
@@ -220,13 +223,18 @@ impl Model {
             adopted: false,
             priority: 0,
             routed: false,
+            queued_as: 0,
         }
     }
 
     fn step_progressed(&mut self, step: StepId, output_tokens: u64) {
         if let Some(s) = self.steps.get_mut(&step) {
+            let computed = !s.began && matches!(s.at, At::Worker(..));
             s.began = true;
             s.output_tokens = s.output_tokens.max(output_tokens);
+            if computed {
+                self.prompt_ends(step);
+            }
         }
     }
 
@@ -236,7 +244,10 @@ impl Model {
         };
         let (program, began) = (s.program, s.began);
         self.recount_prefix(program, tokens.prompt)?;
+        self.cache_was_found(program, tokens);
         if let Some(p) = self.programs.get_mut(&program) {
+            p.is_warm = p.place.is_some();
+            p.last_output_tokens = tokens.output;
             p.steps_finished += 1;
             p.context_tokens = tokens.prompt + tokens.output;
             let job: &mut JobFacts = self.jobs.entry(p.job.clone()).or_default();
@@ -275,6 +286,7 @@ impl Model {
         s.at = At::Hand;
         s.routed = false;
         let program = s.program;
+        self.prompt_ends(step);
         self.leave_dead_worker(program);
         let another = self
             .workers
@@ -344,6 +356,8 @@ impl Model {
             p.steps_sent += 1;
             p.begun |= p.place == Some(worker);
         }
+        self.prompt_ends(step);
+        self.adopted = Some((step, worker));
         // In a rollout the program's other steps are asked about again.
         for s in self.steps.values_mut() {
             s.routed &= s.program != program || s.at != At::Queue;
@@ -398,6 +412,7 @@ impl Model {
             let (before, now) = (before.name(), ending.name());
             return broken("ends-once", format!("{step} was {before} and is {now} now"));
         }
+        self.prompt_ends(step);
         let settled_us = self.settled_us;
         let Some(p) = self.programs.get_mut(&s.program) else {
             return broken(
@@ -480,9 +495,11 @@ impl Model {
     }
 
     pub(super) fn take_placement(&mut self, program: ProgramId) {
+        self.prompts_stay_away(program);
         if let Some(p) = self.programs.get_mut(&program) {
             p.place = None;
             p.begun = false;
+            p.is_warm = false;
         }
         self.caches.stays(program);
     }

@@ -8,6 +8,7 @@ mod caches;
 mod facts;
 mod learn;
 mod outputs;
+mod prefill;
 mod rules;
 mod run_queues;
 mod sizes;
@@ -16,7 +17,7 @@ mod tests;
 mod transfers;
 mod turns;
 
-use super::outcome::{Checked, broken};
+use super::outcome::Checked;
 use caches::Caches;
 use facts::{Answered, Ask, JobFacts, ProgramFacts, StepFacts, WorkerFacts};
 use std::collections::{BTreeMap, BTreeSet};
@@ -67,12 +68,20 @@ pub(crate) struct Model {
     caches: Caches,
     /// The answer that the present event brought about where programs go.
     assigned: BTreeMap<ProgramId, run_queues::AnsweredRow>,
+    /// The step that the present event adopted, and where it runs.
+    adopted: Option<(StepId, WorkerId)>,
+    /// Tokens of prompts that the decisions of the present event send to each worker.
+    decided_prompts: BTreeMap<WorkerId, u64>,
     /// Steps that the present event preempted.
     gave_way: usize,
     /// The present event serves run queues in their order, and dispatches no other step.
     exact_order: bool,
     /// The head of the queue of a rollout, and since when (in settled time).
     gathering: Option<(ProgramId, u64)>,
+    /// When the periodic check comes next.
+    tick_at: Option<Timestamp>,
+    /// Times that a step began to wait.
+    queued: u64,
 }
 
 impl Model {
@@ -105,30 +114,14 @@ impl Model {
             stuck: None,
             caches: Caches::default(),
             assigned: BTreeMap::new(),
+            adopted: None,
+            decided_prompts: BTreeMap::new(),
             gave_way: 0,
             exact_order: false,
             gathering: None,
+            tick_at: None,
+            queued: 0,
         }
-    }
-
-    /// What the core has learnt of engines, which only it knows; within bounds.
-    pub(crate) fn hear_of_engines(&mut self, core: &Core) -> Checked {
-        if !self.config.kv.retention {
-            return Ok(());
-        }
-        let high = self.config.high_watermark_ppm;
-        for (id, known) in &core.programs().workers {
-            let Some(w) = self.workers.get_mut(id) else {
-                continue;
-            };
-            let fill = core.fill_tokens(known);
-            if fill > known.watermark_tokens(high) {
-                return broken("admission", format!("{id} is filled up to {fill} tokens"));
-            }
-            w.fill_tokens = Some(fill);
-            w.is_busy = core.is_busy(known);
-        }
-        Ok(())
     }
 
     /// Takes in an event and what the core made of it, and checks both.
@@ -188,6 +181,7 @@ impl Model {
         self.caches.next_event();
         self.assigned.clear();
         self.gave_way = 0;
+        self.adopted = None;
         self.exact_order = !matches!(
             event,
             Event::Program(ProgramEvent::PolicyAnswered { .. }) | Event::TimerFired

@@ -47,6 +47,10 @@ impl Model {
         for decision in decisions {
             self.decided(decision, !several)?;
         }
+        self.decided_prompts.clear();
+        if let Some((step, worker)) = self.adopted.take() {
+            self.prompt_sent(step, worker, self.cached_tokens(step));
+        }
         self.settle_workers();
         for command in commands.iter().filter(|c| !(first && is_refusal(c))) {
             self.commanded(event, command)?;
@@ -130,6 +134,9 @@ impl Model {
             self.caches.early.insert(program);
         } else if self.is_aware() {
             self.learn_wait(program);
+            if self.config.kv.retention && self.config.kv.backlog_max.0 > 0 {
+                self.prompts_are_decided(program, worker);
+            }
         }
         self.place(program, worker);
         Ok(())
@@ -173,6 +180,7 @@ impl Model {
             p.placed_at = now;
             p.placed_before = true;
             p.begun = p.steps_finished > 0 || runs;
+            p.is_warm = false;
             p.idle_since_us = self.settled_us;
             let prefix = p.prefix.clone();
             self.newly_shared
@@ -269,6 +277,8 @@ impl Model {
         if let Some(p) = self.programs.get_mut(&program) {
             p.steps_sent += 1;
         }
+        self.prompt_ends(step);
+        self.prompt_sent(step, worker, self.cached_tokens(step));
         let now = self.now;
         if let Some(s) = self.steps.get_mut(&step) {
             s.at = At::Worker(worker, life);
@@ -457,6 +467,8 @@ impl Model {
         for step in self.steps.values_mut() {
             if step.at == At::Hand {
                 step.at = At::Queue;
+                self.queued += 1;
+                step.queued_as = self.queued;
             }
         }
     }

@@ -65,8 +65,7 @@ impl Model {
 
     /// Tokens that a program lacks on a worker that holds some others; 1 if it is only a slot.
     pub(super) fn lacks(&self, program: ProgramId, w: &WorkerFacts, placed: &[ProgramId]) -> u64 {
-        let low = w.watermark(self.config.low_watermark_ppm);
-        let low = w.fill_tokens.unwrap_or(low);
+        let low = self.fill_of(w);
         let kept: u64 = w.kept.values().sum();
         let used = self.used_by(w, placed) + kept;
         let seated = (placed.len() + w.kept.len()) as u64;
@@ -81,7 +80,7 @@ impl Model {
 
     /// Why a worker may not take a waiting program just now; `None` if it may.
     pub(super) fn obstacle(&self, program: ProgramId, worker: WorkerId) -> Option<&'static str> {
-        if self.workers.get(&worker).is_some_and(|w| w.is_busy) {
+        if self.is_busy(worker) {
             return Some("is busy");
         }
         self.lasting_obstacle(program, worker)
@@ -248,7 +247,8 @@ impl Model {
         if self.config.mode == Mode::LeastLoad {
             return Ok(());
         }
-        self.compare_placements(core)
+        self.compare_placements(core)?;
+        self.compare_fills(core)
     }
 
     fn compare_placements(&self, core: &Core) -> Checked {

@@ -164,7 +164,9 @@ impl Model {
                 ),
             );
         }
-        self.begins(program, Way::Back(to), tokens)
+        self.begins(program, Way::Back(to), tokens)?;
+        self.prompts_will_follow(program, to);
+        Ok(())
     }
 
     fn move_begins(

@@ -342,10 +342,9 @@ fn declared(config: &Config, endpoint: &config::Endpoint) -> Declared {
     }
 }
 
+/// Begins at once: where terms are shorter than the pause, old rows would stay for ever.
 async fn prune_forever(config: Config, app: App) {
-    let pause = PRUNE_PAUSE;
     loop {
-        tokio::time::sleep(pause).await;
         app.auth.run_maintenance().await;
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let kept_us = config.store.keep_ended_s.saturating_mul(1_000_000);
@@ -370,6 +369,7 @@ async fn prune_forever(config: Config, app: App) {
             }
         }
         prune_bodies(&config, &app).await;
+        tokio::time::sleep(PRUNE_PAUSE).await;
     }
 }
 

@@ -115,6 +115,22 @@ fn an_event_has_a_bound_however_it_comes() {
             assert_eq!(fed, Err(SseError::EventTooLarge { bytes_max: 64 }));
         }
     }
+    // A line has the same bound in one piece as in many.
+    for line in [
+        format!("data: {}", "x".repeat(60)),
+        format!(":{}", "x".repeat(64)),
+    ] {
+        let stream = format!("{line}\n\n");
+        for size in [1, 7, 1000] {
+            let mut scanner = SseScanner::new(64);
+            let fed = stream
+                .as_bytes()
+                .chunks(size)
+                .try_for_each(|chunk| scanner.feed(chunk, &mut |_| {}));
+            let expected = Err(SseError::EventTooLarge { bytes_max: 64 });
+            assert_eq!(fed, expected, "{line} in pieces of {size}");
+        }
+    }
     let mut scanner = SseScanner::new(64);
     let many_events = b"data: xxxxxxxxx\n\n".repeat(100);
     assert_eq!(scanner.feed(&many_events, &mut |_| {}), Ok(()));

@@ -3,6 +3,7 @@
 
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::scheduling::why::Why;
+use crate::programs::step::StepState;
 use crate::programs::timers::Timer;
 use crate::{Mode, Programs};
 use treadle_model::{GatewayId, ProgramId, StepId, WorkerId};
@@ -36,17 +37,17 @@ impl Programs {
         self.end_steps_of(gateway);
     }
 
-    /// Steps of one gateway are adjacent.
+    /// Steps of one gateway are adjacent. Those that wait end before those that run: one that may
+    /// stay at its worker only beside another would else look for a new place, and cost its
+    /// program the old one, a moment before it ends too.
     fn end_steps_of(&mut self, gateway: GatewayId) {
         let first = StepId::of(gateway, 0);
         let next = StepId::of(GatewayId(gateway.0 + 1), 0);
-        let steps: Vec<_> = self
-            .state
-            .steps
-            .range(first..next)
-            .map(|(id, _)| *id)
-            .collect();
-        for step in steps {
+        let open = self.state.steps.range(first..next);
+        let (waiting, running): (Vec<_>, Vec<_>) = open
+            .map(|(id, s)| (*id, s.state))
+            .partition(|(_, state)| *state == StepState::Waiting);
+        for (step, _) in waiting.into_iter().chain(running) {
             self.step_cancelled(step);
         }
     }

@@ -1,0 +1,175 @@
+//! The forms of a run: which parts of the daemons work while they are killed.
+
+use clap::ValueEnum;
+
+/// A form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    /// A cluster with nothing but its defaults.
+    Plain,
+    /// What is old is removed while the run goes on.
+    Retention,
+    /// Memory is short, and KV caches go to host memory and back.
+    HostTier,
+    /// The mode `rollout`: policies place programs, and steps wait in line for engines.
+    Rollout,
+    /// The jobs are divided between two schedulers.
+    Shards,
+}
+
+/// A part of the jobs, which has a journal and a scheduler of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shard {
+    pub(crate) name: &'static str,
+    /// Where its store is.
+    pub(crate) schema: &'static str,
+    /// What the names of its exchanges begin with.
+    pub(crate) prefix: &'static str,
+}
+
+const FIRST: Shard = Shard {
+    name: "main",
+    schema: "chaos",
+    prefix: "treadle",
+};
+const SECOND: Shard = Shard {
+    name: "second",
+    schema: "chaos_second",
+    prefix: "treadle.second",
+};
+
+/// KV memory of an engine: less than all programs together would like.
+const KV_TOKENS: u64 = 60_000;
+/// Where memory is to be short: for each program and engine; a context has some hundred tokens.
+const SHORT_KV_TOKENS: u64 = 40;
+
+impl Form {
+    /// All of them, in the order of a run.
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Plain,
+        Self::Retention,
+        Self::HostTier,
+        Self::Rollout,
+        Self::Shards,
+    ];
+
+    /// Its name on the command line and in the report.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Retention => "retention",
+            Self::HostTier => "host-tier",
+            Self::Rollout => "rollout",
+            Self::Shards => "shards",
+        }
+    }
+
+    /// The shards, the first one first.
+    pub(crate) const fn shards(self) -> &'static [Shard] {
+        match self {
+            Self::Shards => &[FIRST, SECOND],
+            _ => &[FIRST],
+        }
+    }
+
+    /// Newest events that stay, and seconds for which programs that have ended stay; `None` where
+    /// nothing may be removed.
+    pub(crate) const fn keeps(self) -> Option<(u64, u64)> {
+        match self {
+            Self::Retention => Some((500, 3)),
+            _ => None,
+        }
+    }
+
+    /// Settings of the daemons.
+    pub(crate) fn settings(self) -> Vec<String> {
+        let (events, ended_s) = self.keeps().unwrap_or((1_000_000_000, 604_800));
+        let mut settings = vec![
+            format!("store.keep_events={events}"),
+            format!("store.keep_ended_s={ended_s}"),
+        ];
+        let own: &[&str] = match self {
+            Self::Plain => &["store.snapshot_events=5000"],
+            // A journal is removed up to its latest snapshot only.
+            Self::Retention => &["store.snapshot_events=200"],
+            Self::HostTier => &[
+                "store.snapshot_events=5000",
+                "kv.host_tokens_max=100000",
+                "scheduler.quantum_s=0",
+                "scheduler.starvation_s_max=1",
+            ],
+            Self::Rollout => &[
+                "store.snapshot_events=5000",
+                "scheduler.mode=rollout",
+                "rollout.engine_steps_max=1",
+                // Without a token the policy below is bound.
+                "auth.anonymous_scope=admin",
+                "rollout.migration_interval_ms=1000",
+                "rollout.migration_tokens_per_s=100000",
+            ],
+            Self::Shards => &["store.snapshot_events=5000", "cluster.shards=main,second"],
+        };
+        settings.extend(own.iter().map(|&setting| setting.to_owned()));
+        settings
+    }
+
+    /// KV memory of each of some engines, for so many programs in all.
+    pub(crate) fn kv_tokens(self, programs: u32) -> u64 {
+        match self {
+            Self::HostTier => (u64::from(programs) * SHORT_KV_TOKENS).max(2_000),
+            _ => KV_TOKENS,
+        }
+    }
+
+    /// A policy from `plugins/` that decides, its world, and its configuration.
+    pub(crate) const fn policy(self) -> Option<(&'static str, &'static str, &'static str)> {
+        match self {
+            // Steps of programs that have generated more go first, and others give way.
+            Self::Rollout => Some((
+                "heddle-priority",
+                "priority",
+                r#"{"rank": "total", "default_tokens": 1000, "preempt_margin_tokens": 0}"#,
+            )),
+            _ => None,
+        }
+    }
+
+    /// Virtual seconds of the engines in a real one. They are fast, so that a run takes minutes; in
+    /// a rollout no faster than that steps wait for each other.
+    pub(crate) const fn time_scale(self) -> &'static str {
+        match self {
+            Self::Rollout => "4",
+            _ => "20",
+        }
+    }
+
+    /// Whether a program ends once it may, and not only after the last kill.
+    pub(crate) const fn ends_early(self, program: u32) -> bool {
+        matches!(self, Self::Retention) && program.is_multiple_of(2)
+    }
+
+    /// Counters of `/metrics` that each scheduler must have raised: without them the form has shown
+    /// nothing.
+    pub(crate) const fn counters(self) -> &'static [&'static str] {
+        match self {
+            Self::HostTier => &["treadle_kv_offloads_total", "treadle_kv_loads_total"],
+            Self::Rollout => &["treadle_preemptions_total"],
+            Self::Plain | Self::Retention | Self::Shards => &["treadle_steps_finished_total"],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_form_has_a_name_of_its_own_and_settings_that_the_daemon_takes() {
+        let mut names = std::collections::BTreeSet::new();
+        for form in Form::ALL {
+            assert_eq!(Form::from_str(form.as_str(), false), Ok(form));
+            assert!(names.insert(form.as_str()));
+            assert!(form.settings().iter().all(|setting| setting.contains('=')));
+        }
+    }
+}
