@@ -53,6 +53,10 @@ pub(super) struct EvictionArgs {
     /// Seeds from that one on; figures are between their means.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=32))]
     seeds: u64,
+    /// Host memory that the engines themselves offload to, as a share of the peak demand; it is
+    /// there for all systems.
+    #[arg(long, default_value_t = 0.0, value_name = "SHARE")]
+    engine_host: f64,
     /// Threads. Figures do not depend on them.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     jobs: u32,
@@ -66,6 +70,7 @@ impl Default for EvictionArgs {
             minutes: 30,
             seed: 1,
             seeds: 1,
+            engine_host: 0.0,
             jobs: 2,
         }
     }
@@ -98,6 +103,7 @@ impl EvictionArgs {
         report.setting("seeds", self.seeds);
         report.setting("engine", EngineProfile::glm46_8xh100().name.as_ref());
         report.setting("engines", 2);
+        report.setting("engine_host", self.engine_host);
         let outcomes = self.outcomes(&scenes);
         let mut free = Vec::new();
         let names = scenes.len() / self.seeds as usize;
@@ -155,6 +161,7 @@ impl EvictionArgs {
             live: if quick { QUICK.0 } else { live },
             engines: 2,
             profile: EngineProfile::glm46_8xh100(),
+            host_share: self.engine_host,
             transfers: TransferOptions {
                 kv_bytes_per_token: GLM_46.kv_bytes_per_token(),
                 gpus: GPUS,

@@ -54,6 +54,8 @@ pub struct Scenario {
     pub engines: u32,
     /// What each is like but for its memory.
     pub profile: EngineProfile,
+    /// Host memory that engines offload to by themselves, as a share of the peak demand.
+    pub host_share: f64,
     /// What caches weigh, and how they get about.
     pub transfers: TransferOptions,
     /// Minutes that count.
@@ -118,7 +120,14 @@ impl Scenario {
             },
             policy: NativeEviction::default(),
             engines: self.engines,
-            profile: self.profile.clone().with_kv_tokens(kv_tokens),
+            profile: self
+                .profile
+                .clone()
+                .with_kv_tokens(kv_tokens)
+                .with_host_tokens(
+                    self.kv_tokens(self.host_share),
+                    self.transfers.host_tokens_per_s(),
+                ),
             transfers: self.transfers,
             reports_prefixes: system.can(Means::Prefixes),
             concurrency: self.live,

@@ -12,6 +12,7 @@ fn scene() -> Scenario {
     Scenario {
         name: "agents",
         runs: agents.generate().unwrap(),
+        host_share: 0.0,
         live: 32,
         engines: 2,
         profile: EngineProfile::glm46_8xh100(),

@@ -199,6 +199,7 @@ fn assert_engines(core: &Programs) {
     let state = &core.state;
     for (id, w) in &state.workers {
         w.lingering.assert_sums();
+        w.reuse.assert_sums();
         w.backlog.assert_sums();
         assert!(
             w.headroom_ppm.is_none_or(|ppm| ppm <= 1_000_000),

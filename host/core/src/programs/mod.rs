@@ -17,6 +17,7 @@ pub mod program;
 mod question;
 pub mod queue;
 mod ranking;
+pub mod reuse;
 mod scheduling;
 mod state;
 pub mod step;

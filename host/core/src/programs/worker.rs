@@ -4,6 +4,7 @@
 use crate::programs::accounts::{Account, Charge};
 use crate::programs::backlog::Backlog;
 use crate::programs::lingering::Lingering;
+use crate::programs::reuse::Reuse;
 use crate::programs::{Capacity, PrefixSegment};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
@@ -102,6 +103,9 @@ pub struct Worker {
     /// is to be kept.
     #[serde(default, skip_serializing_if = "Lingering::is_empty")]
     pub lingering: Lingering,
+    /// What its engine really keeps.
+    #[serde(default, skip_serializing_if = "Reuse::is_empty")]
+    pub reuse: Reuse,
     /// Prompts that it has yet to compute.
     #[serde(default, skip_serializing_if = "Backlog::is_empty")]
     pub backlog: Backlog,
@@ -136,6 +140,7 @@ impl Worker {
             account: Account::default(),
             headroom_ppm: None,
             lingering: Lingering::default(),
+            reuse: Reuse::default(),
             backlog: Backlog::default(),
         }
     }
@@ -154,11 +159,13 @@ impl Worker {
             .saturating_add(self.untracked_tokens)
     }
 
-    /// `ppm` millionths of its capacity; unbounded if that is unknown.
+    /// `ppm` millionths of what it keeps: its KV memory, and host memory that its engine offloads
+    /// to by itself; unbounded if the first is unknown.
     pub fn watermark_tokens(&self, ppm: u32) -> u64 {
         let Some(tokens) = self.capacity.tokens else {
             return u64::MAX;
         };
+        let tokens = tokens.saturating_add(self.reuse.beyond_tokens());
         // This is asked for each worker whenever a program waits; 128 bits are slow to divide.
         match tokens.checked_mul(u64::from(ppm)) {
             Some(product) => product / 1_000_000,

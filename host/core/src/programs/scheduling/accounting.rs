@@ -3,6 +3,7 @@
 
 use crate::programs::accounts::{Charge, Parts, Use};
 use crate::programs::program::Program;
+use crate::programs::scheduling::headroom::is_lost;
 use crate::programs::step::{Step, StepState};
 use crate::{Mode, Programs, StepTokens};
 use treadle_model::{ProgramId, StepId, WorkerId};
@@ -175,6 +176,9 @@ impl Programs {
         if let Some(place) = place {
             self.learn_headroom(place.worker, cached, prompt_before);
         }
+        let found = (tokens.cached.is_some() && keeps_history && prompt_before > 0)
+            .then(|| !is_lost(cached, prompt_before));
+        self.end_reuse(step, tokens, found);
         self.divide_into(program, computed, again, timing);
         self.note_warm(program);
     }

@@ -3,7 +3,9 @@
 //! precede those that are kept, and how much prompt waits inside it.
 
 use crate::programs::Programs;
+use crate::programs::StepTokens;
 use crate::programs::program::Program;
+use crate::programs::reuse::Reuse;
 use crate::programs::worker::Worker;
 use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
 
@@ -42,14 +44,49 @@ impl Programs {
         };
         let start = 1_000_000_u32.saturating_sub(self.config.low_watermark_ppm);
         let known = w.headroom_ppm.unwrap_or(start);
-        let lost = before.saturating_sub(cached) > before / LOST_SHARE + LOST_TOKENS;
-        w.headroom_ppm = Some(if lost {
+        w.headroom_ppm = Some(if is_lost(cached, before) {
             known
                 .saturating_add(LOST_PPM)
                 .min(HEADROOM_PPM_MAX.max(start))
         } else {
             known.saturating_sub(FOUND_PPM)
         });
+    }
+
+    /// A step goes to a worker. Where treadle offloads caches itself, engines find what it loads, and
+    /// nothing is learnt of memory of their own.
+    pub(crate) fn begin_reuse(&mut self, step: StepId, worker: WorkerId) {
+        let known = self.state.steps.get(&step);
+        let Some((s, p)) = known.and_then(|s| Some((s, self.state.live.get(&s.program)?))) else {
+            return;
+        };
+        let own = s.prompt_tokens.saturating_sub(p.prefix_tokens());
+        let program = s.program;
+        if let Some((reuse, capacity)) = self.reuse_at(worker) {
+            reuse.begin(program, own, capacity);
+        }
+    }
+
+    /// It has ended there; `found` says whether its engine had the cache of the step before.
+    pub(crate) fn end_reuse(&mut self, step: StepId, tokens: StepTokens, found: Option<bool>) {
+        let known = self.state.steps.get(&step);
+        let Some((s, p)) = known.and_then(|s| Some((s, self.state.live.get(&s.program)?))) else {
+            return;
+        };
+        let context = tokens.prompt.saturating_add(tokens.output);
+        let own = context.saturating_sub(p.prefix_tokens());
+        let (program, worker) = (s.program, s.state.worker());
+        if let Some((reuse, capacity)) = worker.and_then(|worker| self.reuse_at(worker)) {
+            reuse.end(program, own, found, capacity);
+        }
+    }
+
+    fn reuse_at(&mut self, worker: WorkerId) -> Option<(&mut Reuse, u64)> {
+        let kv = &self.config.kv;
+        let w = self.state.workers.get_mut(&worker)?;
+        let learns = kv.retention && kv.host_tokens_max == 0 && w.capacity.slots.is_none();
+        let capacity = w.capacity.tokens.filter(|_| learns)?;
+        Some((&mut w.reuse, capacity))
     }
 
     /// A program leaves a worker whose engine keeps its cache as long as it can. Engines with slots
@@ -68,8 +105,8 @@ impl Programs {
             return;
         };
         if self.config.kv.retention {
-            w.lingering
-                .leave(program, last_use(p, now), private, capacity);
+            let keeps = capacity.saturating_add(w.reuse.beyond_tokens());
+            w.lingering.leave(program, last_use(p, now), private, keeps);
         }
     }
 
@@ -156,9 +193,15 @@ impl Programs {
         for w in self.state.workers.values_mut() {
             w.headroom_ppm = None;
             w.lingering.forget_older(None);
+            w.reuse.clear();
             w.backlog = crate::programs::backlog::Backlog::default();
         }
     }
+}
+
+/// Whether an engine had lost the cache of a prompt of `before` tokens.
+pub(crate) fn is_lost(cached: u64, before: u64) -> bool {
+    before.saturating_sub(cached) > before / LOST_SHARE + LOST_TOKENS
 }
 
 /// When an engine used a program's cache last: at the end of its last step, or when

@@ -75,6 +75,7 @@ impl Programs {
         }
         w.health = Health::Lost;
         w.untracked_tokens = 0;
+        w.reuse.clear();
         self.account_worker(worker);
         if self
             .state

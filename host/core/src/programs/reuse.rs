@@ -1,0 +1,194 @@
+//! How much an engine really keeps: its KV memory, and host memory that it offloads to by itself.
+//!
+//! Engines evict what was used least recently. So a cache is found again if what was used since,
+//! and itself, fit into what the engine keeps, whatever that is made of; and each step tells
+//! whether its cache was found. The border between the two is learnt here. An engine without host
+//! memory finds nothing beyond its KV memory, and the border stays there.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use treadle_model::ProgramId;
+
+/// Caches that are followed at one worker, at most; the ones used longest ago are forgotten.
+const CACHES_MAX: usize = 4_096;
+/// The most that an engine is taken to keep, as a multiple of its KV memory.
+const REACH_MAX: u64 = 64;
+/// The border moves this part of the way to a cache that was found beyond it.
+const FOUND_PART: u64 = 2;
+/// And this part of the way to one that was lost before it.
+const LOST_PART: u64 = 4;
+
+/// A cache.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+struct Cache {
+    /// Its last use, counted.
+    used: u64,
+    tokens: u64,
+    /// Tokens that were used since its use before that, itself included.
+    distance: u64,
+}
+
+/// The caches that were used at one worker, and what it keeps of them.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct Reuse {
+    caches: BTreeMap<ProgramId, Cache>,
+    /// The same by their last use.
+    by_use: BTreeMap<u64, (ProgramId, u64)>,
+    uses: u64,
+    /// All of them.
+    tokens: u64,
+    /// What the engine keeps beyond its KV memory, in tokens.
+    beyond_tokens: u64,
+}
+
+impl Reuse {
+    /// True if nothing was used.
+    pub fn is_empty(&self) -> bool {
+        self.caches.is_empty()
+    }
+
+    /// Tokens of caches that the engine keeps beyond its KV memory.
+    pub fn beyond_tokens(&self) -> u64 {
+        self.beyond_tokens
+    }
+
+    /// A step of the program goes to the worker, with a prompt of so many tokens of its own.
+    pub(crate) fn begin(&mut self, program: ProgramId, tokens: u64, capacity_tokens: u64) {
+        let distance = self.distance(program, capacity_tokens);
+        self.touch(program, tokens, distance, capacity_tokens);
+    }
+
+    /// The step has ended with a context of so many tokens of its own. `found` says whether the
+    /// engine still had the cache of the step before, where that is known.
+    pub(crate) fn end(
+        &mut self,
+        program: ProgramId,
+        tokens: u64,
+        found: Option<bool>,
+        capacity_tokens: u64,
+    ) {
+        let distance = self.caches.get(&program).map_or(0, |cache| cache.distance);
+        if let Some(found) = found.filter(|_| distance > 0) {
+            self.learn(distance, found, capacity_tokens);
+        }
+        self.touch(program, tokens, 0, capacity_tokens);
+    }
+
+    fn learn(&mut self, distance: u64, found: bool, capacity_tokens: u64) {
+        let reach = capacity_tokens.saturating_add(self.beyond_tokens);
+        let reach = if found {
+            reach + distance.saturating_sub(reach) / FOUND_PART
+        } else {
+            reach - reach.saturating_sub(distance) / LOST_PART
+        };
+        let most = capacity_tokens.saturating_mul(REACH_MAX - 1);
+        self.beyond_tokens = reach.saturating_sub(capacity_tokens).min(most);
+    }
+
+    /// Tokens that were used since the program's last use, its own included; 0 if it was not used,
+    /// or if everything fits into the engine's KV memory.
+    fn distance(&self, program: ProgramId, capacity_tokens: u64) -> u64 {
+        let Some(cache) = self.caches.get(&program) else {
+            return 0;
+        };
+        if self.tokens <= capacity_tokens {
+            return 0;
+        }
+        let since = self.by_use.range(cache.used..);
+        since.map(|(_, (_, tokens))| *tokens).sum()
+    }
+
+    fn touch(&mut self, program: ProgramId, tokens: u64, distance: u64, capacity_tokens: u64) {
+        self.forget(program);
+        self.uses += 1;
+        let used = self.uses;
+        let cache = Cache {
+            used,
+            tokens,
+            distance,
+        };
+        self.caches.insert(program, cache);
+        self.by_use.insert(used, (program, tokens));
+        self.tokens = self.tokens.saturating_add(tokens);
+        let most = capacity_tokens.saturating_mul(REACH_MAX);
+        while self.tokens > most || self.caches.len() > CACHES_MAX {
+            let Some((_, (oldest, _))) = self.by_use.first_key_value() else {
+                return;
+            };
+            self.forget(*oldest);
+        }
+    }
+
+    fn forget(&mut self, program: ProgramId) {
+        if let Some(cache) = self.caches.remove(&program) {
+            self.by_use.remove(&cache.used);
+            self.tokens = self.tokens.saturating_sub(cache.tokens);
+        }
+    }
+
+    /// The engine has lost all caches, or is another one by now.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Recomputes its sums; for tests.
+    pub(crate) fn assert_sums(&self) {
+        let sum: u64 = self.caches.values().map(|cache| cache.tokens).sum();
+        assert_eq!(sum, self.tokens, "tokens of caches that were used");
+        assert_eq!(self.caches.len(), self.by_use.len(), "caches by their use");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Reuse;
+    use std::collections::VecDeque;
+    use treadle_model::ProgramId;
+
+    /// An engine that keeps so many tokens of caches, whatever they are kept in.
+    fn learnt(keeps: u64, capacity: u64) -> u64 {
+        let mut reuse = Reuse::default();
+        let mut engine: VecDeque<(u64, u64)> = VecDeque::new();
+        for turn in 0..4_000_u64 {
+            let (program, tokens) = (turn * turn % 97 % 40, 50 + turn % 7);
+            let has = engine.iter().position(|(each, _)| *each == program);
+            reuse.begin(ProgramId(program), tokens, capacity);
+            if let Some(index) = has {
+                engine.remove(index);
+            }
+            engine.push_back((program, tokens));
+            while engine.iter().map(|(_, tokens)| tokens).sum::<u64>() > keeps {
+                engine.pop_front();
+            }
+            reuse.end(ProgramId(program), tokens, Some(has.is_some()), capacity);
+            reuse.assert_sums();
+        }
+        reuse.beyond_tokens()
+    }
+
+    #[test]
+    fn an_engine_without_host_memory_keeps_its_kv_memory() {
+        assert!(learnt(500, 500) < 50, "{}", learnt(500, 500));
+    }
+
+    #[test]
+    fn host_memory_is_found_by_what_is_found_there() {
+        let beyond = learnt(1_200, 500);
+        assert!((550..850).contains(&beyond), "{beyond}");
+    }
+
+    #[test]
+    fn nothing_is_learnt_while_everything_fits() {
+        assert_eq!(learnt(5_000, 5_000), 0);
+    }
+
+    #[test]
+    fn what_is_followed_is_bounded() {
+        let mut reuse = Reuse::default();
+        for program in 0..10_000 {
+            reuse.begin(ProgramId(program), 100, 1_000);
+        }
+        assert_eq!(reuse.tokens, 64_000);
+        reuse.assert_sums();
+    }
+}
