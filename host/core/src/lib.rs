@@ -1,27 +1,34 @@
 //! The scheduling state machine: synchronous, deterministic, without IO.
 //!
+//! It is composed of machines, each with its own state, events, bounds, timers and invariants:
+//! [`programs`] (programs, their steps and the workers that serve them) and [`bindings`] (which
+//! policy has which role). [`Core`] hands each event to the machine it is for and events of the
+//! daemon to all, settles every machine after each event, and composes their states to what a
+//! snapshot holds. One journal has the events of all.
+//!
 //! # Contract
 //!
 //! Hand it events in order with the time at which they are handled; drain its commands after each;
 //! hand it [`Event::TimerFired`] when [`Core::next_deadline`] has passed. It answers no question
 //! itself: every question to a policy leaves as [`Command::AskPolicy`] and comes back as
-//! [`Event::PolicyAnswered`]. The same events at the same times give the same state, byte for byte.
+//! [`ProgramEvent::PolicyAnswered`]. The same events at the same times give the same state, byte for
+//! byte.
 //!
 //! This crate knows nothing of clocks, threads, sockets, logs, HTTP, storage
 //! or WebAssembly, and iterates over nothing unordered.
 //!
 //! ```
-//! use treadle_core::{Capacity, Command, Core, CoreConfig, Event, StepArrival};
+//! use treadle_core::{Capacity, Command, Core, CoreConfig, ProgramEvent, StepArrival};
 //! use treadle_model::{EngineKind, StepId, Timestamp, WorkerId};
 //!
 //! let mut core = Core::new(CoreConfig::default());
-//! core.handle(Timestamp(0), &Event::WorkerAdded {
+//! core.handle(Timestamp(0), &ProgramEvent::WorkerAdded {
 //!     worker: WorkerId(0),
 //!     url: "http://127.0.0.1:8000".into(),
 //!     engine: EngineKind::Vllm,
 //!     capacity: Capacity { tokens: Some(100_000), ..Capacity::default() },
-//! });
-//! core.handle(Timestamp(5), &Event::StepArrived(StepArrival {
+//! }.into());
+//! core.handle(Timestamp(5), &ProgramEvent::StepArrived(StepArrival {
 //!     step: StepId(1),
 //!     program: "agent-1".into(),
 //!     job: "default".into(),
@@ -33,74 +40,48 @@
 //!     prefix: vec![],
 //!     one_shot: false,
 //!     inferred: false,
-//! }));
+//! }).into());
 //! // A new program waits for a place, so the policy is asked first.
 //! assert!(matches!(core.poll_command(), Some(Command::AskPolicy { .. })));
 //! ```
 
-pub mod accounts;
-pub mod action;
-pub mod backlog;
 pub mod bindings;
-mod bounds;
-mod command;
 mod config;
 pub mod distribution;
 mod event;
-pub mod explain;
-mod invariants;
-pub mod jobs;
-pub mod lingering;
-pub mod link;
-pub mod migration;
-pub mod offload;
-pub mod program;
-mod question;
-pub mod queue;
-mod ranking;
-mod scheduling;
-pub mod state;
-pub mod step;
-mod timers;
-pub mod tokens;
-mod transitions;
-mod view;
-pub mod worker;
+pub mod programs;
+mod state;
 
-pub use command::{Command, Refusal};
 pub use config::{CoreConfig, KvConfig, Mode, RolloutConfig};
-pub use event::{
-    About, Capacity, Event, Origin, PrefixSegment, PromptText, StepArrival, StepFailure, StepTokens,
-};
-pub use question::{
-    Attribution, CacheAction, CostEstimates, NEVER, PolicyAnswer, ProgramColumns, Purpose, Question,
+pub use event::{Event, Origin};
+pub use programs::{
+    About, Attribution, CacheAction, CacheLocation, CacheTotals, Capacity, Command, CostEstimates,
+    NEVER, PolicyAnswer, PrefixSegment, ProgramColumns, ProgramEvent, PromptText, Purpose,
+    Question, Refusal, RunningUse, StepArrival, StepFailure, StepTokens, Totals, WorkerTotals,
+    accounts, action, backlog, explain, jobs, lingering, link, migration, offload, program, queue,
+    step, tokens, worker,
 };
 pub use state::State;
-pub use view::{CacheLocation, CacheTotals, RunningUse, Totals, WorkerTotals};
 
+use bindings::Bindings;
 use explain::Decision;
-use std::collections::{BTreeSet, VecDeque};
-use treadle_model::{Timestamp, WorkerId};
+use programs::Programs;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use treadle_model::{GatewayId, Span, Timestamp, WorkerId};
+use worker::Worker;
+
+/// Gateways whose last numbers are remembered; the oldest go first.
+const GATEWAYS_KEPT: usize = 4_096;
 
 /// The state machine. See the crate's contract.
 #[derive(Clone, Debug)]
 pub struct Core {
-    config: CoreConfig,
-    state: State,
-    commands: VecDeque<Command>,
-    decisions: VecDeque<Decision>,
-    due: Due,
-}
-
-/// What an event made due; done before the next one.
-#[derive(Clone, Debug, Default)]
-struct Due {
-    /// Workers that may take another step.
-    serve: BTreeSet<WorkerId>,
-    /// Moves may be started.
-    moves: bool,
-    /// Offloads may be started.
-    offloads: bool,
+    now: Timestamp,
+    /// Gateways in other processes, with the number of the last event that each has relayed.
+    gateways: BTreeMap<GatewayId, u64>,
+    programs: Programs,
+    bindings: Bindings,
 }
 
 impl Core {
@@ -111,26 +92,33 @@ impl Core {
 
     /// A core that goes on from a snapshot. Settings that the snapshot holds
     /// come before those that are given.
-    pub fn with_state(config: CoreConfig, state: State) -> Self {
-        let mut core = Self {
-            config: state.config.clone().unwrap_or(config),
-            state,
-            commands: VecDeque::new(),
-            decisions: VecDeque::new(),
-            due: Due::default(),
-        };
-        let live = core.state.programs.values().map(|p| &*p.job);
-        core.state.jobs.recount(live);
-        core.account_all();
-        core
+    pub fn with_state(config: CoreConfig, state: State<'_>) -> Self {
+        Self {
+            now: state.now,
+            gateways: state.gateways.into_owned(),
+            programs: Programs::with_state(config, state.programs.into_owned()),
+            bindings: state.bindings.into_owned(),
+        }
     }
 
     /// Handles one event at `now`. A time earlier than the last counts as the last.
     pub fn handle(&mut self, now: Timestamp, event: &Event) {
-        self.state.now = self.state.now.max(now);
-        self.apply(event);
-        self.settle_adopted(event);
-        self.settle();
+        self.now = self.now.max(now);
+        self.programs.advance(self.now);
+        match event {
+            Event::Program(event) => self.programs.apply(event),
+            Event::Binding(event) => self.bindings.apply(self.now, event),
+            Event::TimerFired => self.programs.timer_fired(),
+            Event::Configured { config } => self.programs.configured(config),
+            Event::DaemonRestarted => self.programs.daemon_restarted(),
+            Event::GatewayLost { gateway } => {
+                self.programs.gateway_lost(*gateway);
+                self.forget_gateways();
+            }
+            Event::RecordRefused { .. } => {}
+        }
+        let adopts = matches!(event, Event::Program(ProgramEvent::StepAdopted { .. }));
+        self.programs.settle(adopts);
     }
 
     /// Handles an event that a gateway in another process has numbered. A gateway resends what has
@@ -140,43 +128,102 @@ impl Core {
         if self.has_handled(origin) {
             return false;
         }
-        self.state.gateways.insert(origin.gateway, origin.number);
+        self.gateways.insert(origin.gateway, origin.number);
         self.handle(now, event);
         true
     }
 
     /// Whether an event of a gateway was handled before.
     pub fn has_handled(&self, origin: Origin) -> bool {
-        let handled = self.state.gateways.get(&origin.gateway);
+        let handled = self.gateways.get(&origin.gateway);
         handled.is_some_and(|last| *last >= origin.number)
     }
 
     /// The next thing to do, if any.
     pub fn poll_command(&mut self) -> Option<Command> {
-        self.commands.pop_front()
+        self.programs.poll_command()
     }
 
     /// The next decision to record, if any.
     pub fn poll_decision(&mut self) -> Option<Decision> {
-        self.decisions.pop_front()
+        self.programs.poll_decision()
     }
 
     /// When [`Event::TimerFired`] is due.
     pub fn next_deadline(&self) -> Option<Timestamp> {
-        self.state.timers.next()
+        self.programs.next_deadline()
     }
 
-    /// All that the core knows.
-    pub fn state(&self) -> &State {
-        &self.state
+    /// The time of the latest event.
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// All that the core knows, as a snapshot holds it.
+    pub fn state(&self) -> State<'_> {
+        State {
+            now: self.now,
+            gateways: Cow::Borrowed(&self.gateways),
+            programs: Cow::Borrowed(self.programs.state()),
+            bindings: Cow::Borrowed(&self.bindings),
+        }
+    }
+
+    /// Programs, their steps and the workers that serve them.
+    pub fn programs(&self) -> &programs::State {
+        self.programs.state()
+    }
+
+    /// Which policies are bound.
+    pub fn bindings(&self) -> &Bindings {
+        &self.bindings
+    }
+
+    /// Gateways in other processes, with the number of the last event that each has relayed.
+    pub fn gateways(&self) -> &BTreeMap<GatewayId, u64> {
+        &self.gateways
     }
 
     /// The settings.
     pub fn config(&self) -> &CoreConfig {
-        &self.config
+        self.programs.config()
     }
 
-    fn command(&mut self, command: Command) {
-        self.commands.push_back(command);
+    /// What a worker's running steps hold; `None` where no ledger is kept.
+    pub fn running_use(&self, worker: WorkerId) -> Option<RunningUse> {
+        self.programs.running_use(worker)
+    }
+
+    /// What a worker's ledger is filled to at most, in tokens.
+    pub fn fill_tokens(&self, worker: &Worker) -> u64 {
+        self.programs.fill_tokens(worker)
+    }
+
+    /// Whether an engine has as much to do as it can.
+    pub fn is_busy(&self, worker: &Worker) -> bool {
+        self.programs.is_busy(worker)
+    }
+
+    /// How long a program may wait before it goes first.
+    pub fn starvation_bound(&self) -> Span {
+        self.programs.starvation_bound()
+    }
+
+    /// Tokens that the prompt of an arriving step is taken to have.
+    pub fn prompt_tokens(&self, arrival: &StepArrival) -> u64 {
+        self.programs.prompt_tokens(arrival)
+    }
+
+    /// Panics with the first invariant that does not hold.
+    pub fn assert_invariants(&self) {
+        self.programs.assert_invariants();
+    }
+
+    /// A gateway that is gone may come back, and relay again what was handled before: its number
+    /// stays as long as there is room.
+    fn forget_gateways(&mut self) {
+        while self.gateways.len() > GATEWAYS_KEPT {
+            self.gateways.pop_first();
+        }
     }
 }

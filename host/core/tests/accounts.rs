@@ -5,15 +5,17 @@ mod scenario;
 use scenario::Scenario;
 use treadle_core::accounts::{TokenTime, Use};
 use treadle_core::offload::Direction;
-use treadle_core::{Event, KvConfig, Mode, StepTokens};
+use treadle_core::{Event, KvConfig, Mode, ProgramEvent, StepTokens};
 use treadle_model::{FinishReason, Span, StepId, WorkerId};
 
 fn worker(s: &Scenario, worker: u32) -> TokenTime {
-    s.core.state().workers[&WorkerId(worker)].account.at(s.now)
+    s.core.programs().workers[&WorkerId(worker)]
+        .account
+        .at(s.now)
 }
 
 fn job(s: &Scenario) -> TokenTime {
-    let accounts = &s.core.state().job_accounts;
+    let accounts = &s.core.programs().job_accounts;
     accounts
         .get("story")
         .map(|account| account.at(s.now))
@@ -29,7 +31,7 @@ fn uses(sums: &TokenTime) -> Vec<(&'static str, u64)> {
 
 fn first_token(s: &mut Scenario, step: u64) {
     let step = StepId(step);
-    s.handle(Event::StepFirstToken { step });
+    s.handle(Event::Program(ProgramEvent::StepFirstToken { step }));
 }
 
 fn finish_cached(s: &mut Scenario, step: u64, prompt: u64, cached: u64) {
@@ -39,11 +41,11 @@ fn finish_cached(s: &mut Scenario, step: u64, prompt: u64, cached: u64) {
         cached: Some(cached),
     };
     let (step, finish) = (StepId(step), FinishReason::Stop);
-    s.handle(Event::StepFinished {
+    s.handle(Event::Program(ProgramEvent::StepFinished {
         step,
         tokens,
         finish,
-    });
+    }));
 }
 
 #[test]
@@ -131,7 +133,7 @@ fn a_cache_on_its_way_is_in_transfer() {
     });
     s.arrive("a", 1, 400).finish(1, 400, 0);
     s.arrive("b", 2, 500).progress(2, 200).wait_s(3);
-    let moving = &s.core.state().offloads.moving;
+    let moving = &s.core.programs().offloads.moving;
     let (program, transfer) = moving.iter().next().map(|(p, t)| (*p, *t)).unwrap();
     assert_eq!(transfer.direction, Direction::Out);
     let sums = worker(&s, 0);
@@ -141,18 +143,19 @@ fn a_cache_on_its_way_is_in_transfer() {
         100 * 3_000,
         "b has grown into what is not free yet"
     );
-    s.handle(Event::ProgramOffloaded {
+    s.handle(Event::Program(ProgramEvent::ProgramOffloaded {
         program,
         copy: "copy".into(),
         tokens: transfer.tokens,
         bytes: 4_000,
-    });
+    }));
     s.finish(2, 500, 0).release("b");
     s.arrive("a", 3, 500).wait_s(2);
     let back = 500 * 2_000;
     assert_eq!(worker(&s, 0).of(Use::Transfer), 400 * 3_000 + back);
     let to = WorkerId(0);
-    s.handle(Event::ProgramLoaded { program, to }).wait_s(1);
+    s.handle(Event::Program(ProgramEvent::ProgramLoaded { program, to }))
+        .wait_s(1);
     first_token(&mut s, 3);
     s.finish(3, 500, 0);
     assert_eq!(

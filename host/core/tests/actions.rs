@@ -3,23 +3,23 @@
 mod scenario;
 
 use scenario::Scenario;
-use treadle_core::Event;
 use treadle_core::action::{ACTIONS_MAX, ToolStatistics};
+use treadle_core::{Event, ProgramEvent};
 
 fn started(program: &str, action: &str, tool: &str) -> Event {
-    Event::ActionStarted {
+    Event::Program(ProgramEvent::ActionStarted {
         program: program.into(),
         action: action.into(),
         tool: tool.into(),
-    }
+    })
 }
 
 fn finished(program: &str, action: &str, ok: bool) -> Event {
-    Event::ActionFinished {
+    Event::Program(ProgramEvent::ActionFinished {
         program: program.into(),
         action: action.into(),
         ok,
-    }
+    })
 }
 
 #[test]
@@ -34,17 +34,24 @@ fn times_of_tools_are_learnt_once_for_each_call() {
     s.handle(finished("a", "y", false));
     s.handle(finished("a", "never begun", true));
     s.handle(started("nobody", "x", "bash"));
-    let job = &s.core.program("a").expect("live").job;
+    let job = &s.core.programs().program("a").expect("live").job;
     let expected = ToolStatistics {
         finished: 2,
         failed: 1,
         total_us: 4_000_000,
         longest_us: 3_000_000,
-        times: s.core.state().tools[job]["bash"].times.clone(),
+        times: s.core.programs().tools[job]["bash"].times.clone(),
     };
-    assert_eq!(s.core.state().tools[job]["bash"], expected);
+    assert_eq!(s.core.programs().tools[job]["bash"], expected);
     assert!(!expected.times.is_empty());
-    assert!(s.core.program("a").expect("live").actions.is_empty());
+    assert!(
+        s.core
+            .programs()
+            .program("a")
+            .expect("live")
+            .actions
+            .is_empty()
+    );
 }
 
 #[test]
@@ -55,10 +62,10 @@ fn actions_of_a_program_are_bounded_and_go_with_it() {
         s.handle(started("a", &n.to_string(), "bash"));
     }
     assert_eq!(
-        s.core.program("a").expect("live").actions.len(),
+        s.core.programs().program("a").expect("live").actions.len(),
         ACTIONS_MAX
     );
     s.release("a");
     s.handle(finished("a", "1", true));
-    assert!(s.core.state().tools.is_empty());
+    assert!(s.core.programs().tools.is_empty());
 }

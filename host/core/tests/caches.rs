@@ -5,7 +5,9 @@ mod scenario;
 
 use scenario::Scenario;
 use treadle_core::explain::DecisionKind;
-use treadle_core::{Attribution, CacheAction, Capacity, Command, Event, PolicyAnswer, Purpose};
+use treadle_core::{
+    Attribution, CacheAction, Capacity, Command, Event, PolicyAnswer, ProgramEvent, Purpose,
+};
 use treadle_model::{GatewayId, PolicyRef, ProgramId, Span, StepId, WorkerId};
 
 /// Workers whose programs' caches may leave; only the test answers.
@@ -32,7 +34,7 @@ fn turn(scenario: &mut Scenario, program: &str, step: u64, prompt: u64) {
 
 /// Answers what becomes of caches.
 fn decide(scenario: &mut Scenario, actions: &[(u64, CacheAction)]) {
-    let asks = &scenario.core.state().asks;
+    let asks = &scenario.core.programs().asks;
     let mut open = asks
         .iter()
         .filter(|(_, a)| matches!(a.purpose, Purpose::Retain { .. }));
@@ -43,21 +45,21 @@ fn decide(scenario: &mut Scenario, actions: &[(u64, CacheAction)]) {
     let answer = PolicyAnswer::CacheActions {
         actions: actions.collect(),
     };
-    scenario.handle(Event::PolicyAnswered {
+    scenario.handle(Event::Program(ProgramEvent::PolicyAnswered {
         ask,
         policy: PolicyRef("test".into()),
         answer,
         attribution: Attribution::default(),
-    });
+    }));
 }
 
 fn offloaded(scenario: &mut Scenario, program: u64, tokens: u64) {
-    scenario.handle(Event::ProgramOffloaded {
+    scenario.handle(Event::Program(ProgramEvent::ProgramOffloaded {
         program: ProgramId(program),
         copy: format!("copy of {program}").into(),
         tokens,
         bytes: tokens,
-    });
+    }));
 }
 
 /// Programs in the order in which a kind of transfer began.
@@ -125,7 +127,10 @@ fn a_cache_that_goes_to_host_memory_goes_nowhere_else() {
         "it is about to go elsewhere"
     );
     let (program, to) = (ProgramId(first[0]), WorkerId(0));
-    scenario.handle(Event::ProgramMigrated { program, to });
+    scenario.handle(Event::Program(ProgramEvent::ProgramMigrated {
+        program,
+        to,
+    }));
     assert!(offloads(&scenario).is_empty());
 }
 
@@ -138,16 +143,16 @@ fn an_adopted_step_ends_its_program_s_move() {
     scenario.release("b");
     decide(&mut scenario, &[(0, CacheAction::Migrate)]);
     assert_eq!(moves(&scenario), [0]);
-    let at = scenario.core.state().programs[&ProgramId(0)]
+    let at = scenario.core.programs().live[&ProgramId(0)]
         .placement
         .map(|place| place.worker);
     let step = StepId::of(GatewayId(7), 1);
     scenario.arrive("a", step.0, 600);
     let worker = at.expect("placed");
-    scenario.handle(Event::StepAdopted { step, worker });
+    scenario.handle(Event::Program(ProgramEvent::StepAdopted { step, worker }));
     let program = ProgramId(0);
     assert!(scenario.log.contains(&Command::CancelTransfer { program }));
-    assert!(scenario.core.state().migrations.moving.is_empty());
+    assert!(scenario.core.programs().migrations.moving.is_empty());
 }
 
 #[test]
@@ -192,7 +197,7 @@ fn a_copy_that_host_memory_has_no_room_for_is_dropped() {
     offloaded(&mut scenario, 0, 1_101);
     let dropped = |c: &Command| matches!(c, Command::DropCopy { .. });
     assert!(scenario.log.iter().any(dropped));
-    assert!(scenario.core.state().offloads.is_empty());
+    assert!(scenario.core.programs().offloads.is_empty());
     assert_eq!(scenario.status("a"), "paused");
 }
 
@@ -201,20 +206,20 @@ fn a_program_of_little_weight_is_recorded_with_its_destination() {
     let mut scenario = caches(&[1_000], 1_000);
     turn(&mut scenario, "a", 1, 890);
     scenario.arrive("b", 2, 500).wait_s(1);
-    let asks = &scenario.core.state().asks;
+    let asks = &scenario.core.programs().asks;
     let mut open = asks
         .iter()
         .filter(|(_, a)| matches!(a.purpose, Purpose::Weigh { .. }));
     let ask = *open.next().expect("it is asked").0;
     while scenario.core.poll_decision().is_some() {}
-    scenario.handle(Event::PolicyAnswered {
+    scenario.handle(Event::Program(ProgramEvent::PolicyAnswered {
         ask,
         policy: PolicyRef("test".into()),
         answer: PolicyAnswer::Weights {
             weights: vec![(ProgramId(0), 0)],
         },
         attribution: Attribution::default(),
-    });
+    }));
     let decision = scenario.core.poll_decision().expect("it is decided");
     assert_eq!(decision.kind, DecisionKind::Offload);
     assert_eq!(offloads(&scenario), [0]);
@@ -230,19 +235,19 @@ fn a_program_waiting_for_its_cache_leaves_a_worker_that_became_too_small() {
     scenario.wait_s(1).arrive("a", 2, 995).wait_s(6);
     assert_eq!(loads(&scenario), [0]);
     let worker = WorkerId(1);
-    scenario.handle(Event::WorkerRecovered { worker });
+    scenario.handle(Event::Program(ProgramEvent::WorkerRecovered { worker }));
     scenario.resize(0, 500);
     assert_eq!(scenario.status("a"), "paused");
     scenario.wait_s(6);
     assert_eq!(loads(&scenario), [0, 0], "to the other one");
     let (program, to) = (ProgramId(0), worker);
-    scenario.handle(Event::ProgramLoaded { program, to });
+    scenario.handle(Event::Program(ProgramEvent::ProgramLoaded { program, to }));
     assert_eq!(scenario.dispatched().last(), Some(&(2, 1)));
 }
 
 /// Answers which programs to restore.
 fn restore(scenario: &mut Scenario, programs: &[u64]) {
-    let mut asks = scenario.core.state().asks.iter();
+    let mut asks = scenario.core.programs().asks.iter();
     let open = asks.find(|(_, a)| a.purpose == Purpose::Restore);
     let ask = *open.expect("it is asked").0;
     let answer = PolicyAnswer::Order {
@@ -251,12 +256,12 @@ fn restore(scenario: &mut Scenario, programs: &[u64]) {
         workers: Vec::new(),
         remaining_tokens: Vec::new(),
     };
-    scenario.handle(Event::PolicyAnswered {
+    scenario.handle(Event::Program(ProgramEvent::PolicyAnswered {
         ask,
         policy: PolicyRef("test".into()),
         answer,
         attribution: Attribution::default(),
-    });
+    }));
 }
 
 #[test]
@@ -275,7 +280,7 @@ fn a_worker_is_not_kept_for_a_program_whose_cache_comes_back_elsewhere() {
     scenario.arrive("busy", 4, 900).wait_s(6);
     scenario.arrive("held", 5, 600).wait_s(60);
     let held = ProgramId(0);
-    assert_eq!(scenario.core.state().reserved, Some((WorkerId(0), held)));
+    assert_eq!(scenario.core.programs().reserved, Some((WorkerId(0), held)));
     scenario.arrive("next", 6, 400).wait_s(60);
     assert_eq!(scenario.dispatched().last(), Some(&(4, 1)), "both wait");
     scenario.finish(4, 900, 10).release("busy");

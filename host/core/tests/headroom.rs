@@ -4,7 +4,7 @@
 mod scenario;
 
 use scenario::Scenario;
-use treadle_core::{Command, Event, Purpose, StepTokens};
+use treadle_core::{Command, Event, ProgramEvent, Purpose, StepTokens};
 use treadle_model::{FinishReason, Span, StepId, WorkerId};
 
 /// One worker that computes 100 prompt tokens in a second.
@@ -34,16 +34,16 @@ fn finish(scenario: &mut Scenario, step: u64, prompt: u64, cached: u64) {
         output: 10,
         cached: Some(cached),
     };
-    scenario.handle(Event::StepFinished {
+    scenario.handle(Event::Program(ProgramEvent::StepFinished {
         step: StepId(step),
         tokens,
         finish: FinishReason::Stop,
-    });
+    }));
 }
 
 fn fill(scenario: &Scenario) -> u64 {
     let core = &scenario.core;
-    core.fill_tokens(&core.state().workers[&WorkerId(0)])
+    core.fill_tokens(&core.programs().workers[&WorkerId(0)])
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn without_a_bound_prompts_wait_inside() {
 fn memory_is_kept_for_answers_that_come_in_one_piece_and_for_no_others() {
     let mut scenario = retaining(100_000, 10_000);
     scenario.reconfigure(|config| config.output_tokens_guess = 30);
-    let used = |scenario: &Scenario| scenario.core.state().workers[&WorkerId(0)].used_tokens();
+    let used = |scenario: &Scenario| scenario.core.programs().workers[&WorkerId(0)].used_tokens();
     scenario.arrive("a", 1, 150);
     assert_eq!(used(&scenario), 150 + 30, "nothing is known of the job");
     scenario.progress(1, 70);
@@ -151,11 +151,11 @@ fn a_program_that_rewrites_its_history_has_lost_no_cache() {
         output: 900,
         cached: Some(0),
     };
-    let finish_of_thought = Event::StepFinished {
+    let finish_of_thought = Event::Program(ProgramEvent::StepFinished {
         step: StepId(1),
         tokens,
         finish: FinishReason::Stop,
-    };
+    });
     scenario.handle(finish_of_thought);
     // What was thought is left out: the prompt before was found, its answer was not.
     scenario.arrive("a", 2, 1_200).wait_s(20);

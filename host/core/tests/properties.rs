@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use scenario::Scenario;
 use std::collections::BTreeMap;
 use treadle_core::offload::Direction;
-use treadle_core::{Capacity, Command, Core, Event, KvConfig, Mode, RolloutConfig};
+use treadle_core::{Capacity, Command, Core, Event, KvConfig, Mode, ProgramEvent, RolloutConfig};
 use treadle_model::{EngineKind, Span, Timestamp, WorkerId};
 
 #[derive(Clone, Debug)]
@@ -98,7 +98,7 @@ fn tokens_of(tokens: u64) -> Capacity {
 fn running(scenario: &Scenario) -> Vec<u64> {
     scenario
         .core
-        .state()
+        .programs()
         .steps
         .iter()
         .filter_map(|(id, s)| {
@@ -131,7 +131,7 @@ fn play(scenario: &mut Scenario, next_step: &mut u64, one: &Move) {
         Move::Finish { pick: p, output } => {
             if let Some(step) = pick(p) {
                 let prompt =
-                    scenario.core.state().steps[&treadle_model::StepId(step)].prompt_tokens;
+                    scenario.core.programs().steps[&treadle_model::StepId(step)].prompt_tokens;
                 scenario.finish(step, prompt, u64::from(output));
             }
         }
@@ -146,9 +146,9 @@ fn play(scenario: &mut Scenario, next_step: &mut u64, one: &Move) {
             }
         }
         Move::Cancel { pick: p } => {
-            let steps: Vec<_> = scenario.core.state().steps.keys().copied().collect();
+            let steps: Vec<_> = scenario.core.programs().steps.keys().copied().collect();
             if let Some(step) = steps.get(usize::from(p) % steps.len().max(1)) {
-                scenario.handle(Event::StepCancelled { step: *step });
+                scenario.handle(Event::Program(ProgramEvent::StepCancelled { step: *step }));
             }
         }
         _ => disturb(scenario, one),
@@ -166,13 +166,13 @@ fn disturb(scenario: &mut Scenario, one: &Move) {
         }
         Move::Remove { worker } => {
             let worker = WorkerId(u32::from(worker));
-            scenario.handle(Event::WorkerRemoved { worker });
+            scenario.handle(Event::Program(ProgramEvent::WorkerRemoved { worker }));
         }
         Move::Recover { worker } => {
             scenario.add_worker(u32::from(worker), tokens_of(1_500));
-            scenario.handle(Event::WorkerRecovered {
+            scenario.handle(Event::Program(ProgramEvent::WorkerRecovered {
                 worker: WorkerId(u32::from(worker)),
-            });
+            }));
         }
         Move::Resize { worker, tokens } => {
             let capacity = Capacity {
@@ -180,11 +180,11 @@ fn disturb(scenario: &mut Scenario, one: &Move) {
                 ..Capacity::default()
             };
             let (worker, engine) = (WorkerId(u32::from(worker)), EngineKind::Vllm);
-            scenario.handle(Event::WorkerCapacityRead {
+            scenario.handle(Event::Program(ProgramEvent::WorkerCapacityRead {
                 worker,
                 engine,
                 capacity,
-            });
+            }));
         }
         Move::Wait { seconds } => {
             scenario.wait_s(u64::from(seconds));
@@ -205,49 +205,49 @@ fn disturb(scenario: &mut Scenario, one: &Move) {
 
 /// The first move under way ends.
 fn end_move(scenario: &mut Scenario, arrives: bool) {
-    let moving = &scenario.core.state().migrations.moving;
+    let moving = &scenario.core.programs().migrations.moving;
     let Some((program, to)) = moving.iter().next().map(|(p, m)| (*p, m.to)) else {
         return;
     };
     scenario.handle(if arrives {
-        Event::ProgramMigrated { program, to }
+        Event::Program(ProgramEvent::ProgramMigrated { program, to })
     } else {
         let cause = "link down".into();
-        Event::MigrationFailed { program, cause }
+        Event::Program(ProgramEvent::MigrationFailed { program, cause })
     });
 }
 
 /// A cache arrives in host memory or back at an engine, or does not.
 fn end_transfer(scenario: &mut Scenario, pick: u8, arrives: bool) {
-    let moving = &scenario.core.state().offloads.moving;
+    let moving = &scenario.core.programs().offloads.moving;
     let which = usize::from(pick) % moving.len().max(1);
     let Some((program, transfer)) = moving.iter().nth(which).map(|(p, t)| (*p, *t)) else {
         return;
     };
     let cause = "link down".into();
     let event = match (transfer.direction, arrives) {
-        (Direction::Out, true) => Event::ProgramOffloaded {
+        (Direction::Out, true) => Event::Program(ProgramEvent::ProgramOffloaded {
             program,
             copy: format!("copy of {program}").into(),
             tokens: transfer.tokens,
             bytes: transfer.tokens * 10,
-        },
-        (Direction::Out, false) => Event::OffloadFailed { program, cause },
+        }),
+        (Direction::Out, false) => Event::Program(ProgramEvent::OffloadFailed { program, cause }),
         (Direction::Back, true) => {
             let to = transfer.worker;
-            Event::ProgramLoaded { program, to }
+            Event::Program(ProgramEvent::ProgramLoaded { program, to })
         }
-        (Direction::Back, false) => Event::LoadFailed { program, cause },
+        (Direction::Back, false) => Event::Program(ProgramEvent::LoadFailed { program, cause }),
     };
     scenario.handle(event);
 }
 
 fn lose_copy(scenario: &mut Scenario, pick: u8) {
-    let held = &scenario.core.state().offloads.held;
+    let held = &scenario.core.programs().offloads.held;
     let which = usize::from(pick) % held.len().max(1);
     let lost = held.iter().nth(which);
     if let Some((program, copy)) = lost.map(|(p, held)| (*p, held.copy.clone())) {
-        scenario.handle(Event::CopyLost { program, copy });
+        scenario.handle(Event::Program(ProgramEvent::CopyLost { program, copy }));
     }
 }
 
@@ -295,19 +295,19 @@ fn set_scenario((mode, engine_steps_max, memory_ppm): (Mode, u32, u32)) -> Scena
 fn let_it_end(scenario: &mut Scenario) {
     for worker in 0..2 {
         scenario.add_worker(worker, tokens_of(4_000));
-        scenario.handle(Event::WorkerRecovered {
+        scenario.handle(Event::Program(ProgramEvent::WorkerRecovered {
             worker: WorkerId(worker),
-        });
+        }));
         let capacity = tokens_of(4_000);
         let (worker, engine) = (WorkerId(worker), EngineKind::Vllm);
-        scenario.handle(Event::WorkerCapacityRead {
+        scenario.handle(Event::Program(ProgramEvent::WorkerCapacityRead {
             worker,
             engine,
             capacity,
-        });
+        }));
     }
     for _ in 0..2_000 {
-        if scenario.core.state().steps.is_empty() {
+        if scenario.core.programs().steps.is_empty() {
             return;
         }
         for step in running(scenario) {
@@ -317,7 +317,7 @@ fn let_it_end(scenario: &mut Scenario) {
         end_transfer(scenario, 0, true);
         scenario.wait_s(1);
     }
-    panic!("{} steps never ended", scenario.core.state().steps.len());
+    panic!("{} steps never ended", scenario.core.programs().steps.len());
 }
 
 /// What each worker was used for, by brute force: tokens in use or, if that is
@@ -329,7 +329,7 @@ fn integrate(
     sums: &mut BTreeMap<WorkerId, [u64; 2]>,
     job: &mut u64,
 ) {
-    let state = core.state();
+    let state = core.programs();
     let ms = until.0 / 1_000 - state.now.0 / 1_000;
     sums.retain(|worker, _| state.workers.contains_key(worker));
     for (id, w) in &state.workers {
@@ -360,7 +360,7 @@ proptest! {
             }
         }
         prop_assert!(refused.values().all(|times| *times == 1), "a step is refused once");
-        let c = scenario.core.state().counters;
+        let c = scenario.core.programs().counters;
         let ended = c.steps_finished + c.steps_refused + c.steps_cancelled + c.steps_failed;
         let failed_and_refused = scenario.refusals().iter()
             .filter(|(_, r)| matches!(r, treadle_core::Refusal::EngineFailed { .. })).count() as u64;
@@ -374,7 +374,7 @@ proptest! {
         for one in &script {
             play(&mut scenario, &mut next_step, one);
         }
-        let bytes = |core: &Core| serde_json::to_string(core.state()).unwrap();
+        let bytes = |core: &Core| serde_json::to_string(&core.state()).unwrap();
         let mut replayed = Core::new(scenario.core.config().clone());
         let half = scenario.journal.len() / 2;
         for (index, (at, event)) in scenario.journal.iter().enumerate() {
@@ -400,7 +400,7 @@ proptest! {
             integrate(&core, *at, &mut sums, &mut job);
             core.handle(*at, event);
         }
-        let state = core.state();
+        let state = core.programs();
         for (id, w) in &state.workers {
             let [total, over] = sums.get(id).copied().unwrap_or_default();
             let told = w.account.at(state.now);

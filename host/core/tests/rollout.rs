@@ -6,7 +6,7 @@ mod scenario;
 use scenario::Scenario;
 use treadle_core::explain::DecisionKind;
 use treadle_core::{
-    Attribution, Capacity, Command, CoreConfig, Event, Mode, PolicyAnswer, Purpose,
+    Attribution, Capacity, Command, CoreConfig, Event, Mode, PolicyAnswer, ProgramEvent, Purpose,
 };
 use treadle_model::{GatewayId, PolicyRef, ProgramId, Span, StepId, WorkerId};
 
@@ -57,7 +57,7 @@ fn a_step_goes_where_it_is_routed_and_its_program_with_it() {
     // The scenario's policy turns every third step.
     scenario.arrive("a", 4, 20);
     assert_eq!(scenario.dispatched(), [(0, 0), (4, 1)]);
-    assert_eq!(scenario.core.state().counters.moves, 1);
+    assert_eq!(scenario.core.programs().counters.moves, 1);
 }
 
 #[test]
@@ -105,7 +105,10 @@ fn moves(scenario: &Scenario) -> Vec<(u64, u32, u32)> {
 /// Reports to the core that the move of a program has ended.
 fn arrive_at(scenario: &mut Scenario, program: u64, to: u32) {
     let (program, to) = (ProgramId(program), WorkerId(to));
-    scenario.handle(Event::ProgramMigrated { program, to });
+    scenario.handle(Event::Program(ProgramEvent::ProgramMigrated {
+        program,
+        to,
+    }));
 }
 
 #[test]
@@ -123,7 +126,7 @@ fn caches_move_in_tool_calls_one_at_a_time_and_the_longest_first() {
     assert_eq!(moves(&scenario), [(2, 0, 1)]);
     arrive_at(&mut scenario, 2, 1);
     assert_eq!(moves(&scenario), [(2, 0, 1), (1, 1, 0)]);
-    assert_eq!(scenario.core.state().counters.migrations, 1);
+    assert_eq!(scenario.core.programs().counters.migrations, 1);
 }
 
 #[test]
@@ -155,7 +158,7 @@ fn a_move_that_is_slower_than_computing_again_is_given_up() {
     assert!(scenario.log.contains(&Command::CancelTransfer { program }));
     assert_eq!(scenario.dispatched(), [(0, 0), (1, 0)]);
     arrive_at(&mut scenario, 0, 1);
-    assert_eq!(scenario.core.state().counters.migrations, 0, "too late");
+    assert_eq!(scenario.core.programs().counters.migrations, 0, "too late");
 }
 
 #[test]
@@ -184,7 +187,7 @@ fn beyond_an_engines_bound_the_most_urgent_goes_first_and_the_least_urgent_gives
     };
     let preempted: Vec<_> = scenario.log.iter().filter_map(preempted).collect();
     assert_eq!(preempted, [0, 1, 2, 3]);
-    assert_eq!(scenario.core.state().counters.preemptions, 4);
+    assert_eq!(scenario.core.programs().counters.preemptions, 4);
     scenario.log.clear();
     scenario
         .finish(4, 100, 10)
@@ -195,7 +198,7 @@ fn beyond_an_engines_bound_the_most_urgent_goes_first_and_the_least_urgent_gives
         [(2, 0), (0, 0)],
         "the most urgent first"
     );
-    let step = &scenario.core.state().steps[&StepId(5)];
+    let step = &scenario.core.programs().steps[&StepId(5)];
     assert_eq!(step.state.worker(), Some(WorkerId(1)));
 }
 
@@ -206,7 +209,7 @@ fn an_adopted_step_that_is_preempted_is_queued() {
     let step = StepId::of(GatewayId(7), 1);
     let worker = WorkerId(0);
     scenario.arrive("a", step.0, 100);
-    scenario.handle(Event::StepAdopted { step, worker });
+    scenario.handle(Event::Program(ProgramEvent::StepAdopted { step, worker }));
     scenario.arrive("b", 1, 100).arrive("c", 2, 100).wait_s(1);
     assert_eq!(scenario.dispatched(), [(1, 1), (2, 0)]);
     scenario.finish(2, 100, 10);
@@ -282,7 +285,7 @@ fn answer(
     is_it: impl Fn(Purpose) -> bool,
     rows: &[(u64, f64, Option<u32>)],
 ) {
-    let mut asks = scenario.core.state().asks.iter();
+    let mut asks = scenario.core.programs().asks.iter();
     let ask = *asks.find(|(_, a)| is_it(a.purpose)).expect("it is asked").0;
     let answer = PolicyAnswer::Order {
         programs: rows.iter().map(|row| ProgramId(row.0)).collect(),
@@ -290,12 +293,12 @@ fn answer(
         workers: rows.iter().map(|row| row.2.map(WorkerId)).collect(),
         remaining_tokens: Vec::new(),
     };
-    scenario.handle(Event::PolicyAnswered {
+    scenario.handle(Event::Program(ProgramEvent::PolicyAnswered {
         ask,
         policy: PolicyRef("test".into()),
         answer,
         attribution: Attribution::default(),
-    });
+    }));
 }
 
 /// Which question is it?
@@ -357,8 +360,8 @@ fn a_late_answer_leaves_a_step_in_the_run_queue_once() {
     answer(&mut scenario, route(13), &[(0, 1.0, Some(1))]);
     scenario.lose(1);
     let worker = WorkerId(0);
-    scenario.handle(Event::WorkerRecovered { worker });
-    assert!(scenario.core.state().workers[&worker].line.is_empty());
+    scenario.handle(Event::Program(ProgramEvent::WorkerRecovered { worker }));
+    assert!(scenario.core.programs().workers[&worker].line.is_empty());
 }
 
 #[test]
@@ -369,10 +372,10 @@ fn giving_way_is_not_counted_as_a_failure() {
     answer(&mut scenario, route(10), &[(0, 5.0, Some(0))]);
     let preempt = |purpose| matches!(purpose, Purpose::Preempt { .. });
     answer(&mut scenario, preempt, &[(1, 0.0, None)]);
-    assert_eq!(scenario.core.state().steps[&StepId(1)].attempts, 0);
+    assert_eq!(scenario.core.programs().steps[&StepId(1)].attempts, 0);
     scenario.finish(10, 120, 10);
     assert_eq!(scenario.dispatched().last(), Some(&(1, 0)));
-    assert_eq!(scenario.core.state().steps[&StepId(1)].attempts, 1);
+    assert_eq!(scenario.core.programs().steps[&StepId(1)].attempts, 1);
 }
 
 #[test]
@@ -386,7 +389,7 @@ fn a_program_that_begins_takes_all_its_waiting_steps_along() {
     scenario.arrive("c", 2, 50_000).arrive("d", 3, 60_000);
     scenario.wait_s(1).arrive("c", 4, 50_000).wait_s(20);
     assert_eq!(scenario.dispatched().len(), 2);
-    let at = scenario.core.state().programs[&ProgramId(2)]
+    let at = scenario.core.programs().live[&ProgramId(2)]
         .placement
         .expect("placed")
         .worker;
@@ -424,10 +427,10 @@ fn what_waits_beside_an_adopted_step_waits_its_turn() {
     let mut scenario = queued_step();
     let adopted = StepId::of(GatewayId(7), 1);
     scenario.arrive("p0", 10, 120).arrive("p0", adopted.0, 120);
-    scenario.handle(Event::StepAdopted {
+    scenario.handle(Event::Program(ProgramEvent::StepAdopted {
         step: adopted,
         worker: WorkerId(0),
-    });
+    }));
     scenario.progress(1, 1);
     answer(&mut scenario, route(10), &[(0, 1.0, Some(0))]);
     assert_eq!(scenario.dispatched().len(), 2, "the engine is full");
@@ -440,7 +443,7 @@ fn a_program_that_fits_no_worker_is_not_asked_about_repeatedly() {
     scenario.arrive("long", 0, 5_000).wait_s(100);
     assert!(asks(&scenario).len() <= 2, "{:?}", asks(&scenario).len());
     let worker = WorkerId(1);
-    scenario.handle(Event::WorkerRecovered { worker });
+    scenario.handle(Event::Program(ProgramEvent::WorkerRecovered { worker }));
     scenario.wait_s(1);
     assert_eq!(scenario.dispatched(), [(0, 1)]);
 }
@@ -458,8 +461,8 @@ fn a_worker_that_comes_back_serves_its_run_queue() {
         .lose(0)
         .finish(1, 100, 10);
     assert_eq!(scenario.dispatched(), [(0, 0), (1, 0)]);
-    scenario.handle(Event::WorkerRecovered {
+    scenario.handle(Event::Program(ProgramEvent::WorkerRecovered {
         worker: WorkerId(0),
-    });
+    }));
     assert_eq!(scenario.dispatched(), [(0, 0), (1, 0), (2, 0)]);
 }

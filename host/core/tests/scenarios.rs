@@ -4,7 +4,9 @@ mod scenario;
 
 use scenario::Scenario;
 use treadle_core::jobs::JOBS_MAX;
-use treadle_core::{Capacity, Command, Core, Event, Mode, Refusal, StepArrival, StepTokens};
+use treadle_core::{
+    Capacity, Command, Core, Event, Mode, ProgramEvent, Refusal, StepArrival, StepTokens,
+};
 use treadle_model::{FinishReason, ProgramId, StepId, WorkerId};
 
 #[test]
@@ -77,7 +79,7 @@ fn a_paused_program_returns_to_another_worker() {
     assert_eq!(s.status("b"), "paused");
     s.arrive("b", 5, 350);
     assert_eq!(s.dispatched().last(), Some(&(5, 0)));
-    assert_eq!(s.core.state().counters.moves, 1);
+    assert_eq!(s.core.programs().counters.moves, 1);
 }
 
 #[test]
@@ -112,7 +114,7 @@ fn a_prompt_that_can_never_fit_is_refused_at_once() {
             }
         )]
     ));
-    assert_eq!(s.core.state().steps.len(), 0);
+    assert_eq!(s.core.programs().steps.len(), 0);
 }
 
 #[test]
@@ -192,9 +194,9 @@ fn a_restart_ends_steps_and_keeps_programs() {
         .arrive("a", 2, 400)
         .arrive("b", 3, 900);
     s.restart();
-    assert_eq!(s.core.state().steps.len(), 0);
+    assert_eq!(s.core.programs().steps.len(), 0);
     assert_eq!(s.status("a"), "active");
-    assert_eq!(s.core.program("a").unwrap().steps_finished, 1);
+    assert_eq!(s.core.programs().program("a").unwrap().steps_finished, 1);
 }
 
 #[test]
@@ -276,9 +278,9 @@ fn programs_waiting_for_a_worker_that_shrank_or_left_are_notified() {
             }
         )]
     ));
-    s.handle(Event::WorkerRemoved {
+    s.handle(Event::Program(ProgramEvent::WorkerRemoved {
         worker: WorkerId(1),
-    });
+    }));
     s.fail(1, false);
     assert_eq!(s.refusals().len(), 2, "no other worker takes b");
 }
@@ -291,7 +293,7 @@ fn a_step_that_is_handed_over_twice_is_one_step() {
     s.arrive("b", 2, 900).arrive("b", 2, 900);
     s.finish(1, 300, 0).release("a");
     assert_eq!(s.dispatched(), [(1, 0), (2, 0)]);
-    assert_eq!(s.core.state().counters.steps_arrived, 2);
+    assert_eq!(s.core.programs().counters.steps_arrived, 2);
 }
 
 #[test]
@@ -357,7 +359,7 @@ fn a_full_queue_refuses_no_placed_program() {
     s.reconfigure(|config| config.queue_steps_max = 1);
     s.arrive("a", 1, 800).arrive("b", 2, 800).finish(1, 800, 0);
     s.arrive("c", 3, 800).lose(1).fail(2, true);
-    assert_eq!(s.core.state().waiting_steps, 2, "one was taken back");
+    assert_eq!(s.core.programs().waiting_steps, 2, "one was taken back");
     s.arrive("a", 4, 850);
     assert_eq!(s.refusals(), []);
     assert_eq!(s.dispatched().last(), Some(&(4, 0)));
@@ -397,7 +399,7 @@ fn questions_die_with_the_daemon_that_asked_them() {
     let mut s = Scenario::with_workers(&[1_000]);
     s.mute_policy = true;
     s.arrive("a", 1, 300);
-    assert_eq!(s.core.state().asks.len(), 1);
+    assert_eq!(s.core.programs().asks.len(), 1);
     s.restart();
     s.mute_policy = false;
     s.arrive("a", 2, 300);
@@ -423,33 +425,37 @@ fn what_is_learnt_of_jobs_is_bounded_though_each_step_is_of_another() {
             one_shot: true,
             inferred: false,
         };
-        core.handle(s.now, &Event::StepArrived(arrival));
+        core.handle(s.now, &Event::Program(ProgramEvent::StepArrived(arrival)));
         let tokens = StepTokens {
             prompt: 10,
             output: 5,
             cached: None,
         };
         let finish = FinishReason::Stop;
-        let finished = Event::StepFinished {
+        let finished = Event::Program(ProgramEvent::StepFinished {
             step,
             tokens,
             finish,
-        };
+        });
         core.handle(s.now, &finished);
         while core.poll_command().is_some() {}
     }
-    assert_eq!(core.state().programs.len(), 0);
-    assert_eq!(core.state().jobs.len(), JOBS_MAX);
+    assert_eq!(core.programs().live.len(), 0);
+    assert_eq!(core.programs().jobs.len(), JOBS_MAX);
     core.assert_invariants();
     let again = Core::with_state(core.config().clone(), core.state().clone());
-    assert_eq!(again.state().jobs, core.state().jobs, "as after a restart");
+    assert_eq!(
+        again.programs().jobs,
+        core.programs().jobs,
+        "as after a restart"
+    );
 }
 
 #[test]
 fn a_leaving_worker_does_not_decide_what_is_too_long() {
     let remove = |s: &mut Scenario| {
         let worker = WorkerId(0);
-        s.handle(Event::WorkerRemoved { worker });
+        s.handle(Event::Program(ProgramEvent::WorkerRemoved { worker }));
     };
     let capacity = |tokens| Capacity {
         tokens: Some(tokens),

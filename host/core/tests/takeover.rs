@@ -6,7 +6,7 @@ mod scenario;
 use scenario::Scenario;
 use treadle_core::link::{OpenStep, reconcile};
 use treadle_core::step::StepState;
-use treadle_core::{Core, Event, Mode, Origin};
+use treadle_core::{Core, Event, Mode, Origin, ProgramEvent};
 use treadle_model::{GatewayId, StepId, WorkerId};
 
 const GATEWAY: GatewayId = GatewayId(3);
@@ -23,19 +23,19 @@ fn open(counter: u64, at: Option<u32>) -> OpenStep {
 }
 
 fn meet(s: &Scenario, open: &[OpenStep]) -> treadle_core::link::Reconciliation {
-    reconcile(s.core.state(), GATEWAY, open)
+    reconcile(s.core.programs(), GATEWAY, open)
 }
 
 fn state_of(s: &Scenario, counter: u64) -> StepState {
-    s.core.state().steps[&StepId::of(GATEWAY, counter)].state
+    s.core.programs().steps[&StepId::of(GATEWAY, counter)].state
 }
 
 #[test]
 fn a_relayed_event_is_handled_once() {
     let mut s = Scenario::with_workers(&[1_000]);
-    let release = Event::ProgramReleased {
+    let release = Event::Program(ProgramEvent::ProgramReleased {
         program: "a".into(),
-    };
+    });
     let now = s.now;
     let handle = |core: &mut Core, number| {
         let origin = Origin {
@@ -58,15 +58,15 @@ fn a_restart_ends_the_steps_of_the_schedulers_own_gateway_alone() {
     let mut s = Scenario::with_workers(&[1_000]);
     s.arrive("own", 1, 100).arrive("other", step(1), 100);
     s.handle(Event::DaemonRestarted);
-    let left: Vec<_> = s.core.state().steps.keys().copied().collect();
+    let left: Vec<_> = s.core.programs().steps.keys().copied().collect();
     assert_eq!(left, [StepId(step(1))]);
     s.handle(Event::GatewayLost {
         gateway: GatewayId(GATEWAY.0 - 1),
     });
-    assert_eq!(s.core.state().steps.len(), 1, "another gateway's");
+    assert_eq!(s.core.programs().steps.len(), 1, "another gateway's");
     s.handle(Event::GatewayLost { gateway: GATEWAY });
-    assert!(s.core.state().steps.is_empty());
-    assert_eq!(s.core.state().last_step, 1);
+    assert!(s.core.programs().steps.is_empty());
+    assert_eq!(s.core.programs().last_step, 1);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn steps_that_only_one_side_knows_are_over() {
     s.arrive("a", step(1), 600);
     let plan = meet(&s, &[open(9, Some(0))]);
     assert_eq!(plan.over, [StepId(step(9))]);
-    let cancelled = Event::StepCancelled {
+    let cancelled = ProgramEvent::StepCancelled {
         step: StepId(step(1)),
     };
     assert_eq!(plan.events, [cancelled]);
@@ -108,15 +108,15 @@ fn a_step_unknown_to_the_core_is_adopted_with_its_placement_and_charge() {
     assert_eq!(plan.events.len(), 1);
     let sent = s.dispatched().len();
     for event in plan.events {
-        s.handle(event);
+        s.handle(event.into());
     }
     assert_eq!(state_of(&s, 2).worker(), Some(WorkerId(0)));
     assert_eq!(s.dispatched().len(), sent, "it is not sent a second time");
-    assert!(s.core.state().queue.is_empty());
-    let used = s.core.state().workers[&WorkerId(0)].used_tokens();
+    assert!(s.core.programs().queue.is_empty());
+    let used = s.core.programs().workers[&WorkerId(0)].used_tokens();
     assert_eq!(used, 1_200, "charged, though it does not fit");
     s.finish(step(2), 600, 5).finish(step(1), 600, 5);
-    assert!(s.core.state().steps.is_empty());
+    assert!(s.core.programs().steps.is_empty());
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn steps_of_one_program_unknown_to_the_core_are_not_dispatched_again() {
         open(4, None),
     ];
     for event in meet(&s, &in_hand).events {
-        s.handle(event);
+        s.handle(event.into());
     }
     assert_eq!(s.dispatched().len(), sent, "they are there already");
     s.wait_s(1);
@@ -146,12 +146,12 @@ fn an_adopted_step_moves_its_program() {
     s.arrive("a", step(1), 600);
     assert_eq!(state_of(&s, 1).worker(), Some(WorkerId(1)));
     for event in meet(&s, &[open(1, Some(0))]).events {
-        s.handle(event);
+        s.handle(event.into());
     }
     assert_eq!(state_of(&s, 1).worker(), Some(WorkerId(0)));
     let (from, to) = (WorkerId(1), WorkerId(0));
-    assert!(s.core.state().workers[&from].programs.is_empty());
-    assert_eq!(s.core.state().workers[&to].programs.len(), 1);
+    assert!(s.core.programs().workers[&from].programs.is_empty());
+    assert_eq!(s.core.programs().workers[&to].programs.len(), 1);
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn a_step_at_an_unknown_engine_comes_back() {
     // The gateway reports that its attempt is over; the step waits still.
     s.fail(step(2), true);
     assert_eq!(state_of(&s, 2), StepState::Waiting);
-    assert_eq!(s.core.state().waiting_steps, 1);
+    assert_eq!(s.core.programs().waiting_steps, 1);
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn steps_are_adopted_before_others_make_room_for_them() {
     // The client of the first one left, and its memory went to the third one before that was on
     // record.
     for event in meet(&s, &[open(2, Some(1)), open(3, Some(0))]).events {
-        s.handle(event);
+        s.handle(event.into());
     }
     assert_eq!(s.dispatched().len(), sent, "it is there already");
     assert_eq!(state_of(&s, 3).worker(), Some(WorkerId(0)));
@@ -213,7 +213,7 @@ fn no_queued_step_that_may_be_adopted_is_dispatched() {
     // The urgent one went elsewhere, and the other one on, before that was on record.
     let in_hand = [open(1, Some(1)), open(2, Some(1)), open(3, Some(0))];
     for event in meet(&s, &in_hand).events {
-        s.handle(event);
+        s.handle(event.into());
     }
     assert_eq!(s.dispatched().len(), sent, "they are there already");
     assert_eq!(state_of(&s, 3).worker(), Some(WorkerId(0)));

@@ -5,7 +5,7 @@ mod scenario;
 
 use proptest::prelude::*;
 use scenario::Scenario;
-use treadle_core::{Event, PrefixSegment, PromptText, StepArrival};
+use treadle_core::{Event, PrefixSegment, ProgramEvent, PromptText, StepArrival};
 use treadle_model::{StepId, WorkerId};
 
 /// What a model's tokenizer and chat template make of a prompt.
@@ -56,7 +56,7 @@ fn send(scenario: &mut Scenario, program: &str, step: u64, sizes: &[(u64, u64)])
         one_shot: false,
         inferred: false,
     };
-    scenario.handle(Event::StepArrived(arrival));
+    scenario.handle(Event::Program(ProgramEvent::StepArrived(arrival)));
 }
 
 /// One program: its messages, each with a name and a size.
@@ -107,7 +107,7 @@ fn held(agents: &[Agent], tokenizer: Tokenizer) -> f64 {
 }
 
 fn charged(scenario: &Scenario) -> u64 {
-    scenario.core.state().workers[&WorkerId(0)].used_tokens()
+    scenario.core.programs().workers[&WorkerId(0)].used_tokens()
 }
 
 #[test]
@@ -154,9 +154,9 @@ fn an_engine_that_counts_nothing_leaves_the_estimate() {
     let mut scenario = Scenario::with_workers(&[100_000]);
     send(&mut scenario, "p", 1, &[(5, 4_000)]);
     scenario.finish(1, 0, 100);
-    let p = scenario.core.program("p").unwrap();
+    let p = scenario.core.programs().program("p").unwrap();
     assert_eq!(p.context_tokens, 1_110);
-    assert!(scenario.core.state().token_models.is_empty());
+    assert!(scenario.core.programs().token_models.is_empty());
 }
 
 proptest! {

@@ -60,7 +60,7 @@ impl Outcome {
         variant: Variant,
         mut seen: Measured,
         minutes: f64,
-        counters: treadle_core::state::Counters,
+        counters: treadle_core::programs::Counters,
     ) -> Self {
         Self {
             variant,

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use treadle_config::{Config, Endpoint};
-use treadle_core::state::Counters;
+use treadle_core::programs::Counters;
 use treadle_engine_sim::{EngineSim, EngineSimHandle, EngineSimOptions};
 use treadle_http::Upstream;
 use treadle_server::start::Daemon;

@@ -6,7 +6,7 @@ use super::daemon::AckTo;
 use super::gateway::{Answer, Exchange};
 use super::plan::{AgentPlan, Turn};
 use super::schedule::FaultKind;
-use treadle_core::{Event, PromptText, StepArrival};
+use treadle_core::{Event, ProgramEvent, PromptText, StepArrival};
 use treadle_model::StepId;
 
 /// Longest pause before an agent tries again.
@@ -106,7 +106,7 @@ impl Simulation {
         let gateway = index % self.gateways.len();
         self.send_report(
             gateway,
-            Event::ProgramReleased { program },
+            Event::Program(ProgramEvent::ProgramReleased { program }),
             Some(AckTo::Agent(index)),
         );
     }
@@ -170,7 +170,11 @@ impl Simulation {
             given_up: None,
         };
         self.gateways[gateway].exchanges.insert(step, exchange);
-        self.send_report(gateway, Event::StepArrived(arrival.clone()), None);
+        self.send_report(
+            gateway,
+            Event::Program(ProgramEvent::StepArrived(arrival.clone())),
+            None,
+        );
         let of = self.gateways.len();
         if self.gateways[gateway].remote.is_none()
             && self
@@ -179,7 +183,11 @@ impl Simulation {
                 .is_some()
         {
             self.counts.count(FaultKind::ArrivalRepeated.name());
-            self.send_report(gateway, Event::StepArrived(arrival), None);
+            self.send_report(
+                gateway,
+                Event::Program(ProgramEvent::StepArrived(arrival)),
+                None,
+            );
         }
         if let Some(after) = turn.leaves_us.filter(|_| attempt == 0) {
             let leaves = Happening::ClientLeaves {

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use treadle_core::{Event, Origin};
+use treadle_core::{Event, Origin, ProgramEvent};
 use treadle_model::{GatewayId, StepId, Timestamp};
 use treadle_scheduler::link::{FromGateway, ToGateway, WireInstruction};
 use treadle_scheduler::scheduler::{ConnectionId, Input, LinkInput, Options, Output, Scheduler};
@@ -65,9 +65,9 @@ impl Simulation {
         let seq = self.database.rows.len() as u64;
         let core = self.database.recover(self.clock(), self.injected_bug)?;
         self.session += 1;
-        self.next_step = core.state().last_step + 1;
-        let known = core.state().steps.keys().map(|step| step.gateway());
-        let known = known.chain(core.state().gateways.keys().copied());
+        self.next_step = core.programs().last_step + 1;
+        let known = core.programs().steps.keys().map(|step| step.gateway());
+        let known = known.chain(core.gateways().keys().copied());
         let known: BTreeSet<GatewayId> = known.filter(|id| *id != GatewayId::LOCAL).collect();
         let options = Options {
             core,
@@ -165,10 +165,10 @@ impl Simulation {
         };
         let arrival = match report.body {
             ReportBody::Link(frame) => return self.take_frame(gateway, frame),
-            ReportBody::Event(Event::StepArrived(arrival)) => arrival,
+            ReportBody::Event(Event::Program(ProgramEvent::StepArrived(arrival))) => arrival,
             ReportBody::Event(event) => return self.handle(event, report.ack),
         };
-        let steps = &daemon.scheduler.core().state().steps;
+        let steps = &daemon.scheduler.core().programs().steps;
         let is_live = steps.contains_key(&arrival.step);
         if !daemon.seen.insert(arrival.step) && !is_live {
             return Ok(());
@@ -356,7 +356,7 @@ impl Simulation {
     pub(crate) fn deadline_us(&self) -> Option<u64> {
         let core = self.daemon.as_ref()?.scheduler.core();
         let deadline = core.next_deadline()?;
-        if deadline <= core.state().now {
+        if deadline <= core.now() {
             return Some(self.now_us);
         }
         let at = deadline.0.cast_signed() - self.clock_offset_us;
@@ -375,7 +375,7 @@ impl Simulation {
         let latest = self
             .daemon
             .as_ref()
-            .map(|daemon| daemon.scheduler.core().state().now);
+            .map(|daemon| daemon.scheduler.core().now());
         wall.max(latest.unwrap_or_default())
     }
 }

@@ -16,8 +16,8 @@ impl Simulation {
     /// Nothing is left to do and everything is written and published.
     fn is_quiet(&self) -> bool {
         self.daemon.as_ref().is_some_and(|daemon| {
-            let state = daemon.scheduler.core().state();
-            state.programs.is_empty()
+            let state = daemon.scheduler.core().programs();
+            state.live.is_empty()
                 && state.steps.is_empty()
                 && daemon.unwritten.is_empty()
                 && daemon.transaction.is_none()
@@ -35,7 +35,7 @@ impl Simulation {
         };
         self.database
             .compare(&bytes_of(daemon.scheduler.core())?, daemon.scheduler.seq())?;
-        let state = daemon.scheduler.core().state();
+        let state = daemon.scheduler.core().programs();
         for (id, worker) in &state.workers {
             if worker.used_tokens() > 0
                 || worker.running_steps > 0
@@ -61,13 +61,13 @@ impl Simulation {
         let Some(daemon) = &self.daemon else {
             return "no daemon runs".into();
         };
-        let state = daemon.scheduler.core().state();
+        let state = daemon.scheduler.core().programs();
         let agents: Vec<usize> = (0..self.agents.len())
             .filter(|agent| !self.agents[*agent].is_done())
             .collect();
         format!(
             "agents {agents:?}; {} programs; steps {:?}; workers {:?}; {}",
-            state.programs.len(),
+            state.live.len(),
             state.steps,
             state.workers,
             self.transfers.what_is_left()

@@ -5,7 +5,7 @@ use super::calendar::{Happening, Progress};
 use super::gateway::Answer;
 use super::plan::EnginePlan;
 use super::schedule::FaultKind;
-use treadle_core::{Capacity, Event, StepFailure, StepTokens};
+use treadle_core::{Capacity, Event, ProgramEvent, StepFailure, StepTokens};
 use treadle_model::{FinishReason, StepId, WorkerId};
 
 /// Tokens after which progress is reported.
@@ -149,7 +149,11 @@ impl Simulation {
             cause: "400: the prompt is too long".into(),
             retryable: false,
         };
-        self.send_report(gateway, Event::StepFailed { step, failure }, None);
+        self.send_report(
+            gateway,
+            Event::Program(ProgramEvent::StepFailed { step, failure }),
+            None,
+        );
         if let Some(exchange) = self.gateways[gateway].exchanges.remove(&step) {
             self.answer(exchange.agent, exchange.branch, Answer::Hopeless);
         }
@@ -165,14 +169,18 @@ impl Simulation {
         let (gateway, step, output) = (request.gateway, request.step, request.output);
         let token_us = self.engines[request.engine].plan.token_us;
         if first {
-            self.send_report(gateway, Event::StepFirstToken { step }, None);
+            self.send_report(
+                gateway,
+                Event::Program(ProgramEvent::StepFirstToken { step }),
+                None,
+            );
         } else if tokens < output {
             self.send_report(
                 gateway,
-                Event::StepProgressed {
+                Event::Program(ProgramEvent::StepProgressed {
                     step,
                     output_tokens: tokens,
-                },
+                }),
                 None,
             );
         }
@@ -212,11 +220,11 @@ impl Simulation {
             output: request.output,
             cached,
         };
-        let event = Event::StepFinished {
+        let event = Event::Program(ProgramEvent::StepFinished {
             step: request.step,
             tokens,
             finish: FinishReason::Stop,
-        };
+        });
         self.send_report(request.gateway, event, None);
         self.gateways[request.gateway]
             .exchanges

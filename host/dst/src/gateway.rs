@@ -11,7 +11,7 @@ use super::outcome::{Checked, broken};
 use super::remote::Remote;
 use super::schedule::FaultKind;
 use std::collections::BTreeMap;
-use treadle_core::{Event, Refusal, StepFailure};
+use treadle_core::{Event, ProgramEvent, Refusal, StepFailure};
 use treadle_model::{StepId, WorkerId};
 use treadle_scheduler::link::{FromGateway, ToGateway};
 use treadle_scheduler::{Dispatch, Instruction};
@@ -326,7 +326,11 @@ impl Simulation {
             cause: cause.into(),
             retryable,
         };
-        self.send_report(gateway, Event::StepFailed { step, failure }, None);
+        self.send_report(
+            gateway,
+            Event::Program(ProgramEvent::StepFailed { step, failure }),
+            None,
+        );
         if retryable {
             let Some(exchange) = self.gateways[gateway].exchanges.get_mut(&step) else {
                 return;
@@ -353,7 +357,11 @@ impl Simulation {
             self.requests.remove(&request);
         }
         self.counts.count("client-left");
-        self.send_report(gateway, Event::StepCancelled { step }, None);
+        self.send_report(
+            gateway,
+            Event::Program(ProgramEvent::StepCancelled { step }),
+            None,
+        );
         self.answer(agent, branch, Answer::Failed);
     }
 }

@@ -5,7 +5,7 @@ use treadle_core::backlog::Backlog;
 use treadle_core::explain::{Because, Decision, DecisionKind};
 use treadle_core::program::Program;
 use treadle_core::worker::QueuedStep;
-use treadle_core::{Command, Core, CoreConfig, Event, State};
+use treadle_core::{Command, Core, CoreConfig, Event, ProgramEvent, State, programs};
 use treadle_model::{PolicyRef, Span, StepId, WorkerId};
 
 macro_rules! injected_bugs {
@@ -173,7 +173,7 @@ impl InjectedBug {
             | Self::DispatchToLost
             | Self::DispatchElsewhere
             | Self::SplitProgram
-            | Self::SlotTwice => self.tamper_with_dispatch(core.state(), did, events),
+            | Self::SlotTwice => self.tamper_with_dispatch(core.programs(), did, events),
             Self::ForgetWaitingStep
             | Self::DoubleCharge
             | Self::OffByOneToken
@@ -183,16 +183,21 @@ impl InjectedBug {
             | Self::FillWhole
             | Self::ForgetPrompts
             | Self::MiscountWaiting => {
-                let mut state = core.state().clone();
-                if self.tamper_with_state(&mut state, event, events) {
+                let mut state = core.state().into_owned();
+                if self.tamper_with_state(state.programs.to_mut(), event, events) {
                     replace(core, state);
                 }
             }
-            _ => self.tamper_with_commands(core.state(), &mut did.commands, events),
+            _ => self.tamper_with_commands(core.programs(), &mut did.commands, events),
         }
     }
 
-    fn tamper_with_commands(self, state: &State, commands: &mut Vec<Command>, events: u64) {
+    fn tamper_with_commands(
+        self,
+        state: &programs::State,
+        commands: &mut Vec<Command>,
+        events: u64,
+    ) {
         let mut drop = |is: fn(&Command) -> bool| commands.retain(|command| !is(command));
         match self {
             Self::ForgetDrop if events.is_multiple_of(5) => {
@@ -226,7 +231,7 @@ impl InjectedBug {
         }
     }
 
-    fn tamper_with_dispatch(self, state: &State, did: &mut Did, events: u64) {
+    fn tamper_with_dispatch(self, state: &programs::State, did: &mut Did, events: u64) {
         let dispatch = |c: &&mut Command| matches!(c, Command::DispatchStep { .. });
         let Some(sent) = did.commands.iter_mut().find(dispatch) else {
             return;
@@ -250,7 +255,7 @@ impl InjectedBug {
             }
             Self::SplitProgram => {
                 let program = state.steps.get(step).map(|s| s.program);
-                let program = program.and_then(|id| state.programs.get(&id));
+                let program = program.and_then(|id| state.live.get(&id));
                 let split = program.filter(|p| p.running.len() > 1).zip(other(true));
                 if let Some((p, (elsewhere, _))) = split {
                     *worker = *elsewhere;
@@ -260,7 +265,7 @@ impl InjectedBug {
             Self::SlotTwice => {
                 let program = state.steps.get(step).map(|s| s.program);
                 let mut others = state
-                    .programs
+                    .live
                     .values()
                     .filter(|p| Some(p.id) != program && !p.running.is_empty());
                 let taken =
@@ -272,7 +277,7 @@ impl InjectedBug {
     }
 
     /// True if it changed something.
-    fn tamper_with_state(self, state: &mut State, event: &Event, events: u64) -> bool {
+    fn tamper_with_state(self, state: &mut programs::State, event: &Event, events: u64) -> bool {
         let now_and_then = events.is_multiple_of(TAMPER_EVENTS);
         match self {
             Self::ForgetWaitingStep if now_and_then => {
@@ -291,7 +296,10 @@ impl InjectedBug {
             }
             Self::LineReversed => reverse_run_queues(state),
             Self::ContextTooLong => match event {
-                Event::WorkerAdded { worker, .. } | Event::WorkerCapacityRead { worker, .. } => {
+                Event::Program(
+                    ProgramEvent::WorkerAdded { worker, .. }
+                    | ProgramEvent::WorkerCapacityRead { worker, .. },
+                ) => {
                     let known = state.workers.get_mut(worker);
                     let most = known.and_then(|w| w.capacity.context_tokens_max.as_mut());
                     most.map(|most| *most += *most / 4).is_some()
@@ -330,14 +338,14 @@ pub(crate) struct Did {
     pub(crate) decisions: Vec<Decision>,
 }
 
-fn first_waiting(state: &State) -> Option<StepId> {
+fn first_waiting(state: &programs::State) -> Option<StepId> {
     let mut steps = state.steps.iter();
     let waiting = steps.find(|(_, s)| s.state.worker().is_none());
     waiting.map(|(step, _)| *step)
 }
 
 /// A decision to place a program.
-fn placed(state: &State, p: &Program, worker: WorkerId) -> Decision {
+fn placed(state: &programs::State, p: &Program, worker: WorkerId) -> Decision {
     Decision {
         at: state.now,
         kind: DecisionKind::Place,
@@ -357,7 +365,7 @@ fn placed(state: &State, p: &Program, worker: WorkerId) -> Decision {
 }
 
 /// Another program goes where one goes.
-fn move_twice(state: &State, commands: &mut Vec<Command>) {
+fn move_twice(state: &programs::State, commands: &mut Vec<Command>) {
     let moves = |c: &&Command| matches!(c, Command::MigrateProgram { .. });
     let Some(Command::MigrateProgram {
         program,
@@ -373,7 +381,7 @@ fn move_twice(state: &State, commands: &mut Vec<Command>) {
     let idle = state.workers.get(&from).into_iter().flat_map(|w| &w.idle);
     let other = idle
         .filter(|other| **other != program)
-        .find_map(|id| state.programs.get(id));
+        .find_map(|id| state.live.get(id));
     commands.extend(other.map(|other| Command::MigrateProgram {
         program: other.id,
         from,
@@ -385,7 +393,7 @@ fn move_twice(state: &State, commands: &mut Vec<Command>) {
 }
 
 /// The last in a line and the first trade their priorities.
-fn reverse_run_queues(state: &mut State) -> bool {
+fn reverse_run_queues(state: &mut programs::State) -> bool {
     let mut changed = false;
     for w in state.workers.values_mut() {
         let (Some(first), Some(last)) = (w.line.first().copied(), w.line.last().copied()) else {
@@ -410,6 +418,6 @@ fn reverse_run_queues(state: &mut State) -> bool {
 }
 
 /// Puts another state in; commands were taken out before.
-fn replace(core: &mut Core, state: State) {
+fn replace(core: &mut Core, state: State<'static>) {
     *core = Core::with_state(core.config().clone(), state);
 }

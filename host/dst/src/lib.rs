@@ -49,7 +49,7 @@ use std::rc::Rc;
 use std::time::Instant;
 use stream::Stream;
 use transfers::TransferExecutor;
-use treadle_core::Event;
+use treadle_core::{Event, ProgramEvent};
 use treadle_model::StepId;
 use treadle_policy::native::NativeEviction;
 
@@ -334,7 +334,10 @@ impl Simulation {
                 count(&mut self.counts);
                 let worker = treadle_model::WorkerId(engine as u32);
                 let cause = "a false alarm".into();
-                return self.handle(Event::WorkerLost { worker, cause }, None);
+                return self.handle(
+                    Event::Program(ProgramEvent::WorkerLost { worker, cause }),
+                    None,
+                );
             }
             FaultKind::GatewayCrash => self.gateway_crashes(gateway),
             FaultKind::GatewayCutOff => self.gateway_cut_off(gateway),

@@ -124,5 +124,5 @@ fn follow(
 
 /// A state as a snapshot holds it.
 pub(crate) fn bytes_of(core: &Core) -> Checked<Vec<u8>> {
-    serde_json::to_vec(core.state()).or_else(|error| broken("snapshot", error.to_string()))
+    serde_json::to_vec(&core.state()).or_else(|error| broken("snapshot", error.to_string()))
 }

@@ -5,7 +5,9 @@ use super::schedule::FaultKind;
 use super::stream::Stream;
 use std::collections::VecDeque;
 use treadle_core::bindings::BindingEvent;
-use treadle_core::{Attribution, CacheAction, Core, Event, PolicyAnswer, Purpose, Question};
+use treadle_core::{
+    Attribution, CacheAction, Core, Event, PolicyAnswer, ProgramEvent, Purpose, Question,
+};
 use treadle_model::{AskId, PolicyRef, ProgramId, WorkerId};
 use treadle_policy::evaluator::Changed;
 use treadle_scheduler::scheduler::Policies;
@@ -56,12 +58,12 @@ impl Simulation {
             }
         };
         self.mislead(&mut answer);
-        let answered = Event::PolicyAnswered {
+        let answered = Event::Program(ProgramEvent::PolicyAnswered {
             ask,
             policy: PolicyRef("story".into()),
             answer,
             attribution: Attribution::default(),
-        };
+        });
         let stream = &mut self.streams.policies;
         let habit = self.plan.habits.policy_us_max;
         let mut delay = habit.map(|most| stream.below(most));

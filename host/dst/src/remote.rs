@@ -10,7 +10,7 @@ use super::schedule::FaultKind;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
-use treadle_core::Event;
+use treadle_core::{Event, ProgramEvent};
 use treadle_model::{GatewayId, StepId};
 use treadle_scheduler::link::{FromGateway, RemoteScheduler, ToGateway};
 use treadle_scheduler::scheduler::{ConnectionId, Input, LinkInput};
@@ -52,7 +52,7 @@ impl Remote {
     pub(crate) fn report(&mut self, event: Event, ack: Option<AckTo>) {
         self.events += 1;
         match (event, ack) {
-            (Event::StepArrived(arrival), _) => {
+            (Event::Program(ProgramEvent::StepArrived(arrival)), _) => {
                 let step = arrival.step;
                 if let Ok(handler) = self.link.submit(arrival, None) {
                     self.handlers.insert(step, handler);

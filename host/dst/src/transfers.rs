@@ -7,7 +7,7 @@ use super::injected_bug::InjectedBug;
 use super::outcome::{Checked, broken};
 use super::schedule::FaultKind;
 use std::collections::BTreeMap;
-use treadle_core::Event;
+use treadle_core::{Event, ProgramEvent};
 use treadle_model::{ProgramId, WorkerId};
 use treadle_scheduler::orders::{Order, Transferred, Work};
 use treadle_scheduler::scheduler::Input;
@@ -218,24 +218,24 @@ impl Simulation {
             Work::Offload { .. } => {
                 let tokens = self.tokens_kept(transfer.tokens());
                 let copy = self.store(transfer);
-                Event::ProgramOffloaded {
+                Event::Program(ProgramEvent::ProgramOffloaded {
                     program,
                     copy,
                     tokens,
                     bytes: tokens * 1_000,
-                }
+                })
             }
             Work::Load { to, copy, .. } => match self.transfers.stored.get(copy) {
-                Some(stored) if !stored.damaged => Event::ProgramLoaded {
+                Some(stored) if !stored.damaged => Event::Program(ProgramEvent::ProgramLoaded {
                     program,
                     to: to.worker,
-                },
+                }),
                 _ => transfer.failed("there is no such copy"),
             },
-            Work::Migrate { to, .. } => Event::ProgramMigrated {
+            Work::Migrate { to, .. } => Event::Program(ProgramEvent::ProgramMigrated {
                 program,
                 to: to.worker,
-            },
+            }),
         }
     }
 
@@ -300,12 +300,14 @@ impl Simulation {
             return Ok(());
         }
         let program = match &event {
-            Event::ProgramOffloaded { program, .. }
-            | Event::OffloadFailed { program, .. }
-            | Event::ProgramLoaded { program, .. }
-            | Event::LoadFailed { program, .. }
-            | Event::ProgramMigrated { program, .. }
-            | Event::MigrationFailed { program, .. } => *program,
+            Event::Program(
+                ProgramEvent::ProgramOffloaded { program, .. }
+                | ProgramEvent::OffloadFailed { program, .. }
+                | ProgramEvent::ProgramLoaded { program, .. }
+                | ProgramEvent::LoadFailed { program, .. }
+                | ProgramEvent::ProgramMigrated { program, .. }
+                | ProgramEvent::MigrationFailed { program, .. },
+            ) => *program,
             // Of copies there is no doubt.
             _ => return self.handle(event, None),
         };
@@ -355,7 +357,7 @@ impl Simulation {
             }
         } else if let Some(lost) = stored.remove(&copy) {
             let program = lost.program;
-            self.report_transfer(0, Event::CopyLost { program, copy });
+            self.report_transfer(0, Event::Program(ProgramEvent::CopyLost { program, copy }));
         }
     }
 
@@ -379,7 +381,7 @@ impl Simulation {
         let Some(daemon) = &self.daemon else {
             return;
         };
-        let held = daemon.scheduler.core().state().offloads.held.iter();
+        let held = daemon.scheduler.core().programs().offloads.held.iter();
         let held: BTreeMap<Box<str>, ProgramId> = held
             .map(|(program, held)| (held.copy.clone(), *program))
             .collect();
@@ -389,7 +391,7 @@ impl Simulation {
         for (copy, program) in held {
             if !self.transfers.stored.contains_key(&copy) {
                 self.counts.count("copies gone at a start");
-                self.report_transfer(0, Event::CopyLost { program, copy });
+                self.report_transfer(0, Event::Program(ProgramEvent::CopyLost { program, copy }));
             }
         }
     }

@@ -5,7 +5,7 @@ use super::calendar::Happening;
 use super::daemon::AckTo;
 use super::outcome::Checked;
 use treadle_core::worker::Health;
-use treadle_core::{Capacity, Event};
+use treadle_core::{Capacity, Event, ProgramEvent};
 use treadle_model::WorkerId;
 
 /// Probes without an answer after which an engine is taken to be lost.
@@ -20,7 +20,7 @@ impl Simulation {
         }
         let (worker, wish) = (WorkerId(engine as u32), e.wish);
         let event = if e.wanted {
-            Event::WorkerAdded {
+            Event::Program(ProgramEvent::WorkerAdded {
                 worker,
                 url: format!("http://engine-{engine}").into(),
                 engine: e.plan.kind,
@@ -29,9 +29,9 @@ impl Simulation {
                 } else {
                     Capacity::default()
                 },
-            }
+            })
         } else {
-            Event::WorkerRemoved { worker }
+            Event::Program(ProgramEvent::WorkerRemoved { worker })
         };
         self.handle(event, Some(AckTo::Owner(engine, wish)))
     }
@@ -56,7 +56,7 @@ impl Simulation {
         let Some(known) = daemon
             .scheduler
             .core()
-            .state()
+            .programs()
             .workers
             .get(&worker)
             .filter(|w| !w.leaving)
@@ -68,22 +68,28 @@ impl Simulation {
             daemon.misses[engine] += 1;
             if daemon.misses[engine] >= MISSES_MAX && !lost {
                 let cause = "no answer".into();
-                self.handle(Event::WorkerLost { worker, cause }, None)?;
+                self.handle(
+                    Event::Program(ProgramEvent::WorkerLost { worker, cause }),
+                    None,
+                )?;
             }
             return Ok(());
         }
         daemon.misses[engine] = 0;
         let (capacity, kind) = (e.capacity, e.plan.kind);
         if lost {
-            self.handle(Event::WorkerRecovered { worker }, None)?;
+            self.handle(
+                Event::Program(ProgramEvent::WorkerRecovered { worker }),
+                None,
+            )?;
         }
         if told != capacity {
             self.handle(
-                Event::WorkerCapacityRead {
+                Event::Program(ProgramEvent::WorkerCapacityRead {
                     worker,
                     engine: kind,
                     capacity,
-                },
+                }),
                 None,
             )?;
         }

@@ -4,8 +4,8 @@
 use super::adapter::fetch;
 use http::Method;
 use serde_json::{Value, json};
-use treadle_core::Event;
 use treadle_core::tokens::TextSize;
+use treadle_core::{Event, ProgramEvent};
 use treadle_http::Upstream;
 use treadle_model::{EngineKind, NAME_BYTES_MAX};
 use treadle_wire::{Endpoint, RequestHead, models_of};
@@ -70,14 +70,14 @@ pub(super) async fn count_samples(upstream: &Upstream, url: &str, kind: EngineKi
             else {
                 return counted;
             };
-            counted.push(Event::PromptCounted {
+            counted.push(Event::Program(ProgramEvent::PromptCounted {
                 model: model.id.as_str().into(),
                 size: TextSize {
                     bytes: head.prompt.bytes,
                     messages: head.prompt.messages,
                 },
                 tokens,
-            });
+            }));
         }
     }
     counted

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::AbortHandle;
-use treadle_core::{Capacity, Event, RunningUse};
+use treadle_core::{Capacity, Event, ProgramEvent, RunningUse};
 use treadle_http::Upstream;
 use treadle_model::{EngineKind, WorkerId};
 use treadle_scheduler::DriverHandle;
@@ -63,16 +63,17 @@ impl EngineWatch {
                 ..Capacity::default()
             },
         ));
-        let added = Event::WorkerAdded {
+        let added = Event::Program(ProgramEvent::WorkerAdded {
             worker,
             url: url.into(),
             engine,
             capacity,
-        };
+        });
         let _ = self.driver.event_committed(added).await;
         let answers = match read {
             Ok(_) => {
-                self.driver.event(Event::WorkerRecovered { worker });
+                self.driver
+                    .event(Event::Program(ProgramEvent::WorkerRecovered { worker }));
                 for counted in count_samples(&self.upstream, url, engine).await {
                     self.driver.event(counted);
                 }
@@ -80,10 +81,10 @@ impl EngineWatch {
             }
             Err(cause) => {
                 tracing::warn!(%worker, url, %cause, "the engine does not answer yet");
-                self.driver.event(Event::WorkerLost {
+                self.driver.event(Event::Program(ProgramEvent::WorkerLost {
                     worker,
                     cause: cause.into(),
-                });
+                }));
                 false
             }
         };
@@ -199,16 +200,18 @@ impl Look {
             if self.known != (engine, capacity) {
                 self.known = (engine, capacity);
                 let worker = self.worker;
-                self.driver.event(Event::WorkerCapacityRead {
-                    worker,
-                    engine,
-                    capacity,
-                });
+                self.driver
+                    .event(Event::Program(ProgramEvent::WorkerCapacityRead {
+                        worker,
+                        engine,
+                        capacity,
+                    }));
             }
             tracing::info!(worker = %self.worker, url = %self.url, "the engine answers");
-            self.driver.event(Event::WorkerRecovered {
-                worker: self.worker,
-            });
+            self.driver
+                .event(Event::Program(ProgramEvent::WorkerRecovered {
+                    worker: self.worker,
+                }));
         }
     }
 
@@ -252,10 +255,11 @@ impl Look {
         let ended = untracked_tokens == 0 && change > 0;
         if ended || change > capacity.unwrap_or(0) / UNTRACKED_PARTS {
             self.untracked_tokens = untracked_tokens;
-            self.driver.event(Event::WorkerUseRead {
-                worker: self.worker,
-                untracked_tokens,
-            });
+            self.driver
+                .event(Event::Program(ProgramEvent::WorkerUseRead {
+                    worker: self.worker,
+                    untracked_tokens,
+                }));
         }
     }
 
@@ -267,9 +271,9 @@ impl Look {
         tracing::warn!(worker = %self.worker, url = %self.url, %cause, "the engine is lost");
         (self.watch, self.drift) = (DriftWatch::default(), Drift::default());
         self.untracked_tokens = 0;
-        self.driver.event(Event::WorkerLost {
+        self.driver.event(Event::Program(ProgramEvent::WorkerLost {
             worker: self.worker,
             cause: cause.into(),
-        });
+        }));
     }
 }

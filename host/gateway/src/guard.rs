@@ -1,7 +1,7 @@
 //! A step's guard: whatever happens to its handler, the scheduler is notified.
 
 use crate::routing::SchedulerClient;
-use treadle_core::{Event, StepFailure, StepTokens};
+use treadle_core::{Event, ProgramEvent, StepFailure, StepTokens};
 use treadle_http::InUse;
 use treadle_model::{FinishReason, StepId};
 use treadle_scheduler::Recording;
@@ -32,14 +32,18 @@ impl StepGuard {
     }
 
     pub(crate) fn first_token(&self) {
-        self.client.event(Event::StepFirstToken { step: self.step });
+        self.client
+            .event(Event::Program(ProgramEvent::StepFirstToken {
+                step: self.step,
+            }));
     }
 
     pub(crate) fn progressed(&self, output_tokens: u64) {
-        self.client.event(Event::StepProgressed {
-            step: self.step,
-            output_tokens,
-        });
+        self.client
+            .event(Event::Program(ProgramEvent::StepProgressed {
+                step: self.step,
+                output_tokens,
+            }));
     }
 
     /// The answer is complete. Its end goes to the client once this is on record: a client that
@@ -52,11 +56,11 @@ impl StepGuard {
         if std::mem::replace(&mut self.settled, true) {
             return None;
         }
-        let finished = Event::StepFinished {
+        let finished = Event::Program(ProgramEvent::StepFinished {
             step: self.step,
             tokens,
             finish,
-        };
+        });
         Some(self.client.event_to_record(finished))
     }
 
@@ -77,17 +81,20 @@ impl StepGuard {
             cause: cause.into(),
             retryable,
         };
-        self.client.event(Event::StepFailed {
+        self.client.event(Event::Program(ProgramEvent::StepFailed {
             step: self.step,
             failure,
-        });
+        }));
     }
 }
 
 impl Drop for StepGuard {
     fn drop(&mut self) {
         if !self.settled {
-            self.client.event(Event::StepCancelled { step: self.step });
+            self.client
+                .event(Event::Program(ProgramEvent::StepCancelled {
+                    step: self.step,
+                }));
         }
     }
 }

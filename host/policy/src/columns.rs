@@ -56,7 +56,7 @@ impl Workers {
     /// The workers that may be given programs.
     pub fn of(core: &Core) -> Self {
         let mut rows = Self::default();
-        for worker in core.state().workers.values().filter(|w| w.is_healthy()) {
+        for worker in core.programs().workers.values().filter(|w| w.is_healthy()) {
             rows.id.push(worker.id);
             let capacity_tokens = worker.capacity.tokens.unwrap_or(0);
             rows.capacity_tokens.push(capacity_tokens);
@@ -122,7 +122,7 @@ impl Programs {
     ) -> Self {
         let mut rows = Self::default();
         for (row, id) in question.program.iter().enumerate() {
-            let program = core.state().programs.get(id);
+            let program = core.programs().live.get(id);
             let expected = forecast(*id);
             let last = program.and_then(|p| p.last_worker);
             rows.id.push(*id);
@@ -243,10 +243,10 @@ pub struct Steps {
 impl Steps {
     /// The steps of these programs.
     pub fn of(core: &Core, worker: WorkerId, programs: &[ProgramId]) -> Self {
-        let (state, mut steps) = (core.state(), Self::default());
+        let (state, mut steps) = (core.programs(), Self::default());
         let mut running: Vec<(StepId, u64)> = Vec::new();
         let mut highest = f64::NEG_INFINITY;
-        for program in programs.iter().filter_map(|id| state.programs.get(id)) {
+        for program in programs.iter().filter_map(|id| state.live.get(id)) {
             for id in &program.running {
                 if let StepState::Running { since, worker: at } = state.steps[id].state
                     && at == worker
@@ -302,11 +302,11 @@ pub fn group_of(program: &Program) -> u64 {
 /// Tokens of a program's context that each worker is believed to hold: all of
 /// it where it was last, the shared front where others share it.
 pub fn cached_tokens(core: &Core, program: ProgramId, workers: &Workers) -> Vec<u64> {
-    let Some(program) = core.state().programs.get(&program) else {
+    let Some(program) = core.programs().live.get(&program) else {
         return vec![0; workers.id.len()];
     };
     let shared = |id: &WorkerId| -> u64 {
-        let worker = core.state().workers.get(id);
+        let worker = core.programs().workers.get(id);
         let held = program
             .prefix
             .iter()

@@ -1,6 +1,6 @@
 //! What the scheduler wants done with KV caches, and the results.
 
-use treadle_core::Event;
+use treadle_core::{Event, ProgramEvent};
 use treadle_model::{EngineKind, ProgramId, WorkerId};
 
 /// An engine at one end of a transfer.
@@ -70,9 +70,11 @@ impl Work {
     /// The event of a failure.
     pub fn failed(&self, program: ProgramId, cause: Box<str>) -> Event {
         match self {
-            Self::Offload { .. } => Event::OffloadFailed { program, cause },
-            Self::Load { .. } => Event::LoadFailed { program, cause },
-            Self::Migrate { .. } => Event::MigrationFailed { program, cause },
+            Self::Offload { .. } => Event::Program(ProgramEvent::OffloadFailed { program, cause }),
+            Self::Load { .. } => Event::Program(ProgramEvent::LoadFailed { program, cause }),
+            Self::Migrate { .. } => {
+                Event::Program(ProgramEvent::MigrationFailed { program, cause })
+            }
         }
     }
 }

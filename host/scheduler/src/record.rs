@@ -69,6 +69,7 @@ fn plain(text: &str) -> Box<str> {
 
 #[cfg(test)]
 mod tests {
+    use treadle_core::ProgramEvent;
     use treadle_model::{GatewayId, StepId};
 
     use super::*;
@@ -79,9 +80,9 @@ mod tests {
             gateway: GatewayId(3),
             number: 17,
         });
-        let event = Event::ProgramReleased {
+        let event = Event::Program(ProgramEvent::ProgramReleased {
             program: "p".repeat(9_000).into(),
-        };
+        });
         let row = EventRow {
             seq: 4,
             at_us: u64::MAX,
@@ -108,10 +109,10 @@ mod tests {
             gateway: GatewayId(3),
             number: 17,
         };
-        let named = Event::ProgramReleased {
+        let named = Event::Program(ProgramEvent::ProgramReleased {
             program: ",\"relayed_by\":{}".into(),
-        };
-        let step = Event::StepFirstToken { step: StepId(9) };
+        });
+        let step = Event::Program(ProgramEvent::StepFirstToken { step: StepId(9) });
         for event in [Event::TimerFired, named, step] {
             for origin in [None, Some(origin)] {
                 let body = encode(&event, origin);

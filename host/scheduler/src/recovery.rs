@@ -160,7 +160,7 @@ pub async fn replay(
 
 #[cfg(test)]
 mod tests {
-    use treadle_core::{Capacity, Event, StepArrival, StepTokens};
+    use treadle_core::{Capacity, Event, ProgramEvent, StepArrival, StepTokens};
     use treadle_model::{EngineKind, FinishReason, StepId, WorkerId};
     use treadle_store::{Batch, EventRow, Location, Retention, Snapshot, open};
 
@@ -170,7 +170,7 @@ mod tests {
     fn two_programs() -> Vec<Event> {
         let (worker, step) = (WorkerId(0), StepId);
         let arrival = |n: u64| {
-            Event::StepArrived(StepArrival {
+            Event::Program(ProgramEvent::StepArrived(StepArrival {
                 step: step(n),
                 program: format!("p-{n}").into(),
                 job: "j".into(),
@@ -182,23 +182,25 @@ mod tests {
                 prefix: vec![],
                 one_shot: false,
                 inferred: false,
+            }))
+        };
+        let finished = |n: u64| {
+            Event::Program(ProgramEvent::StepFinished {
+                step: step(n),
+                tokens: StepTokens {
+                    prompt: 9,
+                    output: 3,
+                    cached: None,
+                },
+                finish: FinishReason::Stop,
             })
         };
-        let finished = |n: u64| Event::StepFinished {
-            step: step(n),
-            tokens: StepTokens {
-                prompt: 9,
-                output: 3,
-                cached: None,
-            },
-            finish: FinishReason::Stop,
-        };
-        let added = Event::WorkerAdded {
+        let added = Event::Program(ProgramEvent::WorkerAdded {
             worker,
             url: "http://w".into(),
             engine: EngineKind::Vllm,
             capacity: Capacity::default(),
-        };
+        });
         vec![added, arrival(1), arrival(2), finished(1), finished(2)]
     }
 
@@ -223,9 +225,9 @@ mod tests {
         let recovered = recover(&*store, CoreConfig::default()).await;
         let recovered = recovered.expect("it replays");
         assert_eq!(recovered.seq, 5);
-        assert!(recovered.core.program("p-1").is_none());
-        assert!(recovered.core.program("p-2").is_some());
-        assert_eq!(recovered.core.state().now, Timestamp(5));
+        assert!(recovered.core.programs().program("p-1").is_none());
+        assert!(recovered.core.programs().program("p-2").is_some());
+        assert_eq!(recovered.core.now(), Timestamp(5));
     }
 
     #[tokio::test]
@@ -252,7 +254,7 @@ mod tests {
         let snapshot = Snapshot {
             seq: 6,
             saved_at_us: 6,
-            state: serde_json::to_vec(six.core.state()).expect("JSON"),
+            state: serde_json::to_vec(&six.core.state()).expect("JSON"),
         };
         store.save_snapshot(&snapshot).await.expect("it is saved");
         let whole = fold(extent(None, true)).await.expect("it replays");

@@ -3,8 +3,8 @@
 use crate::app::App;
 use serde::Deserialize;
 use std::sync::atomic::Ordering;
-use treadle_core::Event;
 use treadle_core::worker::Worker;
+use treadle_core::{Event, ProgramEvent};
 use treadle_engines::Declared;
 use treadle_model::{ClientName, Tenant, WorkerId};
 use treadle_wire::{ErrorBody, ErrorCode};
@@ -50,18 +50,18 @@ impl ActionReport {
         let program = tenant.inside(&name("program_id", &self.program_id)?).into();
         let action = name("action_id", &self.action_id)?.to_string().into();
         match self.event {
-            ActionStage::Started => Ok(Event::ActionStarted {
+            ActionStage::Started => Ok(Event::Program(ProgramEvent::ActionStarted {
                 program,
                 action,
                 tool: name("tool", self.tool.as_deref().unwrap_or_default())?
                     .to_string()
                     .into(),
-            }),
-            ActionStage::Finished => Ok(Event::ActionFinished {
+            })),
+            ActionStage::Finished => Ok(Event::Program(ProgramEvent::ActionFinished {
                 program,
                 action,
                 ok: self.ok.unwrap_or(true),
-            }),
+            })),
         }
     }
 }

@@ -4,7 +4,7 @@
 mod engines;
 
 use treadle_core::Totals;
-use treadle_core::state::Counters;
+use treadle_core::programs::Counters;
 use treadle_model::WorkerId;
 use treadle_wire::EngineReading;
 

@@ -4,7 +4,7 @@ use super::request::WindowSpec;
 use super::{EVENTS_MAX, WhatIfError};
 use crate::recorded::{RecordedWorker, Recorder, RecorderOptions, Workload};
 use std::collections::BTreeSet;
-use treadle_core::Event;
+use treadle_core::{Event, ProgramEvent};
 use treadle_model::Tenant;
 use treadle_model::{Timestamp, WorkerId};
 use treadle_scheduler::record;
@@ -126,7 +126,10 @@ async fn add_workers_beside(
         recorder.worker_beside(id, known);
         if row.status == LOST && !later.lost.contains(&id) {
             let cause = "it was lost before the window".into();
-            recorder.prepare(&Event::WorkerLost { worker: id, cause });
+            recorder.prepare(&Event::Program(ProgramEvent::WorkerLost {
+                worker: id,
+                cause,
+            }));
         }
     }
     Ok(())
@@ -162,12 +165,14 @@ async fn later(store: &dyn Store, from: u64) -> Result<Later, WhatIfError> {
     let restarted = restarts.first().map_or(u64::MAX, |row| row.seq);
     let mut later = Later::default();
     for row in of_kind("worker_added").await? {
-        if let (true, Event::WorkerAdded { worker, .. }) = (row.seq < restarted, event_of(&row)?) {
+        if let (true, Event::Program(ProgramEvent::WorkerAdded { worker, .. })) =
+            (row.seq < restarted, event_of(&row)?)
+        {
             later.came.insert(worker);
         }
     }
     for row in of_kind("worker_lost").await? {
-        if let Event::WorkerLost { worker, .. } = event_of(&row)? {
+        if let Event::Program(ProgramEvent::WorkerLost { worker, .. }) = event_of(&row)? {
             later.lost.insert(worker);
         }
     }
@@ -294,7 +299,7 @@ async fn note_begun_before(
 
 fn is_of_job(event: &Event, job: Option<&str>) -> bool {
     match (event, job) {
-        (Event::StepArrived(arrival), Some(job)) => &*arrival.job == job,
+        (Event::Program(ProgramEvent::StepArrived(arrival)), Some(job)) => &*arrival.job == job,
         // What else happens to a program matters only where its steps were taken.
         _ => true,
     }

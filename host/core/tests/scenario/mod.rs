@@ -3,7 +3,7 @@
 
 use treadle_core::{
     Attribution, CacheAction, Capacity, Command, Core, CoreConfig, Event, Mode, PolicyAnswer,
-    PrefixSegment, Purpose, Question, Refusal, StepArrival, StepFailure, StepTokens,
+    PrefixSegment, ProgramEvent, Purpose, Question, Refusal, StepArrival, StepFailure, StepTokens,
 };
 use treadle_model::{
     EngineKind, FinishReason, PolicyRef, ProgramId, Span, StepId, Timestamp, WorkerId,
@@ -79,12 +79,12 @@ impl Scenario {
     }
 
     pub(crate) fn add_worker(&mut self, worker: u32, capacity: Capacity) {
-        self.handle(Event::WorkerAdded {
+        self.handle(Event::Program(ProgramEvent::WorkerAdded {
             worker: WorkerId(worker),
             url: format!("http://engine-{worker}").into(),
             engine: EngineKind::Vllm,
             capacity,
-        });
+        }));
     }
 
     pub(crate) fn handle(&mut self, event: Event) -> &mut Self {
@@ -100,12 +100,12 @@ impl Scenario {
                     programs.retain(|program| Some(*program) != self.hidden);
                 }
                 let policy = PolicyRef("story".into());
-                let answered = Event::PolicyAnswered {
+                let answered = Event::Program(ProgramEvent::PolicyAnswered {
                     ask: *ask,
                     policy,
                     answer,
                     attribution: Attribution::default(),
-                };
+                });
                 self.handle(answered);
             }
             self.log.push(command);
@@ -120,7 +120,7 @@ impl Scenario {
     pub(crate) fn arrive_inferred(&mut self, program: &str, step: u64, tokens: u64) -> &mut Self {
         let mut arrival = arrival(program, step, tokens, vec![]);
         arrival.inferred = true;
-        self.handle(Event::StepArrived(arrival))
+        self.handle(Event::Program(ProgramEvent::StepArrived(arrival)))
     }
 
     pub(crate) fn arrive_sharing(
@@ -146,12 +146,12 @@ impl Scenario {
         prompt_tokens: u64,
         prefix: Vec<PrefixSegment>,
     ) -> &mut Self {
-        self.handle(Event::StepArrived(arrival(
+        self.handle(Event::Program(ProgramEvent::StepArrived(arrival(
             program,
             step,
             prompt_tokens,
             prefix,
-        )))
+        ))))
     }
 
     pub(crate) fn finish(&mut self, step: u64, prompt: u64, output: u64) -> &mut Self {
@@ -160,18 +160,18 @@ impl Scenario {
             output,
             cached: None,
         };
-        self.handle(Event::StepFinished {
+        self.handle(Event::Program(ProgramEvent::StepFinished {
             step: StepId(step),
             tokens,
             finish: FinishReason::Stop,
-        })
+        }))
     }
 
     pub(crate) fn progress(&mut self, step: u64, output_tokens: u64) -> &mut Self {
-        self.handle(Event::StepProgressed {
+        self.handle(Event::Program(ProgramEvent::StepProgressed {
             step: StepId(step),
             output_tokens,
-        })
+        }))
     }
 
     pub(crate) fn fail(&mut self, step: u64, retryable: bool) -> &mut Self {
@@ -179,38 +179,38 @@ impl Scenario {
             cause: "connection reset".into(),
             retryable,
         };
-        self.handle(Event::StepFailed {
+        self.handle(Event::Program(ProgramEvent::StepFailed {
             step: StepId(step),
             failure,
-        })
+        }))
     }
 
     pub(crate) fn release(&mut self, program: &str) -> &mut Self {
-        self.handle(Event::ProgramReleased {
+        self.handle(Event::Program(ProgramEvent::ProgramReleased {
             program: program.into(),
-        })
+        }))
     }
 
     pub(crate) fn lose(&mut self, worker: u32) -> &mut Self {
-        self.handle(Event::WorkerLost {
+        self.handle(Event::Program(ProgramEvent::WorkerLost {
             worker: WorkerId(worker),
             cause: "killed".into(),
-        })
+        }))
     }
 
     pub(crate) fn resize(&mut self, worker: u32, tokens: u64) -> &mut Self {
-        self.handle(Event::WorkerCapacityRead {
+        self.handle(Event::Program(ProgramEvent::WorkerCapacityRead {
             worker: WorkerId(worker),
             engine: EngineKind::Vllm,
             capacity: Capacity {
                 tokens: Some(tokens),
                 ..Capacity::default()
             },
-        })
+        }))
     }
 
     pub(crate) fn recount_slots(&mut self, worker: u32, tokens: u64, slots: u32) -> &mut Self {
-        self.handle(Event::WorkerCapacityRead {
+        self.handle(Event::Program(ProgramEvent::WorkerCapacityRead {
             worker: WorkerId(worker),
             engine: EngineKind::Llamacpp,
             capacity: Capacity {
@@ -218,7 +218,7 @@ impl Scenario {
                 slots: Some(slots),
                 ..Capacity::default()
             },
-        })
+        }))
     }
 
     pub(crate) fn restart(&mut self) -> &mut Self {
@@ -238,6 +238,7 @@ impl Scenario {
 
     pub(crate) fn status(&self, program: &str) -> &'static str {
         self.core
+            .programs()
             .program(program)
             .map_or("gone", |p| p.status.as_str())
     }

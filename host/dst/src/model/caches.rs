@@ -7,7 +7,7 @@ use super::Model;
 use super::facts::At;
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::offload::Direction;
-use treadle_core::{Core, Event};
+use treadle_core::{Core, Event, ProgramEvent};
 use treadle_model::{ProgramId, Span, Timestamp, WorkerId};
 
 /// Which way a cache goes.
@@ -120,26 +120,26 @@ impl Model {
     /// The effects of an event on caches by itself.
     pub(super) fn learn_of_caches(&mut self, event: &Event) {
         match event {
-            Event::ProgramOffloaded {
+            Event::Program(ProgramEvent::ProgramOffloaded {
                 program,
                 copy,
                 tokens,
                 ..
-            } => self.offloaded(*program, copy, *tokens),
-            Event::OffloadFailed { program, .. } => {
+            }) => self.offloaded(*program, copy, *tokens),
+            Event::Program(ProgramEvent::OffloadFailed { program, .. }) => {
                 let left = self.ends(*program, |way| matches!(way, Way::Out(_)));
                 if left.is_some() {
                     self.take_placement(*program);
                 }
             }
-            Event::ProgramLoaded { program, to } => {
+            Event::Program(ProgramEvent::ProgramLoaded { program, to }) => {
                 let there = self.ends(*program, |way| way == Way::Back(*to));
                 self.is_warm(*program, there.is_some());
             }
-            Event::LoadFailed { program, .. } => {
+            Event::Program(ProgramEvent::LoadFailed { program, .. }) => {
                 self.ends(*program, |way| matches!(way, Way::Back(_)));
             }
-            Event::ProgramMigrated { program, to } => {
+            Event::Program(ProgramEvent::ProgramMigrated { program, to }) => {
                 let there = |way| matches!(way, Way::Move(_, at) if at == *to);
                 if self.ends(*program, there).is_some() {
                     self.take_placement(*program);
@@ -149,10 +149,12 @@ impl Model {
                     }
                 }
             }
-            Event::MigrationFailed { program, .. } => {
+            Event::Program(ProgramEvent::MigrationFailed { program, .. }) => {
                 self.ends(*program, |way| matches!(way, Way::Move(..)));
             }
-            Event::CopyLost { program, copy } => self.copy_lost(*program, copy),
+            Event::Program(ProgramEvent::CopyLost { program, copy }) => {
+                self.copy_lost(*program, copy);
+            }
             _ => {}
         }
     }
@@ -324,7 +326,7 @@ impl Model {
             if s.at == At::Queue
                 && placed.is_some()
                 && !self.caches.under_way.contains_key(&s.program)
-                && !core.state().adopted.contains(&s.program)
+                && !core.programs().adopted.contains(&s.program)
             {
                 return broken(
                     "transfers",
@@ -375,10 +377,10 @@ impl Model {
     /// The core knows the same copies and transfers. A program that was to leave for host memory
     /// that is full by then is no longer placed.
     pub(super) fn compare_caches(&mut self, core: &Core) -> Checked {
-        let offloads = &core.state().offloads;
+        let offloads = &core.programs().offloads;
         let wanted: Vec<ProgramId> = self.caches.wanted.iter().copied().collect();
         for program in wanted {
-            let p = core.state().programs.get(&program);
+            let p = core.programs().live.get(&program);
             if p.is_some_and(|p| p.placement.is_none()) && !offloads.wanted.contains(&program) {
                 // Others may have made room since for what they need sooner.
                 let held = self
@@ -410,7 +412,7 @@ impl Model {
                 ),
             );
         }
-        let moved = core.state().migrations.moving.iter();
+        let moved = core.programs().migrations.moving.iter();
         let moved = moved.map(|(program, m)| (*program, Way::Move(m.from, m.to)));
         let known = offloads
             .moving

@@ -5,43 +5,53 @@ use super::Model;
 use super::facts::{Answered, At, Ending, JobFacts, ProgramFacts, StepFacts, WorkerFacts};
 use std::collections::BTreeMap;
 use treadle_core::program::FULL_WEIGHT_PPM;
-use treadle_core::{Capacity, Event, PolicyAnswer, Purpose, StepArrival, StepFailure, StepTokens};
+use treadle_core::{
+    Capacity, Event, PolicyAnswer, ProgramEvent, Purpose, StepArrival, StepFailure, StepTokens,
+};
 use treadle_model::{AskId, GatewayId, ProgramId, StepId, WorkerId};
 
 impl Model {
     pub(super) fn learn(&mut self, event: &Event) -> Checked {
         match event {
-            Event::WorkerAdded {
+            Event::Program(ProgramEvent::WorkerAdded {
                 worker, capacity, ..
-            } => self.worker_added(*worker, *capacity),
-            Event::WorkerCapacityRead {
+            }) => self.worker_added(*worker, *capacity),
+            Event::Program(ProgramEvent::WorkerCapacityRead {
                 worker, capacity, ..
-            } => {
+            }) => {
                 self.capacity_read(*worker, *capacity);
             }
-            Event::WorkerLost { worker, .. } => self.worker_lost(*worker),
-            Event::WorkerRecovered { worker } => {
+            Event::Program(ProgramEvent::WorkerLost { worker, .. }) => self.worker_lost(*worker),
+            Event::Program(ProgramEvent::WorkerRecovered { worker }) => {
                 if let Some(w) = self.workers.get_mut(worker) {
                     w.healthy = true;
                 }
             }
-            Event::WorkerRemoved { worker } => {
+            Event::Program(ProgramEvent::WorkerRemoved { worker }) => {
                 self.worker_lost(*worker);
                 if let Some(w) = self.workers.get_mut(worker) {
                     w.leaving = true;
                 }
             }
-            Event::StepArrived(arrival) => self.step_arrived(arrival),
-            Event::StepFirstToken { step } => self.step_progressed(*step, 0),
-            Event::StepProgressed {
+            Event::Program(ProgramEvent::StepArrived(arrival)) => self.step_arrived(arrival),
+            Event::Program(ProgramEvent::StepFirstToken { step }) => self.step_progressed(*step, 0),
+            Event::Program(ProgramEvent::StepProgressed {
                 step,
                 output_tokens,
-            } => self.step_progressed(*step, *output_tokens),
-            Event::StepFinished { step, tokens, .. } => return self.step_finished(*step, *tokens),
-            Event::StepFailed { step, failure } => return self.step_failed(*step, failure),
-            Event::StepCancelled { step } => return self.step_withdrawn(*step, Ending::Cancelled),
-            Event::ProgramReleased { program } => self.released(program),
-            Event::PolicyAnswered { ask, answer, .. } => self.policy_answered(*ask, answer),
+            }) => self.step_progressed(*step, *output_tokens),
+            Event::Program(ProgramEvent::StepFinished { step, tokens, .. }) => {
+                return self.step_finished(*step, *tokens);
+            }
+            Event::Program(ProgramEvent::StepFailed { step, failure }) => {
+                return self.step_failed(*step, failure);
+            }
+            Event::Program(ProgramEvent::StepCancelled { step }) => {
+                return self.step_withdrawn(*step, Ending::Cancelled);
+            }
+            Event::Program(ProgramEvent::ProgramReleased { program }) => self.released(program),
+            Event::Program(ProgramEvent::PolicyAnswered { ask, answer, .. }) => {
+                self.policy_answered(*ask, answer);
+            }
             Event::TimerFired => {
                 self.pass_tick();
                 let now = self.now;
@@ -58,7 +68,9 @@ impl Model {
                 return self.interrupted(GatewayId::LOCAL);
             }
             Event::GatewayLost { gateway } => return self.interrupted(*gateway),
-            Event::StepAdopted { step, worker } => self.adopted(*step, *worker),
+            Event::Program(ProgramEvent::StepAdopted { step, worker }) => {
+                self.adopted(*step, *worker);
+            }
             other => self.learn_of_caches(other),
         }
         Ok(())

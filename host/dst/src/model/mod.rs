@@ -22,7 +22,7 @@ use caches::Caches;
 use facts::{Answered, Ask, JobFacts, ProgramFacts, StepFacts, WorkerFacts};
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::explain::{Decision, DecisionKind};
-use treadle_core::{Command, Core, CoreConfig, Event, Mode};
+use treadle_core::{Command, Core, CoreConfig, Event, Mode, ProgramEvent};
 use treadle_model::{AskId, ProgramId, Span, StepId, Timestamp, WorkerId};
 
 pub(crate) use facts::Ending;
@@ -182,7 +182,10 @@ impl Model {
         self.assigned.clear();
         self.gave_way = 0;
         self.adopted = None;
-        self.exact_order = !matches!(event, Event::PolicyAnswered { .. } | Event::TimerFired);
+        self.exact_order = !matches!(
+            event,
+            Event::Program(ProgramEvent::PolicyAnswered { .. }) | Event::TimerFired
+        );
     }
 
     fn is_aware(&self) -> bool {

@@ -5,7 +5,7 @@ use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::facts::{Ask, At, Ending};
 use treadle_core::explain::{Because, Decision, DecisionKind};
-use treadle_core::{Command, Event, Mode, Question, Refusal};
+use treadle_core::{Command, Event, Mode, ProgramEvent, Question, Refusal};
 use treadle_model::{AskId, ProgramId, StepId, Timestamp, WorkerId};
 
 fn refused(command: &Command) -> Option<StepId> {
@@ -36,7 +36,7 @@ impl Model {
         // A step that is refused for the failures of engines ends before what
         // its end makes possible.
         let is_refusal = |command: &&Command| refused(command).is_some();
-        let first = matches!(event, Event::StepFailed { .. });
+        let first = matches!(event, Event::Program(ProgramEvent::StepFailed { .. }));
         if first {
             self.settle_workers();
         }

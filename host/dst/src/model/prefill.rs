@@ -182,7 +182,7 @@ impl Model {
         if !self.config.kv.retention {
             return Ok(());
         }
-        for (id, known) in &core.state().workers {
+        for (id, known) in &core.programs().workers {
             let own = (self.fill_of(&self.workers[id]), self.is_busy(*id));
             let (fill, busy) = (core.fill_tokens(known), core.is_busy(known));
             if own != (fill, busy) {

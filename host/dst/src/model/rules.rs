@@ -7,7 +7,7 @@ use super::facts::{At, WorkerFacts};
 use std::collections::BTreeSet;
 use treadle_core::program::Program;
 use treadle_core::step::StepState;
-use treadle_core::{Core, Event, Mode};
+use treadle_core::{Core, Event, Mode, ProgramEvent};
 use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
 
 /// The obstacle that pausing others may remove.
@@ -201,7 +201,7 @@ impl Model {
         self.settle_useless_placements(core, &BTreeSet::new());
         self.compare_caches(core)?;
         self.settle_workers();
-        let state = core.state();
+        let state = core.programs();
         if !state.steps.keys().eq(self.steps.keys()) {
             let core: Vec<StepId> = state.steps.keys().copied().collect();
             return broken(
@@ -222,8 +222,8 @@ impl Model {
                 );
             }
         }
-        if !state.programs.keys().eq(self.programs.keys()) {
-            let core: Vec<ProgramId> = state.programs.keys().copied().collect();
+        if !state.live.keys().eq(self.programs.keys()) {
+            let core: Vec<ProgramId> = state.live.keys().copied().collect();
             return broken(
                 "programs",
                 format!("live are {:?}, the core has {core:?}", self.programs.keys()),
@@ -252,7 +252,7 @@ impl Model {
     }
 
     fn compare_placements(&self, core: &Core) -> Checked {
-        for (facts, (id, program)) in self.programs.values().zip(&core.state().programs) {
+        for (facts, (id, program)) in self.programs.values().zip(&core.programs().live) {
             let place = program.placement.map(|place| place.worker);
             if facts.place != place {
                 return broken(
@@ -264,14 +264,14 @@ impl Model {
                 );
             }
         }
-        for (id, worker) in &core.state().workers {
+        for (id, worker) in &core.programs().workers {
             let used = self.used_tokens(*id);
             if used != worker.used_tokens() {
                 let charges = |p: &Program| p.placement.map(|place| (p.id, place.charged_tokens));
                 let charges: Vec<_> = worker
                     .programs
                     .iter()
-                    .map(|p| charges(&core.state().programs[p]))
+                    .map(|p| charges(&core.programs().live[p]))
                     .collect();
                 return broken(
                     "ledger",
@@ -364,7 +364,7 @@ impl Model {
         let Some(answered) = &self.answered else {
             return Ok(());
         };
-        if !matches!(event, Event::PolicyAnswered { .. }) {
+        if !matches!(event, Event::Program(ProgramEvent::PolicyAnswered { .. })) {
             return Ok(());
         }
         for program in &answered.candidates {
@@ -379,7 +379,7 @@ impl Model {
                 continue;
             }
             for worker in self.workers.keys() {
-                let reserved = core.state().reserved;
+                let reserved = core.programs().reserved;
                 let open = reserved.is_none_or(|(at, holder)| at != *worker || holder == *program);
                 if open && self.obstacle(*program, *worker).is_none() {
                     return broken(

@@ -327,7 +327,7 @@ impl Model {
             .filter_map(|(id, p)| Some((*id, p.place?)))
             .collect();
         for (program, worker) in placed {
-            let known = core.state().programs.get(&program).map(|p| p.placement);
+            let known = core.programs().live.get(&program).map(|p| p.placement);
             let p = &self.programs[&program];
             let waiting = p.steps.iter().filter(|s| self.steps[s].at == At::Queue);
             let least = waiting.map(|s| self.least_of(&self.steps[s])).max();
@@ -344,7 +344,7 @@ impl Model {
         if !self.is_rollout() {
             return Ok(());
         }
-        if !core.state().adopted.is_empty() {
+        if !core.programs().adopted.is_empty() {
             // A waiting step may be the next to be adopted, so that none is dispatched.
             return self.check_unplaced();
         }

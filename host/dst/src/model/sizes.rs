@@ -5,7 +5,7 @@ use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::facts::{StepFacts, WorkerFacts};
 use std::collections::BTreeMap;
-use treadle_core::{Core, Event, PrefixSegment};
+use treadle_core::{Core, Event, PrefixSegment, ProgramEvent};
 use treadle_model::{ProgramId, WorkerId};
 
 /// What the core has made of the sizes in an event.
@@ -22,31 +22,31 @@ pub(super) struct Heard {
 impl Model {
     /// Takes over what the core makes of the sizes in an event.
     pub(crate) fn hear_of_sizes(&mut self, core: &Core, event: &Event) {
-        let state = core.state();
+        let state = core.programs();
         self.heard = Heard::default();
         let program = match event {
-            Event::StepArrived(arrival) => {
+            Event::Program(ProgramEvent::StepArrived(arrival)) => {
                 let step = state.steps.get(&arrival.step);
                 // A step that was refused may have cost its program its placement before.
                 let tokens = step.map_or_else(|| core.prompt_tokens(arrival), |s| s.prompt_tokens);
                 self.heard.prompt_tokens = Some(tokens);
                 state.keys.get(&arrival.program).copied()
             }
-            Event::StepFinished { step, .. } => {
+            Event::Program(ProgramEvent::StepFinished { step, .. }) => {
                 let program = self.steps.get(step).map(|s| s.program);
                 self.heard.shared = self.shared_by(core, program);
                 program
             }
             _ => return,
         };
-        let program = program.and_then(|program| state.programs.get(&program));
+        let program = program.and_then(|program| state.live.get(&program));
         self.heard.prefix = program.map(|p| p.prefix.clone());
     }
 
     /// Several deadlines may have passed at once, and placements changed hands in an order that is
     /// not reported: what each shared part takes now is known to the core only.
     pub(super) fn hear_of_shared(&mut self, core: &Core) {
-        for (id, known) in &core.state().workers {
+        for (id, known) in &core.programs().workers {
             let Some(w) = self.workers.get_mut(id) else {
                 continue;
             };
@@ -68,7 +68,7 @@ impl Model {
         let Some((p, at)) = p.and_then(|p| Some((p, p.place?))) else {
             return Vec::new();
         };
-        let known = core.state().workers.get(&at).map(|w| &w.shared);
+        let known = core.programs().workers.get(&at).map(|w| &w.shared);
         let tokens = |hash: u64| Some((hash, known?.get(&hash)?.tokens));
         p.prefix.iter().filter_map(|s| tokens(s.hash)).collect()
     }

@@ -3,7 +3,7 @@
 use super::super::observed::Auditor;
 use treadle_core::{
     Attribution, CacheAction, Capacity, Command, CoreConfig, Event, KvConfig, Mode, PolicyAnswer,
-    RolloutConfig, StepArrival, StepTokens,
+    ProgramEvent, RolloutConfig, StepArrival, StepTokens,
 };
 use treadle_model::{
     AskId, EngineKind, FinishReason, GatewayId, PolicyRef, ProgramId, Span, StepId, Timestamp,
@@ -35,7 +35,7 @@ impl Fixture {
     }
 
     fn add_worker(&mut self, worker: u32, context_tokens_max: u64) {
-        self.handle(&Event::WorkerAdded {
+        self.handle(&Event::Program(ProgramEvent::WorkerAdded {
             worker: WorkerId(worker),
             url: format!("http://engine-{worker}").into(),
             engine: EngineKind::Openai,
@@ -44,12 +44,12 @@ impl Fixture {
                 context_tokens_max: Some(context_tokens_max),
                 slots: None,
             },
-        });
+        }));
     }
 
     /// A step arrives; lets the gathering end.
     fn arrive(&mut self, program: &str, step: StepId, prompt_tokens: u64) {
-        self.handle(&Event::StepArrived(StepArrival {
+        self.handle(&Event::Program(ProgramEvent::StepArrived(StepArrival {
             step,
             program: program.into(),
             job: "job".into(),
@@ -61,21 +61,21 @@ impl Fixture {
             prefix: Vec::new(),
             one_shot: false,
             inferred: false,
-        }));
+        })));
         self.now_us += 100_000;
         self.handle(&Event::TimerFired);
     }
 
     /// Answers the only question.
     fn answer(&mut self, answer: PolicyAnswer) -> Vec<Command> {
-        let asks = &self.observed.core.state().asks;
+        let asks = &self.observed.core.programs().asks;
         let ask: AskId = *asks.keys().next().expect("it is asked");
-        self.handle(&Event::PolicyAnswered {
+        self.handle(&Event::Program(ProgramEvent::PolicyAnswered {
             ask,
             policy: PolicyRef("test".into()),
             answer,
             attribution: Attribution::default(),
-        })
+        }))
     }
 }
 
@@ -132,7 +132,7 @@ fn a_restart_frees_the_placement_of_a_cache_in_transit_and_of_a_removed_slot() {
     fixture.add_worker(0, 10_000);
     fixture.arrive("a", StepId(1), 9_500);
     fixture.answer(goes(0, 0, 1.0));
-    fixture.handle(&Event::StepFinished {
+    fixture.handle(&Event::Program(ProgramEvent::StepFinished {
         step: StepId(1),
         tokens: StepTokens {
             prompt: 9_500,
@@ -140,21 +140,21 @@ fn a_restart_frees_the_placement_of_a_cache_in_transit_and_of_a_removed_slot() {
             cached: None,
         },
         finish: FinishReason::Stop,
-    });
+    }));
     fixture.answer(PolicyAnswer::CacheActions {
         actions: vec![(program, CacheAction::Offload)],
     });
-    fixture.handle(&Event::ProgramOffloaded {
+    fixture.handle(&Event::Program(ProgramEvent::ProgramOffloaded {
         program,
         copy: "copy".into(),
         tokens: 9_510,
         bytes: 9_510,
-    });
+    }));
     fixture.arrive("a", StepId(2), 9_600);
     let commands = fixture.answer(goes(0, 0, 1.0));
     let loads = |command: &Command| matches!(command, Command::LoadProgram { .. });
     assert!(commands.iter().any(loads), "{commands:?}");
-    fixture.handle(&Event::WorkerCapacityRead {
+    fixture.handle(&Event::Program(ProgramEvent::WorkerCapacityRead {
         worker,
         engine: EngineKind::Llamacpp,
         capacity: Capacity {
@@ -162,10 +162,10 @@ fn a_restart_frees_the_placement_of_a_cache_in_transit_and_of_a_removed_slot() {
             context_tokens_max: None,
             slots: Some(8),
         },
-    });
+    }));
     fixture.handle(&Event::DaemonRestarted);
-    let state = fixture.observed.core.state();
-    assert_eq!(state.programs[&program].placement, None);
+    let state = fixture.observed.core.programs();
+    assert_eq!(state.live[&program].placement, None);
 }
 
 /// A program's long step runs on a lost worker, and a shorter one of it is placed on a worker that
@@ -178,11 +178,11 @@ fn a_step_that_runs_elsewhere_does_not_come_along() {
     let (step, worker) = (StepId(1), WorkerId(0));
     fixture.arrive("a", step, 700);
     fixture.answer(goes(0, 0, 1.0));
-    fixture.handle(&Event::StepFirstToken { step });
-    fixture.handle(&Event::WorkerLost {
+    fixture.handle(&Event::Program(ProgramEvent::StepFirstToken { step }));
+    fixture.handle(&Event::Program(ProgramEvent::WorkerLost {
         worker,
         cause: "killed".into(),
-    });
+    }));
     fixture.arrive("a", StepId(2), 500);
     let commands = fixture.answer(goes(0, 1, 1.0));
     let sent = |command: &Command| matches!(command, Command::DispatchStep { .. });

@@ -3,7 +3,7 @@
 use super::node::Node;
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
-use treadle_core::Event;
+use treadle_core::{Event, ProgramEvent};
 use treadle_model::ProgramId;
 use treadle_scheduler::DriverHandle;
 use treadle_transfer::{CopyId, CopyLocation, KvCopy, Tier};
@@ -23,7 +23,7 @@ pub(super) async fn compare(node: &Node, driver: &DriverHandle, owner: &str) -> 
     let (known, gone) = split(held, node.tier.as_ref());
     for (program, copy) in gone {
         tracing::info!(%program, "the copy of a KV cache is gone since the last start");
-        driver.event(Event::CopyLost { program, copy });
+        driver.event(Event::Program(ProgramEvent::CopyLost { program, copy }));
     }
     drop_orphans(node, owner, &known).await;
     known

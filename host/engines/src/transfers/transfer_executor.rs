@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, Id, JoinError, JoinHandle, JoinSet};
-use treadle_core::Event;
+use treadle_core::{Event, ProgramEvent};
 use treadle_model::ProgramId;
 use treadle_scheduler::DriverHandle;
 use treadle_scheduler::orders::{Order, Transferred, Work};
@@ -194,7 +194,7 @@ impl ExecutorTask {
             ),
         };
         let known = match (&kept, &event) {
-            (Some(copy), Event::ProgramOffloaded { copy: handle, .. }) => {
+            (Some(copy), Event::Program(ProgramEvent::ProgramOffloaded { copy: handle, .. })) => {
                 Some((copy.id, (running.program, handle.clone())))
             }
             _ => None,
@@ -212,7 +212,8 @@ impl ExecutorTask {
     /// The core knows a copy; it may have been evicted meanwhile.
     fn add_copy(&mut self, id: CopyId, (program, handle): Known) {
         if let Some((program, copy)) = self.copies.insert(id, program, handle) {
-            self.driver.event(Event::CopyLost { program, copy });
+            self.driver
+                .event(Event::Program(ProgramEvent::CopyLost { program, copy }));
         }
     }
 
@@ -240,7 +241,8 @@ impl ExecutorTask {
     /// A copy was evicted.
     fn lost(&mut self, id: CopyId) {
         if let Some((program, copy)) = self.copies.lost(id) {
-            self.driver.event(Event::CopyLost { program, copy });
+            self.driver
+                .event(Event::Program(ProgramEvent::CopyLost { program, copy }));
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::node::Node;
 use super::prompts;
 use std::sync::{Arc, Mutex, PoisonError};
-use treadle_core::Event;
+use treadle_core::{Event, ProgramEvent};
 use treadle_model::{EngineKind, ProgramId};
 use treadle_scheduler::orders::{End, Work};
 use treadle_transfer::{
@@ -87,12 +87,12 @@ impl Transfer {
                 return Err(error.into());
             }
         };
-        let event = Event::ProgramOffloaded {
+        let event = Event::Program(ProgramEvent::ProgramOffloaded {
             program: self.program,
             copy: handle,
             tokens,
             bytes,
-        };
+        });
         Ok(Moved {
             event,
             bytes,
@@ -110,10 +110,10 @@ impl Transfer {
             return Err(TransferError::WrongHandle { why: why.into() }.into());
         }
         let bytes = self.import(to, copy, self.prompt()).await?;
-        let event = Event::ProgramLoaded {
+        let event = Event::Program(ProgramEvent::ProgramLoaded {
             program: self.program,
             to: to.worker,
-        };
+        });
         Ok(Moved {
             event,
             bytes,
@@ -130,10 +130,10 @@ impl Transfer {
         let copy = self.export(from, tokens, prompt.clone()).await?;
         self.pass(copy.clone());
         let bytes = self.import(to, copy, prompt).await?;
-        let event = Event::ProgramMigrated {
+        let event = Event::Program(ProgramEvent::ProgramMigrated {
             program: self.program,
             to: to.worker,
-        };
+        });
         Ok(Moved {
             event,
             bytes,

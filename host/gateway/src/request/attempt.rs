@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::Instant;
-use treadle_core::{Event, StepTokens};
+use treadle_core::{Event, ProgramEvent, StepTokens};
 use treadle_http::{InUse, UpstreamError, end_to_end};
 use treadle_model::{EngineKind, FinishReason};
 use treadle_scheduler::{Dispatch, Instruction};
@@ -181,10 +181,10 @@ async fn send(call: &Call, dispatch: &Dispatch, body: &Bytes) -> Result<Response
             let cause = error.to_string();
             if matches!(error, UpstreamError::Connect(_)) {
                 // Reported first, so that the scheduler does not choose it again.
-                let event = Event::WorkerLost {
+                let event = Event::Program(ProgramEvent::WorkerLost {
                     worker: dispatch.worker,
                     cause: cause.as_str().into(),
-                };
+                });
                 call.client.event(event);
             }
             Err(cause)

@@ -118,7 +118,7 @@ pub(super) fn assignee(
     worlds: &[World],
     program: ProgramId,
 ) -> Assignee {
-    let job = core.state().programs.get(&program).map_or("", |p| &*p.job);
+    let job = core.programs().live.get(&program).map_or("", |p| &*p.job);
     for world in worlds {
         let (scope, binding) = bindings.world(*world).of_job(job);
         if binding.is_bound() || worlds.last() == Some(world) {

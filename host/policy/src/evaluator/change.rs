@@ -291,7 +291,7 @@ impl PolicyEvaluator {
             {
                 continue;
             }
-            let job = core.state().programs.get(&program).map_or("", |p| &*p.job);
+            let job = core.programs().live.get(&program).map_or("", |p| &*p.job);
             let (scope, binding) = self.bindings.world(*world).of_job(job);
             let of_canary = binding.is_canary(program);
             let entry = self.bindings.world_mut(*world).get_mut(&scope);

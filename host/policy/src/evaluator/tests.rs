@@ -3,7 +3,7 @@
 mod retention;
 
 use super::*;
-use treadle_core::{Capacity, CoreConfig, Event, ProgramColumns, StepArrival};
+use treadle_core::{Capacity, CoreConfig, Event, ProgramColumns, ProgramEvent, StepArrival};
 use treadle_model::{EngineKind, Span, StepId, Timestamp, WorkerId};
 use treadle_policy_runtime::{InstanceOptions, Limits, PolicyEngine};
 
@@ -28,12 +28,12 @@ fn core_of(jobs: [&str; 2]) -> Core {
     let engine = EngineKind::Vllm;
     core.handle(
         Timestamp(0),
-        &Event::WorkerAdded {
+        &Event::Program(ProgramEvent::WorkerAdded {
             worker,
             url,
             engine,
             capacity,
-        },
+        }),
     );
     for step in 1..=PROGRAMS {
         let arrival = StepArrival {
@@ -49,7 +49,10 @@ fn core_of(jobs: [&str; 2]) -> Core {
             one_shot: false,
             inferred: false,
         };
-        core.handle(Timestamp(step), &Event::StepArrived(arrival));
+        core.handle(
+            Timestamp(step),
+            &Event::Program(ProgramEvent::StepArrived(arrival)),
+        );
     }
     while core.poll_command().is_some() {}
     core
@@ -84,7 +87,7 @@ fn configured(name: &str, upload: &[u8], config_json: &str) -> BoundPolicy {
 }
 
 fn question(core: &Core) -> Question {
-    let program: Vec<ProgramId> = core.state().programs.keys().copied().collect();
+    let program: Vec<ProgramId> = core.programs().live.keys().copied().collect();
     let rows = program.len();
     Question {
         purpose: Purpose::Restore,
@@ -136,7 +139,7 @@ fn weights_of(jobs: [&str; 2]) -> (Core, Vec<(ProgramId, u32)>) {
 fn a_tenants_policy_does_not_hide_its_memory_from_other_tenants() {
     let (core, weights) = weights_of(["odd", "even"]);
     for (program, ppm) in &weights {
-        let own = &*core.state().programs[program].job == "even";
+        let own = &*core.programs().live[program].job == "even";
         assert_eq!(own, *ppm < 1_000, "the team's own matter: {program} {ppm}");
     }
     let (_, weights) = weights_of(["odd", "\u{1f}acme\u{1f}even"]);
@@ -182,7 +185,7 @@ fn each_program_is_evaluated_by_one_version_which_the_answer_names() {
     let mut of_canary = 0;
     for (program, by) in programs.iter().zip(&answer.attribution.answered_by) {
         let name = names[usize::from(*by)];
-        let job = &*core.state().programs[program].job;
+        let job = &*core.programs().live[program].job;
         assert_eq!(
             name == "all",
             job == "odd",

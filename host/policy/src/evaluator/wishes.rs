@@ -70,7 +70,7 @@ impl PolicyEvaluator {
         let world = self.bindings.world(World::Placement);
         let mut placers: Vec<(Assignee, Vec<usize>)> = Vec::new();
         for (row, program) in programs.iter().enumerate() {
-            let job = core.state().programs.get(program).map_or("", |p| &*p.job);
+            let job = core.programs().live.get(program).map_or("", |p| &*p.job);
             let (scope, binding) = world.of_job(job);
             if !binding.is_bound() {
                 continue;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
-use treadle_core::Event;
+use treadle_core::{Event, ProgramEvent};
 use treadle_model::GatewayId;
 use treadle_store::{Batch, Leadership, RefusedRow, Snapshot, Store, StoreError};
 
@@ -87,7 +87,8 @@ impl JournalBatch {
     /// A gateway in another process whose client waits for the end of an answer to be on record is
     /// notified that it never will be.
     fn notify_gateway(&self, refused: &str) {
-        if let Ok((Event::StepFinished { step, .. }, _)) = record::decode(refused)
+        if let Ok((Event::Program(ProgramEvent::StepFinished { step, .. }), _)) =
+            record::decode(refused)
             && let Some((_, sender, _)) = self.relayed.iter().find(|to| to.0 == step.gateway())
         {
             let word = WireInstruction::Forget;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use treadle_core::accounts::{Account, TokenTime};
 use treadle_core::bindings::Bindings;
 use treadle_core::program::Program;
-use treadle_core::state::Counters;
+use treadle_core::programs::Counters;
 use treadle_core::worker::Worker;
 use treadle_core::{CacheLocation, CacheTotals, Mode, RunningUse, Totals};
 use treadle_model::{GatewayId, PolicyRef, ProgramId, Tenant, WorkerId, World};
@@ -89,7 +89,7 @@ impl DriverHandle {
     /// The scheduler at a glance.
     pub async fn overview(&self) -> Result<Overview, DriverStopped> {
         self.read(|view| {
-            let (config, state) = (view.core.config(), view.core.state());
+            let (config, state) = (view.core.config(), view.core.programs());
             Overview {
                 seq: view.seq,
                 mode: config.mode,
@@ -104,13 +104,13 @@ impl DriverHandle {
 
     /// The registered workers, also those that are leaving.
     pub async fn workers(&self) -> Result<Vec<Worker>, DriverStopped> {
-        self.read(|view| view.core.state().workers.values().cloned().collect())
+        self.read(|view| view.core.programs().workers.values().cloned().collect())
             .await
     }
 
     /// One worker.
     pub async fn worker(&self, worker: WorkerId) -> Result<Option<Worker>, DriverStopped> {
-        self.read(move |view| view.core.state().workers.get(&worker).cloned())
+        self.read(move |view| view.core.programs().workers.get(&worker).cloned())
             .await
     }
 
@@ -122,7 +122,7 @@ impl DriverHandle {
     /// A live program by its key.
     pub async fn program(&self, key: &str) -> Result<Option<Program>, DriverStopped> {
         let key = key.to_owned();
-        self.read(move |view| view.core.program(&key).cloned())
+        self.read(move |view| view.core.programs().program(&key).cloned())
             .await
     }
 
@@ -130,7 +130,7 @@ impl DriverHandle {
     pub async fn programs_of(&self, job: &str) -> Result<Vec<Box<str>>, DriverStopped> {
         let job = job.to_owned();
         self.read(move |view| {
-            let programs = view.core.state().programs.values();
+            let programs = view.core.programs().live.values();
             let own = programs.filter(|program| *program.job == *job);
             own.map(|program| program.key.clone()).collect()
         })
@@ -156,7 +156,7 @@ impl DriverHandle {
     /// Copies of caches in host memory, with the programs that they are of.
     pub async fn held_copies(&self) -> Result<Vec<(ProgramId, Box<str>)>, DriverStopped> {
         self.read(|view| {
-            let held = view.core.state().offloads.held.iter();
+            let held = view.core.programs().offloads.held.iter();
             held.map(|(program, held)| (*program, held.copy.clone()))
                 .collect()
         })
@@ -166,7 +166,7 @@ impl DriverHandle {
     /// Gateways in other processes that have open steps.
     pub async fn gateways(&self) -> Result<Vec<GatewayId>, DriverStopped> {
         self.read(|view| {
-            let steps = view.core.state().steps.keys();
+            let steps = view.core.programs().steps.keys();
             let mut gateways: Vec<_> = steps.map(|step| step.gateway()).collect();
             gateways.dedup();
             gateways.retain(|gateway| *gateway != GatewayId::LOCAL);
@@ -177,7 +177,7 @@ impl DriverHandle {
 
     /// All bindings, as they are on record.
     pub async fn bindings(&self) -> Result<Bindings, DriverStopped> {
-        self.read(|view| view.core.state().bindings.clone()).await
+        self.read(|view| view.core.bindings().clone()).await
     }
 
     /// The bindings of the worlds that are asked in place, and how their policies fare.
@@ -213,8 +213,8 @@ impl DriverHandle {
 }
 
 fn live_programs(view: &View<'_>, tenant: &Tenant) -> LivePrograms {
-    let state = view.core.state();
-    let programs = state.programs.values();
+    let state = view.core.programs();
+    let programs = state.live.values();
     let own = programs.filter(|program| tenant.outside(&program.key).is_some());
     let live = |program: &Program| LiveProgram {
         program: program.clone(),
@@ -229,7 +229,7 @@ fn live_programs(view: &View<'_>, tenant: &Tenant) -> LivePrograms {
 }
 
 fn memory_accounts(view: &View<'_>) -> MemoryAccounts {
-    let state = view.core.state();
+    let state = view.core.programs();
     let worker = |w: &Worker| WorkerAccount {
         worker: w.id,
         url: w.url.clone(),

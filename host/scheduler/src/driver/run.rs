@@ -55,7 +55,7 @@ pub struct DriverOptions {
 pub fn spawn_driver(options: DriverOptions) -> std::io::Result<DriverHandle> {
     let (inputs, received) = sync_channel(INPUTS_MAX);
     let (running, ended) = watch::channel(());
-    let handle = DriverHandle::new(inputs, options.core.state().last_step, ended);
+    let handle = DriverHandle::new(inputs, options.core.programs().last_step, ended);
     let from = scheduler::Options {
         core: options.core,
         seq: options.seq,

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use treadle_core::link::OpenStep;
-use treadle_core::{Event, StepArrival};
+use treadle_core::{Event, ProgramEvent, StepArrival};
 use treadle_model::{GatewayId, StepId, WorkerId};
 
 /// Events that may wait to be on record; beyond it no new step is taken.
@@ -82,7 +82,7 @@ impl RemoteScheduler {
             at: None,
         };
         known.steps.insert(arrival.step, open);
-        known.push(Event::StepArrived(arrival), live);
+        known.push(Event::Program(ProgramEvent::StepArrived(arrival)), live);
         drop(known);
         self.wake.notify_one();
         Ok(received)
@@ -91,7 +91,7 @@ impl RemoteScheduler {
     /// Hands an event over.
     pub fn event(&self, event: Event) {
         let mut known = self.known();
-        let is_progress = matches!(event, Event::StepProgressed { .. });
+        let is_progress = matches!(event, Event::Program(ProgramEvent::StepProgressed { .. }));
         if is_progress && known.unrecorded.len() >= UNRECORDED_TIGHT {
             return;
         }
@@ -105,7 +105,7 @@ impl RemoteScheduler {
     pub fn event_to_record(&self, event: Event) -> Recording {
         let (recorded, done) = Recording::new();
         let step = match &event {
-            Event::StepFinished { step, .. } => Some(*step),
+            Event::Program(ProgramEvent::StepFinished { step, .. }) => Some(*step),
             _ => None,
         };
         let mut known = self.known();
@@ -173,14 +173,16 @@ impl Known {
     /// Keeps the list of open steps true.
     fn observe(&mut self, event: &Event) {
         match event {
-            Event::StepFailed { step, failure } if failure.retryable => {
+            Event::Program(ProgramEvent::StepFailed { step, failure }) if failure.retryable => {
                 if let Some(open) = self.steps.get_mut(step) {
                     open.at = None;
                 }
             }
-            Event::StepFinished { step, .. }
-            | Event::StepCancelled { step }
-            | Event::StepFailed { step, .. } => {
+            Event::Program(
+                ProgramEvent::StepFinished { step, .. }
+                | ProgramEvent::StepCancelled { step }
+                | ProgramEvent::StepFailed { step, .. },
+            ) => {
                 self.steps.remove(step);
             }
             _ => {}
@@ -317,7 +319,7 @@ mod tests {
         let remote = RemoteScheduler::new(GatewayId(2));
         let step = StepId::of(GatewayId(2), 1);
         let _fate = remote.submit(arrival(1), None).expect("there is room");
-        let mut done = remote.event_to_record(Event::StepCancelled { step });
+        let mut done = remote.event_to_record(Event::Program(ProgramEvent::StepCancelled { step }));
         remote.hear(ToGateway::Recorded { number: 1 });
         assert_eq!((&mut done).now_or_never(), None, "not yet");
         remote.hear(ToGateway::Recorded { number: 2 });
@@ -329,7 +331,7 @@ mod tests {
         let remote = RemoteScheduler::new(GatewayId(2));
         let step = StepId::of(GatewayId(2), 1);
         let _fate = remote.submit(arrival(1), None).expect("there is room");
-        let done = remote.event_to_record(Event::StepFinished {
+        let done = remote.event_to_record(Event::Program(ProgramEvent::StepFinished {
             step,
             tokens: treadle_core::StepTokens {
                 prompt: 1,
@@ -337,7 +339,7 @@ mod tests {
                 cached: None,
             },
             finish: treadle_model::FinishReason::Stop,
-        });
+        }));
         let word = WireInstruction::Forget;
         remote.hear(ToGateway::Step { step, word });
         remote.hear(ToGateway::Recorded { number: 2 });

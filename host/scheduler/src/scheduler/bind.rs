@@ -27,9 +27,9 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         event: &BindingEvent,
         loaded: Option<P::Loaded>,
     ) -> Result<Bound, ChangeError> {
-        self.core.state().bindings.check(event)?;
+        self.core.bindings().check(event)?;
         self.handle_event(now, Event::Binding(event.clone()), None);
-        let id = self.core.state().bindings.made_by(event);
+        let id = self.core.bindings().made_by(event);
         let loaded = loaded.map(|policy| (id, policy));
         let changed = self.policies.follow(event, loaded, now.0 / 1_000);
         Ok(Bound { id, changed })
@@ -42,6 +42,7 @@ mod tests {
     use crate::recovery::Replay;
     use crate::scheduler::{Input, Options};
     use std::time::Instant;
+    use treadle_core::ProgramEvent;
     use treadle_core::{Core, CoreConfig, Question, StepArrival};
     use treadle_model::{AskId, PolicyRef, Role, StepId, World};
     use treadle_policy::evaluator::{Notice, NoticeKind, Scope};
@@ -111,7 +112,7 @@ mod tests {
 
     /// A new program, about whose placement a policy is asked.
     fn arrived() -> Input {
-        Input::Event(Event::StepArrived(StepArrival {
+        Input::Event(Event::Program(ProgramEvent::StepArrived(StepArrival {
             step: StepId(1),
             program: "p".into(),
             job: "j".into(),
@@ -123,7 +124,7 @@ mod tests {
             prefix: vec![],
             one_shot: false,
             inferred: false,
-        }))
+        })))
     }
 
     /// What was bound between a failure and its record used to be undone by the record, and the
@@ -136,12 +137,12 @@ mod tests {
                 .bind(Timestamp(1), &bound(digest), Some(()))
                 .expect("it is bound");
         }
-        let worker = Event::WorkerAdded {
+        let worker = Event::Program(ProgramEvent::WorkerAdded {
             worker: treadle_model::WorkerId(0),
             url: "http://w".into(),
             engine: treadle_model::EngineKind::Vllm,
             capacity: treadle_core::Capacity::default(),
-        };
+        });
         scheduler.handle(Timestamp(2), Input::Event(worker));
         scheduler.handle(Timestamp(3), arrived());
         scheduler
@@ -158,7 +159,7 @@ mod tests {
         }
         let replayed = replay.finish().core;
         assert_eq!(replayed.state(), scheduler.core().state());
-        let roles = replayed.state().bindings.roles(World::Eviction, "*");
+        let roles = replayed.bindings().roles(World::Eviction, "*");
         let digests = roles.expect("it is bound").iter();
         let digests: Vec<_> = digests
             .map(|(role, bound)| (*role, &*bound.digest))

@@ -81,7 +81,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         let config = self.core.config();
         let is_rollout = config.mode == Mode::Rollout;
         let has_queues = is_rollout && config.rollout.engine_steps_max > 0;
-        let w = self.core.state().workers.get(&worker)?;
+        let w = self.core.programs().workers.get(&worker)?;
         let url = self
             .urls
             .entry(worker)

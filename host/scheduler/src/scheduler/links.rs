@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::time::{Duration, Instant};
 use treadle_core::link::{OpenStep, reconcile};
-use treadle_core::{Event, Origin};
+use treadle_core::{Event, Origin, ProgramEvent};
 use treadle_model::{GatewayId, StepId, Timestamp};
 
 /// A connection to a gateway; another one of the same gateway has another id.
@@ -183,7 +183,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
     }
 
     fn join(&mut self, gateway: GatewayId, connection: ConnectionId) {
-        let handled = self.core.state().gateways.get(&gateway);
+        let handled = self.core.gateways().get(&gateway);
         let handled = handled.copied().unwrap_or_default();
         let welcome = ToGateway::Welcome { handled };
         self.outputs
@@ -210,13 +210,13 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         if self.core.has_handled(origin) {
             return;
         }
-        if let Event::StepFinished { step, .. } = &event
-            && !self.core.state().steps.contains_key(step)
+        if let Event::Program(ProgramEvent::StepFinished { step, .. }) = &event
+            && !self.core.programs().steps.contains_key(step)
         {
             // It was given up, and is listed so: its client must not take the answer for complete.
             self.instruct(*step, Instruction::Forget);
         }
-        if let (Event::StepArrived(arrival), Some(live)) = (&event, live)
+        if let (Event::Program(ProgramEvent::StepArrived(arrival)), Some(live)) = (&event, live)
             && self.is_beyond(arrival, live)
         {
             let programs_max = live.programs_max;
@@ -228,17 +228,17 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
 
     /// Both sides go on with the same steps.
     fn agree(&mut self, now: Timestamp, gateway: GatewayId, steps: &[OpenStep]) {
-        let plan = reconcile(self.core.state(), gateway, steps);
+        let plan = reconcile(self.core.programs(), gateway, steps);
         let mut refused = self.links.agree(gateway);
-        self.handle_together(now, plan.events);
+        self.handle_together(now, plan.events.into_iter().map(Event::Program).collect());
         for (step, worker) in plan.dispatch {
-            let known = self.core.state().steps.get(&step);
+            let known = self.core.programs().steps.get(&step);
             // The events may have changed where it is; then it was notified already.
             let Some(known) = known.filter(|s| s.state.worker() == Some(worker)) else {
                 continue;
             };
             let program = Some(known.program);
-            let place = program.and_then(|p| self.core.state().programs.get(&p)?.placement);
+            let place = program.and_then(|p| self.core.programs().live.get(&p)?.placement);
             let slot = place.and_then(|place| place.slot);
             let priority = known.priority;
             if let Some(dispatch) = self.dispatch(worker, slot, priority) {
@@ -307,7 +307,7 @@ mod tests {
                 gateway: GATEWAY,
                 number,
             },
-            event: Box::new(Event::StepArrived(arrival)),
+            event: Box::new(Event::Program(ProgramEvent::StepArrived(arrival))),
             live: None,
         }
     }
@@ -327,7 +327,7 @@ mod tests {
         let mut scheduler = scheduler(start);
         let mut link = |input| {
             scheduler.handle(Timestamp(1), Input::Link(input));
-            scheduler.core().state().steps.len()
+            scheduler.core().programs().steps.len()
         };
         link(joined());
         assert_eq!(link(arrived(1)), 1);
@@ -357,7 +357,7 @@ mod tests {
                 |output: &Output| matches!(output, Output::ToGateway(_, ToGateway::Step { .. }));
             outputs.filter(about_steps).count()
         };
-        give(Input::Event(Event::WorkerAdded {
+        give(Input::Event(Event::Program(ProgramEvent::WorkerAdded {
             worker: treadle_model::WorkerId(0),
             url: "http://e".into(),
             engine: treadle_model::EngineKind::Vllm,
@@ -365,7 +365,7 @@ mod tests {
                 tokens: Some(10_000),
                 ..treadle_core::Capacity::default()
             },
-        }));
+        })));
         give(Input::Link(joined()));
         assert_eq!(give(Input::Link(arrived(1))), 0, "it is dispatched");
         let open = || LinkInput::Open {

@@ -27,7 +27,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::mem;
 use std::sync::Arc;
 use transfers::Transfers;
-use treadle_core::{Command, Core, Event, Origin, StepArrival};
+use treadle_core::{Command, Core, Event, Origin, ProgramEvent, StepArrival};
 use treadle_model::{GatewayId, ProgramId, StepId, Timestamp, WorkerId};
 use treadle_policy::evaluator::{Forecast, Notice};
 use treadle_store::{Batch, Snapshot};
@@ -204,12 +204,16 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
                     self.instruct(arrival.step, refused);
                     self.outputs.push_back(Output::StepOver(arrival.step));
                 }
-                None => self.handle_event(now, Event::StepArrived(arrival), None),
+                None => self.handle_event(
+                    now,
+                    Event::Program(ProgramEvent::StepArrived(arrival)),
+                    None,
+                ),
             },
             Input::Forecasts(forecasts) => {
                 for (program, forecast) in forecasts {
                     // It may be over by now.
-                    if self.core.state().programs.contains_key(&program) {
+                    if self.core.programs().live.contains_key(&program) {
                         self.policies.expect(program, forecast);
                     }
                 }
@@ -225,7 +229,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
 
     /// Whether a step would open a program beyond a limit.
     fn is_beyond(&self, arrival: &StepArrival, live: &LiveLimit) -> bool {
-        let state = self.core.state();
+        let state = self.core.programs();
         !state.keys.contains_key(&arrival.program)
             && state.jobs.live_programs(live.tenant.prefix()) >= live.programs_max
     }
@@ -268,7 +272,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
             let ended = projection::step_rows(&self.core, event, now);
             self.rows.steps.extend(ended);
         }
-        let ended = ended_step(event).and_then(|step| self.core.state().steps.get(&step));
+        let ended = ended_step(event).and_then(|step| self.core.programs().steps.get(&step));
         let ended = ended.map(|step| step.program);
         let opened = opened_program(&self.core, event);
         match origin {
@@ -280,7 +284,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         }
         self.seq += 1;
         if let Some(program) = ended.or(opened).filter(|_| self.predicts)
-            && let Some(program) = self.core.state().programs.get(&program)
+            && let Some(program) = self.core.programs().live.get(&program)
         {
             let observed = Observation::of(program, &self.profiles, false);
             self.outputs.push_back(Output::Observed(Box::new(observed)));
@@ -297,7 +301,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
             self.outputs
                 .push_back(Output::PolicyFailed(Box::new(notice)));
         }
-        let step_is_over = |step: &StepId| !self.core.state().steps.contains_key(step);
+        let step_is_over = |step: &StepId| !self.core.programs().steps.contains_key(step);
         if let Some(step) = subject.step.filter(step_is_over) {
             self.outputs.push_back(Output::StepOver(step));
         }
@@ -305,8 +309,8 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
 
     /// Reports to the policies how long a step took that is about to end.
     fn observe_step(&mut self, event: &Event, now: Timestamp) {
-        if let Event::StepFinished { step, .. } = event
-            && let Some(step) = self.core.state().steps.get(step)
+        if let Event::Program(ProgramEvent::StepFinished { step, .. }) = event
+            && let Some(step) = self.core.programs().steps.get(step)
         {
             let step_ms = now.since(step.arrived_at).millis() as f64;
             self.policies
@@ -321,7 +325,7 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
         let row = projection::event_row(self.seq, now, event, origin, subject);
         self.rows.events.push(row);
         let worker = subject.worker;
-        if let Some(worker) = worker.and_then(|id| self.core.state().workers.get(&id)) {
+        if let Some(worker) = worker.and_then(|id| self.core.programs().workers.get(&id)) {
             self.rows.workers.push(projection::worker_row(worker, now));
         }
         if let Event::Binding(change) = event {
@@ -358,9 +362,9 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
 
     /// What is to be put on record of all that was handled since the last time.
     pub fn take_records(&mut self) -> Records {
-        let now = self.core.state().now;
+        let now = self.core.now();
         for program in mem::take(&mut self.dirty) {
-            let known = self.core.state().programs.get(&program);
+            let known = self.core.programs().live.get(&program);
             if let Some(p) = known.filter(|_| self.journals) {
                 let row = projection::program_row(p, &self.core, now, None);
                 self.rows.programs.push(row);
@@ -383,10 +387,10 @@ impl<P: Policies, O: Observer> Scheduler<P, O> {
     /// The state after the latest event.
     pub fn snapshot(&mut self) -> Option<Snapshot> {
         self.snapshot_seq = self.seq;
-        match serde_json::to_vec(self.core.state()) {
+        match serde_json::to_vec(&self.core.state()) {
             Ok(state) => Some(Snapshot {
                 seq: self.seq,
-                saved_at_us: self.core.state().now.0,
+                saved_at_us: self.core.now().0,
                 state,
             }),
             Err(error) => {

@@ -3,7 +3,7 @@
 
 use super::profile::Profiles;
 use treadle_core::program::Program;
-use treadle_core::{Core, Event, Mode};
+use treadle_core::{Core, Event, Mode, ProgramEvent};
 use treadle_model::{ProgramId, StepId};
 use treadle_policy::columns::{EXTRA_COLUMNS, extra_columns, group_of};
 
@@ -53,10 +53,12 @@ impl Observation {
 /// settled before its first step, so something should be expected of it by then.
 pub(super) fn opened_program(core: &Core, event: &Event) -> Option<ProgramId> {
     match event {
-        Event::StepArrived(arrival) if core.config().mode == Mode::Rollout => {
-            let is_new = core.program(&arrival.program).is_none();
+        Event::Program(ProgramEvent::StepArrived(arrival))
+            if core.config().mode == Mode::Rollout =>
+        {
+            let is_new = core.programs().program(&arrival.program).is_none();
             // A new program gets the next id.
-            is_new.then_some(ProgramId(core.state().next_program))
+            is_new.then_some(ProgramId(core.programs().next_program))
         }
         _ => None,
     }
@@ -65,7 +67,7 @@ pub(super) fn opened_program(core: &Core, event: &Event) -> Option<ProgramId> {
 /// The program whose step an event ends.
 pub(super) fn ended_step(event: &Event) -> Option<StepId> {
     match event {
-        Event::StepFinished { step, .. } => Some(*step),
+        Event::Program(ProgramEvent::StepFinished { step, .. }) => Some(*step),
         _ => None,
     }
 }

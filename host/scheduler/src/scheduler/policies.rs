@@ -2,7 +2,7 @@
 
 use treadle_core::bindings::BindingEvent;
 use treadle_core::explain::Decision;
-use treadle_core::{Command, Core, Event, Origin, Question};
+use treadle_core::{Command, Core, Event, Origin, ProgramEvent, Question};
 use treadle_model::{AskId, ProgramId, Timestamp};
 use treadle_policy::evaluator::{
     BoundPolicy, Changed, Forecast, Notice, PolicyEvaluator, is_asked_in_place,
@@ -27,7 +27,7 @@ pub trait Policies {
         None
     }
 
-    /// Answers a question with [`Event::PolicyAnswered`]; `None` if that event comes later, or
+    /// Answers a question with [`ProgramEvent::PolicyAnswered`]; `None` if that event comes later, or
     /// never.
     fn answer(
         &mut self,
@@ -73,12 +73,12 @@ impl Policies for PolicyEvaluator {
         now_ms: u64,
     ) -> Option<Event> {
         let answer = self.answer(core, question, now_ms);
-        Some(Event::PolicyAnswered {
+        Some(Event::Program(ProgramEvent::PolicyAnswered {
             ask,
             policy: answer.policy,
             answer: answer.answer,
             attribution: answer.attribution,
-        })
+        }))
     }
 
     fn expect(&mut self, program: ProgramId, forecast: Forecast) {

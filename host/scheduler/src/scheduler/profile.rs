@@ -2,7 +2,7 @@
 //! from `/profiles`.
 
 use std::collections::HashMap;
-use treadle_core::{Core, Event};
+use treadle_core::{Core, Event, ProgramEvent};
 use treadle_model::{Phase, Timestamp};
 
 /// Sums over a program's finished steps.
@@ -65,8 +65,9 @@ impl Profiles {
     /// Learns from an event that the core is about to handle.
     pub(crate) fn observe(&mut self, core: &Core, event: &Event, now: Timestamp) {
         match event {
-            Event::StepArrived(arrival) => {
+            Event::Program(ProgramEvent::StepArrived(arrival)) => {
                 let known = core
+                    .programs()
                     .program(&arrival.program)
                     .filter(|p| p.steps_finished > 0);
                 let Some(p) = known.filter(|p| p.phase == Phase::Acting) else {
@@ -76,11 +77,11 @@ impl Profiles {
                 profile.tool_calls += 1;
                 profile.tool_us += now.since(p.phase_since).micros();
             }
-            Event::StepFinished { step, tokens, .. } => {
-                let Some(s) = core.state().steps.get(step) else {
+            Event::Program(ProgramEvent::StepFinished { step, tokens, .. }) => {
+                let Some(s) = core.programs().steps.get(step) else {
                     return;
                 };
-                let Some(p) = core.state().programs.get(&s.program) else {
+                let Some(p) = core.programs().live.get(&s.program) else {
                     return;
                 };
                 let profile = self.by_key.entry(p.key.clone()).or_default();

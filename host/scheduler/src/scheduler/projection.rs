@@ -6,7 +6,7 @@ use treadle_core::bindings::{BindingEvent, BoundPolicy};
 use treadle_core::explain::Decision;
 use treadle_core::program::Program;
 use treadle_core::worker::Worker;
-use treadle_core::{About, Core, Event, Origin};
+use treadle_core::{About, Core, Event, Origin, ProgramEvent};
 use treadle_model::{GatewayId, ProgramId, Role, StepId, Timestamp, WorkerId};
 use treadle_policy::evaluator::EVERYONE;
 use treadle_store::{
@@ -26,13 +26,27 @@ pub(crate) struct Subject {
 impl Subject {
     /// Looks the event's subject up before the core handles it.
     pub(crate) fn of(core: &Core, event: &Event) -> Self {
+        match event {
+            Event::Program(event) => Self::of_program_event(core, event),
+            Event::Binding(change) => Self {
+                job: Some(change.target().1)
+                    .filter(|scope| *scope != EVERYONE)
+                    .map(Into::into),
+                ..Self::default()
+            },
+            _ => Self::default(),
+        }
+    }
+
+    fn of_program_event(core: &Core, event: &ProgramEvent) -> Self {
         match event.about() {
             About::Arrival(arrival) => Self {
                 // A new program gets the next id.
                 program: core
+                    .programs()
                     .program(&arrival.program)
                     .map(|p| p.id)
-                    .or(Some(ProgramId(core.state().next_program))),
+                    .or(Some(ProgramId(core.programs().next_program))),
                 key: Some(arrival.program.clone()),
                 job: Some(arrival.job.clone()),
                 step: Some(arrival.step),
@@ -40,21 +54,16 @@ impl Subject {
             },
             About::Step(step) => Self::of_step(core, step),
             About::Key(program) => core
+                .programs()
                 .program(program)
                 .map(Self::of_program)
                 .unwrap_or_default(),
             About::Program(program) => {
-                let program = core.state().programs.get(&program);
+                let program = core.programs().live.get(&program);
                 program.map(Self::of_program).unwrap_or_default()
             }
             About::Worker(worker) => Self {
                 worker: Some(worker),
-                ..Self::default()
-            },
-            About::Binding(change) => Self {
-                job: Some(change.target().1)
-                    .filter(|scope| *scope != EVERYONE)
-                    .map(Into::into),
                 ..Self::default()
             },
             About::Daemon => Self::default(),
@@ -62,8 +71,8 @@ impl Subject {
     }
 
     fn of_step(core: &Core, step: StepId) -> Self {
-        let program = core.state().steps.get(&step).map(|s| s.program);
-        let program = program.and_then(|id| core.state().programs.get(&id));
+        let program = core.programs().steps.get(&step).map(|s| s.program);
+        let program = program.and_then(|id| core.programs().live.get(&id));
         let subject = program.map(Self::of_program).unwrap_or_default();
         Self {
             step: Some(step),
@@ -106,7 +115,7 @@ pub(crate) fn program_row(
 ) -> ProgramRow {
     let worker = p
         .placement
-        .and_then(|place| core.state().workers.get(&place.worker));
+        .and_then(|place| core.programs().workers.get(&place.worker));
     let status = if ended.is_some() {
         "finished"
     } else {
@@ -143,7 +152,7 @@ pub(crate) fn worker_row(w: &Worker, now: Timestamp) -> WorkerRow {
 /// The roles of the binding that was changed.
 pub(crate) fn binding_set(core: &Core, change: &BindingEvent) -> BindingSet {
     let (world, job) = change.target();
-    let roles = core.state().bindings.roles(world, job);
+    let roles = core.bindings().roles(world, job);
     let row = |(role, bound): (&Role, &BoundPolicy)| BindingRow {
         job: job.to_owned(),
         world: world.as_str().to_owned(),
@@ -175,21 +184,21 @@ pub(crate) fn decision_row(seq: u64, decision: &Decision) -> DecisionRow {
 /// The rows of the steps that this event ends, from the core's state before it.
 pub(crate) fn step_rows(core: &Core, event: &Event, now: Timestamp) -> Vec<StepRow> {
     let gateway = match event {
-        Event::StepFinished { step, finish, .. } => {
+        Event::Program(ProgramEvent::StepFinished { step, finish, .. }) => {
             return Vec::from_iter(step_row(core, *step, event, now, (finish.as_str(), None)));
         }
-        Event::StepFailed { step, failure } => {
+        Event::Program(ProgramEvent::StepFailed { step, failure }) => {
             let outcome = ("failed", Some(failure.cause.to_string()));
             return Vec::from_iter(step_row(core, *step, event, now, outcome));
         }
-        Event::StepCancelled { step } => {
+        Event::Program(ProgramEvent::StepCancelled { step }) => {
             return Vec::from_iter(step_row(core, *step, event, now, ("cancelled", None)));
         }
         Event::DaemonRestarted => GatewayId::LOCAL,
         Event::GatewayLost { gateway } => *gateway,
         _ => return Vec::new(),
     };
-    let steps = core.state().steps.keys().copied();
+    let steps = core.programs().steps.keys().copied();
     let ended = steps.filter(|step| step.gateway() == gateway);
     let cause = || Some("the daemon that served it stopped".to_owned());
     let row = |step| step_row(core, step, event, now, ("interrupted", cause()));
@@ -203,16 +212,18 @@ fn step_row(
     now: Timestamp,
     (outcome, cause): (&str, Option<String>),
 ) -> Option<StepRow> {
-    let s = core.state().steps.get(&step)?;
-    let program = core.state().programs.get(&s.program)?;
+    let s = core.programs().steps.get(&step)?;
+    let program = core.programs().live.get(&s.program)?;
     let worker = match s.state {
-        treadle_core::step::StepState::Running { worker, .. } => {
-            core.state().workers.get(&worker).map(|w| w.url.to_string())
-        }
+        treadle_core::step::StepState::Running { worker, .. } => core
+            .programs()
+            .workers
+            .get(&worker)
+            .map(|w| w.url.to_string()),
         treadle_core::step::StepState::Waiting => None,
     };
     let tokens = match event {
-        Event::StepFinished { tokens, .. } => Some(*tokens),
+        Event::Program(ProgramEvent::StepFinished { tokens, .. }) => Some(*tokens),
         _ => None,
     };
     Some(StepRow {

@@ -4,7 +4,7 @@ use super::Output;
 use crate::orders::{End, Order, Transferred, Work};
 use std::collections::{BTreeMap, VecDeque};
 use treadle_core::program::Program;
-use treadle_core::{Command, Core, Event};
+use treadle_core::{Command, Core, Event, ProgramEvent};
 use treadle_model::{ProgramId, WorkerId};
 
 /// The result of a wish to move a program's cache where nothing moves caches.
@@ -49,7 +49,10 @@ impl Transfers {
             } => {
                 let Some(from) = end(core, from, slot) else {
                     let cause = NO_WORKER.into();
-                    return Some(Event::OffloadFailed { program, cause });
+                    return Some(Event::Program(ProgramEvent::OffloadFailed {
+                        program,
+                        cause,
+                    }));
                 };
                 self.begin(core, outputs, program, Work::Offload { from, tokens })
             }
@@ -62,7 +65,7 @@ impl Transfers {
             } => {
                 let Some(to) = end(core, to, slot) else {
                     let cause = NO_WORKER.into();
-                    return Some(Event::LoadFailed { program, cause });
+                    return Some(Event::Program(ProgramEvent::LoadFailed { program, cause }));
                 };
                 self.begin(core, outputs, program, Work::Load { to, copy, tokens })
             }
@@ -77,7 +80,10 @@ impl Transfers {
                 let ends = end(core, from, from_slot).zip(end(core, to, to_slot));
                 let Some((from, to)) = ends else {
                     let cause = NO_WORKER.into();
-                    return Some(Event::MigrationFailed { program, cause });
+                    return Some(Event::Program(ProgramEvent::MigrationFailed {
+                        program,
+                        cause,
+                    }));
                 };
                 self.begin(core, outputs, program, Work::Migrate { from, to, tokens })
             }
@@ -105,7 +111,7 @@ impl Transfers {
         if !self.is_served {
             return Some(work.failed(program, NO_TRANSFERS.into()));
         }
-        let key = core.state().programs.get(&program).map(|p| p.key.clone());
+        let key = core.programs().live.get(&program).map(|p| p.key.clone());
         self.last += 1;
         self.open.insert(program, self.last);
         let order = Order::Begin {
@@ -124,7 +130,7 @@ impl Transfers {
             self.open.remove(&done.program);
             return Some(done.event);
         }
-        if let Event::ProgramOffloaded { copy, .. } = done.event {
+        if let Event::Program(ProgramEvent::ProgramOffloaded { copy, .. }) = done.event {
             self.send(outputs, Order::Drop { copy });
         }
         None
@@ -132,14 +138,16 @@ impl Transfers {
 
     /// Reports an engine that may not be the same process any more.
     pub(super) fn observe(&self, core: &Core, event: &Event, outputs: &mut Outputs) {
-        let (Event::WorkerLost { worker, .. }
-        | Event::WorkerRecovered { worker }
-        | Event::WorkerCapacityRead { worker, .. }
-        | Event::WorkerRemoved { worker }) = event
+        let Event::Program(
+            ProgramEvent::WorkerLost { worker, .. }
+            | ProgramEvent::WorkerRecovered { worker }
+            | ProgramEvent::WorkerCapacityRead { worker, .. }
+            | ProgramEvent::WorkerRemoved { worker },
+        ) = event
         else {
             return;
         };
-        if let Some(worker) = core.state().workers.get(worker) {
+        if let Some(worker) = core.programs().workers.get(worker) {
             let url = worker.url.clone();
             self.send(outputs, Order::ForgetEngine { url });
         }
@@ -159,7 +167,7 @@ impl Transfers {
 }
 
 fn end(core: &Core, worker: WorkerId, slot: Option<u32>) -> Option<End> {
-    let w = core.state().workers.get(&worker)?;
+    let w = core.programs().workers.get(&worker)?;
     Some(End {
         worker,
         url: w.url.clone(),
@@ -174,12 +182,12 @@ mod tests {
 
     fn offloaded(transfer_id: u64) -> Transferred {
         let program = ProgramId(1);
-        let event = Event::ProgramOffloaded {
+        let event = Event::Program(ProgramEvent::ProgramOffloaded {
             program,
             copy: "c".into(),
             tokens: 5,
             bytes: 10,
-        };
+        });
         Transferred {
             transfer_id,
             program,

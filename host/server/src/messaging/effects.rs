@@ -5,7 +5,7 @@ use crate::app::App;
 use crate::commands::{register, worker_named};
 use serde_json::{Value, json};
 use treadle_auth::Change;
-use treadle_core::Event;
+use treadle_core::{Event, ProgramEvent};
 use treadle_engines::Declared;
 use treadle_model::ClientName;
 use treadle_model::Tenant;
@@ -154,9 +154,9 @@ async fn release(
     let Some(steps) = live.map(|program| program.steps_finished) else {
         return Ok("not live".to_owned());
     };
-    let event = Event::ProgramReleased {
+    let event = Event::Program(ProgramEvent::ProgramReleased {
         program: key.into(),
-    };
+    });
     committed(app, event).await?;
     let change = Change {
         action: "program.released",
@@ -181,10 +181,15 @@ async fn release_job(
     // Events are committed in their order, so the last one on disk means that all are.
     let last = keys.pop();
     for program in keys {
-        app.driver.event(Event::ProgramReleased { program });
+        app.driver
+            .event(Event::Program(ProgramEvent::ProgramReleased { program }));
     }
     if let Some(program) = last {
-        committed(app, Event::ProgramReleased { program }).await?;
+        committed(
+            app,
+            Event::Program(ProgramEvent::ProgramReleased { program }),
+        )
+        .await?;
     }
     let change = Change {
         action: "job.released",
@@ -227,7 +232,7 @@ async fn remove(app: &App, id: &str, reference: String) -> Result<String, Failur
         return Ok("not registered".to_owned());
     };
     app.engines.forget(worker);
-    committed(app, Event::WorkerRemoved { worker }).await?;
+    committed(app, Event::Program(ProgramEvent::WorkerRemoved { worker })).await?;
     let change = Change {
         action: "worker.removed",
         target: &url,

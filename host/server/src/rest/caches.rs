@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use std::collections::BTreeMap;
-use treadle_core::state::Counters;
+use treadle_core::programs::Counters;
 use treadle_core::{CacheLocation, CacheTotals};
 use treadle_http::{counter, gauge};
 use treadle_model::WorkerId;

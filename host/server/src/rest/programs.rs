@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use treadle_auth::permissions::{RUN, VIEW};
 use treadle_auth::{Caller, Change};
-use treadle_core::Event;
+use treadle_core::{Event, ProgramEvent};
 use treadle_model::{ClientName, Tenant};
 use treadle_store::{ProgramColumn, ProgramCursor, ProgramPage, ProgramRow};
 use treadle_wire::ErrorCode;
@@ -67,9 +67,9 @@ pub(crate) async fn release_one(
 ) -> Answer<Released> {
     let key = caller.principal.inside(&program);
     let live = app.driver.program(&key).await.map_err(|_| stopped())?;
-    let event = Event::ProgramReleased {
+    let event = Event::Program(ProgramEvent::ProgramReleased {
         program: key.as_str().into(),
-    };
+    });
     app.driver
         .event_committed(event)
         .await
@@ -107,9 +107,10 @@ async fn release_job(
     let keys = app.driver.programs_of(&wanted).await;
     let keys = keys.map_err(|_| stopped())?;
     for program in &keys {
-        app.driver.event(Event::ProgramReleased {
-            program: program.clone(),
-        });
+        app.driver
+            .event(Event::Program(ProgramEvent::ProgramReleased {
+                program: program.clone(),
+            }));
     }
     app.driver.recorded().await.map_err(|_| stopped())?;
     let change = Change {

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use treadle_auth::permissions::{ENGINES, VIEW};
 use treadle_auth::{Caller, Change};
-use treadle_core::Event;
 use treadle_core::worker::Worker;
+use treadle_core::{Event, ProgramEvent};
 use treadle_engines::Declared;
 use treadle_http::error_response;
 use treadle_model::{EngineKind, WorkerId};
@@ -235,7 +235,7 @@ pub(crate) async fn take_out(app: &App, caller: &Caller, reference: String) -> A
     })?;
     let (worker, url, programs) = (found.id, found.url.to_string(), found.programs.len());
     app.engines.forget(worker);
-    let removed = Event::WorkerRemoved { worker };
+    let removed = Event::Program(ProgramEvent::WorkerRemoved { worker });
     app.driver
         .event_committed(removed)
         .await

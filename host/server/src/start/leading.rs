@@ -229,12 +229,12 @@ async fn start_driver(
     metrics: Arc<Metrics>,
 ) -> Result<(DriverHandle, watch::Receiver<u64>), StartError> {
     let recovered = recovery::recover(&**store, config.core()).await?;
-    let clock = Clock::start(recovered.core.state().now, config.scheduler.time_scale);
+    let clock = Clock::start(recovered.core.now(), config.scheduler.time_scale);
     let journal = spawn_journal(store.clone(), metrics.journal.clone());
     let committed = journal.committed();
     let restarted = recovered.seq > 0;
     let wanted = config.core();
-    let configured = recovered.core.state().config.as_ref() == Some(&wanted);
+    let configured = recovered.core.programs().config.as_ref() == Some(&wanted);
     let policies = PolicyEvaluator::new(evaluator_limits(&config.plugins));
     let driver = spawn_driver(DriverOptions {
         core: recovered.core,

@@ -1,7 +1,7 @@
 //! Tool runners: they report what programs do between their steps.
 
 use super::Cluster;
-use treadle_core::Event;
+use treadle_core::{Event, ProgramEvent};
 
 impl Cluster<'_> {
     /// A step was answered: the reports of its tools are scheduled.
@@ -18,20 +18,20 @@ impl Cluster<'_> {
             .enumerate()
         {
             let id: Box<str> = format!("{step}.{place}").into();
-            let begins = Event::ActionStarted {
+            let begins = Event::Program(ProgramEvent::ActionStarted {
                 program: program.clone(),
                 action: id.clone(),
                 tool: action.tool.clone(),
-            };
+            });
             self.pending_reports
                 .insert((self.now + action.begins_us, self.told), begins);
             self.told += 1;
             if let Some(ends_us) = action.ends_us {
-                let ends = Event::ActionFinished {
+                let ends = Event::Program(ProgramEvent::ActionFinished {
                     program: program.clone(),
                     action: id,
                     ok: action.ok,
-                };
+                });
                 self.pending_reports
                     .insert((self.now + ends_us, self.told), ends);
                 self.told += 1;

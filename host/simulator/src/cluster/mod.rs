@@ -25,8 +25,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use transfers::Transfers;
 use treadle_core::accounts::TokenTime;
 use treadle_core::{
-    Attribution, Capacity, Command, Core, CoreConfig, Event, PolicyAnswer, PrefixSegment, Question,
-    StepArrival, StepTokens,
+    Attribution, Capacity, Command, Core, CoreConfig, Event, PolicyAnswer, PrefixSegment,
+    ProgramEvent, Question, StepArrival, StepTokens,
 };
 use treadle_engine_model::engine::{Engine, EngineProfile, Output, RequestSpec};
 use treadle_model::{EngineKind, FinishReason, PolicyRef, ProgramId, StepId, Timestamp, WorkerId};
@@ -214,7 +214,7 @@ impl<'a> Cluster<'a> {
         for worker in 0..options.engines {
             let profile = cluster.engines[worker as usize].profile();
             let (kv_tokens, limit) = (profile.kv_tokens(), profile.sequence_limit_tokens());
-            cluster.handle(&Event::WorkerAdded {
+            cluster.handle(&Event::Program(ProgramEvent::WorkerAdded {
                 worker: WorkerId(worker),
                 url: format!("sim://engine-{worker}").into(),
                 engine: EngineKind::Vllm,
@@ -223,7 +223,7 @@ impl<'a> Cluster<'a> {
                     context_tokens_max: Some(u64::from(limit)),
                     slots: None,
                 },
-            });
+            }));
         }
         cluster
     }
@@ -292,7 +292,9 @@ impl<'a> Cluster<'a> {
                     return;
                 }
                 self.count_tokens(StepId(*id), 1);
-                self.handle(&Event::StepFirstToken { step: StepId(*id) });
+                self.handle(&Event::Program(ProgramEvent::StepFirstToken {
+                    step: StepId(*id),
+                }));
             }
             Output::Tokens { .. } if self.surroundings.whole_answers => {}
             Output::Tokens { id, count, .. } => self.count_tokens(StepId(*id), u64::from(*count)),
@@ -319,11 +321,11 @@ impl<'a> Cluster<'a> {
                     sent_us: self.agents.sent_at(running.agent),
                     ended_us: self.now,
                 });
-                self.handle(&Event::StepFinished {
+                self.handle(&Event::Program(ProgramEvent::StepFinished {
                     step,
                     tokens,
                     finish,
-                });
+                }));
                 self.step_ended(running.agent);
             }
         }
@@ -337,10 +339,10 @@ impl<'a> Cluster<'a> {
         if running.seen - running.told >= PROGRESS_TOKENS {
             running.told = running.seen;
             let output_tokens = running.seen;
-            self.handle(&Event::StepProgressed {
+            self.handle(&Event::Program(ProgramEvent::StepProgressed {
                 step,
                 output_tokens,
-            });
+            }));
         }
     }
 
@@ -348,7 +350,9 @@ impl<'a> Cluster<'a> {
         self.begin_actions(agent);
         if let Some(key) = self.agents.step_ended(agent, self.now) {
             self.watch.ended(self.agents.run_index(agent), self.now);
-            self.handle(&Event::ProgramReleased { program: key });
+            self.handle(&Event::Program(ProgramEvent::ProgramReleased {
+                program: key,
+            }));
         }
     }
 
@@ -393,8 +397,8 @@ impl<'a> Cluster<'a> {
             told: 0,
         };
         self.steps.insert(step, running);
-        self.handle(&Event::StepArrived(arrival));
-        if let Some(id) = self.core.state().keys.get(run.id.as_str()) {
+        self.handle(&Event::Program(ProgramEvent::StepArrived(arrival)));
+        if let Some(id) = self.core.programs().keys.get(run.id.as_str()) {
             self.agents_by_program.insert(*id, agent);
         }
     }
@@ -419,12 +423,12 @@ impl<'a> Cluster<'a> {
             Command::DispatchStep { step, worker, .. } => self.dispatch(step, worker),
             Command::AskPolicy { ask, question, .. } => {
                 let answer = self.answers.answer(&self.core, &question, self.now / 1_000);
-                self.handle(&Event::PolicyAnswered {
+                self.handle(&Event::Program(ProgramEvent::PolicyAnswered {
                     ask,
                     policy: answer.policy,
                     answer: answer.answer,
                     attribution: answer.attribution,
-                });
+                }));
             }
             Command::RefuseStep { step, .. } => {
                 self.refused += 1;
@@ -478,7 +482,7 @@ impl<'a> Cluster<'a> {
         if self.engines[running.worker].submit(self.now, spec).is_err() {
             self.refused += 1;
             if let Some(running) = self.steps.remove(&step) {
-                self.handle(&Event::StepCancelled { step });
+                self.handle(&Event::Program(ProgramEvent::StepCancelled { step }));
                 self.step_ended(running.agent);
             }
         }

@@ -99,7 +99,7 @@ impl Cluster<'_> {
         let at = |share: f64| percentile(&latencies, share) as f64 / 1e6;
         let steps = self.latencies_us.len() as u64;
         let makespan_s = (self.now - self.options.count_from_us.min(self.now)) as f64 / 1e6;
-        let counters = self.core.state().counters;
+        let counters = self.core.programs().counters;
         let engines = self.engines.iter().map(|engine| engine.snapshot().counters);
         let prefilled_tokens = engines.clone().map(|c| c.prefilled_tokens).sum();
         let preemptions = engines.map(|c| c.preemptions).sum();
@@ -127,7 +127,7 @@ impl Cluster<'_> {
 
     /// What all engines' memory was used for until then.
     pub(super) fn kv_uses(&self, at_us: u64) -> TokenTime {
-        let workers = self.core.state().workers.values();
+        let workers = self.core.programs().workers.values();
         let sums = workers.map(|w| w.account.at(Timestamp(at_us)));
         sums.fold(TokenTime::default(), |all, one| all.plus(&one))
     }

@@ -4,7 +4,7 @@
 use super::Cluster;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use treadle_core::{Command, Event};
+use treadle_core::{Command, Event, ProgramEvent};
 use treadle_engine_model::links::{Done, Links, Topology, TransferEnd, Worker};
 use treadle_model::{ProgramId, WorkerId};
 
@@ -213,32 +213,34 @@ impl Cluster<'_> {
 
     fn arrived(&mut self, program: ProgramId, moving: InFlight) -> Event {
         match moving {
-            InFlight::Offload { blocks, .. } if blocks.is_empty() => Event::OffloadFailed {
-                program,
-                cause: "the engine has evicted it".into(),
-            },
+            InFlight::Offload { blocks, .. } if blocks.is_empty() => {
+                Event::Program(ProgramEvent::OffloadFailed {
+                    program,
+                    cause: "the engine has evicted it".into(),
+                })
+            }
             InFlight::Offload {
                 tokens,
                 node,
                 blocks,
             } => {
                 self.transfers.held.insert(program, (node, blocks));
-                Event::ProgramOffloaded {
+                Event::Program(ProgramEvent::ProgramOffloaded {
                     program,
                     copy: program.to_string().into(),
                     tokens,
                     bytes: tokens * self.transfers.options.kv_bytes_per_token,
-                }
+                })
             }
             InFlight::Load { to } => {
                 let held = self.transfers.held.get(&program);
                 let blocks = held.map_or_else(|| Arc::from([]), |(_, blocks)| blocks.clone());
                 self.import(to, &blocks);
-                Event::ProgramLoaded { program, to }
+                Event::Program(ProgramEvent::ProgramLoaded { program, to })
             }
             InFlight::Migrate { to, blocks } => {
                 self.import(to, &blocks);
-                Event::ProgramMigrated { program, to }
+                Event::Program(ProgramEvent::ProgramMigrated { program, to })
             }
         }
     }

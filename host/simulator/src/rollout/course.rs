@@ -10,7 +10,8 @@ use crate::workload::AgentRun;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use treadle_core::{
-    Capacity, Command, Core, Event, PrefixSegment, StepArrival, StepFailure, StepTokens,
+    Capacity, Command, Core, Event, PrefixSegment, ProgramEvent, StepArrival, StepFailure,
+    StepTokens,
 };
 use treadle_engine_model::engine::{Engine, Output, RequestSpec};
 use treadle_engine_model::links::{Done, Links, Topology, TransferEnd, Worker};
@@ -104,7 +105,7 @@ impl<'a> Course<'a> {
 
     fn add_workers(&mut self) {
         for (index, worker) in self.options.workers.iter().enumerate() {
-            self.handle(&Event::WorkerAdded {
+            self.handle(&Event::Program(ProgramEvent::WorkerAdded {
                 worker: WorkerId(index as u32),
                 url: format!("sim://worker-{index}").into(),
                 engine: EngineKind::Sglang,
@@ -113,7 +114,7 @@ impl<'a> Course<'a> {
                     context_tokens_max: Some(u64::from(worker.profile.sequence_limit_tokens())),
                     slots: None,
                 },
-            });
+            }));
         }
     }
 
@@ -208,7 +209,7 @@ impl<'a> Course<'a> {
                 let step = StepId(*id);
                 if let Some(program) = self.steps.get(&step) {
                     self.programs[*program].first_token_at = *at_us;
-                    self.handle(&Event::StepFirstToken { step });
+                    self.handle(&Event::Program(ProgramEvent::StepFirstToken { step }));
                 }
             }
             Output::Finished(finished) => {
@@ -223,11 +224,11 @@ impl<'a> Course<'a> {
                 };
                 self.prompt_tokens += tokens.prompt;
                 self.cached_tokens += u64::from(finished.cached_tokens);
-                self.handle(&Event::StepFinished {
+                self.handle(&Event::Program(ProgramEvent::StepFinished {
                     step,
                     tokens,
                     finish: FinishReason::Stop,
-                });
+                }));
                 self.answered(program);
             }
             Output::Tokens { .. } | Output::Preempted { .. } => {}
@@ -249,11 +250,13 @@ impl<'a> Course<'a> {
         let lasts_ms = program_tool_ms(program);
         let Some((tool_us, _)) = self.programs[index].answered(self.now, lone_us) else {
             self.open -= 1;
-            return self.handle(&Event::ProgramReleased { program: key });
+            return self.handle(&Event::Program(ProgramEvent::ProgramReleased {
+                program: key,
+            }));
         };
         self.due
             .push(Reverse((self.now + tool_us, Due::Send(index))));
-        let id = self.core.state().keys.get(&key).copied();
+        let id = self.core.programs().keys.get(&key).copied();
         if let (Some(id), Some(forecasts)) = (id, &mut self.policies.forecasts) {
             forecasts.predict(&self.core, &[id], |_| lasts_ms);
         }
@@ -262,11 +265,11 @@ impl<'a> Course<'a> {
 
     fn tool_begins(&mut self, index: usize, key: &str) {
         let action = self.programs[index].sent.to_string();
-        self.handle(&Event::ActionStarted {
+        self.handle(&Event::Program(ProgramEvent::ActionStarted {
             program: key.into(),
             action: action.into(),
             tool: "tool".into(),
-        });
+        }));
     }
 
     fn carry_out_due(&mut self, due: Due) {
@@ -276,7 +279,7 @@ impl<'a> Course<'a> {
             Due::Fail(worker, lasts) => self.fail(worker, lasts),
             Due::Recover(worker) => {
                 let worker = WorkerId(worker);
-                self.handle(&Event::WorkerRecovered { worker });
+                self.handle(&Event::Program(ProgramEvent::WorkerRecovered { worker }));
             }
         }
     }
@@ -285,11 +288,11 @@ impl<'a> Course<'a> {
         if self.programs[index].sent > 0 {
             let program = &self.programs[index];
             let ok = program.step().tool_result != crate::workload::ToolResult::Failed;
-            let event = Event::ActionFinished {
+            let event = Event::Program(ProgramEvent::ActionFinished {
                 program: program.run.id.as_str().into(),
                 action: program.sent.to_string().into(),
                 ok,
-            };
+            });
             self.handle(&event);
         }
         let step = StepId(self.next_step);
@@ -320,8 +323,8 @@ impl<'a> Course<'a> {
             one_shot: false,
             inferred: false,
         };
-        self.handle(&Event::StepArrived(arrival));
-        if let Some(id) = self.core.state().keys.get(run.id.as_str()) {
+        self.handle(&Event::Program(ProgramEvent::StepArrived(arrival)));
+        if let Some(id) = self.core.programs().keys.get(run.id.as_str()) {
             self.places.insert(*id, index);
         }
     }
@@ -330,10 +333,10 @@ impl<'a> Course<'a> {
         let index = worker as usize;
         self.advance(index);
         let ended = self.engines[index].fail(self.now);
-        self.handle(&Event::WorkerLost {
+        self.handle(&Event::Program(ProgramEvent::WorkerLost {
             worker: WorkerId(worker),
             cause: "failed".into(),
-        });
+        }));
         for finished in ended {
             let failure = StepFailure {
                 cause: "the worker failed".into(),
@@ -341,7 +344,7 @@ impl<'a> Course<'a> {
             };
             let step = StepId(finished.id);
             if self.steps.contains_key(&step) {
-                self.handle(&Event::StepFailed { step, failure });
+                self.handle(&Event::Program(ProgramEvent::StepFailed { step, failure }));
             }
         }
         self.due
@@ -357,7 +360,13 @@ impl<'a> Course<'a> {
         for ended in done {
             self.events += 1;
             let program = ProgramId(ended.id);
-            let moving = self.core.state().migrations.moving.get(&program).copied();
+            let moving = self
+                .core
+                .programs()
+                .migrations
+                .moving
+                .get(&program)
+                .copied();
             if let (Some(moving), Some(index)) = (moving, self.places.get(&program)) {
                 let to = moving.to.0 as usize;
                 let blocks = self.programs[*index].blocks.clone();
@@ -365,7 +374,10 @@ impl<'a> Course<'a> {
                 self.engines[to].import(self.now, &blocks);
                 self.wake(to);
                 let to = moving.to;
-                self.handle(&Event::ProgramMigrated { program, to });
+                self.handle(&Event::Program(ProgramEvent::ProgramMigrated {
+                    program,
+                    to,
+                }));
             }
         }
     }
@@ -394,12 +406,12 @@ impl<'a> Course<'a> {
                 let answer = self
                     .policies
                     .answer(&self.core, &question, self.now / 1_000);
-                self.handle(&Event::PolicyAnswered {
+                self.handle(&Event::Program(ProgramEvent::PolicyAnswered {
                     ask,
                     policy: answer.policy,
                     answer: answer.answer,
                     attribution: answer.attribution,
-                });
+                }));
             }
             Command::RefuseStep { step, .. } => self.refuse(step),
             Command::PreemptStep { step } | Command::AbortStep { step, .. } => self.abort(step),
@@ -451,7 +463,7 @@ impl<'a> Course<'a> {
         let taken = self.engines[at].submit(self.now, spec).is_ok();
         self.wake(at);
         if !taken {
-            self.handle(&Event::StepCancelled { step });
+            self.handle(&Event::Program(ProgramEvent::StepCancelled { step }));
             self.refuse(step);
         }
     }

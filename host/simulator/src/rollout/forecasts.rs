@@ -122,7 +122,7 @@ impl Forecasts {
     ) {
         let live = programs
             .iter()
-            .filter_map(|id| core.state().programs.get(id));
+            .filter_map(|id| core.programs().live.get(id));
         let live: Vec<&Program> = live.collect();
         let (names, policy) = match &mut self.predictor {
             Predictor::Oracle(truth) => {

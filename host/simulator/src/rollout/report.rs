@@ -94,7 +94,7 @@ impl Course<'_> {
         let output_tokens: u64 = self.programs.iter().map(|p| p.run.output_tokens()).sum();
         let seconds = makespan_us as f64 / 1e6;
         let busy_us: u64 = engines.clone().map(|c| c.busy_us).sum();
-        let counters = self.core.state().counters;
+        let counters = self.core.programs().counters;
         RolloutReport {
             makespan_s: seconds,
             tokens_per_s: output_tokens as f64 / seconds,

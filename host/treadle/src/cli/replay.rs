@@ -89,9 +89,9 @@ fn show(replayed: &Recovered, json: bool) -> Result<(), CliError> {
         "events_replayed": replayed.seq - replayed.snapshot_seq,
         "after_seq": replayed.snapshot_seq,
         "until_seq": replayed.seq,
-        "programs": state.programs.len(),
-        "workers": state.workers.len(),
-        "checksum": checksum(state)?,
+        "programs": state.programs.live.len(),
+        "workers": state.programs.workers.len(),
+        "checksum": checksum(&state)?,
     });
     if json {
         print_json(&report)
@@ -101,7 +101,7 @@ fn show(replayed: &Recovered, json: bool) -> Result<(), CliError> {
 }
 
 /// Checksum of a state as a snapshot would hold it.
-fn checksum(state: &State) -> Result<String, CliError> {
+fn checksum(state: &State<'_>) -> Result<String, CliError> {
     let mut hash = Hash(Xxh3::new());
     serde_json::to_writer(&mut hash, state)
         .map_err(|error| CliError::Failed(format!("the state can't be written: {error}")))?;

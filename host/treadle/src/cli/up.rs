@@ -8,7 +8,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use serde_json::json;
 use tokio::net::TcpListener;
-use treadle_core::Event;
+use treadle_core::{Event, ProgramEvent};
 use treadle_engine_model::engine::EngineProfile;
 
 use super::error::CliError;
@@ -179,6 +179,9 @@ async fn forget_engines(daemon: &Daemon, config: &Config) {
         .filter(|w| urls.iter().any(|url| **url == *w.url));
     for worker in ours.map(|w| w.id) {
         daemon.app.engines.forget(worker);
-        daemon.app.driver.event(Event::WorkerRemoved { worker });
+        daemon
+            .app
+            .driver
+            .event(Event::Program(ProgramEvent::WorkerRemoved { worker }));
     }
 }

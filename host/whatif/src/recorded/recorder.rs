@@ -7,7 +7,7 @@ use super::prefixes::shared_prefixes;
 use super::serving::SeenWorkers;
 use super::workload::{Cuts, Recorded, RecordedWorker, ReplayError, Workload};
 use std::collections::{BTreeMap, BTreeSet};
-use treadle_core::{CoreConfig, Event, PrefixSegment, StepArrival, StepTokens};
+use treadle_core::{CoreConfig, Event, PrefixSegment, ProgramEvent, StepArrival, StepTokens};
 use treadle_model::{StepId, Timestamp, WorkerId};
 use treadle_simulator::workload::{AgentRun, AgentStep, ToolResult};
 
@@ -158,30 +158,34 @@ impl Recorder {
         let (first_us, _) = self.range_us.unwrap_or((at.0, at.0));
         self.range_us = Some((first_us, at.0));
         match event {
-            Event::StepArrived(arrival) => self.arrived(at.0, arrival)?,
-            Event::StepFirstToken { step } => {
+            Event::Program(ProgramEvent::StepArrived(arrival)) => self.arrived(at.0, arrival)?,
+            Event::Program(ProgramEvent::StepFirstToken { step }) => {
                 if let Some(open) = self.open.get_mut(step) {
                     open.reported = true;
                 }
             }
-            Event::StepFinished { step, tokens, .. } => self.finished(at.0, *step, *tokens),
-            Event::StepFailed { step, failure } if !failure.retryable => self.dropped(*step),
-            Event::StepCancelled { step } => self.dropped(*step),
-            Event::ActionStarted {
+            Event::Program(ProgramEvent::StepFinished { step, tokens, .. }) => {
+                self.finished(at.0, *step, *tokens);
+            }
+            Event::Program(ProgramEvent::StepFailed { step, failure }) if !failure.retryable => {
+                self.dropped(*step);
+            }
+            Event::Program(ProgramEvent::StepCancelled { step }) => self.dropped(*step),
+            Event::Program(ProgramEvent::ActionStarted {
                 program,
                 action,
                 tool,
-            } => self.action_started(at.0, program, action, tool)?,
-            Event::ActionFinished {
+            }) => self.action_started(at.0, program, action, tool)?,
+            Event::Program(ProgramEvent::ActionFinished {
                 program,
                 action,
                 ok,
-            } => {
+            }) => {
                 if let Some(&index) = self.names.get(program) {
                     self.programs[index].actions.ended(at.0, action, *ok);
                 }
             }
-            Event::ProgramReleased { program } => {
+            Event::Program(ProgramEvent::ProgramReleased { program }) => {
                 if let Some(&index) = self.names.get(program) {
                     let released = &mut self.programs[index];
                     released.released_us.get_or_insert(at.0);

@@ -2,7 +2,7 @@
 
 use super::workload::RecordedWorker;
 use std::collections::{BTreeMap, BTreeSet};
-use treadle_core::{Capacity, Event};
+use treadle_core::{Capacity, Event, ProgramEvent};
 use treadle_model::WorkerId;
 
 /// An engine as far as the window and what came before it show.
@@ -28,12 +28,12 @@ impl SeenWorkers {
     /// Takes in an event about an engine; true if one joined, left, or was lost or found.
     pub(super) fn take(&mut self, event: &Event) -> bool {
         match event {
-            Event::WorkerAdded {
+            Event::Program(ProgramEvent::WorkerAdded {
                 worker,
                 url,
                 capacity,
                 ..
-            } => {
+            }) => {
                 self.gone.remove(worker);
                 let known = || SeenWorker {
                     worker: RecordedWorker {
@@ -45,21 +45,21 @@ impl SeenWorkers {
                 let seen = self.seen.entry(*worker).or_insert_with(known);
                 learn(&mut seen.worker, capacity);
             }
-            Event::WorkerCapacityRead {
+            Event::Program(ProgramEvent::WorkerCapacityRead {
                 worker, capacity, ..
-            } => {
+            }) => {
                 if let Some(seen) = self.seen.get_mut(worker) {
                     learn(&mut seen.worker, capacity);
                 }
                 return false;
             }
-            Event::WorkerLost { worker, .. } => {
+            Event::Program(ProgramEvent::WorkerLost { worker, .. }) => {
                 self.lost.insert(*worker);
             }
-            Event::WorkerRecovered { worker } => {
+            Event::Program(ProgramEvent::WorkerRecovered { worker }) => {
                 self.lost.remove(worker);
             }
-            Event::WorkerRemoved { worker } => {
+            Event::Program(ProgramEvent::WorkerRemoved { worker }) => {
                 self.lost.remove(worker);
                 // One that goes after it has served is repeated all the same.
                 if self.seen.get(worker).is_none_or(|seen| !seen.served) {

@@ -6,7 +6,7 @@ mod edges;
 use super::*;
 use treadle_core::action::Tools;
 use treadle_core::distribution::RemainingTime;
-use treadle_core::{Core, CoreConfig, Event, Mode, Question};
+use treadle_core::{Core, CoreConfig, Event, Mode, ProgramEvent, Question};
 use treadle_engine_model::engine::EngineProfile;
 use treadle_model::{Span, Timestamp};
 use treadle_policy::native::NativeEviction;
@@ -25,7 +25,7 @@ struct Onlooker {
 
 impl Answers for Onlooker {
     fn answer(&mut self, core: &Core, question: &Question, now_ms: u64) -> Answered {
-        self.tools.clone_from(&core.state().tools);
+        self.tools.clone_from(&core.programs().tools);
         Answers::answer(&mut self.policy, core, question, now_ms)
     }
 }
@@ -84,7 +84,7 @@ fn recorded(tape: &Tape, range: std::ops::Range<usize>) -> Workload {
     let mut recorder = Recorder::new(RecorderOptions::default());
     for (_, event) in &tape.events[..range.start] {
         recorder.prepare(event);
-        if let Event::StepArrived(arrival) = event {
+        if let Event::Program(ProgramEvent::StepArrived(arrival)) = event {
             recorder.begun_before(&arrival.program);
         }
     }
@@ -408,14 +408,15 @@ fn the_times_of_each_tool_are_learnt_as_they_were() {
 fn an_action_before_the_first_answer_is_left_out() {
     let runs = runs(1);
     let (mut tape, _) = tape(&runs, &options(Mode::Sticky, 1));
-    let arrived = |(_, event): &(u64, Event)| matches!(event, Event::StepArrived(_));
+    let arrived =
+        |(_, event): &(u64, Event)| matches!(event, Event::Program(ProgramEvent::StepArrived(_)));
     let first = tape.events.iter().position(arrived).unwrap();
     let (at, program) = (tape.events[first].0, runs[0].id.as_str().into());
-    let event = Event::ActionStarted {
+    let event = Event::Program(ProgramEvent::ActionStarted {
         program,
         action: "0".into(),
         tool: "early".into(),
-    };
+    });
     tape.events.insert(first + 1, (at, event));
     let workload = recorded(&tape, 0..tape.events.len());
     assert_eq!(workload.cuts.actions_left_out, 1);

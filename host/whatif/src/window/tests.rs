@@ -9,7 +9,7 @@ use treadle_store::{Batch, Location, ProgramRow, Retention, Snapshot, WorkerRow,
 const SECOND: u64 = 1_000_000;
 
 fn added(worker: u32) -> Event {
-    Event::WorkerAdded {
+    Event::Program(ProgramEvent::WorkerAdded {
         worker: WorkerId(worker),
         url: format!("http://e{worker}").into(),
         engine: EngineKind::Vllm,
@@ -17,14 +17,14 @@ fn added(worker: u32) -> Event {
             tokens: Some(1_000),
             ..Capacity::default()
         },
-    }
+    })
 }
 
 fn lost(worker: u32) -> Event {
-    Event::WorkerLost {
+    Event::Program(ProgramEvent::WorkerLost {
         worker: WorkerId(worker),
         cause: "gone".into(),
-    }
+    })
 }
 
 /// A step of a program, and its answer.
@@ -42,7 +42,7 @@ fn step(number: u64, program: &str) -> [Event; 2] {
         one_shot: false,
         inferred: false,
     };
-    let finished = Event::StepFinished {
+    let finished = Event::Program(ProgramEvent::StepFinished {
         step: StepId(number),
         tokens: StepTokens {
             prompt: 100,
@@ -50,8 +50,8 @@ fn step(number: u64, program: &str) -> [Event; 2] {
             cached: None,
         },
         finish: FinishReason::Stop,
-    };
-    [Event::StepArrived(arrival), finished]
+    });
+    [Event::Program(ProgramEvent::StepArrived(arrival)), finished]
 }
 
 fn worker(number: u32, status: &str) -> WorkerRow {
@@ -92,8 +92,8 @@ async fn store(events: &[Event], workers: Vec<WorkerRow>, kept: u64) -> Arc<dyn 
         kind: event.kind().into(),
         job: String::new(),
         program: match event {
-            Event::StepArrived(arrival) => Some(arrival.program.to_string()),
-            Event::StepFinished { .. } => Some("p1".into()),
+            Event::Program(ProgramEvent::StepArrived(arrival)) => Some(arrival.program.to_string()),
+            Event::Program(ProgramEvent::StepFinished { .. }) => Some("p1".into()),
             _ => None,
         },
         body: record::encode(event, None),

@@ -7,8 +7,8 @@ use super::decisions::Questions;
 use crate::bench::BenchError;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
-use treadle_core::state::Counters;
-use treadle_core::{Capacity, Command, Core, CoreConfig, Event, StepTokens};
+use treadle_core::programs::Counters;
+use treadle_core::{Capacity, Command, Core, CoreConfig, Event, ProgramEvent, StepTokens};
 use treadle_engine_model::engine::EngineProfile;
 use treadle_model::{EngineKind, FinishReason, StepId, Timestamp, WorkerId};
 use treadle_policy::evaluator::PolicyEvaluator;
@@ -79,7 +79,7 @@ impl LoadGenerator {
             questions: Questions::default(),
         };
         for worker in 0..options.engines {
-            load_generator.handle(&Event::WorkerAdded {
+            load_generator.handle(&Event::Program(ProgramEvent::WorkerAdded {
                 worker: WorkerId(worker),
                 url: format!("sim://engine-{worker}").into(),
                 engine: EngineKind::Vllm,
@@ -87,7 +87,7 @@ impl LoadGenerator {
                     tokens: Some(capacity as u64),
                     ..Capacity::default()
                 },
-            });
+            }));
         }
         for place in 0..options.programs {
             let agent = load_generator.next_agent();
@@ -133,7 +133,7 @@ impl LoadGenerator {
 
     /// The core's counters since the beginning.
     pub(super) fn counters(&self) -> Counters {
-        self.core.state().counters
+        self.core.programs().counters
     }
 
     /// The questions that the core asked.
@@ -170,17 +170,17 @@ impl LoadGenerator {
             Stage::Send => self.send(place),
             Stage::FirstToken => {
                 self.decode(place, 1);
-                self.handle(&Event::StepFirstToken { step });
+                self.handle(&Event::Program(ProgramEvent::StepFirstToken { step }));
             }
             Stage::Decode { done } => {
                 let call = self.runs[run].steps[self.agents[place].next_step - 1];
                 if done < u64::from(call.output_tokens) {
                     self.decode(place, done);
                     let output_tokens = done;
-                    return self.handle(&Event::StepProgressed {
+                    return self.handle(&Event::Program(ProgramEvent::StepProgressed {
                         step,
                         output_tokens,
-                    });
+                    }));
                 }
                 let tokens = StepTokens {
                     prompt: u64::from(call.input_tokens),
@@ -189,11 +189,11 @@ impl LoadGenerator {
                 };
                 self.at_work.remove(&step);
                 let finish = FinishReason::Stop;
-                self.handle(&Event::StepFinished {
+                self.handle(&Event::Program(ProgramEvent::StepFinished {
                     step,
                     tokens,
                     finish,
-                });
+                }));
                 self.rest(place, call.tool_us);
             }
         }
@@ -205,7 +205,7 @@ impl LoadGenerator {
         let agent = &mut self.agents[place];
         let arrival = agent.arrive(step, &self.runs[agent.run]);
         self.at_work.insert(step, place);
-        self.handle(&Event::StepArrived(arrival));
+        self.handle(&Event::Program(ProgramEvent::StepArrived(arrival)));
     }
 
     /// Schedules the next news of a step that has produced `done` tokens.
@@ -230,7 +230,9 @@ impl LoadGenerator {
         let next = self.next_agent();
         let ended = std::mem::replace(&mut self.agents[place], next);
         self.due.push(Reverse((self.now, place)));
-        self.handle(&Event::ProgramReleased { program: ended.key });
+        self.handle(&Event::Program(ProgramEvent::ProgramReleased {
+            program: ended.key,
+        }));
     }
 
     fn handle(&mut self, event: &Event) {
@@ -255,12 +257,12 @@ impl LoadGenerator {
                 let answer = self
                     .evaluator
                     .answer(&self.core, &question, self.now / 1_000);
-                self.handle(&Event::PolicyAnswered {
+                self.handle(&Event::Program(ProgramEvent::PolicyAnswered {
                     ask,
                     policy: answer.policy,
                     answer: answer.answer,
                     attribution: answer.attribution,
-                });
+                }));
             }
             Command::RefuseStep { step, .. } => {
                 if let Some(place) = self.at_work.remove(&step) {

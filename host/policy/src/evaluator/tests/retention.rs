@@ -64,7 +64,7 @@ fn caches_of_each_job_follow_its_policy_and_kept_ones_are_not_listed() {
         "half of those of one job"
     );
     for (program, action) in actions {
-        assert_eq!(&*core.state().programs[program].job, "even");
+        assert_eq!(&*core.programs().live[program].job, "even");
         assert_eq!(*action, CacheAction::Offload);
     }
     let names: Vec<&str> = std::iter::once(&answer.policy)

@@ -279,7 +279,7 @@ fn nothing_blocks_the_writer_of_postgres() {
 fn a_gateway_hears_that_the_end_of_an_answer_was_refused() {
     let gateway = GatewayId(3);
     let step = StepId::of(gateway, 2);
-    let finished = Event::StepFinished {
+    let finished = Event::Program(ProgramEvent::StepFinished {
         step,
         tokens: StepTokens {
             prompt: 1,
@@ -287,7 +287,7 @@ fn a_gateway_hears_that_the_end_of_an_answer_was_refused() {
             cached: None,
         },
         finish: FinishReason::Stop,
-    };
+    });
     let origin = Origin { gateway, number: 9 };
     let refused = EventRow {
         seq: 2,
@@ -324,7 +324,7 @@ async fn relayed_events_are_recorded_once_the_writer_confirms() {
     let (_told, committed) = watch::channel(0);
     let core = Core::new(CoreConfig::default());
     let driver = spawn_driver(DriverOptions {
-        clock: Clock::start(core.state().now, 1.0),
+        clock: Clock::start(core.now(), 1.0),
         core,
         seq: 0,
         policies: PolicyEvaluator::new(EvaluatorLimits::default()),

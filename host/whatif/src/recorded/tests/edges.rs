@@ -9,7 +9,7 @@ use treadle_simulator::cluster::Schedule;
 const SECOND: u64 = 1_000_000;
 
 fn arrival(step: u64, program: &str) -> Event {
-    Event::StepArrived(StepArrival {
+    Event::Program(ProgramEvent::StepArrived(StepArrival {
         step: StepId(step),
         program: program.into(),
         job: "job".into(),
@@ -21,11 +21,11 @@ fn arrival(step: u64, program: &str) -> Event {
         prefix: Vec::new(),
         one_shot: false,
         inferred: false,
-    })
+    }))
 }
 
 fn finished(step: u64) -> Event {
-    Event::StepFinished {
+    Event::Program(ProgramEvent::StepFinished {
         step: StepId(step),
         tokens: StepTokens {
             prompt: 100,
@@ -33,21 +33,21 @@ fn finished(step: u64) -> Event {
             cached: None,
         },
         finish: FinishReason::Stop,
-    }
+    })
 }
 
 fn released(program: &str) -> Event {
-    Event::ProgramReleased {
+    Event::Program(ProgramEvent::ProgramReleased {
         program: program.into(),
-    }
+    })
 }
 
 fn told(step: u64) -> Event {
-    Event::StepFirstToken { step: StepId(step) }
+    Event::Program(ProgramEvent::StepFirstToken { step: StepId(step) })
 }
 
 fn added(worker: u32) -> Event {
-    Event::WorkerAdded {
+    Event::Program(ProgramEvent::WorkerAdded {
         worker: WorkerId(worker),
         url: format!("http://e{worker}").into(),
         engine: EngineKind::Vllm,
@@ -55,14 +55,14 @@ fn added(worker: u32) -> Event {
             tokens: Some(1_000),
             ..Capacity::default()
         },
-    }
+    })
 }
 
 fn lost(worker: u32) -> Event {
-    Event::WorkerLost {
+    Event::Program(ProgramEvent::WorkerLost {
         worker: WorkerId(worker),
         cause: "gone".into(),
-    }
+    })
 }
 
 fn known(worker: u32) -> RecordedWorker {
@@ -205,9 +205,9 @@ fn engines_that_never_answered_in_the_window_are_not_repeated() {
     for event in [added(0), added(1), lost(1), added(2), added(3)] {
         recorder.prepare(&event);
     }
-    let removed = Event::WorkerRemoved {
+    let removed = Event::Program(ProgramEvent::WorkerRemoved {
         worker: WorkerId(3),
-    };
+    });
     recorder.prepare(&removed);
     // The registration of these is no longer in the events; the fourth is gone already.
     for worker in [2, 3, 4, 5] {
@@ -238,9 +238,9 @@ fn one_that_answers_again_within_the_window_is_repeated() {
     let mut recorder = Recorder::new(RecorderOptions::default());
     recorder.prepare(&added(0));
     recorder.prepare(&lost(0));
-    let recovered = Event::WorkerRecovered {
+    let recovered = Event::Program(ProgramEvent::WorkerRecovered {
         worker: WorkerId(0),
-    };
+    });
     for (at_s, event) in [(0, recovered), (1, arrival(1, "a")), (2, finished(1))] {
         recorder.take(Timestamp(at_s * SECOND), &event).unwrap();
     }

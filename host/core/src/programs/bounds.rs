@@ -1,0 +1,160 @@
+//! Bounds of the numbers in events, so that no sum of them overflows and every store can hold them.
+
+use crate::{Capacity, PrefixSegment, ProgramEvent, StepArrival, StepTokens};
+use treadle_model::{BYTES_MAX, TOKENS_MAX};
+
+impl ProgramEvent {
+    /// The event with each number that came from outside cut to its bound.
+    #[must_use]
+    pub(crate) fn within_bounds(mut self) -> Self {
+        match &mut self {
+            Self::WorkerAdded { capacity, .. } | Self::WorkerCapacityRead { capacity, .. } => {
+                cut_capacity(capacity);
+            }
+            Self::WorkerUseRead {
+                untracked_tokens, ..
+            } => cut(untracked_tokens, TOKENS_MAX),
+            Self::PromptCounted { size, tokens, .. } => {
+                cut(&mut size.bytes, BYTES_MAX);
+                cut(tokens, TOKENS_MAX);
+            }
+            Self::StepArrived(arrival) => cut_arrival(arrival),
+            Self::StepProgressed { output_tokens, .. } => cut(output_tokens, TOKENS_MAX),
+            Self::StepFinished { tokens, .. } => cut_tokens(tokens),
+            Self::ProgramOffloaded { tokens, bytes, .. } => {
+                cut(tokens, TOKENS_MAX);
+                cut(bytes, BYTES_MAX);
+            }
+            _ => {}
+        }
+        self
+    }
+}
+
+fn cut(number: &mut u64, max: u64) {
+    *number = max.min(*number);
+}
+
+fn cut_some(number: &mut Option<u64>) {
+    if let Some(number) = number {
+        cut(number, TOKENS_MAX);
+    }
+}
+
+fn cut_capacity(capacity: &mut Capacity) {
+    cut_some(&mut capacity.tokens);
+    cut_some(&mut capacity.context_tokens_max);
+}
+
+fn cut_arrival(arrival: &mut StepArrival) {
+    cut(&mut arrival.prompt_tokens, TOKENS_MAX);
+    cut(&mut arrival.prompt_bytes, BYTES_MAX);
+    cut_some(&mut arrival.output_tokens_max);
+    for PrefixSegment { tokens, .. } in &mut arrival.prefix {
+        cut(tokens, TOKENS_MAX);
+    }
+    for bytes in arrival
+        .text
+        .iter_mut()
+        .flat_map(|text| &mut text.prefix_bytes)
+    {
+        cut(bytes, BYTES_MAX);
+    }
+}
+
+fn cut_tokens(tokens: &mut StepTokens) {
+    cut(&mut tokens.prompt, TOKENS_MAX);
+    cut(&mut tokens.output, TOKENS_MAX);
+    cut_some(&mut tokens.cached);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Core, CoreConfig};
+    use treadle_model::{EngineKind, FinishReason, ProgramId, StepId, Timestamp, WorkerId};
+
+    /// Every event that has numbers from outside, all of them as large as can be.
+    fn largest() -> Vec<ProgramEvent> {
+        let capacity = Capacity {
+            tokens: Some(u64::MAX),
+            context_tokens_max: Some(u64::MAX),
+            slots: None,
+        };
+        let (worker, step) = (WorkerId(0), StepId(1));
+        let segment = PrefixSegment {
+            hash: u64::MAX,
+            tokens: u64::MAX,
+        };
+        vec![
+            ProgramEvent::WorkerAdded {
+                worker,
+                url: "http://w".into(),
+                engine: EngineKind::Vllm,
+                capacity,
+            },
+            ProgramEvent::WorkerCapacityRead {
+                worker,
+                engine: EngineKind::Vllm,
+                capacity,
+            },
+            ProgramEvent::StepArrived(StepArrival {
+                step,
+                program: "p".into(),
+                job: "j".into(),
+                prompt_tokens: u64::MAX,
+                exact: true,
+                prompt_bytes: u64::MAX,
+                text: None,
+                output_tokens_max: Some(u64::MAX),
+                prefix: vec![segment; 3],
+                one_shot: false,
+                inferred: false,
+            }),
+            ProgramEvent::StepProgressed {
+                step,
+                output_tokens: u64::MAX,
+            },
+            ProgramEvent::StepFinished {
+                step,
+                tokens: StepTokens {
+                    prompt: u64::MAX,
+                    output: u64::MAX,
+                    cached: Some(u64::MAX),
+                },
+                finish: FinishReason::Stop,
+            },
+            ProgramEvent::ProgramOffloaded {
+                program: ProgramId(1),
+                copy: "c".into(),
+                tokens: u64::MAX,
+                bytes: u64::MAX,
+            },
+        ]
+    }
+
+    #[test]
+    fn no_number_from_outside_is_beyond_its_bound() {
+        for event in largest() {
+            let said = format!("{:?}", event.within_bounds());
+            // The hash is one of treadle's own, and any number.
+            let said = said.replace(&format!("hash: {}", u64::MAX), "");
+            assert!(!said.contains(&u64::MAX.to_string()), "{said}");
+        }
+    }
+
+    #[test]
+    fn sums_of_the_largest_numbers_do_not_overflow() {
+        let mut core = Core::new(CoreConfig::default());
+        for round in 0..100 {
+            for event in largest() {
+                core.handle(
+                    Timestamp(round * 86_400_000_000),
+                    &event.within_bounds().into(),
+                );
+                while core.poll_command().is_some() {}
+            }
+        }
+        assert!(core.programs().counters.prompt_tokens < i64::MAX as u64);
+    }
+}

@@ -1,0 +1,370 @@
+//! What programs, their steps and the workers that serve them do, in the past tense.
+
+use super::question::{Attribution, PolicyAnswer};
+use super::tokens::TextSize;
+use serde::{Deserialize, Serialize};
+use treadle_model::{AskId, EngineKind, FinishReason, PolicyRef, ProgramId, StepId, WorkerId};
+
+/// A part of a prompt that other programs may share, as a chained hash: the
+/// second segment's hash covers the first segment too.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PrefixSegment {
+    /// Chained hash of the prompt up to the end of this segment.
+    pub hash: u64,
+    /// Tokens of this segment alone.
+    pub tokens: u64,
+}
+
+/// What a worker can hold. `None` means unknown, hence unbounded.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct Capacity {
+    /// Tokens of KV cache.
+    pub tokens: Option<u64>,
+    /// Longest context of one program, in tokens.
+    pub context_tokens_max: Option<u64>,
+    /// Engines with fixed slots (llama.cpp's slots): programs placed at once.
+    pub slots: Option<u32>,
+}
+
+/// A prompt that came as text, from which its tokens are estimated.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PromptText {
+    /// The model that it is for, as the client names it.
+    pub model: Box<str>,
+    /// Messages in it; 0 for plain text.
+    pub messages: u32,
+    /// Bytes of each segment of the prefix.
+    pub prefix_bytes: Vec<u64>,
+}
+
+/// A step as it arrived.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepArrival {
+    /// The step's id, chosen by the gateway.
+    pub step: StepId,
+    /// The program's key as its client knows it.
+    pub program: Box<str>,
+    /// The RL run it belongs to.
+    pub job: Box<str>,
+    /// Prompt tokens, exact if token ids were sent. Of a text the core makes its own estimate.
+    pub prompt_tokens: u64,
+    /// True if `prompt_tokens` was counted.
+    pub exact: bool,
+    /// Size of the prompt in bytes.
+    pub prompt_bytes: u64,
+    /// More about a prompt that came as text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<PromptText>,
+    /// The client's limit on output tokens.
+    pub output_tokens_max: Option<u64>,
+    /// Leading parts of the prompt that other programs may share.
+    pub prefix: Vec<PrefixSegment>,
+    /// The program ends with this step: its request carried no identity and
+    /// continues nothing.
+    pub one_shot: bool,
+    /// The program was recognised by its prompt alone, not named by its client.
+    #[serde(default)]
+    pub inferred: bool,
+}
+
+impl StepArrival {
+    /// The model and the size of a prompt that came as text.
+    pub fn text_size(&self) -> Option<(&str, TextSize)> {
+        let text = self.text.as_ref()?;
+        let size = TextSize {
+            bytes: self.prompt_bytes,
+            messages: text.messages,
+        };
+        Some((&text.model, size))
+    }
+}
+
+/// Why a step failed, as far as the scheduler must know.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepFailure {
+    /// A short cause for people.
+    pub cause: Box<str>,
+    /// True if nothing reached the client, so that it may be tried again.
+    pub retryable: bool,
+}
+
+/// Tokens of a finished step, from the engine's own account where it gave one.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct StepTokens {
+    /// Tokens of the whole prompt; 0 if the engine did not count them.
+    pub prompt: u64,
+    /// Tokens generated.
+    pub output: u64,
+    /// Prompt tokens that the engine found in its cache, if it reported them.
+    pub cached: Option<u64>,
+}
+
+/// Something that happened to a program, a step or a worker.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum ProgramEvent {
+    /// An engine was registered.
+    WorkerAdded {
+        /// Its id, chosen by the driver.
+        worker: WorkerId,
+        /// Its base URL, as registered.
+        url: Box<str>,
+        /// Its software.
+        engine: EngineKind,
+        /// What it can hold, as far as known.
+        capacity: Capacity,
+    },
+    /// An engine was found to use KV memory for requests that treadle did not send.
+    WorkerUseRead {
+        /// The engine.
+        worker: WorkerId,
+        /// Tokens of those requests.
+        untracked_tokens: u64,
+    },
+    /// An engine was asked to count a sample prompt.
+    PromptCounted {
+        /// The model.
+        model: Box<str>,
+        /// The prompt's size.
+        size: TextSize,
+        /// Its tokens.
+        tokens: u64,
+    },
+    /// An engine reported what it can hold.
+    WorkerCapacityRead {
+        /// The engine.
+        worker: WorkerId,
+        /// Its software, now known.
+        engine: EngineKind,
+        /// What it can hold.
+        capacity: Capacity,
+    },
+    /// An engine stopped answering.
+    WorkerLost {
+        /// The engine.
+        worker: WorkerId,
+        /// What was seen.
+        cause: Box<str>,
+    },
+    /// A lost engine answers again. Its cache is taken to be empty.
+    WorkerRecovered {
+        /// The engine.
+        worker: WorkerId,
+    },
+    /// An engine was taken out by its owner.
+    WorkerRemoved {
+        /// The engine.
+        worker: WorkerId,
+    },
+    /// A client sent a step.
+    StepArrived(StepArrival),
+    /// The first output token reached the gateway.
+    StepFirstToken {
+        /// The step.
+        step: StepId,
+    },
+    /// More output tokens were seen (coalesced).
+    StepProgressed {
+        /// The step.
+        step: StepId,
+        /// Output tokens so far.
+        output_tokens: u64,
+    },
+    /// The engine answered in full.
+    StepFinished {
+        /// The step.
+        step: StepId,
+        /// Its tokens.
+        tokens: StepTokens,
+        /// Why generation ended.
+        finish: FinishReason,
+    },
+    /// The engine failed the step.
+    StepFailed {
+        /// The step.
+        step: StepId,
+        /// Why, and whether it may be tried again.
+        failure: StepFailure,
+    },
+    /// The client went away or withdrew the step.
+    StepCancelled {
+        /// The step.
+        step: StepId,
+    },
+    /// A gateway that came back to another scheduler has this step at an
+    /// engine, of which the scheduler knew nothing.
+    StepAdopted {
+        /// The step.
+        step: StepId,
+        /// Where it runs.
+        worker: WorkerId,
+    },
+    /// A tool runner began an action of a program.
+    ActionStarted {
+        /// The program's key.
+        program: Box<str>,
+        /// The action's id, unique within the program.
+        action: Box<str>,
+        /// The tool.
+        tool: Box<str>,
+    },
+    /// It ended.
+    ActionFinished {
+        /// The program's key.
+        program: Box<str>,
+        /// The action's id.
+        action: Box<str>,
+        /// False if it failed.
+        ok: bool,
+    },
+    /// The client reported the end of the program.
+    ProgramReleased {
+        /// The program's key.
+        program: Box<str>,
+    },
+    /// A policy, or the built-in default in its stead, answered a question.
+    PolicyAnswered {
+        /// The question.
+        ask: AskId,
+        /// Who answered.
+        policy: PolicyRef,
+        /// The answer.
+        answer: PolicyAnswer,
+        /// Which other policies contributed to it.
+        #[serde(default, skip_serializing_if = "Attribution::is_empty")]
+        attribution: Attribution,
+    },
+    /// A program's KV cache has reached its destination.
+    ProgramMigrated {
+        /// The program.
+        program: ProgramId,
+        /// Where it is now.
+        to: WorkerId,
+    },
+    /// A program's KV cache could not be moved; it is where it was.
+    MigrationFailed {
+        /// The program.
+        program: ProgramId,
+        /// A short cause for people.
+        cause: Box<str>,
+    },
+    /// A program's KV cache is in host memory, and at its engine no more.
+    ProgramOffloaded {
+        /// The program.
+        program: ProgramId,
+        /// The name of the copy in the host tier that holds it.
+        copy: Box<str>,
+        /// Context that it holds, in tokens.
+        tokens: u64,
+        /// Its size.
+        bytes: u64,
+    },
+    /// A program's KV cache could not be copied to host memory.
+    OffloadFailed {
+        /// The program.
+        program: ProgramId,
+        /// A short cause for people.
+        cause: Box<str>,
+    },
+    /// A program's KV cache is back at an engine; its copy may be dropped.
+    ProgramLoaded {
+        /// The program.
+        program: ProgramId,
+        /// Where it is now.
+        to: WorkerId,
+    },
+    /// A program's KV cache could not be brought back; it is computed again.
+    LoadFailed {
+        /// The program.
+        program: ProgramId,
+        /// A short cause for people.
+        cause: Box<str>,
+    },
+    /// A copy in host memory is gone: it made room for others, or was damaged.
+    CopyLost {
+        /// The program.
+        program: ProgramId,
+        /// The copy, as it was reported.
+        copy: Box<str>,
+    },
+}
+
+impl ProgramEvent {
+    /// The event's name, as it is in the journal.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::WorkerAdded { .. } => "worker_added",
+            Self::WorkerCapacityRead { .. } => "worker_capacity_read",
+            Self::PromptCounted { .. } => "prompt_counted",
+            Self::WorkerUseRead { .. } => "worker_use_read",
+            Self::WorkerLost { .. } => "worker_lost",
+            Self::WorkerRecovered { .. } => "worker_recovered",
+            Self::WorkerRemoved { .. } => "worker_removed",
+            Self::StepArrived(_) => "step_arrived",
+            Self::StepFirstToken { .. } => "step_first_token",
+            Self::StepProgressed { .. } => "step_progressed",
+            Self::StepFinished { .. } => "step_finished",
+            Self::StepFailed { .. } => "step_failed",
+            Self::StepCancelled { .. } => "step_cancelled",
+            Self::StepAdopted { .. } => "step_adopted",
+            Self::ActionStarted { .. } => "action_started",
+            Self::ActionFinished { .. } => "action_finished",
+            Self::ProgramReleased { .. } => "program_released",
+            Self::PolicyAnswered { .. } => "policy_answered",
+            Self::ProgramMigrated { .. } => "program_migrated",
+            Self::MigrationFailed { .. } => "migration_failed",
+            Self::ProgramOffloaded { .. } => "program_offloaded",
+            Self::OffloadFailed { .. } => "offload_failed",
+            Self::ProgramLoaded { .. } => "program_loaded",
+            Self::LoadFailed { .. } => "load_failed",
+            Self::CopyLost { .. } => "copy_lost",
+        }
+    }
+
+    /// What the event is about.
+    pub fn about(&self) -> About<'_> {
+        match self {
+            Self::StepArrived(arrival) => About::Arrival(arrival),
+            Self::StepFirstToken { step }
+            | Self::StepProgressed { step, .. }
+            | Self::StepFinished { step, .. }
+            | Self::StepFailed { step, .. }
+            | Self::StepAdopted { step, .. }
+            | Self::StepCancelled { step } => About::Step(*step),
+            Self::ActionStarted { program, .. }
+            | Self::ActionFinished { program, .. }
+            | Self::ProgramReleased { program } => About::Key(program),
+            Self::ProgramMigrated { program, .. }
+            | Self::MigrationFailed { program, .. }
+            | Self::ProgramOffloaded { program, .. }
+            | Self::OffloadFailed { program, .. }
+            | Self::ProgramLoaded { program, .. }
+            | Self::LoadFailed { program, .. }
+            | Self::CopyLost { program, .. } => About::Program(*program),
+            Self::WorkerAdded { worker, .. }
+            | Self::WorkerCapacityRead { worker, .. }
+            | Self::WorkerUseRead { worker, .. }
+            | Self::WorkerLost { worker, .. }
+            | Self::WorkerRecovered { worker }
+            | Self::WorkerRemoved { worker } => About::Worker(*worker),
+            Self::PolicyAnswered { .. } | Self::PromptCounted { .. } => About::Daemon,
+        }
+    }
+}
+
+/// What such an event is about.
+#[derive(Clone, Copy, Debug)]
+pub enum About<'e> {
+    /// A step that arrives, perhaps with a new program.
+    Arrival(&'e StepArrival),
+    /// A step.
+    Step(StepId),
+    /// A program.
+    Program(ProgramId),
+    /// A program, by its key.
+    Key(&'e str),
+    /// A worker.
+    Worker(WorkerId),
+    /// None of these.
+    Daemon,
+}

@@ -1,0 +1,318 @@
+//! What must hold after every event. Tests and the simulator call this after
+//! each one; it recomputes every sum from scratch.
+
+use crate::programs::accounts::{Account, Charge, Use};
+use crate::programs::jobs::JOBS_MAX;
+use crate::programs::offload::Direction;
+use crate::programs::program::Program;
+use crate::programs::step::StepState;
+use crate::programs::timers::Timer;
+use crate::programs::worker::Worker;
+use crate::programs::{Programs, State};
+use std::collections::{BTreeMap, BTreeSet};
+use treadle_model::{Status, WorkerId};
+
+impl Programs {
+    /// Panics with the first invariant that does not hold.
+    pub(crate) fn assert_invariants(&self) {
+        let state = &self.state;
+        assert_ledgers(state);
+        assert_programs(state);
+        assert_steps(state, self);
+        assert_moves(state);
+        assert_copies(self);
+        assert_engines(self);
+        assert_accounts(self);
+        assert_jobs(state);
+        assert_eq!(state.keys.len(), state.live.len(), "one key per program");
+    }
+}
+
+fn assert_ledgers(state: &State) {
+    for (id, w) in &state.workers {
+        let placed: Vec<_> = state
+            .live
+            .values()
+            .filter(|p| p.placement.is_some_and(|place| place.worker == *id))
+            .collect();
+        assert_eq!(placed.len(), w.programs.len(), "{id}: placed programs");
+        let charged: u64 = placed.iter().map(|p| p.weighted_tokens()).sum();
+        assert_eq!(charged, w.charged_tokens, "{id}: charged tokens");
+        let mut sharers: BTreeMap<u64, u32> = BTreeMap::new();
+        for segment in placed.iter().flat_map(|p| &p.prefix) {
+            *sharers.entry(segment.hash).or_default() += 1;
+        }
+        let counted: BTreeMap<u64, u32> = w
+            .shared
+            .iter()
+            .map(|(hash, shared)| (*hash, shared.programs))
+            .collect();
+        assert_eq!(sharers, counted, "{id}: sharers of prefixes");
+        let shared: u64 = w.shared.values().map(|shared| shared.tokens).sum();
+        assert_eq!(shared, w.shared_tokens, "{id}: shared tokens");
+        let idle: Vec<_> = placed
+            .iter()
+            .filter(|p| p.is_between_steps())
+            .map(|p| p.id)
+            .collect();
+        assert!(
+            idle.iter().eq(w.idle.iter()),
+            "{id}: programs between steps"
+        );
+        assert_run_queues(state, *id, w, &placed);
+        let slots = placed
+            .iter()
+            .filter(|p| p.placement.is_some_and(|x| x.slot.is_some()))
+            .count();
+        let kept = w.kept.values().filter(|room| room.slot.is_some()).count();
+        let slots = slots + kept;
+        for program in w.kept.keys() {
+            let to = state.migrations.moving.get(program).map(|m| m.to);
+            assert_eq!(to, Some(*id), "{id}: room is kept for who comes");
+        }
+        assert_eq!(slots, w.slots_taken.len(), "{id}: slots are held once");
+    }
+}
+
+fn assert_run_queues(state: &State, id: WorkerId, w: &Worker, placed: &[&Program]) {
+    let all: BTreeSet<_> = placed.iter().map(|p| p.id).collect();
+    assert!(w.begun.is_subset(&all), "{id}: who has begun is placed");
+    let waiting: BTreeSet<_> = placed.iter().flat_map(|p| &p.waiting).collect();
+    for queued_step in &w.line {
+        assert!(
+            waiting.contains(&queued_step.step),
+            "{id}: queued steps wait"
+        );
+        let s = &state.steps[&queued_step.step];
+        assert_eq!(
+            *queued_step,
+            s.queued_step(queued_step.step),
+            "{id}: at its position in the run queue"
+        );
+        assert!(s.routed, "{id}: queued steps were routed there");
+    }
+}
+
+fn assert_programs(state: &State) {
+    let mut waiting = 0;
+    for (id, p) in &state.live {
+        assert_eq!(state.keys.get(&p.key), Some(id), "{id}: found by its key");
+        waiting += p.waiting.len() as u64;
+        assert_eq!(
+            p.queued.is_some(),
+            !p.waiting.is_empty(),
+            "{id}: queued if a step waits"
+        );
+        if let Some(entry) = p.queued {
+            assert!(
+                state.queue.contains(entry.since, entry.need_tokens, *id),
+                "{id}: filed"
+            );
+            assert_eq!(
+                entry.need_tokens,
+                p.private_tokens(),
+                "{id}: filed under its need"
+            );
+        }
+        assert_eq!(
+            p.placement.is_some(),
+            p.status == Status::Active,
+            "{id}: active if placed"
+        );
+    }
+    let queued = state.live.values().filter(|p| p.queued.is_some()).count();
+    assert_eq!(
+        queued,
+        state.queue.len(),
+        "no other program is in the queue"
+    );
+    assert_eq!(waiting, state.waiting_steps, "waiting steps");
+}
+
+fn assert_jobs(state: &State) {
+    let mut counted = state.jobs.clone();
+    counted.recount(state.live.values().map(|p| &*p.job));
+    assert_eq!(counted, state.jobs, "jobs by their live programs");
+    let live: BTreeSet<_> = state.live.values().map(|p| &p.job).collect();
+    let most = JOBS_MAX.max(live.len());
+    assert!(state.jobs.len() <= most, "jobs are bounded");
+}
+
+fn assert_moves(state: &State) {
+    let mut ends = Vec::new();
+    for (id, m) in &state.migrations.moving {
+        ends.extend([m.from, m.to]);
+        let p = state.live.get(id);
+        let place = p.and_then(|p| p.placement).map(|place| place.worker);
+        assert_eq!(place, Some(m.from), "{id}: is where it is moved from");
+        let runs = p.is_some_and(|p| !p.running.is_empty());
+        assert!(!runs, "{id}: does not run while it is moved");
+    }
+    let all = ends.len();
+    ends.sort_unstable();
+    ends.dedup();
+    assert_eq!(ends.len(), all, "no worker sends or receives two caches");
+}
+
+fn assert_copies(core: &Programs) {
+    let (state, offloads) = (&core.state, &core.state.offloads);
+    let held: u64 = offloads.held.values().map(|copy| copy.tokens).sum();
+    assert_eq!(held, offloads.held_tokens, "tokens of copies");
+    let most = core.config.kv.host_tokens_max;
+    let leaving = offloads.moving.values();
+    let leaving = leaving.filter(|t| t.direction == Direction::Out);
+    let leaving: u64 = leaving.map(|transfer| transfer.tokens).sum();
+    assert_eq!(leaving, offloads.leaving_tokens, "tokens on their way out");
+    assert!(held + leaving <= most, "host memory is bounded");
+    for id in offloads.held.keys() {
+        let p = &state.live[id];
+        assert!(p.running.is_empty(), "{id}: one valid copy at most");
+        let returns = offloads.is_returning(*id);
+        assert_eq!(p.placement.is_some(), returns, "{id}: is not at an engine");
+    }
+    for (id, transfer) in &offloads.moving {
+        let p = &state.live[id];
+        let place = p.placement.map(|place| place.worker);
+        assert_eq!(place, Some(transfer.worker), "{id}: has its placement");
+        assert!(p.running.is_empty(), "{id}: does not run in a transfer");
+        let back = transfer.direction == Direction::Back;
+        assert!(back || p.waiting.is_empty(), "{id}: nothing waits to leave");
+        assert_eq!(
+            back,
+            offloads.held.contains_key(id),
+            "{id}: comes from a copy"
+        );
+        let timer = Timer::Transfer(*id);
+        assert!(
+            state.timers.contains(transfer.deadline, timer),
+            "{id}: bounded"
+        );
+    }
+    let out = offloads.moving.values();
+    let out = out.filter(|t| t.direction == Direction::Out).count();
+    let workers = offloads.busy(Direction::Out).len();
+    assert_eq!(out, workers, "one cache at a time leaves a worker");
+}
+
+/// What is known of engines' memory beyond the ledger.
+fn assert_engines(core: &Programs) {
+    let state = &core.state;
+    for (id, w) in &state.workers {
+        w.lingering.assert_sums();
+        w.backlog.assert_sums();
+        assert!(
+            w.headroom_ppm.is_none_or(|ppm| ppm <= 1_000_000),
+            "{id}: headroom"
+        );
+        for step in w.backlog.steps() {
+            let s = state.steps.get(&step);
+            let p = s.and_then(|s| state.live.get(&s.program));
+            let place = p.and_then(|p| p.placement).map(|place| place.worker);
+            let at = s.and_then(|s| s.state.worker()).or(place);
+            assert_eq!(at, Some(*id), "{id}: {step} has its prompt there");
+        }
+    }
+    for program in state
+        .offloads
+        .wanted
+        .iter()
+        .chain(state.offloads.moving.keys())
+    {
+        let migrates = state.migrations.moving.contains_key(program);
+        assert!(!migrates, "{program}: goes one way at a time");
+    }
+}
+
+/// Accounts agree with the ledgers, and only what programs have used waits to be divided.
+fn assert_accounts(core: &Programs) {
+    let state = &core.state;
+    let mut workers: BTreeMap<WorkerId, (u64, BTreeMap<&str, u64>)> = BTreeMap::new();
+    let mut jobs: BTreeMap<&str, BTreeMap<&str, u64>> = BTreeMap::new();
+    for (id, p) in &state.live {
+        let place = p.placement.map(|place| Charge {
+            worker: place.worker,
+            what: core.use_of(p),
+            tokens: place.charged_tokens,
+        });
+        assert_eq!(p.meter.placement, place, "{id}: the use of its placement");
+        assert_eq!(p.meter.kept, core.kept_charge(*id), "{id}: room kept");
+        for charge in place.into_iter().chain(p.meter.kept) {
+            let what = charge.what.as_str();
+            let of_worker = workers.entry(charge.worker).or_default();
+            *of_worker.1.entry(what).or_default() += charge.tokens;
+            *jobs.entry(&p.job).or_default().entry(what).or_default() += charge.tokens;
+        }
+        if let Some(place) = place {
+            workers.entry(place.worker).or_default().0 += p.meter.undivided_at(state.now);
+        }
+    }
+    for (id, w) in &state.workers {
+        let (undivided, mut uses) = workers.remove(id).unwrap_or_default();
+        assert_eq!(
+            w.account.at(state.now).undivided,
+            undivided,
+            "{id}: undivided"
+        );
+        uses.insert("shared", w.shared_tokens);
+        let in_use: u64 = uses.values().sum();
+        let tracked = w.used_tokens() - w.untracked_tokens;
+        assert_eq!(in_use, tracked, "{id}: tokens in all uses");
+        let capacity = w.capacity.tokens.filter(|_| w.is_healthy());
+        let capacity = capacity.filter(|_| core.config.mode != crate::Mode::LeastLoad);
+        uses.insert("unused", capacity.unwrap_or(0).saturating_sub(in_use));
+        assert_uses(&w.account, &uses);
+        let over = in_use.saturating_sub(capacity.unwrap_or(in_use));
+        assert_eq!(w.account.tokens_over(), over, "{id}: above capacity");
+    }
+    for (job, account) in state.job_accounts.iter() {
+        assert_uses(account, &jobs.remove(job).unwrap_or_default());
+    }
+    assert!(jobs.is_empty(), "each job has an account");
+}
+
+fn assert_uses(account: &Account, uses: &BTreeMap<&str, u64>) {
+    for what in Use::ALL {
+        let tokens = uses.get(what.as_str()).copied().unwrap_or(0);
+        assert_eq!(account.tokens(what), tokens, "{what:?}: tokens now");
+    }
+}
+
+fn assert_steps(state: &State, core: &Programs) {
+    let mut running: BTreeMap<_, u32> = BTreeMap::new();
+    for (id, s) in &state.steps {
+        let p = &state.live[&s.program];
+        match s.state {
+            StepState::Running { worker, .. } => {
+                *running.entry(worker).or_default() += 1;
+                assert!(
+                    p.running.contains(id),
+                    "{id}: known to its program as running"
+                );
+            }
+            StepState::Waiting => {
+                assert!(
+                    p.waiting.contains(id),
+                    "{id}: known to its program as waiting"
+                );
+                let deadline = s.waits_since + core.config.queue_wait_max;
+                assert!(
+                    state.timers.contains(deadline, Timer::StepWait(*id)),
+                    "{id}: bounded"
+                );
+            }
+        }
+    }
+    let listed: usize = state
+        .live
+        .values()
+        .map(|p| p.running.len() + p.waiting.len())
+        .sum();
+    assert_eq!(listed, state.steps.len(), "each step is listed once");
+    for (id, w) in &state.workers {
+        assert_eq!(
+            running.get(id).copied().unwrap_or(0),
+            w.running_steps,
+            "{id}: running steps"
+        );
+    }
+}

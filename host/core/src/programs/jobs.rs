@@ -1,0 +1,276 @@
+//! What is known of jobs, within a bound.
+
+use crate::programs::state::JobStatistics;
+use serde::{Deserialize, Serialize, Serializer};
+use std::collections::{BTreeMap, BTreeSet};
+use treadle_model::Timestamp;
+use treadle_model::tenant::prefix_of;
+
+/// Jobs that statistics are kept of, those without live programs included. Beyond it the one whose
+/// last program ended longest ago makes room; jobs with live programs always stay.
+pub const JOBS_MAX: usize = 4_096;
+
+/// What is known of jobs by name: of all that have live programs, and of the latest others.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(from = "BTreeMap<Box<str>, JobStatistics>")]
+pub struct Jobs {
+    known: BTreeMap<Box<str>, JobStatistics>,
+    /// Those without live programs, by when their last one ended.
+    idle: BTreeSet<(Timestamp, Box<str>)>,
+    /// Live programs by the prefix of their tenant; without those that have none.
+    live: BTreeMap<Box<str>, u64>,
+}
+
+impl Jobs {
+    /// One job's.
+    pub fn get(&self, job: &str) -> Option<&JobStatistics> {
+        self.known.get(job)
+    }
+
+    /// How many are known.
+    pub fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// True without any.
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// Live programs of the tenant whose names begin with `prefix`.
+    pub fn live_programs(&self, prefix: &str) -> u64 {
+        self.live.get(prefix).copied().unwrap_or(0)
+    }
+
+    /// True if programs of more than one tenant are live.
+    pub fn are_of_several_tenants(&self) -> bool {
+        self.live.len() > 1
+    }
+
+    /// A live program's job's: it is there since the program began.
+    pub(crate) fn of_live(&mut self, job: &str) -> &mut JobStatistics {
+        self.known.entry(job.into()).or_default()
+    }
+
+    /// A program of the job begins.
+    pub(crate) fn program_opened(&mut self, job: &str) {
+        *self.live.entry(prefix_of(job).into()).or_default() += 1;
+        if let Some(known) = self.known.get_mut(job) {
+            if known.programs == 0 {
+                self.idle.remove(&(known.idle_since, job.into()));
+            }
+            known.programs += 1;
+            return;
+        }
+        let known = JobStatistics {
+            programs: 1,
+            ..JobStatistics::default()
+        };
+        self.known.insert(job.into(), known);
+        self.make_room();
+    }
+
+    /// A program of the job is over.
+    pub(crate) fn program_closed(&mut self, job: &str, now: Timestamp) {
+        let Some(known) = self.known.get_mut(job) else {
+            return;
+        };
+        known.programs = known.programs.saturating_sub(1);
+        if let Some(live) = self.live.get_mut(prefix_of(job)) {
+            *live -= 1;
+            if *live == 0 {
+                self.live.remove(prefix_of(job));
+            }
+        }
+        if known.programs == 0 {
+            known.idle_since = now;
+            self.idle.insert((now, job.into()));
+            self.make_room();
+        }
+    }
+
+    /// Counts live programs by their jobs: snapshots of older versions don't have them.
+    pub(crate) fn recount<'p>(&mut self, live: impl Iterator<Item = &'p str>) {
+        let mut known = std::mem::take(&mut self.known);
+        for job in known.values_mut() {
+            job.programs = 0;
+        }
+        for job in live {
+            known.entry(job.into()).or_default().programs += 1;
+        }
+        *self = known.into();
+        self.make_room();
+    }
+
+    fn make_room(&mut self) {
+        while self.known.len() > JOBS_MAX
+            && let Some((_, job)) = self.idle.pop_first()
+        {
+            self.known.remove(&job);
+        }
+    }
+}
+
+impl From<BTreeMap<Box<str>, JobStatistics>> for Jobs {
+    fn from(known: BTreeMap<Box<str>, JobStatistics>) -> Self {
+        let idle = known.iter().filter(|(_, job)| job.programs == 0);
+        let idle = idle.map(|(name, job)| (job.idle_since, name.clone()));
+        let mut live = BTreeMap::new();
+        for (name, job) in known.iter().filter(|(_, job)| job.programs > 0) {
+            *live.entry(prefix_of(name).into()).or_default() += job.programs;
+        }
+        Self {
+            idle: idle.collect(),
+            live,
+            known,
+        }
+    }
+}
+
+impl Serialize for Jobs {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.known.serialize(serializer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What should be left, found by looking at all: jobs with live programs, and those without by
+    /// when their last one ended.
+    #[derive(Default)]
+    struct Model {
+        live: BTreeMap<Box<str>, u64>,
+        ended: BTreeMap<Box<str>, Timestamp>,
+    }
+
+    impl Model {
+        fn open(&mut self, job: &str) {
+            self.ended.remove(job);
+            *self.live.entry(job.into()).or_default() += 1;
+            self.drop_oldest();
+        }
+
+        fn close(&mut self, job: &str, now: Timestamp) {
+            let programs = self.live.get_mut(job).expect("it is live");
+            *programs -= 1;
+            if *programs == 0 {
+                self.live.remove(job);
+                self.ended.insert(job.into(), now);
+            }
+            self.drop_oldest();
+        }
+
+        fn drop_oldest(&mut self) {
+            while self.live.len() + self.ended.len() > JOBS_MAX && !self.ended.is_empty() {
+                let oldest = self.ended.iter().min_by_key(|(job, at)| (**at, *job));
+                let oldest = oldest.expect("one is there").0.clone();
+                self.ended.remove(&oldest);
+            }
+        }
+    }
+
+    /// Few that come back often, few that stay, and some new ones.
+    fn some_job() -> impl Strategy<Value = usize> {
+        prop_oneof![0..64_usize, JOBS_MAX - 32..JOBS_MAX + 512]
+    }
+
+    fn name(number: usize) -> Box<str> {
+        let tenant = if number % 5 == 3 {
+            "\u{1f}acme\u{1f}"
+        } else {
+            ""
+        };
+        format!("{tenant}job-{number}").into()
+    }
+
+    #[test]
+    fn the_one_that_ended_longest_ago_makes_room() {
+        let mut jobs = Jobs::default();
+        for number in 0..JOBS_MAX {
+            jobs.program_opened(&name(number));
+            jobs.program_closed(&name(number), Timestamp(number as u64));
+        }
+        // The first is in use again.
+        jobs.program_opened("job-0");
+        jobs.program_opened("another");
+        assert_eq!(jobs.len(), JOBS_MAX);
+        assert!(jobs.get("job-0").is_some() && jobs.get("job-2").is_some());
+        assert!(jobs.get("job-1").is_none());
+    }
+
+    #[test]
+    fn jobs_with_live_programs_stay_however_many_they_are() {
+        let mut jobs = Jobs::default();
+        for number in 0..2 * JOBS_MAX {
+            jobs.program_opened(&name(number));
+        }
+        assert_eq!(jobs.len(), 2 * JOBS_MAX);
+        for number in 0..2 * JOBS_MAX {
+            jobs.program_closed(&name(number), Timestamp(1));
+        }
+        assert_eq!(jobs.len(), JOBS_MAX);
+    }
+
+    #[test]
+    fn older_snapshots_are_counted_and_cut() {
+        let old = |number: usize| (name(number), JobStatistics::default());
+        let old: BTreeMap<_, _> = (0..3 * JOBS_MAX).map(old).collect();
+        let mut jobs = Jobs::from(old);
+        jobs.recount(["job-7", "job-7", "unknown"].into_iter());
+        assert_eq!(jobs.len(), JOBS_MAX);
+        let programs = |job: &str| jobs.get(job).map(|known| known.programs);
+        assert_eq!((programs("job-7"), programs("unknown")), (Some(2), Some(1)));
+        let text = r#"{"a": {"output_tokens_x16": 3, "tool_us": 4, "steps_finished": 5}}"#;
+        let old: Jobs = serde_json::from_str(text).expect("it is readable");
+        assert_eq!(old.get("a").map(|known| known.steps_finished), Some(5));
+        let again = serde_json::to_string(&old).expect("it is written");
+        assert_eq!(serde_json::from_str::<Jobs>(&again).ok(), Some(old));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(8))]
+
+        #[test]
+        fn what_stays_is_what_a_look_at_all_would_keep(
+            moves in prop::collection::vec((some_job(), 0_u8..3, 0_u64..2), 600)
+        ) {
+            let (mut jobs, mut model) = (Jobs::default(), Model::default());
+            // Full from the start.
+            for number in 0..JOBS_MAX {
+                jobs.program_opened(&name(number));
+                jobs.program_closed(&name(number), Timestamp(0));
+                model.open(&name(number));
+                model.close(&name(number), Timestamp(0));
+            }
+            let mut now = Timestamp(1);
+            for (number, what, passed) in moves {
+                now.0 += passed;
+                let job = name(number);
+                if what == 0 && model.live.contains_key(&job) {
+                    jobs.program_closed(&job, now);
+                    model.close(&job, now);
+                } else {
+                    jobs.program_opened(&job);
+                    model.open(&job);
+                }
+                // Most of them end.
+                if what == 1 {
+                    jobs.program_closed(&job, now);
+                    model.close(&job, now);
+                }
+            }
+            let known: Vec<_> = jobs.known.keys().collect();
+            let mut expected: Vec<_> = model.live.keys().chain(model.ended.keys()).collect();
+            expected.sort();
+            prop_assert_eq!(known, expected);
+            let mut counted = jobs.clone();
+            let live = model.live.iter();
+            let live = live.flat_map(|(job, n)| std::iter::repeat_n(&**job, *n as usize));
+            counted.recount(live);
+            prop_assert_eq!(counted, jobs);
+        }
+    }
+}

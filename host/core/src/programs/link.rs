@@ -1,0 +1,73 @@
+//! What a scheduler and a gateway in another process must exchange when they connect, so that both
+//! continue with the same steps.
+//!
+//! Either may have missed what the other did last: a scheduler that takes over
+//! knows what is on record, a gateway knows what it does. First the gateway
+//! relays again what was not on record; then [`reconcile`] compares.
+
+use crate::programs::ProgramEvent;
+use crate::programs::state::State;
+use crate::programs::step::StepState;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use treadle_model::{GatewayId, StepId, WorkerId};
+
+/// A step that a gateway has in hand.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct OpenStep {
+    /// The step.
+    pub step: StepId,
+    /// The engine that it is at; `None` while it waits for an instruction.
+    pub at: Option<WorkerId>,
+}
+
+/// What makes both sides agree.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Reconciliation {
+    /// For the core to handle, in this order, before any question that they raise is
+    /// answered: an answer may send a step that is yet to be adopted.
+    pub events: Vec<ProgramEvent>,
+    /// Instructions that were lost on their way: the step is to go to the worker.
+    pub dispatch: Vec<(StepId, WorkerId)>,
+    /// The step's engine is unknown: its attempt ends, it waits.
+    pub abort: Vec<StepId>,
+    /// Steps of which the scheduler knows nothing any more.
+    pub over: Vec<StepId>,
+}
+
+/// Compares what is known of a gateway's steps with what it has in hand.
+pub fn reconcile(state: &State, gateway: GatewayId, open: &[OpenStep]) -> Reconciliation {
+    let mut plan = Reconciliation::default();
+    // These make room for others, which may be at engines already.
+    let mut cancelled = Vec::new();
+    let open: BTreeMap<StepId, Option<WorkerId>> =
+        open.iter().map(|open| (open.step, open.at)).collect();
+    let is_lost = |worker| state.workers.get(&worker).is_some_and(|w| !w.is_healthy());
+    let first = StepId::of(gateway, 0);
+    let next = StepId::of(GatewayId(gateway.0 + 1), 0);
+    for (step, known) in state.steps.range(first..next) {
+        match (open.get(step), known.state) {
+            (None, _) => cancelled.push(ProgramEvent::StepCancelled { step: *step }),
+            (Some(None), StepState::Running { worker, .. }) => plan.dispatch.push((*step, worker)),
+            (Some(Some(at)), held) if held.worker() != Some(*at) => {
+                if state.workers.contains_key(at) {
+                    plan.events.push(ProgramEvent::StepAdopted {
+                        step: *step,
+                        worker: *at,
+                    });
+                } else {
+                    plan.abort.push(*step);
+                }
+            }
+            // The instruction to drop it may have been lost; an answer that has begun goes on.
+            (Some(Some(at)), _) if known.first_token_at.is_none() && is_lost(*at) => {
+                plan.abort.push(*step);
+            }
+            (Some(_), _) => {}
+        }
+    }
+    plan.events.append(&mut cancelled);
+    let unknown = |step: &&StepId| !state.steps.contains_key(step);
+    plan.over = open.keys().filter(unknown).copied().collect();
+    plan
+}

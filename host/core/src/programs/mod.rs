@@ -1,0 +1,108 @@
+//! The machine of programs: their steps, the workers that serve them, and the memory of both.
+
+pub mod accounts;
+pub mod action;
+pub mod backlog;
+mod bounds;
+mod command;
+mod event;
+pub mod explain;
+mod invariants;
+pub mod jobs;
+pub mod lingering;
+pub mod link;
+pub mod migration;
+pub mod offload;
+pub mod program;
+mod question;
+pub mod queue;
+mod ranking;
+mod scheduling;
+mod state;
+pub mod step;
+mod timers;
+pub mod tokens;
+mod transitions;
+mod view;
+pub mod worker;
+
+pub use command::{Command, Refusal};
+pub use event::{
+    About, Capacity, PrefixSegment, ProgramEvent, PromptText, StepArrival, StepFailure, StepTokens,
+};
+pub use question::{
+    Attribution, CacheAction, CostEstimates, NEVER, PolicyAnswer, ProgramColumns, Purpose, Question,
+};
+pub use state::{Ask, Counters, JobStatistics, State};
+pub use view::{CacheLocation, CacheTotals, RunningUse, Totals, WorkerTotals};
+
+use crate::CoreConfig;
+use explain::Decision;
+use std::collections::{BTreeSet, VecDeque};
+use treadle_model::{Timestamp, WorkerId};
+
+/// The machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Programs {
+    config: CoreConfig,
+    state: State,
+    commands: VecDeque<Command>,
+    decisions: VecDeque<Decision>,
+    due: Due,
+}
+
+/// What an event made due; done before the next one.
+#[derive(Clone, Debug, Default)]
+struct Due {
+    /// Workers that may take another step.
+    serve: BTreeSet<WorkerId>,
+    /// Moves may be started.
+    moves: bool,
+    /// Offloads may be started.
+    offloads: bool,
+}
+
+impl Programs {
+    pub(crate) fn with_state(config: CoreConfig, state: State) -> Self {
+        let mut programs = Self {
+            config: state.config.clone().unwrap_or(config),
+            state,
+            commands: VecDeque::new(),
+            decisions: VecDeque::new(),
+            due: Due::default(),
+        };
+        let live = programs.state.live.values().map(|p| &*p.job);
+        programs.state.jobs.recount(live);
+        programs.account_all();
+        programs
+    }
+
+    /// The time of the event that is handled next.
+    pub(crate) fn advance(&mut self, now: Timestamp) {
+        self.state.now = now;
+    }
+
+    pub(crate) fn poll_command(&mut self) -> Option<Command> {
+        self.commands.pop_front()
+    }
+
+    pub(crate) fn poll_decision(&mut self) -> Option<Decision> {
+        self.decisions.pop_front()
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
+        self.state.timers.next()
+    }
+
+    pub(crate) fn state(&self) -> &State {
+        &self.state
+    }
+
+    pub(crate) fn config(&self) -> &CoreConfig {
+        &self.config
+    }
+
+    fn command(&mut self, command: Command) {
+        self.commands.push_back(command);
+    }
+}

@@ -1,0 +1,139 @@
+//! A program: one agent trajectory, its placement, its context and its steps.
+
+use crate::programs::PrefixSegment;
+use crate::programs::accounts::Meter;
+use crate::programs::action::Action;
+use crate::programs::tokens::CountedPrompt;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use treadle_model::{Phase, ProgramId, Span, Status, StepId, Timestamp, WorkerId};
+
+/// Weight of a program whose tokens count in full, in millionths.
+pub const FULL_WEIGHT_PPM: u32 = 1_000_000;
+
+/// A program's placement on a worker.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct KvPlacement {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Its slot, on engines that have slots.
+    pub slot: Option<u32>,
+    /// Private tokens charged to the worker for it.
+    pub charged_tokens: u64,
+    /// Since when.
+    pub since: Timestamp,
+}
+
+/// What a program is filed under in the queue.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct QueueEntry {
+    /// Since when its longest waiting step waits, time at engines left out.
+    pub since: Timestamp,
+    /// Private tokens that it needs.
+    pub need_tokens: u64,
+}
+
+/// One live program.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Program {
+    /// Its id.
+    pub id: ProgramId,
+    /// Its name with its client.
+    pub key: Box<str>,
+    /// The RL run it belongs to.
+    pub job: Box<str>,
+    /// Its state with the scheduler.
+    pub status: Status,
+    /// Where it is in its own loop.
+    pub phase: Phase,
+    /// Since when it is in that phase.
+    pub phase_since: Timestamp,
+    /// When its first step arrived.
+    pub opened_at: Timestamp,
+    /// Tokens of its history as last counted: prompt and output.
+    pub context_tokens: u64,
+    /// Tokens that its placement must hold: the context and what running steps are expected to add.
+    pub demand_tokens: u64,
+    /// Leading parts of its prompt that others may share.
+    pub prefix: Vec<PrefixSegment>,
+    /// Its placement, if it has one.
+    pub placement: Option<KvPlacement>,
+    /// Where it was placed last; its cache may linger there.
+    pub last_worker: Option<WorkerId>,
+    /// The worker that failed its step, to be passed over while others answer.
+    pub avoid: Option<WorkerId>,
+    /// Share of its private tokens that counts, in millionths; full unless acting.
+    pub weight_ppm: u32,
+    /// Steps at an engine.
+    pub running: Vec<StepId>,
+    /// Steps in the queue, in order of arrival.
+    pub waiting: Vec<StepId>,
+    /// Its entry in the queue, if it waits for placement.
+    pub queued: Option<QueueEntry>,
+    /// It ends when its last step does.
+    pub closing: bool,
+    /// No client named it: it was inferred from a prompt. It holds no memory between steps until it
+    /// has come back once: most such requests never do.
+    pub inferred: bool,
+    /// Steps finished.
+    pub steps_finished: u32,
+    /// Prompt tokens of all finished steps.
+    pub prompt_tokens_total: u64,
+    /// Output tokens of all finished steps.
+    pub output_tokens_total: u64,
+    /// Prompt tokens that engines found in their caches.
+    pub cached_tokens_total: u64,
+    /// Times it was paused.
+    pub pauses: u32,
+    /// The last of its prompts of text that an engine counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<CountedPrompt>,
+    /// Its idle deadline, while one is pending.
+    pub idle_check_at: Option<Timestamp>,
+    /// Waiting for placement, summed over steps.
+    pub waited_total: Span,
+    /// Actions under way, by their ids.
+    #[serde(default)]
+    pub actions: BTreeMap<Box<str>, Action>,
+    /// Tokens that it is predicted to generate yet, as of its last step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remaining_tokens: Option<u64>,
+    /// Whether its last action that ended succeeded, if one was reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_action_ok: Option<bool>,
+    /// Actions of it that failed.
+    #[serde(default)]
+    pub actions_failed: u32,
+    /// Tokens of its first prompt.
+    #[serde(default)]
+    pub first_prompt_tokens: u64,
+    /// Tokens that its last finished step generated.
+    #[serde(default)]
+    pub last_output_tokens: u64,
+    /// Its entry in the accounts.
+    #[serde(default, skip_serializing_if = "Meter::is_default")]
+    pub meter: Meter,
+}
+
+impl Program {
+    /// Tokens of its prefix that others may share.
+    pub fn prefix_tokens(&self) -> u64 {
+        self.prefix.iter().map(|s| s.tokens).sum()
+    }
+
+    /// Demand beyond the prefix.
+    pub fn private_tokens(&self) -> u64 {
+        self.demand_tokens.saturating_sub(self.prefix_tokens())
+    }
+
+    /// Private tokens as they count against capacity at present.
+    pub fn weighted_tokens(&self) -> u64 {
+        let scaled = u128::from(self.private_tokens()) * u128::from(self.weight_ppm);
+        (scaled / u128::from(FULL_WEIGHT_PPM)) as u64
+    }
+
+    /// True if no step of it is waiting or running.
+    pub fn is_between_steps(&self) -> bool {
+        self.running.is_empty() && self.waiting.is_empty()
+    }
+}

@@ -1,0 +1,226 @@
+//! Accounting: whenever a program's charge, placement or phase has changed, what it was until then
+//! goes to the accounts (`ThunderAgent` §4.2). These are the only functions that change them.
+
+use crate::programs::accounts::{Charge, Parts, Use};
+use crate::programs::program::Program;
+use crate::programs::step::{Step, StepState};
+use crate::{Mode, Programs, StepTokens};
+use treadle_model::{ProgramId, StepId, WorkerId};
+
+impl Programs {
+    /// The program's placement or its use may have changed just now.
+    pub(crate) fn account(&mut self, program: ProgramId) {
+        if let Some(p) = self.state.live.get(&program) {
+            let place = p.placement.map(|place| Charge {
+                worker: place.worker,
+                what: self.use_of(p),
+                tokens: place.charged_tokens,
+            });
+            self.record_charges(program, place, self.kept_charge(program));
+        }
+    }
+
+    /// Its charge may have changed, and nothing else.
+    pub(crate) fn account_charge(&mut self, program: ProgramId) {
+        let Some(p) = self.state.live.get(&program) else {
+            return;
+        };
+        let (Some(place), Some(booked)) = (p.placement, p.meter.placement) else {
+            return self.account(program);
+        };
+        let tokens = place.charged_tokens;
+        let charge = Charge { tokens, ..booked };
+        self.record_charges(program, Some(charge), p.meter.kept);
+    }
+
+    /// The worker's capacity or health may have changed.
+    pub(crate) fn account_worker(&mut self, worker: WorkerId) {
+        let (now, has_ledger) = (self.state.now, self.has_ledger());
+        if let Some(w) = self.state.workers.get_mut(&worker) {
+            w.balance(has_ledger, now);
+        }
+    }
+
+    /// All accounts, after the mode has changed or in a state from before there
+    /// were accounts.
+    pub(crate) fn account_all(&mut self) {
+        let programs: Vec<ProgramId> = self.state.live.keys().copied().collect();
+        for program in programs {
+            self.account(program);
+        }
+        let workers: Vec<WorkerId> = self.state.workers.keys().copied().collect();
+        for worker in workers {
+            self.account_worker(worker);
+        }
+    }
+
+    /// Where steps go to the worker that runs the fewest no program is charged, so that no memory
+    /// is known to be unused.
+    fn has_ledger(&self) -> bool {
+        self.config.mode != Mode::LeastLoad
+    }
+
+    /// What a program's placement is used for.
+    pub(crate) fn use_of(&self, p: &Program) -> Use {
+        let answers = |step: &StepId| {
+            let s = self.state.steps.get(step);
+            s.is_some_and(|s| s.first_token_at.is_some())
+        };
+        if !p.running.is_empty() {
+            return if p.running.iter().any(answers) {
+                Use::Decode
+            } else {
+                Use::Prefill
+            };
+        }
+        let (offloads, migrations) = (&self.state.offloads, &self.state.migrations);
+        let moves = offloads.wanted.contains(&p.id)
+            || offloads.moving.contains_key(&p.id)
+            || migrations.moving.contains_key(&p.id);
+        if moves { Use::Transfer } else { Use::Caching }
+    }
+
+    /// Room that is kept for a program whose cache is being moved.
+    pub(crate) fn kept_charge(&self, program: ProgramId) -> Option<Charge> {
+        let to = self.state.migrations.moving.get(&program)?.to;
+        let room = self.state.workers.get(&to)?.kept.get(&program)?;
+        Some(Charge {
+            worker: to,
+            what: Use::Transfer,
+            tokens: room.tokens,
+        })
+    }
+
+    /// Writes a program's charges into the accounts of its workers and its job.
+    fn record_charges(&mut self, program: ProgramId, place: Option<Charge>, kept: Option<Charge>) {
+        let Some(p) = self.state.live.get(&program) else {
+            return;
+        };
+        if p.meter.placement == place && p.meter.kept == kept {
+            return;
+        }
+        let stays = |was: Charge| place.is_some_and(|place| place.worker == was.worker);
+        let leaves = p.meter.placement.is_some_and(|was| !stays(was));
+        if leaves {
+            self.divide_by_guess(program);
+        }
+        let (now, has_ledger) = (self.state.now, self.has_ledger());
+        let Some(p) = self.state.live.get_mut(&program) else {
+            return;
+        };
+        p.meter.settle(now);
+        let old = [p.meter.placement, p.meter.kept];
+        let new = [place, kept];
+        p.meter.is_warm &= !leaves;
+        let jobs = &mut self.state.job_accounts;
+        if p.meter.in_job
+            && let Some(job) = jobs.get_mut(&p.job)
+        {
+            old.iter().flatten().for_each(|charge| job.end(charge, now));
+        }
+        let job = if place.is_some() || kept.is_some() {
+            jobs.open(&p.job)
+        } else {
+            None
+        };
+        p.meter.in_job = job.is_some();
+        if let Some(job) = job {
+            new.iter()
+                .flatten()
+                .for_each(|charge| job.begin(charge, now));
+        }
+        p.meter.placement = place;
+        p.meter.kept = kept;
+        for (old, new) in old.into_iter().zip(new) {
+            let ends = old.filter(|old| new.is_none_or(|new| new.worker != old.worker));
+            if let Some(w) = ends.and_then(|old| self.state.workers.get_mut(&old.worker)) {
+                w.rebook(old, None, has_ledger, now);
+            }
+            if let Some(w) = new.and_then(|new| self.state.workers.get_mut(&new.worker)) {
+                w.rebook(old.filter(|_| ends.is_none()), new, has_ledger, now);
+            }
+        }
+    }
+
+    /// The program's cache has reached its worker.
+    pub(crate) fn note_warm(&mut self, program: ProgramId) {
+        if let Some(p) = self.state.live.get_mut(&program) {
+            p.meter.is_warm = p.placement.is_some();
+        }
+    }
+
+    /// A step has ended, and its counts are known: the time before its first
+    /// token is divided. Without a count of cached tokens those of a program that
+    /// kept its cache are taken to have been found, and none of another's.
+    pub(crate) fn divide(&mut self, step: StepId, tokens: StepTokens) {
+        let Some(s) = self.state.steps.get(&step) else {
+            return;
+        };
+        let Some(p) = self.state.live.get(&s.program) else {
+            return;
+        };
+        let before = p.context_tokens.min(tokens.prompt);
+        let assumed = if p.meter.is_warm { before } else { 0 };
+        let cached = tokens.cached.unwrap_or(assumed).min(tokens.prompt);
+        let computed = tokens.prompt - cached;
+        let timing = self.timing(s, computed);
+        let (program, again) = (s.program, before.saturating_sub(cached));
+        // Templates and agents leave the reasoning out of an answer; a prompt that does not contain
+        // the previous one has been rewritten, and tells nothing about caches.
+        let prompt_before = p.context_tokens.saturating_sub(p.last_output_tokens);
+        let keeps_history = tokens.prompt >= prompt_before;
+        let place = p
+            .placement
+            .filter(|_| p.meter.is_warm && tokens.cached.is_some() && keeps_history);
+        if let Some(place) = place {
+            self.learn_headroom(place.worker, cached, prompt_before);
+        }
+        self.divide_into(program, computed, again, timing);
+        self.note_warm(program);
+    }
+
+    /// How much of a step's time before its first token went into its prompt: all
+    /// of it, unless the answer came in one piece.
+    fn timing(&self, s: &Step, computed: u64) -> (u64, u64) {
+        let (None, StepState::Running { since, .. }) = (s.first_token_at, s.state) else {
+            return (1, 1);
+        };
+        let elapsed = self.state.now.since(since).micros();
+        match self.prefill_time(computed).micros() {
+            0 if computed > 0 => (1, 1),
+            computing => (computing, elapsed),
+        }
+    }
+
+    /// The same without counts.
+    pub(crate) fn divide_by_guess(&mut self, program: ProgramId) {
+        let Some(p) = self.state.live.get(&program) else {
+            return;
+        };
+        let prompt = p.demand_tokens.max(p.context_tokens);
+        let again = if p.meter.is_warm { 0 } else { p.context_tokens };
+        self.divide_into(program, prompt, again, (1, 1));
+    }
+
+    fn divide_into(&mut self, program: ProgramId, computed: u64, again: u64, timing: (u64, u64)) {
+        let now = self.state.now;
+        let Some(p) = self.state.live.get_mut(&program) else {
+            return;
+        };
+        p.meter.settle(now);
+        let undivided = p.meter.take_undivided();
+        if undivided == 0 {
+            return;
+        }
+        let parts = Parts::of(undivided, computed, again, timing);
+        let place = p.meter.placement;
+        if let Some(w) = place.and_then(|place| self.state.workers.get_mut(&place.worker)) {
+            w.account.divide(&parts, now);
+        }
+        if p.meter.in_job
+            && let Some(job) = self.state.job_accounts.get_mut(&p.job)
+        {
+            job.divide(&parts, now);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Contexts that are too long: a step goes only to a worker that takes its
+//! prompt, and is refused where none ever will.
+
+use crate::programs::program::Program;
+use crate::programs::step::Step;
+use crate::programs::worker::Worker;
+use crate::{Programs, Refusal};
+use treadle_model::{ProgramId, StepId, WorkerId};
+
+impl Programs {
+    /// The most that any registered worker takes; `None` without workers. One that
+    /// leaves takes nothing any more, though its last steps may still run.
+    fn context_tokens_max(&self) -> Option<u64> {
+        let workers = self.state.workers.values().filter(|w| !w.leaving);
+        workers.map(Worker::context_tokens_max).max()
+    }
+
+    /// Refuses a step that is not running if no worker can ever hold it.
+    pub(crate) fn refuse_if_too_long(&mut self, step: StepId) -> bool {
+        let counted = self.state.steps.get(&step).filter(|s| !s.estimated);
+        let (Some(s), Some(tokens_max)) = (counted, self.context_tokens_max()) else {
+            return false;
+        };
+        let prompt_tokens = s.prompt_tokens;
+        let too_long = prompt_tokens > tokens_max;
+        if too_long {
+            let refusal = Refusal::ContextTooLong {
+                prompt_tokens,
+                tokens_max,
+            };
+            self.refuse(step, refusal);
+        }
+        too_long
+    }
+
+    /// After a worker left, came back or holds less: steps that wait and no longer fit anywhere are
+    /// refused with the cause, instead of waiting for nothing.
+    pub(crate) fn refuse_waiting_too_long(&mut self) {
+        let programs = self.state.queue.oldest().map(|(_, program)| program);
+        let waiting: Vec<StepId> = programs
+            .filter_map(|program| self.state.live.get(&program))
+            .flat_map(|p| p.waiting.iter().copied())
+            .collect();
+        for step in waiting {
+            self.refuse_if_too_long(step);
+        }
+    }
+
+    /// Tokens that a step's prompt is sure to have, as far as it matters where it goes: all of
+    /// those that were counted; half of what was estimated, and never more than some worker takes.
+    pub(crate) fn least_tokens(&self, step: &Step) -> u64 {
+        if !step.estimated {
+            return step.prompt_tokens;
+        }
+        let most = self.context_tokens_max().unwrap_or(u64::MAX);
+        (step.prompt_tokens / 2).min(most)
+    }
+
+    /// The longest prompt that waits of the program has at least so many
+    /// tokens; 0 if none waits.
+    pub(crate) fn prompt_tokens_least(&self, program: &Program) -> u64 {
+        let steps = program.waiting.iter();
+        let steps = steps.filter_map(|s| self.state.steps.get(s));
+        steps.map(|s| self.least_tokens(s)).max().unwrap_or(0)
+    }
+
+    /// True if a step may go to its program's worker. While another step of the program runs there
+    /// the program cannot leave, and the engine itself refuses what it does not take.
+    pub(crate) fn holds_context(&self, worker: WorkerId, step: StepId, program: ProgramId) -> bool {
+        let p = self.state.live.get(&program);
+        p.is_some_and(|p| !p.running.is_empty()) || self.takes_prompt(worker, step)
+    }
+
+    /// True if a worker takes a step's prompt.
+    pub(crate) fn takes_prompt(&self, worker: WorkerId, step: StepId) -> bool {
+        let s = self.state.steps.get(&step);
+        let known = s.zip(self.state.workers.get(&worker));
+        known.is_some_and(|(s, w)| self.least_tokens(s) <= w.context_tokens_max())
+    }
+}

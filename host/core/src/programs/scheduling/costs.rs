@@ -1,0 +1,108 @@
+//! What a program's cache is expected to cost: idle while its tool runs, and
+//! brought back, moved or computed again.
+
+use crate::distribution::RemainingTime;
+use crate::programs::program::Program;
+use crate::programs::question::{CostEstimates, NEVER};
+use crate::{Mode, Programs};
+use treadle_model::{Phase, Span};
+
+impl Programs {
+    /// How long a program's tool call is expected to last yet.
+    pub(crate) fn remaining_tool_time(&self, p: &Program) -> RemainingTime {
+        let now = self.state.now;
+        let tools = self.state.tools.get(&p.job);
+        // All actions under way must end before the next step.
+        let of_actions = p.actions.values().filter_map(|action| {
+            let known = tools?.get(&action.tool)?;
+            RemainingTime::of(&known.times, now.since(action.since))
+        });
+        if let Some(remaining_tool_time) = of_actions.reduce(RemainingTime::later) {
+            return remaining_tool_time;
+        }
+        let elapsed = now.since(p.phase_since);
+        let job = self.state.jobs.get(&p.job);
+        job.and_then(|job| RemainingTime::of(&job.gaps, elapsed))
+            .unwrap_or_else(|| RemainingTime::unknown(elapsed))
+    }
+
+    /// Adds what is expected of a program to the columns of a question.
+    pub(crate) fn foresee(&self, p: &Program, costs: &mut CostEstimates) {
+        let acts = p.phase == Phase::Acting && p.is_between_steps();
+        let none = RemainingTime {
+            mean: Span(0),
+            soonest: Span(0),
+            price: Span(0),
+        };
+        let remaining_tool_time = if acts {
+            self.remaining_tool_time(p)
+        } else {
+            none
+        };
+        let tokens = p.context_tokens;
+        let kv = &self.config.kv;
+        let back = if kv.host_tokens_max == 0 {
+            NEVER
+        } else {
+            time_for(tokens, kv.host_tokens_per_s)
+        };
+        costs.idle.push(remaining_tool_time.mean);
+        costs.soonest.push(remaining_tool_time.soonest);
+        costs.price.push(remaining_tool_time.price);
+        costs.back.push(back);
+        costs.moved.push(self.move_time_of(p));
+        costs.prefill.push(self.prefill_time(tokens));
+        let remaining = p.remaining_tokens.and_then(|t| i64::try_from(t).ok());
+        costs.remaining_tokens.push(remaining.unwrap_or(-1));
+    }
+
+    /// Time to move a program's cache; longer than any where no worker has room.
+    fn move_time_of(&self, p: &Program) -> Span {
+        let time = self.move_time(p.context_tokens);
+        if time == NEVER || self.config.mode == Mode::Rollout {
+            return time;
+        }
+        let place = p.placement.map(|place| place.worker);
+        let room = place.and_then(|worker| self.roomiest_but(p.id, worker));
+        room.map_or(NEVER, |_| time)
+    }
+
+    /// Time to move so many tokens between two workers.
+    pub(crate) fn move_time(&self, tokens: u64) -> Span {
+        let (rollout, kv) = (&self.config.rollout, &self.config.kv);
+        let of_rollouts = self.config.mode == Mode::Rollout;
+        time_for(
+            tokens,
+            if of_rollouts {
+                rollout.migration_tokens_per_s
+            } else {
+                kv.migration_tokens_per_s
+            },
+        )
+    }
+
+    /// Time to compute so many tokens again; nothing where the speed is not
+    /// known.
+    pub(crate) fn prefill_time(&self, tokens: u64) -> Span {
+        let (rollout, kv) = (&self.config.rollout, &self.config.kv);
+        let of_rollouts = self.config.mode == Mode::Rollout;
+        let speed = if of_rollouts {
+            rollout.prefill_tokens_per_s
+        } else {
+            kv.prefill_tokens_per_s
+        };
+        if speed == 0 {
+            return Span(0);
+        }
+        time_for(tokens, speed)
+    }
+}
+
+/// Time for so many tokens; longer than anything where the speed is not known.
+pub(crate) fn time_for(tokens: u64, tokens_per_s: u64) -> Span {
+    if tokens_per_s == 0 {
+        return NEVER;
+    }
+    let micros = u128::from(tokens) * 1_000_000 / u128::from(tokens_per_s);
+    Span(u64::try_from(micros).unwrap_or(u64::MAX))
+}

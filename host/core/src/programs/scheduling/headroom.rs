@@ -1,0 +1,172 @@
+//! What an engine does with its memory beyond what the ledger knows, while `kv.retention` is on:
+//! how much must stay free for caches to survive until they are copied, which lingering caches
+//! precede those that are kept, and how much prompt waits inside it.
+
+use crate::programs::Programs;
+use crate::programs::program::Program;
+use crate::programs::worker::Worker;
+use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
+
+/// The most that is kept free, in millionths of the capacity.
+const HEADROOM_PPM_MAX: u32 = 200_000;
+/// What a lost cache adds to that. It takes a hundred that were found to take it
+/// back, so that about one in a hundred is lost.
+const LOST_PPM: u32 = 4_000;
+/// What a cache that was found takes away.
+const FOUND_PPM: u32 = 40;
+/// A cache that lacks less than this share counts as whole: its last block is never full, and
+/// templates change a prompt's end.
+const LOST_SHARE: u64 = 10;
+/// The same in tokens.
+const LOST_TOKENS: u64 = 64;
+
+impl Programs {
+    /// Tokens up to which a worker is filled: its low watermark, or what has proved
+    /// right there.
+    pub(crate) fn fill_tokens(&self, worker: &Worker) -> u64 {
+        let headroom = worker.headroom_ppm.filter(|_| self.config.kv.retention);
+        let filled = headroom.map_or(self.config.low_watermark_ppm, |ppm| 1_000_000 - ppm);
+        worker.watermark_tokens(filled.min(self.config.high_watermark_ppm))
+    }
+
+    /// A step of a program whose cache was at its worker has ended: if the engine
+    /// had evicted it, more must stay free there. `before` is the prompt before.
+    pub(crate) fn learn_headroom(&mut self, worker: WorkerId, cached: u64, before: u64) {
+        // Without host memory there is nothing else that could be done with a cache.
+        let kv = &self.config.kv;
+        if !kv.retention || kv.host_tokens_max == 0 || before == 0 {
+            return;
+        }
+        let Some(w) = self.state.workers.get_mut(&worker) else {
+            return;
+        };
+        let start = 1_000_000_u32.saturating_sub(self.config.low_watermark_ppm);
+        let known = w.headroom_ppm.unwrap_or(start);
+        let lost = before.saturating_sub(cached) > before / LOST_SHARE + LOST_TOKENS;
+        w.headroom_ppm = Some(if lost {
+            known
+                .saturating_add(LOST_PPM)
+                .min(HEADROOM_PPM_MAX.max(start))
+        } else {
+            known.saturating_sub(FOUND_PPM)
+        });
+    }
+
+    /// A program leaves a worker whose engine keeps its cache as long as it can. Engines with slots
+    /// give each program its own memory.
+    pub(crate) fn linger(&mut self, program: ProgramId, worker: WorkerId) {
+        let now = self.state.now;
+        let (Some(p), Some(w)) = (
+            self.state.live.get(&program),
+            self.state.workers.get_mut(&worker),
+        ) else {
+            return;
+        };
+        let private = p.context_tokens.saturating_sub(p.prefix_tokens());
+        let paged = w.capacity.slots.is_none();
+        let (true, Some(capacity)) = (paged && private > 0, w.capacity.tokens) else {
+            return;
+        };
+        if self.config.kv.retention {
+            w.lingering
+                .leave(program, last_use(p, now), private, capacity);
+        }
+    }
+
+    /// Tokens that must leave a worker beside those above its fill, if the cache
+    /// that was used longest ago there is not to be evicted.
+    pub(crate) fn exposed_tokens(&mut self, worker: WorkerId) -> u64 {
+        let Some(w) = self.state.workers.get(&worker) else {
+            return 0;
+        };
+        if w.lingering.is_empty() {
+            return 0;
+        }
+        let idle = w.idle.iter().filter(|program| self.is_settled(**program));
+        let idle = idle.filter_map(|program| self.state.live.get(program));
+        let oldest = idle.map(|p| last_use(p, self.state.now)).min();
+        let Some(w) = self.state.workers.get_mut(&worker) else {
+            return 0;
+        };
+        w.lingering.forget_older(oldest);
+        w.lingering.tokens()
+    }
+
+    /// A step is sent to a worker, or is about to be once its cache is there.
+    pub(crate) fn add_prompt(&mut self, step: StepId, worker: WorkerId, cached: u64) {
+        let kv = &self.config.kv;
+        if !kv.retention || kv.backlog_max.0 == 0 {
+            return;
+        }
+        let (now, speed) = (self.state.now, kv.prefill_tokens_per_s);
+        let prompt = self.state.steps.get(&step).map(|s| s.prompt_tokens);
+        let tokens = prompt.unwrap_or(0).saturating_sub(cached);
+        if let Some(w) = self.state.workers.get_mut(&worker) {
+            w.backlog.add(step, tokens, now, speed);
+        }
+    }
+
+    /// The same for the steps of a program that wait for its cache.
+    pub(crate) fn add_prompts_to_come(&mut self, program: ProgramId, worker: WorkerId) {
+        let Some(p) = self.state.live.get(&program) else {
+            return;
+        };
+        let cached = p.context_tokens;
+        for step in p.waiting.clone() {
+            self.add_prompt(step, worker, cached);
+        }
+    }
+
+    /// A prompt is computed, or its step has left the worker.
+    pub(crate) fn end_prompt(&mut self, step: StepId, worker: WorkerId) {
+        let w = self.state.workers.get_mut(&worker);
+        if w.is_some_and(|w| w.backlog.end(step)) && !self.state.queue.is_empty() {
+            self.state.restore_wanted = true;
+        }
+    }
+
+    /// Forgets the prompts that must be computed by now.
+    pub(crate) fn expire_prompts(&mut self, worker: WorkerId) {
+        let now = self.state.now;
+        if let Some(w) = self.state.workers.get_mut(&worker) {
+            w.backlog.expire(now);
+        }
+    }
+
+    /// True while a worker has as many prompts to compute as it should. Without host memory a
+    /// program that waits outside has no cache that it would lose inside, so the limit is twice as
+    /// high.
+    pub(crate) fn is_backlogged(&self, worker: &Worker) -> bool {
+        let kv = &self.config.kv;
+        let times = if kv.host_tokens_max == 0 { 2 } else { 1 };
+        let most_us = u128::from(kv.backlog_max.micros()) * times;
+        let most = most_us * u128::from(kv.prefill_tokens_per_s);
+        !worker.backlog.is_empty() && u128::from(worker.backlog.tokens()) * 1_000_000 > most
+    }
+
+    /// True while a worker admits no program, though it may have room: it has prompts to compute,
+    /// or caches are on their way to it.
+    pub(crate) fn is_busy(&self, worker: &Worker) -> bool {
+        self.config.kv.retention
+            && (self.is_backlogged(worker) || self.loading().contains(&worker.id))
+    }
+
+    /// What was learnt and noted under other settings.
+    pub(crate) fn forget_headroom(&mut self) {
+        for w in self.state.workers.values_mut() {
+            w.headroom_ppm = None;
+            w.lingering.forget_older(None);
+            w.backlog = crate::programs::backlog::Backlog::default();
+        }
+    }
+}
+
+/// When an engine used a program's cache last: at the end of its last step, or when
+/// it came there.
+fn last_use(p: &Program, now: Timestamp) -> Timestamp {
+    if !p.is_between_steps() {
+        return now;
+    }
+    let came = p.placement.map(|place| place.since).unwrap_or_default();
+    p.phase_since.max(came)
+}

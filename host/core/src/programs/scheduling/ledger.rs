@@ -1,0 +1,145 @@
+//! Placements and charges: the only code that changes a worker's ledger.
+
+use crate::programs::Programs;
+use crate::programs::program::KvPlacement;
+use treadle_model::{ProgramId, Status, StepId, WorkerId};
+
+impl Programs {
+    /// Places an unplaced program.
+    pub(crate) fn place(&mut self, program: ProgramId, worker: WorkerId) {
+        self.place_at(program, worker, None);
+    }
+
+    /// The same, on the slot that was kept for it.
+    pub(crate) fn place_at(&mut self, program: ProgramId, worker: WorkerId, kept: Option<u32>) {
+        let rollout = self.is_rollout();
+        let now = self.state.now;
+        let (Some(p), Some(w)) = (
+            self.state.live.get_mut(&program),
+            self.state.workers.get_mut(&worker),
+        ) else {
+            return;
+        };
+        debug_assert!(p.placement.is_none(), "{program} is placed already");
+        let charged_tokens = p.weighted_tokens();
+        let slot = w.take_this_slot(kept).or_else(|| w.take_slot());
+        w.charge_prefix(&p.prefix);
+        w.charged_tokens = w.charged_tokens.saturating_add(charged_tokens);
+        w.programs.insert(program);
+        w.lingering.come_back(program);
+        if rollout && (p.steps_finished > 0 || !p.running.is_empty()) {
+            w.begun.insert(program);
+        }
+        p.placement = Some(KvPlacement {
+            worker,
+            slot,
+            charged_tokens,
+            since: now,
+        });
+        p.last_worker = Some(worker);
+        p.status = Status::Active;
+        for step in &p.waiting {
+            // What waited for its turn elsewhere waits for it here.
+            let waits = self.state.steps.get(step).filter(|s| rollout && s.routed);
+            w.line.extend(waits.map(|s| s.queued_step(*step)));
+            self.due.serve.insert(worker);
+        }
+        self.end_reservation(program);
+        self.refresh_idle(program);
+        self.account(program);
+    }
+
+    /// Keeps the worker's list of programs between steps true.
+    pub(crate) fn refresh_idle(&mut self, program: ProgramId) {
+        let Some(p) = self.state.live.get(&program) else {
+            return;
+        };
+        let Some(w) = p
+            .placement
+            .and_then(|place| self.state.workers.get_mut(&place.worker))
+        else {
+            return;
+        };
+        if p.is_between_steps() {
+            w.idle.insert(program);
+        } else {
+            w.idle.remove(&program);
+        }
+    }
+
+    /// Ends a program's placement; a move of its cache from there stops.
+    pub(crate) fn unplace(&mut self, program: ProgramId) -> Option<KvPlacement> {
+        self.give_up_move(program);
+        self.give_up_transfer(program);
+        if let Some(place) = self.state.live.get(&program)?.placement {
+            self.linger(program, place.worker);
+        }
+        let p = self.state.live.get_mut(&program)?;
+        let place = p.placement.take()?;
+        self.due.serve.insert(place.worker);
+        p.status = Status::Paused;
+        let w = self.state.workers.get_mut(&place.worker)?;
+        w.charged_tokens = w.charged_tokens.saturating_sub(place.charged_tokens);
+        w.discharge_prefix(&p.prefix);
+        w.programs.remove(&program);
+        w.idle.remove(&program);
+        w.begun.remove(&program);
+        for step in &p.waiting {
+            w.backlog.end(*step);
+            if let Some(s) = self.state.steps.get(step) {
+                w.line.remove(&s.queued_step(*step));
+            }
+        }
+        if let Some(slot) = place.slot {
+            w.slots_taken.remove(&slot);
+        }
+        self.state.restore_wanted = true;
+        self.account(program);
+        Some(place)
+    }
+
+    /// Brings a placed program's charge up to date with its demand and weight.
+    pub(crate) fn recharge(&mut self, program: ProgramId) {
+        let Some(p) = self.state.live.get_mut(&program) else {
+            return;
+        };
+        let weighted = p.weighted_tokens();
+        let Some(place) = p.placement.as_mut() else {
+            return;
+        };
+        if place.charged_tokens == weighted {
+            return;
+        }
+        let Some(w) = self.state.workers.get_mut(&place.worker) else {
+            return;
+        };
+        if weighted < place.charged_tokens {
+            self.state.restore_wanted = true;
+        }
+        w.charged_tokens = w
+            .charged_tokens
+            .saturating_sub(place.charged_tokens)
+            .saturating_add(weighted);
+        place.charged_tokens = weighted;
+        self.account_charge(program);
+    }
+
+    /// Recomputes what a program's placement must hold, and charges it.
+    pub(crate) fn refresh_demand(&mut self, program: ProgramId) {
+        let Some(p) = self.state.live.get_mut(&program) else {
+            return;
+        };
+        let steps = &self.state.steps;
+        let of = |id: &StepId| {
+            steps
+                .get(id)
+                .map(crate::programs::step::Step::demand_tokens)
+        };
+        let demand = p.running.iter().chain(&p.waiting).filter_map(of).max();
+        p.demand_tokens = demand.unwrap_or(p.context_tokens);
+        if p.queued.is_some() {
+            self.refile(program);
+        }
+        self.recharge(program);
+    }
+}

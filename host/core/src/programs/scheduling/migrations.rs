@@ -1,0 +1,266 @@
+//! Migration (`Heddle` §5.3): a program that should be elsewhere is moved while its tool runs, the
+//! longest first, and no worker sends or receives two caches at once. A step that comes back early
+//! waits for the rest of the transfer unless recomputing its context would be quicker; then the
+//! move is cancelled.
+
+use crate::programs::explain::{Because, DecisionKind};
+use crate::programs::migration::{Move, Wanted};
+use crate::programs::offload::Direction;
+use crate::programs::ranking::Ranking;
+use crate::programs::timers::Timer;
+use crate::programs::worker::Worker;
+use crate::{Command, Programs, Purpose};
+use treadle_model::{ProgramId, WorkerId};
+
+impl Programs {
+    /// The question is asked only while a program could be moved.
+    pub(crate) fn settle_migrations(&mut self) {
+        let rollout = &self.config.rollout;
+        if rollout.migration_interval.0 == 0 || self.state.migrate_at.is_some() {
+            return;
+        }
+        let placed = |w: &&Worker| !w.programs.is_empty();
+        if self.state.workers.len() < 2 || !self.state.workers.values().any(|w| placed(&w)) {
+            return;
+        }
+        let at = self.state.now + rollout.migration_interval;
+        self.state.migrate_at = Some(at);
+        self.state.timers.arm(at, Timer::Migrate);
+    }
+
+    /// Asks which programs should be elsewhere.
+    pub(crate) fn ask_migrate(&mut self) {
+        self.state.migrate_at = None;
+        if !self.is_rollout() {
+            return;
+        }
+        let most = self.config.rollout.programs_max.max(1);
+        let programs = self.state.live.values();
+        let placed = programs.filter(|p| p.placement.is_some() && !p.closing);
+        let placed = placed.map(|p| p.id).take(most).collect();
+        self.ask(Purpose::Migrate, placed);
+    }
+
+    /// The answer replaces what was wanted before; what is under way goes on.
+    pub(crate) fn want_moves(&mut self, ranking: &Ranking) {
+        self.state.migrations.wanted.clear();
+        for entry in &ranking.entries {
+            let place = self.healthy_worker_of(entry.program);
+            let (Some(at), Some(to)) = (place, entry.wished) else {
+                continue;
+            };
+            if at == to || !self.could_hold(entry.program, to) || self.is_moving(entry.program) {
+                continue;
+            }
+            if !self.has_begun(entry.program, at) {
+                // There is no cache to move.
+                let (kind, because) = (DecisionKind::Route, Because::RankChanged);
+                self.record_decision(kind, because, to, entry, ranking);
+                self.place_elsewhere(entry.program, to);
+                continue;
+            }
+            let (kind, because) = (DecisionKind::Migrate, Because::RankChanged);
+            self.record_decision(kind, because, to, entry, ranking);
+            let rank = entry.score.round() as i64;
+            let wanted = Wanted { to, rank };
+            self.state.migrations.wanted.insert(entry.program, wanted);
+        }
+        self.start_moves();
+    }
+
+    /// True if a worker answers and takes contexts as long as the program's.
+    fn could_hold(&self, program: ProgramId, worker: WorkerId) -> bool {
+        let (Some(p), Some(w)) = (
+            self.state.live.get(&program),
+            self.state.workers.get(&worker),
+        ) else {
+            return false;
+        };
+        let context = p.context_tokens.max(self.prompt_tokens_least(p));
+        w.is_healthy() && context <= w.context_tokens_max()
+    }
+
+    /// Places a program at another worker. If it had not begun, it has not begun there either.
+    pub(crate) fn place_elsewhere(&mut self, program: ProgramId, to: WorkerId) {
+        let from = self.state.live.get(&program).and_then(|p| p.placement);
+        let begun = from.is_some_and(|from| self.has_begun(program, from.worker));
+        self.unplace(program);
+        self.place(program, to);
+        if let Some(w) = self.state.workers.get_mut(&to).filter(|_| !begun) {
+            w.begun.remove(&program);
+        }
+        self.state.counters.moves += 1;
+    }
+
+    /// Starts what can be started: both ends free, the program between steps.
+    pub(crate) fn start_moves(&mut self) {
+        if self.state.migrations.wanted.is_empty() {
+            return;
+        }
+        let mut busy = self.state.migrations.busy();
+        busy.extend(self.state.offloads.busy(Direction::Out));
+        for (program, to) in self.state.migrations.by_rank() {
+            let Some(p) = self.state.live.get(&program) else {
+                continue;
+            };
+            let transfers = &self.state.offloads;
+            if transfers.is_leaving(program) || transfers.is_returning(program) {
+                continue;
+            }
+            if !p.is_between_steps() || p.steps_finished == 0 || busy.contains(&to) {
+                continue;
+            }
+            let Some(from) = self
+                .healthy_worker_of(program)
+                .filter(|at| !busy.contains(at))
+            else {
+                continue;
+            };
+            self.state.migrations.wanted.remove(&program);
+            if from == to || !self.could_take(program, to) {
+                continue;
+            }
+            busy.extend([from, to]);
+            self.start_move(program, from, to);
+        }
+    }
+
+    fn start_move(&mut self, program: ProgramId, from: WorkerId, to: WorkerId) {
+        let p = &self.state.live[&program];
+        let (tokens, need) = (p.context_tokens, p.private_tokens());
+        let from_slot = p.placement.and_then(|place| place.slot);
+        let keeps_room = !self.is_rollout();
+        let target = self.state.workers.get_mut(&to).filter(|_| keeps_room);
+        let to_slot = target.and_then(|w| w.keep_room(program, need));
+        let since = self.state.now;
+        let begun = Move {
+            from,
+            to,
+            tokens,
+            since,
+        };
+        self.state.migrations.moving.insert(program, begun);
+        self.account(program);
+        let deadline = since + self.config.kv.transfer_max;
+        self.state.timers.arm(deadline, Timer::Transfer(program));
+        self.command(Command::MigrateProgram {
+            program,
+            from,
+            to,
+            from_slot,
+            to_slot,
+            tokens,
+        });
+    }
+
+    /// True if a program may still go to a worker: in a rollout memory is the
+    /// engines' to share out, else there must be room.
+    fn could_take(&self, program: ProgramId, to: WorkerId) -> bool {
+        let (Some(p), Some(w)) = (self.state.live.get(&program), self.state.workers.get(&to))
+        else {
+            return false;
+        };
+        let has_room = || self.has_room(w, w.need_tokens(p.private_tokens(), &p.prefix));
+        w.is_healthy() && (self.is_rollout() || has_room())
+    }
+
+    /// Forgets a move, and the room that was kept for it.
+    fn end_move(&mut self, program: ProgramId) -> Option<(Move, Option<u32>)> {
+        let ended = self.state.migrations.moving.remove(&program)?;
+        let deadline = ended.since + self.config.kv.transfer_max;
+        self.state.timers.disarm(deadline, Timer::Transfer(program));
+        let to = self.state.workers.get_mut(&ended.to);
+        let slot = to.and_then(|w| w.give_room_back(program));
+        self.account(program);
+        self.due.moves = true;
+        self.due.offloads = true;
+        Some((ended, slot))
+    }
+
+    /// The transfer executor does not answer.
+    pub(crate) fn move_exceeded(&mut self, program: ProgramId) {
+        if self.is_moving(program) {
+            self.command(Command::CancelTransfer { program });
+            self.migration_failed(program);
+        }
+    }
+
+    /// True if a step has to wait for its program's cache. A move that would take longer than
+    /// recomputing the context is cancelled.
+    pub(crate) fn waits_for_move(&mut self, program: ProgramId) -> bool {
+        let Some(begun) = self.state.migrations.moving.get(&program).copied() else {
+            return false;
+        };
+        if self.left_us(&begun) <= self.prefill_time(begun.tokens).micros() {
+            return true;
+        }
+        self.give_up_move(program);
+        false
+    }
+
+    fn left_us(&self, begun: &Move) -> u64 {
+        let whole = self.move_time(begun.tokens).micros();
+        whole.saturating_sub(self.state.now.since(begun.since).micros())
+    }
+
+    pub(crate) fn give_up_move(&mut self, program: ProgramId) {
+        self.state.migrations.wanted.remove(&program);
+        if self.end_move(program).is_some() {
+            self.state.counters.migrations_cancelled += 1;
+            self.command(Command::CancelTransfer { program });
+        }
+    }
+
+    /// The cache is there: so is the program from now on.
+    pub(crate) fn program_migrated(&mut self, program: ProgramId, to: WorkerId) {
+        let ended = self.state.migrations.moving.get(&program).copied();
+        if ended.is_none_or(|ended| ended.to != to) {
+            // Cancelled meanwhile.
+            return;
+        }
+        let slot = self.end_move(program).and_then(|(_, slot)| slot);
+        let answers = self.state.workers.get(&to).is_some_and(Worker::is_healthy);
+        if answers && self.state.live.contains_key(&program) {
+            self.state.counters.migrations += 1;
+            self.unplace(program);
+            self.place_at(program, to, slot);
+            self.note_warm(program);
+        }
+        self.ask_again(program);
+    }
+
+    pub(crate) fn migration_failed(&mut self, program: ProgramId) {
+        if self.end_move(program).is_some() {
+            self.state.counters.migrations_cancelled += 1;
+            self.ask_again(program);
+        }
+    }
+
+    /// Steps that waited for the move go on.
+    pub(crate) fn ask_again(&mut self, program: ProgramId) {
+        let waiting = self.state.live.get(&program).map(|p| p.waiting.clone());
+        for step in waiting.unwrap_or_default() {
+            self.reroute(step);
+        }
+    }
+
+    /// Moves from or to a worker that is gone end.
+    pub(crate) fn end_moves_of(&mut self, worker: WorkerId) {
+        let touches = |m: &Move| m.from == worker || m.to == worker;
+        let moving = self.state.migrations.moving.iter();
+        let ended: Vec<ProgramId> = moving
+            .filter(|(_, m)| touches(m))
+            .map(|(p, _)| *p)
+            .collect();
+        for program in ended {
+            self.give_up_move(program);
+            self.ask_again(program);
+        }
+        let wanted = &mut self.state.migrations.wanted;
+        wanted.retain(|_, wanted| wanted.to != worker);
+    }
+
+    pub(crate) fn is_moving(&self, program: ProgramId) -> bool {
+        self.state.migrations.moving.contains_key(&program)
+    }
+}

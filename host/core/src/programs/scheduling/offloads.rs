@@ -1,0 +1,420 @@
+//! Offloading: caches on their way to host memory and back. One cache at a time
+//! leaves an engine, and those that leave have a share of its link only, so that
+//! what comes back, for which a step may be waiting, finds it free (`ThunderAgent`,
+//! Appendix E, saw offloading lose where it filled the link).
+
+use crate::programs::offload::{Direction, HeldCopy, Transfer};
+use crate::programs::scheduling::costs::time_for;
+use crate::programs::timers::Timer;
+use crate::{Command, Mode, Programs};
+use std::collections::{BTreeMap, BTreeSet};
+use treadle_model::{ProgramId, Span, WorkerId};
+
+/// Caches on their way to one worker at once; the transfer executor takes them one by one, and each
+/// has a deadline.
+const LOADS_MAX: usize = 16;
+
+impl Programs {
+    /// True if a program's cache may go to host memory: there is one, and room in
+    /// it can be made by dropping what is needed later.
+    pub(crate) fn can_offload(&self, program: ProgramId) -> bool {
+        let Some(p) = self.state.live.get(&program) else {
+            return false;
+        };
+        let most = self.config.kv.host_tokens_max;
+        let has_cache = p.steps_finished > 0 && p.context_tokens > 0;
+        let in_time = self.config.mode == Mode::ProgramAware;
+        in_time && has_cache && p.context_tokens <= most && self.is_at_rest(program)
+    }
+
+    /// Notes that a program's cache is to leave; it stays placed until the copy exists.
+    pub(crate) fn want_offload(&mut self, program: ProgramId) {
+        self.state.migrations.wanted.remove(&program);
+        self.state.offloads.wanted.insert(program);
+        self.due.offloads = true;
+        self.account(program);
+    }
+
+    /// What an event has made possible.
+    pub(crate) fn settle_transfers(&mut self) {
+        if self.due.offloads {
+            self.start_offloads();
+        }
+        if self.due.moves {
+            self.start_moves();
+        }
+    }
+
+    /// Starts what the links allow, the largest first.
+    pub(crate) fn start_offloads(&mut self) {
+        if self.state.offloads.wanted.is_empty() {
+            return;
+        }
+        let now = self.state.now;
+        let mut busy = self.state.offloads.busy(Direction::Out);
+        busy.extend(self.state.migrations.busy());
+        let spent = self.state.offloads.link_free_at.iter();
+        busy.extend(
+            spent
+                .filter(|(_, at)| **at > now)
+                .map(|(worker, _)| *worker),
+        );
+        let wanted = self.state.offloads.wanted.iter();
+        let mut wanted: Vec<_> = wanted
+            .filter_map(|program| {
+                let p = self.state.live.get(program)?;
+                Some((
+                    std::cmp::Reverse(p.context_tokens),
+                    *program,
+                    p.placement?.worker,
+                ))
+            })
+            .collect();
+        wanted.sort_unstable();
+        for (_, program, worker) in wanted {
+            // A program without room in host memory leaves the link to the next.
+            if !busy.contains(&worker) && self.start_offload(program) {
+                busy.insert(worker);
+            }
+        }
+        self.watch_links();
+    }
+
+    /// True if the cache is on its way.
+    fn start_offload(&mut self, program: ProgramId) -> bool {
+        self.state.offloads.wanted.remove(&program);
+        let Some(p) = self.state.live.get(&program) else {
+            return false;
+        };
+        let (Some(place), tokens) = (p.placement, p.context_tokens) else {
+            return false;
+        };
+        if !self.make_room_in_host(program, tokens) {
+            // Host memory is full of what is needed sooner.
+            self.pause(program);
+            return false;
+        }
+        self.begin_transfer(program, Direction::Out, place.worker, tokens);
+        self.command(Command::OffloadProgram {
+            program,
+            from: place.worker,
+            slot: place.slot,
+            tokens,
+        });
+        true
+    }
+
+    fn begin_transfer(
+        &mut self,
+        program: ProgramId,
+        direction: Direction,
+        worker: WorkerId,
+        tokens: u64,
+    ) {
+        let since = self.state.now;
+        let deadline = since + self.config.kv.transfer_max;
+        self.state.timers.arm(deadline, Timer::Transfer(program));
+        let transfer = Transfer {
+            direction,
+            worker,
+            tokens,
+            since,
+            deadline,
+        };
+        self.state.offloads.begin(program, transfer);
+        self.account(program);
+    }
+
+    /// Forgets a transfer; its link is free again.
+    fn end_transfer(&mut self, program: ProgramId) -> Option<Transfer> {
+        let transfer = self.state.offloads.end(program)?;
+        let timer = Timer::Transfer(program);
+        self.state.timers.disarm(transfer.deadline, timer);
+        if transfer.direction == Direction::Out {
+            self.spend_link(&transfer);
+            self.due.moves = true;
+        }
+        self.due.offloads = true;
+        self.account(program);
+        Some(transfer)
+    }
+
+    /// What has used a link whole leaves it alone for a while, so that offloads
+    /// have their share of it on average.
+    fn spend_link(&mut self, transfer: &Transfer) {
+        let share = u64::from(self.config.kv.offload_link_ppm.clamp(1, 1_000_000));
+        let took = self.state.now.since(transfer.since).micros();
+        let rest = took.saturating_mul(1_000_000 - share) / share;
+        let at = self.state.now + Span(rest);
+        self.state.offloads.link_free_at.insert(transfer.worker, at);
+    }
+
+    /// Wakes up when the next link may be used, if a program waits for it.
+    fn watch_links(&mut self) {
+        let (now, offloads) = (self.state.now, &self.state.offloads);
+        let waits: BTreeSet<WorkerId> = offloads
+            .wanted
+            .iter()
+            .filter_map(|program| Some(self.state.live.get(program)?.placement?.worker))
+            .collect();
+        let free_at = offloads.link_free_at.iter();
+        let next = free_at
+            .filter(|(worker, at)| **at > now && waits.contains(worker))
+            .map(|(_, at)| *at)
+            .min();
+        let Some(next) = next else {
+            return;
+        };
+        if self.state.offloads.link_timer_at.is_none_or(|at| next < at) {
+            self.state.offloads.link_timer_at = Some(next);
+            self.state.timers.arm(next, Timer::Link);
+        }
+    }
+
+    pub(crate) fn link_free(&mut self) {
+        self.state.offloads.link_timer_at = None;
+        self.due.offloads = true;
+    }
+
+    /// Gives up what is happening to a program's cache: where it was it is valid.
+    pub(crate) fn give_up_transfer(&mut self, program: ProgramId) {
+        if self.state.offloads.wanted.remove(&program) {
+            self.account(program);
+        }
+        if self.end_transfer(program).is_some() {
+            self.command(Command::CancelTransfer { program });
+        }
+    }
+
+    /// A step of a placed program has come: what was to leave stays. True if it
+    /// has to wait for its cache, which is on its way back.
+    pub(crate) fn waits_for_load(&mut self, program: ProgramId) -> bool {
+        let Some(transfer) = self.state.offloads.moving.get(&program).copied() else {
+            self.give_up_transfer(program);
+            return false;
+        };
+        if transfer.direction == Direction::Out || !self.pays_to_wait(&transfer) {
+            self.give_up_transfer(program);
+            if transfer.direction == Direction::Back {
+                self.drop_copy(program);
+            }
+            return false;
+        }
+        true
+    }
+
+    /// Workers that as many caches are on their way to as should be.
+    pub(crate) fn loading(&self) -> BTreeSet<WorkerId> {
+        let mut loads: BTreeMap<WorkerId, usize> = BTreeMap::new();
+        let moving = self.state.offloads.moving.values();
+        for transfer in moving.filter(|t| t.direction == Direction::Back) {
+            *loads.entry(transfer.worker).or_default() += 1;
+        }
+        loads.retain(|_, loads| *loads >= LOADS_MAX);
+        loads.into_keys().collect()
+    }
+
+    fn pays_to_wait(&self, transfer: &Transfer) -> bool {
+        let whole = time_for(transfer.tokens, self.config.kv.host_tokens_per_s);
+        let passed = self.state.now.since(transfer.since).micros();
+        whole.micros().saturating_sub(passed) <= self.prefill_time(transfer.tokens).micros()
+    }
+
+    /// Brings a placed program's cache back from host memory; false if it has to
+    /// be computed again.
+    pub(crate) fn begin_load(&mut self, program: ProgramId) -> bool {
+        let place = self.state.live.get(&program).and_then(|p| p.placement);
+        let held = self.state.offloads.held.get(&program);
+        let (Some(place), Some(held)) = (place, held) else {
+            return false;
+        };
+        let (tokens, copy) = (held.tokens, held.copy.clone());
+        let back = time_for(tokens, self.config.kv.host_tokens_per_s);
+        if back > self.prefill_time(tokens) {
+            self.drop_copy(program);
+            return false;
+        }
+        self.begin_transfer(program, Direction::Back, place.worker, tokens);
+        self.command(Command::LoadProgram {
+            program,
+            to: place.worker,
+            slot: place.slot,
+            tokens,
+            copy,
+        });
+        true
+    }
+
+    pub(crate) fn program_offloaded(
+        &mut self,
+        program: ProgramId,
+        copy: &str,
+        tokens: u64,
+        bytes: u64,
+    ) {
+        let moving = self.state.offloads.moving.get(&program);
+        if moving.is_none_or(|t| t.direction != Direction::Out) {
+            // Cancelled meanwhile: the engine's copy is the valid one.
+            let copy = copy.into();
+            return self.command(Command::DropCopy { program, copy });
+        }
+        self.end_transfer(program);
+        self.state.counters.offloads += 1;
+        let since = self.state.now;
+        self.pause(program);
+        let offloads = &self.state.offloads;
+        let taken = offloads.held_tokens + offloads.leaving_tokens;
+        if taken.saturating_add(tokens) > self.config.kv.host_tokens_max {
+            // It holds more than was asked for.
+            self.state.counters.copies_lost += 1;
+            let copy = copy.into();
+            return self.command(Command::DropCopy { program, copy });
+        }
+        let held = HeldCopy {
+            copy: copy.into(),
+            tokens,
+            bytes,
+            since,
+        };
+        self.state.offloads.hold(program, held);
+    }
+
+    /// The program was to go: without a copy, then.
+    pub(crate) fn offload_failed(&mut self, program: ProgramId) {
+        let moving = self.state.offloads.moving.get(&program);
+        if moving.is_some_and(|t| t.direction == Direction::Out) {
+            self.end_transfer(program);
+            self.state.counters.transfers_failed += 1;
+            self.pause(program);
+        }
+    }
+
+    pub(crate) fn program_loaded(&mut self, program: ProgramId, to: WorkerId) {
+        let moving = self.state.offloads.moving.get(&program);
+        if moving.is_none_or(|t| t.direction != Direction::Back || t.worker != to) {
+            return;
+        }
+        self.end_transfer(program);
+        self.state.counters.loads += 1;
+        self.note_warm(program);
+        self.drop_copy(program);
+        self.send_waiting(program);
+    }
+
+    /// The cache is computed again; a copy that failed once is not tried again.
+    pub(crate) fn load_failed(&mut self, program: ProgramId) {
+        let moving = self.state.offloads.moving.get(&program);
+        if moving.is_some_and(|t| t.direction == Direction::Back) {
+            self.end_transfer(program);
+            self.state.counters.transfers_failed += 1;
+            self.drop_copy(program);
+            self.send_waiting(program);
+        }
+    }
+
+    /// Steps that waited for a cache go to its worker.
+    fn send_waiting(&mut self, program: ProgramId) {
+        if let Some(worker) = self.healthy_worker_of(program) {
+            self.dispatch_waiting(program, worker);
+        }
+    }
+
+    pub(crate) fn copy_lost(&mut self, program: ProgramId, copy: &str) {
+        let held = self.state.offloads.held.get(&program);
+        if held.is_none_or(|held| *held.copy != *copy) {
+            return;
+        }
+        self.state.counters.copies_lost += 1;
+        if self.state.offloads.is_returning(program) {
+            self.command(Command::CancelTransfer { program });
+            return self.load_failed(program);
+        }
+        self.state.offloads.release(program);
+    }
+
+    /// No answer came.
+    pub(crate) fn transfer_exceeded(&mut self, program: ProgramId) {
+        let Some(transfer) = self.state.offloads.moving.get(&program).copied() else {
+            return;
+        };
+        if transfer.deadline > self.state.now {
+            return;
+        }
+        self.command(Command::CancelTransfer { program });
+        match transfer.direction {
+            Direction::Out => {
+                self.offload_failed(program);
+                self.pause_leaving(transfer.worker);
+            }
+            Direction::Back => self.load_failed(program),
+        }
+    }
+
+    /// A worker does not export its caches: the program leaves without its cache.
+    fn pause_leaving(&mut self, worker: WorkerId) {
+        let wanted = self.state.offloads.wanted.iter().copied();
+        let here = wanted.filter(|program| {
+            let p = self.state.live.get(program);
+            p.and_then(|p| p.placement)
+                .is_some_and(|place| place.worker == worker)
+        });
+        for program in here.collect::<Vec<_>>() {
+            self.pause(program);
+        }
+    }
+
+    /// The worker is gone, and what was going from or to it with it.
+    pub(crate) fn end_transfers_of(&mut self, worker: WorkerId) {
+        let here = |t: &Transfer| t.worker == worker;
+        let moving = self.state.offloads.moving.iter();
+        let ended: Vec<ProgramId> = moving.filter(|(_, t)| here(t)).map(|(p, _)| *p).collect();
+        for program in ended {
+            self.unplace(program);
+        }
+        self.state.offloads.link_free_at.remove(&worker);
+    }
+
+    /// The transfer executor is gone. Copies in host memory outlive it.
+    pub(crate) fn forget_transfers(&mut self) {
+        for program in std::mem::take(&mut self.state.offloads.wanted) {
+            self.account(program);
+        }
+        let moving: Vec<ProgramId> = self.state.offloads.moving.keys().copied().collect();
+        for program in moving {
+            if self.state.offloads.is_returning(program) {
+                self.unplace(program);
+            } else {
+                self.end_transfer(program);
+            }
+        }
+    }
+
+    /// There is no host tier under the new settings; and transfers are timed by the old ones.
+    pub(crate) fn forget_copies(&mut self, new: &crate::CoreConfig) {
+        let none_held = new.mode != Mode::ProgramAware || new.kv.host_tokens_max == 0;
+        if !none_held && new.kv.transfer_max == self.config.kv.transfer_max {
+            return;
+        }
+        let moving: Vec<ProgramId> = self.state.migrations.moving.keys().copied().collect();
+        for program in moving {
+            self.give_up_move(program);
+            self.ask_again(program);
+        }
+        self.forget_transfers();
+        let held: Vec<ProgramId> = self.state.offloads.held.keys().copied().collect();
+        for program in held.into_iter().filter(|_| none_held) {
+            self.drop_copy(program);
+        }
+    }
+
+    /// True if a program waits for placement.
+    pub(crate) fn any_unplaced(&self) -> bool {
+        let mut waiting = self.state.queue.oldest().map(|(_, program)| program);
+        waiting.any(|program| self.is_unplaced(program))
+    }
+
+    pub(crate) fn is_unplaced(&self, program: ProgramId) -> bool {
+        let known = self.state.live.get(&program);
+        known.is_some_and(|p| p.placement.is_none())
+    }
+}

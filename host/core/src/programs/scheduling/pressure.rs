@@ -1,0 +1,211 @@
+//! Pressure: when a worker's programs need more than it holds, some are
+//! paused, in the order that the eviction policy gives (`ThunderAgent` §4.3.1).
+//!
+//! Only programs between steps are paused. A running step is never
+//! interrupted: its program can be paused the moment the step ends, where the
+//! worker is checked again.
+
+use crate::programs::explain::Because;
+use crate::programs::program::Program;
+use crate::programs::question::ProgramColumns;
+use crate::programs::ranking::Ranking;
+use crate::programs::scheduling::why::Why;
+use crate::programs::state::Ask;
+use crate::programs::timers::Timer;
+use crate::{Command, Mode, Programs, Purpose, Question};
+use treadle_model::{AskId, Phase, ProgramId, WorkerId};
+
+impl Programs {
+    /// Asks which programs to pause if the worker is above its high watermark.
+    pub(crate) fn relieve(&mut self, worker: WorkerId) {
+        let excess = self.excess_tokens(worker);
+        if excess > 0 && self.config.mode == Mode::ProgramAware {
+            self.ask_pause(worker, excess);
+        }
+    }
+
+    /// Asks how much acting programs count on the worker, if it matters there.
+    pub(crate) fn ask_weigh(&mut self, worker: WorkerId) {
+        let Some(w) = self.state.workers.get(&worker) else {
+            return;
+        };
+        let tight = w.used_tokens() >= w.watermark_tokens(self.config.low_watermark_ppm);
+        if !tight && self.state.queue.is_empty() {
+            return;
+        }
+        let candidates = w.idle.iter().copied().collect();
+        self.ask(Purpose::Weigh { worker }, candidates);
+    }
+
+    pub(crate) fn ask_pause(&mut self, worker: WorkerId, excess_tokens: u64) {
+        let Some(w) = self.state.workers.get(&worker) else {
+            return;
+        };
+        // Where nothing overflows memory is taken for fairness alone; a placement must have lasted
+        // long enough to be worth its prefill.
+        let now = self.state.now;
+        let overflows = self.excess_tokens(worker) > 0;
+        let lasted = |p: &&Program| {
+            let since = p.placement.map(|place| place.since).unwrap_or_default();
+            overflows || now.since(since) >= self.config.quantum
+        };
+        let at_rest = w.idle.iter().filter(|id| self.is_at_rest(**id));
+        let idle = at_rest.filter_map(|id| self.state.live.get(id));
+        let mut shortest: Vec<(u64, ProgramId)> = idle
+            .filter(lasted)
+            .map(|p| (p.private_tokens(), p.id))
+            .collect();
+        let most = self.config.candidates_max.max(1) * 4;
+        if shortest.len() > most {
+            shortest.select_nth_unstable(most);
+            shortest.truncate(most);
+        }
+        // The core's own order, which is used if no answer comes in time.
+        shortest.sort_unstable();
+        let candidates = shortest.into_iter().map(|(_, program)| program).collect();
+        self.ask(
+            Purpose::Pause {
+                worker,
+                excess_tokens,
+            },
+            candidates,
+        );
+    }
+
+    /// Puts a question, unless one of the same kind is open or it is empty.
+    pub(crate) fn ask(&mut self, purpose: Purpose, candidates: Vec<ProgramId>) {
+        let same = |ask: &Ask| same_subject(ask.purpose, purpose);
+        if candidates.is_empty() || self.state.asks.values().any(same) {
+            return;
+        }
+        let ask = AskId(self.state.next_ask);
+        self.state.next_ask += 1;
+        let deadline = self.state.now + self.config.ask_deadline;
+        let programs = self.columns(&candidates);
+        self.state.timers.arm(deadline, Timer::Ask(ask));
+        self.state.asks.insert(
+            ask,
+            Ask {
+                purpose,
+                candidates,
+                deadline,
+            },
+        );
+        self.command(Command::AskPolicy {
+            ask,
+            question: Question { purpose, programs },
+            deadline,
+        });
+    }
+
+    /// Pauses programs that hardly count any more, while others wait: one that
+    /// returns late then waits its turn instead of overflowing the worker.
+    pub(crate) fn pause_weightless(&mut self, worker: WorkerId, weights: &Ranking) {
+        if self.state.queue.is_empty() {
+            return;
+        }
+        let least = f64::from(self.config.pause_weight_ppm) / 1e6;
+        for entry in &weights.entries {
+            if entry.score < least && self.is_pausable_on(entry.program, worker) {
+                let why = Why::new(self.way_out(entry.program), Because::LongToolCall);
+                self.explain(entry.program, worker, &why.by(weights.evaluator(entry)));
+                self.send_away(entry.program);
+            }
+        }
+    }
+
+    pub(crate) fn pause(&mut self, program: ProgramId) {
+        self.unplace(program);
+        if let Some(p) = self.state.live.get_mut(&program) {
+            p.pauses += 1;
+        }
+        self.state.counters.pauses += 1;
+    }
+
+    /// Pauses programs in the given order until the excess is gone, and what it has grown by since
+    /// it was asked about.
+    pub(crate) fn pause_in_order(
+        &mut self,
+        worker: WorkerId,
+        excess_tokens: u64,
+        ranking: &Ranking,
+    ) {
+        let overflow = self.excess_tokens(worker);
+        let mut left = excess_tokens.max(overflow);
+        let because = if overflow > 0 {
+            Because::MemoryPressure
+        } else {
+            Because::RoomForDeferred
+        };
+        for (index, entry) in ranking.entries.iter().enumerate() {
+            if left == 0 {
+                break;
+            }
+            if !self.is_pausable_on(entry.program, worker) {
+                continue;
+            }
+            let before = self.used_tokens(worker);
+            let kind = self.way_out(entry.program);
+            let why = Why::new(kind, because).by(ranking.evaluator(entry));
+            self.explain(entry.program, worker, &why.among(&ranking.entries[index..]));
+            self.send_away(entry.program);
+            left = left.saturating_sub(before.saturating_sub(self.used_tokens(worker)));
+        }
+        // While this was open no question could make room for the starved program; where memory
+        // overflows at each tick, that is all the time.
+        if because == Because::MemoryPressure {
+            self.make_room_for_starved();
+        }
+    }
+
+    /// Tokens in use above the worker's high watermark, by programs that stay.
+    pub(crate) fn excess_tokens(&self, worker: WorkerId) -> u64 {
+        self.state.workers.get(&worker).map_or(0, |w| {
+            self.staying_tokens(w)
+                .saturating_sub(w.watermark_tokens(self.config.high_watermark_ppm))
+        })
+    }
+
+    fn used_tokens(&self, worker: WorkerId) -> u64 {
+        let w = self.state.workers.get(&worker);
+        w.map_or(0, |w| self.staying_tokens(w))
+    }
+
+    pub(crate) fn is_pausable_on(&self, program: ProgramId, worker: WorkerId) -> bool {
+        self.state.live.get(&program).is_some_and(|p| {
+            let here = p.placement.is_some_and(|place| place.worker == worker);
+            here && p.is_between_steps() && self.is_at_rest(program)
+        })
+    }
+
+    fn columns(&self, candidates: &[ProgramId]) -> ProgramColumns {
+        let now = self.state.now;
+        let mut columns = ProgramColumns::default();
+        for p in candidates.iter().filter_map(|id| self.state.live.get(id)) {
+            columns.program.push(p.id);
+            columns.tokens.push(p.private_tokens());
+            columns.acting.push(u8::from(p.phase == Phase::Acting));
+            columns.phase.push(now.since(p.phase_since));
+            columns
+                .waited
+                .push(p.queued.map(|q| now.since(q.since)).unwrap_or_default());
+            columns.steps.push(p.steps_finished);
+            self.foresee(p, &mut columns.costs);
+        }
+        columns
+    }
+}
+
+fn same_subject(a: Purpose, b: Purpose) -> bool {
+    match (a, b) {
+        (Purpose::Weigh { worker: a }, Purpose::Weigh { worker: b })
+        | (Purpose::Pause { worker: a, .. }, Purpose::Pause { worker: b, .. })
+        | (Purpose::Retain { worker: a, .. }, Purpose::Retain { worker: b, .. })
+        | (Purpose::Preempt { worker: a }, Purpose::Preempt { worker: b }) => a == b,
+        (Purpose::Restore, Purpose::Restore)
+        | (Purpose::Assign, Purpose::Assign)
+        | (Purpose::Migrate, Purpose::Migrate) => true,
+        (Purpose::Route { step: a }, Purpose::Route { step: b }) => a == b,
+        _ => false,
+    }
+}

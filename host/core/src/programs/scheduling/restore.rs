@@ -1,0 +1,325 @@
+//! Restore: which programs get the free room (`ThunderAgent` §4.3.1, §4.3.2).
+//!
+//! The policy gives the order; the core adds a bound. A program that has waited several times as
+//! long as others goes before all that have not, and if it fits nowhere, one worker admits no other
+//! program until it does.
+
+use crate::programs::explain::{Because, DecisionKind};
+use crate::programs::program::Program;
+use crate::programs::ranking::{Ranked, Ranking};
+use crate::programs::scheduling::why::Why;
+use crate::programs::worker::Worker;
+use crate::{Mode, Programs, Purpose};
+use std::collections::BTreeSet;
+use treadle_model::{ProgramId, Span, WorkerId};
+
+/// A program that has waited so many times as long as others goes first.
+const STARVATION_WAITS: u64 = 3;
+/// Waits that make up their mean.
+const WAITS_AVERAGED: u64 = 64;
+
+impl Programs {
+    /// Asks which program to restore when one is queued and a worker has room.
+    pub(crate) fn settle_restores(&mut self) {
+        if !self.state.restore_wanted || self.state.queue.is_empty() {
+            return;
+        }
+        self.state.restore_wanted = false;
+        if self.is_rollout() {
+            return self.settle_gathering();
+        }
+        if self.config.mode != Mode::ProgramAware {
+            if self.state.workers.values().any(Worker::is_healthy) {
+                self.route_waiting();
+            }
+            return;
+        }
+        let least = self.state.queue.least_need_tokens().unwrap_or(u64::MAX);
+        if self.state.workers.values().any(|w| self.has_room(w, least)) {
+            let candidates = self.restore_candidates();
+            self.ask(Purpose::Restore, candidates);
+        }
+    }
+
+    /// Half of the candidates have waited longest, half need least.
+    fn restore_candidates(&self) -> Vec<ProgramId> {
+        let half = self.config.candidates_max.div_ceil(2).max(1);
+        let mut seen = BTreeSet::new();
+        let oldest = self
+            .state
+            .queue
+            .oldest()
+            .map(|(_, program)| program)
+            .filter(|program| self.is_unplaced(*program))
+            .take(half);
+        let smallest = self.state.queue.smallest();
+        let smallest = smallest
+            .filter(|program| self.is_unplaced(*program))
+            .take(half);
+        oldest
+            .chain(smallest)
+            .filter(|program| seen.insert(*program))
+            .collect()
+    }
+
+    /// Places waiting programs in the given order as far as they fit.
+    pub(crate) fn restore_in_order(&mut self, ranking: &Ranking) {
+        self.renew_reservation();
+        let (starved, rest): (Vec<&Ranked>, Vec<_>) = ranking
+            .entries
+            .iter()
+            .partition(|entry| self.is_starved(entry.program));
+        let mut starved = starved;
+        starved.sort_by_key(|entry| self.queue_position(entry.program));
+        let mut room = self.most_room();
+        let starved = starved.into_iter().map(|e| (e, Because::DeferralBound));
+        for (entry, because) in starved.chain(rest.into_iter().map(|e| (e, Because::RoomOnWorker)))
+        {
+            let program = entry.program;
+            if self.private_tokens(program) > room {
+                continue;
+            }
+            let Some(worker) = self.worker_with_room(program, entry.wished) else {
+                continue;
+            };
+            let first = self
+                .state
+                .live
+                .get(&program)
+                .is_none_or(|p| p.last_worker.is_none());
+            let kind = if first {
+                DecisionKind::Place
+            } else {
+                DecisionKind::Restore
+            };
+            let mut why = Why::new(kind, because)
+                .by(ranking.evaluator(entry))
+                .among(&ranking.entries);
+            if entry.wished == Some(worker) {
+                why.placed_by = ranking.placer(entry);
+            }
+            self.explain(program, worker, &why);
+            self.restore(program, worker, first);
+            room = self.most_room();
+        }
+    }
+
+    fn restore(&mut self, program: ProgramId, worker: WorkerId, first: bool) {
+        self.learn_wait(program);
+        if !first {
+            self.state.counters.restores += 1;
+            let last = self.state.live.get(&program).and_then(|p| p.last_worker);
+            self.state.counters.moves += u64::from(last != Some(worker));
+        }
+        self.place(program, worker);
+        if self.begin_load(program) {
+            self.add_prompts_to_come(program, worker);
+        } else {
+            self.dispatch_waiting(program, worker);
+        }
+    }
+
+    /// Where an acting program should be when its tool returns: where its cache
+    /// may linger, else where most is free.
+    pub(crate) fn worker_for_prefetch(&self, program: ProgramId) -> Option<WorkerId> {
+        let p = self.state.live.get(&program)?;
+        let fits = |w: &&Worker| {
+            let need = w.need_tokens(p.private_tokens(), &p.prefix);
+            self.may_take(w, p, p.context_tokens) && self.has_room(w, need)
+        };
+        let last = p.last_worker.and_then(|id| self.state.workers.get(&id));
+        let fitting = || self.state.workers.values().filter(fits);
+        let roomiest = || fitting().max_by_key(|w| (self.free_tokens(w), std::cmp::Reverse(w.id)));
+        last.filter(fits).or_else(roomiest).map(|w| w.id)
+    }
+
+    /// A starved program at the head of the queue that fits nowhere reserves the worker that lacks
+    /// least for it, and room is made there.
+    pub(crate) fn renew_reservation(&mut self) {
+        let head = self.oldest_unplaced();
+        let Some(head) = head.filter(|program| self.is_starved(*program)) else {
+            self.state.reserved = None;
+            return;
+        };
+        if self
+            .state
+            .reserved
+            .is_some_and(|(_, holder)| holder == head)
+        {
+            return;
+        }
+        self.state.reserved = None;
+        if self.worker_with_room(head, None).is_none()
+            && let Some((shortfall, worker)) = self.least_shortfall(head)
+        {
+            self.state.reserved = Some((worker, head));
+            self.ask_pause(worker, shortfall);
+        }
+    }
+
+    /// Reserves again and asks for room again: another worker may lack least by now.
+    pub(crate) fn make_room_for_starved(&mut self) {
+        self.state.reserved = None;
+        self.renew_reservation();
+    }
+
+    /// A program that no longer waits for placement needs no reserved worker.
+    pub(crate) fn end_reservation(&mut self, program: ProgramId) {
+        let reserved = self.state.reserved;
+        if reserved.is_some_and(|(_, holder)| holder == program) {
+            self.state.reserved = None;
+            self.state.restore_wanted = true;
+        }
+    }
+
+    fn oldest_unplaced(&self) -> Option<ProgramId> {
+        let mut waiting = self.state.queue.oldest().map(|(_, program)| program);
+        waiting.find(|program| self.is_unplaced(*program))
+    }
+
+    fn least_shortfall(&self, program: ProgramId) -> Option<(u64, WorkerId)> {
+        let p = self.state.live.get(&program)?;
+        let least = self.prompt_tokens_least(p);
+        let shortfall = |w: &Worker| {
+            let need = w.need_tokens(p.private_tokens(), &p.prefix);
+            let lacks = need
+                .saturating_add(w.used_tokens())
+                .saturating_sub(self.fill_tokens(w));
+            // Where a slot is lacking, one program must leave however much memory is free.
+            let lacks_slot = u64::from(!w.has_free_slot());
+            (lacks.max(lacks_slot), w.id)
+        };
+        self.state
+            .workers
+            .values()
+            .filter(|w| self.may_take(w, p, least))
+            .map(shortfall)
+            .min()
+    }
+
+    fn queue_position(&self, program: ProgramId) -> (treadle_model::Timestamp, ProgramId) {
+        let entry = self.state.live.get(&program).and_then(|p| p.queued);
+        (entry.map(|e| e.since).unwrap_or_default(), program)
+    }
+
+    pub(crate) fn is_starved(&self, program: ProgramId) -> bool {
+        let entry = self.state.live.get(&program).and_then(|p| p.queued);
+        entry.is_some_and(|e| self.state.now.since(e.since) >= self.starvation_bound())
+    }
+
+    /// The wait after which a program goes first. The program that makes room for it comes back
+    /// cheaply where caches can be offloaded, and expensively elsewhere.
+    pub(crate) fn starvation_bound(&self) -> Span {
+        let (least, most) = (self.config.deferral_min, self.config.deferral_max);
+        if self.config.kv.host_tokens_max == 0 {
+            return most;
+        }
+        let waits = self.state.wait_mean.micros();
+        Span(waits.saturating_mul(STARVATION_WAITS))
+            .max(least)
+            .min(most)
+    }
+
+    fn learn_wait(&mut self, program: ProgramId) {
+        let entry = self.state.live.get(&program).and_then(|p| p.queued);
+        if let Some(entry) = entry {
+            let waited = self.state.now.since(entry.since).micros();
+            let mean = self.state.wait_mean.micros();
+            self.state.wait_mean = Span(mean - mean / WAITS_AVERAGED + waited / WAITS_AVERAGED);
+        }
+    }
+
+    /// The worker that a waiting program should go to, among those that it fits
+    /// on: the one that was wished for it, else where its cache may linger, else
+    /// where most is free.
+    fn worker_with_room(&self, program: ProgramId, wished: Option<WorkerId>) -> Option<WorkerId> {
+        let p = self
+            .state
+            .live
+            .get(&program)
+            .filter(|p| p.queued.is_some() && p.placement.is_none())?;
+        let (private, least) = (p.private_tokens(), self.prompt_tokens_least(p));
+        let held = self.state.offloads.held.contains_key(&program);
+        let loading = if held {
+            self.loading()
+        } else {
+            BTreeSet::new()
+        };
+        let admits = |w: &&Worker| {
+            if loading.contains(&w.id) {
+                return false;
+            }
+            let reserved = self.state.reserved;
+            let open = reserved.is_none_or(|(worker, holder)| worker != w.id || holder == p.id);
+            // Most workers lack room for the private tokens alone, which is quick to see.
+            open && self.has_room(w, private)
+                && self.may_take(w, p, least)
+                && self.has_room(w, w.need_tokens(private, &p.prefix))
+        };
+        let workers = &self.state.workers;
+        let named = |id: Option<WorkerId>| workers.get(&id?).filter(admits);
+        let emptiest = || {
+            let fitting = workers.values().filter(admits);
+            fitting.max_by_key(|w| (self.free_tokens(w), std::cmp::Reverse(w.id)))
+        };
+        let worker = named(wished).or_else(|| named(p.last_worker));
+        worker.or_else(emptiest).map(|w| w.id)
+    }
+
+    /// True if the worker could take the program, were there room: it takes
+    /// its prompts, which have `least` tokens at least, and has not just failed
+    /// it while another one could.
+    pub(crate) fn may_take(&self, worker: &Worker, program: &Program, least: u64) -> bool {
+        let could = |w: &Worker| w.is_healthy() && least <= w.context_tokens_max();
+        let another = || {
+            let mut others = self.state.workers.values().filter(|w| w.id != worker.id);
+            others.any(could)
+        };
+        could(worker) && !(program.avoid == Some(worker.id) && another())
+    }
+
+    /// The most private tokens that any worker has room for. Most candidates
+    /// need more, and are spared the search for a worker.
+    fn most_room(&self) -> u64 {
+        let open = self.state.workers.values().filter(|w| self.has_room(w, 0));
+        let room = |w: &Worker| {
+            if w.programs.is_empty() && w.kept.is_empty() {
+                u64::MAX
+            } else {
+                self.free_tokens(w)
+            }
+        };
+        open.map(room).max().unwrap_or(0)
+    }
+
+    fn private_tokens(&self, program: ProgramId) -> u64 {
+        self.state
+            .live
+            .get(&program)
+            .map_or(u64::MAX, Program::private_tokens)
+    }
+
+    /// True if the worker may take a program that needs this much: it stays
+    /// below its low watermark then, or it is empty.
+    pub(crate) fn has_room(&self, worker: &Worker, need_tokens: u64) -> bool {
+        let is_empty = worker.programs.is_empty() && worker.kept.is_empty();
+        worker.is_healthy()
+            && worker.has_free_slot()
+            && !self.is_backlogged(worker)
+            && (is_empty || self.lacking_tokens(worker, need_tokens) == 0)
+    }
+
+    /// Tokens that must leave a worker for a program that needs so many: what it is filled beyond
+    /// its fill must leave as well.
+    fn lacking_tokens(&self, worker: &Worker, need_tokens: u64) -> u64 {
+        let used = worker.used_tokens().saturating_add(need_tokens);
+        used.saturating_sub(self.fill_tokens(worker))
+    }
+
+    /// Tokens left below the fill, the low watermark as a rule. Between it and the high one is the
+    /// room into which programs grow before anyone must be paused.
+    pub(crate) fn free_tokens(&self, worker: &Worker) -> u64 {
+        self.fill_tokens(worker)
+            .saturating_sub(worker.used_tokens())
+    }
+}

@@ -1,0 +1,189 @@
+//! Retention: what is done with the KV caches of acting programs. A program that must not stay
+//! placed goes to host memory, to another worker, or drops its cache, whichever the eviction policy
+//! chooses or is cheapest.
+
+use crate::programs::explain::{Because, DecisionKind};
+use crate::programs::migration::Wanted;
+use crate::programs::ranking::Ranking;
+use crate::programs::scheduling::why::Why;
+use crate::programs::state::Ask;
+use crate::programs::worker::Worker;
+use crate::{CacheAction, Mode, NEVER, Programs, Purpose};
+use treadle_model::{ProgramId, WorkerId};
+
+impl Programs {
+    /// Asks what to do with the caches of acting programs at a worker, if its memory is short or a
+    /// program waits.
+    pub(crate) fn ask_retain(&mut self, worker: WorkerId) {
+        if !self.config.kv.retention || self.config.mode != Mode::ProgramAware {
+            return;
+        }
+        let about =
+            |ask: &Ask| matches!(ask.purpose, Purpose::Retain { worker: w, .. } if w == worker);
+        if self.state.asks.values().any(about) {
+            return;
+        }
+        let exposed = self.exposed_tokens(worker);
+        let Some(w) = self.state.workers.get(&worker) else {
+            return;
+        };
+        let low = self.fill_tokens(w);
+        let used = self.staying_tokens(w).saturating_add(exposed);
+        let wanted_tokens = self.wanted_tokens();
+        if used < low && wanted_tokens == 0 {
+            return;
+        }
+        let capacity_tokens = w.capacity.tokens.unwrap_or(u64::MAX);
+        let stays = |program: &ProgramId| self.is_settled(*program);
+        let candidates = w.idle.iter().copied().filter(stays).collect();
+        let free_tokens =
+            i64::try_from(low).unwrap_or(i64::MAX) - i64::try_from(used).unwrap_or(i64::MAX);
+        let purpose = Purpose::Retain {
+            worker,
+            capacity_tokens,
+            free_tokens,
+            wanted_tokens,
+        };
+        self.ask(purpose, candidates);
+    }
+
+    /// What the unplaced programs need, for each worker that could take them; of very many only the
+    /// smallest count.
+    fn wanted_tokens(&self) -> u64 {
+        let unplaced = |program: &ProgramId| self.is_unplaced(*program);
+        let healthy = self.state.workers.values().filter(|w| w.is_healthy());
+        let share = healthy.count().max(1) as u64;
+        self.state.queue.need_tokens(unplaced).div_ceil(share)
+    }
+
+    /// True if nothing is happening to the program's cache, nor about to.
+    pub(crate) fn is_settled(&self, program: ProgramId) -> bool {
+        let wanted = &self.state.migrations.wanted;
+        let is_to_move = wanted.contains_key(&program) && !self.is_rollout();
+        !is_to_move && self.is_at_rest(program)
+    }
+
+    /// The same where a move that has not begun does not count: it may wait for its
+    /// link for long, and memory that is short does not wait for it.
+    pub(crate) fn is_at_rest(&self, program: ProgramId) -> bool {
+        let (offloads, migrations) = (&self.state.offloads, &self.state.migrations);
+        !offloads.wanted.contains(&program)
+            && !offloads.moving.contains_key(&program)
+            && !migrations.moving.contains_key(&program)
+    }
+
+    /// Tokens in use on a worker by programs that are not about to leave it.
+    pub(crate) fn staying_tokens(&self, worker: &Worker) -> u64 {
+        let offloads = &self.state.offloads;
+        let used = worker.used_tokens();
+        if offloads.wanted.is_empty() && offloads.moving.is_empty() {
+            return used;
+        }
+        let leaving = offloads.wanted.iter().chain(offloads.moving.keys());
+        let charged = leaving.filter_map(|program| {
+            let place = self.state.live.get(program)?.placement?;
+            let leaves = place.worker == worker.id && offloads.is_leaving(*program);
+            leaves.then_some(place.charged_tokens)
+        });
+        used.saturating_sub(charged.sum())
+    }
+
+    /// Carries out what was decided of caches, where that is still possible.
+    pub(crate) fn apply_cache_actions(
+        &mut self,
+        worker: WorkerId,
+        actions: &[(ProgramId, CacheAction)],
+        ranking: &Ranking,
+    ) {
+        for (index, (program, action)) in actions.iter().enumerate() {
+            if !self.is_pausable_on(*program, worker) || !self.is_settled(*program) {
+                continue;
+            }
+            let evaluator = ranking.entries.get(index).map(|e| ranking.evaluator(e));
+            let why = |kind| {
+                let why = Why::new(kind, Because::LongIdleness);
+                evaluator.map_or(why, |policy| why.by(policy))
+            };
+            match action {
+                CacheAction::Keep => {}
+                CacheAction::Offload => {
+                    self.offload_or_keep(*program, worker, &why(DecisionKind::Offload));
+                }
+                CacheAction::Migrate => {
+                    self.migrate_or_keep(*program, worker, &why(DecisionKind::Migrate));
+                }
+                CacheAction::Drop => {
+                    self.explain(*program, worker, &why(DecisionKind::Pause));
+                    self.pause(*program);
+                }
+            }
+        }
+    }
+
+    fn offload_or_keep(&mut self, program: ProgramId, worker: WorkerId, why: &Why<'_>) {
+        if self.can_offload(program) {
+            self.explain(program, worker, why);
+            self.want_offload(program);
+        }
+    }
+
+    fn migrate_or_keep(&mut self, program: ProgramId, worker: WorkerId, why: &Why<'_>) {
+        if let Some(to) = self.roomiest_but(program, worker) {
+            self.explain(program, to, why);
+            let tokens = self
+                .state
+                .live
+                .get(&program)
+                .map_or(0, |p| p.context_tokens);
+            let rank = i64::try_from(tokens).unwrap_or(i64::MAX);
+            self.state
+                .migrations
+                .wanted
+                .insert(program, Wanted { to, rank });
+            self.due.moves = true;
+        }
+    }
+
+    /// Another worker with room for the program; no other program may be waiting for that.
+    pub(crate) fn roomiest_but(&self, program: ProgramId, worker: WorkerId) -> Option<WorkerId> {
+        if self.config.kv.migration_tokens_per_s == 0 || self.any_unplaced() {
+            return None;
+        }
+        let p = self.state.live.get(&program)?;
+        let fits = |w: &&Worker| {
+            let need = w.need_tokens(p.private_tokens(), &p.prefix);
+            w.id != worker && p.context_tokens <= w.context_tokens_max() && self.has_room(w, need)
+        };
+        let fitting = self.state.workers.values().filter(fits);
+        let roomiest = fitting.max_by_key(|w| (self.free_tokens(w), std::cmp::Reverse(w.id)));
+        roomiest.map(|w| w.id)
+    }
+
+    /// Ends a program's placement under pressure: with its cache in host memory, where that is
+    /// quicker than recomputing it.
+    pub(crate) fn send_away(&mut self, program: ProgramId) {
+        if self.way_out(program) == DecisionKind::Offload {
+            self.want_offload(program);
+        } else {
+            self.pause(program);
+        }
+    }
+
+    /// What sending a program away comes to.
+    pub(crate) fn way_out(&self, program: ProgramId) -> DecisionKind {
+        if self.can_offload(program) && self.is_worth_offloading(program) {
+            DecisionKind::Offload
+        } else {
+            DecisionKind::Pause
+        }
+    }
+
+    fn is_worth_offloading(&self, program: ProgramId) -> bool {
+        let Some(p) = self.state.live.get(&program) else {
+            return false;
+        };
+        let kv = &self.config.kv;
+        let back = super::costs::time_for(p.context_tokens, kv.host_tokens_per_s);
+        back != NEVER && back.0.saturating_mul(2) < self.prefill_time(p.context_tokens).0
+    }
+}

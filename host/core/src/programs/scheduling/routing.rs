@@ -1,0 +1,103 @@
+//! Routing: where an arriving step goes in each mode, and the two plain modes
+//! that treadle is compared with.
+
+use crate::programs::explain::{Because, DecisionKind};
+use crate::programs::scheduling::why::Why;
+use crate::programs::worker::Worker;
+use crate::{Mode, Programs};
+use treadle_model::{PolicyRef, ProgramId, StepId, WorkerId};
+
+impl Programs {
+    /// Sends a new step on its way: to its program's worker, or into the queue.
+    pub(crate) fn route(&mut self, step: StepId) {
+        let Some(program) = self.state.steps.get(&step).map(|s| s.program) else {
+            return;
+        };
+        match self.config.mode {
+            Mode::ProgramAware => self.route_program_aware(step, program),
+            Mode::Sticky => self.route_sticky(step, program),
+            Mode::LeastLoad => self.route_least_load(step),
+            Mode::Rollout => self.route_rollout(step, program),
+        }
+    }
+
+    fn route_program_aware(&mut self, step: StepId, program: ProgramId) {
+        let stays = |worker: &WorkerId| self.holds_context(*worker, step, program);
+        let Some(worker) = self.healthy_worker_of(program).filter(stays) else {
+            // A placement on a lost worker is worth nothing to a new step, nor is one on a worker
+            // that takes no context so long.
+            self.unplace(program);
+            return self.enqueue(step);
+        };
+        self.state.migrations.wanted.remove(&program);
+        if self.waits_for_move(program) || self.waits_for_load(program) {
+            return self.enqueue(step);
+        }
+        // A program stays placed through its tool calls; growth is checked at once.
+        self.dispatch(step, worker);
+        self.refresh_demand(program);
+        self.relieve(worker);
+    }
+
+    fn route_sticky(&mut self, step: StepId, program: ProgramId) {
+        let worker = self.healthy_worker_of(program).or_else(|| {
+            let worker = self.least(Worker::used_tokens)?;
+            self.unplace(program);
+            self.explain_plain(program, worker);
+            self.place(program, worker);
+            Some(worker)
+        });
+        match worker {
+            Some(worker) => {
+                self.dispatch(step, worker);
+                self.refresh_demand(program);
+            }
+            None => self.enqueue(step),
+        }
+    }
+
+    fn route_least_load(&mut self, step: StepId) {
+        match self.least(|w| u64::from(w.running_steps)) {
+            Some(worker) => self.dispatch(step, worker),
+            None => self.enqueue(step),
+        }
+    }
+
+    /// In the plain modes steps wait only while every worker is lost.
+    pub(crate) fn route_waiting(&mut self) {
+        let waiting: Vec<ProgramId> = self.state.queue.oldest().map(|(_, p)| p).collect();
+        for program in waiting {
+            let steps = self
+                .state
+                .live
+                .get(&program)
+                .map(|p| p.waiting.clone())
+                .unwrap_or_default();
+            for step in steps {
+                self.dequeue(step);
+                self.route(step);
+            }
+        }
+    }
+
+    /// The program's worker, if it is placed on one that answers.
+    pub(crate) fn healthy_worker_of(&self, program: ProgramId) -> Option<WorkerId> {
+        let place = self.state.live.get(&program)?.placement?;
+        self.state
+            .workers
+            .get(&place.worker)?
+            .is_healthy()
+            .then_some(place.worker)
+    }
+
+    fn least(&self, load: impl Fn(&Worker) -> u64) -> Option<WorkerId> {
+        let healthy = self.state.workers.values().filter(|w| w.is_healthy());
+        healthy.min_by_key(|w| (load(w), w.id)).map(|w| w.id)
+    }
+
+    fn explain_plain(&mut self, program: ProgramId, worker: WorkerId) {
+        let policy = PolicyRef("plain-routing".into());
+        let why = Why::new(DecisionKind::Place, Because::PlainRouting).by(&policy);
+        self.explain(program, worker, &why);
+    }
+}

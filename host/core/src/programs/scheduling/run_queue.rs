@@ -1,0 +1,263 @@
+//! Run queues: where an engine does not order its steps itself, those beyond its bound wait here,
+//! the most urgent first, and a running one may be preempted (`Heddle` Algorithm 1).
+
+use crate::programs::explain::{Because, DecisionKind};
+use crate::programs::program::KvPlacement;
+use crate::programs::ranking::Ranking;
+use crate::programs::scheduling::growth::{Growing, Memory};
+use crate::programs::worker::{QueuedStep, Worker};
+use crate::{Command, Programs, Purpose};
+use std::ops::Bound::{Excluded, Unbounded};
+use treadle_model::{EngineKind, ProgramId, StepId, WorkerId};
+
+impl Programs {
+    /// True unless the worker runs as many steps as it may.
+    pub(crate) fn takes_a_step(&self, worker: WorkerId) -> bool {
+        let most = self.config.rollout.engine_steps_max;
+        let running = self.state.workers.get(&worker).map(|w| w.running_steps);
+        most == 0 || running.is_some_and(|running| running < most)
+    }
+
+    /// Puts a step into its worker's line.
+    pub(crate) fn enqueue_at(&mut self, step: StepId, worker: WorkerId) {
+        let Some(s) = self.state.steps.get_mut(&step) else {
+            return;
+        };
+        // No answer sent an adopted step; it goes on where it is nevertheless.
+        s.routed = true;
+        let queued_step = s.queued_step(step);
+        if let Some(w) = self.state.workers.get_mut(&worker) {
+            w.line.insert(queued_step);
+        }
+    }
+
+    /// Removes a step from the run queue of its program's worker.
+    pub(crate) fn dequeue_at(&mut self, step: StepId, place: Option<KvPlacement>) {
+        let Some(queued_step) = self.state.steps.get(&step).map(|s| s.queued_step(step)) else {
+            return;
+        };
+        if let Some(w) = place.and_then(|place| self.state.workers.get_mut(&place.worker)) {
+            w.line.remove(&queued_step);
+        }
+    }
+
+    /// A step that is queued at a worker that does not take its prompt stays while another of its
+    /// program runs there; then it goes elsewhere, with the program.
+    pub(crate) fn leave_queue_of_small_worker(&mut self, program: ProgramId) {
+        let Some(p) = self.state.live.get(&program) else {
+            return;
+        };
+        let Some(worker) = p
+            .placement
+            .map(|place| place.worker)
+            .filter(|_| self.is_rollout())
+        else {
+            return;
+        };
+        let is_queued_here = |step: &StepId| self.state.steps.get(step).is_some_and(|s| s.routed);
+        let waiting = p.waiting.iter().copied().filter(is_queued_here);
+        let stranded = waiting.filter(|step| !self.holds_context(worker, *step, program));
+        for step in stranded.collect::<Vec<_>>() {
+            self.reroute(step);
+        }
+    }
+
+    /// Sends the most urgent of those that wait for a worker while it takes
+    /// more.
+    pub(crate) fn serve(&mut self, worker: WorkerId) {
+        let Some(w) = self.state.workers.get(&worker) else {
+            return;
+        };
+        if w.line.is_empty() || !w.is_healthy() {
+            return;
+        }
+        let mut memory = self.memory_of(worker);
+        let mut after = None;
+        while self.takes_a_step(worker) {
+            let Some(next) = self.next_queued(worker, after) else {
+                return;
+            };
+            let program = self.state.steps[&next.step].program;
+            if !self.holds_context(worker, next.step, program) {
+                // Another of its steps ran here when it joined.
+                self.reroute(next.step);
+                continue;
+            }
+            if !self.has_begun(program, worker)
+                && let Some(memory) = &mut memory
+                && !memory.admits(self.growing(program))
+            {
+                if self.config.rollout.engine_steps_max == 0 {
+                    // No step overtakes, and those that have begun do not wait here.
+                    return;
+                }
+                memory.closed = true;
+                after = Some(next);
+                continue;
+            }
+            self.dequeue(next.step);
+            self.dispatch(next.step, worker);
+            if self.config.rollout.engine_steps_max == 0 {
+                // What else of it waits has nothing to wait for any more.
+                self.dispatch_waiting_routed(program, worker);
+            }
+            self.refresh_demand(program);
+        }
+    }
+
+    fn dispatch_waiting_routed(&mut self, program: ProgramId, worker: WorkerId) {
+        let waiting = self.state.live.get(&program).map(|p| &p.waiting);
+        let steps = waiting.into_iter().flatten();
+        let queued_step = steps.filter_map(|id| Some(self.state.steps.get(id)?).map(|s| (s, *id)));
+        let mut line: Vec<QueuedStep> = queued_step
+            .filter(|(s, _)| s.routed)
+            .map(|(s, id)| s.queued_step(id))
+            .collect();
+        line.sort_unstable();
+        for queued_step in line {
+            self.dequeue(queued_step.step);
+            self.dispatch(queued_step.step, worker);
+        }
+    }
+
+    /// True if steps at this worker do not wait for a slot there.
+    pub(crate) fn has_no_queue_ahead(&self, worker: WorkerId) -> bool {
+        let w = self.state.workers.get(&worker);
+        self.config.rollout.engine_steps_max == 0 || w.is_some_and(|w| w.line.is_empty())
+    }
+
+    fn next_queued(&self, worker: WorkerId, after: Option<QueuedStep>) -> Option<QueuedStep> {
+        let line = &self.state.workers.get(&worker)?.line;
+        match after {
+            None => line.first().copied(),
+            Some(after) => line.range((Excluded(after), Unbounded)).next().copied(),
+        }
+    }
+
+    /// True once a program has run a step, and its cache is at the worker.
+    pub(crate) fn has_begun(&self, program: ProgramId, worker: WorkerId) -> bool {
+        let w = self.state.workers.get(&worker);
+        w.is_some_and(|w| w.begun.contains(&program))
+    }
+
+    /// What a program holds, and by what it will have grown when it ends.
+    fn growing(&self, program: ProgramId) -> Growing {
+        let Some(p) = self.state.live.get(&program) else {
+            return Growing::default();
+        };
+        Growing {
+            remaining: p.remaining_tokens.unwrap_or(0),
+            held: p.context_tokens.max(p.private_tokens()),
+        }
+    }
+
+    /// The memory of a worker as it will be used; nothing where that is not
+    /// looked at.
+    fn memory_of(&self, worker: WorkerId) -> Option<Memory> {
+        let rollout = &self.config.rollout;
+        let w = self.state.workers.get(&worker)?;
+        if rollout.memory_ppm == 0 || w.capacity.tokens.is_none() {
+            return None;
+        }
+        let limit = w.watermark_tokens(rollout.memory_ppm);
+        let begun = w.begun.iter().map(|program| self.growing(*program));
+        let capacity = limit.saturating_sub(w.shared_tokens);
+        Some(Memory::new(capacity, rollout.growth_ppm, begun.collect()))
+    }
+
+    /// Asks which steps to preempt, if one that waits is more urgent than one that runs, and the
+    /// interrupted answer can be continued.
+    pub(crate) fn ask_preempt(&mut self, worker: WorkerId) {
+        let Some(w) = self.state.workers.get(&worker) else {
+            return;
+        };
+        if !resumes(w.engine) {
+            return;
+        }
+        let running = self.running_at(worker);
+        let urgent = self
+            .waiting_for_turn(w)
+            .next()
+            .map(|queued_step| queued_step.priority.0);
+        let least = running.iter().map(|(priority, _)| *priority).min();
+        if urgent <= least {
+            return;
+        }
+        let waiting = w.line.iter().map(|queued_step| queued_step.step);
+        let steps = running.iter().map(|(_, step)| *step).chain(waiting);
+        let mut programs: Vec<ProgramId> = steps
+            .filter_map(|step| self.state.steps.get(&step))
+            .map(|s| s.program)
+            .collect();
+        programs.sort_unstable();
+        programs.dedup();
+        programs.truncate(self.config.rollout.programs_max.max(1));
+        self.ask(Purpose::Preempt { worker }, programs);
+    }
+
+    /// Queued steps that the worker takes by themselves. A longer one waits for another step of its
+    /// program that runs there, and goes elsewhere once that is over.
+    fn waiting_for_turn<'a>(&'a self, w: &'a Worker) -> impl Iterator<Item = &'a QueuedStep> {
+        let fits = |queued_step: &&QueuedStep| self.takes_prompt(w.id, queued_step.step);
+        w.line.iter().filter(fits)
+    }
+
+    /// Takes steps back from their engine, at most as many as wait there, and
+    /// none for a less urgent one.
+    pub(crate) fn preempt_in_order(&mut self, worker: WorkerId, ranking: &Ranking) {
+        let w = self.state.workers.get(&worker);
+        let waiting = w.into_iter().flat_map(|w| self.waiting_for_turn(w));
+        let mut waiting = waiting.copied().collect::<Vec<_>>().into_iter();
+        let mut running = self.running_at(worker);
+        // One that it would not take again, since it became smaller, runs to its end.
+        running.retain(|(_, step)| self.takes_prompt(worker, *step));
+        for entry in &ranking.entries {
+            let of_program = |(_, step): &&(i32, StepId)| {
+                let s = self.state.steps.get(step);
+                s.is_some_and(|s| s.program == entry.program)
+            };
+            let Some((priority, victim)) = running.iter().filter(of_program).min().copied() else {
+                continue;
+            };
+            let Some(urgent) = waiting.next() else {
+                break;
+            };
+            if urgent.priority.0 <= priority {
+                break;
+            }
+            let (kind, because) = (DecisionKind::Preempt, Because::MoreUrgent);
+            self.record_decision(kind, because, worker, entry, ranking);
+            self.state.counters.preemptions += 1;
+            self.command(Command::PreemptStep { step: victim });
+            self.resume_waiting(victim);
+            self.leave_engine(victim);
+            if let Some(s) = self.state.steps.get_mut(&victim) {
+                // Its preemption is no fault of its engine.
+                s.attempts -= 1;
+            }
+            self.enqueue(victim);
+            self.enqueue_at(victim, worker);
+            self.refresh_idle(entry.program);
+        }
+        self.serve(worker);
+    }
+
+    fn running_at(&self, worker: WorkerId) -> Vec<(i32, StepId)> {
+        let placed = self.state.workers.get(&worker).map(|w| &w.programs);
+        let programs = placed
+            .into_iter()
+            .flatten()
+            .filter_map(|program| self.state.live.get(program));
+        let steps = programs.flat_map(|p| &p.running);
+        let here = |step: &StepId| {
+            let s = self.state.steps.get(step)?;
+            (s.state.worker() == Some(worker)).then_some((s.priority, *step))
+        };
+        steps.filter_map(here).collect()
+    }
+}
+
+/// Engines that can go on from the answer so far.
+const fn resumes(engine: EngineKind) -> bool {
+    !matches!(engine, EngineKind::Openai)
+}

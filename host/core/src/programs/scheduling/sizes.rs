@@ -1,0 +1,106 @@
+//! Sizes of prompts: estimated when they arrive, corrected when an engine has counted them.
+
+use crate::programs::tokens::{CountedPrompt, TextSize};
+use crate::{PrefixSegment, Programs, StepArrival};
+use treadle_model::{ProgramId, StepId};
+
+/// How many times its estimate a prefix is taken to have at most: a prompt that has more holds
+/// attachments, which its bytes do not count.
+const PREFIX_RATIO_MAX: u64 = 4;
+
+impl Programs {
+    /// Tokens of an arriving prompt: as counted, else as estimated.
+    pub(crate) fn prompt_tokens(&self, arrival: &StepArrival) -> u64 {
+        let Some((model, size)) = arrival.text_size() else {
+            return arrival.prompt_tokens;
+        };
+        let program = self.state.keys.get(&arrival.program);
+        let counted = program.and_then(|program| self.state.live.get(program)?.counted);
+        self.state.token_models.next_tokens(model, size, counted)
+    }
+
+    /// The shareable prefix of an arriving prompt, each segment with its tokens.
+    pub(crate) fn prefix_of(&self, arrival: &StepArrival) -> Vec<PrefixSegment> {
+        let mut prefix = arrival.prefix.clone();
+        let Some(text) = &arrival.text else {
+            return prefix;
+        };
+        for (segment, bytes) in prefix.iter_mut().zip(&text.prefix_bytes) {
+            let size = TextSize {
+                bytes: *bytes,
+                messages: text.messages.min(1),
+            };
+            segment.tokens = self.state.token_models.part_tokens(&text.model, size);
+        }
+        prefix
+    }
+
+    /// An engine has counted a step's prompt: what was estimated is corrected, and what models'
+    /// prompts cost is learnt.
+    pub(crate) fn learn_tokens(&mut self, step: StepId, counted: u64) {
+        let Some(s) = self.state.steps.get(&step).filter(|_| counted > 0) else {
+            return;
+        };
+        let (program, estimate, estimated) = (s.program, s.prompt_tokens, s.estimated);
+        let text = s.text.as_ref().map(|text| {
+            let size = TextSize {
+                bytes: s.prompt_bytes,
+                messages: text.messages,
+            };
+            (text.model.clone(), size)
+        });
+        let is_first = self
+            .state
+            .live
+            .get(&program)
+            .is_some_and(|p| p.steps_finished == 0);
+        let scales = is_first && estimated;
+        self.correct_prefix(program, counted, scales.then_some(estimate));
+        let Some(p) = self.state.live.get_mut(&program) else {
+            return;
+        };
+        if is_first {
+            p.first_prompt_tokens = counted;
+        }
+        if let Some((model, size)) = text {
+            p.counted = Some(CountedPrompt {
+                size,
+                tokens: counted,
+            });
+            self.state.token_models.learn(&model, size, counted);
+        }
+    }
+
+    /// Of a program's first prompt the prefix is the largest share, so the first count is the best
+    /// measure of it: it deviates from its estimate by as much as the whole prompt. It is never
+    /// more than a prompt that contains it.
+    fn correct_prefix(&mut self, program: ProgramId, counted: u64, estimate: Option<u64>) {
+        let Some(p) = self.state.live.get_mut(&program) else {
+            return;
+        };
+        if let Some(estimate) = estimate.filter(|estimate| *estimate > 0) {
+            let most = estimate.saturating_mul(PREFIX_RATIO_MAX);
+            let likely = counted.clamp(estimate / PREFIX_RATIO_MAX, most);
+            scale(&mut p.prefix, likely, estimate);
+        }
+        let prefix = p.prefix_tokens();
+        if prefix > counted {
+            scale(&mut p.prefix, counted, prefix);
+        }
+        let Some(place) = p.placement else {
+            return;
+        };
+        if let Some(w) = self.state.workers.get_mut(&place.worker) {
+            w.recount_prefix(&p.prefix);
+        }
+        self.account_worker(place.worker);
+    }
+}
+
+/// Multiplies the tokens of each segment by `tokens / of`.
+fn scale(prefix: &mut [PrefixSegment], tokens: u64, of: u64) {
+    for segment in prefix {
+        let scaled = u128::from(segment.tokens) * u128::from(tokens) / u128::from(of);
+        segment.tokens = u64::try_from(scaled).unwrap_or(u64::MAX);
+    }
+}

@@ -1,0 +1,159 @@
+//! Waiting: a step that can't be placed stays in the queue, in order of arrival, until its program
+//! is restored, it is withdrawn, or its bound is up.
+
+use crate::programs::program::QueueEntry;
+use crate::programs::step::StepState;
+use crate::programs::timers::Timer;
+use crate::{Command, Mode, Programs, Refusal};
+use treadle_model::{ProgramId, StepId, WorkerId};
+
+impl Programs {
+    /// Puts a step into the queue and its program with it.
+    pub(crate) fn enqueue(&mut self, step: StepId) {
+        let Some(s) = self.state.steps.get_mut(&step) else {
+            return;
+        };
+        let (program, waits_since) = (s.program, s.waits_since);
+        s.state = StepState::Waiting;
+        let deadline = waits_since + self.config.queue_wait_max;
+        self.state.timers.arm(deadline, Timer::StepWait(step));
+        self.state.waiting_steps += 1;
+        if let Some(p) = self.state.live.get_mut(&program) {
+            p.waiting.push(step);
+        }
+        self.refresh_idle(program);
+        self.refresh_demand(program);
+        self.refile(program);
+    }
+
+    /// Takes a step out of the queue, and its program with its last step.
+    pub(crate) fn dequeue(&mut self, step: StepId) {
+        let Some(s) = self.state.steps.get(&step) else {
+            return;
+        };
+        let (program, waits_since) = (s.program, s.waits_since);
+        let Some(p) = self.state.live.get_mut(&program) else {
+            return;
+        };
+        let Some(index) = p.waiting.iter().position(|w| *w == step) else {
+            return;
+        };
+        p.waiting.remove(index);
+        let place = p.placement;
+        self.dequeue_at(step, place);
+        let w = place.and_then(|place| self.state.workers.get_mut(&place.worker));
+        if let Some(w) = w {
+            w.backlog.end(step);
+        }
+        self.state.waiting_steps -= 1;
+        let deadline = waits_since + self.config.queue_wait_max;
+        self.state.timers.disarm(deadline, Timer::StepWait(step));
+        self.refresh_demand(program);
+        self.refile(program);
+    }
+
+    /// Files a program in the queue under its present wait and need, or takes
+    /// it out if nothing of it waits.
+    pub(crate) fn refile(&mut self, program: ProgramId) {
+        let Some(p) = self.state.live.get_mut(&program) else {
+            return;
+        };
+        let placed = p.placement.is_some();
+        if let Some(old) = p.queued.take() {
+            self.state.queue.remove(old.since, old.need_tokens, program);
+        }
+        let oldest = p
+            .waiting
+            .iter()
+            .filter_map(|s| self.state.steps.get(s))
+            .map(|s| s.waits_since);
+        if let Some(since) = oldest.min() {
+            let entry = QueueEntry {
+                since,
+                need_tokens: p.private_tokens(),
+            };
+            p.queued = Some(entry);
+            self.state
+                .queue
+                .insert(entry.since, entry.need_tokens, program);
+            // Those that are placed wait for something else: an answer, or their cache.
+            let plain = matches!(self.config.mode, Mode::Sticky | Mode::LeastLoad);
+            self.state.restore_wanted |= plain || !placed;
+        } else {
+            self.end_reservation(program);
+        }
+    }
+
+    /// Sends a step that is not waiting to a worker.
+    pub(crate) fn dispatch(&mut self, step: StepId, worker: WorkerId) {
+        let Some(program) = self.run_at(step, worker) else {
+            return;
+        };
+        let place = self.state.live.get(&program).and_then(|p| p.placement);
+        let slot = place.and_then(|place| place.slot);
+        let priority = self.state.steps.get(&step).map_or(0, |s| s.priority);
+        self.command(Command::DispatchStep {
+            step,
+            worker,
+            slot,
+            priority,
+        });
+    }
+
+    /// Notes that a step runs at a worker, without a command; gives its program.
+    pub(crate) fn run_at(&mut self, step: StepId, worker: WorkerId) -> Option<ProgramId> {
+        let now = self.state.now;
+        let program = self.state.steps.get(&step)?.program;
+        if self.is_moving(program) {
+            self.give_up_move(program);
+        }
+        if !self.state.offloads.is_empty() {
+            // From now on the engine's cache is the valid one.
+            self.give_up_transfer(program);
+            self.drop_copy(program);
+        }
+        let s = self.state.steps.get_mut(&step)?;
+        s.state = StepState::Running { worker, since: now };
+        s.attempts += 1;
+        s.dispatched_at.get_or_insert(now);
+        if let Some(p) = self.state.live.get_mut(&program) {
+            p.running.push(step);
+            p.waited_total.0 += now.since(s.waits_since).0;
+        }
+        let p = self.state.live.get(&program);
+        let warm = p.filter(|p| p.meter.is_warm);
+        self.add_prompt(step, worker, warm.map_or(0, |p| p.context_tokens));
+        let rollout = self.config.mode == Mode::Rollout;
+        if let Some(w) = self.state.workers.get_mut(&worker) {
+            w.running_steps += 1;
+            if rollout && w.programs.contains(&program) {
+                w.begun.insert(program);
+            }
+        }
+        self.refresh_idle(program);
+        self.account(program);
+        Some(program)
+    }
+
+    /// Sends every waiting step of a program that was just placed.
+    pub(crate) fn dispatch_waiting(&mut self, program: ProgramId, worker: WorkerId) {
+        let waiting = self
+            .state
+            .live
+            .get(&program)
+            .map(|p| p.waiting.clone())
+            .unwrap_or_default();
+        for step in waiting {
+            self.dequeue(step);
+            self.dispatch(step, worker);
+        }
+        self.refresh_demand(program);
+    }
+
+    /// Answers a waiting or failed step with an error and ends it.
+    pub(crate) fn refuse(&mut self, step: StepId, refusal: Refusal) {
+        self.state.counters.steps_refused += 1;
+        self.command(Command::RefuseStep { step, refusal });
+        self.end_step(step);
+    }
+}

@@ -1,0 +1,149 @@
+//! A step: one LLM call of a program, from its arrival to its end.
+
+use crate::programs::worker::QueuedStep;
+use crate::programs::{PromptText, StepTokens};
+use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
+
+/// Where a step is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub enum StepState {
+    /// In the queue.
+    Waiting,
+    /// At an engine.
+    Running {
+        /// The engine.
+        worker: WorkerId,
+        /// Since when.
+        since: Timestamp,
+    },
+}
+
+impl StepState {
+    /// The engine that it is at.
+    pub fn worker(self) -> Option<WorkerId> {
+        match self {
+            Self::Waiting => None,
+            Self::Running { worker, .. } => Some(worker),
+        }
+    }
+}
+
+/// One step that has not ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// Its program.
+    pub program: ProgramId,
+    /// When it arrived.
+    pub arrived_at: Timestamp,
+    /// Since when it would have waited, had it never been at an engine: what
+    /// it spent there is not waiting.
+    #[serde(default)]
+    pub waits_since: Timestamp,
+    /// Where it is.
+    pub state: StepState,
+    /// Prompt tokens, counted or estimated.
+    pub prompt_tokens: u64,
+    /// The prompt's tokens are estimated: no step is refused for them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub estimated: bool,
+    /// Size of the prompt.
+    pub prompt_bytes: u64,
+    /// More about a prompt that came as text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<PromptText>,
+    /// Output tokens that memory is kept for before they are seen: none where they
+    /// will be seen as they come, as others make room meanwhile.
+    #[serde(alias = "output_tokens_expected")]
+    pub output_tokens_reserved: u64,
+    /// Output tokens seen.
+    pub output_tokens: u64,
+    /// When the first output token was seen.
+    pub first_token_at: Option<Timestamp>,
+    /// When it was first sent to an engine.
+    pub dispatched_at: Option<Timestamp>,
+    /// How often it was sent to an engine.
+    pub attempts: u32,
+    /// How urgent it is; the greater goes first.
+    #[serde(default)]
+    pub priority: i32,
+    /// A policy decided where it goes; it waits for a slot there alone.
+    #[serde(default)]
+    pub routed: bool,
+}
+
+impl Step {
+    /// Its position in a run queue.
+    pub(crate) fn queued_step(&self, step: StepId) -> QueuedStep {
+        QueuedStep {
+            priority: Reverse(self.priority),
+            since: self.waits_since,
+            step,
+        }
+    }
+
+    /// Tokens that the program's placement must hold for this step.
+    pub fn demand_tokens(&self) -> u64 {
+        let output = self.output_tokens.max(self.output_tokens_reserved);
+        self.prompt_tokens.saturating_add(output)
+    }
+
+    /// Tokens of its prompt once it has ended: the engine's count, else the estimate.
+    pub fn prompt_of(&self, tokens: StepTokens) -> u64 {
+        match tokens.prompt {
+            0 => self.prompt_tokens,
+            counted => counted,
+        }
+    }
+
+    /// Tokens that it has produced so far, prompt included.
+    pub fn context_tokens(&self) -> u64 {
+        self.prompt_tokens.saturating_add(self.output_tokens)
+    }
+}
+
+/// A score as the whole number that engines want: the order of scores is kept,
+/// to one part in a million, whatever their size.
+pub fn priority_of(score: f64) -> i32 {
+    // Zero has one sign.
+    (in_order((score + 0.0).to_bits().cast_signed()) >> 32) as i32
+}
+
+/// The score that a priority encodes, to one part in a million.
+pub fn score_of(priority: i32) -> f64 {
+    f64::from_bits(in_order(i64::from(priority) << 32).cast_unsigned())
+}
+
+/// The bits of negative numbers rise as the numbers fall: they are turned.
+fn in_order(bits: i64) -> i64 {
+    if bits < 0 { bits ^ i64::MAX } else { bits }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{priority_of, score_of};
+
+    const SCORES: [f64; 14] = [
+        -1e300, -1e30, -5e9, -2.0, -1.0, -1e-9, 0.0, 1e-9, 0.5, 1.0, 1.001, 40_000.0, 40_001.0,
+        1e30,
+    ];
+
+    #[test]
+    fn priorities_are_in_the_order_of_scores() {
+        let rises = |pair: &[f64]| priority_of(pair[0]) < priority_of(pair[1]);
+        assert!(SCORES.windows(2).all(rises));
+        assert_eq!(priority_of(-0.0), priority_of(0.0));
+    }
+
+    #[test]
+    fn a_priority_gives_back_its_score() {
+        for score in SCORES {
+            let told = score_of(priority_of(score));
+            assert!(
+                (told - score).abs() <= score.abs() * 1e-5,
+                "{score}: {told}"
+            );
+        }
+    }
+}

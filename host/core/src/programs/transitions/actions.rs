@@ -1,0 +1,40 @@
+//! Actions begin and end, as tool runners report.
+
+use crate::programs::Programs;
+use crate::programs::action::{self, ACTIONS_MAX, Action};
+
+impl Programs {
+    /// An action of a program that is not live is ignored.
+    pub(crate) fn action_started(&mut self, program: &str, action: &str, tool: &str) {
+        let now = self.state.now;
+        let Some(id) = self.state.keys.get(program) else {
+            return;
+        };
+        let Some(p) = self.state.live.get_mut(id) else {
+            return;
+        };
+        if p.actions.len() < ACTIONS_MAX && !p.actions.contains_key(action) {
+            let started = Action {
+                tool: tool.into(),
+                since: now,
+            };
+            p.actions.insert(action.into(), started);
+        }
+    }
+
+    /// The end counts once, however often it is reported.
+    pub(crate) fn action_finished(&mut self, program: &str, action: &str, ok: bool) {
+        let now = self.state.now;
+        let Some(id) = self.state.keys.get(program) else {
+            return;
+        };
+        let Some(p) = self.state.live.get_mut(id) else {
+            return;
+        };
+        if let Some(ended) = p.actions.remove(action) {
+            p.last_action_ok = Some(ok);
+            p.actions_failed += u32::from(!ok);
+            action::learn(&mut self.state.tools, &p.job, &ended, now, ok);
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Settings change between two runs of the daemon.
+
+use crate::programs::step::StepState;
+use crate::programs::timers::Timer;
+use crate::{CoreConfig, Programs};
+use treadle_model::Timestamp;
+
+impl Programs {
+    /// What waits is bound by the new settings from now on.
+    pub(crate) fn configured(&mut self, config: &CoreConfig) {
+        let (old, new) = (self.config.queue_wait_max, config.queue_wait_max);
+        if old != new {
+            let waiting: Vec<(_, Timestamp)> = self
+                .state
+                .steps
+                .iter()
+                .filter(|(_, s)| s.state == StepState::Waiting)
+                .map(|(step, s)| (*step, s.waits_since))
+                .collect();
+            for (step, waits_since) in waiting {
+                self.state
+                    .timers
+                    .disarm(waits_since + old, Timer::StepWait(step));
+                self.state
+                    .timers
+                    .arm(waits_since + new, Timer::StepWait(step));
+            }
+        }
+        let other_queues = self.config.rollout.engine_steps_max != config.rollout.engine_steps_max;
+        let other_mode = self.config.mode != config.mode;
+        self.forget_copies(config);
+        let fill = |config: &CoreConfig| (config.low_watermark_ppm, config.kv.clone());
+        let other_fill = fill(&self.config) != fill(config);
+        self.config = config.clone();
+        if other_fill {
+            self.forget_headroom();
+        }
+        self.state.config = Some(config.clone());
+        self.state.restore_wanted = true;
+        self.due.serve.extend(self.state.workers.keys());
+        if other_mode {
+            self.account_all();
+        }
+        if other_mode || other_queues {
+            self.route_placed_again();
+        }
+    }
+
+    /// In a rollout steps of placed programs may wait too; other modes do not know what they wait
+    /// for.
+    fn route_placed_again(&mut self) {
+        let programs = self.state.live.values();
+        let waiting = programs.filter(|p| p.placement.is_some() && !p.waiting.is_empty());
+        let waiting: Vec<_> = waiting.map(|p| p.id).collect();
+        for program in waiting {
+            self.give_up_move(program);
+            self.give_up_transfer(program);
+            self.ask_again(program);
+        }
+    }
+}

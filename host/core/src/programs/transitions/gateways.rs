@@ -1,0 +1,119 @@
+//! Gateways in other processes: their steps outlive a scheduler, and end with
+//! them.
+
+use crate::programs::explain::{Because, DecisionKind};
+use crate::programs::scheduling::why::Why;
+use crate::programs::step::StepState;
+use crate::programs::timers::Timer;
+use crate::{Mode, Programs};
+use treadle_model::{GatewayId, ProgramId, StepId, WorkerId};
+
+impl Programs {
+    /// None of the daemon's own connections survived the restart: their steps are over, programs
+    /// and their placements remain. Questions are lost with the process that was asked, and are
+    /// asked again where they still matter.
+    pub(crate) fn daemon_restarted(&mut self) {
+        for (ask, open) in std::mem::take(&mut self.state.asks) {
+            self.state.timers.disarm(open.deadline, Timer::Ask(ask));
+        }
+        self.end_steps_of(GatewayId::LOCAL);
+        let moving = std::mem::take(&mut self.state.migrations.moving);
+        for (program, ended) in moving {
+            let deadline = ended.since + self.config.kv.transfer_max;
+            self.state.timers.disarm(deadline, Timer::Transfer(program));
+            if let Some(w) = self.state.workers.get_mut(&ended.to) {
+                w.give_room_back(program);
+            }
+            self.account(program);
+            self.ask_again(program);
+        }
+        self.forget_transfers();
+        self.ask_routes_again();
+        self.state.restore_wanted = true;
+    }
+
+    /// Its process is gone, so its steps are over.
+    pub(crate) fn gateway_lost(&mut self, gateway: GatewayId) {
+        self.end_steps_of(gateway);
+    }
+
+    /// Steps of one gateway are adjacent. Those that wait end before those that run: one that may
+    /// stay at its worker only beside another would else look for a new place, and cost its
+    /// program the old one, a moment before it ends too.
+    fn end_steps_of(&mut self, gateway: GatewayId) {
+        let first = StepId::of(gateway, 0);
+        let next = StepId::of(GatewayId(gateway.0 + 1), 0);
+        let open = self.state.steps.range(first..next);
+        let (waiting, running): (Vec<_>, Vec<_>) = open
+            .map(|(id, s)| (*id, s.state))
+            .partition(|(_, state)| *state == StepState::Waiting);
+        for (step, _) in waiting.into_iter().chain(running) {
+            self.step_cancelled(step);
+        }
+    }
+
+    /// An earlier scheduler sent the step there, and died before that was on
+    /// record. It is charged there whatever the room; pressure is relieved as
+    /// at any other time.
+    pub(crate) fn step_adopted(&mut self, step: StepId, worker: WorkerId) {
+        let Some(s) = self.state.steps.get(&step) else {
+            return;
+        };
+        let (program, at) = (s.program, s.state.worker());
+        if at == Some(worker) || !self.state.workers.contains_key(&worker) {
+            return;
+        }
+        self.dequeue(step);
+        self.resume_waiting(step);
+        self.leave_engine(step);
+        if let Some(s) = self.state.steps.get_mut(&step).filter(|_| at.is_some()) {
+            // It never ran where it was sent last, which is no fault of an engine.
+            s.attempts = s.attempts.saturating_sub(1);
+        }
+        self.move_adopted(program, worker);
+        self.run_at(step, worker);
+        self.refresh_demand(program);
+        self.state.adopted.push(program);
+        if self.config.mode == Mode::ProgramAware {
+            self.relieve(worker);
+        }
+    }
+
+    /// The other waiting steps of an adopted step's program are placed now. They are sent there
+    /// once nothing more is adopted: until then a gateway may have them in hand too.
+    pub(crate) fn settle_adopted(&mut self, adopts: bool) {
+        if self.state.adopted.is_empty() || adopts {
+            return;
+        }
+        // Lines stood still meanwhile.
+        self.due.serve.extend(self.state.workers.keys());
+        for program in std::mem::take(&mut self.state.adopted) {
+            if self.is_rollout() {
+                // An answer decides when, and others may come first.
+                self.ask_again(program);
+            } else if let Some(place) = self.healthy_worker_of(program) {
+                self.dispatch_waiting(program, place);
+            }
+        }
+    }
+
+    /// The program is placed where its step runs, unless other steps of it hold it elsewhere.
+    fn move_adopted(&mut self, program: ProgramId, worker: WorkerId) {
+        let Some(p) = self.state.live.get(&program) else {
+            return;
+        };
+        let is_there = p.placement.is_some_and(|place| place.worker == worker);
+        let answers = self
+            .state
+            .workers
+            .get(&worker)
+            .is_some_and(crate::programs::worker::Worker::is_healthy);
+        if is_there || !answers || !p.running.is_empty() || self.config.mode == Mode::LeastLoad {
+            return;
+        }
+        self.unplace(program);
+        let why = Why::new(DecisionKind::Place, Because::Adopted);
+        self.explain(program, worker, &why);
+        self.place(program, worker);
+    }
+}

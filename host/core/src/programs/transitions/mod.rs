@@ -1,0 +1,102 @@
+//! What each event changes: one file per subject.
+
+mod actions;
+mod answers;
+mod configured;
+mod gateways;
+mod programs;
+mod steps;
+mod timeouts;
+mod workers;
+
+use crate::programs::{Due, ProgramEvent, Programs};
+
+impl Programs {
+    #[allow(clippy::too_many_lines, reason = "one line or call for each event")]
+    pub(crate) fn apply(&mut self, event: &ProgramEvent) {
+        match event {
+            ProgramEvent::WorkerAdded {
+                worker,
+                url,
+                engine,
+                capacity,
+            } => {
+                self.worker_added(*worker, url, *engine, *capacity);
+            }
+            ProgramEvent::WorkerCapacityRead {
+                worker,
+                engine,
+                capacity,
+            } => {
+                self.worker_capacity_read(*worker, *engine, *capacity);
+            }
+            ProgramEvent::PromptCounted {
+                model,
+                size,
+                tokens,
+            } => self.state.token_models.learn(model, *size, *tokens),
+            ProgramEvent::WorkerUseRead {
+                worker,
+                untracked_tokens,
+            } => self.worker_use_read(*worker, *untracked_tokens),
+            ProgramEvent::WorkerLost { worker, cause } => self.worker_lost(*worker, cause),
+            ProgramEvent::WorkerRecovered { worker } => self.worker_recovered(*worker),
+            ProgramEvent::WorkerRemoved { worker } => self.worker_removed(*worker),
+            ProgramEvent::StepArrived(arrival) => self.step_arrived(arrival),
+            ProgramEvent::StepFirstToken { step } => self.step_first_token(*step),
+            ProgramEvent::StepProgressed {
+                step,
+                output_tokens,
+            } => {
+                self.step_progressed(*step, *output_tokens);
+            }
+            ProgramEvent::StepFinished { step, tokens, .. } => self.step_finished(*step, *tokens),
+            ProgramEvent::StepFailed { step, failure } => self.step_failed(*step, failure),
+            ProgramEvent::StepCancelled { step } => self.step_cancelled(*step),
+            ProgramEvent::StepAdopted { step, worker } => self.step_adopted(*step, *worker),
+            ProgramEvent::ActionStarted {
+                program,
+                action,
+                tool,
+            } => self.action_started(program, action, tool),
+            ProgramEvent::ActionFinished {
+                program,
+                action,
+                ok,
+            } => self.action_finished(program, action, *ok),
+            ProgramEvent::ProgramReleased { program } => self.program_released(program),
+            ProgramEvent::PolicyAnswered {
+                ask,
+                policy,
+                answer,
+                attribution,
+            } => self.policy_answered(*ask, policy, answer, attribution),
+            ProgramEvent::ProgramMigrated { program, to } => self.program_migrated(*program, *to),
+            ProgramEvent::MigrationFailed { program, .. } => self.migration_failed(*program),
+            ProgramEvent::ProgramOffloaded {
+                program,
+                copy,
+                tokens,
+                bytes,
+            } => self.program_offloaded(*program, copy, *tokens, *bytes),
+            ProgramEvent::OffloadFailed { program, .. } => self.offload_failed(*program),
+            ProgramEvent::ProgramLoaded { program, to } => self.program_loaded(*program, *to),
+            ProgramEvent::LoadFailed { program, .. } => self.load_failed(*program),
+            ProgramEvent::CopyLost { program, copy } => self.copy_lost(*program, copy),
+        }
+    }
+
+    /// What every event may have made possible or necessary.
+    pub(crate) fn settle(&mut self, adopts: bool) {
+        self.settle_adopted(adopts);
+        self.settle_workers();
+        if self.is_rollout() {
+            self.settle_rollout();
+        } else {
+            self.settle_transfers();
+        }
+        self.due = Due::default();
+        self.settle_restores();
+        self.settle_tick();
+    }
+}

@@ -1,0 +1,135 @@
+//! Programs open with their first step and close by release, idleness or the
+//! end of their only step.
+
+use crate::programs::accounts::Meter;
+use crate::programs::program::{FULL_WEIGHT_PPM, Program};
+use crate::programs::timers::Timer;
+use crate::{Command, PrefixSegment, Programs, Refusal, StepArrival};
+use std::collections::BTreeMap;
+use treadle_model::{Phase, ProgramId, Span, Status};
+
+impl Programs {
+    /// The program of an arriving step, opened if it is new; `None` at the
+    /// bound on live programs.
+    pub(crate) fn open_program(&mut self, arrival: &StepArrival) -> Option<ProgramId> {
+        if let Some(program) = self.state.keys.get(&arrival.program) {
+            return Some(*program);
+        }
+        if self.state.live.len() as u64 >= self.config.programs_max {
+            return None;
+        }
+        let id = ProgramId(self.state.next_program);
+        self.state.next_program += 1;
+        self.state.counters.programs_opened += 1;
+        self.state.keys.insert(arrival.program.clone(), id);
+        self.state.jobs.program_opened(&arrival.job);
+        self.state.live.insert(id, self.new_program(id, arrival));
+        Some(id)
+    }
+
+    fn new_program(&self, id: ProgramId, arrival: &StepArrival) -> Program {
+        Program {
+            id,
+            key: arrival.program.clone(),
+            job: arrival.job.clone(),
+            status: Status::Queued,
+            phase: Phase::Acting,
+            phase_since: self.state.now,
+            opened_at: self.state.now,
+            context_tokens: 0,
+            demand_tokens: 0,
+            prefix: self.prefix_of(arrival),
+            placement: None,
+            last_worker: None,
+            avoid: None,
+            weight_ppm: FULL_WEIGHT_PPM,
+            running: Vec::new(),
+            waiting: Vec::new(),
+            queued: None,
+            closing: arrival.one_shot,
+            inferred: arrival.inferred,
+            steps_finished: 0,
+            prompt_tokens_total: 0,
+            output_tokens_total: 0,
+            cached_tokens_total: 0,
+            pauses: 0,
+            counted: None,
+            idle_check_at: None,
+            waited_total: Span(0),
+            actions: BTreeMap::new(),
+            remaining_tokens: None,
+            last_action_ok: None,
+            actions_failed: 0,
+            first_prompt_tokens: self.prompt_tokens(arrival),
+            last_output_tokens: 0,
+            meter: Meter::default(),
+        }
+    }
+
+    /// The tool call, if there was one, has returned.
+    pub(crate) fn begin_reasoning(&mut self, program: ProgramId, arrival: &StepArrival) {
+        let now = self.state.now;
+        let Some(p) = self.state.live.get_mut(&program) else {
+            return;
+        };
+        if p.phase == Phase::Acting {
+            if p.steps_finished > 0 {
+                let job = self.state.jobs.of_live(&p.job);
+                let sample = now.since(p.phase_since).micros();
+                job.gaps.learn(sample / 1_000);
+                job.tool_us = match job.tool_us {
+                    0 => sample,
+                    known => known - known / 8 + sample / 8,
+                };
+            }
+            p.phase = Phase::Reasoning;
+            p.phase_since = now;
+        }
+        p.weight_ppm = FULL_WEIGHT_PPM;
+        p.closing |= arrival.one_shot;
+        let hashes = |prefix: &[PrefixSegment]| prefix.iter().map(|s| s.hash).collect::<Vec<_>>();
+        if p.placement.is_none() && hashes(&p.prefix) != hashes(&arrival.prefix) {
+            // A changed prompt (a compacted history) shares something else.
+            let prefix = self.prefix_of(arrival);
+            if let Some(p) = self.state.live.get_mut(&program) {
+                p.prefix = prefix;
+            }
+        }
+        self.refile(program);
+    }
+
+    pub(crate) fn program_released(&mut self, key: &str) {
+        let Some(program) = self.state.keys.get(key).copied() else {
+            return;
+        };
+        let Some(p) = self.state.live.get_mut(&program) else {
+            return;
+        };
+        p.closing = true;
+        let waiting = p.waiting.clone();
+        if p.is_between_steps() {
+            return self.close_program(program);
+        }
+        for step in waiting {
+            self.refuse(step, Refusal::ProgramReleased);
+        }
+    }
+
+    /// Ends a program that has no steps left.
+    pub(crate) fn close_program(&mut self, program: ProgramId) {
+        self.unplace(program);
+        self.drop_copy(program);
+        let Some(p) = self.state.live.remove(&program) else {
+            return;
+        };
+        self.state.keys.remove(&p.key);
+        self.state.jobs.program_closed(&p.job, self.state.now);
+        if let Some(at) = p.idle_check_at {
+            self.state.timers.disarm(at, Timer::ProgramIdle(program));
+        }
+        self.state.counters.programs_closed += 1;
+        self.command(Command::ForgetProgram {
+            program: Box::new(p),
+        });
+    }
+}

@@ -1,0 +1,308 @@
+//! Steps arrive, produce tokens and end.
+
+use crate::programs::state::JobStatistics;
+use crate::programs::step::{Step, StepState};
+use crate::{Mode, Programs, Refusal, StepArrival, StepFailure, StepTokens};
+use treadle_model::{GatewayId, Phase, ProgramId, StepId, WorkerId};
+
+impl Programs {
+    pub(crate) fn step_arrived(&mut self, arrival: &StepArrival) {
+        if self.state.steps.contains_key(&arrival.step) {
+            // Reported again by a sender that was not sure.
+            return;
+        }
+        self.state.counters.steps_arrived += 1;
+        if arrival.step.gateway() == GatewayId::LOCAL {
+            self.state.last_step = self.state.last_step.max(arrival.step.0);
+        }
+        let Some(program) = self.open_program(arrival) else {
+            let programs_max = self.config.programs_max;
+            return self.refuse(arrival.step, Refusal::ProgramsFull { programs_max });
+        };
+        let step = self.new_step(program, arrival);
+        self.state.steps.insert(arrival.step, step);
+        self.begin_reasoning(program, arrival);
+        if self.refuse_if_too_long(arrival.step) {
+            return;
+        }
+        self.route(arrival.step);
+        // Steps that were taken back may fill the queue beyond its bound; that
+        // is no reason to refuse one that is on its way already.
+        let state = self.state.steps.get(&arrival.step).map(|s| s.state);
+        let steps_max = self.config.queue_steps_max;
+        let full = self.state.waiting_steps > steps_max && !self.frees_others(program);
+        if state == Some(StepState::Waiting) && full {
+            self.dequeue(arrival.step);
+            self.refuse(arrival.step, Refusal::QueueFull { steps_max });
+        }
+    }
+
+    /// Others may wait for the memory of a program that has begun: it goes on, one
+    /// step at a time, however many wait.
+    fn frees_others(&self, program: ProgramId) -> bool {
+        let p = self.state.live.get(&program);
+        let place = p.filter(|p| p.waiting.len() == 1).and_then(|p| p.placement);
+        place.is_some_and(|place| self.has_begun(program, place.worker))
+    }
+
+    fn new_step(&self, program: ProgramId, arrival: &StepArrival) -> Step {
+        let learnt = self
+            .state
+            .jobs
+            .get(&arrival.job)
+            .filter(|job| job.steps_finished > 0);
+        // Rollouts admit programs for which there will be room to their end.
+        let told = |job: &JobStatistics| !self.is_rollout() && !job.whole_answers;
+        let reserved = match learnt {
+            None => self.config.output_tokens_guess,
+            Some(job) if told(job) => 0,
+            Some(job) => job.output_tokens_x16 / 16,
+        };
+        Step {
+            program,
+            arrived_at: self.state.now,
+            waits_since: self.state.now,
+            state: StepState::Waiting,
+            prompt_tokens: self.prompt_tokens(arrival),
+            estimated: !arrival.exact,
+            prompt_bytes: arrival.prompt_bytes,
+            text: arrival.text.clone(),
+            output_tokens_reserved: reserved.min(arrival.output_tokens_max.unwrap_or(u64::MAX)),
+            output_tokens: 0,
+            first_token_at: None,
+            dispatched_at: None,
+            attempts: 0,
+            priority: 0,
+            routed: false,
+        }
+    }
+
+    pub(crate) fn step_first_token(&mut self, step: StepId) {
+        let now = self.state.now;
+        let s = self.state.steps.get_mut(&step);
+        if let Some(s) = s.filter(|s| s.first_token_at.is_none()) {
+            s.first_token_at = Some(now);
+            let (program, at) = (s.program, s.state.worker());
+            self.account(program);
+            if let Some(worker) = at {
+                self.end_prompt(step, worker);
+            }
+        }
+    }
+
+    /// Tokens stream in: growth is checked as it happens.
+    pub(crate) fn step_progressed(&mut self, step: StepId, output_tokens: u64) {
+        self.step_first_token(step);
+        let Some(s) = self.state.steps.get_mut(&step) else {
+            return;
+        };
+        s.output_tokens = s.output_tokens.max(output_tokens);
+        let program = s.program;
+        if s.output_tokens > s.output_tokens_reserved {
+            self.refresh_demand(program);
+            self.relieve_placement(program);
+        }
+    }
+
+    pub(crate) fn step_finished(&mut self, step: StepId, tokens: StepTokens) {
+        let Some(s) = self.state.steps.get(&step) else {
+            return;
+        };
+        let (program, whole_answer) = (s.program, s.first_token_at.is_none());
+        let ran_here = s.state.worker().is_some();
+        let prompt = s.prompt_of(tokens);
+        self.learn_tokens(step, tokens.prompt);
+        let tokens = StepTokens { prompt, ..tokens };
+        self.divide(step, tokens);
+        self.state.counters.steps_finished += 1;
+        self.state.counters.prompt_tokens += tokens.prompt;
+        self.state.counters.output_tokens += tokens.output;
+        self.state.counters.cached_tokens += tokens.cached.unwrap_or(0);
+        if let Some(p) = self.state.live.get_mut(&program) {
+            p.steps_finished += 1;
+            p.last_output_tokens = tokens.output;
+            p.prompt_tokens_total += tokens.prompt;
+            p.output_tokens_total += tokens.output;
+            p.cached_tokens_total += tokens.cached.unwrap_or(0);
+            p.context_tokens = tokens.prompt.saturating_add(tokens.output);
+            let job = self.state.jobs.of_live(&p.job);
+            let sample = tokens.output.saturating_mul(16);
+            job.output_tokens_x16 = match job.steps_finished {
+                0 => sample,
+                _ => job.output_tokens_x16 - job.output_tokens_x16 / 8 + sample / 8,
+            };
+            job.whole_answers = whole_answer;
+            job.steps_finished += 1;
+        }
+        if !ran_here {
+            self.drop_outgrown_copy(program);
+        }
+        self.end_step(step);
+    }
+
+    /// Tried again while the bound allows and nothing reached the client.
+    pub(crate) fn step_failed(&mut self, step: StepId, failure: &StepFailure) {
+        let Some(s) = self.state.steps.get(&step) else {
+            return;
+        };
+        if failure.retryable && s.state == StepState::Waiting {
+            // It was taken back already.
+            return;
+        }
+        let (program, attempts) = (s.program, s.attempts);
+        if !failure.retryable || s.first_token_at.is_some() {
+            self.state.counters.steps_failed += 1;
+            return self.end_step(step);
+        }
+        if attempts >= self.config.attempts_max {
+            self.state.counters.steps_failed += 1;
+            let refusal = Refusal::EngineFailed {
+                cause: failure.cause.clone(),
+                attempts,
+            };
+            return self.refuse(step, refusal);
+        }
+        let failed_at = s.state.worker();
+        self.resume_waiting(step);
+        self.leave_engine(step);
+        self.leave_lost_worker(program);
+        self.leave_failed_worker(program, failed_at);
+        self.refresh_idle(program);
+        if !self.refuse_if_too_long(step) {
+            self.route(step);
+        }
+    }
+
+    pub(crate) fn step_cancelled(&mut self, step: StepId) {
+        let Some(s) = self.state.steps.get(&step) else {
+            return;
+        };
+        let (program, context) = (s.program, s.context_tokens());
+        let began = s.first_token_at.is_some();
+        self.divide_by_guess(program);
+        self.state.counters.steps_cancelled += 1;
+        if let Some(p) = self.state.live.get_mut(&program)
+            && began
+        {
+            p.context_tokens = p.context_tokens.max(context);
+            self.drop_outgrown_copy(program);
+        }
+        self.end_step(step);
+    }
+
+    /// Takes a step out of whatever holds it; its program acts from now on if
+    /// that was its last.
+    pub(crate) fn end_step(&mut self, step: StepId) {
+        self.dequeue(step);
+        self.leave_engine(step);
+        let Some(ended) = self.state.steps.remove(&step) else {
+            return;
+        };
+        let program = ended.program;
+        self.leave_lost_worker(program);
+        self.refresh_idle(program);
+        let now = self.state.now;
+        let Some(p) = self.state.live.get_mut(&program) else {
+            return;
+        };
+        if !p.is_between_steps() {
+            self.refresh_demand(program);
+            return self.leave_queue_of_small_worker(program);
+        }
+        if p.closing {
+            return self.close_program(program);
+        }
+        p.phase = Phase::Acting;
+        p.phase_since = now;
+        p.avoid = None;
+        self.due.moves = true;
+        let gives_up_place = p.inferred && p.steps_finished < 2;
+        if gives_up_place {
+            self.unplace(program);
+        }
+        self.leave_missing_slot(program);
+        self.watch_idleness(program);
+        self.refresh_demand(program);
+        if let Some(worker) = self.healthy_worker_of(program) {
+            self.ask_retain(worker);
+        }
+        self.relieve_placement(program);
+    }
+
+    /// A step that is taken back continues to wait where it left off: its timeout at the engine is
+    /// neither used up nor restarted.
+    pub(crate) fn resume_waiting(&mut self, step: StepId) {
+        let now = self.state.now;
+        let Some(s) = self.state.steps.get_mut(&step) else {
+            return;
+        };
+        let StepState::Running { since, .. } = s.state else {
+            return;
+        };
+        let waited = since.since(s.waits_since);
+        s.waits_since = s.waits_since + now.since(since);
+        if let Some(p) = self.state.live.get_mut(&s.program) {
+            // Counted again, with what is to come, when it is sent again.
+            p.waited_total.0 = p.waited_total.0.saturating_sub(waited.0);
+        }
+    }
+
+    /// Takes a running step back from its engine.
+    pub(crate) fn leave_engine(&mut self, step: StepId) {
+        let Some(s) = self.state.steps.get_mut(&step) else {
+            return;
+        };
+        let StepState::Running { worker, .. } = s.state else {
+            return;
+        };
+        s.state = StepState::Waiting;
+        if let Some(p) = self.state.live.get_mut(&s.program) {
+            p.running.retain(|running| *running != step);
+        }
+        if let Some(w) = self.state.workers.get_mut(&worker) {
+            w.running_steps -= 1;
+        }
+        let program = s.program;
+        self.end_prompt(step, worker);
+        self.account(program);
+        self.due.serve.insert(worker);
+    }
+
+    /// A placement on a lost worker ends with its last running step.
+    fn leave_lost_worker(&mut self, program: ProgramId) {
+        let Some(p) = self.state.live.get(&program) else {
+            return;
+        };
+        if p.running.is_empty()
+            && p.placement.is_some()
+            && self.healthy_worker_of(program).is_none()
+        {
+            self.unplace(program);
+        }
+    }
+
+    /// A worker that failed a step is passed over for the next attempt, if
+    /// there is another one.
+    fn leave_failed_worker(&mut self, program: ProgramId, failed_at: Option<WorkerId>) {
+        let another = self
+            .state
+            .workers
+            .values()
+            .any(|w| w.is_healthy() && Some(w.id) != failed_at);
+        let Some(p) = self.state.live.get_mut(&program) else {
+            return;
+        };
+        if another && p.running.is_empty() {
+            p.avoid = failed_at;
+            self.unplace(program);
+        }
+    }
+
+    fn relieve_placement(&mut self, program: ProgramId) {
+        if self.config.mode == Mode::ProgramAware
+            && let Some(worker) = self.healthy_worker_of(program)
+        {
+            self.relieve(worker);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Deadlines that pass.
+
+use crate::programs::timers::Timer;
+use crate::{Mode, Programs, Refusal};
+use treadle_model::{Phase, ProgramId, Span, StepId, WorkerId};
+
+impl Programs {
+    pub(crate) fn timer_fired(&mut self) {
+        while let Some(timer) = self.state.timers.pop_due(self.state.now) {
+            match timer {
+                Timer::Tick => self.tick(),
+                Timer::Ask(ask) => self.ask_expired(ask),
+                Timer::StepWait(step) => self.wait_exceeded(step),
+                Timer::ProgramIdle(program) => self.look_for_idleness(program),
+                Timer::Gather => self.gathered(),
+                Timer::Migrate => self.ask_migrate(),
+                Timer::Transfer(program) => {
+                    self.move_exceeded(program);
+                    self.transfer_exceeded(program);
+                }
+                Timer::Link => self.link_free(),
+            }
+        }
+    }
+
+    /// The periodic check (`ThunderAgent` §4.3.1): weights are renewed, workers
+    /// under pressure relieved, the queue looked at again.
+    fn tick(&mut self) {
+        self.state.tick_at = None;
+        let workers: Vec<WorkerId> = self
+            .state
+            .workers
+            .values()
+            .filter(|w| w.is_healthy())
+            .map(|w| w.id)
+            .collect();
+        for worker in workers {
+            self.expire_prompts(worker);
+            self.ask_weigh(worker);
+            self.ask_retain(worker);
+            self.relieve(worker);
+        }
+        self.make_room_for_starved();
+        self.prefetch();
+        self.state.restore_wanted = true;
+    }
+
+    /// The tick runs only while there is something to check.
+    pub(crate) fn settle_tick(&mut self) {
+        let placed = self.state.workers.values().any(|w| !w.programs.is_empty());
+        let busy = placed || !self.state.queue.is_empty() || !self.state.offloads.is_empty();
+        let needed = self.config.mode == Mode::ProgramAware && busy;
+        if needed && self.state.tick_at.is_none() {
+            let at = self.state.now + self.config.tick;
+            self.state.tick_at = Some(at);
+            self.state.timers.arm(at, Timer::Tick);
+        }
+    }
+
+    fn wait_exceeded(&mut self, step: StepId) {
+        let Some(s) = self.state.steps.get(&step) else {
+            return;
+        };
+        let waited_ms = self.state.now.since(s.waits_since).millis();
+        let healthy = self
+            .state
+            .workers
+            .values()
+            .filter(|w| w.is_healthy())
+            .count();
+        let refusal = Refusal::QueueWaitExceeded {
+            waited_ms,
+            healthy_workers: healthy as u32,
+        };
+        self.refuse(step, refusal);
+    }
+
+    /// Arms the program's idle deadline, unless one is pending: a timer that fires early checks the
+    /// phase again.
+    pub(crate) fn watch_idleness(&mut self, program: ProgramId) {
+        let bound = self.idle_max(program);
+        let Some(p) = self.state.live.get_mut(&program) else {
+            return;
+        };
+        if p.idle_check_at.is_none() {
+            let at = p.phase_since + bound;
+            p.idle_check_at = Some(at);
+            self.state.timers.arm(at, Timer::ProgramIdle(program));
+        }
+    }
+
+    /// Most requests of inferred programs are never continued, so these programs are kept for a
+    /// shorter time until they have been.
+    fn idle_max(&self, program: ProgramId) -> Span {
+        let known = self.state.live.get(&program);
+        if known.is_some_and(|p| p.inferred && p.steps_finished < 2) {
+            self.config.inferred_idle_max
+        } else {
+            self.config.program_idle_max
+        }
+    }
+
+    fn look_for_idleness(&mut self, program: ProgramId) {
+        let now = self.state.now;
+        let bound = self.idle_max(program);
+        let Some(p) = self.state.live.get_mut(&program) else {
+            return;
+        };
+        p.idle_check_at = None;
+        if p.phase == Phase::Reasoning || !p.is_between_steps() {
+            return;
+        }
+        if now.since(p.phase_since) >= bound {
+            self.close_program(program);
+        } else {
+            self.watch_idleness(program);
+        }
+    }
+}

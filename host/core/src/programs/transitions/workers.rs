@@ -1,0 +1,198 @@
+//! Engines join, report what they hold, fall silent, come back and leave.
+
+use crate::programs::explain::{Because, DecisionKind};
+use crate::programs::scheduling::why::Why;
+use crate::programs::worker::{Health, Worker};
+use crate::{Capacity, Command, Mode, Programs};
+use treadle_model::{EngineKind, ProgramId, StepId, WorkerId};
+
+impl Programs {
+    pub(crate) fn worker_added(
+        &mut self,
+        worker: WorkerId,
+        url: &str,
+        engine: EngineKind,
+        capacity: Capacity,
+    ) {
+        if let Some(known) = self.state.workers.get_mut(&worker) {
+            known.leaving = false;
+            self.worker_capacity_read(worker, engine, capacity);
+            return self.refuse_waiting_too_long();
+        }
+        self.state
+            .workers
+            .insert(worker, Worker::new(worker, url.into(), engine, capacity));
+        self.account_worker(worker);
+        self.state.restore_wanted = true;
+        self.refuse_waiting_too_long();
+    }
+
+    pub(crate) fn worker_capacity_read(
+        &mut self,
+        worker: WorkerId,
+        engine: EngineKind,
+        capacity: Capacity,
+    ) {
+        let Some(w) = self.state.workers.get_mut(&worker) else {
+            return;
+        };
+        w.engine = engine;
+        if w.capacity == capacity {
+            return;
+        }
+        let fewer_slots = capacity.slots != w.capacity.slots;
+        w.capacity = capacity;
+        self.account_worker(worker);
+        if fewer_slots {
+            // Slots are assigned again; their caches are no longer known.
+            self.vacate(worker);
+        }
+        self.state.restore_wanted = true;
+        self.due.serve.insert(worker);
+        self.leave_small_worker(worker);
+        self.relieve(worker);
+        self.refuse_waiting_too_long();
+    }
+
+    /// The ledger follows the engine: what others have there is not to be had.
+    pub(crate) fn worker_use_read(&mut self, worker: WorkerId, untracked_tokens: u64) {
+        let Some(w) = self.state.workers.get_mut(&worker) else {
+            return;
+        };
+        w.untracked_tokens = untracked_tokens;
+        self.state.restore_wanted = true;
+        self.relieve(worker);
+    }
+
+    /// The worker's programs lose their placement there: those between steps are paused, steps that
+    /// have not produced a token yet are taken back.
+    pub(crate) fn worker_lost(&mut self, worker: WorkerId, cause: &str) {
+        let Some(w) = self.state.workers.get_mut(&worker) else {
+            return;
+        };
+        if w.health == Health::Lost {
+            return;
+        }
+        w.health = Health::Lost;
+        w.untracked_tokens = 0;
+        self.account_worker(worker);
+        if self
+            .state
+            .reserved
+            .is_some_and(|(reserved, _)| reserved == worker)
+        {
+            self.state.reserved = None;
+        }
+        self.vacate(worker);
+        self.end_moves_of(worker);
+        self.end_transfers_of(worker);
+        self.unplace_waiting(worker);
+        for step in self.unanswered_steps(worker) {
+            self.command(Command::AbortStep {
+                step,
+                cause: cause.into(),
+            });
+        }
+        self.state.restore_wanted = true;
+    }
+
+    pub(crate) fn worker_recovered(&mut self, worker: WorkerId) {
+        let Some(w) = self.state.workers.get_mut(&worker) else {
+            return;
+        };
+        w.health = Health::Healthy;
+        self.account_worker(worker);
+        self.state.restore_wanted = true;
+        // Who stayed in its line goes on.
+        self.due.serve.insert(worker);
+    }
+
+    pub(crate) fn worker_removed(&mut self, worker: WorkerId) {
+        self.worker_lost(worker, "the worker was removed");
+        if let Some(w) = self.state.workers.get_mut(&worker) {
+            w.leaving = true;
+        }
+        self.refuse_waiting_too_long();
+    }
+
+    /// Removed workers go once nothing runs on them any more.
+    pub(crate) fn settle_workers(&mut self) {
+        let gone = |w: &Worker| w.leaving && w.running_steps == 0 && w.programs.is_empty();
+        if self.state.workers.values().any(gone) {
+            self.state.workers.retain(|_, w| !gone(w));
+        }
+    }
+
+    /// Ends the placement of all programs on the worker that run nothing.
+    fn vacate(&mut self, worker: WorkerId) {
+        let Some(w) = self.state.workers.get(&worker) else {
+            return;
+        };
+        let idle: Vec<ProgramId> = w.idle.iter().copied().collect();
+        for program in idle {
+            self.vacate_placement(program, worker);
+        }
+    }
+
+    /// A program that ran when its worker's slots were recounted leaves as soon as it can, unless
+    /// its slot still exists.
+    pub(crate) fn leave_missing_slot(&mut self, program: ProgramId) {
+        let place = self.state.live.get(&program).and_then(|p| p.placement);
+        let Some(place) = place.filter(|_| self.config.mode == Mode::ProgramAware) else {
+            return;
+        };
+        let worker = self.state.workers.get(&place.worker);
+        if worker.is_some_and(|w| !w.is_seated(place.slot)) {
+            self.vacate_placement(program, place.worker);
+        }
+    }
+
+    /// Steps that wait there for a cache or for a turn, and are too long for the worker now, wait
+    /// for another placement.
+    fn leave_small_worker(&mut self, worker: WorkerId) {
+        let Some(w) = self.state.workers.get(&worker) else {
+            return;
+        };
+        let most = w.context_tokens_max();
+        let too_long = |id: &ProgramId| {
+            let p = self.state.live.get(id);
+            p.is_some_and(|p| p.running.is_empty() && self.prompt_tokens_least(p) > most)
+        };
+        let placed = w.programs.iter().copied();
+        let leaving: Vec<ProgramId> = placed.filter(too_long).collect();
+        for program in leaving {
+            self.ask_again(program);
+        }
+    }
+
+    fn vacate_placement(&mut self, program: ProgramId, worker: WorkerId) {
+        let why = Why::new(DecisionKind::Pause, Because::WorkerGone);
+        self.explain(program, worker, &why);
+        self.unplace(program);
+        self.state.counters.pauses += 1;
+    }
+
+    /// In a rollout placed programs may wait too: they need another worker.
+    fn unplace_waiting(&mut self, worker: WorkerId) {
+        let placed = self.state.workers.get(&worker).map(|w| w.programs.clone());
+        for program in placed.into_iter().flatten() {
+            let p = self.state.live.get(&program);
+            if self.is_rollout() && p.is_some_and(|p| p.running.is_empty()) {
+                self.unplace(program);
+            }
+        }
+    }
+
+    fn unanswered_steps(&self, worker: WorkerId) -> Vec<StepId> {
+        let here = |step: &crate::programs::step::Step| matches!(step.state, crate::programs::step::StepState::Running { worker: at, .. } if at == worker);
+        let unanswered = |(_, s): &(&StepId, &crate::programs::step::Step)| {
+            here(s) && s.first_token_at.is_none()
+        };
+        self.state
+            .steps
+            .iter()
+            .filter(unanswered)
+            .map(|(id, _)| *id)
+            .collect()
+    }
+}

@@ -1,0 +1,246 @@
+//! Sums over the state, for metrics and for people.
+
+use crate::Mode;
+use crate::programs::offload::Direction;
+use crate::programs::program::Program;
+use crate::programs::step::Step;
+use crate::programs::{Programs, State};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use treadle_model::{Phase, Status, WorkerId};
+
+/// What a worker holds and does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WorkerTotals {
+    /// Its id.
+    pub id: WorkerId,
+    /// Its base URL.
+    pub url: Box<str>,
+    /// True if it answers.
+    pub healthy: bool,
+    /// What it holds, if known.
+    pub capacity_tokens: Option<u64>,
+    /// Tokens in use by the ledger.
+    pub used_tokens: u64,
+    /// Tokens of shared prefixes among them.
+    pub shared_tokens: u64,
+    /// Programs placed.
+    pub programs: u64,
+    /// Placed programs with a step.
+    pub reasoning: u64,
+    /// Placed programs between steps.
+    pub acting: u64,
+    /// Steps running.
+    pub running_steps: u64,
+    /// Slots in use.
+    pub slots_taken: u64,
+}
+
+/// What there is at present.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Live programs.
+    pub programs: u64,
+    /// With a step waiting or running.
+    pub reasoning: u64,
+    /// Between steps.
+    pub acting: u64,
+    /// Unplaced, including those that were never placed.
+    pub unplaced: u64,
+    /// Unplaced because they were paused.
+    pub paused: u64,
+    /// Programs in the queue.
+    pub queued_programs: u64,
+    /// Steps in the queue.
+    pub waiting_steps: u64,
+    /// Steps at engines.
+    pub running_steps: u64,
+    /// Questions to policies without an answer.
+    pub open_asks: u64,
+    /// Workers.
+    pub workers: Vec<WorkerTotals>,
+}
+
+impl State {
+    /// Sums over the whole state.
+    pub fn totals(&self) -> Totals {
+        let count =
+            |f: &dyn Fn(&Program) -> bool| self.live.values().filter(|p| f(p)).count() as u64;
+        Totals {
+            programs: self.live.len() as u64,
+            reasoning: count(&|p| p.phase == Phase::Reasoning),
+            acting: count(&|p| p.phase == Phase::Acting),
+            unplaced: count(&|p| p.placement.is_none()),
+            paused: count(&|p| p.status == Status::Paused),
+            queued_programs: self.queue.len() as u64,
+            waiting_steps: self.waiting_steps,
+            running_steps: self
+                .workers
+                .values()
+                .map(|w| u64::from(w.running_steps))
+                .sum(),
+            open_asks: self.asks.len() as u64,
+            workers: self
+                .workers
+                .values()
+                .map(|w| self.worker_totals(w))
+                .collect(),
+        }
+    }
+
+    fn worker_totals(&self, w: &crate::programs::worker::Worker) -> WorkerTotals {
+        let reasoning = w
+            .programs
+            .iter()
+            .filter_map(|id| self.live.get(id))
+            .filter(|p| p.phase == Phase::Reasoning)
+            .count() as u64;
+        WorkerTotals {
+            id: w.id,
+            url: w.url.clone(),
+            healthy: w.is_healthy(),
+            capacity_tokens: w.capacity.tokens,
+            used_tokens: w.used_tokens(),
+            shared_tokens: w.shared_tokens,
+            programs: w.programs.len() as u64,
+            reasoning,
+            acting: w.programs.len() as u64 - reasoning,
+            running_steps: u64::from(w.running_steps),
+            slots_taken: w.slots_taken.len() as u64,
+        }
+    }
+}
+
+/// Caches that are not at an engine.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct CacheTotals {
+    /// Programs whose cache is in host memory.
+    pub held_programs: usize,
+    /// Their context, in tokens.
+    pub held_tokens: u64,
+    /// The same in bytes, where engines report it.
+    pub held_bytes: u64,
+    /// Caches on their way.
+    pub in_transfer: usize,
+}
+
+/// Where a program's KV cache is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum CacheLocation {
+    /// At an engine.
+    Worker {
+        /// The engine.
+        worker: WorkerId,
+        /// Its length.
+        tokens: u64,
+    },
+    /// In host memory.
+    Host {
+        /// Its length.
+        tokens: u64,
+        /// Its size, where the engine reports it.
+        bytes: u64,
+    },
+    /// On its way from an engine to host memory.
+    ToHost {
+        /// The engine.
+        worker: WorkerId,
+        /// Its length.
+        tokens: u64,
+    },
+    /// On its way back.
+    ToWorker {
+        /// The engine.
+        worker: WorkerId,
+        /// Its length.
+        tokens: u64,
+    },
+    /// On its way between two engines.
+    BetweenWorkers {
+        /// The engine that it comes from.
+        from: WorkerId,
+        /// The engine that it goes to.
+        to: WorkerId,
+        /// Its length.
+        tokens: u64,
+    },
+}
+
+impl State {
+    /// Sums over the caches that are not at an engine.
+    pub fn cache_totals(&self) -> CacheTotals {
+        let offloads = &self.offloads;
+        CacheTotals {
+            held_programs: offloads.held.len(),
+            held_tokens: offloads.held_tokens,
+            held_bytes: offloads.held.values().map(|held| held.bytes).sum(),
+            in_transfer: offloads.moving.len() + self.migrations.moving.len(),
+        }
+    }
+
+    /// Where a program's cache is; `None` if it is to be computed again.
+    pub fn cache_of(&self, p: &Program) -> Option<CacheLocation> {
+        if let Some(transfer) = self.offloads.moving.get(&p.id) {
+            let (worker, tokens) = (transfer.worker, transfer.tokens);
+            return Some(match transfer.direction {
+                Direction::Out => CacheLocation::ToHost { worker, tokens },
+                Direction::Back => CacheLocation::ToWorker { worker, tokens },
+            });
+        }
+        if let Some(moving) = self.migrations.moving.get(&p.id) {
+            return Some(CacheLocation::BetweenWorkers {
+                from: moving.from,
+                to: moving.to,
+                tokens: moving.tokens,
+            });
+        }
+        if let Some(held) = self.offloads.held.get(&p.id) {
+            let (tokens, bytes) = (held.tokens, held.bytes);
+            return Some(CacheLocation::Host { tokens, bytes });
+        }
+        let place = p.placement.filter(|_| p.steps_finished > 0)?;
+        Some(CacheLocation::Worker {
+            worker: place.worker,
+            tokens: p.context_tokens,
+        })
+    }
+}
+
+/// What a worker's running steps hold by the ledger.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct RunningUse {
+    /// Steps at the engine.
+    pub steps: u64,
+    /// Tokens of their prompts and of what they have written, shared prefixes once.
+    pub tokens: u64,
+}
+
+impl Programs {
+    /// What a worker's running steps hold; `None` where no ledger is kept.
+    pub(crate) fn running_use(&self, worker: WorkerId) -> Option<RunningUse> {
+        let w = self.state.workers.get(&worker)?;
+        if self.config.mode == Mode::LeastLoad {
+            return None;
+        }
+        let (mut tokens, mut shared) = (0_u64, BTreeMap::new());
+        for p in w.programs.iter().filter_map(|id| self.state.live.get(id)) {
+            let steps = p.running.iter().filter_map(|id| self.state.steps.get(id));
+            let Some(context) = steps.map(Step::context_tokens).max() else {
+                continue;
+            };
+            tokens = tokens.saturating_add(context.saturating_sub(p.prefix_tokens()));
+            shared.extend(p.prefix.iter().map(|s| (s.hash, s.tokens)));
+        }
+        Some(RunningUse {
+            steps: u64::from(w.running_steps),
+            tokens: shared.into_values().fold(tokens, u64::saturating_add),
+        })
+    }
+}
+
+impl State {
+    /// A live program by its key.
+    pub fn program(&self, key: &str) -> Option<&Program> {
+        self.live.get(self.keys.get(key)?)
+    }
+}

@@ -1,0 +1,296 @@
+//! A worker and its ledger: what its KV cache holds, program by program, with
+//! shared prefixes counted once.
+
+use crate::programs::accounts::{Account, Charge};
+use crate::programs::backlog::Backlog;
+use crate::programs::lingering::Lingering;
+use crate::programs::{Capacity, PrefixSegment};
+use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use treadle_model::{EngineKind, ProgramId, StepId, Timestamp, WorkerId};
+
+/// Whether a worker may be given programs.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Health {
+    /// It answers.
+    Healthy,
+    /// It does not.
+    Lost,
+}
+
+/// A prefix that is charged once, however many programs share it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct SharedPrefix {
+    /// Programs placed here that begin with it.
+    pub programs: u32,
+    /// Tokens charged for it.
+    pub tokens: u64,
+}
+
+/// A step's entry in a worker's run queue: the most urgent first, then the one that has waited
+/// longest.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+pub struct QueuedStep {
+    /// Its priority.
+    pub priority: Reverse<i32>,
+    /// Since when it waits.
+    pub since: Timestamp,
+    /// The step.
+    pub step: StepId,
+}
+
+/// Room that is kept for a program whose cache is on its way here.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct KeptRoom {
+    /// Tokens.
+    pub tokens: u64,
+    /// Its slot, on engines that have slots.
+    pub slot: Option<u32>,
+}
+
+/// One inference engine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Worker {
+    /// Its id.
+    pub id: WorkerId,
+    /// Its base URL, as registered.
+    pub url: Box<str>,
+    /// Its software.
+    pub engine: EngineKind,
+    /// Whether it answers.
+    pub health: Health,
+    /// Its owner took it out; it goes once its last running step has ended.
+    pub leaving: bool,
+    /// What it can hold.
+    pub capacity: Capacity,
+    /// Programs placed here.
+    pub programs: BTreeSet<ProgramId>,
+    /// Those of them that are between steps, and so can be paused.
+    pub idle: BTreeSet<ProgramId>,
+    /// Steps running here.
+    pub running_steps: u32,
+    /// Private tokens charged for placed programs.
+    pub charged_tokens: u64,
+    /// Tokens charged for shared prefixes.
+    pub shared_tokens: u64,
+    /// The shared prefixes, by chained hash.
+    pub shared: BTreeMap<u64, SharedPrefix>,
+    /// Tokens that its engine holds for requests that treadle did not send.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub untracked_tokens: u64,
+    /// Slots in use.
+    pub slots_taken: BTreeSet<u32>,
+    /// Programs placed here that have run a step; kept in rollouts alone.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub begun: BTreeSet<ProgramId>,
+    /// Room for programs that are being moved here.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub kept: BTreeMap<ProgramId, KeptRoom>,
+    /// Steps that wait for this worker alone, the most urgent first.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub line: BTreeSet<QueuedStep>,
+    /// What its memory was used for.
+    #[serde(default)]
+    pub account: Account,
+    /// Share of its capacity, in millionths, that proved to be needed free; until the first step
+    /// has ended the low watermark is used instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub headroom_ppm: Option<u32>,
+    /// Caches of programs that have left, while a cache that was used before them
+    /// is to be kept.
+    #[serde(default, skip_serializing_if = "Lingering::is_empty")]
+    pub lingering: Lingering,
+    /// Prompts that it has yet to compute.
+    #[serde(default, skip_serializing_if = "Backlog::is_empty")]
+    pub backlog: Backlog,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+fn is_zero(tokens: &u64) -> bool {
+    *tokens == 0
+}
+
+impl Worker {
+    /// A healthy worker that holds nothing.
+    pub fn new(id: WorkerId, url: Box<str>, engine: EngineKind, capacity: Capacity) -> Self {
+        Self {
+            id,
+            url,
+            engine,
+            health: Health::Healthy,
+            leaving: false,
+            capacity,
+            programs: BTreeSet::new(),
+            idle: BTreeSet::new(),
+            running_steps: 0,
+            charged_tokens: 0,
+            shared_tokens: 0,
+            shared: BTreeMap::new(),
+            untracked_tokens: 0,
+            slots_taken: BTreeSet::new(),
+            begun: BTreeSet::new(),
+            kept: BTreeMap::new(),
+            line: BTreeSet::new(),
+            account: Account::default(),
+            headroom_ppm: None,
+            lingering: Lingering::default(),
+            backlog: Backlog::default(),
+        }
+    }
+
+    /// True if it may be given programs and steps.
+    pub fn is_healthy(&self) -> bool {
+        self.health == Health::Healthy
+    }
+
+    /// Tokens in use by this ledger.
+    pub fn used_tokens(&self) -> u64 {
+        let kept = self.kept.values().map(|room| room.tokens).sum();
+        self.charged_tokens
+            .saturating_add(self.shared_tokens)
+            .saturating_add(kept)
+            .saturating_add(self.untracked_tokens)
+    }
+
+    /// `ppm` millionths of its capacity; unbounded if that is unknown.
+    pub fn watermark_tokens(&self, ppm: u32) -> u64 {
+        let Some(tokens) = self.capacity.tokens else {
+            return u64::MAX;
+        };
+        // This is asked for each worker whenever a program waits; 128 bits are slow to divide.
+        match tokens.checked_mul(u64::from(ppm)) {
+            Some(product) => product / 1_000_000,
+            None => {
+                u64::try_from(u128::from(tokens) * u128::from(ppm) / 1_000_000).unwrap_or(u64::MAX)
+            }
+        }
+    }
+
+    /// The longest context that it can hold at all.
+    pub fn context_tokens_max(&self) -> u64 {
+        let pool = self.capacity.tokens.unwrap_or(u64::MAX);
+        pool.min(self.capacity.context_tokens_max.unwrap_or(u64::MAX))
+    }
+
+    /// Tokens that placing a program would add: its private ones and those
+    /// of its prefix that no program here shares yet.
+    pub fn need_tokens(&self, private_tokens: u64, prefix: &[PrefixSegment]) -> u64 {
+        let fresh: u64 = prefix
+            .iter()
+            .filter(|segment| !self.shared.contains_key(&segment.hash))
+            .map(|segment| segment.tokens)
+            .sum();
+        private_tokens.saturating_add(fresh)
+    }
+
+    /// True unless every slot is taken. A program that was placed before the slots were known is on
+    /// one of them, though it is not known on which.
+    pub fn has_free_slot(&self) -> bool {
+        self.capacity.slots.is_none_or(|slots| {
+            let seated = self.programs.len() + self.kept.len();
+            (seated as u64) < u64::from(slots)
+        })
+    }
+
+    /// True if a placement has a slot that the worker still has, or none are counted here.
+    pub(crate) fn is_seated(&self, slot: Option<u32>) -> bool {
+        self.capacity
+            .slots
+            .is_none_or(|slots| slot.is_some_and(|slot| slot < slots))
+    }
+
+    /// Takes the lowest free slot, on engines that have slots.
+    pub(crate) fn take_slot(&mut self) -> Option<u32> {
+        let slot = (0..self.capacity.slots?).find(|slot| !self.slots_taken.contains(slot))?;
+        self.slots_taken.insert(slot);
+        Some(slot)
+    }
+
+    /// Takes this slot, if it is free.
+    pub(crate) fn take_this_slot(&mut self, slot: Option<u32>) -> Option<u32> {
+        let slot = slot.filter(|slot| self.is_seated(Some(*slot)))?;
+        self.slots_taken.insert(slot).then_some(slot)
+    }
+
+    /// Keeps room, and a slot, for a program that is about to come.
+    pub(crate) fn keep_room(&mut self, program: ProgramId, tokens: u64) -> Option<u32> {
+        let slot = self.take_slot();
+        self.kept.insert(program, KeptRoom { tokens, slot });
+        slot
+    }
+
+    /// Releases the room that was kept, and returns its slot.
+    pub(crate) fn give_room_back(&mut self, program: ProgramId) -> Option<u32> {
+        let slot = self.kept.remove(&program)?.slot?;
+        self.slots_taken.remove(&slot);
+        Some(slot)
+    }
+
+    /// A charge replaces another in its account.
+    pub(crate) fn rebook(
+        &mut self,
+        old: Option<Charge>,
+        new: Option<Charge>,
+        has_ledger: bool,
+        now: Timestamp,
+    ) {
+        if let Some(old) = &old {
+            self.account.end(old, now);
+        }
+        if let Some(new) = &new {
+            self.account.begin(new, now);
+        }
+        self.balance(has_ledger, now);
+    }
+
+    /// Brings its account up to date with its capacity and its shared prefixes. Its memory is
+    /// unused only while it could be used.
+    pub(crate) fn balance(&mut self, has_ledger: bool, now: Timestamp) {
+        let usable = has_ledger && self.is_healthy();
+        let capacity = self.capacity.tokens.filter(|_| usable);
+        self.account.balance(self.shared_tokens, capacity, now);
+    }
+
+    /// Charges a prefix; shared parts are charged with their first program.
+    pub(crate) fn charge_prefix(&mut self, prefix: &[PrefixSegment]) {
+        for segment in prefix {
+            let shared = self.shared.entry(segment.hash).or_insert(SharedPrefix {
+                programs: 0,
+                tokens: segment.tokens,
+            });
+            if shared.programs == 0 {
+                self.shared_tokens = self.shared_tokens.saturating_add(shared.tokens);
+            }
+            shared.programs += 1;
+        }
+    }
+
+    /// The parts of a prefix that is charged here take as many tokens as it reports now.
+    pub(crate) fn recount_prefix(&mut self, prefix: &[PrefixSegment]) {
+        for segment in prefix {
+            let Some(shared) = self.shared.get_mut(&segment.hash) else {
+                continue;
+            };
+            let before = std::mem::replace(&mut shared.tokens, segment.tokens);
+            let others = self.shared_tokens.saturating_sub(before);
+            self.shared_tokens = others.saturating_add(segment.tokens);
+        }
+    }
+
+    /// Takes the charge for a prefix back; shared parts go with their last
+    /// program.
+    pub(crate) fn discharge_prefix(&mut self, prefix: &[PrefixSegment]) {
+        for segment in prefix {
+            let Some(shared) = self.shared.get_mut(&segment.hash) else {
+                continue;
+            };
+            shared.programs -= 1;
+            if shared.programs == 0 {
+                self.shared_tokens = self.shared_tokens.saturating_sub(shared.tokens);
+                self.shared.remove(&segment.hash);
+            }
+        }
+    }
+}
