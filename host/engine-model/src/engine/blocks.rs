@@ -4,6 +4,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use super::host_tier::HostTier;
+
 /// Index of a block in its pool.
 pub(super) type BlockIndex = u32;
 
@@ -110,8 +112,8 @@ impl BlockPool {
         self.blocks[index as usize].references += 1;
     }
 
-    /// Takes the block at the front of the free list, forgetting what it cached.
-    pub(super) fn allocate(&mut self) -> Option<BlockIndex> {
+    /// Takes the block at the front of the free list. What it cached goes to the host tier.
+    pub(super) fn allocate(&mut self, tier: &mut HostTier) -> Option<BlockIndex> {
         if self.free == 0 {
             return None;
         }
@@ -121,6 +123,7 @@ impl BlockPool {
         block.references = 1;
         if let Some(hash) = block.hash.take() {
             self.cached.remove(&hash);
+            tier.store(hash);
             self.evicted += 1;
             self.watch_broken |= block.watch == self.watch;
         }
@@ -296,13 +299,15 @@ mod tests {
     #[test]
     fn a_released_chain_is_evicted_from_its_tail() {
         let mut pool = BlockPool::new(3);
-        let mut chain: Vec<_> = (0..3).map(|_| pool.allocate().unwrap()).collect();
+        let mut chain: Vec<_> = (0..3)
+            .map(|_| pool.allocate(&mut HostTier::default()).unwrap())
+            .collect();
         for (hash, index) in [10, 11, 12].into_iter().zip(&chain) {
             pool.register(*index, hash);
         }
-        assert_eq!(pool.allocate(), None);
+        assert_eq!(pool.allocate(&mut HostTier::default()), None);
         pool.release_all(&mut chain);
-        pool.allocate().unwrap();
+        pool.allocate(&mut HostTier::default()).unwrap();
         assert_eq!(pool.lookup(12), None);
         assert!(pool.lookup(11).is_some() && pool.lookup(10).is_some());
         assert_eq!(pool.evicted(), 1);
@@ -311,21 +316,21 @@ mod tests {
     #[test]
     fn a_duplicate_stays_private_and_goes_first() {
         let mut pool = BlockPool::new(2);
-        let first = pool.allocate().unwrap();
-        let second = pool.allocate().unwrap();
+        let first = pool.allocate(&mut HostTier::default()).unwrap();
+        let second = pool.allocate(&mut HostTier::default()).unwrap();
         pool.register(first, 7);
         pool.register(second, 7);
         pool.release_all(&mut vec![first]);
         pool.release_all(&mut vec![second]);
-        assert_eq!(pool.allocate(), Some(second));
+        assert_eq!(pool.allocate(&mut HostTier::default()), Some(second));
         assert_eq!(pool.lookup(7), Some(first));
     }
 
     #[test]
     fn eviction_spares_referenced_blocks() {
         let mut pool = BlockPool::new(2);
-        let held = pool.allocate().unwrap();
-        let freed = pool.allocate().unwrap();
+        let held = pool.allocate(&mut HostTier::default()).unwrap();
+        let freed = pool.allocate(&mut HostTier::default()).unwrap();
         pool.register(held, 1);
         pool.register(freed, 2);
         pool.release_all(&mut vec![freed]);

@@ -71,6 +71,7 @@ impl Engine {
         }
         let blocked = self
             .blocked
+            .filter(|_| self.tier.is_absent())
             .filter(|each| each.still_holds(first, &self.pool, budget_tokens))?;
         let mut iterations = iterations;
         if let Some(hash) = first.hash_at(blocked.hit_blocks) {
@@ -175,7 +176,7 @@ impl Engine {
                     break;
                 }
                 let sequence = &mut self.running[*place as usize];
-                sequence.cross_block(&mut self.pool, *fills);
+                sequence.cross_block(&mut self.pool, &mut self.tier, *fills);
             }
             passed += block_tokens;
             if passed >= iterations {

@@ -8,6 +8,7 @@ impl Engine {
     /// Forgets all cached blocks that no sequence holds.
     pub fn reset_prefix_cache(&mut self) {
         self.pool.forget_free();
+        self.tier.clear();
         self.memory_changed();
     }
 
@@ -32,7 +33,7 @@ impl Engine {
             if let Some(index) = self.pool.lookup(*hash) {
                 self.pool.hold(index);
                 held.push(index);
-            } else if let Some(index) = self.pool.allocate() {
+            } else if let Some(index) = self.pool.allocate(&mut self.tier) {
                 self.pool.register(index, *hash);
                 self.counters.imported_blocks += 1;
                 held.push(index);
@@ -51,11 +52,14 @@ impl Engine {
     /// before.
     pub fn fail(&mut self, now_us: u64) -> Vec<Finished> {
         self.now_us = self.now_us.max(now_us);
-        let lost_us = self.iteration_end_us.take();
+        // While it only waits for blocks from host memory it computes nothing.
+        let computes = self.running.iter().any(|each| each.scheduled_tokens > 0);
+        let lost_us = self.iteration_end_us.take().filter(|_| computes);
         let lost_us = lost_us.map_or(0, |end_us| end_us.saturating_sub(self.now_us));
         self.counters.busy_us -= lost_us;
         self.counters.evicted_blocks += self.pool.evicted();
         self.pool = BlockPool::new(self.pool.total());
+        self.tier.clear();
         self.memory_changed();
         self.keys.clear();
         let mut all: Vec<Sequence> = std::mem::take(&mut self.running);

@@ -30,9 +30,15 @@
 //!
 //! A block is findable from the iteration that computes it. The last generated token's KV is never
 //! computed, so a context of `n` tokens leaves `n - 1` tokens, rounded down to blocks, in the cache.
+//!
+//! # Host memory
+//! With [`EngineProfile::host_blocks`] evicted blocks go to host memory, and a prefix may go on
+//! there. Its request takes the blocks at once, waits for them to be loaded, and is computed from
+//! there on; others are computed meanwhile.
 
 mod blocks;
 mod chain;
+mod host_tier;
 mod leap;
 mod memory;
 mod priority;
@@ -47,6 +53,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use blocks::{BlockIndex, BlockPool};
+use host_tier::HostTier;
 use leap::Leap;
 use schedule::Blocked;
 use sequence::{Sequence, ServiceKey};
@@ -63,6 +70,7 @@ pub use request::{
 pub struct Engine {
     profile: EngineProfile,
     pool: BlockPool,
+    tier: HostTier,
     /// In order of service.
     running: Vec<Sequence>,
     waiting: BTreeMap<ServiceKey, Sequence>,
@@ -86,6 +94,7 @@ impl Engine {
     pub fn new(profile: EngineProfile) -> Self {
         Self {
             pool: BlockPool::new(profile.kv_blocks.max(1)),
+            tier: HostTier::new(u64::from(profile.host_blocks)),
             profile,
             running: Vec::new(),
             waiting: BTreeMap::new(),

@@ -55,8 +55,8 @@ impl Engine {
         if budget == 0 {
             return true;
         }
-        let hit = first.find_prefix(&self.pool, block_tokens, &mut self.prefix);
-        let tokens = (first.total_tokens() - hit.blocks * block_tokens).min(budget);
+        let hit = first.find_prefix(&self.pool, &self.tier, block_tokens, &mut self.prefix);
+        let tokens = (first.total_tokens() - hit.all_blocks() * block_tokens).min(budget);
         fits(hit, tokens, block_tokens, free)
     }
 }

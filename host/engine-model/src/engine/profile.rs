@@ -63,6 +63,12 @@ pub struct EngineProfile {
     pub running_max: u32,
     /// Blocks of KV memory.
     pub kv_blocks: u32,
+    /// Blocks of host memory that the engine moves evicted blocks to by itself; 0 for none.
+    #[serde(default)]
+    pub host_blocks: u32,
+    /// Speed at which they are loaded, in tokens a second.
+    #[serde(default)]
+    pub host_tokens_per_s: u64,
     /// Tokens per block.
     pub block_tokens: u32,
     /// Longest prompt plus output, in tokens.
@@ -133,6 +139,8 @@ impl EngineProfile {
             batched_tokens_max: 8_192,
             running_max: 256,
             kv_blocks: 8_192,
+            host_blocks: 0,
+            host_tokens_per_s: 0,
             block_tokens: BLOCK_TOKENS,
             context_limit_tokens: 131_072,
             stream_interval_tokens: 1,
@@ -188,6 +196,16 @@ impl EngineProfile {
     pub fn with_kv_tokens(mut self, tokens: u64) -> Self {
         let blocks = (tokens / u64::from(self.block_tokens)).clamp(1, u64::from(u32::MAX - 1));
         self.kv_blocks = blocks as u32;
+        self
+    }
+
+    /// The same engine with room for `tokens` of KV in host memory of its own, which come back at
+    /// `tokens_per_s`.
+    #[must_use]
+    pub fn with_host_tokens(mut self, tokens: u64, tokens_per_s: u64) -> Self {
+        let blocks = (tokens / u64::from(self.block_tokens)).min(u64::from(u32::MAX - 1));
+        self.host_blocks = blocks as u32;
+        self.host_tokens_per_s = tokens_per_s;
         self
     }
 

@@ -104,6 +104,8 @@ impl EngineProfile {
             ("batched_tokens_max", u64::from(self.batched_tokens_max), 1),
             ("running_max", u64::from(self.running_max), 1),
             ("kv_blocks", u64::from(self.kv_blocks), 1),
+            ("host_blocks", u64::from(self.host_blocks), 0),
+            ("host_tokens_per_s", self.host_tokens_per_s, 0),
             ("block_tokens", u64::from(self.block_tokens), 1),
             (
                 "context_limit_tokens",

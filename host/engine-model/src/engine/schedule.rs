@@ -5,6 +5,9 @@ use super::request::{FinishReason, Output};
 use super::sequence::{PrefixHit, Sequence, ServiceKey};
 use super::{Engine, IterationLoad};
 
+/// How often an engine that only waits for blocks looks for new requests, in microseconds.
+const LOOK_US: u64 = 5_000;
+
 /// Why the first waiting request did not fit, so that the next iterations need not walk its prefix
 /// again.
 #[derive(Clone, Copy)]
@@ -48,10 +51,10 @@ impl Engine {
         self.yield_to_priority(start_us, outputs);
         let preempted = self.schedule_running(start_us, &mut budget, &mut load, outputs);
         if !preempted {
-            self.admit_waiting(&mut budget, &mut load);
+            self.admit_waiting(start_us, &mut budget, &mut load);
         }
         if load == IterationLoad::default() {
-            return None;
+            return self.next_look_for_loads(start_us);
         }
         load.passes_milli += self.profile.decode_passes_milli(load.decode_sequences);
         let length_us = self.profile.iteration_us(load);
@@ -61,6 +64,13 @@ impl Engine {
         let end_us = start_us + length_us;
         self.plan_leap(end_us, load, budget);
         Some(end_us)
+    }
+
+    /// When to look again while nothing can be computed before blocks are loaded.
+    fn next_look_for_loads(&self, start_us: u64) -> Option<u64> {
+        let loads = self.running.iter().map(|each| each.loading_until_us);
+        let first = loads.filter(|until_us| *until_us > start_us).min()?;
+        Some(first.min(start_us + LOOK_US))
     }
 
     fn schedule_running(
@@ -76,11 +86,13 @@ impl Engine {
         while place < self.running.len() {
             let sequence = &mut self.running[place];
             let tokens = (sequence.total_tokens() - sequence.computed_tokens).min(*budget);
-            if tokens == 0 {
+            if tokens == 0 || sequence.loading_until_us > start_us {
                 place += 1;
                 continue;
             }
-            if let Some(again) = sequence.schedule(&mut self.pool, tokens, block_tokens) {
+            if let Some(again) =
+                sequence.schedule(&mut self.pool, &mut self.tier, tokens, block_tokens)
+            {
                 add_to_load(load, sequence, tokens);
                 self.counters.recomputed_tokens += u64::from(again);
                 *budget -= tokens;
@@ -109,7 +121,7 @@ impl Engine {
         self.waiting.insert(victim.key, victim);
     }
 
-    fn admit_waiting(&mut self, budget: &mut u32, load: &mut IterationLoad) {
+    fn admit_waiting(&mut self, start_us: u64, budget: &mut u32, load: &mut IterationLoad) {
         let block_tokens = self.profile.block_tokens;
         while *budget > 0 && self.running.len() < self.slots() {
             let Some(first) = self.waiting.first_entry() else {
@@ -117,11 +129,14 @@ impl Engine {
             };
             let sequence = first.get();
             let blocked = self.blocked;
-            if blocked.is_some_and(|each| each.still_holds(sequence, &self.pool, *budget)) {
+            // What host memory holds changes with every eviction.
+            let known = blocked.filter(|_| self.tier.is_absent());
+            if known.is_some_and(|each| each.still_holds(sequence, &self.pool, *budget)) {
                 return;
             }
-            let hit = sequence.find_prefix(&self.pool, block_tokens, &mut self.prefix);
-            let tokens = (sequence.total_tokens() - hit.blocks * block_tokens).min(*budget);
+            let hit = sequence.find_prefix(&self.pool, &self.tier, block_tokens, &mut self.prefix);
+            let rest = sequence.total_tokens() - hit.all_blocks() * block_tokens;
+            let tokens = rest.min(*budget);
             if !fits(hit, tokens, block_tokens, self.pool.free()) {
                 self.blocked = Some(Blocked {
                     key: sequence.key,
@@ -134,30 +149,52 @@ impl Engine {
             }
             self.blocked = None;
             let sequence = first.remove();
-            self.admit(sequence, hit, tokens, load);
-            *budget -= tokens;
+            *budget -= self.admit(start_us, sequence, hit, tokens, load);
         }
     }
 
+    /// Gives it its memory, and returns how many of the iteration's tokens it takes.
     fn admit(
         &mut self,
+        start_us: u64,
         mut sequence: Sequence,
         hit: PrefixHit,
         tokens: u32,
         load: &mut IterationLoad,
-    ) {
+    ) -> u32 {
         let block_tokens = self.profile.block_tokens;
         if sequence.cached_tokens.is_none() {
             self.counters.prefix_queries_tokens += u64::from(sequence.prompt_tokens);
-            self.counters.prefix_hits_tokens += u64::from(hit.blocks * block_tokens);
+            self.counters.prefix_hits_tokens += u64::from(hit.all_blocks() * block_tokens);
         }
         sequence.take_prefix(&mut self.pool, &self.prefix, block_tokens);
-        let again = sequence.schedule(&mut self.pool, tokens, block_tokens);
+        let place = self.running.partition_point(|each| each.key < sequence.key);
+        if hit.host_blocks > 0 {
+            self.load_from_host(start_us, &mut sequence, hit.host_blocks);
+            self.running.insert(place, sequence);
+            return 0;
+        }
+        sequence
+            .cached_tokens
+            .get_or_insert(sequence.computed_tokens);
+        let again = sequence.schedule(&mut self.pool, &mut self.tier, tokens, block_tokens);
         debug_assert!(again.is_some(), "admission checked the memory");
         self.counters.recomputed_tokens += u64::from(again.unwrap_or(0));
         add_to_load(load, &sequence, tokens);
-        let place = self.running.partition_point(|each| each.key < sequence.key);
         self.running.insert(place, sequence);
+        tokens
+    }
+
+    fn load_from_host(&mut self, start_us: u64, sequence: &mut Sequence, blocks: u32) {
+        let block_tokens = self.profile.block_tokens;
+        sequence.take_from_host(&mut self.pool, &mut self.tier, blocks, block_tokens);
+        sequence
+            .cached_tokens
+            .get_or_insert(sequence.computed_tokens);
+        let tokens = u64::from(blocks * block_tokens);
+        self.counters.loaded_tokens += tokens;
+        let speed = self.profile.host_tokens_per_s;
+        sequence.loading_until_us = self.tier.load(start_us, tokens, speed);
     }
 
     /// Ends the iteration: one token for each sequence whose tokens are all computed.
@@ -199,7 +236,7 @@ impl Engine {
 }
 
 pub(super) fn fits(hit: PrefixHit, tokens: u32, block_tokens: u32, free_blocks: u32) -> bool {
-    let end = (hit.blocks * block_tokens + tokens).div_ceil(block_tokens);
+    let end = (hit.all_blocks() * block_tokens + tokens).div_ceil(block_tokens);
     end - hit.blocks + hit.free_blocks <= free_blocks
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::blocks::{BlockIndex, BlockPool};
+use super::host_tier::HostTier;
 use super::request::{FinishReason, Finished, RequestId, RequestSpec};
 
 /// Order of service: priority, then arrival.
@@ -26,6 +27,8 @@ pub(super) struct Sequence {
     pub(super) unreported_tokens: u32,
     /// Tokens of the iteration under way; 0 if the sequence is not part of it.
     pub(super) scheduled_tokens: u32,
+    /// Until when blocks of its prefix are loaded from host memory, in microseconds.
+    pub(super) loading_until_us: u64,
     /// Prefix hits of the first admission; `None` before it.
     pub(super) cached_tokens: Option<u32>,
     pub(super) preemptions: u32,
@@ -40,6 +43,15 @@ pub(super) struct PrefixHit {
     pub(super) blocks: u32,
     /// Those of them without references: taking them makes the free list shorter.
     pub(super) free_blocks: u32,
+    /// Blocks after these that host memory holds.
+    pub(super) host_blocks: u32,
+}
+
+impl PrefixHit {
+    /// Blocks that need not be computed.
+    pub(super) fn all_blocks(self) -> u32 {
+        self.blocks + self.host_blocks
+    }
 }
 
 impl Sequence {
@@ -56,6 +68,7 @@ impl Sequence {
             generated_tokens: 0,
             unreported_tokens: 0,
             scheduled_tokens: 0,
+            loading_until_us: 0,
             cached_tokens: None,
             preemptions: 0,
             submitted_at_us: now_us,
@@ -83,6 +96,7 @@ impl Sequence {
     pub(super) fn find_prefix(
         &self,
         pool: &BlockPool,
+        tier: &HostTier,
         block_tokens: u32,
         found: &mut Vec<BlockIndex>,
     ) -> PrefixHit {
@@ -91,6 +105,7 @@ impl Sequence {
         let mut hit = PrefixHit {
             blocks: 0,
             free_blocks: 0,
+            host_blocks: 0,
         };
         for hash in self.chain.iter().take(limit) {
             let Some(index) = pool.lookup(*hash) else {
@@ -99,6 +114,10 @@ impl Sequence {
             found.push(index);
             hit.blocks += 1;
             hit.free_blocks += u32::from(!pool.is_held(index));
+        }
+        if !tier.is_absent() {
+            let rest = self.chain.iter().take(limit).skip(hit.blocks as usize);
+            hit.host_blocks = rest.take_while(|hash| tier.holds(**hash)).count() as u32;
         }
         hit
     }
@@ -116,7 +135,32 @@ impl Sequence {
         }
         self.blocks.extend_from_slice(found);
         self.computed_tokens = found.len() as u32 * block_tokens;
-        self.cached_tokens.get_or_insert(self.computed_tokens);
+    }
+
+    /// Takes memory for the next blocks of its prefix, which are loaded from host memory.
+    pub(super) fn take_from_host(
+        &mut self,
+        pool: &mut BlockPool,
+        tier: &mut HostTier,
+        count: u32,
+        block_tokens: u32,
+    ) {
+        // Room is made first: what is evicted for it must not push these out.
+        let from = self.blocks.len() as u32;
+        let hashes: Vec<u64> = (from..from + count)
+            .filter_map(|block| self.hash_at(block))
+            .collect();
+        for hash in &hashes {
+            tier.take(*hash);
+        }
+        for hash in hashes {
+            let Some(index) = pool.allocate(tier) else {
+                return;
+            };
+            pool.register(index, hash);
+            self.blocks.push(index);
+            self.computed_tokens += block_tokens;
+        }
     }
 
     /// Blocks that `tokens` more tokens need beyond those held.
@@ -131,6 +175,7 @@ impl Sequence {
     pub(super) fn schedule(
         &mut self,
         pool: &mut BlockPool,
+        tier: &mut HostTier,
         tokens: u32,
         block_tokens: u32,
     ) -> Option<u32> {
@@ -139,7 +184,7 @@ impl Sequence {
             return None;
         }
         for _ in 0..wanted {
-            self.blocks.push(pool.allocate()?);
+            self.blocks.push(pool.allocate(tier)?);
         }
         let from = self.computed_tokens;
         let to = from + tokens;
@@ -179,9 +224,9 @@ impl Sequence {
 
     /// Takes the next block, or makes the last findable that it has not looked at; for
     /// [`decode_on`](Self::decode_on), before it.
-    pub(super) fn cross_block(&mut self, pool: &mut BlockPool, fills: bool) {
+    pub(super) fn cross_block(&mut self, pool: &mut BlockPool, tier: &mut HostTier, fills: bool) {
         if !fills {
-            let block = pool.allocate();
+            let block = pool.allocate(tier);
             debug_assert!(
                 block.is_some(),
                 "the leap was planned by the memory there is"
@@ -200,6 +245,7 @@ impl Sequence {
         pool.release_all(&mut self.blocks);
         self.computed_tokens = 0;
         self.scheduled_tokens = 0;
+        self.loading_until_us = 0;
     }
 
     pub(super) fn finish(&self, at_us: u64, reason: FinishReason) -> Finished {

@@ -133,6 +133,8 @@ impl EngineProfile {
             batched_tokens_max: assumptions.batched_tokens_max,
             running_max: assumptions.running_max,
             kv_blocks: 1,
+            host_blocks: 0,
+            host_tokens_per_s: 0,
             block_tokens: assumptions.block_tokens,
             context_limit_tokens: assumptions.context_limit_tokens,
             stream_interval_tokens: 1,

@@ -2,6 +2,7 @@
 //! against a naive list.
 
 mod found;
+mod host;
 mod memory;
 mod priority;
 
@@ -105,14 +106,18 @@ fn profiles() -> impl Strategy<Value = EngineProfile> {
         3 => Just(u32::MAX),
     ];
     let speeds = (14_u32..40, 4_u32..64, 1_u32..8);
-    (speeds, interval, any::<bool>()).prop_map(|((blocks, batch, slots), interval, preempt)| {
-        EngineProfile {
+    let host = prop_oneof![2 => Just(0_u32), 1 => 1_u32..60];
+    let all = (speeds, interval, any::<bool>(), host);
+    all.prop_map(
+        |((blocks, batch, slots), interval, preempt, host_blocks)| EngineProfile {
             stream_interval_tokens: interval,
             preempt_by_priority: preempt,
             pass_us: u64::from(batch) % 3 * 170,
+            host_blocks,
+            host_tokens_per_s: 2_000,
             ..small_profile(blocks, batch, slots)
-        }
-    })
+        },
+    )
 }
 
 /// How a test drives the engine between arrivals.
