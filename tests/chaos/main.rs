@@ -24,6 +24,7 @@ use clap::Parser;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use form::Form;
 use options::Options;
 
 fn main() -> ExitCode {
@@ -43,36 +44,39 @@ fn main() -> ExitCode {
     ))
 }
 
-/// Runs all forms and prints their reports; gives those that were not clean.
+/// Runs all forms in their order; gives those that were not clean.
 async fn run_all(options: Options) -> Vec<&'static str> {
-    let places = Arc::new(Semaphore::new(options.at_once));
+    let places = Arc::new(Semaphore::new(options.at_once.max(1)));
     let options = Arc::new(options);
     let mut runs = JoinSet::new();
     for form in options.forms.iter().copied() {
-        let (places, options) = (places.clone(), options.clone());
+        let place = places.clone().acquire_owned().await;
+        let options = options.clone();
         runs.spawn(async move {
-            let _place = places.acquire_owned().await;
-            (form, run::run(&options, form).await)
+            let is_clean = run_one(&options, form).await;
+            drop(place);
+            (!is_clean).then_some(form.as_str())
         });
     }
     let mut unclean = Vec::new();
     while let Some(ended) = runs.join_next().await {
-        match ended {
-            Ok((form, Ok(report))) => {
-                println!("{:#}", report.to_json());
-                unclean.extend((!report.is_clean()).then_some(form.as_str()));
-            }
-            Ok((form, Err(error))) => {
-                report_progress(&format!("{}: {error}", form.as_str()));
-                unclean.push(form.as_str());
-            }
-            Err(error) => {
-                report_progress(&format!("a form ended early: {error}"));
-                unclean.push("one that ended early");
-            }
-        }
+        unclean.extend(ended.unwrap_or(Some("one that ended early")));
     }
     unclean
+}
+
+/// Runs a form and prints its report; whether it was clean.
+async fn run_one(options: &Options, form: Form) -> bool {
+    match run::run(options, form).await {
+        Ok(report) => {
+            println!("{:#}", report.to_json());
+            report.is_clean()
+        }
+        Err(error) => {
+            report_progress(&format!("{}: {error}", form.as_str()));
+            false
+        }
+    }
 }
 
 fn failed(why: &str) -> ExitCode {

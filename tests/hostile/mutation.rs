@@ -31,6 +31,10 @@ const MEANINGFUL: [u8; 12] = [
     0x00, 0x01, 0x0b, 0x7f, 0x80, 0xff, 0x40, 0x60, 0x70, 0xfc, 0xfd, 0x0d,
 ];
 
+/// One in so many words is repeated up to so many bytes.
+const LONG_ONE_IN: usize = 100;
+const LONG_BYTES: usize = 32 << 10;
+
 /// An upload of a corpus with one to four damages.
 pub fn mutate(corpus: &[Vec<u8>], draws: &mut Draws) -> Vec<u8> {
     let mut upload = corpus[draws.below(corpus.len())].clone();
@@ -52,7 +56,12 @@ pub fn mutate_message(corpus: &[Vec<u8>], words: &[&[u8]], draws: &mut Draws) ->
         let over = draws.below(3) * draws.below(8);
         let end = (at + over).min(message.len());
         let word = words[draws.below(words.len())];
-        message.splice(at..end, word.iter().copied());
+        // Now and then very often: what is deep or long must not take much longer for each byte.
+        let times = match draws.below(LONG_ONE_IN) {
+            0 => LONG_BYTES / word.len().max(1),
+            _ => 1,
+        };
+        message.splice(at..end, word.repeat(times));
     }
     message
 }

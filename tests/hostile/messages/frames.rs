@@ -28,7 +28,13 @@ pub(super) const TARGET: Target = Target {
         b"]",
     ],
     check,
+    accepts,
 };
+
+fn accepts(bytes: &[u8]) -> bool {
+    matches!(decode(bytes), Ok(Some(_)))
+        || KvCopy::from_handle(&String::from_utf8_lossy(bytes)).is_ok()
+}
 
 fn check(bytes: &[u8]) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()

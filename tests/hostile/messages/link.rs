@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncReadExt, BufReader};
+use tokio::runtime::Runtime;
 use treadle_scheduler::link::{FromGateway, LineError, ToGateway, add_line, read_line};
 
 use super::{Target, cuts, ensure};
@@ -34,14 +35,27 @@ pub(super) const TARGET: Target = Target {
         b"\xff",
     ],
     check,
+    accepts,
 };
 
+fn runtime() -> Result<Runtime, String> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_time().build();
+    runtime.map_err(|error| error.to_string())
+}
+
+fn accepts(bytes: &[u8]) -> bool {
+    let is_whole = |read: Result<(Vec<_>, bool), String>| {
+        read.is_ok_and(|(lines, closed)| closed && !lines.is_empty())
+    };
+    runtime().is_ok_and(|runtime| {
+        is_whole(runtime.block_on(read::<FromGateway>(bytes, b"")))
+            || is_whole(runtime.block_on(read::<ToGateway>(bytes, b"")))
+    })
+}
+
 fn check(bytes: &[u8]) -> Result<(), String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build()
-        .map_err(|error| error.to_string())?;
-    runtime.block_on(async {
+    runtime()?.block_on(async {
         lines::<FromGateway>(bytes).await?;
         lines::<ToGateway>(bytes).await
     })

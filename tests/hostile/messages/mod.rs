@@ -24,6 +24,8 @@ pub struct Target {
     /// # Errors
     /// What is not, in words.
     pub check: fn(&[u8]) -> Result<(), String>,
+    /// Whether an input is in order: most of a corpus has to be, or damage to it shows little.
+    pub accepts: fn(&[u8]) -> bool,
 }
 
 /// All of them.

@@ -35,7 +35,22 @@ pub(super) const TARGET: Target = Target {
         b"\"max_total_num_tokens\":",
     ],
     check,
+    accepts,
 };
+
+fn accepts(page: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(page);
+    let readings = [
+        llama_cpp::reading_of_props(page).unwrap_or_default(),
+        llama_cpp::reading_of_slots(page).unwrap_or_default(),
+        sglang::reading_of_server_info(page).unwrap_or_default(),
+        llama_cpp::reading_of_metrics(&text),
+        sglang::reading_of_metrics(&text),
+        vllm::reading_of_metrics(&text),
+    ];
+    let reads = |reading: &EngineReading| *reading != EngineReading::default();
+    readings.iter().any(reads) || !models_of(page).is_empty()
+}
 
 fn check(page: &[u8]) -> Result<(), String> {
     let text = String::from_utf8_lossy(page);

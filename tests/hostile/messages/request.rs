@@ -64,7 +64,13 @@ pub(super) const TARGET: Target = Target {
         b"\"id_slot\":1,",
     ],
     check,
+    accepts,
 };
+
+fn accepts(body: &[u8]) -> bool {
+    let mut endpoints = Endpoint::ALL.into_iter();
+    endpoints.any(|endpoint| RequestHead::parse(endpoint, body).is_ok())
+}
 
 fn check(body: &[u8]) -> Result<(), String> {
     for endpoint in Endpoint::ALL {

@@ -29,6 +29,7 @@ pub(super) const TARGET: Target = Target {
         b"data: [DONE]\n\n",
     ],
     check,
+    accepts,
 };
 
 /// What a scanner made of a stream.
@@ -68,6 +69,11 @@ fn scan(pieces: &[&[u8]], bytes_max: usize) -> Seen {
         ended_cleanly: scanner.ended_cleanly(),
         saw_done: scanner.saw_done(),
     }
+}
+
+fn accepts(stream: &[u8]) -> bool {
+    let seen = scan(&[stream], usize::MAX);
+    seen.ended_cleanly && !seen.events.is_empty()
 }
 
 fn check(stream: &[u8]) -> Result<(), String> {

@@ -41,7 +41,17 @@ pub(super) const TARGET: Target = Target {
         b"\"index\":9",
     ],
     check,
+    accepts,
 };
+
+fn accepts(event: &[u8]) -> bool {
+    Endpoint::ALL.into_iter().any(|endpoint| {
+        let mut stream = StreamUsage::new(endpoint);
+        stream.observe(event);
+        let is_whole = serde_json::from_slice::<Value>(event).is_ok();
+        is_whole && (usage_of_body(endpoint, event).is_some() || stream.output_tokens_seen() > 0)
+    })
+}
 
 fn check(event: &[u8]) -> Result<(), String> {
     for endpoint in Endpoint::ALL {

@@ -14,6 +14,11 @@ fn run(name: &str) {
     for (file, message) in &corpus {
         (target.check)(message).unwrap_or_else(|wrong| panic!("{name}/{file}: {wrong}"));
     }
+    let in_order = corpus
+        .iter()
+        .filter(|(_, message)| (target.accepts)(message));
+    let (in_order, all) = (in_order.count(), corpus.len());
+    assert!(in_order * 2 > all, "{name}: {in_order} of {all} in order");
     let corpus: Vec<Vec<u8>> = corpus.into_iter().map(|(_, message)| message).collect();
     let mut draws = Draws::new(SEED);
     for number in 1..=DAMAGED {

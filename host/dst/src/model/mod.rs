@@ -8,6 +8,7 @@ mod caches;
 mod facts;
 mod learn;
 mod outputs;
+mod placements;
 mod prefill;
 mod rules;
 mod run_queues;

@@ -86,10 +86,8 @@ struct OpenStep {
     overtaken: bool,
 }
 
-/// Takes in the events of a window and gives the workload in it.
-///
-/// Engines and settings come from events too: those from before the window are taken in first, by
-/// [`Recorder::prepare`].
+/// Takes in the events of a window and gives the workload in it. Engines and settings come from events
+/// too: those from before the window are taken in first, by [`Recorder::prepare`].
 #[derive(Default)]
 pub struct Recorder {
     options: RecorderOptions,
