@@ -18,6 +18,11 @@ const FOUND_PART: u64 = 2;
 /// And this part of the way to one that was lost before it.
 const LOST_PART: u64 = 4;
 
+/// A cache shows that there is host memory if it is found this part beyond the KV memory.
+const FAR_PART: u64 = 3;
+/// Less host memory than this part of the KV memory is as good as none.
+const NOISE_PART: u64 = 8;
+
 /// A cache.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 struct Cache {
@@ -48,12 +53,25 @@ impl Reuse {
     }
 
     /// Tokens of caches that the engine keeps beyond its KV memory.
-    pub fn beyond_tokens(&self) -> u64 {
-        self.beyond_tokens
+    pub fn beyond_tokens(&self, capacity_tokens: u64) -> u64 {
+        if self.beyond_tokens > capacity_tokens / NOISE_PART {
+            self.beyond_tokens
+        } else {
+            0
+        }
     }
 
-    /// A step of the program goes to the worker, with a prompt of so many tokens of its own.
-    pub(crate) fn begin(&mut self, program: ProgramId, tokens: u64, capacity_tokens: u64) {
+    /// A step of the program goes to the worker. What is used before its turn there counts too, but
+    /// is not known where answers come in one piece.
+    pub(crate) fn sent(&mut self, program: ProgramId, capacity_tokens: u64) {
+        let distance = self.distance(program, capacity_tokens);
+        if let Some(cache) = self.caches.get_mut(&program) {
+            cache.distance = distance;
+        }
+    }
+
+    /// The worker has computed the step's prompt, of so many tokens of the program's own.
+    pub(crate) fn computed(&mut self, program: ProgramId, tokens: u64, capacity_tokens: u64) {
         let distance = self.distance(program, capacity_tokens);
         self.touch(program, tokens, distance, capacity_tokens);
     }
@@ -76,6 +94,10 @@ impl Reuse {
 
     fn learn(&mut self, distance: u64, found: bool, capacity_tokens: u64) {
         let reach = capacity_tokens.saturating_add(self.beyond_tokens);
+        let far = capacity_tokens.saturating_add(capacity_tokens / FAR_PART);
+        if found && self.beyond_tokens == 0 && distance < far {
+            return;
+        }
         let reach = if found {
             reach + distance.saturating_sub(reach) / FOUND_PART
         } else {
@@ -152,7 +174,8 @@ mod tests {
         for turn in 0..4_000_u64 {
             let (program, tokens) = (turn * turn % 97 % 40, 50 + turn % 7);
             let has = engine.iter().position(|(each, _)| *each == program);
-            reuse.begin(ProgramId(program), tokens, capacity);
+            reuse.sent(ProgramId(program), capacity);
+            reuse.computed(ProgramId(program), tokens, capacity);
             if let Some(index) = has {
                 engine.remove(index);
             }
@@ -163,7 +186,7 @@ mod tests {
             reuse.end(ProgramId(program), tokens, Some(has.is_some()), capacity);
             reuse.assert_sums();
         }
-        reuse.beyond_tokens()
+        reuse.beyond_tokens(capacity)
     }
 
     #[test]
@@ -186,7 +209,7 @@ mod tests {
     fn what_is_followed_is_bounded() {
         let mut reuse = Reuse::default();
         for program in 0..10_000 {
-            reuse.begin(ProgramId(program), 100, 1_000);
+            reuse.computed(ProgramId(program), 100, 1_000);
         }
         assert_eq!(reuse.tokens, 64_000);
         reuse.assert_sums();

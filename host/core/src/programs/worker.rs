@@ -165,7 +165,7 @@ impl Worker {
         let Some(tokens) = self.capacity.tokens else {
             return u64::MAX;
         };
-        let tokens = tokens.saturating_add(self.reuse.beyond_tokens());
+        let tokens = tokens.saturating_add(self.reuse.beyond_tokens(tokens));
         // This is asked for each worker whenever a program waits; 128 bits are slow to divide.
         match tokens.checked_mul(u64::from(ppm)) {
             Some(product) => product / 1_000_000,
@@ -173,6 +173,12 @@ impl Worker {
                 u64::try_from(u128::from(tokens) * u128::from(ppm) / 1_000_000).unwrap_or(u64::MAX)
             }
         }
+    }
+
+    /// Whether its engine offloads caches to host memory of its own.
+    pub fn offloads_itself(&self) -> bool {
+        let capacity = self.capacity.tokens;
+        capacity.is_some_and(|tokens| self.reuse.beyond_tokens(tokens) > 0)
     }
 
     /// The longest context that it can hold at all.

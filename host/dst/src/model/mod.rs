@@ -10,6 +10,7 @@ mod learn;
 mod outputs;
 mod placements;
 mod prefill;
+mod reuse;
 mod rules;
 mod run_queues;
 mod sizes;

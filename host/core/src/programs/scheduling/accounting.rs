@@ -8,6 +8,9 @@ use crate::programs::step::{Step, StepState};
 use crate::{Mode, Programs, StepTokens};
 use treadle_model::{ProgramId, StepId, WorkerId};
 
+/// A context of its own of fewer tokens tells too little about what an engine keeps.
+const TELLING_TOKENS: u64 = 1_024;
+
 impl Programs {
     /// The program's placement or its use may have changed just now.
     pub(crate) fn account(&mut self, program: ProgramId) {
@@ -173,11 +176,14 @@ impl Programs {
         let place = p
             .placement
             .filter(|_| p.meter.is_warm && tokens.cached.is_some() && keeps_history);
+        // What others share is found in any case.
+        let own_before = prompt_before.saturating_sub(p.prefix_tokens());
+        let tells = tokens.cached.is_some() && keeps_history && own_before >= TELLING_TOKENS;
+        let missing = prompt_before.saturating_sub(cached);
+        let found = tells.then(|| !is_lost(own_before.saturating_sub(missing), own_before));
         if let Some(place) = place {
             self.learn_headroom(place.worker, cached, prompt_before);
         }
-        let found = (tokens.cached.is_some() && keeps_history && prompt_before > 0)
-            .then(|| !is_lost(cached, prompt_before));
         self.end_reuse(step, tokens, found);
         self.divide_into(program, computed, again, timing);
         self.note_warm(program);

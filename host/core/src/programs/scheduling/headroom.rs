@@ -55,15 +55,22 @@ impl Programs {
 
     /// A step goes to a worker. Where treadle offloads caches itself, engines find what it loads, and
     /// nothing is learnt of memory of their own.
-    pub(crate) fn begin_reuse(&mut self, step: StepId, worker: WorkerId) {
+    pub(crate) fn begin_reuse(&mut self, program: ProgramId, worker: WorkerId) {
+        if let Some((reuse, capacity)) = self.reuse_at(worker) {
+            reuse.sent(program, capacity);
+        }
+    }
+
+    /// Its prompt is computed.
+    pub(crate) fn go_on_reuse(&mut self, step: StepId) {
         let known = self.state.steps.get(&step);
         let Some((s, p)) = known.and_then(|s| Some((s, self.state.live.get(&s.program)?))) else {
             return;
         };
         let own = s.prompt_tokens.saturating_sub(p.prefix_tokens());
-        let program = s.program;
-        if let Some((reuse, capacity)) = self.reuse_at(worker) {
-            reuse.begin(program, own, capacity);
+        let (program, worker) = (s.program, s.state.worker());
+        if let Some((reuse, capacity)) = worker.and_then(|worker| self.reuse_at(worker)) {
+            reuse.computed(program, own, capacity);
         }
     }
 
@@ -105,7 +112,7 @@ impl Programs {
             return;
         };
         if self.config.kv.retention {
-            let keeps = capacity.saturating_add(w.reuse.beyond_tokens());
+            let keeps = capacity.saturating_add(w.reuse.beyond_tokens(capacity));
             w.lingering.leave(program, last_use(p, now), private, keeps);
         }
     }

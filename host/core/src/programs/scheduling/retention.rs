@@ -27,6 +27,10 @@ impl Programs {
         let Some(w) = self.state.workers.get(&worker) else {
             return;
         };
+        if w.offloads_itself() {
+            // It offloads by itself what is used least; where that is not enough, programs wait.
+            return;
+        }
         let low = self.fill_tokens(w);
         let used = self.staying_tokens(w).saturating_add(exposed);
         let wanted_tokens = self.wanted_tokens();
