@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use treadle_model::{GatewayId, Timestamp};
 
-/// The states of all machines: borrowed from a core, or owned by whoever read them.
+/// The states of all machines: borrowed from a core, or owned.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct State<'c> {
     /// The latest time at which an event was handled.

@@ -4,7 +4,7 @@
 mod scenario;
 
 use scenario::Scenario;
-use treadle_core::{Command, Event, ProgramEvent, Purpose, StepTokens};
+use treadle_core::{Command, Event, Mode, ProgramEvent, Purpose, StepTokens};
 use treadle_model::{FinishReason, Span, StepId, WorkerId};
 
 /// One worker that computes 100 prompt tokens in a second.
@@ -201,4 +201,38 @@ fn a_kept_cache_is_reconsidered_when_later_ones_precede_it() {
     // The ledger is below its watermark either way.
     assert!(!asked(false));
     assert!(asked(true));
+}
+
+/// Five programs, of which the worker's KV memory holds three, take turns, and the engine finds this
+/// share of their caches in percent.
+fn take_turns(found_percent: u64) -> Scenario {
+    let mut scenario = Scenario::with_mode(Mode::Sticky, &[10_000]);
+    scenario.reconfigure(|config| config.kv.retention = true);
+    for turn in 0..25 {
+        let (step, prompt) = (turn + 1, 3_000 + 10 * turn);
+        scenario.arrive(&format!("p-{}", turn % 5), step, prompt);
+        scenario.progress(step, 1);
+        let before = if turn < 5 { 0 } else { prompt - 50 };
+        finish(&mut scenario, step, prompt, before * found_percent / 100);
+    }
+    scenario
+}
+
+#[test]
+fn a_worker_whose_engine_offloads_by_itself_is_filled_beyond_its_kv_memory() {
+    let mut scenario = take_turns(100);
+    assert!(fill(&scenario) > 10_000, "{}", fill(&scenario));
+    assert!(fill(&scenario) < 5 * 3_300, "{}", fill(&scenario));
+    scenario.lose(0);
+    assert!(fill(&scenario) <= 10_000, "a lost engine has lost all");
+}
+
+#[test]
+fn an_engine_without_host_memory_is_filled_up_to_its_kv_memory() {
+    assert_eq!(
+        fill(&take_turns(0)),
+        fill(&Scenario::with_workers(&[10_000]))
+    );
+    // What others share, or a rest of a cache, is no cache.
+    assert_eq!(fill(&take_turns(60)), fill(&take_turns(0)));
 }

@@ -55,7 +55,7 @@ pub(super) struct EvictionArgs {
     seeds: u64,
     /// Host memory that the engines themselves offload to, as a share of the peak demand; it is
     /// there for all systems.
-    #[arg(long, default_value_t = 0.0, value_name = "SHARE")]
+    #[arg(long, default_value_t = 0.0, value_name = "SHARE", value_parser = share)]
     engine_host: f64,
     /// Threads. Figures do not depend on them.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -215,6 +215,13 @@ impl EvictionArgs {
                 report,
             })
             .collect()
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if (0.0..=16.0).contains(&share) => Ok(share),
+        _ => Err("give a share of the peak demand from 0 to 16, such as 0.333".to_owned()),
     }
 }
 

@@ -10,14 +10,13 @@ use std::collections::BTreeMap;
 use treadle_model::ProgramId;
 
 /// Caches that are followed at one worker, at most; the ones used longest ago are forgotten.
-const CACHES_MAX: usize = 4_096;
+const CACHES_MAX: usize = 1_024;
 /// The most that an engine is taken to keep, as a multiple of its KV memory.
 const REACH_MAX: u64 = 64;
 /// The border moves this part of the way to a cache that was found beyond it.
 const FOUND_PART: u64 = 2;
 /// And this part of the way to one that was lost before it.
 const LOST_PART: u64 = 4;
-
 /// A cache shows that there is host memory if it is found this part beyond the KV memory.
 const FAR_PART: u64 = 3;
 /// Less host memory than this part of the KV memory is as good as none.
@@ -47,9 +46,9 @@ pub struct Reuse {
 }
 
 impl Reuse {
-    /// True if nothing was used.
-    pub fn is_empty(&self) -> bool {
-        self.caches.is_empty()
+    /// True if nothing was ever used.
+    pub fn is_unused(&self) -> bool {
+        self.uses == 0
     }
 
     /// Tokens of caches that the engine keeps beyond its KV memory.

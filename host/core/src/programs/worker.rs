@@ -104,7 +104,7 @@ pub struct Worker {
     #[serde(default, skip_serializing_if = "Lingering::is_empty")]
     pub lingering: Lingering,
     /// What its engine really keeps.
-    #[serde(default, skip_serializing_if = "Reuse::is_empty")]
+    #[serde(default, skip_serializing_if = "Reuse::is_unused")]
     pub reuse: Reuse,
     /// Prompts that it has yet to compute.
     #[serde(default, skip_serializing_if = "Backlog::is_empty")]

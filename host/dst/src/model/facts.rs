@@ -1,7 +1,6 @@
 //! What the model knows of each thing.
 
 use super::prefill::Prompts;
-use super::reuse::Uses;
 use std::collections::{BTreeMap, BTreeSet};
 use treadle_core::program::FULL_WEIGHT_PPM;
 use treadle_core::{Capacity, PrefixSegment, Purpose};
@@ -131,8 +130,6 @@ pub(super) struct WorkerFacts {
     pub(super) kept: BTreeMap<ProgramId, u64>,
     /// Share of its capacity, in millionths, that proved to be needed free.
     pub(super) free_ppm: Option<u32>,
-    /// Which caches were used here, and what it keeps of them.
-    pub(super) uses: Uses,
     /// Prompts that it has yet to compute.
     pub(super) prompts: Prompts,
 }
@@ -140,11 +137,7 @@ pub(super) struct WorkerFacts {
 impl WorkerFacts {
     pub(super) fn watermark(&self, ppm: u32) -> u64 {
         let share = |tokens: u64| (u128::from(tokens) * u128::from(ppm) / 1_000_000) as u64;
-        let keeps = self
-            .capacity
-            .tokens
-            .map(|tokens| tokens + self.uses.beyond(tokens));
-        keeps.map_or(u64::MAX, share)
+        self.capacity.tokens.map_or(u64::MAX, share)
     }
 
     pub(super) fn context_tokens_max(&self) -> u64 {

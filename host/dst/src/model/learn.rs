@@ -3,7 +3,6 @@
 use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::facts::{Answered, At, Ending, JobFacts, ProgramFacts, StepFacts, WorkerFacts};
-use super::reuse::Uses;
 use std::collections::BTreeMap;
 use treadle_core::program::FULL_WEIGHT_PPM;
 use treadle_core::{
@@ -92,7 +91,6 @@ impl Model {
             shared: BTreeMap::new(),
             kept: BTreeMap::new(),
             free_ppm: None,
-            uses: Uses::default(),
             prompts: BTreeMap::new(),
         };
         self.workers.insert(worker, facts);
@@ -118,7 +116,6 @@ impl Model {
     fn worker_lost(&mut self, worker: WorkerId) {
         if let Some(w) = self.workers.get_mut(&worker).filter(|w| w.healthy) {
             w.healthy = false;
-            w.uses = Uses::default();
             w.life += 1;
         } else {
             return;
@@ -237,7 +234,6 @@ impl Model {
             s.output_tokens = s.output_tokens.max(output_tokens);
             if computed {
                 self.prompt_ends(step);
-                self.cache_is_used(step);
             }
         }
     }
@@ -249,7 +245,6 @@ impl Model {
         let (program, began) = (s.program, s.began);
         self.recount_prefix(program, tokens.prompt)?;
         self.cache_was_found(program, tokens);
-        self.cache_is_compared(step, tokens);
         if let Some(p) = self.programs.get_mut(&program) {
             p.is_warm = p.place.is_some();
             p.last_output_tokens = tokens.output;

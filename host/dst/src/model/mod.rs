@@ -10,7 +10,6 @@ mod learn;
 mod outputs;
 mod placements;
 mod prefill;
-mod reuse;
 mod rules;
 mod run_queues;
 mod sizes;

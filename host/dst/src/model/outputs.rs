@@ -50,7 +50,6 @@ impl Model {
         self.decided_prompts.clear();
         if let Some((step, worker)) = self.adopted.take() {
             self.prompt_sent(step, worker, self.cached_tokens(step));
-            self.cache_is_wanted(step, worker);
         }
         self.settle_workers();
         for command in commands.iter().filter(|c| !(first && is_refusal(c))) {
@@ -280,7 +279,6 @@ impl Model {
         }
         self.prompt_ends(step);
         self.prompt_sent(step, worker, self.cached_tokens(step));
-        self.cache_is_wanted(step, worker);
         let now = self.now;
         if let Some(s) = self.steps.get_mut(&step) {
             s.at = At::Worker(worker, life);

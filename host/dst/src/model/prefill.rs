@@ -33,11 +33,6 @@ pub(super) struct Prompt {
 /// What is known of the prompts at one engine.
 pub(super) type Prompts = BTreeMap<StepId, Prompt>;
 
-/// Whether an engine had lost the cache of a prompt of `before` tokens.
-pub(super) fn is_missing(cached: u64, before: u64) -> bool {
-    before.saturating_sub(cached) > before / 10 + MISSING_TOKENS
-}
-
 impl Model {
     /// A step has ended: more must stay free at its program's worker if that has lost its cache.
     pub(super) fn cache_was_found(&mut self, program: ProgramId, tokens: StepTokens) {
@@ -52,9 +47,10 @@ impl Model {
         let (true, Some(worker)) = (kv.host_tokens_max > 0 && comparable, p.place) else {
             return;
         };
+        let missing = before.saturating_sub(cached);
         if let Some(w) = self.workers.get_mut(&worker) {
             let free = w.free_ppm.unwrap_or(start);
-            w.free_ppm = Some(if is_missing(cached, before) {
+            w.free_ppm = Some(if missing > before / 10 + MISSING_TOKENS {
                 (free + LOST_PPM).min(start.max(FREE_PPM_MAX))
             } else {
                 free.saturating_sub(FOUND_PPM)

@@ -105,7 +105,11 @@ impl EngineProfile {
             ("running_max", u64::from(self.running_max), 1),
             ("kv_blocks", u64::from(self.kv_blocks), 1),
             ("host_blocks", u64::from(self.host_blocks), 0),
-            ("host_tokens_per_s", self.host_tokens_per_s, 0),
+            (
+                "host_tokens_per_s",
+                self.host_tokens_per_s,
+                u64::from(self.host_blocks > 0),
+            ),
             ("block_tokens", u64::from(self.block_tokens), 1),
             (
                 "context_limit_tokens",

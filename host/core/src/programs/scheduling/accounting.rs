@@ -184,7 +184,7 @@ impl Programs {
         if let Some(place) = place {
             self.learn_headroom(place.worker, cached, prompt_before);
         }
-        self.end_reuse(step, tokens, found);
+        self.reuse_ended(step, tokens, found);
         self.divide_into(program, computed, again, timing);
         self.note_warm(program);
     }

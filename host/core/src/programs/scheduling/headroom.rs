@@ -55,14 +55,14 @@ impl Programs {
 
     /// A step goes to a worker. Where treadle offloads caches itself, engines find what it loads, and
     /// nothing is learnt of memory of their own.
-    pub(crate) fn begin_reuse(&mut self, program: ProgramId, worker: WorkerId) {
+    pub(crate) fn reuse_sent(&mut self, program: ProgramId, worker: WorkerId) {
         if let Some((reuse, capacity)) = self.reuse_at(worker) {
             reuse.sent(program, capacity);
         }
     }
 
     /// Its prompt is computed.
-    pub(crate) fn go_on_reuse(&mut self, step: StepId) {
+    pub(crate) fn reuse_computed(&mut self, step: StepId) {
         let known = self.state.steps.get(&step);
         let Some((s, p)) = known.and_then(|s| Some((s, self.state.live.get(&s.program)?))) else {
             return;
@@ -75,7 +75,7 @@ impl Programs {
     }
 
     /// It has ended there; `found` says whether its engine had the cache of the step before.
-    pub(crate) fn end_reuse(&mut self, step: StepId, tokens: StepTokens, found: Option<bool>) {
+    pub(crate) fn reuse_ended(&mut self, step: StepId, tokens: StepTokens, found: Option<bool>) {
         let known = self.state.steps.get(&step);
         let Some((s, p)) = known.and_then(|s| Some((s, self.state.live.get(&s.program)?))) else {
             return;

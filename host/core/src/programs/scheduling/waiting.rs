@@ -123,7 +123,7 @@ impl Programs {
         let p = self.state.live.get(&program);
         let warm = p.filter(|p| p.meter.is_warm);
         self.add_prompt(step, worker, warm.map_or(0, |p| p.context_tokens));
-        self.begin_reuse(program, worker);
+        self.reuse_sent(program, worker);
         let rollout = self.config.mode == Mode::Rollout;
         if let Some(w) = self.state.workers.get_mut(&worker) {
             w.running_steps += 1;

@@ -86,7 +86,7 @@ impl Programs {
             self.account(program);
             if let Some(worker) = at {
                 self.end_prompt(step, worker);
-                self.go_on_reuse(step);
+                self.reuse_computed(step);
             }
         }
     }
