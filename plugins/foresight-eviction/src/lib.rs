@@ -10,8 +10,7 @@
 //! generate yet go first, so that the last one of a batch starts early.
 //!
 //! The host asks for cache actions where `kv.retention` is on. Elsewhere a program stays placed
-//! until memory overflows, and then the one goes whose memory is idle longest for what it costs to
-//! come back.
+//! until memory overflows, and then the one goes whose memory is idle longest.
 //!
 //! The crate is built twice: as a component, and natively for the simulator.
 
@@ -43,8 +42,7 @@ pub struct ForesightEviction {
 impl Policy for ForesightEviction {
     type Config = Config;
 
-    const COLUMNS: &'static [&'static str] =
-        &["price-ms", "back-ms", "prefill-ms", "remaining-tokens"];
+    const COLUMNS: &'static [&'static str] = &["price-ms", "remaining-tokens"];
 
     fn with_config(config: Config) -> Result<Self, PolicyError> {
         Ok(Self { config })
@@ -53,9 +51,7 @@ impl Policy for ForesightEviction {
 
 /// Places of the extra columns.
 const PRICE_MS: usize = 0;
-const BACK_MS: usize = 1;
-const PREFILL_MS: usize = 2;
-const REMAINING_TOKENS: usize = 3;
+const REMAINING_TOKENS: usize = 1;
 
 /// An extra column that was not given is a mistake of the caller.
 fn missing() -> PolicyError {
@@ -70,17 +66,15 @@ impl EvictionPolicy for ForesightEviction {
         Ok(vec![1.0; programs.len()])
     }
 
-    /// The idle time that a pause frees memory for, to each unit of what coming back
-    /// costs.
+    /// The time for which a pause frees memory. Memory and what coming back costs both grow with
+    /// the context, so that its length does not matter.
     fn pause_order(&mut self, programs: &ActiveColumns<'_>) -> Result<Vec<f64>, PolicyError> {
-        let of = |at| programs.extra_column(at).ok_or_else(missing);
-        let (price, back, prefill) = (of(PRICE_MS)?, of(BACK_MS)?, of(PREFILL_MS)?);
+        let price = programs.extra_column(PRICE_MS).ok_or_else(missing)?;
         let score = |row: usize| {
             if programs.phase[row] == Phase::Reasoning {
                 return REASONING;
             }
-            let there_and_back = 2.0 * f64::from(back[row]);
-            f64::from(price[row]) / (there_and_back.min(f64::from(prefill[row])) + 1.0)
+            f64::from(price[row])
         };
         Ok((0..programs.len()).map(score).map(finite).collect())
     }
@@ -135,17 +129,11 @@ mod tests {
     }
 
     #[test]
-    fn who_is_idle_longest_for_the_price_of_return_is_paused_first() {
+    fn whose_memory_is_idle_longest_is_paused_first() {
         let mut policy = ForesightEviction::default();
-        let never = f32::INFINITY;
-        let extra = [
-            [9_000.0, 9_000.0, 60_000.0, 0.0],
-            [never, 10.0, never, never],
-            [1_000.0, 1_000.0, 1_000.0, 0.0],
-            [-1.0; 4],
-        ];
+        let extra = [[9_000.0, 10_000.0, f32::INFINITY, 0.0], [-1.0; 4]];
         let programs = ActiveColumns {
-            tokens: &[10_000; 4],
+            tokens: &[10, 10_000, 10_000, 10_000],
             phase: &[
                 Phase::Acting,
                 Phase::Acting,
@@ -157,18 +145,13 @@ mod tests {
             extra: &extra.concat(),
         };
         let scores = policy.pause_order(&programs).unwrap();
-        assert_eq!(order(&scores), [1, 2, 0, 3]);
+        assert_eq!(order(&scores), [2, 1, 0, 3]);
     }
 
     #[test]
     fn who_waits_longest_comes_back_first_and_within_a_turn_the_longest() {
         let mut policy = ForesightEviction::default();
-        let extra = [
-            [0.0; 5],
-            [0.0; 5],
-            [0.0; 5],
-            [-1.0, 900.0, 9_000.0, 5.0, 9e9],
-        ];
+        let extra = [[0.0; 5], [-1.0, 900.0, 9_000.0, 5.0, 9e9]];
         let programs = WaitingColumns {
             tokens: &[10; 5],
             phase: &[

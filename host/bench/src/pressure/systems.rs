@@ -10,9 +10,9 @@ use treadle_simulator::cluster::Answers;
 use ttl_pin_eviction::TtlPinEviction;
 
 /// What foresight's orders take into account.
-const FORESIGHT_COLUMNS: &[&str] = &["price-ms", "back-ms", "prefill-ms", "remaining-tokens"];
+const FORESIGHT_COLUMNS: &[&str] = &["price-ms", "remaining-tokens"];
 /// The same with the mean rest of a call instead of its price.
-const MEAN_COLUMNS: &[&str] = &["idle-ms", "back-ms", "prefill-ms", "remaining-tokens"];
+const MEAN_COLUMNS: &[&str] = &["idle-ms", "remaining-tokens"];
 /// What a learnt time to live takes into account.
 const TTL_COLUMNS: &[&str] = &["idle-ms", "soonest-ms", "prefill-ms"];
 
@@ -136,10 +136,10 @@ pub const FORESIGHT: System = System {
     ..AWARE
 };
 
-/// The same without anywhere to offload to.
+/// A daemon with its defaults: nowhere to offload or move caches to.
 pub const NO_TIER: System = System {
     name: "foresight.no_tier",
-    means: &[Retention, Migration, Prefixes, Backlog],
+    means: &[Retention, Prefixes, Backlog],
     ..FORESIGHT
 };
 
@@ -176,7 +176,8 @@ pub const ABLATIONS: [System; 7] = [
     },
     System {
         name: "without.offload",
-        ..NO_TIER
+        means: &[Retention, Migration, Prefixes, Backlog],
+        ..FORESIGHT
     },
     System {
         name: "without.migration",
