@@ -2,8 +2,10 @@
 //!
 //! Engines evict what was used least recently. So a cache is found again if what was used since,
 //! and itself, fit into what the engine keeps, whatever that is made of; and each step tells
-//! whether its cache was found. The border between the two is learnt here. An engine without host
-//! memory finds nothing beyond its KV memory, and the border stays there.
+//! whether its cache was found. The border between the two is learnt here. Until a cache is lost
+//! before the border, and again when none was for long, the border moves out by itself while
+//! programs wait: an engine with ample host memory is found to be one before anybody has waited
+//! long. One without finds nothing beyond its KV memory, and the border stays there.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -15,12 +17,13 @@ const CACHES_MAX: usize = 1_024;
 const REACH_MAX: u64 = 64;
 /// The border moves this part of the way to a cache that was found beyond it.
 const FOUND_PART: u64 = 2;
-/// And this part of the way to one that was lost before it.
-const LOST_PART: u64 = 4;
-/// A cache shows that there is host memory if it is found this part beyond the KV memory.
-const FAR_PART: u64 = 3;
-/// Less host memory than this part of the KV memory is as good as none.
-const NOISE_PART: u64 = 8;
+/// A cache that was lost before the border takes it back there, but by this part of it at most.
+const LOST_PART: u64 = 8;
+/// While the border is probed, each cache that was found in its outer half takes it out by this
+/// part.
+const PROBE_PART: u64 = 256;
+/// Caches to be found after one was lost until the border is probed again.
+const CALM_FOUND: u32 = 600;
 
 /// A cache.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
@@ -30,6 +33,15 @@ struct Cache {
     tokens: u64,
     /// Tokens that were used since its use before that, itself included.
     distance: u64,
+}
+
+/// What the end of a step shows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    /// Whether the engine still had the cache of the step before, where that is known.
+    pub(crate) found: Option<bool>,
+    /// Whether programs wait for memory: more would be used if it were there.
+    pub(crate) wanted: bool,
 }
 
 /// The caches that were used at one worker, and what it keeps of them.
@@ -43,6 +55,8 @@ pub struct Reuse {
     tokens: u64,
     /// What the engine keeps beyond its KV memory, in tokens.
     beyond_tokens: u64,
+    /// Caches to be found yet until the border is probed.
+    calm: u32,
 }
 
 impl Reuse {
@@ -52,12 +66,8 @@ impl Reuse {
     }
 
     /// Tokens of caches that the engine keeps beyond its KV memory.
-    pub fn beyond_tokens(&self, capacity_tokens: u64) -> u64 {
-        if self.beyond_tokens > capacity_tokens / NOISE_PART {
-            self.beyond_tokens
-        } else {
-            0
-        }
+    pub fn beyond_tokens(&self) -> u64 {
+        self.beyond_tokens
     }
 
     /// A step of the program goes to the worker. What is used before its turn there counts too, but
@@ -75,35 +85,37 @@ impl Reuse {
         self.touch(program, tokens, distance, capacity_tokens);
     }
 
-    /// The step has ended with a context of so many tokens of its own. `found` says whether the
-    /// engine still had the cache of the step before, where that is known.
-    pub(crate) fn end(
-        &mut self,
-        program: ProgramId,
-        tokens: u64,
-        found: Option<bool>,
-        capacity_tokens: u64,
-    ) {
+    /// The step has ended with a context of so many tokens of its own.
+    pub(crate) fn end(&mut self, program: ProgramId, tokens: u64, seen: Seen, capacity: u64) {
         let distance = self.caches.get(&program).map_or(0, |cache| cache.distance);
-        if let Some(found) = found.filter(|_| distance > 0) {
-            self.learn(distance, found, capacity_tokens);
+        if let Some(found) = seen.found.filter(|_| distance > 0) {
+            let reach = capacity.saturating_add(self.beyond_tokens);
+            let reach = if found {
+                self.reach_of_found(reach, distance, seen.wanted)
+            } else {
+                self.reach_of_lost(reach, distance)
+            };
+            let most = capacity.saturating_mul(REACH_MAX - 1);
+            self.beyond_tokens = reach.saturating_sub(capacity).min(most);
         }
-        self.touch(program, tokens, 0, capacity_tokens);
+        self.touch(program, tokens, 0, capacity);
     }
 
-    fn learn(&mut self, distance: u64, found: bool, capacity_tokens: u64) {
-        let reach = capacity_tokens.saturating_add(self.beyond_tokens);
-        let far = capacity_tokens.saturating_add(capacity_tokens / FAR_PART);
-        if found && self.beyond_tokens == 0 && distance < far {
-            return;
-        }
-        let reach = if found {
-            reach + distance.saturating_sub(reach) / FOUND_PART
+    fn reach_of_found(&mut self, reach: u64, distance: u64, wanted: bool) -> u64 {
+        self.calm = self.calm.saturating_sub(1);
+        let further = if wanted && self.calm == 0 && distance > reach / 2 {
+            reach / PROBE_PART
         } else {
-            reach - reach.saturating_sub(distance) / LOST_PART
+            0
         };
-        let most = capacity_tokens.saturating_mul(REACH_MAX - 1);
-        self.beyond_tokens = reach.saturating_sub(capacity_tokens).min(most);
+        reach + distance.saturating_sub(reach) / FOUND_PART + further
+    }
+
+    fn reach_of_lost(&mut self, reach: u64, distance: u64) -> u64 {
+        if distance < reach {
+            self.calm = CALM_FOUND;
+        }
+        reach - reach.saturating_sub(distance).min(reach / LOST_PART)
     }
 
     /// Tokens that were used since the program's last use, its own included; 0 if it was not used,
@@ -162,16 +174,17 @@ impl Reuse {
 
 #[cfg(test)]
 mod tests {
-    use super::Reuse;
+    use super::{Reuse, Seen};
     use std::collections::VecDeque;
     use treadle_model::ProgramId;
 
-    /// An engine that keeps so many tokens of caches, whatever they are kept in.
-    fn learnt(keeps: u64, capacity: u64) -> u64 {
+    /// An engine that keeps so many tokens of caches, whatever they are kept in, and is asked for so
+    /// many programs in turn.
+    fn learnt(keeps: u64, capacity: u64, programs: u64, wanted: bool) -> u64 {
         let mut reuse = Reuse::default();
         let mut engine: VecDeque<(u64, u64)> = VecDeque::new();
         for turn in 0..4_000_u64 {
-            let (program, tokens) = (turn * turn % 97 % 40, 50 + turn % 7);
+            let (program, tokens) = (turn * turn % 97 % programs, 50 + turn % 7);
             let has = engine.iter().position(|(each, _)| *each == program);
             reuse.sent(ProgramId(program), capacity);
             reuse.computed(ProgramId(program), tokens, capacity);
@@ -182,26 +195,41 @@ mod tests {
             while engine.iter().map(|(_, tokens)| tokens).sum::<u64>() > keeps {
                 engine.pop_front();
             }
-            reuse.end(ProgramId(program), tokens, Some(has.is_some()), capacity);
+            let found = Some(has.is_some());
+            reuse.end(ProgramId(program), tokens, Seen { found, wanted }, capacity);
             reuse.assert_sums();
         }
-        reuse.beyond_tokens(capacity)
+        reuse.beyond_tokens()
     }
 
     #[test]
     fn an_engine_without_host_memory_keeps_its_kv_memory() {
-        assert!(learnt(500, 500) < 50, "{}", learnt(500, 500));
+        for wanted in [false, true] {
+            let beyond = learnt(500, 500, 40, wanted);
+            assert!(beyond < 50, "{beyond}");
+        }
     }
 
     #[test]
     fn host_memory_is_found_by_what_is_found_there() {
-        let beyond = learnt(1_200, 500);
-        assert!((550..850).contains(&beyond), "{beyond}");
+        for wanted in [false, true] {
+            let beyond = learnt(1_200, 500, 40, wanted);
+            assert!((500..900).contains(&beyond), "{beyond}");
+        }
+    }
+
+    #[test]
+    fn ample_host_memory_is_found_while_programs_wait_for_it() {
+        // Twelve programs of some fifty tokens use more than is known to be there, and less than
+        // twice as much.
+        let (known, probed) = (learnt(5_000, 500, 12, false), learnt(5_000, 500, 12, true));
+        assert!(known < 200, "{known}");
+        assert!(probed > 500, "{probed}");
     }
 
     #[test]
     fn nothing_is_learnt_while_everything_fits() {
-        assert_eq!(learnt(5_000, 5_000), 0);
+        assert_eq!(learnt(5_000, 5_000, 40, true), 0);
     }
 
     #[test]

@@ -165,7 +165,7 @@ impl Worker {
         let Some(tokens) = self.capacity.tokens else {
             return u64::MAX;
         };
-        let tokens = tokens.saturating_add(self.reuse.beyond_tokens(tokens));
+        let tokens = tokens.saturating_add(self.reuse.beyond_tokens());
         // This is asked for each worker whenever a program waits; 128 bits are slow to divide.
         match tokens.checked_mul(u64::from(ppm)) {
             Some(product) => product / 1_000_000,
@@ -175,10 +175,19 @@ impl Worker {
         }
     }
 
+    /// KV memory that is not in use; below zero where caches are in host memory of its engine. Of
+    /// two workers with room the one with more of this has less to do, whatever else their engines
+    /// keep.
+    pub(crate) fn spare_tokens(&self) -> i64 {
+        let tokens = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
+        tokens(self.capacity.tokens.unwrap_or(u64::MAX)) - tokens(self.used_tokens())
+    }
+
     /// Whether its engine offloads caches to host memory of its own.
     pub fn offloads_itself(&self) -> bool {
-        let capacity = self.capacity.tokens;
-        capacity.is_some_and(|tokens| self.reuse.beyond_tokens(tokens) > 0)
+        // Less than this may be a probe.
+        let least = self.capacity.tokens.map(|tokens| tokens / 8);
+        least.is_some_and(|least| self.reuse.beyond_tokens() > least)
     }
 
     /// The longest context that it can hold at all.

@@ -5,7 +5,7 @@
 use crate::programs::Programs;
 use crate::programs::StepTokens;
 use crate::programs::program::Program;
-use crate::programs::reuse::Reuse;
+use crate::programs::reuse::{Reuse, Seen};
 use crate::programs::worker::Worker;
 use treadle_model::{ProgramId, StepId, Timestamp, WorkerId};
 
@@ -83,8 +83,9 @@ impl Programs {
         let context = tokens.prompt.saturating_add(tokens.output);
         let own = context.saturating_sub(p.prefix_tokens());
         let (program, worker) = (s.program, s.state.worker());
+        let wanted = !self.state.queue.is_empty();
         if let Some((reuse, capacity)) = worker.and_then(|worker| self.reuse_at(worker)) {
-            reuse.end(program, own, found, capacity);
+            reuse.end(program, own, Seen { found, wanted }, capacity);
         }
     }
 
@@ -112,7 +113,7 @@ impl Programs {
             return;
         };
         if self.config.kv.retention {
-            let keeps = capacity.saturating_add(w.reuse.beyond_tokens(capacity));
+            let keeps = capacity.saturating_add(w.reuse.beyond_tokens());
             w.lingering.leave(program, last_use(p, now), private, keeps);
         }
     }

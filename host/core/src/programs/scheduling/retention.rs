@@ -159,7 +159,7 @@ impl Programs {
             w.id != worker && p.context_tokens <= w.context_tokens_max() && self.has_room(w, need)
         };
         let fitting = self.state.workers.values().filter(fits);
-        let roomiest = fitting.max_by_key(|w| (self.free_tokens(w), std::cmp::Reverse(w.id)));
+        let roomiest = fitting.max_by_key(|w| (w.spare_tokens(), std::cmp::Reverse(w.id)));
         roomiest.map(|w| w.id)
     }
 
