@@ -95,7 +95,7 @@ impl Form {
             Self::HostTier => &[
                 "store.snapshot_events=5000",
                 "kv.host_tokens_max=100000",
-                "scheduler.quantum_s=0",
+                "scheduler.quantum_share=0",
                 "scheduler.starvation_s_max=1",
             ],
             Self::Rollout => &[

@@ -53,7 +53,7 @@ async fn gateway(engines: &Engines, kv_tokens: Option<u64>) -> Fixture {
         config.engines.endpoints = endpoints;
         config.scheduler.time_scale = 10.0;
         config.scheduler.starvation_s_max = 1;
-        config.scheduler.quantum_s = 0;
+        config.scheduler.quantum_share = 0.0;
     })
     .await
 }

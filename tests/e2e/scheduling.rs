@@ -64,7 +64,7 @@ async fn narrow() -> Fixture {
     Fixture::tuned(2, 8_192, |config| {
         config.scheduler.time_scale = 10.0;
         config.scheduler.starvation_s_max = 1;
-        config.scheduler.quantum_s = 0;
+        config.scheduler.quantum_share = 0.0;
     })
     .await
 }

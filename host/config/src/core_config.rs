@@ -20,7 +20,7 @@ impl Config {
             queue_wait_max: Span::from_secs(scheduler.queue_wait_s_max),
             deferral_max: Span::from_secs(scheduler.starvation_s_max),
             deferral_min: Span::from_secs(scheduler.starvation_s_min),
-            quantum: Span::from_secs(scheduler.quantum_s),
+            quantum_ppm: millionths(scheduler.quantum_share),
             pause_weight_ppm: millionths(scheduler.pause_weight),
             program_idle_max: Span::from_secs(scheduler.program_idle_s_max),
             inferred_idle_max: Span::from_secs(scheduler.inferred_idle_s_max),
@@ -139,7 +139,7 @@ fn of_scheduler(core: &CoreConfig) -> Vec<FromKey> {
             core.deferral_min,
             "scheduler.starvation_s_min",
         ),
-        s("quantum", core.quantum, "scheduler.quantum_s"),
+        share("quantum_ppm", core.quantum_ppm, "scheduler.quantum_share"),
         share(
             "pause_weight_ppm",
             core.pause_weight_ppm,

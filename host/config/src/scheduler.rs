@@ -24,13 +24,14 @@ section! {
         low_watermark: f64 = 0.9, "share", 0.05 ..= 2.0;
         /// How long a step may wait for placement before it is refused with 503.
         queue_wait_s_max: u64 = 1800, "seconds", 1 ..= 604_800;
-        /// How long others may be preferred to a waiting program before it goes first. Where caches
-        /// can be offloaded (`kv.host_tokens_max`) this is the most, and the bound three times the
-        /// mean wait of programs for placement.
+        /// How long others may be preferred to a waiting program at most before it goes first. The
+        /// bound is three times the mean wait of programs for placement where caches can be
+        /// offloaded (`kv.host_tokens_max`), and elsewhere twice the time in which the workers
+        /// compute the contexts of all live programs (`kv.prefill_tokens_per_s`).
         starvation_s_max: u64 = 300, "seconds", 1 ..= 604_800;
         /// How long a program stays placed at least before its memory may be taken for one that has
-        /// waited beyond the starvation bound.
-        quantum_s: u64 = 120, "seconds", 0 ..= 604_800;
+        /// waited beyond the starvation bound, as a share of that bound.
+        quantum_share: f64 = 0.25, "share", 0.0 ..= 1.0;
         /// How long a program may stay without a step before it is taken to be over.
         program_idle_s_max: u64 = 3600, "seconds", 1 ..= 2_592_000;
         /// Live programs at once; a further one is refused with 429.
@@ -40,7 +41,7 @@ section! {
         fixed {
             /// How often the load of the engines is looked at.
             tick_ms: u64 = 1000, "milliseconds", 1 ..= 600_000;
-            /// The same at least, where caches can be offloaded; from `scheduler.starvation_s_max` on that is the bound, whatever others wait.
+            /// The same at least; from `scheduler.starvation_s_max` on that is the bound, whatever there is to wait for.
             starvation_s_min: u64 = 30, "seconds", 0 ..= 604_800;
             /// Weight below which a program in a tool call is paused while others wait; the eviction policy gives the weights.
             pause_weight: f64 = 0.1, "share", 0.0 ..= 1.0;

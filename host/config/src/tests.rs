@@ -37,7 +37,7 @@ fn nothing_is_the_default() {
 
 #[test]
 fn each_layer_covers_the_one_below() {
-    let text = "[scheduler]\nquantum_s = 1\nprograms_max = 1\nqueue_len_max = 1\n";
+    let text = "[scheduler]\nstarvation_s_max = 1\nprograms_max = 1\nqueue_len_max = 1\n";
     let variables = [
         ("TREADLE_SCHEDULER__PROGRAMS_MAX", "2"),
         ("TREADLE_SCHEDULER__QUEUE_LEN_MAX", "2"),
@@ -48,7 +48,7 @@ fn each_layer_covers_the_one_below() {
     let scheduler = config.scheduler;
     assert_eq!(
         (
-            scheduler.quantum_s,
+            scheduler.starvation_s_max,
             scheduler.programs_max,
             scheduler.queue_len_max
         ),
@@ -115,10 +115,10 @@ fn engines_are_urls_or_tables() {
 fn an_unknown_key_names_the_nearest() {
     for (text, variables, list, expected) in [
         (
-            "[scheduler]\nquantm_s = 1",
+            "[scheduler]\nquantm_share = 1",
             &[][..],
             &[][..],
-            "no key `scheduler.quantm_s`; did you mean `scheduler.quantum_s`?",
+            "no key `scheduler.quantm_share`; did you mean `scheduler.quantum_share`?",
         ),
         (
             "listen = 1",
@@ -305,12 +305,12 @@ fn the_defaults_are_those_of_the_crates() {
 #[test]
 fn the_core_gets_what_was_configured() {
     let list = [
-        "scheduler.quantum_s=7",
+        "scheduler.starvation_s_max=7",
         "scheduler.low_watermark=0.9",
         "engines.retry_max=0",
     ];
     let core = load("", &[], &list).unwrap().core();
-    assert_eq!(core.quantum, treadle_model::Span::from_secs(7));
+    assert_eq!(core.deferral_max, treadle_model::Span::from_secs(7));
     assert_eq!(core.low_watermark_ppm, 900_000);
     assert_eq!(core.attempts_max, 1);
 }

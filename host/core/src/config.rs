@@ -133,15 +133,16 @@ pub struct CoreConfig {
     /// The longest wait after which a program goes first, and room is made for it once programs
     /// there have been placed for their quantum.
     pub deferral_max: Span,
-    /// The shortest, where caches can be offloaded: between the two it is three times what
-    /// programs wait in the mean. Elsewhere it is always the longest.
+    /// The shortest. Between the two it is three times what programs wait in the mean where caches
+    /// can be offloaded, and elsewhere twice the time that computing the contexts of all live
+    /// programs takes.
     pub deferral_min: Span,
     /// Weight, in millionths, below which an acting program is paused while
     /// others wait: what hardly counts should not be held.
     pub pause_weight_ppm: u32,
-    /// Time for which a program stays placed at least before its memory may be taken for a starved
-    /// program.
-    pub quantum: Span,
+    /// Share of the starvation bound, in millionths, for which a program stays placed at least
+    /// before its memory may be taken for a starved one.
+    pub quantum_ppm: u32,
     /// Longest tool call before a program is taken to be over.
     pub program_idle_max: Span,
     /// The same for a program that no client named and that has not come back
@@ -176,7 +177,7 @@ impl Default for CoreConfig {
             deferral_max: Span::from_secs(300),
             deferral_min: Span::from_secs(30),
             pause_weight_ppm: 100_000,
-            quantum: Span::from_secs(120),
+            quantum_ppm: 250_000,
             program_idle_max: Span::from_secs(3_600),
             inferred_idle_max: Span::from_secs(120),
             programs_max: 100_000,

@@ -267,6 +267,7 @@ fn restore(scenario: &mut Scenario, programs: &[u64]) {
 #[test]
 fn a_worker_is_not_kept_for_a_program_whose_cache_comes_back_elsewhere() {
     let mut scenario = caches(&[1_000], 10_000);
+    scenario.reconfigure(|config| config.deferral_min = Span::from_secs(30));
     turn(&mut scenario, "held", 1, 590);
     turn(&mut scenario, "other", 2, 390);
     decide(&mut scenario, &[(0, CacheAction::Offload)]);

@@ -108,21 +108,36 @@ fn memory_is_kept_for_answers_that_come_in_one_piece_and_for_no_others() {
 
 #[test]
 fn the_starvation_bound_follows_the_mean_wait_where_restores_are_cheap() {
-    let bound_of = |host_tokens_max| {
-        let mut scenario = retaining(1_000, host_tokens_max);
-        scenario.reconfigure(|config| config.deferral_min = Span::from_secs(1));
-        scenario.arrive("holder", 1, 900).arrive("waits", 2, 500);
-        scenario.wait_s(64);
-        let before = scenario.core.starvation_bound();
-        finish(&mut scenario, 1, 900, 0);
-        scenario.release("holder");
-        assert_eq!(dispatched(&scenario), [1, 2]);
-        (before, scenario.core.starvation_bound())
-    };
-    let seconds = |s| Span::from_secs(s);
-    assert_eq!(bound_of(0), (seconds(120), seconds(120)));
+    let mut scenario = retaining(1_000, 10_000);
+    scenario.reconfigure(|config| config.deferral_min = Span::from_secs(1));
+    scenario.arrive("holder", 1, 900).arrive("waits", 2, 500);
+    scenario.wait_s(64);
+    assert_eq!(scenario.core.starvation_bound(), Span::from_secs(1));
+    finish(&mut scenario, 1, 900, 0);
+    scenario.release("holder");
+    assert_eq!(dispatched(&scenario), [1, 2]);
     // One wait of 64 s among 64 makes a second in the mean.
-    assert_eq!(bound_of(10_000), (seconds(1), seconds(3)));
+    assert_eq!(scenario.core.starvation_bound(), Span::from_secs(3));
+}
+
+#[test]
+fn without_host_memory_the_starvation_bound_is_twice_what_serving_all_in_turn_takes() {
+    let mut scenario = retaining(10_000, 0);
+    scenario.reconfigure(|config| {
+        config.deferral_min = Span::from_secs(1);
+        config.kv.prefill_tokens_per_s = 100;
+    });
+    scenario.arrive("a", 1, 900).arrive("b", 2, 500);
+    assert_eq!(scenario.core.starvation_bound(), Span::from_secs(1));
+    finish(&mut scenario, 1, 900, 0);
+    assert_eq!(scenario.core.starvation_bound(), Span::from_millis(18_200));
+    finish(&mut scenario, 2, 500, 0);
+    assert_eq!(scenario.core.starvation_bound(), Span::from_millis(28_400));
+    scenario.release("a");
+    assert_eq!(scenario.core.starvation_bound(), Span::from_millis(10_200));
+    scenario.reconfigure(|config| config.kv.prefill_tokens_per_s = 1);
+    let most = Span::from_secs(120);
+    assert_eq!(scenario.core.starvation_bound(), most);
 }
 
 #[test]

@@ -158,7 +158,7 @@ impl InjectedBug {
             }
             Some(Self::PauseLate) => config.high_watermark_ppm += config.high_watermark_ppm / 10,
             Some(Self::LeaveRoom) => config.low_watermark_ppm /= 2,
-            Some(Self::QuantumTooLong) => config.quantum.0 *= 1_000,
+            Some(Self::QuantumTooLong) => config.quantum_ppm *= 1_000,
             Some(Self::OneProgramMore) => config.programs_max += 1,
             Some(Self::OneAttemptMore) => config.attempts_max += 1,
             _ => {}

@@ -178,9 +178,14 @@ fn config(s: &mut Stream) -> CoreConfig {
         low_watermark_ppm: low.min(high),
         queue_wait_max: Span::from_secs(deferral_s + s.between(10, 600)),
         deferral_max: Span::from_secs(deferral_s),
-        deferral_min: Span::from_secs(deferral_s),
+        // In half of the simulations the bound follows what there is to wait for.
+        deferral_min: if deferral_s % 2 == 0 {
+            Span::from_secs(deferral_s)
+        } else {
+            Span::from_millis(500)
+        },
         pause_weight_ppm: s.pick(&[0, 100_000, 100_000, 500_000]) as u32,
-        quantum: Span::from_secs(s.between_low(1, 60)),
+        quantum_ppm: s.between_low(1, 60) as u32 * 16_000,
         program_idle_max: Span::from_secs(s.between(40, 400)),
         inferred_idle_max: Span::from_secs(s.between(10, 120)),
         programs_max: s.pick(&[8, 20, 1_000, 1_000, 1_000, 1_000, 1_000]),

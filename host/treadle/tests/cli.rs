@@ -44,15 +44,15 @@ async fn the_printed_reference_is_the_one_in_docs() {
 #[tokio::test]
 async fn the_configuration_that_holds_can_be_shown_and_read_again() {
     let url = "http://127.0.0.1:1";
-    let line = "config show --set scheduler.quantum_s=50 --set engines.endpoints=http://a:1";
+    let line = "config show --set scheduler.programs_max=50 --set engines.endpoints=http://a:1";
     let shown = stdout(&treadle(url, line).await, line);
     let read: Config = toml::from_str(&shown).expect("it is a configuration");
-    assert_eq!(read.scheduler.quantum_s, 50);
+    assert_eq!(read.scheduler.programs_max, 50);
     assert_eq!(read.engines.endpoints[0].url, "http://a:1");
     let line = format!("{line} --json");
     let shown = stdout(&treadle(url, &line).await, &line);
     let shown: Value = serde_json::from_str(&shown).expect("JSON");
-    assert_eq!(shown["scheduler"]["quantum_s"], 50);
+    assert_eq!(shown["scheduler"]["programs_max"], 50);
     for json in ["", " --json"] {
         let line = format!(
             "config show{json} --set store.url=postgres://u:hunter2@h/d \
@@ -84,7 +84,7 @@ async fn errors_are_one_line_with_a_remedy_and_an_exit_code() {
 
     let (code, text) = failure(nobody, "config show --set scheduler.quantum=5").await;
     assert_eq!(code, Some(2));
-    assert!(text.contains("scheduler.quantum_s"), "{text}");
+    assert!(text.contains("scheduler.quantum_share"), "{text}");
 
     let (code, text) = failure(nobody, "serve --engine nonsense").await;
     assert_eq!(code, Some(2));

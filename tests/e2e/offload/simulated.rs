@@ -14,7 +14,7 @@ async fn simulated_engines_give_caches_away_and_take_them_back() {
     let fixture = Fixture::tuned(2, u64::from(TOKENS) * 17 / 10, |config| {
         config.scheduler.time_scale = SPEED;
         config.scheduler.starvation_s_max = 1;
-        config.scheduler.quantum_s = 0;
+        config.scheduler.quantum_share = 0.0;
         config.kv.host_tokens_max = 100_000;
     })
     .await;

@@ -63,7 +63,7 @@ impl Engines {
         config.engines.endpoints = self.servers.iter().map(endpoint).collect();
         config.scheduler.time_scale = 10.0;
         config.scheduler.starvation_s_max = 1;
-        config.scheduler.quantum_s = 0;
+        config.scheduler.quantum_share = 0.0;
         config.kv.host_bytes_max = 1 << 30;
         config.kv.host_tokens_max = 1_000_000;
         config.kv.transfer_s_max = 300;

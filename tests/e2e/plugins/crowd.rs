@@ -39,7 +39,7 @@ pub(super) fn everyones<'b>(bindings: &'b Value, world: &str) -> &'b Value {
 pub(super) fn hurried(config: &mut treadle_config::Config) {
     config.scheduler.time_scale = 10.0;
     config.scheduler.starvation_s_max = 1;
-    config.scheduler.quantum_s = 0;
+    config.scheduler.quantum_share = 0.0;
 }
 
 /// Time in tools between two steps.

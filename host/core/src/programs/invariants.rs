@@ -127,6 +127,8 @@ fn assert_programs(state: &State) {
         "no other program is in the queue"
     );
     assert_eq!(waiting, state.waiting_steps, "waiting steps");
+    let contexts: u64 = state.live.values().map(|p| p.context_tokens).sum();
+    assert_eq!(contexts, state.context_tokens, "contexts of live programs");
 }
 
 fn assert_jobs(state: &State) {

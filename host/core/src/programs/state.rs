@@ -141,6 +141,9 @@ pub struct State {
     /// Programs with an adopted step, of which more waits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adopted: Vec<ProgramId>,
+    /// Contexts of all live programs, in tokens.
+    #[serde(default)]
+    pub context_tokens: u64,
     /// Recent mean wait of programs for placement.
     #[serde(default)]
     pub wait_mean: Span,

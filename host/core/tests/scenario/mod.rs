@@ -58,7 +58,8 @@ impl Scenario {
             output_tokens_guess: 0,
             low_watermark_ppm: 1_000_000,
             deferral_max: Span::from_secs(120),
-            quantum: Span::from_secs(60),
+            deferral_min: Span::from_secs(120),
+            quantum_ppm: 500_000,
             ..CoreConfig::default()
         };
         Self {

@@ -170,11 +170,7 @@ impl Model {
         }
         self.now = self.now.max(at);
         self.sim_us = sim_us;
-        let (least, most) = (self.config.deferral_min, self.config.deferral_max);
-        self.starvation_bound = match self.config.kv.host_tokens_max {
-            0 => most,
-            _ => Span(self.wait_mean_us * 3).max(least).min(most),
-        };
+        self.starvation_bound = self.longest_wait();
         self.closed.clear();
         self.turned_away = None;
         self.answered = None;

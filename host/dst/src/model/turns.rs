@@ -4,7 +4,7 @@
 use super::super::outcome::{Checked, broken};
 use super::Model;
 use super::rules::LACKS_ROOM;
-use treadle_model::{ProgramId, WorkerId};
+use treadle_model::{ProgramId, Span, WorkerId};
 
 /// Settled time that a rule leaves beside deadlines and ticks: messages
 /// between the parts, and one event at the end of it.
@@ -111,11 +111,13 @@ impl Model {
         let able = workers.filter(|(id, _)| self.obstacle(program, **id) == Some(LACKS_ROOM));
         let lacks = able.map(|(id, w)| (self.lacks(program, w, &self.programs_on(*id)), *id));
         let (_, worker) = lacks.min()?;
+        let quantum =
+            Span(self.starvation_bound.0 * u64::from(self.config.quantum_ppm) / 1_000_000);
         let lasted = |id: &ProgramId| {
             let p = &self.programs[id];
             p.steps.is_empty()
                 && self.caches.is_settled(*id)
-                && self.now.since(p.placed_at) >= self.config.quantum
+                && self.now.since(p.placed_at) >= quantum
         };
         let placed = self.programs_on(worker);
         let leaves = |id: &ProgramId| self.caches.is_leaving(*id);
@@ -127,5 +129,21 @@ impl Model {
         let (victims, stay): (Vec<ProgramId>, Vec<_>) = placed.into_iter().partition(lasted);
         let enough = self.lacks(program, &self.workers[&worker], &stay) == 0;
         enough.then_some((program, worker, victims.len() as u64))
+    }
+
+    /// The wait after which a program goes before others: by what they wait where caches can be
+    /// offloaded, else twice as long as computing all contexts takes.
+    pub(super) fn longest_wait(&self) -> Span {
+        let kv = &self.config.kv;
+        let wait_us = if kv.host_tokens_max > 0 {
+            self.wait_mean_us * 3
+        } else {
+            let all: u64 = self.programs.values().map(|p| p.context_tokens).sum();
+            let healthy = self.workers.values().filter(|w| w.healthy).count();
+            let share = all / healthy.max(1) as u64;
+            share * 1_000_000 / kv.prefill_tokens_per_s.max(1) * 2
+        };
+        let (least, most) = (self.config.deferral_min, self.config.deferral_max);
+        Span(wait_us).max(least).min(most)
     }
 }

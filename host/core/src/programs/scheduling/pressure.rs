@@ -43,11 +43,11 @@ impl Programs {
         };
         // Where nothing overflows memory is taken for fairness alone; a placement must have lasted
         // long enough to be worth its prefill.
-        let now = self.state.now;
+        let (now, quantum) = (self.state.now, self.quantum());
         let overflows = self.excess_tokens(worker) > 0;
         let lasted = |p: &&Program| {
             let since = p.placement.map(|place| place.since).unwrap_or_default();
-            overflows || now.since(since) >= self.config.quantum
+            overflows || now.since(since) >= quantum
         };
         let at_rest = w.idle.iter().filter(|id| self.is_at_rest(**id));
         let idle = at_rest.filter_map(|id| self.state.live.get(id));

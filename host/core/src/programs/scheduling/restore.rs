@@ -15,6 +15,9 @@ use treadle_model::{ProgramId, Span, WorkerId};
 
 /// A program that has waited so many times as long as others goes first.
 const STARVATION_WAITS: u64 = 3;
+/// The same without host memory: so many times as long as it takes to compute the contexts of all
+/// live programs once.
+const STARVATION_TURNS: u64 = 2;
 /// Waits that make up their mean.
 const WAITS_AVERAGED: u64 = 64;
 
@@ -129,7 +132,7 @@ impl Programs {
         };
         let last = p.last_worker.and_then(|id| self.state.workers.get(&id));
         let fitting = || self.state.workers.values().filter(fits);
-        let roomiest = || fitting().max_by_key(|w| (self.free_tokens(w), std::cmp::Reverse(w.id)));
+        let roomiest = || fitting().max_by_key(|w| (w.spare_tokens(), std::cmp::Reverse(w.id)));
         last.filter(fits).or_else(roomiest).map(|w| w.id)
     }
 
@@ -207,17 +210,28 @@ impl Programs {
         entry.is_some_and(|e| self.state.now.since(e.since) >= self.starvation_bound())
     }
 
-    /// The wait after which a program goes first. The program that makes room for it comes back
-    /// cheaply where caches can be offloaded, and expensively elsewhere.
+    /// The wait after which a program goes first. Where caches can be offloaded, the program that
+    /// makes room for it comes back cheaply, and the bound follows the waits that there are.
+    /// Elsewhere it has to be computed again: then nobody should wait for much longer than if
+    /// everybody were served in turn, and computed each time.
     pub(crate) fn starvation_bound(&self) -> Span {
+        let bound = if self.config.kv.host_tokens_max > 0 {
+            let waits = self.state.wait_mean.micros();
+            Span(waits.saturating_mul(STARVATION_WAITS))
+        } else {
+            let healthy = self.state.workers.values().filter(|w| w.is_healthy());
+            let share = self.state.context_tokens / (healthy.count().max(1) as u64);
+            Span(self.prefill_time(share).0.saturating_mul(STARVATION_TURNS))
+        };
         let (least, most) = (self.config.deferral_min, self.config.deferral_max);
-        if self.config.kv.host_tokens_max == 0 {
-            return most;
-        }
-        let waits = self.state.wait_mean.micros();
-        Span(waits.saturating_mul(STARVATION_WAITS))
-            .max(least)
-            .min(most)
+        bound.max(least).min(most)
+    }
+
+    /// How long a placement lasts at least before its memory may be taken for a starved program.
+    pub(crate) fn quantum(&self) -> Span {
+        let bound = u128::from(self.starvation_bound().0);
+        let part = bound * u128::from(self.config.quantum_ppm) / 1_000_000;
+        Span(u64::try_from(part).unwrap_or(u64::MAX))
     }
 
     fn learn_wait(&mut self, program: ProgramId) {
@@ -260,7 +274,7 @@ impl Programs {
         let named = |id: Option<WorkerId>| workers.get(&id?).filter(admits);
         let emptiest = || {
             let fitting = workers.values().filter(admits);
-            fitting.max_by_key(|w| (self.free_tokens(w), std::cmp::Reverse(w.id)))
+            fitting.max_by_key(|w| (w.spare_tokens(), std::cmp::Reverse(w.id)))
         };
         let worker = named(wished).or_else(|| named(p.last_worker));
         worker.or_else(emptiest).map(|w| w.id)

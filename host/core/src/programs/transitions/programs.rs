@@ -122,6 +122,8 @@ impl Programs {
         let Some(p) = self.state.live.remove(&program) else {
             return;
         };
+        let contexts = &mut self.state.context_tokens;
+        *contexts = contexts.saturating_sub(p.context_tokens);
         self.state.keys.remove(&p.key);
         self.state.jobs.program_closed(&p.job, self.state.now);
         if let Some(at) = p.idle_check_at {

@@ -1,5 +1,6 @@
 //! Steps arrive, produce tokens and end.
 
+use crate::programs::program::Program;
 use crate::programs::state::JobStatistics;
 use crate::programs::step::{Step, StepState};
 use crate::{Mode, Programs, Refusal, StepArrival, StepFailure, StepTokens};
@@ -125,7 +126,8 @@ impl Programs {
             p.prompt_tokens_total += tokens.prompt;
             p.output_tokens_total += tokens.output;
             p.cached_tokens_total += tokens.cached.unwrap_or(0);
-            p.context_tokens = tokens.prompt.saturating_add(tokens.output);
+            let context = tokens.prompt.saturating_add(tokens.output);
+            set_context(p, context, &mut self.state.context_tokens);
             let job = self.state.jobs.of_live(&p.job);
             let sample = tokens.output.saturating_mul(16);
             job.output_tokens_x16 = match job.steps_finished {
@@ -185,7 +187,8 @@ impl Programs {
         if let Some(p) = self.state.live.get_mut(&program)
             && began
         {
-            p.context_tokens = p.context_tokens.max(context);
+            let context = p.context_tokens.max(context);
+            set_context(p, context, &mut self.state.context_tokens);
             self.drop_outgrown_copy(program);
         }
         self.end_step(step);
@@ -306,4 +309,10 @@ impl Programs {
             self.relieve(worker);
         }
     }
+}
+
+/// Sets a program's context, and the sum of all of them.
+fn set_context(p: &mut Program, tokens: u64, sum: &mut u64) {
+    *sum = sum.saturating_sub(p.context_tokens).saturating_add(tokens);
+    p.context_tokens = tokens;
 }
