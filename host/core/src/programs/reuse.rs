@@ -19,8 +19,10 @@ const REACH_MAX: u64 = 64;
 const FOUND_PART: u64 = 2;
 /// A cache that was lost before the border takes it back there, but by this part of it at most.
 const LOST_PART: u64 = 8;
-/// While the border is probed, each cache that was found in its outer half takes it out by this
-/// part.
+/// Until a cache is lost before the border, each one that was found in its outer half takes it out
+/// by this part.
+const FIRST_PROBE_PART: u64 = 64;
+/// The same where one was lost, but none for long.
 const PROBE_PART: u64 = 256;
 /// Caches to be found after one was lost until the border is probed again.
 const CALM_FOUND: u32 = 600;
@@ -55,8 +57,9 @@ pub struct Reuse {
     tokens: u64,
     /// What the engine keeps beyond its KV memory, in tokens.
     beyond_tokens: u64,
-    /// Caches to be found yet until the border is probed.
-    calm: u32,
+    /// Caches to be found yet until the border is probed; `None` before the first was lost.
+    #[serde(default)]
+    calm: Option<u32>,
 }
 
 impl Reuse {
@@ -102,9 +105,14 @@ impl Reuse {
     }
 
     fn reach_of_found(&mut self, reach: u64, distance: u64, wanted: bool) -> u64 {
-        self.calm = self.calm.saturating_sub(1);
-        let further = if wanted && self.calm == 0 && distance > reach / 2 {
-            reach / PROBE_PART
+        self.calm = self.calm.map(|found| found.saturating_sub(1));
+        let part = match self.calm {
+            None => FIRST_PROBE_PART,
+            Some(0) => PROBE_PART,
+            Some(_) => u64::MAX,
+        };
+        let further = if wanted && distance > reach / 2 {
+            reach / part
         } else {
             0
         };
@@ -113,7 +121,7 @@ impl Reuse {
 
     fn reach_of_lost(&mut self, reach: u64, distance: u64) -> u64 {
         if distance < reach {
-            self.calm = CALM_FOUND;
+            self.calm = Some(CALM_FOUND);
         }
         reach - reach.saturating_sub(distance).min(reach / LOST_PART)
     }
