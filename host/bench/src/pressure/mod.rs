@@ -111,12 +111,19 @@ impl Scenario {
             },
             ..kv
         };
+        let defaults = CoreConfig::default();
         let options = ClusterOptions {
             core: CoreConfig {
                 mode: system.mode,
+                // Others have no bound that follows the contexts; the longest costs least steps.
+                deferral_min: if kv.retention {
+                    defaults.deferral_min
+                } else {
+                    defaults.deferral_max
+                },
                 kv,
                 explain: false,
-                ..CoreConfig::default()
+                ..defaults
             },
             policy: NativeEviction::default(),
             engines: self.engines,
