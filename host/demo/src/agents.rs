@@ -1,16 +1,22 @@
 //! The agents: one task per slot, in a closed loop.
 
-use super::exchange::{headers, release, step};
-use super::run_counters::RunCounters;
+use super::exchange::{release, step};
+use super::naming::Naming;
+use super::run_counters::{Measured, RunCounters, Window};
 use super::run_queue::RunQueue;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use treadle_http::Upstream;
 use treadle_simulator::workload::{AgentRun, ChatScript};
 
 /// Pause after a failure, in scaled microseconds: agents don't retry at once.
 const FAILURE_PAUSE_US: u64 = 1_000_000;
+/// Between two looks at how far they are.
+const LOOK: Duration = Duration::from_millis(250);
+/// For a connection to what they send their steps to.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Scaled time since the agents began.
 #[derive(Clone, Copy)]
@@ -39,21 +45,101 @@ impl ScaledClock {
     }
 }
 
-/// What the agents of a run share.
-pub(super) struct Crowd {
-    pub(super) url: String,
-    pub(super) upstream: Upstream,
-    pub(super) model: String,
-    pub(super) stream: bool,
-    pub(super) seed: u64,
-    pub(super) clock: ScaledClock,
-    pub(super) run_queue: RunQueue,
-    pub(super) run_counters: RunCounters,
+/// What agents are to do, and where.
+pub struct CrowdOptions {
+    /// Base URL of what they send their steps to.
+    pub url: String,
+    /// How it is told which program a step is of.
+    pub naming: Naming,
+    /// The model that they ask for.
+    pub model: String,
+    /// Whether they ask for event streams.
+    pub stream: bool,
+    /// Seed of what they write.
+    pub seed: u64,
+    /// Scaled seconds in a real one.
+    pub time_scale: f64,
+    /// Their runs, at least one.
+    pub runs: Arc<[AgentRun]>,
+    /// Agents at once.
+    pub slots: usize,
+    /// What is measured.
+    pub window: Window,
+}
+
+/// Agents at work, which they are until this is dropped.
+pub struct Crowd {
+    shared: Arc<Shared>,
+    slots: JoinSet<()>,
+    window: Window,
 }
 
 impl Crowd {
+    /// All begin now.
+    pub fn begin(options: CrowdOptions) -> Self {
+        let shared = Arc::new(Shared {
+            url: options.url,
+            naming: options.naming,
+            upstream: Upstream::new(CONNECT_TIMEOUT),
+            model: options.model,
+            stream: options.stream,
+            seed: options.seed,
+            clock: ScaledClock::begin(options.time_scale),
+            run_queue: RunQueue::new(options.runs),
+            run_counters: RunCounters::new(options.slots, options.window),
+        });
+        let mut slots = JoinSet::new();
+        for slot in 0..options.slots {
+            slots.spawn(Arc::clone(&shared).sit(slot));
+        }
+        Self {
+            shared,
+            slots,
+            window: options.window,
+        }
+    }
+
+    /// What was measured, once the window has ended; the agents go on. On the way `look` gets the
+    /// scaled time in microseconds and the steps that were answered within the window.
+    pub async fn until_end(&self, mut look: impl FnMut(u64, u64)) -> Measured {
+        let Shared {
+            clock,
+            run_counters,
+            ..
+        } = &*self.shared;
+        loop {
+            let now_us = clock.now_us();
+            look(now_us, run_counters.steps());
+            let left_us = self.window.to_us.saturating_sub(now_us);
+            if left_us == 0 {
+                return run_counters.close();
+            }
+            tokio::time::sleep(clock.real(left_us).min(LOOK)).await;
+        }
+    }
+
+    /// All leave at once, in the middle of what they do.
+    pub async fn leave(mut self) {
+        self.slots.shutdown().await;
+    }
+}
+
+/// What the agents of a run share.
+struct Shared {
+    url: String,
+    naming: Naming,
+    upstream: Upstream,
+    model: String,
+    stream: bool,
+    seed: u64,
+    clock: ScaledClock,
+    run_queue: RunQueue,
+    run_counters: RunCounters,
+}
+
+impl Shared {
     /// One slot: run after run, until it is dropped.
-    pub(super) async fn sit(self: Arc<Self>, slot: usize) {
+    async fn sit(self: Arc<Self>, slot: usize) {
         loop {
             let run = self.run_queue.take();
             self.play(slot, &run).await;
@@ -61,10 +147,12 @@ impl Crowd {
     }
 
     async fn play(&self, slot: usize, run: &AgentRun) {
-        let headers = headers(&run.id);
+        let headers = self.naming.headers(&run.id);
         let mut script = ChatScript::new(run, self.seed);
         while let Some(index) = script.next_step() {
+            let is_last = index + 1 == run.steps.len();
             let body = script.body(&self.model, self.stream);
+            let body = self.naming.body(body, &run.id, is_last);
             self.run_counters.sent(slot, self.clock.now_us());
             match step(&self.upstream, &self.url, &headers, body).await {
                 Ok(answer) => {
@@ -74,11 +162,11 @@ impl Crowd {
                 }
                 Err(cause) => self.fail(slot, cause).await,
             }
-            if index + 1 < run.steps.len() {
+            if !is_last {
                 self.sleep(run.steps[index].tool_us).await;
             }
         }
-        let released = release(&self.upstream, &self.url, &headers, &run.id).await;
+        let released = release(&self.upstream, &self.url, &self.naming, &run.id).await;
         if let Err(cause) = released {
             self.fail(slot, cause).await;
         }

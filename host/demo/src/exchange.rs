@@ -1,8 +1,9 @@
 //! One step over HTTP: a chat request and its answer, whole or as events.
 
+use super::naming::Naming;
 use super::run_counters::PromptTokens;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, header};
+use http::{HeaderMap, Method};
 use http_body_util::{BodyExt, Limited};
 use serde::Deserialize;
 use std::borrow::Cow;
@@ -10,7 +11,6 @@ use treadle_http::Upstream;
 use treadle_wire::SseScanner;
 
 const CHAT: &str = "/v1/chat/completions";
-const RELEASE: &str = "/programs/release";
 /// Largest answer, and largest event of one, in bytes.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// Bytes of an error's body that are reported.
@@ -21,17 +21,6 @@ pub struct StepAnswer {
     /// What the engine wrote.
     pub text: String,
     pub(super) prompt: PromptTokens,
-}
-
-/// The headers of a program's requests.
-pub fn headers(program: &str) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    let json = HeaderValue::from_static("application/json");
-    headers.insert(header::CONTENT_TYPE, json);
-    if let Ok(program) = HeaderValue::from_str(program) {
-        headers.insert("x-session-id", program);
-    }
-    headers
 }
 
 /// Sends a step and reads all of its answer. The error is for people.
@@ -51,15 +40,19 @@ pub async fn step(
     answer_of_events(&body)
 }
 
-/// Reports that the program is over.
+/// Reports that the program is over, where its router wants to know.
 pub async fn release(
     upstream: &Upstream,
     url: &str,
-    headers: &HeaderMap,
+    naming: &Naming,
     program: &str,
 ) -> Result<(), String> {
+    let Some(path) = &naming.release else {
+        return Ok(());
+    };
+    let headers = naming.headers(program);
     let body = serde_json::json!({"program_id": program}).to_string();
-    post(upstream, url, RELEASE, headers, body).await.map(drop)
+    post(upstream, url, path, &headers, body).await.map(drop)
 }
 
 async fn post(

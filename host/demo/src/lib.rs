@@ -13,17 +13,20 @@
 //! starving some.
 
 pub mod agents;
+pub mod engines;
 mod error;
 pub mod exchange;
+pub mod naming;
 mod outcome;
 mod plan;
 mod policies;
 mod progress;
-mod run_counters;
+pub mod run_counters;
 mod run_queue;
 mod summary;
 mod variant;
 mod virtual_time;
+pub mod workload;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -54,6 +57,10 @@ pub struct DemoArgs {
     /// at their peak.
     #[arg(long, default_value_t = 0.33)]
     kv_fraction: f64,
+    /// Host memory that the engines move evicted blocks to by themselves, as vLLM's CPU offloading
+    /// and SGLang's HiCache do; a share of the same peak. All schedulers have such engines.
+    #[arg(long, default_value_t = 0.0, value_name = "SHARE")]
+    engine_host: f64,
     /// Seed of the workload.
     #[arg(long, default_value_t = 1)]
     seed: u64,

@@ -1,33 +1,13 @@
 //! What is run: the workload, the engines' memory and the window, the same for
 //! every scheduler.
 
+use super::run_counters::Window;
+use super::workload::{self, Fitted, Memory};
 use super::{DemoArgs, DemoError};
-use std::fs::File;
-use std::io::BufReader;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use treadle_engine_model::engine::EngineProfile;
-use treadle_simulator::workload::{
-    AgentRun, LognormalAgents, TraceOptions, load_trace, peak_demand_tokens,
-};
-
-/// Runs for each slot, enough for the whole window in almost all cases.
-const RUNS_PER_SLOT: usize = 12;
-const MINUTE_US: f64 = 60e6;
-
-/// The time that figures cover, since the beginning, in scaled microseconds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Window {
-    pub(super) from_us: u64,
-    pub(super) to_us: u64,
-}
-
-impl Window {
-    /// Its length in minutes.
-    pub(super) fn minutes(self) -> f64 {
-        (self.to_us - self.from_us) as f64 / MINUTE_US
-    }
-}
+use treadle_simulator::workload::AgentRun;
 
 /// What is run.
 #[derive(Clone, Debug)]
@@ -43,6 +23,8 @@ pub(super) struct Plan {
     /// What each engine is like, its memory cut to what the plan gives it.
     pub(super) profile: EngineProfile,
     pub(super) kv_fraction: f64,
+    /// Host memory that the engines offload to by themselves, as a share of the peak demand.
+    pub(super) engine_host: f64,
     pub(super) seed: u64,
     pub(super) window: Window,
     /// Scaled seconds in a real one.
@@ -79,79 +61,50 @@ impl Plan {
         if warmup != 0.0 {
             positive("--warmup-minutes", warmup, 1e4, none_or)?;
         }
+        let engine_host = args.engine_host;
+        if engine_host != 0.0 {
+            positive(
+                "--engine-host",
+                engine_host,
+                100.0,
+                "0, or a share up to 100",
+            )?;
+        }
         let profile = EngineProfile::named(&args.profile).ok_or_else(|| DemoError::Option {
             option: "--profile",
             value: args.profile.clone(),
             remedy: "the name of a profile",
         })?;
         let programs = args.programs as usize;
-        let mut runs = match &args.trace {
-            Some(path) => recorded(path, programs, args.seed)?,
-            None => generated(programs, args.seed)?,
+        let trace = args.trace.as_deref();
+        let memory = Memory {
+            engines: args.engines,
+            kv_share: kv_fraction,
+            host_share: engine_host,
+            template_tokens: 0,
         };
-        let peak = peak_demand_tokens(&runs, programs, &profile) as f64;
-        let kv_tokens = peak * kv_fraction / f64::from(args.engines);
-        let profile = profile.with_kv_tokens(kv_tokens as u64);
-        let limit_tokens = profile.sequence_limit_tokens();
-        let cut = runs.iter_mut().map(|run| run.truncate_at(limit_tokens));
-        let cut_runs = cut.filter(|cut| *cut).count();
-        runs.retain(|run| !run.steps.is_empty());
-        if runs.is_empty() {
-            return Err(DemoError::NoRuns);
-        }
-        let from_us = (warmup * MINUTE_US) as u64;
+        let runs = workload::runs(trace, programs, args.seed)?;
+        let Fitted {
+            runs,
+            cut_runs,
+            profile,
+        } = workload::fit(runs, programs, &profile, &memory)?;
         Ok(Self {
-            workload: workload_name(args.trace.as_deref()),
-            from_trace: args.trace.is_some(),
-            runs: runs.into(),
+            workload: workload::name(trace),
+            from_trace: trace.is_some(),
+            runs,
             programs,
             engines: args.engines,
             profile,
             cut_runs,
             kv_fraction,
+            engine_host,
             seed: args.seed,
-            window: Window {
-                from_us,
-                to_us: from_us + (length * MINUTE_US) as u64,
-            },
+            window: Window::new(warmup, length),
             time_scale,
             stream: args.stream,
             simulated_clock: args.simulate,
             policies: args.policy.clone(),
         })
     }
-}
-
-fn workload_name(trace: Option<&Path>) -> String {
-    let Some(path) = trace else {
-        return "generated coding agents".to_owned();
-    };
-    let divisor = TraceOptions::default().token_divisor;
-    let name = path.file_name().unwrap_or(path.as_os_str());
-    format!(
-        "recorded runs of {}, token counts divided by {divisor}",
-        name.to_string_lossy()
-    )
-}
-
-fn generated(programs: usize, seed: u64) -> Result<Vec<AgentRun>, DemoError> {
-    let workload = LognormalAgents {
-        programs: programs * RUNS_PER_SLOT,
-        seed,
-        ..LognormalAgents::default()
-    };
-    Ok(workload.generate()?)
-}
-
-fn recorded(path: &Path, programs: usize, seed: u64) -> Result<Vec<AgentRun>, DemoError> {
-    let file = File::open(path).map_err(|cause| DemoError::TraceFile {
-        path: path.to_owned(),
-        cause,
-    })?;
-    let options = TraceOptions {
-        programs: programs * RUNS_PER_SLOT,
-        seed,
-        ..TraceOptions::default()
-    };
-    Ok(load_trace(BufReader::new(file), &options)?.runs)
 }

@@ -1,32 +1,63 @@
 //! What the agents saw within the window.
 
-use super::plan::Window;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use treadle_report::latencies::Latencies;
 
+/// Lag beyond which figures are not to be relied on, in scaled milliseconds.
+pub const LAG_MAX_MS: f64 = 1_000.0;
+
+const MINUTE_US: f64 = 60e6;
+
+/// The time that figures cover, since the beginning, in scaled microseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Window {
+    /// The end of the warm-up.
+    pub from_us: u64,
+    /// The end of all.
+    pub to_us: u64,
+}
+
+impl Window {
+    /// So many scaled minutes after a warm-up of so many.
+    pub fn new(warmup_minutes: f64, minutes: f64) -> Self {
+        let from_us = (warmup_minutes * MINUTE_US) as u64;
+        let to_us = from_us + (minutes * MINUTE_US) as u64;
+        Self { from_us, to_us }
+    }
+
+    /// Its length in minutes.
+    pub fn minutes(self) -> f64 {
+        (self.to_us - self.from_us) as f64 / MINUTE_US
+    }
+}
+
 /// Tokens of an answer, from its usage.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct PromptTokens {
-    pub(super) all: u64,
-    pub(super) cached: u64,
+pub struct PromptTokens {
+    /// Those of the prompt.
+    pub all: u64,
+    /// Those of them that the engine had in a cache.
+    pub cached: u64,
 }
 
 /// What was measured. Times are scaled unless noted otherwise.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Measured {
+pub struct Measured {
+    /// Steps answered since the beginning, in the warm-up too.
+    pub answered: u64,
     /// Steps answered within the window.
-    pub(super) steps: u64,
+    pub steps: u64,
     /// Their times, and the ages of steps still open at its end.
-    pub(super) latencies: Latencies,
+    pub latencies: Latencies,
     /// Tokens of their prompts.
-    pub(super) prompt: PromptTokens,
+    pub prompt: PromptTokens,
     /// Requests that failed, in the warm-up too.
-    pub(super) failures: u64,
+    pub failures: u64,
     /// What the first of them ended with.
-    pub(super) first_failure: Option<String>,
+    pub first_failure: Option<String>,
     /// How much longer than asked for the agents slept, in real time.
-    pub(super) lag: Latencies,
+    pub lag: Latencies,
 }
 
 #[derive(Default)]
@@ -68,6 +99,7 @@ impl RunCounters {
             return;
         };
         let open = inner.open[slot].take();
+        inner.measured.answered += u64::from(open.is_some());
         if let Some(sent_us) = open.filter(|_| now_us >= self.window.from_us) {
             let measured = &mut inner.measured;
             measured.steps += 1;
@@ -147,7 +179,8 @@ mod tests {
         run_counters.answered(2, 2_000, PROMPT);
         run_counters.sent(2, 2_010);
         let mut measured = run_counters.close();
-        assert_eq!((measured.steps, measured.prompt), (1, PROMPT));
+        assert_eq!((measured.answered, measured.steps), (2, 1));
+        assert_eq!(measured.prompt, PROMPT);
         // 200 was answered, 1,900 and 10 are ages.
         assert_eq!(measured.latencies.count(), 3);
         let at = [0.33, 0.66, 1.0].map(|share| measured.latencies.percentile(share).as_micros());

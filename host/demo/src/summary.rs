@@ -2,14 +2,13 @@
 
 use super::outcome::{Outcome, VARIANTS};
 use super::plan::Plan;
+use super::run_counters::LAG_MAX_MS;
 use treadle_core::Mode;
 use treadle_report::figures::{Figure, Report, Target};
 use treadle_report::table::{number, table};
 
 /// Steps of treadle over those of sticky routing, on recorded runs.
 const SPEEDUP_TARGET: f64 = 2.1;
-/// Lag beyond which figures are not to be relied on, in scaled milliseconds.
-const LAG_MAX_MS: f64 = 1_000.0;
 
 /// The figures and what must be known to read them.
 pub(super) fn report(plan: &Plan, outcomes: &[Outcome]) -> Report {
@@ -174,6 +173,7 @@ fn settings(plan: &Plan, report: &mut Report) {
     report.setting("engines", plan.engines);
     report.setting("profile", &*plan.profile.name);
     report.setting("kv_fraction", plan.kv_fraction);
+    report.setting("engine_host", plan.engine_host);
     report.setting("kv_tokens_per_engine", plan.profile.kv_tokens());
     report.setting("seed", plan.seed);
     report.setting("warmup_minutes", plan.window.from_us as f64 / 60e6);
@@ -189,6 +189,14 @@ fn notes(plan: &Plan, outcomes: &[Outcome]) -> Vec<String> {
         plan.profile.name,
         number(plan.profile.kv_tokens() as f64),
     )];
+    if plan.engine_host > 0.0 {
+        notes.push(format!(
+            "They offload to host memory by themselves: {} times the peak demand, of which {} \
+             tokens a second come back.",
+            plan.engine_host,
+            number(plan.profile.host_tokens_per_s as f64),
+        ));
+    }
     notes.push(if plan.simulated_clock {
         "Virtual time, without HTTP: the core, its policy and the engine models in one loop."
             .to_owned()

@@ -25,6 +25,7 @@ fn options_without_sense_are_refused_by_name() {
         ("x --minutes 0", "--minutes"),
         ("x --warmup-minutes=-1", "--warmup-minutes"),
         ("x --kv-fraction NaN", "--kv-fraction"),
+        ("x --engine-host=-1", "--engine-host"),
         ("x --time-scale=-3", "--time-scale"),
         ("x --trace /nowhere/at/all", "--trace"),
     ] {

@@ -66,7 +66,7 @@ async fn modelled(
     faults: &Faults,
 ) -> Result<Response, ApiError> {
     let fallback_id = shared.next_id.fetch_add(1, Ordering::Relaxed).to_string();
-    let generation = request::read(shape, body, headers, &shared.options.model, &fallback_id)?;
+    let generation = request::read(shape, body, headers, &shared.options, &fallback_id)?;
     let stream = generation.stream;
     let end = if generation.max_tokens.is_some() {
         End::Length

@@ -7,7 +7,9 @@ use clap::builder::PossibleValuesParser;
 use tokio::net::TcpListener;
 use treadle_engine_model::engine::EngineProfile;
 
-use super::{EngineSim, EngineSimError, EngineSimOptions, Faults};
+use super::{
+    EngineSim, EngineSimError, EngineSimOptions, Faults, HOST_TOKENS_PER_S, TEMPLATE_TOKENS_MAX,
+};
 
 /// Serve a simulated inference engine over HTTP.
 #[derive(Args, Clone, Debug)]
@@ -21,6 +23,16 @@ pub struct EngineSimArgs {
     /// KV memory in tokens, instead of the profile's.
     #[arg(long)]
     pub kv_tokens: Option<u64>,
+    /// Host memory in tokens of KV that the engine moves evicted blocks to by itself, as vLLM's CPU
+    /// offloading and SGLang's HiCache do; 0 for none.
+    #[arg(long, default_value_t = 0)]
+    pub host_tokens: u64,
+    /// Speed at which they come back from there, in tokens a second.
+    #[arg(long, default_value_t = HOST_TOKENS_PER_S, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub host_tokens_per_s: u64,
+    /// Tokens that a chat template adds in front of every chat, unseen by clients.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=TEMPLATE_TOKENS_MAX))]
+    pub template_tokens: u32,
     /// Virtual seconds in a real second.
     #[arg(long, default_value_t = 1.0)]
     pub time_scale: f64,
@@ -52,9 +64,11 @@ impl EngineSimArgs {
     /// The options of these arguments.
     pub fn options(&self) -> Result<EngineSimOptions, EngineSimError> {
         let profile = EngineProfile::named(&self.profile);
+        let profile = profile.ok_or(EngineSimError::Option("profile is not known"))?;
         Ok(EngineSimOptions {
-            profile: profile.ok_or(EngineSimError::Option("profile is not known"))?,
+            profile: profile.with_host_tokens(self.host_tokens, self.host_tokens_per_s),
             kv_tokens: self.kv_tokens,
+            template_tokens: self.template_tokens,
             time_scale: self.time_scale,
             model: self.model.clone(),
             seed: self.seed,
@@ -112,6 +126,22 @@ mod tests {
             ..Faults::default()
         };
         assert_eq!(options.faults, faults);
+        assert_eq!(
+            (options.profile.host_blocks, options.template_tokens),
+            (0, 0)
+        );
+        let line = "x --host-tokens 32000 --host-tokens-per-s 5000 --template-tokens 40";
+        let args = CommandLine::try_parse_from(line.split(' '))
+            .expect("good arguments")
+            .args;
+        let options = args.options().expect("good options");
+        let profile = &options.profile;
+        assert_eq!(
+            (profile.host_blocks, profile.host_tokens_per_s),
+            (2_000, 5_000)
+        );
+        assert_eq!(options.template_tokens, 40);
+        assert!(CommandLine::try_parse_from(["x", "--host-tokens-per-s", "0"]).is_err());
         assert!(CommandLine::try_parse_from(["x", "--profile", "gpt-9"]).is_err());
         assert!(CommandLine::try_parse_from(["x", "--fault", "explode"]).is_err());
     }

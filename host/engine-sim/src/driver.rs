@@ -92,6 +92,7 @@ pub(super) struct EngineClient {
     live: Arc<AtomicUsize>,
     live_max: usize,
     next_id: Arc<AtomicU64>,
+    late_us: Arc<AtomicU64>,
 }
 
 /// A request in the engine. Dropping it aborts what is left of it.
@@ -128,7 +129,9 @@ impl EngineClient {
             start: Instant::now(),
             scale: time_scale,
         };
+        let late_us = Arc::new(AtomicU64::new(0));
         let driver = Driver {
+            late_us: Arc::clone(&late_us),
             engine,
             clock,
             live: HashMap::new(),
@@ -144,6 +147,7 @@ impl EngineClient {
                 live,
                 live_max,
                 next_id: Arc::new(AtomicU64::new(1)),
+                late_us,
             },
             task,
         )
@@ -249,6 +253,11 @@ impl EngineClient {
         (id, CancelOnDrop { id, commands })
     }
 
+    /// By how much the engine was behind its clock at worst, in virtual microseconds.
+    pub(super) fn late_us(&self) -> u64 {
+        self.late_us.load(Ordering::Relaxed)
+    }
+
     /// The engine's state; `None` if it is gone.
     pub(super) async fn snapshot(&self) -> Option<EngineSnapshot> {
         let (sender, answer) = oneshot::channel();
@@ -263,6 +272,7 @@ struct LiveRequest {
 }
 
 struct Driver {
+    late_us: Arc<AtomicU64>,
     engine: Engine,
     clock: Clock,
     live: HashMap<RequestId, LiveRequest>,
@@ -301,6 +311,10 @@ impl Driver {
     /// Runs all iterations whose time has come and notifies the readers.
     fn catch_up(&mut self) -> u64 {
         let now_us = self.clock.now_us();
+        if let Some(due_us) = self.engine.next_event_at() {
+            let late_us = now_us.saturating_sub(due_us);
+            self.late_us.fetch_max(late_us, Ordering::Relaxed);
+        }
         self.engine.advance(now_us, &mut self.outputs);
         for output in std::mem::take(&mut self.outputs) {
             match output {

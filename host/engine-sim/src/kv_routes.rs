@@ -92,8 +92,8 @@ fn blocks_of(shared: &Shared, asked: &ExportBody) -> Result<Vec<u64>, ApiError> 
         }
     };
     let body = body.get().as_bytes();
-    let served = &shared.options.model;
-    let generation = request::read(shape, body, &HeaderMap::new(), served, "kv")?;
+    let headers = HeaderMap::new();
+    let generation = request::read(shape, body, &headers, &shared.options, "kv")?;
     let salt = generation.salt.as_deref().or(asked.cache_salt.as_deref());
     Ok(tokens::block_hashes(salt, &generation.prompt, b""))
 }

@@ -56,6 +56,12 @@ const KV_BYTES_PER_TOKEN: u64 = 64 * 8 * 128 * 2 * 2;
 /// Host memory for copies unless another amount is asked for: 256 GiB.
 const HOST_BYTES_MAX: u64 = 256 << 30;
 
+/// Speed at which an engine's own host memory gives blocks back unless another is asked for, in
+/// tokens a second.
+pub const HOST_TOKENS_PER_S: u64 = 200_000;
+/// Longest chat template, in tokens.
+const TEMPLATE_TOKENS_MAX: i64 = 65_536;
+
 /// What to simulate.
 #[derive(Clone, Debug)]
 pub struct EngineSimOptions {
@@ -63,6 +69,8 @@ pub struct EngineSimOptions {
     pub profile: EngineProfile,
     /// KV memory in tokens, instead of the profile's.
     pub kv_tokens: Option<u64>,
+    /// Tokens that a chat template adds in front of every chat, unseen by clients.
+    pub template_tokens: u32,
     /// Virtual seconds in a real second, above 0.
     pub time_scale: f64,
     /// Name of the model served; requests for another are refused.
@@ -88,6 +96,7 @@ impl Default for EngineSimOptions {
         Self {
             profile: EngineProfile::qwen3_32b_h100(),
             kv_tokens: None,
+            template_tokens: 0,
             time_scale: 1.0,
             model: "treadle-sim".to_owned(),
             seed: 1,
@@ -267,6 +276,13 @@ impl EngineSimHandle {
     /// The engine's state.
     pub async fn snapshot(&self) -> EngineSnapshot {
         self.shared.snapshot().await
+    }
+
+    /// By how much the engine was behind its clock at worst, in virtual microseconds: what it
+    /// computes comes so much too late where the machine is busy.
+    pub fn late_us(&self) -> u64 {
+        let client = self.shared.client.as_ref();
+        client.map_or(0, EngineClient::late_us)
     }
 
     /// Replaces the faults in force.

@@ -51,7 +51,15 @@ pub(super) fn render(shared: &Shared, snapshot: &EngineSnapshot) -> String {
         "vllm:prefix_cache_queries_total",
         counters.prefix_queries_tokens,
     );
-    page.counter("vllm:prefix_cache_hits_total", counters.prefix_hits_tokens);
+    // As vLLM has it: host memory is asked for what the engine itself does not hold.
+    let host_hits = counters.host_hits_tokens;
+    let own_hits = counters.prefix_hits_tokens - host_hits;
+    page.counter("vllm:prefix_cache_hits_total", own_hits);
+    page.counter(
+        "vllm:external_prefix_cache_queries_total",
+        counters.prefix_queries_tokens - own_hits,
+    );
+    page.counter("vllm:external_prefix_cache_hits_total", host_hits);
     page.counter("vllm:num_preemptions_total", counters.preemptions);
     let instant_prompt = totals.instant_prompt_tokens.load(Ordering::Relaxed);
     let instant_output = totals.instant_output_tokens.load(Ordering::Relaxed);

@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use treadle_engine_model::render_prompt;
 
+use super::EngineSimOptions;
 use super::error::ApiError;
 use super::shape::Shape;
 use super::tokens;
@@ -146,11 +147,21 @@ struct Part {
     text: String,
 }
 
-/// The prompt of a chat.
-pub(super) fn render(messages: &[Message]) -> Vec<u8> {
+/// One token of what a template adds in front of a chat.
+const TEMPLATE_TOKEN: [u8; 4] = *b"<t> ";
+
+/// The prompt of a chat, behind so many tokens of the template.
+pub(super) fn render(messages: &[Message], template_tokens: u32) -> Vec<u8> {
     let contents: Vec<String> = messages.iter().map(Message::text).collect();
     let pairs = messages.iter().zip(&contents);
-    render_prompt(pairs.map(|(message, content)| (message.role.as_str(), content.as_str())))
+    let chat =
+        render_prompt(pairs.map(|(message, content)| (message.role.as_str(), content.as_str())));
+    if template_tokens == 0 {
+        return chat;
+    }
+    let mut prompt = TEMPLATE_TOKEN.repeat(template_tokens as usize);
+    prompt.extend_from_slice(&chat);
+    prompt
 }
 
 impl Message {
@@ -221,13 +232,13 @@ pub(super) fn read(
     shape: Shape,
     body: &[u8],
     headers: &HeaderMap,
-    served: &str,
+    options: &EngineSimOptions,
     fallback_id: &str,
 ) -> Result<Generation, ApiError> {
     let mut fields: CommonFields = parse(body)?;
-    fields.check(served)?;
+    fields.check(&options.model)?;
     let prompt = match shape {
-        Shape::Chat => render(&parse::<ChatBody>(body)?.messages),
+        Shape::Chat => render(&parse::<ChatBody>(body)?.messages, options.template_tokens),
         Shape::Completion => parse::<CompletionBody>(body)?.prompt.bytes()?,
         Shape::Tokens => tokens::bytes(&parse::<TokenBody>(body)?.token_ids),
         Shape::Sglang => match parse::<SglangBody>(body)? {
@@ -254,12 +265,21 @@ pub(super) fn read(
 mod tests {
     use super::*;
 
+    fn options(template_tokens: u32) -> EngineSimOptions {
+        EngineSimOptions {
+            model: "m".to_owned(),
+            template_tokens,
+            ..EngineSimOptions::default()
+        }
+    }
+
     fn read_ok(shape: Shape, body: &str) -> Generation {
-        read(shape, body.as_bytes(), &HeaderMap::new(), "m", "7").expect("a good body")
+        let headers = HeaderMap::new();
+        read(shape, body.as_bytes(), &headers, &options(0), "7").expect("a good body")
     }
 
     fn read_error(shape: Shape, body: &str) -> String {
-        match read(shape, body.as_bytes(), &HeaderMap::new(), "m", "7") {
+        match read(shape, body.as_bytes(), &HeaderMap::new(), &options(0), "7") {
             Ok(_) => panic!("{body} was taken"),
             Err(error) => error.to_string(),
         }
@@ -293,6 +313,21 @@ mod tests {
         let sglang = r#"{"text":"abcd","sampling_params":{"max_new_tokens":5},"rid":"r"}"#;
         let sglang = read_ok(Shape::Sglang, sglang);
         assert_eq!((sglang.id.as_str(), sglang.max_tokens), ("r", Some(5)));
+    }
+
+    #[test]
+    fn a_template_is_in_front_of_chats_alone() {
+        let (headers, options) = (HeaderMap::new(), options(2));
+        let read = |shape, body: &str| {
+            let read = read(shape, body.as_bytes(), &headers, &options, "7");
+            read.expect("a good body").prompt
+        };
+        let chat = read(
+            Shape::Chat,
+            r#"{"messages":[{"role":"user","content":"hi"}]}"#,
+        );
+        assert_eq!(chat, b"<t> <t> <|user|>hi\n<|assistant|>");
+        assert_eq!(read(Shape::Completion, r#"{"prompt":"hi"}"#), b"hi");
     }
 
     #[test]

@@ -96,7 +96,7 @@ enum TokenizeBody {
 
 async fn tokenize(State(shared): SharedState, body: Bytes) -> Result<Json<Value>, ApiError> {
     let bytes = match parse::<TokenizeBody>(&body)? {
-        TokenizeBody::Chat { messages } => render(&messages),
+        TokenizeBody::Chat { messages } => render(&messages, shared.options.template_tokens),
         TokenizeBody::Text { prompt } => prompt.into_bytes(),
     };
     let ids = tokens::ids(&bytes);

@@ -116,6 +116,8 @@ pub struct Counters {
     pub prefix_queries_tokens: u64,
     /// Those of them that the prefix cache held.
     pub prefix_hits_tokens: u64,
+    /// Those of these that were in host memory.
+    pub host_hits_tokens: u64,
     /// Tokens loaded from host memory.
     pub loaded_tokens: u64,
     /// Prompt tokens of finished requests.

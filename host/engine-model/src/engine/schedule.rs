@@ -166,6 +166,7 @@ impl Engine {
         if sequence.cached_tokens.is_none() {
             self.counters.prefix_queries_tokens += u64::from(sequence.prompt_tokens);
             self.counters.prefix_hits_tokens += u64::from(hit.all_blocks() * block_tokens);
+            self.counters.host_hits_tokens += u64::from(hit.host_blocks * block_tokens);
         }
         sequence.take_prefix(&mut self.pool, &self.prefix, block_tokens);
         let place = self.running.partition_point(|each| each.key < sequence.key);

@@ -94,6 +94,40 @@ async fn the_next_step_finds_the_previous_context_in_the_cache() {
 }
 
 #[tokio::test]
+async fn what_comes_back_from_host_memory_is_cached_and_counted_by_itself() {
+    let profile = EngineProfile::instant();
+    let profile = profile.with_host_tokens(4_096, HOST_TOKENS_PER_S);
+    let bench = Bench::start(EngineSimOptions {
+        profile: profile.with_kv_tokens(320),
+        ..EngineSimOptions::default()
+    })
+    .await;
+    let [one, other] = ["one ", "two "].map(|word| chat(&word.repeat(250), 1, false));
+    for body in [&one, &other] {
+        let answer = bench.post_json(CHAT, body).await;
+        let details = &answer["usage"]["prompt_tokens_details"];
+        assert_eq!(details["cached_tokens"].as_u64().unwrap_or(0), 0);
+    }
+    let again = bench.post_json(CHAT, &one).await;
+    let cached = &again["usage"]["prompt_tokens_details"]["cached_tokens"];
+    let cached = cached.as_u64().expect("cached tokens");
+    assert!(cached >= 200, "{cached}");
+    let (_, metrics) = bench.get_text("/metrics").await;
+    let value = |name: &str| {
+        let line = metrics.lines().find(|line| line.starts_with(name));
+        let value = line.and_then(|line| line.rsplit(' ').next());
+        value.and_then(|value| value.parse::<u64>().ok())
+    };
+    let own = value("vllm:prefix_cache_hits_total{").expect("own hits");
+    let host = value("vllm:external_prefix_cache_hits_total{").expect("host hits");
+    assert!(host > 0 && own + host == cached, "{own} {host} {cached}");
+    let asked = value("vllm:prefix_cache_queries_total{").expect("queries");
+    let missed = value("vllm:external_prefix_cache_queries_total{");
+    assert_eq!(missed, Some(asked - own));
+    bench.engine.shutdown().await;
+}
+
+#[tokio::test]
 async fn tokens_in_and_out_share_the_cache_with_text() {
     let bench = Bench::quick().await;
     let text = "four".repeat(64);

@@ -1,0 +1,114 @@
+//! How a router is told which program a request is of.
+
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use serde_json::{Map, Value};
+
+/// Names of objects within objects of a request's body, the outermost first.
+pub type FieldPath = Vec<String>;
+
+/// Where the requests of a program name it. What is `None` is not sent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Naming {
+    /// Header of every request with the program's id.
+    pub header: Option<HeaderName>,
+    /// Field of every request's body with the same.
+    pub body_field: Option<FieldPath>,
+    /// Field of the body of a program's last request, and its value.
+    pub last_field: Option<(FieldPath, Value)>,
+    /// Path that the end of a program is posted to.
+    pub release: Option<String>,
+}
+
+impl Default for Naming {
+    /// As treadle is told.
+    fn default() -> Self {
+        Self {
+            header: Some(HeaderName::from_static("x-session-id")),
+            body_field: None,
+            last_field: None,
+            release: Some("/programs/release".to_owned()),
+        }
+    }
+}
+
+impl Naming {
+    /// The headers of a program's requests.
+    pub fn headers(&self, program: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        let json = HeaderValue::from_static("application/json");
+        headers.insert(header::CONTENT_TYPE, json);
+        if let (Some(name), Ok(program)) = (&self.header, HeaderValue::from_str(program)) {
+            headers.insert(name.clone(), program);
+        }
+        headers
+    }
+
+    /// The body, a JSON object with fields, with those that name the program behind them. It is not
+    /// parsed: contexts are long and agents many.
+    pub fn body(&self, mut body: String, program: &str, is_last: bool) -> String {
+        let mut added = Map::new();
+        if let Some(path) = &self.body_field {
+            insert(&mut added, path, Value::from(program));
+        }
+        if let Some((path, value)) = self.last_field.as_ref().filter(|_| is_last) {
+            insert(&mut added, path, value.clone());
+        }
+        if added.is_empty() || !body.ends_with('}') {
+            return body;
+        }
+        body.pop();
+        body.push(',');
+        body.push_str(&Value::Object(added).to_string()[1..]);
+        body
+    }
+}
+
+/// Sets a field, within new objects where there are none.
+fn insert(fields: &mut Map<String, Value>, path: &[String], value: Value) {
+    match path {
+        [] => {}
+        [name] => {
+            fields.insert(name.clone(), value);
+        }
+        [outer, inner @ ..] => {
+            let entry = fields.entry(outer).or_insert_with(|| Map::new().into());
+            if let Value::Object(within) = entry {
+                insert(within, inner, value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn path(text: &str) -> FieldPath {
+        text.split('.').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_body_names_the_program_and_the_last_one_says_so() {
+        let naming = Naming {
+            body_field: Some(path("a.b.id")),
+            last_field: Some((path("a.b.more"), json!(false))),
+            ..Naming::default()
+        };
+        let body = |is_last| {
+            let body = naming.body(r#"{"model":"m"}"#.to_owned(), "p\"1", is_last);
+            serde_json::from_str::<Value>(&body).unwrap()
+        };
+        let inner = json!({"id": "p\"1"});
+        assert_eq!(body(false), json!({"model": "m", "a": {"b": inner}}));
+        let inner = json!({"id": "p\"1", "more": false});
+        assert_eq!(body(true), json!({"model": "m", "a": {"b": inner}}));
+    }
+
+    #[test]
+    fn treadle_is_told_by_a_header_alone() {
+        let naming = Naming::default();
+        assert_eq!(naming.headers("p")["x-session-id"], "p");
+        assert_eq!(naming.body("{}".to_owned(), "p", true), "{}");
+    }
+}

@@ -1,0 +1,101 @@
+//! The agents' runs, and engines with as much memory as is given to them.
+
+use super::DemoError;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+use std::sync::Arc;
+use treadle_engine_model::engine::EngineProfile;
+use treadle_engine_sim::HOST_TOKENS_PER_S;
+use treadle_simulator::workload::{
+    AgentRun, LognormalAgents, TraceOptions, load_trace, peak_demand_tokens,
+};
+
+/// Runs for each slot, enough for the whole window in almost all cases.
+const RUNS_PER_SLOT: usize = 12;
+
+/// Runs for so many slots: recorded ones of a file, or generated ones.
+pub fn runs(trace: Option<&Path>, slots: usize, seed: u64) -> Result<Vec<AgentRun>, DemoError> {
+    let programs = slots * RUNS_PER_SLOT;
+    let Some(path) = trace else {
+        let workload = LognormalAgents {
+            programs,
+            seed,
+            ..LognormalAgents::default()
+        };
+        return Ok(workload.generate()?);
+    };
+    let file = File::open(path).map_err(|cause| DemoError::TraceFile {
+        path: path.to_owned(),
+        cause,
+    })?;
+    let options = TraceOptions {
+        programs,
+        seed,
+        ..TraceOptions::default()
+    };
+    Ok(load_trace(BufReader::new(file), &options)?.runs)
+}
+
+/// What the runs are, for people.
+pub fn name(trace: Option<&Path>) -> String {
+    let Some(path) = trace else {
+        return "generated coding agents".to_owned();
+    };
+    let divisor = TraceOptions::default().token_divisor;
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    format!(
+        "recorded runs of {}, token counts divided by {divisor}",
+        name.to_string_lossy()
+    )
+}
+
+/// The engines, and what they have.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    /// How many there are.
+    pub engines: u32,
+    /// KV memory of all together, as a share of what the live programs need at their peak.
+    pub kv_share: f64,
+    /// Host memory that they offload to by themselves, as a share of the same.
+    pub host_share: f64,
+    /// Tokens that their chat template adds to each prompt.
+    pub template_tokens: u32,
+}
+
+/// Runs on engines with a certain memory.
+#[derive(Clone, Debug)]
+pub struct Fitted {
+    /// The runs, cut to what an engine can hold; at least one.
+    pub runs: Arc<[AgentRun]>,
+    /// How many of them end early for that.
+    pub cut_runs: usize,
+    /// What each engine is like.
+    pub profile: EngineProfile,
+}
+
+/// Gives engines their share of what the runs need with so many slots, and cuts the runs to it.
+pub fn fit(
+    mut runs: Vec<AgentRun>,
+    slots: usize,
+    profile: &EngineProfile,
+    memory: &Memory,
+) -> Result<Fitted, DemoError> {
+    let peak = peak_demand_tokens(&runs, slots, profile) as f64;
+    let each = |share: f64| (peak * share / f64::from(memory.engines)) as u64;
+    let profile = profile.clone().with_kv_tokens(each(memory.kv_share));
+    let profile = profile.with_host_tokens(each(memory.host_share), HOST_TOKENS_PER_S);
+    let limit_tokens = profile.sequence_limit_tokens();
+    let limit_tokens = limit_tokens.saturating_sub(memory.template_tokens);
+    let cut = runs.iter_mut().map(|run| run.truncate_at(limit_tokens));
+    let cut_runs = cut.filter(|cut| *cut).count();
+    runs.retain(|run| !run.steps.is_empty());
+    if runs.is_empty() {
+        return Err(DemoError::NoRuns);
+    }
+    Ok(Fitted {
+        runs: runs.into(),
+        cut_runs,
+        profile,
+    })
+}
