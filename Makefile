@@ -11,6 +11,8 @@ FUZZ_S ?= 600
 FUZZ_SEED ?= 1
 SEEDS ?= 2000
 JOBS ?= 2
+PEERS_ARGS ?=
+THUNDERAGENT ?=
 VLLM_URL ?=
 
 .PHONY: help
@@ -78,6 +80,12 @@ bench: build ## Measure the store and the benchmarks of the daemon
 	@trap 'scripts/services.sh stop' EXIT; \
 	variables="$$(scripts/services.sh start)" && eval "$$variables" || echo "no servers: no figures of events"; \
 	target/release/treadle-bench
+
+.PHONY: peers
+peers: build ## Compare treadle with the routers of others (from PyPI) on simulated engines; THUNDERAGENT=folder with its source, PEERS_ARGS
+	@scripts/peers.sh $(THUNDERAGENT)
+	$(CARGO) build --locked --release --package treadle-bench
+	target/release/treadle-bench peers $(PEERS_ARGS)
 
 .PHONY: lint
 lint: ## Check format, lints and dependencies

@@ -10,12 +10,33 @@ pub enum BenchError {
     #[error("{what} did not start: {cause}; run `{command}` by hand to see more of what is wrong")]
     Process {
         /// Which.
-        what: &'static str,
+        what: String,
         /// What was seen.
         cause: String,
         /// Its command line.
         command: String,
     },
+    /// The list of other routers makes no sense.
+    #[error("{path}: {cause}; run scripts/peers.sh to write it again")]
+    Peers {
+        /// The file.
+        path: String,
+        /// Which entry, which field, and what is wrong with it.
+        cause: String,
+    },
+    /// No such system can be run.
+    #[error("--systems has {name}, which is none of {known}; {remedy}")]
+    System {
+        /// What was given.
+        name: String,
+        /// What can be run.
+        known: String,
+        /// How more can be.
+        remedy: String,
+    },
+    /// The workload or the engines make no sense.
+    #[error("{0}")]
+    Demo(#[from] treadle_demo::DemoError),
     /// The system does not report what a process has used.
     #[error("{path} cannot be read: {cause}; the gateway can be measured on Linux only")]
     Usage {
@@ -105,7 +126,7 @@ impl BenchError {
     pub fn is_usage(&self) -> bool {
         matches!(
             self,
-            Self::Sim(SimError::Option { .. } | SimError::Comparison(_))
+            Self::System { .. } | Self::Sim(SimError::Option { .. } | SimError::Comparison(_))
         )
     }
 }

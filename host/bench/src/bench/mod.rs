@@ -11,11 +11,14 @@ mod events;
 mod eviction;
 mod folder;
 mod gateway;
+mod peers;
 mod placement;
 mod policy;
 mod prediction;
 mod program;
 mod rollout;
+mod server;
+mod usage;
 mod whatif;
 
 use crate::calibrate::CalibrateArgs;
@@ -54,6 +57,10 @@ enum Part {
     /// Agents that need more KV memory than there is, with foresight and with what others do.
     /// In virtual time: the same on any machine.
     Eviction(eviction::EvictionArgs),
+    /// treadle and the routers of others in front of the same simulated engines, over HTTP, with
+    /// agents that need more KV memory than there is. `scripts/peers.sh` installs the others. It
+    /// takes hours, and is not part of everything.
+    Peers(Box<peers::PeersArgs>),
     /// Times of partitions of programs over workers and of plans of parallelism, and
     /// how far they are from exhaustive ones.
     Placement(placement::PlacementArgs),
@@ -84,6 +91,7 @@ impl BenchArgs {
             Some(Part::Core(args)) => args.run(self.quick).await?,
             Some(Part::Events(args)) => args.run(self.quick).await?,
             Some(Part::Eviction(args)) => args.run(self.quick).await?,
+            Some(Part::Peers(args)) => return args.run(self.quick, self.json).await,
             Some(Part::Placement(args)) => args.run(self.quick).await?,
             Some(Part::Policy(args)) => args.run(self.quick).await?,
             Some(Part::Prediction(args)) => args.run(self.quick).await?,
@@ -148,6 +156,9 @@ mod tests {
             "x events --postgres postgres://a/b --amqp amqp://c --group 100",
             "x placement --json --seed 3",
             "x eviction --trace t.jsonl --minutes 10 --seed 2 --json",
+            "x peers --json --seeds 2 --seed 7 --kv 0.333,0.25 --host 0,2 --systems treadle,sticky",
+            "x peers --quick --first hostile --template-tokens 40 --peers p.json --trace t.jsonl",
+            "x peers --time-scale 10 --minutes 4 --warmup-minutes 0 --live 16",
             "x policy --guests elsewhere --json",
             "x prediction --prompts 50 --samples 8 --json",
             "x sim --task search --model qwen3-32b --gpus 16 --prompts 20 --report --json",
@@ -167,6 +178,11 @@ mod tests {
         for line in [
             "x gateway --seconds-per-case 0",
             "x wheels",
+            "x peers --kv 0",
+            "x peers --host=-1",
+            "x peers --time-scale 0",
+            "x peers --first loud",
+            "x peers --live 0",
             "x rollout --tasks chess",
             "x rollout --jobs 0",
             "x sim --task chess",

@@ -2,6 +2,7 @@
 
 use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
+use tokio::process::Command;
 
 /// The program beside this one; beside its folder for tests, which cargo builds one folder deeper.
 pub(super) fn daemon_program() -> std::io::Result<PathBuf> {
@@ -14,4 +15,13 @@ pub(super) fn daemon_program() -> std::io::Result<PathBuf> {
             "there is no treadle beside this program; build it with cargo build --package treadle";
         Error::new(ErrorKind::NotFound, what)
     })
+}
+
+/// Leaves the settings of the user's environment out: they are not to be measured.
+pub(super) fn without_settings(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("TREADLE_") {
+            command.env_remove(name);
+        }
+    }
 }

@@ -113,7 +113,7 @@ pub(super) async fn psql(url: &str, sql: &str) -> Result<String, BenchError> {
 
 async fn output_of(what: &'static str, mut command: Command) -> Result<String, BenchError> {
     let failed = |cause: String| BenchError::Process {
-        what,
+        what: what.to_owned(),
         cause,
         command: what.to_owned(),
     };

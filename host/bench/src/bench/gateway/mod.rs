@@ -1,15 +1,14 @@
 //! `treadle-bench gateway`: what a request through the gateway costs.
 
 mod load;
-mod process;
 
 use super::figures::{Figure, Report, Target};
 use super::latencies::Latencies;
+use super::server::Server;
 use super::{BenchError, report_progress};
 use bytes::Bytes;
 use clap::Args;
 use load::{Load, Until, chat_body, send};
-use process::Server;
 use std::time::Duration;
 
 /// Concurrent clients, unless the figure has its own.
@@ -165,7 +164,7 @@ impl Fixture<'_> {
         let Case { name, programs, .. } = case;
         let case_name = format!("{name}, {programs} programs");
         report_progress(&format!("gateway: {case_name} ..."));
-        let gateway = Server::gateway(&self.engine.url).await?;
+        let gateway = Server::gateway(&self.engine.url, &[]).await?;
         let load = Load {
             concurrency: CONCURRENCY,
             programs: *programs,
@@ -192,7 +191,7 @@ impl Fixture<'_> {
     async fn added_latency(&self, report: &mut Report, clients: usize) -> Result<(), BenchError> {
         let name = format!("added latency, {clients} clients");
         report_progress(&format!("gateway: {name} ..."));
-        let gateway = Server::gateway(&self.engine.url).await?;
+        let gateway = Server::gateway(&self.engine.url, &[]).await?;
         let load = Load {
             concurrency: clients,
             programs: CONCURRENCY.max(clients),
@@ -216,7 +215,7 @@ impl Fixture<'_> {
     async fn resident(&self, report: &mut Report) -> Result<(), BenchError> {
         let name = format!("memory with {RESIDENT_PROGRAMS} programs");
         report_progress(&format!("gateway: {name} ..."));
-        let gateway = Server::gateway(&self.engine.url).await?;
+        let gateway = Server::gateway(&self.engine.url, &[]).await?;
         let load = Load {
             concurrency: CONCURRENCY,
             programs: RESIDENT_PROGRAMS,

@@ -11,7 +11,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use treadle_config::{Config, Endpoint};
 use treadle_demo::agents::ScaledClock;
-use treadle_demo::exchange::{headers, release, step};
+use treadle_demo::exchange::{release, step};
+use treadle_demo::naming::Naming;
 use treadle_engine_sim::{EngineSim, EngineSimHandle, EngineSimOptions};
 use treadle_http::Upstream;
 use treadle_server::start::Daemon;
@@ -100,7 +101,8 @@ impl Crowd {
     }
 
     async fn play(&self, run: &AgentRun) -> Result<(), String> {
-        let headers = headers(&run.id);
+        let naming = Naming::default();
+        let headers = naming.headers(&run.id);
         let mut script = ChatScript::new(run, self.seed);
         while let Some(index) = script.next_step() {
             let body = script.body(&self.model, false);
@@ -110,7 +112,7 @@ impl Crowd {
                 tokio::time::sleep(self.clock.real(run.steps[index].tool_us)).await;
             }
         }
-        release(&self.upstream, &self.url, &headers, &run.id).await
+        release(&self.upstream, &self.url, &naming, &run.id).await
     }
 }
 

@@ -1,10 +1,10 @@
 //! The processes under measurement: an engine and a gateway, each on its own, so that the use of
 //! one is distinguished from that of the other.
 
-use super::super::program::daemon_program;
-use crate::bench::BenchError;
-use crate::bench::folder::TemporaryFolder;
-use crate::bench::machine::field;
+use super::BenchError;
+use super::folder::TemporaryFolder;
+use super::program::{daemon_program, without_settings};
+use super::usage;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -12,8 +12,6 @@ use tokio::process::{Child, ChildStdout, Command};
 
 /// Time for a process to report its address.
 const START_MAX: Duration = Duration::from_mins(1);
-/// Linux reports CPU time in hundredths of a second on every architecture.
-const TICKS_PER_S: f64 = 100.0;
 /// KV memory of the engine in tokens: never the bottleneck.
 const KV_TOKENS: &str = "1000000000";
 
@@ -45,34 +43,36 @@ impl Server {
         Self::start("the simulated engine", &args).await
     }
 
-    /// A gateway in front of it, with its defaults except for the location of the journal.
-    pub(super) async fn gateway(engine: &str) -> Result<Self, BenchError> {
+    /// A gateway in front of engines, their URLs with commas between, with these settings
+    /// (`KEY=VALUE`) and its defaults, except for the location of the journal.
+    pub(super) async fn gateway(engines: &str, settings: &[String]) -> Result<Self, BenchError> {
         let folder = TemporaryFolder::new().map_err(|error| BenchError::Process {
-            what: "the gateway",
+            what: "the gateway".to_owned(),
             cause: format!("no folder for its journal: {error}"),
             command: "treadle serve".to_owned(),
         })?;
         let store = format!("store.path={}", folder.path().join("journal.db").display());
-        let args = [
+        let mut args = vec![
             "serve",
             "--json",
             "--listen",
             "127.0.0.1:0",
             "--engine",
-            engine,
+            engines,
             "--set",
             &store,
             "--set",
             "logging.filter=error",
         ];
+        args.extend(settings.iter().flat_map(|setting| ["--set", setting]));
         let mut gateway = Self::start("the gateway", &args).await?;
         gateway.journal_folder = Some(folder);
         Ok(gateway)
     }
 
-    async fn start(what: &'static str, args: &[&str]) -> Result<Self, BenchError> {
+    async fn start(what: &str, args: &[&str]) -> Result<Self, BenchError> {
         let failed = |cause: String| BenchError::Process {
-            what,
+            what: what.to_owned(),
             cause,
             command: format!("treadle {}", args.join(" ")),
         };
@@ -80,12 +80,7 @@ impl Server {
         let mut command = Command::new(program);
         command.args(args).kill_on_drop(true);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        for (name, _) in std::env::vars_os() {
-            // Settings of the user's environment are not to be measured.
-            if name.to_string_lossy().starts_with("TREADLE_") {
-                command.env_remove(name);
-            }
-        }
+        without_settings(&mut command);
         let mut process = command.spawn().map_err(|error| failed(error.to_string()))?;
         let (Some(pid), Some(output)) = (process.id(), process.stdout.take()) else {
             return Err(failed("it ended at once".to_owned()));
@@ -106,16 +101,17 @@ impl Server {
 
     /// CPU time that it has used so far, in seconds.
     pub(super) fn cpu_s(&self) -> Result<f64, BenchError> {
-        let path = format!("/proc/{}/stat", self.pid);
-        cpu_s_of(&read(&path)?).ok_or_else(|| unexpected(path))
+        usage::cpu_s(self.pid)
+    }
+
+    /// The same with that of the processes that it started.
+    pub(super) fn family_cpu_s(&self) -> Result<f64, BenchError> {
+        usage::family_cpu_s(self.pid)
     }
 
     /// Memory that it holds at present, in MiB.
     pub(super) fn resident_mib(&self) -> Result<f64, BenchError> {
-        let path = format!("/proc/{}/status", self.pid);
-        let kib = field(&read(&path)?, "VmRSS")
-            .and_then(|text| text.trim_end_matches("kB").trim().parse::<f64>().ok());
-        kib.map(|kib| kib / 1_024.0).ok_or_else(|| unexpected(path))
+        usage::resident_mib(self.pid)
     }
 
     /// Ends it.
@@ -123,18 +119,6 @@ impl Server {
         // It holds nothing worth keeping.
         let _ = self.process.kill().await;
     }
-}
-
-fn read(path: &str) -> Result<String, BenchError> {
-    std::fs::read_to_string(path).map_err(|error| BenchError::Usage {
-        path: path.to_owned(),
-        cause: error.to_string(),
-    })
-}
-
-fn unexpected(path: String) -> BenchError {
-    let cause = "it has another form than that of Linux".to_owned();
-    BenchError::Usage { path, cause }
 }
 
 /// The base URL in a server's first output: a field of a JSON object, or the first one in a text.
@@ -148,15 +132,6 @@ fn url_in(text: &str) -> Option<String> {
     Some(url[..end].to_owned())
 }
 
-/// User and system time of a line of `/proc/PID/stat`, in seconds.
-fn cpu_s_of(stat: &str) -> Option<f64> {
-    // The second field is a name in brackets that may hold anything.
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_ascii_whitespace().skip(11);
-    let mut ticks = || fields.next()?.parse::<f64>().ok();
-    Some((ticks()? + ticks()?) / TICKS_PER_S)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,12 +143,5 @@ mod tests {
         let said = r#"{"engines":["http://127.0.0.1:9"],"url":"http://[::1]:80"}"#;
         assert_eq!(url_in(said).as_deref(), Some("http://[::1]:80"));
         assert_eq!(url_in("error: no"), None);
-    }
-
-    #[test]
-    fn cpu_time_is_user_and_system_time() {
-        let stat = "7 (a ) b) S 1 7 7 0 -1 4194304 100 0 0 0 250 50 9 9 20 0 4 0 100 1 1";
-        assert_eq!(cpu_s_of(stat), Some(3.0));
-        assert_eq!(cpu_s_of("7 (x"), None);
     }
 }

@@ -1,0 +1,226 @@
+//! One system in front of fresh engines, and the agents that use it.
+
+use super::first::First;
+use super::front::{Behind, Front};
+use super::systems::System;
+use crate::bench::BenchError;
+use serde::Serialize;
+use treadle_demo::agents::{Crowd, CrowdOptions};
+use treadle_demo::engines;
+use treadle_demo::run_counters::{Measured, Window};
+use treadle_demo::workload::{self, Fitted, Memory};
+use treadle_engine_model::engine::EngineProfile;
+use treadle_engine_sim::{EngineSimHandle, EngineSimOptions};
+use treadle_report::table::number;
+use treadle_simulator::workload::AgentRun;
+
+/// No agent asks for a stream, so the engines need not stop at each token.
+const TOKENS_PER_EVENT: u32 = 1_024;
+
+/// Memory, as shares of the peak demand.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Cell {
+    /// KV memory of all engines together.
+    pub(super) kv: f64,
+    /// Host memory that they offload to by themselves.
+    pub(super) host: f64,
+}
+
+/// What all runs have in common.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Conditions {
+    /// Engines in each.
+    pub(super) engines: u32,
+    /// Agents at once.
+    pub(super) live: usize,
+    /// What is measured.
+    pub(super) window: Window,
+    /// Scaled seconds in a real one.
+    pub(super) time_scale: f64,
+    /// What comes before the agents.
+    pub(super) first: First,
+    /// What the engines add to each prompt.
+    pub(super) template_tokens: u32,
+}
+
+/// Which run it is.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct About {
+    pub(super) system: String,
+    pub(super) kv: f64,
+    pub(super) host: f64,
+    pub(super) seed: u64,
+}
+
+impl About {
+    /// Whether it is of a system in a cell.
+    pub(super) fn is_of(&self, system: &str, cell: Cell) -> bool {
+        self.system == system
+            && Cell {
+                kv: self.kv,
+                host: self.host,
+            } == cell
+    }
+}
+
+/// The result of one system with one seed. Times are scaled unless noted otherwise.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Outcome {
+    #[serde(flatten)]
+    pub(super) about: About,
+    pub(super) kv_tokens_per_engine: u64,
+    pub(super) steps_per_min: f64,
+    /// Of steps answered within the window, and the ages of those still open at its end.
+    pub(super) step_p50_s: f64,
+    pub(super) step_p99_s: f64,
+    pub(super) failures: u64,
+    pub(super) first_failure: Option<String>,
+    /// Why the request before the agents was not answered.
+    pub(super) first_refused: Option<String>,
+    /// Share of prompt tokens found in caches, as the answers say, host memory included.
+    pub(super) hit_rate: f64,
+    /// Share of prompt tokens that came from host memory, as the engines say, warm-up included.
+    pub(super) host_hit_rate: f64,
+    /// CPU time of the system's processes for a thousand answered steps, in real seconds.
+    pub(super) cpu_s_per_1000: f64,
+    /// 99th percentile of how much the agents overslept, in real milliseconds.
+    pub(super) lag_p99_ms: f64,
+    /// How far the engines were behind their clocks at worst.
+    pub(super) engine_late_s: f64,
+}
+
+impl Outcome {
+    /// A few of its figures, for people.
+    pub(super) fn summary(&self) -> String {
+        format!(
+            "{} steps/min, p99 {} s, {} failures",
+            number(self.steps_per_min),
+            number(self.step_p99_s),
+            self.failures
+        )
+    }
+}
+
+/// What was seen of a run from outside of the engines.
+struct Seen {
+    measured: Measured,
+    /// CPU time of the system's processes, in real seconds.
+    cpu_s: f64,
+    first_refused: Option<String>,
+}
+
+impl Conditions {
+    /// Runs the agents against a system.
+    pub(super) async fn measure(
+        &self,
+        system: &System,
+        cell: Cell,
+        seed: u64,
+        runs: Vec<AgentRun>,
+    ) -> Result<Outcome, BenchError> {
+        let memory = Memory {
+            engines: self.engines,
+            kv_share: cell.kv,
+            host_share: cell.host,
+            template_tokens: self.template_tokens,
+        };
+        let profile = EngineProfile::glm46_8xh100();
+        let fitted = workload::fit(runs, self.live, &profile, &memory)?;
+        let options = EngineSimOptions {
+            profile: fitted.profile.clone(),
+            template_tokens: self.template_tokens,
+            time_scale: self.time_scale,
+            tokens_per_event: TOKENS_PER_EVENT,
+            seed,
+            ..EngineSimOptions::default()
+        };
+        let engines = engines::start(self.engines, &options).await?;
+        let urls: Vec<String> = engines.iter().map(EngineSimHandle::url).collect();
+        let behind = Behind {
+            engines: &urls,
+            capacity_tokens: fitted.profile.kv_tokens(),
+            time_scale: self.time_scale,
+        };
+        let front = Front::start(system, &behind).await?;
+        let first_refused = self.first.send(&front, &options.model).await.err();
+        let (measured, cpu_s) = self.crowd(&front, &options, fitted, seed).await?;
+        front.stop().await;
+        let view = Seen {
+            measured,
+            cpu_s,
+            first_refused,
+        };
+        let about = About {
+            system: system.name.clone(),
+            kv: cell.kv,
+            host: cell.host,
+            seed,
+        };
+        let kv_tokens = behind.capacity_tokens;
+        let outcome = self.outcome(about, kv_tokens, view, &engines).await;
+        for engine in engines {
+            engine.shutdown().await;
+        }
+        Ok(outcome)
+    }
+
+    /// What the agents saw, and the CPU time that the system used meanwhile.
+    async fn crowd(
+        &self,
+        front: &Front,
+        options: &EngineSimOptions,
+        fitted: Fitted,
+        seed: u64,
+    ) -> Result<(Measured, f64), BenchError> {
+        let before_s = front.cpu_s()?;
+        let crowd = Crowd::begin(CrowdOptions {
+            url: front.url.clone(),
+            naming: front.naming.clone(),
+            model: options.model.clone(),
+            stream: false,
+            seed,
+            time_scale: self.time_scale,
+            runs: fitted.runs,
+            slots: self.live,
+            window: self.window,
+        });
+        let measured = crowd.until_end(|_, _| {}).await;
+        // A system that has ended by then has failed every step since; its use is not known.
+        let cpu_s = front.cpu_s().map_or(f64::NAN, |after_s| after_s - before_s);
+        crowd.leave().await;
+        Ok((measured, cpu_s))
+    }
+
+    async fn outcome(
+        &self,
+        about: About,
+        kv_tokens_per_engine: u64,
+        seen: Seen,
+        engines: &[EngineSimHandle],
+    ) -> Outcome {
+        let (mut asked, mut from_host, mut late_us) = (0, 0, 0);
+        for engine in engines {
+            let counters = engine.snapshot().await.counters;
+            asked += counters.prefix_queries_tokens;
+            from_host += counters.host_hits_tokens;
+            late_us = late_us.max(engine.late_us());
+        }
+        let (cpu_s, first_refused) = (seen.cpu_s, seen.first_refused);
+        let mut seen = seen.measured;
+        Outcome {
+            about,
+            kv_tokens_per_engine,
+            first_refused,
+            steps_per_min: seen.steps as f64 / self.window.minutes(),
+            step_p50_s: seen.latencies.percentile(0.50).as_secs_f64(),
+            step_p99_s: seen.latencies.percentile(0.99).as_secs_f64(),
+            failures: seen.failures,
+            first_failure: seen.first_failure,
+            hit_rate: seen.prompt.cached as f64 / seen.prompt.all.max(1) as f64,
+            host_hit_rate: from_host as f64 / asked.max(1) as f64,
+            cpu_s_per_1000: cpu_s / seen.answered.max(1) as f64 * 1e3,
+            lag_p99_ms: seen.lag.percentile_ms(0.99),
+            engine_late_s: late_us as f64 / 1e6,
+        }
+    }
+}

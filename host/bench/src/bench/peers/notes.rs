@@ -1,0 +1,75 @@
+//! What must be known to read the figures.
+
+use super::PeersArgs;
+use super::measure::{About, Outcome};
+use super::systems::System;
+use treadle_demo::run_counters::LAG_MAX_MS;
+use treadle_report::table::number;
+
+/// What all figures have in common.
+pub(super) fn conditions(args: &PeersArgs, workload: &str) -> [String; 3] {
+    [
+        format!(
+            "Engines are SIMULATED: two models of glm-4.6-8xh100, cut to their share of memory. \
+             Figures compare systems; they are not those of a GPU. Each run has fresh engines and \
+             a fresh process of the system, and {} agents at once ({workload}), over HTTP without \
+             streams. Engines and agents share a process, on the machine that the system runs on.",
+            args.live
+        ),
+        format!(
+            "All clocks run {}x faster than real time, and the systems' own times are set by that; \
+             seconds and minutes are scaled ones, but for those of CPU time and lag. The window is \
+             {} min after {} min. Latencies are those of steps answered in it, and the ages of \
+             steps still open at its end.",
+            args.time_scale,
+            number(args.minutes),
+            number(args.warmup_minutes)
+        ),
+        "Figures are means over seeds. CPU s/1000 is of all processes of the system, for a thousand \
+         steps. Lag is the 99th percentile of how much agents overslept, late is how far engines \
+         were behind their clocks at worst. x sticky and x best are ratios of means: to treadle's \
+         mode that keeps programs in their place, and to the best of that and the others."
+            .to_owned(),
+    ]
+}
+
+/// What went wrong, and what makes figures unreliable.
+pub(super) fn findings(
+    systems: &[System],
+    outcomes: &[Outcome],
+    missed: &[(About, String)],
+    time_scale: f64,
+) -> Vec<String> {
+    let mut notes = Vec::new();
+    for system in systems.iter().map(|system| system.name.as_str()) {
+        let of_system = outcomes.iter().filter(|o| o.about.system == system);
+        let failed = of_system.clone().map(|o| o.failures).sum::<u64>();
+        if let Some(first) = of_system.clone().find_map(|o| o.first_failure.as_ref()) {
+            notes.push(format!(
+                "{system}: {failed} requests failed in all runs, the first with {first}"
+            ));
+        }
+        if let Some(cause) = of_system.clone().find_map(|o| o.first_refused.as_ref()) {
+            notes.push(format!(
+                "{system}: the request before the agents was not answered: {cause}"
+            ));
+        }
+        let missed = missed.iter().filter(|(about, _)| about.system == system);
+        if let Some((_, cause)) = missed.clone().next() {
+            notes.push(format!(
+                "{system} is missing in {} runs: {cause}",
+                missed.count()
+            ));
+        }
+    }
+    let lag_ms = outcomes.iter().map(|o| o.lag_p99_ms);
+    let lag_ms = lag_ms.fold(0.0, f64::max);
+    if lag_ms * time_scale > LAG_MAX_MS {
+        notes.push(format!(
+            "WARNING: the figures are unreliable: this machine wakes agents {} ms too late. \
+             Lower --time-scale, or let nothing else run.",
+            number(lag_ms)
+        ));
+    }
+    notes
+}
