@@ -469,12 +469,13 @@ async def main():
             lost = sum(seat.done() for seat in seats)
             for task in [*seats, *looks]:
                 task.cancel()
-            took = [e - s for s, e in crowd.steps if e >= warm]
+            done = [e - s for s, e in crowd.steps if e >= warm]
+            took = done + [end - sent for sent in crowd.open.values()]  # nothing is gained by starving some
             ratios, asked = seen["charged_over_held"], max(1, sum(e.asked for e in engines))
             print(json.dumps({
                 "front": args.front, "first": args.first, "seed": args.seed, "live": args.live,
                 "kv_tokens_each": per_engine * BLOCK, "host_share": args.host_share,
-                "steps_per_min": round(len(took) / (end - warm) * 60, 1),
+                "steps_per_min": round(len(done) / (end - warm) * 60, 1),
                 "p50_s": round(percentile(took, 0.5), 1), "p99_s": round(percentile(took, 0.99), 1),
                 "oldest_open_s": round(end - min(crowd.open.values(), default=end), 1),
                 "refused": crowd.refused + lost, "altered": crowd.altered, "paused_most": seen["paused_most"],
