@@ -179,7 +179,7 @@ fn config(s: &mut Stream) -> CoreConfig {
         queue_wait_max: Span::from_secs(deferral_s + s.between(10, 600)),
         deferral_max: Span::from_secs(deferral_s),
         // In half of the simulations the bound follows what there is to wait for.
-        deferral_min: if deferral_s % 2 == 0 {
+        deferral_min: if deferral_s.is_multiple_of(2) {
             Span::from_secs(deferral_s)
         } else {
             Span::from_millis(500)
