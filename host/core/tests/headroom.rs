@@ -4,7 +4,7 @@
 mod scenario;
 
 use scenario::Scenario;
-use treadle_core::{Command, Event, Mode, ProgramEvent, Purpose, StepTokens};
+use treadle_core::{Command, Core, Event, Mode, ProgramEvent, Purpose, StepTokens};
 use treadle_model::{FinishReason, Span, StepId, WorkerId};
 
 /// One worker that computes 100 prompt tokens in a second.
@@ -134,6 +134,11 @@ fn without_host_memory_the_starvation_bound_is_twice_what_serving_all_in_turn_ta
     finish(&mut scenario, 2, 500, 0);
     assert_eq!(scenario.core.starvation_bound(), Span::from_millis(28_400));
     scenario.release("a");
+    assert_eq!(scenario.core.starvation_bound(), Span::from_millis(10_200));
+    // A state from before there was a sum.
+    let mut state = scenario.core.state().clone();
+    state.programs.to_mut().context_tokens = 0;
+    scenario.core = Core::with_state(scenario.core.config().clone(), state);
     assert_eq!(scenario.core.starvation_bound(), Span::from_millis(10_200));
     scenario.reconfigure(|config| config.kv.prefill_tokens_per_s = 1);
     let most = Span::from_secs(120);

@@ -82,7 +82,7 @@ async fn errors_are_one_line_with_a_remedy_and_an_exit_code() {
     assert!(text.contains("start one with `treadle up`"), "{text}");
     assert_eq!(text.lines().count(), 1, "{text}");
 
-    let (code, text) = failure(nobody, "config show --set scheduler.quantum=5").await;
+    let (code, text) = failure(nobody, "config show --set scheduler.quantum_shar=5").await;
     assert_eq!(code, Some(2));
     assert!(text.contains("scheduler.quantum_share"), "{text}");
 

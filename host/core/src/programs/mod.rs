@@ -74,6 +74,9 @@ impl Programs {
         };
         let live = programs.state.live.values().map(|p| &*p.job);
         programs.state.jobs.recount(live);
+        // A state from before has no sum.
+        let contexts = programs.state.live.values().map(|p| p.context_tokens);
+        programs.state.context_tokens = contexts.sum();
         programs.account_all();
         programs
     }
