@@ -66,8 +66,8 @@ pub(super) struct Caches {
     /// Workers whose offload the present event gave up, as no answer came: no other program leaves
     /// them for host memory either.
     pub(super) silent: BTreeSet<WorkerId>,
-    /// What host memory held, and was to hold, before the present event.
-    host_tokens_before: u64,
+    /// The most that host memory held, or was to hold, since before the present event.
+    host_tokens_most: u64,
     /// The copy that the present event reported lost.
     pub(super) lost: Option<Box<str>>,
 }
@@ -78,8 +78,13 @@ impl Caches {
         self.gone.clear();
         self.early.clear();
         self.silent.clear();
-        self.host_tokens_before = self.host_tokens();
+        self.host_tokens_most = self.host_tokens();
         self.lost = None;
+    }
+
+    /// Host memory may be about to hold less: others may have been refused room in it by then.
+    pub(super) fn note_host_tokens(&mut self) {
+        self.host_tokens_most = self.host_tokens_most.max(self.host_tokens());
     }
 
     /// True without copies and transfers.
@@ -377,16 +382,14 @@ impl Model {
     /// The core knows the same copies and transfers. A program that was to leave for host memory
     /// that is full by then is no longer placed.
     pub(super) fn compare_caches(&mut self, core: &Core) -> Checked {
+        self.caches.note_host_tokens();
         let offloads = &core.programs().offloads;
         let wanted: Vec<ProgramId> = self.caches.wanted.iter().copied().collect();
         for program in wanted {
             let p = core.programs().live.get(&program);
             if p.is_some_and(|p| p.placement.is_none()) && !offloads.wanted.contains(&program) {
                 // Others may have made room since for what they need sooner.
-                let held = self
-                    .caches
-                    .host_tokens()
-                    .max(self.caches.host_tokens_before);
+                let held = self.caches.host_tokens_most;
                 let tokens = held + self.programs[&program].context_tokens;
                 let place = self.programs[&program].place;
                 let silent = place.is_some_and(|at| self.caches.silent.contains(&at));

@@ -26,6 +26,7 @@ impl Model {
 
     /// Follows a command that is about a cache.
     pub(super) fn cache_commanded(&mut self, event: &Event, command: &Command) -> Checked {
+        self.caches.note_host_tokens();
         match command {
             Command::OffloadProgram {
                 program,
