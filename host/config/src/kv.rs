@@ -29,7 +29,7 @@ section! {
         /// Context that goes between two engines in a second; 0 to move nothing. In rollouts
         /// `rollout.migration_tokens_per_s` is used instead.
         migration_tokens_per_s: u64 = 0, "tokens/s", 0 ..= 1_000_000_000;
-        /// Prompt tokens that an engine computes in a second: what a cache that is not kept costs.
+        /// Prompt tokens that an engine computes in a second, until that is measured: what a cache that is not kept costs.
         prefill_tokens_per_s: u64 = 10_000, "tokens/s", 1 ..= 1_000_000_000;
         /// Where the host tier keeps its copies, on disk or in memory (tmpfs); one process at a time.
         folder: String = String::new(), "";

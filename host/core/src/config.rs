@@ -85,7 +85,7 @@ pub struct KvConfig {
     /// Tokens of context that go between two engines in a second; 0 if none are
     /// moved.
     pub migration_tokens_per_s: u64,
-    /// Prompt tokens that an engine computes in a second.
+    /// Prompt tokens that an engine computes in a second, until that is measured.
     pub prefill_tokens_per_s: u64,
     /// Prompts that wait inside an engine, as the time that it takes to compute
     /// them: a worker with more admits no other program. Without host memory twice

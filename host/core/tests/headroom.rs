@@ -146,6 +146,34 @@ fn without_host_memory_the_starvation_bound_is_twice_what_serving_all_in_turn_ta
 }
 
 #[test]
+fn what_engines_are_seen_to_compute_replaces_the_setting() {
+    let mut scenario = retaining(1_000_000, 0);
+    scenario.reconfigure(|config| config.deferral_min = Span::from_secs(1));
+    for step in 1..=8 {
+        scenario
+            .arrive("a", step, 2_000 * step)
+            .wait_s(1)
+            .progress(step, 1);
+        finish(&mut scenario, step, 2_000 * step, 2_000 * (step - 1));
+        let measured = scenario.core.programs().prefill_tokens_per_s;
+        assert_eq!(measured > 0, step == 8, "after {step}: {measured}");
+    }
+    // The first prompt counts half, and each one after it half of what is left.
+    let measured = scenario.core.programs().prefill_tokens_per_s;
+    assert_eq!(measured, 1_993);
+    let twice = 16_010 * 1_000_000 / measured * 2;
+    assert_eq!(scenario.core.starvation_bound(), Span(twice));
+    // Four seconds of prompts wait inside.
+    scenario.arrive("b", 9, 7_000).arrive("c", 10, 7_000);
+    scenario.arrive("d", 11, 7_000);
+    assert_eq!(dispatched(&scenario), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    scenario.lose(0);
+    let speeds = scenario.core.programs().workers.values();
+    let speeds: Vec<_> = speeds.map(|w| w.prefill_speed.tokens_per_s()).collect();
+    assert_eq!(speeds, [None], "another engine may come back");
+}
+
+#[test]
 fn a_lost_cache_leaves_more_free_and_a_found_one_a_little_less() {
     let mut scenario = retaining(1_000_000, 10_000);
     let start = fill(&scenario);

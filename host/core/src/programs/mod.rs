@@ -19,6 +19,7 @@ pub mod queue;
 mod ranking;
 pub mod reuse;
 mod scheduling;
+pub mod speed;
 mod state;
 pub mod step;
 mod timers;

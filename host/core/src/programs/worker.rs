@@ -5,6 +5,7 @@ use crate::programs::accounts::{Account, Charge};
 use crate::programs::backlog::Backlog;
 use crate::programs::lingering::Lingering;
 use crate::programs::reuse::Reuse;
+use crate::programs::speed::PrefillSpeed;
 use crate::programs::{Capacity, PrefixSegment};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
@@ -106,6 +107,9 @@ pub struct Worker {
     /// What its engine really keeps.
     #[serde(default, skip_serializing_if = "Reuse::is_unused")]
     pub reuse: Reuse,
+    /// How fast it computes prompts.
+    #[serde(default, skip_serializing_if = "PrefillSpeed::is_unused")]
+    pub prefill_speed: PrefillSpeed,
     /// Prompts that it has yet to compute.
     #[serde(default, skip_serializing_if = "Backlog::is_empty")]
     pub backlog: Backlog,
@@ -141,6 +145,7 @@ impl Worker {
             headroom_ppm: None,
             lingering: Lingering::default(),
             reuse: Reuse::default(),
+            prefill_speed: PrefillSpeed::default(),
             backlog: Backlog::default(),
         }
     }

@@ -55,6 +55,8 @@ pub(super) struct StepFacts {
     pub(super) reserved_tokens: u64,
     pub(super) output_tokens: u64,
     pub(super) began: bool,
+    /// When the first of them came.
+    pub(super) began_at: Timestamp,
     pub(super) attempts: u32,
     pub(super) slot: Option<u32>,
     /// Another daemon sent it, unknown to this one.
@@ -132,6 +134,8 @@ pub(super) struct WorkerFacts {
     pub(super) free_ppm: Option<u32>,
     /// Prompts that it has yet to compute.
     pub(super) prompts: Prompts,
+    /// Prompt tokens that it computes in a second, and how many prompts showed that.
+    pub(super) speed: (u64, u32),
 }
 
 impl WorkerFacts {

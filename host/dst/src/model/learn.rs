@@ -92,6 +92,7 @@ impl Model {
             kept: BTreeMap::new(),
             free_ppm: None,
             prompts: BTreeMap::new(),
+            speed: (0, 0),
         };
         self.workers.insert(worker, facts);
     }
@@ -117,6 +118,7 @@ impl Model {
         if let Some(w) = self.workers.get_mut(&worker).filter(|w| w.healthy) {
             w.healthy = false;
             w.life += 1;
+            w.speed = (0, 0);
         } else {
             return;
         }
@@ -218,6 +220,7 @@ impl Model {
             reserved_tokens: reserved.min(arrival.output_tokens_max.unwrap_or(u64::MAX)),
             output_tokens: 0,
             began: false,
+            began_at: self.now,
             attempts: 0,
             slot: None,
             adopted: false,
@@ -230,6 +233,9 @@ impl Model {
     fn step_progressed(&mut self, step: StepId, output_tokens: u64) {
         if let Some(s) = self.steps.get_mut(&step) {
             let computed = !s.began && matches!(s.at, At::Worker(..));
+            if !s.began {
+                s.began_at = self.now;
+            }
             s.began = true;
             s.output_tokens = s.output_tokens.max(output_tokens);
             if computed {
@@ -245,6 +251,7 @@ impl Model {
         let (program, began) = (s.program, s.began);
         self.recount_prefix(program, tokens.prompt)?;
         self.cache_was_found(program, tokens);
+        self.prompt_was_computed(step, tokens);
         if let Some(p) = self.programs.get_mut(&program) {
             p.is_warm = p.place.is_some();
             p.last_output_tokens = tokens.output;

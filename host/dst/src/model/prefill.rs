@@ -19,6 +19,9 @@ const FOUND_PPM: u32 = 40;
 const FREE_PPM_MAX: u32 = 200_000;
 /// A cache was lost if more of it is missing than a tenth and so many tokens.
 const MISSING_TOKENS: u64 = 64;
+/// Tokens to compute from which a prompt shows an engine's speed, and how many such prompts do.
+const SHOWING_TOKENS: u64 = 1_024;
+const SHOWING_PROMPTS: u32 = 8;
 /// Caches on their way to one worker.
 const LOADS_MAX: usize = 16;
 
@@ -68,10 +71,53 @@ impl Model {
         w.watermark(free.map_or(low, |free| 1_000_000 - free).min(high))
     }
 
+    /// Tokens that a worker computes in a second: its own speed, that of others, or the setting.
+    pub(super) fn prefill_speed(&self, worker: Option<WorkerId>) -> u64 {
+        let own = worker.and_then(|id| own_speed(self.workers.get(&id)?));
+        own.or(self.mean_speed)
+            .unwrap_or(self.config.kv.prefill_tokens_per_s)
+    }
+
+    /// A prompt of which an engine has counted what it found: a faster one takes the engine's speed
+    /// half of the way up, each other one a little down.
+    pub(super) fn prompt_was_computed(&mut self, step: StepId, tokens: StepTokens) {
+        let (Some(s), Some(cached)) = (self.steps.get(&step), tokens.cached) else {
+            return;
+        };
+        let (At::Worker(worker, _), true) = (s.at, s.began) else {
+            return;
+        };
+        let prompt = if tokens.prompt > 0 {
+            tokens.prompt
+        } else {
+            s.prompt_tokens
+        };
+        let (computed, took) = (prompt.saturating_sub(cached), s.began_at.since(s.sent_at));
+        let Some(w) = self.workers.get_mut(&worker) else {
+            return;
+        };
+        if computed < SHOWING_TOKENS || took.0 == 0 {
+            return;
+        }
+        let (known, seen) = w.speed;
+        let shown = computed * 1_000_000 / took.0;
+        let speed = if shown > known {
+            shown - (shown - known) / 2
+        } else {
+            known - known / 4_096
+        };
+        w.speed = (speed, seen + 1);
+        let speeds = self.workers.values().filter_map(own_speed);
+        let speeds: Vec<u64> = speeds.collect();
+        if !speeds.is_empty() {
+            self.mean_speed = Some(speeds.iter().sum::<u64>() / speeds.len() as u64);
+        }
+    }
+
     /// A step is sent to a worker, or will be.
     pub(super) fn prompt_sent(&mut self, step: StepId, worker: WorkerId, cached: u64) {
         let (now, kv) = (self.now, &self.config.kv);
-        let speed = u128::from(kv.prefill_tokens_per_s);
+        let speed = u128::from(self.prefill_speed(Some(worker)));
         let (Some(s), Some(w)) = (self.steps.get(&step), self.workers.get_mut(&worker)) else {
             return;
         };
@@ -170,7 +216,8 @@ impl Model {
         let sent: u64 = w.prompts.values().map(|prompt| prompt.tokens).sum();
         let tokens = sent + self.decided_prompts.get(&worker).copied().unwrap_or(0);
         let takes = u128::from(tokens) * 1_000_000;
-        let most = u128::from(kv.backlog_max.0) * u128::from(kv.prefill_tokens_per_s) * times;
+        let speed = u128::from(self.prefill_speed(Some(worker)));
+        let most = u128::from(kv.backlog_max.0) * speed * times;
         let loads = self.caches.under_way.values();
         let loads = loads.filter(|u| u.way == Way::Back(worker)).count();
         takes > most || loads >= LOADS_MAX
@@ -198,4 +245,10 @@ impl Model {
         }
         Ok(())
     }
+}
+
+/// Prompt tokens that a worker computes in a second, once enough prompts have shown it.
+fn own_speed(w: &WorkerFacts) -> Option<u64> {
+    let (speed, seen) = w.speed;
+    (seen >= SHOWING_PROMPTS).then_some(speed.max(1))
 }

@@ -141,7 +141,7 @@ impl Model {
             let all: u64 = self.programs.values().map(|p| p.context_tokens).sum();
             let healthy = self.workers.values().filter(|w| w.healthy).count();
             let share = all / healthy.max(1) as u64;
-            share * 1_000_000 / kv.prefill_tokens_per_s.max(1) * 2
+            share * 1_000_000 / self.prefill_speed(None).max(1) * 2
         };
         let (least, most) = (self.config.deferral_min, self.config.deferral_max);
         Span(wait_us).max(least).min(most)

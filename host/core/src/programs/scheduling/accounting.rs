@@ -185,6 +185,9 @@ impl Programs {
             self.learn_headroom(place.worker, cached, prompt_before);
         }
         self.reuse_ended(step, tokens, found);
+        if tokens.cached.is_some() {
+            self.learn_prefill_speed(step, computed);
+        }
         self.divide_into(program, computed, again, timing);
         self.note_warm(program);
     }

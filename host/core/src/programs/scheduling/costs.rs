@@ -4,8 +4,9 @@
 use crate::distribution::RemainingTime;
 use crate::programs::program::Program;
 use crate::programs::question::{CostEstimates, NEVER};
+use crate::programs::step::StepState;
 use crate::{Mode, Programs};
-use treadle_model::{Phase, Span};
+use treadle_model::{Phase, Span, StepId};
 
 impl Programs {
     /// How long a program's tool call is expected to last yet.
@@ -84,17 +85,43 @@ impl Programs {
     /// Time to compute so many tokens again; nothing where the speed is not
     /// known.
     pub(crate) fn prefill_time(&self, tokens: u64) -> Span {
-        let (rollout, kv) = (&self.config.rollout, &self.config.kv);
-        let of_rollouts = self.config.mode == Mode::Rollout;
-        let speed = if of_rollouts {
-            rollout.prefill_tokens_per_s
+        let speed = if self.config.mode == Mode::Rollout {
+            self.config.rollout.prefill_tokens_per_s
         } else {
-            kv.prefill_tokens_per_s
+            self.prefill_speed()
         };
         if speed == 0 {
             return Span(0);
         }
         time_for(tokens, speed)
+    }
+
+    /// Prompt tokens that a worker computes in a second: as measured, before that as configured.
+    pub(crate) fn prefill_speed(&self) -> u64 {
+        match self.state.prefill_tokens_per_s {
+            0 => self.config.kv.prefill_tokens_per_s,
+            measured => measured,
+        }
+    }
+
+    /// A step has ended at its worker, which had to compute so many tokens of its prompt.
+    pub(crate) fn learn_prefill_speed(&mut self, step: StepId, computed: u64) {
+        let Some(s) = self.state.steps.get(&step) else {
+            return;
+        };
+        let (StepState::Running { worker, since }, Some(at)) = (s.state, s.first_token_at) else {
+            return;
+        };
+        let w = self.state.workers.get_mut(&worker);
+        if w.is_some_and(|w| w.prefill_speed.see(computed, at.since(since))) {
+            let speeds = self.state.workers.values();
+            let speeds = speeds.filter_map(|w| w.prefill_speed.tokens_per_s());
+            let (sum, known) = speeds.fold((0_u64, 0_u64), |(sum, known), speed| {
+                (sum.saturating_add(speed), known + 1)
+            });
+            let mean = sum.checked_div(known);
+            self.state.prefill_tokens_per_s = mean.unwrap_or(self.state.prefill_tokens_per_s);
+        }
     }
 }
 

@@ -143,10 +143,11 @@ impl Programs {
         if !kv.retention || kv.backlog_max.0 == 0 {
             return;
         }
-        let (now, speed) = (self.state.now, kv.prefill_tokens_per_s);
+        let (now, general) = (self.state.now, self.prefill_speed());
         let prompt = self.state.steps.get(&step).map(|s| s.prompt_tokens);
         let tokens = prompt.unwrap_or(0).saturating_sub(cached);
         if let Some(w) = self.state.workers.get_mut(&worker) {
+            let speed = w.prefill_speed.tokens_per_s().unwrap_or(general);
             w.backlog.add(step, tokens, now, speed);
         }
     }
@@ -185,7 +186,8 @@ impl Programs {
         let kv = &self.config.kv;
         let times = if kv.host_tokens_max == 0 { 2 } else { 1 };
         let most_us = u128::from(kv.backlog_max.micros()) * times;
-        let most = most_us * u128::from(kv.prefill_tokens_per_s);
+        let speed = worker.prefill_speed.tokens_per_s();
+        let most = most_us * u128::from(speed.unwrap_or_else(|| self.prefill_speed()));
         !worker.backlog.is_empty() && u128::from(worker.backlog.tokens()) * 1_000_000 > most
     }
 

@@ -2,6 +2,7 @@
 
 use crate::programs::explain::{Because, DecisionKind};
 use crate::programs::scheduling::why::Why;
+use crate::programs::speed::PrefillSpeed;
 use crate::programs::worker::{Health, Worker};
 use crate::{Capacity, Command, Mode, Programs};
 use treadle_model::{EngineKind, ProgramId, StepId, WorkerId};
@@ -76,6 +77,7 @@ impl Programs {
         w.health = Health::Lost;
         w.untracked_tokens = 0;
         w.reuse.clear();
+        w.prefill_speed = PrefillSpeed::default();
         self.account_worker(worker);
         if self
             .state

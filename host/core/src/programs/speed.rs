@@ -1,0 +1,90 @@
+//! How fast an engine computes prompts. It is seen in its fastest ones: the others waited inside it,
+//! for prompts before them or for caches that it brought back.
+
+use serde::{Deserialize, Serialize};
+use treadle_model::Span;
+
+/// With fewer tokens to compute, other things take most of the time.
+const TOKENS_LEAST: u64 = 1_024;
+/// Prompts until a speed is known.
+const SEEN_LEAST: u32 = 8;
+/// A faster prompt takes the speed up by this part of the difference.
+const FASTER_PART: u64 = 2;
+/// Each other one takes it down by this part of it: where many wait, few show it.
+const SLOWER_PART: u64 = 4096;
+
+/// The speed of one engine.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct PrefillSpeed {
+    tokens_per_s: u64,
+    seen: u32,
+}
+
+impl PrefillSpeed {
+    /// True if no prompt was seen.
+    pub fn is_unused(&self) -> bool {
+        self.seen == 0
+    }
+
+    /// Prompt tokens in a second, once enough prompts were seen.
+    pub fn tokens_per_s(&self) -> Option<u64> {
+        (self.seen >= SEEN_LEAST).then_some(self.tokens_per_s.max(1))
+    }
+
+    /// So many tokens of a prompt were not in the engine's cache, and its first token took so long; true if that
+    /// tells anything.
+    pub(crate) fn see(&mut self, tokens: u64, took: Span) -> bool {
+        if tokens < TOKENS_LEAST || took.0 == 0 {
+            return false;
+        }
+        let speed = u128::from(tokens) * 1_000_000 / u128::from(took.micros());
+        let speed = u64::try_from(speed).unwrap_or(u64::MAX);
+        self.seen = self.seen.saturating_add(1);
+        let known = self.tokens_per_s;
+        self.tokens_per_s = if speed > known {
+            known + (speed - known).div_ceil(FASTER_PART)
+        } else {
+            known - known / SLOWER_PART
+        };
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PrefillSpeed;
+    use treadle_model::Span;
+
+    fn see(speed: &mut PrefillSpeed, tokens: u64, times: u32) -> Option<u64> {
+        for _ in 0..times {
+            speed.see(tokens, Span::from_secs(1));
+        }
+        speed.tokens_per_s()
+    }
+
+    #[test]
+    fn the_fastest_prompts_tell() {
+        let mut speed = PrefillSpeed::default();
+        assert_eq!(see(&mut speed, 1_000, 100), None, "too small to tell");
+        assert_eq!(see(&mut speed, 5_000, 7), None, "too few");
+        let known = see(&mut speed, 20_000, 12).unwrap_or_default();
+        assert!((19_990..=20_000).contains(&known), "{known}");
+        let known = see(&mut speed, 2_000, 20).unwrap_or_default();
+        assert!((19_000..20_000).contains(&known), "few waited: {known}");
+        let known = see(&mut speed, 10_000, 5_000).unwrap_or_default();
+        assert!(
+            (9_990..=10_000).contains(&known),
+            "it is slower now: {known}"
+        );
+    }
+
+    #[test]
+    fn what_no_engine_does_breaks_nothing() {
+        let mut speed = PrefillSpeed::default();
+        for _ in 0..100 {
+            speed.see(u64::MAX, Span(1));
+            speed.see(u64::MAX, Span(0));
+        }
+        assert!(speed.tokens_per_s().is_some_and(|known| known > 0));
+    }
+}
