@@ -262,3 +262,26 @@ async fn the_binary_serves_stops_in_order_and_survives_a_kill() {
     assert!(daemon.terminate());
     engine.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_is_no_longer_allowed_is_not_connected_to() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine(100_000).await;
+    let mut config = on_disk(folder.path(), &engine.url());
+    config.engines.endpoints.clear();
+    let daemon = DaemonProcess::start(DAEMON, &config, folder.path()).await;
+    let worker = json!({"url": engine.url(), "kind": "vllm"});
+    daemon.client.post("/workers", &worker).await.ok();
+    step(&daemon.client, "p", 10).await;
+    until_journaled(&daemon.client, "p", 1).await;
+    daemon.kill();
+    for (allowed, is_healthy) in [("10.0.0.0/8", false), ("127.0.0.0/8", true)] {
+        config.engines.allowed = vec![allowed.to_owned()];
+        let daemon = DaemonProcess::start(DAEMON, &config, folder.path()).await;
+        let workers = daemon.client.get("/workers").await.ok();
+        assert_eq!(workers["workers"][0]["url"], json!(engine.url()));
+        assert_eq!(workers["workers"][0]["is_healthy"], is_healthy, "{allowed}");
+        daemon.kill();
+    }
+    engine.shutdown().await;
+}

@@ -13,6 +13,7 @@ use treadle_tests::support::fixture::{
     CHAT, COMPLETIONS, Fixture, MODEL, chat, config, endpoint, engine, release_all, settled,
 };
 use treadle_tests::support::process::run_if_asked;
+use treadle_tests::support::raw_client::RawClient;
 
 /// The test that is a daemon when a test of this module starts it.
 const DAEMON: &str = "tls::daemon_of_the_other_tests";
@@ -46,6 +47,19 @@ async fn a_daemon_speaks_tls_with_its_clients_and_with_engines() {
     assert!(!said.starts_with(b"HTTP/"), "{said:?}");
     fixture.finish().await;
     engine.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_does_not_begin_with_tls_is_closed() {
+    let certificates = Certificates::new();
+    let fixture = Fixture::tuned(1, 100_000, |config| {
+        certificates.used_by(config);
+        config.server.first_head_timeout_s = 1;
+    })
+    .await;
+    let mut silent = RawClient::connect(&fixture.daemon.addr.to_string()).await;
+    assert_eq!(silent.until_closed().await, "");
+    fixture.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 use treadle_config::Config;
 use treadle_trust::Acceptor;
 
-/// An authority, and a certificate of it for this machine.
+/// An authority, and a certificate of it, for this machine unless it is said otherwise.
 pub struct Certificates {
     folder: TempDir,
 }
@@ -16,12 +16,17 @@ pub struct Certificates {
 impl Certificates {
     /// New ones.
     pub fn new() -> Self {
+        Self::of(&["localhost", "127.0.0.1"])
+    }
+
+    /// The same, with a certificate for other names.
+    pub fn of(names: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let mut params = CertificateParams::new(Vec::new()).expect("parameters");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().expect("a key");
         let authority = CertifiedIssuer::self_signed(params, key).expect("an authority");
-        let names = ["localhost", "127.0.0.1"].map(str::to_owned);
+        let names: Vec<_> = names.iter().map(ToString::to_string).collect();
         let params = CertificateParams::new(names).expect("parameters");
         let key = KeyPair::generate().expect("a key");
         let own = params.signed_by(&key, &authority).expect("a certificate");

@@ -70,7 +70,7 @@ pub async fn guard(State(guard): State<Guard>, mut request: Request, next: Next)
             match request {
                 Ok(mut request) => {
                     request.extensions_mut().insert(principal);
-                    answer(route, next.run(request)).await
+                    answer(route, ANSWER_TIMEOUT, next.run(request)).await
                 }
                 Err(error) => error_response(&error),
             }
@@ -80,16 +80,20 @@ pub async fn guard(State(guard): State<Guard>, mut request: Request, next: Next)
 }
 
 /// What the gateway relays has deadlines of its own; any other request has this one.
-async fn answer(route: &Route, answering: impl Future<Output = Response>) -> Response {
+async fn answer(
+    route: &Route,
+    timeout: Duration,
+    answering: impl Future<Output = Response>,
+) -> Response {
     if route.relayed {
         return answering.await;
     }
-    let within = tokio::time::timeout(ANSWER_TIMEOUT, answering).await;
+    let within = tokio::time::timeout(timeout, answering).await;
     within.unwrap_or_else(|_| {
         let message = format!(
             "{} was not answered within {} s; see what has become of it, and send it again",
             route.path,
-            ANSWER_TIMEOUT.as_secs()
+            timeout.as_secs()
         );
         error_response(&ErrorBody::new(ErrorCode::Overloaded, message))
     })
@@ -322,4 +326,27 @@ fn refused(stopped: &Stopped) -> Response {
         }
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::pending;
+
+    #[tokio::test]
+    async fn what_is_not_relayed_has_a_deadline() {
+        let mut route = Route {
+            method: None,
+            path: "/programs".into(),
+            needs: Needs::Nothing,
+            relayed: false,
+            bytes_max: None,
+        };
+        let soon = Duration::from_millis(1);
+        let late = tokio::time::timeout(Duration::from_mins(1), answer(&route, soon, pending()));
+        assert_eq!(late.await.unwrap().status(), 503);
+        route.relayed = true;
+        let relayed = answer(&route, soon, pending());
+        assert!(tokio::time::timeout(20 * soon, relayed).await.is_err());
+    }
 }

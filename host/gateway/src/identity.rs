@@ -236,6 +236,25 @@ mod tests {
     }
 
     #[test]
+    fn a_tenant_at_its_bound_has_its_oldest_prompt_forgotten() {
+        let ids = Identities::new(2, 100);
+        let of = |texts: &[&str], step: u64| {
+            let messages = texts
+                .iter()
+                .map(|text| format!(r#"{{"role":"user","content":"{text}"}}"#));
+            let messages: Vec<String> = messages.collect();
+            let body = format!(r#"{{"messages":[{}]}}"#, messages.join(","));
+            resolve(&ids, None, &[], &body, step).program
+        };
+        for (step, text) in (1..).zip(["a", "b", "c"]) {
+            of(&[text], step);
+        }
+        assert_eq!(ids.indexes.lock().unwrap().sum, 2);
+        assert_eq!(&*of(&["b", "x"], 4), "auto-2");
+        assert_eq!(&*of(&["a", "x"], 5), "auto-5");
+    }
+
+    #[test]
     fn a_tenant_that_sends_many_prompts_has_its_own_forgotten() {
         let ids = Identities::new(3, 4);
         let [ours, theirs] = ["default", "acme"].map(Tenant::new);

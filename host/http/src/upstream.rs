@@ -204,7 +204,10 @@ mod tests {
             );
             connection.write_all(answer.as_bytes()).await.unwrap();
         });
-        let answer = Upstream::new(Duration::from_secs(30)).get(&url, "/").await;
+        let upstream = Upstream::new(Duration::from_secs(30));
+        // What is elsewhere would not answer.
+        let answer = tokio::time::timeout(Duration::from_secs(30), upstream.get(&url, "/"));
+        let answer = answer.await.expect("the redirect itself");
         assert_eq!(answer.unwrap().status(), 307);
         server.await.unwrap();
         let called = std::future::poll_fn(|cx| Poll::Ready(other.poll_accept(cx))).await;

@@ -96,3 +96,68 @@ impl PluginRegistry {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use std::sync::Arc;
+    use treadle_core::{Core, CoreConfig};
+    use treadle_model::Timestamp;
+    use treadle_policy::evaluator::{EvaluatorLimits, PolicyEvaluator};
+    use treadle_policy_runtime::{Limits, PolicyEngine};
+    use treadle_scheduler::{Clock, DriverOptions, spawn_driver};
+    use treadle_store::Location;
+
+    async fn registry() -> Arc<PluginRegistry> {
+        let driver = spawn_driver(DriverOptions {
+            core: Core::new(CoreConfig::default()),
+            seq: 0,
+            clock: Clock::start(Timestamp(0), 1.0),
+            policies: PolicyEvaluator::default(),
+            journal: None,
+            snapshot_events: 1_000,
+            forecasts: None,
+            transfers: None,
+            notices: None,
+        });
+        let registry = PluginRegistry::new(
+            PolicyEngine::new(Limits::default()).unwrap(),
+            treadle_store::open(&Location::Memory).await.unwrap(),
+            driver.unwrap(),
+            EvaluatorLimits::default(),
+            crate::Signing::default(),
+            Arc::default(),
+            tokio::sync::mpsc::unbounded_channel().0,
+        );
+        Arc::new(registry.unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_tenant_that_asks_too_much_leaves_others_their_answers() {
+        let registry = registry().await;
+        let of_acme = "\u{1f}acme\u{1f}run";
+        let ask = async |job: &str| {
+            let call = serde_json::from_value(serde_json::json!({
+                "world": "reward", "function": "score",
+                "columns": {
+                    "answer": ["42"], "reference": ["42"], "output_tokens": [1], "steps": [1],
+                },
+            }));
+            registry.ask(job.to_owned(), call.unwrap()).await
+        };
+        let enter = || registry.ask_queues.enter(prefix_of(of_acme));
+        let turn = enter().await;
+        let mut waiting: Vec<_> = (1..WAITING_MAX).map(|_| Box::pin(enter())).collect();
+        for question in &mut waiting {
+            assert!(question.now_or_never().is_none());
+        }
+        let refused = ask("\u{1f}acme\u{1f}other").await.unwrap_err();
+        assert!(matches!(refused, AskError::QueueFull), "{refused}");
+        for job in ["run", "\u{1f}beta\u{1f}run"] {
+            assert_eq!(ask(job).await.unwrap().answer["totals"][0], 1.0);
+        }
+        drop((waiting, turn));
+        ask(of_acme).await.unwrap();
+    }
+}

@@ -3,7 +3,8 @@
 #[allow(dead_code, reason = "each test uses some of it")]
 mod engines;
 
-use std::os::unix::fs::MetadataExt;
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -45,6 +46,25 @@ async fn a_copy_comes_back_as_it_went_out() {
     fixture.until_bytes(0).await;
     let late = import(fixture.worker(), &copy, &held);
     assert_eq!(fixture.refused(late).await, "gone");
+}
+
+#[test]
+fn the_folder_of_a_tier_is_its_owners_alone() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path().join("tier");
+    let settings = TierSettings {
+        folder: folder.clone(),
+        slots_folder: scratch.path().join("slots"),
+        bytes_max: 1 << 20,
+        node: "here".into(),
+    };
+    for _ in 0..2 {
+        drop(Tier::open(&settings).unwrap());
+        let seen = std::fs::metadata(&folder).unwrap().permissions();
+        assert_eq!(seen.mode() & 0o777, 0o700);
+        // As a daemon of before has left it.
+        std::fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
+    }
 }
 
 #[tokio::test]

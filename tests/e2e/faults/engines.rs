@@ -260,8 +260,8 @@ async fn an_answer_that_is_gathered_has_a_bound() {
         "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n",
         "x".repeat(10_000)
     );
-    // In one piece from the engine; as a stream that treadle puts together.
-    for is_stream in [false, true] {
+    // In one piece from the engine; as a stream that treadle puts together. One answer, and all.
+    for (is_stream, is_one) in [(false, true), (true, true), (false, false), (true, false)] {
         let mut engine = RawEngine::start().await;
         let url = engine.url().to_owned();
         let fixture = Fixture::tuned(0, 0, |config| {
@@ -269,7 +269,11 @@ async fn an_answer_that_is_gathered_has_a_bound() {
                 kind: Some(EngineChoice::Vllm),
                 ..plain_endpoint(url, 100_000)
             }];
-            config.engines.answer_bytes_max = 100_000;
+            if is_one {
+                config.engines.answer_bytes_max = 100_000;
+            } else {
+                config.engines.answers_bytes_max = 100_000;
+            }
             config.engines.retry_max = 0;
             if is_stream {
                 config.scheduler.mode = serde_json::from_value(json!("rollout")).expect("a mode");
@@ -296,7 +300,12 @@ async fn an_answer_that_is_gathered_has_a_bound() {
             "engine_unreachable"
         };
         let message = answer.refused(502, code);
-        assert!(message.contains("exceeds 100000 bytes"), "{message}");
+        let why = if is_one {
+            "exceeds 100000 bytes"
+        } else {
+            "holds as many bytes of answers as it may"
+        };
+        assert!(message.contains(why), "{message}");
         fixture.finish().await;
     }
 }

@@ -94,6 +94,18 @@ async fn a_body_of_the_limit_passes_and_a_longer_one_does_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_is_for_no_engine_has_a_short_body() {
+    let fixture = Fixture::start(0, 0).await;
+    let long = json!({"program_id": "x".repeat(2 << 20)});
+    for path in ["/programs/release", "/workers"] {
+        let answer = fixture.client.post(path, &long).await;
+        let message = answer.refused(413, "body_too_large");
+        assert!(message.contains("takes 1048576 bytes"), "{message}");
+    }
+    fixture.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_body_that_is_only_announced_is_refused_at_once() {
     let fixture = Fixture::start(1, 100_000).await;
     let mut raw = RawClient::connect(&fixture.daemon.url()).await;

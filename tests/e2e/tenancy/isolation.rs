@@ -6,6 +6,7 @@ use http::Method;
 use serde_json::{Value, json};
 use treadle_tests::support::client::{Client, TIMEOUT};
 use treadle_tests::support::fixture::{CHAT, Fixture, chat, plain_endpoint, streamed};
+use treadle_tests::support::metrics::Metrics;
 use treadle_tests::support::policy::lru_eviction;
 use treadle_tests::support::raw_engine::RawEngine;
 
@@ -169,6 +170,64 @@ async fn a_prompt_continues_no_program_of_another_tenant() {
     assert_ne!(first, other);
     assert_eq!(ask(&acme, 3).await, first);
     assert_eq!(ask(&beta, 4).await, other);
+    fixture.finish_all(&[&acme]).await;
+}
+
+/// Programs that were considered in decisions about one.
+fn alternatives(page: &Value) -> usize {
+    let decisions = page["decisions"].as_array().expect("a list").iter();
+    let others = decisions.filter_map(|decision| decision["why"]["alternatives"].as_array());
+    others.map(Vec::len).sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn decisions_name_no_programs_of_other_tenants() {
+    let mut engine = RawEngine::start().await;
+    let url = engine.url().to_owned();
+    let fixture = Fixture::tuned(0, 0, |config| {
+        config.engines.endpoints = vec![plain_endpoint(url, 8_192)];
+    })
+    .await;
+    make_tenant(&fixture, "acme", json!({})).await;
+    let acme = client_of(&fixture, "acme", "job").await;
+    let ours = client_of(&fixture, "default", "job").await;
+    let ask = |client: &Client, program: &'static str| {
+        // No two have a beginning in common.
+        let (client, body) = (client.clone(), chat(program, &program.repeat(4_000), 4));
+        tokio::spawn(async move { client.post(CHAT, &body).await.ok() })
+    };
+    // One fills the engine; two wait for its place, and then one of them for that of the other.
+    let first = ask(&acme, "first");
+    let held = engine.request().await;
+    let waiting = [ask(&acme, "theirs"), ask(&ours, "ours")];
+    let two_wait = |m: &Metrics| m.count("treadle_queue_programs") == 2;
+    fixture.client.until("two programs wait", two_wait).await;
+    held.answer_chat().await;
+    first.await.expect("an answer");
+    acme.delete("/api/v1/programs/first").await.ok();
+    let [theirs, ours_too] = waiting;
+    let next = engine.request().await;
+    let is_theirs = String::from_utf8_lossy(&next.body).contains("theirs");
+    next.answer_chat().await;
+    let (client, program, answered, other) = if is_theirs {
+        (&acme, "theirs", theirs, ours_too)
+    } else {
+        (&ours, "ours", ours_too, theirs)
+    };
+    answered.await.expect("an answer");
+    let path = format!("/api/v1/programs/{program}");
+    client.delete(&path).await.ok();
+    engine.request().await.answer_chat().await;
+    other.await.expect("an answer");
+    let mut considered = 0;
+    for (client, tenant, program) in [(&acme, "acme", "theirs"), (&ours, "default", "ours")] {
+        let path = format!("/api/v1/programs/{program}/decisions");
+        let chosen = [("x-treadle-tenant", tenant)];
+        let all = fixture.client.send(Method::GET, &path, &chosen, "").await;
+        considered += alternatives(&all.ok());
+        assert_eq!(alternatives(&client.get(&path).await.ok()), 0);
+    }
+    assert!(considered > 0, "an admin of the whole daemon sees them");
     fixture.finish_all(&[&acme]).await;
 }
 

@@ -349,3 +349,31 @@ async fn follow(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_prompts_of_two_tenants_have_no_prefix_in_common() {
+        let text = "x".repeat(10_000);
+        let body = format!(r#"{{"messages":[{{"role":"user","content":"{text}"}}]}}"#);
+        let head = RequestHead::parse(Endpoint::ChatCompletions, body.as_bytes()).unwrap();
+        let identity = Identity {
+            program: "p".into(),
+            job: "j".into(),
+            inferred: false,
+            one_shot: false,
+        };
+        let of = |tenant: &str| {
+            let arrival = arrival(StepId(1), &identity, &head, &Tenant::new(tenant));
+            let hashes = arrival.prefix.iter().map(|segment| segment.hash);
+            hashes.collect::<Vec<_>>()
+        };
+        let tenants = ["default", "acme", "beta"].map(of);
+        assert!(!tenants[0].is_empty());
+        let all: std::collections::BTreeSet<_> = tenants.iter().flatten().collect();
+        assert_eq!(all.len(), 3 * tenants[0].len());
+        assert_eq!(of("acme"), tenants[1]);
+    }
+}

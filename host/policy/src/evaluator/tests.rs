@@ -150,6 +150,38 @@ fn a_tenants_policy_does_not_hide_its_memory_from_other_tenants() {
     );
 }
 
+/// A policy that takes some 20 ms for an order.
+fn slow(name: &str) -> BoundPolicy {
+    let order = "(param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)\n";
+    let count = "(local $left i32)
+        (local.set $left (i32.const 50000000))
+        (loop $again
+          (br_if $again (local.tee $left (i32.sub (local.get $left) (i32.const 1)))))";
+    let text = include_str!("tests/retention.wat")
+        .replace("(;COLUMNS;)", "0")
+        .replace(order, &format!("{order}{count}\n"));
+    let module = wat::parse_str(text).expect("the text is valid");
+    let upload = treadle_policy_runtime::embed_contract(&module, "eviction");
+    loaded(name, &upload.expect("the contract embeds"))
+}
+
+#[test]
+fn a_tenants_slow_policies_are_left_out_of_a_question_once_its_time_is_over() {
+    let jobs = ["\u{1f}acme\u{1f}odd", "\u{1f}acme\u{1f}even"];
+    let (core, mut evaluator) = (core_of(jobs), PolicyEvaluator::default());
+    for job in jobs {
+        let scope = Scope::of(job);
+        change(&mut evaluator, &scope, Change::Activate(Some(slow("slow"))));
+    }
+    let answer = evaluator.answer(&core, &question(&core), 5);
+    let PolicyAnswer::Order { programs, .. } = &answer.answer else {
+        panic!("{:?}", answer.answer)
+    };
+    assert_eq!(programs.len() as u64, PROGRAMS);
+    let statistics = evaluator.statistics();
+    assert_eq!((statistics.faults, statistics.fallbacks), (0, 1));
+}
+
 #[test]
 fn each_program_is_evaluated_by_one_version_which_the_answer_names() {
     let (core, mut evaluator) = (core(), unhurried());

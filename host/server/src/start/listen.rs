@@ -86,10 +86,24 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_on_files_is_raised_to_what_it_may_be() {
-        let files = raise_files();
+    fn connections_fit_into_the_files_that_the_process_may_have() {
+        // As many systems have it at a login, whatever it is here.
+        let mut limit = getrlimit(Resource::Nofile);
+        limit.current = Some(limit.maximum.unwrap_or(u64::MAX).min(1_024));
+        setrlimit(Resource::Nofile, limit).unwrap();
+        let mut config = Config::default();
+        config.server.connections_max = usize::MAX;
+        let limits = serve_limits(&config);
         let limit = getrlimit(Resource::Nofile);
         assert_eq!(limit.current, limit.maximum);
-        assert_eq!(limit.current.unwrap_or(u64::MAX), files);
+        let files = limit.current.unwrap_or(u64::MAX);
+        assert_eq!(raise_files(), files);
+        assert_eq!(limits.connections_max, connections_within(files));
+        config.server.connections_max = 8;
+        let limits = serve_limits(&config);
+        assert_eq!(
+            (limits.connections_max, limits.address_connections_max),
+            (8, 6)
+        );
     }
 }

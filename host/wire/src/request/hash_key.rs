@@ -17,3 +17,21 @@ pub fn share_hash_key(key: u64) {
 pub(super) fn keyed(constant: u64) -> u64 {
     constant ^ KEY.get_or_init(|| RandomState::new().hash_one(constant))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_have_a_key_that_stays() {
+        let key = keyed(0);
+        assert_ne!(key, 0, "it is random");
+        assert_eq!(keyed(5), key ^ 5);
+        share_hash_key(!key);
+        assert_eq!(
+            keyed(0),
+            key,
+            "hashes with another key would match none of these"
+        );
+    }
+}
