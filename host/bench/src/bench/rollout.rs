@@ -3,7 +3,7 @@
 
 use super::figures::{Figure, Report, Target};
 use super::{BenchError, report_progress};
-use crate::comparison::{self, BASELINES, FULL, Goal, Outcome, Suite, SuiteOptions};
+use crate::comparison::{self, BASELINES, FULL, Goal, Outcome, Part, Suite, SuiteOptions};
 use crate::plots::{self, Course, Scenario};
 use clap::Args;
 use serde_json::json;
@@ -25,6 +25,10 @@ pub(super) struct RolloutArgs {
     /// compared with qwen3-14b, as the paper does.
     #[arg(long, value_delimiter = ',', value_parser = model)]
     models: Vec<AgentModel>,
+    /// Comparisons by what their figures begin with: vs, tuned, scheduling, placement,
+    /// placement_alike, allocation, without, with; all unless given.
+    #[arg(long, value_delimiter = ',', value_parser = part)]
+    parts: Vec<Part>,
     /// Seeds, from 1 on; figures are medians over them.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: u64,
@@ -41,6 +45,7 @@ impl Default for RolloutArgs {
         Self {
             tasks: Vec::new(),
             models: Vec::new(),
+            parts: Vec::new(),
             seeds: 1,
             jobs: 1,
             plots: None,
@@ -54,6 +59,14 @@ fn task(name: &str) -> Result<AgentTask, String> {
 
 fn model(name: &str) -> Result<AgentModel, String> {
     AgentModel::named(name).ok_or_else(|| "give qwen3-8b, qwen3-14b or qwen3-32b".to_owned())
+}
+
+fn part(prefix: &str) -> Result<Part, String> {
+    let found = Part::ALL.into_iter().find(|part| part.prefix() == prefix);
+    found.ok_or_else(|| {
+        let names: Vec<&str> = Part::ALL.iter().map(|part| part.prefix()).collect();
+        format!("give {}", names.join(", "))
+    })
 }
 
 impl RolloutArgs {
@@ -76,6 +89,9 @@ impl RolloutArgs {
         }
         if !self.models.is_empty() {
             options.models.clone_from(&self.models);
+        }
+        if !self.parts.is_empty() {
+            options.parts.clone_from(&self.parts);
         }
         if quick {
             (options.gpus, options.prompts) = QUICK;
@@ -105,7 +121,9 @@ impl RolloutArgs {
         report.note(
             "In virtual time: figures are the same on any machine. vs, scheduling, placement, \
              allocation and without are throughput of the full set over that of the system named, \
-             or with that world alone replaced; placement_alike is placement on workers of one \
+             or with that world alone replaced; tuned is the same over the best that the system \
+             does at any degree of parallelism, with 100 programs at once, as many as fit, or the \
+             full set's gate and predictions; placement_alike is placement on workers of one \
              degree of parallelism; with.oracle is over the full set with the truth for \
              predictions. distance_to_bound is the makespan over the speed-of-light bound. What \
              is between them is explained in details.distances of the JSON, and by \

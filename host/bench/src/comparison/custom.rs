@@ -2,8 +2,8 @@
 //! workers that fail.
 
 use super::{
-    AllocationKind, Cell, Comparison, ComparisonError, Degrees, PlacementKind, PredictionKind,
-    PriorityKind, System,
+    AdmissionKind, AllocationKind, Cell, Comparison, ComparisonError, Degrees, PlacementKind,
+    PredictionKind, PriorityKind, System,
 };
 use treadle_engine_model::engine::EngineProfile;
 use treadle_simulator::workload::AgentRun;
@@ -54,8 +54,15 @@ named!(PlacementKind {
 named!(AllocationKind {
     "baseline" => Baseline,
     "fix1" => Fix1,
+    "fix2" => Fix2,
+    "fix4" => Fix4,
     "fix8" => Fix8,
     "heddle" => Heddle,
+});
+named!(AdmissionKind {
+    "capped" => Capped,
+    "memory" => Memory,
+    "gate" => Gate,
 });
 
 impl System {
@@ -72,11 +79,12 @@ impl System {
     /// Its policies, in the order of the paper's terms.
     pub fn describe(&self) -> String {
         format!(
-            "prediction {}, priority {}, placement {}, allocation {}",
+            "prediction {}, priority {}, placement {}, allocation {}, admission {}",
             self.prediction.name(),
             self.priority.name(),
             self.placement.name(),
-            self.allocation.name()
+            self.allocation.name(),
+            self.admission.name()
         )
     }
 }
@@ -144,6 +152,11 @@ impl Comparison {
             return wanted;
         }
         self.degrees.degree[0]
+    }
+
+    /// Whether there are workers of the degree that the system has.
+    pub(super) fn has_degree_of(&self, system: &System) -> bool {
+        self.counts(system).iter().any(|count| *count > 0)
     }
 
     /// Whether the system can run here.

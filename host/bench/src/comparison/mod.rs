@@ -10,8 +10,8 @@ mod systems;
 pub use bound::SpeedOfLight;
 pub use suite::{BaselineSystem, Distance, Figure, Goal, Left, Outcome, Part, Suite, SuiteOptions};
 pub use systems::{
-    AllocationKind, BASELINES, FULL, PlacementKind, PredictionKind, PriorityKind, SLIME, System,
-    VERL, VERL_HYBRID,
+    AdmissionKind, AllocationKind, BASELINES, FULL, PlacementKind, PredictionKind, PriorityKind,
+    SLIME, System, VERL, VERL_HYBRID,
 };
 
 use cluster::{Degrees, Shape, kv_bytes_per_token};
@@ -170,6 +170,8 @@ impl Comparison {
             }
             AllocationKind::Baseline => self.baseline_degree(),
             AllocationKind::Fix1 => self.degrees.degree[0],
+            AllocationKind::Fix2 => 2,
+            AllocationKind::Fix4 => 4,
             AllocationKind::Fix8 => 8,
         };
         let count = |each: &u32| {
@@ -201,7 +203,7 @@ impl Comparison {
         sample_us: u64,
         failures: &[(u64, u32, u64)],
     ) -> Result<RolloutReport, ComparisonError> {
-        let capped = system.allocation == AllocationKind::Baseline;
+        let capped = system.admission == AdmissionKind::Capped;
         let shape = Shape {
             preempt: system.priority == PriorityKind::Heddle,
             running_max: capped.then_some(BASELINE_BATCH),
@@ -225,6 +227,7 @@ impl Comparison {
 
     fn core_config(&self, system: &System, kv_bytes_per_token: u64) -> CoreConfig {
         let moves = system.placement == PlacementKind::Heddle;
+        let gated = system.admission == AdmissionKind::Gate;
         let link = treadle_engine_model::links::Topology::new(Vec::new()).network_bytes_per_s;
         let slowest = self.degrees.profile.first();
         CoreConfig {
@@ -235,7 +238,7 @@ impl Comparison {
                 migration_interval: Span::from_millis(if moves { 5_000 } else { 0 }),
                 migration_tokens_per_s: link / kv_bytes_per_token.max(1),
                 prefill_tokens_per_s: slowest.map_or(0, |p| p.prefill_tokens_per_s),
-                memory_ppm: if moves { MEMORY_PPM } else { 0 },
+                memory_ppm: if gated { MEMORY_PPM } else { 0 },
                 growth_ppm: (self.degrees.growth * 1e6) as u32,
                 engine_steps_max: 0,
             },

@@ -57,12 +57,28 @@ pub enum PlacementKind {
 pub enum AllocationKind {
     /// All workers of the degree that the paper gives its baselines (§7.1).
     Baseline,
-    /// All workers of one GPU (§7.4).
+    /// All workers of one GPU (§7.4), or of the fewest that hold the model.
     Fix1,
+    /// All workers of two.
+    Fix2,
+    /// All workers of four.
+    Fix4,
     /// All workers of eight GPUs (§7.4).
     Fix8,
     /// `heddle-allocation`.
     Heddle,
+}
+
+/// What bounds how many programs a worker has at once.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AdmissionKind {
+    /// 100 programs, as the paper gives its baselines (§7.1).
+    Capped,
+    /// What is in its memory.
+    Memory,
+    /// The core's gate: what they are predicted to need comes to 95% of its memory at most.
+    Gate,
 }
 
 /// A system.
@@ -78,6 +94,8 @@ pub struct System {
     pub placement: PlacementKind,
     /// What chooses degrees.
     pub allocation: AllocationKind,
+    /// What bounds the programs of a worker.
+    pub admission: AdmissionKind,
 }
 
 /// `Verl` (§7): each program is pinned to a worker, steps are served as they come.
@@ -87,6 +105,7 @@ pub const VERL: System = System {
     priority: PriorityKind::RoundRobin,
     placement: PlacementKind::Sticky,
     allocation: AllocationKind::Baseline,
+    admission: AdmissionKind::Capped,
 };
 
 /// `Verl*` (§7): with the hybrid router.
@@ -110,6 +129,7 @@ pub const FULL: System = System {
     priority: PriorityKind::Heddle,
     placement: PlacementKind::Heddle,
     allocation: AllocationKind::Heddle,
+    admission: AdmissionKind::Gate,
 };
 
 /// Those that the full set is compared with.

@@ -9,7 +9,8 @@ mod plan;
 mod summary;
 
 use crate::comparison::{
-    AllocationKind, BASELINES, FULL, PlacementKind, PredictionKind, PriorityKind, System,
+    AdmissionKind, AllocationKind, BASELINES, FULL, PlacementKind, PredictionKind, PriorityKind,
+    System,
 };
 use crate::plots::{self, Course, Scenario};
 use clap::Args;
@@ -80,6 +81,9 @@ pub struct SimArgs {
     /// The choice of degrees of parallelism, instead of the system's.
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(AllocationKind::NAMED.iter().map(|(name, _)| *name)))]
     allocation: Option<String>,
+    /// What bounds how many programs a worker has at once, instead of the system's.
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(AdmissionKind::NAMED.iter().map(|(name, _)| *name)))]
+    admission: Option<String>,
     /// Let a worker fail: worker 3 after 60 s for 30 s is `3@60:30`. May be repeated.
     #[arg(long, value_name = "WORKER@S:FOR_S", conflicts_with = "report")]
     fail: Vec<Failure>,
@@ -156,6 +160,11 @@ impl SimArgs {
                 self.allocation.as_deref(),
                 AllocationKind::named,
                 base.allocation,
+            ),
+            admission: kind(
+                self.admission.as_deref(),
+                AdmissionKind::named,
+                base.admission,
             ),
             ..base
         };

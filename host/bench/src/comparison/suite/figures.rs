@@ -1,6 +1,6 @@
 //! Figures of a comparison suite: one number each, beside what was aimed at and the paper's.
 
-use super::{BaselineSystem, Outcome, Part, Suite};
+use super::{BaselineSystem, Outcome, Part, Suite, parts};
 use crate::comparison::{FULL, System};
 use serde::Serialize;
 use treadle_simulator::workload::{AgentModel, AgentTask};
@@ -48,6 +48,14 @@ impl Suite {
     }
 
     fn summary(&self, figures: &mut Vec<Figure>) {
+        if self.options.parts.contains(&Part::Tuned) {
+            let all = Part::Tuned.baselines();
+            let all = all.iter().flat_map(|one| self.ratios(Part::Tuned, one));
+            figures.extend(all.reduce(f64::min).map(|worst| Figure {
+                goal: Some(Goal::AtLeast(WORST_GOAL)),
+                ..ratio("worst_vs.tuned".to_owned(), worst)
+            }));
+        }
         let mut all = Vec::new();
         if self.options.parts.contains(&Part::Systems) {
             for baseline in Part::Systems.baselines() {
@@ -92,15 +100,17 @@ impl Suite {
 
     /// Ratios of throughput, and for the order at engines how long the longest program waited.
     fn part(&self, part: Part, figures: &mut Vec<Figure>) {
-        for baseline in part.baselines() {
+        let baselines = part.baselines();
+        for same in baselines.chunk_by(|one, next| one.name == next.name) {
             for (task, model) in self.cells().filter(|(_, model)| part.has(*model)) {
-                let Some(value) = self.ratio(&baseline, task, model) else {
+                let ratios = same.iter().filter_map(|one| self.ratio(one, task, model));
+                let Some(value) = ratios.reduce(f64::min) else {
                     continue;
                 };
                 let cell = Self::cell_name(part, task, model);
-                let name = format!("{}.{}.{cell}", part.prefix(), baseline.name);
+                let name = format!("{}.{}.{cell}", part.prefix(), same[0].name);
                 figures.push(Figure {
-                    reference: part.reference(baseline.name),
+                    reference: part.reference(same[0].name),
                     ..ratio(name, value)
                 });
             }
@@ -135,7 +145,7 @@ impl Suite {
     fn bounds(&self, figures: &mut Vec<Figure>) {
         let mut systems: Vec<System> = Vec::new();
         for outcome in &self.outcomes {
-            if !systems.contains(&outcome.system) {
+            if !systems.contains(&outcome.system) && !parts::is_tuned(&outcome.system) {
                 systems.push(outcome.system);
             }
         }

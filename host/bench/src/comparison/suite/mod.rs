@@ -191,7 +191,8 @@ fn run_cell(cell: &Cell, options: &SuiteOptions) -> CellResult {
         })
     };
     let systems = parts::systems(options, cell.agent);
-    systems.iter().map(run).collect()
+    let systems = systems.iter().filter(|one| comparison.has_degree_of(one));
+    systems.map(run).collect()
 }
 
 fn gpu_name<S: serde::Serializer>(gpu: &Gpu, serializer: S) -> Result<S::Ok, S::Error> {

@@ -2,7 +2,8 @@
 
 use super::SuiteOptions;
 use crate::comparison::{
-    AllocationKind, BASELINES, FULL, PlacementKind, PredictionKind, PriorityKind, System,
+    AdmissionKind, AllocationKind, BASELINES, FULL, PlacementKind, PredictionKind, PriorityKind,
+    SLIME, System, VERL, VERL_HYBRID,
 };
 use serde::Serialize;
 use treadle_simulator::workload::AgentModel;
@@ -13,6 +14,9 @@ use treadle_simulator::workload::AgentModel;
 pub enum Part {
     /// The full set against whole systems (§7.1).
     Systems,
+    /// The same against the best that each of them does with any degree of parallelism and any
+    /// admission, those of the full set included.
+    Tuned,
     /// The order at engines alone (§7.2).
     Scheduling,
     /// Placement alone (§7.3).
@@ -45,10 +49,59 @@ const ALIKE: System = System {
     ..FULL
 };
 
+/// A baseline at one degree, with each admission; the gate goes by predictions.
+macro_rules! admitted {
+    ($base:ident, $name:literal, $allocation:ident, $degree:literal) => {
+        [
+            System {
+                name: concat!($name, ", degree ", $degree, ", capped"),
+                allocation: AllocationKind::$allocation,
+                ..$base
+            },
+            System {
+                name: concat!($name, ", degree ", $degree, ", memory"),
+                allocation: AllocationKind::$allocation,
+                admission: AdmissionKind::Memory,
+                ..$base
+            },
+            System {
+                name: concat!($name, ", degree ", $degree, ", gate"),
+                allocation: AllocationKind::$allocation,
+                admission: AdmissionKind::Gate,
+                prediction: PredictionKind::Heddle,
+                ..$base
+            },
+        ]
+    };
+}
+
+/// A baseline at every degree.
+macro_rules! tuned {
+    ($base:ident, $name:literal) => {
+        (
+            $name,
+            [
+                admitted!($base, $name, Fix1, "1"),
+                admitted!($base, $name, Fix2, "2"),
+                admitted!($base, $name, Fix4, "4"),
+                admitted!($base, $name, Fix8, "8"),
+            ],
+        )
+    };
+}
+
+/// The baselines with all that the full set has beside its policies.
+const TUNED: [(&str, [[System; 3]; 4]); 3] = [
+    tuned!(VERL, "verl"),
+    tuned!(VERL_HYBRID, "verl_hybrid"),
+    tuned!(SLIME, "slime"),
+];
+
 impl Part {
     /// All.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Systems,
+        Self::Tuned,
         Self::Scheduling,
         Self::Placement,
         Self::PlacementAlike,
@@ -61,6 +114,7 @@ impl Part {
     pub fn prefix(self) -> &'static str {
         match self {
             Self::Systems => "vs",
+            Self::Tuned => "tuned",
             Self::Scheduling => "scheduling",
             Self::Placement => "placement",
             Self::PlacementAlike => "placement_alike",
@@ -98,6 +152,15 @@ impl Part {
             Self::Systems => {
                 let baselines = BASELINES.iter();
                 baselines.map(|s| against(FULL, s.name, *s)).collect()
+            }
+            Self::Tuned => {
+                let tuned = TUNED.iter();
+                tuned
+                    .flat_map(|(name, systems)| {
+                        let systems = systems.iter().flatten();
+                        systems.map(|system| against(FULL, name, *system))
+                    })
+                    .collect()
             }
             Self::Scheduling => vec![
                 ordered("fcfs", "treadle, fcfs", PriorityKind::Fcfs),
@@ -157,6 +220,14 @@ impl Part {
             }
         }
     }
+}
+
+/// Whether it is a baseline that only [`Part::Tuned`] has.
+pub(super) fn is_tuned(system: &System) -> bool {
+    let tuned = TUNED
+        .iter()
+        .flat_map(|(_, systems)| systems.iter().flatten());
+    tuned.into_iter().any(|each| each == system)
 }
 
 fn against(champion: System, name: &'static str, system: System) -> BaselineSystem {

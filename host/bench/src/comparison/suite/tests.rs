@@ -2,7 +2,9 @@
 //! threads.
 
 use super::*;
-use crate::comparison::{AllocationKind, FULL, PlacementKind, PredictionKind, PriorityKind, VERL};
+use crate::comparison::{
+    AdmissionKind, AllocationKind, FULL, PlacementKind, PredictionKind, PriorityKind, VERL,
+};
 use std::collections::BTreeSet;
 
 fn small(parts: &[Part]) -> SuiteOptions {
@@ -95,6 +97,8 @@ fn figures_are_medians_with_names_of_their_own() {
         "placement.least_load.search",
         "placement_alike.cache_aware.search",
         "allocation.fix8.search",
+        "tuned.slime.search.qwen3-14b",
+        "worst_vs.tuned",
         "without.migration.search.qwen3-14b",
         "with.oracle.search.qwen3-14b",
         "distance_to_bound.treadle_fix8.search.qwen3-14b",
@@ -134,6 +138,12 @@ fn kinds_are_found_by_their_names() {
     for (name, kind) in AllocationKind::NAMED {
         assert_eq!(
             (kind.name(), AllocationKind::named(name)),
+            (*name, Some(*kind))
+        );
+    }
+    for (name, kind) in AdmissionKind::NAMED {
+        assert_eq!(
+            (kind.name(), AdmissionKind::named(name)),
             (*name, Some(*kind))
         );
     }
