@@ -210,6 +210,21 @@ fn a_policy_that_never_answers_delays_but_does_not_stop() {
 }
 
 #[test]
+fn without_an_answer_those_are_paused_that_can_be_by_then() {
+    let mut s = Scenario::with_workers(&[1_000]);
+    s.arrive("asked", 1, 300).finish(1, 300, 0);
+    s.arrive("busy", 2, 300);
+    s.arrive("grows", 3, 200).finish(3, 200, 0);
+    s.mute_policy = true;
+    s.arrive("grows", 4, 450);
+    s.arrive("asked", 5, 320).finish(2, 300, 0);
+    assert_eq!(s.status("busy"), "active");
+    s.wait_s(6);
+    assert_eq!(s.status("busy"), "paused");
+    assert_eq!(s.status("asked"), "active");
+}
+
+#[test]
 fn sticky_never_waits_and_never_moves() {
     let mut s = Scenario::with_mode(Mode::Sticky, &[1_000, 1_000]);
     s.arrive("a", 1, 900)

@@ -38,8 +38,21 @@ impl Programs {
     }
 
     pub(crate) fn ask_pause(&mut self, worker: WorkerId, excess_tokens: u64) {
+        let candidates = self.pausable(worker);
+        self.ask(
+            Purpose::Pause {
+                worker,
+                excess_tokens,
+            },
+            candidates,
+        );
+    }
+
+    /// Programs that could be paused on a worker, the shortest first: the core's own order, which is
+    /// used if no answer comes in time.
+    pub(crate) fn pausable(&self, worker: WorkerId) -> Vec<ProgramId> {
         let Some(w) = self.state.workers.get(&worker) else {
-            return;
+            return Vec::new();
         };
         // Where nothing overflows memory is taken for fairness alone; a placement must have lasted
         // long enough to be worth its prefill.
@@ -60,16 +73,8 @@ impl Programs {
             shortest.select_nth_unstable(most);
             shortest.truncate(most);
         }
-        // The core's own order, which is used if no answer comes in time.
         shortest.sort_unstable();
-        let candidates = shortest.into_iter().map(|(_, program)| program).collect();
-        self.ask(
-            Purpose::Pause {
-                worker,
-                excess_tokens,
-            },
-            candidates,
-        );
+        shortest.into_iter().map(|(_, program)| program).collect()
     }
 
     /// Puts a question, unless one of the same kind is open or it is empty.

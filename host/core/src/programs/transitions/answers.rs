@@ -67,9 +67,14 @@ impl Programs {
     /// No answer came in time: the order in which the candidates were listed is used, and weights
     /// stay as they are.
     pub(crate) fn ask_expired(&mut self, ask: AskId) {
-        if let Some(open) = self.state.asks.remove(&ask) {
-            self.answer_self(open.purpose, &open.candidates);
+        let Some(mut open) = self.state.asks.remove(&ask) else {
+            return;
+        };
+        if let Purpose::Pause { worker, .. } = open.purpose {
+            // Some that could have been paused then run a step by now, and others have ended one.
+            open.candidates = self.pausable(worker);
         }
+        self.answer_self(open.purpose, &open.candidates);
     }
 
     fn answer_self(&mut self, purpose: Purpose, candidates: &[ProgramId]) {
