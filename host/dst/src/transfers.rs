@@ -8,7 +8,7 @@ use super::outcome::{Checked, broken};
 use super::schedule::FaultKind;
 use std::collections::BTreeMap;
 use treadle_core::{Event, ProgramEvent};
-use treadle_model::{ProgramId, WorkerId};
+use treadle_model::{ProgramId, StepId, WorkerId};
 use treadle_scheduler::orders::{Order, Transferred, Work};
 use treadle_scheduler::scheduler::Input;
 
@@ -127,15 +127,32 @@ impl Simulation {
         index.map_or(0, |index| self.agents[index].context())
     }
 
-    /// A copy that is brought back is its program's, and as long as its context:
-    /// a daemon that died may have known less of it.
+    /// Whether a step of the program has ended at its gateway, and the daemon has not heard of that.
+    fn is_behind(&self, program: ProgramId) -> bool {
+        let daemon = self.daemon.as_ref();
+        let core = daemon.map(|daemon| daemon.scheduler.core().programs());
+        let p = core.and_then(|core| core.live.get(&program));
+        let is_open = |step: &StepId| {
+            let mut gateways = self.gateways.iter();
+            gateways.any(|gateway| gateway.exchanges.contains_key(step))
+        };
+        p.is_some_and(|p| {
+            p.waiting
+                .iter()
+                .chain(&p.running)
+                .any(|step| !is_open(step))
+        })
+    }
+
+    /// A copy that is brought back is its program's, and as long as its context: a daemon that died
+    /// may have known less of it, and one that a gateway is telling of a step may not know its end.
     fn check_copy(&self, program: ProgramId, key: &str, copy: &str) -> Checked {
         let Some(stored) = self.transfers.stored.get(copy) else {
             // It was lost, and the core is about to be notified.
             return Ok(());
         };
         let (has, is) = (stored.context, self.context_of(key));
-        let outdated = stored.session == self.session && has != is;
+        let outdated = stored.session == self.session && has != is && !self.is_behind(program);
         if stored.program != program || outdated {
             return broken(
                 "copies",
