@@ -96,9 +96,9 @@ fn under_pressure_programs_finish_more_steps_than_with_sticky_routing_at_a_bound
     let sticky = scenario.run(Mode::Sticky);
     let treadle = scenario.run(Mode::ProgramAware);
     let gain = treadle.steps_per_min / sticky.steps_per_min;
-    assert!(gain >= 1.9, "{gain:.2}x: {treadle:?} against {sticky:?}");
+    assert!(gain >= 1.8, "{gain:.2}x: {treadle:?} against {sticky:?}");
     let tail = treadle.step_p99_s / sticky.step_p99_s;
-    assert!(tail <= 1.4, "{tail:.2}x: {treadle:?} against {sticky:?}");
+    assert!(tail <= 1.1, "{tail:.2}x: {treadle:?} against {sticky:?}");
     assert!(treadle.hit_rate > 2.0 * sticky.hit_rate);
 }
 
