@@ -156,7 +156,9 @@ impl Comparison {
 
     /// Whether there are workers of the degree that the system has.
     pub(super) fn has_degree_of(&self, system: &System) -> bool {
-        self.counts(system).iter().any(|count| *count > 0)
+        // This one chooses among those that there are, and takes its time for it.
+        system.allocation == AllocationKind::Heddle
+            || self.counts(system).iter().any(|count| *count > 0)
     }
 
     /// Whether the system can run here.

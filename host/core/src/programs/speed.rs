@@ -31,8 +31,8 @@ impl PrefillSpeed {
         (self.seen >= SEEN_LEAST).then_some(self.tokens_per_s.max(1))
     }
 
-    /// So many tokens of a prompt were not in the engine's cache, and its first token took so long; true if that
-    /// tells anything.
+    /// So many tokens of a prompt were not in the engine's cache, and its first token took so long;
+    /// true if that tells anything.
     pub(crate) fn see(&mut self, tokens: u64, took: Span) -> bool {
         if tokens < TOKENS_LEAST || took.0 == 0 {
             return false;

@@ -224,10 +224,9 @@ impl Part {
 
 /// Whether it is a baseline that only [`Part::Tuned`] has.
 pub(super) fn is_tuned(system: &System) -> bool {
-    let tuned = TUNED
-        .iter()
-        .flat_map(|(_, systems)| systems.iter().flatten());
-    tuned.into_iter().any(|each| each == system)
+    let tuned = TUNED.iter();
+    let mut tuned = tuned.flat_map(|(_, systems)| systems.iter().flatten());
+    tuned.any(|each| each == system)
 }
 
 fn against(champion: System, name: &'static str, system: System) -> BaselineSystem {

@@ -5,6 +5,7 @@ use crate::distribution::RemainingTime;
 use crate::programs::program::Program;
 use crate::programs::question::{CostEstimates, NEVER};
 use crate::programs::step::StepState;
+use crate::programs::worker::Worker;
 use crate::{Mode, Programs};
 use treadle_model::{Phase, Span, StepId};
 
@@ -102,6 +103,12 @@ impl Programs {
             0 => self.config.kv.prefill_tokens_per_s,
             measured => measured,
         }
+    }
+
+    /// The same of one worker: its own speed once it is known.
+    pub(crate) fn prefill_speed_of(&self, worker: &Worker) -> u64 {
+        let own = worker.prefill_speed.tokens_per_s();
+        own.unwrap_or_else(|| self.prefill_speed())
     }
 
     /// A step has ended at its worker, which had to compute so many tokens of its prompt.

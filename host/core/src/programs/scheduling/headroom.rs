@@ -143,11 +143,12 @@ impl Programs {
         if !kv.retention || kv.backlog_max.0 == 0 {
             return;
         }
-        let (now, general) = (self.state.now, self.prefill_speed());
+        let now = self.state.now;
         let prompt = self.state.steps.get(&step).map(|s| s.prompt_tokens);
         let tokens = prompt.unwrap_or(0).saturating_sub(cached);
+        let w = self.state.workers.get(&worker);
+        let speed = w.map_or(0, |w| self.prefill_speed_of(w));
         if let Some(w) = self.state.workers.get_mut(&worker) {
-            let speed = w.prefill_speed.tokens_per_s().unwrap_or(general);
             w.backlog.add(step, tokens, now, speed);
         }
     }
@@ -186,8 +187,7 @@ impl Programs {
         let kv = &self.config.kv;
         let times = if kv.host_tokens_max == 0 { 2 } else { 1 };
         let most_us = u128::from(kv.backlog_max.micros()) * times;
-        let speed = worker.prefill_speed.tokens_per_s();
-        let most = most_us * u128::from(speed.unwrap_or_else(|| self.prefill_speed()));
+        let most = most_us * u128::from(self.prefill_speed_of(worker));
         !worker.backlog.is_empty() && u128::from(worker.backlog.tokens()) * 1_000_000 > most
     }
 
