@@ -5,7 +5,7 @@ mod scenario;
 use scenario::Scenario;
 use treadle_core::jobs::JOBS_MAX;
 use treadle_core::{
-    Capacity, Command, Core, Event, Mode, ProgramEvent, Refusal, StepArrival, StepTokens,
+    Capacity, Command, Core, Event, Mode, ProgramEvent, Purpose, Refusal, StepArrival, StepTokens,
 };
 use treadle_model::{FinishReason, ProgramId, StepId, WorkerId};
 
@@ -222,6 +222,27 @@ fn without_an_answer_those_are_paused_that_can_be_by_then() {
     s.wait_s(6);
     assert_eq!(s.status("busy"), "paused");
     assert_eq!(s.status("asked"), "active");
+}
+
+#[test]
+fn room_is_made_for_what_a_starved_program_lacks_by_then() {
+    let mut s = Scenario::with_workers(&[1_000]);
+    for (step, name) in [(1, "a"), (2, "b"), (3, "c")] {
+        s.arrive(name, step, 300).finish(step, 300, 0);
+    }
+    s.arrive("starved", 4, 380).wait_s(119);
+    s.mute_policy = true;
+    s.wait_s(3);
+    let asked = s.core.programs().asks.values().map(|ask| ask.purpose);
+    let (worker, excess_tokens) = (WorkerId(0), 280);
+    let pause = Purpose::Pause {
+        worker,
+        excess_tokens,
+    };
+    assert!(asked.into_iter().any(|purpose| purpose == pause));
+    s.arrive("a", 5, 340).wait_s(5);
+    assert_eq!(s.status("b"), "paused");
+    assert_eq!(s.status("c"), "paused");
 }
 
 #[test]

@@ -127,16 +127,11 @@ impl Programs {
         self.state.counters.pauses += 1;
     }
 
-    /// Pauses programs in the given order until the excess is gone, and what it has grown by since
-    /// it was asked about.
-    pub(crate) fn pause_in_order(
-        &mut self,
-        worker: WorkerId,
-        excess_tokens: u64,
-        ranking: &Ranking,
-    ) {
+    /// Pauses programs in the given order until there is the room that is wanted by now, which may
+    /// be more or less than was asked for.
+    pub(crate) fn pause_in_order(&mut self, worker: WorkerId, ranking: &Ranking) {
         let overflow = self.excess_tokens(worker);
-        let mut left = excess_tokens.max(overflow);
+        let mut left = overflow.max(self.lacking_for_starved(worker));
         let because = if overflow > 0 {
             Because::MemoryPressure
         } else {

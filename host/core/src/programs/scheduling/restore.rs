@@ -183,21 +183,27 @@ impl Programs {
     fn least_shortfall(&self, program: ProgramId) -> Option<(u64, WorkerId)> {
         let p = self.state.live.get(&program)?;
         let least = self.prompt_tokens_least(p);
-        let shortfall = |w: &Worker| {
-            let need = w.need_tokens(p.private_tokens(), &p.prefix);
-            let lacks = need
-                .saturating_add(w.used_tokens())
-                .saturating_sub(self.fill_tokens(w));
-            // Where a slot is lacking, one program must leave however much memory is free.
-            let lacks_slot = u64::from(!w.has_free_slot());
-            (lacks.max(lacks_slot), w.id)
-        };
-        self.state
-            .workers
-            .values()
+        let workers = self.state.workers.values();
+        workers
             .filter(|w| self.may_take(w, p, least))
-            .map(shortfall)
+            .map(|w| (self.shortfall(p, w), w.id))
             .min()
+    }
+
+    /// Tokens that must leave the worker for a program to fit there.
+    fn shortfall(&self, p: &Program, w: &Worker) -> u64 {
+        let need = w.need_tokens(p.private_tokens(), &p.prefix);
+        // Where a slot is lacking, one program must leave however much memory is free.
+        let lacks_slot = u64::from(!w.has_free_slot());
+        self.lacking_tokens(w, need).max(lacks_slot)
+    }
+
+    /// Tokens that the program which reserves this worker lacks there by now.
+    pub(crate) fn lacking_for_starved(&self, worker: WorkerId) -> u64 {
+        let reserved = self.state.reserved.filter(|(held, _)| *held == worker);
+        let holder = reserved.and_then(|(_, holder)| self.state.live.get(&holder));
+        let worker = self.state.workers.get(&worker);
+        holder.zip(worker).map_or(0, |(p, w)| self.shortfall(p, w))
     }
 
     fn queue_position(&self, program: ProgramId) -> (treadle_model::Timestamp, ProgramId) {

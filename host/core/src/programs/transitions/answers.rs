@@ -89,10 +89,7 @@ impl Programs {
     fn carry_out(&mut self, purpose: Purpose, ranking: &Ranking) {
         match purpose {
             Purpose::Weigh { .. } | Purpose::Retain { .. } => {}
-            Purpose::Pause {
-                worker,
-                excess_tokens,
-            } => self.pause_in_order(worker, excess_tokens, ranking),
+            Purpose::Pause { worker, .. } => self.pause_in_order(worker, ranking),
             Purpose::Restore => self.restore_in_order(ranking),
             Purpose::Assign => self.assign_in_order(ranking),
             Purpose::Route { step } => self.route_in_order(step, ranking),
