@@ -81,7 +81,7 @@ fn render_workers(text: &mut Exposition, totals: &Totals) {
         &'static str,
         fn(&treadle_core::WorkerTotals) -> Option<u64>,
     );
-    let columns: [Column; 8] = [
+    let columns: [Column; 10] = [
         ("treadle_worker_healthy", "1 if the engine answers.", |w| {
             Some(u64::from(w.healthy))
         }),
@@ -116,6 +116,16 @@ fn render_workers(text: &mut Exposition, totals: &Totals) {
         ("treadle_worker_slots_taken", "Slots in use.", |w| {
             Some(w.slots_taken)
         }),
+        (
+            "treadle_worker_host_tokens",
+            "Host memory that the engine is seen to offload to by itself.",
+            |w| Some(w.host_tokens),
+        ),
+        (
+            "treadle_worker_prefill_tokens_per_second",
+            "Prompt tokens that the engine computes in a second, as measured.",
+            |w| w.prefill_tokens_per_s,
+        ),
     ];
     for (name, help, value) in columns {
         text.head(name, "gauge", help);

@@ -144,8 +144,8 @@ pub struct State {
     /// Contexts of all live programs, in tokens.
     #[serde(default)]
     pub context_tokens: u64,
-    /// Prompt tokens that a worker computes in a second, in the mean of those that were measured; 0
-    /// before the first.
+    /// Prompt tokens that a worker computes in a second, in the median of those that were measured;
+    /// 0 before the first.
     #[serde(default)]
     pub prefill_tokens_per_s: u64,
     /// Recent mean wait of programs for placement.

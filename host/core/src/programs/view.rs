@@ -34,6 +34,10 @@ pub struct WorkerTotals {
     pub running_steps: u64,
     /// Slots in use.
     pub slots_taken: u64,
+    /// Host memory that the engine is seen to offload to by itself, in tokens.
+    pub host_tokens: u64,
+    /// Prompt tokens that the engine computes in a second, once measured.
+    pub prefill_tokens_per_s: Option<u64>,
 }
 
 /// What there is at present.
@@ -107,6 +111,8 @@ impl State {
             acting: w.programs.len() as u64 - reasoning,
             running_steps: u64::from(w.running_steps),
             slots_taken: w.slots_taken.len() as u64,
+            host_tokens: w.host_tokens(),
+            prefill_tokens_per_s: w.prefill_speed.tokens_per_s(),
         }
     }
 }

@@ -188,11 +188,17 @@ impl Worker {
         tokens(self.capacity.tokens.unwrap_or(u64::MAX)) - tokens(self.used_tokens())
     }
 
-    /// Whether its engine offloads caches to host memory of its own.
-    pub fn offloads_itself(&self) -> bool {
+    /// Host memory that its engine is seen to offload caches to by itself, in tokens.
+    pub fn host_tokens(&self) -> u64 {
+        let beyond = self.reuse.beyond_tokens();
         // Less than this may be a probe.
         let least = self.capacity.tokens.map(|tokens| tokens / 8);
-        least.is_some_and(|least| self.reuse.beyond_tokens() > least)
+        least.filter(|least| beyond > *least).map_or(0, |_| beyond)
+    }
+
+    /// Whether its engine offloads caches to host memory of its own.
+    pub fn offloads_itself(&self) -> bool {
+        self.host_tokens() > 0
     }
 
     /// The longest context that it can hold at all.

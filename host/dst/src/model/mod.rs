@@ -50,7 +50,7 @@ pub(crate) struct Model {
     /// The starvation bound when the present event came.
     starvation_bound: Span,
     /// Prompt tokens that workers compute in a second, once some were measured.
-    mean_speed: Option<u64>,
+    median_speed: Option<u64>,
     asks: BTreeMap<AskId, Ask>,
     next_program: u64,
     next_ask: u64,
@@ -104,7 +104,7 @@ impl Model {
             jobs: BTreeMap::new(),
             wait_mean_us: 0,
             starvation_bound: Span(0),
-            mean_speed: None,
+            median_speed: None,
             asks: BTreeMap::new(),
             next_program: 0,
             next_ask: 0,

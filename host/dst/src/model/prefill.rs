@@ -74,7 +74,7 @@ impl Model {
     /// Tokens that a worker computes in a second: its own speed, that of others, or the setting.
     pub(super) fn prefill_speed(&self, worker: Option<WorkerId>) -> u64 {
         let own = worker.and_then(|id| own_speed(self.workers.get(&id)?));
-        own.or(self.mean_speed)
+        own.or(self.median_speed)
             .unwrap_or(self.config.kv.prefill_tokens_per_s)
     }
 
@@ -108,10 +108,11 @@ impl Model {
         };
         w.speed = (speed, seen + 1);
         let speeds = self.workers.values().filter_map(own_speed);
-        let speeds: Vec<u64> = speeds.collect();
-        if !speeds.is_empty() {
-            self.mean_speed = Some(speeds.iter().sum::<u64>() / speeds.len() as u64);
-        }
+        let mut speeds: Vec<u64> = speeds.collect();
+        speeds.sort_unstable();
+        // Of an even number the lower one of both in the middle.
+        let middle = speeds.get(speeds.len().saturating_sub(1) / 2);
+        self.median_speed = middle.copied().or(self.median_speed);
     }
 
     /// A step is sent to a worker, or will be.

@@ -65,6 +65,10 @@ pub(crate) struct WorkerView {
     used_tokens: u64,
     /// KV memory that it has, in tokens, where known.
     capacity_tokens: Option<u64>,
+    /// Host memory that it is seen to offload to by itself, in tokens.
+    host_tokens: u64,
+    /// Prompt tokens that it computes in a second, once measured.
+    prefill_tokens_per_s: Option<u64>,
     /// What it reports itself, beside treadle's own ledger.
     #[serde(skip_serializing_if = "Option::is_none")]
     engine_load: Option<ReportedLoad>,
@@ -97,6 +101,8 @@ pub(crate) async fn workers(app: &App) -> Result<Vec<WorkerView>, Response> {
         programs: w.programs.len(),
         used_tokens: w.used_tokens(),
         capacity_tokens: w.capacity.tokens,
+        host_tokens: w.host_tokens(),
+        prefill_tokens_per_s: w.prefill_speed.tokens_per_s(),
         engine_load: reported(app, w.id),
     };
     let workers = app.driver.workers().await.map_err(|_| stopped())?;

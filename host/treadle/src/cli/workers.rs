@@ -21,6 +21,8 @@ const WORKERS: &[Column] = &[
     ("STEPS", "/load"),
     ("USED TOKENS", "/used_tokens"),
     ("CAPACITY TOKENS", "/capacity_tokens"),
+    ("HOST TOKENS", "/host_tokens"),
+    ("PREFILL TOKENS/S", "/prefill_tokens_per_s"),
 ];
 const NONE: &str = "no engine is registered; add one with `treadle workers add URL`";
 

@@ -122,14 +122,19 @@ impl Programs {
         let w = self.state.workers.get_mut(&worker);
         if w.is_some_and(|w| w.prefill_speed.see(computed, at.since(since))) {
             let speeds = self.state.workers.values();
-            let speeds = speeds.filter_map(|w| w.prefill_speed.tokens_per_s());
-            let (sum, known) = speeds.fold((0_u64, 0_u64), |(sum, known), speed| {
-                (sum.saturating_add(speed), known + 1)
-            });
-            let mean = sum.checked_div(known);
-            self.state.prefill_tokens_per_s = mean.unwrap_or(self.state.prefill_tokens_per_s);
+            let known = speeds.filter_map(|w| w.prefill_speed.tokens_per_s());
+            if let Some(median) = lower_median(known.collect()) {
+                self.state.prefill_tokens_per_s = median;
+            }
         }
     }
+}
+
+/// An engine that counts as computed what it found looks faster than any is: one of two is not
+/// believed.
+fn lower_median(mut speeds: Vec<u64>) -> Option<u64> {
+    let middle = speeds.len().checked_sub(1)? / 2;
+    Some(*speeds.select_nth_unstable(middle).1)
 }
 
 /// Time for so many tokens; longer than anything where the speed is not known.
@@ -139,4 +144,17 @@ pub(crate) fn time_for(tokens: u64, tokens_per_s: u64) -> Span {
     }
     let micros = u128::from(tokens) * 1_000_000 / u128::from(tokens_per_s);
     Span(u64::try_from(micros).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lower_median;
+
+    #[test]
+    fn one_of_two_that_looks_fast_is_not_believed() {
+        assert_eq!(lower_median(Vec::new()), None);
+        assert_eq!(lower_median(vec![15_000]), Some(15_000));
+        assert_eq!(lower_median(vec![900_000, 15_000]), Some(15_000));
+        assert_eq!(lower_median(vec![14_000, 900_000, 15_000]), Some(15_000));
+    }
 }
